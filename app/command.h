@@ -1,0 +1,36 @@
+// The sub-commands of `allot`, one file each in app/commands. Commands that run a model are linked into allot-model only;
+// `allot` hands them over by replacing itself with allot-model from its own directory.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace allot::app {
+
+using CommandFunction = int (*)(std::span<const std::string> arguments);
+
+struct Command {
+  const char* name;
+  const char* summary;
+  bool needs_model;     // lives in allot-model
+  CommandFunction run;  // null where this executable does not hold it
+};
+
+// Torch-free commands (in `allot`).
+int run_tune(std::span<const std::string> arguments);
+int run_aggregator(std::span<const std::string> arguments);
+int run_status(std::span<const std::string> arguments);
+int run_export(std::span<const std::string> arguments);
+int run_report(std::span<const std::string> arguments);
+int run_inspect(std::span<const std::string> arguments);
+int run_tokenize(std::span<const std::string> arguments);
+int run_grade(std::span<const std::string> arguments);
+// Commands that run a model (in `allot-model`).
+int run_worker(std::span<const std::string> arguments);
+int run_eval(std::span<const std::string> arguments);
+int run_verify(std::span<const std::string> arguments);
+int run_ablate(std::span<const std::string> arguments);
+int run_logits(std::span<const std::string> arguments);
+int run_bench(std::span<const std::string> arguments);
+
+}  // namespace allot::app

@@ -1,0 +1,67 @@
+// A task: questions with checkable answers, how to prompt for them, how to find the answer in a reply and when it is
+// right. No torch, no sockets.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace allot::evaluation {
+
+struct Question {
+  uint32_t id = 0;  // 0-based line of the data file: the coordinate of its draws
+  std::string text;
+  std::string solution;  // worked solution as published, for teacher forcing and golden tests
+  std::string answer;    // the gold answer alone
+};
+
+// A data file, read whole.
+struct Dataset {
+  std::filesystem::path path;
+  std::string sha256;
+  std::vector<Question> questions;
+};
+
+struct Verdict {
+  bool correct = false;
+  bool extracted = false;             // an answer was found in the reply
+  std::optional<std::string> answer;  // what was found
+};
+
+class Task {
+ public:
+  virtual ~Task() = default;
+  virtual std::string_view name() const = 0;  // "gsm8k"
+  // Raised with every change of prompt, extraction or grading.
+  virtual int version() const = 0;
+  // Throws NotFound, or CorruptFile naming file, line and field.
+  virtual Dataset load(const std::filesystem::path& file) const = 0;
+  // Text given to the tokenizer, chat markup included where the prompt style has it.
+  virtual std::string prompt(const Question& question) const = 0;
+  virtual Verdict grade(const Question& question, std::string_view reply) const = 0;
+  // True when the reply so far already holds its final answer, so that decoding can stop.
+  virtual bool complete(std::string_view reply) const = 0;
+};
+
+// How GSM8K is asked and answered.
+enum class PromptStyle {
+  kBoxed,      // S2ANTA paper, Table 21: question, blank line, instruction; last \boxed{}
+  kLlamaChat,  // Table 23: Meta chat template; integer on the last line
+  kPlain,      // question, newline; the reply is a GSM8K solution and the answer follows "####"
+};
+std::string_view name(PromptStyle style);
+PromptStyle parse_prompt_style(std::string_view text);  // "boxed", "llama-chat", "plain"
+// The style a model expects: kLlamaChat when its chat template uses Llama 3 headers, kBoxed when it has another chat
+// template, kPlain when it has none.
+PromptStyle prompt_style_for(const std::optional<std::string>& chat_template);
+
+std::vector<std::string> task_names();
+// Throws InvalidArgument listing the known tasks.
+std::unique_ptr<Task> make_task(std::string_view name, PromptStyle style);
+
+}  // namespace allot::evaluation

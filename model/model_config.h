@@ -1,0 +1,74 @@
+// config.json and generation_config.json of a Hugging Face model directory, checked. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace allot::model {
+
+enum class Architecture { kLlama, kQwen2 };
+
+// Llama 3 rope scaling (config.json rope_scaling with rope_type "llama3").
+struct Llama3RopeScaling {
+  double factor = 8;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_max_position_embeddings = 8192;
+};
+
+struct ModelConfig {
+  Architecture architecture = Architecture::kLlama;
+  std::string architecture_name;  // "LlamaForCausalLM"
+  int32_t vocab_size = 0;
+  int32_t hidden_size = 0;
+  int32_t intermediate_size = 0;
+  int32_t num_layers = 0;
+  int32_t num_q_heads = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  int64_t max_position_embeddings = 0;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000;
+  std::optional<Llama3RopeScaling> rope_scaling;
+  bool tie_word_embeddings = false;
+  bool attention_bias = false;         // bias of q, k and v (always for Qwen2; Llama's attention_bias also has it on o)
+  bool attention_output_bias = false;  // bias of o
+  bool mlp_bias = false;
+  std::string stored_dtype;  // "bfloat16", "float32", "float16": torch_dtype or dtype; may be empty
+};
+
+struct GenerationDefaults {
+  std::vector<int32_t> eos_token_ids;  // generation_config.json, else config.json
+  std::optional<int32_t> bos_token_id;
+  std::optional<int32_t> pad_token_id;
+  double temperature = 1;
+  double top_p = 1;
+  double repetition_penalty = 1;
+  bool do_sample = false;
+};
+
+// Reads and checks `directory`/config.json. Accepts both rope spellings of transformers (rope_theta and rope_scaling, or
+// rope_parameters). Throws NotFound, CorruptFile (bad JSON, missing or impossible field, with its name and value) or
+// Unsupported (architecture, activation, rope type, sliding window in use; naming what is supported).
+ModelConfig read_model_config(const std::filesystem::path& directory);
+GenerationDefaults read_generation_defaults(const std::filesystem::path& directory);
+
+// What identifies a model in a schedule, a spec and a worker's Hello.
+struct ModelIdentity {
+  std::string id;                    // the directory's name, for people
+  std::string config_sha256;         // of config.json's bytes
+  std::string tokenizer_sha256;      // of tokenizer.json's bytes
+  std::string weights_fingerprint;   // SHA-256 over every tensor's name, dtype, shape and a fixed sample of its bytes
+  int32_t layers = 0;
+  int32_t num_q_heads = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  friend bool operator==(const ModelIdentity&, const ModelIdentity&) = default;
+};
+// Costs reading headers and at most some MiB of weights, whatever their size. Same errors as the readers.
+ModelIdentity identify_model(const std::filesystem::path& directory);
+
+}  // namespace allot::model

@@ -1,0 +1,58 @@
+// Memory-mapped safetensors: model.safetensors or the shards of model.safetensors.index.json. Torch-free.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace allot::model {
+
+enum class TensorDType { kF32, kF16, kBF16, kI64, kI32, kI8, kU8, kBool, kF64, kI16, kF8E4M3, kF8E5M2 };
+
+struct TensorView {
+  std::string name;
+  TensorDType dtype = TensorDType::kF32;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> bytes;  // little endian, row major; lives as long as the SafetensorsFile
+};
+
+// One memory-mapped file. Every way a file can lie is a CorruptFile with the file, the tensor and the offsets: too short,
+// header length beyond the file, header not JSON, dtype unknown, shape and byte count disagree, offsets out of order,
+// overlapping, leaving gaps or reaching beyond the end.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::filesystem::path& path);
+  ~SafetensorsFile();
+  SafetensorsFile(SafetensorsFile&&) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
+
+  const std::vector<TensorView>& tensors() const;  // in file order
+
+ private:
+  struct Mapping;
+  std::unique_ptr<Mapping> mapping_;
+};
+
+// All tensors of a model directory, by name, whichever file holds them.
+class Checkpoint {
+ public:
+  // Throws NotFound when the directory has neither model.safetensors nor an index, or an indexed shard is missing.
+  static Checkpoint open(const std::filesystem::path& directory);
+  // Throws CorruptFile naming the tensor and the directory when it is absent.
+  const TensorView& at(const std::string& name) const;
+  bool contains(const std::string& name) const;
+  const std::map<std::string, TensorView>& tensors() const { return tensors_; }
+
+ private:
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, TensorView> tensors_;
+  std::filesystem::path directory_;
+};
+
+}  // namespace allot::model

@@ -1,0 +1,36 @@
+// A schedule: how many attention samples each layer gets. Parsing, printing, checking and apportionment live here.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace allot::policy {
+
+struct Schedule {
+  std::vector<int32_t> samples;  // [layers], each >= 0
+
+  int64_t total() const;
+  // "33,8,7,3,4,2,3,4".
+  std::string to_string() const;
+  friend bool operator==(const Schedule&, const Schedule&) = default;
+};
+
+// Parses "a,b,c,…". Throws InvalidArgument naming the offending entry and its place.
+Schedule parse_schedule(std::string_view text);
+
+// `per_layer` samples in each of `layers` layers.
+Schedule uniform_schedule(int layers, int32_t per_layer);
+
+// Throws InvalidArgument naming the values when the schedule has not `layers` entries, an entry below `floor`, or (when
+// total >= 0) another sum than `total`.
+void check_schedule(const Schedule& schedule, int layers, int32_t floor, int64_t total = -1);
+
+// Integers >= floor with sum `total`, as close as possible to floor + (total - layers * floor) * share / sum(shares), by
+// largest remainder; ties go to the lower layer. `shares` are finite, >= 0, not all zero. Throws InvalidArgument when
+// total < layers * floor.
+Schedule apportion(std::span<const double> shares, int64_t total, int32_t floor);
+
+}  // namespace allot::policy
