@@ -1,0 +1,62 @@
+// Everything a finished or running run holds, read from its directory without disturbing the aggregator: what status,
+// report, export and inspect show.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "wire/messages.pb.h"
+
+namespace allot::aggregator {
+
+struct EpisodeRow {
+  int64_t episode = 0;
+  std::string stage;  // "learn" or "verify"
+  std::string label;  // of a verified schedule: "uniform", "learned", "dense"; empty while learning
+  int64_t group = 0;
+  std::vector<int32_t> samples;  // empty = dense
+  double reward = 0;
+  int64_t asked_version = 0;
+  int64_t told_version = 0;
+  Timestamp finished;
+  std::string worker;
+  double seconds = 0;
+  int64_t output_tokens = 0;
+};
+
+struct VersionRow {
+  int64_t version = 0;
+  Timestamp at;
+  std::vector<double> shares;        // [layers]
+  std::vector<int32_t> recommended;  // [layers]
+  double entropy = 0;
+};
+
+// Per-question results of one verified schedule on the held-out questions, in question order.
+struct ScoreRow {
+  std::string label;
+  std::vector<int32_t> samples;  // empty = dense
+  std::vector<uint32_t> questions;
+  std::vector<uint8_t> correct;  // 0 or 1, same order
+};
+
+struct RunData {
+  wire::RunSpec spec;
+  std::string stage;                  // "learn", "verify", "finished"
+  std::vector<EpisodeRow> episodes;   // accepted ones, in the order they were told
+  std::vector<VersionRow> versions;   // of the policy, from 0
+  std::vector<ScoreRow> scores;
+  std::vector<int32_t> recommended;   // [layers]
+  int64_t policy_version = 0;
+  wire::Counters counters;
+  double elapsed_s = 0;
+};
+
+// Reads `run_directory`/spec.json and history.sqlite, also while an aggregator writes it. Throws NotFound when they are
+// not there and CorruptFile when they contradict their formats.
+RunData read_run(const std::filesystem::path& run_directory);
+
+}  // namespace allot::aggregator
