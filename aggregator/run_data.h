@@ -1,5 +1,5 @@
-// Everything a finished or running run holds, read from its directory without disturbing the aggregator: what status,
-// report, export and inspect show.
+// Everything a finished or running run holds, read from its directory without disturbing the aggregator: what
+// status, report, export and inspect show.
 #pragma once
 
 #include <cstdint>
@@ -45,18 +45,18 @@ struct ScoreRow {
 
 struct RunData {
   wire::RunSpec spec;
-  std::string stage;                  // "learn", "verify", "finished"
-  std::vector<EpisodeRow> episodes;   // accepted ones, in the order they were told
-  std::vector<VersionRow> versions;   // of the policy, from 0
+  std::string stage;                 // "learn", "verify", "finished"
+  std::vector<EpisodeRow> episodes;  // accepted ones, in the order they were told
+  std::vector<VersionRow> versions;  // of the policy, from 0
   std::vector<ScoreRow> scores;
-  std::vector<int32_t> recommended;   // [layers]
+  std::vector<int32_t> recommended;  // [layers]
   int64_t policy_version = 0;
   wire::Counters counters;
   double elapsed_s = 0;
 };
 
-// Reads `run_directory`/spec.json and history.sqlite, also while an aggregator writes it. Throws NotFound when they are
-// not there and CorruptFile when they contradict their formats.
+// Reads `run_directory`/spec.json and history.sqlite, also while an aggregator writes it. Throws NotFound
+// when they are not there and CorruptFile when they contradict their formats.
 RunData read_run(const std::filesystem::path& run_directory);
 
 }  // namespace allot::aggregator

@@ -1,5 +1,5 @@
-// The sub-commands of `allot`, one file each in app/commands. Commands that run a model are linked into allot-model only;
-// `allot` hands them over by replacing itself with allot-model from its own directory.
+// The sub-commands of `allot`, one file each in app/commands. Commands that run a model are linked into
+// allot-model only; `allot` hands them over by replacing itself with allot-model from its own directory.
 #pragma once
 
 #include <span>

@@ -1,5 +1,6 @@
-// Options of a sub-command: each is declared once with its name, field, hint, range and help; the same name is its key
-// in a config file (`name = value` a line, # comments). Flags win over the file. Built on Boost.Program_options.
+// Options of a sub-command: each is declared once with its name, field, hint, range and help; the same name
+// is its key in a config file (`name = value` a line, # comments). Flags win over the file. Built on
+// Boost.Program_options.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,15 @@ class OptionSet {
   OptionSet(const OptionSet&) = delete;
   OptionSet& operator=(const OptionSet&) = delete;
 
-  // Each call declares one option; the field's present value is the default shown by --help. Fields outlive parse().
+  // Each call declares one option; the field's present value is the default shown by --help. Fields outlive
+  // parse().
   void text(const char* name, std::string* field, const char* hint, const char* help);
   void path(const char* name, std::filesystem::path* field, const char* help);
   void choice(const char* name, std::string* field, std::vector<std::string> choices, const char* help);
-  void integer(const char* name, int64_t* field, int64_t min, int64_t max, const char* hint, const char* help);
-  void integer(const char* name, int32_t* field, int32_t min, int32_t max, const char* hint, const char* help);
+  void integer(const char* name, int64_t* field, int64_t min, int64_t max, const char* hint,
+               const char* help);
+  void integer(const char* name, int32_t* field, int32_t min, int32_t max, const char* hint,
+               const char* help);
   void real(const char* name, double* field, double min, double max, const char* hint, const char* help);
   void flag(const char* name, bool* field, const char* help);
   // May be given several times.
@@ -37,9 +41,10 @@ class OptionSet {
   void require(const char* name);
 
   enum class Parsed { kRun, kDone };  // kDone: --help or --dry-run has been answered on stdout
-  // Adds --help, --config FILE, --dry-run (prints the resolved config as a config file) and --log-level. Throws
-  // UsageError for an unknown option or config key (naming the nearest known one), a value that does not parse or is
-  // out of range (naming value and range), a repeated option, or a missing required one; several faults are reported at once.
+  // Called once. Adds --help, --config FILE, --dry-run (prints the resolved config as a config file) and
+  // --log-level. Throws UsageError for an unknown option or config key (naming the nearest known one), a
+  // value that does not parse or is out of range (naming value and range), a repeated option, or a missing
+  // required one; several faults are reported at once.
   [[nodiscard]] Parsed parse(std::span<const std::string> arguments);
 
   // True when the option was set by flag or config file rather than left at its default.

@@ -1,5 +1,5 @@
-// A task: questions with checkable answers, how to prompt for them, how to find the answer in a reply and when it is
-// right. No torch, no sockets.
+// A task: questions with checkable answers, how to prompt for them, how to find the answer in a reply and
+// when it is right. No torch, no sockets.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +46,15 @@ class Task {
   virtual Verdict grade(const Question& question, std::string_view reply) const = 0;
   // True when the reply so far already holds its final answer, so that decoding can stop.
   virtual bool complete(std::string_view reply) const = 0;
+  // complete() can only turn true with a piece of text that has one of these characters; empty: it never
+  // does. Spares decoding loops the reply's text after every token.
+  virtual std::string_view completing_characters() const = 0;
+
+  // For predictions from elsewhere. `answer` is a gold answer, bare or as a worked solution; the question has
+  // no text and number 0. Throws InvalidArgument when it holds no answer.
+  virtual Question gold(std::string_view answer) const = 0;
+  // True when `answer`, as it stands and without extraction, is worth what the question's gold answer is.
+  virtual bool equal(const Question& question, std::string_view answer) const = 0;
 };
 
 // How GSM8K is asked and answered.
@@ -56,8 +65,8 @@ enum class PromptStyle {
 };
 std::string_view name(PromptStyle style);
 PromptStyle parse_prompt_style(std::string_view text);  // "boxed", "llama-chat", "plain"
-// The style a model expects: kLlamaChat when its chat template uses Llama 3 headers, kBoxed when it has another chat
-// template, kPlain when it has none.
+// The style a model expects: kLlamaChat when its chat template uses Llama 3 headers, kBoxed when it has
+// another chat template, kPlain when it has none.
 PromptStyle prompt_style_for(const std::optional<std::string>& chat_template);
 
 std::vector<std::string> task_names();

@@ -1,6 +1,7 @@
-// One launch of attention over a paged KV cache for a ragged batch: decode (one query a sequence) and prefill (many) are
-// the same call. CPU implementation in attention_cpu.cc; the slow double-precision twin is reference.h. Raw pointers
-// only: tensors become pointers in model/, nothing here allocates tensors or knows LibTorch.
+// One launch of attention over a paged KV cache for a ragged batch: decode (one query a sequence) and prefill
+// (many) are the same call. CPU implementation in attention_cpu.cc; the slow double-precision twin is
+// reference.h. Raw pointers only: tensors become pointers in model/, nothing here allocates tensors or knows
+// LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -20,29 +21,30 @@ struct AttentionParams {
   // Shapes.
   int64_t batch = 0;
   int32_t num_q_heads = 0;
-  int32_t num_kv_heads = 0;  // divides num_q_heads; query head h reads KV head h / (num_q_heads / num_kv_heads)
-  int32_t head_dim = 0;      // multiple of 8, at most 256
-  int32_t page_size = 0;     // tokens a page holds
-  int32_t max_pages = 0;     // row length of page_table
-  int64_t num_pages = 0;     // pages in the pool, for validation
+  int32_t num_kv_heads =
+      0;                  // divides num_q_heads; query head h reads KV head h / (num_q_heads / num_kv_heads)
+  int32_t head_dim = 0;   // multiple of 8, at most 256
+  int32_t page_size = 0;  // tokens a page holds
+  int32_t max_pages = 0;  // row length of page_table
+  int64_t num_pages = 0;  // pages in the pool, for validation
   DType dtype = DType::kFloat32;  // of query, pages and out; scores and sums are float32
   float scale = 0;                // usually 1 / sqrt(head_dim)
 
   // Data. Sequence b owns queries query_start[b] .. query_start[b + 1) of `query`; its last query sees keys
   // 0 .. lengths[b), the one before it one key less, and so on (causal).
-  const void* query = nullptr;            // [num_queries, num_q_heads, head_dim], row stride query_stride elements
-  int64_t query_stride = 0;               // elements between consecutive queries; >= num_q_heads * head_dim
-  const void* key_pages = nullptr;        // [num_pages, num_kv_heads, page_size, head_dim]
-  const void* value_pages = nullptr;      // [num_pages, num_kv_heads, page_size, head_dim]
-  const int32_t* page_table = nullptr;    // [batch, max_pages] page of each block of page_size tokens
-  const int64_t* query_start = nullptr;   // [batch + 1]
-  const int32_t* lengths = nullptr;       // [batch] keys visible to the last query; >= number of queries
-  void* out = nullptr;                    // [num_queries, num_q_heads, head_dim], contiguous
+  const void* query = nullptr;      // [num_queries, num_q_heads, head_dim], row stride query_stride elements
+  int64_t query_stride = 0;         // elements between consecutive queries; >= num_q_heads * head_dim
+  const void* key_pages = nullptr;  // [num_pages, num_kv_heads, page_size, head_dim]
+  const void* value_pages = nullptr;     // [num_pages, num_kv_heads, page_size, head_dim]
+  const int32_t* page_table = nullptr;   // [batch, max_pages] page of each block of page_size tokens
+  const int64_t* query_start = nullptr;  // [batch + 1]
+  const int32_t* lengths = nullptr;      // [batch] keys visible to the last query; >= number of queries
+  void* out = nullptr;                   // [num_queries, num_q_heads, head_dim], contiguous
 
   // Estimation.
   Estimator estimator = Estimator::kExact;
-  const int32_t* budgets = nullptr;  // [batch] samples S per query head; 0 = zero output, kDenseBudget = exact for that
-                                     // sequence; may be null for kExact
+  const int32_t* budgets = nullptr;      // [batch] samples S per query head; 0 = zero output, kDenseBudget =
+                                         // exact for that sequence; may be null for kExact
   const SequenceDraws* draws = nullptr;  // [batch]; may be null for kExact and kTopk
   uint32_t layer = 0;                    // coordinate of the draws
   int32_t tile = 256;                    // keys per tile for kProp and kFlash
@@ -54,14 +56,16 @@ struct AttentionParams {
 // Budget of a sequence whose attention is exact while batch mates sample.
 inline constexpr int32_t kDenseBudget = -1;
 
-// Checks shapes, strides, page numbers, budgets and pointers. Throws InvalidArgument naming sequence, value and what was
-// expected, for example: "attention: sequence 3 has length 200, which needs 13 pages of 16 tokens, but its page table
-// has room for 12". `flash` with a budget below a row's tile count is refused here.
+// Checks shapes, strides, page numbers, budgets and pointers. Throws InvalidArgument naming sequence, value
+// and what was expected, for example: "attention: sequence 3 has length 200, which needs 13 pages of 16
+// tokens, but its page table has room for 12". `flash` with a budget below a row's tile count is refused
+// here.
 void validate(const AttentionParams& params);
 
 // Runs the launch on the calling thread's pool of `num_threads` threads (1 = the calling thread only).
-// Deterministic: the result of a row depends on its own data, budget and draw coordinates only, never on batch mates,
-// page numbers or thread count. Bytes of `out` beyond the batch's queries and cache slots beyond `lengths` are not touched.
+// Deterministic: the result of a row depends on its own data, budget and draw coordinates only, never on
+// batch mates, page numbers or thread count. Bytes of `out` beyond the batch's queries and cache slots beyond
+// `lengths` are not touched.
 void attend_cpu(const AttentionParams& params, int num_threads);
 
 }  // namespace allot::kernels

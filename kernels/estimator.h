@@ -8,12 +8,13 @@
 namespace allot::kernels {
 
 enum class Estimator : uint8_t {
-  kExact,      // softmax . V, no sampling; budgets are ignored
-  kIid,        // S multinomial indices (S2ANTA paper, eq. 4)
-  kStrat,      // one uniform per stratum of the CDF (Appendix A.3)
-  kSys,        // one uniform offset for the row (Appendix A.3)
-  kProp,       // per-tile budgets by largest remainder, systematic in the tile (Algorithms 2-5); biased when S is small
-  kFlash,      // S / tiles samples in every tile, FlashDecoding merge (Algorithms 6-8); needs S >= tiles
+  kExact,  // softmax . V, no sampling; budgets are ignored
+  kIid,    // S multinomial indices (S2ANTA paper, eq. 4)
+  kStrat,  // one uniform per stratum of the CDF (Appendix A.3)
+  kSys,    // one uniform offset for the row (Appendix A.3)
+  kProp,   // per-tile budgets by largest remainder, systematic in the tile (Algorithms 2-5); biased when S is
+           // small
+  kFlash,  // S / tiles samples in every tile, FlashDecoding merge (Algorithms 6-8); needs S >= tiles
   kThreshold,  // rows with p >= tau kept exactly, the rest systematic with weight tau; unbiased
   kTopk,       // S largest, renormalised (Appendix H); biased
 };
@@ -26,7 +27,8 @@ enum class ScoreStage : uint8_t {
 
 enum class DType : uint8_t { kFloat32, kBFloat16 };
 
-// Name as used on the command line and in schedule.json: "exact", "iid", …, "bernoulli-strat", "float32", "bfloat16".
+// Name as used on the command line and in schedule.json: "exact", "iid", …, "bernoulli-strat", "float32",
+// "bfloat16".
 std::string_view name(Estimator estimator);
 std::string_view name(ScoreStage stage);
 std::string_view name(DType dtype);
@@ -37,6 +39,8 @@ ScoreStage parse_score_stage(std::string_view text);
 DType parse_dtype(std::string_view text);
 
 // Bytes of one element.
-constexpr int64_t size_of(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
+constexpr int64_t size_of(DType dtype) {
+  return dtype == DType::kFloat32 ? 4 : 2;
+}
 
 }  // namespace allot::kernels

@@ -1,5 +1,5 @@
-// Batched generation with a schedule per sequence: a paged KV cache, continuous batching, dense or sampled prefill.
-// The header is free of LibTorch, so that only the files that build tensors pay for its headers.
+// Batched generation with a schedule per sequence: a paged KV cache, continuous batching, dense or sampled
+// prefill. The header is free of LibTorch, so that only the files that build tensors pay for its headers.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,24 @@
 #include "base/philox.h"
 #include "kernels/estimator.h"
 #include "model/model_config.h"
+#include "model/sampling.h"
 
 namespace allot::model {
-
-// How a token is chosen. temperature 0 is greedy. Order of the steps as in Hugging Face generate: repetition penalty
-// (over prompt and output), temperature, top_p.
-struct SamplingParams {
-  double temperature = 0;
-  double top_p = 1;
-  double repetition_penalty = 1;
-};
 
 enum class FinishReason { kEos, kStop, kLength };
 
 struct GenerationRequest {
-  uint64_t id = 0;  // the caller's; returned with the result
+  uint64_t id = 0;  // the caller's; returned with the result, so it should be unique among pending requests
   std::vector<int32_t> prompt;
   // Samples per layer [layers]; empty = exact attention in every layer.
   std::vector<int32_t> samples;
+  // Coordinates of the draws: attention draws are at (layer, head, position), the choice of a token at
+  // kTokenLayer, head 0 and the position of the last token before it.
   DrawKey key;
   uint32_t question = 0;
   SamplingParams sampling;
-  int32_t max_new_tokens = 0;
+  int32_t max_new_tokens = 0;  // >= 1
+  bool ignore_eos = false;     // generate on after an eos token: for benchmarks
   // Asked after each token with the output so far; true ends the sequence with kStop. May be empty.
   std::function<bool(std::span<const int32_t>)> stop;
 };
@@ -50,32 +46,35 @@ struct GenerationResult {
 enum class PrefillMode { kDense, kSampled };
 
 struct EngineOptions {
-  kernels::DType dtype = kernels::DType::kBFloat16;  // of weights, activations and cache
+  kernels::DType dtype = kernels::DType::kBFloat16;  // of weights, activations and cache; logits are float32
   kernels::Estimator estimator = kernels::Estimator::kSys;
   PrefillMode prefill = PrefillMode::kSampled;
-  int32_t tile = 256;                // keys per tile of `prop` and `flash`
+  int32_t tile = 256;  // keys per tile of `prop` and `flash`
   kernels::ScoreStage score_stage = kernels::ScoreStage::kExact;
   int32_t score_budget = 0;
   bool mean_group_query = false;
   int32_t page_size = 16;
-  int32_t max_sequences = 256;       // decoded together
-  int64_t cache_tokens = 0;          // capacity of the KV cache; 0 = max_sequences * max_position_embeddings, bounded by
-                                     // what is free
+  int32_t max_sequences = 256;  // decoded together
+  int64_t cache_tokens = 0;  // capacity of the KV cache; 0 = max_sequences * max_position_embeddings, bounded
+                             // by what is free
   int32_t prefill_chunk_tokens = 2048;  // prompt tokens processed in one forward pass
-  int threads = 0;                   // 0 = all cores
+  int threads = 0;                      // 0 = all cores
 };
 
 struct EngineCounters {
-  int64_t prefill_tokens = 0;
-  int64_t decode_tokens = 0;
+  int64_t prefill_tokens = 0;  // prompt tokens
+  int64_t decode_tokens = 0;  // tokens chosen by decode steps; a request's first token comes from its prefill
   double prefill_seconds = 0;
   double decode_seconds = 0;
 };
 
+// Not for use by several threads at once. Results do not depend on what else runs: a sequence's random draws
+// are functions of its own coordinates, and docs/engine.md says when its logits are the same to the bit, too.
 class Engine {
  public:
-  // Loads a Hugging Face directory. Throws the errors of the readers, and Unsupported when a tensor has a dtype or shape
-  // the architecture does not have (naming the tensor, found and expected).
+  // Loads a Hugging Face directory. Throws the errors of the readers, Unsupported when a tensor has a dtype
+  // or shape the architecture does not have (naming the tensor, found and expected), and InvalidArgument for
+  // an option out of range.
   Engine(const std::filesystem::path& model_directory, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;
@@ -83,20 +82,26 @@ class Engine {
 
   const ModelConfig& config() const;
   const GenerationDefaults& generation_defaults() const;
+  // As given, with threads and cache_tokens resolved to what is in use.
   const EngineOptions& options() const;
 
-  // Queues a request. Throws InvalidArgument when the prompt is empty or has an id beyond the vocabulary, when prompt and
-  // new tokens exceed the model's positions or the cache's capacity, or when `samples` has another length than layers.
+  // Queues a request. Throws InvalidArgument when the prompt is empty or has an id beyond the vocabulary,
+  // when prompt and new tokens exceed the model's positions or the cache's capacity, when `samples` has
+  // another length than layers or a value the estimator refuses, or when a sampling parameter is out of
+  // range.
   void submit(GenerationRequest request);
   // Sequences queued or in flight.
   int64_t pending() const;
-  // Admits queued requests while there is room, runs one forward pass (a prefill chunk or one decode step for all) and
-  // returns what finished.
+  // Admits queued requests in order while there are slots and pages for all their tokens, runs one forward
+  // pass (a prefill chunk, or one decode step for all running sequences) and returns what finished. Empty and
+  // at once when nothing is pending. Throws Error when the model gives a logit that is not a number.
   std::vector<GenerationResult> step();
-  // Drops the request with this id, wherever it is; false when it is unknown.
+  // Drops the request with this id, wherever it is; false when it is unknown. Not from within `stop`.
   bool cancel(uint64_t id);
 
-  // Float32 logits of every position [ids.size(), vocab_size] of one teacher-forced pass.
+  // Float32 logits of every position [ids.size(), vocab_size] of one teacher-forced pass. `samples` as in a
+  // request; they apply at every position whatever the prefill mode. Uses free pages of the cache; throws
+  // InvalidArgument as submit does, or when requests in flight leave too few pages.
   std::vector<float> logits(std::span<const int32_t> ids, std::span<const int32_t> samples, DrawKey key,
                             uint32_t question);
 

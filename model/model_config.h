@@ -34,8 +34,8 @@ struct ModelConfig {
   double rope_theta = 10000;
   std::optional<Llama3RopeScaling> rope_scaling;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;         // bias of q, k and v (always for Qwen2; Llama's attention_bias also has it on o)
-  bool attention_output_bias = false;  // bias of o
+  bool attention_bias = false;         // bias of q, k and v; Qwen2 always has it
+  bool attention_output_bias = false;  // bias of o; Llama's attention_bias asks for both
   bool mlp_bias = false;
   std::string stored_dtype;  // "bfloat16", "float32", "float16": torch_dtype or dtype; may be empty
 };
@@ -50,18 +50,21 @@ struct GenerationDefaults {
   bool do_sample = false;
 };
 
-// Reads and checks `directory`/config.json. Accepts both rope spellings of transformers (rope_theta and rope_scaling, or
-// rope_parameters). Throws NotFound, CorruptFile (bad JSON, missing or impossible field, with its name and value) or
-// Unsupported (architecture, activation, rope type, sliding window in use; naming what is supported).
+// Reads and checks `directory`/config.json. Accepts both rope spellings of transformers (rope_theta and
+// rope_scaling, or rope_parameters). Throws NotFound, CorruptFile (bad JSON, missing or impossible field,
+// with its name and value) or Unsupported (architecture, activation, rope type, sliding window in use; naming
+// what is supported).
 ModelConfig read_model_config(const std::filesystem::path& directory);
 GenerationDefaults read_generation_defaults(const std::filesystem::path& directory);
 
 // What identifies a model in a schedule, a spec and a worker's Hello.
 struct ModelIdentity {
-  std::string id;                    // the directory's name, for people
-  std::string config_sha256;         // of config.json's bytes
-  std::string tokenizer_sha256;      // of tokenizer.json's bytes
-  std::string weights_fingerprint;   // SHA-256 over every tensor's name, dtype, shape and a fixed sample of its bytes
+  std::string id;                // the directory's name, for people
+  std::string config_sha256;     // of config.json's bytes
+  std::string tokenizer_sha256;  // of tokenizer.json's bytes
+  // SHA-256 over every tensor's name, dtype, shape and a fixed sample of its bytes; the same however it is
+  // sharded.
+  std::string weights_fingerprint;
   int32_t layers = 0;
   int32_t num_q_heads = 0;
   int32_t num_kv_heads = 0;

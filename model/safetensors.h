@@ -15,6 +15,12 @@ namespace allot::model {
 
 enum class TensorDType { kF32, kF16, kBF16, kI64, kI32, kI8, kU8, kBool, kF64, kI16, kF8E4M3, kF8E5M2 };
 
+// The format's name of a dtype: "BF16".
+const char* dtype_name(TensorDType dtype);
+
+// How the bytes will be read: whole tensors, where reading ahead helps, or a few bytes here and there.
+enum class MappingAccess { kWhole, kScattered };
+
 struct TensorView {
   std::string name;
   TensorDType dtype = TensorDType::kF32;
@@ -22,12 +28,12 @@ struct TensorView {
   std::span<const std::byte> bytes;  // little endian, row major; lives as long as the SafetensorsFile
 };
 
-// One memory-mapped file. Every way a file can lie is a CorruptFile with the file, the tensor and the offsets: too short,
-// header length beyond the file, header not JSON, dtype unknown, shape and byte count disagree, offsets out of order,
-// overlapping, leaving gaps or reaching beyond the end.
+// One memory-mapped file. Every way a file can lie is a CorruptFile with the file, the tensor and the
+// offsets: too short, header length beyond the file, header not JSON, dtype unknown, shape and byte count
+// disagree, offsets out of order, overlapping, leaving gaps or reaching beyond the end.
 class SafetensorsFile {
  public:
-  explicit SafetensorsFile(const std::filesystem::path& path);
+  explicit SafetensorsFile(const std::filesystem::path& path, MappingAccess access = MappingAccess::kWhole);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
@@ -42,8 +48,11 @@ class SafetensorsFile {
 // All tensors of a model directory, by name, whichever file holds them.
 class Checkpoint {
  public:
-  // Throws NotFound when the directory has neither model.safetensors nor an index, or an indexed shard is missing.
-  static Checkpoint open(const std::filesystem::path& directory);
+  // Throws NotFound when the directory has neither model.safetensors nor an index, or an indexed shard is
+  // missing; CorruptFile when a shard lacks a tensor that the index places in it. model.safetensors wins over
+  // an index. Tensors of a shard that the index does not list are no part of the checkpoint.
+  static Checkpoint open(const std::filesystem::path& directory,
+                         MappingAccess access = MappingAccess::kWhole);
   // Throws CorruptFile naming the tensor and the directory when it is absent.
   const TensorView& at(const std::string& name) const;
   bool contains(const std::string& name) const;

@@ -14,22 +14,25 @@ namespace allot::model {
 
 class Tokenizer {
  public:
-  // Reads `directory`/tokenizer.json (and tokenizer_config.json's chat_template where present). Supported: model BPE
-  // (byte-level, with and without merges given as pairs, ignore_merges, byte_fallback) and WordLevel; normalizers NFC and
-  // sequences of it; pre-tokenizers ByteLevel, Split, Whitespace, WhitespaceSplit, Digits and sequences; post-processors
-  // TemplateProcessing and ByteLevel; added and special tokens. Throws NotFound, CorruptFile or Unsupported naming the
-  // component's type and what is supported.
+  // Reads `directory`/tokenizer.json, and the chat template of chat_template.jinja or else
+  // tokenizer_config.json, where present. Supported: model BPE (byte-level or over characters, merges as "a
+  // b" or as pairs, ignore_merges, unk_token, fuse_unk, byte_fallback) and WordLevel; normalizer NFC;
+  // pre-tokenizers ByteLevel, Split, Whitespace, WhitespaceSplit and Digits; post-processors
+  // TemplateProcessing and ByteLevel; decoders ByteLevel, Fuse, ByteFallback or none; sequences of all these;
+  // added tokens with all their options. Truncation and padding that the file may ask for are not applied, as
+  // in `transformers`. Throws NotFound, CorruptFile or Unsupported naming the component's type and what is
+  // supported.
   static Tokenizer load(const std::filesystem::path& directory);
 
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  // Ids as the `tokenizers` package gives them. `add_special_tokens` applies the post-processor (BOS and the like).
-  // Throws InvalidArgument with the byte offset when `text` is not UTF-8.
+  // Ids as the `tokenizers` package gives them. `add_special_tokens` applies the post-processor (BOS and the
+  // like). Throws InvalidArgument with the byte offset when `text` is not UTF-8.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
-  // Text of the ids. Special tokens are left out when `skip_special_tokens`. Throws InvalidArgument for an id that is not
-  // in the vocabulary, naming it and the vocabulary size.
+  // Text of the ids. Special tokens are left out when `skip_special_tokens`. Throws InvalidArgument for an id
+  // that is not in the vocabulary, naming it and the vocabulary size.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
 
   int32_t vocab_size() const;  // model vocabulary and added tokens

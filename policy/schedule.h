@@ -1,4 +1,5 @@
-// A schedule: how many attention samples each layer gets. Parsing, printing, checking and apportionment live here.
+// A schedule: how many attention samples each layer gets. Parsing, printing, checking and apportionment live
+// here.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +25,13 @@ Schedule parse_schedule(std::string_view text);
 // `per_layer` samples in each of `layers` layers.
 Schedule uniform_schedule(int layers, int32_t per_layer);
 
-// Throws InvalidArgument naming the values when the schedule has not `layers` entries, an entry below `floor`, or (when
-// total >= 0) another sum than `total`.
+// Throws InvalidArgument naming the values when the schedule has not `layers` entries, an entry below
+// `floor`, or (when total >= 0) another sum than `total`.
 void check_schedule(const Schedule& schedule, int layers, int32_t floor, int64_t total = -1);
 
-// Integers >= floor with sum `total`, as close as possible to floor + (total - layers * floor) * share / sum(shares), by
-// largest remainder; ties go to the lower layer. `shares` are finite, >= 0, not all zero. Throws InvalidArgument when
-// total < layers * floor.
+// Integers >= floor with sum `total`, as close as possible to floor + (total - layers * floor) * share /
+// sum(shares), by largest remainder; ties go to the lower layer. `shares` are finite, >= 0, not all zero.
+// Throws InvalidArgument when total < layers * floor.
 Schedule apportion(std::span<const double> shares, int64_t total, int32_t floor);
 
 }  // namespace allot::policy

@@ -1,0 +1,179 @@
+#include "aggregator/history_format.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "base/error.h"
+
+namespace allot::aggregator {
+namespace {
+
+constexpr std::array<std::pair<Verdict, std::string_view>, 3> kVerdicts{
+    {{wire::Ack::VERDICT_ACCEPTED, "accepted"},
+     {wire::Ack::VERDICT_LATE, "late"},
+     {wire::Ack::VERDICT_STALE, "stale"}}};
+constexpr std::array<std::pair<LeaseEnd, std::string_view>, 5> kLeaseEnds{
+    {{LeaseEnd::kExpired, "expired"},
+     {LeaseEnd::kReleased, "released"},
+     {LeaseEnd::kFailed, "failed"},
+     {LeaseEnd::kRejected, "rejected"},
+     {LeaseEnd::kSuperseded, "superseded"}}};
+constexpr std::array<std::pair<wire::FinishReason, char>, 3> kFinishes{
+    {{wire::FINISH_REASON_EOS, 'e'}, {wire::FINISH_REASON_STOP, 's'}, {wire::FINISH_REASON_LENGTH, 'l'}}};
+
+template <class Table, class Key>
+auto word_of(const Table& table, Key key) {
+  for (const auto& [value, word] : table) {
+    if (value == key) return word;
+  }
+  throw StorageError(fmt::format("the history has no word for value {}", static_cast<int>(key)));
+}
+
+template <class Table, class Word>
+auto value_of(const Table& table, Word text, const char* what) {
+  for (const auto& [value, word] : table) {
+    if (word == text) return value;
+  }
+  throw CorruptFile(fmt::format("the history holds {} '{}', which this release does not know", what, text));
+}
+
+}  // namespace
+
+const char* const kHistorySchema = R"sql(
+CREATE TABLE epochs(
+  epoch INTEGER PRIMARY KEY, started_ms INTEGER NOT NULL, last_ms INTEGER NOT NULL, build TEXT NOT NULL) STRICT;
+CREATE TABLE episodes(
+  episode INTEGER PRIMARY KEY, seq INTEGER NOT NULL, asked_ms INTEGER NOT NULL, stage TEXT NOT NULL, label TEXT NOT NULL,
+  question_group INTEGER NOT NULL, samples TEXT NOT NULL, questions TEXT NOT NULL, sampling_seed INTEGER NOT NULL,
+  policy_version INTEGER NOT NULL, log_prob REAL NOT NULL) STRICT;
+CREATE TABLE leases(
+  lease INTEGER PRIMARY KEY, seq INTEGER NOT NULL, granted_ms INTEGER NOT NULL,
+  episode INTEGER NOT NULL REFERENCES episodes, attempt INTEGER NOT NULL, worker TEXT NOT NULL) STRICT;
+CREATE TABLE lease_ends(
+  seq INTEGER PRIMARY KEY, lease INTEGER NOT NULL REFERENCES leases, ended_ms INTEGER NOT NULL, ending TEXT NOT NULL,
+  reason TEXT NOT NULL) STRICT;
+CREATE TABLE outcomes(
+  seq INTEGER PRIMARY KEY, episode INTEGER NOT NULL UNIQUE REFERENCES episodes, lease INTEGER NOT NULL REFERENCES leases,
+  told_ms INTEGER NOT NULL, verdict TEXT NOT NULL, told_version INTEGER NOT NULL, worker TEXT NOT NULL,
+  seconds REAL NOT NULL, correct TEXT NOT NULL, finish TEXT NOT NULL, prompt_tokens TEXT NOT NULL,
+  output_tokens TEXT NOT NULL) STRICT;
+CREATE TABLE set_asides(
+  seq INTEGER PRIMARY KEY, episode INTEGER NOT NULL UNIQUE REFERENCES episodes, at_ms INTEGER NOT NULL) STRICT;
+CREATE TABLE versions(
+  version INTEGER PRIMARY KEY, seq INTEGER NOT NULL, at_ms INTEGER NOT NULL, shares TEXT NOT NULL,
+  recommended TEXT NOT NULL, entropy REAL NOT NULL) STRICT;
+CREATE TABLE counters(name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+PRAGMA user_version = 1;
+)sql";
+
+void check_schema_version(const Database& database) {
+  if (const int64_t found = Statement(database, "PRAGMA user_version").value();
+      found != kHistorySchemaVersion) {
+    throw Unsupported(
+        fmt::format("history {} has schema version {}, this release reads version {}; use the release that "
+                    "wrote it or start a new run",
+                    database.file().string(), found, kHistorySchemaVersion));
+  }
+}
+
+// A name this release does not know is a counter of a later one.
+wire::Counters read_counters(const Database& database) {
+  wire::Counters counters;
+  Statement query(database, "SELECT name, value FROM counters");
+  while (query.step()) {
+    const auto* field = wire::Counters::descriptor()->FindFieldByName(std::string(query.text(0)));
+    if (field != nullptr) wire::Counters::GetReflection()->SetInt64(&counters, field, query.integer(1));
+  }
+  return counters;
+}
+
+std::string list_text(const std::vector<int32_t>& values) {
+  return fmt::format("{}", fmt::join(values, ","));
+}
+std::string list_text(const std::vector<uint32_t>& values) {
+  return fmt::format("{}", fmt::join(values, ","));
+}
+std::string list_text(const std::vector<double>& values) {
+  return fmt::format("{}", fmt::join(values, ","));
+}
+
+template <class T>
+std::vector<T> parse_list(std::string_view text, std::string_view where) {
+  std::vector<T> values;
+  const char* at = text.data();
+  const char* const end = text.data() + text.size();
+  while (at != end) {
+    T value{};
+    const auto [next, error] = std::from_chars(at, end, value);
+    const bool separated = next == end || (*next == ',' && next + 1 != end);
+    if (error != std::errc{} || !separated) {
+      throw CorruptFile(
+          fmt::format("{} of the history is no list of numbers: '{}'", where, text.substr(0, 100)));
+    }
+    values.push_back(value);
+    at = next == end ? end : next + 1;
+  }
+  return values;
+}
+template std::vector<int32_t> parse_list<int32_t>(std::string_view, std::string_view);
+template std::vector<uint32_t> parse_list<uint32_t>(std::string_view, std::string_view);
+template std::vector<double> parse_list<double>(std::string_view, std::string_view);
+
+std::string_view verdict_text(Verdict verdict) {
+  return word_of(kVerdicts, verdict);
+}
+Verdict parse_verdict(std::string_view text) {
+  return value_of(kVerdicts, text, "verdict");
+}
+std::string_view lease_end_text(LeaseEnd how) {
+  return word_of(kLeaseEnds, how);
+}
+LeaseEnd parse_lease_end(std::string_view text) {
+  return value_of(kLeaseEnds, text, "lease ending");
+}
+
+Stage parse_stage(std::string_view text) {
+  for (const Stage stage : {Stage::kLearn, Stage::kVerify}) {
+    if (name(stage) == text) return stage;
+  }
+  throw CorruptFile(
+      fmt::format("the history holds an episode of stage '{}', which this release does not know", text));
+}
+
+ResultColumns result_columns(const std::vector<QuestionResult>& results) {
+  ResultColumns columns;
+  std::vector<int32_t> prompt_tokens, output_tokens;
+  for (const QuestionResult& result : results) {
+    columns.correct += result.correct ? '1' : '0';
+    columns.finish += word_of(kFinishes, result.finish);
+    prompt_tokens.push_back(result.prompt_tokens);
+    output_tokens.push_back(result.output_tokens);
+  }
+  columns.prompt_tokens = list_text(prompt_tokens);
+  columns.output_tokens = list_text(output_tokens);
+  return columns;
+}
+
+std::vector<QuestionResult> parse_results(std::string_view correct, std::string_view finish,
+                                          std::string_view prompt_tokens, std::string_view output_tokens) {
+  const std::vector<int32_t> prompts = parse_list<int32_t>(prompt_tokens, "outcomes.prompt_tokens");
+  const std::vector<int32_t> outputs = parse_list<int32_t>(output_tokens, "outcomes.output_tokens");
+  if (finish.size() != correct.size() || prompts.size() != correct.size() ||
+      outputs.size() != correct.size() || correct.find_first_not_of("01") != std::string_view::npos) {
+    throw CorruptFile(fmt::format(
+        "an outcome of the history has {} entries in correct ('{}'), {} in finish, {} in prompt_tokens "
+        "and {} in output_tokens; one 0 or 1 and one each per question is expected",
+        correct.size(), correct, finish.size(), prompts.size(), outputs.size()));
+  }
+  std::vector<QuestionResult> results(correct.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    results[i] = {correct[i] == '1', value_of(kFinishes, finish[i], "finish"), prompts[i], outputs[i]};
+  }
+  return results;
+}
+
+}  // namespace allot::aggregator

@@ -1,0 +1,51 @@
+// How values are written in the columns of the history: lists as text a person can read in the sqlite3 shell,
+// enums as words. Shared by the writer and by read_run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "aggregator/records.h"
+#include "aggregator/sqlite.h"
+
+namespace allot::aggregator {
+
+inline constexpr int64_t kHistorySchemaVersion = 1;
+
+// Statements that create every table and set the schema version; explained in docs/history-schema.md.
+extern const char* const kHistorySchema;
+
+// Throws Unsupported when the file has another schema version, naming both.
+void check_schema_version(const Database& database);
+
+wire::Counters read_counters(const Database& database);
+
+// "1,2,3"; doubles in the shortest form that reads back to the same bits. Empty list = empty text.
+std::string list_text(const std::vector<int32_t>& values);
+std::string list_text(const std::vector<uint32_t>& values);
+std::string list_text(const std::vector<double>& values);
+// Inverse of list_text for T = int32_t, uint32_t, double. Throws CorruptFile naming `where`.
+template <class T>
+std::vector<T> parse_list(std::string_view text, std::string_view where);
+
+std::string_view verdict_text(Verdict verdict);
+Verdict parse_verdict(std::string_view text);
+std::string_view lease_end_text(LeaseEnd how);
+LeaseEnd parse_lease_end(std::string_view text);
+Stage parse_stage(std::string_view text);
+
+// Results of one episode as four columns, each with one entry per question: "1011", "ees", "231,219,244",
+// "52,48,60".
+struct ResultColumns {
+  std::string correct;
+  std::string finish;  // e(os), s(top), l(ength)
+  std::string prompt_tokens;
+  std::string output_tokens;
+};
+ResultColumns result_columns(const std::vector<QuestionResult>& results);
+std::vector<QuestionResult> parse_results(std::string_view correct, std::string_view finish,
+                                          std::string_view prompt_tokens, std::string_view output_tokens);
+
+}  // namespace allot::aggregator

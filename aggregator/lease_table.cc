@@ -1,0 +1,230 @@
+#include "aggregator/lease_table.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+namespace allot::aggregator {
+namespace {
+
+void require(bool holds, const char* event, int64_t id, const char* expected) {
+  if (!holds) throw std::logic_error(fmt::format("{} {}: {}", event, id, expected));
+}
+
+}  // namespace
+
+bool LeaseTable::known(EpisodeId episode) const {
+  return episode.value >= 0 && static_cast<size_t>(episode.value) < episodes_.size();
+}
+
+bool LeaseTable::known(LeaseId lease) const {
+  return lease.value >= 1 && static_cast<size_t>(lease.value) <= leases_.size();
+}
+
+void LeaseTable::set_deadline(LeaseId lease, LiveLease* live, Timestamp deadline) {
+  deadlines_.erase({live->deadline, lease});
+  live->deadline = deadline;
+  deadlines_.insert({deadline, lease});
+}
+
+void LeaseTable::drop_live(LeaseId lease, LeaseState state) {
+  const auto live = live_.find(lease);
+  deadlines_.erase({live->second.deadline, lease});
+  live_.erase(live);
+  record(lease).state = state;
+}
+
+void LeaseTable::offer(EpisodeId episode) {
+  require(episode.value == static_cast<int64_t>(episodes_.size()), "offer of episode", episode.value,
+          "episodes are numbered in order");
+  episodes_.emplace_back();
+  open_.emplace(episode, OpenEpisode{});
+  waiting_.insert(episode);
+}
+
+void LeaseTable::grant(LeaseId lease, EpisodeId episode, const std::string& worker, Timestamp now) {
+  require(lease == next_lease(), "grant of lease", lease.value, "leases are numbered in order");
+  require(waiting_.contains(episode), "grant of episode", episode.value, "it is not waiting");
+  waiting_.erase(episode);
+  open_.at(episode).live = lease;
+  leases_.push_back({episode});
+  const auto live = live_.emplace(lease, LiveLease{episode, worker, now}).first;
+  set_deadline(lease, &live->second, now + lease_time_);
+}
+
+void LeaseTable::end(LeaseId lease, LeaseEnd how) {
+  const auto live = live_.find(lease);
+  require(live != live_.end(), "end of lease", lease.value, "it is not held");
+  const EpisodeId episode = live->second.episode;
+  OpenEpisode& open = open_.at(episode);
+  switch (how) {
+    case LeaseEnd::kExpired:
+      drop_live(lease, LeaseState::kExpired);
+      break;
+    case LeaseEnd::kReleased:
+      drop_live(lease, LeaseState::kReleased);
+      break;
+    case LeaseEnd::kFailed:
+      drop_live(lease, LeaseState::kFailed);
+      break;
+    case LeaseEnd::kRejected:
+      drop_live(lease, LeaseState::kRejected);
+      break;
+    case LeaseEnd::kSuperseded:
+      require(false, "end of lease", lease.value, "only done() supersedes a lease");
+  }
+  open.live.reset();
+  if (how != LeaseEnd::kReleased) ++open.tries_used;
+  (open.tries_used < max_attempts_ ? waiting_ : exhausted_).insert(episode);
+}
+
+std::optional<LeaseId> LeaseTable::done(EpisodeId episode, LeaseId lease, Verdict verdict) {
+  const Standing standing = judge(lease, episode).standing;
+  require(standing == Standing::kLive || standing == Standing::kLate, "result of lease", lease.value,
+          "its episode is not open");
+  const std::optional<LeaseId> live = open_.at(episode).live;
+  std::optional<LeaseId> superseded;
+  if (live && *live != lease) {
+    superseded = live;
+    drop_live(*live, LeaseState::kSuperseded);
+  } else if (live) {
+    drop_live(lease, LeaseState::kAnswered);
+  }
+  record(lease).state = LeaseState::kAnswered;
+  record(episode) = {EpisodeState::kDone, static_cast<uint8_t>(verdict)};
+  waiting_.erase(episode);
+  exhausted_.erase(episode);
+  open_.erase(episode);
+  return superseded;
+}
+
+void LeaseTable::set_aside(EpisodeId episode) {
+  require(exhausted_.contains(episode), "setting aside episode", episode.value,
+          "it has attempts left or is not open");
+  exhausted_.erase(episode);
+  open_.erase(episode);
+  record(episode).state = EpisodeState::kSetAside;
+}
+
+std::vector<int64_t> LeaseTable::renew(const std::string& worker, std::span<const int64_t> leases,
+                                       Timestamp now) {
+  std::vector<int64_t> unknown;
+  for (const int64_t lease : leases) {
+    const auto live = live_.find(LeaseId{lease});
+    if (live != live_.end() && live->second.worker == worker) {
+      set_deadline(live->first, &live->second, now + lease_time_);
+    } else {
+      unknown.push_back(lease);
+    }
+  }
+  return unknown;
+}
+
+void LeaseTable::renew_all(Timestamp now) {
+  for (auto& [lease, live] : live_) set_deadline(lease, &live, now + lease_time_);
+}
+
+std::optional<EpisodeId> LeaseTable::next_waiting() const {
+  if (waiting_.empty()) return std::nullopt;
+  return *waiting_.begin();
+}
+
+int LeaseTable::attempt(EpisodeId open_episode) const {
+  return open_.at(open_episode).tries_used + 1;
+}
+
+std::vector<LeaseId> LeaseTable::due(Timestamp now) const {
+  std::vector<LeaseId> leases;
+  for (const auto& [deadline, lease] : deadlines_) {
+    if (deadline > now) break;
+    leases.push_back(lease);
+  }
+  return leases;
+}
+
+std::optional<Timestamp> LeaseTable::next_deadline() const {
+  if (deadlines_.empty()) return std::nullopt;
+  return deadlines_.begin()->first;
+}
+
+std::vector<EpisodeId> LeaseTable::exhausted() const {
+  return {exhausted_.begin(), exhausted_.end()};
+}
+
+Judgement LeaseTable::judge(LeaseId lease, EpisodeId episode) const {
+  if (!known(lease) || record(lease).episode != episode) return {Standing::kUnknown};
+  const LeaseState state = record(lease).state;
+  if (state == LeaseState::kFailed) return {Standing::kDuplicate, wire::Ack::VERDICT_FAILED};
+  if (state == LeaseState::kRejected) return {Standing::kDuplicate, wire::Ack::VERDICT_REJECTED};
+  switch (record(episode).state) {
+    case EpisodeState::kDone:
+      return {Standing::kDuplicate, static_cast<Verdict>(record(episode).verdict)};
+    case EpisodeState::kSetAside:
+      return {Standing::kSetAside};
+    case EpisodeState::kOpen:
+      break;
+  }
+  return {state == LeaseState::kLive ? Standing::kLive : Standing::kLate};
+}
+
+std::optional<EpisodeId> LeaseTable::held_episode(LeaseId lease, const std::string& worker) const {
+  const auto live = live_.find(lease);
+  if (live == live_.end() || live->second.worker != worker) return std::nullopt;
+  return live->second.episode;
+}
+
+std::vector<LeaseId> LeaseTable::held_by(const std::string& worker) const {
+  std::vector<LeaseId> leases;
+  for (const auto& [lease, live] : live_) {
+    if (live.worker == worker) leases.push_back(lease);
+  }
+  return leases;
+}
+
+std::map<std::string, int> LeaseTable::leases_per_worker() const {
+  std::map<std::string, int> count;
+  for (const auto& [lease, live] : live_) ++count[live.worker];
+  return count;
+}
+
+std::vector<std::string> LeaseTable::broken_invariants() const {
+  std::vector<std::string> broken;
+  const auto check = [&](bool holds, const char* what, int64_t id) {
+    if (!holds) broken.push_back(fmt::format("{} ({})", what, id));
+  };
+  for (const auto& [episode, open] : open_) {
+    check(known(episode) && record(episode).state == EpisodeState::kOpen, "open episode is recorded as open",
+          episode.value);
+    const int places =
+        int{open.live.has_value()} + int{waiting_.contains(episode)} + int{exhausted_.contains(episode)};
+    check(places == 1, "open episode is in one place: leased, waiting or exhausted", episode.value);
+    check(open.tries_used <= max_attempts_, "no more tries than allowed", episode.value);
+    check(exhausted_.contains(episode) == (open.tries_used == max_attempts_),
+          "out of tries exactly when exhausted", episode.value);
+    if (open.live)
+      check(live_.contains(*open.live), "the lease of a leased episode is live", open.live->value);
+  }
+  for (const EpisodeId episode : waiting_)
+    check(open_.contains(episode), "waiting episode is open", episode.value);
+  for (const EpisodeId episode : exhausted_)
+    check(open_.contains(episode), "exhausted episode is open", episode.value);
+  for (const auto& [lease, live] : live_) {
+    check(known(lease) && record(lease).state == LeaseState::kLive, "live lease is recorded as live",
+          lease.value);
+    const auto open = open_.find(live.episode);
+    check(open != open_.end() && open->second.live == lease, "a live lease is the lease of its open episode",
+          lease.value);
+    check(deadlines_.contains({live.deadline, lease}), "a live lease has a deadline", lease.value);
+  }
+  check(deadlines_.size() == live_.size(), "one deadline per live lease",
+        static_cast<int64_t>(deadlines_.size()));
+  size_t open_records = 0;
+  for (const EpisodeRecord& episode : episodes_) open_records += episode.state == EpisodeState::kOpen;
+  check(open_records == open_.size(), "episodes recorded as open", static_cast<int64_t>(open_records));
+  size_t live_records = 0;
+  for (const LeaseRecord& lease : leases_) live_records += lease.state == LeaseState::kLive;
+  check(live_records == live_.size(), "leases recorded as live", static_cast<int64_t>(live_records));
+  return broken;
+}
+
+}  // namespace allot::aggregator

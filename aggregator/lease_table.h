@@ -1,0 +1,129 @@
+// Who works on what until when: the state machine of open episodes and their leases. Pure: time comes in as
+// an argument, nothing is written here, and the same events in the same order give the same state, so a
+// restart replays them.
+//
+//   offered ─▶ waiting ─▶ leased ─▶ done
+//                 ▲         ├─▶ expired, failed, rejected: waiting again, one attempt used up
+//                 └─────────┴─▶ released: waiting again, no attempt used up
+//   waiting with no attempt left ─▶ set aside
+//
+// A result is still taken from a lease that expired or was released, while its episode is not done; the lease
+// that another worker holds by then is superseded. An episode that is done keeps a few bytes, so 100,000 of
+// them are nothing.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/strong_id.h"
+#include "wire/messages.pb.h"
+
+namespace allot::aggregator {
+
+using Verdict = wire::Ack::Verdict;
+
+enum class LeaseEnd : uint8_t { kExpired, kReleased, kFailed, kRejected, kSuperseded };
+
+// What a result is, judged by its lease and episode alone.
+enum class Standing : uint8_t {
+  kLive,       // the lease is held
+  kLate,       // the lease expired or was released, and the episode is not done
+  kDuplicate,  // the lease was answered or the episode is done: the stored verdict stands
+  kSetAside,   // the episode was given up
+  kUnknown,    // no such lease, or it is of another episode
+};
+
+struct Judgement {
+  Standing standing;
+  Verdict stored = wire::Ack::VERDICT_UNSPECIFIED;  // of a duplicate
+};
+
+class LeaseTable {
+ public:
+  // A lease runs for `lease_time` after its grant or last renewal; an episode is set aside after
+  // `max_attempts` leases that expired, failed or were rejected. Both positive.
+  LeaseTable(Duration lease_time, int max_attempts) : lease_time_(lease_time), max_attempts_(max_attempts) {}
+
+  // Events. Episodes are numbered 0, 1, 2, … and leases 1, 2, 3, … in the order of these calls; an event that
+  // does not fit the state (a bug, or a history that was tampered with) throws std::logic_error and changes
+  // nothing.
+  void offer(EpisodeId episode);
+  void grant(LeaseId lease, EpisodeId episode, const std::string& worker, Timestamp now);
+  void end(LeaseId lease, LeaseEnd how);  // not kSuperseded, which done() does
+  // The result of `lease` was stored. Returns the lease of another worker that this supersedes.
+  std::optional<LeaseId> done(EpisodeId episode, LeaseId lease, Verdict verdict);
+  void set_aside(EpisodeId episode);
+  // Renews those of `leases` that `worker` holds; returns the others, which it should stop working on.
+  std::vector<int64_t> renew(const std::string& worker, std::span<const int64_t> leases, Timestamp now);
+  // After a restart: every live lease gets the whole lease time to be heard of again.
+  void renew_all(Timestamp now);
+
+  // Questions.
+  std::optional<EpisodeId> next_waiting() const;  // the oldest with an attempt left
+  LeaseId next_lease() const { return {static_cast<int64_t>(leases_.size()) + 1}; }
+  int attempt(EpisodeId open_episode) const;  // number of the next or present try: 1, 2, …
+  std::vector<LeaseId> due(Timestamp now) const;
+  std::optional<Timestamp> next_deadline() const;
+  std::vector<EpisodeId> exhausted() const;  // to be set aside
+  Judgement judge(LeaseId lease, EpisodeId episode) const;
+  std::optional<EpisodeId> held_episode(LeaseId lease,
+                                        const std::string& worker) const;  // when `worker` holds it
+  std::vector<LeaseId> held_by(const std::string& worker) const;
+  size_t num_open() const { return open_.size(); }
+  size_t num_live() const { return live_.size(); }
+  std::map<std::string, int> leases_per_worker() const;
+
+  // Every invariant that does not hold, in words; empty for a sound table. For tests.
+  std::vector<std::string> broken_invariants() const;
+
+ private:
+  enum class EpisodeState : uint8_t { kOpen, kDone, kSetAside };
+  enum class LeaseState : uint8_t { kLive, kExpired, kReleased, kFailed, kRejected, kSuperseded, kAnswered };
+  struct EpisodeRecord {
+    EpisodeState state = EpisodeState::kOpen;
+    uint8_t verdict = 0;
+  };
+  struct LeaseRecord {
+    EpisodeId episode;
+    LeaseState state = LeaseState::kLive;
+  };
+  struct OpenEpisode {
+    int tries_used = 0;
+    std::optional<LeaseId> live;
+  };
+  struct LiveLease {
+    EpisodeId episode;
+    std::string worker;
+    Timestamp deadline;
+  };
+
+  bool known(EpisodeId episode) const;
+  bool known(LeaseId lease) const;
+  LeaseRecord& record(LeaseId lease) { return leases_[static_cast<size_t>(lease.value - 1)]; }
+  const LeaseRecord& record(LeaseId lease) const { return leases_[static_cast<size_t>(lease.value - 1)]; }
+  EpisodeRecord& record(EpisodeId episode) { return episodes_[static_cast<size_t>(episode.value)]; }
+  const EpisodeRecord& record(EpisodeId episode) const {
+    return episodes_[static_cast<size_t>(episode.value)];
+  }
+  void set_deadline(LeaseId lease, LiveLease* live, Timestamp deadline);
+  void drop_live(LeaseId lease, LeaseState state);
+
+  Duration lease_time_;
+  int max_attempts_;
+  std::vector<EpisodeRecord> episodes_;  // [episode]
+  std::vector<LeaseRecord> leases_;      // [lease - 1]
+  std::map<EpisodeId, OpenEpisode> open_;
+  std::set<EpisodeId> waiting_;    // open, not leased, attempts left
+  std::set<EpisodeId> exhausted_;  // open, not leased, no attempt left
+  std::map<LeaseId, LiveLease> live_;
+  std::set<std::pair<Timestamp, LeaseId>> deadlines_;  // of live_
+};
+
+}  // namespace allot::aggregator

@@ -1,0 +1,180 @@
+#include "aggregator/plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+#include "aggregator/run_spec.h"
+#include "base/philox.h"
+
+namespace allot::aggregator {
+namespace {
+
+// Second key words of the plan's own draws; they only have to differ from each other.
+constexpr uint32_t kOrderKey = 0x6F726465;  // "orde"
+constexpr uint32_t kSeedKey = 0x73656564;   // "seed"
+constexpr size_t kRecentRewards = 20;
+
+uint32_t low(int64_t value) {
+  return static_cast<uint32_t>(value);
+}
+uint32_t high(int64_t value) {
+  return static_cast<uint32_t>(static_cast<uint64_t>(value) >> 32);
+}
+
+}  // namespace
+
+QuestionOrder::QuestionOrder(uint32_t run_seed, uint32_t questions, uint32_t per_batch)
+    : run_seed_(run_seed),
+      per_batch_(per_batch),
+      batches_per_epoch_(questions / per_batch),
+      order_(questions) {}
+
+std::vector<uint32_t> QuestionOrder::batch(int64_t batch) {
+  const int64_t epoch = batch / batches_per_epoch_;
+  if (epoch_ != epoch) {
+    std::iota(order_.begin(), order_.end(), 0u);
+    // Fisher-Yates; element i takes word i % 4 of block i / 4. The bias of the scaled draw is below questions
+    // / 2^32.
+    for (uint32_t i = static_cast<uint32_t>(order_.size()) - 1; i > 0; --i) {
+      const PhiloxBlock block = philox4x32_10({{i / 4, low(epoch), high(epoch), 0}}, run_seed_, kOrderKey);
+      std::swap(order_[i], order_[(uint64_t{block.word[i % 4]} * (uint64_t{i} + 1)) >> 32]);
+    }
+    epoch_ = epoch;
+  }
+  const auto first = order_.begin() + (batch % batches_per_epoch_) * per_batch_;
+  return {first, first + per_batch_};
+}
+
+uint32_t sampling_seed(uint32_t run_seed, Stage stage, int64_t batch) {
+  return philox4x32_10({{low(batch), high(batch), static_cast<uint32_t>(stage), 0}}, run_seed, kSeedKey)
+      .word[0];
+}
+
+Plan::Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy)
+    : spec_(spec),
+      policy_(std::move(policy)),
+      train_(spec.seed(), spec.task().train().questions(), spec.questions_per_episode()) {}
+
+std::optional<Episode> Plan::next() {
+  const bool wanted = stage_ == Stage::kLearn    ? learned_ + open_ < spec_.episodes()
+                      : stage_ == Stage::kVerify ? verify_asked_ < verification_episodes(spec_)
+                                                 : false;
+  if (!wanted) return std::nullopt;
+  Episode episode = stage_ == Stage::kLearn ? next_learning() : next_verification();
+  episode.episode = {next_episode_++};
+  episode.stage = stage_;
+  episode.sampling_seed = sampling_seed(spec_.seed(), stage_, episode.group);
+  ++open_;
+  return episode;
+}
+
+// One proposal at a time, so that the order of calls, which the replay repeats, is the order of episodes. The
+// halves of a group follow each other, so no more than one group is ever left incomplete.
+Episode Plan::next_learning() {
+  const std::vector<policy::Proposal> proposals = policy_->ask(1);
+  if (proposals.size() != 1 || proposals[0].number != next_episode_) {
+    throw std::logic_error("the policy did not answer ask(1) with the next proposal");
+  }
+  const policy::Proposal& proposal = proposals[0];
+  Episode episode;
+  episode.group = proposal.group;
+  episode.samples = proposal.schedule.samples;
+  episode.questions = train_.batch(proposal.group);
+  episode.policy_version = proposal.policy_version;
+  episode.log_prob = proposal.log_prob;
+  return episode;
+}
+
+// All candidates of one batch follow each other, so a verification that is cut short is still paired.
+Episode Plan::next_verification() {
+  const int64_t batch = verify_asked_ / kVerifiedSchedules;
+  const Candidate& candidate = candidates_[static_cast<size_t>(verify_asked_ % kVerifiedSchedules)];
+  const uint32_t first = static_cast<uint32_t>(batch) * spec_.questions_per_episode();
+  const uint32_t last = std::min(first + spec_.questions_per_episode(), spec_.task().heldout_questions());
+  Episode episode;
+  episode.label = candidate.label;
+  episode.group = batch;
+  episode.samples = candidate.samples;
+  episode.questions.resize(last - first);
+  std::iota(episode.questions.begin(), episode.questions.end(), first);
+  episode.policy_version = policy_->version();
+  ++verify_asked_;
+  return episode;
+}
+
+bool Plan::tell(const Episode& episode, const std::vector<QuestionResult>& results) {
+  bool used = true;
+  if (episode.stage == Stage::kLearn) {
+    const double episode_reward = reward(results);
+    switch (policy_->tell({episode.episode.value, episode_reward})) {
+      case policy::TellResult::kLearned:
+        break;
+      case policy::TellResult::kStale:
+        used = false;
+        break;
+      case policy::TellResult::kDuplicate:
+      case policy::TellResult::kUnknown:
+        throw std::logic_error("the policy does not know an open episode as open");
+    }
+    if (used) {
+      ++learned_;
+      recent_rewards_.push_back(episode_reward);
+      if (recent_rewards_.size() > kRecentRewards) recent_rewards_.pop_front();
+    }
+  } else {
+    const auto candidate = std::ranges::find(candidates_, episode.label, &Candidate::label);
+    candidate->answered += static_cast<int64_t>(results.size());
+    candidate->correct += std::ranges::count(results, true, &QuestionResult::correct);
+  }
+  close_episode();
+  return used;
+}
+
+void Plan::set_aside(const Episode& episode) {
+  if (episode.stage == Stage::kLearn) policy_->set_aside(episode.episode.value);
+  close_episode();
+}
+
+void Plan::close_episode() {
+  --open_;
+  if (stage_ == Stage::kLearn) {
+    // As many are open as are wanted at most, so none is open when the last one wanted has been learned from.
+    if (learned_ == spec_.episodes()) enter_verification();
+  } else {
+    ++verify_closed_;
+    if (verify_closed_ == verification_episodes(spec_)) stage_ = Stage::kFinished;
+  }
+}
+
+void Plan::enter_verification() {
+  stage_ = verification_episodes(spec_) > 0 ? Stage::kVerify : Stage::kFinished;
+  if (stage_ == Stage::kFinished) return;
+  candidates_ = {
+      {"uniform", even_schedule(spec_).samples}, {"learned", policy_->recommend().samples}, {"dense", {}}};
+}
+
+int64_t Plan::remaining() const {
+  return spec_.episodes() - learned_ + verification_episodes(spec_) - verify_closed_;
+}
+
+double Plan::mean_reward_recent() const {
+  if (recent_rewards_.empty()) return 0;
+  return std::accumulate(recent_rewards_.begin(), recent_rewards_.end(), 0.0) /
+         static_cast<double>(recent_rewards_.size());
+}
+
+std::vector<wire::Score> Plan::scores() const {
+  std::vector<wire::Score> scores;
+  for (const Candidate& candidate : candidates_) {
+    wire::Score& score = scores.emplace_back();
+    score.set_label(candidate.label);
+    score.mutable_samples()->Add(candidate.samples.begin(), candidate.samples.end());
+    score.set_answered(candidate.answered);
+    score.set_correct(candidate.correct);
+    score.set_wanted(spec_.task().heldout_questions());
+  }
+  return scores;
+}
+
+}  // namespace allot::aggregator

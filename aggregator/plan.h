@@ -1,0 +1,90 @@
+// What a run asks for, in order: first the policy's proposals on training questions, then the paired
+// verification of uniform, learned and dense on the held-out questions, then nothing. Pure and deterministic:
+// the same spec and the same calls give the same episodes, so a restart replays it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "aggregator/records.h"
+#include "policy/policy.h"
+#include "wire/messages.pb.h"
+
+namespace allot::aggregator {
+
+// Question batches of the learning stage. Each epoch visits the training questions in a new random order
+// under the run seed, in whole batches; the few left over at its end wait for the next epoch.
+class QuestionOrder {
+ public:
+  // 1 <= per_batch <= questions.
+  QuestionOrder(uint32_t run_seed, uint32_t questions, uint32_t per_batch);
+  // `per_batch` different question ids; a function of (seed, questions, per_batch, batch) alone.
+  std::vector<uint32_t> batch(int64_t batch);
+
+ private:
+  uint32_t run_seed_;
+  uint32_t per_batch_;
+  int64_t batches_per_epoch_;
+  std::optional<int64_t> epoch_;  // that order_ is of
+  std::vector<uint32_t> order_;
+};
+
+// Sampling seed of question batch `batch` of a stage: the same for every schedule that is scored on the
+// batch.
+uint32_t sampling_seed(uint32_t run_seed, Stage stage, int64_t batch);
+
+class Plan {
+ public:
+  // A validated spec and a policy that was asked nothing yet.
+  Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy);
+
+  Stage stage() const { return stage_; }
+  // The next episode, or nothing while all that the stage needs is asked. While learning, never more are open
+  // than are still wanted; one set aside or too stale to learn from is replaced by a new one.
+  std::optional<Episode> next();
+  // Takes the results of an open episode; false when it was too stale to learn from.
+  bool tell(const Episode& episode, const std::vector<QuestionResult>& results);
+  // Gives an open episode up.
+  void set_aside(const Episode& episode);
+
+  const policy::Policy& policy() const { return *policy_; }
+  int64_t learned() const { return learned_; }
+  // Episodes of the present stage and those after it that are neither told nor set aside yet.
+  int64_t remaining() const;
+  // Of the last 20 learning episodes that were used, 0 before the first.
+  double mean_reward_recent() const;
+  // Empty before the verification.
+  std::vector<wire::Score> scores() const;
+
+ private:
+  struct Candidate {
+    const char* label;
+    std::vector<int32_t> samples;  // empty = dense
+    int64_t answered = 0;
+    int64_t correct = 0;
+  };
+
+  Episode next_learning();
+  Episode next_verification();
+  void close_episode();
+  void enter_verification();
+
+  wire::RunSpec spec_;
+  std::unique_ptr<policy::Policy> policy_;
+  QuestionOrder train_;
+  Stage stage_ = Stage::kLearn;
+  int64_t next_episode_ = 0;
+  int64_t open_ = 0;     // of the present stage
+  int64_t learned_ = 0;  // told while learning and used
+  int64_t verify_asked_ = 0;
+  int64_t verify_closed_ = 0;
+  std::vector<Candidate> candidates_;
+  std::deque<double> recent_rewards_;
+};
+
+}  // namespace allot::aggregator

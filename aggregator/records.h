@@ -1,0 +1,94 @@
+// What happened in a run, one struct per kind of event. The history stores them in order; the core is a fold
+// over them, so applying a stored sequence to a fresh core gives the state of the one that wrote it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "aggregator/lease_table.h"
+#include "base/clock.h"
+#include "base/strong_id.h"
+
+namespace allot::aggregator {
+
+enum class Stage : uint8_t { kLearn, kVerify, kFinished };
+std::string_view name(Stage stage);  // "learn", "verify", "finished"
+
+// A schedule to score on a batch of questions. While learning, the episode's number is its proposal's number;
+// the episodes of the verification follow.
+struct Episode {
+  EpisodeId episode;
+  Stage stage = Stage::kLearn;
+  std::string label;  // of a verified schedule: "uniform", "learned", "dense"; empty while learning
+  int64_t group = 0;  // learning: of the proposal; verification: number of the question batch
+  std::vector<int32_t> samples;  // [layers]; empty = dense
+  std::vector<uint32_t> questions;
+  uint32_t sampling_seed = 0;
+  int64_t policy_version = 0;  // updates the policy had made when it drew the schedule
+  double log_prob = 0;
+};
+
+struct EpisodeAsked {
+  Episode episode;
+  Timestamp at;
+};
+
+struct LeaseGranted {
+  LeaseId lease;
+  EpisodeId episode;
+  int attempt = 1;
+  std::string worker;
+  Timestamp at;
+};
+
+struct LeaseEnded {
+  LeaseId lease;
+  LeaseEnd how = LeaseEnd::kExpired;
+  std::string reason;  // of a failed or rejected one
+  Timestamp at;
+};
+
+struct QuestionResult {
+  bool correct = false;
+  wire::FinishReason finish = wire::FINISH_REASON_EOS;
+  int32_t prompt_tokens = 0;
+  int32_t output_tokens = 0;
+  friend bool operator==(const QuestionResult&, const QuestionResult&) = default;
+};
+
+// The one stored result of an episode.
+struct EpisodeTold {
+  EpisodeId episode;
+  LeaseId lease;
+  Verdict verdict = wire::Ack::VERDICT_ACCEPTED;  // or VERDICT_LATE, VERDICT_STALE
+  std::vector<QuestionResult> results;            // in the order of Episode::questions
+  int64_t told_version = 0;                       // updates the policy had made before it
+  std::string worker;
+  double seconds = 0;
+  Timestamp at;
+};
+
+struct EpisodeSetAside {
+  EpisodeId episode;
+  Timestamp at;
+};
+
+// The policy after an update (and version 0, before any).
+struct VersionReached {
+  int64_t version = 0;
+  std::vector<double> shares;        // [layers]
+  std::vector<int32_t> recommended;  // [layers]
+  double entropy = 0;
+  Timestamp at;
+};
+
+using Record =
+    std::variant<EpisodeAsked, LeaseGranted, LeaseEnded, EpisodeTold, EpisodeSetAside, VersionReached>;
+
+// Fraction correct.
+double reward(const std::vector<QuestionResult>& results);
+
+}  // namespace allot::aggregator

@@ -1,0 +1,128 @@
+#include "aggregator/run_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "aggregator/history_format.h"
+#include "aggregator/run_directory.h"
+#include "aggregator/run_spec.h"
+#include "aggregator/sqlite.h"
+#include "base/error.h"
+#include "wire/spec.h"
+
+namespace allot::aggregator {
+namespace {
+
+Timestamp from_ms(int64_t ms) {
+  return Timestamp{Duration{ms}};
+}
+
+// One verified schedule while its batches are collected: question -> correct.
+struct Candidate {
+  std::vector<int32_t> samples;
+  std::map<uint32_t, uint8_t> correct;
+};
+
+void add_scores(const std::map<std::string, Candidate>& candidates, RunData* run) {
+  for (const char* label : {"uniform", "learned", "dense"}) {
+    const auto found = candidates.find(label);
+    if (found == candidates.end()) continue;
+    ScoreRow& row = run->scores.emplace_back();
+    row.label = label;
+    row.samples = found->second.samples;
+    for (const auto& [question, correct] : found->second.correct) {
+      row.questions.push_back(question);
+      row.correct.push_back(correct);
+    }
+  }
+}
+
+void read_episodes(const Database& database, RunData* run) {
+  std::map<std::string, Candidate> candidates;
+  Statement query(
+      database,
+      "SELECT e.episode, e.stage, e.label, e.question_group, e.samples, e.policy_version, e.questions, "
+      "o.told_version, o.told_ms, o.worker, o.seconds, o.correct, o.finish, o.prompt_tokens, o.output_tokens "
+      "FROM outcomes o JOIN episodes e USING(episode) WHERE o.verdict != 'stale' ORDER BY o.seq");
+  while (query.step()) {
+    const std::vector<QuestionResult> results =
+        parse_results(query.text(11), query.text(12), query.text(13), query.text(14));
+    EpisodeRow& row = run->episodes.emplace_back();
+    row.episode = query.integer(0);
+    row.stage = name(parse_stage(query.text(1)));
+    row.label = query.text(2);
+    row.group = query.integer(3);
+    row.samples = parse_list<int32_t>(query.text(4), "episodes.samples");
+    row.reward = reward(results);
+    row.asked_version = query.integer(5);
+    row.told_version = query.integer(7);
+    row.finished = from_ms(query.integer(8));
+    row.worker = query.text(9);
+    row.seconds = query.real(10);
+    for (const QuestionResult& result : results) row.output_tokens += result.output_tokens;
+    if (row.label.empty()) continue;
+    const std::vector<uint32_t> questions = parse_list<uint32_t>(query.text(6), "episodes.questions");
+    if (questions.size() != results.size()) {
+      throw CorruptFile(fmt::format("history {}: episode {} has {} questions and {} results",
+                                    database.file().string(), row.episode, questions.size(), results.size()));
+    }
+    Candidate& candidate = candidates[row.label];
+    candidate.samples = row.samples;
+    for (size_t i = 0; i < questions.size(); ++i) candidate.correct[questions[i]] = results[i].correct;
+  }
+  add_scores(candidates, run);
+}
+
+void read_versions(const Database& database, RunData* run) {
+  Statement query(database,
+                  "SELECT version, at_ms, shares, recommended, entropy FROM versions ORDER BY version");
+  while (query.step()) {
+    run->versions.push_back({query.integer(0), from_ms(query.integer(1)),
+                             parse_list<double>(query.text(2), "versions.shares"),
+                             parse_list<int32_t>(query.text(3), "versions.recommended"), query.real(4)});
+  }
+  if (run->versions.empty()) return;
+  run->recommended = run->versions.back().recommended;
+  run->policy_version = run->versions.back().version;
+}
+
+// The same rule as Plan's: learning ends with the last episode wanted, verification when each of its episodes
+// is told or set aside.
+std::string stage_of(const Database& database, const RunData& run) {
+  const auto learned = std::ranges::count(run.episodes, name(Stage::kLearn), &EpisodeRow::stage);
+  if (learned < run.spec.episodes()) return std::string(name(Stage::kLearn));
+  const int64_t verified = static_cast<int64_t>(run.episodes.size()) - learned;
+  const int64_t given_up =
+      Statement(database,
+                "SELECT count(*) FROM set_asides JOIN episodes USING(episode) WHERE stage = 'verify'")
+          .value();
+  const bool finished = verified + given_up == verification_episodes(run.spec);
+  return std::string(name(finished ? Stage::kFinished : Stage::kVerify));
+}
+
+}  // namespace
+
+RunData read_run(const std::filesystem::path& run_directory) {
+  for (const auto& file : {spec_path(run_directory), history_path(run_directory)}) {
+    if (!std::filesystem::exists(file)) {
+      throw NotFound(
+          fmt::format("{} is no run directory: {} does not exist", run_directory.string(), file.string()));
+    }
+  }
+  RunData run;
+  run.spec = wire::read_spec(spec_path(run_directory));
+  Database database(history_path(run_directory), Database::Mode::kReadOnly);
+  Transaction snapshot(&database, "BEGIN");
+  check_schema_version(database);
+  read_episodes(database, &run);
+  read_versions(database, &run);
+  run.counters = read_counters(database);
+  run.elapsed_s = Statement(database, "SELECT sum(last_ms - started_ms) FROM epochs").value() / 1000.0;
+  run.stage = stage_of(database, run);
+  return run;
+}
+
+}  // namespace allot::aggregator

@@ -1,0 +1,77 @@
+#include "aggregator/run_directory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "wire/spec.h"
+
+namespace allot::aggregator {
+
+std::filesystem::path spec_path(const std::filesystem::path& run_directory) {
+  return run_directory / "spec.json";
+}
+std::filesystem::path history_path(const std::filesystem::path& run_directory) {
+  return run_directory / "history.sqlite";
+}
+std::filesystem::path endpoint_path(const std::filesystem::path& run_directory) {
+  return run_directory / "endpoint";
+}
+
+RunDirectory::RunDirectory(const std::filesystem::path& path, const wire::RunSpec& wanted) : path_(path) {
+  lock();
+  try {
+    if (std::filesystem::exists(spec_path(path_))) {
+      spec_ = wire::read_spec(spec_path(path_));
+      if (const auto differences = wire::differences(spec_, wanted); !differences.empty()) {
+        throw Mismatch(fmt::format(
+            "run directory {} holds a run of another spec ({}); choose another directory, or start with the "
+            "options of that run",
+            path_.string(), fmt::join(differences, "; ")));
+      }
+    } else {
+      if (std::filesystem::exists(history_path(path_))) {
+        throw CorruptFile(fmt::format(
+            "run directory {} has a history.sqlite but no spec.json; restore it or choose another "
+            "directory",
+            path_.string()));
+      }
+      write_file_atomically(spec_path(path_), wire::to_json(wanted));
+      spec_ = wanted;
+    }
+  } catch (...) {
+    ::close(lock_file_);
+    throw;
+  }
+}
+
+RunDirectory::~RunDirectory() {
+  ::close(lock_file_);
+}
+
+void RunDirectory::lock() {
+  std::error_code error;
+  std::filesystem::create_directories(path_, error);
+  if (error)
+    throw StorageError(fmt::format("cannot make run directory {}: {}", path_.string(), error.message()));
+  const std::string file = (path_ / "aggregator.lock").string();
+  lock_file_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_file_ < 0) throw StorageError(fmt::format("cannot open {}: {}", file, std::strerror(errno)));
+  if (::flock(lock_file_, LOCK_EX | LOCK_NB) == 0) return;
+  const int reason = errno;
+  ::close(lock_file_);
+  if (reason != EWOULDBLOCK)
+    throw StorageError(fmt::format("cannot lock {}: {}", file, std::strerror(reason)));
+  throw Mismatch(fmt::format(
+      "another aggregator works on run directory {}; stop it or choose another directory", path_.string()));
+}
+
+}  // namespace allot::aggregator

@@ -1,0 +1,37 @@
+// A run directory as its one aggregator holds it: locked against a second one, and bound to one spec.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "wire/messages.pb.h"
+
+namespace allot::aggregator {
+
+std::filesystem::path spec_path(const std::filesystem::path& run_directory);
+std::filesystem::path history_path(const std::filesystem::path& run_directory);
+std::filesystem::path endpoint_path(const std::filesystem::path& run_directory);
+
+class RunDirectory {
+ public:
+  // Makes the directory and its spec.json when they do not exist, and holds the lock until destroyed (the
+  // system drops it with the process, however that ends). Throws Mismatch when another aggregator works there
+  // or the directory holds a run of another spec, naming every field that differs; CorruptFile, StorageError.
+  RunDirectory(const std::filesystem::path& path, const wire::RunSpec& wanted);
+  ~RunDirectory();
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  // As stored: the names and places in it are those of the first start.
+  const wire::RunSpec& spec() const { return spec_; }
+
+ private:
+  void lock();
+
+  std::filesystem::path path_;
+  wire::RunSpec spec_;
+  int lock_file_ = -1;
+};
+
+}  // namespace allot::aggregator

@@ -1,0 +1,25 @@
+// What a run's spec must satisfy, and what follows from it.
+#pragma once
+
+#include "policy/policy.h"
+#include "policy/schedule.h"
+#include "wire/messages.pb.h"
+
+namespace allot::aggregator {
+
+inline constexpr int32_t kSpecVersion = 1;
+
+// Throws InvalidArgument listing every field that is out of range, with its value and what is expected.
+void validate(const wire::RunSpec& spec);
+
+// The policy a run learns with. The run's seed is the policy's.
+policy::PolicyConfig policy_config(const wire::RunSpec& spec);
+
+// The budget split evenly: total / layers in each layer, the rest by largest remainder.
+policy::Schedule even_schedule(const wire::RunSpec& spec);
+
+// Episodes of the verification: uniform, learned and dense on each batch of held-out questions; 0 = no verification.
+inline constexpr int64_t kVerifiedSchedules = 3;
+int64_t verification_episodes(const wire::RunSpec& spec);
+
+}  // namespace allot::aggregator

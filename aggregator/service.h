@@ -1,0 +1,63 @@
+// The aggregator as a process runs it: a core, a history in the run directory and one ZeroMQ socket.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "aggregator/core.h"
+#include "aggregator/history.h"
+#include "aggregator/run_data.h"
+#include "aggregator/run_directory.h"
+#include "base/clock.h"
+#include "wire/endpoint.h"
+#include "wire/messages.pb.h"
+
+namespace allot::aggregator {
+
+struct ServiceOptions {
+  std::filesystem::path run_directory;
+  wire::ServerOptions server;
+  std::string build;  // tool version, noted in the history
+  bool exit_when_finished = false;
+  Duration linger{5'000};  // at most so long after the end, so that workers hear of it
+  // Called on the service's thread after each policy update has been committed.
+  std::function<void(const VersionRow&, const wire::Status&)> on_policy_update;
+};
+
+class Service {
+ public:
+  // Takes the run directory, continues what is in it, and listens: when the constructor returns, workers can
+  // connect. The file run_directory/endpoint then names the address, until a clean exit. Throws
+  // InvalidArgument (spec, address), NetworkError (port in use), Mismatch (another aggregator, another spec),
+  // CorruptFile, Unsupported, StorageError; a directory that was refused is as it was.
+  Service(const wire::RunSpec& spec, ServiceOptions options);
+  ~Service();
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  std::string endpoint() const { return server_.endpoint(); }
+  const wire::RunSpec& spec() const { return directory_.spec(); }
+  wire::Status status() const { return core_.status(clock_.now()); }
+
+  // Serves until `stop` is set, or with exit_when_finished until the run is finished and the workers know.
+  // What was answered is in the history when it returns or throws; a later start continues from there. Throws
+  // StorageError, and Error when the run cannot get on.
+  void run(const std::atomic<bool>& stop);
+
+ private:
+  void serve_once();
+  void commit_and_send(Timestamp now);
+
+  ServiceOptions options_;
+  SystemClock clock_;
+  wire::Server server_;
+  RunDirectory directory_;
+  std::unique_ptr<History> history_;
+  Core core_;
+  Timestamp last_commit_;
+};
+
+}  // namespace allot::aggregator

@@ -1,0 +1,126 @@
+#include "aggregator/sqlite.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace allot::aggregator {
+namespace {
+
+// A reader waits this long while the writer opens, recovers or closes the file; in between nobody waits for
+// anybody.
+constexpr int kBusyTimeoutMs = 10'000;
+
+sqlite3* open(const std::string& name, int flags, int* code) {
+  sqlite3* handle = nullptr;
+  *code = sqlite3_open_v2(name.c_str(), &handle, flags, nullptr);
+  return handle;
+}
+
+// A file: address with the characters that mean something there escaped.
+std::string immutable_address(const std::filesystem::path& file) {
+  std::string address = "file:";
+  for (const char c : file.string()) {
+    if (c == '?' || c == '#' || c == '%') {
+      address += fmt::format("%{:02x}", static_cast<unsigned char>(c));
+    } else {
+      address += c;
+    }
+  }
+  return address + "?immutable=1";
+}
+
+}  // namespace
+
+Database::Database(const std::filesystem::path& file, Mode mode) : file_(file) {
+  int code = SQLITE_OK;
+  if (mode == Mode::kReadWrite) {
+    handle_.reset(open(file.string(), SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &code));
+    if (code != SQLITE_OK) fail(code, "opening");
+    sqlite3_busy_timeout(handle_.get(), kBusyTimeoutMs);
+    return;
+  }
+  handle_.reset(open(file.string(), SQLITE_OPEN_READONLY, &code));
+  if (code == SQLITE_OK) {
+    sqlite3_busy_timeout(handle_.get(), kBusyTimeoutMs);
+    code = sqlite3_exec(handle_.get(), "SELECT 1 FROM sqlite_schema", nullptr, nullptr, nullptr);
+  }
+  if (code == SQLITE_CANTOPEN && !std::filesystem::exists(file.string() + "-wal")) {
+    // A WAL database needs its -shm file even to be read; without a log there is nothing to share.
+    handle_.reset(open(immutable_address(file), SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, &code));
+  }
+  if (code != SQLITE_OK) fail(code, "opening");
+}
+
+void Database::execute(const std::string& sql) {
+  const int code = sqlite3_exec(handle_.get(), sql.c_str(), nullptr, nullptr, nullptr);
+  if (code != SQLITE_OK) fail(code, sql.substr(0, sql.find('(')));
+}
+
+void Database::fail(int code, std::string_view doing) const {
+  const char* reason = handle_ ? sqlite3_errmsg(handle_.get()) : sqlite3_errstr(code);
+  const int kind = code & 0xFF;
+  if (kind == SQLITE_CORRUPT || kind == SQLITE_NOTADB) {
+    throw CorruptFile(fmt::format(
+        "history {} is damaged or no SQLite database ({}, while {}); restore a copy or start a new run",
+        file_.string(), reason, doing));
+  }
+  throw StorageError(fmt::format(
+      "history {}: {} failed: {}; check that the disk is not full and the directory can be written",
+      file_.string(), doing, reason));
+}
+
+Statement::Statement(const Database& database, const std::string& sql) : database_(&database) {
+  sqlite3_stmt* handle = nullptr;
+  const int code =
+      sqlite3_prepare_v2(database.handle(), sql.c_str(), static_cast<int>(sql.size()), &handle, nullptr);
+  handle_.reset(handle);
+  if (code != SQLITE_OK) database.fail(code, sql);
+}
+
+Statement& Statement::bind(int64_t value) {
+  sqlite3_bind_int64(handle_.get(), ++bound_, value);
+  return *this;
+}
+
+Statement& Statement::bind(double value) {
+  sqlite3_bind_double(handle_.get(), ++bound_, value);
+  return *this;
+}
+
+Statement& Statement::bind(std::string_view value) {
+  sqlite3_bind_text(handle_.get(), ++bound_, value.data(), static_cast<int>(value.size()), SQLITE_TRANSIENT);
+  return *this;
+}
+
+bool Statement::step() {
+  const int code = sqlite3_step(handle_.get());
+  if (code == SQLITE_ROW) return true;
+  if (code != SQLITE_DONE) {
+    // The reason is read before the reset, which may clear it.
+    try {
+      database_->fail(code, sqlite3_sql(handle_.get()));
+    } catch (...) {
+      sqlite3_reset(handle_.get());
+      bound_ = 0;
+      throw;
+    }
+  }
+  sqlite3_reset(handle_.get());
+  bound_ = 0;
+  return false;
+}
+
+int64_t Statement::value() {
+  const int64_t found = step() ? integer(0) : 0;
+  while (step()) {
+  }
+  return found;
+}
+
+std::string_view Statement::text(int column) const {
+  const auto* data = reinterpret_cast<const char*>(sqlite3_column_text(handle_.get(), column));
+  return {data == nullptr ? "" : data, static_cast<size_t>(sqlite3_column_bytes(handle_.get(), column))};
+}
+
+}  // namespace allot::aggregator

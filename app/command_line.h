@@ -1,0 +1,20 @@
+// From the words of a command line to the exit code of one sub-command. Shared by allot and allot-model.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "app/command.h"
+
+namespace allot::app {
+
+// The table of commands with one line each, as `allot --help` prints it.
+std::string command_list(std::span<const Command> commands);
+
+// Runs arguments[0] with the words after it. Handles --help, --version, an unknown command (named with the
+// nearest known one) and every exception: one line on stderr, exit code of the Error (1, or 2 for
+// UsageError), 1 for anything else. A command without a function is handed over to allot-model, which
+// replaces this process.
+int run_command_line(std::span<const Command> commands, std::span<const std::string> arguments);
+
+}  // namespace allot::app

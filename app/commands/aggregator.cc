@@ -1,0 +1,108 @@
+// allot aggregator: serves one run to workers. Asks the policy, grants leases, keeps the history; while it
+// runs, a second thread brings the TensorBoard events up to date, and writes schedule.json and report.html
+// when the run is finished.
+#include <chrono>
+#include <condition_variable>
+#include <iostream>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+
+#include "aggregator/run_data.h"
+#include "aggregator/run_directory.h"
+#include "aggregator/service.h"
+#include "app/command.h"
+#include "app/options.h"
+#include "app/report/tensorboard_events.h"
+#include "app/run_directory.h"
+#include "app/run_results.h"
+#include "app/run_spec_builder.h"
+#include "app/stop_signal.h"
+#include "app/version.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "wire/spec.h"
+
+namespace allot::app {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+// Reads the run's history from its own connection and writes what people look at. It never slows the service
+// down: after each round it rests at least twenty times as long as the round took.
+class ResultsWriter {
+ public:
+  explicit ResultsWriter(std::filesystem::path run)
+      : run_(std::move(run)), thread_([this](std::stop_token stop) { work(stop); }) {}
+
+ private:
+  void work(const std::stop_token& stop) {
+    std::mutex mutex;
+    std::condition_variable_any wake;
+    bool finished = false;
+    while (!finished) {
+      const auto start = std::chrono::steady_clock::now();
+      // A last round after the request to stop leaves the files as the history is.
+      const bool last = stop.stop_requested();
+      try {
+        finished = round();
+      } catch (const Error& error) {
+        spdlog::warn("the results could not be written: {}", error.what());
+      }
+      if (last) return;
+      const Seconds rest = std::max(Seconds(5), 20 * Seconds(std::chrono::steady_clock::now() - start));
+      std::unique_lock lock(mutex);
+      if (!finished) wake.wait_for(lock, stop, rest, [] { return false; });
+    }
+  }
+
+  // True when the run is finished and everything is written.
+  bool round() {
+    const auto run = aggregator::read_run(run_);
+    update_tensorboard(run, tensorboard_directory(run_));
+    if (run.stage != "finished") return false;
+    write_results(run_);
+    spdlog::info("the run is finished; wrote {} and {}", schedule_file(run_).string(),
+                 report_file(run_).string());
+    return true;
+  }
+
+  std::filesystem::path run_;
+  std::jthread thread_;
+};
+
+// The run that the directory holds, unless options say what to run: then the directory must agree with them.
+wire::RunSpec spec_of(const RunOptions& run) {
+  const auto stored = aggregator::spec_path(run.run);
+  if (run.model.empty() && std::filesystem::exists(stored)) return wire::read_spec(stored);
+  return build_run_spec(run);
+}
+
+}  // namespace
+
+int run_aggregator(std::span<const std::string> arguments) {
+  RunOptions run;
+  aggregator::ServiceOptions service_options;
+  OptionSet set(
+      "aggregator", "serve a run to workers: the learner, its leases and its history",
+      "allot aggregator --run runs/cluster --bind tcp://0.0.0.0:5557 --insecure --model assets/tiny-gsm "
+      "--data assets/tiny-gsm/train.jsonl --heldout assets/tiny-gsm/heldout.jsonl --total 64");
+  set.text("bind", &service_options.server.bind, "ENDPOINT",
+           "address to listen on; port * takes a free one, DIR/endpoint names it");
+  set.flag("insecure", &service_options.server.insecure,
+           "listen on an address that other machines reach, without encryption");
+  set.flag("exit-when-finished", &service_options.exit_when_finished,
+           "end when the run is finished and the workers know");
+  declare_run_options(set, &run);
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+
+  const auto& stop = watch_stop_signals();
+  service_options.run_directory = run.run;
+  service_options.build = version();
+  aggregator::Service service(spec_of(run), std::move(service_options));
+  const ResultsWriter writer(run.run);
+  service.run(stop);
+  return 0;
+}
+
+}  // namespace allot::app

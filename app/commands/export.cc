@@ -1,0 +1,69 @@
+// allot export: a schedule.json as files that other programs load.
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "app/command.h"
+#include "app/export_formats.h"
+#include "app/options.h"
+#include "base/error.h"
+#include "base/file.h"
+
+namespace allot::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A model directory is somebody's source of truth, often shared or a link into a cache: nothing is written
+// into it.
+void refuse_to_touch_model(const fs::path& out, const fs::path& model) {
+  const fs::path folder = fs::weakly_canonical(fs::absolute(out)).parent_path();
+  if (folder != fs::weakly_canonical(fs::absolute(model))) return;
+  throw UsageError("--out " + out.string() + " lies in the model directory " + model.string() +
+                   ", which export never writes to; choose another folder");
+}
+
+}  // namespace
+
+int run_export(std::span<const std::string> arguments) {
+  fs::path schedule;
+  fs::path model;
+  fs::path out;
+  std::string format = "json";
+  std::vector<std::string> names;
+  std::string help = "what to write:";
+  for (const ExportFormat& known : export_formats()) {
+    names.emplace_back(known.name);
+    help.append("\n  ").append(known.name).append(": ").append(known.summary);
+  }
+
+  OptionSet options(
+      "export", "Write a schedule for other programs.",
+      "allot export --schedule runs/quickstart/schedule.json --format hf --model assets/tiny-gsm");
+  options.path("schedule", &schedule, "schedule.json of a run");
+  options.choice("format", &format, names, help.c_str());
+  options.path("model", &model, "model directory; the schedule must be for this model");
+  options.path("out", &out, "file to write, outside the model directory; stdout when not given");
+  options.require("schedule");
+  if (options.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+
+  ExportRequest request{.schedule = read_schedule_file(schedule), .model = std::nullopt};
+  if (options.given("model")) request.model = model;
+  if (request.model && options.given("out")) refuse_to_touch_model(out, model);
+  std::string text;
+  try {
+    text = export_schedule(request, format);
+  } catch (const InvalidArgument& error) {
+    throw UsageError(error.what());
+  }
+  if (options.given("out")) {
+    write_file_atomically(out, text);
+    std::cout << out.string() << "\n";
+  } else {
+    std::cout << text;
+  }
+  return 0;
+}
+
+}  // namespace allot::app

@@ -1,0 +1,233 @@
+// allot inspect: what a model directory, a schedule or a run directory holds, and every problem it has.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "aggregator/run_data.h"
+#include "aggregator/run_directory.h"
+#include "app/command.h"
+#include "app/options.h"
+#include "app/run_directory.h"
+#include "app/schedule_file.h"
+#include "app/status_view.h"
+#include "base/error.h"
+#include "evaluation/task.h"
+#include "model/model_config.h"
+#include "model/safetensors.h"
+#include "model/tokenizer.h"
+#include "wire/spec.h"
+
+namespace allot::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What was found: facts in the order they are shown, and problems.
+struct Findings {
+  std::string kind;  // "model", "schedule", "run"
+  nlohmann::ordered_json facts = nlohmann::ordered_json::object();
+  std::vector<std::string> problems = {};
+
+  // Notes what `look` throws as a problem, so that one fault does not hide the next.
+  template <class Look>
+  void attempt(Look look) {
+    try {
+      look();
+    } catch (const Error& error) {
+      problems.emplace_back(error.what());
+    }
+  }
+};
+
+void inspect_config(const fs::path& directory, Findings* findings) {
+  const model::ModelConfig config = model::read_model_config(directory);
+  findings->facts["architecture"] = config.architecture_name;
+  findings->facts["layers"] = config.num_layers;
+  findings->facts["query_heads"] = config.num_q_heads;
+  findings->facts["kv_heads"] = config.num_kv_heads;
+  findings->facts["head_dim"] = config.head_dim;
+  findings->facts["hidden_size"] = config.hidden_size;
+  findings->facts["intermediate_size"] = config.intermediate_size;
+  findings->facts["vocab_size"] = config.vocab_size;
+  findings->facts["positions"] = config.max_position_embeddings;
+  findings->facts["rope_theta"] = config.rope_theta;
+  findings->facts["llama3_rope_scaling"] = config.rope_scaling.has_value();
+  findings->facts["tied_embeddings"] = config.tie_word_embeddings;
+}
+
+void inspect_weights(const fs::path& directory, Findings* findings) {
+  const auto checkpoint = model::Checkpoint::open(directory);
+  int64_t parameters = 0;
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    int64_t count = 1;
+    for (const int64_t extent : tensor.shape) count *= extent;
+    parameters += count;
+    bytes += static_cast<int64_t>(tensor.bytes.size());
+  }
+  findings->facts["tensors"] = checkpoint.tensors().size();
+  findings->facts["parameters"] = parameters;
+  findings->facts["weight_bytes"] = bytes;
+}
+
+void inspect_tokenizer(const fs::path& directory, Findings* findings) {
+  const auto tokenizer = model::Tokenizer::load(directory);
+  findings->facts["tokens"] = tokenizer.vocab_size();
+  findings->facts["prompt_style"] = evaluation::name(evaluation::prompt_style_for(tokenizer.chat_template()));
+}
+
+Findings inspect_model(const fs::path& directory) {
+  Findings findings{.kind = "model"};
+  findings.attempt([&] { inspect_config(directory, &findings); });
+  findings.attempt([&] {
+    const auto defaults = model::read_generation_defaults(directory);
+    findings.facts["end_tokens"] = defaults.eos_token_ids;
+    if (defaults.eos_token_ids.empty()) {
+      findings.problems.push_back("neither generation_config.json nor config.json in " + directory.string() +
+                                  " names an eos_token_id; replies would end at --max-new-tokens only");
+    }
+  });
+  findings.attempt([&] { inspect_tokenizer(directory, &findings); });
+  findings.attempt([&] { inspect_weights(directory, &findings); });
+  if (findings.problems.empty()) {
+    findings.attempt([&] {
+      const auto identity = model::identify_model(directory);
+      findings.facts["config_sha256"] = identity.config_sha256;
+      findings.facts["tokenizer_sha256"] = identity.tokenizer_sha256;
+      findings.facts["weights_fingerprint"] = identity.weights_fingerprint;
+    });
+  }
+  return findings;
+}
+
+nlohmann::ordered_json accuracy_json(const AccuracyRecord& record) {
+  return {{"questions", record.questions},
+          {"correct", record.correct},
+          {"accuracy", record.accuracy()},
+          {"low", record.low},
+          {"high", record.high}};
+}
+
+Findings inspect_schedule(const fs::path& file) {
+  Findings findings{.kind = "schedule"};
+  findings.attempt([&] {
+    const ScheduleFile schedule = read_schedule_file(file);
+    findings.facts["model"] = schedule.model.id;
+    findings.facts["layers"] = schedule.model.layers;
+    findings.facts["samples"] = schedule.schedule.samples;
+    findings.facts["total"] = schedule.total;
+    findings.facts["floor"] = schedule.floor;
+    findings.facts["estimator"] = kernels::name(schedule.attention.estimator);
+    findings.facts["prefill"] =
+        schedule.attention.prefill == model::PrefillMode::kDense ? "dense" : "sampled";
+    findings.facts["task"] = schedule.task.name;
+    findings.facts["run_id"] = schedule.run_id;
+    findings.facts["policy_version"] = schedule.policy_version;
+    findings.facts["tool_version"] = schedule.tool_version;
+    if (schedule.evaluation.uniform) findings.facts["uniform"] = accuracy_json(*schedule.evaluation.uniform);
+    if (schedule.evaluation.learned) findings.facts["learned"] = accuracy_json(*schedule.evaluation.learned);
+    if (schedule.evaluation.dense) findings.facts["dense"] = accuracy_json(*schedule.evaluation.dense);
+  });
+  return findings;
+}
+
+Findings inspect_run(const fs::path& directory) {
+  Findings findings{.kind = "run"};
+  findings.attempt([&] {
+    const auto run = aggregator::read_run(directory);
+    const wire::Status status = status_of(run);
+    findings.facts["run_id"] = run.spec.run_id();
+    findings.facts["stage"] = run.stage;
+    findings.facts["model"] = run.spec.model_path();
+    findings.facts["data"] = run.spec.task().train().path();
+    findings.facts["heldout"] = run.spec.task().heldout().path();
+    findings.facts["total"] = run.spec.policy().total();
+    findings.facts["policy"] = run.spec.policy().name();
+    findings.facts["estimator"] = run.spec.attention().estimator();
+    findings.facts["seed"] = run.spec.seed();
+    findings.facts["episodes_done"] = status.episodes_done();
+    findings.facts["episodes_wanted"] = status.episodes_wanted();
+    findings.facts["policy_version"] = run.policy_version;
+    findings.facts["schedule"] = run.recommended;
+    for (const auto& score : status.scores()) {
+      findings.facts["score " + score.label()] =
+          fmt::format("{}/{}, {} wanted", score.correct(), score.answered(), score.wanted());
+    }
+    // What a resumed run would trip over.
+    if (!fs::exists(run.spec.model_path())) {
+      findings.problems.push_back("the run's model directory " + run.spec.model_path() +
+                                  " does not exist; give workers --model");
+    } else {
+      findings.attempt([&] {
+        const auto found = model::identify_model(run.spec.model_path());
+        if (found.weights_fingerprint != run.spec.model().weights_fingerprint()) {
+          findings.problems.push_back("the weights in " + run.spec.model_path() + " have fingerprint " +
+                                      found.weights_fingerprint + ", the run's model has " +
+                                      run.spec.model().weights_fingerprint());
+        }
+      });
+    }
+    for (const auto* data : {&run.spec.task().train(), &run.spec.task().heldout()}) {
+      if (!data->path().empty() && !fs::exists(data->path())) {
+        findings.problems.push_back("the run's data file " + data->path() +
+                                    " does not exist; give workers --train or --heldout");
+      }
+    }
+  });
+  if (fs::exists(schedule_file(directory))) {
+    findings.attempt([&] { (void)read_schedule_file(schedule_file(directory)); });
+  }
+  return findings;
+}
+
+Findings inspect(const fs::path& path) {
+  if (!fs::exists(path)) throw NotFound(path.string() + " does not exist");
+  if (!fs::is_directory(path)) return inspect_schedule(path);
+  if (fs::exists(aggregator::spec_path(path)) || fs::exists(aggregator::history_path(path)))
+    return inspect_run(path);
+  if (fs::exists(path / "config.json") || fs::exists(path / "tokenizer.json")) return inspect_model(path);
+  throw NotFound(
+      path.string() +
+      " holds neither a model (config.json, tokenizer.json) nor a run (spec.json, history.sqlite)");
+}
+
+void print(const fs::path& path, const Findings& findings, bool as_json) {
+  if (as_json) {
+    nlohmann::ordered_json json = {{"path", path.string()}, {"kind", findings.kind}};
+    json.update(findings.facts);
+    json["problems"] = findings.problems;
+    std::cout << json.dump() << '\n';
+    return;
+  }
+  std::cout << path.string() << ": a " << findings.kind << '\n';
+  for (const auto& [name, value] : findings.facts.items()) {
+    std::cout << fmt::format("  {:<22}{}\n", name,
+                             value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  for (const std::string& problem : findings.problems) std::cout << "  problem: " << problem << '\n';
+  if (findings.problems.empty()) std::cout << "  no problems found\n";
+}
+
+}  // namespace
+
+int run_inspect(std::span<const std::string> arguments) {
+  std::string path;
+  bool json = false;
+  OptionSet set(
+      "inspect",
+      "say what a model directory, a schedule.json or a run directory holds, and what is wrong with it",
+      "allot inspect assets/tiny-gsm");
+  set.positional("path", &path, "PATH", "model directory, schedule file or run directory");
+  set.flag("json", &json, "print one JSON object");
+  set.require("path");
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+  const Findings findings = inspect(path);
+  print(path, findings, json);
+  return findings.problems.empty() ? 0 : 1;
+}
+
+}  // namespace allot::app

@@ -1,0 +1,71 @@
+// allot tokenize: text lines to token ids and back, to look at what a model is given. Line for line: each
+// line of stdin gives one line of stdout.
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "app/command.h"
+#include "app/options.h"
+#include "base/error.h"
+#include "model/tokenizer.h"
+
+namespace allot::app {
+namespace {
+
+struct TokenizeOptions {
+  std::filesystem::path model;
+  bool no_special = false;
+  bool decode = false;
+};
+
+std::vector<int32_t> parse_ids(const std::string& line) {
+  const auto list = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  std::vector<int32_t> ids;
+  bool valid = list.is_array();
+  for (const auto& id : valid ? list : nlohmann::json::array()) {
+    const bool in_range =
+        id.is_number_unsigned() && id.get<uint64_t>() <= uint64_t{std::numeric_limits<int32_t>::max()};
+    valid = valid && in_range;
+    if (in_range) ids.push_back(id.get<int32_t>());
+  }
+  if (!valid) throw InvalidArgument("expected a JSON list of token ids, for example [1, 15, 7]");
+  return ids;
+}
+
+std::string convert(const std::string& line, const model::Tokenizer& tokenizer,
+                    const TokenizeOptions& options) {
+  if (options.decode) return tokenizer.decode(parse_ids(line), options.no_special);
+  return nlohmann::json(tokenizer.encode(line, !options.no_special)).dump();
+}
+
+}  // namespace
+
+int run_tokenize(std::span<const std::string> arguments) {
+  TokenizeOptions options;
+  OptionSet set("tokenize", "Turn text lines on stdin into JSON lists of token ids on stdout, or back.",
+                "echo 'Tom has 3 apples.' | allot tokenize --model assets/tiny-gsm");
+  set.path("model", &options.model, "Hugging Face model directory, of which tokenizer.json is read");
+  set.flag("no-special", &options.no_special,
+           "encode without the tokens that the post-processor adds; decode without special tokens");
+  set.flag("decode", &options.decode, "read JSON lists of ids and write their texts");
+  set.require("model");
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+
+  const model::Tokenizer tokenizer = model::Tokenizer::load(options.model);
+  std::string line;
+  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
+    try {
+      std::cout << convert(line, tokenizer, options) << '\n';
+    } catch (const InvalidArgument& error) {
+      std::cout.flush();
+      throw InvalidArgument("line " + std::to_string(number) + " of stdin: " + error.what());
+    }
+  }
+  return 0;
+}
+
+}  // namespace allot::app

@@ -1,0 +1,106 @@
+// allot tune: learn a schedule on this machine. The real aggregator and real workers run as child processes;
+// this process fixes the run, watches over them, shows how far they are and writes the results.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+
+#include "aggregator/run_data.h"
+#include "aggregator/run_directory.h"
+#include "app/command.h"
+#include "app/local_cluster.h"
+#include "app/options.h"
+#include "app/own_executable.h"
+#include "app/progress.h"
+#include "app/run_results.h"
+#include "app/run_spec_builder.h"
+#include "app/stop_signal.h"
+#include "base/error.h"
+
+namespace allot::app {
+namespace {
+
+constexpr auto kLookInterval = std::chrono::milliseconds(250);
+// As shells report a command that Ctrl-C ended.
+constexpr int kInterrupted = 128 + SIGINT;
+
+bool finished(const std::filesystem::path& run) {
+  return std::filesystem::exists(aggregator::history_path(run)) &&
+         aggregator::read_run(run).stage == "finished";
+}
+
+// Runs until the run is finished (true) or a signal asks to stop (false).
+bool work(const ClusterOptions& options, ProgressView* view) {
+  const auto& stop = watch_stop_signals();
+  const SystemClock clock;
+  LocalCluster cluster(options, [&](const std::string& line) { view->message(line); });
+  int64_t progress = 0;
+  while (!stop) {
+    if (const auto status = cluster.status()) {
+      view->update(*status, clock.now());
+      progress = status->episodes_done() + answered(*status).done;
+      if (status->stage() == "finished") break;
+    }
+    cluster.keep_alive(progress);
+    pause_for(kLookInterval);
+  }
+  if (stop) view->message("stopping: workers hand their episodes back, the aggregator commits");
+  cluster.stop();
+  view->end();
+  return !stop || finished(options.run);
+}
+
+void require_model_runtime() {
+  const auto program = own_directory() / "allot-model";
+  if (std::filesystem::exists(program)) return;
+  throw Unsupported("tuning runs a model, but " + program.string() +
+                    " was not built; build with LibTorch (cmake --preset cpu, then ninja -C build)");
+}
+
+}  // namespace
+
+int run_tune(std::span<const std::string> arguments) {
+  RunOptions run;
+  ClusterOptions cluster;
+  bool json = false;
+  OptionSet set("tune", "learn a schedule on this machine, verify it on held-out questions and report",
+                "allot tune --model assets/tiny-gsm --data assets/tiny-gsm/train.jsonl "
+                "--heldout assets/tiny-gsm/heldout.jsonl --total 64");
+  declare_run_options(set, &run);
+  set.integer("workers", &cluster.workers, 1, 1024, "N",
+              "worker processes, each with its own copy of the model");
+  set.integer("threads", &cluster.threads, 0, 4096, "N", "threads of each worker; 0 shares the cores out");
+  set.integer("max-sequences", &cluster.max_sequences, 0, 65536, "N",
+              "replies that a worker decodes together; 0 for its default");
+  set.flag("json", &json, "print the result as one JSON object");
+  for (const char* name : {"model", "data", "total"}) set.require(name);
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+
+  const wire::RunSpec spec = build_run_spec(run);
+  require_model_runtime();
+  cluster.run = run.run;
+  // Writes spec.json, where the aggregator finds the run, or refuses the directory; nobody else may be at
+  // work there now.
+  { const aggregator::RunDirectory claimed(run.run, spec); }
+
+  if (finished(run.run)) {
+    std::cerr << "the run in " << run.run.string() << " is finished; showing its result" << std::endl;
+  } else {
+    ProgressView view(stderr, ::isatty(STDERR_FILENO) != 0);
+    if (!work(cluster, &view)) {
+      std::cerr << "stopped; the same command goes on where this ended" << std::endl;
+      return kInterrupted;
+    }
+  }
+  write_results(run.run);
+  const auto data = aggregator::read_run(run.run);
+  if (json) {
+    std::cout << results_json(data, run.run).dump() << '\n';
+  } else {
+    std::cout << format_results(data, run.run);
+  }
+  return 0;
+}
+
+}  // namespace allot::app

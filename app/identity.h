@@ -1,0 +1,18 @@
+// Fingerprints of what is on disk, as the wire carries them.
+#pragma once
+
+#include <filesystem>
+
+#include "evaluation/task.h"
+#include "model/model_config.h"
+#include "wire/messages.pb.h"
+
+namespace allot::app {
+
+wire::ModelIdentity to_wire(const model::ModelIdentity& identity);
+// With the dataset's path made absolute.
+wire::DatasetIdentity to_wire(const evaluation::Dataset& dataset);
+
+std::filesystem::path absolute_path(const std::filesystem::path& path);
+
+}  // namespace allot::app

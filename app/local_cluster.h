@@ -1,0 +1,65 @@
+// The aggregator and the workers of one run as child processes on this machine: what a cluster does, on
+// loopback.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/child_process.h"
+#include "wire/messages.pb.h"
+
+namespace allot::app {
+
+struct ClusterOptions {
+  std::filesystem::path run;  // run directory; holds spec.json
+  int32_t workers = 1;
+  int32_t threads = 0;        // of each worker; 0 = the cores, shared out
+  int32_t max_sequences = 0;  // decoded together by a worker; 0 = the worker's default
+  std::string log_level = "info";
+};
+
+class LocalCluster {
+ public:
+  // Starts of one process without progress in between, after which the run is given up.
+  static constexpr int kMaxStarts = 5;
+
+  // `say` gets a line whenever a process is started or has ended. Starts the aggregator, waits until it
+  // listens on a port that the system chose, then starts the workers. Throws Error with the last line of its
+  // log when it does not come up.
+  LocalCluster(ClusterOptions options, std::function<void(const std::string&)> say);
+
+  // The aggregator's answer, or nothing when it does not answer now.
+  std::optional<wire::Status> status();
+  // Starts again what has ended; call it often. `progress` is any count that grows with the run's work.
+  // Throws Error when a process ended kMaxStarts times at the same progress, with the last line of its log.
+  void keep_alive(int64_t progress);
+  // Workers hand their leases back, then the aggregator commits; what does not end in time is killed.
+  void stop();
+
+ private:
+  struct Member {
+    std::string name;  // "aggregator", "worker-1": also of its log file
+    std::optional<ChildProcess> process = {};
+    int starts = 0;  // since the last progress
+    bool ended_well = false;
+  };
+
+  void start(Member& member);
+  void start_aggregator();
+  std::vector<std::string> command_of(const Member& member) const;
+  [[noreturn]] void give_up(const Member& member, const std::string& how);
+
+  ClusterOptions options_;
+  std::function<void(const std::string&)> say_;
+  std::string endpoint_;  // empty until the aggregator has announced it
+  Member aggregator_{.name = "aggregator"};
+  std::vector<Member> workers_;
+  int64_t progress_ = -1;
+};
+
+}  // namespace allot::app

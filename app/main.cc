@@ -1,0 +1,29 @@
+// The light executable: no LibTorch, no CUDA. Commands that run a model are handed over to allot-model beside
+// it.
+#include <string>
+#include <vector>
+
+#include "app/command_line.h"
+
+int main(int argc, char** argv) {
+  using namespace allot::app;
+  static constexpr Command kCommands[] = {
+      {"tune", "learn a schedule on this machine, verify it and report", false, run_tune},
+      {"aggregator", "serve a run to workers: the learner, its leases and its history", false,
+       run_aggregator},
+      {"worker", "score schedules for an aggregator", true, nullptr},
+      {"status", "show how far a run is", false, run_status},
+      {"eval", "score a model under dense attention or under schedules", true, nullptr},
+      {"verify", "paired verdict of one schedule against another", true, nullptr},
+      {"ablate", "one sample in one layer at a time: which layers need attention", true, nullptr},
+      {"export", "write a schedule in the form that an engine loads", false, run_export},
+      {"report", "write the report of a run and its plots", false, run_report},
+      {"inspect", "say what a model, a schedule or a run holds and what is wrong with it", false,
+       run_inspect},
+      {"tokenize", "lines of text to token ids", false, run_tokenize},
+      {"logits", "logits of token ids, as a .npy array", true, nullptr},
+      {"grade", "grade predictions against gold answers", false, run_grade},
+      {"bench", "measure decoding, attention and the aggregator beside their peers", true, nullptr},
+  };
+  return run_command_line(kCommands, std::vector<std::string>(argv + 1, argv + argc));
+}

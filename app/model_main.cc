@@ -1,0 +1,18 @@
+// The executable with the model runtime. People type `allot`, which hands these commands over.
+#include <string>
+#include <vector>
+
+#include "app/command_line.h"
+
+int main(int argc, char** argv) {
+  using namespace allot::app;
+  static constexpr Command kCommands[] = {
+      {"worker", "score schedules for an aggregator", true, run_worker},
+      {"eval", "score a model under dense attention or under schedules", true, run_eval},
+      {"verify", "paired verdict of one schedule against another", true, run_verify},
+      {"ablate", "one sample in one layer at a time: which layers need attention", true, run_ablate},
+      {"logits", "logits of token ids, as a .npy array", true, run_logits},
+      {"bench", "measure decoding, attention and the aggregator beside their peers", true, run_bench},
+  };
+  return run_command_line(kCommands, std::vector<std::string>(argv + 1, argv + argc));
+}

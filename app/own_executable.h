@@ -1,0 +1,12 @@
+// Where the running program lies: its companions (allot, allot-model) are started from the same directory, so
+// that a build folder, an install tree and an image work without a search path.
+#pragma once
+
+#include <filesystem>
+
+namespace allot::app {
+
+// Directory of the running executable, symbolic links resolved. Throws NotFound when the system does not say.
+std::filesystem::path own_directory();
+
+}  // namespace allot::app

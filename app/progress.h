@@ -1,0 +1,56 @@
+// How a run is shown while it goes on: one line that is redrawn on a terminal, a line now and then elsewhere.
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "wire/messages.pb.h"
+
+namespace allot::app {
+
+// "45s", "3m 05s", "2h 07m"; "?" for a negative number (unknown).
+std::string format_seconds(double seconds);
+
+// Questions answered and wanted by the scores of the verify stage.
+struct Answered {
+  int64_t done = 0;
+  int64_t wanted = 0;
+};
+Answered answered(const wire::Status& status);
+
+// One line of at most `columns` characters: stage, bar, episodes (in the verify stage: questions) done and
+// wanted, ETA, recent mean reward or the scores so far, and the schedule recommended at present, cut where
+// the line ends.
+std::string progress_line(const wire::Status& status, size_t columns);
+
+class ProgressView {
+ public:
+  // `stream` is a terminal: the line is redrawn in place with every update. Else a line is written when the
+  // stage changes, after every twentieth of it and at least every ten seconds of progress.
+  ProgressView(std::FILE* stream, bool terminal) : stream_(stream), terminal_(terminal) {}
+  ~ProgressView() { end(); }
+  ProgressView(const ProgressView&) = delete;
+  ProgressView& operator=(const ProgressView&) = delete;
+
+  void update(const wire::Status& status, Timestamp now);
+  // A line that stays, above the bar.
+  void message(std::string_view text);
+  // Leaves the last drawn line on the screen.
+  void end();
+
+ private:
+  size_t columns() const;
+  bool worth_a_line(const wire::Status& status, Timestamp now);
+
+  std::FILE* stream_;
+  bool terminal_;
+  std::string drawn_;  // the line on the screen now
+  std::string last_stage_;
+  int64_t last_twentieth_ = -1;
+  int64_t last_done_ = -1;
+  Timestamp last_line_{};
+};
+
+}  // namespace allot::app

@@ -1,0 +1,316 @@
+#include "app/report/figures.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+
+#include "app/report/run_summary.h"
+#include "policy/schedule.h"
+
+namespace allot::app {
+namespace {
+
+constexpr Shape kWide{.width = 720, .height = 300};
+constexpr Shape kNarrow{.width = 340, .height = 250};
+// More points than this cannot be told apart in a chart.
+constexpr size_t kMostPoints = 2000;
+constexpr double kPixelsPerNumber = 20;  // room that a number over a bar needs
+constexpr double kNumberHeight = 17;     // with the gap to its bar
+constexpr double kHalfBar = 0.36;        // of the room of one layer
+constexpr double kHalfRow = 0.46;
+// Classes of the heat map, as multiples of the uniform share, and how the key names the bounds between them.
+constexpr std::array kClassBounds = {1.0 / 8, 1.0 / 4, 1.0 / 2, 4.0 / 5, 5.0 / 4, 2.0, 4.0, 8.0};
+constexpr std::array<const char*, 9> kShareClasses = {"c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"};
+constexpr std::array<const char*, 8> kShareBounds = {"\u215b", "\u00bc", "\u00bd", "0.8",
+                                                     "1.25",   "2",      "4",      "8"};
+
+// Every k-th point, so that at most kMostPoints are left; the last point stays.
+std::vector<Point> thinned(const std::vector<Point>& points) {
+  const size_t stride = points.size() / kMostPoints + 1;
+  std::vector<Point> kept;
+  for (size_t i = (points.size() - 1) % stride; i < points.size(); i += stride) kept.push_back(points[i]);
+  return kept;
+}
+
+std::vector<int32_t> uniform_samples(const wire::RunSpec& spec) {
+  const std::vector<double> equal(static_cast<size_t>(spec.model().layers()), 1.0);
+  return policy::apportion(equal, spec.policy().total(), spec.policy().floor()).samples;
+}
+
+Axis layer_axis(int layers, Shape shape) {
+  return {.title = "Layer",
+          .from = -0.5,
+          .to = layers - 0.5,
+          .ticks = whole_ticks(-0.5, layers - 0.5, shape.narrow() ? 10 : 28)};
+}
+
+Axis percent_axis(const char* title) {
+  return {.title = title, .from = 0, .to = 1, .ticks = percent_ticks(0, 1, 6)};
+}
+
+// The axis of policy versions.
+Axis version_axis(const aggregator::RunData& run, Shape shape) {
+  const auto first = static_cast<double>(run.versions.front().version);
+  const auto last = static_cast<double>(run.versions.back().version);
+  return {.title = "Policy update",
+          .from = first,
+          .to = last,
+          .ticks = whole_ticks(first, last, shape.narrow() ? 5 : 10)};
+}
+
+// Numbers of learning episodes after which the policy made an update.
+std::vector<double> update_places(const aggregator::RunData& run,
+                                  const std::vector<const aggregator::EpisodeRow*>& episodes) {
+  std::vector<double> places;
+  for (const aggregator::VersionRow& version : run.versions) {
+    if (version.version == 0) continue;
+    const auto until = std::ranges::upper_bound(episodes, version.at, {}, &aggregator::EpisodeRow::finished);
+    places.push_back(static_cast<double>(until - episodes.begin()));
+  }
+  return places;
+}
+
+struct Series {
+  const char* name;
+  const std::optional<AccuracyRecord>* score;
+};
+
+std::vector<Series> measured(const EvaluationRecord& evaluation) {
+  std::vector<Series> all;
+  if (evaluation.dense) all.push_back({"dense", &evaluation.dense});
+  if (evaluation.learned) all.push_back({"learned", &evaluation.learned});
+  if (evaluation.uniform) all.push_back({"uniform", &evaluation.uniform});
+  return all;
+}
+
+Figure figure(std::string name, std::string title, std::string caption, double height,
+              const std::function<Chart(Shape)>& draw) {
+  const Chart wide = draw({.width = kWide.width, .height = height});
+  const Chart narrow = draw({.width = kNarrow.width, .height = std::min(height, kNarrow.height)});
+  return {.name = std::move(name),
+          .title = std::move(title),
+          .caption = std::move(caption),
+          .wide = wide.inline_svg(),
+          .narrow = narrow.inline_svg(),
+          .file = wide.standalone_svg()};
+}
+
+}  // namespace
+
+std::string percent(double ratio) {
+  return fmt::format("{:.1f}\u00a0%", 100 * ratio);
+}
+
+int share_class(double times_uniform) {
+  return static_cast<int>(std::ranges::upper_bound(kClassBounds, times_uniform) - kClassBounds.begin());
+}
+
+Chart accuracy_chart(const EvaluationRecord& evaluation, Shape shape) {
+  const std::vector<Series> rows = measured(evaluation);
+  const auto count = static_cast<double>(rows.size());
+  Axis names{.title = "", .from = count - 0.5, .to = -0.5, .ticks = {}};
+  for (size_t i = 0; i < rows.size(); ++i) names.ticks.push_back({static_cast<double>(i), rows[i].name});
+  Axis accuracy = percent_axis("Held-out accuracy with 95\u00a0% interval");
+  Chart chart({.description = "Held-out accuracy of each schedule with its 95 % interval",
+               .width = shape.width,
+               .height = shape.height,
+               .margins = {.left = 62, .right = 22, .top = 6, .bottom = 42},
+               .x = accuracy,
+               .y = names});
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const AccuracyRecord& score = **rows[i].score;
+    const auto row = static_cast<double>(i);
+    const std::string text = percent(score.accuracy());
+    chart.whisker({score.low, row}, {score.accuracy(), row}, {score.high, row},
+                  fmt::format("whisker {}", rows[i].name), fmt::format("{}: {}", rows[i].name, text));
+    // Beside the interval, on the side that has room.
+    const bool left = score.high > 0.8;
+    chart.note({left ? score.low : score.high, row}, {left ? -8.0 : 8.0, 4}, left ? "end" : "start",
+               "strong halo", text);
+  }
+  return chart;
+}
+
+Chart schedule_chart(const aggregator::RunData& run, Shape shape) {
+  const int layers = run.spec.model().layers();
+  const std::vector<int32_t> uniform = uniform_samples(run.spec);
+  const std::vector<int32_t>& learned = run.recommended;
+  const double most = std::max(std::ranges::max(learned), std::ranges::max(uniform));
+  const double top = most * 1.08;  // room for the number over the highest bar
+  Chart chart(
+      {.description = "Samples per layer of the learned schedule as bars, of the uniform schedule as a line",
+       .width = shape.width,
+       .height = shape.height,
+       .margins = {.left = 44, .right = 64, .top = 30, .bottom = 42},
+       .x = layer_axis(layers, shape),
+       .y = {.title = "Samples per query head", .from = 0, .to = top, .ticks = whole_ticks(0, top, 6)}});
+  const bool numbers = chart.x().pixels_per_unit() >= kPixelsPerNumber;
+  std::vector<Point> steps;
+  for (int layer = 0; layer < layers; ++layer) {
+    const int32_t samples = learned[static_cast<size_t>(layer)];
+    const double level = uniform[static_cast<size_t>(layer)];
+    chart.bar(layer - kHalfBar, layer + kHalfBar, samples, "bar",
+              fmt::format("Layer {}: {} learned, {} uniform", layer, samples, level));
+    steps.push_back({layer - 0.5, level});
+    steps.push_back({layer + 0.5, level});
+  }
+  chart.line(steps, "line uniform");
+  chart.note(steps.back(), {6, 4}, "start", "uniform", "uniform");
+  for (int layer = 0; numbers && layer < layers; ++layer) {
+    const int32_t samples = learned[static_cast<size_t>(layer)];
+    const double level = uniform[static_cast<size_t>(layer)];
+    // A number that the line would cross stands on the line instead of on its bar.
+    const double below_line = chart.y()(samples) - chart.y()(level);
+    const double foot = below_line >= 0 && below_line < kNumberHeight ? level : samples;
+    chart.note({double(layer), foot}, {0, -5}, "middle", "strong halo", std::to_string(samples));
+  }
+  return chart;
+}
+
+Chart learning_chart(const aggregator::RunData& run, const EvaluationRecord& evaluation, Shape shape) {
+  const std::vector<const aggregator::EpisodeRow*> episodes = learning_episodes(run);
+  const auto last = static_cast<double>(episodes.size());
+  Chart chart(
+      {.description =
+           "Reward of each learning episode as a dot, their moving mean as a line with its 95 % interval",
+       .width = shape.width,
+       .height = shape.height,
+       .margins = {.left = 50, .right = 106, .top = 30, .bottom = 42},
+       .x = {.title = "Learning episode",
+             .from = 0,
+             .to = last,
+             .ticks = whole_ticks(0, last, shape.narrow() ? 4 : 8)},
+       .y = percent_axis("Reward (right answers)")});
+  std::vector<double> rewards;
+  std::vector<Point> dots;
+  for (const aggregator::EpisodeRow* episode : episodes) {
+    rewards.push_back(episode->reward);
+    dots.push_back({static_cast<double>(rewards.size()), episode->reward});
+  }
+  const MovingMean moving = moving_mean(rewards);
+  std::vector<Point> mean;
+  std::vector<Point> low;
+  std::vector<Point> high;
+  for (size_t i = 0; i < rewards.size(); ++i) {
+    const auto x = static_cast<double>(i + 1);
+    mean.push_back({x, moving.mean[i]});
+    low.push_back({x, moving.low[i]});
+    high.push_back({x, moving.high[i]});
+  }
+  chart.rug(update_places(run, episodes), "rug");
+  chart.band(thinned(low), thinned(high), "band");
+  chart.dots(thinned(dots), "dots");
+  for (const Series& series : measured(evaluation)) {
+    const double accuracy = (*series.score)->accuracy();
+    chart.level(accuracy, series.name, fmt::format("{} {}", series.name, percent(accuracy)));
+  }
+  chart.line(thinned(mean), "line");
+  return chart;
+}
+
+Chart entropy_chart(const aggregator::RunData& run, Shape shape) {
+  const double uniform = std::log(run.spec.model().layers());
+  const double top = std::max(uniform * 1.05, 0.1);
+  Chart chart({.description = "Entropy of the policy's shares after each update",
+               .width = shape.width,
+               .height = shape.height,
+               .margins = {.left = 44, .right = 106, .top = 30, .bottom = 42},
+               .x = version_axis(run, shape),
+               .y = {.title = "Entropy (nats)", .from = 0, .to = top, .ticks = round_ticks(0, top, 6)}});
+  std::vector<Point> points;
+  for (const aggregator::VersionRow& version : run.versions) {
+    points.push_back({static_cast<double>(version.version), version.entropy});
+  }
+  chart.level(uniform, "uniform", fmt::format("uniform {:.2f}", uniform));
+  chart.line(thinned(points), "line");
+  chart.note(points.back(), {6, 4}, "start", "learned", fmt::format("learned {:.2f}", points.back().y));
+  return chart;
+}
+
+Chart shares_chart(const aggregator::RunData& run, Shape shape) {
+  const int layers = run.spec.model().layers();
+  const Axis versions = version_axis(run, shape);
+  Axis layer_rows = layer_axis(layers, shape);
+  std::swap(layer_rows.from, layer_rows.to);  // layer 0 on top
+  layer_rows.ticks = whole_ticks(-0.5, layers - 0.5, static_cast<int>(shape.height / 18));
+  Chart chart({.description =
+                   "Share of the budget of each layer after each update, as a multiple of the uniform share",
+               .width = shape.width,
+               .height = shape.height,
+               .margins = {.left = 44, .right = 12, .top = 54, .bottom = 42},
+               .x = versions,
+               .y = layer_rows});
+  // As many columns as can be seen; each shows the last version in it.
+  const int columns = std::min<int>(static_cast<int>(run.versions.size()), shape.narrow() ? 60 : 120);
+  const double width = (versions.to - versions.from) / columns;
+  std::vector<const aggregator::VersionRow*> shown(static_cast<size_t>(columns), &run.versions.front());
+  for (const aggregator::VersionRow& version : run.versions) {
+    const auto at = static_cast<double>(version.version) - versions.from;
+    const int column = std::min(columns - 1, static_cast<int>(at / width));
+    for (int i = column; i < columns; ++i) shown[static_cast<size_t>(i)] = &version;
+  }
+  for (int layer = 0; layer < layers; ++layer) {
+    const auto class_at = [&](int column) {
+      return share_class(layers * shown[static_cast<size_t>(column)]->shares[static_cast<size_t>(layer)]);
+    };
+    // Neighbours of one class make one rectangle.
+    for (int first = 0, next = 0; first < columns; first = next) {
+      while (next < columns && class_at(next) == class_at(first)) ++next;
+      chart.cell({versions.from + first * width, layer - kHalfRow},
+                 {versions.from + next * width, layer + kHalfRow},
+                 kShareClasses[static_cast<size_t>(class_at(first))], "");
+    }
+  }
+  chart.key("times uniform", kShareClasses, kShareBounds, shape.narrow() ? 21 : 32);
+  return chart;
+}
+
+std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecord& evaluation) {
+  const aggregator::RunData& run = input.run;
+  const size_t rows = measured(evaluation).size();
+  std::vector<Figure> figures;
+  if (rows > 0) {
+    figures.push_back(figure("accuracy", "Accuracy on questions the learning never saw",
+                             "Dots are measured accuracies, lines their 95\u00a0% intervals.",
+                             48 + 30.0 * static_cast<double>(rows),
+                             [&](Shape shape) { return accuracy_chart(evaluation, shape); }));
+  }
+  if (!run.recommended.empty()) {
+    figures.push_back(figure("schedule", "The learned schedule",
+                             fmt::format("Samples that each query head of a layer draws for one token. Both "
+                                         "schedules spend {} samples in all.",
+                                         run.spec.policy().total()),
+                             kWide.height, [&](Shape shape) { return schedule_chart(run, shape); }));
+  }
+  if (!learning_episodes(run).empty()) {
+    figures.push_back(figure(
+        "learning", "Learning curve",
+        fmt::format(
+            "Each dot is the reward of one episode: the share of right answers to its questions. The line is "
+            "the mean of "
+            "the last {} episodes with its 95\u00a0% interval; ticks below mark policy updates. Episodes try "
+            "schedules around the policy's mean, so their rewards may lie below what that mean scores; "
+            "dashed "
+            "lines are held-out accuracies.",
+            kRewardWindow),
+        kWide.height, [&](Shape shape) { return learning_chart(run, evaluation, shape); }));
+  }
+  if (run.versions.size() >= 2) {
+    figures.push_back(figure(
+        "entropy", "Entropy of the policy",
+        "Entropy of the layers' shares of the budget; it is highest for the uniform schedule and falls "
+        "as the policy commits itself.",
+        220, [&](Shape shape) { return entropy_chart(run, shape); }));
+    figures.push_back(figure("shares", "Shares of the budget while learning",
+                             "Share of each layer as a multiple of the uniform share: grey is about uniform "
+                             "(0.8 to 1.25), blue more, orange less.",
+                             90 + std::clamp(14.0 * run.spec.model().layers(), 160.0, 620.0),
+                             [&](Shape shape) { return shares_chart(run, shape); }));
+  }
+  return figures;
+}
+
+}  // namespace allot::app

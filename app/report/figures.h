@@ -1,0 +1,47 @@
+// The figures of a run's report. Each is drawn twice for the page, for wide and for narrow screens, so that
+// its text keeps its size, and once as a file of its own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/report/report.h"
+#include "app/report/svg_chart.h"
+#include "app/schedule_file.h"
+
+namespace allot::app {
+
+// Size of a drawing in pixels; narrow ones show fewer labels.
+struct Shape {
+  double width = 720;
+  double height = 300;
+  bool narrow() const { return width < 500; }
+};
+
+struct Figure {
+  std::string name;   // of the plot file: "schedule"
+  std::string title;  // heading
+  std::string caption;
+  std::string wide;  // <svg> elements
+  std::string narrow;
+  std::string file;
+};
+
+// Every figure for which the run holds data, in the order of the page.
+std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecord& evaluation);
+
+// The charts alone.
+Chart accuracy_chart(const EvaluationRecord& evaluation, Shape shape);
+Chart schedule_chart(const aggregator::RunData& run, Shape shape);
+Chart learning_chart(const aggregator::RunData& run, const EvaluationRecord& evaluation, Shape shape);
+Chart entropy_chart(const aggregator::RunData& run, Shape shape);
+Chart shares_chart(const aggregator::RunData& run, Shape shape);
+
+// Class of a cell of the heat map, 0 to 8, for a share given as a multiple of the uniform share; 4 is "about
+// uniform".
+int share_class(double times_uniform);
+
+// "96.1 %" for 0.961.
+std::string percent(double ratio);
+
+}  // namespace allot::app

@@ -1,0 +1,31 @@
+// The report of a run: one HTML file without outside resources or scripts, and its figures as SVG files.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "aggregator/run_data.h"
+#include "evaluation/ablation.h"
+
+namespace allot::app {
+
+struct ReportInput {
+  aggregator::RunData run;
+  std::optional<evaluation::Ablation> ablation;
+  std::string tool_version;
+};
+
+// What `run_directory` holds, with its ablation.json where there is one. Throws the errors of the readers,
+// and Mismatch when the ablation is of another model.
+ReportInput read_report_input(const std::filesystem::path& run_directory);
+
+// The page as text: HTML5 that is also well-formed XML. The same input gives the same bytes. Throws
+// CorruptFile when the run contradicts itself (see evaluate).
+std::string report_page(const ReportInput& input);
+
+// Writes every figure as `directory`/NAME.svg and returns the paths. Throws StorageError.
+std::vector<std::filesystem::path> write_plots(const ReportInput& input,
+                                               const std::filesystem::path& directory);
+
+}  // namespace allot::app

@@ -1,0 +1,301 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <cmath>
+
+#include "app/report/figures.h"
+#include "app/report/markup.h"
+#include "app/report/report.h"
+#include "app/report/run_summary.h"
+#include "policy/schedule.h"
+
+namespace allot::app {
+namespace {
+
+// One row of a table of settings; the code is set in a typewriter face below the text.
+struct Fact {
+  const char* name;
+  std::string text;
+  std::string code = {};
+};
+
+constexpr double kSignificant = 0.05;
+
+constexpr const char* kPageStyle = R"css(
+* { box-sizing: border-box; }
+html { background: var(--paper); color: var(--ink); color-scheme: light dark; -webkit-text-size-adjust: 100%; }
+body { max-width: 47rem; margin: 0 auto; padding: 3.5rem 1.5rem 4rem; font: 1.0625rem/1.6 Charter, "Bitstream Charter", "Sitka Text", Cambria, Georgia, serif; }
+header { border-bottom: 1px solid var(--rule); padding-bottom: 1.75rem; margin-bottom: 2rem; }
+.kicker { margin: 0 0 .5rem; font: .8125rem/1.4 system-ui, sans-serif; color: var(--quiet); overflow-wrap: anywhere; }
+h1 { margin: 0 0 1rem; font-size: 2.125rem; line-height: 1.2; font-weight: 600; letter-spacing: -.01em; text-wrap: balance; overflow-wrap: anywhere; }
+h2 { margin: 0 0 .6rem; font-size: 1.25rem; line-height: 1.3; font-weight: 600; text-wrap: balance; }
+p { margin: 0 0 1rem; text-wrap: pretty; }
+.verdict { font-size: 1.25rem; line-height: 1.5; margin: 0; }
+.notice { margin: 1rem 0 0; padding-left: .9rem; border-left: 3px solid var(--uniform); }
+section, figure { margin: 0 0 3rem; break-inside: avoid; }
+.accuracy { margin-bottom: 1.25rem; }
+figcaption { margin-top: .6rem; font-size: .9375rem; line-height: 1.5; color: var(--quiet); text-wrap: pretty; }
+figure .narrow { display: none; }
+table { width: 100%; border-collapse: collapse; font-size: .9375rem; font-variant-numeric: tabular-nums lining-nums; }
+th, td { padding: .4rem 1rem .4rem 0; text-align: left; vertical-align: baseline; border-bottom: 1px solid var(--rule); }
+th:last-child, td:last-child { padding-right: 0; }
+thead th { font: 600 .8125rem/1.4 system-ui, sans-serif; color: var(--quiet); border-bottom-color: var(--edge); }
+tbody th { font-weight: 400; }
+.scores td, .scores thead th + th { text-align: right; white-space: nowrap; }
+.facts th { width: 24%; color: var(--quiet); }
+.facts td { overflow-wrap: anywhere; }
+.counters td + td { width: 70%; color: var(--quiet); }
+.counters th { width: 16%; } .counters td:nth-child(2) { text-align: right; padding-right: 1.5rem; }
+sup { line-height: 0; font-size: .72em; }
+.paired { margin: .75rem 0 0; font-size: .9375rem; line-height: 1.5; color: var(--quiet); }
+code { display: block; font: .75rem/1.6 ui-monospace, "SF Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere; }
+footer { border-top: 1px solid var(--rule); padding-top: 1rem; font-size: .875rem; color: var(--quiet); }
+@media (max-width: 36rem) {
+  body { padding: 1.75rem 1rem 2.5rem; font-size: 1rem; }
+  h1 { font-size: 1.625rem; }
+  .verdict { font-size: 1.125rem; }
+  figure .wide { display: none; } figure .narrow { display: block; }
+  table { font-size: .875rem; } th, td { padding-right: .6rem; } thead th { font-size: .75rem; }
+  .facts th { width: 30%; }
+}
+@media print { body { max-width: none; padding: 0; font-size: 10.5pt; } }
+)css";
+
+std::string interval(double low, double high) {
+  return fmt::format("{:.1f} to {:.1f}", 100 * low, 100 * high);
+}
+
+std::string points(double difference) {
+  return fmt::format("{}{:.1f}\u00a0points", difference < 0 ? "\u2212" : "+", std::abs(100 * difference));
+}
+
+// "= 0.032" as markup, or "= 3.1 x 10^-24" where decimals would say nothing.
+std::string p_value(double p) {
+  constexpr double kLeast = 1e-300;
+  if (p >= 0.001) return fmt::format("=\u00a0{:.3f}", p);
+  if (p < kLeast) return "&lt;\u00a010<sup>\u2212300</sup>";
+  const int exponent = static_cast<int>(std::floor(std::log10(p)));
+  return fmt::format("=\u00a0{:.1f}\u00a0\u00d7\u00a010<sup>\u2212{}</sup>", p / std::pow(10, exponent),
+                     -exponent);
+}
+
+std::string duration(double seconds) {
+  const auto whole = static_cast<int64_t>(std::llround(seconds));
+  std::string text;
+  if (whole >= 3600) text += fmt::format("{} h ", whole / 3600);
+  if (whole >= 60) text += fmt::format("{} min ", whole / 60 % 60);
+  return text + fmt::format("{} s", whole % 60);
+}
+
+// What the run showed, in a sentence or two.
+void write_verdict(Markup* page, const aggregator::RunData& run, const EvaluationRecord& evaluation) {
+  if (!evaluation.paired) {
+    page->element("p", {{"class", "verdict"}},
+                  "The learned schedule has not been compared with the uniform one yet.");
+    return;
+  }
+  const PairedRecord& paired = *evaluation.paired;
+  const char* finding = paired.p_value >= kSignificant ? "no difference could be shown"
+                        : paired.difference > 0        ? "it is better"
+                                                       : "it is worse";
+  page->open("p", {{"class", "verdict"}});
+  page->text(
+      fmt::format("With {} samples the learned schedule answers {} of {} held-out questions, the uniform "
+                  "schedule {}: {} ({}, 95\u00a0% "
+                  "interval {}; exact McNemar test, p\u00a0",
+                  run.spec.policy().total(), percent(evaluation.learned->accuracy()),
+                  evaluation.learned->questions, percent(evaluation.uniform->accuracy()), finding,
+                  points(paired.difference), interval(paired.low, paired.high)));
+  page->insert(p_value(paired.p_value)).text(").");
+  if (evaluation.dense)
+    page->text(fmt::format(" Dense attention answers {}.", percent(evaluation.dense->accuracy())));
+  page->close();
+}
+
+void write_header(Markup* page, const aggregator::RunData& run, const EvaluationRecord& evaluation) {
+  const wire::RunSpec& spec = run.spec;
+  page->open("header");
+  page->element("p", {{"class", "kicker"}}, fmt::format("allot report \u00b7 run {}", spec.run_id()));
+  page->element("h1", {},
+                fmt::format("A sample schedule for {} on {}", spec.model().id(), spec.task().name()));
+  write_verdict(page, run, evaluation);
+  if (run.stage != "finished") {
+    page->element("p", {{"class", "notice"}},
+                  fmt::format("The run is not finished: it is in stage \u201c{}\u201d with {} of {} learning "
+                              "episodes. All numbers are "
+                              "those so far.",
+                              run.stage, learning_episodes(run).size(), spec.episodes()));
+  }
+  page->close();
+}
+
+void write_scores(Markup* page, const EvaluationRecord& evaluation) {
+  const std::pair<const char*, const std::optional<AccuracyRecord>*> rows[] = {
+      {"dense", &evaluation.dense}, {"learned", &evaluation.learned}, {"uniform", &evaluation.uniform}};
+  page->open("section").open("table", {{"class", "scores"}}).open("thead").open("tr");
+  for (const char* head : {"Schedule", "Right", "Accuracy", "95\u00a0% interval"})
+    page->element("th", {}, head);
+  page->close().close().open("tbody");
+  for (const auto& [name, score] : rows) {
+    if (!*score) continue;
+    page->open("tr").element("th", {}, name);
+    page->element("td", {}, fmt::format("{} of {}", (*score)->correct, (*score)->questions));
+    page->element("td", {}, percent((*score)->accuracy()));
+    page->element("td", {}, interval((*score)->low, (*score)->high) + "\u00a0%").close();
+  }
+  page->close().close();
+  if (const auto& paired = evaluation.paired) {
+    page->element("p", {{"class", "paired"}},
+                  fmt::format("Question by question, {} are right only with the learned schedule and {} only "
+                              "with the uniform one.",
+                              paired->only_learned, paired->only_uniform));
+  }
+  page->close();
+}
+
+void write_figure(Markup* page, const Figure& figure) {
+  page->open("figure", {{"class", figure.name}});
+  page->element("h2", {}, figure.title);
+  page->open("div", {{"class", "wide"}}).insert(figure.wide).close();
+  page->open("div", {{"class", "narrow"}}).insert(figure.narrow).close();
+  page->element("figcaption", {}, figure.caption);
+  page->close();
+}
+
+void write_facts(Markup* page, const std::vector<Fact>& facts) {
+  page->open("table", {{"class", "facts"}}).open("tbody");
+  for (const Fact& fact : facts) {
+    page->open("tr").element("th", {}, fact.name).open("td").text(fact.text);
+    if (!fact.code.empty()) page->element("code", {}, fact.code);
+    page->close().close();
+  }
+  page->close().close();
+}
+
+std::string dataset(const wire::DatasetIdentity& data) {
+  return fmt::format("{}, {} questions, SHA-256", data.path(), data.questions());
+}
+
+std::string attention(const wire::AttentionSpec& spec) {
+  std::string text = spec.estimator();
+  if (text == "prop" || text == "flash") text += fmt::format(" in tiles of {} keys", spec.tile());
+  text += fmt::format(", prefill {}, scores {}", spec.prefill(), spec.score_stage());
+  if (spec.score_budget() > 0) text += fmt::format(" with budget {}", spec.score_budget());
+  if (spec.mean_group_query()) text += " by mean group query";
+  return text;
+}
+
+std::string generation(const wire::GenerationSpec& spec) {
+  std::string text = spec.dtype();
+  text += spec.temperature() == 0
+              ? ", greedy"
+              : fmt::format(", temperature {}, top-p {}", spec.temperature(), spec.top_p());
+  if (spec.repetition_penalty() != 1)
+    text += fmt::format(", repetition penalty {}", spec.repetition_penalty());
+  return text + fmt::format(", at most {} new tokens", spec.max_new_tokens());
+}
+
+std::string learner(const wire::PolicySpec& spec) {
+  if (spec.name() == "pairs") {
+    return fmt::format("pairs: {} pairs per update, perturbation {}, gain {} / (k + 1 + {})^{}",
+                       spec.pairs_per_update(), spec.perturbation(), spec.gain(), spec.gain_offset(),
+                       spec.gain_decay());
+  }
+  return fmt::format("{}: learning rate {}, {} episodes per update", spec.name(), spec.learning_rate(),
+                     spec.episodes_per_update());
+}
+
+Fact verified_on(const wire::TaskSpec& task) {
+  if (task.heldout_questions() == 0) return {"Verified on", "no verification was asked for"};
+  return {"Verified on", fmt::format("the first {} of {}", task.heldout_questions(), dataset(task.heldout())),
+          task.heldout().sha256()};
+}
+
+std::vector<Fact> conditions(const aggregator::RunData& run, const std::string& tool_version) {
+  const wire::RunSpec& spec = run.spec;
+  const wire::ModelIdentity& model = spec.model();
+  const wire::TaskSpec& task = spec.task();
+  return {
+      {"Model", fmt::format("{}: {} layers, {} query and {} KV heads of {}", model.id(), model.layers(),
+                            model.num_q_heads(), model.num_kv_heads(), model.head_dim())},
+      {"Model config", "SHA-256", model.config_sha256()},
+      {"Weights fingerprint", "SHA-256", model.weights_fingerprint()},
+      {"Task",
+       fmt::format("{} version {}, prompt style {}", task.name(), task.version(), task.prompt_style())},
+      {"Learned on", dataset(task.train()), task.train().sha256()},
+      verified_on(task),
+      {"Attention", attention(spec.attention())},
+      {"Generation", generation(spec.generation())},
+      {"Budget",
+       fmt::format("{} samples in all, at least {} per layer", spec.policy().total(), spec.policy().floor())},
+      {"Learned schedule", "samples of layer 0, 1, …", fmt::format("{}", fmt::join(run.recommended, ","))},
+      {"Policy", fmt::format("{}; {} updates made", learner(spec.policy()), run.policy_version)},
+      {"Episodes", fmt::format("{} of {}, {} questions each", learning_episodes(run).size(), spec.episodes(),
+                               spec.questions_per_episode())},
+      {"Seed", fmt::format("{}", spec.seed())},
+      {"Time spent", duration(run.elapsed_s)},
+      {"Tool", fmt::format("allot {}", tool_version)},
+  };
+}
+
+struct Counter {
+  const char* name;
+  int64_t count;
+  const char* meaning;
+};
+
+void write_counters(Markup* page, const wire::Counters& counters) {
+  const Counter rows[] = {
+      {"granted", counters.granted(), "leases handed to workers"},
+      {"accepted", counters.accepted(), "results that count"},
+      {"expired", counters.expired(),
+       "leases that no worker renewed in time; their episodes were offered again"},
+      {"released", counters.released(), "leases that a worker gave back when it was stopped"},
+      {"late", counters.late(), "results that came after their lease had expired, and were used"},
+      {"duplicate", counters.duplicate(), "results that had been answered before"},
+      {"stale", counters.stale(), "results too old to learn from"},
+      {"failed", counters.failed(), "episodes that a worker could not run"},
+      {"rejected", counters.rejected(), "results that did not fit their lease"},
+      {"malformed", counters.malformed(), "messages that could not be read"},
+      {"set aside", counters.set_aside(), "episodes given up after the last try"},
+  };
+  page->open("table", {{"class", "counters"}}).open("tbody");
+  for (const Counter& row : rows) {
+    page->open("tr").element("th", {}, row.name).element("td", {}, std::to_string(row.count));
+    page->element("td", {}, row.meaning).close();
+  }
+  page->close().close();
+}
+
+}  // namespace
+
+std::string report_page(const ReportInput& input) {
+  const aggregator::RunData& run = input.run;
+  const EvaluationRecord evaluation = evaluate(run);
+  Markup page;
+  page.open("html", {{"lang", "en"}}).open("head");
+  page.empty("meta", {{"charset", "utf-8"}});
+  page.empty("meta", {{"name", "viewport"}, {"content", "width=device-width, initial-scale=1"}});
+  page.element("title", {}, fmt::format("allot: {} on {}", run.spec.model().id(), run.spec.task().name()));
+  page.open("style").insert(chart_style()).insert(kPageStyle).close();
+  page.close().open("body");
+  write_header(&page, run, evaluation);
+  page.open("main");
+  for (const Figure& figure : make_figures(input, evaluation)) {
+    write_figure(&page, figure);
+    if (figure.name == "accuracy") write_scores(&page, evaluation);
+  }
+  page.open("section").element("h2", {}, "Conditions");
+  write_facts(&page, conditions(run, input.tool_version));
+  page.close();
+  page.open("section").element("h2", {}, "Leases");
+  write_counters(&page, run.counters);
+  page.close();
+  page.close();  // main
+  page.open("footer").element("p", {}, fmt::format("Written by allot {}.", input.tool_version)).close();
+  page.close().close();
+  return "<!DOCTYPE html>\n" + page.str();
+}
+
+}  // namespace allot::app

@@ -1,0 +1,142 @@
+#include "app/report/run_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "evaluation/statistics.h"
+
+namespace allot::app {
+namespace {
+
+constexpr double kNormal95 = 1.959964;  // two-sided 95 % point of the normal distribution
+
+const aggregator::ScoreRow* find_score(const aggregator::RunData& run, const std::string& label) {
+  const auto found = std::ranges::find(run.scores, label, &aggregator::ScoreRow::label);
+  return found == run.scores.end() ? nullptr : &*found;
+}
+
+void check_score(const aggregator::ScoreRow& score) {
+  if (score.questions.size() != score.correct.size()) {
+    throw CorruptFile(
+        fmt::format("history: score '{}' has {} questions and {} results; expected one result per question",
+                    score.label, score.questions.size(), score.correct.size()));
+  }
+  for (size_t i = 1; i < score.questions.size(); ++i) {
+    if (score.questions[i - 1] < score.questions[i]) continue;
+    throw CorruptFile(fmt::format(
+        "history: score '{}' has question {} after question {}; expected each once, in rising order",
+        score.label, score.questions[i], score.questions[i - 1]));
+  }
+}
+
+std::optional<AccuracyRecord> accuracy(const aggregator::ScoreRow* score) {
+  if (score == nullptr || score->questions.empty()) return std::nullopt;
+  check_score(*score);
+  AccuracyRecord record;
+  record.questions = std::ssize(score->questions);
+  record.correct = std::ranges::count(score->correct, 1);
+  const evaluation::Interval interval = evaluation::wilson_interval(record.correct, record.questions);
+  record.low = interval.low;
+  record.high = interval.high;
+  return record;
+}
+
+// A test needs both schedules on the same questions; while a verification is under way they may not be.
+std::optional<PairedRecord> paired(const aggregator::ScoreRow* learned, const aggregator::ScoreRow* uniform) {
+  if (learned == nullptr || uniform == nullptr || learned->questions.empty()) return std::nullopt;
+  if (learned->questions != uniform->questions) return std::nullopt;
+  PairedRecord record;
+  for (size_t i = 0; i < learned->correct.size(); ++i) {
+    record.only_learned += learned->correct[i] == 1 && uniform->correct[i] == 0;
+    record.only_uniform += learned->correct[i] == 0 && uniform->correct[i] == 1;
+  }
+  const int64_t questions = std::ssize(learned->questions);
+  const evaluation::Interval interval =
+      evaluation::paired_difference_interval(record.only_learned, record.only_uniform, questions);
+  record.p_value = evaluation::mcnemar_exact(record.only_learned, record.only_uniform);
+  record.difference =
+      static_cast<double>(record.only_learned - record.only_uniform) / static_cast<double>(questions);
+  record.low = interval.low;
+  record.high = interval.high;
+  return record;
+}
+
+}  // namespace
+
+MovingMean moving_mean(std::span<const double> rewards) {
+  MovingMean moving;
+  for (size_t last = 0; last < rewards.size(); ++last) {
+    const size_t size = std::min<size_t>(last + 1, kRewardWindow);
+    const std::span<const double> window = rewards.subspan(last + 1 - size, size);
+    const auto count = static_cast<double>(size);
+    const double mean = std::accumulate(window.begin(), window.end(), 0.0) / count;
+    double squares = 0;
+    for (const double reward : window) squares += (reward - mean) * (reward - mean);
+    const double error = size < 2 ? 0 : std::sqrt(squares / (count - 1) / count);
+    moving.mean.push_back(mean);
+    moving.low.push_back(std::max(0.0, mean - kNormal95 * error));
+    moving.high.push_back(std::min(1.0, mean + kNormal95 * error));
+  }
+  return moving;
+}
+
+EvaluationRecord evaluate(const aggregator::RunData& run) {
+  const aggregator::ScoreRow* learned = find_score(run, "learned");
+  const aggregator::ScoreRow* uniform = find_score(run, "uniform");
+  EvaluationRecord evaluation;
+  evaluation.uniform = accuracy(uniform);
+  evaluation.learned = accuracy(learned);
+  evaluation.dense = accuracy(find_score(run, "dense"));
+  evaluation.paired = paired(learned, uniform);
+  return evaluation;
+}
+
+std::vector<const aggregator::EpisodeRow*> learning_episodes(const aggregator::RunData& run) {
+  std::vector<const aggregator::EpisodeRow*> learning;
+  for (const aggregator::EpisodeRow& episode : run.episodes) {
+    if (episode.stage == "learn") learning.push_back(&episode);
+  }
+  return learning;
+}
+
+ScheduleFile schedule_file_of(const aggregator::RunData& run, const std::string& tool_version) {
+  const wire::RunSpec& spec = run.spec;
+  const wire::ModelIdentity& model = spec.model();
+  const wire::AttentionSpec& attention = spec.attention();
+  const wire::TaskSpec& task = spec.task();
+  ScheduleFile file;
+  file.model = {.id = model.id(),
+                .config_sha256 = model.config_sha256(),
+                .tokenizer_sha256 = "",
+                .weights_fingerprint = model.weights_fingerprint(),
+                .layers = model.layers(),
+                .num_q_heads = model.num_q_heads(),
+                .num_kv_heads = model.num_kv_heads(),
+                .head_dim = model.head_dim()};
+  file.attention = {.estimator = kernels::parse_estimator(attention.estimator()),
+                    .prefill = parse_prefill_mode(attention.prefill()),
+                    .tile = attention.tile(),
+                    .score_stage = kernels::parse_score_stage(attention.score_stage()),
+                    .score_budget = attention.score_budget(),
+                    .mean_group_query = attention.mean_group_query()};
+  file.schedule.samples = run.recommended;
+  file.total = spec.policy().total();
+  file.floor = spec.policy().floor();
+  file.task = {.name = task.name(),
+               .version = task.version(),
+               .prompt_style = task.prompt_style(),
+               .train_sha256 = task.train().sha256(),
+               .heldout_sha256 = std::nullopt};
+  if (!task.heldout().sha256().empty()) file.task.heldout_sha256 = task.heldout().sha256();
+  file.evaluation = evaluate(run);
+  file.run_id = spec.run_id();
+  file.policy_version = run.policy_version;
+  file.tool_version = tool_version;
+  return file;
+}
+
+}  // namespace allot::app

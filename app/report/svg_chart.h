@@ -1,0 +1,129 @@
+// A small chart: a frame with two linear axes and marks in data coordinates, drawn as SVG. Colours come from
+// CSS classes (chart_style), so one chart serves light and dark pages and print. What each figure of a report
+// shows is in figures.h.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "app/report/markup.h"
+
+namespace allot::app {
+
+struct Point {
+  double x = 0;
+  double y = 0;
+};
+
+struct Tick {
+  double value = 0;
+  std::string label;
+};
+
+// Multiples of 1, 2 or 5 times a power of ten within [low, high], at most `most` of them, labelled with as
+// many decimals as the step needs. Requires low < high and most >= 2.
+std::vector<Tick> round_ticks(double low, double high, int most);
+// The same for ratios: 0.25 is labelled "25 %".
+std::vector<Tick> percent_ticks(double low, double high, int most);
+// The same for things that are counted: steps are whole numbers.
+std::vector<Tick> whole_ticks(double low, double high, int most);
+
+struct Axis {
+  std::string title;
+  double from = 0;  // value at the left or lower end; above `to` where the axis runs the other way
+  double to = 1;
+  std::vector<Tick> ticks;
+};
+
+// Linear map of [from, to] to pixels.
+class Scale {
+ public:
+  Scale(double from, double to, double first_pixel, double last_pixel)
+      : from_(from), first_pixel_(first_pixel), pixels_per_unit_((last_pixel - first_pixel) / (to - from)) {}
+  double operator()(double value) const { return first_pixel_ + (value - from_) * pixels_per_unit_; }
+  double pixels_per_unit() const { return pixels_per_unit_; }
+
+ private:
+  double from_;
+  double first_pixel_;
+  double pixels_per_unit_;
+};
+
+// Pixels between the edge of the picture and the plotting area.
+struct Margins {
+  double left = 44;
+  double right = 12;
+  double top = 30;
+  double bottom = 42;
+};
+
+struct Frame {
+  std::string description;  // read out to those who cannot see the chart
+  double width = 720;       // pixels, margins included
+  double height = 300;
+  Margins margins;
+  Axis x;
+  Axis y;
+};
+
+class Chart {
+ public:
+  explicit Chart(Frame frame);
+
+  // Marks, drawn in the order of the calls. `style` is one or more class names of chart_style(). Where a
+  // `tip` is not empty, a pointer that rests on the mark shows it.
+  void bar(double x_low, double x_high, double value, std::string_view style, const std::string& tip);
+  void cell(Point corner, Point opposite, std::string_view style, const std::string& tip);
+  void line(std::span<const Point> points, std::string_view style);
+  // The area between two curves over the same x.
+  void band(std::span<const Point> low, std::span<const Point> high, std::string_view style);
+  // Round dots of equal size in one path; their diameter is the stroke width of the style.
+  void dots(std::span<const Point> points, std::string_view style);
+  // A line from `low` to `high` with a dot at `value`: a measurement with its interval, upright or lying.
+  void whisker(Point low, Point value, Point high, std::string_view style, const std::string& tip);
+  // Short ticks on the lower edge of the plotting area.
+  void rug(std::span<const double> xs, std::string_view style);
+  // A horizontal line over the whole width; its label stands right of it, moved up or down where labels would
+  // overlap.
+  void level(double y, std::string_view style, const std::string& label);
+  // Text at a place, moved by pixels. `anchor` is start, middle or end.
+  void note(Point at, Point shift, std::string_view anchor, std::string_view style, const std::string& text);
+  // A label and a row of coloured squares over the plotting area, right-aligned, with the bounds between them
+  // as text below. bounds: one less than styles.
+  void key(const std::string& label, std::span<const char* const> styles, std::span<const char* const> bounds,
+           double square_width);
+
+  const Scale& x() const { return x_; }
+  const Scale& y() const { return y_; }
+  const Frame& frame() const { return frame_; }
+
+  // The <svg> element for an HTML page that holds chart_style().
+  std::string inline_svg() const;
+  // A file of its own: with namespace, style and background, in the light colours.
+  std::string standalone_svg() const;
+
+ private:
+  struct Label {
+    double y;
+    std::string style;
+    std::string text;
+  };
+
+  void draw_axes();
+  void draw_labels(Markup* out) const;
+  std::string render(bool standalone) const;
+
+  Frame frame_;
+  Scale x_;
+  Scale y_;
+  Markup marks_;
+  std::vector<Label> labels_;
+};
+
+// Style sheet of the classes that charts use, with colours for light and dark as CSS variables.
+std::string chart_style();
+
+}  // namespace allot::app

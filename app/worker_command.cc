@@ -1,0 +1,136 @@
+#include "app/worker_command.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <optional>
+
+#include "app/identity.h"
+#include "app/options.h"
+#include "app/run_directory.h"
+#include "app/stop_signal.h"
+#include "app/version.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "evaluation/task.h"
+#include "wire/codec.h"
+#include "wire/endpoint.h"
+#include "worker/connection.h"
+
+namespace allot::app {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kFirstWait = 250ms;
+constexpr Duration kLongestWait = 10s;
+
+std::string default_name() {
+  char host[256] = "worker";
+  ::gethostname(host, sizeof host - 1);
+  return std::string(host) + "-" + std::to_string(::getpid());
+}
+
+// The address in the run directory, as soon as an aggregator has announced it; nothing when asked to stop
+// before.
+std::optional<std::string> find_endpoint(const WorkerOptions& options, const std::atomic<bool>& stop) {
+  if (!options.connect.empty()) return options.connect;
+  bool told = false;
+  while (!stop) {
+    if (auto endpoint = read_endpoint(options.run)) return endpoint;
+    if (!std::exchange(told, true)) spdlog::info("waiting for an aggregator of {}", options.run.string());
+    pause_for(kFirstWait);
+  }
+  return std::nullopt;
+}
+
+// Asks the aggregator which run it serves, until it answers; nothing when asked to stop before. The worker
+// must know the run to find the model that it introduces itself with.
+std::optional<wire::RunSpec> ask_for_run(const std::string& endpoint, const std::atomic<bool>& stop) {
+  for (Duration wait = kFirstWait; !stop; wait = std::min(2 * wait, kLongestWait)) {
+    wire::Client client(endpoint);
+    wire::Envelope question;
+    question.set_number(1);
+    question.mutable_hello()->set_client(true);
+    client.send(wire::encode(question));
+    const auto frame = client.receive(wait);
+    if (!frame) continue;
+    const auto decoded = wire::decode(*frame);
+    if (const auto* failure = std::get_if<wire::DecodeFailure>(&decoded)) {
+      throw NetworkError("the answer of " + endpoint + " cannot be read: " + failure->message);
+    }
+    const auto& answer = std::get<wire::Envelope>(decoded);
+    if (answer.has_refused())
+      throw Mismatch(endpoint + " refuses this worker: " + answer.refused().message());
+    if (answer.has_welcome()) return answer.welcome().spec();
+  }
+  return std::nullopt;
+}
+
+// The run with the paths of this machine.
+wire::RunSpec with_local_paths(wire::RunSpec spec, const WorkerOptions& options) {
+  if (!options.model.empty()) spec.set_model_path(absolute_path(options.model).string());
+  if (!options.train.empty())
+    spec.mutable_task()->mutable_train()->set_path(absolute_path(options.train).string());
+  if (!options.heldout.empty())
+    spec.mutable_task()->mutable_heldout()->set_path(absolute_path(options.heldout).string());
+  return spec;
+}
+
+wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options, const std::string& device) {
+  const auto task =
+      evaluation::make_task(spec.task().name(), evaluation::parse_prompt_style(spec.task().prompt_style()));
+  if (task->version() != spec.task().version()) {
+    throw Mismatch("the run grades with version " + std::to_string(spec.task().version()) + " of task " +
+                   spec.task().name() + ", this worker has version " + std::to_string(task->version()) +
+                   "; use the build of allot that started the run");
+  }
+  wire::Hello hello;
+  hello.set_worker(options.name.empty() ? default_name() : options.name);
+  hello.set_build(version());
+  hello.set_device(device);
+  *hello.mutable_model() = to_wire(model::identify_model(spec.model_path()));
+  *hello.mutable_train() = to_wire(task->load(spec.task().train().path()));
+  if (spec.task().heldout_questions() > 0)
+    *hello.mutable_heldout() = to_wire(task->load(spec.task().heldout().path()));
+  return hello;
+}
+
+}  // namespace
+
+int run_worker_command(std::span<const std::string> arguments, const std::string& device,
+                       const RunnerOf& runner_of) {
+  WorkerOptions options;
+  OptionSet set("worker",
+                "score schedules for an aggregator until the run is finished or a signal asks to stop",
+                "allot worker --connect tcp://aggregator:5557 --model /models/tiny-gsm");
+  set.path("run", &options.run, "run directory; its file 'endpoint' names the aggregator");
+  set.text("connect", &options.connect, "ENDPOINT", "the aggregator at tcp://HOST:PORT instead");
+  set.path("model", &options.model, "model directory, where it is not where the run says");
+  set.path("train", &options.train, "training questions, where they are not where the run says");
+  set.path("heldout", &options.heldout, "held-out questions, where they are not where the run says");
+  set.text("name", &options.name, "NAME",
+           "unique among the run's workers; default: host name and process number");
+  set.integer("threads", &options.threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
+  set.integer("max-sequences", &options.max_sequences, 1, 65536, "N", "replies decoded together");
+  set.flag("exit-when-finished", &options.exit_when_finished, "end when the run is finished");
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+  if (options.run.empty() == options.connect.empty()) {
+    throw UsageError("give one of --run DIR and --connect ENDPOINT");
+  }
+
+  const auto& stop = watch_stop_signals();
+  const auto endpoint = find_endpoint(options, stop);
+  if (!endpoint) return 0;
+  const auto run = ask_for_run(*endpoint, stop);
+  if (!run) return 0;
+  const wire::Hello hello = introduction(with_local_paths(*run, options), options, device);
+
+  worker::Connection connection({.endpoint = *endpoint, .exit_when_finished = options.exit_when_finished});
+  return connection.run(
+      hello, [&](const wire::RunSpec& spec) { return runner_of(with_local_paths(spec, options), options); },
+      stop);
+}
+
+}  // namespace allot::app

@@ -1,0 +1,34 @@
+// Times batched greedy generation, the work of a tuning run: `allot bench decode` and the stand-alone generate_bench print
+// it, and bench/hf_generate.py does the same work with Hugging Face generate.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "model/engine.h"
+
+namespace allot::bench {
+
+struct GenerateWorkload {
+  int32_t prompts = 128;
+  int32_t prompt_tokens = 230;  // random ids, the same for every repetition
+  int32_t new_tokens = 52;      // eos does not end a sequence
+  std::vector<int32_t> samples;  // per layer; empty = exact attention
+  int repetitions = 5;           // after one warm-up that is not reported
+};
+
+// Seconds of one repetition, from the first submit to the last token.
+struct GenerateTiming {
+  double total_seconds = 0;
+  double prefill_seconds = 0;
+  double decode_seconds = 0;
+};
+
+// One timing per repetition, in order. Throws what the engine throws.
+std::vector<GenerateTiming> time_generation(model::Engine& engine, const GenerateWorkload& workload);
+
+// The repetition with the median total. `timings` is not empty.
+GenerateTiming median(std::vector<GenerateTiming> timings);
+
+}  // namespace allot::bench

@@ -1,0 +1,71 @@
+// One-hot ablation (S2ANTA paper, Appendix J): one sample in one layer at a time, the other layers at a base
+// schedule, and how much accuracy that costs. Shows which layers need attention samples. No model here: the
+// caller scores the schedules.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "evaluation/statistics.h"
+#include "policy/schedule.h"
+
+namespace allot::evaluation {
+
+// `base` with one sample in `layer`.
+policy::Schedule one_hot(const policy::Schedule& base, int layer);
+
+struct LayerAblation {
+  int32_t layer = 0;
+  Proportion score;
+  Interval accuracy;       // Wilson
+  double drop = 0;         // accuracy of the base minus accuracy with this layer ablated
+  Interval drop_interval;  // paired bootstrap
+  double p_value = 1;      // exact McNemar against the base
+  friend bool operator==(const LayerAblation&, const LayerAblation&) = default;
+};
+
+// What was ablated and how it was scored; enough to refuse a mix of two models.
+struct AblationSettings {
+  std::string model;  // directory name
+  std::string weights_fingerprint;
+  std::string task;
+  int32_t task_version = 0;
+  std::string prompt_style;
+  std::string data_sha256;
+  std::string estimator;
+  std::string prefill;
+  std::string dtype;
+  uint32_t seed = 0;
+  std::string tool_version;
+  friend bool operator==(const AblationSettings&, const AblationSettings&) = default;
+};
+
+struct Ablation {
+  AblationSettings settings;
+  policy::Schedule base;
+  Proportion base_score;
+  Interval base_accuracy;
+  std::vector<LayerAblation> layers;  // in layer order, one per layer of `base`
+  friend bool operator==(const Ablation&, const Ablation&) = default;
+};
+
+// Puts scores together. `base_correct` [questions] and `layer_correct` [layers][questions] hold 1 for right
+// and 0 for wrong, for the same questions in the same order. Throws InvalidArgument when the sizes do not
+// fit.
+Ablation make_ablation(AblationSettings settings, policy::Schedule base,
+                       const std::vector<uint8_t>& base_correct,
+                       const std::vector<std::vector<uint8_t>>& layer_correct);
+
+// ablation.json: one object with schema_version 1 and the fields above. The same content gives the same
+// bytes.
+std::string format_ablation(const Ablation& ablation);
+// Inverse of format_ablation. Throws CorruptFile naming `place` and the field, Unsupported for another schema
+// version.
+Ablation parse_ablation(std::string_view text, const std::string& place);
+// Throws NotFound, and what parse_ablation throws.
+Ablation read_ablation(const std::filesystem::path& file);
+
+}  // namespace allot::evaluation

@@ -1,0 +1,206 @@
+#include "evaluation/gsm8k/gsm8k.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/sha256.h"
+#include "evaluation/gsm8k/extraction.h"
+#include "evaluation/gsm8k/latex.h"
+#include "evaluation/text.h"
+
+namespace allot::evaluation::gsm8k {
+namespace {
+
+constexpr size_t kNone = std::string_view::npos;
+
+// S2ANTA paper, Table 21.
+constexpr std::string_view kBoxedInstruction =
+    "Please reason step by step, and put your final numeric answer within \\boxed{}.";
+// Table 23.
+constexpr std::string_view kLlamaSystem =
+    "You are a precise mathematician. Explain your reasoning step by step, then output ONLY the final number "
+    "on a new "
+    "line.";
+
+// What follows the last "####" of a worked solution; the whole of a text without one.
+std::string_view published_answer(std::string_view solution) {
+  const size_t marker = solution.rfind(kMarker);
+  return trim(marker == kNone ? solution : solution.substr(marker + kMarker.size()));
+}
+
+// Whether the gold answer is a percentage: it says so itself, or the last line of the worked solution writes
+// its value with a percent sign ("… = 50%" above "#### 50"), as 105 of GSM8K's 8,792 do.
+bool gold_is_percentage(const Question& question, const Number& gold) {
+  if (gold.percent) return true;
+  const std::string_view solution = question.solution;
+  const std::string_view line =
+      last_line(solution.substr(0, std::min(solution.rfind(kMarker), solution.size())));
+  for (size_t sign = line.find('%'); sign != kNone; sign = line.find('%', sign + 1)) {
+    const std::string_view before = trim(line.substr(0, sign));
+    size_t start = before.size();
+    while (start > 0 && (is_digit(before[start - 1]) || before[start - 1] == ',' || before[start - 1] == '.'))
+      --start;
+    const std::optional<Number> number = parse_number(before.substr(start));
+    if (number && number->value == gold.value) return true;
+  }
+  return false;
+}
+
+bool same_value(const Question& question, const Number& answer) {
+  const std::optional<Number> gold = parse_number(question.answer);
+  return gold && answer.value == gold->value && (!answer.percent || gold_is_percentage(question, *gold));
+}
+
+std::optional<std::string_view> extract(PromptStyle style, std::string_view reply) {
+  switch (style) {
+    case PromptStyle::kBoxed:
+      return boxed_answer(reply);
+    case PromptStyle::kLlamaChat:
+      return last_line_answer(reply);
+    case PromptStyle::kPlain:
+      return marked_answer(reply);
+  }
+  return std::nullopt;
+}
+
+// True while the reply is inside a <think> block, where a \boxed{} is a guess and not the answer.
+bool thinking(std::string_view reply) {
+  const size_t open = reply.rfind("<think>");
+  return open != kNone && reply.find("</think>", open) == kNone;
+}
+
+const std::string& text_field(const nlohmann::json& row, const char* field, const std::string& place) {
+  const auto found = row.find(field);
+  if (found == row.end())
+    throw CorruptFile(fmt::format(
+        "{}: no field \"{}\"; a GSM8K line is {{\"question\": text, \"answer\": text}}", place, field));
+  if (!found->is_string() || found->get_ref<const std::string&>().empty())
+    throw CorruptFile(
+        fmt::format("{}: field \"{}\" is {}, expected a text that is not empty", place, field,
+                    found->is_string() ? "empty" : fmt::format("of type {}", found->type_name())));
+  return found->get_ref<const std::string&>();
+}
+
+Question read_question(std::string_view line, const std::string& place) {
+  const nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!row.is_object())
+    throw CorruptFile(fmt::format(
+        "{}: not a JSON object; a GSM8K line is {{\"question\": text, \"answer\": text}}", place));
+  Question question;
+  question.text = text_field(row, "question", place);
+  question.solution = text_field(row, "answer", place);
+  if (question.solution.find(kMarker) == std::string::npos)
+    throw CorruptFile(fmt::format(
+        "{}: field \"answer\" has no \"####\"; it ends with \"#### \" and the final number", place));
+  question.answer = published_answer(question.solution);
+  if (!parse_number(question.answer))
+    throw CorruptFile(
+        fmt::format("{}: field \"answer\" ends with \"#### {}\", expected one number after \"####\"", place,
+                    question.answer.substr(0, 40)));
+  return question;
+}
+
+}  // namespace
+
+Dataset Gsm8k::load(const std::filesystem::path& file) const {
+  const std::string content = read_file(file);
+  Dataset dataset{.path = file, .sha256 = sha256_hex(content), .questions = {}};
+  std::string_view rest = content;
+  for (uint32_t line = 0; !trim(rest).empty(); ++line) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    dataset.questions.push_back(
+        read_question(rest.substr(0, end), fmt::format("{}: line {}", file.string(), line + 1)));
+    dataset.questions.back().id = line;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  if (dataset.questions.empty())
+    throw CorruptFile(
+        fmt::format("{}: holds no questions; expected JSON lines {{\"question\": text, \"answer\": text}}",
+                    file.string()));
+  return dataset;
+}
+
+std::string Gsm8k::prompt(const Question& question) const {
+  switch (style_) {
+    case PromptStyle::kBoxed:
+      return fmt::format("{}\n\n{}", question.text, kBoxedInstruction);
+    case PromptStyle::kLlamaChat:
+      // Without <|begin_of_text|>: the tokenizer's post-processor puts it in front, as before any other
+      // prompt.
+      return fmt::format(
+          "<|start_header_id|>system<|end_header_id|>\n\n{}<|eot_id|><|start_header_id|>user<|end_header_id|>"
+          "\n\n{}<|eot_id|>"
+          "<|start_header_id|>assistant<|end_header_id|>\n\n",
+          kLlamaSystem, question.text);
+    case PromptStyle::kPlain:
+      return question.text + "\n";
+  }
+  return {};
+}
+
+Verdict Gsm8k::grade(const Question& question, std::string_view reply) const {
+  Verdict verdict;
+  const std::optional<std::string_view> found = extract(style_, reply);
+  if (!found) return verdict;
+  verdict.answer = std::string(found->substr(0, kMaxAnswerBytes));
+  const std::optional<Number> answer = parse_number(*found);
+  verdict.extracted = answer.has_value();
+  verdict.correct = answer && same_value(question, *answer);
+  return verdict;
+}
+
+bool Gsm8k::complete(std::string_view reply) const {
+  switch (style_) {
+    case PromptStyle::kBoxed: {
+      // A box that holds a number: an empty one is the instruction repeated.
+      const std::optional<std::string_view> boxed = last_boxed(reply);
+      return boxed && parse_number(*boxed) && !thinking(reply);
+    }
+    case PromptStyle::kLlamaChat:
+      return false;  // any line may be the last
+    case PromptStyle::kPlain: {
+      const size_t marker = reply.find(kMarker);
+      if (marker == kNone) return false;
+      const std::string_view after = reply.substr(marker + kMarker.size());
+      const size_t end = after.find('\n');
+      return end != kNone && !trim(after.substr(0, end)).empty();
+    }
+  }
+  return false;
+}
+
+std::string_view Gsm8k::completing_characters() const {
+  switch (style_) {
+    case PromptStyle::kBoxed:
+      return "}>";  // the closing brace, or the end of </think>
+    case PromptStyle::kLlamaChat:
+      return "";
+    case PromptStyle::kPlain:
+      return "\n";
+  }
+  return "";
+}
+
+Question Gsm8k::gold(std::string_view answer) const {
+  Question question;
+  question.solution = answer;
+  question.answer = published_answer(answer);
+  if (!parse_number(question.answer))
+    throw InvalidArgument(
+        fmt::format("gsm8k: the gold answer \"{}\" is not a number; expected one such as 18, 1,234.50 or "
+                    "\\frac{{1}}{{2}}, "
+                    "bare or after \"####\"",
+                    question.answer.substr(0, 40)));
+  return question;
+}
+
+bool Gsm8k::equal(const Question& question, std::string_view answer) const {
+  const std::optional<Number> number = parse_number(answer);
+  return number && same_value(question, *number);
+}
+
+}  // namespace allot::evaluation::gsm8k

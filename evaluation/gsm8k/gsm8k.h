@@ -1,0 +1,34 @@
+// GSM8K (Cobbe et al., "Training Verifiers to Solve Math Word Problems", 2021): grade-school word problems
+// with one number as the answer. README.md in this folder describes prompts, extraction, grading and
+// versions.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "evaluation/gsm8k/number.h"
+#include "evaluation/task.h"
+
+namespace allot::evaluation::gsm8k {
+
+class Gsm8k final : public Task {
+ public:
+  explicit Gsm8k(PromptStyle style) : style_(style) {}
+
+  std::string_view name() const override { return "gsm8k"; }
+  int version() const override { return 1; }
+  // JSON lines {"question": text, "answer": solution that ends with "#### number"}.
+  Dataset load(const std::filesystem::path& file) const override;
+  std::string prompt(const Question& question) const override;
+  Verdict grade(const Question& question, std::string_view reply) const override;
+  bool complete(std::string_view reply) const override;
+  std::string_view completing_characters() const override;
+  Question gold(std::string_view answer) const override;
+  bool equal(const Question& question, std::string_view answer) const override;
+
+ private:
+  PromptStyle style_;
+};
+
+}  // namespace allot::evaluation::gsm8k

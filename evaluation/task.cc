@@ -1,0 +1,68 @@
+#include "evaluation/task.h"
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
+
+#include <array>
+
+#include "base/error.h"
+#include "evaluation/gsm8k/gsm8k.h"
+
+namespace allot::evaluation {
+namespace {
+
+constexpr std::array<PromptStyle, 3> kStyles = {PromptStyle::kBoxed, PromptStyle::kLlamaChat,
+                                                PromptStyle::kPlain};
+
+struct TaskEntry {
+  std::string_view name;
+  std::unique_ptr<Task> (*make)(PromptStyle);
+};
+
+// A new task adds its line here.
+constexpr std::array<TaskEntry, 1> kTasks = {{
+    {"gsm8k",
+     [](PromptStyle style) -> std::unique_ptr<Task> { return std::make_unique<gsm8k::Gsm8k>(style); }},
+}};
+
+}  // namespace
+
+std::string_view name(PromptStyle style) {
+  switch (style) {
+    case PromptStyle::kBoxed:
+      return "boxed";
+    case PromptStyle::kLlamaChat:
+      return "llama-chat";
+    case PromptStyle::kPlain:
+      return "plain";
+  }
+  return "";
+}
+
+PromptStyle parse_prompt_style(std::string_view text) {
+  for (const PromptStyle style : kStyles)
+    if (name(style) == text) return style;
+  throw InvalidArgument(
+      fmt::format("prompt style \"{}\" is unknown; known are boxed, llama-chat and plain", text));
+}
+
+PromptStyle prompt_style_for(const std::optional<std::string>& chat_template) {
+  if (!chat_template) return PromptStyle::kPlain;
+  const bool llama = chat_template->find("<|start_header_id|>") != std::string::npos;
+  return llama ? PromptStyle::kLlamaChat : PromptStyle::kBoxed;
+}
+
+std::vector<std::string> task_names() {
+  std::vector<std::string> names;
+  for (const TaskEntry& task : kTasks) names.emplace_back(task.name);
+  return names;
+}
+
+std::unique_ptr<Task> make_task(std::string_view name, PromptStyle style) {
+  for (const TaskEntry& task : kTasks)
+    if (task.name == name) return task.make(style);
+  throw InvalidArgument(
+      fmt::format("task \"{}\" is unknown; known are: {}", name, fmt::join(task_names(), ", ")));
+}
+
+}  // namespace allot::evaluation

@@ -1,0 +1,53 @@
+// Cuts a launch into items, a few hundred rows of one sequence and KV head each, and runs them on the thread
+// pool.
+#include <algorithm>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/cpu/launch.h"
+#include "kernels/thread_pool.h"
+
+namespace allot::kernels {
+namespace cpu {
+namespace {
+
+// Rows of a prefill item: enough that widening the keys is small beside using them, few enough to share a
+// prompt.
+constexpr int64_t kItemRows = 256;
+
+std::vector<Item> make_items(const AttentionParams& p) {
+  const int64_t group = p.num_q_heads / p.num_kv_heads;
+  const int64_t item_queries = std::max<int64_t>(1, kItemRows / group);
+  std::vector<Item> items;
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const int64_t queries = p.query_start[b + 1] - p.query_start[b];
+    for (int64_t first = 0; first < queries; first += item_queries) {
+      for (int32_t kv_head = 0; kv_head < p.num_kv_heads; ++kv_head) {
+        items.push_back({b, kv_head, first, std::min(item_queries, queries - first)});
+      }
+    }
+  }
+  return items;
+}
+
+}  // namespace
+
+void attend(const AttentionParams& params, int num_threads, Isa isa) {
+  validate(params);
+  const std::vector<Item> items = make_items(params);
+  const auto attend_item = kernels_of(isa).attend;
+  ThreadPool::of_this_thread().for_each(static_cast<int64_t>(items.size()), num_threads, [&](int64_t i) {
+    thread_local Workspace workspace;
+    // Later items of a prompt see more keys: the long ones first, so that no thread is left with one at the
+    // end.
+    attend_item(params, items[items.size() - 1 - i], workspace);
+  });
+}
+
+}  // namespace cpu
+
+void attend_cpu(const AttentionParams& params, int num_threads) {
+  cpu::attend(params, num_threads, cpu::best_isa());
+}
+
+}  // namespace allot::kernels

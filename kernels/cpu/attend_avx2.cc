@@ -1,0 +1,15 @@
+// Kernels for processors with AVX2 and FMA.
+#include <immintrin.h>
+
+#include "kernels/cpu/baseline_headers.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,bmi,bmi2,popcnt")
+#include "kernels/cpu/make_kernels.h"
+
+namespace allot::kernels::cpu {
+
+const Kernels kAvx2Kernels = MakeKernels<GenericVec<8>>::kTable;
+
+}  // namespace allot::kernels::cpu
+#pragma GCC pop_options

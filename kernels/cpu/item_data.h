@@ -1,0 +1,75 @@
+// Where a work item's data lies: queries, cached vectors, budgets, draws, outputs. Shared by decode and
+// prefill.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/launch.h"
+
+namespace allot::kernels::cpu {
+
+// V is the vector type, T the storage type of the launch's elements.
+template <class V, class T>
+struct ItemData {
+  ItemData(const AttentionParams& params, const Item& work_item)
+      : p(params),
+        item(work_item),
+        group(params.num_q_heads / params.num_kv_heads),
+        first_head(item.kv_head * group) {
+    const int64_t queries = p.query_start[item.sequence + 1] - p.query_start[item.sequence];
+    first_visible = static_cast<int32_t>(p.lengths[item.sequence] - (queries - 1 - item.first_query));
+    keys = first_visible + static_cast<int32_t>(item.num_queries) - 1;
+    // Exact attention ignores budgets; a dense budget makes one sequence exact.
+    const bool exact = p.estimator == Estimator::kExact || p.budgets[item.sequence] == kDenseBudget;
+    samples = exact ? kDenseBudget : p.budgets[item.sequence];
+  }
+
+  const T* query(int64_t query, int32_t head) const {
+    return static_cast<const T*>(p.query) + token(query) * p.query_stride + int64_t{head} * p.head_dim;
+  }
+  T* out(int64_t query, int32_t head) const {
+    return static_cast<T*>(p.out) + (token(query) * p.num_q_heads + head) * p.head_dim;
+  }
+  const T* key_pages() const { return static_cast<const T*>(p.key_pages); }
+  const T* value_pages() const { return static_cast<const T*>(p.value_pages); }
+  // `query` counts from the item's first query.
+  int32_t visible(int64_t query) const { return first_visible + static_cast<int32_t>(query); }
+  DrawRow draws(int64_t query, int32_t head) const {
+    DrawRow row;
+    row.layer = p.layer;
+    row.head = static_cast<uint32_t>(head);
+    row.position = static_cast<uint32_t>(visible(query) - 1);
+    if (p.draws != nullptr) {
+      row.key = p.draws[item.sequence].key;
+      row.question = p.draws[item.sequence].question;
+    }
+    return row;
+  }
+  // Element offsets in the pages of the vectors of keys [0, keys).
+  const int64_t* locate_keys(Workspace& work) const {
+    int64_t* offsets = work.offsets.reserve(keys);
+    const int32_t* pages = p.page_table + item.sequence * p.max_pages;
+    const int64_t page_elements = int64_t{p.num_kv_heads} * p.page_size * p.head_dim;
+    const int64_t head_elements = int64_t{item.kv_head} * p.page_size * p.head_dim;
+    for (int32_t key = 0; key < keys; ++pages) {
+      const int64_t base = *pages * page_elements + head_elements;
+      for (int32_t slot = 0; slot < p.page_size && key < keys; ++slot) {
+        offsets[key++] = base + int64_t{slot} * p.head_dim;
+      }
+    }
+    return offsets;
+  }
+
+  const AttentionParams& p;
+  const Item& item;
+  int32_t group;          // query heads of the KV head
+  int32_t first_head;     // first of them
+  int32_t first_visible;  // keys that the item's first query sees
+  int32_t keys;           // keys that the item's last query sees
+  int32_t samples;        // S; kDenseBudget = exact, whatever the reason
+
+ private:
+  int64_t token(int64_t query) const { return p.query_start[item.sequence] + item.first_query + query; }
+};
+
+}  // namespace allot::kernels::cpu

@@ -1,0 +1,51 @@
+// Work items of a CPU launch and the entry points of each instruction set. Internal to kernels/.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention.h"
+#include "kernels/cpu/workspace.h"
+#include "kernels/rows.h"
+
+namespace allot::kernels::cpu {
+
+// Instruction sets in rising order; each includes those before it.
+enum class Isa { kPortable, kAvx2, kAvx512 };
+
+const char* name(Isa isa);
+// The best one that this processor, the operating system and the build support.
+Isa best_isa();
+
+// A part of a launch that one thread does alone. Rows of a head group are numbered query * group size + head
+// in group.
+struct Item {
+  int64_t sequence = 0;
+  int32_t kv_head = 0;
+  int64_t first_query = 0;  // of the sequence's queries in this launch
+  int64_t num_queries = 0;
+};
+
+// One instruction set's kernels.
+struct Kernels {
+  void (*attend)(const AttentionParams&, const Item&, Workspace&);
+  // Rows [begin, end) of the row operations.
+  void (*rms_norm)(const RmsNormParams&, int64_t begin, int64_t end);
+  void (*rotate_and_store)(const RotaryParams&, int64_t begin, int64_t end);
+  void (*silu_and_multiply)(const SiluAndMultiplyParams&, int64_t begin, int64_t end);
+};
+
+// Kernels of an instruction set that the processor has.
+const Kernels& kernels_of(Isa isa);
+
+extern const Kernels kPortableKernels;
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;
+
+// attend_cpu and the row operations with a given instruction set instead of the best one: for tests and
+// benchmarks.
+void attend(const AttentionParams& params, int num_threads, Isa isa);
+void rms_norm(const RmsNormParams& params, int num_threads, Isa isa);
+void rotate_and_store(const RotaryParams& params, int num_threads, Isa isa);
+void silu_and_multiply(const SiluAndMultiplyParams& params, int num_threads, Isa isa);
+
+}  // namespace allot::kernels::cpu

@@ -1,0 +1,55 @@
+// The table of one instruction set's kernels. Each of the files attend_*.cc includes it with other code
+// generation options and another vector type.
+#pragma once
+
+#include "kernels/cpu/decode.h"
+#include "kernels/cpu/launch.h"
+#include "kernels/cpu/prefill.h"
+#include "kernels/cpu/row_kernels.h"
+
+namespace allot::kernels::cpu {
+
+template <class V, class T>
+void attend_item(const AttentionParams& p, const Item& item, Workspace& work) {
+  // By the sequence's queries in the launch, not the item's: items are a matter of threads.
+  if (p.query_start[item.sequence + 1] - p.query_start[item.sequence] == 1) {
+    decode<V, T>(p, item, work);
+  } else {
+    Prefill<V, T>(p, item, work).run();
+  }
+}
+
+template <class V>
+struct MakeKernels {
+  static void attend(const AttentionParams& p, const Item& item, Workspace& work) {
+    if (p.dtype == DType::kFloat32) {
+      attend_item<V, float>(p, item, work);
+    } else {
+      attend_item<V, uint16_t>(p, item, work);
+    }
+  }
+  static void rms_norm(const RmsNormParams& p, int64_t begin, int64_t end) {
+    if (p.dtype == DType::kFloat32) {
+      rms_norm_rows<V, float>(p, begin, end);
+    } else {
+      rms_norm_rows<V, uint16_t>(p, begin, end);
+    }
+  }
+  static void rotate_and_store(const RotaryParams& p, int64_t begin, int64_t end) {
+    if (p.dtype == DType::kFloat32) {
+      rotate_and_store_rows<V, float>(p, begin, end);
+    } else {
+      rotate_and_store_rows<V, uint16_t>(p, begin, end);
+    }
+  }
+  static void silu_and_multiply(const SiluAndMultiplyParams& p, int64_t begin, int64_t end) {
+    if (p.dtype == DType::kFloat32) {
+      silu_and_multiply_rows<V, float>(p, begin, end);
+    } else {
+      silu_and_multiply_rows<V, uint16_t>(p, begin, end);
+    }
+  }
+  static constexpr Kernels kTable{attend, rms_norm, rotate_and_store, silu_and_multiply};
+};
+
+}  // namespace allot::kernels::cpu

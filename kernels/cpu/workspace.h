@@ -1,0 +1,56 @@
+// Scratch memory of one thread, kept between launches so that a launch allocates nothing once it is warm.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+namespace allot::kernels::cpu {
+
+// Uninitialised memory that starts at a cache line and only grows.
+template <class T>
+class Buffer {
+ public:
+  // Room for `count` elements; what was there may be lost.
+  T* reserve(int64_t count) {
+    if (count > capacity_) {
+      data_.reset();  // first, so that old and new are not held together
+      data_.reset(static_cast<T*>(::operator new(static_cast<size_t>(count) * sizeof(T), kAlignment)));
+      capacity_ = count;
+    }
+    return data_.get();
+  }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  struct Free {
+    void operator()(T* p) const { ::operator delete(p, kAlignment); }
+  };
+  std::unique_ptr<T, Free> data_;
+  int64_t capacity_ = 0;
+};
+
+// One sampled key of a row and the factor of its value vector, before the row's common scale.
+struct Pick {
+  int32_t key;
+  float weight;
+};
+
+struct Workspace {
+  Buffer<int64_t> offsets;   // of each key's vector in the pages
+  Buffer<float> query;       // queries in the order the score loops want
+  Buffer<float> keys;        // keys as float32
+  Buffer<float> values;      // values as float32
+  Buffer<float> weights;     // scores, then exp(score - max), then estimator weights
+  Buffer<float> row;         // one row of weights
+  Buffer<float> rest;        // the row without the keys that `threshold` keeps
+  Buffer<float> block_ends;  // CDF of a row at the end of each block of lanes
+  Buffer<float> super_ends;  // CDF of a row at the end of each block of blocks
+  Buffer<Pick> picks;
+  Buffer<int32_t> order;  // keys in the order `topk` wants, tile budgets of `prop`
+  Buffer<double> masses;  // of tiles
+  Buffer<float> accumulator;
+};
+
+}  // namespace allot::kernels::cpu

@@ -1,0 +1,319 @@
+#include "kernels/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "kernels/bfloat16.h"
+#include "kernels/sampling.h"
+
+namespace allot::kernels::reference {
+namespace {
+
+double element(const void* data, DType dtype, int64_t index) {
+  if (dtype == DType::kFloat32) return static_cast<const float*>(data)[index];
+  return float_from_bfloat16(static_cast<const uint16_t*>(data)[index]);
+}
+
+int32_t group_size(const AttentionParams& p) {
+  return p.num_q_heads / p.num_kv_heads;
+}
+
+double query_element(const AttentionParams& p, const Row& row, int32_t head, int32_t i) {
+  const int64_t token = p.query_start[row.sequence] + row.query;
+  return element(p.query, p.dtype, token * p.query_stride + int64_t{head} * p.head_dim + i);
+}
+
+// Element i of the cached vector of token `key` in `pages` for the row's KV head.
+double cached_element(const AttentionParams& p, const void* pages, const Row& row, int32_t key, int32_t i) {
+  const int64_t page = p.page_table[row.sequence * p.max_pages + key / p.page_size];
+  const int64_t vector = (page * p.num_kv_heads + row.head / group_size(p)) * p.page_size + key % p.page_size;
+  return element(pages, p.dtype, vector * p.head_dim + i);
+}
+
+// Successes among the B Bernoulli variables of a query element with success probability `probability`.
+int32_t bernoulli_successes(const AttentionParams& p, const DrawRow& draws, int32_t i, double probability) {
+  int32_t successes = 0;
+  for (int32_t b = 0; b < p.score_budget; ++b) {
+    const double u = draw_uniform(draws, bernoulli_draw(b, i, p.head_dim));
+    // Stratified: sample b has its uniform number in [b/B, (b + 1)/B).
+    const double point = p.score_stage == ScoreStage::kBernoulliStrat ? (b + u) / p.score_budget : u;
+    if (point < probability) ++successes;
+  }
+  return successes;
+}
+
+// Adds `weight` to the first key of [begin, end) whose CDF, summed from `begin`, reaches `target` > 0.
+void pick(std::span<const double> p, int32_t begin, int32_t end, double target, double weight,
+          std::vector<double>& weights) {
+  double cdf = 0;
+  int32_t last_positive = begin;
+  for (int32_t n = begin; n < end; ++n) {
+    if (p[n] > 0) last_positive = n;
+    cdf += p[n];
+    if (cdf >= target) break;
+  }
+  weights[last_positive] += weight;  // the last key with mass where rounding leaves the CDF short of its end
+}
+
+double mass(std::span<const double> p, int32_t begin, int32_t end) {
+  return std::accumulate(p.begin() + begin, p.begin() + end, 0.0);
+}
+
+// Systematic sampling of keys [begin, end): `samples` of them, each of weight `weight`.
+void pick_systematic(std::span<const double> p, int32_t begin, int32_t end, int32_t samples, float u,
+                     double weight, std::vector<double>& weights) {
+  const double total = mass(p, begin, end);
+  for (int32_t s = 0; s < samples; ++s) {
+    pick(p, begin, end, stratum_target<double>(s, samples, u) * total, weight, weights);
+  }
+}
+
+// Algorithm 4: floor(S W_t) samples for tile t, the rest to the largest fractions, ties to the lower tile.
+std::vector<int32_t> largest_remainder(std::span<const double> tile_masses, int32_t samples) {
+  std::vector<int32_t> budgets;
+  std::vector<double> fractions;
+  for (const double tile_mass : tile_masses) {
+    budgets.push_back(static_cast<int32_t>(std::floor(samples * tile_mass)));
+    fractions.push_back(samples * tile_mass - budgets.back());
+  }
+  std::vector<size_t> order(tile_masses.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return fractions[a] > fractions[b]; });
+  int32_t left = samples - std::accumulate(budgets.begin(), budgets.end(), 0);
+  for (size_t i = 0; left > 0; i = (i + 1) % order.size(), --left) ++budgets[order[i]];
+  return budgets;
+}
+
+void select_tiles(std::span<const double> p, const Selection& selection, const DrawRow& draws,
+                  std::vector<double>& weights) {
+  const auto keys = static_cast<int32_t>(p.size());
+  const int32_t tiles = tile_count(keys, selection.tile);
+  const int32_t samples = selection.budget;
+  std::vector<double> masses;
+  for (int32_t t = 0; t < tiles; ++t) {
+    masses.push_back(mass(p, t * selection.tile, std::min(keys, (t + 1) * selection.tile)));
+  }
+  const bool proportional = selection.estimator == Estimator::kProp;
+  const std::vector<int32_t> proportional_budgets = largest_remainder(masses, samples);
+  for (int32_t t = 0; t < tiles; ++t) {
+    const int32_t budget = proportional ? proportional_budgets[t] : flash_tile_budget(samples, tiles, t);
+    const double weight = proportional ? 1.0 / samples : masses[t] / budget;
+    pick_systematic(p, t * selection.tile, std::min(keys, (t + 1) * selection.tile), budget,
+                    draw_uniform(draws, static_cast<uint32_t>(t)), weight, weights);
+  }
+}
+
+std::vector<int32_t> by_falling_probability(std::span<const double> p) {
+  std::vector<int32_t> order(p.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return p[a] > p[b]; });
+  return order;
+}
+
+// Keeps the `kept` largest keys with their own weight, where `kept` is the least number that makes the next
+// one smaller than tau = (mass not kept) / (S - kept); draws the others systematically.
+void select_threshold(std::span<const double> p, int32_t samples, const DrawRow& draws,
+                      std::vector<double>& weights) {
+  const std::vector<int32_t> order = by_falling_probability(p);
+  const auto positive = std::count_if(p.begin(), p.end(), [](double probability) { return probability > 0; });
+  if (positive <= samples) {
+    std::copy(p.begin(), p.end(), weights.begin());
+    return;
+  }
+  std::vector<double> rest(p.begin(), p.end());
+  double rest_mass = mass(rest, 0, static_cast<int32_t>(rest.size()));
+  int32_t kept = 0;
+  while (samples - kept > 0 && p[order[kept]] >= rest_mass / (samples - kept)) {
+    weights[order[kept]] = p[order[kept]];
+    rest[order[kept]] = 0;
+    rest_mass = mass(rest, 0, static_cast<int32_t>(rest.size()));
+    ++kept;
+  }
+  pick_systematic(rest, 0, static_cast<int32_t>(rest.size()), samples - kept, draw_uniform(draws, kRowDraw),
+                  rest_mass / (samples - kept), weights);
+}
+
+void select_topk(std::span<const double> p, int32_t samples, std::vector<double>& weights) {
+  std::vector<int32_t> order = by_falling_probability(p);
+  order.resize(std::min<size_t>(order.size(), samples));
+  double kept = 0;
+  for (const int32_t key : order) kept += p[key];
+  for (const int32_t key : order) weights[key] = p[key] / kept;
+}
+
+double squared_norm(std::span<const double> vector) {
+  return std::inner_product(vector.begin(), vector.end(), vector.begin(), 0.0);
+}
+
+}  // namespace
+
+int32_t visible_keys(const AttentionParams& p, const Row& row) {
+  const int64_t queries = p.query_start[row.sequence + 1] - p.query_start[row.sequence];
+  return static_cast<int32_t>(p.lengths[row.sequence] - (queries - 1 - row.query));
+}
+
+DrawRow draw_row(const AttentionParams& p, const Row& row) {
+  const SequenceDraws& draws = p.draws[row.sequence];
+  return {.key = draws.key,
+          .question = draws.question,
+          .layer = p.layer,
+          .head = static_cast<uint32_t>(row.head),
+          .position = static_cast<uint32_t>(visible_keys(p, row) - 1)};
+}
+
+std::vector<double> score_query(const AttentionParams& p, const Row& row) {
+  std::vector<double> query(p.head_dim);
+  for (int32_t i = 0; i < p.head_dim; ++i) query[i] = query_element(p, row, row.head, i);
+  if (p.score_stage == ScoreStage::kExact) return query;
+
+  // Equation 8 draws from |q|; equation 10 from the group's mean of |q|, under the group's first query head.
+  const int32_t group = group_size(p);
+  const int32_t first_head = p.mean_group_query ? row.head / group * group : row.head;
+  const int32_t heads = p.mean_group_query ? group : 1;
+  std::vector<double> magnitude(p.head_dim, 0.0);
+  for (int32_t head = first_head; head < first_head + heads; ++head) {
+    for (int32_t i = 0; i < p.head_dim; ++i) magnitude[i] += std::abs(query_element(p, row, head, i)) / heads;
+  }
+  const double norm = *std::max_element(magnitude.begin(), magnitude.end());
+  DrawRow draws = draw_row(p, row);
+  draws.head = static_cast<uint32_t>(first_head);
+  for (int32_t i = 0; i < p.head_dim; ++i) {
+    if (magnitude[i] == 0) continue;  // the query is zero here too
+    const double estimate = norm * bernoulli_successes(p, draws, i, magnitude[i] / norm) / p.score_budget;
+    query[i] *= estimate / magnitude[i];  // one head: norm * sign(q) * successes / B; a group: equation 13
+  }
+  return query;
+}
+
+std::vector<double> scores(const AttentionParams& p, const Row& row) {
+  const std::vector<double> query = score_query(p, row);
+  std::vector<double> result(visible_keys(p, row));
+  for (int32_t key = 0; key < static_cast<int32_t>(result.size()); ++key) {
+    double dot = 0;
+    for (int32_t i = 0; i < p.head_dim; ++i) dot += query[i] * cached_element(p, p.key_pages, row, key, i);
+    result[key] = dot * static_cast<double>(p.scale);
+  }
+  return result;
+}
+
+std::vector<double> softmax(std::span<const double> row_scores) {
+  const double largest = *std::max_element(row_scores.begin(), row_scores.end());
+  std::vector<double> result;
+  for (const double score : row_scores) result.push_back(std::exp(score - largest));
+  const double total = std::accumulate(result.begin(), result.end(), 0.0);
+  for (double& probability : result) probability /= total;
+  return result;
+}
+
+std::vector<double> values(const AttentionParams& p, const Row& row) {
+  std::vector<double> result;
+  for (int32_t key = 0; key < visible_keys(p, row); ++key) {
+    for (int32_t i = 0; i < p.head_dim; ++i) result.push_back(cached_element(p, p.value_pages, row, key, i));
+  }
+  return result;
+}
+
+std::vector<Selected> select(std::span<const double> p, const Selection& selection, const DrawRow& draws) {
+  const auto keys = static_cast<int32_t>(p.size());
+  const int32_t samples = selection.budget;
+  std::vector<double> weights(p.size(), 0.0);
+  if (selection.estimator == Estimator::kExact || samples == kDenseBudget) {
+    std::copy(p.begin(), p.end(), weights.begin());
+  } else if (samples > 0) {
+    switch (selection.estimator) {
+      case Estimator::kExact:
+        break;  // above
+      case Estimator::kIid:
+        for (int32_t s = 0; s < samples; ++s) {
+          const float u = draw_uniform(draws, static_cast<uint32_t>(s));
+          pick(p, 0, keys, independent_target<double>(u) * mass(p, 0, keys), 1.0 / samples, weights);
+        }
+        break;
+      case Estimator::kStrat:
+        for (int32_t s = 0; s < samples; ++s) {
+          const float u = draw_uniform(draws, static_cast<uint32_t>(s));
+          pick(p, 0, keys, stratum_target<double>(s, samples, u) * mass(p, 0, keys), 1.0 / samples, weights);
+        }
+        break;
+      case Estimator::kSys:
+        pick_systematic(p, 0, keys, samples, draw_uniform(draws, kRowDraw), 1.0 / samples, weights);
+        break;
+      case Estimator::kProp:
+      case Estimator::kFlash:
+        select_tiles(p, selection, draws, weights);
+        break;
+      case Estimator::kThreshold:
+        select_threshold(p, samples, draws, weights);
+        break;
+      case Estimator::kTopk:
+        select_topk(p, samples, weights);
+        break;
+    }
+  }
+  std::vector<Selected> selected;
+  for (int32_t key = 0; key < keys; ++key) {
+    if (weights[key] > 0) selected.push_back({key, weights[key]});
+  }
+  return selected;
+}
+
+std::vector<Selected> select(const AttentionParams& p, const Row& row) {
+  const Selection selection{.estimator = p.estimator,
+                            .budget = p.budgets == nullptr ? kDenseBudget : p.budgets[row.sequence],
+                            .tile = p.tile};
+  const DrawRow draws = p.draws == nullptr ? DrawRow{} : draw_row(p, row);
+  return select(softmax(scores(p, row)), selection, draws);
+}
+
+std::vector<double> attend(const AttentionParams& p) {
+  validate(p);
+  std::vector<double> out(p.batch == 0 ? 0 : p.query_start[p.batch] * p.num_q_heads * p.head_dim, 0.0);
+  for (int64_t b = 0; b < p.batch; ++b) {
+    for (int64_t query = 0; query < p.query_start[b + 1] - p.query_start[b]; ++query) {
+      for (int32_t head = 0; head < p.num_q_heads; ++head) {
+        const Row row{b, query, head};
+        double* out_row = out.data() + ((p.query_start[b] + query) * p.num_q_heads + head) * p.head_dim;
+        for (const auto& [key, weight] : select(p, row)) {
+          for (int32_t i = 0; i < p.head_dim; ++i) {
+            out_row[i] += weight * cached_element(p, p.value_pages, row, key, i);
+          }
+        }
+      }
+    }
+  }
+  return out;
+}
+
+double iid_variance(std::span<const double> p, std::span<const double> row_values, int32_t samples) {
+  const size_t head_dim = row_values.size() / p.size();
+  std::vector<double> mean(head_dim, 0.0);
+  double second_moment = 0;
+  for (size_t n = 0; n < p.size(); ++n) {
+    const auto value = row_values.subspan(n * head_dim, head_dim);
+    second_moment += p[n] * squared_norm(value);
+    for (size_t i = 0; i < head_dim; ++i) mean[i] += p[n] * value[i];
+  }
+  return (second_moment - squared_norm(mean)) / samples;
+}
+
+double strat_variance(std::span<const double> p, std::span<const double> row_values, int32_t samples) {
+  double trace = 0;
+  std::vector<double> within(p.size());
+  for (int32_t stratum = 0; stratum < samples; ++stratum) {
+    // The distribution that p induces inside [stratum/S, (stratum + 1)/S).
+    const double low = static_cast<double>(stratum) / samples;
+    const double high = static_cast<double>(stratum + 1) / samples;
+    double cdf = 0;
+    for (size_t n = 0; n < p.size(); ++n) {
+      within[n] = samples * std::max(0.0, std::min(high, cdf + p[n]) - std::max(low, cdf));
+      cdf += p[n];
+    }
+    trace += iid_variance(within, row_values, 1);
+  }
+  return trace / (static_cast<double>(samples) * samples);
+}
+
+}  // namespace allot::kernels::reference

@@ -1,0 +1,156 @@
+#include "kernels/rows.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "kernels/cpu/launch.h"
+#include "kernels/thread_pool.h"
+
+namespace allot::kernels {
+namespace {
+
+template <class... Args>
+[[noreturn]] void refuse(const char* operation, fmt::format_string<Args...> text, Args&&... args) {
+  throw InvalidArgument(fmt::format("{}: ", operation) + fmt::format(text, std::forward<Args>(args)...));
+}
+
+void check_size(const char* operation, const char* field, int64_t value, int64_t least) {
+  if (value < least) refuse(operation, "{} is {}; expected at least {}", field, value, least);
+}
+
+void check_pointer(const char* operation, const char* field, const void* pointer) {
+  if (pointer == nullptr) refuse(operation, "{} is null; it must point to the operation's data", field);
+}
+
+// Runs body(begin, end) over parts of [0, rows). A part moves at least kPartBytes, below which waking a
+// thread costs more than it saves.
+template <class Body>
+void for_parts(int64_t rows, int64_t row_bytes, int num_threads, const Body& body) {
+  constexpr int64_t kPartBytes = 64 * 1024;
+  const int64_t least_rows = std::max<int64_t>(1, kPartBytes / std::max<int64_t>(row_bytes, 1));
+  const int64_t parts = std::clamp<int64_t>(rows / least_rows, 1, 4 * int64_t{std::max(num_threads, 1)});
+  ThreadPool::of_this_thread().for_each(
+      parts, num_threads, [&](int64_t part) { body(rows * part / parts, rows * (part + 1) / parts); });
+}
+
+void check(const RmsNormParams& p) {
+  constexpr const char* kName = "rms_norm";
+  check_size(kName, "rows", p.rows, 0);
+  check_size(kName, "width", p.width, 1);
+  if (!(p.epsilon >= 0)) refuse(kName, "epsilon is {}; expected 0 or more", p.epsilon);
+  if (p.rows == 0) return;
+  check_pointer(kName, "input", p.input);
+  check_pointer(kName, "weight", p.weight);
+  check_pointer(kName, "out", p.out);
+}
+
+void check(const RotaryParams& p) {
+  constexpr const char* kName = "rotate_and_store";
+  check_size(kName, "tokens", p.tokens, 0);
+  check_size(kName, "num_q_heads", p.num_q_heads, 1);
+  check_size(kName, "num_kv_heads", p.num_kv_heads, 1);
+  check_size(kName, "head_dim", p.head_dim, 2);
+  if (p.head_dim % 2 != 0) refuse(kName, "head_dim is {}; expected an even number", p.head_dim);
+  check_size(kName, "page_size", p.page_size, 1);
+  check_size(kName, "qkv_stride", p.qkv_stride,
+             (int64_t{p.num_q_heads} + 2 * int64_t{p.num_kv_heads}) * p.head_dim);
+  if (p.tokens == 0) return;
+  check_pointer(kName, "qkv", p.qkv);
+  check_pointer(kName, "cos", p.cos);
+  check_pointer(kName, "sin", p.sin);
+  check_pointer(kName, "positions", p.positions);
+  check_pointer(kName, "key_pages", p.key_pages);
+  check_pointer(kName, "value_pages", p.value_pages);
+  check_pointer(kName, "slots", p.slots);
+  for (int64_t token = 0; token < p.tokens; ++token) {
+    if (p.positions[token] < 0 || p.positions[token] >= p.table_rows) {
+      refuse(kName, "token {} has position {}; the cos and sin tables have rows 0 to {}", token,
+             p.positions[token], p.table_rows - 1);
+    }
+    if (p.slots[token] < 0 || p.slots[token] >= p.num_pages * p.page_size) {
+      refuse(kName, "token {} has cache slot {}; the {} pages of {} tokens have slots 0 to {}", token,
+             p.slots[token], p.num_pages, p.page_size, p.num_pages * p.page_size - 1);
+    }
+  }
+}
+
+void check(const SiluAndMultiplyParams& p) {
+  constexpr const char* kName = "silu_and_multiply";
+  check_size(kName, "rows", p.rows, 0);
+  check_size(kName, "width", p.width, 1);
+  if (p.rows == 0) return;
+  check_pointer(kName, "gate_up", p.gate_up);
+  check_pointer(kName, "out", p.out);
+}
+
+void check(const EmbeddingParams& p) {
+  constexpr const char* kName = "gather_embeddings";
+  check_size(kName, "tokens", p.tokens, 0);
+  check_size(kName, "width", p.width, 1);
+  if (p.tokens == 0) return;
+  check_pointer(kName, "table", p.table);
+  check_pointer(kName, "ids", p.ids);
+  check_pointer(kName, "out", p.out);
+  for (int64_t token = 0; token < p.tokens; ++token) {
+    if (p.ids[token] < 0 || p.ids[token] >= p.vocab_size) {
+      refuse(kName, "token {} has id {}; the table has ids 0 to {}", token, p.ids[token], p.vocab_size - 1);
+    }
+  }
+}
+
+}  // namespace
+
+namespace cpu {
+
+void rms_norm(const RmsNormParams& p, int num_threads, Isa isa) {
+  check(p);
+  const auto kernel = kernels_of(isa).rms_norm;
+  const int64_t streams = p.residual == nullptr ? 2 : 4;
+  for_parts(p.rows, streams * p.width * size_of(p.dtype), num_threads,
+            [&](int64_t begin, int64_t end) { kernel(p, begin, end); });
+}
+
+void rotate_and_store(const RotaryParams& p, int num_threads, Isa isa) {
+  check(p);
+  const auto kernel = kernels_of(isa).rotate_and_store;
+  for_parts(p.tokens, 2 * p.qkv_stride * size_of(p.dtype), num_threads,
+            [&](int64_t begin, int64_t end) { kernel(p, begin, end); });
+}
+
+void silu_and_multiply(const SiluAndMultiplyParams& p, int num_threads, Isa isa) {
+  check(p);
+  const auto kernel = kernels_of(isa).silu_and_multiply;
+  for_parts(p.rows, 3 * int64_t{p.width} * size_of(p.dtype), num_threads,
+            [&](int64_t begin, int64_t end) { kernel(p, begin, end); });
+}
+
+}  // namespace cpu
+
+void rms_norm(const RmsNormParams& params, int num_threads) {
+  cpu::rms_norm(params, num_threads, cpu::best_isa());
+}
+
+void rotate_and_store(const RotaryParams& params, int num_threads) {
+  cpu::rotate_and_store(params, num_threads, cpu::best_isa());
+}
+
+void silu_and_multiply(const SiluAndMultiplyParams& params, int num_threads) {
+  cpu::silu_and_multiply(params, num_threads, cpu::best_isa());
+}
+
+void gather_embeddings(const EmbeddingParams& p, int num_threads) {
+  check(p);
+  const int64_t row_bytes = p.width * size_of(p.dtype);
+  for_parts(p.tokens, 2 * row_bytes, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t token = begin; token < end; ++token) {
+      std::memcpy(static_cast<char*>(p.out) + token * row_bytes,
+                  static_cast<const char*>(p.table) + p.ids[token] * row_bytes,
+                  static_cast<size_t>(row_bytes));
+    }
+  });
+}
+
+}  // namespace allot::kernels

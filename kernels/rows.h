@@ -1,0 +1,81 @@
+// Row operations of a decoder layer on the CPU: everything between the matrix products and attention, fused
+// where that saves a pass over memory. Raw pointers, no LibTorch. Storage is float32 or bfloat16, arithmetic
+// is float32 and each result is rounded once when it is stored (round to nearest even). Every row is computed
+// by itself, so results do not depend on the other rows or on num_threads. Buffers need no alignment beyond
+// that of their element. All functions throw InvalidArgument, naming the operation, the value and what was
+// expected; nothing is written in that case.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/estimator.h"
+
+namespace allot::kernels {
+
+// x = input, or, with a residual, residual = input + residual (rounded to dtype) and x = residual;
+// out = x / sqrt(mean(x^2) + epsilon) * weight.
+struct RmsNormParams {
+  int64_t rows = 0;
+  int32_t width = 0;              // hidden size, any positive number
+  DType dtype = DType::kFloat32;  // of input, residual, weight and out
+  float epsilon = 0;
+  const void* input = nullptr;  // [rows, width]
+  void* residual =
+      nullptr;  // [rows, width], updated in place; null = no residual stream; must not overlap out
+  const void* weight = nullptr;  // [width]
+  void* out = nullptr;           // [rows, width]; may be input
+};
+void rms_norm(const RmsNormParams& params, int num_threads);
+
+// Rotary position embedding in Hugging Face's half-split convention on a fused projection, and the paged
+// cache write:
+//   q and k: x[i], x[i + head_dim/2] = x[i] cos[i] - x[i + head_dim/2] sin[i], x[i + head_dim/2] cos[i] +
+//   x[i] sin[i]
+// q is rotated in place (attention then reads it with query_stride = qkv_stride), rotated k and v go to the
+// cache; the k and v parts of qkv are left as they were.
+struct RotaryParams {
+  int64_t tokens = 0;
+  int32_t num_q_heads = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;           // even
+  DType dtype = DType::kFloat32;  // of qkv, bias and pages
+  void* qkv = nullptr;     // [tokens, (num_q_heads + 2 num_kv_heads) * head_dim]: q heads, k heads, v heads
+  int64_t qkv_stride = 0;  // elements between tokens; >= (num_q_heads + 2 num_kv_heads) * head_dim
+  const void* bias =
+      nullptr;  // [(num_q_heads + 2 num_kv_heads) * head_dim], added before the rotation; null = none
+  const float* cos =
+      nullptr;  // [table_rows, head_dim / 2] float32 (any rope scaling is already in the table)
+  const float* sin = nullptr;  // [table_rows, head_dim / 2] float32
+  int64_t table_rows = 0;
+  const int32_t* positions = nullptr;  // [tokens] row of the table, 0 <= position < table_rows
+  void* key_pages = nullptr;           // [num_pages, num_kv_heads, page_size, head_dim]
+  void* value_pages = nullptr;         // [num_pages, num_kv_heads, page_size, head_dim]
+  int64_t num_pages = 0;
+  int32_t page_size = 0;
+  const int64_t* slots = nullptr;  // [tokens] page * page_size + offset in the page; distinct
+};
+void rotate_and_store(const RotaryParams& params, int num_threads);
+
+// out = silu(gate) * up with silu(x) = x / (1 + exp(-x)).
+struct SiluAndMultiplyParams {
+  int64_t rows = 0;
+  int32_t width = 0;              // intermediate size
+  DType dtype = DType::kFloat32;  // of gate_up and out
+  const void* gate_up = nullptr;  // [rows, 2 * width]: gate, then up
+  void* out = nullptr;            // [rows, width]; must not overlap gate_up
+};
+void silu_and_multiply(const SiluAndMultiplyParams& params, int num_threads);
+
+// out[i] = table[ids[i]].
+struct EmbeddingParams {
+  int64_t tokens = 0;
+  int32_t width = 0;              // hidden size
+  int64_t vocab_size = 0;         // rows of table
+  DType dtype = DType::kFloat32;  // of table and out
+  const void* table = nullptr;    // [vocab_size, width]
+  const int32_t* ids = nullptr;   // [tokens], 0 <= id < vocab_size
+  void* out = nullptr;            // [tokens, width]
+};
+void gather_embeddings(const EmbeddingParams& params, int num_threads);
+
+}  // namespace allot::kernels

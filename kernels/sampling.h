@@ -1,0 +1,68 @@
+// The rules that make a sampled attention row a pure function of its probabilities and its random numbers.
+// The reference, the CPU kernels and device kernels all include this file, so that they pick the same keys
+// from the same draws. Only rules live here: which number a draw has, which point of the CDF it stands for,
+// how budgets are spread.
+//
+// Let P_n = p_0 + ... + p_n be the CDF of a row over its visible keys. Every sample of the value stage is a
+// target t in (0, 1] and picks the first key n with P_n >= t, so a key of weight zero is never picked. The
+// paper (section 2.2) writes strata [m/S, (m+1)/S) and picks P_{n-1} <= t < P_n; with u uniform on [0, 1)
+// both describe the same distribution, and (s + 1 - u)/S below is exactly the count floor(S P_n + u) -
+// floor(S P_{n-1} + u).
+//
+// | estimator | draw numbers                      | targets                                            |
+// weight |
+// |-----------|-----------------------------------|----------------------------------------------------|--------|
+// | iid       | s for sample s                    | 1 - u_s                                            | 1/S
+// | | strat     | s for sample s                    | (s + 1 - u_s) / S                                  |
+// 1/S    | | sys       | 0                                 | (s + 1 - u_0) / S | 1/S    | | prop      | t for
+// tile t                      | (s + 1 - u_t) / S_t of the tile's mass             | 1/S    | | flash     | t
+// for tile t                      | (s + 1 - u_t) / S_t of the tile's mass             | W_t/S_t| | threshold
+// | 0                                 | (s + 1 - u_0) / (S - kept) of the mass not kept    | tau    | |
+// Bernoulli | kScoreDraws + b * head_dim + i    | element i of the query, sample b of B              | |
+//
+// The mean group query (Appendix C.2) is drawn once a head group, under the number of the group's first query
+// head.
+#pragma once
+
+#include <cstdint>
+
+#include "base/philox.h"
+
+namespace allot::kernels {
+
+// Largest sample budget and largest Bernoulli budget B of a row: keeps S * P_n exact enough in float32.
+inline constexpr int32_t kMaxBudget = 65536;
+
+// Draw of the estimators with one offset a row (sys, threshold).
+inline constexpr uint32_t kRowDraw = 0;
+
+// Draw of sample b of query element i in the Bernoulli score stages.
+ALLOT_HOST_DEVICE constexpr uint32_t bernoulli_draw(int32_t b, int32_t i, int32_t head_dim) {
+  return kScoreDraws + static_cast<uint32_t>(b) * static_cast<uint32_t>(head_dim) + static_cast<uint32_t>(i);
+}
+
+// Target of sample `s` of `samples` in its stratum ((s)/samples, (s + 1)/samples], as a fraction of the mass
+// sampled.
+template <class Real>
+ALLOT_HOST_DEVICE constexpr Real stratum_target(int32_t s, int32_t samples, float u) {
+  return (static_cast<Real>(s + 1) - static_cast<Real>(u)) / static_cast<Real>(samples);
+}
+
+// Target of an independent sample.
+template <class Real>
+ALLOT_HOST_DEVICE constexpr Real independent_target(float u) {
+  return Real{1} - static_cast<Real>(u);
+}
+
+// Tiles of `tile` keys in a row of `keys` keys.
+ALLOT_HOST_DEVICE constexpr int32_t tile_count(int32_t keys, int32_t tile) {
+  return (keys + tile - 1) / tile;
+}
+
+// Samples of tile `t` under `flash`: S / tiles each, and one more in the first S mod tiles tiles ("S/T,
+// rounded" in Algorithm 6, spread so that a row draws exactly S).
+ALLOT_HOST_DEVICE constexpr int32_t flash_tile_budget(int32_t samples, int32_t tiles, int32_t t) {
+  return samples / tiles + (t < samples % tiles ? 1 : 0);
+}
+
+}  // namespace allot::kernels

@@ -1,0 +1,73 @@
+#include "model/added_tokens.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "model/regex.h"
+#include "model/utf8.h"
+
+namespace allot::model {
+namespace {
+
+// Unicode's White_Space.
+bool is_whitespace(std::string_view character) {
+  const char32_t c = utf8_decode(character);
+  return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
+
+bool is_word_character(std::string_view character) {
+  static const Regex kWord = Regex::from_pcre2(R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}])");
+  Regex::Scratch scratch;
+  return kWord.find(character, 0, scratch).has_value();
+}
+
+std::string_view first_character(std::string_view text) {
+  return text.substr(0, utf8_bytes(text.front()));
+}
+
+}  // namespace
+
+void AddedTokenFinder::add(const AddedToken& token, const std::string& text) {
+  index_.insert_or_assign(text, static_cast<int32_t>(patterns_.size()));
+  patterns_.push_back({text, token});
+  std::vector<size_t>& lengths = lengths_[static_cast<uint8_t>(text.front())];
+  const auto place = std::lower_bound(lengths.begin(), lengths.end(), text.size(), std::greater<>());
+  if (place == lengths.end() || *place != text.size()) lengths.insert(place, text.size());
+}
+
+const AddedTokenFinder::Pattern* AddedTokenFinder::longest_of(const std::vector<size_t>& lengths,
+                                                              std::string_view text) const {
+  for (const size_t length : lengths) {
+    if (length > text.size()) continue;
+    const auto found = index_.find(text.substr(0, length));
+    if (found != index_.end()) return &patterns_[static_cast<size_t>(found->second)];
+  }
+  return nullptr;
+}
+
+bool AddedTokenFinder::stands_alone(std::string_view text, size_t begin, size_t end) {
+  const bool word_before = begin > 0 && is_word_character(utf8_last(text.substr(0, begin)));
+  const bool word_after = end < text.size() && is_word_character(first_character(text.substr(end)));
+  return !word_before && !word_after;
+}
+
+AddedTokenFinder::Taken AddedTokenFinder::with_whitespace(std::string_view text, size_t begin, size_t end,
+                                                          size_t covered, const AddedToken& token) {
+  if (token.lstrip) {
+    while (begin > covered) {
+      const std::string_view last = utf8_last(text.substr(0, begin));
+      if (!is_whitespace(last)) break;
+      begin -= last.size();
+    }
+  }
+  if (token.rstrip) {
+    while (end < text.size() && is_whitespace(first_character(text.substr(end)))) {
+      end += first_character(text.substr(end)).size();
+    }
+  }
+  return {begin, end};
+}
+
+}  // namespace allot::model

@@ -1,0 +1,78 @@
+// Tokens that tokenizer.json adds to its model's vocabulary; they are found in the text before anything else
+// cuts it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/vocabulary.h"
+
+namespace allot::model {
+
+struct AddedToken {
+  int32_t id = 0;
+  std::string content;
+  bool single_word = false;  // only where no word character touches it
+  bool lstrip = false;       // takes the whitespace before it along
+  bool rstrip = false;       // takes the whitespace after it along
+  bool normalized = true;    // searched for in normalized text
+  bool special = false;      // left out when decoding without special tokens
+};
+
+// Finds added tokens, leftmost first and the longest of those that start at one place.
+class AddedTokenFinder {
+ public:
+  // `text` is what to look for: the content, or its normalized form.
+  void add(const AddedToken& token, const std::string& text);
+
+  // Calls on_text(std::string_view) for each stretch without added tokens and on_token(id) for each added
+  // token, in the order of the text.
+  template <typename OnText, typename OnToken>
+  void scan(std::string_view text, OnText on_text, OnToken on_token) const {
+    size_t covered = 0;
+    for (size_t at = 0; at < text.size();) {
+      const Pattern* pattern = longest_at(text, at);
+      if (pattern == nullptr) {
+        ++at;
+        continue;
+      }
+      const size_t end = at + pattern->text.size();
+      if (!pattern->token.single_word || stands_alone(text, at, end)) {
+        const auto [begin, taken_to] = with_whitespace(text, at, end, covered, pattern->token);
+        if (covered < begin) on_text(text.substr(covered, begin - covered));
+        on_token(pattern->token.id);
+        covered = taken_to;
+      }
+      at = end;
+    }
+    if (covered < text.size()) on_text(text.substr(covered));
+  }
+
+ private:
+  struct Pattern {
+    std::string text;
+    AddedToken token;
+  };
+  struct Taken {
+    size_t begin = 0;
+    size_t end = 0;
+  };
+
+  const Pattern* longest_at(std::string_view text, size_t at) const {
+    const std::vector<size_t>& lengths = lengths_[static_cast<uint8_t>(text[at])];
+    return lengths.empty() ? nullptr : longest_of(lengths, text.substr(at));
+  }
+  const Pattern* longest_of(const std::vector<size_t>& lengths, std::string_view text) const;
+  static bool stands_alone(std::string_view text, size_t begin, size_t end);
+  static Taken with_whitespace(std::string_view text, size_t begin, size_t end, size_t covered,
+                               const AddedToken& token);
+
+  std::vector<Pattern> patterns_;
+  TokenMap index_;                                // text -> place in patterns_
+  std::array<std::vector<size_t>, 256> lengths_;  // of the patterns with this first byte, longest first
+};
+
+}  // namespace allot::model

@@ -1,0 +1,88 @@
+#include "model/attention_plan.h"
+
+#include <algorithm>
+
+namespace allot::model {
+namespace {
+
+// Queries of a run at most: enough for the kernel to reuse a key, few enough to balance threads.
+constexpr int32_t kMaxRunQueries = 64;
+// Launches per thread: the last one to finish keeps the others waiting for a small part of the whole only.
+constexpr int64_t kLaunchesPerThread = 4;
+
+std::vector<QueryRun> cut_into_runs(const ForwardBatch& batch, std::span<const int64_t> rows) {
+  std::vector<QueryRun> runs;
+  int64_t sequence = 0;
+  int64_t previous = -1;
+  for (int64_t row : rows) {
+    const bool continues = !runs.empty() && row == previous + 1 && row < batch.query_start[sequence + 1] &&
+                           runs.back().queries < kMaxRunQueries;
+    if (continues) {
+      ++runs.back().queries;
+      ++runs.back().length;
+    } else {
+      while (row >= batch.query_start[sequence + 1]) ++sequence;
+      const int64_t after = batch.query_start[sequence + 1] - 1 - row;
+      runs.push_back({.sequence = sequence,
+                      .queries = 1,
+                      .length = static_cast<int32_t>(batch.lengths[sequence] - after)});
+    }
+    previous = row;
+  }
+  return runs;
+}
+
+int64_t cost(const QueryRun& run) {
+  return int64_t{run.queries} * run.length;
+}
+
+}  // namespace
+
+AttentionPlan::AttentionPlan(const ForwardBatch& batch, std::span<const int64_t> rows, int threads)
+    : max_pages_(batch.max_pages), runs_(cut_into_runs(batch, rows)) {
+  int64_t total = 0;
+  for (const QueryRun& run : runs_) total += cost(run);
+  const int64_t share = threads == 1 ? total : total / (threads * kLaunchesPerThread);
+
+  int64_t row = 0, filled = 0;
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    const QueryRun& run = runs_[i];
+    if (i == 0 || filled >= share) {
+      launches_.push_back({.first_run = static_cast<int64_t>(i), .runs = 0, .first_row = row});
+      query_start_.push_back(0);
+      filled = 0;
+    }
+    ++launches_.back().runs;
+    query_start_.push_back(query_start_.back() + run.queries);
+    lengths_.push_back(run.length);
+    draws_.push_back(batch.draws[run.sequence]);
+    const auto pages = batch.page_table.begin() + run.sequence * batch.max_pages;
+    page_table_.insert(page_table_.end(), pages, pages + batch.max_pages);
+    row += run.queries;
+    filled += cost(run);
+  }
+  const int64_t layers = static_cast<int64_t>(batch.budgets.size()) / std::max<int64_t>(1, batch.batch());
+  budgets_.reserve(layers * runs_.size());
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    for (const QueryRun& run : runs_) budgets_.push_back(batch.budgets[layer * batch.batch() + run.sequence]);
+  }
+}
+
+void AttentionPlan::describe(const Launch& launch, int32_t layer, kernels::AttentionParams& params) const {
+  const int64_t number = &launch - launches_.data();
+  params.batch = launch.runs;
+  params.max_pages = max_pages_;
+  params.page_table = page_table_.data() + launch.first_run * max_pages_;
+  params.query_start = query_start_.data() + launch.first_run + number;
+  params.lengths = lengths_.data() + launch.first_run;
+  params.draws = draws_.data() + launch.first_run;
+  params.budgets = budgets_.data() + layer * static_cast<int64_t>(runs_.size()) + launch.first_run;
+}
+
+bool AttentionPlan::all_dense(int32_t layer) const {
+  const auto first = budgets_.begin() + layer * static_cast<int64_t>(runs_.size());
+  return std::all_of(first, first + static_cast<int64_t>(runs_.size()),
+                     [](int32_t budget) { return budget == kernels::kDenseBudget; });
+}
+
+}  // namespace allot::model

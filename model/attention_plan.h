@@ -1,0 +1,75 @@
+// What a forward pass works on, and how its attention is cut into launches that threads take one by one.
+// Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/attention.h"
+
+namespace allot::model {
+
+// How attention is estimated: the same for all sequences but for their budgets.
+struct AttentionOptions {
+  kernels::Estimator estimator = kernels::Estimator::kExact;
+  int32_t tile = 256;  // keys per tile of `prop` and `flash`
+  kernels::ScoreStage score_stage = kernels::ScoreStage::kExact;
+  int32_t score_budget = 0;
+  bool mean_group_query = false;
+};
+
+// New tokens of several sequences, one sequence after the other.
+struct ForwardBatch {
+  std::vector<int32_t> tokens;       // [num_tokens]
+  std::vector<int64_t> query_start;  // [batch + 1] first token of each sequence
+  std::vector<int32_t>
+      lengths;  // [batch] tokens of the sequence after this pass, those in the cache included
+  std::vector<int32_t> page_table;  // [batch, max_pages]
+  int32_t max_pages = 0;
+  std::vector<int32_t> budgets;               // [num_layers, batch] samples, or kernels::kDenseBudget
+  std::vector<kernels::SequenceDraws> draws;  // [batch]
+  std::vector<int64_t> output_rows;           // tokens whose logits are wanted, ascending
+
+  int64_t batch() const { return static_cast<int64_t>(lengths.size()); }
+  int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
+};
+
+// A run of consecutive queries of one sequence: for the kernel a sequence of its own that ends where the run
+// ends, on the same pages. Attention of a row depends on its own data only, so cutting changes no result.
+struct QueryRun {
+  int64_t sequence = 0;
+  int32_t queries = 0;
+  int32_t length = 0;  // keys visible to the run's last query
+};
+
+class AttentionPlan {
+ public:
+  // Plans attention of the tokens `rows` (ascending) of the batch, whose queries lie one after the other from
+  // row 0. Runs are short enough, and launches even enough, for `threads` threads to share one long sequence.
+  AttentionPlan(const ForwardBatch& batch, std::span<const int64_t> rows, int threads);
+
+  struct Launch {
+    int64_t first_run = 0;
+    int64_t runs = 0;
+    int64_t first_row = 0;
+  };
+  std::span<const Launch> launches() const { return launches_; }
+
+  // Sets batch, pages, query_start, lengths, draws and budgets of one launch of one layer.
+  void describe(const Launch& launch, int32_t layer, kernels::AttentionParams& params) const;
+  // True when no sequence samples in this layer.
+  bool all_dense(int32_t layer) const;
+
+ private:
+  int32_t max_pages_;
+  std::vector<QueryRun> runs_;
+  std::vector<Launch> launches_;
+  std::vector<int64_t> query_start_;           // runs + 1 entries for each launch, from 0
+  std::vector<int32_t> lengths_;               // [runs]
+  std::vector<int32_t> page_table_;            // [runs, max_pages]
+  std::vector<int32_t> budgets_;               // [num_layers, runs]
+  std::vector<kernels::SequenceDraws> draws_;  // [runs]
+};
+
+}  // namespace allot::model

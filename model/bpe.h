@@ -1,0 +1,95 @@
+// Byte-pair encoding of one piece: symbols are merged pair by pair, the pair of lowest rank first.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "model/json_view.h"
+#include "model/vocabulary.h"
+
+namespace allot::model {
+
+// (left id, right id) -> (rank, merged id), by open addressing: encoding asks it several times for each
+// symbol.
+class MergeTable {
+ public:
+  struct Merge {
+    uint32_t rank = 0;
+    int32_t id = 0;
+  };
+  explicit MergeTable(size_t count);
+  // A later rule for the same pair replaces the earlier one.
+  void insert(int32_t left, int32_t right, Merge merge);
+  const Merge* find(int32_t left, int32_t right) const noexcept;
+
+ private:
+  static constexpr uint64_t kFree = UINT64_MAX;  // no pair, since ids are below 2^31
+  struct Slot {
+    uint64_t pair = kFree;
+    Merge merge;
+  };
+  size_t slot_of(uint64_t pair) const noexcept;
+
+  std::vector<Slot> slots_;
+  int shift_ = 0;
+};
+
+class BytePairEncoder {
+ public:
+  // `model` is the model of a tokenizer.json. `byte_level`: pieces are bytes and the vocabulary is written in
+  // the byte-level alphabet; otherwise symbols are characters. Throws CorruptFile, or Unsupported for
+  // dropout, continuing_subword_prefix and end_of_word_suffix.
+  BytePairEncoder(const JsonView& model, const Vocabulary& vocabulary, bool byte_level);
+
+  // Memory of one call, reused from piece to piece.
+  struct Symbol {
+    int32_t id = 0;
+    int32_t previous = 0;
+    int32_t next = 0;
+    bool merged_away = false;
+  };
+  struct Candidate {
+    uint32_t rank = 0;
+    int32_t position = 0;  // of the left symbol
+    int32_t id = 0;        // of the merged symbol
+  };
+  struct Scratch {
+    std::vector<Symbol> symbols;
+    std::vector<Candidate> heap;
+  };
+
+  // Appends the ids of one piece, O(n log n) in its symbols. Symbols that are neither in the vocabulary nor
+  // covered by byte_fallback or unk_token are dropped, as the `tokenizers` package does. Safe from many
+  // threads.
+  void encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const;
+
+ private:
+  // What encoding a piece that is itself a token gives; found out when the token is first met.
+  enum class Whole : uint8_t { kUnknown, kItself, kMerges };
+
+  void read_merges(const JsonView& merges, const Vocabulary& vocabulary);
+  void encode_by_merging(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const;
+  void add_symbols(std::string_view piece, std::vector<Symbol>* symbols) const;
+  std::optional<int32_t> symbol_of(std::string_view character) const;
+  bool add_fallback_bytes(std::string_view character, std::vector<Symbol>* symbols) const;
+  void merge(Scratch& scratch) const;
+
+  bool byte_level_ = false;
+  bool ignore_merges_ = false;
+  bool byte_fallback_ = false;
+  bool fuse_unk_ = false;
+  std::optional<int32_t> unk_;
+  TokenMap pieces_;                                       // texts as they occur in pieces
+  std::array<std::optional<int32_t>, 256> byte_ids_;      // of a single byte: byte-level symbols
+  std::array<std::optional<int32_t>, 256> fallback_ids_;  // of <0x00> to <0xFF>
+  MergeTable merges_;
+  // By id. Each entry only ever changes from kUnknown to its one true value, so relaxed order is enough.
+  std::unique_ptr<std::atomic<Whole>[]> whole_;
+};
+
+}  // namespace allot::model

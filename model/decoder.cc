@@ -1,0 +1,255 @@
+#include "model/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "kernels/bfloat16.h"
+#include "kernels/rows.h"
+
+namespace allot::model {
+namespace {
+
+// Matrix products run on whole groups of this many rows. The libraries take other code paths for one row or a
+// few, and those sum in another order: padding keeps a sequence's bits independent of how many batch mates it
+// has.
+constexpr int64_t kRowGroup = 16;
+// Rows of a block at most: its activations stay in a core's level-2 cache from one product to the next.
+constexpr int64_t kMaxBlockRows = 128;
+// A thread that takes a whole block streams every weight of the layer. Beyond this size of one matrix, the
+// threads share each product instead.
+constexpr int64_t kMaxPrivateMatrixBytes = int64_t{8} << 20;
+
+constexpr int64_t round_up(int64_t value, int64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+bool fits_one_thread(const ModelConfig& config, kernels::DType dtype) {
+  const int64_t widest =
+      std::max<int64_t>({2 * config.intermediate_size, config.vocab_size, config.hidden_size});
+  return widest * config.hidden_size * kernels::size_of(dtype) <= kMaxPrivateMatrixBytes;
+}
+
+}  // namespace
+
+int64_t Decoder::Block::padded_rows() const {
+  return round_up(rows(), kRowGroup);
+}
+
+Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const KvCacheShape& cache,
+                 int64_t max_tokens, int threads)
+    : config_(config),
+      weights_(std::move(weights)),
+      cache_(cache),
+      rope_(config),
+      max_tokens_(round_up(max_tokens, kMaxBlockRows)),
+      threads_(threads),
+      q_width_(int64_t{config.num_q_heads} * config.head_dim),
+      qkv_width_(q_width_ + int64_t{2} * config.num_kv_heads * config.head_dim),
+      blocks_in_parallel_(fits_one_thread(config, cache.dtype)),
+      scratch_(threads) {
+  const int64_t size = kernels::size_of(cache_.shape().dtype);
+  residual_ = Buffer(max_tokens_ * config_.hidden_size * size);
+  qkv_ = Buffer(max_tokens_ * qkv_width_ * size);
+  attended_ = Buffer(max_tokens_ * q_width_ * size);
+  const int64_t rows = blocks_in_parallel_ ? kMaxBlockRows : max_tokens_;
+  for (Scratch& scratch : scratch_) {
+    scratch.hidden = Buffer(rows * config_.hidden_size * size);
+    scratch.gate_up = Buffer(rows * 2 * config_.intermediate_size * size);
+    scratch.activated = Buffer(rows * config_.intermediate_size * size);
+    scratch.logits = Buffer(rows * config_.vocab_size * size);
+  }
+}
+
+std::span<float> Decoder::forward(const ForwardBatch& batch, const AttentionOptions& attention) {
+  place_tokens(batch);
+  for_each_block(batch.num_tokens(), [&](const Block& block) {
+    embed(batch, block);
+    normalise(weights_.layers[0].input_norm, block, false);
+    project_qkv(0, block);
+  });
+
+  std::vector<int64_t> all_rows(batch.tokens.size());
+  std::iota(all_rows.begin(), all_rows.end(), 0);
+  const AttentionPlan plan(batch, all_rows, threads_);
+  const int32_t last = config_.num_layers - 1;
+  for (int32_t layer = 0; layer < last; ++layer) {
+    attend(layer, plan, attention);
+    for_each_block(batch.num_tokens(), [&](const Block& block) {
+      finish_layer(layer, block);
+      normalise(weights_.layers[layer + 1].input_norm, block, true);
+      project_qkv(layer + 1, block);
+    });
+  }
+
+  // Every key and value is in the cache now: what follows is needed for the rows whose logits are wanted
+  // alone.
+  const int64_t outputs = static_cast<int64_t>(batch.output_rows.size());
+  if (outputs == 0) return {};
+  const int64_t logits_bytes = round_up(outputs, kMaxBlockRows) * config_.vocab_size * int64_t{sizeof(float)};
+  if (logits_.size() < logits_bytes) logits_ = Buffer(logits_bytes);
+  keep_rows(batch.output_rows);
+  attend(last, AttentionPlan(batch, batch.output_rows, threads_), attention);
+  for_each_block(outputs, [&](const Block& block) {
+    finish_layer(last, block);
+    normalise(weights_.final_norm, block, true);
+    project_logits(block);
+  });
+  return {logits_.as<float>(), static_cast<size_t>(outputs * config_.vocab_size)};
+}
+
+void Decoder::for_each_block(int64_t rows, const std::function<void(const Block&)>& work) {
+  const int64_t even = round_up((rows + threads_ - 1) / threads_, kRowGroup);
+  const int64_t block_rows = std::min(even, kMaxBlockRows);
+  const int64_t blocks = (rows + block_rows - 1) / block_rows;
+  if (!blocks_in_parallel_ || blocks == 1) {
+    work({.begin = 0, .end = rows, .threads = threads_, .scratch = scratch_[0]});
+    return;
+  }
+  run_parallel(blocks, threads_, [&](int64_t index, int worker) {
+    const int64_t begin = index * block_rows;
+    work({.begin = begin,
+          .end = std::min(begin + block_rows, rows),
+          .threads = 1,
+          .scratch = scratch_[worker]});
+  });
+}
+
+void Decoder::place_tokens(const ForwardBatch& batch) {
+  const int32_t page_size = cache_.shape().page_size;
+  positions_.clear();
+  slots_.clear();
+  for (int64_t sequence = 0; sequence < batch.batch(); ++sequence) {
+    const int64_t new_tokens = batch.query_start[sequence + 1] - batch.query_start[sequence];
+    const int32_t* pages = batch.page_table.data() + sequence * batch.max_pages;
+    for (int64_t position = batch.lengths[sequence] - new_tokens; position < batch.lengths[sequence];
+         ++position) {
+      positions_.push_back(static_cast<int32_t>(position));
+      slots_.push_back(int64_t{pages[position / page_size]} * page_size + position % page_size);
+    }
+  }
+  rope_.extend_to(*std::max_element(batch.lengths.begin(), batch.lengths.end()));
+}
+
+void Decoder::embed(const ForwardBatch& batch, const Block& block) {
+  kernels::gather_embeddings({.tokens = block.rows(),
+                              .width = config_.hidden_size,
+                              .vocab_size = config_.vocab_size,
+                              .dtype = cache_.shape().dtype,
+                              .table = weights_.embedding->data(),
+                              .ids = batch.tokens.data() + block.begin,
+                              .out = row(residual_, block.begin, config_.hidden_size)},
+                             block.threads);
+}
+
+// scratch.hidden = norm(residual), after residual += scratch.hidden when asked for.
+void Decoder::normalise(const Buffer& weight, const Block& block, bool add_hidden_to_residual) {
+  std::byte* residual = row(residual_, block.begin, config_.hidden_size);
+  std::byte* hidden = block.scratch.hidden.data();
+  kernels::rms_norm({.rows = block.rows(),
+                     .width = config_.hidden_size,
+                     .dtype = cache_.shape().dtype,
+                     .epsilon = static_cast<float>(config_.rms_norm_eps),
+                     .input = add_hidden_to_residual ? hidden : residual,
+                     .residual = add_hidden_to_residual ? residual : nullptr,
+                     .weight = weight.data(),
+                     .out = hidden},
+                    block.threads);
+}
+
+void Decoder::project_qkv(int32_t layer, const Block& block) {
+  const LayerWeights& weights = weights_.layers[layer];
+  std::byte* qkv = row(qkv_, block.begin, qkv_width_);
+  weights.qkv.apply(block.scratch.hidden.data(), block.padded_rows(), qkv);
+  kernels::rotate_and_store({.tokens = block.rows(),
+                             .num_q_heads = config_.num_q_heads,
+                             .num_kv_heads = config_.num_kv_heads,
+                             .head_dim = config_.head_dim,
+                             .dtype = cache_.shape().dtype,
+                             .qkv = qkv,
+                             .qkv_stride = qkv_width_,
+                             .bias = weights.qkv_bias.data(),
+                             .cos = rope_.cos(),
+                             .sin = rope_.sin(),
+                             .table_rows = rope_.rows(),
+                             .positions = positions_.data() + block.begin,
+                             .key_pages = cache_.keys(layer),
+                             .value_pages = cache_.values(layer),
+                             .num_pages = cache_.shape().num_pages,
+                             .page_size = cache_.shape().page_size,
+                             .slots = slots_.data() + block.begin},
+                            block.threads);
+}
+
+// From the attention's output to the layer's, which stays in scratch.hidden for the next norm to add to the
+// residual.
+void Decoder::finish_layer(int32_t layer, const Block& block) {
+  const LayerWeights& weights = weights_.layers[layer];
+  Scratch& scratch = block.scratch;
+  weights.attention_output.apply(row(attended_, block.begin, q_width_), block.padded_rows(),
+                                 scratch.hidden.data());
+  normalise(weights.post_attention_norm, block, true);
+  weights.gate_up.apply(scratch.hidden.data(), block.padded_rows(), scratch.gate_up.data());
+  kernels::silu_and_multiply({.rows = block.rows(),
+                              .width = config_.intermediate_size,
+                              .dtype = cache_.shape().dtype,
+                              .gate_up = scratch.gate_up.data(),
+                              .out = scratch.activated.data()},
+                             block.threads);
+  weights.down.apply(scratch.activated.data(), block.padded_rows(), scratch.hidden.data());
+}
+
+void Decoder::project_logits(const Block& block) {
+  float* out = logits_.as<float>() + block.begin * config_.vocab_size;
+  const std::byte* hidden = block.scratch.hidden.data();
+  if (cache_.shape().dtype == kernels::DType::kFloat32) {
+    weights_.output_head.apply(hidden, block.padded_rows(), out);
+    return;
+  }
+  weights_.output_head.apply(hidden, block.padded_rows(), block.scratch.logits.data());
+  const uint16_t* rounded = block.scratch.logits.as<uint16_t>();
+  std::transform(rounded, rounded + block.rows() * config_.vocab_size, out, kernels::float_from_bfloat16);
+}
+
+void Decoder::attend(int32_t layer, const AttentionPlan& plan, const AttentionOptions& options) {
+  kernels::AttentionParams shared{.num_q_heads = config_.num_q_heads,
+                                  .num_kv_heads = config_.num_kv_heads,
+                                  .head_dim = config_.head_dim,
+                                  .page_size = cache_.shape().page_size,
+                                  .num_pages = cache_.shape().num_pages,
+                                  .dtype = cache_.shape().dtype,
+                                  .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
+                                  .query_stride = qkv_width_,
+                                  .key_pages = cache_.keys(layer),
+                                  .value_pages = cache_.values(layer),
+                                  .layer = static_cast<uint32_t>(layer)};
+  if (!plan.all_dense(layer)) {
+    shared.estimator = options.estimator;
+    shared.tile = options.tile;
+    shared.score_stage = options.score_stage;
+    shared.score_budget = options.score_budget;
+    shared.mean_group_query = options.mean_group_query;
+  }
+  const std::span<const AttentionPlan::Launch> launches = plan.launches();
+  run_parallel(static_cast<int64_t>(launches.size()), threads_, [&](int64_t index, int) {
+    kernels::AttentionParams params = shared;
+    plan.describe(launches[index], layer, params);
+    params.query = row(qkv_, launches[index].first_row, qkv_width_);
+    params.out = row(attended_, launches[index].first_row, q_width_);
+    kernels::attend_cpu(params, 1);
+  });
+}
+
+// Moves the residual and query of `rows` (ascending) to rows 0, 1, ….
+void Decoder::keep_rows(std::span<const int64_t> rows) {
+  const size_t size = kernels::size_of(cache_.shape().dtype);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] == static_cast<int64_t>(i)) continue;
+    std::memcpy(row(residual_, i, config_.hidden_size), row(residual_, rows[i], config_.hidden_size),
+                config_.hidden_size * size);
+    std::memcpy(row(qkv_, i, qkv_width_), row(qkv_, rows[i], qkv_width_), q_width_ * size);
+  }
+}
+
+}  // namespace allot::model

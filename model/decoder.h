@@ -1,0 +1,87 @@
+// One forward pass of a Llama or Qwen2 decoder over a ragged batch of new tokens, on the paged KV cache.
+// Prefill chunks, decode steps and teacher forcing are the same call. Which requests run and which token
+// follows is the engine's matter.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "model/attention_plan.h"
+#include "model/buffer.h"
+#include "model/kv_cache.h"
+#include "model/model_config.h"
+#include "model/rope.h"
+#include "model/weights.h"
+
+namespace allot::model {
+
+class Decoder {
+ public:
+  // A pass may have up to `max_tokens` new tokens.
+  Decoder(const ModelConfig& config, DecoderWeights weights, const KvCacheShape& cache, int64_t max_tokens,
+          int threads);
+
+  const KvCacheShape& cache_shape() const { return cache_.shape(); }
+
+  // Writes keys and values of the new tokens to the cache and returns float32 logits [output_rows.size(),
+  // vocab_size], valid until the next call. Row kernels and attention give a row the same bits whatever its
+  // batch; docs/engine.md says how far the matrix products do.
+  std::span<float> forward(const ForwardBatch& batch, const AttentionOptions& attention);
+
+ private:
+  // Memory of one thread for one block of rows.
+  struct Scratch {
+    Buffer hidden;     // [block, hidden_size] normalised input of a product, or the output to be added to the
+                       // residual
+    Buffer gate_up;    // [block, 2 intermediate_size]
+    Buffer activated;  // [block, intermediate_size]
+    Buffer logits;     // [block, vocab_size], unless logits are stored directly
+  };
+  // Rows [begin, end) of this pass, worked on by `threads` threads (1 when several blocks run at once).
+  struct Block {
+    int64_t begin;
+    int64_t end;
+    int threads;
+    Scratch& scratch;
+    int64_t rows() const { return end - begin; }
+    int64_t padded_rows() const;
+  };
+
+  void for_each_block(int64_t rows, const std::function<void(const Block&)>& work);
+  void place_tokens(const ForwardBatch& batch);
+  void embed(const ForwardBatch& batch, const Block& block);
+  void normalise(const Buffer& weight, const Block& block, bool add_hidden_to_residual);
+  void project_qkv(int32_t layer, const Block& block);
+  void finish_layer(int32_t layer, const Block& block);
+  void project_logits(const Block& block);
+  void attend(int32_t layer, const AttentionPlan& plan, const AttentionOptions& options);
+  void keep_rows(std::span<const int64_t> rows);
+
+  std::byte* row(Buffer& buffer, int64_t index, int64_t width) const {
+    return buffer.data() + index * width * kernels::size_of(cache_.shape().dtype);
+  }
+
+  ModelConfig config_;
+  DecoderWeights weights_;
+  KvCache cache_;
+  RopeTable rope_;
+  int64_t max_tokens_;
+  int threads_;
+  int64_t q_width_;    // num_q_heads * head_dim
+  int64_t qkv_width_;  // (num_q_heads + 2 num_kv_heads) * head_dim
+  bool blocks_in_parallel_;
+
+  // Of the current pass; rows are tokens, and from the last layer's attention on the output rows alone.
+  std::vector<int32_t> positions_;  // [num_tokens]
+  std::vector<int64_t> slots_;      // [num_tokens] page * page_size + offset
+  Buffer residual_;                 // [max_tokens, hidden_size]
+  Buffer qkv_;                      // [max_tokens, qkv_width]
+  Buffer attended_;                 // [max_tokens, q_width]
+  Buffer logits_;                   // [output rows, vocab_size] float32, grown on demand
+  std::vector<Scratch> scratch_;    // [threads]
+};
+
+}  // namespace allot::model

@@ -1,0 +1,413 @@
+#include "model/engine.h"
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+
+#include "base/error.h"
+#include "kernels/sampling.h"
+#include "model/decoder.h"
+#include "model/kv_cache.h"
+#include "model/linear.h"
+#include "model/safetensors.h"
+#include "model/weights.h"
+
+namespace allot::model {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+using SteadyClock = std::chrono::steady_clock;
+
+template <class... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
+  throw InvalidArgument(fmt::format(text, std::forward<Args>(args)...));
+}
+
+void check_options(const EngineOptions& options) {
+  std::vector<std::string> faults;
+  const auto at_least = [&](const char* field, int64_t value, int64_t least) {
+    if (value < least) faults.push_back(fmt::format("{} is {}, expected at least {}", field, value, least));
+  };
+  at_least("page_size", options.page_size, 1);
+  at_least("max_sequences", options.max_sequences, 1);
+  at_least("cache_tokens", options.cache_tokens, 0);
+  at_least("prefill_chunk_tokens", options.prefill_chunk_tokens, 1);
+  at_least("threads", options.threads, 0);
+  at_least("tile", options.tile, 1);
+  if (options.score_stage != kernels::ScoreStage::kExact) at_least("score_budget", options.score_budget, 1);
+  if (!faults.empty()) throw InvalidArgument(fmt::format("engine options: {}", fmt::join(faults, "; ")));
+}
+
+// Pages of the cache. Without a wish: enough for every slot to reach the model's last position, but at most
+// half of the memory that is left, since activations and other processes need some, too.
+int64_t choose_pages(const EngineOptions& options, const ModelConfig& config, int64_t bytes_per_token) {
+  int64_t tokens = options.cache_tokens;
+  if (tokens == 0) {
+    tokens = options.max_sequences * config.max_position_embeddings;
+    if (const int64_t available = available_memory_bytes(); available > 0) {
+      tokens = std::min(tokens, available / 2 / bytes_per_token);
+    }
+  }
+  const int64_t pages = pages_for(tokens, options.page_size);
+  if (pages < 1 || pages > INT32_MAX) {
+    throw Error(
+        fmt::format("a KV cache of {} tokens in pages of {} has {} pages, expected 1 to {}; set cache_tokens",
+                    tokens, options.page_size, pages, INT32_MAX));
+  }
+  return pages;
+}
+
+EngineOptions resolved(EngineOptions options) {
+  check_options(options);
+  options.threads = set_threads(options.threads);
+  return options;
+}
+
+KvCacheShape cache_shape(const EngineOptions& options, const ModelConfig& config) {
+  KvCacheShape shape{.num_layers = config.num_layers,
+                     .num_kv_heads = config.num_kv_heads,
+                     .head_dim = config.head_dim,
+                     .page_size = options.page_size,
+                     .dtype = options.dtype};
+  shape.num_pages = choose_pages(options, config, kv_bytes_per_token(shape));
+  return shape;
+}
+
+Decoder load_decoder(const std::filesystem::path& directory, const ModelConfig& config,
+                     const EngineOptions& options) {
+  // First the weights, so that an automatic cache takes its share of what they leave.
+  DecoderWeights weights = load_weights(Checkpoint::open(directory), config, options.dtype);
+  return Decoder(config, std::move(weights), cache_shape(options, config),
+                 std::max(options.prefill_chunk_tokens, options.max_sequences), options.threads);
+}
+
+// A request and how far it has come.
+struct Sequence {
+  GenerationRequest request;
+  std::vector<int32_t> tokens;  // prompt and output
+  std::vector<int32_t> seen;    // distinct ids of `tokens`; kept only for a repetition penalty
+  std::vector<int32_t> pages;   // for every token it may ever have
+  int64_t cached = 0;           // tokens whose keys and values are in the cache
+
+  int64_t prompt_size() const { return static_cast<int64_t>(request.prompt.size()); }
+  int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  std::span<const int32_t> output() const { return std::span(tokens).subspan(request.prompt.size()); }
+  bool in_prefill() const { return cached < prompt_size(); }
+};
+
+void append_token(Sequence& sequence, int32_t token) {
+  sequence.tokens.push_back(token);
+  if (sequence.request.sampling.repetition_penalty == 1) return;
+  if (std::find(sequence.seen.begin(), sequence.seen.end(), token) == sequence.seen.end()) {
+    sequence.seen.push_back(token);
+  }
+}
+
+// One sequence's part of a forward pass.
+struct Advance {
+  Sequence* sequence;
+  int64_t new_tokens;
+};
+
+enum class Outputs { kLastIfReady, kAll };
+
+// `dense` makes every sequence attend exactly in this pass.
+ForwardBatch make_batch(std::span<const Advance> advances, int32_t num_layers, bool dense, int32_t page_size,
+                        Outputs outputs) {
+  ForwardBatch batch;
+  batch.query_start.push_back(0);
+  for (const auto& [sequence, new_tokens] : advances) {
+    const auto first = sequence->tokens.begin() + sequence->cached;
+    const int64_t length = sequence->cached + new_tokens;
+    const int64_t row = batch.num_tokens();
+    batch.tokens.insert(batch.tokens.end(), first, first + new_tokens);
+    batch.query_start.push_back(batch.num_tokens());
+    batch.lengths.push_back(static_cast<int32_t>(length));
+    batch.draws.push_back({sequence->request.key, sequence->request.question});
+    batch.max_pages = std::max(batch.max_pages, static_cast<int32_t>(pages_for(length, page_size)));
+    if (outputs == Outputs::kAll) {
+      for (int64_t i = 0; i < new_tokens; ++i) batch.output_rows.push_back(row + i);
+    } else if (length == sequence->size()) {
+      batch.output_rows.push_back(row + new_tokens - 1);
+    }
+  }
+  for (const Advance& advance : advances) {
+    const std::vector<int32_t>& pages = advance.sequence->pages;
+    const size_t copied = std::min(pages.size(), static_cast<size_t>(batch.max_pages));
+    batch.page_table.insert(batch.page_table.end(), pages.begin(), pages.begin() + copied);
+    batch.page_table.resize(batch.page_table.size() + batch.max_pages - copied, 0);
+  }
+  for (int32_t layer = 0; layer < num_layers; ++layer) {
+    for (const Advance& advance : advances) {
+      const std::vector<int32_t>& samples = advance.sequence->request.samples;
+      batch.budgets.push_back(dense || samples.empty() ? kernels::kDenseBudget : samples[layer]);
+    }
+  }
+  return batch;
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  Impl(const std::filesystem::path& directory, const EngineOptions& wanted)
+      : options(resolved(wanted)),
+        config(read_model_config(directory)),
+        defaults(read_generation_defaults(directory)),
+        attention{options.estimator, options.tile, options.score_stage, options.score_budget,
+                  options.mean_group_query},
+        decoder(load_decoder(directory, config, options)),
+        allocator(decoder.cache_shape().num_pages),
+        samplers(options.threads) {
+    options.cache_tokens = allocator.num_pages() * options.page_size;
+  }
+
+  void check_ids(std::span<const int32_t> ids, const char* what) const;
+  void check_samples(std::span<const int32_t> samples, int64_t length) const;
+  void check_length(int64_t prompt, int64_t new_tokens) const;
+  void admit();
+  std::vector<Advance> next_advances();
+  std::vector<GenerationResult> take_tokens(std::span<const Advance> advances, std::span<float> logits);
+  std::optional<FinishReason> finished(const Sequence& sequence) const;
+  std::span<float> forward(std::span<const Advance> advances, bool dense, Outputs outputs);
+
+  EngineOptions options;
+  ModelConfig config;
+  GenerationDefaults defaults;
+  AttentionOptions attention;
+  Decoder decoder;
+  PageAllocator allocator;
+  std::vector<TokenSampler> samplers;  // [threads]
+  std::deque<Sequence> queue;
+  std::deque<Sequence> running;  // in order of admission; addresses stay while a step runs
+  EngineCounters counters;
+};
+
+void Engine::Impl::check_ids(std::span<const int32_t> ids, const char* what) const {
+  if (ids.empty()) refuse("{} is empty; expected at least one token", what);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= config.vocab_size) {
+      refuse("{} has token id {} at place {}, expected 0 to {}; was it made by another model's tokenizer?",
+             what, ids[i], i, config.vocab_size - 1);
+    }
+  }
+}
+
+void Engine::Impl::check_samples(std::span<const int32_t> samples, int64_t length) const {
+  if (samples.empty()) return;
+  if (static_cast<int64_t>(samples.size()) != config.num_layers) {
+    refuse("the schedule has {} entries, expected {}, one for each layer of the model", samples.size(),
+           config.num_layers);
+  }
+  const int32_t tiles = kernels::tile_count(static_cast<int32_t>(length), options.tile);
+  for (size_t layer = 0; layer < samples.size(); ++layer) {
+    if (samples[layer] < 0 || samples[layer] > kernels::kMaxBudget) {
+      refuse("the schedule gives layer {} {} samples, expected 0 to {}", layer, samples[layer],
+             kernels::kMaxBudget);
+    }
+    if (options.estimator == kernels::Estimator::kFlash && samples[layer] > 0 && samples[layer] < tiles) {
+      refuse(
+          "the schedule gives layer {} {} samples, but estimator flash needs one in each of {} tiles of {} "
+          "keys for {} "
+          "tokens; raise the budget, enlarge the tile or use sys",
+          layer, samples[layer], tiles, options.tile, length);
+    }
+  }
+}
+
+void Engine::Impl::check_length(int64_t prompt, int64_t new_tokens) const {
+  const int64_t length = prompt + new_tokens;
+  if (length > config.max_position_embeddings) {
+    refuse("{} prompt tokens and {} new tokens are {} in all, but the model has {} positions", prompt,
+           new_tokens, length, config.max_position_embeddings);
+  }
+  if (length > options.cache_tokens) {
+    refuse("{} prompt tokens and {} new tokens are {} in all, but the KV cache holds {}; raise cache_tokens",
+           prompt, new_tokens, length, options.cache_tokens);
+  }
+}
+
+void Engine::Impl::admit() {
+  while (!queue.empty() && static_cast<int32_t>(running.size()) < options.max_sequences) {
+    Sequence& next = queue.front();
+    // All pages at once: a sequence that was admitted can always finish, so none is ever put back.
+    next.pages = allocator.allocate(pages_for(next.size() + next.request.max_new_tokens, options.page_size));
+    if (next.pages.empty()) return;
+    running.push_back(std::move(next));
+    queue.pop_front();
+  }
+}
+
+// The prompts that are not in the cache yet, oldest first, up to a chunk; when there are none, one token of
+// every sequence.
+std::vector<Advance> Engine::Impl::next_advances() {
+  std::vector<Advance> advances;
+  int64_t room = options.prefill_chunk_tokens;
+  for (Sequence& sequence : running) {
+    if (!sequence.in_prefill() || room == 0) continue;
+    const int64_t new_tokens = std::min(room, sequence.prompt_size() - sequence.cached);
+    advances.push_back({&sequence, new_tokens});
+    room -= new_tokens;
+  }
+  if (!advances.empty()) return advances;
+  for (Sequence& sequence : running) advances.push_back({&sequence, 1});
+  return advances;
+}
+
+std::span<float> Engine::Impl::forward(std::span<const Advance> advances, bool dense, Outputs outputs) {
+  set_threads(options.threads);
+  const ForwardBatch batch = make_batch(advances, config.num_layers, dense, options.page_size, outputs);
+  const std::span<float> logits = decoder.forward(batch, attention);
+  for (const auto& [sequence, new_tokens] : advances) sequence->cached += new_tokens;
+  return logits;
+}
+
+std::optional<FinishReason> Engine::Impl::finished(const Sequence& sequence) const {
+  const std::span<const int32_t> output = sequence.output();
+  const bool is_eos = std::ranges::find(defaults.eos_token_ids, output.back()) != defaults.eos_token_ids.end();
+  if (is_eos && !sequence.request.ignore_eos) return FinishReason::kEos;
+  if (sequence.request.stop && sequence.request.stop(output)) return FinishReason::kStop;
+  if (static_cast<int32_t>(output.size()) == sequence.request.max_new_tokens) return FinishReason::kLength;
+  return std::nullopt;
+}
+
+// Appends the next token of every sequence that has logits, frees what finished.
+std::vector<GenerationResult> Engine::Impl::take_tokens(std::span<const Advance> advances,
+                                                        std::span<float> logits) {
+  std::vector<Sequence*> ready;
+  for (const Advance& advance : advances) {
+    if (advance.sequence->cached == advance.sequence->size()) ready.push_back(advance.sequence);
+  }
+  std::vector<int32_t> chosen(ready.size());
+  run_parallel(static_cast<int64_t>(ready.size()), options.threads, [&](int64_t i, int worker) {
+    const GenerationRequest& request = ready[i]->request;
+    const DrawRow draw{.key = request.key,
+                       .question = request.question,
+                       .layer = kTokenLayer,
+                       .head = 0,
+                       .position = static_cast<uint32_t>(ready[i]->size() - 1)};
+    chosen[i] = samplers[worker].choose(logits.subspan(i * config.vocab_size, config.vocab_size),
+                                        request.sampling, ready[i]->seen, draw);
+  });
+
+  std::vector<GenerationResult> results;
+  for (size_t i = 0; i < ready.size(); ++i) {
+    Sequence& sequence = *ready[i];
+    append_token(sequence, chosen[i]);
+    const std::optional<FinishReason> finish = finished(sequence);
+    if (!finish) continue;
+    results.push_back({.id = sequence.request.id,
+                       .tokens = {sequence.output().begin(), sequence.output().end()},
+                       .finish = *finish,
+                       .prompt_tokens = static_cast<int32_t>(sequence.prompt_size())});
+    allocator.release(sequence.pages);
+    sequence.pages.clear();
+  }
+  if (!results.empty())
+    std::erase_if(running, [](const Sequence& sequence) { return sequence.pages.empty(); });
+  return results;
+}
+
+Engine::Engine(const std::filesystem::path& model_directory, const EngineOptions& options)
+    : impl_(std::make_unique<Impl>(model_directory, options)) {}
+Engine::~Engine() = default;
+
+const ModelConfig& Engine::config() const {
+  return impl_->config;
+}
+const GenerationDefaults& Engine::generation_defaults() const {
+  return impl_->defaults;
+}
+const EngineOptions& Engine::options() const {
+  return impl_->options;
+}
+const EngineCounters& Engine::counters() const {
+  return impl_->counters;
+}
+int64_t Engine::pending() const {
+  return static_cast<int64_t>(impl_->queue.size() + impl_->running.size());
+}
+
+void Engine::submit(GenerationRequest request) {
+  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
+  impl_->check_ids(request.prompt, "the prompt");
+  if (request.max_new_tokens < 1) refuse("max_new_tokens is {}, expected at least 1", request.max_new_tokens);
+  impl_->check_length(prompt, request.max_new_tokens);
+  impl_->check_samples(request.samples, prompt + request.max_new_tokens);
+  validate(request.sampling);
+
+  Sequence sequence;
+  sequence.request = std::move(request);
+  for (int32_t token : sequence.request.prompt) append_token(sequence, token);
+  impl_->queue.push_back(std::move(sequence));
+}
+
+std::vector<GenerationResult> Engine::step() {
+  impl_->admit();
+  if (impl_->running.empty()) return {};
+  const auto start = SteadyClock::now();
+  const std::vector<Advance> advances = impl_->next_advances();
+  const bool prefill = advances.front().sequence->in_prefill();
+  const bool dense = prefill && impl_->options.prefill == PrefillMode::kDense;
+  const std::span<float> logits = impl_->forward(advances, dense, Outputs::kLastIfReady);
+
+  EngineCounters& counters = impl_->counters;
+  for (const Advance& advance : advances) {
+    (prefill ? counters.prefill_tokens : counters.decode_tokens) += advance.new_tokens;
+  }
+  std::vector<GenerationResult> results = impl_->take_tokens(advances, logits);
+  (prefill ? counters.prefill_seconds : counters.decode_seconds) +=
+      Seconds(SteadyClock::now() - start).count();
+  return results;
+}
+
+bool Engine::cancel(uint64_t id) {
+  const auto has_id = [id](const Sequence& sequence) { return sequence.request.id == id; };
+  if (const auto queued = std::ranges::find_if(impl_->queue, has_id); queued != impl_->queue.end()) {
+    impl_->queue.erase(queued);
+    return true;
+  }
+  const auto in_flight = std::ranges::find_if(impl_->running, has_id);
+  if (in_flight == impl_->running.end()) return false;
+  impl_->allocator.release(in_flight->pages);
+  impl_->running.erase(in_flight);
+  return true;
+}
+
+std::vector<float> Engine::logits(std::span<const int32_t> ids, std::span<const int32_t> samples, DrawKey key,
+                                  uint32_t question) {
+  const int64_t length = static_cast<int64_t>(ids.size());
+  impl_->check_ids(ids, "the sequence");
+  impl_->check_length(length, 0);
+  impl_->check_samples(samples, length);
+
+  Sequence sequence;
+  sequence.tokens.assign(ids.begin(), ids.end());
+  sequence.request.samples.assign(samples.begin(), samples.end());
+  sequence.request.key = key;
+  sequence.request.question = question;
+  const int64_t needed = pages_for(length, impl_->options.page_size);
+  sequence.pages = impl_->allocator.allocate(needed);
+  if (sequence.pages.empty()) {
+    refuse(
+        "logits of {} tokens need {} pages of the KV cache, but requests in flight leave {}; finish them "
+        "first",
+        length, needed, impl_->allocator.free_pages());
+  }
+  const auto free_pages = [&](PageAllocator* allocator) { allocator->release(sequence.pages); };
+  const std::unique_ptr<PageAllocator, decltype(free_pages)> pages_guard(&impl_->allocator, free_pages);
+
+  std::vector<float> result;
+  result.reserve(ids.size() * impl_->config.vocab_size);
+  while (sequence.cached < length) {
+    const Advance chunk{&sequence,
+                        std::min<int64_t>(impl_->options.prefill_chunk_tokens, length - sequence.cached)};
+    const std::span<float> rows = impl_->forward({&chunk, 1}, false, Outputs::kAll);
+    result.insert(result.end(), rows.begin(), rows.end());
+  }
+  return result;
+}
+
+}  // namespace allot::model

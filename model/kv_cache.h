@@ -1,0 +1,67 @@
+// The paged KV cache: memory per layer, and which pages are free. A page holds page_size tokens of every KV
+// head; a sequence owns any set of pages, listed in order in its page table. Torch-free and without threads
+// of its own.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/estimator.h"
+#include "model/buffer.h"
+
+namespace allot::model {
+
+// Pages that `tokens` tokens need.
+constexpr int64_t pages_for(int64_t tokens, int32_t page_size) {
+  return (tokens + page_size - 1) / page_size;
+}
+
+// Hands out page numbers 0 .. num_pages - 1. The page given back last is handed out first, so that a cache
+// sized for the worst case touches only the memory that was ever in use at once.
+class PageAllocator {
+ public:
+  explicit PageAllocator(int64_t num_pages);
+
+  int64_t num_pages() const { return static_cast<int64_t>(in_use_.size()); }
+  int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
+
+  // `count` pages, or none at all (an empty vector) when fewer are free. count >= 1.
+  [[nodiscard]] std::vector<int32_t> allocate(int64_t count);
+  // Gives pages back. Throws InvalidArgument naming a page that is not in use: a page freed twice would be
+  // shared by two sequences, which no result would show.
+  void release(std::span<const int32_t> pages);
+
+ private:
+  std::vector<int32_t> free_;  // a stack
+  std::vector<bool> in_use_;   // [num_pages]
+};
+
+struct KvCacheShape {
+  int32_t num_layers = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t page_size = 0;
+  int64_t num_pages = 0;
+  kernels::DType dtype = kernels::DType::kFloat32;
+};
+
+// Bytes of keys and values of one token in all layers.
+int64_t kv_bytes_per_token(const KvCacheShape& shape);
+
+// Memory of the keys and values, [num_pages, num_kv_heads, page_size, head_dim] each per layer.
+class KvCache {
+ public:
+  explicit KvCache(const KvCacheShape& shape);
+
+  const KvCacheShape& shape() const { return shape_; }
+  void* keys(int32_t layer) { return buffer_.data() + layer_bytes_ * (2 * layer); }
+  void* values(int32_t layer) { return buffer_.data() + layer_bytes_ * (2 * layer + 1); }
+
+ private:
+  KvCacheShape shape_;
+  int64_t layer_bytes_;  // of keys or of values
+  Buffer buffer_;
+};
+
+}  // namespace allot::model

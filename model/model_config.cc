@@ -1,0 +1,265 @@
+#include "model/model_config.h"
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/sha256.h"
+#include "model/json_view.h"
+#include "model/safetensors.h"
+
+namespace allot::model {
+namespace {
+
+constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
+constexpr double kMaxReal = 1e15;
+
+struct SupportedArchitecture {
+  const char* name;
+  Architecture architecture;
+};
+constexpr SupportedArchitecture kArchitectures[] = {
+    {"LlamaForCausalLM", Architecture::kLlama},
+    {"Qwen2ForCausalLM", Architecture::kQwen2},
+};
+
+void read_architecture(const JsonView& config, ModelConfig* result) {
+  const JsonView names = config.at("architectures");
+  for (const JsonView& name : names.elements()) {
+    for (const auto& [supported, architecture] : kArchitectures) {
+      if (name.text() != supported) continue;
+      result->architecture = architecture;
+      result->architecture_name = supported;
+      return;
+    }
+  }
+  std::string list;
+  for (const auto& [supported, architecture] : kArchitectures) {
+    list += (list.empty() ? "" : ", ") + std::string(supported);
+  }
+  throw Unsupported(names.where() + " is " + names.shown() + ", supported are " + list);
+}
+
+int32_t size_field(const JsonView& config, const std::string& name) {
+  return static_cast<int32_t>(config.at(name).integer(1, kMaxSize));
+}
+
+void read_sizes(const JsonView& config, ModelConfig* result) {
+  result->vocab_size = size_field(config, "vocab_size");
+  result->hidden_size = size_field(config, "hidden_size");
+  result->intermediate_size = size_field(config, "intermediate_size");
+  result->num_layers = size_field(config, "num_hidden_layers");
+  result->num_q_heads = size_field(config, "num_attention_heads");
+  result->num_kv_heads =
+      static_cast<int32_t>(config.integer_or("num_key_value_heads", 1, kMaxSize, result->num_q_heads));
+  result->max_position_embeddings = config.at("max_position_embeddings").integer(1, kMaxSize);
+  if (result->num_q_heads % result->num_kv_heads != 0) {
+    config.at("num_key_value_heads")
+        .fail("a divisor of num_attention_heads, which is " + std::to_string(result->num_q_heads));
+  }
+  if (const auto head_dim = config.find("head_dim")) {
+    result->head_dim = static_cast<int32_t>(head_dim->integer(1, kMaxSize));
+  } else if (result->hidden_size % result->num_q_heads == 0) {
+    result->head_dim = result->hidden_size / result->num_q_heads;
+  } else {
+    config.at("hidden_size")
+        .fail("a multiple of num_attention_heads, which is " + std::to_string(result->num_q_heads) +
+              ", since head_dim is not given");
+  }
+  if (result->head_dim % 2 != 0) {
+    throw CorruptFile(config.where() + ": head_dim is " + std::to_string(result->head_dim) +
+                      ", expected an even number, since rotary embeddings turn pairs");
+  }
+}
+
+// `rope` is rope_parameters (transformers 5) or rope_scaling (transformers 4).
+void read_rope_scaling(const JsonView& rope, ModelConfig* result) {
+  if (rope.value().is_object() && std::any_of(rope.value().begin(), rope.value().end(),
+                                              [](const auto& value) { return value.is_object(); })) {
+    throw Unsupported(rope.where() +
+                      " gives each layer type its own settings, supported is one setting for all layers");
+  }
+  // Older files say `type` where newer ones say `rope_type`.
+  const std::string type = rope.text_or("rope_type", rope.text_or("type", "default"));
+  if (type == "default") return;
+  if (type != "llama3") {
+    throw Unsupported(rope.where() + " has rope_type \"" + type + "\", supported are default, llama3");
+  }
+  Llama3RopeScaling scaling;
+  scaling.factor = rope.at("factor").real(1, kMaxReal);
+  scaling.low_freq_factor = rope.at("low_freq_factor").real(1e-6, kMaxReal);
+  scaling.high_freq_factor = rope.at("high_freq_factor").real(1e-6, kMaxReal);
+  scaling.original_max_position_embeddings =
+      rope.at("original_max_position_embeddings").integer(1, result->max_position_embeddings);
+  if (scaling.high_freq_factor <= scaling.low_freq_factor) {
+    rope.at("high_freq_factor")
+        .fail("more than low_freq_factor, which is " + rope.at("low_freq_factor").shown());
+  }
+  result->rope_scaling = scaling;
+}
+
+void read_rope(const JsonView& config, ModelConfig* result) {
+  const auto parameters = config.find("rope_parameters");
+  const auto scaling = parameters ? parameters : config.find("rope_scaling");
+  const JsonView& theta_holder = parameters && parameters->find("rope_theta") ? *parameters : config;
+  result->rope_theta = theta_holder.real_or("rope_theta", 1, kMaxReal, 10000);
+  if (scaling) read_rope_scaling(*scaling, result);
+  for (const JsonView* holder : {&config, scaling ? &*scaling : &config}) {
+    const auto partial = holder->find("partial_rotary_factor");
+    if (partial && partial->real(0, 1) != 1) {
+      throw Unsupported(partial->where() + " is " + partial->shown() +
+                        ", supported is 1 (every channel is rotated)");
+    }
+  }
+}
+
+void refuse_what_would_change_results(const JsonView& config) {
+  const std::string activation = config.text_or("hidden_act", "silu");
+  if (activation != "silu" && activation != "swish") {
+    throw Unsupported(config.at("hidden_act").where() + " is \"" + activation + "\", supported is silu");
+  }
+  if (const auto quantization = config.find("quantization_config")) {
+    throw Unsupported(quantization->where() + " is " + quantization->shown() +
+                      ", supported are unquantised weights; use the model's original checkpoint");
+  }
+  if (config.boolean_or("use_sliding_window", false) && config.find("sliding_window")) {
+    throw Unsupported(config.at("use_sliding_window").where() + " is true with sliding_window " +
+                      config.at("sliding_window").shown() +
+                      ", supported is full attention in every layer; set use_sliding_window to false if the "
+                      "model allows it");
+  }
+  if (const auto layer_types = config.find("layer_types")) {
+    for (const JsonView& type : layer_types->elements()) {
+      if (type.text() != "full_attention") {
+        throw Unsupported(type.where() + " is " + type.shown() +
+                          ", supported is full_attention in every layer");
+      }
+    }
+  }
+}
+
+std::string read_stored_dtype(const JsonView& config) {
+  const auto field = config.find("dtype") ? config.find("dtype") : config.find("torch_dtype");
+  if (!field) return "";
+  constexpr std::string_view kPrefix = "torch.";
+  std::string name = field->text();
+  if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
+  if (name != "float32" && name != "bfloat16" && name != "float16") {
+    throw Unsupported(field->where() + " is " + field->shown() +
+                      ", supported are float32, bfloat16, float16");
+  }
+  return name;
+}
+
+std::vector<int32_t> token_ids(const JsonView& field) {
+  std::vector<int32_t> ids;
+  if (field.value().is_array()) {
+    for (const JsonView& id : field.elements()) ids.push_back(static_cast<int32_t>(id.integer(0, kMaxSize)));
+  } else {
+    ids.push_back(static_cast<int32_t>(field.integer(0, kMaxSize)));
+  }
+  return ids;
+}
+
+// bos and pad: early Llama files say -1 for "there is none".
+std::optional<int32_t> token_id(const JsonView& holder, const std::string& name) {
+  const auto field = holder.find(name);
+  if (!field) return std::nullopt;
+  const int64_t id = field->integer(-1, kMaxSize);
+  return id < 0 ? std::nullopt : std::optional(static_cast<int32_t>(id));
+}
+
+}  // namespace
+
+ModelConfig read_model_config(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / "config.json";
+  const nlohmann::json document = parse_json_file(path);
+  const JsonView config(document, path.string());
+  ModelConfig result;
+  read_architecture(config, &result);
+  refuse_what_would_change_results(config);
+  read_sizes(config, &result);
+  read_rope(config, &result);
+  result.rms_norm_eps = config.real_or("rms_norm_eps", 0, 1, 1e-6);
+  result.tie_word_embeddings = config.boolean_or("tie_word_embeddings", false);
+  if (result.architecture == Architecture::kQwen2) {
+    result.attention_bias = true;
+  } else {
+    result.attention_bias = result.attention_output_bias = config.boolean_or("attention_bias", false);
+    result.mlp_bias = config.boolean_or("mlp_bias", false);
+  }
+  result.stored_dtype = read_stored_dtype(config);
+  return result;
+}
+
+GenerationDefaults read_generation_defaults(const std::filesystem::path& directory) {
+  const std::filesystem::path config_path = directory / "config.json";
+  const nlohmann::json config_document = parse_json_file(config_path);
+  const JsonView config(config_document, config_path.string());
+
+  const std::filesystem::path path = directory / "generation_config.json";
+  const bool present = std::filesystem::exists(path);
+  const nlohmann::json document = present ? parse_json_file(path) : nlohmann::json::object();
+  const JsonView generation(document, path.string());
+
+  GenerationDefaults result;
+  for (const JsonView* holder : {&generation, &config}) {
+    if (const auto eos = holder->find("eos_token_id"); eos && result.eos_token_ids.empty()) {
+      result.eos_token_ids = token_ids(*eos);
+    }
+    if (!result.bos_token_id) result.bos_token_id = token_id(*holder, "bos_token_id");
+    if (!result.pad_token_id) result.pad_token_id = token_id(*holder, "pad_token_id");
+  }
+  result.temperature = generation.real_or("temperature", 0, 1e6, result.temperature);
+  result.top_p = generation.real_or("top_p", 0, 1, result.top_p);
+  result.repetition_penalty = generation.real_or("repetition_penalty", 1e-6, 1e6, result.repetition_penalty);
+  result.do_sample = generation.boolean_or("do_sample", result.do_sample);
+  return result;
+}
+
+namespace {
+
+// SHA-256 over name, dtype, shape and up to four evenly spaced blocks of each tensor, in the order of the
+// names, so that splitting a checkpoint into shards does not change it.
+std::string weights_fingerprint(const Checkpoint& checkpoint) {
+  constexpr size_t kBlocks = 4;
+  constexpr size_t kBlockBytes = 1024;
+  std::string digest_input;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    digest_input += name;
+    digest_input += '\n';
+    digest_input += dtype_name(tensor.dtype);
+    for (const int64_t size : tensor.shape) digest_input.append(" ").append(std::to_string(size));
+    digest_input += '\n';
+    const std::string_view bytes(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+    if (bytes.size() <= kBlocks * kBlockBytes) {
+      digest_input += bytes;
+    } else {
+      const size_t stride = (bytes.size() - kBlockBytes) / (kBlocks - 1);
+      for (size_t block = 0; block < kBlocks; ++block)
+        digest_input += bytes.substr(block * stride, kBlockBytes);
+    }
+  }
+  return sha256_hex(digest_input);
+}
+
+}  // namespace
+
+ModelIdentity identify_model(const std::filesystem::path& directory) {
+  const ModelConfig config = read_model_config(directory);
+  ModelIdentity identity;
+  // Made absolute so that "." and "model/" have a name.
+  const std::filesystem::path absolute = std::filesystem::absolute(directory).lexically_normal();
+  identity.id = (absolute.has_filename() ? absolute : absolute.parent_path()).filename().string();
+  identity.config_sha256 = sha256_file(directory / "config.json");
+  identity.tokenizer_sha256 = sha256_file(directory / "tokenizer.json");
+  identity.weights_fingerprint = weights_fingerprint(Checkpoint::open(directory, MappingAccess::kScattered));
+  identity.layers = config.num_layers;
+  identity.num_q_heads = config.num_q_heads;
+  identity.num_kv_heads = config.num_kv_heads;
+  identity.head_dim = config.head_dim;
+  return identity;
+}
+
+}  // namespace allot::model

@@ -1,0 +1,62 @@
+// The pre-tokenizer of a tokenizer.json: cuts text into the pieces that the model encodes one by one.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/json_view.h"
+#include "model/regex.h"
+
+namespace allot::model {
+
+// What happens to the matches of a split's pattern (names of the `tokenizers` package).
+enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+
+class PreTokenizer {
+ public:
+  // Leaves text whole.
+  PreTokenizer() = default;
+  // ByteLevel, Split, Whitespace, WhitespaceSplit, Digits or a Sequence of these with ByteLevel last. Throws
+  // CorruptFile, or Unsupported naming the type.
+  explicit PreTokenizer(const JsonView& component);
+
+  // Memory of one call; the pieces of split() may point into it.
+  struct Scratch {
+    Regex::Scratch regex;
+    std::vector<std::string_view> pieces;
+    std::vector<std::string_view> cut;
+    std::deque<std::string> prefixed;
+  };
+
+  // The pieces of `text` (UTF-8), none of them empty. They live as long as `text` and until the next call
+  // with `scratch`. Pieces are plain text even where byte_level(): the model does without the byte-level
+  // alphabet.
+  const std::vector<std::string_view>& split(std::string_view text, Scratch& scratch) const;
+
+  // The model sees bytes, not characters.
+  bool byte_level() const { return byte_level_; }
+  // Every piece is one character: the caller may cut by itself.
+  bool every_character() const { return every_character_; }
+
+ private:
+  // Every supported component is a cut by a pattern, ByteLevel with a space put in front first.
+  struct Step {
+    bool add_prefix_space = false;
+    std::optional<Regex> pattern;
+    SplitBehavior behavior = SplitBehavior::kIsolated;
+    bool invert = false;
+  };
+
+  void add(const JsonView& component);
+  void add_split(const JsonView& component);
+  static void cut(const Step& step, std::string_view text, Scratch& scratch);
+
+  std::vector<Step> steps_;
+  bool byte_level_ = false;
+  bool every_character_ = false;
+};
+
+}  // namespace allot::model

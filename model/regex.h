@@ -1,0 +1,60 @@
+// Regular expressions of tokenizer.json on PCRE2, with its just-in-time compiler.
+//
+// The `tokenizers` package runs them on Oniguruma, whose dialect differs in places: \s, \w, \h and \v mean
+// other sets, ^ and $ match at every line, \p{Han} is a script without its extensions. Patterns are
+// translated; what has no faithful translation is refused. Unicode tables are PCRE2's (Unicode 14 in
+// version 10.42), so code points assigned later count as unassigned.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace allot::model {
+
+struct TextRange {
+  size_t begin = 0;
+  size_t end = 0;
+  friend bool operator==(const TextRange&, const TextRange&) = default;
+};
+
+class Regex {
+ public:
+  // A pattern in Oniguruma's dialect. Throws Unsupported naming the pattern and what in it is not supported.
+  static Regex from_oniguruma(std::string_view pattern);
+  // Matches exactly this text.
+  static Regex from_literal(std::string_view text);
+  // A pattern in PCRE2's own dialect.
+  static Regex from_pcre2(std::string_view pattern);
+
+  ~Regex();
+  Regex(Regex&&) noexcept;
+  Regex& operator=(Regex&&) noexcept;
+
+  // Where a match is noted; one for each thread, usable with every Regex.
+  class Scratch {
+   public:
+    Scratch();
+    ~Scratch();
+    Scratch(const Scratch&) = delete;
+    Scratch& operator=(const Scratch&) = delete;
+
+   private:
+    friend class Regex;
+    struct Data;
+    std::unique_ptr<Data> data_;
+  };
+
+  // The first match that starts at `from` or later in `subject`, which must be UTF-8. Throws InvalidArgument
+  // when the matcher gives up (its limit of backtracking steps).
+  std::optional<TextRange> find(std::string_view subject, size_t from, Scratch& scratch) const;
+
+ private:
+  struct Code;
+  explicit Regex(std::unique_ptr<Code> code);
+  std::unique_ptr<Code> code_;
+};
+
+}  // namespace allot::model

@@ -1,0 +1,38 @@
+// UTF-8: checking, cutting into characters, repairing.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace allot::model {
+
+// What `text`, which must not be empty, starts with: a whole character, or the longest start of one that the
+// Unicode standard replaces by a single U+FFFD.
+struct Utf8Step {
+  size_t bytes = 0;
+  bool valid = false;
+};
+Utf8Step utf8_step(std::string_view text) noexcept;
+
+// Offset of the first byte that is not UTF-8.
+std::optional<size_t> find_invalid_utf8(std::string_view text) noexcept;
+
+// `text` with every invalid part replaced by U+FFFD.
+std::string to_valid_utf8(std::string_view text);
+
+// Bytes of the character that starts with `lead`, in text known to be valid.
+constexpr size_t utf8_bytes(char lead) noexcept {
+  const auto byte = static_cast<unsigned char>(lead);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+// The code point of a valid character, and the reverse.
+char32_t utf8_decode(std::string_view character) noexcept;
+std::string utf8_encode(char32_t code_point);
+
+// The last character of valid text; empty for empty text.
+std::string_view utf8_last(std::string_view text) noexcept;
+
+}  // namespace allot::model

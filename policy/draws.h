@@ -1,0 +1,50 @@
+// Random numbers at named places: a stream is a function of (seed, number, purpose) and nothing else, so a
+// proposal's draws do not depend on what was asked before it.
+#pragma once
+
+#include <cstdint>
+
+#include "base/philox.h"
+
+namespace allot::policy {
+
+// What the draws of a stream are for; streams of different purposes share no draw.
+enum class DrawPurpose : uint32_t {
+  kMultinomial = 0x706F6C00,  // number = proposal
+  kPerturbation,              // number = pair
+  kSimulation = 0x73696D00,   // and above: policy/simulation.cc
+};
+
+class DrawStream {
+ public:
+  DrawStream(uint64_t seed, uint64_t number, DrawPurpose purpose)
+      : seed_(seed), number_(number), purpose_(static_cast<uint32_t>(purpose)) {}
+
+  // The next 32 random bits.
+  uint32_t bits() {
+    if (draw_ % 4 == 0) {
+      block_ = philox4x32_10(
+          {{static_cast<uint32_t>(number_), static_cast<uint32_t>(number_ >> 32), purpose_, draw_ / 4}},
+          static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32));
+    }
+    return block_.word[draw_++ % 4];
+  }
+
+  // The next number, uniform on [0, 1) in steps of 2^-53.
+  double uniform() {
+    const uint64_t high = bits();
+    return static_cast<double>(((high << 32) | bits()) >> 11) * 0x1p-53;
+  }
+
+  // The next integer, uniform on [0, bound); bound >= 1. The bias is below bound / 2^32.
+  uint32_t below(uint32_t bound) { return static_cast<uint32_t>((uint64_t{bits()} * bound) >> 32); }
+
+ private:
+  uint64_t seed_;
+  uint64_t number_;
+  uint32_t purpose_;
+  uint32_t draw_ = 0;
+  PhiloxBlock block_{};
+};
+
+}  // namespace allot::policy

@@ -1,0 +1,37 @@
+#include "policy/perturbation.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "policy/draws.h"
+
+namespace allot::policy {
+namespace {
+
+// first, first + 1, … shuffled (Fisher and Yates).
+std::vector<uint32_t> shuffled(uint32_t first, uint32_t count, DrawStream& stream) {
+  std::vector<uint32_t> order(count);
+  std::iota(order.begin(), order.end(), first);
+  for (uint32_t left = count; left > 1; --left) std::swap(order[left - 1], order[stream.below(left)]);
+  return order;
+}
+
+}  // namespace
+
+std::vector<double> perturbation_direction(int layers, uint64_t seed, int64_t pair) {
+  const uint32_t columns = std::bit_ceil(static_cast<uint32_t>(std::max(2, layers)));
+  const uint32_t cycle_length = columns - 1;
+  const auto number = static_cast<uint64_t>(pair);
+  DrawStream stream(seed, number / cycle_length, DrawPurpose::kPerturbation);
+  const uint32_t row = shuffled(1, cycle_length, stream)[number % cycle_length];
+  const std::vector<uint32_t> column_of_layer = shuffled(0, columns, stream);
+  std::vector<double> direction(static_cast<size_t>(layers));
+  for (size_t layer = 0; layer < direction.size(); ++layer) {
+    // Sylvester's matrix: entry (row, column) is -1 to the number of common bits.
+    direction[layer] = std::popcount(row & column_of_layer[layer]) % 2 == 0 ? 1 : -1;
+  }
+  return direction;
+}
+
+}  // namespace allot::policy

@@ -1,0 +1,152 @@
+#include "policy/reinforce.h"
+
+#include <cmath>
+
+#include "policy/multinomial.h"
+#include "policy/state.h"
+
+namespace allot::policy {
+namespace {
+
+using nlohmann::json;
+
+// sum += scale * vector
+void add_scaled(std::vector<double>& sum, double scale, const std::vector<double>& vector) {
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += scale * vector[i];
+}
+
+std::vector<int32_t> read_counts(const json& from, int layers, int64_t draws) {
+  Schedule counts{from.get<std::vector<int32_t>>()};
+  bool negative = false;
+  for (const int32_t count : counts.samples) negative |= count < 0;
+  require_state(std::ssize(counts.samples) == layers && counts.total() == draws && !negative,
+                "the counts " + counts.to_string() + " are not " + std::to_string(draws) + " draws over " +
+                    std::to_string(layers) + " layers");
+  return std::move(counts.samples);
+}
+
+}  // namespace
+
+std::vector<double> paper_gradient(const std::vector<ReinforceSample>& samples,
+                                   const std::vector<double>& logits) {
+  const auto num_samples = static_cast<double>(samples.size());
+  double baseline = 0;
+  for (const auto& sample : samples) baseline += sample.reward / num_samples;
+  std::vector<double> gradient(logits.size());
+  for (const auto& sample : samples) {
+    add_scaled(gradient, (sample.reward - baseline) / num_samples, multinomial_score(sample.counts, logits));
+  }
+  return gradient;
+}
+
+std::vector<double> corrected_gradient(const std::vector<ReinforceSample>& samples,
+                                       const std::vector<double>& logits) {
+  std::vector<double> weights;
+  double weight_sum = 0;
+  double reward_sum = 0;
+  for (const auto& sample : samples) {
+    weights.push_back(std::exp(multinomial_log_prob(sample.counts, logits) - sample.log_prob));
+    weight_sum += weights.back();
+    reward_sum += weights.back() * sample.reward;
+  }
+  std::vector<double> gradient(logits.size());
+  for (size_t k = 0; k < samples.size(); ++k) {
+    const double others = weight_sum - weights[k];
+    const double baseline = others > 0 ? (reward_sum - weights[k] * samples[k].reward) / others : 0;
+    add_scaled(gradient, weights[k] * (samples[k].reward - baseline) / static_cast<double>(samples.size()),
+               multinomial_score(samples[k].counts, logits));
+  }
+  return gradient;
+}
+
+Reinforce::Reinforce(const PolicyConfig& config)
+    : config_(config), logits_(static_cast<size_t>(config.layers)) {}
+
+Reinforce::Reinforce(const PolicyConfig& config, const json& learner)
+    : config_(config),
+      logits_(read_logits(learner, "logits", config.layers)),
+      version_(learner.at("version")),
+      next_number_(learner.at("next_number")) {
+  require_state(version_ >= 0 && next_number_ >= 0, "version and next_number must be at least 0");
+  for (const json& entry : read_list(learner, "asked")) {
+    const int64_t number = entry.at("number");
+    Asked asked{read_counts(entry.at("counts"), config_.layers, draws()), entry.at("log_prob"),
+                entry.at("version")};
+    require_state(number >= 0 && number < next_number_ && asked.version >= 0 && asked.version <= version_,
+                  "proposal " + std::to_string(number) + " of version " + std::to_string(asked.version) +
+                      " was never asked");
+    asked_.emplace(number, std::move(asked));
+  }
+  for (const json& entry : read_list(learner, "samples")) {
+    samples_.push_back(
+        {read_counts(entry.at("counts"), config_.layers, draws()), entry.at("reward"), entry.at("log_prob")});
+  }
+}
+
+std::vector<Proposal> Reinforce::ask(int count) {
+  std::vector<Proposal> proposals;
+  for (; count > 0; --count) {
+    const int64_t number = next_number_++;
+    const DrawStream stream(config_.seed, static_cast<uint64_t>(number), DrawPurpose::kMultinomial);
+    Asked asked{draw_multinomial(logits_, draws(), stream), 0, version_};
+    asked.log_prob = multinomial_log_prob(asked.counts, logits_);
+    Schedule schedule{asked.counts};
+    for (int32_t& samples : schedule.samples) samples += config_.floor;
+    proposals.push_back({number, number, std::move(schedule), asked.log_prob, version_});
+    asked_.emplace(number, std::move(asked));
+  }
+  return proposals;
+}
+
+TellResult Reinforce::tell(const Outcome& outcome) {
+  check_reward(outcome);
+  if (outcome.number < 0 || outcome.number >= next_number_) return TellResult::kUnknown;
+  const auto found = asked_.extract(outcome.number);
+  if (found.empty()) return TellResult::kDuplicate;
+  const Asked& asked = found.mapped();
+  if (version_ - asked.version > config_.max_policy_lag) return TellResult::kStale;
+  samples_.push_back({asked.counts, outcome.reward, asked.log_prob});
+  if (std::ssize(samples_) == config_.episodes_per_update) update();
+  return TellResult::kLearned;
+}
+
+void Reinforce::set_aside(int64_t number) {
+  asked_.erase(number);
+}
+
+void Reinforce::update() {
+  const auto gradient =
+      config_.name == "reinforce" ? corrected_gradient(samples_, logits_) : paper_gradient(samples_, logits_);
+  add_scaled(logits_, config_.learning_rate, gradient);
+  samples_.clear();
+  ++version_;
+}
+
+Schedule Reinforce::recommend() const {
+  return apportion(shares(), config_.total, config_.floor);
+}
+
+std::vector<double> Reinforce::shares() const {
+  return softmax(logits_);
+}
+
+std::string Reinforce::save() const {
+  json asked = json::array();
+  for (const auto& [number, entry] : asked_) {
+    asked.push_back({{"number", number},
+                     {"counts", entry.counts},
+                     {"log_prob", entry.log_prob},
+                     {"version", entry.version}});
+  }
+  json samples = json::array();
+  for (const auto& entry : samples_) {
+    samples.push_back({{"counts", entry.counts}, {"reward", entry.reward}, {"log_prob", entry.log_prob}});
+  }
+  return write_state(config_, {{"logits", logits_},
+                               {"version", version_},
+                               {"next_number", next_number_},
+                               {"asked", std::move(asked)},
+                               {"samples", std::move(samples)}});
+}
+
+}  // namespace allot::policy

@@ -1,0 +1,136 @@
+#include "policy/schedule.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace allot::policy {
+namespace {
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+int32_t parse_entry(std::string_view entry, size_t layer) {
+  int32_t value = 0;
+  const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), value);
+  if (error != std::errc{} || end != entry.data() + entry.size() || value < 0) {
+    throw InvalidArgument(
+        "schedule: the entry of layer " + std::to_string(layer) + " is '" + std::string(entry) +
+        "'; expected an integer from 0 to 2147483647; write one entry per layer, as in 33,8,7,3");
+  }
+  return value;
+}
+
+// The shares divided by the largest, so that no sum of them overflows.
+std::vector<double> scaled_shares(std::span<const double> shares) {
+  double largest = 0;
+  for (size_t layer = 0; layer < shares.size(); ++layer) {
+    if (!std::isfinite(shares[layer]) || shares[layer] < 0) {
+      throw InvalidArgument("apportion: the share of layer " + std::to_string(layer) + " is " +
+                            std::to_string(shares[layer]) + "; shares must be finite and at least 0");
+    }
+    largest = std::max(largest, shares[layer]);
+  }
+  if (largest == 0) {
+    throw InvalidArgument("apportion: all " + std::to_string(shares.size()) +
+                          " shares are 0; at least one layer needs a share above 0");
+  }
+  std::vector<double> scaled(shares.begin(), shares.end());
+  for (double& share : scaled) share /= largest;
+  return scaled;
+}
+
+}  // namespace
+
+int64_t Schedule::total() const {
+  return std::accumulate(samples.begin(), samples.end(), int64_t{0});
+}
+
+std::string Schedule::to_string() const {
+  std::string text;
+  for (const int32_t entry : samples) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(entry);
+  }
+  return text;
+}
+
+Schedule parse_schedule(std::string_view text) {
+  Schedule schedule;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    schedule.samples.push_back(parse_entry(trim(text.substr(begin, end - begin)), schedule.samples.size()));
+    begin = end + 1;
+  }
+  return schedule;
+}
+
+Schedule uniform_schedule(int layers, int32_t per_layer) {
+  if (layers < 1 || per_layer < 0) {
+    throw InvalidArgument("uniform schedule: " + std::to_string(layers) + " layers of " +
+                          std::to_string(per_layer) +
+                          " samples; expected at least 1 layer and at least 0 samples");
+  }
+  return {std::vector<int32_t>(static_cast<size_t>(layers), per_layer)};
+}
+
+void check_schedule(const Schedule& schedule, int layers, int32_t floor, int64_t total) {
+  if (std::ssize(schedule.samples) != layers) {
+    throw InvalidArgument("schedule " + schedule.to_string() + " has " +
+                          std::to_string(schedule.samples.size()) + " entries, but the model has " +
+                          std::to_string(layers) + " layers; give one entry per layer");
+  }
+  for (size_t layer = 0; layer < schedule.samples.size(); ++layer) {
+    if (schedule.samples[layer] < floor) {
+      throw InvalidArgument("schedule " + schedule.to_string() + ": layer " + std::to_string(layer) +
+                            " gets " + std::to_string(schedule.samples[layer]) +
+                            " samples, but the floor is " + std::to_string(floor) +
+                            "; raise the entry or lower the floor");
+    }
+  }
+  if (total >= 0 && schedule.total() != total) {
+    throw InvalidArgument("schedule " + schedule.to_string() + " sums to " +
+                          std::to_string(schedule.total()) + ", but the total budget is " +
+                          std::to_string(total) + "; change its entries or the total");
+  }
+}
+
+Schedule apportion(std::span<const double> shares, int64_t total, int32_t floor) {
+  const auto layers = std::ssize(shares);
+  if (floor < 0 || total < layers * floor || total > std::numeric_limits<int32_t>::max()) {
+    throw InvalidArgument("apportion: a total of " + std::to_string(total) + " over " +
+                          std::to_string(layers) + " layers with floor " + std::to_string(floor) +
+                          "; the floor must be at least 0 and the total from " +
+                          std::to_string(layers * std::max(floor, 0)) + " to 2147483647");
+  }
+  const std::vector<double> scaled = scaled_shares(shares);
+  const double sum = std::accumulate(scaled.begin(), scaled.end(), 0.0);
+  const int64_t spread = total - layers * floor;
+
+  Schedule schedule = uniform_schedule(static_cast<int>(layers), floor);
+  std::vector<double> remainders(scaled.size());
+  int64_t left = spread;
+  for (size_t layer = 0; layer < scaled.size(); ++layer) {
+    const double quota = static_cast<double>(spread) * (scaled[layer] / sum);
+    const double whole = std::floor(quota);
+    remainders[layer] = quota - whole;
+    schedule.samples[layer] += static_cast<int32_t>(whole);
+    left -= static_cast<int64_t>(whole);
+  }
+  std::vector<size_t> order(scaled.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return remainders[a] > remainders[b]; });
+  for (size_t place = 0; left > 0; ++place, --left) ++schedule.samples[order[place]];
+  return schedule;
+}
+
+}  // namespace allot::policy

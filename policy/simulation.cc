@@ -1,0 +1,190 @@
+#include "policy/simulation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+
+#include "base/error.h"
+#include "policy/draws.h"
+
+namespace allot::policy {
+namespace {
+
+constexpr uint32_t kNumQuestions = 7473;  // as many as GSM8K's training set
+constexpr double kSamplesOfAnEmptyLayer = 0.25;
+
+// Streams of the simulation; the learner's own draws are apart from these.
+enum class Stream : uint32_t { kDifficulty, kQuestions, kAnswers, kArrival };
+
+DrawStream stream(Stream which, uint64_t seed, uint64_t number) {
+  return {seed, number,
+          static_cast<DrawPurpose>(static_cast<uint32_t>(DrawPurpose::kSimulation) +
+                                   static_cast<uint32_t>(which))};
+}
+
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+// Standard normal by Box and Muller.
+double normal(DrawStream draws) {
+  const double radius = std::sqrt(-2 * std::log1p(-draws.uniform()));
+  return radius * std::cos(2 * std::numbers::pi * draws.uniform());
+}
+
+// E[sigmoid(x - spread * z)], z standard normal.
+double mean_sigmoid(double x, double spread) {
+  double sum = 0;
+  double weights = 0;
+  for (int step = -60; step <= 60; ++step) {
+    const double z = 0.1 * step;
+    const double weight = std::exp(-0.5 * z * z);
+    sum += weight * sigmoid(x - spread * z);
+    weights += weight;
+  }
+  return sum / weights;
+}
+
+// The x with mean_sigmoid(x, spread) = mean, by bisection: mean_sigmoid rises with x.
+double inverse_mean_sigmoid(double mean, double spread) {
+  double low = -60;
+  double high = 60;
+  for (int round = 0; round < 100; ++round) {
+    const double middle = (low + high) / 2;
+    (mean_sigmoid(middle, spread) < mean ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+// DeepSeek 7B under one-hot ablation: layers 12 to 18 collapse, the first one suffers, most others barely
+// notice.
+std::vector<double> deepseek_sensitivities() {
+  std::vector<double> sensitivities(28, 0.02);
+  sensitivities[0] = 0.5;
+  for (int layer = 10; layer < 12; ++layer) sensitivities[layer] = 0.1;
+  for (int layer = 12; layer < 19; ++layer) sensitivities[layer] = 1;
+  for (int layer = 19; layer < 21; ++layer) sensitivities[layer] = 0.1;
+  return sensitivities;
+}
+
+// A small 28-layer model: early layers carry nearly everything.
+std::vector<double> early_sensitivities() {
+  std::vector<double> sensitivities(28, 0.02);
+  sensitivities[0] = 4;
+  for (int layer = 1; layer < 4; ++layer) sensitivities[layer] = 0.5;
+  return sensitivities;
+}
+
+double reward(const Landscape& landscape, const Proposal& proposal, const SimulationOptions& options) {
+  DrawStream questions = stream(Stream::kQuestions, options.seed, static_cast<uint64_t>(proposal.group));
+  DrawStream answers = stream(Stream::kAnswers, options.seed, static_cast<uint64_t>(proposal.number));
+  int correct = 0;
+  for (int question = 0; question < options.questions_per_episode; ++question) {
+    correct += answers.uniform() < landscape.chance(proposal.schedule, questions.below(kNumQuestions));
+  }
+  return static_cast<double>(correct) / options.questions_per_episode;
+}
+
+}  // namespace
+
+double Landscape::noise(const Schedule& schedule) const {
+  double sum = 0;
+  for (size_t layer = 0; layer < sensitivities.size(); ++layer) {
+    sum += sensitivities[layer] / std::max<double>(schedule.samples[layer], kSamplesOfAnEmptyLayer);
+  }
+  return sum;
+}
+
+double Landscape::chance(const Schedule& schedule, uint32_t question) const {
+  const double difficulty = question_spread * normal(stream(Stream::kDifficulty, 0, question));
+  return dense * sigmoid(steepness * (midpoint - std::log(noise(schedule))) - difficulty);
+}
+
+double Landscape::accuracy(const Schedule& schedule) const {
+  return dense * mean_sigmoid(steepness * (midpoint - std::log(noise(schedule))), question_spread);
+}
+
+Schedule Landscape::best(int64_t total, int32_t floor) const {
+  Schedule schedule = uniform_schedule(static_cast<int>(sensitivities.size()), std::max(floor, 1));
+  const auto benefit = [&](size_t layer) {
+    const double samples = schedule.samples[layer];
+    return sensitivities[layer] / (samples * (samples + 1));
+  };
+  for (int64_t left = total - schedule.total(); left > 0; --left) {
+    size_t winner = 0;
+    for (size_t layer = 1; layer < sensitivities.size(); ++layer) {
+      if (benefit(layer) > benefit(winner)) winner = layer;
+    }
+    ++schedule.samples[winner];
+  }
+  return schedule;
+}
+
+Landscape calibrate(const Calibration& calibration) {
+  const auto& [sensitivities, total, floor, dense, uniform, best, spread] = calibration;
+  if (!(0 < uniform && uniform < best && best < dense)) {
+    throw InvalidArgument("calibrate: uniform " + std::to_string(uniform) + ", best " + std::to_string(best) +
+                          ", dense " + std::to_string(dense) + "; expected 0 < uniform < best < dense");
+  }
+  Landscape landscape{.sensitivities = sensitivities, .dense = dense, .question_spread = spread};
+  const std::vector<double> equal(sensitivities.size(), 1.0);
+  const double uniform_noise = std::log(landscape.noise(apportion(equal, total, floor)));
+  const double best_noise = std::log(landscape.noise(landscape.best(total, floor)));
+  const double uniform_x = inverse_mean_sigmoid(uniform / dense, spread);
+  const double best_x = inverse_mean_sigmoid(best / dense, spread);
+  landscape.steepness = (best_x - uniform_x) / (uniform_noise - best_noise);
+  landscape.midpoint = uniform_noise + uniform_x / landscape.steepness;
+  return landscape;
+}
+
+Landscape paper_landscape() {
+  return calibrate({.sensitivities = deepseek_sensitivities(),
+                    .total = 224,
+                    .dense = 0.78,
+                    .uniform_accuracy = 0.52,
+                    .best_accuracy = 0.72,
+                    .question_spread = 1.5});
+}
+
+Landscape steep_landscape() {
+  return calibrate({.sensitivities = early_sensitivities(),
+                    .total = 224,
+                    .dense = 0.99,
+                    .uniform_accuracy = 0.17,
+                    .best_accuracy = 0.75,
+                    .question_spread = 1.5});
+}
+
+Landscape tiny_landscape() {
+  return calibrate({.sensitivities = {1, 0.016, 0.014, 0.005, 0.006, 0.003, 0.004, 0.006},
+                    .total = 64,
+                    .dense = 0.999,
+                    .uniform_accuracy = 0.14,
+                    .best_accuracy = 0.95,
+                    .question_spread = 1});
+}
+
+std::vector<double> simulate(Policy& policy, const Landscape& landscape, const SimulationOptions& options) {
+  std::vector<double> curve;
+  std::vector<Proposal> out;
+  DrawStream arrival = stream(Stream::kArrival, options.seed, 0);
+  for (int episode = 1; episode <= options.episodes; ++episode) {
+    const int free = options.in_flight - static_cast<int>(out.size());
+    for (Proposal& proposal : policy.ask(free)) out.push_back(std::move(proposal));
+    std::swap(out[arrival.below(static_cast<uint32_t>(out.size()))], out.back());
+    const Proposal proposal = std::move(out.back());
+    out.pop_back();
+    if (arrival.uniform() < options.loss) {
+      policy.set_aside(proposal.number);
+    } else {
+      policy.tell({proposal.number, reward(landscape, proposal, options)});
+    }
+    if (std::ranges::binary_search(options.checkpoints, episode)) {
+      curve.push_back(landscape.accuracy(policy.recommend()));
+    }
+  }
+  return curve;
+}
+
+}  // namespace allot::policy

@@ -1,0 +1,72 @@
+// A model of how accuracy depends on a schedule, cheap enough to run a learner thousands of times: for tests,
+// for the tuner's benchmark and for choosing defaults. It stands for no real network; docs/policy.md says how
+// it was calibrated.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "policy/policy.h"
+#include "policy/schedule.h"
+
+namespace allot::policy {
+
+// The variance of a sampled layer falls as 1 / S_l (S2ANTA paper, Appendix N), so the error of a schedule is
+//   noise = sum_l sensitivity_l / S_l     (a layer with no samples counts as one with a quarter of a sample),
+// and question q is answered with chance dense * sigmoid(steepness * (midpoint - log(noise)) -
+// question_spread * z_q), z_q standard normal: hard questions are hard under every schedule, which is what
+// makes common questions pay.
+struct Landscape {
+  std::vector<double> sensitivities;  // [layers], each > 0
+  double dense = 1;                   // accuracy without sampling
+  double steepness = 1;
+  double midpoint = 0;
+  double question_spread = 1;
+
+  double noise(const Schedule& schedule) const;
+  // Chance of a right answer to `question`, whose difficulty is a function of its number alone.
+  double chance(const Schedule& schedule, uint32_t question) const;
+  // Expected accuracy over all questions, by quadrature over z.
+  double accuracy(const Schedule& schedule) const;
+  // The schedule of least noise, exactly: the noise is separable and convex, so giving each sample to the
+  // layer that gains most is optimal.
+  Schedule best(int64_t total, int32_t floor) const;
+};
+
+// What a landscape must reproduce.
+struct Calibration {
+  std::vector<double> sensitivities;
+  int64_t total = 0;
+  int32_t floor = 1;
+  double dense = 1;
+  double uniform_accuracy = 0;
+  double best_accuracy = 0;
+  double question_spread = 1;
+};
+
+// Solves steepness and midpoint so that the uniform and the best schedule have the accuracies asked for.
+// Throws InvalidArgument unless 0 < uniform < best < dense.
+Landscape calibrate(const Calibration& calibration);
+
+// DeepSeek 7B on GSM8K at N = 224 over 28 layers: first and middle layers matter most (S2ANTA paper, Figure
+// 8), uniform 52 % (Table 19), best 72 %, dense 78 %.
+Landscape paper_landscape();
+// The same 28 layers on a task that uniform nearly fails: uniform 17 %, best 70 %.
+Landscape steep_landscape();
+// The embedded 8-layer model at N = 64: nearly everything hangs on layer 0; uniform 14 %, best 97 %.
+Landscape tiny_landscape();
+
+struct SimulationOptions {
+  int episodes = 0;
+  int questions_per_episode = 16;
+  int in_flight = 1;  // proposals out at once; they finish in random order
+  double loss = 0;    // chance that an episode is given up (set_aside) instead of told
+  uint64_t seed = 0;
+  std::vector<int> checkpoints;  // episode counts, ascending
+};
+
+// Runs `policy` against `landscape`; the expected accuracy of recommend() after each checkpoint.
+// [checkpoints]
+std::vector<double> simulate(Policy& policy, const Landscape& landscape, const SimulationOptions& options);
+
+}  // namespace allot::policy

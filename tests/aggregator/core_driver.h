@@ -1,0 +1,159 @@
+// A core and its history without sockets: messages go in as bytes, records are committed, replies come back.
+// The history is in memory or in SQLite, and both survive crash(), which forgets everything else.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "aggregator/core.h"
+#include "aggregator/history.h"
+#include "aggregator/run_spec.h"
+#include "base/clock.h"
+#include "tests/aggregator/example_spec.h"
+#include "wire/codec.h"
+
+namespace allot::aggregator {
+
+// A directory of this test's own, removed with it.
+class ScratchDirectory {
+ public:
+  ScratchDirectory() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "allot-test-XXXXXX").string();
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~ScratchDirectory() { std::filesystem::remove_all(path_); }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+enum class Storage { kMemory, kSqlite };
+inline std::string storage_name(const testing::TestParamInfo<Storage>& param) {
+  return param.param == Storage::kMemory ? "Memory" : "Sqlite";
+}
+
+class CoreDriver {
+ public:
+  CoreDriver(Storage storage, wire::RunSpec spec) : storage_(storage), spec_(std::move(spec)) { open(); }
+
+  // Opens the history again and replays it, as after kill -9.
+  void crash() {
+    core_.reset();
+    history_.reset();
+    open();
+  }
+
+  // One poll round with one message; the replies to it.
+  std::vector<wire::Envelope> send_frame(const std::string& peer, std::string_view frame) {
+    core_->receive(peer, frame, clock_.now());
+    return commit();
+  }
+  std::vector<wire::Envelope> tick() {
+    core_->tick(clock_.now());
+    return commit();
+  }
+  // As above for a message of worker `name` that holds `leases`; its one reply.
+  wire::Envelope send(const std::string& name, wire::Envelope message, std::vector<int64_t> leases = {}) {
+    message.set_number(++number_);
+    message.set_sender(name);
+    message.mutable_leases()->Assign(leases.begin(), leases.end());
+    std::vector<wire::Envelope> replies = send_frame("peer of " + name, wire::encode(message));
+    EXPECT_EQ(replies.size(), 1u);
+    if (replies.empty()) return {};
+    EXPECT_EQ(replies[0].in_reply_to(), number_);
+    return replies[0];
+  }
+
+  wire::Envelope hello(const std::string& name, std::vector<int64_t> leases = {}) {
+    wire::Envelope message;
+    *message.mutable_hello() = example_hello(spec_, name);
+    return send(name, std::move(message), std::move(leases));
+  }
+  wire::Envelope request(const std::string& name, int count, std::vector<int64_t> leases = {}) {
+    wire::Envelope message;
+    message.mutable_lease_request()->set_count(count);
+    return send(name, std::move(message), std::move(leases));
+  }
+  std::vector<wire::Lease> leases(const std::string& name, int count) {
+    const wire::Envelope reply = request(name, count);
+    return {reply.grant().leases().begin(), reply.grant().leases().end()};
+  }
+  wire::Ack answer(const std::string& name, const wire::EpisodeResult& result) {
+    wire::Envelope message;
+    *message.mutable_result() = result;
+    return send(name, std::move(message), {result.lease()}).ack();
+  }
+  std::vector<int64_t> heartbeat(const std::string& name, std::vector<int64_t> leases) {
+    wire::Envelope message;
+    message.mutable_heartbeat();
+    const wire::Envelope reply = send(name, std::move(message), std::move(leases));
+    return {reply.heartbeat_reply().unknown_leases().begin(), reply.heartbeat_reply().unknown_leases().end()};
+  }
+
+  Core& core() { return *core_; }
+  History& history() { return *history_; }
+  ManualClock& clock() { return clock_; }
+  const wire::RunSpec& spec() const { return spec_; }
+  wire::Status status() const { return core_->status(clock_.now()); }
+  std::vector<Record> records() const {
+    std::vector<Record> all;
+    history_->replay([&](const Record& record) { all.push_back(record); });
+    return all;
+  }
+  std::unique_ptr<History> open_history() {
+    if (storage_ == Storage::kMemory) return open_memory_history(&memory_, clock_.now());
+    return open_sqlite_history(directory_.path() / "history.sqlite", "test", clock_.now());
+  }
+  std::filesystem::path file() const { return directory_.path() / "history.sqlite"; }
+
+ private:
+  void open() {
+    history_ = open_history();
+    core_ = std::make_unique<Core>(spec_, policy::make_policy(policy_config(spec_)), *history_, clock_.now());
+    EXPECT_TRUE(commit().empty());
+  }
+  std::vector<wire::Envelope> commit() {
+    Outputs outputs = core_->take();
+    history_->commit(outputs.records, core_->counters(), clock_.now());
+    std::vector<wire::Envelope> replies;
+    for (Reply& reply : outputs.replies) replies.push_back(std::move(reply.envelope));
+    EXPECT_EQ(core_->leases().broken_invariants(), std::vector<std::string>{});
+    return replies;
+  }
+
+  Storage storage_;
+  wire::RunSpec spec_;
+  ManualClock clock_{Timestamp{Duration{1'700'000'000'000}}};
+  ScratchDirectory directory_;
+  MemoryStore memory_;
+  std::unique_ptr<History> history_;
+  std::unique_ptr<Core> core_;
+  uint64_t number_ = 0;
+};
+
+// The answer to a lease, `correct` of its questions right.
+inline wire::EpisodeResult result_of(const wire::Lease& lease, int correct) {
+  wire::EpisodeResult result;
+  result.set_lease(lease.lease());
+  result.set_episode(lease.episode());
+  result.set_seconds(0.5);
+  for (const uint32_t question : lease.questions()) {
+    wire::QuestionOutcome& outcome = *result.add_outcomes();
+    outcome.set_question(question);
+    outcome.set_correct(correct-- > 0);
+    outcome.set_finish(wire::FINISH_REASON_STOP);
+    outcome.set_prompt_tokens(200);
+    outcome.set_output_tokens(50);
+  }
+  return result;
+}
+
+}  // namespace allot::aggregator

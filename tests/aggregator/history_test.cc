@@ -1,0 +1,222 @@
+#include "aggregator/history.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "aggregator/history_format.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "tests/aggregator/core_driver.h"
+
+namespace allot::aggregator {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::ThrowsMessage;
+using wire::Ack;
+
+constexpr Timestamp kNow{Duration{1'700'000'000'123}};
+
+std::vector<Record> one_of_each() {
+  Episode asked{.episode = {0},
+                .stage = Stage::kVerify,
+                .label = "learned",
+                .group = 3,
+                .samples = {33, 8, 7},
+                .questions = {4'000'000'000u, 0, 17},
+                .sampling_seed = 0xFFFFFFFFu,
+                .policy_version = 12,
+                .log_prob = -0.1};
+  Episode dense = asked;
+  dense.episode = {1};
+  dense.samples.clear();
+  return {
+      EpisodeAsked{asked, kNow},
+      LeaseGranted{{1}, {0}, 1, "worker 'a'", kNow},
+      EpisodeAsked{dense, kNow},
+      LeaseEnded{{1}, LeaseEnd::kFailed, "out of memory; DROP TABLE", kNow},
+      LeaseGranted{{2}, {0}, 2, "b", kNow},
+      EpisodeTold{
+          {0},
+          {2},
+          Ack::VERDICT_LATE,
+          {{true, wire::FINISH_REASON_STOP, 200, 50}, {false, wire::FINISH_REASON_LENGTH, 1, 0}, {true}},
+          12,
+          "b",
+          0.25,
+          kNow},
+      EpisodeSetAside{{1}, kNow},
+      VersionReached{13, {0.1, 1.0 / 3, 1e-300}, {1, 2, 3}, 1.0986122886681098, kNow},
+  };
+}
+
+// Every field as text, so that a difference shows; doubles to the last bit.
+std::string describe(const Record& record) {
+  struct Describe {
+    std::string operator()(const EpisodeAsked& r) const {
+      const Episode& e = r.episode;
+      return fmt::format("asked {} {} {} {} [{}] [{}] {} {} {:a} {}", e.episode.value, name(e.stage), e.label,
+                         e.group, list_text(e.samples), list_text(e.questions), e.sampling_seed,
+                         e.policy_version, e.log_prob, r.at.time_since_epoch().count());
+    }
+    std::string operator()(const LeaseGranted& r) const {
+      return fmt::format("granted {} {} {} {} {}", r.lease.value, r.episode.value, r.attempt, r.worker,
+                         r.at.time_since_epoch().count());
+    }
+    std::string operator()(const LeaseEnded& r) const {
+      return fmt::format("ended {} {} {} {}", r.lease.value, lease_end_text(r.how), r.reason,
+                         r.at.time_since_epoch().count());
+    }
+    std::string operator()(const EpisodeTold& r) const {
+      const ResultColumns c = result_columns(r.results);
+      return fmt::format("told {} {} {} {} {} {} {} {} {} {:a} {}", r.episode.value, r.lease.value,
+                         verdict_text(r.verdict), c.correct, c.finish, c.prompt_tokens, c.output_tokens,
+                         r.told_version, r.worker, r.seconds, r.at.time_since_epoch().count());
+    }
+    std::string operator()(const EpisodeSetAside& r) const {
+      return fmt::format("set aside {} {}", r.episode.value, r.at.time_since_epoch().count());
+    }
+    std::string operator()(const VersionReached& r) const {
+      std::string shares;
+      for (const double share : r.shares) shares += fmt::format("{:a} ", share);
+      return fmt::format("version {} {}[{}] {:a} {}", r.version, shares, list_text(r.recommended), r.entropy,
+                         r.at.time_since_epoch().count());
+    }
+  };
+  return std::visit(Describe{}, record);
+}
+
+std::vector<std::string> described(const History& history) {
+  std::vector<std::string> all;
+  history.replay([&](const Record& record) { all.push_back(describe(record)); });
+  return all;
+}
+
+class HistoryTest : public testing::TestWithParam<Storage> {
+ protected:
+  std::unique_ptr<History> open(Timestamp now = kNow) {
+    if (GetParam() == Storage::kMemory) return open_memory_history(&memory_, now);
+    return open_sqlite_history(directory_.path() / "history.sqlite", "test", now);
+  }
+  ScratchDirectory directory_;
+  MemoryStore memory_;
+};
+INSTANTIATE_TEST_SUITE_P(Histories, HistoryTest, testing::Values(Storage::kMemory, Storage::kSqlite),
+                         storage_name);
+
+TEST_P(HistoryTest, RecordsComeBackInTheOrderOfWritingToTheLastBit) {
+  const std::vector<Record> records = one_of_each();
+  std::vector<std::string> expected;
+  for (const Record& record : records) expected.push_back(describe(record));
+  {
+    const auto history = open();
+    history->commit(std::span(records).first(4), {}, kNow);
+    history->commit(std::span(records).subspan(4), {}, kNow);
+    EXPECT_EQ(described(*history), expected);
+  }
+  EXPECT_EQ(described(*open()), expected);
+}
+
+TEST_P(HistoryTest, CountersAndTimeSpentAddUpOverTheStarts) {
+  wire::Counters counters;
+  counters.set_granted(5);
+  counters.set_malformed(2);
+  {
+    const auto history = open();
+    EXPECT_EQ(history->epoch(), 1);
+    EXPECT_EQ(history->spent_before(), Duration{0});
+    history->commit({}, counters, kNow + Duration{1000});
+    counters.set_granted(6);
+    history->commit({}, counters, kNow + Duration{1500});
+  }
+  {
+    const auto history = open(kNow + Duration{60'000});
+    history->commit({}, counters, kNow + Duration{60'250});
+  }
+  const auto history = open(kNow + Duration{90'000});
+  EXPECT_EQ(history->epoch(), 3);
+  EXPECT_EQ(history->spent_before(), Duration{1750});
+  EXPECT_EQ(history->counters().granted(), 6);
+  EXPECT_EQ(history->counters().malformed(), 2);
+}
+
+TEST_P(HistoryTest, AnOlderEpochIsFencedOutAndWritesNothing) {
+  const auto older = open();
+  const auto newer = open();
+  const std::vector<Record> records = one_of_each();
+  EXPECT_THAT([&] { older->commit(records, {}, kNow); },
+              ThrowsMessage<StorageError>(AllOf(HasSubstr("epoch 1"), HasSubstr("epoch 2"))));
+  EXPECT_THAT(described(*newer), IsEmpty());
+  newer->commit(records, {}, kNow);
+  EXPECT_THAT(described(*newer), SizeIs(records.size()));
+}
+
+class SqliteHistoryTest : public testing::Test {
+ protected:
+  void execute(const char* sql) { Database(file_, Database::Mode::kReadWrite).execute(sql); }
+  ScratchDirectory directory_;
+  std::filesystem::path file_ = directory_.path() / "history.sqlite";
+};
+
+TEST_F(SqliteHistoryTest, ACommitIsAllOrNothing) {
+  const auto history = open_sqlite_history(file_, "test", kNow);
+  std::vector<Record> records = one_of_each();
+  history->commit(records, {}, kNow);
+  // The outcome of the same episode a second time breaks the table's UNIQUE; the lease before it must vanish
+  // with it.
+  const std::vector<Record> doubled{LeaseGranted{{3}, {0}, 3, "c", kNow}, records[5]};
+  EXPECT_THROW(history->commit(doubled, {}, kNow), StorageError);
+  EXPECT_THAT(described(*history), SizeIs(records.size()));
+  history->commit(std::span(doubled).first(1), {}, kNow);
+  EXPECT_THAT(described(*history), SizeIs(records.size() + 1));
+}
+
+TEST_F(SqliteHistoryTest, AnotherSchemaVersionIsRefusedNamingBoth) {
+  (void)open_sqlite_history(file_, "test", kNow);
+  execute("PRAGMA user_version = 7");
+  EXPECT_THAT([&] { (void)open_sqlite_history(file_, "test", kNow); },
+              ThrowsMessage<Unsupported>(AllOf(HasSubstr("version 7"), HasSubstr("version 1"))));
+}
+
+TEST_F(SqliteHistoryTest, AFileThatIsNoDatabaseIsCorrupt) {
+  write_file_atomically(file_, std::string(10'000, 'x'));
+  EXPECT_THAT([&] { (void)open_sqlite_history(file_, "test", kNow); },
+              ThrowsMessage<CorruptFile>(HasSubstr(file_.string())));
+}
+
+TEST_F(SqliteHistoryTest, ADirectoryThatIsNotThereIsAStorageErrorNamingTheFile) {
+  const auto file = directory_.path() / "no" / "history.sqlite";
+  EXPECT_THAT([&] { (void)open_sqlite_history(file, "test", kNow); },
+              ThrowsMessage<StorageError>(HasSubstr(file.string())));
+}
+
+TEST_F(SqliteHistoryTest, ValuesThatContradictTheFormatAreCorruptAndQuoted) {
+  open_sqlite_history(file_, "test", kNow)->commit(one_of_each(), {}, kNow);
+  for (const char* damage :
+       {"UPDATE episodes SET samples = '3,,4' WHERE episode = 0", "UPDATE episodes SET samples = '3x'",
+        "UPDATE outcomes SET correct = '1'", "UPDATE outcomes SET verdict = 'perhaps'",
+        "UPDATE lease_ends SET ending = 'lost'", "UPDATE versions SET shares = 'half'"}) {
+    SCOPED_TRACE(damage);
+    const auto copy = directory_.path() / "copy.sqlite";
+    std::filesystem::copy_file(file_, copy, std::filesystem::copy_options::overwrite_existing);
+    Database(copy, Database::Mode::kReadWrite).execute(damage);
+    const auto history = open_sqlite_history(copy, "test", kNow);
+    EXPECT_THROW(described(*history), CorruptFile);
+  }
+}
+
+TEST(HistoryFormat, ListsReadBackToTheSameBits) {
+  const std::vector<double> doubles{0.1, 1.0 / 3, 5e-324, 1.7976931348623157e308, -0.0, 3};
+  EXPECT_EQ(parse_list<double>(list_text(doubles), "test"), doubles);
+  EXPECT_EQ(list_text(std::vector<int32_t>{33, -8, 7}), "33,-8,7");
+  EXPECT_THAT(parse_list<int32_t>("", "test"), IsEmpty());
+  for (const char* bad : {",", "1,", ",1", "1,,2", "1 2", "a", "1,99999999999"}) {
+    EXPECT_THROW((void)parse_list<int32_t>(bad, "test"), CorruptFile) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace allot::aggregator

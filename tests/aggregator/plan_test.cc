@@ -1,0 +1,181 @@
+#include "aggregator/plan.h"
+
+#include <gmock/gmock.h>
+
+#include <numeric>
+#include <set>
+
+#include "aggregator/run_spec.h"
+#include "base/error.h"
+#include "tests/aggregator/example_spec.h"
+
+namespace allot::aggregator {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::ThrowsMessage;
+
+Plan make_plan(const wire::RunSpec& spec) {
+  return {spec, policy::make_policy(policy_config(spec))};
+}
+
+std::vector<QuestionResult> answers(const Episode& episode, size_t correct) {
+  std::vector<QuestionResult> results(episode.questions.size());
+  for (size_t i = 0; i < correct; ++i) results[i].correct = true;
+  return results;
+}
+
+std::vector<Episode> all_open(Plan* plan) {
+  std::vector<Episode> episodes;
+  while (auto episode = plan->next()) episodes.push_back(*episode);
+  return episodes;
+}
+
+TEST(QuestionOrder, AnEpochAsksEveryQuestionOfItsWholeBatchesOnce) {
+  QuestionOrder order(7, 50, 4);
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    std::set<uint32_t> asked;
+    for (int64_t batch = 0; batch < 12; ++batch) {
+      for (const uint32_t question : order.batch(epoch * 12 + batch)) {
+        EXPECT_LT(question, 50u);
+        EXPECT_TRUE(asked.insert(question).second) << "question " << question << " twice in epoch " << epoch;
+      }
+    }
+    EXPECT_THAT(asked, SizeIs(48));
+  }
+}
+
+TEST(QuestionOrder, TheOrderDependsOnSeedAndEpochAndNotOnWhatWasAskedBefore) {
+  QuestionOrder order(7, 50, 4), fresh(7, 50, 4), other(8, 50, 4);
+  const std::vector<uint32_t> first = order.batch(0);
+  EXPECT_NE(order.batch(12), first) << "the second epoch";
+  EXPECT_EQ(order.batch(0), first);
+  EXPECT_EQ(fresh.batch(12), order.batch(12));
+  EXPECT_NE(other.batch(0), first);
+}
+
+TEST(QuestionOrder, EveryQuestionIsAsLikelyFirst) {
+  std::vector<int> times(10);
+  for (uint32_t seed = 0; seed < 5000; ++seed) ++times[QuestionOrder(seed, 10, 1).batch(0)[0]];
+  // 500 expected, standard deviation 21; five of them.
+  for (const int count : times) EXPECT_NEAR(count, 500, 107);
+}
+
+TEST(Plan, ProposalsOfOneGroupGetTheSameQuestionsAndTheSameSamplingSeed) {
+  Plan plan = make_plan(example_spec());
+  const std::vector<Episode> episodes = all_open(&plan);
+  ASSERT_THAT(episodes, SizeIs(10));
+  std::set<uint32_t> seeds;
+  for (size_t i = 0; i < episodes.size(); i += 2) {
+    const Episode &first = episodes[i], &second = episodes[i + 1];
+    EXPECT_EQ(first.group, second.group);
+    EXPECT_EQ(first.questions, second.questions);
+    EXPECT_EQ(first.sampling_seed, second.sampling_seed);
+    EXPECT_NE(first.samples, second.samples);
+    EXPECT_TRUE(seeds.insert(first.sampling_seed).second) << "two groups share a sampling seed";
+  }
+}
+
+TEST(Plan, LearningNeverHasMoreOpenThanAreStillWanted) {
+  Plan plan = make_plan(example_spec());
+  std::vector<Episode> open = all_open(&plan);
+  EXPECT_THAT(open, SizeIs(10));
+  EXPECT_TRUE(plan.tell(open[3], answers(open[3], 2)));
+  EXPECT_EQ(plan.next(), std::nullopt);
+  plan.set_aside(open[4]);
+  const std::optional<Episode> replacement = plan.next();
+  ASSERT_TRUE(replacement.has_value()) << "one that is set aside is replaced";
+  EXPECT_EQ(replacement->episode.value, 10);
+  EXPECT_EQ(plan.next(), std::nullopt);
+}
+
+TEST(Plan, EpisodesTooStaleToLearnFromAreCountedOutAndReplaced) {
+  wire::RunSpec spec = example_spec();
+  spec.mutable_policy()->set_max_policy_lag(0);
+  Plan plan = make_plan(spec);
+  std::vector<Episode> open = all_open(&plan);
+  int64_t used = 0;
+  for (const Episode& episode : open) used += plan.tell(episode, answers(episode, 4));
+  EXPECT_EQ(used, 4) << "two pairs make an update, after which the other six lag by one version";
+  EXPECT_EQ(plan.learned(), used);
+  EXPECT_THAT(all_open(&plan), SizeIs(6));
+}
+
+TEST(Plan, VerificationPairsUniformLearnedAndDenseOnTheFirstHeldOutQuestions) {
+  Plan plan = make_plan(example_spec());
+  for (const Episode& episode : all_open(&plan)) plan.tell(episode, answers(episode, 1));
+  EXPECT_EQ(plan.stage(), Stage::kVerify);
+  const std::vector<int32_t> learned = plan.policy().recommend().samples;
+  const std::vector<Episode> episodes = all_open(&plan);
+  ASSERT_THAT(episodes, SizeIs(6));
+  for (size_t batch = 0; batch < 2; ++batch) {
+    const Episode &uniform = episodes[3 * batch], &tuned = episodes[3 * batch + 1],
+                  &dense = episodes[3 * batch + 2];
+    EXPECT_EQ(uniform.label, "uniform");
+    EXPECT_THAT(uniform.samples, Each(8));
+    EXPECT_EQ(tuned.label, "learned");
+    EXPECT_EQ(tuned.samples, learned);
+    EXPECT_EQ(dense.label, "dense");
+    EXPECT_THAT(dense.samples, IsEmpty());
+    EXPECT_EQ(uniform.questions,
+              batch == 0 ? std::vector<uint32_t>({0, 1, 2, 3}) : std::vector<uint32_t>({4, 5}));
+    EXPECT_EQ(tuned.questions, uniform.questions);
+    EXPECT_EQ(dense.questions, uniform.questions);
+    EXPECT_EQ(tuned.sampling_seed, uniform.sampling_seed);
+    EXPECT_EQ(dense.sampling_seed, uniform.sampling_seed);
+  }
+  EXPECT_NE(episodes[0].sampling_seed, episodes[3].sampling_seed);
+
+  plan.set_aside(episodes[0]);
+  for (size_t i = 1; i < episodes.size(); ++i) plan.tell(episodes[i], answers(episodes[i], 2));
+  EXPECT_EQ(plan.stage(), Stage::kFinished);
+  EXPECT_EQ(plan.next(), std::nullopt);
+  EXPECT_EQ(plan.remaining(), 0);
+  const std::vector<wire::Score> scores = plan.scores();
+  ASSERT_THAT(scores, SizeIs(3));
+  EXPECT_EQ(scores[0].answered(), 2) << "the batch set aside is missing";
+  EXPECT_EQ(scores[1].answered(), 6);
+  EXPECT_EQ(scores[1].correct(), 4);
+  EXPECT_EQ(scores[1].wanted(), 6);
+}
+
+TEST(Plan, WithoutHeldOutQuestionsTheRunIsFinishedAfterLearning) {
+  wire::RunSpec spec = example_spec();
+  spec.mutable_task()->set_heldout_questions(0);
+  Plan plan = make_plan(spec);
+  for (const Episode& episode : all_open(&plan)) plan.tell(episode, answers(episode, 0));
+  EXPECT_EQ(plan.stage(), Stage::kFinished);
+}
+
+TEST(Plan, RecentRewardsAreTheMeanOfTheEpisodesUsed) {
+  Plan plan = make_plan(example_spec());
+  EXPECT_EQ(plan.mean_reward_recent(), 0);
+  const std::vector<Episode> open = all_open(&plan);
+  plan.tell(open[0], answers(open[0], 4));
+  plan.tell(open[1], answers(open[1], 1));
+  EXPECT_DOUBLE_EQ(plan.mean_reward_recent(), (1 + 0.25) / 2);
+}
+
+TEST(RunSpec, EveryFieldThatIsOutOfRangeIsNamedWithItsValue) {
+  wire::RunSpec spec = example_spec();
+  spec.set_episodes(0);
+  spec.set_questions_per_episode(51);
+  spec.mutable_task()->set_heldout_questions(21);
+  spec.set_lease_ms(-5);
+  EXPECT_THAT(
+      [&] { validate(spec); },
+      ThrowsMessage<InvalidArgument>(testing::AllOf(
+          HasSubstr("episodes is 0"), HasSubstr("questions_per_episode is 51"), HasSubstr("1 to the 50"),
+          HasSubstr("heldout_questions is 21"), HasSubstr("lease_ms is -5"))));
+  spec = example_spec();
+  spec.mutable_policy()->set_total(3);
+  EXPECT_THROW(validate(spec), InvalidArgument);
+  EXPECT_NO_THROW(validate(example_spec()));
+}
+
+}  // namespace
+}  // namespace allot::aggregator

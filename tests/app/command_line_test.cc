@@ -1,0 +1,176 @@
+// The built `allot` from outside: what needs no model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+#include "tests/app/run_command.h"
+
+namespace allot::app {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// One line on standard error, nothing on standard output.
+void expect_one_error(const CommandResult& result, int code, const std::string& start) {
+  EXPECT_EQ(result.code, code) << result.err;
+  EXPECT_THAT(result.err, StartsWith(start));
+  EXPECT_THAT(result.err, EndsWith("\n"));
+  EXPECT_EQ(result.err.find('\n'), result.err.size() - 1) << result.err;
+  EXPECT_THAT(result.out, IsEmpty());
+}
+
+TEST(CommandLine, HelpListsEveryCommandWithOneLine) {
+  const auto result = run_command({"allot", "--help"});
+  EXPECT_EQ(result.code, 0);
+  for (const char* command : {"tune", "aggregator", "worker", "status", "eval", "verify", "ablate", "export",
+                              "report", "inspect", "tokenize", "logits", "grade", "bench"}) {
+    EXPECT_THAT(result.out, HasSubstr("\n  " + std::string(command) + " ")) << command;
+  }
+}
+
+TEST(CommandLine, VersionIsOneLine) {
+  const auto result = run_command({"allot", "--version"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, ::testing::MatchesRegex("allot [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+}
+
+TEST(CommandLine, NoCommandIsWrongUsage) {
+  const auto result = run_command({"allot"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("Usage: allot COMMAND"));
+}
+
+TEST(CommandLine, UnknownCommandNamesTheNearest) {
+  expect_one_error(run_command({"allot", "tnue"}), 2, "allot: unknown command 'tnue'; did you mean 'tune'?");
+  expect_one_error(run_command({"allot", "zzzzzzzz"}), 2, "allot: unknown command 'zzzzzzzz'; allot --help");
+}
+
+TEST(CommandLine, EveryTorchFreeCommandHasHelpWithAnExample) {
+  for (const char* command : {"tune", "aggregator", "status", "inspect"}) {
+    const auto result = run_command({"allot", command, "--help"});
+    EXPECT_EQ(result.code, 0) << command;
+    EXPECT_THAT(result.out, HasSubstr("Example: allot " + std::string(command)));
+  }
+}
+
+TEST(CommandLine, MissingModelRuntimeIsNamedWithWhatToDo) {
+  const auto directory = fresh_directory();
+  std::filesystem::copy_file(std::string(ALLOT_BIN_DIR) + "/allot", directory / "allot");
+  expect_one_error(run_command({(directory / "allot").string(), "worker"}), 1,
+                   "allot worker: this command runs a model, but " + (directory / "allot-model").string() +
+                       " was not built");
+}
+
+TEST(CommandLine, ModelCommandIsHandedOverWithItsArguments) {
+  const auto directory = fresh_directory();
+  std::filesystem::copy_file(std::string(ALLOT_BIN_DIR) + "/allot", directory / "allot");
+  write_file_atomically(directory / "allot-model", "#!/bin/sh\necho \"$@\"\nexit 7\n");
+  std::filesystem::permissions(directory / "allot-model", std::filesystem::perms::owner_all);
+  const auto result = run_command({(directory / "allot").string(), "worker", "--threads", "2"});
+  EXPECT_EQ(result.code, 7);
+  EXPECT_EQ(result.out, "worker --threads 2\n");
+}
+
+TEST(CommandLine, LightExecutableLinksNoModelRuntime) {
+  const auto result = run_command({"/usr/bin/ldd", std::string(ALLOT_BIN_DIR) + "/allot"});
+  ASSERT_EQ(result.code, 0);
+  ASSERT_THAT(result.out, HasSubstr("libzmq"));
+  for (const char* library : {"libtorch", "libc10", "libcudart", "libcuda"}) {
+    EXPECT_THAT(result.out, Not(HasSubstr(library)));
+  }
+}
+
+TEST(CommandLine, FullDiskUnderStandardOutputIsAFailure) {
+  const auto result =
+      run_command({"/bin/sh", "-c", std::string(ALLOT_BIN_DIR) + "/allot tune --help > /dev/full"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("cannot write to standard output"));
+}
+
+TEST(Tune, FaultsOfTheCommandLineComeTogetherAndNothingIsWritten) {
+  const auto run = fresh_directory() / "run";
+  const auto result = run_command({"allot", "tune", "--run", run.string(), "--totl", "64", "--floor", "-1"});
+  expect_one_error(result, 2, "allot tune: ");
+  EXPECT_THAT(result.err, HasSubstr("unknown option --totl; did you mean --total?"));
+  EXPECT_THAT(result.err, HasSubstr("--floor has the value '-1'; a whole number from 0"));
+  EXPECT_THAT(result.err, HasSubstr("--model is missing"));
+  EXPECT_FALSE(std::filesystem::exists(run));
+}
+
+TEST(Tune, MissingModelDirectoryIsNamedAndNothingIsWritten) {
+  const auto run = fresh_directory() / "run";
+  expect_one_error(run_command({"allot", "tune", "--run", run.string(), "--model", "/nowhere/model", "--data",
+                                "/nowhere/train.jsonl", "--heldout-questions", "0", "--total", "64"}),
+                   1, "allot tune: ");
+  EXPECT_FALSE(std::filesystem::exists(run));
+}
+
+TEST(Tune, ScoreBudgetWithoutAScoreStageIsRefused) {
+  const auto result = run_command({"allot", "tune", "--model", "m", "--data", "d", "--heldout", "h",
+                                   "--total", "64", "--score-budget", "8"});
+  expect_one_error(result, 2, "allot tune: --score-stage exact with --score-budget 8");
+}
+
+TEST(Tune, DryRunPrintsAConfigThatResolvesToItself) {
+  const auto config = fresh_directory() / "tune.conf";
+  const auto first = run_command({"allot", "tune", "--model", "m", "--data", "d", "--total", "64", "--gain",
+                                  "0.1", "--json", "--dry-run"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("\ngain = 0.1\n"));
+  write_file_atomically(config, first.out);
+  const auto second = run_command({"allot", "tune", "--config", config.string(), "--dry-run"});
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(second.out, first.out);
+}
+
+TEST(Tune, EveryShippedConfigFileIsAccepted) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(ALLOT_SOURCE_DIR) + "/configs")) {
+    if (entry.path().extension() != ".conf") continue;
+    ++files;
+    const auto result = run_command({"allot", "tune", "--config", entry.path().string(), "--dry-run"});
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_GE(files, 2);
+}
+
+TEST(Status, NeedsOneOfRunAndConnect) {
+  expect_one_error(run_command({"allot", "status"}), 2,
+                   "allot status: give one of --run DIR and --connect ENDPOINT");
+}
+
+TEST(Status, DirectoryWithoutARunIsNamed) {
+  const auto directory = fresh_directory();
+  const auto result = run_command({"allot", "status", "--run", directory.string()});
+  expect_one_error(result, 1, "allot status: ");
+  EXPECT_THAT(result.err, HasSubstr(directory.string()));
+}
+
+TEST(Inspect, PathThatHoldsNothingKnownIsNamed) {
+  const auto directory = fresh_directory();
+  expect_one_error(run_command({"allot", "inspect", directory.string()}), 1,
+                   "allot inspect: " + directory.string() + " holds neither a model");
+  expect_one_error(run_command({"allot", "inspect", "/nowhere"}), 1,
+                   "allot inspect: /nowhere does not exist");
+}
+
+TEST(Inspect, EveryProblemOfABrokenModelDirectoryIsNamed) {
+  const auto directory = fresh_directory();
+  write_file_atomically(directory / "config.json", R"({"architectures": ["MambaForCausalLM"]})");
+  write_file_atomically(directory / "tokenizer.json", "{");
+  write_file_atomically(directory / "model.safetensors", "short");
+  const auto result = run_command({"allot", "inspect", directory.string()});
+  EXPECT_EQ(result.code, 1);
+  for (const char* problem : {"MambaForCausalLM", "tokenizer.json", "model.safetensors"}) {
+    EXPECT_THAT(result.out, HasSubstr(problem));
+  }
+}
+
+}  // namespace
+}  // namespace allot::app

@@ -1,0 +1,250 @@
+#include "app/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "app/nearest_name.h"
+#include "base/error.h"
+#include "base/file.h"
+
+namespace allot::app {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Fields {
+  std::string name = "first";
+  std::filesystem::path run;
+  std::string policy = "pairs";
+  int64_t total = 64;
+  int32_t floor = 1;
+  double gain = 0.5;
+  bool json = false;
+  std::vector<std::string> schedules;
+  std::string model;
+};
+
+class Options : public ::testing::Test {
+ protected:
+  Options() : config_(std::filesystem::path(::testing::TempDir()) / (test_name() + ".conf")) {
+    options_.text("name", &fields_.name, "TEXT", "a name");
+    options_.path("run", &fields_.run, "run directory");
+    options_.choice("policy", &fields_.policy, {"pairs", "reinforce-paper"}, "how to learn");
+    options_.integer("total", &fields_.total, 1, 1000, "N", "samples in all");
+    options_.integer("floor", &fields_.floor, 0, 8, "S", "least samples of a layer");
+    options_.real("gain", &fields_.gain, 0, 1, "A", "step size");
+    options_.flag("json", &fields_.json, "print JSON");
+    options_.texts("schedule", &fields_.schedules, "S", "a schedule to score");
+    options_.positional("model", &fields_.model, "DIR", "model directory");
+  }
+
+  OptionSet::Parsed parse(const std::vector<std::string>& arguments) { return options_.parse(arguments); }
+
+  // What parse() throws, or "" when it does not.
+  std::string fault_of(const std::vector<std::string>& arguments) {
+    try {
+      (void)options_.parse(arguments);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  std::string config(const std::string& text) {
+    write_file_atomically(config_, text);
+    return config_.string();
+  }
+
+  static std::string test_name() { return ::testing::UnitTest::GetInstance()->current_test_info()->name(); }
+
+  std::filesystem::path config_;
+  Fields fields_;
+  OptionSet options_{"tune", "learn a schedule", "allot tune --total 64 assets/tiny-gsm"};
+};
+
+TEST_F(Options, EveryKindOfOptionReachesItsField) {
+  ASSERT_EQ(
+      parse({"--name=a b", "--run", "runs/x", "--policy", "reinforce-paper", "--total", "12", "--floor=0",
+             "--gain", "0.25", "--json", "--schedule", "1,2", "--schedule", "dense", "dir"}),
+      OptionSet::Parsed::kRun);
+  EXPECT_EQ(fields_.name, "a b");
+  EXPECT_EQ(fields_.run, "runs/x");
+  EXPECT_EQ(fields_.policy, "reinforce-paper");
+  EXPECT_EQ(fields_.total, 12);
+  EXPECT_EQ(fields_.floor, 0);
+  EXPECT_EQ(fields_.gain, 0.25);
+  EXPECT_TRUE(fields_.json);
+  EXPECT_THAT(fields_.schedules, ElementsAre("1,2", "dense"));
+  EXPECT_EQ(fields_.model, "dir");
+}
+
+TEST_F(Options, DefaultsStayAndAreNotGiven) {
+  ASSERT_EQ(parse({"--total", "5"}), OptionSet::Parsed::kRun);
+  EXPECT_EQ(fields_.policy, "pairs");
+  EXPECT_TRUE(options_.given("total"));
+  EXPECT_FALSE(options_.given("policy"));
+}
+
+TEST_F(Options, UnknownOptionNamesTheNearest) {
+  EXPECT_EQ(fault_of({"--totl", "5"}), "unknown option --totl; did you mean --total?");
+}
+
+TEST_F(Options, UnknownOptionFarFromAllPointsToHelp) {
+  EXPECT_EQ(fault_of({"--zzzzzzzzz"}), "unknown option --zzzzzzzzz; allot tune --help lists the options");
+}
+
+TEST_F(Options, PrefixOfAnOptionIsNotThatOption) {
+  EXPECT_THAT(fault_of({"--tot", "5"}), HasSubstr("unknown"));
+}
+
+TEST_F(Options, OutOfRangeValueNamesValueAndRange) {
+  EXPECT_EQ(fault_of({"--total", "1001"}),
+            "--total has the value '1001'; a whole number from 1 to 1000 is expected");
+  EXPECT_EQ(fields_.total, 64);
+}
+
+TEST_F(Options, NumbersThatDoNotParseAreFaults) {
+  for (const char* value : {"", "x", "1.5", "12 ", "0x10", "99999999999999999999"}) {
+    OptionSet options("tune", "", "");
+    int64_t total = 0;
+    options.integer("total", &total, 0, 1000, "N", "");
+    EXPECT_THROW((void)options.parse(std::vector<std::string>{std::string("--total=") + value}), UsageError)
+        << value;
+  }
+  EXPECT_THAT(fault_of({"--gain", "nan"}), HasSubstr("a number from 0 to 1"));
+}
+
+TEST_F(Options, NegativeNumberIsAValueNotAnOption) {
+  EXPECT_THAT(fault_of({"--floor", "-1"}), HasSubstr("--floor has the value '-1'"));
+}
+
+TEST_F(Options, UnknownChoiceNamesTheChoicesAndTheNearest) {
+  EXPECT_EQ(fault_of({"--policy", "pair"}),
+            "--policy has the value 'pair'; one of pairs, reinforce-paper is expected; did you mean pairs?");
+}
+
+TEST_F(Options, RepeatedOptionIsAFault) {
+  EXPECT_EQ(fault_of({"--total", "5", "--total", "6"}), "--total is given twice");
+}
+
+TEST_F(Options, OptionWithoutValueIsAFault) {
+  EXPECT_EQ(fault_of({"--floor", "--json", "--total"}), "--floor needs a value S; --total needs a value N");
+  EXPECT_TRUE(fields_.json);
+}
+
+TEST_F(Options, SurplusWordIsAFault) {
+  EXPECT_THAT(fault_of({"dir", "more"}), HasSubstr("'more' is not expected"));
+}
+
+TEST_F(Options, ShortOptionIsAFault) {
+  EXPECT_THAT(fault_of({"dir", "-x"}), HasSubstr("unknown option -x"));
+}
+
+TEST_F(Options, SeveralFaultsAreReportedTogether) {
+  options_.require("run");
+  const std::string fault = fault_of({"--totl", "5", "--floor", "9", "--policy"});
+  EXPECT_THAT(fault, HasSubstr("--totl"));
+  EXPECT_THAT(fault, HasSubstr("from 0 to 8"));
+  EXPECT_THAT(fault, HasSubstr("--policy needs a value"));
+  EXPECT_THAT(fault, HasSubstr("--run is missing: run directory"));
+  EXPECT_THAT(fault, Not(HasSubstr("'5'")));
+}
+
+TEST_F(Options, ConfigFileSetsFieldsAndFlagsWin) {
+  const std::string file = config(
+      "# a comment\n\ntotal = 7   # trailing comment\nname = a#b\njson=true\nschedule = 1\nschedule = 2\n"
+      "run = \"with # and \\\" in it\"\n");
+  ASSERT_EQ(parse({"--config", file, "--total", "9"}), OptionSet::Parsed::kRun);
+  EXPECT_EQ(fields_.total, 9);
+  EXPECT_EQ(fields_.name, "a#b");
+  EXPECT_TRUE(fields_.json);
+  EXPECT_THAT(fields_.schedules, ElementsAre("1", "2"));
+  EXPECT_EQ(fields_.run, "with # and \" in it");
+}
+
+TEST_F(Options, FlagOfTheCommandLineTurnsOffWhatTheFileTurnsOn) {
+  ASSERT_EQ(parse({"--config", config("json = true\n"), "--json=false"}), OptionSet::Parsed::kRun);
+  EXPECT_FALSE(fields_.json);
+}
+
+TEST_F(Options, ConfigFaultsNameFileLineAndNearestKey) {
+  const std::string file = config("totl = 7\nfloor = 9\njust words\nconfig = other\n");
+  const std::string fault = fault_of({"--config", file});
+  EXPECT_THAT(fault, HasSubstr(file + ":1: unknown option totl; did you mean total?"));
+  EXPECT_THAT(fault, HasSubstr(file + ":2: floor has the value '9'; a whole number from 0 to 8 is expected"));
+  EXPECT_THAT(fault, HasSubstr(file + ":3: 'just words' is no 'name = value'"));
+  EXPECT_THAT(fault, HasSubstr(file + ":4: unknown option config"));
+}
+
+TEST_F(Options, ConfigKeyGivenTwiceIsAFault) {
+  EXPECT_THAT(fault_of({"--config", config("total = 7\ntotal = 8\n")}),
+              HasSubstr(":2: total is given twice"));
+}
+
+TEST_F(Options, MissingConfigFileIsAnError) {
+  EXPECT_THROW((void)parse({"--config", "/nowhere/a.conf"}), NotFound);
+}
+
+TEST_F(Options, ResolvedConfigFeedsBackToTheSameFields) {
+  ASSERT_EQ(parse({"--name", " x # \"y\" ", "--total", "9", "--schedule", "1,2", "--schedule", "dense",
+                   "--gain", "0.1", "--json"}),
+            OptionSet::Parsed::kRun);
+  const std::string file = config(options_.resolved());
+
+  Fields again;
+  again.json = false;
+  OptionSet options("tune", "", "");
+  options.text("name", &again.name, "", "");
+  options.path("run", &again.run, "");
+  options.choice("policy", &again.policy, {"pairs", "reinforce-paper"}, "");
+  options.integer("total", &again.total, 1, 1000, "", "");
+  options.integer("floor", &again.floor, 0, 8, "", "");
+  options.real("gain", &again.gain, 0, 1, "", "");
+  options.flag("json", &again.json, "");
+  options.texts("schedule", &again.schedules, "", "");
+  options.positional("model", &again.model, "", "");
+  ASSERT_EQ(options.parse(std::vector<std::string>{"--config", file}), OptionSet::Parsed::kRun);
+  EXPECT_EQ(options.resolved(), options_.resolved());
+  EXPECT_EQ(again.name, fields_.name);
+  EXPECT_EQ(again.gain, 0.1);
+}
+
+TEST_F(Options, DryRunPrintsTheResolvedConfigAndRunsNothing) {
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(parse({"--dry-run", "--total", "9"}), OptionSet::Parsed::kDone);
+  const std::string printed = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(printed, options_.resolved());
+  EXPECT_THAT(printed, HasSubstr("\ntotal = 9\n"));
+}
+
+TEST_F(Options, NumberWithoutDefaultIsLeftOutOfTheResolvedConfig) {
+  fields_.total = 0;
+  EXPECT_THAT(options_.resolved(), Not(HasSubstr("total")));
+  EXPECT_THAT(options_.help(), HasSubstr("samples in all (from 1 to 1000)"));
+}
+
+TEST_F(Options, HelpListsOptionsWithRangeDefaultAndExampleEvenBesideFaults) {
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(parse({"--total", "-5", "--help"}), OptionSet::Parsed::kDone);
+  const std::string help = ::testing::internal::GetCapturedStdout();
+  EXPECT_THAT(help, HasSubstr("Example: allot tune --total 64 assets/tiny-gsm"));
+  EXPECT_THAT(help, HasSubstr("--floor S"));
+  EXPECT_THAT(help, HasSubstr("least samples of a layer (from 0 to 8; default 1)"));
+  EXPECT_THAT(help, HasSubstr("one of pairs, reinforce-paper; default pairs"));
+}
+
+TEST(NearestName, FindsSwapsAndLeavesStrangersAlone) {
+  const std::vector<std::string> known = {"tune", "status", "aggregator"};
+  EXPECT_EQ(nearest_name("tnue", known), "tune");
+  EXPECT_EQ(nearest_name("stats", known), "status");
+  EXPECT_EQ(nearest_name("agregator", known), "aggregator");
+  EXPECT_EQ(nearest_name("wibble", known), std::nullopt);
+  EXPECT_EQ(nearest_name("", known), std::nullopt);
+}
+
+}  // namespace
+}  // namespace allot::app

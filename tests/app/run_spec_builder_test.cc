@@ -1,0 +1,152 @@
+#include "app/run_spec_builder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/sha256.h"
+#include "tests/app/run_command.h"
+#include "tests/app/small_model.h"
+#include "wire/spec.h"
+
+namespace allot::app {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class RunSpecBuilder : public ::testing::Test {
+ protected:
+  RunSpecBuilder() : small_(write_small_model(fresh_directory())) {
+    run_.model = small_.model;
+    run_.data = small_.train;
+    run_.heldout = small_.heldout;
+    run_.policy.total = 64;
+  }
+
+  template <class Expected>
+  std::string fault() {
+    try {
+      (void)build_run_spec(run_);
+    } catch (const Expected& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  SmallModel small_;
+  RunOptions run_;
+};
+
+TEST_F(RunSpecBuilder, SpecHoldsFingerprintsCountsAndAbsolutePaths) {
+  const wire::RunSpec spec = build_run_spec(run_);
+  EXPECT_EQ(spec.model().id(), "small-model");
+  EXPECT_EQ(spec.model().layers(), 8);
+  EXPECT_EQ(spec.model().config_sha256(), sha256_file(small_.model / "config.json"));
+  EXPECT_EQ(spec.model().tokenizer_sha256(), sha256_file(small_.model / "tokenizer.json"));
+  EXPECT_EQ(spec.model().weights_fingerprint().size(), 64u);
+  EXPECT_EQ(spec.task().train().sha256(), sha256_file(small_.train));
+  EXPECT_EQ(spec.task().train().questions(), 24u);
+  EXPECT_EQ(spec.task().heldout().questions(), 12u);
+  EXPECT_EQ(spec.task().heldout_questions(), 12u);
+  EXPECT_EQ(spec.task().prompt_style(), "plain");
+  EXPECT_EQ(spec.policy().total(), 64);
+  EXPECT_EQ(spec.lease_ms(), 120'000);
+  EXPECT_TRUE(std::filesystem::path(spec.model_path()).is_absolute());
+}
+
+TEST_F(RunSpecBuilder, SameOptionsGiveTheSameRunWhereverTheyAreSpelledFrom) {
+  const wire::RunSpec first = build_run_spec(run_);
+  run_.model = std::filesystem::relative(small_.model);
+  const wire::RunSpec second = build_run_spec(run_);
+  EXPECT_THAT(wire::differences(first, second), IsEmpty());
+  EXPECT_EQ(first.model_path(), second.model_path());
+}
+
+TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
+  const wire::RunSpec before = build_run_spec(run_);
+  const auto expect_change = [&](auto change, const char* field) {
+    RunOptions changed = run_;
+    change(changed);
+    const auto differences = wire::differences(before, build_run_spec(changed));
+    ASSERT_EQ(differences.size(), 1u) << field;
+    EXPECT_THAT(differences.front(), HasSubstr(field));
+  };
+  expect_change([](RunOptions& run) { run.policy.total = 65; }, "policy.total: 64 != 65");
+  expect_change([](RunOptions& run) { run.policy.floor = 0; }, "policy.floor");
+  expect_change([](RunOptions& run) { run.policy.name = "reinforce-paper"; }, "policy.name");
+  expect_change([](RunOptions& run) { run.policy.max_policy_lag = 3; }, "policy.max_policy_lag");
+  expect_change([](RunOptions& run) { run.policy.learning_rate = 0.5; }, "policy.learning_rate");
+  expect_change([](RunOptions& run) { run.policy.episodes_per_update = 7; }, "policy.episodes_per_update");
+  expect_change([](RunOptions& run) { run.policy.pairs_per_update = 7; }, "policy.pairs_per_update");
+  expect_change([](RunOptions& run) { run.policy.perturbation = 2; }, "policy.perturbation");
+  expect_change([](RunOptions& run) { run.policy.gain = 2; }, "policy.gain");
+  expect_change([](RunOptions& run) { run.policy.gain_offset = 2; }, "policy.gain_offset");
+  expect_change([](RunOptions& run) { run.policy.gain_decay = 0.7; }, "policy.gain_decay");
+  expect_change([](RunOptions& run) { run.episodes = 7; }, "episodes");
+  expect_change([](RunOptions& run) { run.questions = 7; }, "questions_per_episode");
+  expect_change([](RunOptions& run) { run.prompt = "boxed"; }, "task.prompt_style");
+  expect_change([](RunOptions& run) { run.heldout_questions = 7; }, "task.heldout_questions");
+  expect_change([](RunOptions& run) { run.estimator = "iid"; }, "attention.estimator");
+  expect_change([](RunOptions& run) { run.prefill = "dense"; }, "attention.prefill");
+  expect_change([](RunOptions& run) { run.tile = 128; }, "attention.tile");
+  expect_change([](RunOptions& run) { run.mean_group_query = true; }, "attention.mean_group_query");
+  expect_change([](RunOptions& run) { run.dtype = "float32"; }, "generation.dtype");
+  expect_change([](RunOptions& run) { run.temperature = 0.6; }, "generation.temperature");
+  expect_change([](RunOptions& run) { run.top_p = 0.95; }, "generation.top_p");
+  expect_change([](RunOptions& run) { run.repetition_penalty = 1.1; }, "generation.repetition_penalty");
+  expect_change([](RunOptions& run) { run.max_new_tokens = 7; }, "generation.max_new_tokens");
+  expect_change([](RunOptions& run) { run.seed = 7; }, "seed");
+  expect_change([](RunOptions& run) { run.lease_seconds = 7; }, "lease_ms");
+  expect_change([](RunOptions& run) { run.max_attempts = 7; }, "max_attempts");
+}
+
+TEST_F(RunSpecBuilder, OtherWeightsAreAnotherRun) {
+  const wire::RunSpec before = build_run_spec(run_);
+  std::string weights = read_file(small_.model / "model.safetensors");
+  weights.back() = '\2';
+  write_file_atomically(small_.model / "model.safetensors", weights);
+  const auto differences = wire::differences(before, build_run_spec(run_));
+  ASSERT_EQ(differences.size(), 1u);
+  EXPECT_THAT(differences.front(), HasSubstr("model.weights_fingerprint"));
+}
+
+TEST_F(RunSpecBuilder, MissingOptionsAreNamedTogether) {
+  const RunOptions none;
+  run_ = none;
+  EXPECT_THAT(fault<UsageError>(), AllOf(HasSubstr("--model is missing"), HasSubstr("--data is missing"),
+                                         HasSubstr("--total is missing"), HasSubstr("--heldout is missing")));
+}
+
+TEST_F(RunSpecBuilder, NoVerificationNeedsNoHeldoutFile) {
+  run_.heldout.clear();
+  run_.heldout_questions = 0;
+  EXPECT_EQ(build_run_spec(run_).task().heldout_questions(), 0u);
+}
+
+TEST_F(RunSpecBuilder, TotalBelowTheFloorOfAllLayersNamesBothNumbers) {
+  run_.policy.total = 7;
+  EXPECT_THAT(fault<InvalidArgument>(), AllOf(HasSubstr("7"), HasSubstr("8")));
+}
+
+TEST_F(RunSpecBuilder, MoreQuestionsThanTheFileHasIsRefused) {
+  run_.questions = 25;
+  EXPECT_THAT(fault<InvalidArgument>(), AllOf(HasSubstr("25"), HasSubstr("24")));
+}
+
+TEST_F(RunSpecBuilder, VerifyingOnTheTrainingQuestionsIsRefused) {
+  run_.heldout = run_.data;
+  EXPECT_THAT(fault<UsageError>(), HasSubstr("has the same content as --data"));
+}
+
+TEST_F(RunSpecBuilder, ScoreStageAndBudgetBelongTogether) {
+  run_.score_stage = "bernoulli";
+  EXPECT_THAT(fault<UsageError>(), HasSubstr("--score-stage bernoulli with --score-budget 0"));
+  run_.score_budget = 16;
+  EXPECT_EQ(build_run_spec(run_).attention().score_budget(), 16);
+}
+
+}  // namespace
+}  // namespace allot::app

@@ -1,0 +1,71 @@
+// An allot-model whose worker answers by chance instead of running a model: a question is right with the
+// chance that a calibrated landscape gives its schedule. Everything else of it is the real worker command, so
+// that `allot tune` is tested with real processes where no LibTorch is.
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "app/command_line.h"
+#include "app/worker_command.h"
+#include "base/philox.h"
+#include "policy/simulation.h"
+
+namespace allot::app {
+namespace {
+
+class SimulatedRunner final : public worker::EpisodeRunner {
+ public:
+  explicit SimulatedRunner(uint32_t run_seed) : run_seed_(run_seed), landscape_(policy::tiny_landscape()) {}
+
+  // One episode after the other: each schedule is asked for when the last is answered, so a run is the same
+  // every time.
+  int capacity() const override { return 1; }
+
+  void start(worker::EpisodeTask task) override { tasks_.emplace(task.episode, std::move(task)); }
+
+  std::vector<worker::EpisodeResult> advance() override {
+    std::vector<worker::EpisodeResult> results;
+    for (const auto& [episode, task] : tasks_) {
+      worker::EpisodeResult result;
+      result.lease = task.lease;
+      result.episode = episode;
+      for (const uint32_t question : task.questions) {
+        const DrawRow row{.key = {run_seed_, task.sampling_seed}, .question = question};
+        result.outcomes.push_back({.question = question,
+                                   .correct = draw_uniform(row, 0) < chance(task, question),
+                                   .prompt_tokens = 10,
+                                   .output_tokens = 20});
+      }
+      results.push_back(std::move(result));
+    }
+    tasks_.clear();
+    return results;
+  }
+
+  void cancel(EpisodeId episode) override { tasks_.erase(episode); }
+
+ private:
+  double chance(const worker::EpisodeTask& task, uint32_t question) const {
+    return task.samples.empty() ? landscape_.dense : landscape_.chance({task.samples}, question);
+  }
+
+  uint32_t run_seed_;
+  policy::Landscape landscape_;
+  std::map<EpisodeId, worker::EpisodeTask> tasks_;
+};
+
+int run_simulated_worker(std::span<const std::string> arguments) {
+  return run_worker_command(arguments, "simulation", [](const wire::RunSpec& spec, const WorkerOptions&) {
+    return std::make_unique<SimulatedRunner>(spec.seed());
+  });
+}
+
+}  // namespace
+}  // namespace allot::app
+
+int main(int argc, char** argv) {
+  using namespace allot::app;
+  static constexpr Command kCommands[] = {{"worker", "answer by chance", true, run_simulated_worker}};
+  return run_command_line(kCommands, std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,18 @@
+// A model directory and data files that are complete but tiny, made where a test needs them: what the
+// torch-free parts read of a model (config, tokenizer, weights) without its size.
+#pragma once
+
+#include <filesystem>
+
+namespace allot::app {
+
+struct SmallModel {
+  std::filesystem::path model;
+  std::filesystem::path train;    // 24 questions
+  std::filesystem::path heldout;  // 12 questions
+};
+
+// Writes all of it under `directory`. The model has 8 layers.
+SmallModel write_small_model(const std::filesystem::path& directory);
+
+}  // namespace allot::app

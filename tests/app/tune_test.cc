@@ -1,0 +1,283 @@
+// `allot tune` from outside, with a worker that simulates its model: real processes, sockets, history and
+// files, and everything that may go wrong in between.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "aggregator/run_data.h"
+#include "app/schedule_file.h"
+#include "base/file.h"
+#include "policy/schedule.h"
+#include "tests/app/run_command.h"
+#include "tests/app/small_model.h"
+
+namespace allot::app {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class Tune : public ::testing::Test {
+ protected:
+  Tune() : directory_(fresh_directory()), small_(write_small_model(directory_)), run_(directory_ / "run") {}
+
+  static std::string tool() { return std::string(ALLOT_SIMULATED_DIR) + "/allot"; }
+
+  std::vector<std::string> tune(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = {tool(),        "tune",
+                                      "--model",     small_.model.string(),
+                                      "--data",      small_.train.string(),
+                                      "--heldout",   small_.heldout.string(),
+                                      "--run",       run_.string(),
+                                      "--total",     "64",
+                                      "--episodes",  "40",
+                                      "--questions", "4"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+
+  // Process number in "worker-1 started, process 123".
+  static pid_t process_in(const std::optional<std::string>& line) {
+    EXPECT_TRUE(line.has_value());
+    return line ? std::stoi(line->substr(line->rfind(' ') + 1)) : 0;
+  }
+
+  std::vector<aggregator::EpisodeRow> learning_rows() const {
+    std::vector<aggregator::EpisodeRow> rows;
+    for (const auto& row : aggregator::read_run(run_).episodes) {
+      if (row.stage == "learn") rows.push_back(row);
+    }
+    return rows;
+  }
+
+  // Every episode once, every held-out question once per schedule.
+  void expect_whole_run() const {
+    const auto run = aggregator::read_run(run_);
+    EXPECT_EQ(run.stage, "finished");
+    std::set<int64_t> learned;
+    for (const auto& row : learning_rows()) EXPECT_TRUE(learned.insert(row.episode).second) << row.episode;
+    EXPECT_EQ(learned.size(), 40u);
+    ASSERT_EQ(run.scores.size(), 3u);
+    for (const auto& score : run.scores) {
+      EXPECT_EQ(std::set<uint32_t>(score.questions.begin(), score.questions.end()).size(), 12u)
+          << score.label;
+      EXPECT_EQ(score.correct.size(), 12u);
+    }
+  }
+
+  std::filesystem::path directory_;
+  SmallModel small_;
+  std::filesystem::path run_;
+};
+
+TEST_F(Tune, WholeRunEndsWithAVerdictAndItsFiles) {
+  const auto result = run_command(tune());
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_whole_run();
+  for (const char* part :
+       {"uniform", "learned", "dense", "95% interval", "exact McNemar p", "schedule.json"}) {
+    EXPECT_THAT(result.out, HasSubstr(part));
+  }
+  const auto schedule = read_schedule_file(run_ / "schedule.json");
+  EXPECT_EQ(schedule.schedule.total(), 64);
+  EXPECT_EQ(schedule.model.id, "small-model");
+  ASSERT_TRUE(schedule.evaluation.paired.has_value());
+  EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr("<svg"));
+  EXPECT_FALSE(std::filesystem::is_empty(run_ / "tb"));
+  EXPECT_THAT(result.err, HasSubstr("40/40"));
+}
+
+TEST_F(Tune, JsonResultHoldsScheduleScoresAndFiles) {
+  const auto result = run_command(tune({"--json"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["stage"], "finished");
+  EXPECT_EQ(json["episodes"], 40);
+  EXPECT_EQ(json["schedule"].size(), 8u);
+  EXPECT_EQ(json["scores"]["dense"]["questions"], 12);
+  EXPECT_EQ(json["scores"]["dense"]["samples"].size(), 0u);
+  EXPECT_TRUE(json["paired"]["p_value"].is_number());
+  EXPECT_TRUE(std::filesystem::exists(json["files"]["schedule"].get<std::string>()));
+}
+
+TEST_F(Tune, FinishedRunIsShownAgainAndItsFilesAreRewritten) {
+  const auto first = run_command(tune());
+  ASSERT_EQ(first.code, 0) << first.err;
+  const std::string schedule = read_file(run_ / "schedule.json");
+  std::filesystem::remove(run_ / "schedule.json");
+  std::filesystem::remove(run_ / "report.html");
+  const auto again = run_command(tune());
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, AllOf(HasSubstr("is finished"), Not(HasSubstr("started, process"))));
+  EXPECT_EQ(again.out, first.out);
+  EXPECT_EQ(read_file(run_ / "schedule.json"), schedule);
+  EXPECT_TRUE(std::filesystem::exists(run_ / "report.html"));
+}
+
+TEST_F(Tune, KilledWorkerIsStartedAgainAndNothingIsLost) {
+  RunningCommand command(tune());
+  const pid_t worker = process_in(command.error_line_with("worker-1 started"));
+  ASSERT_TRUE(command.error_line_with("learn ["));
+  ::kill(worker, SIGKILL);
+  const auto result = command.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("was ended by signal 9 (Killed); starting it again"));
+  expect_whole_run();
+}
+
+TEST_F(Tune, KilledAggregatorIsStartedAgainAndNothingIsLost) {
+  RunningCommand command(tune());
+  const pid_t aggregator = process_in(command.error_line_with("aggregator started"));
+  ASSERT_TRUE(command.error_line_with("learn ["));
+  ::kill(aggregator, SIGKILL);
+  const auto result = command.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("was ended by signal 9 (Killed); starting it again"));
+  expect_whole_run();
+}
+
+TEST_F(Tune, InterruptedRunGoesOnByTheSameCommandAsIfNothingHadHappened) {
+  {
+    RunningCommand command(tune());
+    ASSERT_TRUE(command.error_line_with("learn ["));
+    command.send_signal(SIGINT);
+    const auto result = command.wait();
+    EXPECT_EQ(result.code, 130) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("the same command goes on where this ended"));
+    EXPECT_EQ(result.out, "");
+  }
+  const auto before = learning_rows();
+  EXPECT_LT(before.size(), 40u);
+  ASSERT_EQ(run_command(tune()).code, 0);
+  expect_whole_run();
+  const auto interrupted = learning_rows();
+  for (size_t at = 0; at < before.size(); ++at) EXPECT_EQ(interrupted[at].episode, before[at].episode);
+
+  // A worker of capacity one asks for the next schedule after the answer to the last, so both runs learn the
+  // same.
+  run_ = directory_ / "uninterrupted";
+  ASSERT_EQ(run_command(tune()).code, 0);
+  const auto straight = learning_rows();
+  ASSERT_EQ(interrupted.size(), straight.size());
+  for (size_t at = 0; at < straight.size(); ++at) {
+    EXPECT_EQ(interrupted[at].samples, straight[at].samples) << at;
+    EXPECT_EQ(interrupted[at].reward, straight[at].reward) << at;
+  }
+}
+
+TEST_F(Tune, ChildrenEndWithAKilledParentAndTheRunGoesOn) {
+  ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1),
+            0);  // orphans become ours, so that their end can be waited for
+  RunningCommand command(tune());
+  const pid_t aggregator = process_in(command.error_line_with("aggregator started"));
+  const pid_t worker = process_in(command.error_line_with("worker-1 started"));
+  ASSERT_TRUE(command.error_line_with("learn ["));
+  command.send_signal(SIGKILL);
+  EXPECT_EQ(command.wait().code, 128 + SIGKILL);
+  EXPECT_EQ(::waitpid(worker, nullptr, 0), worker);
+  EXPECT_EQ(::waitpid(aggregator, nullptr, 0), aggregator);
+  ASSERT_EQ(run_command(tune()).code, 0);
+  expect_whole_run();
+}
+
+TEST_F(Tune, SecondTuneOnOneRunDirectoryIsRefused) {
+  RunningCommand command(tune());
+  ASSERT_TRUE(command.error_line_with("learn ["));
+  const auto second = run_command(tune());
+  EXPECT_EQ(second.code, 1);
+  EXPECT_THAT(second.err, StartsWith("allot tune: another allot tune works on " + run_.string()));
+  command.send_signal(SIGTERM);
+  EXPECT_EQ(command.wait().code, 130);
+}
+
+TEST_F(Tune, RunDirectoryOfAnotherSpecIsRefusedWithTheFieldsThatDiffer) {
+  ASSERT_EQ(run_command(tune()).code, 0);
+  const std::string spec = read_file(run_ / "spec.json");
+  const std::string schedule = read_file(run_ / "schedule.json");
+  const auto result = run_command(tune({"--seed", "2", "--estimator", "iid"}));
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("attention.estimator: 'sys' != 'iid'"), HasSubstr("seed: 1 != 2"),
+                                HasSubstr("another --run")));
+  EXPECT_EQ(read_file(run_ / "spec.json"), spec);
+  EXPECT_EQ(read_file(run_ / "schedule.json"), schedule);
+}
+
+TEST_F(Tune, OtherWeightsThanTheRunsAreRefused) {
+  ASSERT_EQ(run_command(tune()).code, 0);
+  std::string weights = read_file(small_.model / "model.safetensors");
+  weights.back() = '\2';
+  write_file_atomically(small_.model / "model.safetensors", weights);
+  const auto result = run_command(tune());
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("model.weights_fingerprint: '"));
+}
+
+TEST_F(Tune, WorkerThatNeverComesUpEndsTheRunWithItsLastWords) {
+  const auto tools = directory_ / "bin";
+  std::filesystem::create_directories(tools);
+  std::filesystem::copy_file(tool(), tools / "allot");
+  write_file_atomically(tools / "allot-model",
+                        "#!/bin/sh\necho 'allot worker: no memory for the weights' >&2\nexit 1\n");
+  std::filesystem::permissions(tools / "allot-model", std::filesystem::perms::owner_all);
+  auto words = tune();
+  words[0] = (tools / "allot").string();
+  const auto result = run_command(words);
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err,
+              HasSubstr("allot tune: worker-1 exited with code 1, after 5 starts without progress: "
+                        "allot worker: no memory for the weights (log: "));
+}
+
+TEST_F(Tune, SeveralWorkersShareOneRun) {
+  const auto result = run_command(tune({"--workers", "3"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("worker-3 started"));
+  expect_whole_run();
+}
+
+TEST_F(Tune, RunWithoutVerificationStillExportsItsSchedule) {
+  const auto result = run_command(tune({"--heldout-questions", "0"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(read_schedule_file(run_ / "schedule.json").schedule.total(), 64);
+  EXPECT_THAT(result.out, Not(HasSubstr("McNemar")));
+}
+
+TEST_F(Tune, StatusAnswersFromTheAggregatorAndAfterwardsFromTheHistory) {
+  const std::vector<std::string> status = {tool(), "status", "--run", run_.string(), "--json"};
+  RunningCommand command(tune());
+  ASSERT_TRUE(command.error_line_with("learn ["));
+  const auto live = run_command(status);
+  ASSERT_EQ(live.code, 0) << live.err;
+  EXPECT_EQ(nlohmann::json::parse(live.out)["running"], true);
+  ASSERT_EQ(command.wait().code, 0);
+
+  const auto after = run_command(status);
+  ASSERT_EQ(after.code, 0) << after.err;
+  const auto json = nlohmann::json::parse(after.out);
+  EXPECT_EQ(json["running"], false);
+  EXPECT_EQ(json["stage"], "finished");
+  EXPECT_EQ(json["episodes_done"], 40);
+  EXPECT_EQ(json["scores"].size(), 3u);
+}
+
+TEST_F(Tune, InspectShowsTheRunAndNamesAMissingDataFile) {
+  ASSERT_EQ(run_command(tune()).code, 0);
+  const auto good = run_command({tool(), "inspect", run_.string(), "--json"});
+  EXPECT_EQ(good.code, 0) << good.out;
+  EXPECT_EQ(nlohmann::json::parse(good.out)["kind"], "run");
+  std::filesystem::remove(small_.train);
+  const auto bad = run_command({tool(), "inspect", run_.string()});
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_THAT(bad.out,
+              HasSubstr("problem: the run's data file " + small_.train.string() + " does not exist"));
+}
+
+}  // namespace
+}  // namespace allot::app

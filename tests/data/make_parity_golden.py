@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Makes tests/data/parity: small random checkpoints and what transformers computes with them.
+
+Needs torch 2.11.0, transformers 5.17.0 and safetensors. Run from anywhere:
+
+    python tests/data/make_parity_golden.py
+
+Each folder is a Hugging Face model directory as save_pretrained writes it (two are then rewritten to the spelling of
+transformers 4) plus golden.safetensors:
+
+    ids             I32 [n]           a text of random tokens
+    logits          F32 [n, vocab]    its teacher-forced logits, model in float32
+    logits_bfloat16 BF16 [n, vocab]   the same, model in bfloat16
+    prompts         I32 [total]       ragged prompts, one after the other
+    prompt_starts   I32 [count + 1]   where each begins
+    greedy          I32 [count, new]  greedy tokens in float32, each prompt generated alone; -1 after the end
+    penalised       I32 [count, new]  the same with repetition_penalty 1.3
+
+sampling.json holds what transformers' logits warpers keep of random rows. Where the two best logits of a step are closer
+than MIN_MARGIN, rounding would decide the token; such a model is made again from the next seed.
+"""
+
+import json
+import pathlib
+import shutil
+
+import torch
+from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers.generation.logits_process import (
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopPLogitsWarper,
+)
+
+OUT = pathlib.Path(__file__).resolve().parent / "parity"
+VOCAB = 96
+EOS = 1
+NEW_TOKENS = 24
+PROMPT_LENGTHS = [1, 5, 17, 33, 48]
+MIN_MARGIN = 5e-4
+
+
+class CloseCall(Exception):
+    """Two logits of a step are too close to compare tokens."""
+
+
+COMMON = dict(vocab_size=VOCAB, num_hidden_layers=2, max_position_embeddings=512, eos_token_id=EOS, bos_token_id=0,
+              pad_token_id=None, rms_norm_eps=1e-5)
+LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 5000.0, "factor": 8.0, "low_freq_factor": 1.0,
+               "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+
+# name: (model class, config, stored dtype, save_pretrained arguments, first seed)
+CASES = {
+    "llama_group4": (LlamaForCausalLM,
+                     LlamaConfig(hidden_size=64, intermediate_size=72, num_attention_heads=8, num_key_value_heads=2,
+                                 **COMMON), torch.bfloat16, {}, 1),
+    "llama_tied": (LlamaForCausalLM,
+                   LlamaConfig(hidden_size=32, intermediate_size=56, num_attention_heads=2, num_key_value_heads=2,
+                               tie_word_embeddings=True, **{**COMMON, "num_hidden_layers": 3}), torch.float16, {}, 2),
+    "llama_rope_head24": (LlamaForCausalLM,
+                          LlamaConfig(hidden_size=40, intermediate_size=48, num_attention_heads=4,
+                                      num_key_value_heads=1, head_dim=24, rope_parameters=LLAMA3_ROPE, **COMMON),
+                          torch.float32, {}, 3),
+    "llama_bias_sharded": (LlamaForCausalLM,
+                           LlamaConfig(hidden_size=48, intermediate_size=56, num_attention_heads=6,
+                                       num_key_value_heads=3, attention_bias=True, mlp_bias=True, **COMMON),
+                           torch.bfloat16, {"max_shard_size": "20KB"}, 4),
+    "qwen2_group7": (Qwen2ForCausalLM,
+                     Qwen2Config(hidden_size=56, intermediate_size=64, num_attention_heads=7, num_key_value_heads=1,
+                                 rope_parameters={"rope_type": "default", "rope_theta": 1e6}, **COMMON),
+                     torch.bfloat16, {}, 5),
+}
+
+
+def randomise(model, generator):
+    """Weights large enough that logits differ by more than rounding and every norm, bias and gate matters."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if "norm" in name:
+                parameter.copy_(1 + 0.2 * noise)
+            elif name.endswith("bias"):
+                parameter.copy_(0.3 * noise)
+            elif "embed_tokens" in name:
+                parameter.copy_(noise)
+            else:
+                parameter.copy_(1.2 * noise / parameter.shape[1] ** 0.5)
+
+
+def generate(model, prompt, **kwargs):
+    out = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=NEW_TOKENS, output_logits=True,
+                         output_scores=True, return_dict_in_generate=True, pad_token_id=0, **kwargs)
+    for scores in out.scores:
+        best = scores[0].topk(2).values
+        if best[0] - best[1] < MIN_MARGIN:
+            raise CloseCall
+    tokens = out.sequences[0, len(prompt):].tolist()
+    return tokens + [-1] * (NEW_TOKENS - len(tokens))
+
+
+def to_transformers_4(folder):
+    """Spells rope and dtype as checkpoints from before transformers 5 do."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
+    config["torch_dtype"] = config.pop("dtype")
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def make_case(name, model_class, config, dtype, save_arguments, seed):
+    folder = OUT / name
+    shutil.rmtree(folder, ignore_errors=True)
+    generator = torch.Generator().manual_seed(seed)
+    model = model_class(config)
+    randomise(model, generator)
+    model.to(dtype).save_pretrained(folder, **save_arguments)
+    if name in ("llama_rope_head24", "qwen2_group7"):
+        to_transformers_4(folder)
+
+    text = torch.randint(2, VOCAB, (120,), generator=generator)
+    prompts = [torch.randint(2, VOCAB, (length,), generator=generator).tolist() for length in PROMPT_LENGTHS]
+    golden = {"ids": text.to(torch.int32)}
+    for key, load_dtype in (("logits", torch.float32), ("logits_bfloat16", torch.bfloat16)):
+        model = model_class.from_pretrained(folder, dtype=load_dtype, attn_implementation="eager").eval()
+        with torch.no_grad():
+            golden[key] = model(text[None]).logits[0].to(load_dtype).contiguous()
+        if load_dtype == torch.float32:
+            golden["greedy"] = torch.tensor([generate(model, p) for p in prompts], dtype=torch.int32)
+            golden["penalised"] = torch.tensor([generate(model, p, repetition_penalty=1.3) for p in prompts],
+                                               dtype=torch.int32)
+    golden["prompts"] = torch.tensor(sum(prompts, []), dtype=torch.int32)
+    starts = [0]
+    for prompt in prompts:
+        starts.append(starts[-1] + len(prompt))
+    golden["prompt_starts"] = torch.tensor(starts, dtype=torch.int32)
+    save_file(golden, folder / "golden.safetensors")
+    print(name, "seed", seed, "greedy lengths", [sum(t >= 0 for t in row) for row in golden["greedy"].tolist()])
+
+
+def make_sampling():
+    """Rows of logits, the parameters, and the probabilities transformers leaves (0 for what it removes)."""
+    generator = torch.Generator().manual_seed(7)
+    cases = []
+    for temperature, top_p, penalty in ((1.0, 0.9, 1.0), (0.7, 0.5, 1.0), (1.5, 0.95, 1.4), (1.0, 1.0, 1.2),
+                                        (0.6, 0.05, 1.0)):
+        logits = 2 * torch.randn(1, 20, generator=generator)
+        seen = torch.randint(0, 20, (1, 6), generator=generator)
+        scores = RepetitionPenaltyLogitsProcessor(penalty)(seen, logits.clone())
+        scores = TemperatureLogitsWarper(temperature)(seen, scores)
+        if top_p < 1:
+            scores = TopPLogitsWarper(top_p)(seen, scores)
+        cases.append({"temperature": temperature, "top_p": top_p, "repetition_penalty": penalty,
+                      "seen": sorted(set(seen[0].tolist())), "logits": logits[0].tolist(),
+                      "probabilities": torch.softmax(scores[0], -1).tolist()})
+    (OUT / "sampling.json").write_text(json.dumps(cases, indent=1) + "\n")
+
+
+def main():
+    torch.set_num_threads(1)
+    OUT.mkdir(exist_ok=True)
+    for name, case in CASES.items():
+        *case, seed = case
+        while True:
+            try:
+                make_case(name, *case, seed)
+                break
+            except CloseCall:
+                seed += 100
+    make_sampling()
+
+
+if __name__ == "__main__":
+    main()

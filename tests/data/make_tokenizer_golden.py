@@ -1,0 +1,235 @@
+"""Makes tests/data/tokenizer/*.json: small tokenizers and what the `tokenizers` package does with hard texts.
+
+    pip install tokenizers==0.23.2
+    python tests/data/make_tokenizer_golden.py
+
+Each file holds a whole tokenizer.json under "tokenizer" and, under "cases", texts with their ids (with and without the
+post-processor) and their decoded texts (without and with special tokens). All training text is made here, from a seed.
+The patterns are those that the tokenizer.json files of Llama 3 and Qwen2 publish.
+"""
+
+import json
+import pathlib
+import random
+
+import tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+OUT = pathlib.Path(__file__).parent / "tokenizer"
+
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+
+WORDS = ("the a of to and is was that for with on as at by from they have this her his when where how many total each "
+         "apples books hours dollars kilometres friends received unreceived rereading running runner antidisestablish "
+         "don't she's I'll we've you'd they're it's HELLO Hello naïve café cafe\u0301 Ångström straße Привет мир 你好 世界 "
+         "こんにちは 안녕 नमस्ते مرحبا ½ ² 12 345 6789 3.14 1,234.50 $18 50% x=y+z foo_bar() #include <stdio.h> \U0001F600 "
+         "\U0001F468\u200D\U0001F469\u200D\U0001F467").split(" ")
+
+HARD = [
+    "", " ", "  ", "a", " a", "a ", "\n", "\r\n", "\n\n\n", "\t", " \n ", "   leading", "trailing   ", "a  b   c    d",
+    "line one\nline two\r\nline three\n\n\nline four", " \n \n x", "tabs\t\tand\t spaces \t", "a" * 40, "ab" * 33,
+    " " * 50 + "x" + " " * 17, "don't DON'T I'LL we'Ve 'tis ''s 'S'T \u2019s", "it'\u017f K'\u212a",
+    "0 1 12 123 1234 12345 1234567890 1,234.50 3.14159 -0.5e-7", "\u0661\u0662\u0663 \u00bd \u00b2 \u2167 \u3007",
+    "Hello, world! How many apples?", "x=y+z; foo_bar(baz)[3] // #!/bin/sh \\n {}<>|~^`@",
+    "\U0001F600\U0001F601 \U0001F468\u200D\U0001F469\u200D\U0001F467 \U0001F1E9\U0001F1EA \u2764\ufe0f",
+    "cafe\u0301 caf\u00e9 A\u030angstro\u0308m e\u0301\u0327 \u1e9b\u0323 \u0344 \u2126 \u212b \uac00 \u1100\u1161",
+    "q\u0307\u0323 q\u0323\u0307 \u0958 \ufb01 \uff21 \u0301alone",
+    "\u4f60\u597d\uff0c\u4e16\u754c\uff01 \u3053\u3093\u306b\u3061\u306f \uc548\ub155\ud558\uc138\uc694",
+    "\u041f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440 \u0645\u0631\u062d\u0628\u0627 \u0928\u092e\u0938\u094d\u0924\u0947",
+    "a\u00a0b\u2003c\u3000d\u200be\u2028f\u0085g\u180eh\ufeffi", "\x00\x01\x7f\x1b[0m", "\u00ad soft\u00adhyphen",
+    "\U00020000\U0002A6D6 \U0001D4D0 \U000E0041", "\ufffd \uffff \U0010FFFF",
+    "<s>", "</s>", "<s>Hello</s>", "a<s>b", "a <s> b", "<s><s> </s>", "< s>", "<s", "<|x|>", "<|x|><|xy|><|x", "<|x|>|>",
+    "thing something thing. thingthing thing", "  <mask>  x<mask>y", "<strip>  z  <strip>", "NORM norm Norm\u0301",
+    "\u212bngstr \u00c5ngstr A\u030angstr", "rereading unreceived antidisestablishmentarianism",
+    "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May.\n#### 72",
+]
+
+ADDED = [
+    AddedToken("<|x|>", special=True), AddedToken("<|xy|>", special=True), AddedToken("thing", single_word=True),
+    AddedToken("<mask>", lstrip=True, special=True, normalized=False), AddedToken("<strip>", rstrip=True, normalized=False),
+    AddedToken("\u212bngstr", normalized=True), AddedToken("NORM", lstrip=True, rstrip=True, single_word=True),
+]
+
+
+def sentences(seed, count):
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(WORDS, k=rng.randint(3, 12))) + rng.choice([".", "!", "\n", "?\n\n"]) for _ in range(count)]
+
+
+def random_texts(seed, count):
+    """Strings over characters of many classes, so that every rule of a pattern meets every other."""
+    rng = random.Random(seed)
+    alphabet = list("abEs'  \n\r\t.,!<>|0129") + ["\u00e9", "e\u0301", "\u4e16", "\U0001F600", "\u00a0", "'s", "'LL", "</s>",
+                                                 "<|x|>", "\u0301", "\u0663", "\u2028", "ing", "re"]
+    return ["".join(rng.choices(alphabet, k=rng.randint(1, 30))) for _ in range(count)]
+
+
+def write(name, tokenizer, texts, about):
+    if "added" not in name:
+        tokenizer.add_special_tokens(["<s>", "</s>"])
+    cases = []
+    for text in texts:
+        ids = tokenizer.encode(text).ids
+        plain = tokenizer.encode(text, add_special_tokens=False).ids
+        cases.append({"text": text, "ids": ids, "plain_ids": plain, "decoded": tokenizer.decode(ids),
+                      "decoded_all": tokenizer.decode(ids, skip_special_tokens=False)})
+    head = {"origin": f"make_tokenizer_golden.py, tokenizers {tokenizers.__version__}", "about": about,
+            "vocab_size": tokenizer.get_vocab_size(), "tokenizer": json.loads(tokenizer.to_str())}
+    lines = ",\n".join("  " + json.dumps(case) for case in cases)
+    (OUT / f"{name}.json").write_text(json.dumps(head)[:-1] + ',\n "cases": [\n' + lines + "\n]}\n")
+
+
+def template(tokenizer, single):
+    return processors.TemplateProcessing(
+        single=single, special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>") if token in single])
+
+
+def byte_level_bpe(split, normalizer, ignore_merges, seed):
+    tokenizer = Tokenizer(models.BPE(ignore_merges=ignore_merges))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = split
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=420, show_progress=False,
+                                  initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
+    tokenizer.train_from_iterator(sentences(seed, 400), trainer)
+    return tokenizer
+
+
+def split_then_bytes(pattern):
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"),
+                                    pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def edit(tokenizer, change):
+    """The tokenizer after a change of its JSON, for forms that the package itself no longer writes."""
+    document = json.loads(tokenizer.to_str())
+    change(document)
+    return Tokenizer.from_str(json.dumps(document))
+
+
+def make_byte_level():
+    llama3 = byte_level_bpe(split_then_bytes(LLAMA3), None, True, 1)
+
+    # Tokens that no sequence of merges makes, which only ignore_merges reaches.
+    def add_whole_words(document):
+        vocab = document["model"]["vocab"]
+        for word in ("\u0120rereading", "\u0120antidisestablishmentarianism", "aaaaaaaa"):
+            vocab.setdefault(word, len(vocab))
+
+    llama3 = edit(llama3, add_whole_words)
+    llama3.add_special_tokens(["<s>", "</s>"])
+    llama3.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template(llama3, "<s> $A")])
+    write("llama3", llama3, HARD + random_texts(11, 30), "byte-level BPE, pattern of Llama 3, ignore_merges")
+
+    qwen2 = byte_level_bpe(split_then_bytes(QWEN2), normalizers.NFC(), False, 2)
+    qwen2.post_processor = processors.ByteLevel(trim_offsets=False)
+    write("qwen2", qwen2, HARD + random_texts(12, 30), "byte-level BPE, pattern of Qwen2, NFC")
+
+    gpt2 = byte_level_bpe(pre_tokenizers.ByteLevel(add_prefix_space=True), None, False, 3)
+    gpt2.add_special_tokens(["<s>", "</s>"])
+    gpt2.post_processor = template(gpt2, "<s> $A </s>")
+    write("gpt2", gpt2, HARD + random_texts(13, 10), "byte-level BPE, ByteLevel's own pattern and prefix space")
+
+    added = byte_level_bpe(split_then_bytes(QWEN2), normalizers.NFC(), False, 4)
+    added.add_tokens(ADDED)
+    write("added", added, HARD + random_texts(14, 20), "added tokens with every option, NFC")
+
+
+def make_character_bpe():
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Digits(True)])
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    specials = ["<unk>"] + [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=specials, limit_alphabet=60, show_progress=False)
+    tokenizer.train_from_iterator(sentences(5, 300), trainer)
+    for name, fallback, fuse in (("fallback", True, True), ("fused_unk", False, True), ("unk", False, False)):
+        def change(document, fallback=fallback, fuse=fuse):
+            document["model"]["byte_fallback"] = fallback
+            document["model"]["fuse_unk"] = fuse
+            document["added_tokens"] = []
+            if not fallback:  # merges as in files of older versions
+                document["model"]["merges"] = [" ".join(pair) for pair in document["model"]["merges"]]
+        texts = HARD if fallback else HARD[:1] + HARD[24:36]
+        write(name, edit(tokenizer, change), texts, "BPE over characters")
+
+
+def make_characters():
+    vocab = {token: i for i, token in enumerate(["<pad>", "<s>", "</s>", "<unk>"])}
+    for character in "\n" + "".join(map(chr, range(32, 127))) + "\u00e9\u00bd":
+        vocab.setdefault(character, len(vocab))
+    for name, pattern in (("characters", Regex(r"[\s\S]")), ("characters_dot", Regex(".")), ("characters_empty", "")):
+        tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "isolated")
+        tokenizer.decoder = decoders.Fuse()
+        tokenizer.add_special_tokens(["<pad>", "<s>", "</s>", "<unk>"])
+        tokenizer.post_processor = template(tokenizer, "<s> $A")
+        write(name, tokenizer, HARD + random_texts(15, 10) if name == "characters" else HARD[:12], "one token a character")
+
+
+def make_words():
+    """Every cutting rule, seen through a vocabulary that its own pieces of the texts make."""
+    class_pattern = r"\w+|\b[^\w\s]\h?|\d{2}"
+    components = {
+        "whitespace": pre_tokenizers.Whitespace(),
+        "whitespace_split": pre_tokenizers.WhitespaceSplit(),
+        "digits": pre_tokenizers.Digits(False),
+        "no_pieces": None,
+        "classes": pre_tokenizers.Split(Regex(class_pattern), "isolated"),
+        "lines": pre_tokenizers.Split(Regex(r"^\s*|[!?.]$"), "isolated"),
+        "empty_matches": pre_tokenizers.Split(Regex("a*"), "merged_with_previous"),
+        "scripts": pre_tokenizers.Split(Regex(r"[\p{Han}\p{Hiragana}]+|\p{^Lu}"), "contiguous"),
+        "sequence": pre_tokenizers.Sequence([pre_tokenizers.Split("e", "merged_with_next"), pre_tokenizers.Digits(True),
+                                             pre_tokenizers.Split(Regex(r"\s"), "removed")]),
+    }
+    for behavior in ("removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"):
+        for invert in (False, True):
+            components[f"{behavior}{'_inverted' if invert else ''}"] = pre_tokenizers.Split(Regex(r"[aeiou ]|\d\d"), behavior, invert)
+    texts = HARD[:23:2] + HARD[22:31:2] + HARD[-1:]
+    documents = []
+    for name, component in components.items():
+        tokenizer = Tokenizer(models.WordLevel({}, unk_token="<unk>"))
+        if component is not None:
+            tokenizer.pre_tokenizer = component
+        trainer = trainers.WordLevelTrainer(vocab_size=60, special_tokens=["<unk>"], show_progress=False)
+        tokenizer.train_from_iterator(texts, trainer)
+        cases = [{"text": text, "ids": tokenizer.encode(text).ids} for text in texts]
+        if name == "whitespace":  # without a decoder tokens are joined by spaces
+            cases = [case | {"decoded": tokenizer.decode(case["ids"])} for case in cases]
+        documents.append({"name": name, "tokenizer": json.loads(tokenizer.to_str()), "cases": cases})
+    lines = ",\n".join("  " + json.dumps(document) for document in documents)
+    origin = json.dumps(f"make_tokenizer_golden.py, tokenizers {tokenizers.__version__}")
+    (OUT / "words.json").write_text(f'{{"origin": {origin},\n "components": [\n{lines}\n]}}\n')
+
+
+def runs_of(numbers):
+    runs = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return runs
+
+
+def make_classes():
+    """Which of a spread of code points Oniguruma's classes hold, as runs [first, last]."""
+    code_points = [*range(0x0600), *range(0x1680, 0x1690), *range(0x1800, 0x1820), *range(0x2000, 0x2100),
+                   *range(0x2150, 0x2190), *range(0x3000, 0x3100)]
+    classes = {}
+    for pattern in (r"\s", r"\S", r"\w", r"\W", r"\d", r"\h", r"\v", r"\p{L}", r"\p{N}", r"\p{^M}", r"\P{Lu}", ".", r"[^\w\s]",
+                    r"[\h_]", r"[\w.]", r"(?i:s)", r"(?i:k)"):
+        splitter = pre_tokenizers.Split(Regex(pattern), "removed")
+        classes[pattern] = runs_of([c for c in code_points if not splitter.pre_tokenize_str(chr(c))])
+    origin = f"make_tokenizer_golden.py, tokenizers {tokenizers.__version__}"
+    (OUT / "classes.json").write_text(json.dumps({"origin": origin, "code_points": runs_of(code_points), "classes": classes}) + "\n")
+
+
+if __name__ == "__main__":
+    OUT.mkdir(exist_ok=True)
+    make_byte_level()
+    make_character_bpe()
+    make_characters()
+    make_words()
+    make_classes()

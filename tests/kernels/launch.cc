@@ -1,0 +1,228 @@
+#include "launch.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "kernels/bfloat16.h"
+
+namespace allot::kernels::testing {
+namespace {
+
+constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
+constexpr float kGuard = -12345.0f;
+constexpr int64_t kGuardElements = 64;
+constexpr int32_t kStrideGap = 24;  // elements between queries, as k and v are in a fused projection
+
+}  // namespace
+
+Elements::Elements(DType dtype, int64_t count, float value)
+    : dtype_(dtype), bytes_(static_cast<size_t>(count * size_of(dtype))) {
+  for (int64_t i = 0; i < count; ++i) set(i, value);
+}
+
+float Elements::get(int64_t index) const {
+  if (dtype_ == DType::kFloat32) {
+    float x;
+    std::memcpy(&x, bytes_.data() + index * 4, 4);
+    return x;
+  }
+  uint16_t x;
+  std::memcpy(&x, bytes_.data() + index * 2, 2);
+  return float_from_bfloat16(x);
+}
+
+void Elements::set(int64_t index, float value) {
+  if (dtype_ == DType::kFloat32) {
+    std::memcpy(bytes_.data() + index * 4, &value, 4);
+  } else {
+    const uint16_t x = bfloat16_from_float(value);
+    std::memcpy(bytes_.data() + index * 2, &x, 2);
+  }
+}
+
+Launch::Launch(const LaunchSpec& spec) : spec_(spec) {
+  int32_t longest = 0;
+  query_starts_.push_back(0);
+  int64_t used_pages = 0;
+  for (const Sequence& sequence : spec.sequences) {
+    query_starts_.push_back(query_starts_.back() + sequence.queries);
+    lengths_.push_back(sequence.length);
+    budgets.push_back(sequence.budget);
+    longest = std::max(longest, sequence.length);
+    used_pages += (sequence.length + spec.page_size - 1) / spec.page_size;
+  }
+  const auto batch = static_cast<int64_t>(spec.sequences.size());
+  for (int64_t b = 0; b < batch; ++b) {
+    draws.push_back({{spec.seed, static_cast<uint32_t>(b)}, static_cast<uint32_t>(7 * b + 1)});
+  }
+
+  // Pages in a shuffled order among a few that nobody owns.
+  const int64_t num_pages = used_pages + 3;
+  const int32_t max_pages = (longest + spec.page_size - 1) / spec.page_size + 1;
+  std::vector<int32_t> order(static_cast<size_t>(num_pages));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(spec.page_seed));
+  page_table_.assign(static_cast<size_t>(batch * max_pages), std::numeric_limits<int32_t>::min());
+  size_t next = 0;
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int32_t first = 0, i = 0; first < lengths_[b]; first += spec.page_size, ++i) {
+      page_table_[b * max_pages + i] = order[next++];
+    }
+  }
+
+  const int64_t row = int64_t{spec.num_q_heads} * spec.head_dim;
+  const int64_t cache = num_pages * spec.num_kv_heads * spec.page_size * spec.head_dim;
+  query_ = Elements(spec.dtype, num_queries() * (row + kStrideGap), kPoison);
+  key_pages_ = Elements(spec.dtype, cache, kPoison);
+  value_pages_ = Elements(spec.dtype, cache, kPoison);
+  out_ = Elements(spec.dtype, num_queries() * row + 2 * kGuardElements, kGuard);
+
+  params.batch = batch;
+  params.num_q_heads = spec.num_q_heads;
+  params.num_kv_heads = spec.num_kv_heads;
+  params.head_dim = spec.head_dim;
+  params.page_size = spec.page_size;
+  params.max_pages = max_pages;
+  params.num_pages = num_pages;
+  params.dtype = spec.dtype;
+  params.scale = 1 / std::sqrt(static_cast<float>(spec.head_dim));
+  params.query = query_.data();
+  params.query_stride = row + kStrideGap;
+  params.key_pages = key_pages_.data();
+  params.value_pages = value_pages_.data();
+  params.page_table = page_table_.data();
+  params.query_start = query_starts_.data();
+  params.lengths = lengths_.data();
+  params.out = static_cast<char*>(out_.data()) + kGuardElements * size_of(spec.dtype);
+  params.estimator = spec.estimator;
+  params.budgets = budgets.data();
+  params.draws = draws.data();
+  params.layer = 5;
+
+  std::mt19937 random(spec.seed);
+  std::normal_distribution<float> normal;
+  for (int64_t query = 0; query < num_queries(); ++query) {
+    for (int32_t i = 0; i < row; ++i) {
+      query_.set(query * (row + kStrideGap) + i, normal(random) * static_cast<float>(spec.score_deviation));
+    }
+  }
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int32_t head = 0; head < spec.num_kv_heads; ++head) {
+      for (int32_t token = 0; token < lengths_[b]; ++token) {
+        for (int32_t i = 0; i < spec.head_dim; ++i) {
+          set_key(b, head, token, i, normal(random));
+          set_value(b, head, token, i, normal(random));
+        }
+      }
+    }
+  }
+}
+
+int64_t Launch::slot_index(int64_t sequence, int32_t kv_head, int32_t token, int32_t i) const {
+  const int64_t page = page_table_[sequence * params.max_pages + token / params.page_size];
+  return ((page * params.num_kv_heads + kv_head) * params.page_size + token % params.page_size) *
+             params.head_dim +
+         i;
+}
+
+void Launch::set_key(int64_t sequence, int32_t kv_head, int32_t token, int32_t i, float x) {
+  key_pages_.set(slot_index(sequence, kv_head, token, i), x);
+}
+
+void Launch::set_value(int64_t sequence, int32_t kv_head, int32_t token, int32_t i, float x) {
+  value_pages_.set(slot_index(sequence, kv_head, token, i), x);
+}
+
+void Launch::set_query(int64_t query, int32_t head, int32_t i, float x) {
+  query_.set(query * params.query_stride + int64_t{head} * params.head_dim + i, x);
+}
+
+void Launch::share_pages_of_first_sequence() {
+  for (int64_t b = 1; b < params.batch; ++b) {
+    std::copy_n(page_table_.begin(), params.max_pages, page_table_.begin() + b * params.max_pages);
+  }
+  for (int64_t query = 1; query < num_queries(); ++query) {
+    for (int32_t i = 0; i < params.num_q_heads * params.head_dim; ++i) set_query(query, 0, i, query_.get(i));
+  }
+}
+
+std::vector<double> Launch::run(cpu::Isa isa, int num_threads) {
+  const int64_t count = num_rows() * params.head_dim;
+  for (int64_t i = 0; i < count; ++i) out_.set(kGuardElements + i, kPoison);
+  cpu::attend(params, num_threads, isa);
+  const float guard = Elements(spec_.dtype, 1, kGuard).get(0);
+  for (int64_t i = 0; i < kGuardElements; ++i) {
+    EXPECT_EQ(out_.get(i), guard) << "guard element " << i << " before the output";
+    EXPECT_EQ(out_.get(kGuardElements + count + i), guard) << "guard element " << i << " after the output";
+  }
+  std::vector<double> result;
+  for (int64_t i = 0; i < count; ++i) result.push_back(out_.get(kGuardElements + i));
+  return result;
+}
+
+std::vector<unsigned char> Launch::output_bytes() const {
+  return out_.bytes();
+}
+
+std::vector<std::vector<double>> Launch::key_weights(cpu::Isa isa) {
+  const int32_t longest = *std::max_element(lengths_.begin(), lengths_.end());
+  std::vector<std::vector<double>> weights(num_rows(), std::vector<double>(longest, 0.0));
+  const Elements saved = value_pages_;
+  for (int32_t window = 0; window < longest; window += params.head_dim) {
+    for (int64_t b = 0; b < params.batch; ++b) {
+      for (int32_t head = 0; head < params.num_kv_heads; ++head) {
+        for (int32_t token = 0; token < lengths_[b]; ++token) {
+          for (int32_t i = 0; i < params.head_dim; ++i)
+            set_value(b, head, token, i, token == window + i ? 1.0f : 0.0f);
+        }
+      }
+    }
+    const std::vector<double> out = run(isa);
+    for (int64_t row = 0; row < num_rows(); ++row) {
+      for (int32_t i = 0; i < params.head_dim && window + i < longest; ++i) {
+        weights[row][window + i] = out[row * params.head_dim + i];
+      }
+    }
+  }
+  value_pages_ = saved;
+  params.value_pages = value_pages_.data();
+  return weights;
+}
+
+std::vector<cpu::Isa> supported_isas() {
+  std::vector<cpu::Isa> result;
+  for (const cpu::Isa isa : {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512}) {
+    if (isa <= cpu::best_isa()) result.push_back(isa);
+  }
+  return result;
+}
+
+void MeanEstimate::add(const double* sample) {
+  ++count_;
+  for (size_t i = 0; i < sum_.size(); ++i) {
+    sum_[i] += sample[i];
+    squares_[i] += sample[i] * sample[i];
+  }
+}
+
+double MeanEstimate::standard_error(size_t i) const {
+  const auto n = static_cast<double>(count_);
+  const double variance = std::max(0.0, squares_[i] / n - mean(i) * mean(i));
+  return std::sqrt(variance / n);
+}
+
+double MeanEstimate::largest_z(const std::vector<double>& expected) const {
+  double largest = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double error = std::abs(mean(i) - expected[i]);
+    largest = std::max(largest, error / std::max(standard_error(i), 1e-5));
+  }
+  return largest;
+}
+
+}  // namespace allot::kernels::testing

@@ -1,0 +1,107 @@
+// Launches for tests: random queries and caches whose every byte that attention must not touch is poisoned.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/cpu/launch.h"
+
+namespace allot::kernels::testing {
+
+struct Sequence {
+  int32_t queries = 1;
+  int32_t length = 1;
+  int32_t budget = kDenseBudget;
+};
+
+struct LaunchSpec {
+  std::vector<Sequence> sequences;
+  int32_t num_q_heads = 2;
+  int32_t num_kv_heads = 2;
+  int32_t head_dim = 32;
+  int32_t page_size = 16;
+  DType dtype = DType::kFloat32;
+  Estimator estimator = Estimator::kExact;
+  double score_deviation = 1.5;  // standard deviation of the scores: above 3 a row is peaked
+  uint32_t seed = 1;             // of the data
+  uint32_t page_seed = 1;        // of the physical page order
+};
+
+// Elements of one dtype.
+class Elements {
+ public:
+  Elements() = default;
+  Elements(DType dtype, int64_t count, float value);
+  float get(int64_t index) const;
+  void set(int64_t index, float value);
+  void* data() { return bytes_.data(); }
+  const std::vector<unsigned char>& bytes() const { return bytes_; }
+
+ private:
+  DType dtype_ = DType::kFloat32;
+  std::vector<unsigned char> bytes_;
+};
+
+// Owns the memory of a launch. Slots beyond each length, pages of no sequence and the query's stride gap hold
+// NaN; guard elements lie before and after the output.
+class Launch {
+ public:
+  explicit Launch(const LaunchSpec& spec);
+  Launch(const Launch&) = delete;
+
+  AttentionParams params;
+  std::vector<int32_t> budgets;
+  std::vector<SequenceDraws> draws;
+
+  // Cached key or value element of a sequence's token.
+  void set_key(int64_t sequence, int32_t kv_head, int32_t token, int32_t i, float x);
+  void set_value(int64_t sequence, int32_t kv_head, int32_t token, int32_t i, float x);
+  void set_query(int64_t query, int32_t head, int32_t i, float x);
+  // All sequences read the pages of sequence 0, as copies of one row with different draws.
+  void share_pages_of_first_sequence();
+
+  // Runs the launch with an instruction set and returns the output as double [num_queries, num_q_heads,
+  // head_dim]; fails the test when a guard element changed.
+  std::vector<double> run(cpu::Isa isa, int num_threads = 1);
+  // The exact bytes of the output of the last run.
+  std::vector<unsigned char> output_bytes() const;
+
+  int64_t num_queries() const { return query_starts_.back(); }
+  int64_t num_rows() const { return num_queries() * params.num_q_heads; }
+  // Weight of every key in every row [rows][longest length]: runs the launch with one-hot values, head_dim
+  // keys at a time.
+  std::vector<std::vector<double>> key_weights(cpu::Isa isa);
+
+ private:
+  int64_t slot_index(int64_t sequence, int32_t kv_head, int32_t token, int32_t i) const;
+
+  LaunchSpec spec_;
+  Elements query_, key_pages_, value_pages_, out_;
+  std::vector<int32_t> page_table_;
+  std::vector<int64_t> query_starts_;
+  std::vector<int32_t> lengths_;
+};
+
+// Instruction sets of this machine, the portable one first.
+std::vector<cpu::Isa> supported_isas();
+
+// Mean of vectors with the standard error of each element.
+class MeanEstimate {
+ public:
+  explicit MeanEstimate(size_t size) : sum_(size, 0.0), squares_(size, 0.0) {}
+  void add(const double* sample);
+  int64_t count() const { return count_; }
+  double mean(size_t i) const { return sum_[i] / static_cast<double>(count_); }
+  double standard_error(size_t i) const;
+  // Largest |mean - expected| in standard errors; elements whose samples do not vary must match to 1e-5.
+  double largest_z(const std::vector<double>& expected) const;
+
+ private:
+  int64_t count_ = 0;
+  std::vector<double> sum_, squares_;
+};
+
+}  // namespace allot::kernels::testing

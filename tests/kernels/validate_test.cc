@@ -1,0 +1,149 @@
+// Every contract of AttentionParams is checked on the host, with the values in the message.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "kernels/attention.h"
+#include "launch.h"
+
+namespace allot::kernels {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Launch;
+
+// A launch that passes; each test breaks one thing.
+class Validate : public ::testing::Test {
+ protected:
+  AttentionParams& p() { return launch_.params; }
+  std::string message() {
+    try {
+      validate(p());
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+
+  Launch launch_{{.sequences = {{1, 40, 8}, {3, 200, 8}},
+                  .num_q_heads = 4,
+                  .num_kv_heads = 2,
+                  .head_dim = 32,
+                  .page_size = 16,
+                  .estimator = Estimator::kSys}};
+};
+
+TEST_F(Validate, AWholeLaunchIsAccepted) {
+  EXPECT_EQ(message(), "accepted");
+}
+
+TEST_F(Validate, AnEmptyBatchNeedsNoPointers) {
+  AttentionParams empty = p();
+  empty.batch = 0;
+  empty.query = empty.key_pages = empty.value_pages = nullptr;
+  empty.query_start = nullptr;
+  empty.lengths = nullptr;
+  empty.out = nullptr;
+  EXPECT_NO_THROW(validate(empty));
+}
+
+TEST_F(Validate, ALengthBeyondThePageTableNamesSequencePagesAndRoom) {
+  p().max_pages = 12;
+  EXPECT_EQ(message(),
+            "attention: sequence 1 has length 200, which needs 13 pages of 16 tokens, but its page table has "
+            "room for 12");
+}
+
+TEST_F(Validate, APageOutsideThePoolIsNamed) {
+  p().num_pages = 1;
+  EXPECT_THAT(message(), HasSubstr("expected 0 to 0"));
+}
+
+TEST_F(Validate, MoreQueriesThanKeysAreRefused) {
+  std::vector<int32_t> lengths = {40, 2};
+  p().lengths = lengths.data();
+  EXPECT_THAT(message(), HasSubstr("sequence 1 has 3 queries but length 2"));
+}
+
+TEST_F(Validate, HeadsThatDoNotDivideAreRefused) {
+  p().num_q_heads = 5;
+  EXPECT_THAT(message(), HasSubstr("5 query heads over 2 KV heads"));
+}
+
+TEST_F(Validate, HeadDimIsAMultipleOfEightUpTo256) {
+  for (const int32_t bad : {0, 4, 36, 264}) {
+    p().head_dim = bad;
+    EXPECT_THAT(message(), HasSubstr("head_dim is " + std::to_string(bad)));
+  }
+}
+
+TEST_F(Validate, AShortStrideIsRefused) {
+  p().query_stride = 127;
+  EXPECT_THAT(message(),
+              HasSubstr("query_stride is 127 elements; expected at least num_q_heads * head_dim = 128"));
+}
+
+TEST_F(Validate, AScaleOfZeroIsRefused) {
+  p().scale = 0;
+  EXPECT_THAT(message(), HasSubstr("scale is 0"));
+}
+
+TEST_F(Validate, FallingQueryStartsAreRefused) {
+  std::vector<int64_t> starts = {0, 3, 1};
+  p().query_start = starts.data();
+  EXPECT_THAT(message(), HasSubstr("query_start[2] is 1, below query_start[1] = 3"));
+}
+
+TEST_F(Validate, BudgetsAreDenseOrFromZeroToTheLargest) {
+  for (const int32_t bad : {-2, 65537}) {
+    launch_.budgets[1] = bad;
+    EXPECT_THAT(message(), HasSubstr("sequence 1 has sample budget " + std::to_string(bad)));
+  }
+  for (const int32_t good : {kDenseBudget, 0, 1, 65536}) {
+    launch_.budgets[1] = good;
+    EXPECT_EQ(message(), "accepted");
+  }
+}
+
+TEST_F(Validate, FlashNeedsASampleInEveryTile) {
+  p().estimator = Estimator::kFlash;
+  p().tile = 16;
+  EXPECT_THAT(message(), HasSubstr("sequence 1 has length 200, 13 tiles of 16 keys, but a budget of 8"));
+  launch_.budgets = {3, 13};
+  EXPECT_EQ(message(), "accepted");
+}
+
+TEST_F(Validate, ATileOfNoKeysIsRefused) {
+  p().estimator = Estimator::kProp;
+  p().tile = 0;
+  EXPECT_THAT(message(), HasSubstr("estimator prop has tiles of 0 keys"));
+}
+
+TEST_F(Validate, ABernoulliStageNeedsABudget) {
+  p().score_stage = ScoreStage::kBernoulli;
+  EXPECT_THAT(message(), HasSubstr("score stage bernoulli has budget 0"));
+}
+
+TEST_F(Validate, AMeanGroupQueryNeedsABernoulliStage) {
+  p().mean_group_query = true;
+  EXPECT_THAT(message(), HasSubstr("mean_group_query is set with the exact score stage"));
+}
+
+TEST_F(Validate, NullPointersAreNamed) {
+  p().value_pages = nullptr;
+  EXPECT_THAT(message(), HasSubstr("value_pages is null"));
+}
+
+TEST_F(Validate, SampledEstimatorsNeedBudgetsAndDraws) {
+  p().draws = nullptr;
+  EXPECT_THAT(message(), HasSubstr("draws is null"));
+  p().estimator = Estimator::kTopk;
+  EXPECT_EQ(message(), "accepted");
+  p().budgets = nullptr;
+  EXPECT_THAT(message(), HasSubstr("budgets is null"));
+  p().estimator = Estimator::kExact;
+  EXPECT_EQ(message(), "accepted");
+}
+
+}  // namespace
+}  // namespace allot::kernels

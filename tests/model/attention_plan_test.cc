@@ -1,0 +1,100 @@
+#include "model/attention_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace allot::model {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Sequences with `new_tokens[i]` new tokens after `cached[i]` tokens in the cache; sequence i owns page 100 + i alone.
+ForwardBatch batch_of(const std::vector<int32_t>& new_tokens, const std::vector<int32_t>& cached) {
+  ForwardBatch batch;
+  batch.query_start.push_back(0);
+  batch.max_pages = 1;
+  for (size_t i = 0; i < new_tokens.size(); ++i) {
+    batch.tokens.resize(batch.tokens.size() + new_tokens[i]);
+    batch.query_start.push_back(batch.num_tokens());
+    batch.lengths.push_back(cached[i] + new_tokens[i]);
+    batch.page_table.push_back(100 + static_cast<int32_t>(i));
+    batch.draws.push_back({.key = {}, .question = static_cast<uint32_t>(i)});
+  }
+  for (int32_t layer = 0; layer < 2; ++layer) {
+    for (size_t i = 0; i < new_tokens.size(); ++i) batch.budgets.push_back(10 * layer + static_cast<int32_t>(i));
+  }
+  return batch;
+}
+
+struct Query {
+  uint32_t question;
+  int32_t length;  // keys it sees
+  int32_t page;
+  int32_t budget;
+  friend bool operator==(const Query&, const Query&) = default;
+};
+
+// Every query of the plan's launches in row order, as the kernel would see it.
+std::vector<Query> queries_of(const AttentionPlan& plan, int32_t layer) {
+  std::vector<Query> queries;
+  for (const AttentionPlan::Launch& launch : plan.launches()) {
+    EXPECT_EQ(launch.first_row, static_cast<int64_t>(queries.size()));
+    kernels::AttentionParams params;
+    plan.describe(launch, layer, params);
+    EXPECT_EQ(params.query_start[0], 0);
+    for (int64_t b = 0; b < params.batch; ++b) {
+      const int64_t count = params.query_start[b + 1] - params.query_start[b];
+      for (int64_t i = 0; i < count; ++i) {
+        queries.push_back({params.draws[b].question, static_cast<int32_t>(params.lengths[b] - (count - 1 - i)),
+                           params.page_table[b * params.max_pages], params.budgets[b]});
+      }
+    }
+  }
+  return queries;
+}
+
+std::vector<int64_t> all_rows(const ForwardBatch& batch) {
+  std::vector<int64_t> rows(batch.tokens.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+TEST(AttentionPlan, EveryQuerySeesItsOwnSequenceUpToItself) {
+  const std::vector<int32_t> new_tokens{1, 150, 64, 3}, cached{40, 7, 0, 200};
+  const ForwardBatch batch = batch_of(new_tokens, cached);
+  std::vector<Query> expected;
+  for (uint32_t i = 0; i < new_tokens.size(); ++i) {
+    for (int32_t token = 0; token < new_tokens[i]; ++token) {
+      expected.push_back({i, cached[i] + token + 1, 100 + static_cast<int32_t>(i), 10 + static_cast<int32_t>(i)});
+    }
+  }
+  for (int threads : {1, 2, 8}) {
+    EXPECT_EQ(queries_of(AttentionPlan(batch, all_rows(batch), threads), 1), expected) << threads << " threads";
+  }
+}
+
+TEST(AttentionPlan, KeepsOnlyTheRowsAskedFor) {
+  const ForwardBatch batch = batch_of({3, 4, 2}, {10, 0, 5});
+  const std::vector<int64_t> rows{2, 5, 6};  // the last of sequence 0, the last two of sequence 1, none of sequence 2
+  EXPECT_THAT(queries_of(AttentionPlan(batch, rows, 2), 0),
+              ElementsAre(Query{0, 13, 100, 0}, Query{1, 3, 101, 1}, Query{1, 4, 101, 1}));
+}
+
+TEST(AttentionPlan, CutsOneLongSequenceForAllThreads) {
+  const ForwardBatch batch = batch_of({1024}, {0});
+  EXPECT_GE(AttentionPlan(batch, all_rows(batch), 4).launches().size(), 8u);
+  EXPECT_EQ(AttentionPlan(batch, all_rows(batch), 1).launches().size(), 1u);
+}
+
+TEST(AttentionPlan, KnowsWhichLayersSample) {
+  ForwardBatch batch = batch_of({1, 1}, {3, 3});
+  batch.budgets = {kernels::kDenseBudget, kernels::kDenseBudget, kernels::kDenseBudget, 4};
+  const AttentionPlan plan(batch, all_rows(batch), 2);
+  EXPECT_TRUE(plan.all_dense(0));
+  EXPECT_FALSE(plan.all_dense(1));
+}
+
+}  // namespace
+}  // namespace allot::model

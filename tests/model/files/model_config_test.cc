@@ -1,0 +1,372 @@
+#include "model/model_config.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/sha256.h"
+#include "tests/model/files/test_directory.h"
+
+namespace allot::model {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+json llama() {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"vocab_size", 128256},
+          {"hidden_size", 4096},
+          {"intermediate_size", 14336},
+          {"num_hidden_layers", 32},
+          {"num_attention_heads", 32},
+          {"num_key_value_heads", 8},
+          {"max_position_embeddings", 131072},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", 500000.0},
+          {"hidden_act", "silu"},
+          {"tie_word_embeddings", false},
+          {"torch_dtype", "bfloat16"},
+          {"eos_token_id", {128001, 128009}},
+          {"bos_token_id", 128000}};
+}
+
+json llama3_scaling() {
+  return {{"rope_type", "llama3"},
+          {"factor", 32.0},
+          {"low_freq_factor", 1.0},
+          {"high_freq_factor", 4.0},
+          {"original_max_position_embeddings", 8192}};
+}
+
+json qwen2() {
+  json config = llama();
+  config.update({{"architectures", {"Qwen2ForCausalLM"}},
+                 {"hidden_size", 896},
+                 {"num_attention_heads", 14},
+                 {"num_key_value_heads", 2},
+                 {"tie_word_embeddings", true},
+                 {"use_sliding_window", false},
+                 {"sliding_window", 32768},
+                 {"rope_theta", 1000000.0},
+                 {"eos_token_id", 151643}});
+  return config;
+}
+
+class ModelConfigTest : public testing::Test {
+ protected:
+  ModelConfig read(const json& config) {
+    directory_.write("config.json", config.dump());
+    return read_model_config(directory_.path());
+  }
+  template <typename Error>
+  std::string message_for(const json& config) {
+    const std::string message = message_of<Error>([&] { read(config); });
+    EXPECT_THAT(message, HasSubstr((directory_.path() / "config.json").string()));
+    return message;
+  }
+  // `change` is merged into a good config; null removes a field.
+  template <typename Error>
+  std::string message_for_change(const json& change) {
+    json config = llama();
+    config.merge_patch(change);
+    return message_for<Error>(config);
+  }
+
+  TestDirectory directory_;
+};
+
+TEST_F(ModelConfigTest, ReadsALlama) {
+  const ModelConfig config = read(llama());
+  EXPECT_EQ(config.architecture, Architecture::kLlama);
+  EXPECT_EQ(config.architecture_name, "LlamaForCausalLM");
+  EXPECT_EQ(config.vocab_size, 128256);
+  EXPECT_EQ(config.hidden_size, 4096);
+  EXPECT_EQ(config.intermediate_size, 14336);
+  EXPECT_EQ(config.num_layers, 32);
+  EXPECT_EQ(config.num_q_heads, 32);
+  EXPECT_EQ(config.num_kv_heads, 8);
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(config.max_position_embeddings, 131072);
+  EXPECT_EQ(config.rms_norm_eps, 1e-5);
+  EXPECT_EQ(config.rope_theta, 500000.0);
+  EXPECT_FALSE(config.rope_scaling);
+  EXPECT_FALSE(config.tie_word_embeddings);
+  EXPECT_FALSE(config.attention_bias);
+  EXPECT_FALSE(config.attention_output_bias);
+  EXPECT_FALSE(config.mlp_bias);
+  EXPECT_EQ(config.stored_dtype, "bfloat16");
+}
+
+TEST_F(ModelConfigTest, ReadsAQwen2WithItsBiases) {
+  const ModelConfig config = read(qwen2());
+  EXPECT_EQ(config.architecture, Architecture::kQwen2);
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_TRUE(config.attention_bias);
+  EXPECT_FALSE(config.attention_output_bias);
+  EXPECT_TRUE(config.tie_word_embeddings);
+}
+
+TEST_F(ModelConfigTest, LlamasAttentionBiasIsAlsoOnTheOutput) {
+  json config = llama();
+  config["attention_bias"] = true;
+  config["mlp_bias"] = true;
+  EXPECT_TRUE(read(config).attention_bias);
+  EXPECT_TRUE(read(config).attention_output_bias);
+  EXPECT_TRUE(read(config).mlp_bias);
+}
+
+TEST_F(ModelConfigTest, DefaultsAreThoseOfTransformers) {
+  json config = llama();
+  for (const char* name : {"num_key_value_heads", "rms_norm_eps", "rope_theta", "hidden_act",
+                           "tie_word_embeddings", "torch_dtype"}) {
+    config.erase(name);
+  }
+  config["head_dim"] = nullptr;
+  const ModelConfig result = read(config);
+  EXPECT_EQ(result.num_kv_heads, 32);
+  EXPECT_EQ(result.head_dim, 128);
+  EXPECT_EQ(result.rms_norm_eps, 1e-6);
+  EXPECT_EQ(result.rope_theta, 10000);
+  EXPECT_FALSE(result.tie_word_embeddings);
+  EXPECT_EQ(result.stored_dtype, "");
+}
+
+TEST_F(ModelConfigTest, HeadDimMayDifferFromHiddenOverHeads) {
+  json config = llama();
+  config["head_dim"] = 64;
+  EXPECT_EQ(read(config).head_dim, 64);
+}
+
+TEST_F(ModelConfigTest, BothSpellingsOfRopeGiveTheSame) {
+  json version4 = llama();
+  version4["rope_scaling"] = llama3_scaling();
+  json version5 = llama();
+  version5.erase("rope_theta");
+  version5["rope_parameters"] = llama3_scaling();
+  version5["rope_parameters"]["rope_theta"] = 500000.0;
+  for (const json& config : {version4, version5}) {
+    const ModelConfig result = read(config);
+    EXPECT_EQ(result.rope_theta, 500000.0);
+    ASSERT_TRUE(result.rope_scaling);
+    EXPECT_EQ(result.rope_scaling->factor, 32);
+    EXPECT_EQ(result.rope_scaling->low_freq_factor, 1);
+    EXPECT_EQ(result.rope_scaling->high_freq_factor, 4);
+    EXPECT_EQ(result.rope_scaling->original_max_position_embeddings, 8192);
+  }
+}
+
+TEST_F(ModelConfigTest, ADefaultRopeNeedsNoScaling) {
+  json config = llama();
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 20000.0}};
+  EXPECT_FALSE(read(config).rope_scaling);
+  EXPECT_EQ(read(config).rope_theta, 20000.0);
+}
+
+TEST_F(ModelConfigTest, BothNamesOfTheDTypeAreRead) {
+  json config = llama();
+  config["dtype"] = "float32";  // the newer name wins
+  EXPECT_EQ(read(config).stored_dtype, "float32");
+  config.erase("dtype");
+  config["torch_dtype"] = "torch.float16";
+  EXPECT_EQ(read(config).stored_dtype, "float16");
+  config["torch_dtype"] = "int8";
+  EXPECT_THAT(message_for<Unsupported>(config),
+              AllOf(HasSubstr("torch_dtype is \"int8\""), HasSubstr("bfloat16")));
+}
+
+TEST_F(ModelConfigTest, AMissingFileIsNotFound) {
+  EXPECT_THAT(message_of<NotFound>([&] { read_model_config(directory_.path()); }), HasSubstr("config.json"));
+}
+
+TEST_F(ModelConfigTest, BrokenJsonIsCorruptWithTheOffset) {
+  directory_.write("config.json", R"({"vocab_size": 12,, })");
+  EXPECT_THAT(message_of<CorruptFile>([&] { read_model_config(directory_.path()); }),
+              AllOf(HasSubstr("config.json"), HasSubstr("byte 19 of 21")));
+}
+
+TEST_F(ModelConfigTest, AnUnknownArchitectureIsRefusedByNameWithTheSupportedOnes) {
+  EXPECT_THAT(message_for_change<Unsupported>({{"architectures", {"MambaForCausalLM"}}}),
+              AllOf(HasSubstr("[\"MambaForCausalLM\"]"), HasSubstr("LlamaForCausalLM, Qwen2ForCausalLM")));
+}
+
+TEST_F(ModelConfigTest, EveryNeededFieldIsMissedByName) {
+  for (const char* name : {"architectures", "vocab_size", "hidden_size", "intermediate_size",
+                           "num_hidden_layers", "num_attention_heads", "max_position_embeddings"}) {
+    EXPECT_THAT(message_for_change<CorruptFile>({{name, nullptr}}),
+                HasSubstr(std::string("field ") + name + " is missing"));
+  }
+}
+
+TEST_F(ModelConfigTest, ImpossibleValuesAreCorruptWithFieldAndValue) {
+  EXPECT_THAT(message_for_change<CorruptFile>({{"hidden_size", 0}}),
+              HasSubstr("hidden_size is 0, expected an integer from 1"));
+  EXPECT_THAT(message_for_change<CorruptFile>({{"vocab_size", "many"}}), HasSubstr("vocab_size is \"many\""));
+  EXPECT_THAT(message_for_change<CorruptFile>({{"num_hidden_layers", 2.5}}),
+              HasSubstr("num_hidden_layers is 2.5"));
+  EXPECT_THAT(message_for_change<CorruptFile>({{"vocab_size", 1e10}}),
+              HasSubstr("vocab_size is 10000000000.0"));
+  EXPECT_THAT(message_for_change<CorruptFile>({{"num_key_value_heads", 5}}),
+              AllOf(HasSubstr("num_key_value_heads is 5"), HasSubstr("num_attention_heads, which is 32")));
+  EXPECT_THAT(message_for_change<CorruptFile>({{"hidden_size", 4100}}),
+              AllOf(HasSubstr("hidden_size is 4100"), HasSubstr("num_attention_heads, which is 32")));
+  EXPECT_THAT(message_for_change<CorruptFile>({{"head_dim", 33}}),
+              AllOf(HasSubstr("head_dim is 33"), HasSubstr("even")));
+  EXPECT_THAT(message_for_change<CorruptFile>({{"rms_norm_eps", -1}}), HasSubstr("rms_norm_eps is -1"));
+  EXPECT_THAT(message_for_change<CorruptFile>({{"rope_theta", 0}}), HasSubstr("rope_theta is 0"));
+  EXPECT_THAT(message_for_change<CorruptFile>({{"tie_word_embeddings", 1}}),
+              HasSubstr("tie_word_embeddings is 1"));
+}
+
+TEST_F(ModelConfigTest, RopeScalingIsCheckedFieldByField) {
+  json scaling = llama3_scaling();
+  scaling["high_freq_factor"] = 1.0;
+  EXPECT_THAT(
+      message_for_change<CorruptFile>({{"rope_scaling", scaling}}),
+      AllOf(HasSubstr("rope_scaling.high_freq_factor is 1.0"), HasSubstr("low_freq_factor, which is 1.0")));
+  scaling = llama3_scaling();
+  scaling.erase("factor");
+  EXPECT_THAT(message_for_change<CorruptFile>({{"rope_parameters", scaling}}),
+              HasSubstr("rope_parameters.factor is missing"));
+}
+
+TEST_F(ModelConfigTest, OtherRopeTypesAreRefusedByName) {
+  EXPECT_THAT(message_for_change<Unsupported>({{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}),
+              AllOf(HasSubstr("\"linear\""), HasSubstr("default, llama3")));
+  EXPECT_THAT(message_for_change<Unsupported>({{"rope_parameters", {{"rope_type", "yarn"}}}}),
+              HasSubstr("\"yarn\""));
+  EXPECT_THAT(message_for_change<Unsupported>(
+                  {{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}}),
+              HasSubstr("each layer type"));
+  EXPECT_THAT(message_for_change<Unsupported>({{"partial_rotary_factor", 0.5}}),
+              HasSubstr("partial_rotary_factor is 0.5"));
+}
+
+TEST_F(ModelConfigTest, ASlidingWindowInUseIsRefused) {
+  json config = qwen2();
+  config["use_sliding_window"] = true;
+  EXPECT_THAT(message_for<Unsupported>(config),
+              AllOf(HasSubstr("use_sliding_window is true"), HasSubstr("32768")));
+  config = qwen2();
+  config["layer_types"] = {"full_attention", "sliding_attention"};
+  EXPECT_THAT(message_for<Unsupported>(config), HasSubstr("layer_types[1] is \"sliding_attention\""));
+}
+
+TEST_F(ModelConfigTest, OtherActivationsAndQuantisedWeightsAreRefused) {
+  EXPECT_THAT(message_for_change<Unsupported>({{"hidden_act", "gelu"}}),
+              AllOf(HasSubstr("hidden_act is \"gelu\""), HasSubstr("silu")));
+  EXPECT_THAT(message_for_change<Unsupported>({{"quantization_config", {{"quant_method", "gptq"}}}}),
+              HasSubstr("gptq"));
+}
+
+class GenerationDefaultsTest : public ModelConfigTest {};
+
+TEST_F(GenerationDefaultsTest, ConfigAloneGivesTheTokens) {
+  directory_.write("config.json", llama().dump());
+  const GenerationDefaults defaults = read_generation_defaults(directory_.path());
+  EXPECT_THAT(defaults.eos_token_ids, ElementsAre(128001, 128009));
+  EXPECT_EQ(defaults.bos_token_id, 128000);
+  EXPECT_EQ(defaults.pad_token_id, std::nullopt);
+  EXPECT_EQ(defaults.temperature, 1);
+  EXPECT_FALSE(defaults.do_sample);
+}
+
+TEST_F(GenerationDefaultsTest, GenerationConfigWinsFieldByField) {
+  directory_.write("config.json", llama().dump());
+  directory_.write("generation_config.json", R"({"eos_token_id": 7, "pad_token_id": -1, "do_sample": true,
+                                                 "temperature": 0.7, "top_p": 0.8, "repetition_penalty": 1.05})");
+  const GenerationDefaults defaults = read_generation_defaults(directory_.path());
+  EXPECT_THAT(defaults.eos_token_ids, ElementsAre(7));
+  EXPECT_EQ(defaults.bos_token_id, 128000);
+  EXPECT_EQ(defaults.pad_token_id, std::nullopt);
+  EXPECT_EQ(defaults.temperature, 0.7);
+  EXPECT_EQ(defaults.top_p, 0.8);
+  EXPECT_EQ(defaults.repetition_penalty, 1.05);
+  EXPECT_TRUE(defaults.do_sample);
+}
+
+TEST_F(GenerationDefaultsTest, ImpossibleValuesAreCorruptWithFileFieldAndValue) {
+  directory_.write("config.json", llama().dump());
+  const auto message = [&](const char* content) {
+    directory_.write("generation_config.json", content);
+    return message_of<CorruptFile>([&] { read_generation_defaults(directory_.path()); });
+  };
+  EXPECT_THAT(message(R"({"top_p": 1.5})"), AllOf(HasSubstr("generation_config.json: field top_p is 1.5")));
+  EXPECT_THAT(message(R"({"temperature": -1})"), HasSubstr("temperature is -1"));
+  EXPECT_THAT(message(R"({"repetition_penalty": 0})"), HasSubstr("repetition_penalty is 0"));
+  EXPECT_THAT(message(R"({"eos_token_id": [1, "two"]})"), HasSubstr("eos_token_id[1] is \"two\""));
+}
+
+std::string safetensors(const std::string& header, const std::string& data) {
+  return std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header + data;
+}
+
+class IdentityTest : public ModelConfigTest {
+ protected:
+  void SetUp() override {
+    directory_.write("config.json", llama().dump());
+    directory_.write("tokenizer.json", "{}");
+  }
+  void write_weights(const std::string& data) {
+    directory_.write(
+        "model.safetensors",
+        safetensors(R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"U8","shape":[)" +
+                        std::to_string(data.size() - 3) + R"(],"data_offsets":[3,)" +
+                        std::to_string(data.size()) + "]}}",
+                    data));
+  }
+  std::string fingerprint() { return identify_model(directory_.path()).weights_fingerprint; }
+};
+
+TEST_F(IdentityTest, NamesTheDirectoryAndHashesItsFiles) {
+  write_weights("abcdef");
+  const ModelIdentity identity = identify_model(directory_.path() / "");
+  EXPECT_EQ(identity.id, directory_.path().filename().string());
+  EXPECT_EQ(identity.config_sha256, sha256_hex(llama().dump()));
+  EXPECT_EQ(identity.tokenizer_sha256, sha256_hex("{}"));
+  EXPECT_EQ(identity.layers, 32);
+  EXPECT_EQ(identity.num_q_heads, 32);
+  EXPECT_EQ(identity.num_kv_heads, 8);
+  EXPECT_EQ(identity.head_dim, 128);
+  EXPECT_EQ(identity, identify_model(directory_.path()));
+}
+
+TEST_F(IdentityTest, TheFingerprintFollowsTheWeights) {
+  write_weights("abcdef");
+  const std::string before = fingerprint();
+  write_weights("abcdeF");
+  EXPECT_NE(fingerprint(), before);
+  write_weights("abcdefg");
+  EXPECT_NE(fingerprint(), before);
+}
+
+TEST_F(IdentityTest, TheFingerprintSamplesTheBeginningAndTheEndOfALargeTensor) {
+  std::string data(1'000'000, 'x');
+  write_weights(data);
+  const std::string before = fingerprint();
+  data.back() = 'y';
+  write_weights(data);
+  EXPECT_NE(fingerprint(), before);
+  data.back() = 'x';
+  data[3] = 'y';
+  write_weights(data);
+  EXPECT_NE(fingerprint(), before);
+}
+
+TEST_F(IdentityTest, ShardingDoesNotChangeTheFingerprint) {
+  write_weights("abcdef");
+  const std::string before = fingerprint();
+  std::filesystem::remove(directory_.path() / "model.safetensors");
+  const std::string header = R"(":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}})";
+  directory_.write("1.safetensors", safetensors(R"({"b)" + header, "def"));
+  directory_.write("2.safetensors", safetensors(R"({"a)" + header, "abc"));
+  directory_.write("model.safetensors.index.json",
+                   R"({"weight_map": {"b": "1.safetensors", "a": "2.safetensors"}})");
+  EXPECT_EQ(fingerprint(), before);
+}
+
+}  // namespace
+}  // namespace allot::model

@@ -1,0 +1,280 @@
+// What a tokenizer.json may hold and what it must not; ids themselves are compared in
+// tokenizer_golden_test.cc.
+#include "model/tokenizer.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/error.h"
+#include "tests/model/files/test_directory.h"
+
+namespace allot::model {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+json added(int32_t id, const std::string& content) {
+  return {{"id", id}, {"content", content}, {"special", true}, {"normalized", false}};
+}
+
+// One token a character, as the embedded model has it: a, b and a newline behind the special tokens.
+json characters() {
+  return {{"version", "1.0"},
+          {"added_tokens", {added(0, "<pad>"), added(1, "<s>"), added(2, "</s>"), added(3, "<unk>")}},
+          {"normalizer", nullptr},
+          {"pre_tokenizer",
+           {{"type", "Split"},
+            {"pattern", {{"Regex", R"([\s\S])"}}},
+            {"behavior", "Isolated"},
+            {"invert", false}}},
+          {"post_processor", nullptr},
+          {"decoder", {{"type", "Fuse"}}},
+          {"model",
+           {{"type", "WordLevel"},
+            {"vocab", {{"<pad>", 0}, {"<s>", 1}, {"</s>", 2}, {"<unk>", 3}, {"a", 4}, {"b", 5}, {"\n", 6}}},
+            {"unk_token", "<unk>"}}}};
+}
+
+// "ab" and "abc" by merges.
+json pairs() {
+  json file = characters();
+  file["added_tokens"] = json::array();
+  file["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  file["decoder"] = {{"type", "ByteLevel"}};
+  file["model"] = {{"type", "BPE"},
+                   {"vocab", {{"a", 0}, {"b", 1}, {"c", 2}, {"ab", 3}, {"abc", 4}}},
+                   {"merges", {"a b", "ab c"}}};
+  return file;
+}
+
+class TokenizerTest : public testing::Test {
+ protected:
+  Tokenizer load(const json& file) {
+    directory_.write("tokenizer.json", file.dump());
+    return Tokenizer::load(directory_.path());
+  }
+  template <typename Error>
+  std::string message_for(const json& file) {
+    const std::string message = message_of<Error>([&] { load(file); });
+    EXPECT_THAT(message, HasSubstr((directory_.path() / "tokenizer.json").string()));
+    EXPECT_THAT(message, testing::Not(HasSubstr("\n")));
+    return message;
+  }
+  // The message for a good file with one place changed.
+  template <typename Error>
+  std::string message_for(json file, const char* place, const json& value) {
+    file[json::json_pointer(place)] = value;
+    return message_for<Error>(file);
+  }
+
+  TestDirectory directory_;
+};
+
+TEST_F(TokenizerTest, CharacterTokenizerEncodesAndDecodes) {
+  const Tokenizer tokenizer = load(characters());
+  EXPECT_THAT(tokenizer.encode("ab\na<s>é"), ElementsAre(4, 5, 6, 4, 1, 3));
+  EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{1, 4, 5, 6, 2}), "ab\n");
+  EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{1, 4, 5, 6, 2}, false), "<s>ab\n</s>");
+  EXPECT_THAT(tokenizer.encode(""), ElementsAre());
+  EXPECT_EQ(tokenizer.decode({}), "");
+  EXPECT_EQ(tokenizer.vocab_size(), 7);
+  EXPECT_EQ(tokenizer.id_of("</s>"), 2);
+  EXPECT_EQ(tokenizer.id_of("b"), 5);
+  EXPECT_EQ(tokenizer.id_of("zz"), std::nullopt);
+}
+
+TEST_F(TokenizerTest, MergesAreReadAsTextsAndAsPairs) {
+  json file = pairs();
+  EXPECT_THAT(load(file).encode("abcab"), ElementsAre(4, 3));
+  file["model"]["merges"] = json::parse(R"([["a", "b"], ["ab", "c"]])");
+  EXPECT_THAT(load(file).encode("abcab"), ElementsAre(4, 3));
+}
+
+TEST_F(TokenizerTest, AModelWithoutATypeIsTakenForBpeByItsMerges) {
+  json file = pairs();
+  file["model"].erase("type");
+  EXPECT_THAT(load(file).encode("ab"), ElementsAre(3));
+}
+
+TEST_F(TokenizerTest, OneTokenizerServesManyThreads) {
+  const Tokenizer tokenizer = load(pairs());
+  std::vector<int> equal(4, 0);
+  std::vector<std::thread> threads;
+  for (int& count : equal) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 1000; ++i) count += tokenizer.encode("abc") == std::vector<int32_t>{4};
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(equal, testing::Each(1000));
+}
+
+TEST_F(TokenizerTest, TextThatIsNotUtf8IsRefusedWithTheByteOffset) {
+  const Tokenizer tokenizer = load(characters());
+  struct Case {
+    std::string text;
+    const char* offset;
+  };
+  const Case cases[] = {
+      {"ab\xFFz", "byte 2 of 4"},          {"\x80", "byte 0 of 1"},
+      {"0123456789ab\xC0\xAF", "byte 12"}, {"\xED\xA0\x80", "byte 0"},      // a surrogate
+      {"a\xF4\x90\x80\x80", "byte 1"},     {"\xF0\x8F\xBF\xBF", "byte 0"},  // beyond U+10FFFF, overlong
+      {"caf\xC3", "byte 3 of 4"},          {"\xE2\x82", "byte 0 of 2"}};
+  for (const Case& bad : cases) {
+    EXPECT_THAT(message_of<InvalidArgument>([&] { tokenizer.encode(bad.text); }),
+                AllOf(HasSubstr("not UTF-8"), HasSubstr(bad.offset)));
+  }
+}
+
+TEST_F(TokenizerTest, AnIdOutsideTheVocabularyIsRefusedWithItsSize) {
+  const Tokenizer tokenizer = load(characters());
+  for (const int32_t id : {7, -1, 1'000'000'000}) {
+    EXPECT_THAT(message_of<InvalidArgument>([&] {
+                  (void)tokenizer.decode(std::vector<int32_t>{4, id});
+                }),
+                AllOf(HasSubstr("token id " + std::to_string(id)), HasSubstr("7 tokens")));
+  }
+}
+
+TEST_F(TokenizerTest, AWordThatNothingStandsForIsRefused) {
+  json file = characters();
+  file["model"]["unk_token"] = "<none>";
+  const Tokenizer tokenizer = load(file);
+  EXPECT_THAT(message_of<InvalidArgument>([&] { tokenizer.encode("aé"); }),
+              AllOf(HasSubstr("\"é\""), HasSubstr("<none>")));
+}
+
+TEST_F(TokenizerTest, AMissingFileIsNotFoundAndABrokenOneCorrupt) {
+  EXPECT_THAT(message_of<NotFound>([&] { Tokenizer::load(directory_.path()); }), HasSubstr("tokenizer.json"));
+  directory_.write("tokenizer.json", "{\"model\": ");
+  EXPECT_THAT(message_of<CorruptFile>([&] { Tokenizer::load(directory_.path()); }), HasSubstr("not JSON"));
+}
+
+TEST_F(TokenizerTest, UnsupportedComponentsAreRefusedByTypeWithTheSupportedOnes) {
+  EXPECT_THAT(
+      message_for<Unsupported>(characters(), "/model", {{"type", "Unigram"}, {"vocab", {{"a", -1.5}}}}),
+      AllOf(HasSubstr("type Unigram"), HasSubstr("BPE, WordLevel")));
+  EXPECT_THAT(message_for<Unsupported>(characters(), "/normalizer", {{"type", "Lowercase"}}),
+              AllOf(HasSubstr("type Lowercase"), HasSubstr("NFC")));
+  EXPECT_THAT(message_for<Unsupported>(characters(), "/pre_tokenizer", {{"type", "Metaspace"}}),
+              AllOf(HasSubstr("type Metaspace"), HasSubstr("ByteLevel, Split")));
+  EXPECT_THAT(message_for<Unsupported>(characters(), "/decoder", {{"type", "WordPiece"}}),
+              AllOf(HasSubstr("type WordPiece"), HasSubstr("Fuse")));
+  EXPECT_THAT(message_for<Unsupported>(characters(), "/post_processor", {{"type", "BertProcessing"}}),
+              AllOf(HasSubstr("type BertProcessing"), HasSubstr("TemplateProcessing")));
+  const json inner = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "NFKC"}}}}};
+  EXPECT_THAT(message_for<Unsupported>(characters(), "/normalizer", inner),
+              HasSubstr("normalizer.normalizers[1] has type NFKC"));
+}
+
+TEST_F(TokenizerTest, ByteLevelMustBeTheLastPreTokenizerAndNeedsBpe) {
+  const json bytes = pairs()["pre_tokenizer"];
+  EXPECT_THAT(
+      message_for<Unsupported>(pairs(), "/pre_tokenizer",
+                               {{"type", "Sequence"}, {"pretokenizers", {bytes, {{"type", "Digits"}}}}}),
+      AllOf(HasSubstr("pretokenizers[1]"), HasSubstr("Digits after ByteLevel")));
+  EXPECT_THAT(message_for<Unsupported>(characters(), "/pre_tokenizer", bytes), HasSubstr("WordLevel behind"));
+}
+
+TEST_F(TokenizerTest, BpeOptionsThatChangeIdsAreRefused) {
+  EXPECT_THAT(message_for<Unsupported>(pairs(), "/model/dropout", 0.1), HasSubstr("model.dropout is 0.1"));
+  EXPECT_THAT(message_for<Unsupported>(pairs(), "/model/continuing_subword_prefix", "##"),
+              HasSubstr("\"##\""));
+  EXPECT_THAT(message_for<Unsupported>(pairs(), "/model/end_of_word_suffix", "</w>"), HasSubstr("\"</w>\""));
+  EXPECT_THAT(message_for<Unsupported>(pairs(), "/model/byte_fallback", true),
+              HasSubstr("byte_fallback with ByteLevel"));
+}
+
+TEST_F(TokenizerTest, PatternsWithoutAFaithfulTranslationAreRefused) {
+  for (const char* pattern : {"(", "[a[b]]", "[a&&b]", "(?m:a)", "(?<name>a)", R"(\R)", R"(a\)", R"([\W])",
+                              R"(\p{Nonsense})", "[]a]", R"(\xFF)", "(*UTF)a"}) {
+    EXPECT_THAT(message_for<Unsupported>(characters(), "/pre_tokenizer/pattern/Regex", pattern),
+                AllOf(HasSubstr(std::string("pattern ") + pattern), HasSubstr("not supported")));
+  }
+}
+
+TEST_F(TokenizerTest, FieldsOfTheWrongKindAreCorruptByPlace) {
+  EXPECT_THAT(message_for<CorruptFile>(characters(), "/pre_tokenizer/behavior", "Apart"),
+              HasSubstr("behavior is \"Apart\""));
+  EXPECT_THAT(message_for<CorruptFile>(characters(), "/pre_tokenizer/pattern", json::object()),
+              HasSubstr("pattern.String is missing"));
+  EXPECT_THAT(message_for<CorruptFile>(characters(), "/model/unk_token", nullptr),
+              HasSubstr("model.unk_token is missing"));
+  EXPECT_THAT(message_for<CorruptFile>(characters(), "/model/vocab", json::array()),
+              HasSubstr("model.vocab is []"));
+  EXPECT_THAT(message_for<CorruptFile>(characters(), "/model/vocab/a", -4),
+              AllOf(HasSubstr("\"a\""), HasSubstr("id -4")));
+  EXPECT_THAT(message_for<CorruptFile>(characters(), "/model/vocab/a", 4'000'000'000u),
+              HasSubstr("id 4000000000"));
+  EXPECT_THAT(message_for<CorruptFile>(characters(), "/model/vocab/a", 5),
+              AllOf(HasSubstr("id 5 to both"), HasSubstr("\"a\""), HasSubstr("\"b\"")));
+  EXPECT_THAT(message_for<CorruptFile>(characters(), "/model", nullptr), HasSubstr("field model is missing"));
+}
+
+TEST_F(TokenizerTest, BadMergesAreCorruptWithTheirNumber) {
+  EXPECT_THAT(message_for<CorruptFile>(pairs(), "/model/merges/1", "ab z"),
+              AllOf(HasSubstr("merges[1] is \"ab z\""), HasSubstr("lacks \"z\"")));
+  EXPECT_THAT(message_for<CorruptFile>(pairs(), "/model/merges/1", "b c"), HasSubstr("lacks \"bc\""));
+  EXPECT_THAT(message_for<CorruptFile>(pairs(), "/model/merges/0", "a b c"),
+              HasSubstr("merges[0] is \"a b c\""));
+  EXPECT_THAT(message_for<CorruptFile>(pairs(), "/model/merges/0", 7), HasSubstr("merges[0] is 7"));
+  EXPECT_THAT(message_for<CorruptFile>(pairs(), "/model/unk_token", "<unk>"),
+              HasSubstr("model.unk_token is \"<unk>\""));
+}
+
+TEST_F(TokenizerTest, AddedTokensThatContradictTheVocabularyAreCorrupt) {
+  EXPECT_THAT(message_for<CorruptFile>(characters(), "/added_tokens/1", added(9, "<s>")),
+              AllOf(HasSubstr("added_tokens[1].id is 9"), HasSubstr("\"<s>\" in model.vocab, 1")));
+  EXPECT_THAT(message_for<CorruptFile>(characters(), "/added_tokens/1", added(4, "<new>")),
+              AllOf(HasSubstr("added_tokens[1].id is 4"), HasSubstr("\"a\" has this one")));
+  EXPECT_THAT(message_for<CorruptFile>(characters(), "/added_tokens/1", added(0, "<pad>")),
+              HasSubstr("each added token once"));
+  EXPECT_THAT(message_for<CorruptFile>(characters(), "/added_tokens/1", added(1, "")),
+              HasSubstr("not empty"));
+}
+
+TEST_F(TokenizerTest, TemplatesAreChecked) {
+  const json sequence = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  const json token = {{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}};
+  const json ids = {{"<s>", {{"id", "<s>"}, {"ids", {1}}, {"tokens", {"<s>"}}}}};
+  const auto processor = [&](const json& single, const json& tokens) {
+    return json{
+        {"type", "TemplateProcessing"}, {"single", single}, {"pair", single}, {"special_tokens", tokens}};
+  };
+  json file = characters();
+  file["post_processor"] = processor({token, sequence, token}, ids);
+  EXPECT_THAT(load(file).encode("a"), ElementsAre(1, 4, 1));
+  EXPECT_THAT(load(file).encode("a", false), ElementsAre(4));
+  EXPECT_THAT(
+      message_for<CorruptFile>(characters(), "/post_processor", processor({token, sequence}, json::object())),
+      HasSubstr("special_tokens.<s> is missing"));
+  EXPECT_THAT(message_for<Unsupported>(characters(), "/post_processor", processor(json::array({token}), ids)),
+              HasSubstr("0 times"));
+  json beyond = ids;
+  beyond["<s>"]["ids"] = {99};
+  EXPECT_THAT(message_for<CorruptFile>(characters(), "/post_processor", processor({token, sequence}, beyond)),
+              HasSubstr("token id 99"));
+}
+
+TEST_F(TokenizerTest, TheChatTemplateComesFromItsFileElseFromTheTokenizersConfig) {
+  EXPECT_EQ(load(characters()).chat_template(), std::nullopt);
+  directory_.write("tokenizer_config.json", R"({"chat_template": "from config"})");
+  EXPECT_EQ(load(characters()).chat_template(), "from config");
+  directory_.write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "x"},
+                                                                  {"name": "default", "template": "the default"}]})");
+  EXPECT_EQ(load(characters()).chat_template(), "the default");
+  directory_.write("chat_template.jinja", "from its file");
+  EXPECT_EQ(load(characters()).chat_template(), "from its file");
+  std::filesystem::remove(directory_.path() / "chat_template.jinja");
+  directory_.write("tokenizer_config.json", R"({"chat_template": 5})");
+  EXPECT_THAT(message_of<CorruptFile>([&] { load(characters()); }),
+              HasSubstr("tokenizer_config.json: field chat_template is 5"));
+}
+
+}  // namespace
+}  // namespace allot::model

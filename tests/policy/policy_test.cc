@@ -1,0 +1,257 @@
+#include "policy/policy.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/error.h"
+
+namespace allot::policy {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+// What every learner promises.
+class EveryPolicy : public ::testing::TestWithParam<std::string> {
+ protected:
+  static PolicyConfig config() {
+    return {.name = GetParam(),
+            .layers = 6,
+            .total = 40,
+            .seed = 77,
+            .max_policy_lag = 3,
+            .learning_rate = 0.3,
+            .episodes_per_update = 3,
+            .pairs_per_update = 2};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Learners, EveryPolicy, ::testing::ValuesIn(policy_names()),
+                         [](const auto& param_info) {
+                           std::string name = param_info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+// One call of a random event sequence.
+struct Event {
+  enum { kAsk, kTell, kSetAside } kind;
+  int64_t argument = 0;  // how many to ask for, or a proposal's number
+  double reward = 0;
+};
+
+// Asks, tells in any order, repeats, unknown numbers, losses: fixed by the seed.
+std::vector<Event> random_events(uint32_t seed, int count) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](int64_t bound) {
+    return std::uniform_int_distribution<int64_t>(0, bound - 1)(random);
+  };
+  std::vector<Event> events;
+  int64_t asked = 0;
+  for (int k = 0; k < count; ++k) {
+    const int64_t choice = below(10);
+    if (asked == 0 || choice < 2) {
+      const int64_t ask = 1 + below(5);
+      asked += ask;
+      events.push_back({Event::kAsk, ask});
+    } else {
+      const int64_t number = std::max<int64_t>(-1, asked + 1 - below(14));
+      events.push_back(
+          {choice == 9 ? Event::kSetAside : Event::kTell, number, static_cast<double>(below(17)) / 16});
+    }
+  }
+  return events;
+}
+
+// What the caller sees of an event.
+std::string apply(Policy& policy, const Event& event) {
+  std::string seen;
+  switch (event.kind) {
+    case Event::kAsk:
+      for (const Proposal& proposal : policy.ask(static_cast<int>(event.argument))) {
+        seen += nlohmann::json{proposal.number, proposal.group, proposal.schedule.samples, proposal.log_prob,
+                               proposal.policy_version}
+                    .dump();
+      }
+      break;
+    case Event::kTell:
+      seen = std::to_string(static_cast<int>(policy.tell({event.argument, event.reward})));
+      break;
+    case Event::kSetAside:
+      policy.set_aside(event.argument);
+  }
+  return seen + nlohmann::json(policy.shares()).dump();
+}
+
+TEST_P(EveryPolicy, StartsAtEqualSharesAndTheUniformSchedule) {
+  PolicyConfig even = config();
+  even.total = 48;
+  const auto policy = make_policy(even);
+  EXPECT_THAT(policy->shares(), Each(1.0 / 6));
+  EXPECT_EQ(policy->recommend(), uniform_schedule(6, 8));
+  EXPECT_EQ(policy->version(), 0);
+  EXPECT_NEAR(entropy(policy->shares()), std::log(6), 1e-12);
+}
+
+TEST_P(EveryPolicy, ProposalsAreNumberedInOrderAndKeepTotalAndFloor) {
+  const auto policy = make_policy(config());
+  int64_t number = 0;
+  for (const int count : {1, 4, 3, 1, 1, 30}) {
+    for (const Proposal& proposal : policy->ask(count)) {
+      EXPECT_EQ(proposal.number, number++);
+      EXPECT_NO_THROW(check_schedule(proposal.schedule, 6, 1, 40));
+    }
+  }
+  EXPECT_EQ(number, 40);
+}
+
+TEST_P(EveryPolicy, SameSeedSameAsksOtherSeedOtherAsks) {
+  PolicyConfig other = config();
+  other.seed = 78;
+  const auto text = [](const std::vector<Proposal>& proposals) {
+    std::string all;
+    for (const Proposal& proposal : proposals) all += proposal.schedule.to_string() + '\n';
+    return all;
+  };
+  EXPECT_EQ(text(make_policy(config())->ask(20)), text(make_policy(config())->ask(20)));
+  EXPECT_NE(text(make_policy(config())->ask(20)), text(make_policy(other)->ask(20)));
+}
+
+TEST_P(EveryPolicy, HowManyAreAskedAtOnceChangesNoProposal) {
+  const auto at_once = make_policy(config());
+  const auto one_by_one = make_policy(config());
+  const std::vector<Proposal> together = at_once->ask(15);
+  for (const Proposal& proposal : together) EXPECT_EQ(one_by_one->ask(1)[0].schedule, proposal.schedule);
+  EXPECT_EQ(at_once->save(), one_by_one->save());
+}
+
+TEST_P(EveryPolicy, UnknownAndRepeatedOutcomesChangeNothing) {
+  const auto policy = make_policy(config());
+  policy->ask(5);
+  EXPECT_EQ(policy->tell({2, 0.5}), TellResult::kLearned);
+  policy->set_aside(4);
+  const std::string before = policy->save();
+  EXPECT_EQ(policy->tell({2, 1.0}), TellResult::kDuplicate);
+  EXPECT_EQ(policy->tell({4, 1.0}), TellResult::kDuplicate);
+  EXPECT_EQ(policy->tell({5, 1.0}), TellResult::kUnknown);
+  EXPECT_EQ(policy->tell({-1, 1.0}), TellResult::kUnknown);
+  policy->set_aside(2);
+  policy->set_aside(4);
+  policy->set_aside(5);
+  policy->set_aside(-1);
+  EXPECT_EQ(policy->save(), before);
+}
+
+TEST_P(EveryPolicy, ARewardThatIsNoFractionIsRefusedAndChangesNothing) {
+  const auto policy = make_policy(config());
+  policy->ask(2);
+  const std::string before = policy->save();
+  for (const double reward : {-0.01, 1.01, std::nan(""), HUGE_VAL}) {
+    EXPECT_THAT([&] { policy->tell({0, reward}); }, ThrowsMessage<InvalidArgument>(HasSubstr("proposal 0")));
+  }
+  EXPECT_EQ(policy->save(), before);
+  EXPECT_EQ(policy->tell({0, 1.0}), TellResult::kLearned);
+}
+
+TEST_P(EveryPolicy, RestoredAtAnyPointBehavesBitForBitAsTheOriginal) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    const auto original = make_policy(config());
+    auto restored = make_policy(config());
+    for (const Event& event : random_events(seed, 200)) {
+      restored = restore_policy(config(), restored->save());
+      ASSERT_EQ(apply(*restored, event), apply(*original, event)) << "seed " << seed;
+      ASSERT_EQ(restored->save(), original->save()) << "seed " << seed;
+    }
+    EXPECT_GT(original->version(), 5) << "seed " << seed << ": the events must reach updates";
+  }
+}
+
+TEST_P(EveryPolicy, AReplayOfTheSameCallsGivesTheSameState) {
+  const auto first = make_policy(config());
+  const auto second = make_policy(config());
+  for (const Event& event : random_events(99, 500)) apply(*first, event);
+  for (const Event& event : random_events(99, 500)) apply(*second, event);
+  EXPECT_EQ(first->save(), second->save());
+}
+
+TEST_P(EveryPolicy, AsksFarAheadWithoutAnswers) {
+  const auto policy = make_policy(config());
+  for (int round = 0; round < 100; ++round) EXPECT_EQ(policy->ask(100).size(), 100u);
+  EXPECT_EQ(policy->version(), 0);
+}
+
+TEST_P(EveryPolicy, AStateOfAnotherConfigurationIsRefusedNamingTheFields) {
+  const auto policy = make_policy(config());
+  PolicyConfig other = config();
+  other.seed = 5;
+  other.total = 41;
+  EXPECT_THAT([&] { restore_policy(other, policy->save()); },
+              ThrowsMessage<CorruptFile>(AllOf(HasSubstr("seed is 77 there and 5 here"),
+                                               HasSubstr("total is 40 there and 41 here"))));
+}
+
+TEST_P(EveryPolicy, ADamagedStateIsRefused) {
+  const auto policy = make_policy(config());
+  policy->ask(5);
+  policy->tell({0, 0.5});
+  const std::string whole = policy->save();
+  for (size_t length = 0; length < whole.size(); ++length) {
+    ASSERT_THROW(restore_policy(config(), whole.substr(0, length)), CorruptFile) << length;
+  }
+  for (const char* text : {"null", "[]", "{}", "\xff\xfe", "{\"format\":\"allot-policy-0\"}"}) {
+    EXPECT_THROW(restore_policy(config(), text), CorruptFile) << text;
+  }
+  const nlohmann::json state = nlohmann::json::parse(whole);
+  for (const auto& [field, value] : state.at("learner").items()) {
+    for (const nlohmann::json& wrong :
+         {nlohmann::json("text"), nlohmann::json(-1), nlohmann::json::array({1, 2}), nlohmann::json()}) {
+      nlohmann::json damaged = state;
+      damaged["learner"][field] = wrong;
+      EXPECT_THROW(restore_policy(config(), damaged.dump()), CorruptFile) << field << " = " << wrong;
+    }
+  }
+}
+
+TEST(PolicyConfig, ValidationReportsEveryFaultAtOnce) {
+  const PolicyConfig config{.name = "sgd",
+                            .layers = 0,
+                            .total = -3,
+                            .floor = -1,
+                            .max_policy_lag = -2,
+                            .learning_rate = 0,
+                            .episodes_per_update = 1,
+                            .pairs_per_update = 0,
+                            .perturbation = 11,
+                            .perturbation_decay = 1.5,
+                            .gain = std::nan(""),
+                            .gain_offset = -1,
+                            .gain_decay = 2};
+  EXPECT_THAT([&] { validate(config); },
+              ThrowsMessage<InvalidArgument>(AllOf(
+                  HasSubstr("'sgd', expected one of pairs, reinforce-paper, reinforce"),
+                  HasSubstr("layers is 0"), HasSubstr("total is -3"), HasSubstr("floor is -1"),
+                  HasSubstr("max-policy-lag is -2"), HasSubstr("learning-rate is 0"),
+                  HasSubstr("episodes-per-update is 1, expected 2 to"), HasSubstr("pairs-per-update is 0"),
+                  HasSubstr("perturbation is 11"), HasSubstr("perturbation-decay is 1.5"),
+                  HasSubstr("gain is nan"), HasSubstr("gain-offset is -1"), HasSubstr("gain-decay is 2"))));
+}
+
+TEST(PolicyConfig, ATotalBelowTheFloorsIsNamedWithTheLeastTotal) {
+  const PolicyConfig config{.layers = 8, .total = 15, .floor = 2};
+  EXPECT_THAT([&] { make_policy(config); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("total is 15, expected 16 to 2147483647")));
+}
+
+TEST(Entropy, IsLogLayersForEqualSharesAndZeroForOneLayer) {
+  EXPECT_NEAR(entropy({0.25, 0.25, 0.25, 0.25}), std::log(4), 1e-15);
+  EXPECT_EQ(entropy({0, 1, 0}), 0);
+}
+
+}  // namespace
+}  // namespace allot::policy

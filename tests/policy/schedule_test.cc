@@ -1,0 +1,117 @@
+#include "policy/schedule.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "base/error.h"
+
+namespace allot::policy {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+TEST(Schedule, ParsesWhatItPrintsAndAllowsBlanksAroundEntries) {
+  const Schedule schedule = parse_schedule(" 33,8, 7 ,3,4,2,3,4\n");
+  EXPECT_THAT(schedule.samples, ElementsAre(33, 8, 7, 3, 4, 2, 3, 4));
+  EXPECT_EQ(schedule.total(), 64);
+  EXPECT_EQ(schedule.to_string(), "33,8,7,3,4,2,3,4");
+  EXPECT_EQ(parse_schedule(schedule.to_string()), schedule);
+}
+
+TEST(Schedule, ParseNamesTheBadEntryAndItsLayer) {
+  const auto expect_rejected = [](const char* text, const char* layer, const char* entry) {
+    EXPECT_THAT([&] { parse_schedule(text); },
+                ThrowsMessage<InvalidArgument>(AllOf(HasSubstr(layer), HasSubstr(entry))))
+        << text;
+  };
+  expect_rejected("", "layer 0", "''");
+  expect_rejected("1,2,", "layer 2", "''");
+  expect_rejected("1,,2", "layer 1", "''");
+  expect_rejected("1,x,2", "layer 1", "'x'");
+  expect_rejected("1,2.5", "layer 1", "'2.5'");
+  expect_rejected("-1,2", "layer 0", "'-1'");
+  expect_rejected("+1,2", "layer 0", "'+1'");
+  expect_rejected("1,2147483648", "layer 1", "'2147483648'");
+  expect_rejected("1 2,3", "layer 0", "'1 2'");
+}
+
+TEST(Schedule, TotalDoesNotOverflow) {
+  EXPECT_EQ(parse_schedule("2147483647,2147483647").total(), int64_t{4294967294});
+}
+
+TEST(Schedule, CheckNamesLengthFloorAndSum) {
+  const Schedule schedule = parse_schedule("3,0,5");
+  EXPECT_NO_THROW(check_schedule(schedule, 3, 0, 8));
+  EXPECT_NO_THROW(check_schedule(schedule, 3, 0));
+  EXPECT_THAT([&] { check_schedule(schedule, 4, 0); },
+              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("3 entries"), HasSubstr("4 layers"))));
+  EXPECT_THAT([&] { check_schedule(schedule, 3, 1); },
+              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("layer 1 gets 0"), HasSubstr("floor is 1"))));
+  EXPECT_THAT([&] { check_schedule(schedule, 3, 0, 9); },
+              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("sums to 8"), HasSubstr("budget is 9"))));
+}
+
+TEST(Apportion, SharesOutByLargestRemainder) {
+  EXPECT_THAT(apportion(std::vector{0.5, 0.3, 0.2}, 10, 0).samples, ElementsAre(5, 3, 2));
+  EXPECT_THAT(apportion(std::vector{47.0, 16.0, 15.8, 12.0, 6.1, 3.1}, 10, 0).samples,
+              ElementsAre(5, 2, 1, 1, 1, 0));
+  EXPECT_THAT(apportion(std::vector{1.0, 3.0}, 10, 1).samples, ElementsAre(3, 7));
+}
+
+TEST(Apportion, GivesTiesToTheLowerLayer) {
+  EXPECT_THAT(apportion(std::vector{1.0, 1.0, 1.0}, 4, 0).samples, ElementsAre(2, 1, 1));
+  EXPECT_THAT(apportion(std::vector{1.0, 1.0, 1.0, 1.0}, 10, 1).samples, ElementsAre(3, 3, 2, 2));
+}
+
+TEST(Apportion, KeepsSumFloorAndQuotaWithinOneForAnyShares) {
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 2000; ++round) {
+    const int layers = std::uniform_int_distribution<int>(1, 40)(random);
+    const int32_t floor = std::uniform_int_distribution<int32_t>(0, 3)(random);
+    const int64_t total = int64_t{layers} * floor + std::uniform_int_distribution<int64_t>(0, 1000)(random);
+    std::vector<double> shares(static_cast<size_t>(layers));
+    for (double& share : shares) share = std::exp(std::normal_distribution<>(0, round % 7)(random));
+    if (round % 3 == 0) shares[0] = 0;
+    if (layers == 1) shares[0] = 1;
+    const Schedule schedule = apportion(shares, total, floor);
+    ASSERT_NO_THROW(check_schedule(schedule, layers, floor, total)) << "round " << round;
+    const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+    for (size_t layer = 0; layer < shares.size(); ++layer) {
+      const double quota = floor + static_cast<double>(total - layers * floor) * shares[layer] / sum;
+      ASSERT_LT(std::abs(schedule.samples[layer] - quota), 1 + 1e-9)
+          << "round " << round << " layer " << layer;
+    }
+  }
+}
+
+TEST(Apportion, SurvivesSharesAtTheEdgeOfTheNumberRange) {
+  const double huge = std::numeric_limits<double>::max();
+  EXPECT_THAT(apportion(std::vector{huge, huge}, 10, 0).samples, ElementsAre(5, 5));
+  EXPECT_THAT(apportion(std::vector{huge, std::numeric_limits<double>::denorm_min()}, 10, 1).samples,
+              ElementsAre(9, 1));
+  EXPECT_THAT(apportion(std::vector{1.0}, 2147483647, 0).samples, ElementsAre(2147483647));
+}
+
+TEST(Apportion, RefusesWhatItCannotShareOut) {
+  const auto expect_refused = [](std::vector<double> shares, int64_t total, int32_t floor,
+                                 const char* names) {
+    EXPECT_THAT([&] { apportion(shares, total, floor); }, ThrowsMessage<InvalidArgument>(HasSubstr(names)));
+  };
+  expect_refused({1, 1, 1}, 2, 1, "total of 2 over 3 layers with floor 1");
+  expect_refused({1, 1}, 4, -1, "floor -1");
+  expect_refused({1, 1}, int64_t{1} << 31, 0, "2147483648");
+  expect_refused({1, -0.5}, 4, 0, "share of layer 1 is -0.5");
+  expect_refused({std::nan(""), 1}, 4, 0, "share of layer 0");
+  expect_refused({1, HUGE_VAL}, 4, 0, "share of layer 1 is inf");
+  expect_refused({0, 0}, 4, 0, "all 2 shares are 0");
+}
+
+}  // namespace
+}  // namespace allot::policy

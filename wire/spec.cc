@@ -1,0 +1,110 @@
+#include "wire/spec.h"
+
+#include <fmt/format.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace allot::wire {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// Full names of the fields that may differ between two starts of one run.
+constexpr std::array kForPeople = {
+    std::string_view("allot.wire.RunSpec.run_id"),
+    std::string_view("allot.wire.RunSpec.model_path"),
+    std::string_view("allot.wire.ModelIdentity.id"),
+    std::string_view("allot.wire.DatasetIdentity.path"),
+};
+
+// A singular field that is no message, as JSON would print it.
+std::string value_text(const Message& message, const FieldDescriptor& field) {
+  const auto& reflection = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return std::to_string(reflection.GetInt32(message, &field));
+    case FieldDescriptor::CPPTYPE_INT64:
+      return std::to_string(reflection.GetInt64(message, &field));
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return std::to_string(reflection.GetUInt32(message, &field));
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return std::to_string(reflection.GetUInt64(message, &field));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.GetBool(message, &field) ? "true" : "false";
+    case FieldDescriptor::CPPTYPE_STRING:
+      return fmt::format("'{}'", reflection.GetString(message, &field));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return fmt::format("{}", reflection.GetDouble(message, &field));
+    default:
+      throw InvalidArgument("field " + field.full_name() + " has a type that specs do not use");
+  }
+}
+
+void compare(const Message& a, const Message& b, const std::string& prefix, std::vector<std::string>* lines) {
+  const auto& descriptor = *a.GetDescriptor();
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    const FieldDescriptor& field = *descriptor.field(i);
+    if (std::ranges::find(kForPeople, field.full_name()) != kForPeople.end()) continue;
+    const std::string name = prefix + field.name();
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      compare(a.GetReflection()->GetMessage(a, &field), b.GetReflection()->GetMessage(b, &field), name + ".",
+              lines);
+      continue;
+    }
+    const std::string left = value_text(a, field), right = value_text(b, field);
+    if (left != right) lines->push_back(fmt::format("{}: {} != {}", name, left, right));
+  }
+}
+
+template <class T>
+std::vector<std::string> compared(const T& a, const T& b) {
+  std::vector<std::string> lines;
+  compare(a, b, "", &lines);
+  return lines;
+}
+
+}  // namespace
+
+std::string to_json(const RunSpec& spec) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  const auto status = google::protobuf::util::MessageToJsonString(spec, &json, options);
+  if (!status.ok()) throw InvalidArgument("the run's spec cannot be written as JSON: " + status.ToString());
+  return json;
+}
+
+RunSpec spec_from_json(std::string_view json, std::string_view where) {
+  RunSpec spec;
+  const auto status = google::protobuf::util::JsonStringToMessage({json.data(), json.size()}, &spec);
+  if (!status.ok()) {
+    std::string reason = status.ToString();
+    std::ranges::replace(reason, '\n', ' ');
+    throw CorruptFile(std::string(where) + " is not a run's spec: " + reason);
+  }
+  return spec;
+}
+
+RunSpec read_spec(const std::filesystem::path& file) {
+  return spec_from_json(read_file(file), file.string());
+}
+
+std::vector<std::string> differences(const RunSpec& a, const RunSpec& b) {
+  return compared(a, b);
+}
+std::vector<std::string> differences(const ModelIdentity& a, const ModelIdentity& b) {
+  return compared(a, b);
+}
+std::vector<std::string> differences(const DatasetIdentity& a, const DatasetIdentity& b) {
+  return compared(a, b);
+}
+
+}  // namespace allot::wire

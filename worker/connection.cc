@@ -1,0 +1,400 @@
+#include "worker/connection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "wire/codec.h"
+#include "wire/endpoint.h"
+#include "wire/spec.h"
+
+namespace allot::worker {
+namespace {
+
+using namespace std::chrono_literals;
+using wire::Ack;
+using wire::Envelope;
+
+// The stop flag is looked at this often when nothing else happens.
+constexpr Duration kPoll = 100ms;
+
+EpisodeTask to_task(const wire::Lease& lease) {
+  EpisodeTask task;
+  task.lease = {lease.lease()};
+  task.episode = {lease.episode()};
+  task.samples = {lease.samples().begin(), lease.samples().end()};
+  task.split = lease.split() == wire::SPLIT_HELDOUT ? Split::kHeldout : Split::kTrain;
+  task.questions = {lease.questions().begin(), lease.questions().end()};
+  task.sampling_seed = lease.sampling_seed();
+  return task;
+}
+
+wire::FinishReason to_wire(Finish finish) {
+  switch (finish) {
+    case Finish::kEos:
+      return wire::FINISH_REASON_EOS;
+    case Finish::kStop:
+      return wire::FINISH_REASON_STOP;
+    case Finish::kLength:
+      return wire::FINISH_REASON_LENGTH;
+  }
+  return wire::FINISH_REASON_UNSPECIFIED;
+}
+
+wire::EpisodeResult to_wire(const EpisodeResult& result) {
+  wire::EpisodeResult message;
+  message.set_lease(result.lease.value);
+  message.set_episode(result.episode.value);
+  message.set_seconds(result.seconds);
+  message.set_error(result.error);
+  for (const QuestionOutcome& outcome : result.outcomes) {
+    wire::QuestionOutcome& row = *message.add_outcomes();
+    row.set_question(outcome.question);
+    row.set_correct(outcome.correct);
+    row.set_finish(to_wire(outcome.finish));
+    row.set_prompt_tokens(outcome.prompt_tokens);
+    row.set_output_tokens(outcome.output_tokens);
+  }
+  return message;
+}
+
+wire::EpisodeResult failure(LeaseId lease, EpisodeId episode, const std::string& reason) {
+  wire::EpisodeResult message;
+  message.set_lease(lease.value);
+  message.set_episode(episode.value);
+  message.set_error(reason);
+  return message;
+}
+
+}  // namespace
+
+// One call of run(). Connecting anew replaces the socket only: episodes that run and results that wait for
+// their Ack belong to the worker, and hello lists their leases.
+class Connection::Session {
+ public:
+  Session(const ConnectionOptions& options, const wire::Hello& hello, const RunnerFactory& factory)
+      : options_(options),
+        hello_(hello),
+        factory_(factory),
+        client_(options.endpoint),
+        retry_(options.first_retry) {
+    say_hello();
+  }
+
+  int run(const std::atomic<bool>& stop) {
+    while (!stop) {
+      if (finished_ && options_.exit_when_finished && held_leases().empty()) {
+        spdlog::info("the run is finished");
+        return 0;
+      }
+      step();
+    }
+    draining_ = true;
+    if (!running_.empty()) spdlog::info("stopping: giving {} leases back", running_.size());
+    deliver();
+    return 0;
+  }
+
+ private:
+  struct Unacked {
+    wire::EpisodeResult result;
+    std::optional<Timestamp> sent;  // on this connection
+  };
+
+  // Silence is judged right after reading all that is there, and before the runner takes its time.
+  void step() {
+    receive(idle_time());
+    connect_anew_if_silent();
+    if (!draining_) work();
+    if (introduced_) send_what_is_due();
+  }
+
+  Duration idle_time() const {
+    if (!running_.empty() && !draining_) return Duration::zero();
+    if (draining_ || !introduced_ || request_sent_) return kPoll;
+    return std::clamp(next_request_ - clock_.now(), Duration{1}, kPoll);
+  }
+
+  // ---- Sending
+
+  void send(Envelope message) {
+    message.set_number(++number_);
+    message.set_sender(hello_.worker());
+    for (const int64_t lease : held_leases()) message.add_leases(lease);
+    client_->send(wire::encode(std::move(message)));
+    last_sent_ = clock_.now();
+    if (!unanswered_since_) unanswered_since_ = last_sent_;
+  }
+
+  // Running, or with a result that is not acked.
+  std::vector<int64_t> held_leases() const {
+    std::vector<int64_t> leases;
+    for (const auto& [episode, lease] : running_) leases.push_back(lease.value);
+    for (const auto& [lease, unacked] : unacked_) leases.push_back(lease.value);
+    return leases;
+  }
+
+  void say_hello() {
+    introduced_ = false;
+    Envelope message;
+    *message.mutable_hello() = hello_;
+    send(std::move(message));
+    hello_deadline_ = clock_.now() + retry_;
+  }
+
+  void connect_anew_if_silent() {
+    const Timestamp now = clock_.now();
+    const bool unwelcome = !introduced_ && now >= hello_deadline_;
+    const bool silent = introduced_ && unanswered_since_ && now - *unanswered_since_ >= options_.patience;
+    if (!unwelcome && !silent) return;
+    retry_ = std::min(2 * retry_, options_.longest_retry);
+    spdlog::warn("no answer from {}; connecting anew, waiting up to {} ms", options_.endpoint,
+                 retry_.count());
+    // A new socket and a new routing id: nothing that was under way on the old one arrives any more.
+    client_.emplace(options_.endpoint);
+    say_hello();
+  }
+
+  void send_what_is_due() {
+    const Timestamp now = clock_.now();
+    const auto unanswered = [&](const std::optional<Timestamp>& sent) {
+      return sent && now - *sent < options_.resend;
+    };
+    for (auto& [lease, unacked] : unacked_) {
+      if (unanswered(unacked.sent)) continue;
+      unacked.sent = now;
+      Envelope message;
+      *message.mutable_result() = unacked.result;
+      send(std::move(message));
+    }
+    if (draining_) {
+      if (running_.empty() || unanswered(release_sent_)) return;
+      release_sent_ = now;
+      Envelope message;
+      for (const auto& [episode, lease] : running_) message.mutable_release()->add_leases(lease.value);
+      return send(std::move(message));
+    }
+    const int wanted = runner_->capacity() - static_cast<int>(running_.size());
+    if (wanted > 0 && now >= next_request_ && !unanswered(request_sent_)) {
+      request_sent_ = now;
+      Envelope message;
+      message.mutable_lease_request()->set_count(wanted);
+      send(std::move(message));
+    }
+    if (now - last_sent_ >= heartbeat_) {
+      Envelope message;
+      message.mutable_heartbeat();
+      send(std::move(message));
+    }
+  }
+
+  // ---- Receiving
+
+  // Handles all that is there; waits up to `timeout` for the first message.
+  void receive(Duration timeout) {
+    while (const std::optional<std::string> frame = client_->receive(timeout)) {
+      timeout = Duration::zero();
+      unanswered_since_.reset();
+      const auto decoded = wire::decode(*frame);
+      if (const auto* fault = std::get_if<wire::DecodeFailure>(&decoded)) {
+        if (fault->fault == wire::DecodeFault::kOtherVersion) {
+          throw Mismatch(fmt::format("{} cannot be worked for: {}", options_.endpoint, fault->message));
+        }
+        spdlog::warn("dropped a message from {}: {}", options_.endpoint, fault->message);
+        continue;
+      }
+      handle(std::get<Envelope>(decoded));
+    }
+  }
+
+  void handle(const Envelope& message) {
+    switch (message.body_case()) {
+      case Envelope::kWelcome:
+        return welcome(message.welcome());
+      case Envelope::kRefused:
+        return refused(message.refused());
+      case Envelope::kGrant:
+        request_sent_.reset();
+        release_sent_.reset();
+        for (const wire::Lease& lease : message.grant().leases()) start(lease);
+        return;
+      case Envelope::kWait:
+        request_sent_.reset();
+        next_request_ =
+            clock_.now() + Duration{std::clamp<int64_t>(message.wait().retry_after_ms(), 1, 60'000)};
+        finished_ = message.wait().finished();
+        return;
+      case Envelope::kAck:
+        return acked(message.ack());
+      case Envelope::kReleased:
+        for (const int64_t lease : message.released().leases()) forget({lease});
+        return;
+      case Envelope::kHeartbeatReply:
+        for (const int64_t lease : message.heartbeat_reply().unknown_leases()) forget({lease});
+        return;
+      default:
+        spdlog::warn("dropped a message {}, which is not for a worker", wire::body_name(message));
+    }
+  }
+
+  void welcome(const wire::Welcome& welcome) {
+    if (!runner_) {
+      spec_ = welcome.spec();
+      runner_ = factory_(spec_);
+      hello_.set_capacity(runner_->capacity());
+    } else if (welcome.spec().run_id() != spec_.run_id() ||
+               !wire::differences(spec_, welcome.spec()).empty()) {
+      throw Mismatch(fmt::format(
+          "{} serves run '{}' now, this worker was started for run '{}'; start a worker for the new run",
+          options_.endpoint, welcome.spec().run_id(), spec_.run_id()));
+    }
+    if (welcome.epoch() != epoch_) {
+      spdlog::info("connected to {}, run {} epoch {}", options_.endpoint, spec_.run_id(), welcome.epoch());
+    }
+    epoch_ = welcome.epoch();
+    heartbeat_ = Duration{std::max<int64_t>(welcome.heartbeat_ms(), 1)};
+    introduced_ = true;
+    retry_ = options_.first_retry;
+    next_request_ = Timestamp{};
+    forget_what_was_sent();
+  }
+
+  // On a new connection, or to an aggregator that was started again.
+  void forget_what_was_sent() {
+    for (auto& [lease, unacked] : unacked_) unacked.sent.reset();
+    request_sent_.reset();
+    release_sent_.reset();
+  }
+
+  void refused(const wire::Refused& refused) {
+    switch (refused.reason()) {
+      case wire::Refused::REASON_NOT_INTRODUCED:
+        // The aggregator was started again on the same address, and the socket reconnected by itself. One
+        // hello is enough for all that was sent before it.
+        if (introduced_) say_hello();
+        return;
+      case wire::Refused::REASON_MALFORMED:
+        spdlog::error("{} could not read a message: {}", options_.endpoint, refused.message());
+        return;
+      default:
+        throw Mismatch(fmt::format("{} refuses this worker: {}", options_.endpoint, refused.message()));
+    }
+  }
+
+  void start(const wire::Lease& lease) {
+    const LeaseId id{lease.lease()};
+    const EpisodeId episode{lease.episode()};
+    // An episode can come back to the worker that has it, under a new lease, after the old one expired.
+    if (const auto running = running_.find(episode); running != running_.end()) {
+      running->second = id;
+      return;
+    }
+    if (draining_) {
+      running_[episode] = id;  // only to be released
+      return;
+    }
+    if (lease.kind() != wire::LEASE_KIND_ANSWERS) {
+      unacked_[id] = {
+          failure(id, episode, "this worker cannot run leases of kind " + std::to_string(lease.kind())), {}};
+      return;
+    }
+    running_[episode] = id;
+    try {
+      runner_->start(to_task(lease));
+    } catch (const std::exception& error) {
+      running_.erase(episode);
+      unacked_[id] = {failure(id, episode, error.what()), {}};
+    }
+  }
+
+  void acked(const Ack& ack) {
+    const bool waiting = unacked_.erase({ack.lease()}) > 0;
+    if (waiting && (ack.verdict() == Ack::VERDICT_REJECTED || ack.verdict() == Ack::VERDICT_FAILED)) {
+      spdlog::warn("lease {} of episode {}: {}", ack.lease(), ack.episode(), ack.message());
+    }
+  }
+
+  // The aggregator counts on this lease no more. A finished result is delivered all the same: it may still be
+  // of use.
+  void forget(LeaseId lease) {
+    const auto running = std::ranges::find(running_, lease, [](const auto& entry) { return entry.second; });
+    if (running == running_.end()) return;
+    if (!draining_) runner_->cancel(running->first);
+    running_.erase(running);
+  }
+
+  // ---- Working
+
+  void work() {
+    if (running_.empty()) return;
+    try {
+      for (const EpisodeResult& result : runner_->advance()) {
+        const auto running = running_.find(result.episode);
+        if (running == running_.end()) continue;  // forgotten meanwhile
+        wire::EpisodeResult message = to_wire(result);
+        message.set_lease(running->second.value);
+        unacked_[running->second] = {std::move(message), {}};
+        running_.erase(running);
+      }
+    } catch (const std::exception& error) {
+      for (const auto& [episode, lease] : std::exchange(running_, {})) {
+        unacked_[lease] = {failure(lease, episode, error.what()), {}};
+      }
+      draining_ = true;
+      deliver();
+      throw;
+    }
+  }
+
+  // Until every lease is answered for: results acked, the others released.
+  void deliver() {
+    const Timestamp deadline = clock_.now() + options_.drain;
+    while (!held_leases().empty() && clock_.now() < deadline) step();
+    if (!held_leases().empty()) {
+      spdlog::warn("leaving with {} leases unanswered; they will expire", held_leases().size());
+    }
+  }
+
+  const ConnectionOptions& options_;
+  wire::Hello hello_;
+  const RunnerFactory& factory_;
+  SystemClock clock_;
+  std::optional<wire::Client> client_;
+  uint64_t number_ = 0;
+
+  bool introduced_ = false;
+  Duration retry_;
+  Timestamp hello_deadline_;
+  Timestamp last_sent_;
+  std::optional<Timestamp> unanswered_since_;  // the first message sent after the last one heard
+  Duration heartbeat_{1000};
+  int64_t epoch_ = 0;
+  wire::RunSpec spec_;
+
+  std::unique_ptr<EpisodeRunner> runner_;
+  std::map<EpisodeId, LeaseId> running_;
+  std::map<LeaseId, Unacked> unacked_;
+  std::optional<Timestamp> request_sent_;  // a LeaseRequest that is not answered yet
+  std::optional<Timestamp> release_sent_;
+  Timestamp next_request_;
+  bool finished_ = false;
+  bool draining_ = false;  // nothing is started or worked on any more
+};
+
+Connection::Connection(ConnectionOptions options) : options_(std::move(options)) {
+  wire::Client check(options_.endpoint);
+}
+
+Connection::~Connection() = default;
+
+int Connection::run(const wire::Hello& hello, const RunnerFactory& factory, const std::atomic<bool>& stop) {
+  return Session(options_, hello, factory).run(stop);
+}
+
+}  // namespace allot::worker

@@ -1,0 +1,53 @@
+// A worker's side of the conversation with the aggregator: gets leases, keeps an EpisodeRunner busy with
+// them, delivers the results. One thread does everything; the socket is served between two steps of the
+// runner. It survives an aggregator that is killed and started again, and gives its leases back when it is
+// asked to stop. docs/wire-protocol.md lists the failures and what happens in each.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "wire/messages.pb.h"
+#include "worker/episode.h"
+
+namespace allot::worker {
+
+struct ConnectionOptions {
+  std::string endpoint;  // "tcp://ADDRESS:PORT" of the aggregator, which need not be there yet
+  bool exit_when_finished = false;
+  Duration first_retry{250};  // an unanswered hello is repeated after this long, then after twice as long, …
+  Duration longest_retry{10'000};  // … up to this
+  Duration patience{
+      10'000};             // an aggregator that leaves a message unanswered for so long is connected to anew
+  Duration resend{2'000};  // a result or request without answer is sent again after this long
+  Duration drain{5'000};   // a stopping worker waits at most so long for the answers to its last messages
+};
+
+// Builds the runner for the run that the aggregator serves; called once, after the first Welcome.
+using RunnerFactory = std::function<std::unique_ptr<EpisodeRunner>(const wire::RunSpec& spec)>;
+
+class Connection {
+ public:
+  // Throws InvalidArgument for an address that is not tcp://ADDRESS:PORT.
+  explicit Connection(ConnectionOptions options);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // Works until `stop` is set (then gives its leases back), or until the run is finished with
+  // exit_when_finished. `hello.worker` is unique among live workers; capacity and client are filled in.
+  // Returns the exit status 0. Throws Mismatch when the aggregator refuses this worker or serves another run
+  // after a restart, what `factory` throws, and, after reporting its episodes as failed, what the runner's
+  // advance() throws: a runner that threw is not trusted again. Where start() throws, that one episode is
+  // reported as failed.
+  int run(const wire::Hello& hello, const RunnerFactory& factory, const std::atomic<bool>& stop);
+
+ private:
+  class Session;
+  ConnectionOptions options_;
+};
+
+}  // namespace allot::worker
