@@ -449,6 +449,10 @@ bool OptionSet::given(const char* name) const {
   return option != nullptr && option->given;
 }
 
+const std::string& OptionSet::log_level() const {
+  return impl_->log_level;
+}
+
 std::string OptionSet::resolved() const {
   std::string lines = "# allot " + impl_->command + "\n";
   for (const Impl::Option& option : impl_->options) {

@@ -49,6 +49,8 @@ class OptionSet {
 
   // True when the option was set by flag or config file rather than left at its default.
   bool given(const char* name) const;
+  // Level of log lines that was asked for.
+  const std::string& log_level() const;
   // `name = value` lines of every option as resolved.
   std::string resolved() const;
   std::string help() const;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -350,6 +351,24 @@ Json file_json(const ScheduleFile& file) {
           {"tool_version", file.tool_version}};
 }
 
+// Indented JSON with lists of numbers on one line. A line end is never inside a JSON text, so only lists are
+// touched.
+std::string readable(const Json& json) {
+  static const std::regex kNumberList(R"(\[\n([-+.0-9eE,\s]*)\n\s*\])");
+  static const std::regex kSeparator(R"(,\s+)");
+  static const std::regex kIndent(R"(^\s+)");
+  const std::string indented = json.dump(2);
+  std::string text;
+  auto rest = indented.begin();
+  for (std::sregex_iterator list(indented.begin(), indented.end(), kNumberList), end; list != end; ++list) {
+    const std::string numbers = std::regex_replace((*list)[1].str(), kSeparator, ", ");
+    text.append(rest, (*list)[0].first);
+    text += fmt::format("[{}]", std::regex_replace(numbers, kIndent, ""));
+    rest = (*list)[0].second;
+  }
+  return text.append(rest, indented.end()) + "\n";
+}
+
 }  // namespace
 
 model::PrefillMode parse_prefill_mode(std::string_view text) {
@@ -403,7 +422,7 @@ ScheduleFile read_schedule_file(const std::filesystem::path& path) {
 
 std::string format_schedule_file(const ScheduleFile& file) {
   try {
-    std::string text = file_json(file).dump(2) + "\n";
+    std::string text = readable(file_json(file));
     parse_schedule_file(text, "schedule to be written");
     return text;
   } catch (const CorruptFile& fault) {

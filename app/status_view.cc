@@ -29,7 +29,8 @@ nlohmann::json counters_json(const wire::Counters& counters) {
 // "granted 40, accepted 38, expired 2": the counters that are not zero.
 std::string counters_line(const wire::Counters& counters) {
   std::string line;
-  for (const auto& [name, count] : counters_json(counters).items()) {
+  const nlohmann::json named = counters_json(counters);
+  for (const auto& [name, count] : named.items()) {
     if (count != 0) line += fmt::format("{}{} {}", line.empty() ? "" : ", ", name, count.get<int64_t>());
   }
   return line.empty() ? "none" : line;

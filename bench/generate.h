@@ -1,5 +1,5 @@
-// Times batched greedy generation, the work of a tuning run: `allot bench decode` and the stand-alone generate_bench print
-// it, and bench/hf_generate.py does the same work with Hugging Face generate.
+// Times batched greedy generation, the work of a tuning run: `allot bench decode` and the stand-alone
+// generate_bench print it, and bench/hf_generate.py does the same work with Hugging Face generate.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace allot::bench {
 
 struct GenerateWorkload {
   int32_t prompts = 128;
-  int32_t prompt_tokens = 230;  // random ids, the same for every repetition
-  int32_t new_tokens = 52;      // eos does not end a sequence
+  int32_t prompt_tokens = 230;   // random ids, the same for every repetition
+  int32_t new_tokens = 52;       // eos does not end a sequence
   std::vector<int32_t> samples;  // per layer; empty = exact attention
   int repetitions = 5;           // after one warm-up that is not reported
 };

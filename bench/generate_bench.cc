@@ -1,4 +1,5 @@
-// generate_bench MODEL [float32|bfloat16] [samples per layer] [threads]: one line of JSON with medians over repetitions.
+// generate_bench MODEL [float32|bfloat16] [samples per layer] [threads]: one line of JSON with medians over
+// repetitions.
 #include <fmt/core.h>
 
 #include <cstdlib>
@@ -9,7 +10,8 @@
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "usage: {} MODEL [float32|bfloat16] [samples per layer, 0 = dense] [threads]\n", argv[0]);
+    fmt::print(stderr, "usage: {} MODEL [float32|bfloat16] [samples per layer, 0 = dense] [threads]\n",
+               argv[0]);
     return 2;
   }
   try {
@@ -22,7 +24,8 @@ int main(int argc, char** argv) {
     if (samples > 0) workload.samples.assign(engine.config().num_layers, samples);
     const auto [total, prefill, decode] = median(time_generation(engine, workload));
     fmt::print(
-        "{{\"what\":\"allot\",\"dtype\":\"{}\",\"samples\":{},\"threads\":{},\"seconds\":{:.4f},\"prefill_seconds\":{:.4f},"
+        "{{\"what\":\"allot\",\"dtype\":\"{}\",\"samples\":{},\"threads\":{},\"seconds\":{:.4f},\"prefill_"
+        "seconds\":{:.4f},"
         "\"decode_seconds\":{:.4f},\"new_tokens_per_second\":{:.0f}}}\n",
         name(options.dtype), samples, engine.options().threads, total, prefill, decode,
         workload.prompts * workload.new_tokens / total);

@@ -25,10 +25,10 @@ Json to_json(const Interval& interval) {
 }
 
 Json score_json(const Proportion& score, const Interval& interval) {
-  return {{"questions", score.questions},
+  return {{"n", score.questions},
           {"correct", score.correct},
           {"accuracy", score.accuracy()},
-          {"interval", to_json(interval)}};
+          {"interval_95", to_json(interval)}};
 }
 
 // Reads fields of one JSON object and names file and field of whatever is wrong.
@@ -60,7 +60,7 @@ class Fields {
     return {in_range(field, value[0], min, 1), in_range(field, value[1], min, 1)};
   }
   Proportion proportion() const {
-    const int64_t questions = integer("questions", 1, std::numeric_limits<uint32_t>::max());
+    const int64_t questions = integer("n", 1, std::numeric_limits<uint32_t>::max());
     return {.questions = questions, .correct = integer("correct", 0, questions)};
   }
   const Json& list(const char* field) const {
@@ -109,9 +109,9 @@ LayerAblation read_layer(const Fields& fields, int32_t layer) {
     fields.fail("layer", fields.at("layer"), fmt::format("{}: layers are listed in order", layer));
   return {.layer = layer,
           .score = fields.proportion(),
-          .accuracy = fields.interval("interval", 0),
+          .accuracy = fields.interval("interval_95", 0),
           .drop = fields.real("drop", -1, 1),
-          .drop_interval = fields.interval("drop_interval", -1),
+          .drop_interval = fields.interval("drop_interval_95", -1),
           .p_value = fields.real("p_value", 0, 1)};
 }
 
@@ -173,7 +173,7 @@ std::string format_ablation(const Ablation& ablation) {
     Json row = {{"layer", layer.layer}};
     row.update(score_json(layer.score, layer.accuracy));
     row["drop"] = layer.drop;
-    row["drop_interval"] = to_json(layer.drop_interval);
+    row["drop_interval_95"] = to_json(layer.drop_interval);
     row["p_value"] = layer.p_value;
     json["layers"].push_back(std::move(row));
   }
@@ -193,7 +193,7 @@ Ablation parse_ablation(std::string_view text, const std::string& place) {
   ablation.settings = read_settings(fields);
   const Fields base(fields.at("base"), place + ": base");
   ablation.base_score = base.proportion();
-  ablation.base_accuracy = base.interval("interval", 0);
+  ablation.base_accuracy = base.interval("interval_95", 0);
   for (const Json& samples : base.list("samples")) {
     if (!samples.is_number_unsigned() ||
         samples.get<uint64_t>() > uint64_t{std::numeric_limits<int32_t>::max()})

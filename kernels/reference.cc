@@ -32,6 +32,14 @@ double cached_element(const AttentionParams& p, const void* pages, const Row& ro
   return element(pages, p.dtype, vector * p.head_dim + i);
 }
 
+std::vector<double> cached_vectors(const AttentionParams& p, const void* pages, const Row& row) {
+  std::vector<double> result;
+  for (int32_t key = 0; key < visible_keys(p, row); ++key) {
+    for (int32_t i = 0; i < p.head_dim; ++i) result.push_back(cached_element(p, pages, row, key, i));
+  }
+  return result;
+}
+
 // Successes among the B Bernoulli variables of a query element with success probability `probability`.
 int32_t bernoulli_successes(const AttentionParams& p, const DrawRow& draws, int32_t i, double probability) {
   int32_t successes = 0;
@@ -208,12 +216,12 @@ std::vector<double> softmax(std::span<const double> row_scores) {
   return result;
 }
 
+std::vector<double> keys(const AttentionParams& p, const Row& row) {
+  return cached_vectors(p, p.key_pages, row);
+}
+
 std::vector<double> values(const AttentionParams& p, const Row& row) {
-  std::vector<double> result;
-  for (int32_t key = 0; key < visible_keys(p, row); ++key) {
-    for (int32_t i = 0; i < p.head_dim; ++i) result.push_back(cached_element(p, p.value_pages, row, key, i));
-  }
-  return result;
+  return cached_vectors(p, p.value_pages, row);
 }
 
 std::vector<Selected> select(std::span<const double> p, const Selection& selection, const DrawRow& draws) {

@@ -37,7 +37,8 @@ std::vector<double> score_query(const AttentionParams& params, const Row& row);
 std::vector<double> scores(const AttentionParams& params, const Row& row);
 // softmax(scores).
 std::vector<double> softmax(std::span<const double> scores);
-// The row's values [visible keys][head_dim], one after the other.
+// The row's keys and values [visible keys][head_dim], one vector after the other.
+std::vector<double> keys(const AttentionParams& params, const Row& row);
 std::vector<double> values(const AttentionParams& params, const Row& row);
 
 // How an estimator turns probabilities into weighted keys, rising by key, each key at most once.

@@ -6,7 +6,7 @@ namespace allot::model {
 namespace {
 
 // Queries of a run at most: enough for the kernel to reuse a key, few enough to balance threads.
-constexpr int32_t kMaxRunQueries = 64;
+constexpr int32_t kMaxRunQueries = 128;
 // Launches per thread: the last one to finish keeps the others waiting for a small part of the whole only.
 constexpr int64_t kLaunchesPerThread = 4;
 

@@ -7,6 +7,7 @@
 
 #include "kernels/bfloat16.h"
 #include "kernels/rows.h"
+#include "model/parallel.h"
 
 namespace allot::model {
 namespace {
@@ -20,6 +21,9 @@ constexpr int64_t kMaxBlockRows = 128;
 // A thread that takes a whole block streams every weight of the layer. Beyond this size of one matrix, the
 // threads share each product instead.
 constexpr int64_t kMaxPrivateMatrixBytes = int64_t{8} << 20;
+
+// Threads share the row operations of a block from this many rows on; below, waking them costs more.
+constexpr int64_t kMinSharedRows = 64;
 
 constexpr int64_t round_up(int64_t value, int64_t step) {
   return (value + step - 1) / step * step;
@@ -116,6 +120,15 @@ void Decoder::for_each_block(int64_t rows, const std::function<void(const Block&
   });
 }
 
+void Decoder::for_each_part(const Block& block, const std::function<void(const Part&)>& work) const {
+  const int64_t parts = block.rows() < kMinSharedRows ? 1 : block.threads;
+  const int64_t part_rows = (block.rows() + parts - 1) / parts;
+  run_parallel(parts, block.threads, [&](int64_t index, int) {
+    const int64_t first = index * part_rows;
+    if (first < block.rows()) work({.first = first, .rows = std::min(part_rows, block.rows() - first)});
+  });
+}
+
 void Decoder::place_tokens(const ForwardBatch& batch) {
   const int32_t page_size = cache_.shape().page_size;
   positions_.clear();
@@ -133,53 +146,61 @@ void Decoder::place_tokens(const ForwardBatch& batch) {
 }
 
 void Decoder::embed(const ForwardBatch& batch, const Block& block) {
-  kernels::gather_embeddings({.tokens = block.rows(),
-                              .width = config_.hidden_size,
-                              .vocab_size = config_.vocab_size,
-                              .dtype = cache_.shape().dtype,
-                              .table = weights_.embedding->data(),
-                              .ids = batch.tokens.data() + block.begin,
-                              .out = row(residual_, block.begin, config_.hidden_size)},
-                             block.threads);
+  for_each_part(block, [&](const Part& part) {
+    const int64_t begin = block.begin + part.first;
+    kernels::gather_embeddings({.tokens = part.rows,
+                                .width = config_.hidden_size,
+                                .vocab_size = config_.vocab_size,
+                                .dtype = cache_.shape().dtype,
+                                .table = weights_.embedding->data(),
+                                .ids = batch.tokens.data() + begin,
+                                .out = row(residual_, begin, config_.hidden_size)},
+                               1);
+  });
 }
 
 // scratch.hidden = norm(residual), after residual += scratch.hidden when asked for.
 void Decoder::normalise(const Buffer& weight, const Block& block, bool add_hidden_to_residual) {
-  std::byte* residual = row(residual_, block.begin, config_.hidden_size);
-  std::byte* hidden = block.scratch.hidden.data();
-  kernels::rms_norm({.rows = block.rows(),
-                     .width = config_.hidden_size,
-                     .dtype = cache_.shape().dtype,
-                     .epsilon = static_cast<float>(config_.rms_norm_eps),
-                     .input = add_hidden_to_residual ? hidden : residual,
-                     .residual = add_hidden_to_residual ? residual : nullptr,
-                     .weight = weight.data(),
-                     .out = hidden},
-                    block.threads);
+  for_each_part(block, [&](const Part& part) {
+    std::byte* residual = row(residual_, block.begin + part.first, config_.hidden_size);
+    std::byte* hidden = row(block.scratch.hidden, part.first, config_.hidden_size);
+    kernels::rms_norm({.rows = part.rows,
+                       .width = config_.hidden_size,
+                       .dtype = cache_.shape().dtype,
+                       .epsilon = static_cast<float>(config_.rms_norm_eps),
+                       .input = add_hidden_to_residual ? hidden : residual,
+                       .residual = add_hidden_to_residual ? residual : nullptr,
+                       .weight = weight.data(),
+                       .out = hidden},
+                      1);
+  });
 }
 
 void Decoder::project_qkv(int32_t layer, const Block& block) {
   const LayerWeights& weights = weights_.layers[layer];
-  std::byte* qkv = row(qkv_, block.begin, qkv_width_);
-  weights.qkv.apply(block.scratch.hidden.data(), block.padded_rows(), qkv);
-  kernels::rotate_and_store({.tokens = block.rows(),
-                             .num_q_heads = config_.num_q_heads,
-                             .num_kv_heads = config_.num_kv_heads,
-                             .head_dim = config_.head_dim,
-                             .dtype = cache_.shape().dtype,
-                             .qkv = qkv,
-                             .qkv_stride = qkv_width_,
-                             .bias = weights.qkv_bias.data(),
-                             .cos = rope_.cos(),
-                             .sin = rope_.sin(),
-                             .table_rows = rope_.rows(),
-                             .positions = positions_.data() + block.begin,
-                             .key_pages = cache_.keys(layer),
-                             .value_pages = cache_.values(layer),
-                             .num_pages = cache_.shape().num_pages,
-                             .page_size = cache_.shape().page_size,
-                             .slots = slots_.data() + block.begin},
-                            block.threads);
+  weights.qkv.apply(block.scratch.hidden.data(), block.padded_rows(), row(qkv_, block.begin, qkv_width_),
+                    block.threads);
+  for_each_part(block, [&](const Part& part) {
+    const int64_t begin = block.begin + part.first;
+    kernels::rotate_and_store({.tokens = part.rows,
+                               .num_q_heads = config_.num_q_heads,
+                               .num_kv_heads = config_.num_kv_heads,
+                               .head_dim = config_.head_dim,
+                               .dtype = cache_.shape().dtype,
+                               .qkv = row(qkv_, begin, qkv_width_),
+                               .qkv_stride = qkv_width_,
+                               .bias = weights.qkv_bias.data(),
+                               .cos = rope_.cos(),
+                               .sin = rope_.sin(),
+                               .table_rows = rope_.rows(),
+                               .positions = positions_.data() + begin,
+                               .key_pages = cache_.keys(layer),
+                               .value_pages = cache_.values(layer),
+                               .num_pages = cache_.shape().num_pages,
+                               .page_size = cache_.shape().page_size,
+                               .slots = slots_.data() + begin},
+                              1);
+  });
 }
 
 // From the attention's output to the layer's, which stays in scratch.hidden for the next norm to add to the
@@ -188,26 +209,28 @@ void Decoder::finish_layer(int32_t layer, const Block& block) {
   const LayerWeights& weights = weights_.layers[layer];
   Scratch& scratch = block.scratch;
   weights.attention_output.apply(row(attended_, block.begin, q_width_), block.padded_rows(),
-                                 scratch.hidden.data());
+                                 scratch.hidden.data(), block.threads);
   normalise(weights.post_attention_norm, block, true);
-  weights.gate_up.apply(scratch.hidden.data(), block.padded_rows(), scratch.gate_up.data());
-  kernels::silu_and_multiply({.rows = block.rows(),
-                              .width = config_.intermediate_size,
-                              .dtype = cache_.shape().dtype,
-                              .gate_up = scratch.gate_up.data(),
-                              .out = scratch.activated.data()},
-                             block.threads);
-  weights.down.apply(scratch.activated.data(), block.padded_rows(), scratch.hidden.data());
+  weights.gate_up.apply(scratch.hidden.data(), block.padded_rows(), scratch.gate_up.data(), block.threads);
+  for_each_part(block, [&](const Part& part) {
+    kernels::silu_and_multiply({.rows = part.rows,
+                                .width = config_.intermediate_size,
+                                .dtype = cache_.shape().dtype,
+                                .gate_up = row(scratch.gate_up, part.first, 2 * config_.intermediate_size),
+                                .out = row(scratch.activated, part.first, config_.intermediate_size)},
+                               1);
+  });
+  weights.down.apply(scratch.activated.data(), block.padded_rows(), scratch.hidden.data(), block.threads);
 }
 
 void Decoder::project_logits(const Block& block) {
   float* out = logits_.as<float>() + block.begin * config_.vocab_size;
   const std::byte* hidden = block.scratch.hidden.data();
   if (cache_.shape().dtype == kernels::DType::kFloat32) {
-    weights_.output_head.apply(hidden, block.padded_rows(), out);
+    weights_.output_head.apply(hidden, block.padded_rows(), out, block.threads);
     return;
   }
-  weights_.output_head.apply(hidden, block.padded_rows(), block.scratch.logits.data());
+  weights_.output_head.apply(hidden, block.padded_rows(), block.scratch.logits.data(), block.threads);
   const uint16_t* rounded = block.scratch.logits.as<uint16_t>();
   std::transform(rounded, rounded + block.rows() * config_.vocab_size, out, kernels::float_from_bfloat16);
 }

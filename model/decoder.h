@@ -40,7 +40,7 @@ class Decoder {
     Buffer activated;  // [block, intermediate_size]
     Buffer logits;     // [block, vocab_size], unless logits are stored directly
   };
-  // Rows [begin, end) of this pass, worked on by `threads` threads (1 when several blocks run at once).
+  // Rows [begin, end) of this pass; `threads` threads work on it, 1 when several blocks run at once.
   struct Block {
     int64_t begin;
     int64_t end;
@@ -50,7 +50,14 @@ class Decoder {
     int64_t padded_rows() const;
   };
 
+  // Rows of a block, counted from its begin, that one thread works on.
+  struct Part {
+    int64_t first;
+    int64_t rows;
+  };
+
   void for_each_block(int64_t rows, const std::function<void(const Block&)>& work);
+  void for_each_part(const Block& block, const std::function<void(const Part&)>& work) const;
   void place_tokens(const ForwardBatch& batch);
   void embed(const ForwardBatch& batch, const Block& block);
   void normalise(const Buffer& weight, const Block& block, bool add_hidden_to_residual);

@@ -11,7 +11,7 @@
 #include "kernels/sampling.h"
 #include "model/decoder.h"
 #include "model/kv_cache.h"
-#include "model/linear.h"
+#include "model/parallel.h"
 #include "model/safetensors.h"
 #include "model/weights.h"
 
@@ -62,7 +62,7 @@ int64_t choose_pages(const EngineOptions& options, const ModelConfig& config, in
 
 EngineOptions resolved(EngineOptions options) {
   check_options(options);
-  options.threads = set_threads(options.threads);
+  options.threads = resolve_threads(options.threads);
   return options;
 }
 
@@ -257,7 +257,6 @@ std::vector<Advance> Engine::Impl::next_advances() {
 }
 
 std::span<float> Engine::Impl::forward(std::span<const Advance> advances, bool dense, Outputs outputs) {
-  set_threads(options.threads);
   const ForwardBatch batch = make_batch(advances, config.num_layers, dense, options.page_size, outputs);
   const std::span<float> logits = decoder.forward(batch, attention);
   for (const auto& [sequence, new_tokens] : advances) sequence->cached += new_tokens;

@@ -2,16 +2,28 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
+#include <optional>
+
+#include "model/parallel.h"
 
 namespace allot::model {
 namespace {
+
+// Columns of a product that are worth a thread of their own.
+constexpr int64_t kMinSharedColumns = 256;
+
+// LibTorch, oneDNN and MKL keep their number of threads per calling thread; the loops around them are ours.
+void use_one_thread() {
+  thread_local bool done = false;
+  if (!done) at::set_num_threads(1);
+  done = true;
+}
 
 at::TensorOptions options_of(kernels::DType dtype) {
   return at::TensorOptions().dtype(dtype == kernels::DType::kFloat32 ? at::kFloat : at::kBFloat16);
@@ -46,32 +58,29 @@ Linear::~Linear() = default;
 Linear::Linear(Linear&&) noexcept = default;
 Linear& Linear::operator=(Linear&&) noexcept = default;
 
-void Linear::apply(const void* input, int64_t rows, void* out) const {
+void Linear::apply(const void* input, int64_t rows, void* out, int threads) const {
   if (rows == 0) return;
-  const c10::InferenceMode no_autograd;  // per thread
-  at::Tensor result = matrix(out, {rows, out_features_}, tensors_->dtype);
-  at::linear_out(result, matrix(input, {rows, in_features_}, tensors_->dtype), tensors_->weight,
-                 tensors_->bias);
-}
-
-int set_threads(int threads) {
-  if (threads == 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  if (at::get_num_threads() != threads) at::set_num_threads(threads);
-  return threads;
-}
-
-void run_parallel(int64_t count, int threads, const std::function<void(int64_t index, int worker)>& task) {
-  const int64_t workers = std::min<int64_t>(count, threads);
-  if (workers <= 1) {
-    for (int64_t index = 0; index < count; ++index) task(index, 0);
-    return;
-  }
-  std::atomic<int64_t> next = 0;
-  at::parallel_for(0, workers, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t worker = begin; worker < end; ++worker) {
-      for (int64_t index = next++; index < count; index = next++) task(index, static_cast<int>(worker));
-    }
+  const int64_t parts = std::clamp<int64_t>(out_features_ / kMinSharedColumns, 1, threads);
+  const int64_t part_columns = (out_features_ + parts - 1) / parts;
+  run_parallel(parts, threads, [&](int64_t part, int) {
+    const int64_t begin = part * part_columns;
+    const int64_t end = std::min(begin + part_columns, out_features_);
+    apply_columns(input, rows, out, begin, end);
   });
+}
+
+void Linear::apply_columns(const void* input, int64_t rows, void* out, int64_t begin, int64_t end) const {
+  const c10::InferenceMode no_autograd;  // per thread
+  use_one_thread();
+  const Tensors& tensors = *tensors_;
+  at::Tensor result = matrix(out, {rows, out_features_}, tensors.dtype).slice(1, begin, end);
+  const at::Tensor x = matrix(input, {rows, in_features_}, tensors.dtype);
+  const at::Tensor weight = tensors.weight.slice(0, begin, end).t();
+  if (tensors.bias) {
+    at::addmm_out(result, tensors.bias->slice(0, begin, end), x, weight);
+  } else {
+    at::mm_out(result, x, weight);
+  }
 }
 
 }  // namespace allot::model

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 
 #include "kernels/estimator.h"
@@ -26,24 +25,18 @@ class Linear {
   int64_t out_features() const { return out_features_; }
   int64_t in_features() const { return in_features_; }
 
-  // input [rows, in_features] and out [rows, out_features] of `dtype`, contiguous. Inside run_parallel it
-  // runs on the calling thread, outside on all threads. Sums are float32, rounded once when stored.
-  void apply(const void* input, int64_t rows, void* out) const;
+  // input [rows, in_features] and out [rows, out_features] of `dtype`, contiguous. Sums are float32, rounded
+  // once when stored. Up to `threads` threads share the columns of out; inside run_parallel it must be 1.
+  void apply(const void* input, int64_t rows, void* out, int threads) const;
 
  private:
   struct Tensors;
+
+  void apply_columns(const void* input, int64_t rows, void* out, int64_t begin, int64_t end) const;
+
   std::unique_ptr<Tensors> tensors_;
   int64_t out_features_;
   int64_t in_features_;
 };
-
-// Threads of LibTorch's pool, which all parallel work of this folder shares: a second pool would fight it for
-// the cores. `threads` 0 = all cores. Returns the number in use.
-int set_threads(int threads);
-
-// Runs task(index, worker) for every index in [0, count), each once, on up to `threads` threads that take the
-// next index when they are free; `worker` < threads names the thread's scratch memory. Returns when all are
-// done. Rethrows the first exception.
-void run_parallel(int64_t count, int threads, const std::function<void(int64_t index, int worker)>& task);
 
 }  // namespace allot::model

@@ -44,7 +44,7 @@ std::vector<Part> find_parts(const Regex& pattern, std::string_view text, Regex:
   for (size_t from = 0; from <= text.size();) {
     const auto match = pattern.find(text, from, scratch);
     if (!match) break;
-    if (match->begin == match->end && match_end == match->end + 1) {
+    if (match->begin == match->end && match_end == match->end) {
       from += from < text.size() ? utf8_bytes(text[from]) : 1;
       continue;
     }

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,10 +47,12 @@ struct PolicyConfig {
   int episodes_per_update = 10;
   // pairs (symmetric two-level perturbations of the policy logits); defaults measured in docs/policy.md
   int pairs_per_update = 4;
-  double perturbation =
-      1.25;  // c_k = perturbation / (k + 1)^perturbation_decay, k = version; a first share is
-  double perturbation_decay = 0.1;  //   multiplied or divided by about e^1.25 = 3.5
-  double gain = 20;                 // a_k = gain / (k + 1 + gain_offset)^gain_decay
+  // c_k = perturbation / (k + 1)^perturbation_decay, k = version; at k = 0 a share is multiplied or divided
+  // by about e^1.25 = 3.5.
+  double perturbation = 1.25;
+  double perturbation_decay = 0.1;
+  // a_k = gain / (k + 1 + gain_offset)^gain_decay
+  double gain = 20;
   double gain_offset = 5;
   double gain_decay = 0.8;
 };

@@ -80,6 +80,7 @@ int run_tune(std::span<const std::string> arguments) {
   const wire::RunSpec spec = build_run_spec(run);
   require_model_runtime();
   cluster.run = run.run;
+  cluster.log_level = set.log_level();
   // Writes spec.json, where the aggregator finds the run, or refuses the directory; nobody else may be at
   // work there now.
   { const aggregator::RunDirectory claimed(run.run, spec); }

@@ -21,11 +21,11 @@ constexpr double kPixelsPerNumber = 20;  // room that a number over a bar needs
 constexpr double kNumberHeight = 17;     // with the gap to its bar
 constexpr double kHalfBar = 0.36;        // of the room of one layer
 constexpr double kHalfRow = 0.46;
-// Classes of the heat map, as multiples of the uniform share, and how the key names the bounds between them.
+// Classes of the heat map, as multiples of the uniform share, and how the key names the bounds between them;
+// those of the grey middle are in the caption.
 constexpr std::array kClassBounds = {1.0 / 8, 1.0 / 4, 1.0 / 2, 4.0 / 5, 5.0 / 4, 2.0, 4.0, 8.0};
 constexpr std::array<const char*, 9> kShareClasses = {"c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"};
-constexpr std::array<const char*, 8> kShareBounds = {"\u215b", "\u00bc", "\u00bd", "0.8",
-                                                     "1.25",   "2",      "4",      "8"};
+constexpr std::array<const char*, 8> kShareBounds = {"\u215b", "\u00bc", "\u00bd", "", "", "2", "4", "8"};
 
 // Every k-th point, so that at most kMostPoints are left; the last point stays.
 std::vector<Point> thinned(const std::vector<Point>& points) {
@@ -71,6 +71,14 @@ std::vector<double> update_places(const aggregator::RunData& run,
     places.push_back(static_cast<double>(until - episodes.begin()));
   }
   return places;
+}
+
+// "16 samples in every layer", or the list where layers differ.
+std::string in_words(const policy::Schedule& schedule) {
+  const bool equal =
+      std::ranges::adjacent_find(schedule.samples, std::not_equal_to()) == schedule.samples.end();
+  if (schedule.samples.empty() || !equal) return schedule.to_string();
+  return fmt::format("{} samples in every layer", schedule.samples.front());
 }
 
 struct Series {
@@ -268,6 +276,25 @@ Chart shares_chart(const aggregator::RunData& run, Shape shape) {
   return chart;
 }
 
+Chart ablation_chart(const evaluation::Ablation& ablation, Shape shape) {
+  const auto layers = static_cast<int>(ablation.layers.size());
+  Chart chart({.description = "Accuracy with one sample in one layer, for each layer, with its 95 % interval",
+               .width = shape.width,
+               .height = shape.height,
+               .margins = {.left = 50, .right = 106, .top = 30, .bottom = 42},
+               .x = layer_axis(layers, shape),
+               .y = percent_axis("Accuracy with one sample in this layer")});
+  const double base = ablation.base_score.accuracy();
+  chart.level(base, "plain", fmt::format("base {}", percent(base)));
+  for (const evaluation::LayerAblation& row : ablation.layers) {
+    const auto x = static_cast<double>(row.layer);
+    const double accuracy = row.score.accuracy();
+    chart.whisker({x, row.accuracy.low}, {x, accuracy}, {x, row.accuracy.high}, "whisker",
+                  fmt::format("Layer {}: {}", row.layer, percent(accuracy)));
+  }
+  return chart;
+}
+
 std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecord& evaluation) {
   const aggregator::RunData& run = input.run;
   const size_t rows = measured(evaluation).size();
@@ -309,6 +336,15 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
                              "(0.8 to 1.25), blue more, orange less.",
                              90 + std::clamp(14.0 * run.spec.model().layers(), 160.0, 620.0),
                              [&](Shape shape) { return shares_chart(run, shape); }));
+  }
+  if (const auto& ablation = input.ablation) {
+    figures.push_back(
+        figure("ablation", "What each layer needs",
+               fmt::format("One sample in one layer at a time, the others as in the base of {}, scored on "
+                           "the same {} questions with "
+                           "their 95\u00a0% intervals. A layer far below the dashed line needs its samples.",
+                           in_words(ablation->base), ablation->base_score.questions),
+               kWide.height, [&](Shape shape) { return ablation_chart(*ablation, shape); }));
   }
   return figures;
 }

@@ -36,6 +36,7 @@ Chart schedule_chart(const aggregator::RunData& run, Shape shape);
 Chart learning_chart(const aggregator::RunData& run, const EvaluationRecord& evaluation, Shape shape);
 Chart entropy_chart(const aggregator::RunData& run, Shape shape);
 Chart shares_chart(const aggregator::RunData& run, Shape shape);
+Chart ablation_chart(const evaluation::Ablation& ablation, Shape shape);
 
 // Class of a cell of the heat map, 0 to 8, for a share given as a multiple of the uniform share; 4 is "about
 // uniform".

@@ -44,7 +44,7 @@ void Markup::start(std::string_view tag, std::initializer_list<Attribute> attrib
 
 Markup& Markup::open(std::string_view tag, std::initializer_list<Attribute> attributes) {
   start(tag, attributes);
-  out_ += ">\n";
+  out_ += ">";
   open_.emplace_back(tag);
   return *this;
 }

@@ -49,17 +49,14 @@ std::optional<AccuracyRecord> accuracy(const aggregator::ScoreRow* score) {
 std::optional<PairedRecord> paired(const aggregator::ScoreRow* learned, const aggregator::ScoreRow* uniform) {
   if (learned == nullptr || uniform == nullptr || learned->questions.empty()) return std::nullopt;
   if (learned->questions != uniform->questions) return std::nullopt;
-  PairedRecord record;
-  for (size_t i = 0; i < learned->correct.size(); ++i) {
-    record.only_learned += learned->correct[i] == 1 && uniform->correct[i] == 0;
-    record.only_uniform += learned->correct[i] == 0 && uniform->correct[i] == 1;
-  }
-  const int64_t questions = std::ssize(learned->questions);
+  const evaluation::Pairs pairs = evaluation::count_pairs(learned->correct, uniform->correct);
   const evaluation::Interval interval =
-      evaluation::paired_difference_interval(record.only_learned, record.only_uniform, questions);
-  record.p_value = evaluation::mcnemar_exact(record.only_learned, record.only_uniform);
-  record.difference =
-      static_cast<double>(record.only_learned - record.only_uniform) / static_cast<double>(questions);
+      evaluation::paired_difference_interval(pairs.only_first, pairs.only_second, pairs.questions);
+  PairedRecord record;
+  record.only_learned = pairs.only_first;
+  record.only_uniform = pairs.only_second;
+  record.p_value = evaluation::mcnemar_exact(pairs.only_first, pairs.only_second);
+  record.difference = pairs.difference();
   record.low = interval.low;
   record.high = interval.high;
   return record;

@@ -156,7 +156,7 @@ class Llama(nn.Module):
 def accuracy(model, problems, schedule=None, seed=0):
     """Fraction of `problems` whose reply ends in the gold answer."""
     replies = []
-    for i in range(0, len(problems), 250):
-        replies += model.answers([p["question"] for p in problems[i:i + 250]], schedule, seed=1000 * seed + i)
+    for i in range(0, len(problems), 1000):
+        replies += model.answers([p["question"] for p in problems[i:i + 1000]], schedule, seed=1000 * seed + i)
     gold = [p["answer"].split("####")[1].strip() for p in problems]
     return sum("####" in r and r.split("####")[1].strip() == g for r, g in zip(replies, gold)) / len(problems)

@@ -8,6 +8,7 @@ from several starts; the winner and its runners-up are then scored on the held-o
 import argparse
 import json
 import pathlib
+import time
 
 import torch
 from safetensors.torch import load_file
@@ -20,9 +21,8 @@ def main():
     parser.add_argument("--model", type=pathlib.Path, required=True)
     parser.add_argument("--total", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--start", action="append", default=[])
+    parser.add_argument("--start", action="append", default=[], help="a,b,c,…; several are tried; default: uniform")
     options = parser.parse_args()
-    import time
     began = time.time()
     net = m.Llama().cuda()
     state = load_file(options.model / "model.safetensors")
@@ -41,14 +41,10 @@ def main():
             results.append(m.accuracy(net, tune[n % 2 * 1000:n % 2 * 1000 + 1000], list(schedule), seed=100 + n))
         return sum(results[:rounds]) / rounds
 
-    starts = [[int(x) for x in s.split(",")] for s in options.start] or []
-    front = options.total // 2
-    starts.append([front] + [(options.total - front) // (layers - 1)] * (layers - 1))
-    starts[-1][0] += options.total - sum(starts[-1])
-    starts.append([options.total // layers] * layers)
+    starts = [[int(x) for x in s.split(",")] for s in options.start] or [[options.total // layers] * layers]
     for start in starts:
         best, value = tuple(start), score(start, 2)
-        for size, rounds in ((8, 1), (4, 1), (2, 2), (1, 4)):
+        for size, rounds in ((8, 1), (4, 1), (2, 2), (1, 3)):
             value, improved = score(best, rounds), True
             while improved and time.time() - began < options.seconds:
                 improved = False

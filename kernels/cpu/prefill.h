@@ -165,7 +165,7 @@ class Prefill {
     const F offset = V::load(u);
     const auto samples = static_cast<float>(data_.samples);
     const F limit = V::set1(samples);
-    const F rate = V::set1(samples * (1 + 0x1p-21f)) / total;
+    const F rate = V::set1(samples * (1 + 0x1p-22f)) / total;
     F base = V::zero();
     F before = V::zero();
     for (int32_t chunk = 0; chunk < keys; chunk += kSumChunk) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "tests/aggregator/core_driver.h"
+#include "tests/aggregator/replay.h"
 
 namespace allot::aggregator {
 namespace {
@@ -415,22 +416,10 @@ TEST_P(CoreTest, KilledAfterAnyCommitTheRunGoesOnWithTheSamePolicyBitForBit) {
   EXPECT_EQ(driver_.status().episodes_done(), 10);
   EXPECT_EQ(driver_.status().counters().accepted() + driver_.status().counters().late(), 16);
 
-  // The policy of a replay by hand, without a core.
-  const auto replayed = policy::make_policy(policy_config(driver_.spec()));
-  for (const Record& record : driver_.records()) {
-    if (const auto* asked = std::get_if<EpisodeAsked>(&record);
-        asked && asked->episode.stage == Stage::kLearn) {
-      EXPECT_EQ(replayed->ask(1).at(0).schedule.samples, asked->episode.samples);
-    } else if (const auto* told = std::get_if<EpisodeTold>(&record); told && told->episode.value < 10) {
-      replayed->tell({told->episode.value, reward(told->results)});
-    } else if (const auto* reached = std::get_if<VersionReached>(&record)) {
-      EXPECT_EQ(replayed->shares(), reached->shares) << "version " << reached->version;
-    }
-  }
-  EXPECT_EQ(replayed->save(), policy_state());
+  EXPECT_EQ(replay_by_hand(driver_.history(), driver_.spec())->save(), policy_state());
 }
 
-TEST_P(CoreTest, RandomMessagesOfThreeWorkersNeverBreakTheRun) {
+TEST(Core, RandomMessagesOfThreeWorkersNeverBreakTheRun) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);

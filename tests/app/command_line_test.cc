@@ -93,7 +93,7 @@ TEST(CommandLine, FullDiskUnderStandardOutputIsAFailure) {
   EXPECT_THAT(result.err, HasSubstr("cannot write to standard output"));
 }
 
-TEST(Tune, FaultsOfTheCommandLineComeTogetherAndNothingIsWritten) {
+TEST(TuneOptions, FaultsOfTheCommandLineComeTogetherAndNothingIsWritten) {
   const auto run = fresh_directory() / "run";
   const auto result = run_command({"allot", "tune", "--run", run.string(), "--totl", "64", "--floor", "-1"});
   expect_one_error(result, 2, "allot tune: ");
@@ -103,7 +103,7 @@ TEST(Tune, FaultsOfTheCommandLineComeTogetherAndNothingIsWritten) {
   EXPECT_FALSE(std::filesystem::exists(run));
 }
 
-TEST(Tune, MissingModelDirectoryIsNamedAndNothingIsWritten) {
+TEST(TuneOptions, MissingModelDirectoryIsNamedAndNothingIsWritten) {
   const auto run = fresh_directory() / "run";
   expect_one_error(run_command({"allot", "tune", "--run", run.string(), "--model", "/nowhere/model", "--data",
                                 "/nowhere/train.jsonl", "--heldout-questions", "0", "--total", "64"}),
@@ -111,13 +111,13 @@ TEST(Tune, MissingModelDirectoryIsNamedAndNothingIsWritten) {
   EXPECT_FALSE(std::filesystem::exists(run));
 }
 
-TEST(Tune, ScoreBudgetWithoutAScoreStageIsRefused) {
+TEST(TuneOptions, ScoreBudgetWithoutAScoreStageIsRefused) {
   const auto result = run_command({"allot", "tune", "--model", "m", "--data", "d", "--heldout", "h",
                                    "--total", "64", "--score-budget", "8"});
   expect_one_error(result, 2, "allot tune: --score-stage exact with --score-budget 8");
 }
 
-TEST(Tune, DryRunPrintsAConfigThatResolvesToItself) {
+TEST(TuneOptions, DryRunPrintsAConfigThatResolvesToItself) {
   const auto config = fresh_directory() / "tune.conf";
   const auto first = run_command({"allot", "tune", "--model", "m", "--data", "d", "--total", "64", "--gain",
                                   "0.1", "--json", "--dry-run"});
@@ -129,7 +129,7 @@ TEST(Tune, DryRunPrintsAConfigThatResolvesToItself) {
   EXPECT_EQ(second.out, first.out);
 }
 
-TEST(Tune, EveryShippedConfigFileIsAccepted) {
+TEST(TuneOptions, EveryShippedConfigFileIsAccepted) {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(std::string(ALLOT_SOURCE_DIR) + "/configs")) {
     if (entry.path().extension() != ".conf") continue;

@@ -5,10 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -254,6 +252,14 @@ TEST(ScheduleFile, AnotherSchemaVersionIsUnsupportedWhateverElseTheFileHolds) {
   } catch (const Unsupported& error) {
     EXPECT_THAT(error.what(), HasSubstr("s.json: 'schema_version' is 2, this allot reads 1"));
   }
+}
+
+TEST(ScheduleFile, ExampleInTheDocumentationIsReadAndHasTheBytesThatAreWritten) {
+  const std::string page = read_file(std::filesystem::path(ALLOT_SOURCE_DIR) / "docs" / "schedule-format.md");
+  const std::string fence = "```json\n";
+  const size_t start = page.find(fence) + fence.size();
+  const std::string text = page.substr(start, page.find("```", start) - start);
+  EXPECT_EQ(format_schedule_file(parse_schedule_file(text, "docs/schedule-format.md")), text);
 }
 
 TEST(ScheduleFile, MissingFileIsNamed) {

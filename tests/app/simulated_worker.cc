@@ -1,12 +1,15 @@
 // An allot-model whose worker answers by chance instead of running a model: a question is right with the
 // chance that a calibrated landscape gives its schedule. Everything else of it is the real worker command, so
 // that `allot tune` is tested with real processes where no LibTorch is.
-#include <iostream>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "app/command_line.h"
+#include "app/stop_signal.h"
 #include "app/worker_command.h"
 #include "base/philox.h"
 #include "policy/simulation.h"
@@ -27,6 +30,10 @@ class SimulatedRunner final : public worker::EpisodeRunner {
   std::vector<worker::EpisodeResult> advance() override {
     std::vector<worker::EpisodeResult> results;
     for (const auto& [episode, task] : tasks_) {
+      if (held(episode)) {
+        pause_for(std::chrono::milliseconds(2));
+        return {};
+      }
       worker::EpisodeResult result;
       result.lease = task.lease;
       result.episode = episode;
@@ -46,6 +53,11 @@ class SimulatedRunner final : public worker::EpisodeRunner {
   void cancel(EpisodeId episode) override { tasks_.erase(episode); }
 
  private:
+  static bool held(EpisodeId episode) {
+    const char* file = std::getenv("ALLOT_SIMULATED_HOLD");
+    return episode.value >= 20 && file != nullptr && std::filesystem::exists(file);
+  }
+
   double chance(const worker::EpisodeTask& task, uint32_t question) const {
     return task.samples.empty() ? landscape_.dense : landscape_.chance({task.samples}, question);
   }

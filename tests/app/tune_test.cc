@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -26,7 +27,17 @@ using ::testing::StartsWith;
 
 class Tune : public ::testing::Test {
  protected:
-  Tune() : directory_(fresh_directory()), small_(write_small_model(directory_)), run_(directory_ / "run") {}
+  Tune()
+      : directory_(fresh_directory()),
+        small_(write_small_model(directory_)),
+        run_(directory_ / "run"),
+        hold_(directory_ / "hold") {
+    ::setenv("ALLOT_SIMULATED_HOLD", hold_.c_str(), 1);
+  }
+
+  // Runs stop after 20 of 40 episodes until go_on() (see simulated_worker.cc).
+  void stop_in_the_middle() { write_file_atomically(hold_, ""); }
+  void go_on() { std::filesystem::remove(hold_); }
 
   static std::string tool() { return std::string(ALLOT_SIMULATED_DIR) + "/allot"; }
 
@@ -75,6 +86,7 @@ class Tune : public ::testing::Test {
   std::filesystem::path directory_;
   SmallModel small_;
   std::filesystem::path run_;
+  std::filesystem::path hold_;
 };
 
 TEST_F(Tune, WholeRunEndsWithAVerdictAndItsFiles) {
@@ -91,20 +103,20 @@ TEST_F(Tune, WholeRunEndsWithAVerdictAndItsFiles) {
   ASSERT_TRUE(schedule.evaluation.paired.has_value());
   EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr("<svg"));
   EXPECT_FALSE(std::filesystem::is_empty(run_ / "tb"));
-  EXPECT_THAT(result.err, HasSubstr("40/40"));
+  EXPECT_THAT(result.err, HasSubstr("finished ["));
 }
 
 TEST_F(Tune, JsonResultHoldsScheduleScoresAndFiles) {
   const auto result = run_command(tune({"--json"}));
   ASSERT_EQ(result.code, 0) << result.err;
   const auto json = nlohmann::json::parse(result.out);
-  EXPECT_EQ(json["stage"], "finished");
-  EXPECT_EQ(json["episodes"], 40);
-  EXPECT_EQ(json["schedule"].size(), 8u);
-  EXPECT_EQ(json["scores"]["dense"]["questions"], 12);
-  EXPECT_EQ(json["scores"]["dense"]["samples"].size(), 0u);
-  EXPECT_TRUE(json["paired"]["p_value"].is_number());
-  EXPECT_TRUE(std::filesystem::exists(json["files"]["schedule"].get<std::string>()));
+  EXPECT_EQ(json.at("stage"), "finished");
+  EXPECT_EQ(json.at("episodes"), 40);
+  EXPECT_EQ(json.at("schedule").size(), 8u);
+  EXPECT_EQ(json.at("scores").at("dense").at("questions"), 12);
+  EXPECT_EQ(json.at("scores").at("dense").at("samples").size(), 0u);
+  EXPECT_TRUE(json.at("paired").at("p_value").is_number());
+  EXPECT_TRUE(std::filesystem::exists(json.at("files").at("schedule").get<std::string>()));
 }
 
 TEST_F(Tune, FinishedRunIsShownAgainAndItsFilesAreRewritten) {
@@ -122,10 +134,12 @@ TEST_F(Tune, FinishedRunIsShownAgainAndItsFilesAreRewritten) {
 }
 
 TEST_F(Tune, KilledWorkerIsStartedAgainAndNothingIsLost) {
+  stop_in_the_middle();
   RunningCommand command(tune());
   const pid_t worker = process_in(command.error_line_with("worker-1 started"));
-  ASSERT_TRUE(command.error_line_with("learn ["));
+  ASSERT_TRUE(command.error_line_with("20/40"));
   ::kill(worker, SIGKILL);
+  go_on();
   const auto result = command.wait();
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("was ended by signal 9 (Killed); starting it again"));
@@ -133,10 +147,12 @@ TEST_F(Tune, KilledWorkerIsStartedAgainAndNothingIsLost) {
 }
 
 TEST_F(Tune, KilledAggregatorIsStartedAgainAndNothingIsLost) {
+  stop_in_the_middle();
   RunningCommand command(tune());
   const pid_t aggregator = process_in(command.error_line_with("aggregator started"));
-  ASSERT_TRUE(command.error_line_with("learn ["));
+  ASSERT_TRUE(command.error_line_with("20/40"));
   ::kill(aggregator, SIGKILL);
+  go_on();
   const auto result = command.wait();
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("was ended by signal 9 (Killed); starting it again"));
@@ -144,9 +160,10 @@ TEST_F(Tune, KilledAggregatorIsStartedAgainAndNothingIsLost) {
 }
 
 TEST_F(Tune, InterruptedRunGoesOnByTheSameCommandAsIfNothingHadHappened) {
+  stop_in_the_middle();
   {
     RunningCommand command(tune());
-    ASSERT_TRUE(command.error_line_with("learn ["));
+    ASSERT_TRUE(command.error_line_with("20/40"));
     command.send_signal(SIGINT);
     const auto result = command.wait();
     EXPECT_EQ(result.code, 130) << result.err;
@@ -154,7 +171,8 @@ TEST_F(Tune, InterruptedRunGoesOnByTheSameCommandAsIfNothingHadHappened) {
     EXPECT_EQ(result.out, "");
   }
   const auto before = learning_rows();
-  EXPECT_LT(before.size(), 40u);
+  EXPECT_EQ(before.size(), 20u);
+  go_on();
   ASSERT_EQ(run_command(tune()).code, 0);
   expect_whole_run();
   const auto interrupted = learning_rows();
@@ -175,24 +193,28 @@ TEST_F(Tune, InterruptedRunGoesOnByTheSameCommandAsIfNothingHadHappened) {
 TEST_F(Tune, ChildrenEndWithAKilledParentAndTheRunGoesOn) {
   ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1),
             0);  // orphans become ours, so that their end can be waited for
+  stop_in_the_middle();
   RunningCommand command(tune());
   const pid_t aggregator = process_in(command.error_line_with("aggregator started"));
   const pid_t worker = process_in(command.error_line_with("worker-1 started"));
-  ASSERT_TRUE(command.error_line_with("learn ["));
+  ASSERT_TRUE(command.error_line_with("20/40"));
   command.send_signal(SIGKILL);
   EXPECT_EQ(command.wait().code, 128 + SIGKILL);
   EXPECT_EQ(::waitpid(worker, nullptr, 0), worker);
   EXPECT_EQ(::waitpid(aggregator, nullptr, 0), aggregator);
+  go_on();
   ASSERT_EQ(run_command(tune()).code, 0);
   expect_whole_run();
 }
 
 TEST_F(Tune, SecondTuneOnOneRunDirectoryIsRefused) {
+  stop_in_the_middle();
   RunningCommand command(tune());
-  ASSERT_TRUE(command.error_line_with("learn ["));
+  ASSERT_TRUE(command.error_line_with("20/40"));
   const auto second = run_command(tune());
   EXPECT_EQ(second.code, 1);
-  EXPECT_THAT(second.err, StartsWith("allot tune: another allot tune works on " + run_.string()));
+  EXPECT_THAT(second.err,
+              StartsWith("allot tune: another aggregator works on run directory " + run_.string()));
   command.send_signal(SIGTERM);
   EXPECT_EQ(command.wait().code, 130);
 }
@@ -204,7 +226,7 @@ TEST_F(Tune, RunDirectoryOfAnotherSpecIsRefusedWithTheFieldsThatDiffer) {
   const auto result = run_command(tune({"--seed", "2", "--estimator", "iid"}));
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, AllOf(HasSubstr("attention.estimator: 'sys' != 'iid'"), HasSubstr("seed: 1 != 2"),
-                                HasSubstr("another --run")));
+                                HasSubstr("choose another directory")));
   EXPECT_EQ(read_file(run_ / "spec.json"), spec);
   EXPECT_EQ(read_file(run_ / "schedule.json"), schedule);
 }
@@ -251,27 +273,31 @@ TEST_F(Tune, RunWithoutVerificationStillExportsItsSchedule) {
 
 TEST_F(Tune, StatusAnswersFromTheAggregatorAndAfterwardsFromTheHistory) {
   const std::vector<std::string> status = {tool(), "status", "--run", run_.string(), "--json"};
+  stop_in_the_middle();
   RunningCommand command(tune());
-  ASSERT_TRUE(command.error_line_with("learn ["));
+  ASSERT_TRUE(command.error_line_with("20/40"));
   const auto live = run_command(status);
   ASSERT_EQ(live.code, 0) << live.err;
-  EXPECT_EQ(nlohmann::json::parse(live.out)["running"], true);
+  EXPECT_EQ(nlohmann::json::parse(live.out).at("running"), true);
+  EXPECT_EQ(nlohmann::json::parse(live.out).at("episodes_done"), 20);
+  EXPECT_EQ(nlohmann::json::parse(live.out).at("workers").at(0).at("worker"), "worker-1");
+  go_on();
   ASSERT_EQ(command.wait().code, 0);
 
   const auto after = run_command(status);
   ASSERT_EQ(after.code, 0) << after.err;
   const auto json = nlohmann::json::parse(after.out);
-  EXPECT_EQ(json["running"], false);
-  EXPECT_EQ(json["stage"], "finished");
-  EXPECT_EQ(json["episodes_done"], 40);
-  EXPECT_EQ(json["scores"].size(), 3u);
+  EXPECT_EQ(json.at("running"), false);
+  EXPECT_EQ(json.at("stage"), "finished");
+  EXPECT_EQ(json.at("episodes_done"), 40);
+  EXPECT_EQ(json.at("scores").size(), 3u);
 }
 
 TEST_F(Tune, InspectShowsTheRunAndNamesAMissingDataFile) {
   ASSERT_EQ(run_command(tune()).code, 0);
   const auto good = run_command({tool(), "inspect", run_.string(), "--json"});
   EXPECT_EQ(good.code, 0) << good.out;
-  EXPECT_EQ(nlohmann::json::parse(good.out)["kind"], "run");
+  EXPECT_EQ(nlohmann::json::parse(good.out).at("kind"), "run");
   std::filesystem::remove(small_.train);
   const auto bad = run_command({tool(), "inspect", run_.string()});
   EXPECT_EQ(bad.code, 1);

@@ -3,8 +3,13 @@
     pip install tokenizers==0.23.2
     python tests/data/make_tokenizer_golden.py
 
-Each file holds a whole tokenizer.json under "tokenizer" and, under "cases", texts with their ids (with and without the
-post-processor) and their decoded texts (without and with special tokens). All training text is made here, from a seed.
+Each file holds a whole tokenizer.json under "tokenizer" and, under "cases", texts with
+  ids               with what the post-processor adds
+  plain_ids         without it; absent where equal to ids
+  decoded           text of the ids without special tokens; absent where equal to the text
+  decoded_all       the same with special tokens; absent where equal to decoded
+  decoded_reversed  text of the plain ids in reverse order, which cuts characters apart; only for texts beyond ASCII
+All training text is made here, from a seed.
 The patterns are those that the tokenizer.json files of Llama 3 and Qwen2 publish.
 """
 
@@ -40,16 +45,17 @@ HARD = [
     "\u041f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440 \u0645\u0631\u062d\u0628\u0627 \u0928\u092e\u0938\u094d\u0924\u0947",
     "a\u00a0b\u2003c\u3000d\u200be\u2028f\u0085g\u180eh\ufeffi", "\x00\x01\x7f\x1b[0m", "\u00ad soft\u00adhyphen",
     "\U00020000\U0002A6D6 \U0001D4D0 \U000E0041", "\ufffd \uffff \U0010FFFF",
-    "<s>", "</s>", "<s>Hello</s>", "a<s>b", "a <s> b", "<s><s> </s>", "< s>", "<s", "<|x|>", "<|x|><|xy|><|x", "<|x|>|>",
+    "<s>", "</s>", "<s>Hello</s>", "a<s>b", "a <s> b", "<s><s> </s>", "< s>", "<s", "<|x|>", "<|x|><|xy|><|x", "<|x|>|>", "a<\u4e16 x>b \u4e16",
     "thing something thing. thingthing thing", "  <mask>  x<mask>y", "<strip>  z  <strip>", "NORM norm Norm\u0301",
     "\u212bngstr \u00c5ngstr A\u030angstr", "rereading unreceived antidisestablishmentarianism",
     "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May.\n#### 72",
 ]
 
 ADDED = [
-    AddedToken("<|x|>", special=True), AddedToken("<|xy|>", special=True), AddedToken("thing", single_word=True),
+    AddedToken("<|x|>", special=True), AddedToken("<|x|>|>", special=True), AddedToken("thing", single_word=True),
     AddedToken("<mask>", lstrip=True, special=True, normalized=False), AddedToken("<strip>", rstrip=True, normalized=False),
     AddedToken("\u212bngstr", normalized=True), AddedToken("NORM", lstrip=True, rstrip=True, single_word=True),
+    AddedToken("<\u4e16 x>", normalized=False),
 ]
 
 
@@ -73,8 +79,18 @@ def write(name, tokenizer, texts, about):
     for text in texts:
         ids = tokenizer.encode(text).ids
         plain = tokenizer.encode(text, add_special_tokens=False).ids
-        cases.append({"text": text, "ids": ids, "plain_ids": plain, "decoded": tokenizer.decode(ids),
-                      "decoded_all": tokenizer.decode(ids, skip_special_tokens=False)})
+        decoded = tokenizer.decode(ids)
+        decoded_all = tokenizer.decode(ids, skip_special_tokens=False)
+        case = {"text": text, "ids": ids}
+        if plain != ids:
+            case["plain_ids"] = plain
+        if decoded != text:
+            case["decoded"] = decoded
+        if decoded_all != decoded:
+            case["decoded_all"] = decoded_all
+        if not text.isascii():
+            case["decoded_reversed"] = tokenizer.decode(plain[::-1])
+        cases.append(case)
     head = {"origin": f"make_tokenizer_golden.py, tokenizers {tokenizers.__version__}", "about": about,
             "vocab_size": tokenizer.get_vocab_size(), "tokenizer": json.loads(tokenizer.to_str())}
     lines = ",\n".join("  " + json.dumps(case) for case in cases)
@@ -219,7 +235,7 @@ def make_classes():
                    *range(0x2150, 0x2190), *range(0x3000, 0x3100)]
     classes = {}
     for pattern in (r"\s", r"\S", r"\w", r"\W", r"\d", r"\h", r"\v", r"\p{L}", r"\p{N}", r"\p{^M}", r"\P{Lu}", ".", r"[^\w\s]",
-                    r"[\h_]", r"[\w.]", r"(?i:s)", r"(?i:k)"):
+                    r"[\h_]", r"[\w.]", r"\p{Han}", r"(?i:s)", r"(?i:k)"):
         splitter = pre_tokenizers.Split(Regex(pattern), "removed")
         classes[pattern] = runs_of([c for c in code_points if not splitter.pre_tokenize_str(chr(c))])
     origin = f"make_tokenizer_golden.py, tokenizers {tokenizers.__version__}"

@@ -54,7 +54,8 @@ Launch::Launch(const LaunchSpec& spec) : spec_(spec) {
     lengths_.push_back(sequence.length);
     budgets.push_back(sequence.budget);
     longest = std::max(longest, sequence.length);
-    used_pages += (sequence.length + spec.page_size - 1) / spec.page_size;
+    const bool own_pages = !spec.repeat_first || used_pages == 0;
+    if (own_pages) used_pages += (sequence.length + spec.page_size - 1) / spec.page_size;
   }
   const auto batch = static_cast<int64_t>(spec.sequences.size());
   for (int64_t b = 0; b < batch; ++b) {
@@ -70,6 +71,7 @@ Launch::Launch(const LaunchSpec& spec) : spec_(spec) {
   page_table_.assign(static_cast<size_t>(batch * max_pages), std::numeric_limits<int32_t>::min());
   size_t next = 0;
   for (int64_t b = 0; b < batch; ++b) {
+    if (spec.repeat_first) next = 0;
     for (int32_t first = 0, i = 0; first < lengths_[b]; first += spec.page_size, ++i) {
       page_table_[b * max_pages + i] = order[next++];
     }
@@ -106,12 +108,17 @@ Launch::Launch(const LaunchSpec& spec) : spec_(spec) {
 
   std::mt19937 random(spec.seed);
   std::normal_distribution<float> normal;
+  const int64_t distinct = spec.repeat_first ? 1 : batch;
+  const int64_t distinct_queries = query_starts_[distinct];
   for (int64_t query = 0; query < num_queries(); ++query) {
     for (int32_t i = 0; i < row; ++i) {
-      query_.set(query * (row + kStrideGap) + i, normal(random) * static_cast<float>(spec.score_deviation));
+      const bool copied = query >= distinct_queries;
+      const float x = copied ? query_.get(query % distinct_queries * params.query_stride + i)
+                             : normal(random) * static_cast<float>(spec.score_deviation);
+      set_query(query, 0, i, x);
     }
   }
-  for (int64_t b = 0; b < batch; ++b) {
+  for (int64_t b = 0; b < distinct; ++b) {
     for (int32_t head = 0; head < spec.num_kv_heads; ++head) {
       for (int32_t token = 0; token < lengths_[b]; ++token) {
         for (int32_t i = 0; i < spec.head_dim; ++i) {
@@ -140,15 +147,6 @@ void Launch::set_value(int64_t sequence, int32_t kv_head, int32_t token, int32_t
 
 void Launch::set_query(int64_t query, int32_t head, int32_t i, float x) {
   query_.set(query * params.query_stride + int64_t{head} * params.head_dim + i, x);
-}
-
-void Launch::share_pages_of_first_sequence() {
-  for (int64_t b = 1; b < params.batch; ++b) {
-    std::copy_n(page_table_.begin(), params.max_pages, page_table_.begin() + b * params.max_pages);
-  }
-  for (int64_t query = 1; query < num_queries(); ++query) {
-    for (int32_t i = 0; i < params.num_q_heads * params.head_dim; ++i) set_query(query, 0, i, query_.get(i));
-  }
 }
 
 std::vector<double> Launch::run(cpu::Isa isa, int num_threads) {

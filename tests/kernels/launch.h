@@ -28,6 +28,8 @@ struct LaunchSpec {
   double score_deviation = 1.5;  // standard deviation of the scores: above 3 a row is peaked
   uint32_t seed = 1;             // of the data
   uint32_t page_seed = 1;        // of the physical page order
+  bool repeat_first =
+      false;  // every sequence reads the pages and queries of the first: one row under many seeds
 };
 
 // Elements of one dtype.
@@ -60,8 +62,6 @@ class Launch {
   void set_key(int64_t sequence, int32_t kv_head, int32_t token, int32_t i, float x);
   void set_value(int64_t sequence, int32_t kv_head, int32_t token, int32_t i, float x);
   void set_query(int64_t query, int32_t head, int32_t i, float x);
-  // All sequences read the pages of sequence 0, as copies of one row with different draws.
-  void share_pages_of_first_sequence();
 
   // Runs the launch with an instruction set and returns the output as double [num_queries, num_q_heads,
   // head_dim]; fails the test when a guard element changed.

@@ -10,7 +10,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Sequences with `new_tokens[i]` new tokens after `cached[i]` tokens in the cache; sequence i owns page 100 + i alone.
+// Sequences with `new_tokens[i]` new tokens after `cached[i]` tokens in the cache; sequence i owns page 100 +
+// i alone.
 ForwardBatch batch_of(const std::vector<int32_t>& new_tokens, const std::vector<int32_t>& cached) {
   ForwardBatch batch;
   batch.query_start.push_back(0);
@@ -23,7 +24,8 @@ ForwardBatch batch_of(const std::vector<int32_t>& new_tokens, const std::vector<
     batch.draws.push_back({.key = {}, .question = static_cast<uint32_t>(i)});
   }
   for (int32_t layer = 0; layer < 2; ++layer) {
-    for (size_t i = 0; i < new_tokens.size(); ++i) batch.budgets.push_back(10 * layer + static_cast<int32_t>(i));
+    for (size_t i = 0; i < new_tokens.size(); ++i)
+      batch.budgets.push_back(10 * layer + static_cast<int32_t>(i));
   }
   return batch;
 }
@@ -47,7 +49,8 @@ std::vector<Query> queries_of(const AttentionPlan& plan, int32_t layer) {
     for (int64_t b = 0; b < params.batch; ++b) {
       const int64_t count = params.query_start[b + 1] - params.query_start[b];
       for (int64_t i = 0; i < count; ++i) {
-        queries.push_back({params.draws[b].question, static_cast<int32_t>(params.lengths[b] - (count - 1 - i)),
+        queries.push_back({params.draws[b].question,
+                           static_cast<int32_t>(params.lengths[b] - (count - 1 - i)),
                            params.page_table[b * params.max_pages], params.budgets[b]});
       }
     }
@@ -67,17 +70,20 @@ TEST(AttentionPlan, EveryQuerySeesItsOwnSequenceUpToItself) {
   std::vector<Query> expected;
   for (uint32_t i = 0; i < new_tokens.size(); ++i) {
     for (int32_t token = 0; token < new_tokens[i]; ++token) {
-      expected.push_back({i, cached[i] + token + 1, 100 + static_cast<int32_t>(i), 10 + static_cast<int32_t>(i)});
+      expected.push_back(
+          {i, cached[i] + token + 1, 100 + static_cast<int32_t>(i), 10 + static_cast<int32_t>(i)});
     }
   }
   for (int threads : {1, 2, 8}) {
-    EXPECT_EQ(queries_of(AttentionPlan(batch, all_rows(batch), threads), 1), expected) << threads << " threads";
+    EXPECT_EQ(queries_of(AttentionPlan(batch, all_rows(batch), threads), 1), expected)
+        << threads << " threads";
   }
 }
 
 TEST(AttentionPlan, KeepsOnlyTheRowsAskedFor) {
   const ForwardBatch batch = batch_of({3, 4, 2}, {10, 0, 5});
-  const std::vector<int64_t> rows{2, 5, 6};  // the last of sequence 0, the last two of sequence 1, none of sequence 2
+  const std::vector<int64_t> rows{
+      2, 5, 6};  // the last of sequence 0, the last two of sequence 1, none of sequence 2
   EXPECT_THAT(queries_of(AttentionPlan(batch, rows, 2), 0),
               ElementsAre(Query{0, 13, 100, 0}, Query{1, 3, 101, 1}, Query{1, 4, 101, 1}));
 }

@@ -28,7 +28,8 @@ struct GenerateOptions {
 };
 
 // Request i has id and question i.
-inline std::vector<GenerationResult> generate(Engine& engine, const std::vector<std::vector<int32_t>>& prompts,
+inline std::vector<GenerationResult> generate(Engine& engine,
+                                              const std::vector<std::vector<int32_t>>& prompts,
                                               const GenerateOptions& options) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     GenerationRequest request;

@@ -1,4 +1,5 @@
-// The engine against Hugging Face transformers on the checkpoints of tests/data/parity (made by make_parity_golden.py).
+// The engine against Hugging Face transformers on the checkpoints of tests/data/parity (made by
+// make_parity_golden.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -124,7 +125,8 @@ TEST_P(Parity, GreedyTokensOfARaggedBatchAreEqual) {
 TEST_P(Parity, GreedyTokensOneAtATimeAreEqual) {
   Engine engine = this->engine(DType::kFloat32);
   for (size_t i = 0; i < golden.prompts.size(); ++i) {
-    EXPECT_EQ(tokens_of(generate(engine, {golden.prompts[i]}, {.max_new_tokens = 24})).at(0), golden.greedy[i]);
+    EXPECT_EQ(tokens_of(generate(engine, {golden.prompts[i]}, {.max_new_tokens = 24})).at(0),
+              golden.greedy[i]);
   }
 }
 
@@ -136,8 +138,8 @@ TEST_P(Parity, GreedyTokensUnderARepetitionPenaltyAreEqual) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity,
-                         testing::Values("llama_group4", "llama_tied", "llama_rope_head24", "llama_bias_sharded",
-                                         "qwen2_group7"),
+                         testing::Values("llama_group4", "llama_tied", "llama_rope_head24",
+                                         "llama_bias_sharded", "qwen2_group7"),
                          [](const auto& checkpoint) { return std::string(checkpoint.param); });
 
 }  // namespace

@@ -23,8 +23,8 @@ TEST(RopeFrequencies, FallGeometricallyFromOne) {
 TEST(RopeFrequencies, Llama3ScalingKeepsShortWavesAndStretchesLongOnes) {
   ModelConfig config = config_with(64, 10000);
   const std::vector<float> plain = rope_frequencies(config);
-  config.rope_scaling =
-      Llama3RopeScaling{.factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_max_position_embeddings = 256};
+  config.rope_scaling = Llama3RopeScaling{
+      .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_max_position_embeddings = 256};
   const std::vector<float> scaled = rope_frequencies(config);
   int kept = 0, blended = 0, stretched = 0;
   for (size_t i = 0; i < plain.size(); ++i) {

@@ -52,10 +52,14 @@ TEST(TokenSampler, GreedyAppliesTheRepetitionPenaltyFirst) {
   const std::vector<float> logits{2.0f, 1.8f, -0.1f};
   std::vector<float> scratch = logits;
   EXPECT_EQ(TokenSampler().choose(scratch, {}, std::vector<int32_t>{0}, draw_number(0)), 0);
-  EXPECT_EQ(TokenSampler().choose(scratch, {.repetition_penalty = 1.2}, std::vector<int32_t>{0}, draw_number(0)), 1);
+  EXPECT_EQ(
+      TokenSampler().choose(scratch, {.repetition_penalty = 1.2}, std::vector<int32_t>{0}, draw_number(0)),
+      1);
   // A negative logit is multiplied, so that a penalty never makes a token more likely.
   std::vector<float> negative{-1.0f, -1.1f};
-  EXPECT_EQ(TokenSampler().choose(negative, {.repetition_penalty = 1.2}, std::vector<int32_t>{0}, draw_number(0)), 1);
+  EXPECT_EQ(
+      TokenSampler().choose(negative, {.repetition_penalty = 1.2}, std::vector<int32_t>{0}, draw_number(0)),
+      1);
 }
 
 TEST(TokenSampler, SameDrawGivesTheSameTokenAndOthersDiffer) {
@@ -76,12 +80,14 @@ TEST(TokenSampler, ATinyNucleusIsTheBestToken) {
   std::vector<float> chosen;
   for (uint32_t number = 0; number < 100; ++number) {
     std::vector<float> logits{0, 3, 2.9f, 3};
-    chosen.push_back(TokenSampler().choose(logits, {.temperature = 2, .top_p = 1e-9}, {}, draw_number(number)));
+    chosen.push_back(
+        TokenSampler().choose(logits, {.temperature = 2, .top_p = 1e-9}, {}, draw_number(number)));
   }
   EXPECT_THAT(chosen, Each(1));
 }
 
-// Rows, parameters and resulting probabilities from transformers' own warpers (tests/data/make_parity_golden.py).
+// Rows, parameters and resulting probabilities from transformers' own warpers
+// (tests/data/make_parity_golden.py).
 TEST(TokenSampler, DrawsFromTheDistributionOfTransformers) {
   std::ifstream file(std::string(ALLOT_SOURCE_DIR) + "/tests/data/parity/sampling.json");
   const nlohmann::json cases = nlohmann::json::parse(file);

@@ -77,7 +77,7 @@ TEST(Apportion, KeepsSumFloorAndQuotaWithinOneForAnyShares) {
     const int32_t floor = std::uniform_int_distribution<int32_t>(0, 3)(random);
     const int64_t total = int64_t{layers} * floor + std::uniform_int_distribution<int64_t>(0, 1000)(random);
     std::vector<double> shares(static_cast<size_t>(layers));
-    for (double& share : shares) share = std::exp(std::normal_distribution<>(0, round % 7)(random));
+    for (double& share : shares) share = std::exp(std::normal_distribution<>(0, 0.5 + round % 7)(random));
     if (round % 3 == 0) shares[0] = 0;
     if (layers == 1) shares[0] = 1;
     const Schedule schedule = apportion(shares, total, floor);

@@ -101,6 +101,17 @@ TEST_F(TokenizerTest, AModelWithoutATypeIsTakenForBpeByItsMerges) {
   EXPECT_THAT(load(file).encode("ab"), ElementsAre(3));
 }
 
+// "bc" is a token, but no merge makes it.
+TEST_F(TokenizerTest, ATokenThatMergesDoNotReachIsTakenWholeOnlyWithIgnoreMerges) {
+  json file = pairs();
+  file["model"]["vocab"]["bc"] = 5;
+  const Tokenizer merging = load(file);
+  EXPECT_THAT(merging.encode("bc"), ElementsAre(1, 2));
+  EXPECT_THAT(merging.encode("bc"), ElementsAre(1, 2));  // the outcome that the first call left behind
+  file["model"]["ignore_merges"] = true;
+  EXPECT_THAT(load(file).encode("bc"), ElementsAre(5));
+}
+
 TEST_F(TokenizerTest, OneTokenizerServesManyThreads) {
   const Tokenizer tokenizer = load(pairs());
   std::vector<int> equal(4, 0);

@@ -1,0 +1,92 @@
+// allot ablate: one-hot ablation (S2ANTA paper, Appendix J): one sample in one layer at a time over a base
+// schedule.
+#include <spdlog/fmt/fmt.h>
+
+#include <array>
+#include <filesystem>
+#include <iostream>
+
+#include "app/command.h"
+#include "app/scoring.h"
+#include "app/version.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "evaluation/ablation.h"
+
+namespace allot::app {
+namespace {
+
+std::string table(const evaluation::Ablation& ablation) {
+  std::string text =
+      fmt::format("base {}: {}\n\n", ablation.base.to_string(), format_accuracy(ablation.base_score));
+  text += fmt::format("{:>5}  {:<24}  {:<28}  {:>8}\n", "layer", "accuracy [95 % interval]",
+                      "drop in points [95 %]", "p");
+  for (const evaluation::LayerAblation& layer : ablation.layers)
+    text += fmt::format("{:>5}  {:<24}  {:<28}  {:>8.2g}\n", layer.layer, format_accuracy(layer.score),
+                        fmt::format("{:.1f} [{:.1f}, {:.1f}]", 100 * layer.drop,
+                                    100 * layer.drop_interval.low, 100 * layer.drop_interval.high),
+                        layer.p_value);
+  return text;
+}
+
+evaluation::AblationSettings settings(const Scoring& scoring) {
+  const ScoringOptions& options = scoring.options();
+  return {.model = scoring.model().id,
+          .weights_fingerprint = scoring.model().weights_fingerprint,
+          .task = std::string(scoring.task().name()),
+          .task_version = scoring.task().version(),
+          .prompt_style = std::string(evaluation::name(scoring.prompt_style())),
+          .data_sha256 = scoring.dataset().sha256,
+          .estimator = options.estimator,
+          .prefill = options.prefill,
+          .dtype = options.dtype,
+          .seed = static_cast<uint32_t>(options.seed),
+          .tool_version = version()};
+}
+
+}  // namespace
+
+int run_ablate(std::span<const std::string> arguments) {
+  ScoringOptions options;
+  std::string base = "16";
+  std::filesystem::path out;
+  std::filesystem::path run;
+  bool json = false;
+  OptionSet set(
+      "ablate", "Give one layer at a time a single attention sample and see what accuracy that costs.",
+      "allot ablate --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl --base 16 --limit 256");
+  declare_scoring_options(&set, &options);
+  set.text("base", &base, "S", "samples of the other layers: one number, a,b,c,… or a schedule.json");
+  set.path("out", &out, "also write the result to this file");
+  set.path("run", &run, "also write the result as ablation.json of this run directory, for its report");
+  set.flag("json", &json, "print the result as JSON, as it is in ablation.json");
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+  if (!run.empty() && !std::filesystem::exists(run / "spec.json"))
+    throw NotFound(
+        "--run " + run.string() +
+        " is no run directory: it has no spec.json; give the directory of a run, or use --out FILE");
+
+  Scoring scoring(options, set);
+  const bool one_number = base.find_first_not_of("0123456789") == std::string::npos;
+  std::vector<NamedSchedule> schedules = scoring.schedules(std::array{one_number ? "uniform:" + base : base});
+  if (!schedules.front().schedule)
+    throw UsageError("--base dense has no samples to ablate; give a number, a list or a schedule.json");
+  const policy::Schedule base_schedule = *schedules.front().schedule;
+  for (int layer = 0; layer < scoring.model().layers; ++layer)
+    schedules.push_back({.label = fmt::format("one sample in layer {}", layer),
+                         .schedule = evaluation::one_hot(base_schedule, layer),
+                         .file = std::nullopt});
+
+  const std::vector<Score> scores = scoring.run(schedules);
+  std::vector<std::vector<uint8_t>> layers;
+  for (size_t i = 1; i < scores.size(); ++i) layers.push_back(scores[i].correct);
+  const evaluation::Ablation ablation =
+      evaluation::make_ablation(settings(scoring), base_schedule, scores.front().correct, layers);
+  const std::string text = evaluation::format_ablation(ablation);
+  if (!out.empty()) write_file_atomically(out, text);
+  if (!run.empty()) write_file_atomically(run / "ablation.json", text);
+  std::cout << (json ? text : table(ablation));
+  return 0;
+}
+
+}  // namespace allot::app

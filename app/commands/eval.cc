@@ -1,0 +1,73 @@
+// allot eval: how many questions a model answers right under dense attention or under schedules.
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "app/command.h"
+#include "app/scoring.h"
+#include "base/error.h"
+
+namespace allot::app {
+namespace {
+
+std::string table(std::span<const Score> scores) {
+  size_t width = std::string_view("schedule").size();
+  for (const Score& score : scores) width = std::max(width, score.schedule.label.size());
+  std::string text =
+      fmt::format("{:<{}}  {:>8}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", "schedule", width, "samples", "n",
+                  "correct", "accuracy [95 % interval]", "new tokens", "cut off");
+  for (const Score& score : scores) {
+    const evaluation::Proportion proportion = score.proportion();
+    text += fmt::format("{:<{}}  {:>8}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", score.schedule.label, width,
+                        score.schedule.schedule ? std::to_string(score.schedule.schedule->total()) : "all",
+                        proportion.questions, proportion.correct, format_accuracy(proportion),
+                        score.output_tokens, score.cut_off);
+  }
+  if (scores.size() > 1)
+    text += fmt::format("\nagainst {} (exact McNemar test)\n", scores.front().schedule.label);
+  for (const Score& score : scores.subspan(1))
+    text += fmt::format("{:<{}}  {}\n", score.schedule.label, width,
+                        format_verdict(compare(score, scores.front())));
+  return text;
+}
+
+nlohmann::ordered_json result_json(const Scoring& scoring, std::span<const Score> scores) {
+  nlohmann::ordered_json json = scoring.settings_json();
+  json["schedules"] = nlohmann::ordered_json::array();
+  for (const Score& score : scores) {
+    json["schedules"].push_back(score_json(score));
+    if (&score != scores.data())
+      json["schedules"].back()["against_first"] = verdict_json(compare(score, scores.front()));
+  }
+  json["seconds"] = scoring.seconds();
+  return json;
+}
+
+}  // namespace
+
+int run_eval(std::span<const std::string> arguments) {
+  ScoringOptions options;
+  std::vector<std::string> wanted;
+  bool json = false;
+  OptionSet set(
+      "eval",
+      "Score a model under dense attention or under schedules, on the same questions with the same draws.",
+      "allot eval --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl --schedule dense --schedule "
+      "uniform:8");
+  declare_scoring_options(&set, &options);
+  set.texts("schedule", &wanted, "S",
+            "dense, uniform:N, a,b,c,… or a schedule.json; may be given several times; default dense");
+  set.flag("json", &json, "print the result as JSON");
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+  if (wanted.empty()) wanted = {"dense"};
+
+  Scoring scoring(options, set);
+  const std::vector<NamedSchedule> schedules = scoring.schedules(wanted);
+  const std::vector<Score> scores = scoring.run(schedules);
+  std::cout << (json ? result_json(scoring, scores).dump(2) + "\n" : table(scores));
+  return 0;
+}
+
+}  // namespace allot::app

@@ -1,0 +1,66 @@
+// allot grade: right or wrong, line for line, for predictions made elsewhere.
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "app/command.h"
+#include "app/options.h"
+#include "base/error.h"
+#include "evaluation/task.h"
+
+namespace allot::app {
+namespace {
+
+// A text, or a number as it is written.
+std::string text_field(const nlohmann::json& row, const char* field) {
+  const auto found = row.find(field);
+  if (found == row.end())
+    throw InvalidArgument(std::string("no field \"") + field +
+                          "\"; expected {\"prediction\": text, \"answer\": text}");
+  if (found->is_number()) return found->dump();
+  if (!found->is_string())
+    throw InvalidArgument(std::string("field \"") + field + "\" is of type " + found->type_name() +
+                          ", expected a text or a number");
+  return found->get<std::string>();
+}
+
+bool grade_line(const std::string& line, const evaluation::Task& task) {
+  const nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!row.is_object())
+    throw InvalidArgument("not a JSON object; expected {\"prediction\": text, \"answer\": text}");
+  const std::string prediction = text_field(row, "prediction");
+  const evaluation::Question question = task.gold(text_field(row, "answer"));
+  return task.equal(question, prediction) || task.grade(question, prediction).correct;
+}
+
+}  // namespace
+
+int run_grade(std::span<const std::string> arguments) {
+  std::string task_name = "gsm8k";
+  std::string style = "boxed";
+  OptionSet set(
+      "grade",
+      "Grade JSON lines {\"prediction\", \"answer\"} on stdin; each gives a line {\"correct\": 0 or 1}. A "
+      "prediction "
+      "is a whole reply or a bare answer, an answer is bare or a worked solution.",
+      "echo '{\"prediction\": \"So it is \\\\boxed{18}.\", \"answer\": \"18\"}' | allot grade --task gsm8k");
+  set.choice("task", &task_name, evaluation::task_names(), "whose rules to grade by");
+  set.choice("prompt-style", &style, {"boxed", "llama-chat", "plain"},
+             "where a reply of this style holds its answer");
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+
+  const auto task = evaluation::make_task(task_name, evaluation::parse_prompt_style(style));
+  std::string line;
+  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    try {
+      std::cout << "{\"correct\":" << (grade_line(line, *task) ? 1 : 0) << "}\n";
+    } catch (const InvalidArgument& error) {
+      std::cout.flush();
+      throw InvalidArgument("line " + std::to_string(number) + " of stdin: " + error.what());
+    }
+  }
+  return 0;
+}
+
+}  // namespace allot::app

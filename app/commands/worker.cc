@@ -1,0 +1,22 @@
+// allot worker: scores schedules for an aggregator with the real model.
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "app/command.h"
+#include "app/worker_command.h"
+#include "base/clock.h"
+#include "worker/spec_runner.h"
+
+namespace allot::app {
+
+int run_worker(std::span<const std::string> arguments) {
+  const SystemClock clock;
+  const std::string device = "cpu, " + std::to_string(std::thread::hardware_concurrency()) + " cores";
+  return run_worker_command(arguments, device, [&](const wire::RunSpec& spec, const WorkerOptions& options) {
+    return worker::make_spec_runner(
+        spec, {.threads = options.threads, .max_sequences = options.max_sequences}, clock);
+  });
+}
+
+}  // namespace allot::app

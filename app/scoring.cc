@@ -1,0 +1,388 @@
+#include "app/scoring.h"
+
+#include <spdlog/fmt/fmt.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "app/progress.h"
+#include "app/stop_signal.h"
+#include "app/version.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "model/tokenizer.h"
+#include "worker/engine_generator.h"
+#include "worker/model_runner.h"
+
+namespace allot::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint32_t kQuestionsPerEpisode = 16;
+
+// S2ANTA paper, Appendix O.
+constexpr model::SamplingParams kPaperSampling = {
+    .temperature = 0.6, .top_p = 0.95, .repetition_penalty = 1.1};
+// Appendix O names no limit; long enough for a step-by-step answer of a reasoning model.
+constexpr int32_t kChatNewTokens = 2048;
+
+evaluation::PromptStyle style_of(const ScoringOptions& options) {
+  if (options.prompt_style != "auto") return evaluation::parse_prompt_style(options.prompt_style);
+  return evaluation::prompt_style_for(model::Tokenizer::load(options.model).chat_template());
+}
+
+AttentionSettings attention_of(const ScoringOptions& options) {
+  return {.estimator = kernels::parse_estimator(options.estimator),
+          .prefill = parse_prefill_mode(options.prefill),
+          .tile = options.tile,
+          .score_stage = kernels::parse_score_stage(options.score_stage),
+          .score_budget = options.score_budget,
+          .mean_group_query = options.mean_group_query};
+}
+
+// Shows how far a command is: a line redrawn on a terminal, a line every ten seconds elsewhere.
+class ProgressLine {
+ public:
+  ProgressLine() : terminal_(::isatty(STDERR_FILENO) == 1), start_(clock_.now()), last_(start_) {}
+  ~ProgressLine() {
+    if (drawn_) std::fputc('\n', stderr);
+  }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void update(int64_t done, int64_t wanted) {
+    const Timestamp now = clock_.now();
+    const bool last = done == wanted;
+    if (now - last_ < (terminal_ ? Duration(200) : Duration(10'000)) && !(last && terminal_)) return;
+    last_ = now;
+    const double elapsed = std::chrono::duration<double>(now - start_).count();
+    const double left =
+        done == 0 ? -1 : elapsed * static_cast<double>(wanted - done) / static_cast<double>(done);
+    const std::string line =
+        fmt::format("{} of {} answers ({:.0f} %), {} left", done, wanted,
+                    100.0 * static_cast<double>(done) / static_cast<double>(wanted), format_seconds(left));
+    if (terminal_) {
+      std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
+      drawn_ = true;
+    } else {
+      std::fprintf(stderr, "%s\n", line.c_str());
+    }
+    std::fflush(stderr);
+  }
+
+ private:
+  SystemClock clock_;
+  bool terminal_;
+  bool drawn_ = false;
+  Timestamp start_;
+  Timestamp last_;
+};
+
+}  // namespace
+
+void declare_scoring_options(OptionSet* set, ScoringOptions* options) {
+  constexpr int64_t kMany = 1'000'000'000;
+  set->path("model", &options->model, "Hugging Face model directory");
+  set->path("data", &options->data, "questions, JSONL with 'question' and 'answer'");
+  set->choice("task", &options->task, evaluation::task_names(), "how questions are asked and answers graded");
+  set->choice("prompt-style", &options->prompt_style, {"auto", "boxed", "llama-chat", "plain"},
+              "how a question is put; auto goes by the model's chat template");
+  set->integer("limit", &options->limit, 0, kMany, "N", "score the first N questions; 0 for all");
+  set->choice("estimator", &options->estimator,
+              {"exact", "iid", "strat", "sys", "prop", "flash", "threshold", "topk"},
+              "how attention is estimated from its samples");
+  set->choice("prefill", &options->prefill, {"dense", "sampled"},
+              "attention over the prompt: exact, or sampled as in decoding");
+  set->integer("tile", &options->tile, 1, 1 << 20, "KEYS", "keys per tile of prop and flash");
+  set->choice("score-stage", &options->score_stage, {"exact", "bernoulli", "bernoulli-strat"},
+              "how q K^T is computed");
+  set->integer("score-budget", &options->score_budget, 0, 1 << 20, "B",
+               "samples of the Bernoulli score stages");
+  set->flag("mean-group-query", &options->mean_group_query,
+            "one Bernoulli query per group of heads that share keys");
+  set->choice("dtype", &options->dtype, {"bfloat16", "float32"}, "of weights, activations and cache");
+  set->integer("seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N", "of every random draw");
+  set->integer("max-new-tokens", &options->max_new_tokens, 1, 1 << 20, "N",
+               "longest reply; 2048 where the prompt style is not plain");
+  set->real("temperature", &options->temperature, 0, 100, "T",
+            "0 is greedy; 0.6 where the prompt style is not plain");
+  set->real("top-p", &options->top_p, 1e-9, 1, "P",
+            "sample from the likeliest tokens of this mass; 0.95 where the prompt style is not plain");
+  set->real("repetition-penalty", &options->repetition_penalty, 0.01, 100, "R",
+            "1 is none; 1.1 where the prompt style is not plain");
+  set->integer("threads", &options->threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
+  set->integer("max-sequences", &options->max_sequences, 1, 65536, "N", "replies decoded together");
+  set->path("details", &options->details, "write every reply and its verdict to this JSONL file");
+  set->require("model");
+  set->require("data");
+}
+
+NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model) {
+  constexpr std::string_view kUniform = "uniform:";
+  NamedSchedule named{.label = text, .schedule = std::nullopt, .file = std::nullopt};
+  if (text == "dense") return named;
+  if (text.starts_with(kUniform)) {
+    const policy::Schedule one = policy::parse_schedule(std::string_view(text).substr(kUniform.size()));
+    if (one.samples.size() != 1)
+      throw InvalidArgument(
+          fmt::format("schedule \"{}\": uniform:N takes one number, the samples of every layer", text));
+    named.schedule = policy::uniform_schedule(model.layers, one.samples.front());
+  } else if (text.find_first_not_of("0123456789,- ") == std::string::npos) {
+    named.schedule = policy::parse_schedule(text);
+  } else {
+    if (!std::filesystem::exists(text))
+      throw NotFound(fmt::format(
+          "schedule \"{}\" is neither dense, uniform:N, a list a,b,c,… nor a file that exists", text));
+    named.file = read_schedule_file(text);
+    check_matches(*named.file, model);
+    named.schedule = named.file->schedule;
+  }
+  policy::check_schedule(*named.schedule, model.layers, /*floor=*/0);
+  return named;
+}
+
+NamedSchedule even_spread(const NamedSchedule& schedule) {
+  if (!schedule.schedule)
+    throw UsageError("dense attention has no total to spread evenly; name the schedule to compare it with");
+  const std::vector<double> shares(schedule.schedule->samples.size(), 1.0);
+  return {.label = "uniform",
+          .schedule = policy::apportion(shares, schedule.schedule->total(), /*floor=*/0),
+          .file = std::nullopt};
+}
+
+evaluation::Proportion Score::proportion() const {
+  return {.questions = std::ssize(correct), .correct = std::ranges::count(correct, uint8_t{1})};
+}
+
+std::vector<Score> score_schedules(worker::EpisodeRunner* runner, std::span<const NamedSchedule> schedules,
+                                   uint32_t count, const ScoringProgress& progress,
+                                   const StopAsked& stop_asked) {
+  std::vector<Score> scores;
+  for (const NamedSchedule& schedule : schedules)
+    scores.push_back({.schedule = schedule, .correct = std::vector<uint8_t>(count)});
+  // Episode e scores questions [first, first + kQuestionsPerEpisode) under schedule e / per_schedule.
+  const int64_t per_schedule = (count + kQuestionsPerEpisode - 1) / kQuestionsPerEpisode;
+  const int64_t episodes = per_schedule * std::ssize(schedules);
+  const int64_t wanted = int64_t{count} * std::ssize(schedules);
+  // One more than fill the runner, so that a place that becomes free is taken at once.
+  const int64_t in_flight_limit = runner->capacity() + 1;
+  int64_t started = 0;
+  int64_t finished = 0;
+  int64_t answered = 0;
+  while (finished < episodes) {
+    if (stop_asked()) throw Error(fmt::format("stopped after {} of {} answers", answered, wanted));
+    for (; started < episodes && started - finished < in_flight_limit; ++started) {
+      const auto first = static_cast<uint32_t>(started % per_schedule) * kQuestionsPerEpisode;
+      worker::EpisodeTask task;
+      task.episode = {started};
+      const auto& schedule = schedules[static_cast<size_t>(started / per_schedule)].schedule;
+      if (schedule) task.samples = schedule->samples;
+      for (uint32_t question = first; question < std::min(first + kQuestionsPerEpisode, count); ++question)
+        task.questions.push_back(question);
+      runner->start(std::move(task));
+    }
+    for (const worker::EpisodeResult& result : runner->advance()) {
+      Score& score = scores[static_cast<size_t>(result.episode.value / per_schedule)];
+      if (!result.error.empty())
+        throw Error(fmt::format("schedule {}: {}", score.schedule.label, result.error));
+      for (const worker::QuestionOutcome& outcome : result.outcomes) {
+        score.correct[outcome.question] = outcome.correct;
+        score.prompt_tokens += outcome.prompt_tokens;
+        score.output_tokens += outcome.output_tokens;
+        score.cut_off += outcome.finish == worker::Finish::kLength;
+      }
+      ++finished;
+      answered += std::ssize(result.outcomes);
+    }
+    progress(answered, wanted);
+  }
+  return scores;
+}
+
+Scoring::Scoring(const ScoringOptions& options, const OptionSet& set)
+    : options_(options),
+      set_(set),
+      model_(model::identify_model(options.model)),
+      style_(style_of(options)),
+      task_(evaluation::make_task(options.task, style_)),
+      dataset_(task_->load(options.data)) {
+  if (options_.limit > std::ssize(dataset_.questions))
+    throw UsageError(fmt::format("--limit {} is more than the {} questions of {}", options_.limit,
+                                 dataset_.questions.size(), options_.data.string()));
+  questions_ = static_cast<uint32_t>(options_.limit > 0 ? options_.limit : std::ssize(dataset_.questions));
+  if (style_ == evaluation::PromptStyle::kPlain) return;
+  if (!set_.given("temperature")) options_.temperature = kPaperSampling.temperature;
+  if (!set_.given("top-p")) options_.top_p = kPaperSampling.top_p;
+  if (!set_.given("repetition-penalty")) options_.repetition_penalty = kPaperSampling.repetition_penalty;
+  if (!set_.given("max-new-tokens")) options_.max_new_tokens = kChatNewTokens;
+}
+
+Scoring::~Scoring() = default;
+
+std::vector<NamedSchedule> Scoring::schedules(std::span<const std::string> arguments) {
+  std::vector<NamedSchedule> schedules;
+  for (const std::string& argument : arguments) {
+    schedules.push_back(parse_schedule_argument(argument, model_));
+    if (const auto& file = schedules.back().file) adopt(file->attention, argument);
+  }
+  return schedules;
+}
+
+void Scoring::adopt(const AttentionSettings& attention, const std::string& source) {
+  const bool flags_rule = set_.given("estimator") || set_.given("prefill") || set_.given("tile") ||
+                          set_.given("score-stage") || set_.given("score-budget") ||
+                          set_.given("mean-group-query");
+  if (flags_rule) return;
+  if (!attention_source_.empty() && attention_of(options_) != attention)
+    throw Mismatch(fmt::format(
+        "{} and {} were learned with different attention settings; set --estimator, --prefill and the "
+        "like to score both under the same",
+        attention_source_, source));
+  attention_source_ = source;
+  options_.estimator = kernels::name(attention.estimator);
+  options_.prefill = attention.prefill == model::PrefillMode::kDense ? "dense" : "sampled";
+  options_.tile = attention.tile;
+  options_.score_stage = kernels::name(attention.score_stage);
+  options_.score_budget = attention.score_budget;
+  options_.mean_group_query = attention.mean_group_query;
+}
+
+std::vector<Score> Scoring::run(std::span<const NamedSchedule> schedules) {
+  const AttentionSettings attention = attention_of(options_);
+  model::EngineOptions engine;
+  engine.dtype = kernels::parse_dtype(options_.dtype);
+  engine.estimator = attention.estimator;
+  engine.prefill = attention.prefill;
+  engine.tile = attention.tile;
+  engine.score_stage = attention.score_stage;
+  engine.score_budget = attention.score_budget;
+  engine.mean_group_query = attention.mean_group_query;
+  engine.max_sequences = options_.max_sequences;
+  engine.threads = options_.threads;
+  const worker::GenerationLimits limits{.sampling = {.temperature = options_.temperature,
+                                                     .top_p = options_.top_p,
+                                                     .repetition_penalty = options_.repetition_penalty},
+                                        .max_new_tokens = options_.max_new_tokens};
+  const SystemClock clock;
+  worker::ModelRunner runner(
+      std::make_unique<worker::EngineGenerator>(options_.model, engine, limits),
+      evaluation::make_task(options_.task, style_), {.train = dataset_.questions, .heldout = {}},
+      {.run_seed = static_cast<uint32_t>(options_.seed), .questions_per_episode = kQuestionsPerEpisode},
+      clock);
+  // By schedule and question, so that the file's order is not that of the answers' arrival.
+  std::map<std::pair<int64_t, uint32_t>, std::string> details;
+  if (!options_.details.empty()) {
+    const int64_t per_schedule = (questions_ + kQuestionsPerEpisode - 1) / kQuestionsPerEpisode;
+    runner.observe([&, per_schedule](const worker::EpisodeTask& episode, size_t place,
+                                     const evaluation::Reply& reply, const evaluation::Verdict& verdict) {
+      const int64_t schedule = episode.episode.value / per_schedule;
+      const uint32_t question = episode.questions[place];
+      Json row = {{"schedule", schedules[static_cast<size_t>(schedule)].label},
+                  {"question", question},
+                  {"gold", dataset_.questions[question].answer},
+                  {"answer", verdict.answer ? Json(*verdict.answer) : Json()},
+                  {"extracted", verdict.extracted},
+                  {"correct", verdict.correct},
+                  {"output_tokens", reply.output_tokens},
+                  {"reply", reply.text}};
+      details[{schedule, question}] = row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    });
+  }
+  const auto& stop = watch_stop_signals();
+  const Timestamp start = clock.now();
+  std::vector<Score> scores;
+  {
+    ProgressLine line;
+    scores = score_schedules(
+        &runner, schedules, questions_, [&](int64_t done, int64_t wanted) { line.update(done, wanted); },
+        [&] { return stop.load(); });
+  }
+  seconds_ = std::chrono::duration<double>(clock.now() - start).count();
+  if (!options_.details.empty()) {
+    std::string text;
+    for (const auto& [place, row] : details) text += row;
+    write_file_atomically(options_.details, text);
+  }
+  return scores;
+}
+
+Json Scoring::settings_json() const {
+  return {
+      {"tool_version", version()},
+      {"model",
+       {{"id", model_.id}, {"weights_fingerprint", model_.weights_fingerprint}, {"layers", model_.layers}}},
+      {"task",
+       {{"name", task_->name()}, {"version", task_->version()}, {"prompt_style", evaluation::name(style_)}}},
+      {"data", {{"path", options_.data.string()}, {"sha256", dataset_.sha256}, {"questions", questions_}}},
+      {"attention",
+       {{"estimator", options_.estimator},
+        {"prefill", options_.prefill},
+        {"tile", options_.tile},
+        {"score_stage", options_.score_stage},
+        {"score_budget", options_.score_budget},
+        {"mean_group_query", options_.mean_group_query}}},
+      {"generation",
+       {{"dtype", options_.dtype},
+        {"temperature", options_.temperature},
+        {"top_p", options_.top_p},
+        {"repetition_penalty", options_.repetition_penalty},
+        {"max_new_tokens", options_.max_new_tokens}}},
+      {"seed", options_.seed},
+      {"device", "cpu"}};
+}
+
+std::string format_accuracy(const evaluation::Proportion& score) {
+  const evaluation::Interval interval = evaluation::wilson_interval(score.correct, score.questions);
+  return fmt::format("{:.1f} % [{:.1f}, {:.1f}]", 100 * score.accuracy(), 100 * interval.low,
+                     100 * interval.high);
+}
+
+Json score_json(const Score& score) {
+  const evaluation::Proportion proportion = score.proportion();
+  const evaluation::Interval interval = evaluation::wilson_interval(proportion.correct, proportion.questions);
+  Json json = {{"schedule", score.schedule.label}};
+  json["samples"] = score.schedule.schedule ? Json(score.schedule.schedule->samples) : Json();
+  json["total"] = score.schedule.schedule ? Json(score.schedule.schedule->total()) : Json();
+  json["n"] = proportion.questions;
+  json["correct"] = proportion.correct;
+  json["accuracy"] = proportion.accuracy();
+  json["interval_95"] = {interval.low, interval.high};
+  json["standard_error"] = evaluation::standard_error(proportion.correct, proportion.questions);
+  json["prompt_tokens"] = score.prompt_tokens;
+  json["output_tokens"] = score.output_tokens;
+  json["cut_off"] = score.cut_off;
+  return json;
+}
+
+PairedVerdict compare(const Score& first, const Score& second) {
+  PairedVerdict verdict;
+  verdict.pairs = evaluation::count_pairs(first.correct, second.correct);
+  const auto& [only_first, only_second, questions] = verdict.pairs;
+  verdict.difference = evaluation::paired_difference_interval(only_first, only_second, questions);
+  verdict.p_value = evaluation::mcnemar_exact(only_first, only_second);
+  return verdict;
+}
+
+std::string format_verdict(const PairedVerdict& verdict) {
+  return fmt::format("{:+.1f} points [{:+.1f}, {:+.1f}], p = {:.2g} ({} questions only here, {} only there)",
+                     100 * verdict.pairs.difference(), 100 * verdict.difference.low,
+                     100 * verdict.difference.high, verdict.p_value, verdict.pairs.only_first,
+                     verdict.pairs.only_second);
+}
+
+Json verdict_json(const PairedVerdict& verdict) {
+  return {{"test", "mcnemar-exact"},
+          {"only_first", verdict.pairs.only_first},
+          {"only_second", verdict.pairs.only_second},
+          {"p_value", verdict.p_value},
+          {"difference", verdict.pairs.difference()},
+          {"interval_95", {verdict.difference.low, verdict.difference.high}}};
+}
+
+}  // namespace allot::app

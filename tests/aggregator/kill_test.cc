@@ -1,0 +1,152 @@
+// Real processes, killed with SIGKILL in the middle of a run, again and again.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "aggregator/run_data.h"
+#include "aggregator/run_directory.h"
+#include "base/error.h"
+#include "tests/aggregator/child.h"
+#include "tests/aggregator/core_driver.h"
+#include "tests/aggregator/replay.h"
+#include "tests/aggregator/simulated_runner.h"
+#include "tests/aggregator/simulated_spec.h"
+#include "wire/status_query.h"
+
+namespace allot::aggregator {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int64_t kEpisodes = 1500;
+constexpr int kWorkers = 3;
+constexpr int kAggregatorKills = 6;
+constexpr std::chrono::milliseconds kDeadline = 60s;
+
+const std::string kProgram = ALLOT_TEST_PROCESS;
+
+class KillTest : public testing::Test {
+ protected:
+  void start_aggregator() {
+    aggregator_ = std::make_unique<Child>(std::vector<std::string>{
+        kProgram, "aggregator", run_.string(), endpoint_.empty() ? "tcp://127.0.0.1:*" : endpoint_,
+        std::to_string(kEpisodes)});
+    const std::string endpoint = aggregator_->line(kDeadline);
+    ASSERT_FALSE(endpoint.empty()) << "the aggregator did not come up";
+    endpoint_ = endpoint;
+  }
+  void start_worker(int number) {
+    workers_[number] = std::make_unique<Child>(
+        std::vector<std::string>{kProgram, "worker", endpoint_, fmt::format("worker-{}", number), "2000"});
+  }
+  // Until the run has learned from so many episodes.
+  void await_progress(int64_t episodes) {
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    while (std::chrono::steady_clock::now() < deadline) {
+      try {
+        if (wire::query_status(endpoint_, 1s).episodes_done() >= episodes) return;
+      } catch (const NetworkError&) {
+        // Not up yet; the deadline judges.
+      }
+    }
+    FAIL() << "the run did not reach " << episodes << " episodes";
+  }
+
+  ScratchDirectory directory_;
+  std::filesystem::path run_ = directory_.path() / "run";
+  std::string endpoint_;
+  std::unique_ptr<Child> aggregator_;
+  std::map<int, std::unique_ptr<Child>> workers_;
+};
+
+// The reward an episode has when it is run here: what any worker must have answered.
+double expected_reward(const EpisodeAsked& asked, uint32_t run_seed) {
+  SimulatedRunner runner(run_seed, 1, 0us);
+  runner.start({.lease = {},
+                .episode = asked.episode.episode,
+                .samples = asked.episode.samples,
+                .questions = asked.episode.questions,
+                .sampling_seed = asked.episode.sampling_seed});
+  const std::vector<worker::EpisodeResult> results = runner.advance();
+  const auto right = std::ranges::count(results.at(0).outcomes, true, &worker::QuestionOutcome::correct);
+  return static_cast<double>(right) / static_cast<double>(asked.episode.questions.size());
+}
+
+TEST_F(KillTest, AggregatorAndWorkersKilledAgainAndAgainLoseNothingAndCountNothingTwice) {
+  ASSERT_NO_FATAL_FAILURE(start_aggregator());
+  for (int number = 0; number < kWorkers; ++number) start_worker(number);
+  for (int kill = 1; kill <= kAggregatorKills; ++kill) {
+    ASSERT_NO_FATAL_FAILURE(await_progress(kill * kEpisodes / (kAggregatorKills + 1)));
+    aggregator_->kill();
+    const int victim = kill % kWorkers;
+    workers_[victim]->kill();
+    start_worker(victim);
+    ASSERT_NO_FATAL_FAILURE(start_aggregator());
+  }
+  for (auto& [number, worker] : workers_) EXPECT_EQ(worker->wait(kDeadline), 0) << "worker " << number;
+  EXPECT_EQ(aggregator_->wait(kDeadline), 0);
+
+  const wire::RunSpec spec = simulated_spec(kEpisodes);
+  const RunData run = read_run(run_);
+  EXPECT_EQ(run.stage, "finished");
+  EXPECT_EQ(std::ranges::count(run.episodes, "learn", &EpisodeRow::stage), kEpisodes);
+  EXPECT_EQ(std::ranges::count(run.episodes, "verify", &EpisodeRow::stage), verification_episodes(spec));
+  EXPECT_EQ(run.counters.accepted() + run.counters.late(), static_cast<int64_t>(run.episodes.size()));
+  EXPECT_EQ(run.counters.rejected(), 0);
+  EXPECT_EQ(run.counters.malformed(), 0);
+
+  const auto history = open_sqlite_history(history_path(run_), "test", SystemClock().now());
+  EXPECT_EQ(history->epoch(), kAggregatorKills + 2);
+  std::map<int64_t, double> expected;
+  history->replay([&](const Record& record) {
+    if (const auto* asked = std::get_if<EpisodeAsked>(&record)) {
+      expected[asked->episode.episode.value] = expected_reward(*asked, spec.seed());
+    }
+  });
+  std::set<int64_t> counted;
+  for (const EpisodeRow& row : run.episodes) {
+    EXPECT_TRUE(counted.insert(row.episode).second) << "episode " << row.episode << " counted twice";
+    EXPECT_EQ(row.reward, expected.at(row.episode)) << "episode " << row.episode;
+  }
+  const auto policy = replay_by_hand(*history, spec);
+  EXPECT_EQ(policy->recommend().samples, run.recommended);
+  EXPECT_EQ(policy->version(), run.policy_version);
+}
+
+// Resident memory in MiB.
+double resident_mib(pid_t pid) {
+  std::ifstream status(fmt::format("/proc/{}/status", pid));
+  for (std::string word; status >> word;) {
+    if (word == "VmRSS:") {
+      double kib = 0;
+      status >> kib;
+      return kib / 1024;
+    }
+  }
+  return 1e9;
+}
+
+TEST_F(KillTest, AHistoryOfAHundredThousandEpisodesStartsInSecondsAndStaysSmall) {
+  constexpr int64_t kLong = 100'000;
+  Child grow({kProgram, "grow", run_.string(), std::to_string(kLong)});
+  ASSERT_EQ(grow.wait(5min), 0);
+  const auto started = std::chrono::steady_clock::now();
+  Child aggregator({kProgram, "aggregator", run_.string(), "tcp://127.0.0.1:*", std::to_string(2 * kLong)});
+  const std::string endpoint = aggregator.line(kDeadline);
+  const std::chrono::duration<double> start_time = std::chrono::steady_clock::now() - started;
+  const wire::Status status = wire::query_status(endpoint, kDeadline);
+  EXPECT_GE(status.episodes_done(), kLong);
+  const double mib = resident_mib(aggregator.pid());
+  RecordProperty("start_seconds", fmt::format("{:.2f}", start_time.count()));
+  RecordProperty("resident_mib", fmt::format("{:.1f}", mib));
+  std::cout << fmt::format("start {:.2f} s, resident {:.1f} MiB\n", start_time.count(), mib);
+  EXPECT_LT(mib, 100);
+  EXPECT_LT(start_time, 10s);
+}
+
+}  // namespace
+}  // namespace allot::aggregator

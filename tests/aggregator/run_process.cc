@@ -1,0 +1,92 @@
+// The aggregator and a simulated worker as processes that tests may kill, and a maker of long histories:
+//   run_process aggregator RUN_DIRECTORY BIND EPISODES      prints its endpoint, serves until the run is
+//   finished run_process worker ENDPOINT NAME STEP_MICROSECONDS      works until the run is finished
+//   run_process grow RUN_DIRECTORY EPISODES                 writes a history of so many told episodes,
+//   without sockets
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aggregator/service.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "tests/aggregator/core_driver.h"
+#include "tests/aggregator/simulated_runner.h"
+#include "tests/aggregator/simulated_spec.h"
+#include "worker/connection.h"
+
+namespace allot::aggregator {
+namespace {
+
+std::atomic<bool> stop{false};
+
+int serve(const std::string& directory, const std::string& bind, int64_t episodes) {
+  ServiceOptions options;
+  options.run_directory = directory;
+  options.server.bind = bind;
+  options.build = "test";
+  options.exit_when_finished = true;
+  Service service(simulated_spec(episodes), options);
+  std::cout << service.endpoint() << std::endl;
+  service.run(stop);
+  return 0;
+}
+
+int work(const std::string& endpoint, const std::string& name, int64_t step) {
+  worker::ConnectionOptions options{.endpoint = endpoint, .exit_when_finished = true};
+  options.first_retry = options.resend = Duration{100};
+  const auto factory = [&](const wire::RunSpec& spec) {
+    return std::make_unique<SimulatedRunner>(spec.seed(), 4, std::chrono::microseconds{step});
+  };
+  return worker::Connection(options).run(example_hello(simulated_spec(1), name), factory, stop);
+}
+
+int grow(const std::string& directory, int64_t episodes) {
+  const RunDirectory run(directory, simulated_spec(2 * episodes));
+  SystemClock clock;
+  const auto history = open_sqlite_history(history_path(run.path()), "test", clock.now());
+  Core core(run.spec(), policy::make_policy(policy_config(run.spec())), *history, clock.now());
+  wire::Envelope message;
+  const auto send = [&] { core.receive("peer", wire::encode(message), clock.now()); };
+  *message.mutable_hello() = example_hello(run.spec(), "w");
+  send();
+  for (int64_t told = 0; told < episodes;) {
+    message.mutable_lease_request()->set_count(64);
+    send();
+    Outputs outputs = core.take();
+    for (const wire::Lease& lease : outputs.replies.back().envelope.grant().leases()) {
+      *message.mutable_result() = result_of(lease, static_cast<int>(lease.sampling_seed() % 17));
+      send();
+      ++told;
+    }
+    for (Record& record : core.take().records) outputs.records.push_back(std::move(record));
+    history->commit(outputs.records, core.counters(), clock.now());
+  }
+  return 0;
+}
+
+int main_of(const std::vector<std::string>& words) {
+  std::signal(SIGTERM, [](int) { stop = true; });
+  if (words.size() == 4 && words[0] == "aggregator") return serve(words[1], words[2], std::stoll(words[3]));
+  if (words.size() == 4 && words[0] == "worker") return work(words[1], words[2], std::stoll(words[3]));
+  if (words.size() == 3 && words[0] == "grow") return grow(words[1], std::stoll(words[2]));
+  std::cerr << "see the head of run_process.cc\n";
+  return 2;
+}
+
+}  // namespace
+}  // namespace allot::aggregator
+
+int main(int argc, char** argv) {
+  try {
+    allot::set_up_logging("run_process", "warn");
+    return allot::aggregator::main_of({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
+}

@@ -1,0 +1,184 @@
+#include "aggregator/service.h"
+
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "tests/aggregator/core_driver.h"
+#include "tests/aggregator/simulated_runner.h"
+#include "wire/status_query.h"
+#include "worker/connection.h"
+
+namespace allot::aggregator {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::ThrowsMessage;
+using namespace std::chrono_literals;
+
+constexpr Duration kDeadline = 60s;
+
+class ServiceTest : public testing::Test {
+ protected:
+  ServiceOptions options() const {
+    ServiceOptions options;
+    options.run_directory = run_;
+    options.build = "test";
+    options.exit_when_finished = true;
+    return options;
+  }
+
+  int work(const std::string& endpoint, const std::string& name, const wire::RunSpec& spec,
+           const std::atomic<bool>& stop = never_) const {
+    worker::Connection connection({.endpoint = endpoint, .exit_when_finished = true});
+    return connection.run(
+        example_hello(spec, name),
+        [](const wire::RunSpec& given) { return std::make_unique<SimulatedRunner>(given.seed(), 4, 0us); },
+        stop);
+  }
+
+  static inline const std::atomic<bool> never_{false};
+  ScratchDirectory directory_;
+  std::filesystem::path run_ = directory_.path() / "run";
+};
+
+TEST_F(ServiceTest, TwoWorkersLearnAndVerifyAScheduleOverRealSockets) {
+  wire::RunSpec spec = example_spec();
+  spec.set_episodes(300);
+  spec.set_questions_per_episode(16);
+  spec.mutable_task()->set_heldout_questions(20);
+  std::vector<int64_t> versions;
+  ServiceOptions with_hook = options();
+  with_hook.on_policy_update = [&](const VersionRow& row, const wire::Status& status) {
+    versions.push_back(row.version);
+    EXPECT_GE(status.policy_version(), row.version) << "several updates may share one commit";
+    EXPECT_THAT(row.shares, SizeIs(8));
+  };
+  {
+    Service service(spec, with_hook);
+    EXPECT_EQ(read_file(run_ / "endpoint"), service.endpoint() + "\n");
+    std::jthread first([&] { EXPECT_EQ(work(service.endpoint(), "first", spec), 0); });
+    std::jthread second([&] { EXPECT_EQ(work(service.endpoint(), "second", spec), 0); });
+    service.run(never_);
+  }
+  EXPECT_FALSE(std::filesystem::exists(run_ / "endpoint"));
+
+  const RunData run = read_run(run_);
+  EXPECT_EQ(run.stage, "finished");
+  EXPECT_EQ(std::ranges::count(run.episodes, "learn", &EpisodeRow::stage), 300);
+  ASSERT_EQ(run.versions.size(), static_cast<size_t>(run.policy_version) + 1);
+  ASSERT_THAT(versions, SizeIs(run.versions.size()));
+  for (size_t i = 0; i < versions.size(); ++i) EXPECT_EQ(versions[i], static_cast<int64_t>(i));
+  ASSERT_THAT(run.scores, SizeIs(3));
+  for (const ScoreRow& score : run.scores) EXPECT_THAT(score.questions, SizeIs(20));
+  EXPECT_THAT(run.scores[0].samples, Each(8));
+  EXPECT_EQ(run.scores[1].samples, run.recommended);
+  const auto right = [&](size_t i) { return std::ranges::count(run.scores[i].correct, 1); };
+  EXPECT_GT(right(1), right(0) + 10) << "learned against uniform, of 20";
+  EXPECT_EQ(run.counters.accepted() + run.counters.late(), 300 + 6);
+}
+
+TEST_F(ServiceTest, AStatusQueryIsAnsweredAndTheRunCanBeReadWhileItRuns) {
+  Service service(example_spec(), options());
+  std::atomic<bool> stop{false};
+  std::jthread serving([&] { service.run(stop); });
+  const wire::Status status = wire::query_status(service.endpoint(), kDeadline);
+  EXPECT_EQ(status.run_id(), "example");
+  EXPECT_EQ(status.stage(), "learn");
+  EXPECT_EQ(status.episodes_wanted(), 10);
+  const RunData run = read_run(run_);
+  EXPECT_EQ(run.stage, "learn");
+  EXPECT_THAT(run.episodes, IsEmpty());
+  EXPECT_THAT(run.recommended, SizeIs(8));
+  stop = true;
+}
+
+TEST_F(ServiceTest, StoppedAndStartedAgainTheRunGoesOnWhereItWas) {
+  wire::RunSpec spec = example_spec();
+  spec.set_episodes(200);
+  std::string endpoint;
+  int64_t before = 0;
+  std::jthread worker;
+  {
+    Service service(spec, options());
+    endpoint = service.endpoint();
+    worker = std::jthread([&] { EXPECT_EQ(work(endpoint, "w", spec), 0); });
+    std::atomic<bool> stop{false};
+    std::jthread serving([&] { service.run(stop); });
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    while ((before = wire::query_status(endpoint, kDeadline).episodes_done()) < 50) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+    }
+    stop = true;
+  }
+  ServiceOptions again = options();
+  again.server.bind = endpoint;
+  spec.set_run_id("another name for the same run");
+  Service service(spec, again);
+  EXPECT_EQ(service.spec().run_id(), "example") << "the first start named it";
+  EXPECT_GE(service.status().episodes_done(), before);
+  service.run(never_);
+  worker.join();
+  EXPECT_EQ(read_run(run_).stage, "finished");
+}
+
+TEST_F(ServiceTest, ASecondAggregatorOnTheSameDirectoryIsRefused) {
+  Service service(example_spec(), options());
+  EXPECT_THAT([&] { Service second(example_spec(), options()); },
+              ThrowsMessage<Mismatch>(AllOf(HasSubstr("another aggregator"), HasSubstr(run_.string()))));
+  EXPECT_EQ(read_file(run_ / "endpoint"), service.endpoint() + "\n") << "the first one's file is untouched";
+}
+
+TEST_F(ServiceTest, ARunOfAnotherSpecIsRefusedNamingEveryFieldThatDiffers) {
+  { Service service(example_spec(), options()); }
+  const std::string stored = read_file(run_ / "spec.json");
+  wire::RunSpec other = example_spec();
+  other.set_seed(8);
+  other.mutable_policy()->set_total(128);
+  EXPECT_THAT(
+      [&] { Service second(other, options()); },
+      ThrowsMessage<Mismatch>(AllOf(HasSubstr("policy.total: 64 != 128"), HasSubstr("seed: 7 != 8"))));
+  EXPECT_EQ(read_file(run_ / "spec.json"), stored);
+}
+
+TEST_F(ServiceTest, WhatCannotBeStartedLeavesNothingBehind) {
+  wire::RunSpec invalid = example_spec();
+  invalid.set_episodes(0);
+  EXPECT_THROW(Service(invalid, options()), InvalidArgument);
+  EXPECT_FALSE(std::filesystem::exists(run_));
+
+  const wire::Server taken({});
+  ServiceOptions in_use = options();
+  in_use.server.bind = taken.endpoint();
+  EXPECT_THAT([&] { Service service(example_spec(), in_use); },
+              ThrowsMessage<NetworkError>(AllOf(HasSubstr(taken.endpoint()), HasSubstr("in use"))));
+  EXPECT_FALSE(std::filesystem::exists(run_));
+}
+
+TEST_F(ServiceTest, DirectoriesThatAreNoRunAreNamed) {
+  EXPECT_THAT([&] { (void)read_run(run_); }, ThrowsMessage<NotFound>(HasSubstr("spec.json")));
+  { Service service(example_spec(), options()); }
+  std::filesystem::remove(run_ / "spec.json");
+  EXPECT_THROW((void)read_run(run_), NotFound);
+  EXPECT_THROW(Service(example_spec(), options()), CorruptFile);
+  write_file_atomically(run_ / "spec.json", "{\"episodes\": ");
+  EXPECT_THROW((void)read_run(run_), CorruptFile);
+  EXPECT_THROW(Service(example_spec(), options()), CorruptFile);
+}
+
+TEST_F(ServiceTest, AFinishedRunCanBeReadFromADirectoryThatCannotBeWritten) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root can write everywhere";
+  { Service service(example_spec(), options()); }
+  std::filesystem::permissions(run_, std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  EXPECT_EQ(read_run(run_).stage, "learn");
+  std::filesystem::permissions(run_, std::filesystem::perms::owner_all);
+}
+
+}  // namespace
+}  // namespace allot::aggregator

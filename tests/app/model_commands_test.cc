@@ -1,0 +1,94 @@
+// The built tools with the embedded model: the whole loop with real replies, and what may end in its middle.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <set>
+
+#include "aggregator/run_data.h"
+#include "app/schedule_file.h"
+#include "tests/app/run_command.h"
+
+namespace allot::app {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ModelCommands : public ::testing::Test {
+ protected:
+  ModelCommands() : run_(fresh_directory() / "run") {}
+
+  std::vector<std::string> tune() const {
+    const std::string model = std::string(ALLOT_SOURCE_DIR) + "/assets/tiny-gsm";
+    return {"allot", "tune", "--model", model, "--data", model + "/train.jsonl", "--heldout",
+            model + "/heldout.jsonl", "--run", run_.string(), "--total", "64", "--episodes", "20",
+            "--questions", "4", "--heldout-questions", "12", "--max-new-tokens", "96",
+            // So few replies at once that the run is long enough to be disturbed.
+            "--max-sequences", "8"};
+  }
+
+  static pid_t process_in(const std::optional<std::string>& line) {
+    EXPECT_TRUE(line.has_value());
+    return line ? std::stoi(line->substr(line->rfind(' ') + 1)) : 0;
+  }
+
+  void expect_whole_run() const {
+    const auto run = aggregator::read_run(run_);
+    EXPECT_EQ(run.stage, "finished");
+    std::set<int64_t> learned;
+    for (const auto& row : run.episodes) {
+      if (row.stage == "learn") EXPECT_TRUE(learned.insert(row.episode).second) << row.episode;
+    }
+    EXPECT_EQ(learned.size(), 20u);
+    for (const auto& score : run.scores) EXPECT_EQ(score.correct.size(), 12u) << score.label;
+  }
+
+  std::filesystem::path run_;
+};
+
+TEST_F(ModelCommands, TuneLearnsVerifiesAndExportsWithDenseAheadOfUniform) {
+  const auto result = run_command(tune());
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_whole_run();
+  const auto schedule = read_schedule_file(run_ / "schedule.json");
+  EXPECT_EQ(schedule.model.id, "tiny-gsm");
+  EXPECT_EQ(schedule.schedule.total(), 64);
+  EXPECT_GE(schedule.evaluation.dense->correct, 11);
+  EXPECT_LE(schedule.evaluation.uniform->correct, 8);
+}
+
+TEST_F(ModelCommands, KillingWorkerAndAggregatorInTheMiddleLosesNothing) {
+  RunningCommand command(tune());
+  const pid_t aggregator = process_in(command.error_line_with("aggregator started"));
+  const pid_t worker = process_in(command.error_line_with("worker-1 started"));
+  ASSERT_TRUE(command.error_line_with("reward"));  // the first episode is told
+  ::kill(worker, SIGKILL);
+  ASSERT_TRUE(command.error_line_with("worker-1 started"));
+  ::kill(aggregator, SIGKILL);
+  const auto result = command.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("starting it again"));
+  expect_whole_run();
+}
+
+TEST_F(ModelCommands, InterruptedTuneGoesOnByTheSameCommand) {
+  {
+    RunningCommand command(tune());
+    ASSERT_TRUE(command.error_line_with("reward"));
+    command.send_signal(SIGINT);
+    EXPECT_EQ(command.wait().code, 130);
+  }
+  const auto before = aggregator::read_run(run_).episodes;
+  ASSERT_FALSE(before.empty());
+  const auto result = run_command(tune());
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_whole_run();
+  const auto after = aggregator::read_run(run_).episodes;
+  for (size_t at = 0; at < before.size(); ++at) {
+    EXPECT_EQ(after[at].episode, before[at].episode);
+    EXPECT_EQ(after[at].reward, before[at].reward);
+  }
+}
+
+}  // namespace
+}  // namespace allot::app

@@ -1,0 +1,99 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "aggregator/history.h"
+#include "aggregator/run_directory.h"
+#include "app/command.h"
+#include "app/report/report.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "tests/app/report/example_run.h"
+#include "tests/app/report/xml.h"
+
+namespace allot::app {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// A real run directory in which nothing has happened yet, new for each test.
+class ReportCommand : public ::testing::Test {
+ protected:
+  ReportCommand()
+      : run_(std::filesystem::path(::testing::TempDir()) / "report_command_test" /
+             ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::remove_all(run_);
+    const aggregator::RunDirectory directory(run_, example_run().spec);
+    aggregator::open_sqlite_history(aggregator::history_path(run_), "0.1.0", Timestamp{});
+  }
+
+  void write_ablation(const std::string& weights, const std::string& task) {
+    evaluation::AblationSettings settings;
+    settings.model = "tiny-gsm";
+    settings.weights_fingerprint = weights;
+    settings.task = task;
+    settings.task_version = 1;
+    settings.prompt_style = "plain";
+    settings.data_sha256 = std::string(64, 'e');
+    settings.estimator = "sys";
+    settings.prefill = "sampled";
+    settings.dtype = "bfloat16";
+    settings.tool_version = "0.1.0";
+    const std::vector<uint8_t> right(10, 1);
+    const std::vector<std::vector<uint8_t>> layers(8, std::vector<uint8_t>(10, 0));
+    const evaluation::Ablation ablation =
+        evaluation::make_ablation(settings, policy::uniform_schedule(8, 16), right, layers);
+    write_file_atomically(run_ / "ablation.json", evaluation::format_ablation(ablation));
+  }
+
+  static std::string fault(const std::vector<std::string>& words) {
+    try {
+      run_report(words);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  std::filesystem::path run_;
+};
+
+TEST_F(ReportCommand, WritesThePageIntoTheRunDirectoryOrWhereItIsAsked) {
+  EXPECT_EQ(fault({"--run", run_.string()}), "");
+  const std::string page = read_file(run_ / "report.html");
+  EXPECT_THAT(parse_xml(page).all("h1").at(0)->text, HasSubstr("tiny-gsm"));
+  const std::filesystem::path elsewhere = run_ / "elsewhere" / "page.html";
+  EXPECT_EQ(fault({"--run", run_.string(), "--out", elsewhere.string()}), "");
+  EXPECT_EQ(read_file(elsewhere), page);
+}
+
+TEST_F(ReportCommand, AblationOfTheRunsModelIsShown) {
+  write_ablation(std::string(64, 'c'), "gsm8k");
+  const std::filesystem::path plots = run_ / "plots";
+  EXPECT_EQ(fault({"--run", run_.string(), "--plots", plots.string()}), "");
+  EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr("What each layer needs"));
+  EXPECT_EQ(parse_xml(read_file(plots / "ablation.svg")).name, "svg");
+}
+
+TEST_F(ReportCommand, AblationOfAnotherModelOrTaskIsRefusedNamingBoth) {
+  write_ablation(std::string(64, '7'), "gsm8k");
+  EXPECT_THAT(
+      fault({"--run", run_.string()}),
+      AllOf(HasSubstr("ablation.json"), HasSubstr(std::string(64, '7')), HasSubstr(std::string(64, 'c'))));
+  write_ablation(std::string(64, 'c'), "mmlu");
+  EXPECT_THAT(fault({"--run", run_.string()}), AllOf(HasSubstr("task mmlu"), HasSubstr("gsm8k")));
+  EXPECT_FALSE(std::filesystem::exists(run_ / "report.html"));
+}
+
+TEST_F(ReportCommand, WrongUseIsNamed) {
+  EXPECT_THAT(fault({}), HasSubstr("run"));
+  EXPECT_THAT(fault({"--run", run_.string(), "--png"}), HasSubstr("--png needs --plots"));
+  EXPECT_THAT(fault({"--run", (run_ / "absent").string()}), HasSubstr("absent"));
+}
+
+}  // namespace
+}  // namespace allot::app

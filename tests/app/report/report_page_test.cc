@@ -1,0 +1,292 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "app/report/figures.h"
+#include "app/report/report.h"
+#include "app/report/run_summary.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "tests/app/report/example_run.h"
+#include "tests/app/report/xml.h"
+
+namespace allot::app {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+ReportInput example_input(const ExampleShape& shape = {}) {
+  return {.run = example_run(shape), .ablation = std::nullopt, .tool_version = "9.8.7"};
+}
+
+// Layer l of three has 2 l of ten questions right; the base has 9.
+evaluation::Ablation example_ablation() {
+  std::vector<uint8_t> base(10, 1);
+  base[0] = 0;
+  std::vector<std::vector<uint8_t>> layers(3, std::vector<uint8_t>(10, 0));
+  for (size_t layer = 0; layer < layers.size(); ++layer)
+    std::fill_n(layers[layer].begin(), 2 * layer, uint8_t{1});
+  evaluation::AblationSettings settings;
+  settings.model = "tiny-gsm";
+  settings.weights_fingerprint = std::string(64, 'c');
+  settings.task = "gsm8k";
+  return evaluation::make_ablation(settings, {{16, 16, 16}}, base, layers);
+}
+
+std::vector<std::string> figure_names(const ReportInput& input) {
+  std::vector<std::string> names;
+  for (const Figure& figure : make_figures(input, evaluate(input.run))) names.push_back(figure.name);
+  return names;
+}
+
+// The cells of the row that starts with `name`.
+std::vector<std::string> row(const XmlElement& page, const std::string& table, const std::string& name) {
+  for (const XmlElement* body : page.all("table", table)) {
+    for (const XmlElement* line : body->all("tr")) {
+      if (line->all("th").empty() || line->all("th").front()->text != name) continue;
+      std::vector<std::string> cells;
+      for (const XmlElement* cell : line->all("td")) cells.push_back(cell->text);
+      return cells;
+    }
+  }
+  return {};
+}
+
+TEST(ReportPage, IsWellFormedAndNeedsNothingFromOutside) {
+  for (const ExampleShape& shape :
+       {ExampleShape{}, ExampleShape{.layers = 28, .total = 224, .episodes = 400}}) {
+    ReportInput input = example_input(shape);
+    input.ablation = example_ablation();
+    const std::string text = report_page(input);
+    const XmlElement page = parse_xml(text);
+    EXPECT_EQ(page.name, "html");
+    EXPECT_THAT(text, AllOf(Not(HasSubstr("http")), Not(HasSubstr("url(")), Not(HasSubstr("@import"))));
+    for (const char* name : {"script", "link", "img", "iframe", "object", "a"}) {
+      EXPECT_TRUE(page.all(name).empty()) << name;
+    }
+  }
+}
+
+TEST(ReportPage, SameRunGivesTheSameBytes) {
+  EXPECT_EQ(report_page(example_input()), report_page(example_input()));
+}
+
+TEST(ReportPage, HeadlineSaysWhatThePairedTestFound) {
+  const ReportInput input = example_input();
+  const EvaluationRecord evaluation = evaluate(input.run);
+  const XmlElement page = parse_xml(report_page(input));
+  const std::string verdict = page.all("p", "verdict").at(0)->text;
+  EXPECT_THAT(verdict, HasSubstr("With 64 samples"));
+  EXPECT_THAT(verdict, HasSubstr(percent(evaluation.learned->accuracy()) + " of 200 held-out questions"));
+  EXPECT_THAT(verdict, HasSubstr("the uniform schedule " + percent(evaluation.uniform->accuracy())));
+  EXPECT_THAT(verdict, HasSubstr(fmt::format("it is better (+{:.1f}\u00a0points",
+                                             100 * evaluation.paired->difference)));
+  EXPECT_THAT(verdict, HasSubstr(fmt::format("95\u00a0% interval {:.1f} to {:.1f}",
+                                             100 * evaluation.paired->low, 100 * evaluation.paired->high)));
+  EXPECT_THAT(verdict, HasSubstr("Dense attention answers " + percent(evaluation.dense->accuracy())));
+}
+
+TEST(ReportPage, HeadlineAdmitsALossAndAnUndecidedTest) {
+  ReportInput input = example_input();
+  std::swap(input.run.scores[0].correct, input.run.scores[1].correct);
+  EXPECT_THAT(parse_xml(report_page(input)).all("p", "verdict").at(0)->text,
+              HasSubstr("it is worse (\u2212"));
+  input.run.scores[0].correct = input.run.scores[1].correct;
+  EXPECT_THAT(parse_xml(report_page(input)).all("p", "verdict").at(0)->text,
+              AllOf(HasSubstr("no difference could be shown"), HasSubstr("p\u00a0=\u00a01.000")));
+  input.run.scores.clear();
+  EXPECT_THAT(parse_xml(report_page(input)).all("p", "verdict").at(0)->text,
+              HasSubstr("has not been compared"));
+}
+
+TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
+  const ReportInput input = example_input();
+  const EvaluationRecord evaluation = evaluate(input.run);
+  const XmlElement page = parse_xml(report_page(input));
+  const AccuracyRecord& learned = *evaluation.learned;
+  EXPECT_THAT(row(page, "scores", "learned"),
+              ElementsAre(fmt::format("{} of 200", learned.correct), percent(learned.accuracy()),
+                          fmt::format("{:.1f} to {:.1f}\u00a0%", 100 * learned.low, 100 * learned.high)));
+  EXPECT_EQ(row(page, "scores", "uniform").at(0), fmt::format("{} of 200", evaluation.uniform->correct));
+  EXPECT_EQ(row(page, "scores", "dense").at(0), fmt::format("{} of 200", evaluation.dense->correct));
+  EXPECT_THAT(
+      page.all("p", "paired").at(0)->text,
+      HasSubstr(fmt::format("{} are right only with the learned schedule and {} only with the uniform",
+                            evaluation.paired->only_learned, evaluation.paired->only_uniform)));
+
+  EXPECT_THAT(row(page, "facts", "Learned schedule").at(0),
+              HasSubstr(fmt::format("{}", fmt::join(input.run.recommended, ","))));
+  EXPECT_THAT(row(page, "facts", "Model").at(0),
+              HasSubstr("tiny-gsm: 8 layers, 8 query and 4 KV heads of 32"));
+  EXPECT_THAT(row(page, "facts", "Model config").at(0), HasSubstr(std::string(64, 'a')));
+  EXPECT_THAT(row(page, "facts", "Weights fingerprint").at(0), HasSubstr(std::string(64, 'c')));
+  EXPECT_THAT(row(page, "facts", "Learned on").at(0),
+              AllOf(HasSubstr("data/train.jsonl, 20000 questions"), HasSubstr(std::string(64, 'd'))));
+  EXPECT_THAT(row(page, "facts", "Verified on").at(0),
+              AllOf(HasSubstr("the first 200 of data/heldout.jsonl"), HasSubstr(std::string(64, 'e'))));
+  EXPECT_EQ(row(page, "facts", "Attention").at(0), "sys, prefill sampled, scores exact");
+  EXPECT_EQ(row(page, "facts", "Generation").at(0), "bfloat16, greedy, at most 96 new tokens");
+  EXPECT_EQ(row(page, "facts", "Budget").at(0), "64 samples in all, at least 1 per layer");
+  EXPECT_THAT(row(page, "facts", "Policy").at(0), HasSubstr("12 updates made"));
+  EXPECT_EQ(row(page, "facts", "Episodes").at(0), "120 of 120, 16 questions each");
+  EXPECT_EQ(row(page, "facts", "Seed").at(0), "42");
+  EXPECT_EQ(row(page, "facts", "Time spent").at(0), "1 min 23 s");
+  EXPECT_EQ(row(page, "facts", "Tool").at(0), "allot 9.8.7");
+  EXPECT_EQ(row(page, "counters", "granted").at(0), "134");
+  EXPECT_EQ(row(page, "counters", "released").at(0), "3");
+  EXPECT_EQ(row(page, "counters", "set aside").at(0), "0");
+}
+
+TEST(ReportPage, NamesFromOutsideCannotBreakThePage) {
+  ReportInput input = example_input();
+  input.run.spec.mutable_model()->set_id("<b>&\"x\"");
+  const XmlElement page = parse_xml(report_page(input));
+  EXPECT_THAT(page.all("h1").at(0)->text, HasSubstr("<b>&\"x\""));
+  EXPECT_TRUE(page.all("b").empty());
+}
+
+TEST(ReportPage, UnfinishedRunSaysSo) {
+  ReportInput input = example_input();
+  input.run.stage = "learn";
+  input.run.episodes.resize(7);
+  const XmlElement page = parse_xml(report_page(input));
+  EXPECT_THAT(page.all("p", "notice").at(0)->text,
+              HasSubstr("\u201clearn\u201d with 7 of 120 learning episodes"));
+  EXPECT_TRUE(parse_xml(report_page(example_input())).all("p", "notice").empty());
+}
+
+TEST(Figures, AreThoseForWhichThereIsData) {
+  ReportInput input = example_input();
+  EXPECT_THAT(figure_names(input), ElementsAre("accuracy", "schedule", "learning", "entropy", "shares"));
+  input.ablation = example_ablation();
+  EXPECT_EQ(figure_names(input).back(), "ablation");
+  input = example_input();
+  input.run.scores.clear();
+  input.run.versions.resize(1);
+  EXPECT_THAT(figure_names(input), ElementsAre("schedule", "learning"));
+  input.run.episodes.clear();
+  input.run.recommended.clear();
+  EXPECT_THAT(figure_names(input), ElementsAre());
+}
+
+TEST(Figures, BarsOfTheScheduleStandForTheirSamples) {
+  const ReportInput input = example_input({.layers = 2, .total = 10});
+  ReportInput tiny = input;
+  tiny.run.recommended = {7, 3};
+  const Chart chart = schedule_chart(tiny.run, {.width = 720, .height = 300});
+  const XmlElement svg = parse_xml(chart.inline_svg());
+  const auto bars = svg.all("rect", "bar");
+  ASSERT_EQ(bars.size(), 2u);
+  // The plotting area is 44..656 by 30..258 pixels; the axis ends at 7 * 1.08 samples.
+  const double per_sample = (258 - 30) / (7 * 1.08);
+  EXPECT_NEAR(std::stod(bars[0]->attributes.at("height")), 7 * per_sample, 0.06);
+  EXPECT_NEAR(std::stod(bars[1]->attributes.at("height")), 3 * per_sample, 0.06);
+  EXPECT_NEAR(std::stod(bars[0]->attributes.at("x")), 44 + 0.14 * 306, 0.06);
+  EXPECT_EQ(bars[0]->all("title").at(0)->text, "Layer 0: 7 learned, 5 uniform");
+  const std::string level = fmt::format("{:.1f}", 258 - 5 * per_sample);
+  EXPECT_EQ(svg.all("path", "uniform").at(0)->attributes.at("d"),
+            fmt::format("M44 {0}L350 {0}L350 {0}L656 {0}", level));
+}
+
+TEST(Figures, LearningCurveHasADotPerEpisodeAndTheMeanOfTheLastTwenty) {
+  ReportInput input = example_input({.episodes = 4, .episodes_per_update = 2});
+  const double rewards[] = {0, 1, 0.5, 0.5};
+  for (size_t i = 0; i < 4; ++i) input.run.episodes[i].reward = rewards[i];
+  const Chart chart = learning_chart(input.run, {}, {.width = 720, .height = 300});
+  const XmlElement svg = parse_xml(chart.inline_svg());
+  // 50..614 by 30..258 pixels for episodes 0 to 4 and rewards 0 to 1.
+  EXPECT_EQ(svg.all("path", "dots").at(0)->attributes.at("d"), "M191 258h0M332 30h0M473 144h0M614 144h0");
+  EXPECT_EQ(svg.all("path", "line").at(0)->attributes.at("d"), "M191 258L332 144L473 144L614 144");
+  EXPECT_EQ(svg.all("path", "rug").at(0)->attributes.at("d"), "M332 258v-6M614 258v-6");
+}
+
+TEST(Figures, LongRunsAreThinnedOutToWhatCanBeSeen) {
+  const ReportInput input = example_input({.episodes = 50000, .episodes_per_update = 100});
+  const std::string svg = learning_chart(input.run, {}, {}).inline_svg();
+  const std::string dots = parse_xml(svg).all("path", "dots").at(0)->attributes.at("d");
+  EXPECT_LE(std::ranges::count(dots, 'M'), 2000);
+  EXPECT_GE(std::ranges::count(dots, 'M'), 1000);
+  EXPECT_LT(report_page(input).size(), 1'000'000u);
+}
+
+TEST(Figures, EntropyStartsAtThatOfTheUniformSchedule) {
+  const ReportInput input = example_input();
+  const XmlElement svg = parse_xml(entropy_chart(input.run, {.width = 720, .height = 220}).inline_svg());
+  const std::string line = svg.all("path", "line").at(0)->attributes.at("d");
+  const std::string level = svg.all("line", "uniform").at(0)->attributes.at("y1");
+  EXPECT_TRUE(line.starts_with("M44 " + level + "L")) << line << " against " << level;
+  EXPECT_THAT(svg.text, HasSubstr(fmt::format("uniform {:.2f}", std::log(8))));
+  EXPECT_THAT(svg.text, HasSubstr(fmt::format("learned {:.2f}", input.run.versions.back().entropy)));
+}
+
+TEST(Figures, CellsOfTheHeatMapShowTheClassOfTheShare) {
+  EXPECT_EQ(share_class(0.1), 0);
+  EXPECT_EQ(share_class(0.2), 1);
+  EXPECT_EQ(share_class(0.4), 2);
+  EXPECT_EQ(share_class(0.7), 3);
+  EXPECT_EQ(share_class(1), 4);
+  EXPECT_EQ(share_class(1.5), 5);
+  EXPECT_EQ(share_class(3), 6);
+  EXPECT_EQ(share_class(5), 7);
+  EXPECT_EQ(share_class(9), 8);
+
+  ReportInput input = example_input({.layers = 2, .total = 10});
+  input.run.versions.resize(3);
+  for (size_t i = 0; i < 3; ++i) input.run.versions[i].version = static_cast<int64_t>(i);
+  input.run.versions[0].shares = {0.5, 0.5};
+  input.run.versions[1].shares = {0.75, 0.25};
+  input.run.versions[2].shares = {0.95, 0.05};
+  const XmlElement svg = parse_xml(shares_chart(input.run, {.width = 720, .height = 250}).inline_svg());
+  // Three columns of 664 / 3 pixels from 44; the key comes after the cells.
+  std::vector<std::string> cells;
+  for (const XmlElement* rect : svg.all("rect")) {
+    if (rect->attributes.at("height") == "12") continue;
+    cells.push_back(rect->attributes.at("class") + "@" + rect->attributes.at("x"));
+  }
+  EXPECT_THAT(cells, ElementsAre("c4@44", "c5@265.3", "c4@44", "c3@265.3", "c0@486.7"));
+}
+
+TEST(Figures, AblationShowsEachLayersAccuracyWithItsInterval) {
+  const evaluation::Ablation ablation = example_ablation();
+  const XmlElement svg = parse_xml(ablation_chart(ablation, {.width = 720, .height = 300}).inline_svg());
+  const auto whiskers = svg.all("g", "whisker");
+  ASSERT_EQ(whiskers.size(), 3u);
+  const auto y_of = [](double accuracy) { return 258 - 228 * accuracy; };
+  for (size_t layer = 0; layer < 3; ++layer) {
+    const XmlElement& line = *whiskers[layer]->all("line").at(0);
+    EXPECT_NEAR(std::stod(line.attributes.at("y1")), y_of(ablation.layers[layer].accuracy.low), 0.06);
+    EXPECT_NEAR(std::stod(line.attributes.at("y2")), y_of(ablation.layers[layer].accuracy.high), 0.06);
+    EXPECT_NEAR(std::stod(whiskers[layer]->all("circle").at(0)->attributes.at("cy")),
+                y_of(0.2 * double(layer)), 0.06);
+  }
+  EXPECT_NEAR(std::stod(svg.all("line", "level").at(0)->attributes.at("y1")), y_of(0.9), 0.06);
+  EXPECT_THAT(svg.text, HasSubstr("base 90.0\u00a0%"));
+}
+
+TEST(Figures, NarrowDrawingsKeepTheirTextSizeInsteadOfShrinking) {
+  for (const Figure& figure : make_figures(example_input(), evaluate(example_run()))) {
+    EXPECT_THAT(figure.wide, HasSubstr("viewBox=\"0 0 720 ")) << figure.name;
+    EXPECT_THAT(figure.narrow, HasSubstr("viewBox=\"0 0 340 ")) << figure.name;
+  }
+}
+
+TEST(WritePlots, WritesEachFigureAsAFileOfItsOwn) {
+  const std::filesystem::path directory =
+      std::filesystem::path(::testing::TempDir()) / "report_page_test" / "plots";
+  std::filesystem::remove_all(directory);
+  const std::vector<std::filesystem::path> paths = write_plots(example_input(), directory);
+  ASSERT_EQ(paths.size(), 5u);
+  EXPECT_EQ(paths[1], directory / "schedule.svg");
+  for (const std::filesystem::path& path : paths) EXPECT_EQ(parse_xml(read_file(path)).name, "svg") << path;
+}
+
+}  // namespace
+}  // namespace allot::app

@@ -1,0 +1,116 @@
+#include "app/report/run_summary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "evaluation/statistics.h"
+#include "tests/app/report/example_run.h"
+
+namespace allot::app {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::HasSubstr;
+
+// Six questions; learned is right on 1, 2, 4, 5, uniform on 2, 3.
+aggregator::RunData six_questions() {
+  aggregator::RunData run = example_run();
+  const std::vector<uint32_t> questions = {0, 1, 2, 3, 4, 5};
+  run.scores = {{.label = "uniform", .samples = {}, .questions = questions, .correct = {0, 0, 1, 1, 0, 0}},
+                {.label = "learned", .samples = {}, .questions = questions, .correct = {0, 1, 1, 0, 1, 1}}};
+  return run;
+}
+
+TEST(MovingMean, IsTheMeanOfTheLastTwentyWithTheIntervalOfTheirSpread) {
+  std::vector<double> rewards(30, 0.5);
+  rewards[0] = 1;
+  const MovingMean moving = moving_mean(rewards);
+  EXPECT_EQ(moving.mean[0], 1);
+  EXPECT_EQ(moving.low[0], 1);  // one value has no spread
+  EXPECT_DOUBLE_EQ(moving.mean[1], 0.75);
+  // Standard error of {1, 0.5}: sqrt(0.125 / 2) = 0.25.
+  EXPECT_NEAR(moving.low[1], 0.75 - 1.959964 * 0.25, 1e-12);
+  EXPECT_EQ(moving.high[1], 1);  // 1.24 cut to what a reward can be
+  EXPECT_DOUBLE_EQ(moving.mean[19], 0.525);
+  EXPECT_DOUBLE_EQ(moving.mean[20], 0.5);  // the first value has left the window
+  EXPECT_EQ(moving.mean.size(), 30u);
+}
+
+TEST(Evaluate, CountsRightAnswersAndPairsThemByQuestion) {
+  const EvaluationRecord evaluation = evaluate(six_questions());
+  ASSERT_TRUE(evaluation.uniform && evaluation.learned && evaluation.paired);
+  EXPECT_EQ(evaluation.uniform->questions, 6);
+  EXPECT_EQ(evaluation.uniform->correct, 2);
+  EXPECT_EQ(evaluation.learned->correct, 4);
+  EXPECT_EQ(evaluation.learned->low, evaluation::wilson_interval(4, 6).low);
+  EXPECT_EQ(evaluation.learned->high, evaluation::wilson_interval(4, 6).high);
+  EXPECT_EQ(evaluation.paired->only_learned, 3);
+  EXPECT_EQ(evaluation.paired->only_uniform, 1);
+  EXPECT_THAT(evaluation.paired->difference, DoubleNear(2.0 / 6, 1e-12));
+  EXPECT_THAT(evaluation.paired->p_value, DoubleNear(0.625, 1e-12));  // 2 (1 + 4) / 2^4
+  EXPECT_FALSE(evaluation.dense);
+}
+
+TEST(Evaluate, LeavesOutWhatIsNotThereAndDoesNotPairDifferentQuestions) {
+  aggregator::RunData run = six_questions();
+  run.scores[0].questions.pop_back();
+  run.scores[0].correct.pop_back();
+  EXPECT_FALSE(evaluate(run).paired);
+  EXPECT_TRUE(evaluate(run).uniform);
+  run.scores.clear();
+  EXPECT_EQ(evaluate(run), EvaluationRecord{});
+}
+
+TEST(Evaluate, RefusesScoresThatContradictThemselves) {
+  aggregator::RunData run = six_questions();
+  run.scores[1].correct.pop_back();
+  EXPECT_THROW((void)evaluate(run), CorruptFile);
+  run = six_questions();
+  run.scores[1].questions[3] = 2;
+  try {
+    (void)evaluate(run);
+    FAIL() << "a question counted twice";
+  } catch (const CorruptFile& error) {
+    EXPECT_THAT(error.what(), HasSubstr("score 'learned' has question 2 after question 2"));
+  }
+}
+
+TEST(ScheduleFileOf, CarriesTheRunIntoAFileThatIsAcceptedAndMatchesItsModel) {
+  const aggregator::RunData run = example_run();
+  const ScheduleFile file = schedule_file_of(run, "0.1.0");
+  EXPECT_EQ(parse_schedule_file(format_schedule_file(file), "s.json"), file);
+  EXPECT_EQ(file.schedule.samples, run.recommended);
+  EXPECT_EQ(file.total, 64);
+  EXPECT_EQ(file.floor, 1);
+  EXPECT_EQ(file.attention.estimator, kernels::Estimator::kSys);
+  EXPECT_EQ(file.attention.prefill, model::PrefillMode::kSampled);
+  EXPECT_EQ(file.run_id, run.spec.run_id());
+  EXPECT_EQ(file.policy_version, run.policy_version);
+  EXPECT_EQ(file.task.train_sha256, run.spec.task().train().sha256());
+  EXPECT_EQ(file.task.heldout_sha256, run.spec.task().heldout().sha256());
+  EXPECT_EQ(file.evaluation, evaluate(run));
+  const model::ModelIdentity model{.id = "elsewhere",
+                                   .config_sha256 = run.spec.model().config_sha256(),
+                                   .tokenizer_sha256 = run.spec.model().tokenizer_sha256(),
+                                   .weights_fingerprint = run.spec.model().weights_fingerprint(),
+                                   .layers = 8,
+                                   .num_q_heads = 8,
+                                   .num_kv_heads = 4,
+                                   .head_dim = 32};
+  EXPECT_NO_THROW(check_matches(file, model));
+}
+
+TEST(LearningEpisodes, AreThoseOfTheLearningStageInOrder) {
+  aggregator::RunData run = example_run({.episodes = 3});
+  run.episodes[1].stage = "verify";
+  const auto episodes = learning_episodes(run);
+  ASSERT_EQ(episodes.size(), 2u);
+  EXPECT_EQ(episodes[0]->episode, 1);
+  EXPECT_EQ(episodes[1]->episode, 3);
+}
+
+}  // namespace
+}  // namespace allot::app

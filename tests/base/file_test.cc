@@ -1,0 +1,67 @@
+#include "base/file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/sha256.h"
+
+namespace allot {
+namespace {
+
+using ::testing::HasSubstr;
+
+class FileTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = std::filesystem::path(::testing::TempDir()) / (std::string("allot_file_test_") + info->name());
+    std::filesystem::remove_all(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(FileTest, WhatWasWrittenIsReadBackWithEveryByte) {
+  const std::string content("a\0b\r\n\xff", 6);
+  write_file_atomically(folder_ / "deep" / "file", content);
+  EXPECT_EQ(read_file(folder_ / "deep" / "file"), content);
+  write_file_atomically(folder_ / "deep" / "file", "");
+  EXPECT_EQ(read_file(folder_ / "deep" / "file"), "");
+}
+
+TEST_F(FileTest, NoTemporaryFileStaysBehind) {
+  write_file_atomically(folder_ / "file", "x");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(FileTest, AMissingFileIsNotFoundUnderItsName) {
+  try {
+    read_file(folder_ / "absent");
+    FAIL() << "read a file that does not exist";
+  } catch (const NotFound& error) {
+    EXPECT_THAT(error.what(), HasSubstr((folder_ / "absent").string()));
+  }
+}
+
+TEST_F(FileTest, AFolderInTheWayIsAStorageError) {
+  std::filesystem::create_directories(folder_ / "taken" / "inside");
+  EXPECT_THROW(write_file_atomically(folder_ / "taken", "x"), StorageError);
+}
+
+// FIPS 180-2, appendix B, and the empty message.
+TEST_F(FileTest, Sha256GivesThePublishedDigests) {
+  EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(sha256_hex("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  write_file_atomically(folder_ / "abc", "abc");
+  EXPECT_EQ(sha256_file(folder_ / "abc"), sha256_hex("abc"));
+  EXPECT_THROW(sha256_file(folder_ / "absent"), NotFound);
+}
+
+}  // namespace
+}  // namespace allot

@@ -1,0 +1,103 @@
+#include "evaluation/ablation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace allot::evaluation {
+namespace {
+
+using testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+Ablation example() {
+  const AblationSettings settings{.model = "tiny",
+                                  .weights_fingerprint = "abc",
+                                  .task = "gsm8k",
+                                  .task_version = 1,
+                                  .prompt_style = "plain",
+                                  .data_sha256 = "def",
+                                  .estimator = "sys",
+                                  .prefill = "sampled",
+                                  .dtype = "bfloat16",
+                                  .seed = 7,
+                                  .tool_version = "0.1.0"};
+  return make_ablation(settings, {{16, 8}}, {1, 1, 1, 0}, {{0, 0, 1, 0}, {1, 1, 1, 1}});
+}
+
+std::string error_after(const std::function<void(Json*)>& change) {
+  Json json = Json::parse(format_ablation(example()));
+  change(&json);
+  try {
+    parse_ablation(json.dump(), "file");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(OneHot, LeavesOneSampleInOneLayer) {
+  EXPECT_EQ(one_hot({{16, 16, 16}}, 1).samples, (std::vector<int32_t>{16, 1, 16}));
+  EXPECT_THROW(one_hot({{16, 16}}, 2), InvalidArgument);
+  EXPECT_THROW(one_hot({{16, 16}}, -1), InvalidArgument);
+}
+
+TEST(MakeAblation, ComparesEachLayerWithTheBase) {
+  const Ablation ablation = example();
+  EXPECT_EQ(ablation.base_score, (Proportion{4, 3}));
+  ASSERT_EQ(ablation.layers.size(), 2u);
+  EXPECT_EQ(ablation.layers[0].layer, 0);
+  EXPECT_EQ(ablation.layers[0].score, (Proportion{4, 1}));
+  EXPECT_DOUBLE_EQ(ablation.layers[0].drop, 0.5);
+  EXPECT_DOUBLE_EQ(ablation.layers[0].p_value, 0.5);  // 2 to 0: 2 / 2^2
+  EXPECT_EQ(ablation.layers[0].accuracy, wilson_interval(1, 4));
+  EXPECT_EQ(ablation.layers[0].drop_interval, paired_difference_interval(2, 0, 4));
+  EXPECT_DOUBLE_EQ(ablation.layers[1].drop, -0.25);
+}
+
+TEST(MakeAblation, ScoresThatDoNotFitAreRefused) {
+  EXPECT_THROW(make_ablation({}, {{16, 16}}, {1}, {{1}}), InvalidArgument);
+  EXPECT_THROW(make_ablation({}, {{16}}, {1, 0}, {{1}}), InvalidArgument);
+}
+
+TEST(AblationFile, IsReadAsItWasWritten) {
+  const std::string text = format_ablation(example());
+  EXPECT_EQ(parse_ablation(text, "file"), example());
+  EXPECT_EQ(format_ablation(parse_ablation(text, "file")), text);
+}
+
+TEST(AblationFile, WhatIsWrongIsNamed) {
+  EXPECT_THROW(parse_ablation("{", "file"), CorruptFile);
+  EXPECT_THROW(parse_ablation("[]", "file"), CorruptFile);
+  EXPECT_THAT(error_after([](Json* json) { (*json)["schema_version"] = 2; }),
+              HasSubstr("schema_version 2, this build reads 1"));
+  EXPECT_THAT(error_after([](Json* json) { json->erase("model"); }),
+              HasSubstr("file: field \"model\" is missing"));
+  EXPECT_THAT(error_after([](Json* json) { (*json)["seed"] = -1; }),
+              HasSubstr("field \"seed\" is -1, expected an integer"));
+  EXPECT_THAT(error_after([](Json* json) { (*json)["layers"].erase(1); }),
+              HasSubstr("has 1 entries for a base schedule of 2"));
+  EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][1]["layer"] = 0; }),
+              HasSubstr("layers[1]: field \"layer\" is 0"));
+  EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][0]["correct"] = 9; }),
+              HasSubstr("layers[0]: field \"correct\" is 9, expected an integer from 0 to 4"));
+  EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][0]["drop"] = 1.5; }),
+              HasSubstr("field \"drop\" is 1.5"));
+  EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][0]["interval_95"] = {0}; }),
+              HasSubstr("expected a pair of numbers"));
+  EXPECT_THAT(error_after([](Json* json) {
+                (*json)["base"]["samples"] = {16, -1};
+              }),
+              HasSubstr("base: field \"samples\""));
+}
+
+TEST(AblationFile, AMissingFileIsNamed) {
+  EXPECT_THROW(read_ablation("/does/not/exist/ablation.json"), NotFound);
+}
+
+}  // namespace
+}  // namespace allot::evaluation

@@ -1,0 +1,144 @@
+#include "evaluation/statistics.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "base/error.h"
+
+namespace allot::evaluation {
+namespace {
+
+struct WilsonCase {
+  int64_t correct, questions;
+  double low, high;
+};
+
+TEST(WilsonInterval, HasThePublishedValues) {
+  // Newcombe, "Two-sided confidence intervals for the single proportion: comparison of seven methods",
+  // Statistics in Medicine 17 (1998), Table I, method 3; four decimals.
+  for (const auto& [correct, questions, low, high] : {WilsonCase{81, 263, 0.2553, 0.3662},
+                                                      {15, 148, 0.0624, 0.1605},
+                                                      {0, 20, 0.0000, 0.1611},
+                                                      {1, 29, 0.0061, 0.1718}}) {
+    const Interval interval = wilson_interval(correct, questions);
+    EXPECT_NEAR(interval.low, low, 5e-5) << correct << " of " << questions;
+    EXPECT_NEAR(interval.high, high, 5e-5) << correct << " of " << questions;
+  }
+}
+
+TEST(WilsonInterval, SolvesItsDefiningEquation) {
+  // Roots of (correct/n - p)^2 = z^2 p (1 - p) / n, solved as a quadratic in 40-digit decimals (Python
+  // decimal).
+  for (const auto& [correct, questions, low, high] :
+       {WilsonCase{7, 10, 0.3967781474611453, 0.8922087325936989},
+        {872, 1319, 0.6351276448438462, 0.6861504623443615},
+        {50, 100, 0.4038315303659956, 0.5961684696340044},
+        {0, 10, 0.0, 0.27753279986288926},
+        {10, 10, 0.7224672001371107, 1.0}}) {
+    const Interval interval = wilson_interval(correct, questions);
+    EXPECT_NEAR(interval.low, low, 1e-14);
+    EXPECT_NEAR(interval.high, high, 1e-14);
+  }
+}
+
+TEST(WilsonInterval, SaysNothingWithoutQuestions) {
+  EXPECT_EQ(wilson_interval(0, 0), (Interval{0, 1}));
+}
+
+TEST(StandardError, IsThatOfAProportion) {
+  EXPECT_DOUBLE_EQ(standard_error(50, 100), 0.05);
+  EXPECT_DOUBLE_EQ(standard_error(20, 100), 0.04);
+  EXPECT_EQ(standard_error(0, 100), 0);
+  EXPECT_EQ(standard_error(0, 0), 0);
+}
+
+TEST(McnemarExact, HasTheExactBinomialValues) {
+  // 2 sum_{i <= min} C(n, i) / 2^n in exact fractions (Python fractions), at most 1.
+  EXPECT_EQ(mcnemar_exact(0, 0), 1);
+  EXPECT_EQ(mcnemar_exact(1, 0), 1);
+  EXPECT_EQ(mcnemar_exact(5, 5), 1);
+  EXPECT_NEAR(mcnemar_exact(9, 2), 0.0654296875, 1e-15);
+  EXPECT_NEAR(mcnemar_exact(0, 10), 0.001953125, 1e-16);
+  EXPECT_NEAR(mcnemar_exact(25, 10), 0.01667384780012071, 1e-15);
+  EXPECT_NEAR(mcnemar_exact(59, 121) / 4.434449263755176e-06, 1, 1e-10);
+  EXPECT_NEAR(mcnemar_exact(400, 100) / 1.6596294752173932e-43, 1, 1e-9);
+}
+
+TEST(McnemarExact, DoesNotCareWhichScheduleIsFirst) {
+  EXPECT_EQ(mcnemar_exact(9, 2), mcnemar_exact(2, 9));
+}
+
+// P(difference = k - questions) of the bootstrap, by convolving one question after another.
+std::vector<double> bootstrap_distribution(int64_t only_first, int64_t only_second, int64_t questions) {
+  const double up = static_cast<double>(only_first) / static_cast<double>(questions);
+  const double down = static_cast<double>(only_second) / static_cast<double>(questions);
+  std::vector<double> probability(static_cast<size_t>(2 * questions + 1), 0.0);
+  probability[static_cast<size_t>(questions)] = 1;
+  for (int64_t i = 0; i < questions; ++i) {
+    std::vector<double> next(probability.size(), 0.0);
+    for (size_t k = 1; k + 1 < probability.size(); ++k) {
+      next[k] += probability[k] * (1 - up - down);
+      next[k + 1] += probability[k] * up;
+      next[k - 1] += probability[k] * down;
+    }
+    probability = next;
+  }
+  return probability;
+}
+
+TEST(PairedDifferenceInterval, CutsTheBootstrapDistributionAtItsPercentiles) {
+  const int64_t questions = 200;
+  const std::vector<double> probability = bootstrap_distribution(31, 12, questions);
+  const Interval interval = paired_difference_interval(31, 12, questions);
+  const auto mass_below = [&](double difference) {
+    const auto end = static_cast<size_t>(std::lround(difference * questions) + questions);
+    double mass = 0;
+    for (size_t k = 0; k < end; ++k) mass += probability[k];
+    return mass;
+  };
+  const double step = 1.0 / questions;
+  // With 10,000 resamples the share below a percentile has a standard error of 0.0016.
+  EXPECT_LT(mass_below(interval.low), 0.025 + 0.006);
+  EXPECT_GT(mass_below(interval.low + step), 0.025 - 0.006);
+  EXPECT_LT(mass_below(interval.high), 0.975 + 0.006);
+  EXPECT_GT(mass_below(interval.high + step), 0.975 - 0.006);
+}
+
+TEST(PairedDifferenceInterval, IsTheDifferenceWhereNothingVaries) {
+  EXPECT_EQ(paired_difference_interval(0, 0, 50), (Interval{0, 0}));
+  EXPECT_EQ(paired_difference_interval(50, 0, 50), (Interval{1, 1}));
+  EXPECT_EQ(paired_difference_interval(0, 50, 50), (Interval{-1, -1}));
+  EXPECT_EQ(paired_difference_interval(0, 0, 0), (Interval{-1, 1}));
+}
+
+TEST(PairedDifferenceInterval, IsAFunctionOfCountsAndSeed) {
+  EXPECT_EQ(paired_difference_interval(31, 12, 200, 7), paired_difference_interval(31, 12, 200, 7));
+  bool differs = false;
+  for (uint32_t seed = 0; seed < 20; ++seed)
+    differs |= !(paired_difference_interval(31, 12, 200, seed) ==
+                 paired_difference_interval(31, 12, 200, seed + 1));
+  EXPECT_TRUE(differs);
+}
+
+TEST(CountPairs, CountsWhoWasRight) {
+  const std::vector<uint8_t> first = {1, 1, 0, 0, 1}, second = {1, 0, 1, 0, 0};
+  const Pairs pairs = count_pairs(first, second);
+  EXPECT_EQ(pairs.only_first, 2);
+  EXPECT_EQ(pairs.only_second, 1);
+  EXPECT_EQ(pairs.questions, 5);
+  EXPECT_DOUBLE_EQ(pairs.difference(), 0.2);
+  EXPECT_THROW(count_pairs(first, std::vector<uint8_t>{1}), InvalidArgument);
+}
+
+TEST(Statistics, ImpossibleCountsAreRefused) {
+  EXPECT_THROW(wilson_interval(3, 2), InvalidArgument);
+  EXPECT_THROW(wilson_interval(-1, 2), InvalidArgument);
+  EXPECT_THROW(standard_error(3, 2), InvalidArgument);
+  EXPECT_THROW(mcnemar_exact(-1, 2), InvalidArgument);
+  EXPECT_THROW(paired_difference_interval(2, 2, 3), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace allot::evaluation

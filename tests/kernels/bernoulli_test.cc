@@ -1,0 +1,101 @@
+// The Bernoulli score stages of Appendix C: unbiased in the score, with the error levels of its Figure 6.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/reference.h"
+#include "launch.h"
+
+namespace allot::kernels {
+namespace {
+
+using testing::Launch;
+using testing::MeanEstimate;
+
+struct Stage {
+  ScoreStage stage;
+  bool mean_group_query;
+};
+
+class BernoulliScores : public ::testing::TestWithParam<Stage> {};
+INSTANTIATE_TEST_SUITE_P(Kernels, BernoulliScores,
+                         ::testing::Values(Stage{ScoreStage::kBernoulli, false},
+                                           Stage{ScoreStage::kBernoulli, true},
+                                           Stage{ScoreStage::kBernoulliStrat, false},
+                                           Stage{ScoreStage::kBernoulliStrat, true}),
+                         [](const auto& stage) {
+                           return std::string(stage.param.stage == ScoreStage::kBernoulli ? "iid" : "strat") +
+                                  (stage.param.mean_group_query ? "_mean_group_query" : "");
+                         });
+
+// 3,000 draws; the largest of 20 scores of 2 heads within 4.5 standard errors.
+TEST_P(BernoulliScores, HaveTheExactScoresAsTheirMean) {
+  Launch launch(
+      {.sequences = {{1, 20, 8}}, .num_q_heads = 4, .num_kv_heads = 2, .estimator = Estimator::kSys});
+  AttentionParams& p = launch.params;
+  for (const int32_t head : {0, 3}) {
+    const reference::Row row{0, 0, head};
+    p.score_stage = ScoreStage::kExact;
+    const std::vector<double> exact = reference::scores(p, row);
+    p.score_stage = GetParam().stage;
+    p.score_budget = 3;
+    p.mean_group_query = GetParam().mean_group_query;
+    MeanEstimate mean(exact.size());
+    for (uint32_t question = 0; question < 3000; ++question) {
+      launch.draws[0].question = question;
+      const std::vector<double> estimate = reference::scores(p, row);
+      mean.add(estimate.data());
+    }
+    EXPECT_LT(mean.largest_z(exact), 4.5) << "head " << head;
+    EXPECT_GT(mean.standard_error(0), 1e-4) << "the scores must vary";
+    p.mean_group_query = false;
+  }
+}
+
+// Mean L2 error of the scores relative to the exact ones: d = 128, 1024 keys, q and K normal, B = 4, as in
+// C.1.
+double mean_error(ScoreStage stage) {
+  constexpr int kInstances = 40;
+  double sum = 0;
+  for (uint32_t seed = 1; seed <= kInstances; ++seed) {
+    Launch launch({.sequences = {{1, 1024, 1}},
+                   .num_q_heads = 1,
+                   .num_kv_heads = 1,
+                   .head_dim = 128,
+                   .estimator = Estimator::kSys,
+                   .score_deviation = 1,
+                   .seed = seed});
+    const reference::Row row{0, 0, 0};
+    const std::vector<double> exact = reference::scores(launch.params, row);
+    launch.params.score_stage = stage;
+    launch.params.score_budget = 4;
+    const std::vector<double> estimate = reference::scores(launch.params, row);
+    double error = 0, size = 0;
+    for (size_t n = 0; n < exact.size(); ++n) {
+      error += std::pow(estimate[n] - exact[n], 2);
+      size += exact[n] * exact[n];
+    }
+    sum += std::sqrt(error / size);
+  }
+  return sum / kInstances;
+}
+
+TEST(BernoulliError, IsAboutSixtyPercentForIidAndThirtyForStratifiedAtFourSamples) {
+  EXPECT_NEAR(mean_error(ScoreStage::kBernoulli), 0.6, 0.08);
+  EXPECT_NEAR(mean_error(ScoreStage::kBernoulliStrat), 0.3, 0.04);
+}
+
+TEST(BernoulliError, AQueryOfZerosHasScoresOfZero) {
+  Launch launch(
+      {.sequences = {{1, 5, 8}}, .num_q_heads = 1, .num_kv_heads = 1, .estimator = Estimator::kSys});
+  for (int32_t i = 0; i < 32; ++i) launch.set_query(0, 0, i, 0);
+  launch.params.score_stage = ScoreStage::kBernoulli;
+  launch.params.score_budget = 2;
+  for (const double score : reference::scores(launch.params, {0, 0, 0})) EXPECT_EQ(score, 0);
+  for (const cpu::Isa isa : testing::supported_isas()) {
+    for (const double x : launch.run(isa)) EXPECT_TRUE(std::isfinite(x)) << cpu::name(isa);
+  }
+}
+
+}  // namespace
+}  // namespace allot::kernels

@@ -1,0 +1,304 @@
+// The row operations against their formulas in double precision, for every instruction set of this machine.
+#include "kernels/rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "base/error.h"
+#include "kernels/cpu/launch.h"
+#include "launch.h"
+
+namespace allot::kernels {
+namespace {
+
+using testing::Elements;
+using ::testing::HasSubstr;
+using testing::supported_isas;
+
+constexpr float kGuard = 77.0f;
+constexpr int32_t kWidths[] = {1, 8, 15, 16, 31, 256, 683};
+
+// A result rounded once to its dtype is within half a unit in the last place; float32 sums add a few more.
+double tolerance(DType dtype, double expected) {
+  return (dtype == DType::kFloat32 ? 2e-6 : 0.0040) * (std::abs(expected) + 1e-3);
+}
+
+Elements random_elements(DType dtype, int64_t count, uint32_t seed, float deviation = 1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, deviation);
+  Elements elements(dtype, count, 0);
+  for (int64_t i = 0; i < count; ++i) elements.set(i, normal(random));
+  return elements;
+}
+
+template <class Body>
+void for_every_kind(const Body& body) {
+  for (const cpu::Isa isa : supported_isas()) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      SCOPED_TRACE(std::string(cpu::name(isa)) + " " + std::string(name(dtype)));
+      body(isa, dtype);
+    }
+  }
+}
+
+TEST(RmsNorm, FollowsItsFormulaWithAndWithoutAResidualStream) {
+  for_every_kind([](cpu::Isa isa, DType dtype) {
+    for (const int32_t width : kWidths) {
+      for (const bool with_residual : {false, true}) {
+        constexpr int64_t kRows = 5;
+        Elements input = random_elements(dtype, kRows * width, 1);
+        const Elements before = random_elements(dtype, kRows * width, 2);
+        Elements residual = before;
+        Elements weight = random_elements(dtype, width, 3);
+        Elements out(dtype, kRows * width + 16, kGuard);
+        cpu::rms_norm({.rows = kRows,
+                       .width = width,
+                       .dtype = dtype,
+                       .epsilon = 1e-5f,
+                       .input = input.data(),
+                       .residual = with_residual ? residual.data() : nullptr,
+                       .weight = weight.data(),
+                       .out = out.data()},
+                      1, isa);
+        Elements rounded(dtype, 1, 0);
+        for (int64_t row = 0; row < kRows; ++row) {
+          std::vector<double> x;
+          double squares = 0;
+          for (int64_t i = row * width; i < (row + 1) * width; ++i) {
+            rounded.set(0, with_residual ? input.get(i) + before.get(i) : input.get(i));
+            if (with_residual) {
+              ASSERT_EQ(residual.get(i), rounded.get(0)) << "width " << width;
+            }
+            x.push_back(rounded.get(0));
+            squares += x.back() * x.back();
+          }
+          for (int32_t i = 0; i < width; ++i) {
+            const double expected = x[i] / std::sqrt(squares / width + 1e-5) * weight.get(i);
+            ASSERT_NEAR(out.get(row * width + i), expected, tolerance(dtype, expected)) << "width " << width;
+          }
+        }
+        for (int64_t i = kRows * width; i < kRows * width + 16; ++i) ASSERT_EQ(out.get(i), kGuard);
+      }
+    }
+  });
+}
+
+TEST(SiluAndMultiply, FollowsItsFormulaFromMinusToPlusTwoHundred) {
+  for_every_kind([](cpu::Isa isa, DType dtype) {
+    for (const int32_t width : kWidths) {
+      constexpr int64_t kRows = 3;
+      Elements gate_up = random_elements(dtype, kRows * 2 * width, 4, 6);
+      gate_up.set(0, -200);
+      gate_up.set(2 * width, 200);
+      Elements out(dtype, kRows * width + 16, kGuard);
+      cpu::silu_and_multiply(
+          {.rows = kRows, .width = width, .dtype = dtype, .gate_up = gate_up.data(), .out = out.data()}, 1,
+          isa);
+      for (int64_t row = 0; row < kRows; ++row) {
+        for (int32_t i = 0; i < width; ++i) {
+          const double gate = gate_up.get(row * 2 * width + i);
+          const double expected = gate / (1 + std::exp(-gate)) * gate_up.get(row * 2 * width + width + i);
+          ASSERT_NEAR(out.get(row * width + i), expected, tolerance(dtype, expected)) << "gate " << gate;
+        }
+      }
+      for (int64_t i = kRows * width; i < kRows * width + 16; ++i) ASSERT_EQ(out.get(i), kGuard);
+    }
+  });
+}
+
+TEST(SiluAndMultiply, KeepsNan) {
+  for_every_kind([](cpu::Isa isa, DType dtype) {
+    Elements gate_up(dtype, 32, 1);
+    gate_up.set(3, std::nanf(""));
+    Elements out(dtype, 16, 0);
+    cpu::silu_and_multiply(
+        {.rows = 1, .width = 16, .dtype = dtype, .gate_up = gate_up.data(), .out = out.data()}, 1, isa);
+    EXPECT_TRUE(std::isnan(out.get(3)));
+    EXPECT_FALSE(std::isnan(out.get(2)));
+  });
+}
+
+// Everything rotate_and_store needs, as a fused projection of 6 heads with a gap after each token.
+struct RotaryCase {
+  explicit RotaryCase(DType dtype, int32_t head_dim, bool with_bias)
+      : stride((4 + 2 * 2) * head_dim + 5),
+        qkv(random_elements(dtype, 3 * stride, 5)),
+        bias(random_elements(dtype, 8 * head_dim, 6)),
+        key_pages(dtype, 4 * 2 * 8 * head_dim, kGuard),
+        value_pages(dtype, 4 * 2 * 8 * head_dim, kGuard) {
+    for (int32_t i = 0; i < 10 * head_dim / 2; ++i) {
+      cos.push_back(std::cos(0.3f * static_cast<float>(i)));
+      sin.push_back(std::sin(0.3f * static_cast<float>(i)));
+    }
+    params.tokens = 3;
+    params.num_q_heads = 4;
+    params.num_kv_heads = 2;
+    params.head_dim = head_dim;
+    params.dtype = dtype;
+    params.qkv = qkv.data();
+    params.qkv_stride = stride;
+    params.bias = with_bias ? bias.data() : nullptr;
+    params.cos = cos.data();
+    params.sin = sin.data();
+    params.table_rows = 10;
+    params.positions = positions.data();
+    params.key_pages = key_pages.data();
+    params.value_pages = value_pages.data();
+    params.num_pages = 4;
+    params.page_size = 8;
+    params.slots = slots.data();
+  }
+
+  int64_t stride;
+  Elements qkv, bias, key_pages, value_pages;
+  std::vector<float> cos, sin;
+  std::vector<int32_t> positions = {0, 9, 4};
+  std::vector<int64_t> slots = {31, 0, 13};
+  RotaryParams params;
+};
+
+TEST(RotateAndStore, RotatesQueriesInPlaceAndWritesKeysAndValuesToTheirSlotsOnly) {
+  for_every_kind([](cpu::Isa isa, DType dtype) {
+    for (const int32_t head_dim : {8, 24, 32, 64, 128}) {
+      for (const bool with_bias : {false, true}) {
+        RotaryCase c(dtype, head_dim, with_bias);
+        const Elements before = c.qkv;
+        cpu::rotate_and_store(c.params, 1, isa);
+        const int32_t half = head_dim / 2;
+        std::vector<bool> written(4 * 2 * 8 * head_dim, false);
+        for (int64_t token = 0; token < 3; ++token) {
+          const auto input = [&](int32_t head, int32_t i) -> double {
+            const double b = with_bias ? c.bias.get(head * head_dim + i) : 0;
+            return b + before.get(token * c.stride + head * head_dim + i);
+          };
+          const auto rotated = [&](int32_t head, int32_t i) {
+            const double cosine = c.cos[c.positions[token] * half + i % half];
+            const double sine = c.sin[c.positions[token] * half + i % half];
+            return i < half ? input(head, i) * cosine - input(head, i + half) * sine
+                            : input(head, i) * cosine + input(head, i - half) * sine;
+          };
+          const auto expect_near = [&](double actual, double expected, const char* what) {
+            const double scale =
+                dtype == DType::kFloat32 ? 2 + std::abs(expected) : expected;  // of the terms added
+            ASSERT_NEAR(actual, expected, tolerance(dtype, scale))
+                << what << " of token " << token << " head_dim " << head_dim;
+          };
+          for (int32_t i = 0; i < head_dim; ++i) {
+            for (int32_t head = 0; head < 4; ++head) {
+              expect_near(c.qkv.get(token * c.stride + head * head_dim + i), rotated(head, i), "query");
+            }
+            for (int32_t head = 0; head < 2; ++head) {
+              const int64_t at = ((c.slots[token] / 8 * 2 + head) * 8 + c.slots[token] % 8) * head_dim + i;
+              written[at] = true;
+              expect_near(c.key_pages.get(at), rotated(4 + head, i), "key");
+              expect_near(c.value_pages.get(at), input(6 + head, i), "value");
+              ASSERT_EQ(c.qkv.get(token * c.stride + (4 + head) * head_dim + i),
+                        before.get(token * c.stride + (4 + head) * head_dim + i));
+            }
+          }
+          for (int64_t i = 8 * head_dim; i < c.stride; ++i) {
+            ASSERT_EQ(c.qkv.get(token * c.stride + i), before.get(token * c.stride + i))
+                << "the gap of the stride";
+          }
+        }
+        for (size_t i = 0; i < written.size(); ++i) {
+          if (!written[i]) {
+            ASSERT_EQ(c.key_pages.get(static_cast<int64_t>(i)), kGuard);
+            ASSERT_EQ(c.value_pages.get(static_cast<int64_t>(i)), kGuard);
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(GatherEmbeddings, CopiesTheRowsOfTheIds) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    Elements table = random_elements(dtype, 7 * 33, 8);
+    const std::vector<int32_t> ids = {6, 0, 3, 3};
+    Elements out(dtype, 4 * 33, kGuard);
+    gather_embeddings({.tokens = 4,
+                       .width = 33,
+                       .vocab_size = 7,
+                       .dtype = dtype,
+                       .table = table.data(),
+                       .ids = ids.data(),
+                       .out = out.data()},
+                      2);
+    for (int64_t token = 0; token < 4; ++token) {
+      for (int64_t i = 0; i < 33; ++i) ASSERT_EQ(out.get(token * 33 + i), table.get(ids[token] * 33 + i));
+    }
+  }
+}
+
+TEST(RowOperations, GiveTheSameBytesForEveryThreadCount) {
+  constexpr int64_t kRows = 3000;
+  constexpr int32_t kWidth = 256;
+  Elements input = random_elements(DType::kBFloat16, kRows * 2 * kWidth, 9);
+  Elements weight = random_elements(DType::kBFloat16, kWidth, 10);
+  std::vector<unsigned char> norm, silu;
+  for (const int threads : {1, 2, 5}) {
+    Elements out(DType::kBFloat16, kRows * kWidth, 0);
+    rms_norm({.rows = kRows,
+              .width = kWidth,
+              .dtype = DType::kBFloat16,
+              .epsilon = 1e-6f,
+              .input = input.data(),
+              .weight = weight.data(),
+              .out = out.data()},
+             threads);
+    if (threads == 1) norm = out.bytes();
+    EXPECT_TRUE(out.bytes() == norm) << threads << " threads";
+    silu_and_multiply({.rows = kRows,
+                       .width = kWidth,
+                       .dtype = DType::kBFloat16,
+                       .gate_up = input.data(),
+                       .out = out.data()},
+                      threads);
+    if (threads == 1) silu = out.bytes();
+    EXPECT_TRUE(out.bytes() == silu) << threads << " threads";
+  }
+}
+
+template <class Function>
+std::string message_of(const Function& function) {
+  try {
+    function();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(RowOperations, RefuseWhatTheyCannotDoWithTheValues) {
+  RotaryCase c(DType::kFloat32, 8, false);
+  c.positions[1] = 10;
+  EXPECT_EQ(message_of([&] { rotate_and_store(c.params, 1); }),
+            "rotate_and_store: token 1 has position 10; the cos and sin tables have rows 0 to 9");
+  c.positions[1] = 9;
+  c.slots[2] = 32;
+  EXPECT_EQ(message_of([&] { rotate_and_store(c.params, 1); }),
+            "rotate_and_store: token 2 has cache slot 32; the 4 pages of 8 tokens have slots 0 to 31");
+  c.slots[2] = 13;
+  c.params.head_dim = 7;
+  EXPECT_THAT(message_of([&] { rotate_and_store(c.params, 1); }),
+              HasSubstr("head_dim is 7; expected an even number"));
+
+  const std::vector<int32_t> ids = {1, -1};
+  float x[4] = {};
+  EXPECT_EQ(message_of([&] {
+              gather_embeddings(
+                  {.tokens = 2, .width = 1, .vocab_size = 2, .table = x, .ids = ids.data(), .out = x + 2}, 1);
+            }),
+            "gather_embeddings: token 1 has id -1; the table has ids 0 to 1");
+  EXPECT_THAT(message_of([&] { rms_norm({.rows = 1, .width = 0}, 1); }), HasSubstr("width is 0"));
+  EXPECT_THAT(message_of([&] { rms_norm({.rows = 1, .width = 4, .input = x}, 1); }),
+              HasSubstr("weight is null"));
+  EXPECT_THAT(message_of([&] { silu_and_multiply({.rows = -1, .width = 4}, 1); }), HasSubstr("rows is -1"));
+}
+
+}  // namespace
+}  // namespace allot::kernels

@@ -1,0 +1,473 @@
+// What the engine promises beyond agreeing with transformers (parity_test.cc): batching, schedules, draws,
+// refusals.
+#include "model/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "model/safetensors.h"
+#include "tests/model/generate.h"
+#include "tests/model/reference_decoder.h"
+
+namespace allot::model {
+namespace {
+
+using kernels::DType;
+using kernels::Estimator;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::ThrowsMessage;
+
+const std::filesystem::path kCheckpoints = std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/parity";
+const std::filesystem::path kModel =
+    kCheckpoints / "llama_group4";  // 2 layers, 96 tokens, 512 positions, eos 1
+constexpr DrawKey kKey{.run_seed = 11, .sampling_seed = 12};
+
+EngineOptions small_engine(DType dtype = DType::kFloat32) {
+  EngineOptions options;
+  options.dtype = dtype;
+  options.cache_tokens = 8192;
+  return options;
+}
+
+std::vector<int32_t> random_prompt(uint32_t seed, size_t length) {
+  std::vector<int32_t> prompt;
+  for (size_t i = 0; i < length; ++i) {
+    prompt.push_back(
+        2 + static_cast<int32_t>(draw_bits({.key = {}, .question = seed}, static_cast<uint32_t>(i)) % 94));
+  }
+  return prompt;
+}
+
+std::vector<std::vector<int32_t>> ragged_prompts(size_t count) {
+  std::vector<std::vector<int32_t>> prompts;
+  for (size_t i = 0; i < count; ++i)
+    prompts.push_back(random_prompt(static_cast<uint32_t>(i), 1 + (37 * i) % 90));
+  return prompts;
+}
+
+GenerationRequest request_of(uint64_t id, std::vector<int32_t> prompt, int32_t max_new_tokens) {
+  GenerationRequest request;
+  request.id = id;
+  request.prompt = std::move(prompt);
+  request.max_new_tokens = max_new_tokens;
+  request.ignore_eos = true;
+  return request;
+}
+
+// Sampled attention and sampled tokens: whatever could leak from a batch mate would show.
+const GenerateOptions kSampledEverything{
+    .samples = {3, 5},
+    .key = kKey,
+    .sampling = {.temperature = 1, .top_p = 0.95, .repetition_penalty = 1.1},
+    .max_new_tokens = 20};
+
+// --- Sampled attention against the reference
+// -----------------------------------------------------------------------
+
+class SampledLogits : public testing::TestWithParam<Estimator> {};
+
+TEST_P(SampledLogits, UseTheDrawsOfTheReferenceInEveryLayer) {
+  EngineOptions options = small_engine();
+  options.estimator = GetParam();
+  options.prefill_chunk_tokens = 7;
+  Engine engine(kModel, options);
+  const std::vector<int32_t> ids = random_prompt(5, 24);
+  const std::vector<int32_t> samples{6, 2};
+  const std::vector<float> logits = engine.logits(ids, samples, kKey, 9);
+  const auto expected = ReferenceDecoder(kModel).logits(
+      ids, {.estimator = GetParam(), .samples = samples, .key = kKey, .question = 9});
+  for (size_t t = 0; t < ids.size(); ++t) {
+    for (size_t i = 0; i < expected[t].size(); ++i) {
+      ASSERT_NEAR(logits[t * expected[t].size() + i], expected[t][i], 2e-4)
+          << "position " << t << ", token " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Estimators, SampledLogits,
+                         testing::Values(Estimator::kIid, Estimator::kStrat, Estimator::kSys,
+                                         Estimator::kProp, Estimator::kFlash, Estimator::kThreshold,
+                                         Estimator::kTopk),
+                         [](const auto& estimator) { return std::string(name(estimator.param)); });
+
+TEST(Engine, LogitsOfAnEmptyScheduleAreThoseOfTheExactReference) {
+  Engine engine(kCheckpoints / "qwen2_group7", small_engine());
+  const std::vector<int32_t> ids = random_prompt(3, 20);
+  const std::vector<float> logits = engine.logits(ids, {}, kKey, 0);
+  const auto expected = ReferenceDecoder(kCheckpoints / "qwen2_group7").logits(ids, {});
+  for (size_t i = 0; i < expected[19].size(); ++i)
+    EXPECT_NEAR(logits[19 * expected[19].size() + i], expected[19][i], 1e-4);
+}
+
+TEST(Engine, ALayerWithoutSamplesContributesNothing) {
+  Engine engine(kModel, small_engine());
+  const std::vector<int32_t> ids = random_prompt(4, 10), samples{0, 4};
+  const std::vector<float> logits = engine.logits(ids, samples, kKey, 1);
+  const auto expected = ReferenceDecoder(kModel).logits(
+      ids, {.estimator = Estimator::kSys, .samples = samples, .key = kKey, .question = 1});
+  for (size_t i = 0; i < expected[9].size(); ++i)
+    EXPECT_NEAR(logits[9 * expected[9].size() + i], expected[9][i], 2e-4);
+}
+
+int32_t argmax_of(const std::vector<double>& row) {
+  return static_cast<int32_t>(std::ranges::max_element(row) - row.begin());
+}
+
+TEST(Engine, GenerationSamplesThePromptOnlyWhenPrefillIsSampled) {
+  const std::vector<int32_t> prompt = random_prompt(8, 12);
+  const std::vector<int32_t> samples{2, 3};
+  const ReferenceDecoder reference(kModel);
+  for (PrefillMode mode : {PrefillMode::kDense, PrefillMode::kSampled}) {
+    EngineOptions options = small_engine();
+    options.prefill = mode;
+    Engine engine(kModel, options);
+    GenerationRequest request = request_of(0, prompt, 10);
+    request.samples = samples;
+    request.key = kKey;
+    request.question = 77;
+    engine.submit(request);
+    const std::vector<int32_t> output = run_to_end(engine).at(0).tokens;
+    ASSERT_THAT(output, SizeIs(10));
+
+    std::vector<int32_t> ids = prompt;
+    ids.insert(ids.end(), output.begin(), output.end());
+    const auto logits = reference.logits(
+        ids, {.estimator = Estimator::kSys,
+              .samples = samples,
+              .dense_prefix = mode == PrefillMode::kDense ? static_cast<int64_t>(prompt.size()) : 0,
+              .key = kKey,
+              .question = 77});
+    for (size_t i = 0; i < output.size(); ++i)
+      EXPECT_EQ(output[i], argmax_of(logits[prompt.size() - 1 + i])) << i;
+  }
+}
+
+// --- Independence of the batch
+// -------------------------------------------------------------------------------------
+
+struct BatchShape {
+  const char* what;
+  int32_t max_sequences;
+  int32_t prefill_chunk_tokens;
+  int32_t page_size;
+  int64_t cache_tokens;
+  int threads;
+};
+
+class BatchIndependence : public testing::TestWithParam<DType> {};
+
+TEST_P(BatchIndependence, TokensDependOnTheRequestAlone) {
+  const std::vector<std::vector<int32_t>> prompts = ragged_prompts(23);
+  Engine together(kModel, small_engine(GetParam()));
+  const auto expected = tokens_of(generate(together, prompts, kSampledEverything));
+  for (const BatchShape& shape :
+       {BatchShape{"one slot", 1, 2048, 16, 8192, 1}, BatchShape{"few slots", 3, 2048, 16, 8192, 2},
+        BatchShape{"small chunks", 64, 13, 16, 8192, 2}, BatchShape{"pages of one token", 64, 64, 1, 8192, 2},
+        BatchShape{"a cache for two or three", 64, 2048, 8, 256, 2}}) {
+    EngineOptions options = small_engine(GetParam());
+    options.max_sequences = shape.max_sequences;
+    options.prefill_chunk_tokens = shape.prefill_chunk_tokens;
+    options.page_size = shape.page_size;
+    options.cache_tokens = shape.cache_tokens;
+    options.threads = shape.threads;
+    Engine engine(kModel, options);
+    EXPECT_EQ(tokens_of(generate(engine, prompts, kSampledEverything)), expected) << shape.what;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, BatchIndependence, testing::Values(DType::kFloat32, DType::kBFloat16),
+                         [](const auto& dtype) { return std::string(name(dtype.param)); });
+
+TEST(Engine, ADenseSequenceIsUntouchedByBatchMatesThatSample) {
+  const std::vector<std::vector<int32_t>> prompts = ragged_prompts(4);
+  Engine engine(kModel, small_engine());
+  const auto dense = tokens_of(generate(engine, prompts, {.max_new_tokens = 12}));
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    GenerationRequest request = request_of(i, prompts[i], 12);
+    request.ignore_eos = false;
+    if (i % 2 == 1) request.samples = {1, 2};
+    engine.submit(request);
+  }
+  const auto mixed = tokens_of(run_to_end(engine));
+  EXPECT_EQ(mixed[0], dense[0]);
+  EXPECT_EQ(mixed[2], dense[2]);
+  EXPECT_NE(mixed[1], dense[1]);
+}
+
+TEST(Engine, SequencesOfOneBatchFollowTheirOwnSchedules) {
+  const std::vector<std::vector<int32_t>> schedules{{1, 9}, {9, 1}, {4, 4}};
+  const std::vector<int32_t> prompt = random_prompt(1, 30);
+  Engine engine(kModel, small_engine());
+  std::vector<std::vector<int32_t>> alone;
+  for (const auto& samples : schedules) {
+    alone.push_back(
+        tokens_of(generate(engine, {prompt}, {.samples = samples, .key = kKey, .max_new_tokens = 15})).at(0));
+  }
+  for (size_t i = 0; i < schedules.size(); ++i) {
+    GenerationRequest request = request_of(i, prompt, 15);
+    request.ignore_eos = false;
+    request.samples = schedules[i];
+    request.key = kKey;
+    engine.submit(request);
+  }
+  EXPECT_EQ(tokens_of(run_to_end(engine)), alone);
+  EXPECT_NE(alone[0], alone[1]);
+}
+
+TEST(Engine, OtherSeedsAndQuestionsGiveOtherDraws) {
+  Engine engine(kModel, small_engine());
+  const std::vector<int32_t> prompt = random_prompt(2, 20);
+  const auto tokens = [&](DrawKey key, uint32_t question) {
+    GenerationRequest request = request_of(0, prompt, 16);
+    request.key = key;
+    request.question = question;
+    request.sampling = {.temperature = 1};
+    engine.submit(request);
+    return run_to_end(engine).at(0).tokens;
+  };
+  const auto first = tokens({1, 2}, 3);
+  EXPECT_EQ(tokens({1, 2}, 3), first);
+  EXPECT_NE(tokens({2, 2}, 3), first);
+  EXPECT_NE(tokens({1, 3}, 3), first);
+  EXPECT_NE(tokens({1, 2}, 4), first);
+}
+
+// --- Continuous batching
+// -------------------------------------------------------------------------------------------
+
+TEST(Engine, RefillsSlotsAsSequencesFinish) {
+  EngineOptions options = small_engine();
+  options.max_sequences = 2;
+  Engine engine(kModel, options);
+  // The second request outlives three others that take turns in the other slot.
+  const std::vector<int32_t> new_tokens{2, 9, 2, 2};
+  for (size_t i = 0; i < new_tokens.size(); ++i)
+    engine.submit(request_of(i, random_prompt(i, 4), new_tokens[i]));
+  EXPECT_EQ(engine.pending(), 4);
+  std::vector<uint64_t> order;
+  while (engine.pending() > 0) {
+    for (const GenerationResult& result : engine.step()) {
+      order.push_back(result.id);
+      EXPECT_THAT(result.tokens, SizeIs(new_tokens[result.id]));
+      EXPECT_EQ(result.finish, FinishReason::kLength);
+      EXPECT_EQ(result.prompt_tokens, 4);
+    }
+  }
+  EXPECT_THAT(order, ElementsAre(0, 2, 3, 1));
+  EXPECT_THAT(engine.step(), IsEmpty());
+}
+
+TEST(Engine, AFinishedSequenceLeavesItsPagesToTheNext) {
+  EngineOptions options = small_engine();
+  options.cache_tokens = 32;  // one request at a time
+  Engine engine(kModel, options);
+  for (uint64_t i = 0; i < 4; ++i) engine.submit(request_of(i, random_prompt(i, 20), 12));
+  EXPECT_THAT(run_to_end(engine), SizeIs(4));
+}
+
+TEST(Engine, CountsTokensOfBothPhases) {
+  Engine engine(kModel, small_engine());
+  for (uint64_t i = 0; i < 3; ++i) engine.submit(request_of(i, random_prompt(i, 10), 6));
+  run_to_end(engine);
+  EXPECT_EQ(engine.counters().prefill_tokens, 30);
+  EXPECT_EQ(engine.counters().decode_tokens, 15);
+  EXPECT_GT(engine.counters().prefill_seconds, 0);
+  EXPECT_GT(engine.counters().decode_seconds, 0);
+}
+
+TEST(Engine, CancelDropsQueuedAndRunningRequestsAndFreesTheirPages) {
+  EngineOptions options = small_engine();
+  options.max_sequences = 1;
+  options.cache_tokens = 64;
+  Engine engine(kModel, options);
+  for (uint64_t i = 0; i < 3; ++i) engine.submit(request_of(i, random_prompt(i, 40), 24));
+  (void)engine.step();
+  EXPECT_TRUE(engine.cancel(0));   // running, holds the whole cache
+  EXPECT_TRUE(engine.cancel(1));   // queued
+  EXPECT_FALSE(engine.cancel(1));  // gone
+  EXPECT_EQ(engine.pending(), 1);
+  const std::vector<GenerationResult> results = run_to_end(engine);
+  ASSERT_THAT(results, SizeIs(1));
+  EXPECT_EQ(results[0].id, 2u);
+}
+
+// --- The end of a sequence
+// -----------------------------------------------------------------------------------------
+
+TEST(Engine, EndsAtAnEosTokenUnlessToldNotTo) {
+  Engine engine(kModel, small_engine());
+  // A prompt whose greedy continuation has an eos token, found among a few.
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    GenerationRequest request = request_of(0, random_prompt(seed, 6), 30);
+    engine.submit(request);
+    const std::vector<int32_t> through = run_to_end(engine).at(0).tokens;
+    EXPECT_THAT(through, SizeIs(30));
+    const auto eos = std::ranges::find(through, 1);
+    if (eos == through.end()) continue;
+    request.ignore_eos = false;
+    engine.submit(request);
+    const GenerationResult result = run_to_end(engine).at(0);
+    EXPECT_EQ(result.finish, FinishReason::kEos);
+    EXPECT_EQ(result.tokens, std::vector<int32_t>(through.begin(), eos + 1));
+    return;
+  }
+  FAIL() << "no prompt leads to an eos token; the test proves nothing";
+}
+
+TEST(Engine, AsksStopAfterEachToken) {
+  Engine engine(kModel, small_engine());
+  GenerationRequest request = request_of(0, random_prompt(0, 5), 30);
+  std::vector<size_t> asked;
+  request.stop = [&](std::span<const int32_t> output) {
+    asked.push_back(output.size());
+    return output.size() == 4;
+  };
+  engine.submit(request);
+  const GenerationResult result = run_to_end(engine).at(0);
+  EXPECT_EQ(result.finish, FinishReason::kStop);
+  EXPECT_THAT(result.tokens, SizeIs(4));
+  EXPECT_THAT(asked, ElementsAre(1, 2, 3, 4));
+}
+
+// --- Refusals
+// ------------------------------------------------------------------------------------------------------
+
+class EngineRefuses : public testing::Test {
+ protected:
+  template <class Error = InvalidArgument>
+  void expect(const GenerationRequest& request, const char* message) {
+    EXPECT_THAT([&] { engine.submit(request); }, ThrowsMessage<Error>(HasSubstr(message)));
+    EXPECT_EQ(engine.pending(), 0);
+  }
+  static EngineOptions options() {
+    EngineOptions options = small_engine();
+    options.cache_tokens = 320;
+    options.estimator = Estimator::kFlash;
+    options.tile = 16;
+    return options;
+  }
+  Engine engine{kModel, options()};
+};
+
+TEST_F(EngineRefuses, PromptsItCannotRun) {
+  expect(request_of(0, {}, 4), "the prompt is empty");
+  expect(request_of(0, {5, 96}, 4), "token id 96 at place 1, expected 0 to 95");
+  expect(request_of(0, {-1}, 4), "token id -1 at place 0");
+  expect(request_of(0, {5}, 0), "max_new_tokens is 0");
+  expect(request_of(0, random_prompt(0, 500), 13), "513 in all, but the model has 512 positions");
+  expect(request_of(0, random_prompt(0, 300), 21), "321 in all, but the KV cache holds 320");
+}
+
+TEST_F(EngineRefuses, SchedulesOfAnotherModelOrEstimator) {
+  GenerationRequest request = request_of(0, random_prompt(0, 30), 10);
+  request.samples = {4};
+  expect(request, "the schedule has 1 entries, expected 2");
+  request.samples = {4, -1};
+  expect(request, "layer 1 -1 samples");
+  request.samples = {4, 2};
+  expect(request, "layer 1 2 samples, but estimator flash needs one in each of 3 tiles");
+  request.samples = {3, 0};
+  EXPECT_NO_THROW(engine.submit(request));
+  EXPECT_THAT(run_to_end(engine), SizeIs(1));
+}
+
+TEST_F(EngineRefuses, SamplingParametersOutOfRange) {
+  GenerationRequest request = request_of(0, {3}, 4);
+  request.sampling.top_p = 2;
+  expect(request, "top_p is 2");
+}
+
+TEST_F(EngineRefuses, LogitsThatRequestsInFlightLeaveNoRoomFor) {
+  engine.submit(request_of(0, random_prompt(0, 200), 50));
+  (void)engine.step();
+  const std::vector<int32_t> ids = random_prompt(1, 100);
+  EXPECT_THAT([&] { engine.logits(ids, {}, kKey, 0); },
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("need 7 pages of the KV cache, but requests in flight leave 4")));
+  run_to_end(engine);
+  EXPECT_THAT(engine.logits(ids, {}, kKey, 0), SizeIs(100 * 96));
+  EXPECT_THAT(engine.logits(ids, {}, kKey, 0), SizeIs(100 * 96));  // the first call gave its pages back
+}
+
+TEST(EngineOptions, AreCheckedAllAtOnce) {
+  EngineOptions options;
+  options.page_size = 0;
+  options.threads = -2;
+  EXPECT_THAT([&] { Engine(kModel, options); },
+              ThrowsMessage<InvalidArgument>(
+                  testing::AllOf(HasSubstr("page_size is 0"), HasSubstr("threads is -2"))));
+}
+
+TEST(EngineOptions, SizeTheCacheForEverySlotByDefault) {
+  EngineOptions options;
+  options.max_sequences = 3;
+  Engine engine(kModel, options);
+  EXPECT_EQ(engine.options().cache_tokens, 3 * 512);
+  EXPECT_GE(engine.options().threads, 1);
+}
+
+// --- Broken checkpoints
+// --------------------------------------------------------------------------------------------
+
+// A copy of kModel with one text of a file replaced by another of the same length.
+class BrokenCheckpoint : public testing::Test {
+ protected:
+  std::filesystem::path with(const char* file, const std::string& text, const std::string& replacement) {
+    std::filesystem::remove_all(directory);
+    std::filesystem::copy(kModel, directory);
+    std::string content = read_file(directory / file);
+    const size_t place = content.find(text);
+    EXPECT_NE(place, std::string::npos) << text;
+    content.replace(place, text.size(), replacement);
+    write_file_atomically(directory / file, content);
+    return directory;
+  }
+  ~BrokenCheckpoint() override { std::filesystem::remove_all(directory); }
+
+  const std::filesystem::path directory =
+      std::filesystem::path(testing::TempDir()) /
+      ("broken_checkpoint_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+};
+
+TEST_F(BrokenCheckpoint, WithATensorOfAnotherShapeIsUnsupported) {
+  const auto model = with("config.json", "\"intermediate_size\": 72", "\"intermediate_size\": 80");
+  EXPECT_THAT([&] { Engine(model, small_engine()); },
+              ThrowsMessage<Unsupported>(HasSubstr(
+                  "tensor model.layers.0.mlp.gate_proj.weight has shape [72, 64], expected [80, 64]")));
+}
+
+TEST_F(BrokenCheckpoint, WithATensorOfIntegersIsUnsupported) {
+  const auto model = with("model.safetensors", "\"BF16\"", "\"I16\" ");
+  EXPECT_THAT([&] { Engine(model, small_engine()); },
+              ThrowsMessage<Unsupported>(HasSubstr("expected F32, BF16 or F16")));
+}
+
+TEST_F(BrokenCheckpoint, WithoutATensorIsCorrupt) {
+  const auto model = with("model.safetensors", "model.norm.weight", "model.morn.weight");
+  EXPECT_THAT([&] { Engine(model, small_engine()); },
+              ThrowsMessage<CorruptFile>(HasSubstr("model.norm.weight")));
+}
+
+TEST_F(BrokenCheckpoint, WithWeightsThatAreNotNumbersIsReportedByTheFirstStep) {
+  std::filesystem::copy(kModel, directory);
+  const SafetensorsFile file(kModel / "model.safetensors");
+  const auto norm = std::ranges::find(file.tensors(), "model.norm.weight", &TensorView::name);
+  std::string content = read_file(kModel / "model.safetensors");
+  const std::string weights(reinterpret_cast<const char*>(norm->bytes.data()), norm->bytes.size());
+  content.replace(content.find(weights), weights.size(), std::string(weights.size(), '\xFF'));
+  write_file_atomically(directory / "model.safetensors", content);
+  Engine engine(directory, small_engine());
+  engine.submit(request_of(0, {3, 4}, 4));
+  EXPECT_THAT([&] { (void)engine.step(); }, ThrowsMessage<Error>(HasSubstr("not a number")));
+}
+
+}  // namespace
+}  // namespace allot::model

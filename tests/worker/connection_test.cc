@@ -1,0 +1,389 @@
+#include "worker/connection.h"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "wire/codec.h"
+#include "wire/endpoint.h"
+
+namespace allot::worker {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::ThrowsMessage;
+using testing::UnorderedElementsAre;
+using wire::Ack;
+using wire::Envelope;
+using namespace std::chrono_literals;
+
+constexpr Duration kDeadline = 20s;
+
+// An aggregator whose every answer the test gives by hand.
+class ScriptedAggregator {
+ public:
+  explicit ScriptedAggregator(const std::string& bind = "tcp://127.0.0.1:*") : server_({.bind = bind}) {}
+  std::string endpoint() const { return server_.endpoint(); }
+
+  // The next message of this kind; others are passed over. An empty one after the deadline, with a failure
+  // noted.
+  Envelope expect(Envelope::BodyCase body) {
+    return expect_where("of kind " + std::to_string(body),
+                        [&](const Envelope& m) { return m.body_case() == body; });
+  }
+  // The next message of a worker that holds exactly these leases.
+  Envelope expect_holding(std::vector<int64_t> leases) {
+    return expect_where("of a worker holding " + testing::PrintToString(leases),
+                        [&](const Envelope& m) { return std::ranges::is_permutation(m.leases(), leases); });
+  }
+  Envelope expect_where(const std::string& what, const std::function<bool(const Envelope&)>& fits) {
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    while (std::chrono::steady_clock::now() < deadline) {
+      const auto message = server_.receive(100ms);
+      if (!message) continue;
+      auto decoded = wire::decode(message->frame);
+      if (!std::holds_alternative<Envelope>(decoded)) continue;
+      Envelope& envelope = std::get<Envelope>(decoded);
+      if (!fits(envelope)) continue;
+      peer_ = message->peer;
+      return envelope;
+    }
+    ADD_FAILURE() << "no message " << what << " came";
+    return {};
+  }
+  // To the peer of the last message expected.
+  void reply(const std::function<void(Envelope*)>& fill) {
+    Envelope envelope;
+    envelope.set_number(++number_);
+    fill(&envelope);
+    server_.send(peer_, wire::encode(envelope));
+  }
+  void welcome(const std::string& run_id = "run", Duration heartbeat = 50ms) {
+    reply([&](Envelope* m) {
+      m->mutable_welcome()->set_epoch(1);
+      m->mutable_welcome()->mutable_spec()->set_run_id(run_id);
+      m->mutable_welcome()->set_heartbeat_ms(heartbeat.count());
+    });
+  }
+  void grant(std::vector<std::pair<int64_t, int64_t>> leases_and_episodes) {
+    reply([&](Envelope* m) {
+      for (const auto& [lease, episode] : leases_and_episodes) {
+        wire::Lease& row = *m->mutable_grant()->add_leases();
+        row.set_lease(lease);
+        row.set_episode(episode);
+        row.set_kind(wire::LEASE_KIND_ANSWERS);
+        row.set_split(wire::SPLIT_HELDOUT);
+        for (const int32_t samples : {33, 8}) row.add_samples(samples);
+        for (const uint32_t question : {5u, 6u}) row.add_questions(question);
+        row.set_sampling_seed(77);
+      }
+    });
+  }
+  void ack(const Envelope& result, Ack::Verdict verdict = Ack::VERDICT_ACCEPTED) {
+    reply([&](Envelope* m) {
+      m->mutable_ack()->set_lease(result.result().lease());
+      m->mutable_ack()->set_episode(result.result().episode());
+      m->mutable_ack()->set_verdict(verdict);
+    });
+  }
+  void wait(bool finished) {
+    reply([&](Envelope* m) {
+      m->mutable_wait()->set_retry_after_ms(20);
+      m->mutable_wait()->set_finished(finished);
+    });
+  }
+  const std::string& peer() const { return peer_; }
+
+ private:
+  wire::Server server_;
+  std::string peer_;
+  uint64_t number_ = 0;
+};
+
+// What the test sees and steers of the runner, which lives on the worker's thread.
+struct RunnerControl {
+  std::mutex mutex;
+  std::vector<EpisodeTask> started;
+  std::vector<int64_t> cancelled;
+  bool finish_episodes = true;  // else they run for ever
+  std::string start_error, advance_error;
+
+  std::vector<int64_t> cancelled_now() {
+    const std::scoped_lock lock(mutex);
+    return cancelled;
+  }
+};
+
+class ScriptedRunner final : public EpisodeRunner {
+ public:
+  explicit ScriptedRunner(RunnerControl* control) : control_(control) {}
+  int capacity() const override { return 2; }
+  void start(EpisodeTask task) override {
+    const std::scoped_lock lock(control_->mutex);
+    if (!control_->start_error.empty()) throw InvalidArgument(control_->start_error);
+    control_->started.push_back(task);
+    running_.push_back(std::move(task));
+  }
+  std::vector<EpisodeResult> advance() override {
+    const std::scoped_lock lock(control_->mutex);
+    if (!control_->advance_error.empty()) throw Error(control_->advance_error);
+    std::vector<EpisodeResult> results;
+    if (!control_->finish_episodes) return results;
+    for (const EpisodeTask& task : running_) {
+      EpisodeResult& result = results.emplace_back();
+      result.lease = task.lease;
+      result.episode = task.episode;
+      result.seconds = 1.5;
+      for (const uint32_t question : task.questions) {
+        result.outcomes.push_back({question, question % 2 == 0, Finish::kLength, 200, 50});
+      }
+    }
+    running_.clear();
+    return results;
+  }
+  void cancel(EpisodeId episode) override {
+    const std::scoped_lock lock(control_->mutex);
+    control_->cancelled.push_back(episode.value);
+    std::erase_if(running_, [&](const EpisodeTask& task) { return task.episode == episode; });
+  }
+
+ private:
+  RunnerControl* control_;
+  std::vector<EpisodeTask> running_;
+};
+
+class ConnectionTest : public testing::Test {
+ protected:
+  ~ConnectionTest() override {
+    stop_ = true;
+    if (worker_.valid()) worker_.wait();
+  }
+
+  void start_worker(bool exit_when_finished = false) {
+    ConnectionOptions options{.endpoint = aggregator_->endpoint(), .exit_when_finished = exit_when_finished};
+    options.first_retry = first_retry_;
+    options.patience = patience_;
+    options.resend = 50ms;
+    options.drain = 500ms;
+    worker_ = std::async(std::launch::async, [this, options] {
+      wire::Hello hello;
+      hello.set_worker("w");
+      hello.set_device("none");
+      return Connection(options).run(
+          hello, [this](const wire::RunSpec&) { return std::make_unique<ScriptedRunner>(&control_); }, stop_);
+    });
+  }
+  // A worker that is introduced and has asked for its first leases.
+  void start_introduced_worker(bool exit_when_finished = false) {
+    start_worker(exit_when_finished);
+    aggregator_->expect(Envelope::kHello);
+    aggregator_->welcome();
+    aggregator_->expect(Envelope::kLeaseRequest);
+  }
+
+  std::optional<ScriptedAggregator> aggregator_{std::in_place};
+  RunnerControl control_;
+  Duration first_retry_ = kDeadline, patience_ = kDeadline;
+  std::atomic<bool> stop_{false};
+  std::future<int> worker_;
+};
+
+TEST_F(ConnectionTest, ALeaseIsRunAndItsResultDelivered) {
+  start_worker(true);
+  const Envelope hello = aggregator_->expect(Envelope::kHello);
+  EXPECT_EQ(hello.hello().worker(), "w");
+  EXPECT_EQ(hello.sender(), "w");
+  aggregator_->welcome();
+  EXPECT_EQ(aggregator_->expect(Envelope::kLeaseRequest).lease_request().count(), 2);
+  aggregator_->grant({{11, 4}});
+  const Envelope result = aggregator_->expect(Envelope::kResult);
+  EXPECT_EQ(result.result().lease(), 11);
+  EXPECT_EQ(result.result().episode(), 4);
+  EXPECT_EQ(result.result().seconds(), 1.5);
+  ASSERT_EQ(result.result().outcomes_size(), 2);
+  EXPECT_EQ(result.result().outcomes(1).question(), 6u);
+  EXPECT_TRUE(result.result().outcomes(1).correct());
+  EXPECT_EQ(result.result().outcomes(1).finish(), wire::FINISH_REASON_LENGTH);
+  EXPECT_EQ(result.result().outcomes(1).prompt_tokens(), 200);
+  EXPECT_EQ(result.result().outcomes(1).output_tokens(), 50);
+  EXPECT_THAT(result.leases(), ElementsAre(11)) << "a lease is held until its result is acked";
+  aggregator_->ack(result);
+  aggregator_->expect_holding({});
+  aggregator_->wait(true);
+  EXPECT_EQ(worker_.get(), 0);
+  ASSERT_EQ(control_.started.size(), 1u);
+  EXPECT_EQ(control_.started[0].split, Split::kHeldout);
+  EXPECT_THAT(control_.started[0].samples, ElementsAre(33, 8));
+  EXPECT_THAT(control_.started[0].questions, ElementsAre(5, 6));
+  EXPECT_EQ(control_.started[0].sampling_seed, 77u);
+}
+
+TEST_F(ConnectionTest, AResultIsSentAgainUntilItIsAcked) {
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}});
+  const Envelope first = aggregator_->expect(Envelope::kResult);
+  const Envelope second = aggregator_->expect(Envelope::kResult);
+  EXPECT_EQ(first.result().SerializeAsString(), second.result().SerializeAsString());
+  EXPECT_GT(second.number(), first.number());
+  aggregator_->ack(second);
+  aggregator_->expect_holding({});
+}
+
+TEST_F(ConnectionTest, WithoutExitWhenFinishedItKeepsAsking) {
+  start_introduced_worker();
+  aggregator_->wait(true);
+  aggregator_->expect(Envelope::kLeaseRequest);
+  aggregator_->wait(true);
+  aggregator_->expect(Envelope::kLeaseRequest);
+}
+
+TEST_F(ConnectionTest, ARefusalEndsTheWorkerWithTheAggregatorsReason) {
+  start_worker();
+  aggregator_->expect(Envelope::kHello);
+  aggregator_->reply([](Envelope* m) {
+    m->mutable_refused()->set_reason(wire::Refused::REASON_MODEL);
+    m->mutable_refused()->set_message("model 'a' is not 'b'");
+  });
+  EXPECT_THAT([&] { worker_.get(); }, ThrowsMessage<Mismatch>(AllOf(HasSubstr("model 'a' is not 'b'"),
+                                                                    HasSubstr(aggregator_->endpoint()))));
+}
+
+TEST_F(ConnectionTest, AnEpisodeThatCannotBeStartedIsReportedAndTheWorkerGoesOn) {
+  control_.start_error = "schedule has 2 entries, the model 8 layers";
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}});
+  const Envelope result = aggregator_->expect(Envelope::kResult);
+  EXPECT_EQ(result.result().error(), control_.start_error);
+  EXPECT_EQ(result.result().outcomes_size(), 0);
+  aggregator_->ack(result, Ack::VERDICT_FAILED);
+  aggregator_->expect(Envelope::kLeaseRequest);
+}
+
+TEST_F(ConnectionTest, ARunnerThatThrowsEndsTheWorkerAfterItsEpisodesAreReported) {
+  control_.advance_error = "device lost";
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}, {12, 5}});
+  std::vector<int64_t> reported;
+  while (reported.size() < 2 && !HasFailure()) {
+    const Envelope result = aggregator_->expect(Envelope::kResult);
+    EXPECT_EQ(result.result().error(), "device lost");
+    if (std::ranges::find(reported, result.result().episode()) == reported.end()) {
+      reported.push_back(result.result().episode());
+    }
+    aggregator_->ack(result, Ack::VERDICT_FAILED);
+  }
+  EXPECT_THAT(reported, UnorderedElementsAre(4, 5));
+  EXPECT_THAT([&] { worker_.get(); }, ThrowsMessage<Error>(HasSubstr("device lost")));
+}
+
+TEST_F(ConnectionTest, AStoppingWorkerGivesItsLeasesBackAndEndsWell) {
+  control_.finish_episodes = false;
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}, {12, 5}});
+  aggregator_->expect_holding({11, 12});
+  stop_ = true;
+  const Envelope release = aggregator_->expect(Envelope::kRelease);
+  EXPECT_THAT(release.release().leases(), UnorderedElementsAre(11, 12));
+  aggregator_->reply(
+      [&](Envelope* m) { *m->mutable_released()->mutable_leases() = release.release().leases(); });
+  EXPECT_EQ(worker_.get(), 0);
+}
+
+TEST_F(ConnectionTest, AStoppingWorkerDoesNotWaitForEverForADeadAggregator) {
+  control_.finish_episodes = false;
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}});
+  aggregator_->expect_holding({11});
+  aggregator_.reset();
+  stop_ = true;
+  ASSERT_EQ(worker_.wait_for(kDeadline), std::future_status::ready);
+  EXPECT_EQ(worker_.get(), 0);
+}
+
+TEST_F(ConnectionTest, EpisodesWhoseLeaseIsGoneAreCancelled) {
+  control_.finish_episodes = false;
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}, {12, 5}});
+  aggregator_->expect_holding({11, 12});
+  aggregator_->reply([](Envelope* m) { m->mutable_heartbeat_reply()->add_unknown_leases(11); });
+  const Envelope request = aggregator_->expect(Envelope::kLeaseRequest);
+  EXPECT_EQ(request.lease_request().count(), 1);
+  EXPECT_THAT(request.leases(), ElementsAre(12));
+  EXPECT_THAT(control_.cancelled_now(), ElementsAre(4));
+}
+
+TEST_F(ConnectionTest, AnEpisodeThatComesBackUnderANewLeaseIsAnsweredUnderIt) {
+  control_.finish_episodes = false;
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}});
+  aggregator_->expect_holding({11});
+  aggregator_->grant({{12, 4}});
+  aggregator_->expect_holding({12});
+  {
+    const std::scoped_lock lock(control_.mutex);
+    EXPECT_EQ(control_.started.size(), 1u);
+    control_.finish_episodes = true;
+  }
+  EXPECT_EQ(aggregator_->expect(Envelope::kResult).result().lease(), 12);
+}
+
+TEST_F(ConnectionTest, AnAggregatorThatWasStartedAgainHearsHelloWithTheLeasesHeld) {
+  control_.finish_episodes = false;
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}});
+  aggregator_->expect_holding({11});
+  const std::string endpoint = aggregator_->endpoint();
+  aggregator_.reset();
+  aggregator_.emplace(endpoint);
+  aggregator_->expect_holding({11});
+  aggregator_->reply(
+      [](Envelope* m) { m->mutable_refused()->set_reason(wire::Refused::REASON_NOT_INTRODUCED); });
+  EXPECT_THAT(aggregator_->expect(Envelope::kHello).leases(), ElementsAre(11));
+  aggregator_->welcome();
+  EXPECT_THAT(aggregator_->expect(Envelope::kLeaseRequest).leases(), ElementsAre(11));
+}
+
+TEST_F(ConnectionTest, ASilentAggregatorIsConnectedToAnew) {
+  first_retry_ = patience_ = 200ms;
+  start_worker();
+  aggregator_->expect(Envelope::kHello);
+  const std::string first = aggregator_->peer();
+  aggregator_->expect(Envelope::kHello);
+  EXPECT_NE(aggregator_->peer(), first) << "a new connection has a new routing id";
+  aggregator_->welcome();
+  aggregator_->expect(Envelope::kLeaseRequest);
+  const std::string second = aggregator_->peer();
+  aggregator_->expect(Envelope::kHello);
+  EXPECT_NE(aggregator_->peer(), second);
+}
+
+TEST_F(ConnectionTest, AnotherRunAtTheSameAddressEndsTheWorker) {
+  start_introduced_worker();
+  aggregator_->reply(
+      [](Envelope* m) { m->mutable_refused()->set_reason(wire::Refused::REASON_NOT_INTRODUCED); });
+  aggregator_->expect(Envelope::kHello);
+  aggregator_->welcome("another");
+  EXPECT_THAT([&] { worker_.get(); },
+              ThrowsMessage<Mismatch>(AllOf(HasSubstr("'another'"), HasSubstr("'run'"))));
+}
+
+TEST_F(ConnectionTest, MessagesThatCannotBeReadAreDropped) {
+  start_introduced_worker();
+  aggregator_->reply([](Envelope* m) { m->mutable_status_request(); });
+  aggregator_->grant({{11, 4}});
+  EXPECT_EQ(aggregator_->expect(Envelope::kResult).result().episode(), 4);
+}
+
+TEST(Connection, AnAddressThatIsNoneIsRefusedAtOnce) {
+  EXPECT_THROW(Connection({.endpoint = "nowhere"}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace allot::worker

@@ -1,0 +1,243 @@
+#include "worker/model_runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+
+namespace allot::worker {
+namespace {
+
+using evaluation::Prompt;
+using evaluation::Question;
+using evaluation::Reply;
+using evaluation::ReplyEnd;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// What the fake generator was asked and how it answers: a function from prompts to replies, one reply a step.
+struct FakeState {
+  std::function<Reply(const Prompt&)> answer;
+  std::deque<Prompt> waiting;
+  std::vector<Prompt> submitted;
+  size_t replies_per_step = 1;
+};
+
+class FakeGenerator final : public evaluation::Generator {
+ public:
+  explicit FakeGenerator(FakeState* state) : state_(*state) {}
+  int32_t max_prompts() const override { return 8; }
+  void submit(const Prompt& prompt) override {
+    if (prompt.samples.size() > 2) throw InvalidArgument("schedule has 3 layers, the model 2");
+    state_.submitted.push_back(prompt);
+    state_.waiting.push_back(prompt);
+  }
+  std::vector<Reply> step() override {
+    std::vector<Reply> replies;
+    for (size_t i = 0; i < state_.replies_per_step && !state_.waiting.empty(); ++i) {
+      replies.push_back(state_.answer(state_.waiting.front()));
+      replies.back().id = state_.waiting.front().id;
+      state_.waiting.pop_front();
+    }
+    return replies;
+  }
+  void cancel(uint64_t id) override {
+    std::erase_if(state_.waiting, [&](const Prompt& prompt) { return prompt.id == id; });
+  }
+
+ private:
+  FakeState& state_;
+};
+
+std::vector<Question> sums(uint32_t count, uint32_t added) {
+  std::vector<Question> questions;
+  for (uint32_t i = 0; i < count; ++i) {
+    const std::string answer = std::to_string(i + added);
+    questions.push_back({.id = i,
+                         .text = std::to_string(i) + "+" + std::to_string(added),
+                         .solution = "#### " + answer,
+                         .answer = answer});
+  }
+  return questions;
+}
+
+// Adds correctly, "i+n\n" to "#### i+n".
+Reply add(const Prompt& prompt) {
+  const int sum = std::stoi(prompt.text) + std::stoi(prompt.text.substr(prompt.text.find('+') + 1));
+  return {.id = 0,
+          .text = "#### " + std::to_string(sum),
+          .end = ReplyEnd::kEos,
+          .prompt_tokens = 4,
+          .output_tokens = 7};
+}
+
+EpisodeTask episode(int64_t number, std::vector<uint32_t> questions, std::vector<int32_t> samples = {4, 4}) {
+  return {.lease = {100 + number},
+          .episode = {number},
+          .samples = std::move(samples),
+          .split = Split::kTrain,
+          .questions = std::move(questions),
+          .sampling_seed = static_cast<uint32_t>(10 * number)};
+}
+
+class ModelRunnerTest : public testing::Test {
+ protected:
+  std::vector<EpisodeResult> run_all() {
+    std::vector<EpisodeResult> results;
+    for (int step = 0; step < 1000; ++step)
+      for (EpisodeResult& result : runner_.advance()) results.push_back(std::move(result));
+    return results;
+  }
+
+  FakeState fake_{.answer = add, .waiting = {}, .submitted = {}};
+  ManualClock clock_;
+  ModelRunner runner_{std::make_unique<FakeGenerator>(&fake_),
+                      evaluation::make_task("gsm8k", evaluation::PromptStyle::kPlain),
+                      {.train = sums(20, 1), .heldout = sums(5, 1000)},
+                      {.run_seed = 42, .questions_per_episode = 3},
+                      clock_};
+};
+
+TEST_F(ModelRunnerTest, GradesEachQuestionAndKeepsTheirOrder) {
+  fake_.answer = [](const Prompt& prompt) {
+    Reply reply = add(prompt);
+    if (prompt.question == 7) reply.text = "#### 5", reply.end = ReplyEnd::kLength;
+    if (prompt.question == 2) reply.end = ReplyEnd::kComplete;
+    return reply;
+  };
+  runner_.start(episode(1, {7, 2, 9}));
+  const std::vector<EpisodeResult> results = run_all();
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].lease.value, 101);
+  EXPECT_EQ(results[0].episode.value, 1);
+  EXPECT_EQ(results[0].error, "");
+  ASSERT_EQ(results[0].outcomes.size(), 3u);
+  EXPECT_EQ(results[0].outcomes[0].question, 7u);
+  EXPECT_FALSE(results[0].outcomes[0].correct);
+  EXPECT_EQ(results[0].outcomes[0].finish, Finish::kLength);
+  EXPECT_TRUE(results[0].outcomes[1].correct);
+  EXPECT_EQ(results[0].outcomes[1].finish, Finish::kStop);
+  EXPECT_TRUE(results[0].outcomes[2].correct);
+  EXPECT_EQ(results[0].outcomes[2].finish, Finish::kEos);
+  EXPECT_EQ(results[0].outcomes[2].prompt_tokens, 4);
+  EXPECT_EQ(results[0].outcomes[2].output_tokens, 7);
+}
+
+TEST_F(ModelRunnerTest, PromptsCarryScheduleSeedsAndQuestion) {
+  runner_.start(episode(3, {5}, {9, 1}));
+  ASSERT_EQ(fake_.submitted.size(), 1u);
+  EXPECT_EQ(fake_.submitted[0].text, "5+1\n");
+  EXPECT_THAT(fake_.submitted[0].samples, ElementsAre(9, 1));
+  EXPECT_EQ(fake_.submitted[0].key.run_seed, 42u);
+  EXPECT_EQ(fake_.submitted[0].key.sampling_seed, 30u);
+  EXPECT_EQ(fake_.submitted[0].question, 5u);
+  EXPECT_EQ(fake_.submitted[0].completing, "\n");
+  EXPECT_TRUE(fake_.submitted[0].complete("#### 6\n"));
+  EXPECT_FALSE(fake_.submitted[0].complete("#### 6"));
+}
+
+TEST_F(ModelRunnerTest, EpisodesInFlightShareTheGeneratorAndFinishApart) {
+  runner_.start(episode(1, {0, 1, 2}));
+  runner_.start(episode(2, {3}));
+  std::rotate(fake_.waiting.begin(), fake_.waiting.begin() + 3,
+              fake_.waiting.end());  // the second is answered first
+  std::vector<int64_t> order;
+  for (int step = 0; step < 4; ++step)
+    for (const EpisodeResult& result : runner_.advance()) order.push_back(result.episode.value);
+  EXPECT_THAT(order, ElementsAre(2, 1));
+}
+
+TEST_F(ModelRunnerTest, TheHeldoutSplitHasItsOwnQuestions) {
+  EpisodeTask task = episode(1, {4});
+  task.split = Split::kHeldout;
+  runner_.start(task);
+  EXPECT_EQ(fake_.submitted.at(0).text, "4+1000\n");
+  const std::vector<EpisodeResult> results = run_all();
+  EXPECT_TRUE(results.at(0).outcomes.at(0).correct);
+}
+
+TEST_F(ModelRunnerTest, SecondsRunFromTheStartToTheLastAnswer) {
+  runner_.start(episode(1, {0, 1}));
+  clock_.advance(Duration(1500));
+  EXPECT_TRUE(runner_.advance().empty());
+  clock_.advance(Duration(500));
+  const std::vector<EpisodeResult> results = runner_.advance();
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_DOUBLE_EQ(results[0].seconds, 2.0);
+}
+
+TEST_F(ModelRunnerTest, AnEpisodeThatCannotRunComesBackWithItsReason) {
+  runner_.start(episode(1, {0, 20}));
+  runner_.start(episode(2, {}));
+  runner_.start(episode(3, {0}, {1, 2, 3}));
+  runner_.start(episode(4, {0}));
+  const std::vector<EpisodeResult> results = run_all();
+  ASSERT_EQ(results.size(), 4u);
+  EXPECT_EQ(results[0].error, "question 20 of the train split, which has 20 questions");
+  EXPECT_EQ(results[0].lease.value, 101);
+  EXPECT_TRUE(results[0].outcomes.empty());
+  EXPECT_EQ(results[1].error, "episode 2 has no questions");
+  EXPECT_THAT(results[2].error, HasSubstr("3 layers"));
+  EXPECT_EQ(results[3].error, "");
+  EXPECT_EQ(fake_.submitted.size(), 2u);  // question 0 of episode 1, withdrawn, and of episode 4
+}
+
+TEST_F(ModelRunnerTest, ACancelledEpisodeIsForgotten) {
+  runner_.start(episode(1, {0, 1}));
+  runner_.start(episode(2, {2}));
+  EXPECT_TRUE(runner_.advance().empty());  // question 0 of episode 1
+  runner_.cancel(EpisodeId{1});
+  runner_.cancel(EpisodeId{99});
+  EXPECT_EQ(fake_.waiting.size(), 1u);
+  const std::vector<EpisodeResult> results = run_all();
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].episode.value, 2);
+}
+
+TEST_F(ModelRunnerTest, AnEpisodeStartedAgainRunsOnceUnderItsNewLease) {
+  runner_.start(episode(1, {0, 1}));
+  EXPECT_TRUE(runner_.advance().empty());
+  EpisodeTask again = episode(1, {0, 1});
+  again.lease = {555};
+  runner_.start(again);
+  const std::vector<EpisodeResult> results = run_all();
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].lease.value, 555);
+  EXPECT_EQ(results[0].outcomes.size(), 2u);
+}
+
+TEST_F(ModelRunnerTest, CapacityIsTheEpisodesThatFillTheGenerator) {
+  EXPECT_EQ(runner_.capacity(), 3);  // 8 prompts at a time, 3 an episode
+}
+
+TEST_F(ModelRunnerTest, AnIdleRunnerReturnsNothingAtOnce) {
+  EXPECT_TRUE(runner_.advance().empty());
+}
+
+TEST_F(ModelRunnerTest, TheObserverSeesEachGradedReply) {
+  std::vector<std::string> seen;
+  runner_.observe(
+      [&](const EpisodeTask& task, size_t place, const Reply& reply, const evaluation::Verdict& verdict) {
+        seen.push_back(std::to_string(task.questions[place]) + ": " + reply.text +
+                       (verdict.correct ? " right" : " wrong"));
+      });
+  runner_.start(episode(1, {3, 4}));
+  run_all();
+  EXPECT_THAT(seen, ElementsAre("3: #### 4 right", "4: #### 5 right"));
+}
+
+TEST_F(ModelRunnerTest, RepliesOfSeveralEpisodesInOneStepAreAllTaken) {
+  fake_.replies_per_step = 10;
+  runner_.start(episode(1, {0, 1}));
+  runner_.start(episode(2, {2}));
+  EXPECT_EQ(runner_.advance().size(), 2u);
+}
+
+}  // namespace
+}  // namespace allot::worker

@@ -1,0 +1,48 @@
+// A generator that runs a model: text to tokens, the engine, tokens to text.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "evaluation/generator.h"
+#include "model/engine.h"
+#include "model/tokenizer.h"
+
+namespace allot::worker {
+
+struct GenerationLimits {
+  model::SamplingParams sampling;
+  int32_t max_new_tokens = 256;
+};
+
+class EngineGenerator final : public evaluation::Generator {
+ public:
+  // Loads the model. Throws the errors of Engine and Tokenizer.
+  EngineGenerator(const std::filesystem::path& model_directory, const model::EngineOptions& options,
+                  const GenerationLimits& limits);
+
+  int32_t max_prompts() const override;
+  // Prompts are tokenised with the tokenizer's special tokens (BOS and the like) once and kept: a text that
+  // comes again, as each question does under every schedule, costs a look-up. A reply has max_new_tokens or
+  // what the prompt leaves of the model's positions.
+  void submit(const evaluation::Prompt& prompt) override;
+  std::vector<evaluation::Reply> step() override;
+  void cancel(uint64_t id) override;
+
+  const model::Engine& engine() const { return engine_; }
+
+ private:
+  const std::vector<int32_t>& tokenised(const std::string& text);
+  bool token_has(int32_t token, std::string_view characters);
+
+  model::Tokenizer tokenizer_;
+  model::Engine engine_;
+  GenerationLimits limits_;
+  std::unordered_map<std::string, std::vector<int32_t>> prompts_;
+  std::unordered_map<int32_t, std::string> token_texts_;
+};
+
+}  // namespace allot::worker

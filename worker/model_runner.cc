@@ -1,0 +1,147 @@
+#include "worker/model_runner.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace allot::worker {
+namespace {
+
+Finish finish_of(evaluation::ReplyEnd end) {
+  switch (end) {
+    case evaluation::ReplyEnd::kEos:
+      return Finish::kEos;
+    case evaluation::ReplyEnd::kComplete:
+      return Finish::kStop;
+    case evaluation::ReplyEnd::kLength:
+      return Finish::kLength;
+  }
+  return Finish::kLength;
+}
+
+double seconds_between(Timestamp start, Timestamp end) {
+  return std::chrono::duration<double>(end - start).count();
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(std::unique_ptr<evaluation::Generator> generator,
+                         std::unique_ptr<evaluation::Task> task, Questions questions,
+                         const ModelRunnerOptions& options, const Clock& clock)
+    : generator_(std::move(generator)),
+      task_(std::move(task)),
+      questions_(std::move(questions)),
+      options_(options),
+      clock_(clock) {
+  if (options_.questions_per_episode < 1)
+    throw InvalidArgument(fmt::format("model runner: questions_per_episode is {}, expected at least 1",
+                                      options_.questions_per_episode));
+}
+
+int ModelRunner::capacity() const {
+  return (generator_->max_prompts() + options_.questions_per_episode - 1) / options_.questions_per_episode;
+}
+
+const evaluation::Question& ModelRunner::question(Split split, uint32_t id) const {
+  const std::vector<evaluation::Question>& questions =
+      split == Split::kTrain ? questions_.train : questions_.heldout;
+  if (id >= questions.size())
+    throw InvalidArgument(fmt::format("question {} of the {} split, which has {} questions", id,
+                                      split == Split::kTrain ? "train" : "held-out", questions.size()));
+  return questions[id];
+}
+
+void ModelRunner::start(EpisodeTask task) {
+  cancel(task.episode);  // an episode that is leased once more starts afresh
+  Running running;
+  running.task = std::move(task);
+  running.started = clock_.now();
+  try {
+    submit(&running);
+  } catch (const InvalidArgument& error) {
+    withdraw(running);
+    EpisodeResult failed;
+    failed.lease = running.task.lease;
+    failed.episode = running.task.episode;
+    failed.error = error.what();
+    finished_.push_back(std::move(failed));
+    return;
+  }
+  const EpisodeId episode = running.task.episode;
+  running_.emplace(episode, std::move(running));
+}
+
+void ModelRunner::submit(Running* running) {
+  const EpisodeTask& task = running->task;
+  if (task.questions.empty())
+    throw InvalidArgument(fmt::format("episode {} has no questions", task.episode.value));
+  running->outcomes.resize(task.questions.size());
+  running->unanswered = task.questions.size();
+  for (size_t index = 0; index < task.questions.size(); ++index) {
+    const evaluation::Question& asked = question(task.split, task.questions[index]);
+    running->outcomes[index].question = task.questions[index];
+    evaluation::Prompt prompt;
+    prompt.id = next_prompt_++;
+    prompt.text = task_->prompt(asked);
+    prompt.samples = task.samples;
+    prompt.key = {.run_seed = options_.run_seed, .sampling_seed = task.sampling_seed};
+    prompt.question = task.questions[index];
+    prompt.completing = task_->completing_characters();
+    if (!prompt.completing.empty())
+      prompt.complete = [this](std::string_view reply) { return task_->complete(reply); };
+    generator_->submit(prompt);
+    running->prompts.push_back(prompt.id);
+    places_.emplace(prompt.id, Place{task.episode, index});
+  }
+}
+
+void ModelRunner::withdraw(const Running& running) {
+  for (const uint64_t prompt : running.prompts)
+    if (places_.erase(prompt) > 0) generator_->cancel(prompt);
+}
+
+std::vector<EpisodeResult> ModelRunner::advance() {
+  if (!places_.empty())
+    for (const evaluation::Reply& reply : generator_->step()) take(reply);
+  return std::exchange(finished_, {});
+}
+
+void ModelRunner::take(const evaluation::Reply& reply) {
+  const auto place = places_.find(reply.id);
+  if (place == places_.end()) return;  // withdrawn while it was being answered
+  const auto [episode, index] = place->second;
+  places_.erase(place);
+  const auto found = running_.find(episode);
+  Running& running = found->second;
+
+  const evaluation::Verdict verdict =
+      task_->grade(question(running.task.split, running.task.questions[index]), reply.text);
+  QuestionOutcome& outcome = running.outcomes[index];
+  outcome.correct = verdict.correct;
+  outcome.finish = finish_of(reply.end);
+  outcome.prompt_tokens = reply.prompt_tokens;
+  outcome.output_tokens = reply.output_tokens;
+  if (observer_) observer_(running.task, index, reply, verdict);
+  if (--running.unanswered > 0) return;
+
+  EpisodeResult result;
+  result.lease = running.task.lease;
+  result.episode = episode;
+  result.outcomes = std::move(running.outcomes);
+  result.seconds = seconds_between(running.started, clock_.now());
+  finished_.push_back(std::move(result));
+  running_.erase(found);
+}
+
+void ModelRunner::cancel(EpisodeId episode) {
+  std::erase_if(finished_, [&](const EpisodeResult& result) { return result.episode == episode; });
+  const auto found = running_.find(episode);
+  if (found == running_.end()) return;
+  withdraw(found->second);
+  running_.erase(found);
+}
+
+}  // namespace allot::worker

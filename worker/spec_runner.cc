@@ -1,0 +1,51 @@
+#include "worker/spec_runner.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "worker/engine_generator.h"
+#include "worker/model_runner.h"
+
+namespace allot::worker {
+namespace {
+
+model::PrefillMode prefill_mode(const std::string& text) {
+  if (text == "dense") return model::PrefillMode::kDense;
+  if (text == "sampled") return model::PrefillMode::kSampled;
+  throw InvalidArgument("prefill mode \"" + text + "\" is unknown; known are dense and sampled");
+}
+
+}  // namespace
+
+std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const MachineOptions& machine,
+                                                const Clock& clock) {
+  auto task =
+      evaluation::make_task(spec.task().name(), evaluation::parse_prompt_style(spec.task().prompt_style()));
+  Questions questions;
+  questions.train = task->load(spec.task().train().path()).questions;
+  if (spec.task().heldout_questions() > 0)
+    questions.heldout = task->load(spec.task().heldout().path()).questions;
+
+  model::EngineOptions engine;
+  engine.dtype = kernels::parse_dtype(spec.generation().dtype());
+  engine.estimator = kernels::parse_estimator(spec.attention().estimator());
+  engine.prefill = prefill_mode(spec.attention().prefill());
+  engine.tile = spec.attention().tile();
+  engine.score_stage = kernels::parse_score_stage(spec.attention().score_stage());
+  engine.score_budget = spec.attention().score_budget();
+  engine.mean_group_query = spec.attention().mean_group_query();
+  engine.threads = machine.threads;
+  engine.max_sequences = machine.max_sequences;
+
+  const GenerationLimits limits{.sampling = {.temperature = spec.generation().temperature(),
+                                             .top_p = spec.generation().top_p(),
+                                             .repetition_penalty = spec.generation().repetition_penalty()},
+                                .max_new_tokens = spec.generation().max_new_tokens()};
+  const ModelRunnerOptions options{
+      .run_seed = spec.seed(), .questions_per_episode = static_cast<int32_t>(spec.questions_per_episode())};
+  auto generator = std::make_unique<EngineGenerator>(spec.model_path(), engine, limits);
+  return std::make_unique<ModelRunner>(std::move(generator), std::move(task), std::move(questions), options,
+                                       clock);
+}
+
+}  // namespace allot::worker

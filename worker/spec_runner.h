@@ -1,0 +1,25 @@
+// The runner of a run: model, task, data and sampling as its spec says.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/clock.h"
+#include "wire/messages.pb.h"
+#include "worker/episode.h"
+
+namespace allot::worker {
+
+// Of this machine, not of the run: results do not depend on it.
+struct MachineOptions {
+  int32_t threads = 0;          // 0 = all cores
+  int32_t max_sequences = 256;  // replies decoded together
+};
+
+// Loads model and data from the paths in `spec`; the held-out file only when the run verifies. `clock`
+// outlives the runner. Throws the errors of the readers, and InvalidArgument for a name in the spec that this
+// build does not know.
+std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const MachineOptions& machine,
+                                                const Clock& clock);
+
+}  // namespace allot::worker
