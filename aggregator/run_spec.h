@@ -18,7 +18,8 @@ policy::PolicyConfig policy_config(const wire::RunSpec& spec);
 // The budget split evenly: total / layers in each layer, the rest by largest remainder.
 policy::Schedule even_schedule(const wire::RunSpec& spec);
 
-// Episodes of the verification: uniform, learned and dense on each batch of held-out questions; 0 = no verification.
+// Episodes of the verification: uniform, learned and dense on each batch of held-out questions; 0 = no
+// verification.
 inline constexpr int64_t kVerifiedSchedules = 3;
 int64_t verification_episodes(const wire::RunSpec& spec);
 

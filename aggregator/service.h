@@ -23,8 +23,8 @@ struct ServiceOptions {
   std::string build;  // tool version, noted in the history
   bool exit_when_finished = false;
   Duration linger{5'000};  // at most so long after the end, so that workers hear of it
-  // Called on the service's thread with each new version of the policy (0 at the first start) once it is committed. The
-  // status is of the moment of the call and may be some versions further.
+  // Called on the service's thread with each new version of the policy (0 at the first start) once it is
+  // committed. The status is of the moment of the call and may be some versions further.
   std::function<void(const VersionRow&, const wire::Status&)> on_policy_update;
 };
 

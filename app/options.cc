@@ -188,7 +188,7 @@ struct OptionSet::Impl {
     const std::string shown = where + (where.empty() ? "--" : "") + option.name;
     const std::string fault = option.set(value);
     if (!fault.empty()) faults.push_back(shown + " has the value '" + value + "'; " + fault);
-    option.given = true;
+    option.given = !value.empty();  // an empty value is what a config file gives for no value
   }
 
   void read_command_line(std::vector<std::string> arguments, std::set<std::string>* on_command_line);

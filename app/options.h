@@ -47,7 +47,7 @@ class OptionSet {
   // required one; several faults are reported at once.
   [[nodiscard]] Parsed parse(std::span<const std::string> arguments);
 
-  // True when the option was set by flag or config file rather than left at its default.
+  // True when flag or config file gave the option a value that is not empty.
   bool given(const char* name) const;
   // Level of log lines that was asked for.
   const std::string& log_level() const;

@@ -11,12 +11,13 @@ namespace allot::app {
 namespace {
 
 constexpr size_t kBarCells = 24;
+constexpr size_t kLeastBarCells = 8;
 constexpr size_t kPlainColumns = 160;
 constexpr auto kPlainInterval = std::chrono::seconds(10);
 
-std::string bar(double share) {
-  const auto full = static_cast<size_t>(std::clamp(share, 0.0, 1.0) * kBarCells);
-  return fmt::format("[{:#<{}}{:.<{}}]", "", full, "", kBarCells - full);
+std::string bar(double share, size_t cells) {
+  const auto full = static_cast<size_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(cells));
+  return fmt::format("[{:#<{}}{:.<{}}]", "", full, "", cells - full);
 }
 
 std::string percent(double share) {
@@ -56,18 +57,23 @@ Answered answered(const wire::Status& status) {
 
 std::string progress_line(const wire::Status& status, size_t columns) {
   const Done work = work_of(status);
-  std::string line = fmt::format("{} {} {}/{}", status.stage(), bar(work.share()), work.done, work.wanted);
-  if (status.stage() != "finished") line += "  eta " + format_seconds(status.eta_s());
+  std::string rest = fmt::format(" {}/{}", work.done, work.wanted);
+  if (status.stage() != "finished") rest += "  eta " + format_seconds(status.eta_s());
   if (status.stage() == "learn") {
-    if (work.done > 0) line += "  reward " + percent(status.mean_reward_recent());
+    if (work.done > 0) rest += "  reward " + percent(status.mean_reward_recent());
   } else {
     for (const auto& score : status.scores()) {
       if (score.answered() == 0) continue;
       const double accuracy = static_cast<double>(score.correct()) / static_cast<double>(score.answered());
-      line += fmt::format("  {} {}", score.label(), percent(accuracy));
+      rest += fmt::format("  {} {}", score.label(), percent(accuracy));
     }
   }
-  line += fmt::format("  schedule {}", fmt::join(status.recommended(), ","));
+  rest += fmt::format("  schedule {}", fmt::join(status.recommended(), ","));
+
+  // Numbers say more than a long bar: on a narrow terminal it gives way first.
+  const size_t taken = status.stage().size() + rest.size() + 3;
+  const size_t cells = std::clamp(columns > taken ? columns - taken : 0, kLeastBarCells, kBarCells);
+  std::string line = status.stage() + " " + bar(work.share(), cells) + rest;
   if (line.size() > columns)
     line = columns > 3 ? line.substr(0, columns - 3) + "..." : line.substr(0, columns);
   return line;

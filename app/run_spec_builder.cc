@@ -118,12 +118,12 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
                   "reinforce-paper: episodes of one update");
   options.integer("pairs-per-update", &run->policy.pairs_per_update, 1, 100'000, "N",
                   "pairs: pairs of one update");
-  options.real("perturbation", &run->policy.perturbation, 1e-6, 20, "C",
+  options.real("perturbation", &run->policy.perturbation, 1e-6, 10, "C",
                "pairs: added to and taken from each policy logit");
   options.real("gain", &run->policy.gain, 1e-9, 1e6, "A",
                "pairs: update k has gain A / (k + 1 + offset)^decay");
   options.real("gain-offset", &run->policy.gain_offset, 0, 1e9, "K", "pairs: offset of the gain");
-  options.real("gain-decay", &run->policy.gain_decay, 0, 10, "D", "pairs: decay of the gain");
+  options.real("gain-decay", &run->policy.gain_decay, 0, 1, "D", "pairs: decay of the gain");
 
   options.choice("estimator", &run->estimator, estimators, "attention estimator");
   options.choice("prefill", &run->prefill, {"dense", "sampled"},

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <limits>
 #include <map>
@@ -24,8 +25,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint32_t kQuestionsPerEpisode = 16;
-
 // S2ANTA paper, Appendix O.
 constexpr model::SamplingParams kPaperSampling = {
     .temperature = 0.6, .top_p = 0.95, .repetition_penalty = 1.1};
@@ -44,6 +43,42 @@ AttentionSettings attention_of(const ScoringOptions& options) {
           .score_stage = kernels::parse_score_stage(options.score_stage),
           .score_budget = options.score_budget,
           .mean_group_query = options.mean_group_query};
+}
+
+model::EngineOptions engine_options(const ScoringOptions& options) {
+  const AttentionSettings attention = attention_of(options);
+  model::EngineOptions engine;
+  engine.dtype = kernels::parse_dtype(options.dtype);
+  engine.estimator = attention.estimator;
+  engine.prefill = attention.prefill;
+  engine.tile = attention.tile;
+  engine.score_stage = attention.score_stage;
+  engine.score_budget = attention.score_budget;
+  engine.mean_group_query = attention.mean_group_query;
+  engine.max_sequences = options.max_sequences;
+  engine.threads = options.threads;
+  return engine;
+}
+
+worker::GenerationLimits generation_limits(const ScoringOptions& options) {
+  return {.sampling = {.temperature = options.temperature,
+                       .top_p = options.top_p,
+                       .repetition_penalty = options.repetition_penalty},
+          .max_new_tokens = options.max_new_tokens};
+}
+
+std::string detail_line(const std::string& schedule, const evaluation::Question& question,
+                        const evaluation::Reply& reply, const evaluation::Verdict& verdict) {
+  const Json row = {{"schedule", schedule},
+                    {"question", question.id},
+                    {"gold", question.answer},
+                    {"answer", verdict.answer ? Json(*verdict.answer) : Json()},
+                    {"extracted", verdict.extracted},
+                    {"correct", verdict.correct},
+                    {"output_tokens", reply.output_tokens},
+                    {"reply", reply.text}};
+  // A reply may end within a character.
+  return row.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
 }
 
 // Shows how far a command is: a line redrawn on a terminal, a line every ten seconds elsewhere.
@@ -128,11 +163,14 @@ NamedSchedule parse_schedule_argument(const std::string& text, const model::Mode
   NamedSchedule named{.label = text, .schedule = std::nullopt, .file = std::nullopt};
   if (text == "dense") return named;
   if (text.starts_with(kUniform)) {
-    const policy::Schedule one = policy::parse_schedule(std::string_view(text).substr(kUniform.size()));
-    if (one.samples.size() != 1)
-      throw InvalidArgument(
-          fmt::format("schedule \"{}\": uniform:N takes one number, the samples of every layer", text));
-    named.schedule = policy::uniform_schedule(model.layers, one.samples.front());
+    const std::string_view number = std::string_view(text).substr(kUniform.size());
+    int32_t samples = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), samples);
+    if (error != std::errc{} || end != number.data() + number.size() || samples < 0)
+      throw InvalidArgument(fmt::format(
+          "schedule \"{}\": uniform:N takes one number >= 0, the samples of every layer, as in uniform:8",
+          text));
+    named.schedule = policy::uniform_schedule(model.layers, samples);
   } else if (text.find_first_not_of("0123456789,- ") == std::string::npos) {
     named.schedule = policy::parse_schedule(text);
   } else {
@@ -154,55 +192,6 @@ NamedSchedule even_spread(const NamedSchedule& schedule) {
   return {.label = "uniform",
           .schedule = policy::apportion(shares, schedule.schedule->total(), /*floor=*/0),
           .file = std::nullopt};
-}
-
-evaluation::Proportion Score::proportion() const {
-  return {.questions = std::ssize(correct), .correct = std::ranges::count(correct, uint8_t{1})};
-}
-
-std::vector<Score> score_schedules(worker::EpisodeRunner* runner, std::span<const NamedSchedule> schedules,
-                                   uint32_t count, const ScoringProgress& progress,
-                                   const StopAsked& stop_asked) {
-  std::vector<Score> scores;
-  for (const NamedSchedule& schedule : schedules)
-    scores.push_back({.schedule = schedule, .correct = std::vector<uint8_t>(count)});
-  // Episode e scores questions [first, first + kQuestionsPerEpisode) under schedule e / per_schedule.
-  const int64_t per_schedule = (count + kQuestionsPerEpisode - 1) / kQuestionsPerEpisode;
-  const int64_t episodes = per_schedule * std::ssize(schedules);
-  const int64_t wanted = int64_t{count} * std::ssize(schedules);
-  // One more than fill the runner, so that a place that becomes free is taken at once.
-  const int64_t in_flight_limit = runner->capacity() + 1;
-  int64_t started = 0;
-  int64_t finished = 0;
-  int64_t answered = 0;
-  while (finished < episodes) {
-    if (stop_asked()) throw Error(fmt::format("stopped after {} of {} answers", answered, wanted));
-    for (; started < episodes && started - finished < in_flight_limit; ++started) {
-      const auto first = static_cast<uint32_t>(started % per_schedule) * kQuestionsPerEpisode;
-      worker::EpisodeTask task;
-      task.episode = {started};
-      const auto& schedule = schedules[static_cast<size_t>(started / per_schedule)].schedule;
-      if (schedule) task.samples = schedule->samples;
-      for (uint32_t question = first; question < std::min(first + kQuestionsPerEpisode, count); ++question)
-        task.questions.push_back(question);
-      runner->start(std::move(task));
-    }
-    for (const worker::EpisodeResult& result : runner->advance()) {
-      Score& score = scores[static_cast<size_t>(result.episode.value / per_schedule)];
-      if (!result.error.empty())
-        throw Error(fmt::format("schedule {}: {}", score.schedule.label, result.error));
-      for (const worker::QuestionOutcome& outcome : result.outcomes) {
-        score.correct[outcome.question] = outcome.correct;
-        score.prompt_tokens += outcome.prompt_tokens;
-        score.output_tokens += outcome.output_tokens;
-        score.cut_off += outcome.finish == worker::Finish::kLength;
-      }
-      ++finished;
-      answered += std::ssize(result.outcomes);
-    }
-    progress(answered, wanted);
-  }
-  return scores;
 }
 
 Scoring::Scoring(const ScoringOptions& options, const OptionSet& set)
@@ -254,61 +243,43 @@ void Scoring::adopt(const AttentionSettings& attention, const std::string& sourc
 }
 
 std::vector<Score> Scoring::run(std::span<const NamedSchedule> schedules) {
-  const AttentionSettings attention = attention_of(options_);
-  model::EngineOptions engine;
-  engine.dtype = kernels::parse_dtype(options_.dtype);
-  engine.estimator = attention.estimator;
-  engine.prefill = attention.prefill;
-  engine.tile = attention.tile;
-  engine.score_stage = attention.score_stage;
-  engine.score_budget = attention.score_budget;
-  engine.mean_group_query = attention.mean_group_query;
-  engine.max_sequences = options_.max_sequences;
-  engine.threads = options_.threads;
-  const worker::GenerationLimits limits{.sampling = {.temperature = options_.temperature,
-                                                     .top_p = options_.top_p,
-                                                     .repetition_penalty = options_.repetition_penalty},
-                                        .max_new_tokens = options_.max_new_tokens};
   const SystemClock clock;
   worker::ModelRunner runner(
-      std::make_unique<worker::EngineGenerator>(options_.model, engine, limits),
+      std::make_unique<worker::EngineGenerator>(options_.model, engine_options(options_),
+                                                generation_limits(options_)),
       evaluation::make_task(options_.task, style_), {.train = dataset_.questions, .heldout = {}},
-      {.run_seed = static_cast<uint32_t>(options_.seed), .questions_per_episode = kQuestionsPerEpisode},
+      {.run_seed = static_cast<uint32_t>(options_.seed),
+       .questions_per_episode = static_cast<int32_t>(worker::kQuestionsPerScoringEpisode)},
       clock);
   // By schedule and question, so that the file's order is not that of the answers' arrival.
-  std::map<std::pair<int64_t, uint32_t>, std::string> details;
-  if (!options_.details.empty()) {
-    const int64_t per_schedule = (questions_ + kQuestionsPerEpisode - 1) / kQuestionsPerEpisode;
-    runner.observe([&, per_schedule](const worker::EpisodeTask& episode, size_t place,
-                                     const evaluation::Reply& reply, const evaluation::Verdict& verdict) {
-      const int64_t schedule = episode.episode.value / per_schedule;
-      const uint32_t question = episode.questions[place];
-      Json row = {{"schedule", schedules[static_cast<size_t>(schedule)].label},
-                  {"question", question},
-                  {"gold", dataset_.questions[question].answer},
-                  {"answer", verdict.answer ? Json(*verdict.answer) : Json()},
-                  {"extracted", verdict.extracted},
-                  {"correct", verdict.correct},
-                  {"output_tokens", reply.output_tokens},
-                  {"reply", reply.text}};
-      details[{schedule, question}] = row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::map<std::pair<size_t, uint32_t>, std::string> details;
+  if (!options_.details.empty())
+    runner.observe([&](const worker::EpisodeTask& episode, size_t place, const evaluation::Reply& reply,
+                       const evaluation::Verdict& verdict) {
+      const size_t schedule = worker::scored_schedule(episode.episode, questions_);
+      const evaluation::Question& question = dataset_.questions[episode.questions[place]];
+      details[{schedule, question.id}] = detail_line(schedules[schedule].label, question, reply, verdict);
     });
-  }
+
+  std::vector<std::vector<int32_t>> samples;
+  for (const NamedSchedule& schedule : schedules)
+    samples.push_back(schedule.schedule ? schedule.schedule->samples : std::vector<int32_t>{});
   const auto& stop = watch_stop_signals();
   const Timestamp start = clock.now();
-  std::vector<Score> scores;
-  {
-    ProgressLine line;
-    scores = score_schedules(
-        &runner, schedules, questions_, [&](int64_t done, int64_t wanted) { line.update(done, wanted); },
-        [&] { return stop.load(); });
-  }
+  ProgressLine line;
+  std::vector<worker::ScheduleScore> answers = worker::score_schedules(
+      &runner, samples, questions_,
+      {.progress = [&](int64_t answered, int64_t wanted) { line.update(answered, wanted); },
+       .stop_asked = [&] { return stop.load(); }});
   seconds_ = std::chrono::duration<double>(clock.now() - start).count();
+
   if (!options_.details.empty()) {
     std::string text;
     for (const auto& [place, row] : details) text += row;
     write_file_atomically(options_.details, text);
   }
+  std::vector<Score> scores;
+  for (size_t i = 0; i < schedules.size(); ++i) scores.push_back({schedules[i], std::move(answers[i])});
   return scores;
 }
 
@@ -344,7 +315,7 @@ std::string format_accuracy(const evaluation::Proportion& score) {
 }
 
 Json score_json(const Score& score) {
-  const evaluation::Proportion proportion = score.proportion();
+  const evaluation::Proportion proportion = score.answers.proportion();
   const evaluation::Interval interval = evaluation::wilson_interval(proportion.correct, proportion.questions);
   Json json = {{"schedule", score.schedule.label}};
   json["samples"] = score.schedule.schedule ? Json(score.schedule.schedule->samples) : Json();
@@ -354,29 +325,20 @@ Json score_json(const Score& score) {
   json["accuracy"] = proportion.accuracy();
   json["interval_95"] = {interval.low, interval.high};
   json["standard_error"] = evaluation::standard_error(proportion.correct, proportion.questions);
-  json["prompt_tokens"] = score.prompt_tokens;
-  json["output_tokens"] = score.output_tokens;
-  json["cut_off"] = score.cut_off;
+  json["prompt_tokens"] = score.answers.prompt_tokens;
+  json["output_tokens"] = score.answers.output_tokens;
+  json["cut_off"] = score.answers.cut_off;
   return json;
 }
 
-PairedVerdict compare(const Score& first, const Score& second) {
-  PairedVerdict verdict;
-  verdict.pairs = evaluation::count_pairs(first.correct, second.correct);
-  const auto& [only_first, only_second, questions] = verdict.pairs;
-  verdict.difference = evaluation::paired_difference_interval(only_first, only_second, questions);
-  verdict.p_value = evaluation::mcnemar_exact(only_first, only_second);
-  return verdict;
-}
-
-std::string format_verdict(const PairedVerdict& verdict) {
+std::string format_verdict(const worker::PairedVerdict& verdict) {
   return fmt::format("{:+.1f} points [{:+.1f}, {:+.1f}], p = {:.2g} ({} questions only here, {} only there)",
                      100 * verdict.pairs.difference(), 100 * verdict.difference.low,
                      100 * verdict.difference.high, verdict.p_value, verdict.pairs.only_first,
                      verdict.pairs.only_second);
 }
 
-Json verdict_json(const PairedVerdict& verdict) {
+Json verdict_json(const worker::PairedVerdict& verdict) {
   return {{"test", "mcnemar-exact"},
           {"only_first", verdict.pairs.only_first},
           {"only_second", verdict.pairs.only_second},

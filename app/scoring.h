@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -17,7 +16,7 @@
 #include "evaluation/statistics.h"
 #include "evaluation/task.h"
 #include "model/model_config.h"
-#include "worker/episode.h"
+#include "worker/schedule_score.h"
 
 namespace allot::app {
 
@@ -62,28 +61,11 @@ NamedSchedule parse_schedule_argument(const std::string& text, const model::Mode
 // for dense, which has no total.
 NamedSchedule even_spread(const NamedSchedule& schedule);
 
-// Answers of one schedule to all questions, in question order.
+// How a schedule did.
 struct Score {
   NamedSchedule schedule;
-  std::vector<uint8_t> correct;  // 0 or 1
-  int64_t prompt_tokens = 0;
-  int64_t output_tokens = 0;
-  int64_t cut_off = 0;  // replies that reached max_new_tokens
-
-  evaluation::Proportion proportion() const;
+  worker::ScheduleScore answers;
 };
-
-// Called now and then with answered and wanted questions.
-using ScoringProgress = std::function<void(int64_t done, int64_t wanted)>;
-// True when the user has asked to stop.
-using StopAsked = std::function<bool()>;
-
-// Scores every schedule on questions 0 .. count of the runner's training split, in episodes that keep the
-// runner full; the draws of a question are the same under every schedule. Throws Error when an episode cannot
-// be run (with its reason) or when asked to stop.
-std::vector<Score> score_schedules(worker::EpisodeRunner* runner, std::span<const NamedSchedule> schedules,
-                                   uint32_t count, const ScoringProgress& progress,
-                                   const StopAsked& stop_asked);
 
 // Model, task, data and settings of one command, loaded and checked.
 class Scoring {
@@ -128,15 +110,8 @@ class Scoring {
 std::string format_accuracy(const evaluation::Proportion& score);
 nlohmann::ordered_json score_json(const Score& score);
 
-// One schedule against another on the same questions.
-struct PairedVerdict {
-  evaluation::Pairs pairs;
-  evaluation::Interval difference;  // of the accuracies, first minus second
-  double p_value = 1;
-};
-PairedVerdict compare(const Score& first, const Score& second);
 // "+57.1 points [50.2, 63.9], p = 1.2e-20 (121 questions only here, 7 only there)".
-std::string format_verdict(const PairedVerdict& verdict);
-nlohmann::ordered_json verdict_json(const PairedVerdict& verdict);
+std::string format_verdict(const worker::PairedVerdict& verdict);
+nlohmann::ordered_json verdict_json(const worker::PairedVerdict& verdict);
 
 }  // namespace allot::app

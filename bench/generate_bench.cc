@@ -2,7 +2,7 @@
 // repetitions.
 #include <fmt/core.h>
 
-#include <cstdlib>
+#include <algorithm>
 #include <string>
 
 #include "base/error.h"
@@ -10,7 +10,9 @@
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "usage: {} MODEL [float32|bfloat16] [samples per layer, 0 = dense] [threads]\n",
+    fmt::print(stderr,
+               "usage: {} MODEL [float32|bfloat16] [samples per layer, 0 = dense] [threads, 0 = all] "
+               "[repetitions]\n",
                argv[0]);
     return 2;
   }
@@ -21,6 +23,7 @@ int main(int argc, char** argv) {
     options.threads = argc > 4 ? std::stoi(argv[4]) : 0;
     allot::model::Engine engine(argv[1], options);
     allot::bench::GenerateWorkload workload;
+    if (argc > 5) workload.repetitions = std::max(1, std::stoi(argv[5]));
     if (samples > 0) workload.samples.assign(engine.config().num_layers, samples);
     const auto [total, prefill, decode] = median(time_generation(engine, workload));
     fmt::print(

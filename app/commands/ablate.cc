@@ -79,9 +79,9 @@ int run_ablate(std::span<const std::string> arguments) {
 
   const std::vector<Score> scores = scoring.run(schedules);
   std::vector<std::vector<uint8_t>> layers;
-  for (size_t i = 1; i < scores.size(); ++i) layers.push_back(scores[i].correct);
+  for (size_t i = 1; i < scores.size(); ++i) layers.push_back(scores[i].answers.correct);
   const evaluation::Ablation ablation =
-      evaluation::make_ablation(settings(scoring), base_schedule, scores.front().correct, layers);
+      evaluation::make_ablation(settings(scoring), base_schedule, scores.front().answers.correct, layers);
   const std::string text = evaluation::format_ablation(ablation);
   if (!out.empty()) write_file_atomically(out, text);
   if (!run.empty()) write_file_atomically(run / "ablation.json", text);

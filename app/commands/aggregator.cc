@@ -58,9 +58,13 @@ class ResultsWriter {
 
   // True when the run is finished and everything is written.
   bool round() {
-    const auto run = aggregator::read_run(run_);
-    update_tensorboard(run, tensorboard_directory(run_));
-    if (run.stage != "finished") return false;
+    std::string stage;
+    {
+      const auto run = aggregator::read_run(run_);  // freed before write_results reads it again
+      update_tensorboard(run, tensorboard_directory(run_));
+      stage = run.stage;
+    }
+    if (stage != "finished") return false;
     write_results(run_);
     spdlog::info("the run is finished; wrote {} and {}", schedule_file(run_).string(),
                  report_file(run_).string());

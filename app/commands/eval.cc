@@ -19,17 +19,17 @@ std::string table(std::span<const Score> scores) {
       fmt::format("{:<{}}  {:>8}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", "schedule", width, "samples", "n",
                   "correct", "accuracy [95 % interval]", "new tokens", "cut off");
   for (const Score& score : scores) {
-    const evaluation::Proportion proportion = score.proportion();
+    const evaluation::Proportion proportion = score.answers.proportion();
     text += fmt::format("{:<{}}  {:>8}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", score.schedule.label, width,
                         score.schedule.schedule ? std::to_string(score.schedule.schedule->total()) : "all",
                         proportion.questions, proportion.correct, format_accuracy(proportion),
-                        score.output_tokens, score.cut_off);
+                        score.answers.output_tokens, score.answers.cut_off);
   }
   if (scores.size() > 1)
     text += fmt::format("\nagainst {} (exact McNemar test)\n", scores.front().schedule.label);
   for (const Score& score : scores.subspan(1))
     text += fmt::format("{:<{}}  {}\n", score.schedule.label, width,
-                        format_verdict(compare(score, scores.front())));
+                        format_verdict(worker::compare(score.answers, scores.front().answers)));
   return text;
 }
 
@@ -39,7 +39,8 @@ nlohmann::ordered_json result_json(const Scoring& scoring, std::span<const Score
   for (const Score& score : scores) {
     json["schedules"].push_back(score_json(score));
     if (&score != scores.data())
-      json["schedules"].back()["against_first"] = verdict_json(compare(score, scores.front()));
+      json["schedules"].back()["against_first"] =
+          verdict_json(worker::compare(score.answers, scores.front().answers));
   }
   json["seconds"] = scoring.seconds();
   return json;

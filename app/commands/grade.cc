@@ -54,7 +54,8 @@ int run_grade(std::span<const std::string> arguments) {
   for (int64_t number = 1; std::getline(std::cin, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
-      std::cout << "{\"correct\":" << (grade_line(line, *task) ? 1 : 0) << "}\n";
+      const bool correct = grade_line(line, *task);
+      std::cout << (correct ? "{\"correct\":1}\n" : "{\"correct\":0}\n");
     } catch (const InvalidArgument& error) {
       std::cout.flush();
       throw InvalidArgument("line " + std::to_string(number) + " of stdin: " + error.what());

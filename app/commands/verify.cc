@@ -14,7 +14,7 @@ namespace {
 constexpr double kSignificance = 0.05;
 
 // "better", "worse" or "undecided".
-std::string outcome(const PairedVerdict& verdict) {
+std::string outcome(const worker::PairedVerdict& verdict) {
   if (verdict.p_value >= kSignificance) return "undecided";
   return verdict.pairs.only_first > verdict.pairs.only_second ? "better" : "worse";
 }
@@ -24,7 +24,7 @@ std::string sentence(const Score& first, const Score& second, const std::string&
   const std::string& b = second.schedule.label;
   if (outcome == "undecided")
     return fmt::format("undecided: {} and {} do not differ significantly on these {} questions", a, b,
-                       first.correct.size());
+                       first.answers.correct.size());
   return fmt::format("{}: {} scores {} than {}", outcome, a, outcome == "better" ? "higher" : "lower", b);
 }
 
@@ -57,7 +57,7 @@ int run_verify(std::span<const std::string> arguments) {
     schedules.insert(schedules.end(), second.begin(), second.end());
   }
   const std::vector<Score> scores = scoring.run(schedules);
-  const PairedVerdict verdict = compare(scores[0], scores[1]);
+  const worker::PairedVerdict verdict = worker::compare(scores[0].answers, scores[1].answers);
   if (json) {
     nlohmann::ordered_json result = scoring.settings_json();
     result["schedule"] = score_json(scores[0]);
@@ -69,7 +69,7 @@ int run_verify(std::span<const std::string> arguments) {
     return 0;
   }
   for (const Score& score : scores)
-    std::cout << fmt::format("{}: {}\n", score.schedule.label, format_accuracy(score.proportion()));
+    std::cout << fmt::format("{}: {}\n", score.schedule.label, format_accuracy(score.answers.proportion()));
   std::cout << format_verdict(verdict) << '\n' << sentence(scores[0], scores[1], outcome(verdict)) << '\n';
   return 0;
 }

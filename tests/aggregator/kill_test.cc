@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include <fstream>
 #include <map>
 #include <memory>
 #include <set>
@@ -115,37 +114,6 @@ TEST_F(KillTest, AggregatorAndWorkersKilledAgainAndAgainLoseNothingAndCountNothi
   const auto policy = replay_by_hand(*history, spec);
   EXPECT_EQ(policy->recommend().samples, run.recommended);
   EXPECT_EQ(policy->version(), run.policy_version);
-}
-
-// Resident memory in MiB.
-double resident_mib(pid_t pid) {
-  std::ifstream status(fmt::format("/proc/{}/status", pid));
-  for (std::string word; status >> word;) {
-    if (word == "VmRSS:") {
-      double kib = 0;
-      status >> kib;
-      return kib / 1024;
-    }
-  }
-  return 1e9;
-}
-
-TEST_F(KillTest, AHistoryOfAHundredThousandEpisodesStartsInSecondsAndStaysSmall) {
-  constexpr int64_t kLong = 100'000;
-  Child grow({kProgram, "grow", run_.string(), std::to_string(kLong)});
-  ASSERT_EQ(grow.wait(5min), 0);
-  const auto started = std::chrono::steady_clock::now();
-  Child aggregator({kProgram, "aggregator", run_.string(), "tcp://127.0.0.1:*", std::to_string(2 * kLong)});
-  const std::string endpoint = aggregator.line(kDeadline);
-  const std::chrono::duration<double> start_time = std::chrono::steady_clock::now() - started;
-  const wire::Status status = wire::query_status(endpoint, kDeadline);
-  EXPECT_GE(status.episodes_done(), kLong);
-  const double mib = resident_mib(aggregator.pid());
-  RecordProperty("start_seconds", fmt::format("{:.2f}", start_time.count()));
-  RecordProperty("resident_mib", fmt::format("{:.1f}", mib));
-  std::cout << fmt::format("start {:.2f} s, resident {:.1f} MiB\n", start_time.count(), mib);
-  EXPECT_LT(mib, 100);
-  EXPECT_LT(start_time, 10s);
 }
 
 }  // namespace

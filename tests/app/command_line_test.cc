@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "tests/app/run_command.h"
+#include "tests/app/small_model.h"
 
 namespace allot::app {
 namespace {
@@ -110,6 +111,55 @@ TEST(TuneOptions, MissingModelDirectoryIsNamedAndNothingIsWritten) {
                    1, "allot tune: ");
   EXPECT_FALSE(std::filesystem::exists(run));
 }
+
+struct Damage {
+  const char* name;
+  const char* file;                         // under the small model's directory
+  std::string (*edit)(const std::string&);  // its new content
+  std::vector<std::string> expected;        // parts of the message
+};
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
+class DamagedInput : public ::testing::TestWithParam<Damage> {};
+
+TEST_P(DamagedInput, IsNamedInOneLineAndNothingIsWritten) {
+  const auto directory = fresh_directory();
+  const SmallModel small = write_small_model(directory);
+  const auto file = directory / GetParam().file;
+  write_file_atomically(file, GetParam().edit(read_file(file)));
+  const auto run = directory / "run";
+  const auto result =
+      run_command({"allot", "tune", "--model", small.model.string(), "--data", small.train.string(),
+                   "--heldout", small.heldout.string(), "--run", run.string(), "--total", "64"});
+  expect_one_error(result, 1, "allot tune: ");
+  for (const std::string& part : GetParam().expected) EXPECT_THAT(result.err, HasSubstr(part));
+  EXPECT_FALSE(std::filesystem::exists(run));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Tune, DamagedInput,
+    ::testing::Values(Damage{"TruncatedWeights",
+                             "small-model/model.safetensors",
+                             [](const std::string& text) { return text.substr(0, text.size() - 1); },
+                             {"model.safetensors"}},
+                      Damage{"UnknownArchitecture",
+                             "small-model/config.json",
+                             [](const std::string& text) {
+                               return replaced(text, "LlamaForCausalLM", "MambaForCausalLM");
+                             },
+                             {"MambaForCausalLM", "LlamaForCausalLM"}},
+                      Damage{"UnsupportedTokenizer",
+                             "small-model/tokenizer.json",
+                             [](const std::string& text) { return replaced(text, "WordLevel", "Unigram"); },
+                             {"Unigram", "WordLevel"}},
+                      Damage{"BrokenQuestion",
+                             "train.jsonl",
+                             [](const std::string& text) { return text + "{\"question\": 1}\n"; },
+                             {"train.jsonl", "25"}}),
+    [](const auto& damaged) { return damaged.param.name; });
 
 TEST(TuneOptions, ScoreBudgetWithoutAScoreStageIsRefused) {
   const auto result = run_command({"allot", "tune", "--model", "m", "--data", "d", "--heldout", "h",

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -116,7 +117,7 @@ TEST_F(Export, ModelThatDoesNotMatchIsRefusedNamingBothInEveryFormat) {
     const std::filesystem::path out = directory_ / "never";
     EXPECT_THAT(fault({"--schedule", schedule().string(), "--format", format.name, "--model", model_.string(),
                        "--out", out.string()}),
-                AllOf(HasSubstr("'another'"), HasSubstr("'" + model_.filename().string() + "'"),
+                AllOf(HasSubstr("'another'"), HasSubstr(fmt::format("'{}'", model_.filename().string())),
                       HasSubstr("weights_fingerprint"), HasSubstr(std::string(64, '9'))));
     EXPECT_FALSE(std::filesystem::exists(out));
   }

@@ -37,7 +37,8 @@ class ModelCommands : public ::testing::Test {
     EXPECT_EQ(run.stage, "finished");
     std::set<int64_t> learned;
     for (const auto& row : run.episodes) {
-      if (row.stage == "learn") EXPECT_TRUE(learned.insert(row.episode).second) << row.episode;
+      if (row.stage != "learn") continue;
+      EXPECT_TRUE(learned.insert(row.episode).second) << row.episode;
     }
     EXPECT_EQ(learned.size(), 20u);
     for (const auto& score : run.scores) EXPECT_EQ(score.correct.size(), 12u) << score.label;

@@ -11,6 +11,7 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 wire::Status learning(int64_t done) {
   wire::Status status;
@@ -80,6 +81,13 @@ TEST(Progress, VerifyLineCountsQuestionsAndShowsScores) {
   EXPECT_THAT(line, HasSubstr(" 40/100 "));
   EXPECT_THAT(line, HasSubstr("uniform 25.0%"));
   EXPECT_THAT(line, Not(HasSubstr("learned")));
+}
+
+TEST(Progress, BarGivesWayToTheNumbersOnANarrowTerminal) {
+  const std::string line = progress_line(learning(50), 70);
+  EXPECT_THAT(line, StartsWith("learn [######......] 50/100"));
+  EXPECT_THAT(line, EndsWith("schedule 33,8,7"));
+  EXPECT_EQ(line.size(), 70u);
 }
 
 TEST(Progress, LineIsCutAtTheTerminalsWidth) {

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -19,6 +20,12 @@ std::string content(std::FILE* file) {
   char buffer[4096];
   while (const size_t count = std::fread(buffer, 1, sizeof buffer, file)) text.append(buffer, count);
   return text;
+}
+
+// Names of parameterised tests have slashes.
+std::string replace_slashes(std::string name) {
+  std::ranges::replace(name, '/', '-');
+  return name;
 }
 
 }  // namespace
@@ -105,7 +112,7 @@ CommandResult run_command(const std::vector<std::string>& words, const std::stri
 std::filesystem::path fresh_directory() {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   const auto path = std::filesystem::path(::testing::TempDir()) / "allot-tests" /
-                    (std::string(test->test_suite_name()) + "." + test->name());
+                    replace_slashes(std::string(test->test_suite_name()) + "." + test->name());
   std::filesystem::remove_all(path);
   std::filesystem::create_directories(path);
   return path;

@@ -34,6 +34,8 @@ TEST(MovingMean, IsTheMeanOfTheLastTwentyWithTheIntervalOfTheirSpread) {
   // Standard error of {1, 0.5}: sqrt(0.125 / 2) = 0.25.
   EXPECT_NEAR(moving.low[1], 0.75 - 1.959964 * 0.25, 1e-12);
   EXPECT_EQ(moving.high[1], 1);  // 1.24 cut to what a reward can be
+  // Of {1, 0.5, 0.5}: sqrt(1/6 / 2 / 3) = 1/6.
+  EXPECT_NEAR(moving.low[2], 2.0 / 3 - 1.959964 / 6, 1e-12);
   EXPECT_DOUBLE_EQ(moving.mean[19], 0.525);
   EXPECT_DOUBLE_EQ(moving.mean[20], 0.5);  // the first value has left the window
   EXPECT_EQ(moving.mean.size(), 30u);

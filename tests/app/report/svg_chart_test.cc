@@ -62,7 +62,7 @@ TEST(Chart, PutsMarksWhereTheScalesSay) {
   Chart chart(small_frame());
   chart.bar(2, 4, 3, "bar", "three");
   chart.line(std::vector<Point>{{0, 0}, {5, 2.5}, {10, 5}}, "line");
-  chart.dots(std::vector<Point>{{1, 1}}, "dots");
+  chart.dots(std::vector<Point>{{1, 2}}, "dots");
   chart.rug(std::vector<double>{10}, "rug");
   chart.whisker({5, 1}, {5, 2}, {5, 4}, "whisker", "");
   const XmlElement svg = parse_xml(chart.inline_svg());
@@ -74,7 +74,7 @@ TEST(Chart, PutsMarksWhereTheScalesSay) {
   EXPECT_EQ(attribute(bar, "height"), "30");
   EXPECT_EQ(bar.all("title").at(0)->text, "three");
   EXPECT_EQ(attribute(*svg.all("path", "line").at(0), "d"), "M20 60L70 35L120 10");
-  EXPECT_EQ(attribute(*svg.all("path", "dots").at(0), "d"), "M30 50h0");
+  EXPECT_EQ(attribute(*svg.all("path", "dots").at(0), "d"), "M30 40h0");
   EXPECT_EQ(attribute(*svg.all("path", "rug").at(0), "d"), "M120 60v-6");
   const XmlElement& whisker = *svg.all("g", "whisker").at(0);
   EXPECT_EQ(attribute(*whisker.all("line").at(0), "y1"), "50");
@@ -107,6 +107,7 @@ TEST(Chart, LabelsOfNeighbouringLevelsDoNotOverlapAndKeepTheirOrder) {
   chart.level(0.1, "uniform", "uniform");
   chart.level(0, "plain", "plain");
   const XmlElement svg = parse_xml(chart.inline_svg());
+  EXPECT_EQ(attribute(*svg.all("text", "dense").at(0), "y"), "14");  // beside its line, with room below
   double last = -1000;
   for (const char* name : {"dense", "learned", "uniform", "plain"}) {
     const XmlElement& label = *svg.all("text", name).at(0);

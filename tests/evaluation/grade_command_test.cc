@@ -1,0 +1,56 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/app/run_command.h"
+
+namespace allot::app {
+namespace {
+
+using testing::HasSubstr;
+
+std::string line(const std::string& prediction, const std::string& answer) {
+  return R"({"prediction": ")" + prediction + R"(", "answer": ")" + answer + "\"}\n";
+}
+
+TEST(GradeCommand, GivesOneLineForEachPrediction) {
+  const CommandResult result = run_command(
+      {"allot", "grade", "--task", "gsm8k"},
+      line("1,234.50", "1234.5") + line("So it is \\\\boxed{18}.", "18") + line("5 6", "6") +
+          line("50\\\\%", "50") + line("50\\\\%", "50\\\\%") + line("work\\n#### 7", "other work\\n#### 7") +
+          "\n{\"prediction\": 18, \"answer\": 18}\n" + line("", "18"));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(
+      result.out,
+      "{\"correct\":1}\n{\"correct\":1}\n{\"correct\":0}\n{\"correct\":0}\n{\"correct\":1}\n{\"correct\":1}\n"
+      "{\"correct\":1}\n{\"correct\":0}\n");
+}
+
+TEST(GradeCommand, PromptStyleSaysWhereARepliesAnswerIs) {
+  const std::string reply = line("There are 5 boxes.\\n#### 18\\nNext question: 7 boxes", "18");
+  EXPECT_EQ(run_command({"allot", "grade", "--prompt-style", "plain"}, reply).out, "{\"correct\":1}\n");
+  EXPECT_EQ(run_command({"allot", "grade", "--prompt-style", "llama-chat"}, reply).out, "{\"correct\":0}\n");
+}
+
+TEST(GradeCommand, ABrokenLineIsNamedAfterTheVerdictsBeforeIt) {
+  const CommandResult result =
+      run_command({"allot", "grade"}, line("18", "18") + "{\"prediction\": \"5\"}\n");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.out, "{\"correct\":1}\n");
+  EXPECT_THAT(result.err, HasSubstr("line 2 of stdin: no field \"answer\""));
+  EXPECT_THAT(run_command({"allot", "grade"}, "5\n").err, HasSubstr("line 1 of stdin: not a JSON object"));
+  EXPECT_THAT(run_command({"allot", "grade"}, line("5", "many")).err,
+              HasSubstr("the gold answer \"many\" is not a number"));
+  EXPECT_THAT(run_command({"allot", "grade"}, "{\"prediction\": [], \"answer\": \"5\"}\n").err,
+              HasSubstr("field \"prediction\" is of type array"));
+}
+
+TEST(GradeCommand, AnUnknownTaskIsWrongUsage) {
+  const CommandResult result = run_command({"allot", "grade", "--task", "mmlu"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("one of gsm8k is expected"));
+}
+
+}  // namespace
+}  // namespace allot::app

@@ -1,0 +1,167 @@
+// eval, verify, ablate and logits on the embedded model, as people run them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "evaluation/ablation.h"
+#include "tests/app/run_command.h"
+
+namespace allot::app {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+const std::string kModel = std::string(ALLOT_SOURCE_DIR) + "/assets/tiny-gsm";
+const std::string kData = kModel + "/heldout.jsonl";
+
+CommandResult run(const std::string& command, const Words& more) {
+  Words words = {"allot", command, "--model", kModel, "--data", kData};
+  words.insert(words.end(), more.begin(), more.end());
+  return run_command(words);
+}
+
+TEST(EvalCommand, ScoresSchedulesOnTheSameQuestionsAndComparesThem) {
+  const CommandResult result =
+      run("eval", {"--limit", "24", "--schedule", "dense", "--schedule", "uniform:2", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json scores = json::parse(result.out).at("schedules");
+  ASSERT_EQ(scores.size(), 2u);
+  EXPECT_EQ(scores[0].at("schedule"), "dense");
+  EXPECT_EQ(scores[0].at("samples"), json());
+  EXPECT_GE(scores[0].at("correct"), 23);
+  EXPECT_EQ(scores[1].at("samples"), json({2, 2, 2, 2, 2, 2, 2, 2}));
+  EXPECT_LE(scores[1].at("correct"), 4);
+  EXPECT_EQ(scores[1].at("n"), 24);
+  EXPECT_GT(scores[1].at("output_tokens"), 24);
+  EXPECT_LT(scores[1].at("against_first").at("p_value"), 0.001);
+  EXPECT_LT(scores[1].at("against_first").at("interval_95")[1], 0);
+}
+
+// The draws of a question depend on neither the batch it is answered in nor what else is scored.
+TEST(EvalCommand, AnswersDoNotDependOnTheBatch) {
+  const std::filesystem::path folder = fresh_directory();
+  const auto details = [&](const std::string& name, const Words& more) {
+    Words words = {"--limit",    "12",         "--dtype",   "float32",
+                   "--schedule", "uniform:16", "--details", folder / name};
+    words.insert(words.end(), more.begin(), more.end());
+    const CommandResult result = run("eval", words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return read_file(folder / name);
+  };
+  const std::string together = details("together.jsonl", {});
+  EXPECT_EQ(std::count(together.begin(), together.end(), '\n'), 12);
+  EXPECT_THAT(together, HasSubstr("\"question\":11"));
+  EXPECT_EQ(details("apart.jsonl", {"--max-sequences", "1", "--threads", "1"}), together);
+  EXPECT_NE(details("seed.jsonl", {"--seed", "9"}), together);
+}
+
+TEST(EvalCommand, PrintsATableForPeople) {
+  const CommandResult result =
+      run("eval", {"--limit", "4", "--schedule", "dense", "--schedule", "29,5,5,5,5,5,5,5"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("accuracy [95 % interval]"));
+  EXPECT_THAT(result.out, HasSubstr("against dense (exact McNemar test)"));
+  EXPECT_THAT(result.out, HasSubstr("29,5,5,5,5,5,5,5"));
+}
+
+struct Fault {
+  Words words;
+  int code;
+  const char* message;
+};
+
+TEST(EvalCommand, WrongInputIsNamedInOneLine) {
+  const std::string truncated = fresh_directory() / "data.jsonl";
+  write_file_atomically(truncated, read_file(kData).substr(0, 700));
+  for (const auto& [words, code, message] : {
+           Fault{{"--data", kData, "--schedule", "1,2,3"},
+                 1,
+                 "schedule 1,2,3 has 3 entries, but the model has 8 layers"},
+           Fault{{"--data", kData, "--schedule", "uniform:x"}, 1, "uniform:N takes one number"},
+           Fault{{"--data", kData, "--schedule", "none.json"}, 1, "nor a file that exists"},
+           Fault{{"--data", kData, "--limit", "5000"}, 2, "--limit 5000 is more than the 1000 questions"},
+           Fault{{"--data", "none.jsonl"}, 1, "cannot read none.jsonl"},
+           Fault{{"--data", truncated}, 1, "data.jsonl: line 3: not a JSON object"},
+           Fault{{"--data", kData, "--task", "mmlu"}, 2, "one of gsm8k is expected"},
+       }) {
+    Words command = {"allot", "eval", "--model", kModel};
+    command.insert(command.end(), words.begin(), words.end());
+    const CommandResult result = run_command(command);
+    EXPECT_EQ(result.code, code) << message;
+    EXPECT_THAT(result.err, HasSubstr(message));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_EQ(result.out, "");
+  }
+}
+
+TEST(VerifyCommand, FindsTheBetterSchedule) {
+  const CommandResult result =
+      run("verify", {"--limit", "32", "--schedule", "29,5,5,5,5,5,5,5", "--against", "uniform", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json verdict = json::parse(result.out);
+  EXPECT_EQ(verdict.at("verdict"), "better");
+  EXPECT_EQ(verdict.at("against").at("samples"), json({8, 8, 8, 8, 8, 8, 8, 8}));
+  EXPECT_GT(verdict.at("paired").at("interval_95")[0], 0.3);
+}
+
+TEST(VerifyCommand, AScheduleDoesNotDifferFromItself) {
+  const CommandResult result =
+      run("verify", {"--limit", "8", "--schedule", "uniform:8", "--against", "8,8,8,8,8,8,8,8"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("undecided"));
+  EXPECT_THAT(result.out, HasSubstr("(0 questions only here, 0 only there)"));
+}
+
+TEST(AblateCommand, FindsTheLayerThatNeedsItsSamples) {
+  const std::filesystem::path out = fresh_directory() / "ablation.json";
+  const CommandResult result = run("ablate", {"--limit", "16", "--base", "32", "--out", out, "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const evaluation::Ablation ablation = evaluation::read_ablation(out);
+  EXPECT_EQ(result.out, read_file(out));
+  EXPECT_EQ(ablation.settings.model, "tiny-gsm");
+  EXPECT_EQ(ablation.base.samples, std::vector<int32_t>(8, 32));
+  ASSERT_EQ(ablation.layers.size(), 8u);
+  EXPECT_GE(ablation.base_score.correct, 14);
+  EXPECT_LE(ablation.layers[0].score.correct, 2);
+  EXPECT_GT(ablation.layers[7].score.correct, ablation.layers[0].score.correct);
+}
+
+TEST(AblateCommand, ADirectoryThatIsNoRunIsRefusedBeforeAnythingIsScored) {
+  const CommandResult result = run("ablate", {"--run", fresh_directory()});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("is no run directory: it has no spec.json"));
+}
+
+TEST(LogitsCommand, WritesANumpyArray) {
+  const CommandResult result = run_command({"allot", "logits", "--model", kModel, "--ids", "1,15,7"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  ASSERT_EQ(result.out.size(), 128u + 3 * 99 * sizeof(float));
+  EXPECT_EQ(result.out.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
+  EXPECT_EQ(result.out.substr(10, 60), "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 99), }");
+  EXPECT_EQ(result.out[127], '\n');
+  // Causal: the first rows do not know the last token.
+  const CommandResult other = run_command({"allot", "logits", "--model", kModel, "--ids", "1,15,8"});
+  std::vector<float> rows(3 * 99), other_rows(3 * 99);
+  std::memcpy(rows.data(), result.out.data() + 128, rows.size() * sizeof(float));
+  std::memcpy(other_rows.data(), other.out.data() + 128, other_rows.size() * sizeof(float));
+  for (size_t i = 0; i < 2 * 99; ++i) EXPECT_NEAR(rows[i], other_rows[i], 1e-4) << i;
+  EXPECT_NE(rows[2 * 99], other_rows[2 * 99]);
+}
+
+TEST(LogitsCommand, IdsThatAreNoneAreNamed) {
+  EXPECT_THAT(run_command({"allot", "logits", "--model", kModel, "--ids", "1,x"}).err,
+              HasSubstr("entry 1 is \"x\""));
+  EXPECT_THAT(run_command({"allot", "logits", "--model", kModel, "--ids", "1,100"}).err,
+              HasSubstr("token id 100"));
+}
+
+}  // namespace
+}  // namespace allot::app

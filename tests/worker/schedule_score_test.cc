@@ -1,0 +1,136 @@
+#include "worker/schedule_score.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+#include "base/error.h"
+
+namespace allot::worker {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Finishes the newest episode first. A question is right when its number is below the schedule's first
+// sample.
+class BackwardRunner final : public EpisodeRunner {
+ public:
+  int capacity() const override { return 2; }
+  void start(EpisodeTask task) override {
+    in_flight_.push_back(std::move(task));
+    most_in_flight_ = std::max(most_in_flight_, in_flight_.size());
+  }
+  std::vector<EpisodeResult> advance() override {
+    if (in_flight_.empty()) return {};
+    const EpisodeTask task = in_flight_.back();
+    in_flight_.pop_back();
+    EpisodeResult result{
+        .lease = task.lease, .episode = task.episode, .outcomes = {}, .seconds = 1, .error = fail_with_};
+    for (const uint32_t question : task.questions) {
+      const bool correct = task.samples.empty() || question < static_cast<uint32_t>(task.samples[0]);
+      result.outcomes.push_back({.question = question,
+                                 .correct = correct,
+                                 .finish = correct ? Finish::kEos : Finish::kLength,
+                                 .prompt_tokens = 10,
+                                 .output_tokens = 3});
+      ++asked_[task.samples][question];
+      seeds_.insert(task.sampling_seed);
+    }
+    return {result};
+  }
+  void cancel(EpisodeId) override {}
+
+  std::vector<EpisodeTask> in_flight_;
+  size_t most_in_flight_ = 0;
+  std::string fail_with_;
+  std::map<std::vector<int32_t>, std::map<uint32_t, int>> asked_;
+  std::set<uint32_t> seeds_;
+};
+
+const ScoringControl kQuiet = {.progress = [](int64_t, int64_t) {}, .stop_asked = [] { return false; }};
+
+TEST(ScoreSchedules, EachScheduleAnswersEachQuestionOnceWithTheSameSeed) {
+  BackwardRunner runner;
+  const std::vector<std::vector<int32_t>> schedules = {{}, {20, 1}, {33, 1}};
+  const std::vector<ScheduleScore> scores = score_schedules(&runner, schedules, 40, kQuiet);
+  ASSERT_EQ(scores.size(), 3u);
+  for (const auto& samples : schedules) {
+    EXPECT_EQ(runner.asked_[samples].size(), 40u);
+    for (const auto& [question, times] : runner.asked_[samples]) EXPECT_EQ(times, 1) << question;
+  }
+  EXPECT_THAT(runner.seeds_, ElementsAre(0u));
+  EXPECT_EQ(scores[0].proportion(), (evaluation::Proportion{40, 40}));
+  EXPECT_EQ(scores[1].proportion(), (evaluation::Proportion{40, 20}));
+  EXPECT_EQ(scores[2].proportion(), (evaluation::Proportion{40, 33}));
+  EXPECT_EQ(scores[1].correct[19], 1);
+  EXPECT_EQ(scores[1].correct[20], 0);
+  EXPECT_EQ(scores[1].cut_off, 20);
+  EXPECT_EQ(scores[1].prompt_tokens, 400);
+  EXPECT_EQ(scores[1].output_tokens, 120);
+}
+
+TEST(ScoreSchedules, KeepsTheRunnerFullAndNoMore) {
+  BackwardRunner runner;
+  const std::vector<std::vector<int32_t>> schedules = {{1}, {2}};
+  (void)score_schedules(&runner, schedules, 100, kQuiet);
+  EXPECT_EQ(runner.most_in_flight_, 3u);  // capacity 2 and one to follow
+}
+
+TEST(ScoreSchedules, TellsHowFarItIs) {
+  BackwardRunner runner;
+  std::vector<int64_t> answered;
+  const std::vector<std::vector<int32_t>> schedules = {{1}, {2}};
+  (void)score_schedules(&runner, schedules, 20,
+                        {.progress =
+                             [&](int64_t done, int64_t wanted) {
+                               EXPECT_EQ(wanted, 40);
+                               answered.push_back(done);
+                             },
+                         .stop_asked = [] { return false; }});
+  EXPECT_TRUE(std::ranges::is_sorted(answered));
+  EXPECT_EQ(answered.back(), 40);
+}
+
+TEST(ScoreSchedules, AnEpisodeThatCannotRunEndsItWithTheReason) {
+  BackwardRunner runner;
+  runner.fail_with_ = "the prompt is too long";
+  const std::vector<std::vector<int32_t>> schedules = {{1}};
+  try {
+    (void)score_schedules(&runner, schedules, 20, kQuiet);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "schedule 1 of 1: the prompt is too long");
+  }
+}
+
+TEST(ScoreSchedules, StopsWhenAsked) {
+  BackwardRunner runner;
+  int steps = 0;
+  const std::vector<std::vector<int32_t>> schedules = {{1}};
+  try {
+    (void)score_schedules(&runner, schedules, 64,
+                          {.progress = [](int64_t, int64_t) {}, .stop_asked = [&] { return ++steps > 2; }});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("stopped after 32 of 64 answers"));
+  }
+}
+
+TEST(Compare, IsThePairedTestOfTheAnswers) {
+  const ScheduleScore first{.correct = {1, 1, 1, 1, 0}}, second{.correct = {0, 0, 1, 0, 1}};
+  const PairedVerdict verdict = compare(first, second);
+  EXPECT_EQ(verdict.pairs.only_first, 3);
+  EXPECT_EQ(verdict.pairs.only_second, 1);
+  EXPECT_DOUBLE_EQ(verdict.pairs.difference(), 0.4);
+  EXPECT_DOUBLE_EQ(verdict.p_value, evaluation::mcnemar_exact(3, 1));
+  EXPECT_EQ(verdict.difference, evaluation::paired_difference_interval(3, 1, 5));
+  EXPECT_THROW((void)compare(first, ScheduleScore{.correct = {1}}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace allot::worker

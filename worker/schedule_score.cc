@@ -1,0 +1,83 @@
+#include "worker/schedule_score.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace allot::worker {
+namespace {
+
+int64_t episodes_per_schedule(uint32_t questions) {
+  return (int64_t{questions} + kQuestionsPerScoringEpisode - 1) / kQuestionsPerScoringEpisode;
+}
+
+EpisodeTask scoring_episode(int64_t number, std::span<const std::vector<int32_t>> schedules,
+                            uint32_t questions) {
+  const int64_t per_schedule = episodes_per_schedule(questions);
+  const auto first = static_cast<uint32_t>(number % per_schedule) * kQuestionsPerScoringEpisode;
+  EpisodeTask task;
+  task.episode = {number};
+  task.samples = schedules[static_cast<size_t>(number / per_schedule)];
+  for (uint32_t question = first; question < std::min(first + kQuestionsPerScoringEpisode, questions);
+       ++question)
+    task.questions.push_back(question);
+  return task;
+}
+
+}  // namespace
+
+evaluation::Proportion ScheduleScore::proportion() const {
+  return {.questions = std::ssize(correct), .correct = std::ranges::count(correct, uint8_t{1})};
+}
+
+PairedVerdict compare(const ScheduleScore& first, const ScheduleScore& second) {
+  PairedVerdict verdict;
+  verdict.pairs = evaluation::count_pairs(first.correct, second.correct);
+  const auto& [only_first, only_second, questions] = verdict.pairs;
+  verdict.difference = evaluation::paired_difference_interval(only_first, only_second, questions);
+  verdict.p_value = evaluation::mcnemar_exact(only_first, only_second);
+  return verdict;
+}
+
+size_t scored_schedule(EpisodeId episode, uint32_t questions) {
+  return static_cast<size_t>(episode.value / episodes_per_schedule(questions));
+}
+
+std::vector<ScheduleScore> score_schedules(EpisodeRunner* runner,
+                                           std::span<const std::vector<int32_t>> schedules,
+                                           uint32_t questions, const ScoringControl& control) {
+  std::vector<ScheduleScore> scores(schedules.size());
+  for (ScheduleScore& score : scores) score.correct.resize(questions);
+  const int64_t episodes = episodes_per_schedule(questions) * std::ssize(schedules);
+  const int64_t wanted = int64_t{questions} * std::ssize(schedules);
+  // One more than fill the runner, so that a place that becomes free is taken at once.
+  const int64_t in_flight_limit = int64_t{runner->capacity()} + 1;
+  int64_t started = 0;
+  int64_t finished = 0;
+  int64_t answered = 0;
+  while (finished < episodes) {
+    if (control.stop_asked()) throw Error(fmt::format("stopped after {} of {} answers", answered, wanted));
+    for (; started < episodes && started - finished < in_flight_limit; ++started)
+      runner->start(scoring_episode(started, schedules, questions));
+    for (const EpisodeResult& result : runner->advance()) {
+      const size_t schedule = scored_schedule(result.episode, questions);
+      if (!result.error.empty())
+        throw Error(fmt::format("schedule {} of {}: {}", schedule + 1, schedules.size(), result.error));
+      ScheduleScore& score = scores[schedule];
+      for (const QuestionOutcome& outcome : result.outcomes) {
+        score.correct[outcome.question] = outcome.correct;
+        score.prompt_tokens += outcome.prompt_tokens;
+        score.output_tokens += outcome.output_tokens;
+        score.cut_off += outcome.finish == Finish::kLength;
+      }
+      ++finished;
+      answered += std::ssize(result.outcomes);
+    }
+    control.progress(answered, wanted);
+  }
+  return scores;
+}
+
+}  // namespace allot::worker
