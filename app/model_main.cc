@@ -12,9 +12,7 @@ int main(int argc, char** argv) {
       {"verify", "paired verdict of one schedule against another", true, run_verify},
       {"ablate", "one sample in one layer at a time: which layers need attention", true, run_ablate},
       {"logits", "logits of token ids, as a .npy array", true, run_logits},
-#ifdef ALLOT_HAS_BENCH
       {"bench", "measure decoding, attention and the aggregator beside their peers", true, run_bench},
-#endif
   };
   return run_command_line(kCommands, std::vector<std::string>(argv + 1, argv + argc));
 }

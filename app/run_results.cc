@@ -78,7 +78,8 @@ std::string format_results(const aggregator::RunData& run, const std::filesystem
   }
   text +=
       fmt::format("schedule of {} samples: {}\n", run.spec.policy().total(), fmt::join(run.recommended, ","));
-  text += fmt::format("{} episodes in {}\n", learning_episodes(run).size(), format_seconds(run.elapsed_s));
+  text += fmt::format("{} episodes and the verification took {}\n", learning_episodes(run).size(),
+                      format_seconds(run.elapsed_s));
   for (const auto& [name, file] : files(run_directory))
     text += fmt::format("  {:<12}{}\n", name, file.string());
   return text;

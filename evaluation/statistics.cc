@@ -70,7 +70,7 @@ double mcnemar_exact(int64_t only_first, int64_t only_second) {
   if (trials == 0) return 1;
   const boost::math::binomial_distribution<double> fair(static_cast<double>(trials), 0.5);
   const auto fewer = static_cast<double>(std::min(only_first, only_second));
-  return std::min(1.0, 1 * boost::math::cdf(fair, fewer));
+  return std::min(1.0, 2 * boost::math::cdf(fair, fewer));
 }
 
 Interval paired_difference_interval(int64_t only_first, int64_t only_second, int64_t questions,

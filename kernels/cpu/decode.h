@@ -84,7 +84,7 @@ void arrange_query(const float* query, int32_t head_dim, const uint16_t*, float*
 template <class V, class T, int kChunks>
 void score_keys(const ItemData<V, T>& data, const int64_t* offsets, const float* queries,
                 int32_t query_stride, float* weights, int64_t stride) {
-  constexpr int32_t kAhead = 12 * kLanes;  // keys between a block and what is prefetched for it
+  constexpr int32_t kAhead = 4 * kLanes;  // keys between a block and what is prefetched for it
   const T* pages = data.key_pages();
   const auto vector_bytes = static_cast<int32_t>(data.p.head_dim * sizeof(T));
   for (int32_t first = 0; first < data.keys; first += kLanes) {

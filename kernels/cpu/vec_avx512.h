@@ -14,6 +14,7 @@ struct Avx512Vec {
   using F = __m512;
   using I = __m512i;
 
+  static constexpr bool kTiles = false;
   static constexpr int kKeyTile = 16;
   static constexpr int kRowTile = 8;
 
@@ -99,6 +100,46 @@ struct Avx512Vec {
     // Blocks hold x[{0,8,4,12}], x[{2,10,6,14}], x[{1,9,5,13}], x[{3,11,7,15}].
     return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15),
                                  sums);
+  }
+  // Lane j of x[i] becomes lane i of x[j].
+  ALLOT_INLINE void transpose(F (&x)[kLanes]) {
+    F pairs[kLanes];
+    for (int i = 0; i < kLanes; i += 2) {  // 2 x 2 blocks
+      pairs[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+      pairs[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+    }
+    F quads[kLanes];
+    const auto unpack_low = [](F a, F b) {
+      return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+    };
+    const auto unpack_high = [](F a, F b) {
+      return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+    };
+    for (int i = 0; i < kLanes; i += 4) {  // 4 x 4 blocks: quads[i + k] has column 4 b + k of rows i .. i + 3 in block b
+      quads[i] = unpack_low(pairs[i], pairs[i + 2]);
+      quads[i + 1] = unpack_high(pairs[i], pairs[i + 2]);
+      quads[i + 2] = unpack_low(pairs[i + 1], pairs[i + 3]);
+      quads[i + 3] = unpack_high(pairs[i + 1], pairs[i + 3]);
+    }
+    for (int k = 0; k < 4; ++k) {  // blocks to their rows
+      const F low_even = _mm512_shuffle_f32x4(quads[k], quads[4 + k], _MM_SHUFFLE(2, 0, 2, 0));
+      const F low_odd = _mm512_shuffle_f32x4(quads[k], quads[4 + k], _MM_SHUFFLE(3, 1, 3, 1));
+      const F high_even = _mm512_shuffle_f32x4(quads[8 + k], quads[12 + k], _MM_SHUFFLE(2, 0, 2, 0));
+      const F high_odd = _mm512_shuffle_f32x4(quads[8 + k], quads[12 + k], _MM_SHUFFLE(3, 1, 3, 1));
+      x[k] = _mm512_shuffle_f32x4(low_even, high_even, _MM_SHUFFLE(2, 0, 2, 0));
+      x[4 + k] = _mm512_shuffle_f32x4(low_odd, high_odd, _MM_SHUFFLE(2, 0, 2, 0));
+      x[8 + k] = _mm512_shuffle_f32x4(low_even, high_even, _MM_SHUFFLE(3, 1, 3, 1));
+      x[12 + k] = _mm512_shuffle_f32x4(low_odd, high_odd, _MM_SHUFFLE(3, 1, 3, 1));
+    }
+  }
+  // Pairs of bfloat16, `low` in the lower half of each lane; rounded half up in magnitude.
+  ALLOT_INLINE F pack_pairs(F low, F high) {
+    const __m512i half = _mm512_set1_epi32(0x8000);
+    const __m512i low_bits = _mm512_add_epi32(_mm512_castps_si512(low), half);
+    const __m512i high_bits = _mm512_add_epi32(_mm512_castps_si512(high), half);
+    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
+    return _mm512_castsi512_ps(
+        _mm512_or_si512(_mm512_srli_epi32(low_bits, 16), _mm512_and_si512(high_bits, upper)));
   }
   template <int kShift>
   ALLOT_INLINE F add_shifted(F x) {

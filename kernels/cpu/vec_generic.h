@@ -53,6 +53,8 @@ struct GenericVec {
   using UPart = typename Lanes<uint32_t>::Part;
   using HPart = typename Lanes<uint16_t>::Part;
 
+  static constexpr bool kTiles = false;  // matrix tiles: vec_amx.h
+
   // Register tiles: keys of a score tile, rows of a value tile. Sized for 16 registers.
   static constexpr int kKeyTile = 2 * kWidth / 4;
   static constexpr int kRowTile = kWidth / 4;

@@ -61,8 +61,8 @@ TEST(BoxedAnswer, LooksAtTheFinalTwoHundredCharactersOnly) {
   const std::string filler(kTailBytes, '.');
   EXPECT_EQ(boxed_answer("#### 18 " + filler), std::nullopt);
   EXPECT_EQ(boxed_answer(filler + " #### 18"), Found("18"));
-  // A word at the cut is left out whole: the end "34" of "1234" is no answer.
-  EXPECT_EQ(boxed_answer("1234" + std::string(kTailBytes - 2, ' ') + "#"), std::nullopt);
+  // A word at the cut is left out whole: "4 eggs" is not what "1234 eggs" says.
+  EXPECT_EQ(boxed_answer("1234" + std::string(kTailBytes - 5, ' ') + "eggs"), std::nullopt);
 }
 
 TEST(LastLineAnswer, TakesTheFirstNumberOfTheLastLine) {

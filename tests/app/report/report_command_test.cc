@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -87,6 +88,45 @@ TEST_F(ReportCommand, AblationOfAnotherModelOrTaskIsRefusedNamingBoth) {
   write_ablation(std::string(64, 'c'), "mmlu");
   EXPECT_THAT(fault({"--run", run_.string()}), AllOf(HasSubstr("task mmlu"), HasSubstr("gsm8k")));
   EXPECT_FALSE(std::filesystem::exists(run_ / "report.html"));
+}
+
+// Stands in for librsvg's converter: the only program that can be found while it exists.
+class OnlyConverter {
+ public:
+  OnlyConverter(const std::filesystem::path& folder, const std::string& script) : path_(std::getenv("PATH")) {
+    std::filesystem::create_directories(folder);
+    if (!script.empty()) {
+      write_file_atomically(folder / "rsvg-convert", script);
+      std::filesystem::permissions(folder / "rsvg-convert", std::filesystem::perms::owner_all);
+    }
+    setenv("PATH", folder.c_str(), 1);
+  }
+  ~OnlyConverter() { setenv("PATH", path_.c_str(), 1); }
+  OnlyConverter(const OnlyConverter&) = delete;
+  OnlyConverter& operator=(const OnlyConverter&) = delete;
+
+ private:
+  std::string path_;
+};
+
+TEST_F(ReportCommand, PngFilesComeFromTheConverterAndStandBesideTheSvgFiles) {
+  write_ablation(std::string(64, 'c'), "gsm8k");
+  const OnlyConverter converter(run_ / "bin", "#!/bin/sh\necho \"$5\" > \"$4\"\n");
+  const std::filesystem::path plots = run_ / "plots";
+  EXPECT_EQ(fault({"--run", run_.string(), "--plots", plots.string(), "--png"}), "");
+  EXPECT_EQ(read_file(plots / "ablation.png"), (plots / "ablation.svg").string() + "\n");
+}
+
+TEST_F(ReportCommand, ConverterThatIsMissingOrFailsIsNamed) {
+  write_ablation(std::string(64, 'c'), "gsm8k");
+  const std::vector<std::string> words = {"--run", run_.string(), "--plots", (run_ / "plots").string(),
+                                          "--png"};
+  {
+    const OnlyConverter none(run_ / "empty", "");
+    EXPECT_THAT(fault(words), HasSubstr("install the package librsvg2-bin"));
+  }
+  const OnlyConverter failing(run_ / "bin", "#!/bin/sh\nexit 3\n");
+  EXPECT_THAT(fault(words), HasSubstr("rsvg-convert could not draw"));
 }
 
 TEST_F(ReportCommand, WrongUseIsNamed) {

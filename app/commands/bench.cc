@@ -1,0 +1,182 @@
+// allot bench: how fast this machine does a tuning run's work, beside Hugging Face generate in one run.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "app/child_process.h"
+#include "app/command.h"
+#include "app/options.h"
+#include "app/version.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "bench/generate.h"
+#include "kernels/estimator.h"
+#include "model/engine.h"
+
+namespace allot::app {
+namespace {
+
+struct BenchOptions {
+  std::string what = "decode";
+  std::filesystem::path model;
+  std::string peer_python;
+  std::filesystem::path peer_script = "bench/hf_generate.py";
+  int32_t samples = 8;
+  int32_t threads = 0;
+  int32_t repetitions = 5;
+  bool json = false;
+};
+
+// Medians over the repetitions, with the fastest and the slowest total.
+struct Row {
+  std::string engine;  // "allot", "hugging face"
+  std::string dtype;
+  std::string attention;  // "dense", "sys 8"
+  double seconds = 0;
+  double fastest = 0;
+  double slowest = 0;
+  double prefill_seconds = 0;
+  double decode_seconds = 0;
+};
+
+Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) {
+  model::EngineOptions engine_options;
+  engine_options.dtype = dtype;
+  engine_options.threads = options.threads;
+  model::Engine engine(options.model, engine_options);
+  bench::GenerateWorkload workload;
+  workload.repetitions = options.repetitions;
+  if (samples > 0) workload.samples.assign(static_cast<size_t>(engine.config().num_layers), samples);
+  const auto timings = bench::time_generation(engine, workload);
+  const auto [fastest, slowest] =
+      std::ranges::minmax_element(timings, {}, &bench::GenerateTiming::total_seconds);
+  const bench::GenerateTiming middle = bench::median(timings);
+  return {.engine = "allot",
+          .dtype = std::string(kernels::name(dtype)),
+          .attention =
+              samples > 0 ? fmt::format("{} {}", kernels::name(engine_options.estimator), samples) : "dense",
+          .seconds = middle.total_seconds,
+          .fastest = fastest->total_seconds,
+          .slowest = slowest->total_seconds,
+          .prefill_seconds = middle.prefill_seconds,
+          .decode_seconds = middle.decode_seconds};
+}
+
+// The same work by Hugging Face generate, in a process of its own.
+Row measure_peer(const BenchOptions& options, const std::string& dtype) {
+  const auto log = std::filesystem::temp_directory_path() / fmt::format("allot-bench-{}.log", ::getpid());
+  ChildProcess peer(
+      {options.peer_python, options.peer_script.string(), options.model.string(), "--dtype", dtype,
+       "--threads", std::to_string(options.threads), "--repetitions", std::to_string(options.repetitions)},
+      log);
+  const auto status = peer.wait(std::chrono::hours(1));
+  std::string text = read_file(log);
+  std::filesystem::remove(log);
+  text.erase(text.find_last_not_of(" \n") + 1);
+  const std::string last = text.substr(text.rfind('\n') + 1);
+  const auto json = nlohmann::json::parse(last, nullptr, false);
+  if (!status || !status->success() || !json.is_object()) {
+    throw Error(fmt::format("{} {} {}: {}", options.peer_python, options.peer_script.string(),
+                            status ? status->to_string() : "did not end", last));
+  }
+  const double seconds = json.at("seconds").get<double>();
+  return {.engine = "hugging face",
+          .dtype = dtype,
+          .attention = "dense",
+          .seconds = seconds,
+          .fastest = json.value("fastest_seconds", seconds),
+          .slowest = json.value("slowest_seconds", seconds),
+          .prefill_seconds = json.value("prefill_seconds", 0.0),
+          .decode_seconds = json.value("decode_seconds", 0.0)};
+}
+
+double tokens_per_second(const Row& row) {
+  const bench::GenerateWorkload workload;
+  return workload.prompts * workload.new_tokens / row.seconds;
+}
+
+void print(const std::vector<Row>& rows, const BenchOptions& options) {
+  const bench::GenerateWorkload workload;
+  if (options.json) {
+    for (const Row& row : rows) {
+      const nlohmann::ordered_json json = {{"what", "decode"},
+                                           {"engine", row.engine},
+                                           {"model", options.model.string()},
+                                           {"dtype", row.dtype},
+                                           {"attention", row.attention},
+                                           {"threads", options.threads},
+                                           {"prompts", workload.prompts},
+                                           {"prompt_tokens", workload.prompt_tokens},
+                                           {"new_tokens", workload.new_tokens},
+                                           {"repetitions", options.repetitions},
+                                           {"seconds", row.seconds},
+                                           {"fastest_seconds", row.fastest},
+                                           {"slowest_seconds", row.slowest},
+                                           {"prefill_seconds", row.prefill_seconds},
+                                           {"decode_seconds", row.decode_seconds},
+                                           {"new_tokens_per_second", tokens_per_second(row)},
+                                           {"version", version()}};
+      std::cout << json.dump() << '\n';
+    }
+    return;
+  }
+  std::cout << fmt::format(
+      "{} prompts of {} tokens, {} new tokens each, greedy, {} threads; medians of {} repetitions after one "
+      "warm-up\n",
+      workload.prompts, workload.prompt_tokens, workload.new_tokens, options.threads, options.repetitions);
+  const auto peer = std::ranges::find(rows, std::string("hugging face"), &Row::engine);
+  std::cout << fmt::format("{:<14}{:<10}{:<10}{:>10}{:>18}{:>10}{:>10}{:>14}{}\n", "", "dtype", "attention",
+                           "seconds", "fastest..slowest", "prefill", "decode", "new tokens/s",
+                           peer == rows.end() ? "" : "   to the peer");
+  for (const Row& row : rows) {
+    std::cout << fmt::format(
+        "{:<14}{:<10}{:<10}{:>10.3f}{:>18}{:>10.3f}{:>10.3f}{:>14.0f}{}\n", row.engine, row.dtype,
+        row.attention, row.seconds, fmt::format("{:.3f}..{:.3f}", row.fastest, row.slowest),
+        row.prefill_seconds, row.decode_seconds, tokens_per_second(row),
+        peer == rows.end() ? "" : fmt::format("{:>13.2f}x", peer->seconds / row.seconds));
+  }
+}
+
+}  // namespace
+
+int run_bench(std::span<const std::string> arguments) {
+  BenchOptions options;
+  OptionSet set("bench", "measure the generation of a tuning run, beside Hugging Face generate",
+                "allot bench decode --model assets/tiny-gsm --peer-python .venv/bin/python");
+  set.positional("what", &options.what, "WHAT", "what to measure: decode (prompt and reply of a batch)");
+  set.path("model", &options.model, "directory of a Hugging Face model");
+  set.text("peer-python", &options.peer_python, "PROGRAM",
+           "Python with torch and transformers; without it the peer is not measured");
+  set.path("peer-script", &options.peer_script,
+           "the script that does the same work with Hugging Face generate");
+  set.integer("samples", &options.samples, 1, 1'000'000, "S", "samples per layer of the sampled rows");
+  set.integer("threads", &options.threads, 0, 4096, "N", "threads of each engine; 0 takes all cores");
+  set.integer("repetitions", &options.repetitions, 1, 1000, "N", "timed repetitions, after one warm-up");
+  set.flag("json", &options.json, "print one JSON object a row");
+  set.require("model");
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+  if (options.what != "decode")
+    throw UsageError("'" + options.what + "' cannot be measured; decode is expected");
+  if (options.threads == 0) options.threads = static_cast<int32_t>(std::thread::hardware_concurrency());
+
+  std::vector<Row> rows;
+  if (!options.peer_python.empty()) rows.push_back(measure_peer(options, "float32"));
+  for (const auto dtype : {kernels::DType::kFloat32, kernels::DType::kBFloat16}) {
+    for (const int32_t samples : {0, options.samples}) {
+      spdlog::info("measuring {} {}", kernels::name(dtype), samples == 0 ? "dense" : "sampled");
+      rows.push_back(measure(options, dtype, samples));
+    }
+  }
+  print(rows, options);
+  return 0;
+}
+
+}  // namespace allot::app
