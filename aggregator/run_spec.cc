@@ -49,6 +49,7 @@ policy::PolicyConfig policy_config(const wire::RunSpec& spec) {
   config.gain = from.gain();
   config.gain_offset = from.gain_offset();
   config.gain_decay = from.gain_decay();
+  config.perturbation_decay = from.perturbation_decay();
   return config;
 }
 

@@ -85,6 +85,7 @@ void set_policy(const policy::PolicyConfig& policy, wire::PolicySpec* spec) {
   spec->set_gain(policy.gain);
   spec->set_gain_offset(policy.gain_offset);
   spec->set_gain_decay(policy.gain_decay);
+  spec->set_perturbation_decay(policy.perturbation_decay);
 }
 
 }  // namespace
@@ -124,6 +125,8 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
                "pairs: update k has gain A / (k + 1 + offset)^decay");
   options.real("gain-offset", &run->policy.gain_offset, 0, 1e9, "K", "pairs: offset of the gain");
   options.real("gain-decay", &run->policy.gain_decay, 0, 1, "D", "pairs: decay of the gain");
+  options.real("perturbation-decay", &run->policy.perturbation_decay, 0, 1, "D",
+               "pairs: decay of the perturbation");
 
   options.choice("estimator", &run->estimator, estimators, "attention estimator");
   options.choice("prefill", &run->prefill, {"dense", "sampled"},

@@ -124,7 +124,7 @@ void add_all() {
   const std::pair<const char*, Shape> shapes[] = {{"decode_128x250", {128, 1, 250}},
                                                   {"prefill_9x230", {9, 230, 230}}};
   for (const auto& [shape_name, shape] : shapes) {
-    for (const cpu::Isa isa : {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512}) {
+    for (const cpu::Isa isa : {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512, cpu::Isa::kAmx}) {
       if (isa > cpu::best_isa()) continue;
       for (const Estimator estimator : {Estimator::kExact, Estimator::kSys, Estimator::kStrat,
                                         Estimator::kThreshold, Estimator::kProp, Estimator::kTopk}) {

@@ -15,15 +15,21 @@ namespace {
 // prompt.
 constexpr int64_t kItemRows = 256;
 
-std::vector<Item> make_items(const AttentionParams& p) {
+// A decode step reads the heads of a page together when sequences alone keep the threads busy.
+std::vector<Item> make_items(const AttentionParams& p, int num_threads) {
   const int64_t group = p.num_q_heads / p.num_kv_heads;
   const int64_t item_queries = std::max<int64_t>(1, kItemRows / group);
+  const bool split_heads = p.batch < 4 * int64_t{num_threads};
   std::vector<Item> items;
   for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t queries = p.query_start[b + 1] - p.query_start[b];
+    if (queries == 1 && !split_heads) {
+      items.push_back({b, 0, p.num_kv_heads, 0, 1});
+      continue;
+    }
     for (int64_t first = 0; first < queries; first += item_queries) {
       for (int32_t kv_head = 0; kv_head < p.num_kv_heads; ++kv_head) {
-        items.push_back({b, kv_head, first, std::min(item_queries, queries - first)});
+        items.push_back({b, kv_head, 1, first, std::min(item_queries, queries - first)});
       }
     }
   }
@@ -34,7 +40,7 @@ std::vector<Item> make_items(const AttentionParams& p) {
 
 void attend(const AttentionParams& params, int num_threads, Isa isa) {
   validate(params);
-  const std::vector<Item> items = make_items(params);
+  const std::vector<Item> items = make_items(params, num_threads);
   const auto attend_item = kernels_of(isa).attend;
   ThreadPool::of_this_thread().for_each(static_cast<int64_t>(items.size()), num_threads, [&](int64_t i) {
     thread_local Workspace workspace;

@@ -89,7 +89,7 @@ struct Sequence {
   GenerationRequest request;
   std::vector<int32_t> tokens;  // prompt and output
   std::vector<int32_t> seen;    // distinct ids of `tokens`; kept only for a repetition penalty
-  std::vector<int32_t> pages;   // for every token it may ever have
+  OwnedPages pages;             // for every token it may ever have
   int64_t cached = 0;           // tokens whose keys and values are in the cache
 
   int64_t prompt_size() const { return static_cast<int64_t>(request.prompt.size()); }
@@ -135,7 +135,7 @@ ForwardBatch make_batch(std::span<const Advance> advances, int32_t num_layers, b
     }
   }
   for (const Advance& advance : advances) {
-    const std::vector<int32_t>& pages = advance.sequence->pages;
+    const std::span<const int32_t> pages = advance.sequence->pages.numbers();
     const size_t copied = std::min(pages.size(), static_cast<size_t>(batch.max_pages));
     batch.page_table.insert(batch.page_table.end(), pages.begin(), pages.begin() + copied);
     batch.page_table.resize(batch.page_table.size() + batch.max_pages - copied, 0);
@@ -265,7 +265,8 @@ std::span<float> Engine::Impl::forward(std::span<const Advance> advances, bool d
 
 std::optional<FinishReason> Engine::Impl::finished(const Sequence& sequence) const {
   const std::span<const int32_t> output = sequence.output();
-  const bool is_eos = std::ranges::find(defaults.eos_token_ids, output.back()) != defaults.eos_token_ids.end();
+  const bool is_eos =
+      std::ranges::find(defaults.eos_token_ids, output.back()) != defaults.eos_token_ids.end();
   if (is_eos && !sequence.request.ignore_eos) return FinishReason::kEos;
   if (sequence.request.stop && sequence.request.stop(output)) return FinishReason::kStop;
   if (static_cast<int32_t>(output.size()) == sequence.request.max_new_tokens) return FinishReason::kLength;
@@ -301,8 +302,7 @@ std::vector<GenerationResult> Engine::Impl::take_tokens(std::span<const Advance>
                        .tokens = {sequence.output().begin(), sequence.output().end()},
                        .finish = *finish,
                        .prompt_tokens = static_cast<int32_t>(sequence.prompt_size())});
-    allocator.release(sequence.pages);
-    sequence.pages.clear();
+    sequence.pages = {};
   }
   if (!results.empty())
     std::erase_if(running, [](const Sequence& sequence) { return sequence.pages.empty(); });
@@ -370,7 +370,6 @@ bool Engine::cancel(uint64_t id) {
   }
   const auto in_flight = std::ranges::find_if(impl_->running, has_id);
   if (in_flight == impl_->running.end()) return false;
-  impl_->allocator.release(in_flight->pages);
   impl_->running.erase(in_flight);
   return true;
 }
@@ -395,9 +394,6 @@ std::vector<float> Engine::logits(std::span<const int32_t> ids, std::span<const 
         "first",
         length, needed, impl_->allocator.free_pages());
   }
-  const auto free_pages = [&](PageAllocator* allocator) { allocator->release(sequence.pages); };
-  const std::unique_ptr<PageAllocator, decltype(free_pages)> pages_guard(&impl_->allocator, free_pages);
-
   std::vector<float> result;
   result.reserve(ids.size() * impl_->config.vocab_size);
   while (sequence.cached < length) {

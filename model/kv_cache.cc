@@ -1,33 +1,30 @@
 #include "model/kv_cache.h"
 
-#include <string>
-
-#include "base/error.h"
-
 namespace allot::model {
 
-PageAllocator::PageAllocator(int64_t num_pages) : in_use_(static_cast<size_t>(num_pages), false) {
-  free_.reserve(in_use_.size());
+OwnedPages& OwnedPages::operator=(OwnedPages&& other) noexcept {
+  std::swap(allocator_, other.allocator_);
+  std::swap(pages_, other.pages_);
+  other.give_back();
+  return *this;
+}
+
+void OwnedPages::give_back() {
+  if (pages_.empty()) return;
+  allocator_->free_.insert(allocator_->free_.end(), pages_.rbegin(), pages_.rend());
+  pages_.clear();
+}
+
+PageAllocator::PageAllocator(int64_t num_pages) : num_pages_(num_pages) {
+  free_.reserve(static_cast<size_t>(num_pages));  // giving back never allocates
   for (int64_t page = num_pages - 1; page >= 0; --page) free_.push_back(static_cast<int32_t>(page));
 }
 
-std::vector<int32_t> PageAllocator::allocate(int64_t count) {
+OwnedPages PageAllocator::allocate(int64_t count) {
   if (count > free_pages()) return {};
   std::vector<int32_t> pages(free_.rbegin(), free_.rbegin() + count);
   free_.resize(free_.size() - pages.size());
-  for (int32_t page : pages) in_use_[page] = true;
-  return pages;
-}
-
-void PageAllocator::release(std::span<const int32_t> pages) {
-  for (int32_t page : pages) {
-    if (page < 0 || page >= num_pages() || !in_use_[page]) {
-      throw InvalidArgument("KV cache: page " + std::to_string(page) + " of " + std::to_string(num_pages()) +
-                            " was given back but is not in use");
-    }
-    in_use_[page] = false;
-  }
-  free_.insert(free_.end(), pages.rbegin(), pages.rend());
+  return OwnedPages(*this, std::move(pages));
 }
 
 int64_t kv_bytes_per_token(const KvCacheShape& shape) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/estimator.h"
@@ -17,24 +18,48 @@ constexpr int64_t pages_for(int64_t tokens, int32_t page_size) {
   return (tokens + page_size - 1) / page_size;
 }
 
+class PageAllocator;
+
+// Pages of one owner, in the order of its page table; they go back to the allocator, which must outlive this,
+// when it ends.
+class OwnedPages {
+ public:
+  OwnedPages() = default;
+  ~OwnedPages() { give_back(); }
+  OwnedPages(OwnedPages&& other) noexcept
+      : allocator_(other.allocator_), pages_(std::exchange(other.pages_, {})) {}
+  OwnedPages& operator=(OwnedPages&& other) noexcept;
+
+  std::span<const int32_t> numbers() const { return pages_; }
+  bool empty() const { return pages_.empty(); }
+
+ private:
+  friend class PageAllocator;
+  OwnedPages(PageAllocator& allocator, std::vector<int32_t> pages)
+      : allocator_(&allocator), pages_(std::move(pages)) {}
+  void give_back();
+
+  PageAllocator* allocator_ = nullptr;
+  std::vector<int32_t> pages_;
+};
+
 // Hands out page numbers 0 .. num_pages - 1. The page given back last is handed out first, so that a cache
 // sized for the worst case touches only the memory that was ever in use at once.
 class PageAllocator {
  public:
   explicit PageAllocator(int64_t num_pages);
 
-  int64_t num_pages() const { return static_cast<int64_t>(in_use_.size()); }
+  int64_t num_pages() const { return num_pages_; }
   int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
 
-  // `count` pages, or none at all (an empty vector) when fewer are free. count >= 1.
-  [[nodiscard]] std::vector<int32_t> allocate(int64_t count);
-  // Gives pages back. Throws InvalidArgument naming a page that is not in use: a page freed twice would be
-  // shared by two sequences, which no result would show.
-  void release(std::span<const int32_t> pages);
+  // `count` >= 1 pages, or none at all when fewer are free.
+  [[nodiscard]] OwnedPages allocate(int64_t count);
 
  private:
+  friend class OwnedPages;
+
+  int64_t num_pages_;
   std::vector<int32_t> free_;  // a stack
-  std::vector<bool> in_use_;   // [num_pages]
 };
 
 struct KvCacheShape {

@@ -41,8 +41,8 @@ struct Row {
   std::string dtype;
   std::string attention;  // "dense", "sys 8"
   double seconds = 0;
-  double fastest = 0;
-  double slowest = 0;
+  std::optional<double> fastest = {};  // nothing where the peer does not say
+  std::optional<double> slowest = {};
   double prefill_seconds = 0;
   double decode_seconds = 0;
 };
@@ -92,8 +92,6 @@ Row measure_peer(const BenchOptions& options, const std::string& dtype) {
           .dtype = dtype,
           .attention = "dense",
           .seconds = seconds,
-          .fastest = json.value("fastest_seconds", seconds),
-          .slowest = json.value("slowest_seconds", seconds),
           .prefill_seconds = json.value("prefill_seconds", 0.0),
           .decode_seconds = json.value("decode_seconds", 0.0)};
 }
@@ -101,6 +99,10 @@ Row measure_peer(const BenchOptions& options, const std::string& dtype) {
 double tokens_per_second(const Row& row) {
   const bench::GenerateWorkload workload;
   return workload.prompts * workload.new_tokens / row.seconds;
+}
+
+nlohmann::json optional_json(const std::optional<double>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json();
 }
 
 void print(const std::vector<Row>& rows, const BenchOptions& options) {
@@ -118,8 +120,8 @@ void print(const std::vector<Row>& rows, const BenchOptions& options) {
                                            {"new_tokens", workload.new_tokens},
                                            {"repetitions", options.repetitions},
                                            {"seconds", row.seconds},
-                                           {"fastest_seconds", row.fastest},
-                                           {"slowest_seconds", row.slowest},
+                                           {"fastest_seconds", optional_json(row.fastest)},
+                                           {"slowest_seconds", optional_json(row.slowest)},
                                            {"prefill_seconds", row.prefill_seconds},
                                            {"decode_seconds", row.decode_seconds},
                                            {"new_tokens_per_second", tokens_per_second(row)},
@@ -139,8 +141,9 @@ void print(const std::vector<Row>& rows, const BenchOptions& options) {
   for (const Row& row : rows) {
     std::cout << fmt::format(
         "{:<14}{:<10}{:<10}{:>10.3f}{:>18}{:>10.3f}{:>10.3f}{:>14.0f}{}\n", row.engine, row.dtype,
-        row.attention, row.seconds, fmt::format("{:.3f}..{:.3f}", row.fastest, row.slowest),
-        row.prefill_seconds, row.decode_seconds, tokens_per_second(row),
+        row.attention, row.seconds,
+        row.fastest ? fmt::format("{:.3f}..{:.3f}", *row.fastest, *row.slowest) : "-", row.prefill_seconds,
+        row.decode_seconds, tokens_per_second(row),
         peer == rows.end() ? "" : fmt::format("{:>13.2f}x", peer->seconds / row.seconds));
   }
 }

@@ -198,9 +198,9 @@ std::string generation(const wire::GenerationSpec& spec) {
 
 std::string learner(const wire::PolicySpec& spec) {
   if (spec.name() == "pairs") {
-    return fmt::format("pairs: {} pairs per update, perturbation {}, gain {} / (k + 1 + {})^{}",
-                       spec.pairs_per_update(), spec.perturbation(), spec.gain(), spec.gain_offset(),
-                       spec.gain_decay());
+    return fmt::format("pairs: {} pairs per update, perturbation {} / (k + 1)^{}, gain {} / (k + 1 + {})^{}",
+                       spec.pairs_per_update(), spec.perturbation(), spec.perturbation_decay(), spec.gain(),
+                       spec.gain_offset(), spec.gain_decay());
   }
   return fmt::format("{}: learning rate {}, {} episodes per update", spec.name(), spec.learning_rate(),
                      spec.episodes_per_update());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/cpu/item_data.h"
 #include "kernels/cpu/score_query.h"
@@ -79,29 +80,6 @@ void arrange_query(const float* query, int32_t head_dim, const uint16_t*, float*
   std::copy(query + paired, query + head_dim, arranged + paired);
 }
 
-// Scores before scaling of every key for every head of the group: weights[g * stride + key], the padding of
-// the last block included.
-template <class V, class T, int kChunks>
-void score_keys(const ItemData<V, T>& data, const int64_t* offsets, const float* queries,
-                int32_t query_stride, float* weights, int64_t stride) {
-  constexpr int32_t kAhead = 4 * kLanes;  // keys between a block and what is prefetched for it
-  const T* pages = data.key_pages();
-  const auto vector_bytes = static_cast<int32_t>(data.p.head_dim * sizeof(T));
-  for (int32_t first = 0; first < data.keys; first += kLanes) {
-    const T* keys[kLanes];
-    for (int i = 0; i < kLanes; ++i) keys[i] = pages + offsets[std::min(first + i, data.keys - 1)];
-    for (int32_t key = first + kAhead; key < std::min(first + kAhead + kLanes, data.keys); ++key) {
-      for (int32_t byte = 0; byte < vector_bytes; byte += 64) {
-        V::prefetch(reinterpret_cast<const char*>(pages + offsets[key]) + byte);
-      }
-    }
-    for (int32_t g = 0; g < data.group; ++g) {
-      V::store(weights + g * stride + first,
-               dot_block<V, kChunks>(keys, queries + g * query_stride, data.p.head_dim));
-    }
-  }
-}
-
 // In place: 16-padded scores of `keys` keys to exp(scale * (score - largest)), zeros in the padding.
 template <class V>
 void exponentiate(float* row, int32_t keys, float scale) {
@@ -153,49 +131,6 @@ ALLOT_INLINE void gather_values(const T* pages, const int64_t* offsets, int32_t 
   }
 }
 
-// Dense values for the whole group at once, so that each value vector is read from memory once: two keys and
-// two heads at a time keep four chains of additions going.
-template <class V, class T>
-void accumulate_all(const ItemData<V, T>& data, const int64_t* offsets, const float* weights, int64_t stride,
-                    float* sums, int32_t sum_stride) {
-  using F = typename V::F;
-  const T* pages = data.value_pages();
-  const int32_t head_dim = data.p.head_dim;
-  constexpr int32_t kKeys = 8;  // per step: amortises loading and storing the sums
-  for (int32_t g = 0; g < data.group; ++g) {
-    for (int32_t c = 0; c < head_dim; c += kLanes) V::store(sums + g * sum_stride + c, V::zero());
-  }
-  for (int32_t first = 0; first < data.keys; first += kKeys) {
-    const int32_t count = std::min(kKeys, data.keys - first);
-    for (int32_t key = first + 2 * kKeys; key < std::min(first + 3 * kKeys, data.keys); ++key) {
-      V::prefetch(pages + offsets[key]);
-    }
-    for (int32_t c = 0; c < head_dim; c += kLanes) {
-      const int32_t lanes = std::min(kLanes, head_dim - c);
-      F values[kKeys];
-      for (int k = 0; k < kKeys; ++k) {
-        if (k >= count) {
-          values[k] = V::zero();
-        } else if (lanes == kLanes) {
-          values[k] = V::load(pages + offsets[first + k] + c);
-        } else {
-          values[k] = V::load_partial(pages + offsets[first + k] + c, lanes);
-        }
-      }
-      for (int32_t g = 0; g < data.group; ++g) {
-        const float* w = weights + g * stride + first;  // padded with zeros to a whole number of lanes
-        F even = V::load(sums + g * sum_stride + c);
-        F odd = V::zero();
-        for (int k = 0; k < kKeys; k += 2) {
-          even = V::fma(values[k], V::set1(w[k]), even);
-          odd = V::fma(values[k + 1], V::set1(w[k + 1]), odd);
-        }
-        V::store(sums + g * sum_stride + c, even + odd);
-      }
-    }
-  }
-}
-
 template <class V, class T>
 void write_row(const float* sum, float scale, int32_t head_dim, T* out) {
   for (int32_t i = 0; i < head_dim; i += kLanes) {
@@ -208,70 +143,221 @@ void write_row(const float* sum, float scale, int32_t head_dim, T* out) {
   }
 }
 
+// One query of a sequence for some KV heads, the rows of which are numbered KV head * group size + head in
+// group. Loops over the cache go page by page with the heads inside, in the order of memory.
 template <class V, class T, int kChunks>
-void decode_item(const AttentionParams& p, const Item& item, Workspace& work) {
-  const ItemData<V, T> data(p, item);
-  if (data.samples == 0) {
-    for (int32_t g = 0; g < data.group; ++g) {
-      T* out = data.out(0, data.first_head + g);
-      std::fill(out, out + p.head_dim, T{});
-    }
-    return;
-  }
-  const int64_t* offsets = data.locate_keys(work);
-  const int32_t padded_dim = (p.head_dim + kLanes - 1) / kLanes * kLanes;
-  float* queries = work.query.reserve(int64_t{data.group + 1} * padded_dim);
-  float* plain = queries + int64_t{data.group} * padded_dim;
-  std::fill(queries, plain + padded_dim, 0.0f);
-  for (int32_t g = 0; g < data.group; ++g) {
-    score_query<V>(data, 0, data.first_head + g, plain);
-    arrange_query<V>(plain, p.head_dim, data.key_pages(), queries + int64_t{g} * padded_dim);
-  }
-  const int64_t stride = (int64_t{data.keys} + kLanes - 1) / kLanes * kLanes;
-  float* weights = work.weights.reserve(data.group * stride);
-  score_keys<V, T, kChunks>(data, offsets, queries, padded_dim, weights, stride);
-  for (int32_t g = 0; g < data.group; ++g) exponentiate<V>(weights + g * stride, data.keys, p.scale);
+class Decode {
+  using F = typename V::F;
 
-  float* sums = work.accumulator.reserve(int64_t{data.group} * padded_dim);
-  if (data.samples == kDenseBudget) {
-    accumulate_all<V>(data, offsets, weights, stride, sums, padded_dim);
-    for (int32_t g = 0; g < data.group; ++g) {
-      const float total = RowCdf<V>(weights + g * stride, data.keys, work).total();
-      write_row<V>(sums + g * padded_dim, 1 / total, p.head_dim, data.out(0, data.first_head + g));
+ public:
+  Decode(const AttentionParams& p, const Item& item, Workspace& work)
+      : p_(p),
+        work_(work),
+        data_(p, item),
+        kv_heads_(item.num_kv_heads),
+        rows_(item.num_kv_heads * data_.group),
+        padded_dim_((p.head_dim + kLanes - 1) / kLanes * kLanes),
+        stride_((int64_t{data_.keys} + kLanes - 1) / kLanes * kLanes) {}
+
+  void run() {
+    if (data_.samples == 0) {
+      for (int32_t row = 0; row < rows_; ++row) std::fill(out(row), out(row) + p_.head_dim, T{});
+      return;
     }
-    return;
-  }
-  for (int32_t g = 0; g < data.group; ++g) {
-    const float* row = weights + g * stride;
-    const int32_t head = data.first_head + g;
-    const Picks picks = select_row<V>(row, data.keys, p, data.samples, data.draws(0, head), work);
-    if (picks.all) {
-      gather_values<V, T, kChunks>(
-          data.value_pages(), offsets, data.keys,
-          [row](int32_t i) {
-            return Pick{i, row[i]};
-          },
-          p.head_dim, sums);
+    offsets_ = data_.locate_keys(work_);
+    weights_ = work_.weights.reserve(rows_ * stride_);
+    score();
+    for (int32_t row = 0; row < rows_; ++row) exponentiate<V>(weights(row), data_.keys, p_.scale);
+    sums_ = work_.accumulator.reserve(int64_t{rows_} * padded_dim_);
+    if (data_.samples == kDenseBudget) {
+      sum_all();
     } else {
-      const Pick* list = work.picks.reserve(0);
-      gather_values<V, T, kChunks>(
-          data.value_pages(), offsets, picks.count, [list](int32_t i) { return list[i]; }, p.head_dim, sums);
+      sum_picked();
     }
-    write_row<V>(sums, picks.scale, p.head_dim, data.out(0, head));
   }
-}
+
+ private:
+  float* weights(int32_t row) const { return weights_ + row * stride_; }
+  float* sums(int32_t row) const { return sums_ + int64_t{row} * padded_dim_; }
+  int32_t head_of(int32_t row) const { return data_.first_head + row; }
+  T* out(int32_t row) const { return data_.out(0, head_of(row)); }
+  const T* key(int32_t kv_head, int32_t key) const { return data_.key_pages() + place(kv_head, key); }
+  const T* value(int32_t kv_head, int32_t key) const { return data_.value_pages() + place(kv_head, key); }
+  // Offsets are those of the item's first KV head; the others follow it in each page.
+  int64_t place(int32_t kv_head, int32_t key) const {
+    return offsets_[key] + int64_t{kv_head} * p_.page_size * p_.head_dim;
+  }
+
+  // Asks for a vector that is needed soon: pages lie anywhere, so the processor cannot foresee them.
+  void prefetch(const T* vector) const {
+    const char* bytes = reinterpret_cast<const char*>(vector);
+    for (size_t byte = 0; byte < p_.head_dim * sizeof(T); byte += 64) V::prefetch(bytes + byte);
+  }
+  void prefetch_keys(int32_t kv_head, int32_t first) const {
+    constexpr int32_t kAhead = 2 * kLanes;
+    for (int32_t n = first + kAhead; n < std::min(first + kAhead + kLanes, data_.keys); ++n)
+      prefetch(key(kv_head, n));
+  }
+
+  // Scores before scaling of every key, the padding of the last block repeating the last key.
+  void score() {
+    if constexpr (V::kTiles && sizeof(T) == sizeof(uint16_t)) {
+      if (p_.score_stage == ScoreStage::kExact && p_.head_dim % 32 == 0 && data_.group <= kLanes) {
+        return score_by_tiles();
+      }
+    }
+    float* queries = work_.query.reserve(int64_t{rows_ + 1} * padded_dim_);
+    float* plain = queries + int64_t{rows_} * padded_dim_;
+    std::fill(queries, plain + padded_dim_, 0.0f);
+    for (int32_t row = 0; row < rows_; ++row) {
+      score_query<V>(data_, 0, head_of(row), plain);
+      arrange_query<V>(plain, p_.head_dim, data_.key_pages(), queries + int64_t{row} * padded_dim_);
+    }
+    for (int32_t first = 0; first < data_.keys; first += kLanes) {
+      for (int32_t kv_head = 0; kv_head < kv_heads_; ++kv_head) {
+        prefetch_keys(kv_head, first);
+        const T* keys[kLanes];
+        for (int i = 0; i < kLanes; ++i) keys[i] = key(kv_head, std::min(first + i, data_.keys - 1));
+        for (int32_t row = kv_head * data_.group; row < (kv_head + 1) * data_.group; ++row) {
+          V::store(weights(row) + first,
+                   dot_block<V, kChunks>(keys, queries + int64_t{row} * padded_dim_, p_.head_dim));
+        }
+      }
+    }
+  }
+
+  // The same with matrix tiles: sixteen keys times all heads of a group in one instruction. head_dim is a
+  // multiple of 32 and a group has at most 16 heads.
+  void score_by_tiles() {
+    const int32_t chunks = p_.head_dim / 32;
+    const int64_t tile_elements = int64_t{chunks} * 256;
+    // Pairs of query elements [KV heads][chunks][16 pairs][16 heads], zeros beyond the group.
+    uint32_t* queries = work_.tile_queries.reserve(kv_heads_ * tile_elements);
+    std::fill(queries, queries + kv_heads_ * tile_elements, 0u);
+    for (int32_t row = 0; row < rows_; ++row) {
+      uint32_t* column = queries + row / data_.group * tile_elements + row % data_.group;
+      const T* query = data_.query(0, head_of(row));
+      for (int32_t pair = 0; pair < p_.head_dim / 2; ++pair)
+        std::memcpy(column + pair * 16, query + 2 * pair, 4);
+    }
+    uint16_t* staged = work_.tile_keys.reserve(int64_t{kLanes} * p_.head_dim);
+    alignas(64) float scores[kLanes * kLanes];
+    const typename V::TileScope scope;
+    for (int32_t first = 0; first < data_.keys; first += kLanes) {
+      const bool in_one_page = first + kLanes <= data_.keys && p_.page_size % kLanes == 0;
+      for (int32_t kv_head = 0; kv_head < kv_heads_; ++kv_head) {
+        prefetch_keys(kv_head, first);
+        const T* keys = key(kv_head, first);
+        if (!in_one_page) {
+          for (int i = 0; i < kLanes; ++i) {
+            std::memcpy(staged + i * p_.head_dim, key(kv_head, std::min(first + i, data_.keys - 1)),
+                        p_.head_dim * sizeof(T));
+          }
+          keys = staged;
+        }
+        V::tile_product(keys, int64_t{p_.head_dim} * 2, queries + kv_head * tile_elements, chunks, scores);
+        for (int32_t g = 0; g < data_.group; ++g) {
+          V::store(weights(kv_head * data_.group + g) + first, V::load_column(scores + g));
+        }
+      }
+    }
+  }
+
+  void sum_all() {
+    constexpr int32_t kKeys = 8;  // per step: amortises loading and storing the sums; divides the padding
+    std::fill(sums_, sums_ + int64_t{rows_} * padded_dim_, 0.0f);
+    for (int32_t first = 0; first < data_.keys; first += kKeys) {
+      for (int32_t kv_head = 0; kv_head < kv_heads_; ++kv_head) {
+        for (int32_t n = first + 4 * kKeys; n < std::min(first + 5 * kKeys, data_.keys); ++n)
+          prefetch(value(kv_head, n));
+        const T* vectors[kKeys];
+        for (int k = 0; k < kKeys; ++k) vectors[k] = value(kv_head, std::min(first + k, data_.keys - 1));
+        for (int32_t dim = 0; dim < p_.head_dim; dim += kLanes) add_values(vectors, kv_head, first, dim);
+      }
+    }
+    for (int32_t row = 0; row < rows_; ++row) {
+      write_row<V>(sums(row), 1 / RowCdf<V>(weights(row), data_.keys, work_).total(), p_.head_dim, out(row));
+    }
+  }
+
+  // Adds lanes `dim` .. `dim` + 16 of some weighted values to every row of a KV head. Weights in the padding
+  // are zero.
+  template <int kKeys>
+  void add_values(const T* const (&vectors)[kKeys], int32_t kv_head, int32_t first, int32_t dim) {
+    const int32_t lanes = std::min(kLanes, p_.head_dim - dim);
+    F values[kKeys];
+    for (int k = 0; k < kKeys; ++k) {
+      values[k] = lanes == kLanes ? V::load(vectors[k] + dim) : V::load_partial(vectors[k] + dim, lanes);
+    }
+    for (int32_t row = kv_head * data_.group; row < (kv_head + 1) * data_.group; ++row) {
+      const float* w = weights(row) + first;
+      F even = V::load(sums(row) + dim);
+      F odd = V::zero();
+      for (int k = 0; k < kKeys; k += 2) {
+        even = V::fma(values[k], V::set1(w[k]), even);
+        odd = V::fma(values[k + 1], V::set1(w[k + 1]), odd);
+      }
+      V::store(sums(row) + dim, even + odd);
+    }
+  }
+
+  // Picks for all rows first, asking for their values, and only then sums: the reads of all rows overlap.
+  void sum_picked() {
+    const int64_t most = int64_t{data_.samples} + data_.keys;  // picks of a row
+    Pick* lists = work_.pick_lists.reserve(rows_ * most);
+    Picks* picks = work_.row_picks.reserve(rows_);
+    for (int32_t row = 0; row < rows_; ++row) {
+      picks[row] =
+          select_row<V>(weights(row), data_.keys, p_, data_.samples, data_.draws(0, head_of(row)), work_);
+      if (picks[row].all) continue;
+      const Pick* chosen = work_.picks.reserve(0);
+      for (int32_t i = 0; i < picks[row].count; ++i) {
+        lists[row * most + i] = chosen[i];
+        prefetch(value(row / data_.group, chosen[i].key));
+      }
+    }
+    for (int32_t row = 0; row < rows_; ++row) {
+      const T* pages = data_.value_pages() + place(row / data_.group, 0) - offsets_[0];
+      if (picks[row].all) {
+        const float* w = weights(row);
+        gather_values<V, T, kChunks>(
+            pages, offsets_, data_.keys,
+            [w](int32_t n) {
+              return Pick{n, w[n]};
+            },
+            p_.head_dim, sums(row));
+      } else {
+        const Pick* list = lists + row * most;
+        gather_values<V, T, kChunks>(
+            pages, offsets_, picks[row].count, [list](int32_t i) { return list[i]; }, p_.head_dim, sums(row));
+      }
+      write_row<V>(sums(row), picks[row].scale, p_.head_dim, out(row));
+    }
+  }
+
+  const AttentionParams& p_;
+  Workspace& work_;
+  const ItemData<V, T> data_;
+  const int32_t kv_heads_;
+  const int32_t rows_;
+  const int64_t padded_dim_;
+  const int64_t stride_;  // of weights, a whole number of lanes
+  const int64_t* offsets_ = nullptr;
+  float* weights_ = nullptr;  // [rows, stride]
+  float* sums_ = nullptr;     // [rows, padded head_dim]
+};
 
 template <class V, class T>
 void decode(const AttentionParams& p, const Item& item, Workspace& work) {
   switch (p.head_dim) {  // the usual sizes, unrolled
     case 32:
-      return decode_item<V, T, 2>(p, item, work);
+      return Decode<V, T, 2>(p, item, work).run();
     case 64:
-      return decode_item<V, T, 4>(p, item, work);
+      return Decode<V, T, 4>(p, item, work).run();
     case 128:
-      return decode_item<V, T, 8>(p, item, work);
+      return Decode<V, T, 8>(p, item, work).run();
     default:
-      return decode_item<V, T, 0>(p, item, work);
+      return Decode<V, T, 0>(p, item, work).run();
   }
 }
 

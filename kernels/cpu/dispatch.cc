@@ -1,7 +1,21 @@
 // Which instruction set runs.
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "kernels/cpu/launch.h"
 
 namespace allot::kernels::cpu {
+namespace {
+
+// AMX tiles are part of the processor, and Linux lets a process use their state once it has asked for it.
+bool may_use_tiles() {
+  if (!__builtin_cpu_supports("amx-tile") || !__builtin_cpu_supports("amx-bf16")) return false;
+  constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
 
 const char* name(Isa isa) {
   switch (isa) {
@@ -11,6 +25,8 @@ const char* name(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAmx:
+      return "amx";
   }
   return "unknown";
 }
@@ -20,7 +36,7 @@ Isa best_isa() {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-      return Isa::kAvx512;
+      return may_use_tiles() ? Isa::kAmx : Isa::kAvx512;
     }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
       return Isa::kAvx2;
@@ -38,6 +54,8 @@ const Kernels& kernels_of(Isa isa) {
       return kAvx2Kernels;
     case Isa::kAvx512:
       return kAvx512Kernels;
+    case Isa::kAmx:
+      return kAmxKernels;
   }
   return kPortableKernels;
 }

@@ -10,7 +10,7 @@
 namespace allot::kernels::cpu {
 
 // Instruction sets in rising order; each includes those before it.
-enum class Isa { kPortable, kAvx2, kAvx512 };
+enum class Isa { kPortable, kAvx2, kAvx512, kAmx };
 
 const char* name(Isa isa);
 // The best one that this processor, the operating system and the build support.
@@ -20,8 +20,9 @@ Isa best_isa();
 // in group.
 struct Item {
   int64_t sequence = 0;
-  int32_t kv_head = 0;
-  int64_t first_query = 0;  // of the sequence's queries in this launch
+  int32_t kv_head = 0;       // first
+  int32_t num_kv_heads = 1;  // more than one only in decode
+  int64_t first_query = 0;   // of the sequence's queries in this launch
   int64_t num_queries = 0;
 };
 
@@ -40,6 +41,7 @@ const Kernels& kernels_of(Isa isa);
 extern const Kernels kPortableKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
+extern const Kernels kAmxKernels;
 
 // attend_cpu and the row operations with a given instruction set instead of the best one: for tests and
 // benchmarks.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/cpu/item_data.h"
 #include "kernels/cpu/score_query.h"
@@ -29,11 +30,33 @@ class Prefill {
         work_(work),
         data_(p, item),
         padded_keys_((data_.keys + kLanes - 1) / kLanes * kLanes),
-        padded_dim_((p.head_dim + kLanes - 1) / kLanes * kLanes) {}
+        padded_dim_((p.head_dim + kLanes - 1) / kLanes * kLanes) {
+    if constexpr (kMayTile) {
+      score_by_tiles_ = p.score_stage == ScoreStage::kExact && p.head_dim % 32 == 0;
+      // Counts up to 256 are exact in bfloat16; probabilities lose what the output loses anyway.
+      const bool counts = p.estimator == Estimator::kSys && data_.samples > 0 && data_.samples <= 256;
+      sum_by_tiles_ = p.head_dim % 32 == 0 && (counts || data_.samples == kDenseBudget);
+    }
+  }
 
   void run() {
+    if constexpr (kMayTile) {
+      if (score_by_tiles_ || sum_by_tiles_) {
+        const typename V::TileScope scope;
+        attend_all();
+        return;
+      }
+    }
+    attend_all();
+  }
+
+ private:
+  // Matrix tiles take bfloat16 operands.
+  static constexpr bool kMayTile = V::kTiles && sizeof(T) == sizeof(uint16_t);
+
+  void attend_all() {
     const int64_t rows = data_.item.num_queries * data_.group;
-    if (data_.samples != 0) widen();
+    if (data_.samples != 0) load_cache();
     for (int64_t first = 0; first < rows; first += kLanes) {
       const auto count = static_cast<int32_t>(std::min<int64_t>(kLanes, rows - first));
       if (data_.samples == 0) {
@@ -47,22 +70,65 @@ class Prefill {
     }
   }
 
- private:
   int64_t query_of(int64_t row) const { return row / data_.group; }
   int32_t head_of(int64_t row) const { return data_.first_head + static_cast<int32_t>(row % data_.group); }
   T* row_out(int64_t row) const { return data_.out(query_of(row), head_of(row)); }
 
-  // Keys [padded keys, head_dim] and values [padded keys, padded head_dim] as float32, zeros in the padding.
-  void widen() {
+  // Keys [padded keys, head_dim] and values [padded keys, padded head_dim], zeros in the padding: as float32,
+  // or in the order of the tiles.
+  void load_cache() {
     const int64_t* offsets = data_.locate_keys(work_);
-    keys_ = work_.keys.reserve(padded_keys_ * p_.head_dim + kLanes);
-    values_ = work_.values.reserve(padded_keys_ * padded_dim_);
-    for (int64_t key = 0; key < data_.keys; ++key) {
-      widen_vector(data_.key_pages() + offsets[key], keys_ + key * p_.head_dim, p_.head_dim);
-      widen_vector(data_.value_pages() + offsets[key], values_ + key * padded_dim_, padded_dim_);
+    if constexpr (kMayTile) {
+      if (score_by_tiles_) load_tile_keys(offsets);
+      if (sum_by_tiles_) load_tile_values(offsets);
     }
-    std::fill(keys_ + data_.keys * int64_t{p_.head_dim}, keys_ + padded_keys_ * p_.head_dim, 0.0f);
-    std::fill(values_ + data_.keys * padded_dim_, values_ + padded_keys_ * padded_dim_, 0.0f);
+    if (!score_by_tiles_) {
+      keys_ = work_.keys.reserve(padded_keys_ * p_.head_dim + kLanes);
+      for (int64_t key = 0; key < data_.keys; ++key) {
+        widen_vector(data_.key_pages() + offsets[key], keys_ + key * p_.head_dim, p_.head_dim);
+      }
+      std::fill(keys_ + data_.keys * int64_t{p_.head_dim}, keys_ + padded_keys_ * p_.head_dim, 0.0f);
+    }
+    if (!sum_by_tiles_) {
+      values_ = work_.values.reserve(padded_keys_ * padded_dim_);
+      for (int64_t key = 0; key < data_.keys; ++key) {
+        widen_vector(data_.value_pages() + offsets[key], values_ + key * padded_dim_, padded_dim_);
+      }
+      std::fill(values_ + data_.keys * padded_dim_, values_ + padded_keys_ * padded_dim_, 0.0f);
+    }
+  }
+
+  void load_tile_keys(const int64_t* offsets) {
+    tile_keys_ = work_.tile_keys.reserve(padded_keys_ * p_.head_dim);
+    for (int64_t key = 0; key < data_.keys; ++key) {
+      std::memcpy(tile_keys_ + key * p_.head_dim, data_.key_pages() + offsets[key], p_.head_dim * sizeof(T));
+    }
+    std::fill(tile_keys_ + data_.keys * int64_t{p_.head_dim}, tile_keys_ + padded_keys_ * p_.head_dim,
+              uint16_t{0});
+  }
+
+  // Transposed values as pairs of keys [head_dim][pairs of keys], so that a tile has 16 elements times 32
+  // keys.
+  void load_tile_values(const int64_t* offsets) {
+    static constexpr uint16_t kZeros[256] = {};
+    pair_stride_ = (data_.keys + 31) / 32 * 16;
+    tile_values_ = work_.tile_values.reserve(p_.head_dim * pair_stride_);
+    const auto value = [&](int64_t key) {
+      return key < data_.keys ? data_.value_pages() + offsets[key] : kZeros;
+    };
+    for (int64_t pair = 0; pair < pair_stride_; pair += kLanes) {
+      for (int32_t dim = 0; dim < p_.head_dim; dim += kLanes) {
+        F block[kLanes];
+        for (int i = 0; i < kLanes; ++i) {
+          const int64_t key = 2 * (pair + i);
+          block[i] = V::interleave(value(key) + dim, value(key + 1) + dim);
+        }
+        V::transpose(block);
+        for (int i = 0; i < kLanes; ++i) {
+          V::store(reinterpret_cast<float*>(tile_values_ + (dim + i) * pair_stride_ + pair), block[i]);
+        }
+      }
+    }
   }
 
   void widen_vector(const T* from, float* to, int64_t width) {
@@ -101,6 +167,9 @@ class Prefill {
 
   // Queries [head_dim, 16], one row a lane; lanes beyond `count` are zero.
   void load_queries(int64_t first_row, int32_t count) {
+    if constexpr (kMayTile) {
+      if (score_by_tiles_) return load_tile_queries(first_row, count);
+    }
     queries_ = work_.query.reserve(int64_t{p_.head_dim} * kLanes);
     float query[256];  // largest head_dim
     if (count < kLanes) std::fill(queries_, queries_ + int64_t{p_.head_dim} * kLanes, 0.0f);
@@ -110,19 +179,29 @@ class Prefill {
     }
   }
 
+  // Pairs of query elements [head_dim / 2, 16].
+  void load_tile_queries(int64_t first_row, int32_t count) {
+    tile_queries_ = work_.tile_queries.reserve(int64_t{p_.head_dim} / 2 * kLanes);
+    for (int32_t dim = 0; dim < p_.head_dim; dim += 2 * kLanes) {
+      F block[kLanes];
+      for (int32_t lane = 0; lane < kLanes; ++lane) {
+        block[lane] = V::zero();
+        if (lane < count) {
+          const T* query = data_.query(query_of(first_row + lane), head_of(first_row + lane)) + dim;
+          std::memcpy(&block[lane], query, sizeof(F));
+        }
+      }
+      V::transpose(block);
+      float* pairs = reinterpret_cast<float*>(tile_queries_ + int64_t{dim} / 2 * kLanes);
+      for (int i = 0; i < kLanes; ++i) V::store(pairs + i * kLanes, block[i]);
+    }
+  }
+
   // Scores of kKeyTile keys for the sixteen rows; keys a row does not see get the lowest float, which weighs
   // 0.
   F score_tile(int32_t first, const int32_t (&visible)[kLanes], F largest) {
     F sums[V::kKeyTile];
-    for (int k = 0; k < V::kKeyTile; ++k) sums[k] = V::zero();
-    const float* keys = keys_ + int64_t{first} * p_.head_dim;
-    for (int32_t i = 0; i < p_.head_dim; ++i) {
-      const F query = V::load(queries_ + int64_t{i} * kLanes);
-#pragma GCC unroll 16
-      for (int k = 0; k < V::kKeyTile; ++k) {
-        sums[k] = V::fma(V::set1(keys[int64_t{k} * p_.head_dim + i]), query, sums[k]);
-      }
-    }
+    dot_tile(first, sums);
     if (first + V::kKeyTile > visible[0]) {
       const I limit = V::load_index(visible);
       for (int k = 0; k < V::kKeyTile; ++k) {
@@ -134,6 +213,27 @@ class Prefill {
       largest = V::max(largest, sums[k]);
     }
     return largest;
+  }
+
+  void dot_tile(int32_t first, F (&sums)[V::kKeyTile]) {
+    if constexpr (kMayTile) {
+      if (score_by_tiles_) {
+        float* scores = weights_ + int64_t{first} * kLanes;
+        V::tile_product(tile_keys_ + int64_t{first} * p_.head_dim, int64_t{p_.head_dim} * 2, tile_queries_,
+                        p_.head_dim / 32, scores);
+        for (int k = 0; k < V::kKeyTile; ++k) sums[k] = V::load(scores + k * kLanes);
+        return;
+      }
+    }
+    for (int k = 0; k < V::kKeyTile; ++k) sums[k] = V::zero();
+    const float* keys = keys_ + int64_t{first} * p_.head_dim;
+    for (int32_t i = 0; i < p_.head_dim; ++i) {
+      const F query = V::load(queries_ + int64_t{i} * kLanes);
+#pragma GCC unroll 16
+      for (int k = 0; k < V::kKeyTile; ++k) {
+        sums[k] = V::fma(V::set1(keys[int64_t{k} * p_.head_dim + i]), query, sums[k]);
+      }
+    }
   }
 
   // Scores to exp(scale * (score - largest)); returns each row's sum.
@@ -183,6 +283,9 @@ class Prefill {
 
   // out = scale * sum over keys of weight * value, for `count` rows.
   void write_weighted(int64_t first_row, int32_t count, int32_t keys, F scale) {
+    if constexpr (kMayTile) {
+      if (sum_by_tiles_) return write_by_tiles(first_row, count, keys, scale);
+    }
     alignas(64) float scales[kLanes];
     V::store(scales, scale);
     for (int32_t lane = 0; lane < count; lane += V::kRowTile) {
@@ -193,6 +296,26 @@ class Prefill {
           write_tile<1>(first_row, lane, count, keys, i, scales);
         }
       }
+    }
+  }
+
+  void write_by_tiles(int64_t first_row, int32_t count, int32_t keys, F scale) {
+    const int32_t chunks = (keys + 31) / 32;
+    const int32_t weighted = (keys + kLanes - 1) / kLanes * kLanes;  // keys that weights_ covers
+    tile_weights_ = work_.tile_weights.reserve(int64_t{chunks} * 256);
+    for (int32_t pair = 0; pair < chunks * kLanes; ++pair) {
+      const float* w = weights_ + int64_t{2 * pair} * kLanes;
+      const F pairs = 2 * pair < weighted ? V::pack_pairs(V::load(w), V::load(w + kLanes)) : V::zero();
+      V::store(reinterpret_cast<float*>(tile_weights_ + int64_t{pair} * kLanes), pairs);
+    }
+    alignas(64) float sums[kLanes * kLanes];  // [elements, rows]
+    for (int32_t dim = 0; dim < p_.head_dim; dim += kLanes) {
+      V::tile_product(reinterpret_cast<const uint16_t*>(tile_values_ + dim * pair_stride_), pair_stride_ * 4,
+                      tile_weights_, chunks, sums);
+      F block[kLanes];
+      for (int i = 0; i < kLanes; ++i) block[i] = V::load(sums + i * kLanes) * scale;
+      V::transpose(block);
+      for (int32_t lane = 0; lane < count; ++lane) V::store(row_out(first_row + lane) + dim, block[lane]);
     }
   }
 
@@ -263,6 +386,13 @@ class Prefill {
   float* keys_ = nullptr;
   float* values_ = nullptr;
   float* weights_ = nullptr;  // [padded keys, 16]
+  bool score_by_tiles_ = false;
+  bool sum_by_tiles_ = false;
+  uint16_t* tile_keys_ = nullptr;     // [padded keys, head_dim]
+  uint32_t* tile_queries_ = nullptr;  // [head_dim / 2, 16]
+  uint32_t* tile_values_ = nullptr;   // [head_dim, pair_stride_]
+  uint32_t* tile_weights_ = nullptr;  // [pairs of keys, 16]
+  int64_t pair_stride_ = 0;           // pairs of keys, a multiple of 16
 };
 
 }  // namespace allot::kernels::cpu

@@ -8,6 +8,7 @@
 
 #include "kernels/bfloat16.h"
 #include "kernels/cpu/item_data.h"
+#include "kernels/cpu/vec_generic.h"
 #include "kernels/sampling.h"
 
 namespace allot::kernels::cpu {
@@ -44,7 +45,10 @@ void score_query(const ItemData<V, T>& data, int64_t query, int32_t head, float*
   const AttentionParams& p = data.p;
   const T* exact = data.query(query, head);
   if (p.score_stage == ScoreStage::kExact) {
-    for (int32_t i = 0; i < p.head_dim; ++i) result[i] = to_float(exact[i]);
+    int32_t i = 0;
+    for (; i + kLanes <= p.head_dim; i += kLanes) V::store(result + i, V::load(exact + i));
+    if (i < p.head_dim)
+      V::store_partial(result + i, V::load_partial(exact + i, p.head_dim - i), p.head_dim - i);
     return;
   }
   const int32_t first_head = p.mean_group_query ? data.first_head : head;

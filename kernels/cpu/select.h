@@ -14,13 +14,6 @@
 
 namespace allot::kernels::cpu {
 
-// The estimate is scale * sum over picks of weight * value.
-struct Picks {
-  int32_t count = 0;
-  float scale = 0;
-  bool all = false;  // take every key with its weight; `count` says nothing
-};
-
 // CDF of weights [0, keys) at two coarse levels, so that a target is found without a pass over the keys.
 template <class V>
 class RowCdf {

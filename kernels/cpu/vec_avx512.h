@@ -115,7 +115,8 @@ struct Avx512Vec {
     const auto unpack_high = [](F a, F b) {
       return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
     };
-    for (int i = 0; i < kLanes; i += 4) {  // 4 x 4 blocks: quads[i + k] has column 4 b + k of rows i .. i + 3 in block b
+    for (int i = 0; i < kLanes;
+         i += 4) {  // 4 x 4 blocks: quads[i + k] has column 4 b + k of rows i .. i + 3 in block b
       quads[i] = unpack_low(pairs[i], pairs[i + 2]);
       quads[i + 1] = unpack_high(pairs[i], pairs[i + 2]);
       quads[i + 2] = unpack_low(pairs[i + 1], pairs[i + 3]);

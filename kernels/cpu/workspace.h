@@ -37,6 +37,13 @@ struct Pick {
   float weight;
 };
 
+// The picks of a row: the estimate is scale * sum of weight * value.
+struct Picks {
+  int32_t count = 0;
+  float scale = 0;
+  bool all = false;  // take every key with its weight; `count` says nothing
+};
+
 struct Workspace {
   Buffer<int64_t> offsets;   // of each key's vector in the pages
   Buffer<float> query;       // queries in the order the score loops want
@@ -47,10 +54,17 @@ struct Workspace {
   Buffer<float> rest;        // the row without the keys that `threshold` keeps
   Buffer<float> block_ends;  // CDF of a row at the end of each block of lanes
   Buffer<float> super_ends;  // CDF of a row at the end of each block of blocks
-  Buffer<Pick> picks;
+  Buffer<Pick> picks;        // of the row selected last
+  Buffer<Pick> pick_lists;   // of the rows of an item
+  Buffer<Picks> row_picks;
   Buffer<int32_t> order;  // keys in the order `topk` wants, tile budgets of `prop`
   Buffer<double> masses;  // of tiles
   Buffer<float> accumulator;
+  // Operands of matrix tiles: bfloat16, or pairs of them.
+  Buffer<uint16_t> tile_keys;
+  Buffer<uint32_t> tile_queries;
+  Buffer<uint32_t> tile_values;
+  Buffer<uint32_t> tile_weights;
 };
 
 }  // namespace allot::kernels::cpu

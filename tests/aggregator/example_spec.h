@@ -37,6 +37,7 @@ inline wire::RunSpec example_spec() {
   policy.set_gain(defaults.gain);
   policy.set_gain_offset(defaults.gain_offset);
   policy.set_gain_decay(defaults.gain_decay);
+  policy.set_perturbation_decay(defaults.perturbation_decay);
   spec.set_seed(7);
   spec.set_episodes(10);
   spec.set_questions_per_episode(4);

@@ -85,6 +85,7 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
   expect_change([](RunOptions& run) { run.policy.gain = 2; }, "policy.gain");
   expect_change([](RunOptions& run) { run.policy.gain_offset = 2; }, "policy.gain_offset");
   expect_change([](RunOptions& run) { run.policy.gain_decay = 0.7; }, "policy.gain_decay");
+  expect_change([](RunOptions& run) { run.policy.perturbation_decay = 0.2; }, "policy.perturbation_decay");
   expect_change([](RunOptions& run) { run.episodes = 7; }, "episodes");
   expect_change([](RunOptions& run) { run.questions = 7; }, "questions_per_episode");
   expect_change([](RunOptions& run) { run.prompt = "boxed"; }, "task.prompt_style");

@@ -194,7 +194,7 @@ std::vector<std::vector<double>> Launch::key_weights(cpu::Isa isa) {
 
 std::vector<cpu::Isa> supported_isas() {
   std::vector<cpu::Isa> result;
-  for (const cpu::Isa isa : {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512}) {
+  for (const cpu::Isa isa : {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512, cpu::Isa::kAmx}) {
     if (isa <= cpu::best_isa()) result.push_back(isa);
   }
   return result;

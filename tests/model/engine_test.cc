@@ -247,8 +247,9 @@ TEST(Engine, RefillsSlotsAsSequencesFinish) {
   EngineOptions options = small_engine();
   options.max_sequences = 2;
   Engine engine(kModel, options);
-  // The second request outlives three others that take turns in the other slot.
-  const std::vector<int32_t> new_tokens{2, 9, 2, 2};
+  // The second request outlives three others that take turns in the other slot; with more slots 2 and 3 would
+  // end first.
+  const std::vector<int32_t> new_tokens{4, 9, 2, 2};
   for (size_t i = 0; i < new_tokens.size(); ++i)
     engine.submit(request_of(i, random_prompt(i, 4), new_tokens[i]));
   EXPECT_EQ(engine.pending(), 4);

@@ -4,17 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <set>
-
-#include "base/error.h"
+#include <utility>
+#include <vector>
 
 namespace allot::model {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using ::testing::ElementsAreArray;
 using ::testing::SizeIs;
-using ::testing::ThrowsMessage;
 
 TEST(PageCount, CoversTheLastToken) {
   EXPECT_EQ(pages_for(1, 16), 1);
@@ -25,9 +23,11 @@ TEST(PageCount, CoversTheLastToken) {
 
 TEST(PageAllocator, GivesEachPageToOneOwner) {
   PageAllocator allocator(7);
+  std::vector<OwnedPages> owners;
   std::set<int32_t> owned;
   for (int64_t count : {3, 1, 3}) {
-    for (int32_t page : allocator.allocate(count)) owned.insert(page);
+    owners.push_back(allocator.allocate(count));
+    for (int32_t page : owners.back().numbers()) owned.insert(page);
   }
   EXPECT_THAT(owned, ElementsAre(0, 1, 2, 3, 4, 5, 6));
   EXPECT_EQ(allocator.free_pages(), 0);
@@ -35,31 +35,36 @@ TEST(PageAllocator, GivesEachPageToOneOwner) {
 
 TEST(PageAllocator, GivesNothingWhenTooFewPagesAreFree) {
   PageAllocator allocator(4);
-  const std::vector<int32_t> held = allocator.allocate(3);
-  EXPECT_THAT(held, SizeIs(3));
-  EXPECT_THAT(allocator.allocate(2), IsEmpty());
+  const OwnedPages held = allocator.allocate(3);
+  EXPECT_THAT(held.numbers(), SizeIs(3));
+  EXPECT_TRUE(allocator.allocate(2).empty());
   EXPECT_EQ(allocator.free_pages(), 1);
-  EXPECT_THAT(allocator.allocate(1), SizeIs(1));
+  EXPECT_THAT(allocator.allocate(1).numbers(), SizeIs(1));
+}
+
+TEST(PageAllocator, TakesPagesBackWhenTheirOwnerEndsOrIsReplaced) {
+  PageAllocator allocator(10);
+  {
+    const OwnedPages pages = allocator.allocate(4);
+    EXPECT_EQ(allocator.free_pages(), 6);
+  }
+  EXPECT_EQ(allocator.free_pages(), 10);
+  OwnedPages pages = allocator.allocate(4);
+  OwnedPages moved = std::move(pages);
+  EXPECT_EQ(allocator.free_pages(), 6);
+  moved = allocator.allocate(1);
+  EXPECT_EQ(allocator.free_pages(), 9);
+  moved = {};
+  EXPECT_EQ(allocator.free_pages(), 10);
 }
 
 TEST(PageAllocator, ReusesThePagesGivenBackLast) {
   PageAllocator allocator(100);
-  const std::vector<int32_t> first = allocator.allocate(3);
-  const std::vector<int32_t> second = allocator.allocate(2);
-  allocator.release(first);
-  EXPECT_EQ(allocator.allocate(3), first);
-  allocator.release(second);
-  EXPECT_EQ(allocator.allocate(2), second);
-}
-
-TEST(PageAllocator, RefusesAPageGivenBackTwice) {
-  PageAllocator allocator(4);
-  const std::vector<int32_t> pages = allocator.allocate(2);
-  allocator.release(pages);
-  EXPECT_THAT([&] { allocator.release(std::vector<int32_t>{1}); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("page 1 of 4")));
-  EXPECT_THAT([&] { allocator.release(std::vector<int32_t>{4}); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("page 4 of 4")));
+  OwnedPages first = allocator.allocate(3);
+  const OwnedPages second = allocator.allocate(2);
+  const std::vector<int32_t> numbers(first.numbers().begin(), first.numbers().end());
+  first = {};
+  EXPECT_THAT(allocator.allocate(3).numbers(), ElementsAreArray(numbers));
 }
 
 TEST(KvCache, LayersAndKeysAndValuesDoNotOverlap) {
