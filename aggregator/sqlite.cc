@@ -45,7 +45,8 @@ Database::Database(const std::filesystem::path& file, Mode mode) : file_(file) {
     sqlite3_busy_timeout(handle_.get(), kBusyTimeoutMs);
     code = sqlite3_exec(handle_.get(), "SELECT 1 FROM sqlite_schema", nullptr, nullptr, nullptr);
   }
-  if (code == SQLITE_CANTOPEN && !std::filesystem::exists(file.string() + "-wal")) {
+  const bool not_writable = code == SQLITE_CANTOPEN || code == SQLITE_READONLY;
+  if (not_writable && !std::filesystem::exists(file.string() + "-wal")) {
     // A WAL database needs its -shm file even to be read; without a log there is nothing to share.
     handle_.reset(open(immutable_address(file), SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, &code));
   }

@@ -15,8 +15,10 @@ std::vector<QueryRun> cut_into_runs(const ForwardBatch& batch, std::span<const i
   int64_t sequence = 0;
   int64_t previous = -1;
   for (int64_t row : rows) {
-    const bool continues = !runs.empty() && row == previous + 1 && row < batch.query_start[sequence + 1] &&
-                           runs.back().queries < kMaxRunQueries;
+    const bool follows = !runs.empty() && row == previous + 1 && row < batch.query_start[sequence + 1];
+    // The last query joins a full run rather than be alone, see prefill_tokens.
+    const bool is_last = row + 1 == batch.query_start[sequence + 1];
+    const bool continues = follows && (runs.back().queries < kMaxRunQueries || is_last);
     if (continues) {
       ++runs.back().queries;
       ++runs.back().length;
@@ -37,6 +39,12 @@ int64_t cost(const QueryRun& run) {
 }
 
 }  // namespace
+
+int64_t prefill_tokens(int64_t size, int64_t remaining, int64_t room) {
+  const int64_t tokens = std::min(room, remaining);
+  if (remaining - tokens == 1) return remaining;
+  return tokens == 1 && size > 1 ? 0 : tokens;
+}
 
 AttentionPlan::AttentionPlan(const ForwardBatch& batch, std::span<const int64_t> rows, int threads)
     : max_pages_(batch.max_pages), runs_(cut_into_runs(batch, rows)) {

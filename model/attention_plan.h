@@ -35,6 +35,12 @@ struct ForwardBatch {
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
 };
 
+// Tokens of a prompt to process next, with `remaining` of its `size` tokens to go and `room` > 0 in the pass:
+// at most `room`, or one more. Attention of a single query is summed in another order than that of several,
+// so a prompt is never cut such that one token is left alone: where it is cut depends on its batch mates, and
+// its bits must not. 0 = wait for a pass with more room.
+int64_t prefill_tokens(int64_t size, int64_t remaining, int64_t room);
+
 // A run of consecutive queries of one sequence: for the kernel a sequence of its own that ends where the run
 // ends, on the same pages. Attention of a row depends on its own data only, so cutting changes no result.
 struct QueryRun {

@@ -34,7 +34,7 @@ void check_options(const EngineOptions& options) {
   at_least("page_size", options.page_size, 1);
   at_least("max_sequences", options.max_sequences, 1);
   at_least("cache_tokens", options.cache_tokens, 0);
-  at_least("prefill_chunk_tokens", options.prefill_chunk_tokens, 1);
+  at_least("prefill_chunk_tokens", options.prefill_chunk_tokens, 2);
   at_least("threads", options.threads, 0);
   at_least("tile", options.tile, 1);
   if (options.score_stage != kernels::ScoreStage::kExact) at_least("score_budget", options.score_budget, 1);
@@ -81,7 +81,7 @@ Decoder load_decoder(const std::filesystem::path& directory, const ModelConfig& 
   // First the weights, so that an automatic cache takes its share of what they leave.
   DecoderWeights weights = load_weights(Checkpoint::open(directory), config, options.dtype);
   return Decoder(config, std::move(weights), cache_shape(options, config),
-                 std::max(options.prefill_chunk_tokens, options.max_sequences), options.threads);
+                 std::max(options.prefill_chunk_tokens + 1, options.max_sequences), options.threads);
 }
 
 // A request and how far it has come.
@@ -246,8 +246,11 @@ std::vector<Advance> Engine::Impl::next_advances() {
   std::vector<Advance> advances;
   int64_t room = options.prefill_chunk_tokens;
   for (Sequence& sequence : running) {
-    if (!sequence.in_prefill() || room == 0) continue;
-    const int64_t new_tokens = std::min(room, sequence.prompt_size() - sequence.cached);
+    if (room <= 0) break;
+    if (!sequence.in_prefill()) continue;
+    const int64_t new_tokens =
+        prefill_tokens(sequence.prompt_size(), sequence.prompt_size() - sequence.cached, room);
+    if (new_tokens == 0) break;
     advances.push_back({&sequence, new_tokens});
     room -= new_tokens;
   }
@@ -397,8 +400,8 @@ std::vector<float> Engine::logits(std::span<const int32_t> ids, std::span<const 
   std::vector<float> result;
   result.reserve(ids.size() * impl_->config.vocab_size);
   while (sequence.cached < length) {
-    const Advance chunk{&sequence,
-                        std::min<int64_t>(impl_->options.prefill_chunk_tokens, length - sequence.cached)};
+    const Advance chunk{
+        &sequence, prefill_tokens(length, length - sequence.cached, impl_->options.prefill_chunk_tokens)};
     const std::span<float> rows = impl_->forward({&chunk, 1}, false, Outputs::kAll);
     result.insert(result.end(), rows.begin(), rows.end());
   }

@@ -57,7 +57,7 @@ struct EngineOptions {
   int32_t max_sequences = 256;  // decoded together
   int64_t cache_tokens = 0;  // capacity of the KV cache; 0 = max_sequences * max_position_embeddings, bounded
                              // by what is free
-  int32_t prefill_chunk_tokens = 2048;  // prompt tokens processed in one forward pass
+  int32_t prefill_chunk_tokens = 2048;  // prompt tokens processed in one forward pass, or one more; >= 2
   int threads = 0;                      // 0 = all cores
 };
 

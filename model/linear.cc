@@ -38,7 +38,7 @@ at::Tensor matrix(const void* data, at::IntArrayRef shape, kernels::DType dtype)
 struct Linear::Tensors {
   std::shared_ptr<const Buffer> weight_memory;
   std::shared_ptr<const Buffer> bias_memory;
-  at::Tensor weight;
+  at::Tensor transposed_weight;  // [in_features, out_features], a view
   std::optional<at::Tensor> bias;
   kernels::DType dtype;
 };
@@ -47,7 +47,7 @@ Linear::Linear(std::shared_ptr<const Buffer> weight, std::shared_ptr<const Buffe
                int64_t in_features, kernels::DType dtype)
     : tensors_(std::make_unique<Tensors>()), out_features_(out_features), in_features_(in_features) {
   const c10::InferenceMode no_autograd;
-  tensors_->weight = matrix(weight->data(), {out_features, in_features}, dtype);
+  tensors_->transposed_weight = matrix(weight->data(), {out_features, in_features}, dtype).t();
   if (bias) tensors_->bias = matrix(bias->data(), {out_features}, dtype);
   tensors_->weight_memory = std::move(weight);
   tensors_->bias_memory = std::move(bias);
@@ -72,12 +72,17 @@ void Linear::apply(const void* input, int64_t rows, void* out, int threads) cons
 void Linear::apply_columns(const void* input, int64_t rows, void* out, int64_t begin, int64_t end) const {
   const c10::InferenceMode no_autograd;  // per thread
   use_one_thread();
-  const Tensors& tensors = *tensors_;
-  at::Tensor result = matrix(out, {rows, out_features_}, tensors.dtype).slice(1, begin, end);
-  const at::Tensor x = matrix(input, {rows, in_features_}, tensors.dtype);
-  const at::Tensor weight = tensors.weight.slice(0, begin, end).t();
-  if (tensors.bias) {
-    at::addmm_out(result, tensors.bias->slice(0, begin, end), x, weight);
+  const at::Tensor x = matrix(input, {rows, in_features_}, tensors_->dtype);
+  at::Tensor result = matrix(out, {rows, out_features_}, tensors_->dtype);
+  at::Tensor weight = tensors_->transposed_weight;
+  std::optional<at::Tensor> bias = tensors_->bias;
+  if (end - begin < out_features_) {
+    result = result.slice(1, begin, end);
+    weight = weight.slice(1, begin, end);
+    if (bias) bias = bias->slice(0, begin, end);
+  }
+  if (bias) {
+    at::addmm_out(result, *bias, x, weight);
   } else {
     at::mm_out(result, x, weight);
   }

@@ -194,7 +194,7 @@ class Decode {
     for (size_t byte = 0; byte < p_.head_dim * sizeof(T); byte += 64) V::prefetch(bytes + byte);
   }
   void prefetch_keys(int32_t kv_head, int32_t first) const {
-    constexpr int32_t kAhead = 2 * kLanes;
+    constexpr int32_t kAhead = 6 * kLanes;
     for (int32_t n = first + kAhead; n < std::min(first + kAhead + kLanes, data_.keys); ++n)
       prefetch(key(kv_head, n));
   }

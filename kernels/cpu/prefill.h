@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "kernels/cpu/item_data.h"
+#include "kernels/cpu/lane_draws.h"
 #include "kernels/cpu/score_query.h"
 #include "kernels/cpu/select.h"
 #include "kernels/cpu/vec_math.h"
@@ -55,24 +56,32 @@ class Prefill {
   static constexpr bool kMayTile = V::kTiles && sizeof(T) == sizeof(uint16_t);
 
   void attend_all() {
-    const int64_t rows = data_.item.num_queries * data_.group;
     if (data_.samples != 0) load_cache();
-    for (int64_t first = 0; first < rows; first += kLanes) {
-      const auto count = static_cast<int32_t>(std::min<int64_t>(kLanes, rows - first));
+    Position next;
+    for (int64_t left = data_.item.num_queries * data_.group; left > 0; left -= kLanes) {
+      count_ = static_cast<int32_t>(std::min<int64_t>(kLanes, left));
+      for (int32_t lane = 0; lane < kLanes; ++lane) {
+        rows_[lane] = next;
+        if (lane >= count_ - 1) continue;  // lanes without a row repeat the last one
+        if (++next.head_in_group == data_.group) next = {next.query + 1, 0};
+      }
+      if (++next.head_in_group == data_.group) next = {next.query + 1, 0};
       if (data_.samples == 0) {
-        for (int32_t lane = 0; lane < count; ++lane) {
-          T* out = row_out(first + lane);
-          std::fill(out, out + p_.head_dim, T{});
-        }
+        for (int32_t lane = 0; lane < count_; ++lane) std::fill(out(lane), out(lane) + p_.head_dim, T{});
       } else {
-        attend_rows(first, count);
+        attend_rows();
       }
     }
   }
 
-  int64_t query_of(int64_t row) const { return row / data_.group; }
-  int32_t head_of(int64_t row) const { return data_.first_head + static_cast<int32_t>(row % data_.group); }
-  T* row_out(int64_t row) const { return data_.out(query_of(row), head_of(row)); }
+  // A row of the item.
+  struct Position {
+    int64_t query = 0;
+    int32_t head_in_group = 0;
+  };
+  int64_t query_of(int32_t lane) const { return rows_[lane].query; }
+  int32_t head_of(int32_t lane) const { return data_.first_head + rows_[lane].head_in_group; }
+  T* out(int32_t lane) const { return data_.out(query_of(lane), head_of(lane)); }
 
   // Keys [padded keys, head_dim] and values [padded keys, padded head_dim], zeros in the padding: as float32,
   // or in the order of the tiles.
@@ -142,12 +151,10 @@ class Prefill {
     }
   }
 
-  void attend_rows(int64_t first_row, int32_t count) {
+  void attend_rows() {
     int32_t visible[kLanes];
-    for (int32_t lane = 0; lane < kLanes; ++lane) {
-      visible[lane] = data_.visible(query_of(first_row + std::min(lane, count - 1)));
-    }
-    load_queries(first_row, count);
+    for (int32_t lane = 0; lane < kLanes; ++lane) visible[lane] = data_.visible(query_of(lane));
+    load_queries();
     const int32_t keys = visible[kLanes - 1];
     const int32_t padded = (keys + kLanes - 1) / kLanes * kLanes;
     weights_ = work_.weights.reserve(int64_t{padded_keys_} * kLanes);
@@ -156,38 +163,38 @@ class Prefill {
     const F total = exponentiate(padded, largest);
 
     if (data_.samples == kDenseBudget) {
-      write_weighted(first_row, count, keys, V::set1(1.0f) / total);
+      write_weighted(keys, V::set1(1.0f) / total);
     } else if (p_.estimator == Estimator::kSys) {
-      count_systematic(first_row, count, keys, total);
-      write_weighted(first_row, count, keys, V::set1(1.0f / static_cast<float>(data_.samples)));
+      count_systematic(keys, total);
+      write_weighted(keys, V::set1(1.0f / static_cast<float>(data_.samples)));
     } else {
-      for (int32_t lane = 0; lane < count; ++lane) write_picked(first_row + lane, lane, visible[lane]);
+      for (int32_t lane = 0; lane < count_; ++lane) write_picked(lane, visible[lane]);
     }
   }
 
-  // Queries [head_dim, 16], one row a lane; lanes beyond `count` are zero.
-  void load_queries(int64_t first_row, int32_t count) {
+  // Queries [head_dim, 16], one row a lane; lanes beyond count_ are zero.
+  void load_queries() {
     if constexpr (kMayTile) {
-      if (score_by_tiles_) return load_tile_queries(first_row, count);
+      if (score_by_tiles_) return load_tile_queries();
     }
     queries_ = work_.query.reserve(int64_t{p_.head_dim} * kLanes);
     float query[256];  // largest head_dim
-    if (count < kLanes) std::fill(queries_, queries_ + int64_t{p_.head_dim} * kLanes, 0.0f);
-    for (int32_t lane = 0; lane < count; ++lane) {
-      score_query<V>(data_, query_of(first_row + lane), head_of(first_row + lane), query);
+    if (count_ < kLanes) std::fill(queries_, queries_ + int64_t{p_.head_dim} * kLanes, 0.0f);
+    for (int32_t lane = 0; lane < count_; ++lane) {
+      score_query<V>(data_, query_of(lane), head_of(lane), query);
       for (int32_t i = 0; i < p_.head_dim; ++i) queries_[i * kLanes + lane] = query[i];
     }
   }
 
   // Pairs of query elements [head_dim / 2, 16].
-  void load_tile_queries(int64_t first_row, int32_t count) {
+  void load_tile_queries() {
     tile_queries_ = work_.tile_queries.reserve(int64_t{p_.head_dim} / 2 * kLanes);
     for (int32_t dim = 0; dim < p_.head_dim; dim += 2 * kLanes) {
       F block[kLanes];
       for (int32_t lane = 0; lane < kLanes; ++lane) {
         block[lane] = V::zero();
-        if (lane < count) {
-          const T* query = data_.query(query_of(first_row + lane), head_of(first_row + lane)) + dim;
+        if (lane < count_) {
+          const T* query = data_.query(query_of(lane), head_of(lane)) + dim;
           std::memcpy(&block[lane], query, sizeof(F));
         }
       }
@@ -257,11 +264,11 @@ class Prefill {
   // Weights to systematic counts floor(S P_n + u) - floor(S P_{n-1} + u). S is taken a little large and the
   // running count is cut at S, so that rounding at the end of a row never loses the last sample: each row's
   // counts add up to S.
-  void count_systematic(int64_t first_row, int32_t count, int32_t keys, F total) {
-    alignas(64) float u[kLanes] = {};
-    for (int32_t lane = 0; lane < count; ++lane) {
-      u[lane] = draw_uniform(data_.draws(query_of(first_row + lane), head_of(first_row + lane)), kRowDraw);
-    }
+  void count_systematic(int32_t keys, F total) {
+    DrawRow draws[kLanes];
+    for (int32_t lane = 0; lane < kLanes; ++lane) draws[lane] = data_.draws(query_of(lane), head_of(lane));
+    alignas(64) float u[kLanes];
+    draw_uniforms<V>(draws, kRowDraw, u);
     const F offset = V::load(u);
     const auto samples = static_cast<float>(data_.samples);
     const F limit = V::set1(samples);
@@ -281,25 +288,25 @@ class Prefill {
     }
   }
 
-  // out = scale * sum over keys of weight * value, for `count` rows.
-  void write_weighted(int64_t first_row, int32_t count, int32_t keys, F scale) {
+  // out = scale * sum over keys of weight * value, for every row.
+  void write_weighted(int32_t keys, F scale) {
     if constexpr (kMayTile) {
-      if (sum_by_tiles_) return write_by_tiles(first_row, count, keys, scale);
+      if (sum_by_tiles_) return write_by_tiles(keys, scale);
     }
     alignas(64) float scales[kLanes];
     V::store(scales, scale);
-    for (int32_t lane = 0; lane < count; lane += V::kRowTile) {
+    for (int32_t lane = 0; lane < count_; lane += V::kRowTile) {
       for (int32_t i = 0; i < padded_dim_; i += 2 * kLanes) {
         if (i + kLanes < padded_dim_) {
-          write_tile<2>(first_row, lane, count, keys, i, scales);
+          write_tile<2>(lane, keys, i, scales);
         } else {
-          write_tile<1>(first_row, lane, count, keys, i, scales);
+          write_tile<1>(lane, keys, i, scales);
         }
       }
     }
   }
 
-  void write_by_tiles(int64_t first_row, int32_t count, int32_t keys, F scale) {
+  void write_by_tiles(int32_t keys, F scale) {
     const int32_t chunks = (keys + 31) / 32;
     const int32_t weighted = (keys + kLanes - 1) / kLanes * kLanes;  // keys that weights_ covers
     tile_weights_ = work_.tile_weights.reserve(int64_t{chunks} * 256);
@@ -315,13 +322,12 @@ class Prefill {
       F block[kLanes];
       for (int i = 0; i < kLanes; ++i) block[i] = V::load(sums + i * kLanes) * scale;
       V::transpose(block);
-      for (int32_t lane = 0; lane < count; ++lane) V::store(row_out(first_row + lane) + dim, block[lane]);
+      for (int32_t lane = 0; lane < count_; ++lane) V::store(out(lane) + dim, block[lane]);
     }
   }
 
   template <int kChunks>
-  void write_tile(int64_t first_row, int32_t first_lane, int32_t count, int32_t keys, int32_t dim,
-                  const float* scales) {
+  void write_tile(int32_t first_lane, int32_t keys, int32_t dim, const float* scales) {
     F sums[V::kRowTile][kChunks];
     for (int r = 0; r < V::kRowTile; ++r) {
       for (int c = 0; c < kChunks; ++c) sums[r][c] = V::zero();
@@ -337,30 +343,30 @@ class Prefill {
         for (int c = 0; c < kChunks; ++c) sums[r][c] = V::fma(value[c], weight, sums[r][c]);
       }
     }
-    for (int r = 0; r < V::kRowTile && first_lane + r < count; ++r) {
-      T* out = row_out(first_row + first_lane + r) + dim;
+    for (int r = 0; r < V::kRowTile && first_lane + r < count_; ++r) {
+      T* row_out = out(first_lane + r) + dim;
       for (int c = 0; c < kChunks; ++c) {
         const int32_t lanes = std::min(kLanes, p_.head_dim - dim - c * kLanes);
         const F x = sums[r][c] * V::set1(scales[first_lane + r]);
         if (lanes == kLanes) {
-          V::store(out + c * kLanes, x);
+          V::store(row_out + c * kLanes, x);
         } else if (lanes > 0) {
-          V::store_partial(out + c * kLanes, x, lanes);
+          V::store_partial(row_out + c * kLanes, x, lanes);
         }
       }
     }
   }
 
   // One row by way of its picks.
-  void write_picked(int64_t row, int32_t lane, int32_t keys) {
+  void write_picked(int32_t lane, int32_t keys) {
     float* weights = work_.row.reserve(int64_t{padded_keys_});
     const int32_t padded = (keys + kLanes - 1) / kLanes * kLanes;
     for (int32_t key = 0; key < padded; ++key) weights[key] = weights_[int64_t{key} * kLanes + lane];
     const Picks picks =
-        select_row<V>(weights, keys, p_, data_.samples, data_.draws(query_of(row), head_of(row)), work_);
+        select_row<V>(weights, keys, p_, data_.samples, data_.draws(query_of(lane), head_of(lane)), work_);
     const Pick* list = work_.picks.reserve(0);
     const int32_t count = picks.all ? keys : picks.count;
-    T* out = row_out(row);
+    T* row_out = out(lane);
     for (int32_t dim = 0; dim < padded_dim_; dim += kLanes) {
       F sum = V::zero();
       for (int32_t i = 0; i < count; ++i) {
@@ -370,9 +376,9 @@ class Prefill {
       sum = sum * V::set1(picks.scale);
       const int32_t lanes = std::min(kLanes, p_.head_dim - dim);
       if (lanes == kLanes) {
-        V::store(out + dim, sum);
+        V::store(row_out + dim, sum);
       } else {
-        V::store_partial(out + dim, sum, lanes);
+        V::store_partial(row_out + dim, sum, lanes);
       }
     }
   }
@@ -382,6 +388,8 @@ class Prefill {
   const ItemData<V, T> data_;
   const int64_t padded_keys_;
   const int64_t padded_dim_;
+  int32_t count_ = 0;  // rows in the lanes
+  Position rows_[kLanes];
   float* queries_ = nullptr;
   float* keys_ = nullptr;
   float* values_ = nullptr;

@@ -148,7 +148,7 @@ struct Avx512Vec {
     return x + _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(x), zeros, kLanes - kShift));
   }
   ALLOT_INLINE F prefix_sum(F x) { return add_shifted<8>(add_shifted<4>(add_shifted<2>(add_shifted<1>(x)))); }
-  ALLOT_INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+  ALLOT_INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 };
 
 }  // namespace allot::kernels::cpu

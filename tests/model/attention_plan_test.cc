@@ -64,6 +64,38 @@ std::vector<int64_t> all_rows(const ForwardBatch& batch) {
   return rows;
 }
 
+TEST(PrefillTokens, FillTheRoomWithoutLeavingOneTokenAlone) {
+  EXPECT_EQ(prefill_tokens(100, 100, 40), 40);
+  EXPECT_EQ(prefill_tokens(100, 20, 40), 20);
+  EXPECT_EQ(prefill_tokens(41, 41, 40), 41);  // one more rather than one left
+  EXPECT_EQ(prefill_tokens(100, 100, 1), 0);  // not one alone at the start
+  EXPECT_EQ(prefill_tokens(100, 2, 1), 2);
+  EXPECT_EQ(prefill_tokens(1, 1, 1), 1);
+  for (int64_t size = 2; size < 40; ++size) {
+    for (int64_t room = 2; room < 10; ++room) {
+      for (int64_t remaining = size; remaining > 0;) {
+        const int64_t tokens = prefill_tokens(size, remaining, room);
+        ASSERT_GE(tokens, 2) << size << " with room " << room;
+        ASSERT_LE(tokens, room + 1);
+        remaining -= tokens;
+      }
+    }
+  }
+}
+
+TEST(AttentionPlan, NeverLeavesTheLastQueryOfAPromptAlone) {
+  for (int32_t count : {129, 257, 385}) {
+    const ForwardBatch batch = batch_of({count}, {0});
+    const AttentionPlan plan(batch, all_rows(batch), 2);
+    for (const AttentionPlan::Launch& launch : plan.launches()) {
+      kernels::AttentionParams params;
+      plan.describe(launch, 0, params);
+      for (int64_t b = 0; b < params.batch; ++b)
+        EXPECT_GT(params.query_start[b + 1] - params.query_start[b], 1);
+    }
+  }
+}
+
 TEST(AttentionPlan, EveryQuerySeesItsOwnSequenceUpToItself) {
   const std::vector<int32_t> new_tokens{1, 150, 64, 3}, cached{40, 7, 0, 200};
   const ForwardBatch batch = batch_of(new_tokens, cached);
