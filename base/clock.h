@@ -1,4 +1,5 @@
-// Time as an argument. Decisions take a Clock (or a time point), so tests move time by hand and nothing sleeps.
+// Time as an argument. Decisions take a Clock (or a time point), so tests move time by hand and nothing
+// sleeps.
 #pragma once
 
 #include <chrono>
@@ -16,7 +17,8 @@ class Clock {
   virtual Timestamp now() const = 0;
 };
 
-// Wall clock read once at construction, advanced by the steady clock, so that a jump of the wall clock expires no lease.
+// Wall clock read once at construction, advanced by the steady clock, so that a jump of the wall clock
+// expires no lease.
 class SystemClock final : public Clock {
  public:
   SystemClock()

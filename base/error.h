@@ -1,6 +1,6 @@
-// Typed errors for broken input and a broken environment. Outcomes that are expected (a lease expired, a duplicate
-// result) are values, not errors; our own bugs are asserts. A message says what was wrong with the actual values,
-// where, what was expected and what to do.
+// Typed errors for broken input and a broken environment. Outcomes that are expected (a lease expired, a
+// duplicate result) are values, not errors; our own bugs are asserts. A message says what was wrong with the
+// actual values, where, what was expected and what to do.
 #pragma once
 
 #include <stdexcept>
@@ -8,7 +8,8 @@
 
 namespace allot {
 
-// Base of all errors that allot throws. The command line prints what() as one line and exits with exit_code().
+// Base of all errors that allot throws. The command line prints what() as one line and exits with
+// exit_code().
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -16,7 +17,8 @@ class Error : public std::runtime_error {
   virtual int exit_code() const { return 1; }
 };
 
-// The command line or a config file is wrong: unknown option, value out of range, options that exclude each other.
+// The command line or a config file is wrong: unknown option, value out of range, options that exclude each
+// other.
 class UsageError : public Error {
  public:
   using Error::Error;
@@ -47,7 +49,8 @@ class Unsupported : public Error {
   using Error::Error;
 };
 
-// Two things that must belong together do not (model and schedule, run directory and spec); the message names both.
+// Two things that must belong together do not (model and schedule, run directory and spec); the message names
+// both.
 class Mismatch : public Error {
  public:
   using Error::Error;

@@ -40,8 +40,10 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
   for (size_t written = 0; written < content.size() && step == nullptr;) {
     const ssize_t count = ::write(file, content.data() + written, content.size() - written);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) step = "write";
-    else written += static_cast<size_t>(count);
+    if (count < 0)
+      step = "write";
+    else
+      written += static_cast<size_t>(count);
   }
   if (step == nullptr && ::fsync(file) != 0) step = "sync";
   if (::close(file) != 0 && step == nullptr) step = "close";

@@ -1,6 +1,6 @@
-// Philox4x32-10 counter-based random numbers (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3",
-// SC 2011), usable on host and device. Every random draw of allot is a pure function of its coordinates, so the same
-// episode gives the same draws on any worker, in any batch slot, in any order.
+// Philox4x32-10 counter-based random numbers (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
+// easy as 1, 2, 3", SC 2011), usable on host and device. Every random draw of allot is a pure function of its
+// coordinates, so the same episode gives the same draws on any worker, in any batch slot, in any order.
 #pragma once
 
 #include <array>
@@ -37,8 +37,8 @@ struct DrawKey {
   uint32_t sampling_seed = 0;
 };
 
-// Coordinates of the draws of one attention row or one sampled token: counter = (question, layer and head, position, draw).
-// `position` is the query's 0-based position in its sequence.
+// Coordinates of the draws of one attention row or one sampled token: counter = (question, layer and head,
+// position, draw). `position` is the query's 0-based position in its sequence.
 struct DrawRow {
   DrawKey key;
   uint32_t question = 0;
@@ -54,8 +54,9 @@ inline constexpr uint32_t kScoreDraws = 0x40000000u;
 
 // Draw number `draw` of a row as 32 random bits; four consecutive draws share one Philox block.
 ALLOT_HOST_DEVICE constexpr uint32_t draw_bits(const DrawRow& row, uint32_t draw) {
-  const PhiloxBlock block = philox4x32_10({{row.question, (row.layer << 16) | row.head, row.position, draw / 4}},
-                                          row.key.run_seed, row.key.sampling_seed);
+  const PhiloxBlock block =
+      philox4x32_10({{row.question, (row.layer << 16) | row.head, row.position, draw / 4}}, row.key.run_seed,
+                    row.key.sampling_seed);
   return block.word[draw % 4];
 }
 

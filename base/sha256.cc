@@ -44,7 +44,8 @@ std::string sha256_hex(std::string_view bytes) {
 
 std::string sha256_file(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw NotFound("cannot read " + path.string() + " to fingerprint it; check the path and its permissions");
+  if (!in)
+    throw NotFound("cannot read " + path.string() + " to fingerprint it; check the path and its permissions");
   Digest digest;
   std::vector<char> buffer(1 << 20);
   while (in) {

@@ -17,7 +17,7 @@ namespace {
 // has.
 constexpr int64_t kRowGroup = 16;
 // Rows of a block at most: its activations stay in a core's level-2 cache from one product to the next.
-constexpr int64_t kMaxBlockRows = 512;
+constexpr int64_t kMaxBlockRows = 256;
 // A thread that takes a whole block streams every weight of the layer. Beyond this size of one matrix, the
 // threads share each product instead.
 constexpr int64_t kMaxPrivateMatrixBytes = int64_t{8} << 20;

@@ -1,5 +1,5 @@
-// What a worker runs: one schedule on one batch of questions. The connection knows this interface only, so tests and
-// simulations put anything behind it.
+// What a worker runs: one schedule on one batch of questions. The connection knows this interface only, so
+// tests and simulations put anything behind it.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ enum class Finish : uint8_t { kEos, kStop, kLength };
 struct EpisodeTask {
   LeaseId lease;
   EpisodeId episode;
-  std::vector<int32_t> samples;       // [layers]; empty = dense
+  std::vector<int32_t> samples;  // [layers]; empty = dense
   Split split = Split::kTrain;
-  std::vector<uint32_t> questions;    // ids within the split
+  std::vector<uint32_t> questions;  // ids within the split
   uint32_t sampling_seed = 0;
 };
 
@@ -36,7 +36,7 @@ struct EpisodeResult {
   EpisodeId episode;
   std::vector<QuestionOutcome> outcomes;  // one per question asked, in the order of EpisodeTask::questions
   double seconds = 0;                     // from start to last answer
-  std::string error;                      // not empty: the episode could not be run, and why; outcomes is then empty
+  std::string error;  // not empty: the episode could not be run, and why; outcomes is then empty
 };
 
 class EpisodeRunner {
@@ -45,7 +45,8 @@ class EpisodeRunner {
   // Episodes this runner works on at once with benefit.
   virtual int capacity() const = 0;
   virtual void start(EpisodeTask task) = 0;
-  // Works for a while (one engine step) and returns the episodes that became complete. Returns at once when idle.
+  // Works for a while (one engine step) and returns the episodes that became complete. Returns at once when
+  // idle.
   virtual std::vector<EpisodeResult> advance() = 0;
   // Forgets an episode; unknown ids are ignored.
   virtual void cancel(EpisodeId episode) = 0;

@@ -109,6 +109,8 @@ TEST_F(Validate, FlashNeedsASampleInEveryTile) {
   p().estimator = Estimator::kFlash;
   p().tile = 16;
   EXPECT_THAT(message(), HasSubstr("sequence 1 has length 200, 13 tiles of 16 keys, but a budget of 8"));
+  launch_.budgets = {3, 12};
+  EXPECT_THAT(message(), HasSubstr("13 tiles of 16 keys, but a budget of 12"));
   launch_.budgets = {3, 13};
   EXPECT_EQ(message(), "accepted");
 }

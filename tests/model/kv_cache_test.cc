@@ -54,6 +54,9 @@ TEST(PageAllocator, TakesPagesBackWhenTheirOwnerEndsOrIsReplaced) {
   EXPECT_EQ(allocator.free_pages(), 6);
   moved = allocator.allocate(1);
   EXPECT_EQ(allocator.free_pages(), 9);
+  OwnedPages other = allocator.allocate(2);
+  moved = std::move(other);  // gives its page back now, not when `other` ends
+  EXPECT_EQ(allocator.free_pages(), 8);
   moved = {};
   EXPECT_EQ(allocator.free_pages(), 10);
 }
