@@ -104,7 +104,7 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
   options.integer("floor", &run->policy.floor, 0, 1'000'000, "S",
                   "least samples of a layer; 0 lets a layer's attention be dropped");
   options.choice("task", &run->task, evaluation::task_names(), "how questions are asked and answers graded");
-  options.choice("prompt", &run->prompt, {"auto", "boxed", "llama-chat", "plain"},
+  options.choice("prompt-style", &run->prompt, {"auto", "boxed", "llama-chat", "plain"},
                  "prompt style; auto goes by the model's chat template");
   options.integer("heldout-questions", &run->heldout_questions, 0, kManyInt32, "N",
                   "verify on the first N held-out questions; 0 for no verification");
