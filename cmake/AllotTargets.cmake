@@ -1,4 +1,4 @@
-# Two functions give every target the same language level, warnings and layout.
+# Three functions give every target the same language level, warnings and layout.
 include_guard()
 
 function(allot_flags target)
@@ -23,6 +23,27 @@ function(allot_library name)
   target_include_directories(allot_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(allot_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
   allot_flags(allot_${name})
+endfunction()
+
+# allot_protobuf(NAME PROTO): messages of PROTO (a path from the repository's root), linked as allot::NAME. The generated code is
+# a target of its own, without the project's warnings; its header is included by PROTO's path from the build folder.
+function(allot_protobuf name proto)
+  set(generated ${PROJECT_BINARY_DIR}/generated)
+  string(REGEX REPLACE "[.]proto$" ".pb" stem ${generated}/${proto})
+  add_custom_command(
+    OUTPUT ${stem}.cc ${stem}.h
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${generated}
+    COMMAND protobuf::protoc --proto_path=${PROJECT_SOURCE_DIR} --cpp_out=${generated} ${proto}
+    DEPENDS ${PROJECT_SOURCE_DIR}/${proto}
+    VERBATIM)
+  add_library(allot_${name} STATIC ${stem}.cc ${stem}.h)
+  add_library(allot::${name} ALIAS allot_${name})
+  target_include_directories(allot_${name} SYSTEM PUBLIC ${generated})
+  target_link_libraries(allot_${name} PUBLIC protobuf::libprotobuf)
+  target_compile_features(allot_${name} PUBLIC cxx_std_20)
+  if(ALLOT_SANITIZE)
+    target_compile_options(allot_${name} PRIVATE -fsanitize=${ALLOT_SANITIZE} -fno-omit-frame-pointer)
+  endif()
 endfunction()
 
 # allot_test(NAME SOURCES a_test.cc… LINK lib… [LABELS unit|model|slow…]): one GoogleTest executable; each TEST is a CTest.
