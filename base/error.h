@@ -62,6 +62,12 @@ class StorageError : public Error {
   using Error::Error;
 };
 
+// A CUDA call failed: no device, no memory, a launch refused, a kernel that faulted.
+class CudaError : public Error {
+ public:
+  using Error::Error;
+};
+
 // A socket could not be opened, bound or used.
 class NetworkError : public Error {
  public:

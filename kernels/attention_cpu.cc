@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/error.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/launch.h"
 #include "kernels/thread_pool.h"
@@ -40,6 +41,9 @@ std::vector<Item> make_items(const AttentionParams& p, int num_threads) {
 
 void attend(const AttentionParams& params, int num_threads, Isa isa) {
   validate(params);
+  if (params.dtype == DType::kFloat16) {
+    throw Unsupported("attention: float16 has CUDA kernels only; on the CPU use bfloat16 or float32");
+  }
   const std::vector<Item> items = make_items(params, num_threads);
   const auto attend_item = kernels_of(isa).attend;
   ThreadPool::of_this_thread().for_each(static_cast<int64_t>(items.size()), num_threads, [&](int64_t i) {

@@ -24,7 +24,11 @@ constexpr Named<ScoreStage> kScoreStages[] = {
     {ScoreStage::kBernoulli, "bernoulli"},
     {ScoreStage::kBernoulliStrat, "bernoulli-strat"},
 };
-constexpr Named<DType> kDTypes[] = {{DType::kFloat32, "float32"}, {DType::kBFloat16, "bfloat16"}};
+constexpr Named<DType> kDTypes[] = {
+    {DType::kFloat32, "float32"},
+    {DType::kBFloat16, "bfloat16"},
+    {DType::kFloat16, "float16"},
+};
 
 template <class Enum>
 std::string_view name_in(std::span<const Named<Enum>> table, Enum value) {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "kernels/bfloat16.h"
+#include "kernels/float16.h"
 #include "kernels/sampling.h"
 
 namespace allot::kernels::reference {
@@ -13,7 +14,8 @@ namespace {
 
 double element(const void* data, DType dtype, int64_t index) {
   if (dtype == DType::kFloat32) return static_cast<const float*>(data)[index];
-  return float_from_bfloat16(static_cast<const uint16_t*>(data)[index]);
+  const uint16_t bits = static_cast<const uint16_t*>(data)[index];
+  return dtype == DType::kBFloat16 ? float_from_bfloat16(bits) : float_from_float16(bits);
 }
 
 int32_t group_size(const AttentionParams& p) {

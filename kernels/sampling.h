@@ -30,8 +30,8 @@
 
 namespace allot::kernels {
 
-// Largest sample budget and largest Bernoulli budget B of a row: keeps S * P_n exact enough in float32.
-inline constexpr int32_t kMaxBudget = 65536;
+// Largest sample budget and largest Bernoulli budget B of a row: no context is longer.
+inline constexpr int32_t kMaxBudget = 262144;
 
 // Draw of the estimators with one offset a row (sys, threshold).
 inline constexpr uint32_t kRowDraw = 0;

@@ -27,7 +27,7 @@ TEST(EstimatorName, EveryNameReadsBackAsItself) {
   for (const char* text : {"exact", "bernoulli", "bernoulli-strat"}) {
     EXPECT_EQ(name(parse_score_stage(text)), text);
   }
-  for (const char* text : {"float32", "bfloat16"}) EXPECT_EQ(name(parse_dtype(text)), text);
+  for (const char* text : {"float32", "bfloat16", "float16"}) EXPECT_EQ(name(parse_dtype(text)), text);
 }
 
 TEST(EstimatorName, AnUnknownNameIsRefusedWithTheKnownOnes) {
@@ -36,7 +36,7 @@ TEST(EstimatorName, AnUnknownNameIsRefusedWithTheKnownOnes) {
             "threshold, topk");
   EXPECT_THAT(message_of([] { parse_score_stage("Bernoulli"); }),
               HasSubstr("exact, bernoulli, bernoulli-strat"));
-  EXPECT_THAT(message_of([] { parse_dtype("float16"); }), HasSubstr("float32, bfloat16"));
+  EXPECT_THAT(message_of([] { parse_dtype("float8"); }), HasSubstr("float32, bfloat16, float16"));
 }
 
 }  // namespace

@@ -1,0 +1,94 @@
+// What the two kernels of a launch share: the arguments both take, and where the intermediate results lie in
+// the workspace. The score kernel writes, for every row (a query and a head), the statistics and the weights
+// of each score tile of kScoreTile keys; the value kernel reads them.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention.h"
+
+namespace allot::kernels::cuda {
+
+// Keys whose weights share one maximum.
+inline constexpr int32_t kScoreTile = 64;
+// Keys one step of the score kernel's pipeline loads: a page holds a whole number of them.
+inline constexpr int32_t kStageKeys = 16;
+
+// Maximum and sum of a score tile: weights are exp2(score - max), rounded to half precision; sum adds the
+// rounded ones. Scores are in units of log2, so that one exp2 replaces exp.
+struct TileStats {
+  float max;
+  float sum;
+};
+
+// The first fault a launch found, kept until check_cuda reads it. code 0 = none.
+struct Fault {
+  int32_t code;
+  int32_t tile;  // of prop and flash
+  int64_t sequence;
+  int64_t value;
+  int64_t limit;
+};
+enum FaultCode : int32_t {
+  kFaultNone = 0,
+  kFaultLength,       // lengths[sequence] outside [number of queries, max_length] or beyond the page table
+  kFaultBudget,       // budgets[sequence] outside [-1 or 0, max_budget]
+  kFaultFlashBudget,  // flash with fewer samples (value) than tiles (limit)
+  kFaultPage,         // page_table names a page outside the pool
+  kFaultTotalLength,  // the lengths sum to more than total_length
+  kFaultQueries,      // a sequence has more queries than max_queries, or less than none
+};
+
+// Bytes at the start of every workspace for the fault.
+inline constexpr int64_t kFaultBytes = 256;
+
+// Entries of the value stage that one block gathers before it starts the next batch.
+inline constexpr int32_t kBatchEntries = 512;
+// Largest budget for which one warp does a whole row.
+inline constexpr int32_t kWarpRowBudget = 32;
+// Blocks that share a row at most, each with its own contiguous part of the entries.
+inline constexpr int32_t kMaxParts = 16;
+
+// Entries (samples, or keys where all are wanted) that one part of a row takes: whole batches, few enough
+// parts.
+ALLOT_HOST_DEVICE constexpr int32_t part_entries(int32_t entries) {
+  const int32_t batches = (entries + kBatchEntries - 1) / kBatchEntries;
+  return kBatchEntries * ((batches + kMaxParts - 1) / kMaxParts);
+}
+// Parts of a row with `entries` entries; at least one, which writes the output even where nothing is drawn.
+ALLOT_HOST_DEVICE constexpr int32_t part_count(int32_t entries) {
+  return entries <= kBatchEntries ? 1 : (entries + part_entries(entries) - 1) / part_entries(entries);
+}
+
+ALLOT_HOST_DEVICE constexpr int32_t score_tiles(int32_t keys) {
+  return (keys + kScoreTile - 1) / kScoreTile;
+}
+
+struct Args {
+  AttentionParams p;  // device pointers
+  int32_t group;      // query heads that share a KV head
+  int32_t max_length;
+  int32_t max_budget;
+  int32_t max_queries;
+  int64_t num_queries;
+  bool any_dense;
+  bool one_query_each;  // decode: query b belongs to sequence b
+
+  // The pass: queries first_query .. first_query + pass_queries of every sequence (0-based in the sequence).
+  int32_t first_query;
+  int32_t pass_queries;
+
+  // Workspace. Row (sequence b, query q of the pass, head h) has its score tiles at
+  // (tile_start[b] + q * tiles) * num_q_heads + h * tiles, tiles = score_tiles(keys of the pass's last
+  // query).
+  Fault* fault;
+  int32_t* tile_start;    // [batch + 1]
+  TileStats* stats;       // [tiles of all rows]
+  uint16_t* weights;      // [tiles of all rows, kScoreTile] half precision, in stage order (stage_position)
+  float* partial;         // [num_queries * num_q_heads, parts, head_dim]
+  int32_t* arrivals;      // [num_queries * num_q_heads] parts of a row that are done
+  int64_t tile_capacity;  // tile_start[batch] is at most this
+  int32_t parts;          // most parts of a row
+};
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,86 @@
+// The few machine instructions the kernels need beyond CUDA C++: matrix products of 16-bit elements,
+// streaming copies from global to shared memory, and the overlap of a kernel's start with its predecessor's
+// end.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace allot::kernels::cuda {
+
+inline constexpr unsigned kFullWarp = 0xFFFFFFFFu;
+
+// acc[16 x 8] += a[16 x 16] . b[16 x 8]. Lane 4 g + t holds a's rows g and g + 8 (columns 2t, 2t + 1 in a[0],
+// a[1] and 2t + 8, 2t + 9 in a[2], a[3]), b's column g (rows 2t, 2t + 1 and 2t + 8, 2t + 9), and acc's rows g
+// and g + 8, columns 2t and 2t + 1.
+template <class T>
+__device__ __forceinline__ void multiply_accumulate(float (&acc)[4], const uint32_t (&a)[4],
+                                                    const uint32_t (&b)[2]) {
+  if constexpr (sizeof(T) == 2 && std::is_same_v<T, __nv_bfloat16>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    static_assert(std::is_same_v<T, __half>);
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+}
+
+// The kernel after this one may start its prologue; it still waits for this one's end before it reads
+// results.
+__device__ __forceinline__ void let_dependents_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits until the kernel before this one has ended and its writes are visible.
+__device__ __forceinline__ void wait_for_predecessor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ uint4 load_shared_vector(const void* shared) {
+  return *static_cast<const uint4*>(shared);
+}
+
+// A row of values is read once by one group of lanes: it need not stay in L1.
+__device__ __forceinline__ uint4 load_streamed_vector(const void* global) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(global));
+  return v;
+}
+
+// Two packed elements as floats, the one at the lower address first.
+template <class T>
+__device__ __forceinline__ float2 unpack(uint32_t pair) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u)};
+  } else {
+    return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+  }
+}
+
+template <class T>
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
+}
+
+}  // namespace allot::kernels::cuda

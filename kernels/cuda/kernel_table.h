@@ -1,0 +1,40 @@
+// The compiled kernels by their parameters. Each family and dtype is a translation unit of its own, so that a
+// build uses all cores.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention.h"
+#include "kernels/cuda/args.h"
+
+namespace allot::kernels::cuda {
+
+// A kernel and the shared memory it needs.
+struct ScoreKernel {
+  void (*function)(Args) = nullptr;
+  int64_t warp_bytes = 0;   // dynamic shared memory of a warp
+  int64_t block_bytes = 0;  // and of a block, for no sequences
+  int64_t sequence_bytes = 0;
+};
+struct ValueKernel {
+  void (*function)(Args) = nullptr;
+  int threads = 0;
+  int rows = 0;                                   // of a block
+  int64_t (*row_bytes)(int32_t tiles) = nullptr;  // dynamic shared memory of a row
+};
+
+// Columns of the score kernel's product are 8 * column_tiles queries: 1, 2, or 4 up to head_dim 128.
+ScoreKernel score_kernel_bfloat16(int32_t head_dim, int32_t column_tiles);
+ScoreKernel score_kernel_float16(int32_t head_dim, int32_t column_tiles);
+
+// row_warps: 1 or 8.
+ValueKernel systematic_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
+ValueKernel systematic_kernel_float16(int32_t head_dim, int32_t row_warps);
+ValueKernel tiled_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
+ValueKernel tiled_kernel_float16(int32_t head_dim, int32_t row_warps);
+ValueKernel threshold_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
+ValueKernel threshold_kernel_float16(int32_t head_dim, int32_t row_warps);
+ValueKernel targets_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
+ValueKernel targets_kernel_float16(int32_t head_dim, int32_t row_warps);
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,184 @@
+// Queues the kernels of a launch and reads back the fault record.
+#include <cuda_runtime.h>
+#include <spdlog/fmt/fmt.h>
+
+#include "base/error.h"
+#include "kernels/attention_cuda.h"
+#include "kernels/cuda/args.h"
+#include "kernels/cuda/plan.h"
+
+namespace allot::kernels {
+namespace {
+
+void check(cudaError_t status, const char* call) {
+  if (status != cudaSuccess) {
+    throw CudaError(fmt::format("{}: {} ({})", call, cudaGetErrorString(status), cudaGetErrorName(status)));
+  }
+}
+
+template <class Pointer>
+Pointer* at(const CudaWorkspace& workspace, int64_t offset) {
+  return reinterpret_cast<Pointer*>(static_cast<char*>(workspace.data) + offset);
+}
+
+void check_workspace(const CudaWorkspace& workspace, int64_t needed) {
+  if (workspace.data == nullptr ||
+      reinterpret_cast<uintptr_t>(workspace.data) % cuda::kWorkspaceAlignment != 0) {
+    throw InvalidArgument(
+        fmt::format("attention on CUDA: the workspace is at address {}; expected device memory "
+                    "aligned to {} bytes",
+                    workspace.data, cuda::kWorkspaceAlignment));
+  }
+  if (static_cast<int64_t>(workspace.bytes) < needed) {
+    throw InvalidArgument(
+        fmt::format("attention on CUDA: the workspace has {} bytes, but the launch needs {}; "
+                    "cuda_workspace_bytes() with the same bounds says how many",
+                    workspace.bytes, needed));
+  }
+}
+
+cuda::Args make_args(const AttentionParams& p, const LaunchBounds& bounds, const cuda::Plan& plan,
+                     const CudaWorkspace& workspace) {
+  return {.p = p,
+          .group = p.num_q_heads / p.num_kv_heads,
+          .max_length = bounds.max_length,
+          .max_budget = bounds.max_budget,
+          .max_queries = bounds.max_queries,
+          .num_queries = bounds.num_queries,
+          .any_dense = bounds.any_dense,
+          .one_query_each = plan.one_query_each,
+          .first_query = 0,
+          .pass_queries = plan.pass_queries,
+          .fault = at<cuda::Fault>(workspace, 0),
+          .tile_start = at<int32_t>(workspace, plan.tile_start_offset),
+          .stats = at<cuda::TileStats>(workspace, plan.stats_offset),
+          .weights = at<uint16_t>(workspace, plan.weights_offset),
+          .partial = at<float>(workspace, plan.partial_offset),
+          .arrivals = at<int32_t>(workspace, plan.arrivals_offset),
+          .tile_capacity = plan.tile_capacity,
+          .parts = plan.parts};
+}
+
+struct Grid {
+  dim3 blocks;
+  int threads;
+  int64_t shared_bytes;
+  bool overlaps;  // may start while its predecessor ends (compute capability 9.0)
+};
+
+void launch(void (*kernel)(cuda::Args), const Grid& grid, cuda::Args args, cudaStream_t stream) {
+  check(
+      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(grid.shared_bytes)),
+      "cudaFuncSetAttribute");
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid.blocks;
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(grid.shared_bytes);
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = grid.overlaps ? 1 : 0;
+  void* arguments[] = {&args};
+  check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), arguments),
+        "cudaLaunchKernelExC");
+}
+
+}  // namespace
+
+DeviceLimits device_limits(int device) {
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (device < 0 || device >= count) {
+    throw CudaError(fmt::format("device {} does not exist; this machine has {}", device, count));
+  }
+  const auto attribute = [&](cudaDeviceAttr name) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, name, device), "cudaDeviceGetAttribute");
+    return value;
+  };
+  return {.compute_capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
+                                attribute(cudaDevAttrComputeCapabilityMinor),
+          .multiprocessors = attribute(cudaDevAttrMultiProcessorCount),
+          .shared_bytes_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)};
+}
+
+void reset_cuda_workspace(CudaWorkspace workspace, CudaStream stream) {
+  check_workspace(workspace, cuda::kFaultBytes);
+  check(cudaMemsetAsync(workspace.data, 0, cuda::kFaultBytes, stream), "cudaMemsetAsync");
+}
+
+void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits,
+                 CudaWorkspace workspace, CudaStream stream) {
+  validate_cuda(p, bounds, limits);
+  if (bounds.num_queries == 0) return;
+  const cuda::Plan plan = cuda::make_plan(p, bounds, limits);
+  check_workspace(workspace, plan.workspace_bytes);
+  cuda::Args args = make_args(p, bounds, plan, workspace);
+  const cuda::ScoreKernel score = cuda::score_kernel(p.dtype, p.head_dim, plan.column_tiles);
+  const cuda::ValueKernel value = cuda::value_kernel(p.estimator, p.dtype, p.head_dim, plan.row_warps);
+  const int64_t rows = bounds.num_queries * p.num_q_heads;
+  for (int32_t pass = 0; pass < plan.passes; ++pass) {
+    args.first_query = pass * plan.pass_queries;
+    launch(score.function,
+           {.blocks = dim3(static_cast<unsigned>(plan.score_blocks)),
+            .threads = 32 * plan.score_warps,
+            .shared_bytes = plan.score_shared_bytes,
+            .overlaps = false},
+           args, stream);
+    launch(value.function,
+           {.blocks = dim3(static_cast<unsigned>((rows + value.rows - 1) / value.rows),
+                           static_cast<unsigned>(plan.parts)),
+            .threads = value.threads,
+            .shared_bytes = plan.value_shared_bytes,
+            .overlaps = limits.compute_capability >= 90},
+           args, stream);
+  }
+}
+
+void check_cuda(CudaWorkspace workspace, CudaStream stream) {
+  check_workspace(workspace, cuda::kFaultBytes);
+  cuda::Fault fault = {};
+  check(cudaMemcpyAsync(&fault, workspace.data, sizeof(fault), cudaMemcpyDeviceToHost, stream),
+        "cudaMemcpyAsync");
+  check(cudaStreamSynchronize(stream), "attention kernels");
+  if (fault.code == cuda::kFaultNone) return;
+  reset_cuda_workspace(workspace, stream);
+  const auto refuse = [](const std::string& text) { throw InvalidArgument("attention on CUDA: " + text); };
+  switch (fault.code) {
+    case cuda::kFaultLength:
+      refuse(fmt::format(
+          "sequence {} has length {}; expected at least its number of queries, at most max_length = {} "
+          "and what its page table holds",
+          fault.sequence, fault.value, fault.limit));
+      break;
+    case cuda::kFaultBudget:
+      refuse(fmt::format(
+          "sequence {} has sample budget {}; expected 0 to max_budget = {}, or {} for exact attention "
+          "where any_dense is set",
+          fault.sequence, fault.value, fault.limit, kDenseBudget));
+      break;
+    case cuda::kFaultFlashBudget:
+      refuse(fmt::format(
+          "estimator flash needs a sample in every tile: sequence {} has {} tiles of {} keys, but a "
+          "budget of {}; raise the budget, enlarge the tile or use sys",
+          fault.sequence, fault.limit, fault.tile, fault.value));
+      break;
+    case cuda::kFaultPage:
+      refuse(fmt::format("sequence {} names page {}; expected 0 to {}", fault.sequence, fault.value,
+                         fault.limit - 1));
+      break;
+    case cuda::kFaultTotalLength:
+      refuse(fmt::format(
+          "the sequences have {} score tiles of {} keys, but total_length makes room for {}; raise it",
+          fault.value, cuda::kScoreTile, fault.limit));
+      break;
+    default:
+      refuse(fmt::format("sequence {} has {} queries; expected 0 to max_queries = {}", fault.sequence,
+                         fault.value, fault.limit));
+  }
+}
+
+}  // namespace allot::kernels

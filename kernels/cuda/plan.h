@@ -1,0 +1,49 @@
+// How a launch is cut into grids, shared memory and workspace: pure host arithmetic, tested without a GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention_cuda.h"
+#include "kernels/cuda/kernel_table.h"
+
+namespace allot::kernels::cuda {
+
+struct Plan {
+  // The keys are read in `passes` passes over windows of pass_queries queries of every sequence, so that the
+  // weights of a long prefill fit in a bounded workspace. Decode is one pass.
+  int32_t pass_queries = 1;
+  int32_t passes = 1;
+  bool one_query_each = false;
+
+  int32_t column_tiles = 1;  // of the score kernel: 8 columns each
+  int32_t score_warps = 0;   // of a block
+  int32_t score_blocks = 0;
+  int64_t score_shared_bytes = 0;
+
+  int32_t row_warps = 1;  // of the value kernel
+  int32_t parts = 1;      // blocks that may share a row
+  int64_t value_shared_bytes = 0;
+
+  // Workspace, in bytes from its start; each array is aligned to kWorkspaceAlignment.
+  int64_t tile_capacity = 0;
+  int64_t tile_start_offset = 0;
+  int64_t stats_offset = 0;
+  int64_t weights_offset = 0;
+  int64_t partial_offset = 0;
+  int64_t arrivals_offset = 0;
+  int64_t workspace_bytes = 0;
+};
+
+inline constexpr int64_t kWorkspaceAlignment = 256;
+// Weights that one pass of a prefill may take, unless a single query needs more.
+inline constexpr int64_t kPassWeightBytes = int64_t{256} << 20;
+
+// The kernels that serve a launch.
+ScoreKernel score_kernel(DType dtype, int32_t head_dim, int32_t column_tiles);
+ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, int32_t row_warps);
+
+// Requires a launch that validate_cuda accepts.
+Plan make_plan(const AttentionParams& params, const LaunchBounds& bounds, const DeviceLimits& limits);
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,91 @@
+// The threads that work on one row of the value kernel: one warp where budgets are small, eight where they
+// are large. Sums have a fixed order, so a row's result does not depend on scheduling.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device.cuh"
+
+namespace allot::kernels::cuda {
+
+template <int kWarps>
+class RowGroup {
+ public:
+  static constexpr int kThreads = 32 * kWarps;
+
+  struct Scratch {
+    double sums[kWarps + 1];
+    float floats[kWarps];
+  };
+
+  __device__ explicit RowGroup(Scratch& scratch)
+      : scratch_(scratch), thread_(static_cast<int>(threadIdx.x) % kThreads) {}
+
+  __device__ int thread() const { return thread_; }
+  __device__ int warp() const { return thread_ / 32; }
+  __device__ int lane() const { return thread_ % 32; }
+
+  __device__ void sync() const {
+    if constexpr (kWarps == 1) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+
+  __device__ float max(float x) {
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, d));
+    if constexpr (kWarps > 1) {
+      if (lane() == 0) scratch_.floats[warp()] = x;
+      sync();
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) x = fmaxf(x, scratch_.floats[w]);
+      sync();
+    }
+    return x;
+  }
+
+  struct Prefix {
+    double before;    // sum of the threads below
+    double with_own;  // `before` of the next thread: neighbours agree on it to the last bit
+    double total;
+  };
+  // Exclusive prefix sum over the threads of the row, in double.
+  __device__ Prefix prefix(double x) {
+    double inclusive = x;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const double below = __shfl_up_sync(kFullWarp, inclusive, d);
+      if (lane() >= d) inclusive += below;
+    }
+    double base = 0;
+    double total = __shfl_sync(kFullWarp, inclusive, 31);
+    if constexpr (kWarps > 1) {
+      if (lane() == 31) scratch_.sums[warp()] = inclusive;
+      sync();
+      total = 0;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        if (w == warp()) base = total;
+        total += scratch_.sums[w];
+      }
+      sync();
+    }
+    // The next warp's base is this warp's base plus its sum, which is what lane 31 computes here too.
+    const double with_own = base + inclusive;
+    const double lower = __shfl_up_sync(kFullWarp, with_own, 1);
+    return {lane() == 0 ? base : lower, with_own, total};
+  }
+
+  // Exclusive prefix sum of counts.
+  __device__ int32_t prefix(int32_t x) {
+    return static_cast<int32_t>(prefix(static_cast<double>(x)).before);
+  }
+
+ private:
+  Scratch& scratch_;
+  const int thread_;
+};
+
+}  // namespace allot::kernels::cuda

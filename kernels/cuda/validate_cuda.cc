@@ -1,0 +1,163 @@
+// Host checks of a CUDA launch. The content of device arrays is checked by the kernels themselves
+// (kernels/cuda/sequences.cuh).
+#include <spdlog/fmt/fmt.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "kernels/attention_cuda.h"
+#include "kernels/cuda/args.h"
+#include "kernels/cuda/plan.h"
+#include "kernels/sampling.h"
+
+namespace allot::kernels {
+namespace {
+
+template <class... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
+  throw InvalidArgument("attention on CUDA: " + fmt::format(text, std::forward<Args>(args)...));
+}
+template <class... Args>
+[[noreturn]] void unsupported(fmt::format_string<Args...> text, Args&&... args) {
+  throw Unsupported("attention on CUDA: " + fmt::format(text, std::forward<Args>(args)...));
+}
+
+void check_pointer(const void* pointer, const char* field, uintptr_t alignment) {
+  if (pointer == nullptr) refuse("{} is null; it must point to device memory", field);
+  if (reinterpret_cast<uintptr_t>(pointer) % alignment != 0) {
+    refuse("{} is at address {}, which is not a multiple of {} bytes", field, pointer, alignment);
+  }
+}
+
+void check_support(const AttentionParams& p, const DeviceLimits& limits) {
+  if (limits.compute_capability < 80) {
+    unsupported("the device has compute capability {}.{}; 8.0 or newer is needed",
+                limits.compute_capability / 10, limits.compute_capability % 10);
+  }
+  if (p.dtype == DType::kFloat32) unsupported("dtype float32 has no CUDA kernel; use bfloat16 or float16");
+  if (p.estimator == Estimator::kTopk) {
+    unsupported("estimator topk is a baseline of the CPU kernels; on CUDA use threshold or sys");
+  }
+  if (p.head_dim != 64 && p.head_dim != 96 && p.head_dim != 128 && p.head_dim != 256) {
+    unsupported("head_dim {} has no kernel; 64, 96, 128 and 256 have", p.head_dim);
+  }
+  if (p.page_size < cuda::kStageKeys || p.page_size % cuda::kStageKeys != 0) {
+    unsupported("page_size is {}; pages hold a multiple of {} tokens", p.page_size, cuda::kStageKeys);
+  }
+  const int32_t group = p.num_q_heads / p.num_kv_heads;
+  if (group > 16) {
+    unsupported("{} query heads over {} KV heads are {} in a head group; at most 16 are supported",
+                p.num_q_heads, p.num_kv_heads, group);
+  }
+}
+
+void check_shapes(const AttentionParams& p) {
+  if (p.batch < 0 || p.batch > 4096) refuse("batch is {}; expected 0 to 4096 sequences", p.batch);
+  if (p.num_kv_heads < 1 || p.num_q_heads < p.num_kv_heads || p.num_q_heads % p.num_kv_heads != 0 ||
+      p.num_q_heads > 65536) {
+    refuse("{} query heads over {} KV heads; expected a positive multiple, at most 65536 query heads",
+           p.num_q_heads, p.num_kv_heads);
+  }
+  if (p.max_pages < 0 || p.num_pages < 0) {
+    refuse("max_pages is {} and num_pages is {}; expected 0 or more", p.max_pages, p.num_pages);
+  }
+  if (p.page_size > 0 && p.num_pages * p.num_kv_heads * p.page_size > int64_t{UINT32_MAX}) {
+    refuse("the pool has {} pages x {} KV heads x {} tokens = {} rows; at most {} can be addressed",
+           p.num_pages, p.num_kv_heads, p.page_size, p.num_pages * p.num_kv_heads * p.page_size, UINT32_MAX);
+  }
+  const int64_t row = int64_t{p.num_q_heads} * p.head_dim;
+  if (p.query_stride < row || p.query_stride % 8 != 0) {
+    refuse("query_stride is {} elements; expected a multiple of 8, at least num_q_heads * head_dim = {}",
+           p.query_stride, row);
+  }
+  if (!std::isfinite(p.scale) || p.scale <= 0) {
+    refuse("scale is {}; expected a positive finite number, usually 1 / sqrt(head_dim) = {}", p.scale,
+           1 / std::sqrt(static_cast<double>(p.head_dim)));
+  }
+  if (p.layer >= kTokenLayer) refuse("layer is {}; expected less than {}", p.layer, kTokenLayer);
+}
+
+void check_bounds(const AttentionParams& p, const LaunchBounds& b) {
+  if (b.num_queries < 0) refuse("num_queries is {}; expected 0 or more", b.num_queries);
+  if (b.max_queries < 1) refuse("max_queries is {}; expected at least 1", b.max_queries);
+  if (b.num_queries > p.batch * int64_t{b.max_queries}) {
+    refuse("num_queries is {}, more than {} sequences of at most {} queries have", b.num_queries, p.batch,
+           b.max_queries);
+  }
+  if (b.max_length < 1 || b.max_length > kMaxCudaLength) {
+    refuse("max_length is {}; expected 1 to {}", b.max_length, kMaxCudaLength);
+  }
+  if (int64_t{b.max_length} > int64_t{p.max_pages} * p.page_size) {
+    refuse(
+        "max_length is {}, but the page table has room for {} pages of {} tokens = {}; widen the table or "
+        "lower "
+        "max_length",
+        b.max_length, p.max_pages, p.page_size, int64_t{p.max_pages} * p.page_size);
+  }
+  if (b.total_length < 0) refuse("total_length is {}; expected 0 (no bound) or more", b.total_length);
+  if (p.estimator == Estimator::kExact) return;
+  if (b.max_budget < 0 || b.max_budget > kMaxBudget) {
+    refuse("max_budget is {}; expected 0 to {}", b.max_budget, kMaxBudget);
+  }
+}
+
+void check_estimation(const AttentionParams& p, const LaunchBounds& b) {
+  const bool tiled = p.estimator == Estimator::kProp || p.estimator == Estimator::kFlash;
+  if (tiled && (p.tile < cuda::kScoreTile || p.tile % cuda::kScoreTile != 0)) {
+    refuse("estimator {} has tiles of {} keys; expected a multiple of {}", name(p.estimator), p.tile,
+           cuda::kScoreTile);
+  }
+  if (p.estimator == Estimator::kFlash && !b.any_dense && b.max_budget > 0 && b.max_budget < 1) {
+    refuse("estimator flash with max_budget {}", b.max_budget);
+  }
+  if (p.score_stage != ScoreStage::kExact) {
+    if (p.score_budget < 1 || p.score_budget > kMaxBudget) {
+      refuse("score stage {} has budget {}; expected 1 to {}", name(p.score_stage), p.score_budget,
+             kMaxBudget);
+    }
+    unsupported("score stage {} has no CUDA kernel; use exact scores", name(p.score_stage));
+  }
+  if (p.mean_group_query) {
+    refuse("mean_group_query is set with the exact score stage; it needs bernoulli or bernoulli-strat");
+  }
+}
+
+}  // namespace
+
+void validate_cuda(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits) {
+  check_shapes(p);
+  check_support(p, limits);
+  check_bounds(p, bounds);
+  check_estimation(p, bounds);
+  if (bounds.num_queries == 0) return;
+  const int64_t tiles = cuda::make_plan(p, bounds, limits).tile_capacity;
+  if (tiles > INT32_MAX) {
+    refuse(
+        "{} sequences of up to {} keys and {} queries have {} score tiles in a pass; at most {} can be "
+        "addressed. "
+        "Set total_length, or launch fewer sequences",
+        p.batch, bounds.max_length, bounds.num_queries, tiles, INT32_MAX);
+  }
+  check_pointer(p.query, "query", 16);
+  check_pointer(p.key_pages, "key_pages", 16);
+  check_pointer(p.value_pages, "value_pages", 16);
+  check_pointer(p.page_table, "page_table", 4);
+  check_pointer(p.query_start, "query_start", 8);
+  check_pointer(p.lengths, "lengths", 4);
+  check_pointer(p.out, "out", 16);
+  if (p.estimator != Estimator::kExact) {
+    check_pointer(p.budgets, "budgets", 4);
+    check_pointer(p.draws, "draws", 4);
+  }
+}
+
+size_t cuda_workspace_bytes(const AttentionParams& p, const LaunchBounds& bounds,
+                            const DeviceLimits& limits) {
+  check_shapes(p);
+  check_support(p, limits);
+  check_bounds(p, bounds);
+  check_estimation(p, bounds);
+  return static_cast<size_t>(cuda::make_plan(p, bounds, limits).workspace_bytes);
+}
+
+}  // namespace allot::kernels

@@ -1,0 +1,237 @@
+// Second kernel of a launch: draws the samples of every row from the weights the score kernel left, reads the
+// value rows drawn and adds them up. A row is the work of one warp where budgets are small, else of a block;
+// rows with many entries are shared by several blocks, the last of which adds the parts in order.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/args.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/row_group.cuh"
+#include "kernels/cuda/sequences.cuh"
+#include "kernels/cuda/value_row.cuh"
+
+namespace allot::kernels::cuda {
+
+// Rows of a block, threads of a row and entries of a batch follow from the warps that share a row.
+template <int kWarps>
+struct ValueShape {
+  static constexpr int kRows = kWarps == 1 ? 4 : 1;
+  static constexpr int kThreads = 32 * kWarps * kRows;
+  static constexpr int kBatch = kWarps == 1 ? kWarpRowBudget : kBatchEntries;
+};
+
+// Adds weighted value rows. Lanes hold 8 consecutive elements; as many value rows as fit are read by a warp
+// at once, and kUnroll of them are in flight for every lane.
+template <class T, int kHeadDim, int kWarps>
+class Gather {
+ public:
+  static constexpr int kRowLanes = kHeadDim == 64 ? 8 : kHeadDim <= 128 ? 16 : 32;
+  static constexpr int kStreams = kWarps * (32 / kRowLanes);
+  static constexpr int kUnroll = 8;
+
+  __device__ explicit Gather(int warp, int lane)
+      : stream_(warp * (32 / kRowLanes) + lane / kRowLanes),
+        element_(lane % kRowLanes * 8),
+        active_(lane % kRowLanes * 8 < kHeadDim) {}
+
+  __device__ void add(const void* values, const Entry* entries, int32_t count) {
+    for (int32_t first = stream_; first < count; first += kStreams * kUnroll) {
+      Entry entry[kUnroll];
+      uint4 value[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        const int32_t e = first + u * kStreams;
+        entry[u] = e < count ? entries[e] : Entry{0, 0};
+        value[u] = {0, 0, 0, 0};
+        if (entry[u].weight != 0 && active_) {
+          value[u] = load_streamed_vector(static_cast<const T*>(values) + int64_t{entry[u].row} * kHeadDim +
+                                          element_);
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        const uint32_t words[4] = {value[u].x, value[u].y, value[u].z, value[u].w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 pair = unpack<T>(words[i]);
+          sum_[2 * i] = fmaf(entry[u].weight, pair.x, sum_[2 * i]);
+          sum_[2 * i + 1] = fmaf(entry[u].weight, pair.y, sum_[2 * i + 1]);
+        }
+      }
+    }
+  }
+
+  // Adds the streams of the warp; every lane gets the sum of its elements.
+  __device__ const float (&reduce())[8] {
+#pragma unroll
+    for (int d = kRowLanes; d < 32; d *= 2) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum_[i] += __shfl_xor_sync(kFullWarp, sum_[i], d);
+    }
+    return sum_;
+  }
+
+  __device__ bool writes(int lane) const {
+    return lane < kRowLanes && active_;
+  }
+  __device__ int element() const {
+    return element_;
+  }
+
+ private:
+  int stream_;
+  int element_;
+  bool active_;
+  float sum_[8] = {};
+};
+
+// Sequence of a query, by bisection of query_start.
+__device__ __forceinline__ int32_t sequence_of(const Args& args, int64_t query) {
+  if (args.one_query_each) return static_cast<int32_t>(query);
+  int64_t low = 0;
+  int64_t high = args.p.batch;
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    if (args.p.query_start[middle] <= query) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return static_cast<int32_t>(low);
+}
+
+// Entries of a batch of consecutive keys with their own weights: exact attention.
+template <int kWarps>
+__device__ void fill_dense(const Args& args, const ValueRow& row, const TileMasses<kWarps>& masses,
+                           const Batch& batch, const RowGroup<kWarps>& group) {
+  const auto total = static_cast<float>(masses.total());
+  for (int32_t key = batch.low + group.thread(); key < batch.high; key += group.kThreads) {
+    const int32_t tile = key / kScoreTile;
+    const int32_t position = stage_position(key % kScoreTile);
+    const float weight =
+        __half2float(reinterpret_cast<const __half*>(row.weights)[int64_t{tile} * kScoreTile + position]);
+    const int part = key % kScoreTile / 8;
+    batch.put(key, 1, first_value_row(args, row, tile, part) + key % 8,
+              weight * masses.tile_scale(row, tile) / total);
+  }
+}
+
+template <class Selection, class T, int kHeadDim, int kWarps>
+__global__ void __launch_bounds__(ValueShape<kWarps>::kThreads)
+    value_kernel(const __grid_constant__ Args args) {
+  using Shape = ValueShape<kWarps>;
+  __shared__ typename RowGroup<kWarps>::Scratch scratch[Shape::kRows];
+  __shared__ Entry entries[Shape::kRows][Shape::kBatch];
+  __shared__ TileDraw draws[Shape::kRows][Shape::kBatch];
+  __shared__ int32_t draw_count[Shape::kRows];
+  __shared__ float sums[kWarps][kHeadDim];
+  __shared__ bool last_part;
+  extern __shared__ __align__(16) char selection_shared[];
+
+  const int slot = static_cast<int>(threadIdx.x) / RowGroup<kWarps>::kThreads;
+  RowGroup<kWarps> group(scratch[slot]);
+  const int64_t index = int64_t{blockIdx.x} * Shape::kRows + slot;
+  if (index >= args.num_queries * args.p.num_q_heads) return;
+  const int64_t query = index / args.p.num_q_heads;
+  const int32_t b = sequence_of(args, query);
+  const auto part = static_cast<int32_t>(blockIdx.y);
+
+  FaultCode fault;
+  const PassSequence sequence = pass_sequence(args, b, &fault);
+  const auto first = static_cast<int32_t>(args.one_query_each ? 0 : query - args.p.query_start[b]);
+  const int32_t q = first - args.first_query;
+  if (q < 0 || q >= args.pass_queries) return;
+  T* const out = static_cast<T*>(args.p.out) + index * kHeadDim;
+  const auto fill_out = [&](float x) {
+    if (part != 0) return;
+    for (int i = group.thread(); i < kHeadDim; i += group.kThreads) out[i] = static_cast<T>(x);
+  };
+
+  ValueRow row;
+  row.index = index;
+  row.sequence = b;
+  row.head = static_cast<int32_t>(index - query * args.p.num_q_heads);
+  row.kv_head = row.head / args.group;
+  row.budget = budget_of(args, b);
+  if (fault != kFaultNone) return fill_out(NAN);
+  if (row.budget == 0) return fill_out(0);
+  row.keys = sequence.visible(q);
+  row.tiles = score_tiles(row.keys);
+  const int32_t parts = part_count(row.entries());
+  if (part >= parts) return;
+
+  wait_for_predecessor();
+  if (args.tile_start[args.p.batch] > args.tile_capacity) return fill_out(NAN);
+  const int64_t first_tile = (args.tile_start[b] + int64_t{q} * sequence.tiles) * args.p.num_q_heads +
+                             int64_t{row.head} * sequence.tiles;
+  row.stats = args.stats + first_tile;
+  row.weights = args.weights + first_tile * kScoreTile;
+
+  Gather<T, kHeadDim, kWarps> gather(group.warp(), group.lane());
+  const int32_t size = part_entries(row.entries());
+  const int32_t end = min(row.entries(), (part + 1) * size);
+  // Calls fill(batch) for every batch of the part and gathers what it put there.
+  const auto each_batch = [&](auto fill) {
+    for (int32_t low = part * size; low < end; low += Shape::kBatch) {
+      const Batch batch{entries[slot], draws[slot], &draw_count[slot], low, min(end, low + Shape::kBatch)};
+      for (int i = group.thread(); i < batch.high - low; i += group.kThreads) entries[slot][i] = {0, 0};
+      if (group.thread() == 0) draw_count[slot] = 0;
+      group.sync();
+      fill(batch);
+      group.sync();
+      gather.add(args.p.value_pages, entries[slot], batch.high - low);
+      group.sync();
+    }
+  };
+  double total;
+  if (row.budget == kDenseBudget) {
+    const TileMasses<kWarps> masses(group, row);
+    total = masses.total();
+    each_batch([&](const Batch& batch) { fill_dense(args, row, masses, batch, group); });
+  } else {
+    Selection selection(args, row, group,
+                        selection_shared + slot * Selection::shared_bytes(score_tiles(args.max_length)));
+    total = selection.total();
+    if (isfinite(total)) each_batch([&](const Batch& batch) { selection.fill(batch); });
+  }
+  // Scores that are not numbers: keys of a page outside the pool, or NaN in the cache.
+  if (!isfinite(total)) return fill_out(NAN);
+
+  const auto& sum = gather.reduce();
+  if constexpr (kWarps == 1) {
+    if (gather.writes(group.lane())) {
+      uint4 packed{pack<T>(sum[0], sum[1]), pack<T>(sum[2], sum[3]), pack<T>(sum[4], sum[5]),
+                   pack<T>(sum[6], sum[7])};
+      *reinterpret_cast<uint4*>(out + gather.element()) = packed;
+    }
+  } else {
+    if (gather.writes(group.lane())) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sums[group.warp()][gather.element() + i] = sum[i];
+    }
+    __syncthreads();
+    const int element = group.thread();
+    float x = 0;
+    if (element < kHeadDim) {
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) x += sums[w][element];
+      if (parts == 1) out[element] = static_cast<T>(x);
+    }
+    if (parts == 1) return;
+    float* const partial = args.partial + index * args.parts * kHeadDim;
+    if (element < kHeadDim) partial[part * kHeadDim + element] = x;
+    __threadfence();
+    __syncthreads();
+    if (element == 0) last_part = atomicAdd(&args.arrivals[index], 1) == parts - 1;
+    __syncthreads();
+    if (!last_part || element >= kHeadDim) return;
+    __threadfence();
+    x = 0;
+    for (int i = 0; i < parts; ++i) x += __ldcg(&partial[i * kHeadDim + element]);
+    out[element] = static_cast<T>(x);
+  }
+}
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,37 @@
+// The value kernels of one family and dtype.
+#pragma once
+
+#include "kernels/cuda/kernel_table.h"
+#include "kernels/cuda/value_kernel.cuh"
+
+namespace allot::kernels::cuda {
+
+template <template <int> class Selection, class T, int kHeadDim, int kWarps>
+ValueKernel make_value_kernel() {
+  return {value_kernel<Selection<kWarps>, T, kHeadDim, kWarps>, ValueShape<kWarps>::kThreads,
+          ValueShape<kWarps>::kRows, [](int32_t tiles) { return Selection<kWarps>::shared_bytes(tiles); }};
+}
+
+template <template <int> class Selection, class T, int kWarps>
+ValueKernel value_kernel_of(int32_t head_dim) {
+  switch (head_dim) {
+    case 64:
+      return make_value_kernel<Selection, T, 64, kWarps>();
+    case 96:
+      return make_value_kernel<Selection, T, 96, kWarps>();
+    case 128:
+      return make_value_kernel<Selection, T, 128, kWarps>();
+    case 256:
+      return make_value_kernel<Selection, T, 256, kWarps>();
+    default:
+      return {};
+  }
+}
+
+template <template <int> class Selection, class T>
+ValueKernel value_kernel_of(int32_t head_dim, int32_t row_warps) {
+  return row_warps == 1 ? value_kernel_of<Selection, T, 1>(head_dim)
+                        : value_kernel_of<Selection, T, 8>(head_dim);
+}
+
+}  // namespace allot::kernels::cuda
