@@ -1,5 +1,6 @@
 // The sub-commands of `allot`, one file each in app/commands. Commands that run a model are linked into
-// allot-model only; `allot` hands them over by replacing itself with allot-model from its own directory.
+// allot-model only; `allot` hands them over by replacing itself with allot-model from its own directory. What
+// measures CUDA kernels is in allot-bench.
 #pragma once
 
 #include <span>
@@ -32,5 +33,7 @@ int run_verify(std::span<const std::string> arguments);
 int run_ablate(std::span<const std::string> arguments);
 int run_logits(std::span<const std::string> arguments);
 int run_bench(std::span<const std::string> arguments);
+// The command that runs CUDA kernels (in `allot-bench`).
+int run_bench_attention(std::span<const std::string> arguments);
 
 }  // namespace allot::app

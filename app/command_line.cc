@@ -20,12 +20,30 @@
 namespace allot::app {
 namespace {
 
-// Replaces this process by allot-model with the same arguments; returns only by throwing.
+// An executable beside this one, and what to say where it is missing.
+struct Companion {
+  const char* name;
+  const char* need;    // why the command wants it
+  const char* remedy;  // how it is built
+};
+
+// Which companion holds the command. Only `bench attention` needs CUDA.
+Companion companion_of(std::span<const std::string> arguments) {
+  if (arguments.size() > 1 && arguments[0] == "bench" && arguments[1] == "attention") {
+    return {"allot-bench", "this command runs CUDA kernels",
+            "build with LibTorch and nvcc (ALLOT_WITH_TORCH and ALLOT_WITH_CUDA are on)"};
+  }
+  return {"allot-model", "this command runs a model",
+          "build with LibTorch (cmake --preset cpu, then ninja -C build)"};
+}
+
+// Replaces this process by the companion with the same arguments; returns only by throwing.
 [[noreturn]] void hand_over(std::span<const std::string> arguments) {
-  const std::filesystem::path program = own_directory() / "allot-model";
+  const Companion companion = companion_of(arguments);
+  const std::filesystem::path program = own_directory() / companion.name;
   if (!std::filesystem::exists(program)) {
-    throw Unsupported("this command runs a model, but " + program.string() +
-                      " was not built; build with LibTorch (cmake --preset cpu, then ninja -C build)");
+    throw Unsupported(std::string(companion.need) + ", but " + program.string() + " was not built; " +
+                      companion.remedy);
   }
   std::vector<std::string> words = {program.string()};
   words.insert(words.end(), arguments.begin(), arguments.end());

@@ -13,8 +13,8 @@ std::string command_list(std::span<const Command> commands);
 
 // Runs arguments[0] with the words after it. Handles --help, --version, an unknown command (named with the
 // nearest known one) and every exception: one line on stderr, exit code of the Error (1, or 2 for
-// UsageError), 1 for anything else. A command without a function is handed over to allot-model, which
-// replaces this process.
+// UsageError), 1 for anything else. A command without a function is handed over to allot-model (`bench
+// attention` to allot-bench), which replaces this process.
 int run_command_line(std::span<const Command> commands, std::span<const std::string> arguments);
 
 }  // namespace allot::app

@@ -1,5 +1,5 @@
 // The light executable: no LibTorch, no CUDA. Commands that run a model are handed over to allot-model beside
-// it.
+// it, and `bench attention`, which needs a GPU, to allot-bench.
 #include <string>
 #include <vector>
 

@@ -28,7 +28,6 @@ struct LaunchBounds {
   int64_t num_queries = 0;   // query_start[batch]
   int32_t max_queries = 1;   // most queries of one sequence; 1 = decode
   int32_t max_length = 0;    // no lengths[b] is larger; at most kMaxCudaLength
-  int64_t total_length = 0;  // the lengths sum to no more; 0 = batch * max_length
   int32_t max_budget = 0;    // no budgets[b] is larger; at most kMaxCudaLength; ignored by exact
   bool any_dense = false;    // some budgets[b] may be kDenseBudget
 };

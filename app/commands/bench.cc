@@ -154,7 +154,9 @@ int run_bench(std::span<const std::string> arguments) {
   BenchOptions options;
   OptionSet set("bench", "measure the generation of a tuning run, beside Hugging Face generate",
                 "allot bench decode --model assets/tiny-gsm --peer-python .venv/bin/python");
-  set.positional("what", &options.what, "WHAT", "what to measure: decode (prompt and reply of a batch)");
+  set.positional("what", &options.what, "WHAT",
+                 "what to measure: decode (prompt and reply of a batch) here; attention (CUDA kernels) has "
+                 "options of its own, see allot bench attention --help");
   set.path("model", &options.model, "directory of a Hugging Face model");
   set.text("peer-python", &options.peer_python, "PROGRAM",
            "Python with torch and transformers; without it the peer is not measured");
@@ -166,8 +168,12 @@ int run_bench(std::span<const std::string> arguments) {
   set.flag("json", &options.json, "print one JSON object a row");
   set.require("model");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
-  if (options.what != "decode")
-    throw UsageError("'" + options.what + "' cannot be measured; decode is expected");
+  if (options.what == "attention") {
+    throw UsageError("attention comes right after bench: allot bench attention [options]");
+  }
+  if (options.what != "decode") {
+    throw UsageError("'" + options.what + "' cannot be measured; decode or attention is expected");
+  }
   if (options.threads == 0) options.threads = static_cast<int32_t>(std::thread::hardware_concurrency());
 
   std::vector<Row> rows;

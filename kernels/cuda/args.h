@@ -35,7 +35,6 @@ enum FaultCode : int32_t {
   kFaultBudget,       // budgets[sequence] outside [-1 or 0, max_budget]
   kFaultFlashBudget,  // flash with fewer samples (value) than tiles (limit)
   kFaultPage,         // page_table names a page outside the pool
-  kFaultTotalLength,  // the lengths sum to more than total_length
   kFaultQueries,      // a sequence has more queries than max_queries, or less than none
 };
 
@@ -74,21 +73,19 @@ struct Args {
   bool any_dense;
   bool one_query_each;  // decode: query b belongs to sequence b
 
-  // The pass: queries first_query .. first_query + pass_queries of every sequence (0-based in the sequence).
+  // The pass: queries first_query .. first_query + pass_queries of the launch.
   int32_t first_query;
   int32_t pass_queries;
 
-  // Workspace. Row (sequence b, query q of the pass, head h) has its score tiles at
-  // (tile_start[b] + q * tiles) * num_q_heads + h * tiles, tiles = score_tiles(keys of the pass's last
-  // query).
+  // Workspace. Row (query q of the pass, head h) has its score tiles from (q * num_q_heads + h) * row_tiles
+  // on.
   Fault* fault;
-  int32_t* tile_start;    // [batch + 1]
-  TileStats* stats;       // [tiles of all rows]
-  uint16_t* weights;      // [tiles of all rows, kScoreTile] half precision, in stage order (stage_position)
-  float* partial;         // [num_queries * num_q_heads, parts, head_dim]
-  int32_t* arrivals;      // [num_queries * num_q_heads] parts of a row that are done
-  int64_t tile_capacity;  // tile_start[batch] is at most this
-  int32_t parts;          // most parts of a row
+  int32_t row_tiles;  // score tiles of max_length keys
+  TileStats* stats;   // [pass_queries, num_q_heads, row_tiles]
+  uint16_t* weights;  // [pass_queries, num_q_heads, row_tiles, kScoreTile] half precision, in stage order
+  float* partial;     // [pass_queries, num_q_heads, parts, head_dim]
+  int32_t* arrivals;  // [pass_queries, num_q_heads] parts of a row that are done
+  int32_t parts;      // most parts of a row
 };
 
 }  // namespace allot::kernels::cuda

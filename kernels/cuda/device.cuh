@@ -49,8 +49,20 @@ __device__ __forceinline__ void wait_for_predecessor() {
 #endif
 }
 
-__device__ __forceinline__ uint4 load_shared_vector(const void* shared) {
-  return *static_cast<const uint4*>(shared);
+// 2^x to about 2 units in the last place; 0 for -infinity.
+__device__ __forceinline__ float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// From an address in shared memory.
+__device__ __forceinline__ uint4 load_shared_vector(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address));
+  return v;
 }
 
 // A row of values is read once by one group of lanes: it need not stay in L1.

@@ -23,11 +23,14 @@ struct ValueKernel {
   int64_t (*row_bytes)(int32_t tiles) = nullptr;  // dynamic shared memory of a row
 };
 
-// Columns of the score kernel's product are 8 * column_tiles queries: 1, 2, or 4 up to head_dim 128.
-ScoreKernel score_kernel_bfloat16(int32_t head_dim, int32_t column_tiles);
-ScoreKernel score_kernel_float16(int32_t head_dim, int32_t column_tiles);
+// Columns of the score kernel's product are 8 * column_tiles queries: 1 or 2 in decode; in prefill 4, or 2
+// for head_dim 256.
+ScoreKernel score_kernel_bfloat16(int32_t head_dim, int32_t column_tiles, bool decode);
+ScoreKernel score_kernel_float16(int32_t head_dim, int32_t column_tiles, bool decode);
 
-// row_warps: 1 or 8.
+// row_warps: 1 or 8; dense only 8.
+ValueKernel dense_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
+ValueKernel dense_kernel_float16(int32_t head_dim, int32_t row_warps);
 ValueKernel systematic_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
 ValueKernel systematic_kernel_float16(int32_t head_dim, int32_t row_warps);
 ValueKernel tiled_kernel_bfloat16(int32_t head_dim, int32_t row_warps);

@@ -2,6 +2,8 @@
 #include <cuda_runtime.h>
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "kernels/attention_cuda.h"
 #include "kernels/cuda/args.h"
@@ -50,12 +52,11 @@ cuda::Args make_args(const AttentionParams& p, const LaunchBounds& bounds, const
           .first_query = 0,
           .pass_queries = plan.pass_queries,
           .fault = at<cuda::Fault>(workspace, 0),
-          .tile_start = at<int32_t>(workspace, plan.tile_start_offset),
+          .row_tiles = plan.row_tiles,
           .stats = at<cuda::TileStats>(workspace, plan.stats_offset),
           .weights = at<uint16_t>(workspace, plan.weights_offset),
           .partial = at<float>(workspace, plan.partial_offset),
           .arrivals = at<int32_t>(workspace, plan.arrivals_offset),
-          .tile_capacity = plan.tile_capacity,
           .parts = plan.parts};
 }
 
@@ -117,24 +118,32 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
   const cuda::Plan plan = cuda::make_plan(p, bounds, limits);
   check_workspace(workspace, plan.workspace_bytes);
   cuda::Args args = make_args(p, bounds, plan, workspace);
-  const cuda::ScoreKernel score = cuda::score_kernel(p.dtype, p.head_dim, plan.column_tiles);
-  const cuda::ValueKernel value = cuda::value_kernel(p.estimator, p.dtype, p.head_dim, plan.row_warps);
-  const int64_t rows = bounds.num_queries * p.num_q_heads;
+  const cuda::ScoreKernel score =
+      cuda::score_kernel(p.dtype, p.head_dim, plan.column_tiles, plan.one_query_each);
   for (int32_t pass = 0; pass < plan.passes; ++pass) {
     args.first_query = pass * plan.pass_queries;
+    args.pass_queries =
+        static_cast<int32_t>(std::min<int64_t>(plan.pass_queries, bounds.num_queries - args.first_query));
     launch(score.function,
            {.blocks = dim3(static_cast<unsigned>(plan.score_blocks)),
             .threads = 32 * plan.score_warps,
             .shared_bytes = plan.score_shared_bytes,
             .overlaps = false},
            args, stream);
-    launch(value.function,
-           {.blocks = dim3(static_cast<unsigned>((rows + value.rows - 1) / value.rows),
-                           static_cast<unsigned>(plan.parts)),
-            .threads = value.threads,
-            .shared_bytes = plan.value_shared_bytes,
-            .overlaps = limits.compute_capability >= 90},
-           args, stream);
+    const auto launch_values = [&](const cuda::ValueKernel& value, bool overlaps) {
+      const int32_t head_blocks = (p.num_q_heads + value.rows - 1) / value.rows;
+      launch(value.function,
+             {.blocks = dim3(static_cast<unsigned>(args.pass_queries), static_cast<unsigned>(head_blocks),
+                             static_cast<unsigned>(plan.parts)),
+              .threads = value.threads,
+              .shared_bytes = value.rows * value.row_bytes(plan.row_tiles),
+              .overlaps = overlaps && limits.compute_capability >= 90},
+             args, stream);
+    };
+    launch_values(cuda::value_kernel(p.estimator, p.dtype, p.head_dim, plan.row_warps), true);
+    if (p.estimator != Estimator::kExact && bounds.any_dense) {
+      launch_values(cuda::dense_kernel(p.dtype, p.head_dim, plan.row_warps), false);
+    }
   }
 }
 
@@ -169,11 +178,6 @@ void check_cuda(CudaWorkspace workspace, CudaStream stream) {
     case cuda::kFaultPage:
       refuse(fmt::format("sequence {} names page {}; expected 0 to {}", fault.sequence, fault.value,
                          fault.limit - 1));
-      break;
-    case cuda::kFaultTotalLength:
-      refuse(fmt::format(
-          "the sequences have {} score tiles of {} keys, but total_length makes room for {}; raise it",
-          fault.value, cuda::kScoreTile, fault.limit));
       break;
     default:
       refuse(fmt::format("sequence {} has {} queries; expected 0 to max_queries = {}", fault.sequence,

@@ -23,11 +23,9 @@ struct Plan {
 
   int32_t row_warps = 1;  // of the value kernel
   int32_t parts = 1;      // blocks that may share a row
-  int64_t value_shared_bytes = 0;
 
   // Workspace, in bytes from its start; each array is aligned to kWorkspaceAlignment.
-  int64_t tile_capacity = 0;
-  int64_t tile_start_offset = 0;
+  int32_t row_tiles = 0;
   int64_t stats_offset = 0;
   int64_t weights_offset = 0;
   int64_t partial_offset = 0;
@@ -36,11 +34,12 @@ struct Plan {
 };
 
 inline constexpr int64_t kWorkspaceAlignment = 256;
-// Weights that one pass of a prefill may take, unless a single query needs more.
+// Weights that one pass of a prefill may take, unless one block of queries needs more.
 inline constexpr int64_t kPassWeightBytes = int64_t{256} << 20;
 
 // The kernels that serve a launch.
-ScoreKernel score_kernel(DType dtype, int32_t head_dim, int32_t column_tiles);
+ScoreKernel score_kernel(DType dtype, int32_t head_dim, int32_t column_tiles, bool decode);
+ValueKernel dense_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
 ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, int32_t row_warps);
 
 // Requires a launch that validate_cuda accepts.

@@ -18,14 +18,14 @@ class RowGroup {
     float floats[kWarps];
   };
 
-  __device__ explicit RowGroup(Scratch& scratch)
+  __device__ __forceinline__ explicit RowGroup(Scratch& scratch)
       : scratch_(scratch), thread_(static_cast<int>(threadIdx.x) % kThreads) {}
 
-  __device__ int thread() const { return thread_; }
-  __device__ int warp() const { return thread_ / 32; }
-  __device__ int lane() const { return thread_ % 32; }
+  __device__ __forceinline__ int thread() const { return thread_; }
+  __device__ __forceinline__ int warp() const { return thread_ / 32; }
+  __device__ __forceinline__ int lane() const { return thread_ % 32; }
 
-  __device__ void sync() const {
+  __device__ __forceinline__ void sync() const {
     if constexpr (kWarps == 1) {
       __syncwarp();
     } else {
@@ -33,7 +33,7 @@ class RowGroup {
     }
   }
 
-  __device__ float max(float x) {
+  __device__ __forceinline__ float max(float x) {
 #pragma unroll
     for (int d = 16; d > 0; d /= 2) x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, d));
     if constexpr (kWarps > 1) {
@@ -52,7 +52,7 @@ class RowGroup {
     double total;
   };
   // Exclusive prefix sum over the threads of the row, in double.
-  __device__ Prefix prefix(double x) {
+  __device__ __forceinline__ Prefix prefix(double x) {
     double inclusive = x;
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
@@ -79,7 +79,7 @@ class RowGroup {
   }
 
   // Exclusive prefix sum of counts.
-  __device__ int32_t prefix(int32_t x) {
+  __device__ __forceinline__ int32_t prefix(int32_t x) {
     return static_cast<int32_t>(prefix(static_cast<double>(x)).before);
   }
 

@@ -2,8 +2,8 @@
 
 namespace allot::kernels::cuda {
 
-ScoreKernel score_kernel_float16(int32_t head_dim, int32_t column_tiles) {
-  return score_kernel_of<__half>(head_dim, column_tiles);
+ScoreKernel score_kernel_float16(int32_t head_dim, int32_t column_tiles, bool decode) {
+  return score_kernel_of<__half>(head_dim, column_tiles, decode);
 }
 
 }  // namespace allot::kernels::cuda

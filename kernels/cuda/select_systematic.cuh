@@ -59,6 +59,7 @@ __device__ __forceinline__ void list_systematic(const ValueRow& row, const Batch
   const double rate = d.samples / d.total;
   double mass = before;
   double x = mass * rate + d.u;
+#pragma unroll 1
   for (int32_t t = begin; t < end; ++t) {
     mass = t + 1 == end ? after : mass + masses.mass(row, t);
     const double next =
@@ -80,6 +81,7 @@ template <int kWarps, class Put>
 __device__ __forceinline__ void for_each_listed(const RowGroup<kWarps>& group, const Batch& batch, Put put) {
   const int32_t listed = *batch.draw_count;
   constexpr int kGroups = RowGroup<kWarps>::kThreads / kTileLanes;
+#pragma unroll 1
   for (int32_t base = group.warp() * (32 / kTileLanes); base < listed; base += kGroups) {
     const int32_t i = base + group.lane() / kTileLanes;
     put(batch.draws[min(i, listed - 1)], i < listed, group.lane() % kTileLanes);
@@ -90,18 +92,16 @@ template <int kWarps>
 class SystematicSelection {
  public:
   // Dynamic shared bytes a row needs.
+  static constexpr bool kDense = false;  // serves the rows with a budget
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t) { return 0; }
 
-  __device__ SystematicSelection(const Args& args, const ValueRow& row, RowGroup<kWarps>& group, char*)
-      : args_(args),
-        row_(row),
-        group_(group),
-        masses_(group, row),
-        u_(draw_uniform(draw_row(args, row), kRowDraw)) {}
+  __device__ __forceinline__ SystematicSelection(const Args& args, const ValueRow& row,
+                                                 RowGroup<kWarps>& group, char*)
+      : args_(args), row_(row), group_(group), masses_(group, row), u_(draw_uniform(row.draws, kRowDraw)) {}
 
-  __device__ double total() const { return masses_.total(); }
+  __device__ __forceinline__ double total() const { return masses_.total(); }
 
-  __device__ void fill(const Batch& batch) {
+  __device__ __forceinline__ void fill(const Batch& batch) {
     list_systematic(row_, batch, masses_,
                     {total(), row_.budget, u_, 0, row_.tiles - 1, 1.0f / static_cast<float>(row_.budget)},
                     masses_.begin, masses_.end, masses_.prefix.before, masses_.prefix.with_own);

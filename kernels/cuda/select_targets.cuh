@@ -11,14 +11,17 @@ namespace allot::kernels::cuda {
 template <int kWarps>
 class TargetSelection {
  public:
+  static constexpr bool kDense = false;  // serves the rows with a budget
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles) {
     return int64_t{tiles} * sizeof(double);
   }
 
   // `shared` keeps the CDF of the tiles.
-  __device__ TargetSelection(const Args& args, const ValueRow& row, RowGroup<kWarps>& group, char* shared)
+  __device__ __forceinline__ TargetSelection(const Args& args, const ValueRow& row, RowGroup<kWarps>& group,
+                                             char* shared)
       : args_(args), row_(row), group_(group), masses_(group, row), cdf_(reinterpret_cast<double*>(shared)) {
     double mass = masses_.prefix.before;
+#pragma unroll 1
     for (int32_t t = masses_.begin; t < masses_.end; ++t) {
       mass = t + 1 == masses_.end ? masses_.prefix.with_own : mass + masses_.mass(row, t);
       cdf_[t] = mass;
@@ -26,12 +29,14 @@ class TargetSelection {
     group.sync();
   }
 
-  __device__ double total() const { return masses_.total(); }
+  __device__ __forceinline__ double total() const {
+    return masses_.total();
+  }
 
-  __device__ void fill(const Batch& batch) {
-    const DrawRow draws = draw_row(args_, row_);
+  __device__ __forceinline__ void fill(const Batch& batch) {
+#pragma unroll 1
     for (int32_t s = batch.low + group_.thread(); s < batch.high; s += group_.kThreads) {
-      const float u = draw_uniform(draws, static_cast<uint32_t>(s));
+      const float u = draw_uniform(row_.draws, static_cast<uint32_t>(s));
       const double fraction = args_.p.estimator == Estimator::kIid
                                   ? independent_target<double>(u)
                                   : stratum_target<double>(s, row_.budget, u);
@@ -39,6 +44,7 @@ class TargetSelection {
       // First tile whose CDF reaches the target, the last one where rounding leaves the CDF short.
       int32_t low = 0;
       int32_t high = row_.tiles - 1;
+#pragma unroll 1
       while (low < high) {
         const int32_t middle = (low + high) / 2;
         if (cdf_[middle] >= target) {
@@ -56,6 +62,7 @@ class TargetSelection {
     const int part = group_.lane() % kTileLanes;
     const int32_t draws_listed = batch.high - batch.low;
     constexpr int kGroups = RowGroup<kWarps>::kThreads / kTileLanes;
+#pragma unroll 1
     for (int32_t base = group_.warp() * (32 / kTileLanes); base < draws_listed; base += kGroups) {
       const int32_t i = base + group_.lane() / kTileLanes;
       put_target(batch, batch.draws[min(i, draws_listed - 1)], i < draws_listed, part);
@@ -63,7 +70,7 @@ class TargetSelection {
   }
 
  private:
-  __device__ void put_target(const Batch& batch, const TileDraw& draw, bool valid, int part) {
+  __device__ __forceinline__ void put_target(const Batch& batch, const TileDraw& draw, bool valid, int part) {
     int32_t units[8] = {};
     uint32_t first_row = 0;
     if (valid) {

@@ -16,19 +16,23 @@ class ThresholdSelection {
     float residual;  // mass of the keys that are not kept
     int32_t kept;
   };
+  static constexpr bool kDense = false;  // serves the rows with a budget
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles) {
     return int64_t{tiles} * (sizeof(Tile) + sizeof(uint16_t)) + sizeof(Counters) + 16;
   }
 
-  __device__ ThresholdSelection(const Args& args, const ValueRow& row, RowGroup<kWarps>& group, char* shared)
+  __device__ __forceinline__ ThresholdSelection(const Args& args, const ValueRow& row,
+                                                RowGroup<kWarps>& group, char* shared)
       : args_(args),
         row_(row),
         group_(group),
         masses_(group, row),
         counters_(*reinterpret_cast<Counters*>(shared)),
         tiles_(reinterpret_cast<Tile*>(shared + sizeof(Counters))),
-        hot_(reinterpret_cast<uint16_t*>(shared + sizeof(Counters) + row.tiles * sizeof(Tile))) {
+        hot_(reinterpret_cast<uint16_t*>(shared + sizeof(Counters) + row.tiles * sizeof(Tile))),
+        u_(draw_uniform(row.draws, kRowDraw)) {
     find_threshold();
+#pragma unroll 1
     for (int32_t t = masses_.begin; t < masses_.end; ++t) tiles_[t] = {masses_.mass(row, t), 0};
     group.sync();
     if (kept_ > 0) {
@@ -50,6 +54,7 @@ class ThresholdSelection {
       group.sync();
     }
     double residual = 0;
+#pragma unroll 1
     for (int32_t t = masses_.begin; t < masses_.end; ++t) residual += static_cast<double>(tiles_[t].residual);
     residuals_ = group.prefix(residual);
     drawn_ = residuals_.total > 0 ? row.budget - kept_ : 0;
@@ -58,14 +63,13 @@ class ThresholdSelection {
     for_each_own_tile(
         [&](int32_t, int32_t, int32_t samples, double, int32_t kept) { own += samples + kept; });
     slot_before_ = group.prefix(own);
-    u_ = draw_uniform(draw_row(args, row), kRowDraw);
   }
 
-  __device__ double total() const {
+  __device__ __forceinline__ double total() const {
     return masses_.total();
   }
 
-  __device__ void fill(const Batch& batch) {
+  __device__ __forceinline__ void fill(const Batch& batch) {
     int32_t slot = slot_before_;
     const double rate = drawn_ / residuals_.total;
     const auto weight = static_cast<float>(residuals_.total / drawn_ / total());
@@ -88,16 +92,17 @@ class ThresholdSelection {
     int32_t hot;
   };
 
-  __device__ bool keeps(int32_t units, float scale) const {
+  __device__ __forceinline__ bool keeps(int32_t units, float scale) const {
     return units > 0 && static_cast<float>(units) * kWeightUnit * scale >= threshold_;
   }
 
   // Calls `use` for every tile on the hot list, eight lanes a tile; all lanes of a warp call together.
   template <class Use>
-  __device__ void for_each_hot_tile(Use use) {
+  __device__ __forceinline__ void for_each_hot_tile(Use use) {
     const int part = group_.lane() % kTileLanes;
     const int32_t hot = counters_.hot;
     constexpr int kGroups = RowGroup<kWarps>::kThreads / kTileLanes;
+#pragma unroll 1
     for (int32_t base = group_.warp() * (32 / kTileLanes); base < hot; base += kGroups) {
       const int32_t i = base + group_.lane() / kTileLanes;
       const bool valid = i < hot;
@@ -108,13 +113,14 @@ class ThresholdSelection {
     }
   }
 
-  __device__ void find_threshold() {
+  __device__ __forceinline__ void find_threshold() {
     threshold_ = static_cast<float>(masses_.total() / row_.budget);
     // The largest weight is 1, so nothing is kept above that: the common case of a flat row, and of NaN.
     if (!(threshold_ <= 1.0f)) return;
     for (;;) {
       if (group_.thread() == 0) counters_ = {0, 0, 0};
       group_.sync();
+#pragma unroll 1
       for (int32_t t = masses_.begin; t < masses_.end; ++t) {
         if (masses_.tile_scale(row_, t) >= threshold_) {
           hot_[atomicAdd(&counters_.hot, 1)] = static_cast<uint16_t>(t);
@@ -153,10 +159,11 @@ class ThresholdSelection {
 
   // Calls use(tile, first sample, samples, x where the tile begins, kept keys) for this thread's tiles.
   template <class Use>
-  __device__ void for_each_own_tile(Use use) {
+  __device__ __forceinline__ void for_each_own_tile(Use use) {
     const double rate = drawn_ > 0 ? drawn_ / residuals_.total : 0.0;
     double mass = residuals_.before;
     double x = fma(mass, rate, double{u_});
+#pragma unroll 1
     for (int32_t t = masses_.begin; t < masses_.end; ++t) {
       mass = t + 1 == masses_.end ? residuals_.with_own : mass + static_cast<double>(tiles_[t].residual);
       const double next =
@@ -169,7 +176,7 @@ class ThresholdSelection {
     }
   }
 
-  __device__ void put_tile(const Batch& batch, const TileDraw& draw, bool valid, int part) {
+  __device__ __forceinline__ void put_tile(const Batch& batch, const TileDraw& draw, bool valid, int part) {
     int32_t units[8] = {};
     uint32_t first_row = 0;
     float scale = 0;
@@ -220,12 +227,12 @@ class ThresholdSelection {
   Counters& counters_;
   Tile* tiles_;
   uint16_t* hot_;
+  const float u_;
   float threshold_ = 0;  // tau relative to the row's largest weight
   int32_t kept_ = 0;
   int32_t drawn_ = 0;
   typename RowGroup<kWarps>::Prefix residuals_ = {};
   int32_t slot_before_ = 0;
-  float u_ = 0;
 };
 
 }  // namespace allot::kernels::cuda

@@ -13,13 +13,13 @@ namespace allot::kernels::cuda {
 // One sequence within a pass.
 struct PassSequence {
   int32_t length = 0;   // keys the sequence's last query sees
-  int32_t queries = 0;  // queries of the whole launch
+  int32_t queries = 0;  // of the whole launch
   int32_t first = 0;    // first query of the pass, 0-based in the sequence
   int32_t count = 0;    // queries of the pass
-  int32_t tiles = 0;    // score tiles of the pass's last query
+  int32_t slot = 0;     // place of the first query in the pass
 
-  // Keys that query `q` of the pass sees.
-  __device__ int32_t visible(int32_t q) const { return length - (queries - 1 - first - q); }
+  // Keys that query `q` of the pass (0-based in the sequence) sees.
+  __device__ __forceinline__ int32_t visible(int32_t q) const { return length - (queries - 1 - first - q); }
 };
 
 __device__ __forceinline__ void record_fault(const Args& args, FaultCode code, int64_t sequence,
@@ -34,8 +34,8 @@ __device__ __forceinline__ void record_fault(const Args& args, FaultCode code, i
 
 // What the bounds promise of a sequence; a sequence that breaks them gets NaN as output and no key is read
 // for it.
-__device__ __forceinline__ FaultCode sequence_fault(const Args& args, int32_t b, int32_t length,
-                                                    int32_t queries, int32_t budget) {
+__device__ __forceinline__ FaultCode sequence_fault(const Args& args, int32_t length, int32_t queries,
+                                                    int32_t budget) {
   if (queries < 0 || queries > args.max_queries) return kFaultQueries;
   if (length < queries || length > args.max_length ||
       (length + args.p.page_size - 1) / args.p.page_size > args.p.max_pages) {
@@ -53,23 +53,23 @@ __device__ __forceinline__ int32_t budget_of(const Args& args, int32_t b) {
   return args.p.estimator == Estimator::kExact ? kDenseBudget : args.p.budgets[b];
 }
 
-__device__ __forceinline__ int32_t queries_of(const Args& args, int32_t b) {
-  if (args.one_query_each) return 1;
-  return static_cast<int32_t>(args.p.query_start[b + 1] - args.p.query_start[b]);
-}
-
 // The sequence's part in the pass; without queries where it broke the bounds or wants no sample, so that none
 // of its keys is read.
 __device__ __forceinline__ PassSequence pass_sequence(const Args& args, int32_t b, FaultCode* fault) {
   PassSequence s;
   s.length = args.p.lengths[b];
-  s.queries = queries_of(args, b);
   const int32_t budget = budget_of(args, b);
-  *fault = sequence_fault(args, b, s.length, s.queries, budget);
+  int32_t start = b;
+  s.queries = 1;
+  if (!args.one_query_each) {
+    start = static_cast<int32_t>(args.p.query_start[b]);
+    s.queries = static_cast<int32_t>(args.p.query_start[b + 1]) - start;
+  }
+  *fault = sequence_fault(args, s.length, s.queries, budget);
   if (*fault != kFaultNone || budget == 0) return s;
-  s.first = args.first_query;
-  s.count = max(0, min(s.queries - args.first_query, args.pass_queries));
-  s.tiles = s.count == 0 ? 0 : score_tiles(s.visible(s.count - 1));
+  s.first = max(0, args.first_query - start);
+  s.slot = start + s.first - args.first_query;
+  s.count = max(0, min(s.queries - s.first, args.pass_queries - s.slot));
   return s;
 }
 

@@ -94,21 +94,17 @@ void check_bounds(const AttentionParams& p, const LaunchBounds& b) {
         "max_length",
         b.max_length, p.max_pages, p.page_size, int64_t{p.max_pages} * p.page_size);
   }
-  if (b.total_length < 0) refuse("total_length is {}; expected 0 (no bound) or more", b.total_length);
   if (p.estimator == Estimator::kExact) return;
   if (b.max_budget < 0 || b.max_budget > kMaxBudget) {
     refuse("max_budget is {}; expected 0 to {}", b.max_budget, kMaxBudget);
   }
 }
 
-void check_estimation(const AttentionParams& p, const LaunchBounds& b) {
+void check_estimation(const AttentionParams& p) {
   const bool tiled = p.estimator == Estimator::kProp || p.estimator == Estimator::kFlash;
   if (tiled && (p.tile < cuda::kScoreTile || p.tile % cuda::kScoreTile != 0)) {
     refuse("estimator {} has tiles of {} keys; expected a multiple of {}", name(p.estimator), p.tile,
            cuda::kScoreTile);
-  }
-  if (p.estimator == Estimator::kFlash && !b.any_dense && b.max_budget > 0 && b.max_budget < 1) {
-    refuse("estimator flash with max_budget {}", b.max_budget);
   }
   if (p.score_stage != ScoreStage::kExact) {
     if (p.score_budget < 1 || p.score_budget > kMaxBudget) {
@@ -128,16 +124,8 @@ void validate_cuda(const AttentionParams& p, const LaunchBounds& bounds, const D
   check_shapes(p);
   check_support(p, limits);
   check_bounds(p, bounds);
-  check_estimation(p, bounds);
+  check_estimation(p);
   if (bounds.num_queries == 0) return;
-  const int64_t tiles = cuda::make_plan(p, bounds, limits).tile_capacity;
-  if (tiles > INT32_MAX) {
-    refuse(
-        "{} sequences of up to {} keys and {} queries have {} score tiles in a pass; at most {} can be "
-        "addressed. "
-        "Set total_length, or launch fewer sequences",
-        p.batch, bounds.max_length, bounds.num_queries, tiles, INT32_MAX);
-  }
   check_pointer(p.query, "query", 16);
   check_pointer(p.key_pages, "key_pages", 16);
   check_pointer(p.value_pages, "value_pages", 16);
@@ -156,7 +144,7 @@ size_t cuda_workspace_bytes(const AttentionParams& p, const LaunchBounds& bounds
   check_shapes(p);
   check_support(p, limits);
   check_bounds(p, bounds);
-  check_estimation(p, bounds);
+  check_estimation(p);
   return static_cast<size_t>(cuda::make_plan(p, bounds, limits).workspace_bytes);
 }
 

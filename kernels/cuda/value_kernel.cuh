@@ -30,12 +30,13 @@ class Gather {
   static constexpr int kStreams = kWarps * (32 / kRowLanes);
   static constexpr int kUnroll = 8;
 
-  __device__ explicit Gather(int warp, int lane)
+  __device__ __forceinline__ explicit Gather(int warp, int lane)
       : stream_(warp * (32 / kRowLanes) + lane / kRowLanes),
         element_(lane % kRowLanes * 8),
         active_(lane % kRowLanes * 8 < kHeadDim) {}
 
-  __device__ void add(const void* values, const Entry* entries, int32_t count) {
+  __device__ __forceinline__ void add(const void* values, const Entry* entries, int32_t count) {
+#pragma unroll 1
     for (int32_t first = stream_; first < count; first += kStreams * kUnroll) {
       Entry entry[kUnroll];
       uint4 value[kUnroll];
@@ -63,7 +64,7 @@ class Gather {
   }
 
   // Adds the streams of the warp; every lane gets the sum of its elements.
-  __device__ const float (&reduce())[8] {
+  __device__ __forceinline__ const float (&reduce())[8] {
 #pragma unroll
     for (int d = kRowLanes; d < 32; d *= 2) {
 #pragma unroll
@@ -72,10 +73,10 @@ class Gather {
     return sum_;
   }
 
-  __device__ bool writes(int lane) const {
+  __device__ __forceinline__ bool writes(int lane) const {
     return lane < kRowLanes && active_;
   }
-  __device__ int element() const {
+  __device__ __forceinline__ int element() const {
     return element_;
   }
 
@@ -87,37 +88,23 @@ class Gather {
 };
 
 // Sequence of a query, by bisection of query_start.
-__device__ __forceinline__ int32_t sequence_of(const Args& args, int64_t query) {
-  if (args.one_query_each) return static_cast<int32_t>(query);
-  int64_t low = 0;
-  int64_t high = args.p.batch;
+__device__ __forceinline__ int32_t sequence_of(const Args& args, int32_t query) {
+  if (args.one_query_each) return query;
+  int32_t low = 0;
+  auto high = static_cast<int32_t>(args.p.batch);
+#pragma unroll 1
   while (high - low > 1) {
-    const int64_t middle = (low + high) / 2;
+    const int32_t middle = (low + high) / 2;
     if (args.p.query_start[middle] <= query) {
       low = middle;
     } else {
       high = middle;
     }
   }
-  return static_cast<int32_t>(low);
+  return low;
 }
 
-// Entries of a batch of consecutive keys with their own weights: exact attention.
-template <int kWarps>
-__device__ void fill_dense(const Args& args, const ValueRow& row, const TileMasses<kWarps>& masses,
-                           const Batch& batch, const RowGroup<kWarps>& group) {
-  const auto total = static_cast<float>(masses.total());
-  for (int32_t key = batch.low + group.thread(); key < batch.high; key += group.kThreads) {
-    const int32_t tile = key / kScoreTile;
-    const int32_t position = stage_position(key % kScoreTile);
-    const float weight =
-        __half2float(reinterpret_cast<const __half*>(row.weights)[int64_t{tile} * kScoreTile + position]);
-    const int part = key % kScoreTile / 8;
-    batch.put(key, 1, first_value_row(args, row, tile, part) + key % 8,
-              weight * masses.tile_scale(row, tile) / total);
-  }
-}
-
+// Grid: [queries of the pass, num_q_heads / kRows, parts].
 template <class Selection, class T, int kHeadDim, int kWarps>
 __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads)
     value_kernel(const __grid_constant__ Args args) {
@@ -132,69 +119,60 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads)
 
   const int slot = static_cast<int>(threadIdx.x) / RowGroup<kWarps>::kThreads;
   RowGroup<kWarps> group(scratch[slot]);
-  const int64_t index = int64_t{blockIdx.x} * Shape::kRows + slot;
-  if (index >= args.num_queries * args.p.num_q_heads) return;
-  const int64_t query = index / args.p.num_q_heads;
-  const int32_t b = sequence_of(args, query);
-  const auto part = static_cast<int32_t>(blockIdx.y);
-
+  const auto q = static_cast<int32_t>(blockIdx.x);
+  const auto part = static_cast<int32_t>(blockIdx.z);
+  const int32_t query = args.first_query + q;
+  ValueRow row;
+  row.head = static_cast<int32_t>(blockIdx.y) * Shape::kRows + slot;
+  row.sequence = sequence_of(args, query);
   FaultCode fault;
-  const PassSequence sequence = pass_sequence(args, b, &fault);
-  const auto first = static_cast<int32_t>(args.one_query_each ? 0 : query - args.p.query_start[b]);
-  const int32_t q = first - args.first_query;
-  if (q < 0 || q >= args.pass_queries) return;
-  T* const out = static_cast<T*>(args.p.out) + index * kHeadDim;
+  const PassSequence sequence = pass_sequence(args, row.sequence, &fault);
+  row.budget = budget_of(args, row.sequence);
+  row.kv_head = row.head / args.group;
+  row.keys = sequence.visible(q - sequence.slot);
+  row.tiles = score_tiles(row.keys);
+  const int32_t count = row.entries();
+  const int32_t parts = part_count(count);
+  const int64_t index = int64_t{q} * args.p.num_q_heads + row.head;
+  row.stats = args.stats + index * args.row_tiles;
+  row.weights = args.weights + index * args.row_tiles * kScoreTile;
+  if constexpr (!Selection::kDense) {
+    const SequenceDraws& draws = args.p.draws[row.sequence];
+    row.draws = {draws.key, draws.question, args.p.layer, static_cast<uint32_t>(row.head),
+                 static_cast<uint32_t>(row.keys - 1)};
+  }
+  // No block may leave before: that this kernel has ended must mean that the score kernel has, too.
+  wait_for_predecessor();
+
+  if (row.head >= args.p.num_q_heads || part >= parts) return;
+  T* const out = static_cast<T*>(args.p.out) + (int64_t{query} * args.p.num_q_heads + row.head) * kHeadDim;
   const auto fill_out = [&](float x) {
     if (part != 0) return;
+#pragma unroll 1
     for (int i = group.thread(); i < kHeadDim; i += group.kThreads) out[i] = static_cast<T>(x);
   };
-
-  ValueRow row;
-  row.index = index;
-  row.sequence = b;
-  row.head = static_cast<int32_t>(index - query * args.p.num_q_heads);
-  row.kv_head = row.head / args.group;
-  row.budget = budget_of(args, b);
   if (fault != kFaultNone) return fill_out(NAN);
-  if (row.budget == 0) return fill_out(0);
-  row.keys = sequence.visible(q);
-  row.tiles = score_tiles(row.keys);
-  const int32_t parts = part_count(row.entries());
-  if (part >= parts) return;
+  if ((row.budget == kDenseBudget) != Selection::kDense) {
+    if (row.budget == 0) fill_out(0);
+    return;
+  }
 
-  wait_for_predecessor();
-  if (args.tile_start[args.p.batch] > args.tile_capacity) return fill_out(NAN);
-  const int64_t first_tile = (args.tile_start[b] + int64_t{q} * sequence.tiles) * args.p.num_q_heads +
-                             int64_t{row.head} * sequence.tiles;
-  row.stats = args.stats + first_tile;
-  row.weights = args.weights + first_tile * kScoreTile;
-
+  Selection selection(args, row, group, selection_shared + slot * Selection::shared_bytes(args.row_tiles));
+  const double total = selection.total();
   Gather<T, kHeadDim, kWarps> gather(group.warp(), group.lane());
-  const int32_t size = part_entries(row.entries());
-  const int32_t end = min(row.entries(), (part + 1) * size);
-  // Calls fill(batch) for every batch of the part and gathers what it put there.
-  const auto each_batch = [&](auto fill) {
-    for (int32_t low = part * size; low < end; low += Shape::kBatch) {
-      const Batch batch{entries[slot], draws[slot], &draw_count[slot], low, min(end, low + Shape::kBatch)};
-      for (int i = group.thread(); i < batch.high - low; i += group.kThreads) entries[slot][i] = {0, 0};
-      if (group.thread() == 0) draw_count[slot] = 0;
-      group.sync();
-      fill(batch);
-      group.sync();
-      gather.add(args.p.value_pages, entries[slot], batch.high - low);
-      group.sync();
-    }
-  };
-  double total;
-  if (row.budget == kDenseBudget) {
-    const TileMasses<kWarps> masses(group, row);
-    total = masses.total();
-    each_batch([&](const Batch& batch) { fill_dense(args, row, masses, batch, group); });
-  } else {
-    Selection selection(args, row, group,
-                        selection_shared + slot * Selection::shared_bytes(score_tiles(args.max_length)));
-    total = selection.total();
-    if (isfinite(total)) each_batch([&](const Batch& batch) { selection.fill(batch); });
+  const int32_t size = part_entries(count);
+  const int32_t end = isfinite(total) ? min(count, (part + 1) * size) : 0;
+#pragma unroll 1
+  for (int32_t low = part * size; low < end; low += Shape::kBatch) {
+    const Batch batch{entries[slot], draws[slot], &draw_count[slot], low, min(end, low + Shape::kBatch)};
+#pragma unroll 1
+    for (int i = group.thread(); i < batch.high - low; i += group.kThreads) entries[slot][i] = {0, 0};
+    if (group.thread() == 0) draw_count[slot] = 0;
+    group.sync();
+    selection.fill(batch);
+    group.sync();
+    gather.add(args.p.value_pages, entries[slot], batch.high - low);
+    group.sync();
   }
   // Scores that are not numbers: keys of a page outside the pool, or NaN in the cache.
   if (!isfinite(total)) return fill_out(NAN);

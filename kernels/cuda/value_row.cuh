@@ -30,7 +30,6 @@ struct TileDraw {
 };
 
 struct ValueRow {
-  int64_t index;  // query * num_q_heads + head
   int32_t sequence;
   int32_t head;
   int32_t kv_head;
@@ -39,16 +38,11 @@ struct ValueRow {
   int32_t budget;  // samples, or kDenseBudget
   const TileStats* stats;
   const uint16_t* weights;
+  DrawRow draws;  // unless the selection draws nothing
 
   // Entries of the row: its samples, or all keys.
-  __device__ int32_t entries() const { return budget == kDenseBudget ? keys : budget; }
+  __device__ __forceinline__ int32_t entries() const { return budget == kDenseBudget ? keys : budget; }
 };
-
-__device__ __forceinline__ DrawRow draw_row(const Args& args, const ValueRow& row) {
-  const SequenceDraws& draws = args.p.draws[row.sequence];
-  return {draws.key, draws.question, args.p.layer, static_cast<uint32_t>(row.head),
-          static_cast<uint32_t>(row.keys - 1)};
-}
 
 // Eight lanes share a score tile, eight keys each.
 inline constexpr int kTileLanes = 8;
@@ -103,13 +97,13 @@ struct Batch {
   int32_t high;
 
   // Lists a tile with entries in the batch. The list's order does not matter: entries have fixed slots.
-  __device__ void list(const TileDraw& draw, int32_t entries_of_tile) const {
+  __device__ __forceinline__ void list(const TileDraw& draw, int32_t entries_of_tile) const {
     if (entries_of_tile > 0 && draw.first < high && draw.first + entries_of_tile > low) {
       draws[atomicAdd(draw_count, 1)] = draw;
     }
   }
   // Puts `count` samples of one key at slot `first`; the key is read once for all of them.
-  __device__ void put(int32_t first, int32_t count, uint32_t row, float weight) const {
+  __device__ __forceinline__ void put(int32_t first, int32_t count, uint32_t row, float weight) const {
     const int32_t begin = max(first, low);
     const int32_t end = min(first + count, high);
     if (begin < end) entries[begin - low] = {row, weight * static_cast<float>(end - begin)};
@@ -125,25 +119,29 @@ struct TileMasses {
   float largest;  // score, in units of log2
   typename RowGroup<kWarps>::Prefix prefix;
 
-  __device__ TileMasses(RowGroup<kWarps>& group, const ValueRow& row) {
+  __device__ __forceinline__ TileMasses(RowGroup<kWarps>& group, const ValueRow& row) {
     const int32_t each = (row.tiles + group.kThreads - 1) / group.kThreads;
     begin = min(row.tiles, group.thread() * each);
     end = min(row.tiles, begin + each);
     float own = -INFINITY;
+#pragma unroll 4
     for (int32_t t = begin; t < end; ++t) own = fmaxf(own, row.stats[t].max);
     largest = group.max(own);
     double sum = 0;
+#pragma unroll 1
     for (int32_t t = begin; t < end; ++t) sum += static_cast<double>(mass(row, t));
     prefix = group.prefix(sum);
   }
 
-  __device__ float tile_scale(const ValueRow& row, int32_t tile) const {
-    return exp2f(row.stats[tile].max - largest);
+  __device__ __forceinline__ float tile_scale(const ValueRow& row, int32_t tile) const {
+    return fast_exp2(row.stats[tile].max - largest);
   }
-  __device__ float mass(const ValueRow& row, int32_t tile) const {
+  __device__ __forceinline__ float mass(const ValueRow& row, int32_t tile) const {
     return row.stats[tile].sum * tile_scale(row, tile);
   }
-  __device__ double total() const { return prefix.total; }
+  __device__ __forceinline__ double total() const {
+    return prefix.total;
+  }
 };
 
 }  // namespace allot::kernels::cuda

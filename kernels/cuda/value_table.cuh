@@ -30,8 +30,11 @@ ValueKernel value_kernel_of(int32_t head_dim) {
 
 template <template <int> class Selection, class T>
 ValueKernel value_kernel_of(int32_t head_dim, int32_t row_warps) {
-  return row_warps == 1 ? value_kernel_of<Selection, T, 1>(head_dim)
-                        : value_kernel_of<Selection, T, 8>(head_dim);
+  // Rows with all keys are never small.
+  if constexpr (!Selection<8>::kDense) {
+    if (row_warps == 1) return value_kernel_of<Selection, T, 1>(head_dim);
+  }
+  return value_kernel_of<Selection, T, 8>(head_dim);
 }
 
 }  // namespace allot::kernels::cuda

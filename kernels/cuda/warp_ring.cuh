@@ -18,7 +18,7 @@ class WarpRing {
 
   // `data` is kBytes of shared memory aligned to 128, `barriers` kBarrierBytes aligned to 8. All lanes call;
   // needs a block barrier before the first fill.
-  __device__ WarpRing(char* data, uint64_t* barriers, int lane) : data_(data), lane_(lane) {
+  __device__ __forceinline__ WarpRing(char* data, uint64_t* barriers, int lane) : lane_(lane) {
     data_address_ = static_cast<uint32_t>(__cvta_generic_to_shared(data));
     barrier_address_ = static_cast<uint32_t>(__cvta_generic_to_shared(barriers));
 #if __CUDA_ARCH__ >= 900
@@ -34,7 +34,7 @@ class WarpRing {
   }
 
   // Starts the copy of kStageBytes from `source` (aligned to 16 bytes) into the next free stage.
-  __device__ void fill(const char* source) {
+  __device__ __forceinline__ void fill(const char* source) {
     const uint32_t target = data_address_ + fill_slot_ * kStageBytes;
 #if __CUDA_ARCH__ >= 900
     if (lane_ == 0) {
@@ -58,16 +58,16 @@ class WarpRing {
   }
 
   // Stands for a fill where nothing is left to load, so that wait() keeps counting.
-  __device__ void skip_fill() {
+  __device__ __forceinline__ void skip_fill() {
 #if __CUDA_ARCH__ < 900
     asm volatile("cp.async.commit_group;" ::: "memory");
     fill_slot_ = fill_slot_ + 1 == kStages ? 0 : fill_slot_ + 1;
 #endif
   }
 
-  // Waits for the oldest stage not yet waited for and returns it. Requires kStages fills (or skips) since the
-  // start or the matching advance().
-  __device__ const char* wait() {
+  // Waits for the oldest stage not yet waited for and returns its address in shared memory. Requires kStages
+  // fills (or skips) since the start or the matching advance().
+  __device__ __forceinline__ uint32_t wait() {
 #if __CUDA_ARCH__ >= 900
     const uint32_t barrier = barrier_address_ + 8 * read_slot_;
     asm volatile(
@@ -85,11 +85,11 @@ class WarpRing {
     asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 1) : "memory");
     __syncwarp();
 #endif
-    return data_ + read_slot_ * kStageBytes;
+    return data_address_ + read_slot_ * kStageBytes;
   }
 
   // Gives the stage returned by wait() back; the next fill may overwrite it.
-  __device__ void advance() {
+  __device__ __forceinline__ void advance() {
     __syncwarp();
     if (++read_slot_ == kStages) {
       read_slot_ = 0;
@@ -98,7 +98,6 @@ class WarpRing {
   }
 
  private:
-  char* data_;
   uint32_t data_address_;
   uint32_t barrier_address_;
   int lane_;

@@ -78,6 +78,28 @@ TEST(CommandLine, ModelCommandIsHandedOverWithItsArguments) {
   EXPECT_EQ(result.out, "worker --threads 2\n");
 }
 
+TEST(CommandLine, MissingCudaKernelsAreNamedWithTheBuildOption) {
+  const auto directory = fresh_directory();
+  std::filesystem::copy_file(std::string(ALLOT_BIN_DIR) + "/allot", directory / "allot");
+  const auto result = run_command({(directory / "allot").string(), "bench", "attention"});
+  expect_one_error(result, 1,
+                   "allot bench: this command runs CUDA kernels, but " +
+                       (directory / "allot-bench").string() + " was not built");
+  EXPECT_THAT(result.err, HasSubstr("ALLOT_WITH_CUDA"));
+}
+
+TEST(CommandLine, AttentionBenchmarkIsHandedOverToItsOwnExecutable) {
+  const auto directory = fresh_directory();
+  std::filesystem::copy_file(std::string(ALLOT_BIN_DIR) + "/allot", directory / "allot");
+  for (const char* name : {"allot-bench", "allot-model"}) {
+    write_file_atomically(directory / name, "#!/bin/sh\necho \"$(basename \"$0\") $@\"\n");
+    std::filesystem::permissions(directory / name, std::filesystem::perms::owner_all);
+  }
+  const std::string allot = (directory / "allot").string();
+  EXPECT_EQ(run_command({allot, "bench", "attention", "--json"}).out, "allot-bench bench attention --json\n");
+  EXPECT_EQ(run_command({allot, "bench", "decode"}).out, "allot-model bench decode\n");
+}
+
 TEST(CommandLine, LightExecutableLinksNoModelRuntime) {
   const auto result = run_command({"/usr/bin/ldd", std::string(ALLOT_BIN_DIR) + "/allot"});
   ASSERT_EQ(result.code, 0);

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "kernels/bfloat16.h"
+#include "kernels/float16.h"
 
 namespace allot::kernels::testing {
 namespace {
@@ -33,14 +34,14 @@ float Elements::get(int64_t index) const {
   }
   uint16_t x;
   std::memcpy(&x, bytes_.data() + index * 2, 2);
-  return float_from_bfloat16(x);
+  return dtype_ == DType::kBFloat16 ? float_from_bfloat16(x) : float_from_float16(x);
 }
 
 void Elements::set(int64_t index, float value) {
   if (dtype_ == DType::kFloat32) {
     std::memcpy(bytes_.data() + index * 4, &value, 4);
   } else {
-    const uint16_t x = bfloat16_from_float(value);
+    const uint16_t x = dtype_ == DType::kBFloat16 ? bfloat16_from_float(value) : float16_from_float(value);
     std::memcpy(bytes_.data() + index * 2, &x, 2);
   }
 }
@@ -167,20 +168,51 @@ std::vector<unsigned char> Launch::output_bytes() const {
   return out_.bytes();
 }
 
-std::vector<std::vector<double>> Launch::key_weights(cpu::Isa isa) {
+void Launch::copy_sequence(const Launch& from, int64_t source, int64_t target) {
+  budgets[target] = from.budgets[source];
+  draws[target] = from.draws[source];
+  const int32_t tokens = std::min(from.lengths_[source], lengths_[target]);
+  for (int32_t head = 0; head < params.num_kv_heads; ++head) {
+    for (int32_t token = 0; token < tokens; ++token) {
+      const int64_t there = from.slot_index(source, head, token, 0);
+      for (int32_t i = 0; i < params.head_dim; ++i) {
+        set_key(target, head, token, i, from.key_pages_.get(there + i));
+        set_value(target, head, token, i, from.value_pages_.get(there + i));
+      }
+    }
+  }
+  int64_t query = query_starts_[target + 1], from_query = from.query_starts_[source + 1];
+  while (--query >= query_starts_[target] && --from_query >= from.query_starts_[source]) {
+    for (int32_t i = 0; i < params.num_q_heads * params.head_dim; ++i) {
+      set_query(query, 0, i, from.query_.get(from_query * from.params.query_stride + i));
+    }
+  }
+}
+
+std::vector<std::vector<double>> Launch::key_weights(const std::function<std::vector<double>()>& run) {
   const int32_t longest = *std::max_element(lengths_.begin(), lengths_.end());
   std::vector<std::vector<double>> weights(num_rows(), std::vector<double>(longest, 0.0));
   const Elements saved = value_pages_;
-  for (int32_t window = 0; window < longest; window += params.head_dim) {
+  const auto set_window = [&](int32_t window, float diagonal) {
     for (int64_t b = 0; b < params.batch; ++b) {
       for (int32_t head = 0; head < params.num_kv_heads; ++head) {
-        for (int32_t token = 0; token < lengths_[b]; ++token) {
-          for (int32_t i = 0; i < params.head_dim; ++i)
-            set_value(b, head, token, i, token == window + i ? 1.0f : 0.0f);
+        for (int32_t token = window; token < std::min(lengths_[b], window + params.head_dim); ++token) {
+          set_value(b, head, token, token - window, diagonal);
         }
       }
     }
-    const std::vector<double> out = run(isa);
+  };
+  for (int64_t b = 0; b < params.batch; ++b) {
+    for (int32_t head = 0; head < params.num_kv_heads; ++head) {
+      for (int32_t token = 0; token < lengths_[b]; ++token) {
+        for (int32_t i = 0; i < params.head_dim; ++i) set_value(b, head, token, i, 0);
+      }
+    }
+  }
+  for (int32_t window = 0; window < longest; window += params.head_dim) {
+    set_window(window, 1);
+    const std::vector<double> out = run();
+    set_window(window, 0);
     for (int64_t row = 0; row < num_rows(); ++row) {
       for (int32_t i = 0; i < params.head_dim && window + i < longest; ++i) {
         weights[row][window + i] = out[row * params.head_dim + i];
@@ -190,6 +222,10 @@ std::vector<std::vector<double>> Launch::key_weights(cpu::Isa isa) {
   value_pages_ = saved;
   params.value_pages = value_pages_.data();
   return weights;
+}
+
+std::vector<std::vector<double>> Launch::key_weights(cpu::Isa isa) {
+  return key_weights([&] { return run(isa); });
 }
 
 std::vector<cpu::Isa> supported_isas() {
@@ -214,11 +250,11 @@ double MeanEstimate::standard_error(size_t i) const {
   return std::sqrt(variance / n);
 }
 
-double MeanEstimate::largest_z(const std::vector<double>& expected) const {
+double MeanEstimate::largest_z(const std::vector<double>& expected, double least_error) const {
   double largest = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
     const double error = std::abs(mean(i) - expected[i]);
-    largest = std::max(largest, error / std::max(standard_error(i), 1e-5));
+    largest = std::max(largest, error / std::max(standard_error(i), least_error));
   }
   return largest;
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -18,7 +20,7 @@ struct Sequence {
 };
 
 struct LaunchSpec {
-  std::vector<Sequence> sequences;
+  std::vector<Sequence> sequences = {};
   int32_t num_q_heads = 2;
   int32_t num_kv_heads = 2;
   int32_t head_dim = 32;
@@ -37,6 +39,8 @@ class Elements {
  public:
   Elements() = default;
   Elements(DType dtype, int64_t count, float value);
+  Elements(DType dtype, std::vector<unsigned char> bytes) : dtype_(dtype), bytes_(std::move(bytes)) {}
+  int64_t count() const { return static_cast<int64_t>(bytes_.size()) / size_of(dtype_); }
   float get(int64_t index) const;
   void set(int64_t index, float value);
   void* data() { return bytes_.data(); }
@@ -62,6 +66,9 @@ class Launch {
   void set_key(int64_t sequence, int32_t kv_head, int32_t token, int32_t i, float x);
   void set_value(int64_t sequence, int32_t kv_head, int32_t token, int32_t i, float x);
   void set_query(int64_t query, int32_t head, int32_t i, float x);
+  // Makes sequence `target` that of `from`'s sequence `source`: budget, draws, the keys and values that both
+  // lengths cover, and the queries from the last one backwards.
+  void copy_sequence(const Launch& from, int64_t source, int64_t target);
 
   // Runs the launch with an instruction set and returns the output as double [num_queries, num_q_heads,
   // head_dim]; fails the test when a guard element changed.
@@ -72,7 +79,8 @@ class Launch {
   int64_t num_queries() const { return query_starts_.back(); }
   int64_t num_rows() const { return num_queries() * params.num_q_heads; }
   // Weight of every key in every row [rows][longest length]: runs the launch with one-hot values, head_dim
-  // keys at a time.
+  // keys at a time. `run` attends with the launch's params and returns the output as run(isa) does.
+  std::vector<std::vector<double>> key_weights(const std::function<std::vector<double>()>& run);
   std::vector<std::vector<double>> key_weights(cpu::Isa isa);
 
  private:
@@ -96,8 +104,9 @@ class MeanEstimate {
   int64_t count() const { return count_; }
   double mean(size_t i) const { return sum_[i] / static_cast<double>(count_); }
   double standard_error(size_t i) const;
-  // Largest |mean - expected| in standard errors; elements whose samples do not vary must match to 1e-5.
-  double largest_z(const std::vector<double>& expected) const;
+  // Largest |mean - expected| in standard errors, none taken below `least_error`: elements whose samples do
+  // not vary must match to about that.
+  double largest_z(const std::vector<double>& expected, double least_error = 1e-5) const;
 
  private:
   int64_t count_ = 0;

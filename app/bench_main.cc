@@ -1,0 +1,14 @@
+// The executable with the CUDA kernels and their peers: apart, because allot-model also runs on machines
+// without a GPU. People type `allot`, which hands `allot bench attention` over.
+#include <string>
+#include <vector>
+
+#include "app/command_line.h"
+
+int main(int argc, char** argv) {
+  using namespace allot::app;
+  static constexpr Command kCommands[] = {
+      {"bench", "measure attention on a CUDA GPU beside its peers", true, run_bench_attention},
+  };
+  return run_command_line(kCommands, std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,90 @@
+// allot bench attention: allot's CUDA kernels beside the exact attention of PyTorch, in one process.
+#include <spdlog/spdlog.h>
+
+#include <iostream>
+#include <string>
+
+#include "app/command.h"
+#include "app/options.h"
+#include "app/version.h"
+#include "base/error.h"
+#include "bench/attention/attention_bench.h"
+#include "bench/attention/report.h"
+#include "bench/attention/shapes.h"
+#include "kernels/estimator.h"
+#include "kernels/sampling.h"
+
+namespace allot::app {
+
+int run_bench_attention(std::span<const std::string> arguments) {
+  using namespace bench::attention;
+  std::string what = "attention";
+  std::string shapes;
+  std::string estimators = "sys,threshold,prop,flash,iid,strat,exact";
+  std::string layout = "both";
+  std::string dtype = "bfloat16";
+  std::string score_stage = "exact";
+  bool no_peers = false;
+  bool json = false;
+  AttentionWorkload workload;
+  OptionSet set("bench", "measure decode attention on a CUDA GPU, beside PyTorch's FlashAttention and cuDNN",
+                "allot bench attention --shapes 16x32k,64x2k --estimators sys,exact --json");
+  set.positional("what", &what, "WHAT", "attention");
+  set.text("shapes", &shapes, "NAME,...", "shapes to measure, by the names in the table; all without it");
+  set.text("estimators", &estimators, "NAME,...", "estimators to measure");
+  set.choice("layout", &layout, {"paged", "contiguous", "both"},
+             "cache of allot's kernels: shuffled pages, one page a sequence, or a row for each");
+  set.integer("page-size", &workload.page_size, 16, 1 << 20, "TOKENS", "tokens of a page, a multiple of 16");
+  set.choice("dtype", &dtype, {"bfloat16", "float16"}, "numbers of query, cache and output");
+  set.real("score-deviation", &workload.score_deviation, 0.0, 1000.0, "X",
+           "standard deviation of the scores: 1 is flat, larger is more peaked");
+  set.integer("tile", &workload.tile, 16, 1 << 20, "KEYS", "keys of a tile of prop and flash");
+  set.choice("score-stage", &score_stage, {"exact", "bernoulli", "bernoulli-strat"},
+             "scores of the sampled estimators");
+  set.integer("score-budget", &workload.score_budget, 0, kernels::kMaxBudget, "B",
+              "samples of the query that a Bernoulli score stage draws");
+  set.flag("mean-group-query", &workload.mean_group_query, "one Bernoulli query per head group");
+  set.flag("no-peers", &no_peers, "leave PyTorch's kernels out");
+  set.integer("warmups", &workload.warmups, 0, 10'000, "N", "runs before the timed ones");
+  set.integer("runs", &workload.runs, 1, 100'000, "N", "timed runs");
+  set.flag("json", &json, "print one JSON object a row");
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+  if (what != "attention") {
+    throw UsageError("'" + what + "' is not measured by allot-bench; attention is expected");
+  }
+  if (workload.page_size % 16 != 0) {
+    throw UsageError("--page-size is " + std::to_string(workload.page_size) + ", expected a multiple of 16");
+  }
+  workload.shapes = select_shapes(shapes);
+  workload.estimators = select_estimators(estimators);
+  workload.with_peers = !no_peers;
+  workload.paged = layout != "contiguous";
+  workload.contiguous = layout != "paged";
+  workload.dtype = kernels::parse_dtype(dtype);
+  workload.score_stage = kernels::parse_score_stage(score_stage);
+
+  Machine machine;
+  Conditions conditions;
+  // Rows are flushed one by one: a fault of the device must not take the finished ones along.
+  const Listener listener = {
+      .start =
+          [&](const Machine& on, const Conditions& under) {
+            machine = on;
+            conditions = under;
+            if (!json) std::cout << table_head(machine, conditions) << std::flush;
+          },
+      .row =
+          [&](const Row& row) {
+            std::cout << (json ? json_line(row, machine, conditions) + "\n" : table_line(row, machine))
+                      << std::flush;
+          },
+  };
+  const int failures = run_attention_bench(workload, version(), listener);
+  if (failures > 0) {
+    throw Error(std::to_string(failures) +
+                " rows of allot's own kernels failed; the notes of those rows say why");
+  }
+  return 0;
+}
+
+}  // namespace allot::app

@@ -1,0 +1,91 @@
+#include "bench/attention/own_launch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+namespace allot::bench::attention {
+namespace {
+
+constexpr DrawKey kDrawKey = {.run_seed = 1, .sampling_seed = 2};
+
+DeviceBytes decode_starts(int32_t batch) {
+  std::vector<int64_t> starts(static_cast<size_t>(batch) + 1);
+  std::iota(starts.begin(), starts.end(), 0);
+  return to_device<int64_t>(starts);
+}
+
+DeviceBytes draws_of(int32_t batch) {
+  std::vector<kernels::SequenceDraws> draws;
+  for (int32_t b = 0; b < batch; ++b) draws.push_back({kDrawKey, static_cast<uint32_t>(b)});
+  return to_device<kernels::SequenceDraws>(draws);
+}
+
+size_t output_bytes(const Batch& batch) {
+  const Shape& shape = *batch.shape;
+  return static_cast<size_t>(int64_t{shape.batch} * shape.num_q_heads * shape.head_dim *
+                             kernels::size_of(batch.dtype));
+}
+
+kernels::DeviceLimits limits_of_current_device() {
+  int device = 0;
+  check(cudaGetDevice(&device), "ask for the current device");
+  return kernels::device_limits(device);
+}
+
+}  // namespace
+
+OwnLaunch::OwnLaunch(const Batch& batch, const Estimation& estimation, cudaStream_t stream)
+    : stream_(stream),
+      limits_(limits_of_current_device()),
+      bounds_{.num_queries = batch.shape->batch,
+              .max_queries = 1,
+              .max_length = std::ranges::max(batch.lengths),
+              .max_budget = std::ranges::max(batch.budgets)},
+      page_table_(to_device<int32_t>(batch.plan->page_table)),
+      query_start_(decode_starts(batch.shape->batch)),
+      lengths_(to_device<int32_t>(batch.lengths)),
+      budgets_(to_device<int32_t>(batch.budgets)),
+      draws_(draws_of(batch.shape->batch)),
+      out_(output_bytes(batch)),
+      workspace_(0) {
+  // All bits set are a NaN, so an element that is never written shows.
+  check(cudaMemsetAsync(out_.data(), 0xFF, out_.size(), stream), "fill the output");
+  const Shape& shape = *batch.shape;
+  params_.batch = shape.batch;
+  params_.num_q_heads = shape.num_q_heads;
+  params_.num_kv_heads = shape.num_kv_heads;
+  params_.head_dim = shape.head_dim;
+  params_.page_size = batch.plan->page_size;
+  params_.max_pages = batch.plan->max_pages;
+  params_.num_pages = batch.plan->num_pages;
+  params_.dtype = batch.dtype;
+  params_.scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
+  params_.query = batch.query;
+  params_.query_stride = int64_t{shape.num_q_heads} * shape.head_dim;
+  params_.key_pages = batch.key_pages;
+  params_.value_pages = batch.value_pages;
+  params_.page_table = static_cast<const int32_t*>(page_table_.data());
+  params_.query_start = static_cast<const int64_t*>(query_start_.data());
+  params_.lengths = static_cast<const int32_t*>(lengths_.data());
+  params_.out = out_.data();
+  params_.estimator = estimation.estimator;
+  params_.budgets = static_cast<const int32_t*>(budgets_.data());
+  params_.draws = static_cast<const kernels::SequenceDraws*>(draws_.data());
+  params_.tile = estimation.tile;
+  params_.score_stage = estimation.score_stage;
+  params_.score_budget = estimation.score_budget;
+  params_.mean_group_query = estimation.mean_group_query;
+  workspace_ = DeviceBytes(kernels::cuda_workspace_bytes(params_, bounds_, limits_));
+}
+
+void OwnLaunch::queue() const {
+  kernels::attend_cuda(params_, bounds_, limits_, {workspace_.data(), workspace_.size()}, stream_);
+}
+
+void OwnLaunch::check_result() const {
+  kernels::check_cuda({workspace_.data(), workspace_.size()}, stream_);
+}
+
+}  // namespace allot::bench::attention

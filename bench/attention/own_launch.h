@@ -1,0 +1,61 @@
+// One decode step of allot's CUDA kernels over arrays of the benchmark.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "bench/attention/device.h"
+#include "bench/attention/pages.h"
+#include "bench/attention/shapes.h"
+#include "kernels/attention_cuda.h"
+
+namespace allot::bench::attention {
+
+// How attention is estimated.
+struct Estimation {
+  kernels::Estimator estimator = kernels::Estimator::kExact;
+  int32_t tile = 256;
+  kernels::ScoreStage score_stage = kernels::ScoreStage::kExact;
+  int32_t score_budget = 0;
+  bool mean_group_query = false;
+};
+
+// A batch of sequences on the device; the pointers belong to others and outlive the launch.
+struct Batch {
+  const Shape* shape = nullptr;
+  std::span<const int32_t> lengths;
+  std::span<const int32_t> budgets;
+  kernels::DType dtype = kernels::DType::kBFloat16;
+  const void* query = nullptr;        // [batch, num_q_heads, head_dim]
+  const void* key_pages = nullptr;    // [num_pages, num_kv_heads, page_size, head_dim]
+  const void* value_pages = nullptr;  // [num_pages, num_kv_heads, page_size, head_dim]
+  const PagePlan* plan = nullptr;
+};
+
+class OwnLaunch {
+ public:
+  // Throws what cuda_workspace_bytes throws.
+  OwnLaunch(const Batch& batch, const Estimation& estimation, cudaStream_t stream);
+
+  // Queues the step on the stream.
+  void queue() const;
+  // Waits, and throws what check_cuda throws.
+  void check_result() const;
+  // [batch, num_q_heads, head_dim]
+  const void* output() const { return out_.data(); }
+
+ private:
+  cudaStream_t stream_;
+  kernels::DeviceLimits limits_;
+  kernels::LaunchBounds bounds_;
+  DeviceBytes page_table_;
+  DeviceBytes query_start_;
+  DeviceBytes lengths_;
+  DeviceBytes budgets_;
+  DeviceBytes draws_;
+  DeviceBytes out_;
+  kernels::AttentionParams params_;
+  DeviceBytes workspace_;
+};
+
+}  // namespace allot::bench::attention

@@ -1,0 +1,41 @@
+// All keys with their own weights: estimator exact, and the sequences of a sampled launch whose budget is
+// kDenseBudget.
+#pragma once
+
+#include "kernels/cuda/value_row.cuh"
+
+namespace allot::kernels::cuda {
+
+template <int kWarps>
+class DenseSelection {
+ public:
+  static constexpr bool kDense = true;
+  __host__ __device__ static constexpr int64_t shared_bytes(int32_t) { return 0; }
+
+  __device__ __forceinline__ DenseSelection(const Args& args, const ValueRow& row, RowGroup<kWarps>& group,
+                                            char*)
+      : args_(args), row_(row), group_(group), masses_(group, row) {}
+
+  __device__ __forceinline__ double total() const { return masses_.total(); }
+
+  __device__ __forceinline__ void fill(const Batch& batch) {
+    const auto total = static_cast<float>(masses_.total());
+#pragma unroll 1
+    for (int32_t key = batch.low + group_.thread(); key < batch.high; key += group_.kThreads) {
+      const int32_t tile = key / kScoreTile;
+      const int32_t position = stage_position(key % kScoreTile);
+      const float weight =
+          __half2float(reinterpret_cast<const __half*>(row_.weights)[int64_t{tile} * kScoreTile + position]);
+      batch.put(key, 1, first_value_row(args_, row_, tile, key % kScoreTile / 8) + key % 8,
+                weight * masses_.tile_scale(row_, tile) / total);
+    }
+  }
+
+ private:
+  const Args& args_;
+  const ValueRow& row_;
+  RowGroup<kWarps>& group_;
+  const TileMasses<kWarps> masses_;
+};
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,319 @@
+"""The operators of kernels/torch from Python: schemas, fake tensors, torch.compile, values against plain attention, and,
+where there is a GPU, the CUDA kernels against the CPU ones, CUDA graphs and faults found on the device.
+
+    ops_test.py LIBRARY [--site FOLDER] [unittest options]
+
+LIBRARY is liballot_torch.so. FOLDER is added to the Python path when torch is not installed. Exits 77 (skipped) when torch
+cannot be imported at all.
+"""
+
+import argparse
+import math
+import sys
+import unittest
+
+SKIPPED = 77
+
+
+def import_torch(site):
+    try:
+        import torch
+    except ImportError as first:
+        sys.path.append(site)
+        try:
+            import torch
+        except ImportError as second:
+            print(f"skipped: {sys.executable} cannot import torch ({first}), nor with {site} ({second}); "
+                  "configure with -DALLOT_PYTHON=<a Python that can>")
+            sys.exit(SKIPPED)
+    return torch
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("library")
+parser.add_argument("--site", default="")
+options, unittest_options = parser.parse_known_args()
+torch = import_torch(options.site)
+torch.ops.load_library(options.library)
+ops = torch.ops.allot
+
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+SAMPLED = ["iid", "strat", "sys", "prop", "flash", "threshold"]
+
+
+def make_call(device="cpu", dtype=torch.bfloat16, lengths=(97, 300, 16, 1), queries=None, heads=(14, 2), head_dim=64,
+              page_size=16, budget=64, estimator="sys", seed=1):
+    """Positional and keyword arguments of attend over a cache whose pages are in random order and whose unused slots
+    are NaN."""
+    random = torch.Generator().manual_seed(seed)
+    q_heads, kv_heads = heads
+    queries = [1] * len(lengths) if queries is None else list(queries)
+    pages = [-(-length // page_size) for length in lengths]
+    order = torch.randperm(sum(pages) + 3, generator=random)
+    pool = torch.full((2, len(order), kv_heads, page_size, head_dim), float("nan"))
+    table = torch.full((len(lengths), max(pages) + 1), -(2**31), dtype=torch.int32)
+    used = 0
+    for b, length in enumerate(lengths):
+        for i in range(pages[b]):
+            page, filled = int(order[used]), min(page_size, length - i * page_size)
+            table[b, i] = page
+            pool[:, page, :, :filled] = torch.randn(2, kv_heads, filled, head_dim, generator=random)
+            used += 1
+    starts = torch.tensor([0] + queries).cumsum(0)
+    # A fused projection: keys and values follow the query in its row and are never read.
+    projected = torch.full((int(starts[-1]), (q_heads + 2 * kv_heads) * head_dim), float("nan"))
+    projected[:, :q_heads * head_dim] = torch.randn(len(projected), q_heads * head_dim, generator=random) * 1.5
+    projected = projected.to(device, dtype)
+    draws = torch.tensor([[seed, 2**32 - 1 - b, 7 * b + 1] for b in range(len(lengths))], dtype=torch.uint32)
+    positional = [projected[:, :q_heads * head_dim].unflatten(1, (q_heads, head_dim)),
+                  pool[0].to(device, dtype), pool[1].to(device, dtype), table.to(device), starts.to(device),
+                  torch.tensor(lengths, dtype=torch.int32, device=device)]
+    named = dict(estimator=estimator, layer=3, max_queries=max(queries), max_length=max(lengths))
+    if estimator != "exact":
+        positional += [torch.full((len(lengths),), budget, dtype=torch.int32, device=device), draws.to(device)]
+        named["max_budget"] = budget
+    return positional, named
+
+
+def make_workspace(positional, named):
+    bytes_needed = ops.workspace_bytes(*positional, **named)
+    workspace = torch.empty(bytes_needed, dtype=torch.uint8, device=positional[0].device)
+    ops.reset_workspace(workspace)
+    return workspace
+
+
+def move(positional, device):
+    return [tensor.to(device) for tensor in positional]
+
+
+def plain_attention(positional, scale=None):
+    """softmax(q K^T * scale) V in double precision, row by row."""
+    query, keys, values, table, starts, lengths = [tensor.cpu() for tensor in positional[:6]]
+    group = query.shape[1] // keys.shape[1]
+    out = torch.empty(query.shape, dtype=torch.float64)
+    for b in range(len(lengths)):
+        first, last, length = int(starts[b]), int(starts[b + 1]), int(lengths[b])
+        pages = table[b, :-(-length // keys.shape[2])].long()
+        k, v = (pool[pages].transpose(0, 1).flatten(1, 2)[:, :length].double().repeat_interleave(group, 0)
+                for pool in (keys, values))
+        for row in range(first, last):
+            visible = length - (last - 1 - row)
+            scores = torch.einsum("hd,hnd->hn", query[row].double(), k[:, :visible])
+            weights = torch.softmax(scores * (scale or 1 / math.sqrt(query.shape[2])), dim=1)
+            out[row] = torch.einsum("hn,hnd->hd", weights, v[:, :visible])
+    return out
+
+
+class Values(unittest.TestCase):
+    def test_exact_attention_is_plain_attention(self):
+        for device in DEVICES:
+            for queries in (None, (3, 40, 16, 1)):
+                for head_dim, heads in ((64, (14, 2)), (128, (32, 8))):
+                    with self.subTest(device=device, queries=queries, head_dim=head_dim):
+                        positional, named = make_call(device, estimator="exact", queries=queries, head_dim=head_dim,
+                                                      heads=heads)
+                        out = ops.attend(*positional, **named).cpu().double()
+                        # bfloat16 keeps 8 bits of outputs below 4; nothing else is rounded that far.
+                        self.assertLess((out - plain_attention(positional)).abs().max().item(), 2**-6)
+
+    def test_many_samples_come_close_to_plain_attention(self):
+        for device in DEVICES:
+            for estimator in ("sys", "strat", "threshold"):
+                with self.subTest(device=device, estimator=estimator):
+                    positional, named = make_call(device, estimator=estimator, budget=4096)
+                    out = ops.attend(*positional, **named).cpu().double()
+                    self.assertLess((out - plain_attention(positional)).abs().max().item(), 0.05)
+
+    def test_scale_is_an_argument(self):
+        for device in DEVICES:
+            with self.subTest(device=device):
+                positional, named = make_call(device, estimator="exact")
+                out = ops.attend(*positional, **named, scale=0.5).cpu().double()
+                self.assertLess((out - plain_attention(positional, 0.5)).abs().max().item(), 2**-6)
+
+    def test_zero_budget_is_zero_and_dense_budget_is_exact(self):
+        for device in DEVICES:
+            with self.subTest(device=device):
+                positional, named = make_call(device)
+                positional[6][0], positional[6][1] = 0, -1
+                out = ops.attend(*positional, **named, any_dense=True).cpu()
+                self.assertEqual(out[0].abs().max().item(), 0)
+                self.assertLess((out[1].double() - plain_attention(positional)[1]).abs().max().item(), 2**-6)
+
+    def test_out_variant_gives_the_same_bytes(self):
+        for device in DEVICES:
+            with self.subTest(device=device):
+                positional, named = make_call(device)
+                workspace = make_workspace(positional, named)
+                out = torch.full_like(positional[0], 7).contiguous()
+                self.assertIsNone(ops.attend_out(*positional, **named, out=out, workspace=workspace))
+                ops.check(workspace)
+                self.assertTrue(torch.equal(out, ops.attend(*positional, **named)))
+
+
+class Registration(unittest.TestCase):
+    def test_opcheck(self):
+        for device in DEVICES:
+            for estimator in ("exact", "sys"):
+                with self.subTest(device=device, estimator=estimator):
+                    positional, named = make_call(device, estimator=estimator)
+                    torch.library.opcheck(ops.attend.default, tuple(positional), named)
+                    out = torch.empty_like(positional[0]).contiguous()
+                    workspace = make_workspace(positional, named)
+                    torch.library.opcheck(ops.attend_out.default, tuple(positional),
+                                          named | dict(out=out, workspace=workspace))
+
+    def test_schemas_name_what_is_written(self):
+        def written(op):
+            return [a.name for a in op.default._schema.arguments if a.alias_info and a.alias_info.is_write]
+
+        self.assertEqual(written(ops.attend_out), ["out", "workspace"])
+        self.assertEqual(written(ops.reset_workspace), ["workspace"])
+        self.assertEqual(written(ops.check), ["workspace"])
+        self.assertFalse(ops.attend.default._schema.is_mutable)
+
+    def test_compiles_whole_with_sizes_that_change(self):
+        @torch.compile(backend="aot_eager", fullgraph=True, dynamic=True)
+        def doubled(positional, named):
+            return ops.attend(*positional, **named) * 2
+
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            for lengths in ((97, 300, 16, 1), (5, 6), (40, 3, 77)):
+                positional, named = make_call(lengths=lengths)
+                self.assertTrue(torch.equal(doubled(positional, named), ops.attend(*positional, **named) * 2))
+
+    def test_compiled_out_variant_writes_its_output(self):
+        @torch.compile(backend="aot_eager", fullgraph=True)
+        def write(positional, named, out, workspace):
+            ops.attend_out(*positional, **named, out=out, workspace=workspace)
+            return out + 1
+
+        positional, named = make_call()
+        out = torch.zeros_like(positional[0]).contiguous()
+        expected = ops.attend(*positional, **named)
+        result = write(positional, named, out, torch.empty(0, dtype=torch.uint8))
+        self.assertTrue(torch.equal(out, expected))
+        self.assertTrue(torch.equal(result, expected + 1))
+
+    def test_backward_is_refused(self):
+        positional, named = make_call(estimator="exact")
+        positional[0] = positional[0].detach().requires_grad_()
+        with self.assertRaisesRegex(RuntimeError, "allot::attend.*not implemented"):
+            ops.attend(*positional, **named).sum().backward()
+
+
+class Errors(unittest.TestCase):
+    def refused(self, error, words, change):
+        for device in DEVICES:
+            with self.subTest(device=device, words=words):
+                positional, named = make_call(device)
+                change(positional, named)
+                with self.assertRaisesRegex(error, words):
+                    ops.attend(*positional, **named)
+
+    def test_errors_name_argument_value_and_expectation(self):
+        def index(i, value):
+            return lambda positional, named: positional.__setitem__(i, value(positional[i]))
+
+        self.refused(ValueError, r"page_table has shape \[3, .*expected 4", index(3, lambda t: t[:3]))
+        self.refused(ValueError, r"query has shape \[14, 64\]; expected 3 dimensions", index(0, lambda t: t[0]))
+        self.refused(ValueError, r"key_pages .*expected 64 in dimension 3", index(1, lambda t: t[..., :32].contiguous()))
+        self.refused(TypeError, r"lengths has dtype Long; expected Int", index(5, lambda t: t.long()))
+        self.refused(TypeError, r"value_pages has dtype Float; expected BFloat16", index(2, lambda t: t.float()))
+        self.refused(ValueError, "guess", lambda positional, named: named.update(estimator="guess"))
+        self.refused(ValueError, "max_budget is None", lambda positional, named: named.pop("max_budget"))
+
+    def test_content_beyond_the_bounds_is_found_at_the_launch_on_the_cpu(self):
+        positional, named = make_call("cpu")
+        with self.assertRaisesRegex(ValueError, "sequence 1 has length 300, but max_length is 299"):
+            ops.attend(*positional, **(named | dict(max_length=299)))
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "needs a GPU: torch.cuda.is_available() is False")
+class Cuda(unittest.TestCase):
+    def test_cuda_and_cpu_choose_the_same_keys(self):
+        for dtype in (torch.bfloat16,):
+            for estimator in SAMPLED:
+                for queries in (None, (3, 40, 16, 1)):
+                    with self.subTest(estimator=estimator, queries=queries):
+                        positional, named = make_call("cuda", dtype, estimator=estimator, queries=queries, head_dim=128)
+                        on_cpu = ops.attend(*move(positional, "cpu"), **named).double()
+                        error = (ops.attend(*positional, **named).cpu().double() - on_cpu).abs().amax(dim=2)
+                        # One sample that fell on the other side of a boundary moves a row by up to |v| / 64.
+                        moved = (error > 2**-6).double().mean().item()
+                        print(f"{estimator}: largest difference {error.max().item():.4f}, "
+                              f"{100 * moved:.2f} % of {error.numel()} rows moved by a sample")
+                        self.assertLess(error.max().item(), 0.5)
+                        self.assertLess(moved, 0.05)
+
+    def test_float16_runs(self):
+        positional, named = make_call("cuda", torch.float16, estimator="exact", head_dim=128)
+        out = ops.attend(*positional, **named).cpu().double()
+        self.assertLess((out - plain_attention(positional)).abs().max().item(), 2**-9)
+
+    def test_graph_follows_lengths_budgets_and_pages(self):
+        positional, named = make_call("cuda", head_dim=128)
+        workspace = make_workspace(positional, named)
+        out = torch.empty_like(positional[0]).contiguous()
+
+        def run():
+            ops.attend_out(*positional, **named, out=out, workspace=workspace)
+
+        run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+        positional[5].sub_(torch.tensor([1, 150, 7, 0], dtype=torch.int32, device="cuda"))
+        positional[6].copy_(torch.tensor([3, 64, 0, 9], dtype=torch.int32, device="cuda"))
+        graph.replay()
+        ops.check(workspace)
+        replayed = out.clone()
+        run()
+        self.assertTrue(torch.equal(replayed, out))
+        self.assertEqual(replayed[2].abs().max().item(), 0)
+
+    def test_work_is_queued_on_the_current_stream(self):
+        positional, named = make_call("cuda", head_dim=128)
+        expected = ops.attend(*positional, **named)
+        torch.cuda.synchronize()
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            positional[0].zero_()
+            torch.cuda._sleep(50_000_000)  # the query returns only after this
+            positional[0].copy_(make_call("cuda", head_dim=128)[0][0])
+            out = ops.attend(*positional, **named)
+        stream.synchronize()
+        self.assertTrue(torch.equal(out, expected))
+
+    def test_faults_found_on_the_device_are_raised_by_check(self):
+        for argument, value, words in ((5, 301, "sequence 1.*301"), (3, 10**6, "1000000"), (6, 65, "sequence 1.*65")):
+            with self.subTest(words=words):
+                positional, named = make_call("cuda", head_dim=128)
+                workspace = make_workspace(positional, named)
+                out = torch.empty_like(positional[0]).contiguous()
+                positional[argument].view(len(positional[5]), -1)[1, 0] = value
+                ops.attend_out(*positional, **named, out=out, workspace=workspace)
+                with self.assertRaisesRegex(ValueError, words):
+                    ops.check(workspace)
+                ops.check(workspace)  # a fault is raised once
+                self.assertTrue(out[1].isnan().all().item())
+                self.assertFalse(out[0].isnan().any().item())
+
+    def test_small_workspace_and_mixed_devices_are_refused(self):
+        positional, named = make_call("cuda", head_dim=128)
+        out = torch.empty_like(positional[0]).contiguous()
+        with self.assertRaisesRegex(ValueError, "workspace"):
+            ops.attend_out(*positional, **named, out=out, workspace=torch.empty(16, dtype=torch.uint8, device="cuda"))
+        positional[5] = positional[5].cpu()
+        with self.assertRaisesRegex(TypeError, "lengths is on cpu, but query is on cuda"):
+            ops.attend(*positional, **named)
+
+    def test_what_has_no_cuda_kernel_is_not_implemented(self):
+        positional, named = make_call("cuda", torch.float32)
+        with self.assertRaises(NotImplementedError):
+            ops.attend(*positional, **named)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0]] + unittest_options)
