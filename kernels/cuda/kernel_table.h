@@ -31,8 +31,6 @@ ScoreKernel score_kernel_float16(int32_t head_dim, int32_t column_tiles, bool de
 // row_warps: 1 or 8; dense only 8.
 ValueKernel dense_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
 ValueKernel dense_kernel_float16(int32_t head_dim, int32_t row_warps);
-ValueKernel systematic_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
-ValueKernel systematic_kernel_float16(int32_t head_dim, int32_t row_warps);
 ValueKernel tiled_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
 ValueKernel tiled_kernel_float16(int32_t head_dim, int32_t row_warps);
 ValueKernel threshold_kernel_bfloat16(int32_t head_dim, int32_t row_warps);

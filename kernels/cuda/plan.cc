@@ -41,13 +41,10 @@ ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, int
     case Estimator::kProp:
     case Estimator::kFlash:
       return (bfloat16 ? tiled_kernel_bfloat16 : tiled_kernel_float16)(head_dim, row_warps);
-    case Estimator::kIid:
-    case Estimator::kStrat:
-      return (bfloat16 ? targets_kernel_bfloat16 : targets_kernel_float16)(head_dim, row_warps);
     case Estimator::kExact:
       return dense_kernel(dtype, head_dim, row_warps);
     default:
-      return (bfloat16 ? systematic_kernel_bfloat16 : systematic_kernel_float16)(head_dim, row_warps);
+      return (bfloat16 ? targets_kernel_bfloat16 : targets_kernel_float16)(head_dim, row_warps);
   }
 }
 

@@ -14,7 +14,7 @@ class RowGroup {
   static constexpr int kThreads = 32 * kWarps;
 
   struct Scratch {
-    double sums[kWarps + 1];
+    double sums[2][kWarps];
     float floats[kWarps];
   };
 
@@ -33,6 +33,7 @@ class RowGroup {
     }
   }
 
+  // Largest of the threads' values; once a row, because its scratch is not given back.
   __device__ __forceinline__ float max(float x) {
 #pragma unroll
     for (int d = 16; d > 0; d /= 2) x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, d));
@@ -41,14 +42,12 @@ class RowGroup {
       sync();
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) x = fmaxf(x, scratch_.floats[w]);
-      sync();
     }
     return x;
   }
 
   struct Prefix {
-    double before;    // sum of the threads below
-    double with_own;  // `before` of the next thread: neighbours agree on it to the last bit
+    double before;  // sum of the threads below
     double total;
   };
   // Exclusive prefix sum over the threads of the row, in double.
@@ -59,33 +58,36 @@ class RowGroup {
       const double below = __shfl_up_sync(kFullWarp, inclusive, d);
       if (lane() >= d) inclusive += below;
     }
-    double base = 0;
     double total = __shfl_sync(kFullWarp, inclusive, 31);
+    double base = 0;
     if constexpr (kWarps > 1) {
-      if (lane() == 31) scratch_.sums[warp()] = inclusive;
+      // Two sets in turn: a thread can be one call ahead of another, not two.
+      double* const sums = scratch_.sums[turn_];
+      turn_ ^= 1;
+      if (lane() == 31) sums[warp()] = inclusive;
       sync();
       total = 0;
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) {
         if (w == warp()) base = total;
-        total += scratch_.sums[w];
+        total += sums[w];
       }
-      sync();
     }
-    // The next warp's base is this warp's base plus its sum, which is what lane 31 computes here too.
-    const double with_own = base + inclusive;
-    const double lower = __shfl_up_sync(kFullWarp, with_own, 1);
-    return {lane() == 0 ? base : lower, with_own, total};
+    return {base + inclusive - x, total};
   }
 
   // Exclusive prefix sum of counts.
   __device__ __forceinline__ int32_t prefix(int32_t x) {
     return static_cast<int32_t>(prefix(static_cast<double>(x)).before);
   }
+  __device__ __forceinline__ int32_t sum(int32_t x) {
+    return static_cast<int32_t>(prefix(static_cast<double>(x)).total);
+  }
 
  private:
   Scratch& scratch_;
   const int thread_;
+  int turn_ = 0;
 };
 
 }  // namespace allot::kernels::cuda

@@ -16,18 +16,18 @@ class DenseSelection {
                                             char*)
       : args_(args), row_(row), group_(group), masses_(group, row) {}
 
-  __device__ __forceinline__ double total() const { return masses_.total(); }
+  __device__ __forceinline__ double total() const { return masses_.total; }
 
   __device__ __forceinline__ void fill(const Batch& batch) {
-    const auto total = static_cast<float>(masses_.total());
+    const auto total = static_cast<float>(masses_.total);
+    const auto* weights = reinterpret_cast<const __half*>(row_.weights);
 #pragma unroll 1
     for (int32_t key = batch.low + group_.thread(); key < batch.high; key += group_.kThreads) {
       const int32_t tile = key / kScoreTile;
-      const int32_t position = stage_position(key % kScoreTile);
       const float weight =
-          __half2float(reinterpret_cast<const __half*>(row_.weights)[int64_t{tile} * kScoreTile + position]);
-      batch.put(key, 1, first_value_row(args_, row_, tile, key % kScoreTile / 8) + key % 8,
-                weight * masses_.tile_scale(row_, tile) / total);
+          __half2float(weights[int64_t{tile} * kScoreTile + stage_position(key % kScoreTile)]);
+      batch.put(key, {value_row_of(args_, row_, key),
+                      weight * tile_scale(row_.stats[tile], masses_.largest) / total});
     }
   }
 

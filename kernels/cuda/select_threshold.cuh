@@ -3,7 +3,6 @@
 // from 1 / S in a few steps, each of which looks only at score tiles whose maximum reaches it.
 #pragma once
 
-#include "kernels/cuda/select_systematic.cuh"
 #include "kernels/cuda/value_row.cuh"
 #include "kernels/sampling.h"
 
@@ -11,14 +10,19 @@ namespace allot::kernels::cuda {
 
 template <int kWarps>
 class ThresholdSelection {
- public:
-  struct Tile {
-    float residual;  // mass of the keys that are not kept
+  struct Counters {
+    unsigned long long
+        kept_mass;  // in units of 2^-40 of the row's largest weight: sums are exact in any order
     int32_t kept;
+    int32_t hot;
   };
-  static constexpr bool kDense = false;  // serves the rows with a budget
+
+ public:
+  static constexpr bool kDense = false;
+  // The CDF of what is not kept, the kept keys below each tile, and the list of hot tiles.
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles) {
-    return int64_t{tiles} * (sizeof(Tile) + sizeof(uint16_t)) + sizeof(Counters) + 16;
+    return (sizeof(Counters) + int64_t{tiles} * (sizeof(double) + sizeof(int32_t) + sizeof(uint16_t)) + 15) /
+           16 * 16;
   }
 
   __device__ __forceinline__ ThresholdSelection(const Args& args, const ValueRow& row,
@@ -28,75 +32,54 @@ class ThresholdSelection {
         group_(group),
         masses_(group, row),
         counters_(*reinterpret_cast<Counters*>(shared)),
-        tiles_(reinterpret_cast<Tile*>(shared + sizeof(Counters))),
-        hot_(reinterpret_cast<uint16_t*>(shared + sizeof(Counters) + row.tiles * sizeof(Tile))),
-        u_(draw_uniform(row.draws, kRowDraw)) {
+        cdf_(reinterpret_cast<double*>(shared + sizeof(Counters))),
+        kept_before_(reinterpret_cast<int32_t*>(cdf_ + row.tiles)),
+        hot_(reinterpret_cast<uint16_t*>(kept_before_ + row.tiles)) {
     find_threshold();
-#pragma unroll 1
-    for (int32_t t = masses_.begin; t < masses_.end; ++t) tiles_[t] = {masses_.mass(row, t), 0};
-    group.sync();
-    if (kept_ > 0) {
-      for_each_hot_tile([&](int32_t tile, int part, bool valid, const int32_t(&units)[8], float scale) {
-        int32_t residual = 0;
-        int32_t kept = 0;
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          const bool keep = keeps(units[k], scale);
-          kept += keep;
-          residual += keep ? 0 : units[k];
-        }
-        const int32_t all_kept = tile_prefix(kept, part).total;
-        const int32_t all_residual = tile_prefix(residual, part).total;
-        if (valid && part == 0) {
-          tiles_[tile] = {static_cast<float>(all_residual) * kWeightUnit * scale, all_kept};
-        }
-      });
-      group.sync();
+    if (kept_ == 0) {
+      masses_.write_cdf(row, cdf_);
+      rest_ = masses_.total;
+    } else {
+      split_off_kept();
     }
-    double residual = 0;
-#pragma unroll 1
-    for (int32_t t = masses_.begin; t < masses_.end; ++t) residual += static_cast<double>(tiles_[t].residual);
-    residuals_ = group.prefix(residual);
-    drawn_ = residuals_.total > 0 ? row.budget - kept_ : 0;
-    // Slots: a tile's kept keys and samples follow those of the tiles below.
-    int32_t own = 0;
-    for_each_own_tile(
-        [&](int32_t, int32_t, int32_t samples, double, int32_t kept) { own += samples + kept; });
-    slot_before_ = group.prefix(own);
+    drawn_ = rest_ > 0 ? row.budget - kept_ : 0;
+    group.sync();
   }
 
-  __device__ __forceinline__ double total() const {
-    return masses_.total();
-  }
+  __device__ __forceinline__ double total() const { return masses_.total; }
 
+  // Slots: the kept keys in order, then the samples.
   __device__ __forceinline__ void fill(const Batch& batch) {
-    int32_t slot = slot_before_;
-    const double rate = drawn_ / residuals_.total;
-    const auto weight = static_cast<float>(residuals_.total / drawn_ / total());
-    for_each_own_tile([&](int32_t tile, int32_t, int32_t samples, double x, int32_t kept) {
-      batch.list({tile, slot, samples, static_cast<float>(x - floor(x)),
-                  samples > 0 ? static_cast<float>(rate) * masses_.tile_scale(row_, tile) : 0.0f, weight},
-                 samples + kept);
-      slot += samples + kept;
-    });
-    group_.sync();
-    for_each_listed(group_, batch,
-                    [&](const TileDraw& draw, bool valid, int part) { put_tile(batch, draw, valid, part); });
+    if (batch.low < kept_) put_kept(batch);
+    const float u = draw_uniform(row_.draws, kRowDraw);
+    const auto weight = static_cast<float>(rest_ / drawn_ / masses_.total);
+#pragma unroll 1
+    for (int32_t slot = max(batch.low, kept_) + group_.thread(); slot < batch.high; slot += group_.kThreads) {
+      if (slot - kept_ >= drawn_) {  // every key with any weight is kept
+        batch.put(slot, {0, 0});
+        continue;
+      }
+      const double target = stratum_target<double>(slot - kept_, drawn_, u) * rest_;
+      const int32_t tile = find_tile(cdf_, 0, row_.tiles - 1, target);
+      const TileWeights weights(row_, tile);
+      const double below = tile == 0 ? 0.0 : cdf_[tile - 1];
+      const float scale = tile_scale(row_.stats[tile], masses_.largest);
+      const float local = static_cast<float>(target - below) / scale;
+      const int32_t key = find_key(weights, local, [&](float w) { return keeps(w, scale) ? 0.0f : w; });
+      batch.put(slot, {value_row_of(args_, row_, tile * kScoreTile + key), weight});
+    }
   }
 
  private:
-  struct Counters {
-    unsigned long long
-        kept_mass;  // in units of 2^-40 of the row's largest weight: sums are exact in any order
-    int32_t kept;
-    int32_t hot;
-  };
+  // Lanes that share a hot tile, eight keys each: 8 * part .. 8 * part + 8.
+  static constexpr int kTileLanes = 8;
 
-  __device__ __forceinline__ bool keeps(int32_t units, float scale) const {
-    return units > 0 && static_cast<float>(units) * kWeightUnit * scale >= threshold_;
+  __device__ __forceinline__ bool keeps(float weight, float scale) const {
+    return weight > 0 && weight * scale >= threshold_;
   }
 
-  // Calls `use` for every tile on the hot list, eight lanes a tile; all lanes of a warp call together.
+  // Calls use(tile, part, valid, weights, scale) for every tile on the hot list, eight lanes a tile; all
+  // lanes of a warp call together.
   template <class Use>
   __device__ __forceinline__ void for_each_hot_tile(Use use) {
     const int part = group_.lane() % kTileLanes;
@@ -107,35 +90,44 @@ class ThresholdSelection {
       const int32_t i = base + group_.lane() / kTileLanes;
       const bool valid = i < hot;
       const int32_t tile = valid ? hot_[i] : 0;
-      int32_t units[8] = {};
-      if (valid) load_weights(row_, tile, part, units);
-      use(tile, part, valid, units, valid ? masses_.tile_scale(row_, tile) : 0.0f);
+      float weights[8] = {};
+      if (valid) {
+        const auto* pairs = reinterpret_cast<const uint32_t*>(row_.weights + int64_t{tile} * kScoreTile);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          const float2 pair = unpack<__half>(pairs[stage_position(8 * part + 2 * k) / 2]);
+          weights[2 * k] = pair.x;
+          weights[2 * k + 1] = pair.y;
+        }
+      }
+      use(tile, part, valid, weights, valid ? tile_scale(row_.stats[tile], masses_.largest) : 0.0f);
     }
   }
 
   __device__ __forceinline__ void find_threshold() {
-    threshold_ = static_cast<float>(masses_.total() / row_.budget);
+    // With a sample for every key, all are kept.
+    threshold_ = row_.budget >= row_.keys ? 0.0f : static_cast<float>(masses_.total / row_.budget);
     // The largest weight is 1, so nothing is kept above that: the common case of a flat row, and of NaN.
     if (!(threshold_ <= 1.0f)) return;
+#pragma unroll 1
     for (;;) {
       if (group_.thread() == 0) counters_ = {0, 0, 0};
       group_.sync();
 #pragma unroll 1
       for (int32_t t = masses_.begin; t < masses_.end; ++t) {
-        if (masses_.tile_scale(row_, t) >= threshold_) {
+        if (tile_scale(row_.stats[t], masses_.largest) >= threshold_) {
           hot_[atomicAdd(&counters_.hot, 1)] = static_cast<uint16_t>(t);
         }
       }
       group_.sync();
-      for_each_hot_tile([&](int32_t, int part, bool, const int32_t(&units)[8], float scale) {
+      for_each_hot_tile([&](int32_t, int, bool, const float(&weights)[8], float scale) {
         int32_t kept = 0;
         unsigned long long mass = 0;
 #pragma unroll
         for (int k = 0; k < 8; ++k) {
-          if (!keeps(units[k], scale)) continue;
+          if (!keeps(weights[k], scale)) continue;
           ++kept;
-          mass +=
-              static_cast<unsigned long long>(static_cast<float>(units[k]) * kWeightUnit * scale * 0x1p40f);
+          mass += static_cast<unsigned long long>(weights[k] * scale * 0x1p40f);
         }
         if (kept > 0) {
           atomicAdd(&counters_.kept, kept);
@@ -144,95 +136,103 @@ class ThresholdSelection {
       });
       group_.sync();
       const int32_t kept = counters_.kept;
-      const double rest = masses_.total() - static_cast<double>(counters_.kept_mass) * 0x1p-40;
+      const double rest = masses_.total - static_cast<double>(counters_.kept_mass) * 0x1p-40;
       group_.sync();
       const bool settled = kept == kept_;
       kept_ = kept;
-      if (settled) return;
-      // With no sample left for the rest, or no rest, every key with any weight is kept.
-      const float next =
-          kept >= row_.budget ? threshold_ : static_cast<float>(fmax(rest, 0.0) / (row_.budget - kept));
+      if (settled || kept >= row_.budget) return;
+      const auto next = static_cast<float>(fmax(rest, 0.0) / (row_.budget - kept));
       if (!(next < threshold_)) return;
       threshold_ = next;
     }
   }
 
-  // Calls use(tile, first sample, samples, x where the tile begins, kept keys) for this thread's tiles.
-  template <class Use>
-  __device__ __forceinline__ void for_each_own_tile(Use use) {
-    const double rate = drawn_ > 0 ? drawn_ / residuals_.total : 0.0;
-    double mass = residuals_.before;
-    double x = fma(mass, rate, double{u_});
+  // The CDF of the keys that are not kept, and how many kept keys lie below each tile.
+  __device__ __forceinline__ void split_off_kept() {
 #pragma unroll 1
     for (int32_t t = masses_.begin; t < masses_.end; ++t) {
-      mass = t + 1 == masses_.end ? residuals_.with_own : mass + static_cast<double>(tiles_[t].residual);
-      const double next =
-          t + 1 == row_.tiles ? drawn_ + static_cast<double>(u_) : fma(mass, rate, double{u_});
-      const auto first = min(drawn_, static_cast<int32_t>(x));
-      const auto until = min(drawn_, static_cast<int32_t>(next));
-      const int32_t samples = tiles_[t].residual > 0 ? until - first : 0;
-      use(t, first, samples, x, tiles_[t].kept);
-      x = next;
+      cdf_[t] = static_cast<double>(masses_.mass(row_, t));
+      kept_before_[t] = 0;
+    }
+    group_.sync();
+    for_each_hot_tile([&](int32_t tile, int, bool valid, const float(&weights)[8], float scale) {
+      float rest = 0;
+      int32_t kept = 0;
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        const bool keep = keeps(weights[k], scale);
+        kept += keep;
+        rest += keep ? 0.0f : weights[k];
+      }
+#pragma unroll
+      for (int d = 1; d < kTileLanes; d *= 2) {
+        rest += __shfl_xor_sync(kFullWarp, rest, d);
+        kept += __shfl_xor_sync(kFullWarp, kept, d);
+      }
+      if (valid) {  // the lanes agree
+        cdf_[tile] = static_cast<double>(rest * scale);
+        kept_before_[tile] = kept;
+      }
+    });
+    group_.sync();
+    double rest = 0;
+    int32_t kept = 0;
+#pragma unroll 1
+    for (int32_t t = masses_.begin; t < masses_.end; ++t) {
+      rest += cdf_[t];
+      kept += kept_before_[t];
+    }
+    const auto prefix = group_.prefix(rest);
+    rest_ = prefix.total;
+    double sum = prefix.before;
+    int32_t below = group_.prefix(kept);
+#pragma unroll 1
+    for (int32_t t = masses_.begin; t < masses_.end; ++t) {
+      sum += cdf_[t];
+      cdf_[t] = sum;
+      const int32_t own = kept_before_[t];
+      kept_before_[t] = below;
+      below += own;
     }
   }
 
-  __device__ __forceinline__ void put_tile(const Batch& batch, const TileDraw& draw, bool valid, int part) {
-    int32_t units[8] = {};
-    uint32_t first_row = 0;
-    float scale = 0;
-    if (valid) {
-      load_weights(row_, draw.tile, part, units);
-      first_row = first_value_row(args_, row_, draw.tile, part);
-      scale = masses_.tile_scale(row_, draw.tile);
-    }
-    int32_t kept = 0;
-    int32_t residual = 0;
+  __device__ __forceinline__ void put_kept(const Batch& batch) {
+    const float total = static_cast<float>(masses_.total);
+    for_each_hot_tile([&](int32_t tile, int part, bool valid, const float(&weights)[8], float scale) {
+      int32_t kept = 0;
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const bool keep = kept_ > 0 && keeps(units[k], scale);
-      kept += keep;
-      residual += keep ? 0 : units[k];
-    }
-    const TilePrefix kept_prefix = tile_prefix(kept, part);
-    const TilePrefix prefix = tile_prefix(residual, part);
-    if (!valid) return;
-    const float rate = draw.rate * kWeightUnit;
-    const auto samples_until = [&](int32_t x) {
-      return x == prefix.total
-                 ? draw.count
-                 : min(draw.count, static_cast<int32_t>(fmaf(rate, static_cast<float>(x), draw.phase)));
-    };
-    int32_t slot = draw.first + kept_prefix.before;
-    int32_t cumulative = prefix.before;
-    int32_t done = cumulative == 0 ? 0 : samples_until(cumulative);
+      for (int k = 0; k < 8; ++k) kept += keeps(weights[k], scale);
+      int32_t inclusive = kept;
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      if (kept_ > 0 && keeps(units[k], scale)) {
-        batch.put(slot + done, 1, first_row + k,
-                  static_cast<float>(units[k]) * kWeightUnit * scale / static_cast<float>(total()));
-        ++slot;
-        continue;
+      for (int d = 1; d < kTileLanes; d *= 2) {
+        const int32_t below = __shfl_up_sync(kFullWarp, inclusive, d, kTileLanes);
+        if (part >= d) inclusive += below;
       }
-      cumulative += units[k];
-      const int32_t until = cumulative == 0 ? 0 : samples_until(cumulative);
-      if (until > done) batch.put(slot + done, until - done, first_row + k, draw.weight);
-      done = until;
-    }
+      if (!valid || kept == 0) return;
+      int32_t slot = kept_before_[tile] + inclusive - kept;
+      const uint32_t first =
+          value_row_of(args_, row_, tile * kScoreTile + 8 * part);  // eight keys lie in one page
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        if (!keeps(weights[k], scale)) continue;
+        if (slot >= batch.low && slot < batch.high) batch.put(slot, {first + k, weights[k] * scale / total});
+        ++slot;
+      }
+    });
   }
 
   const Args& args_;
   const ValueRow& row_;
   RowGroup<kWarps>& group_;
-  TileMasses<kWarps> masses_;
+  const TileMasses<kWarps> masses_;
   Counters& counters_;
-  Tile* tiles_;
-  uint16_t* hot_;
-  const float u_;
+  double* const cdf_;
+  int32_t* const kept_before_;
+  uint16_t* const hot_;
   float threshold_ = 0;  // tau relative to the row's largest weight
   int32_t kept_ = 0;
   int32_t drawn_ = 0;
-  typename RowGroup<kWarps>::Prefix residuals_ = {};
-  int32_t slot_before_ = 0;
+  double rest_ = 0;  // mass that is not kept
 };
 
 }  // namespace allot::kernels::cuda

@@ -1,8 +1,8 @@
-// Systematic samples within every tile of the estimator: prop gives a tile its share of the budget by the
-// largest remainder, flash the same number to each (S2ANTA paper, Algorithms 4-5 and 6-8).
+// Systematic samples within every tile of the estimator, here called a segment: prop gives a segment its
+// share of the budget by the largest remainder, flash the same number to each (S2ANTA paper, Algorithms 4-5
+// and 6-8). Segments are whole score tiles.
 #pragma once
 
-#include "kernels/cuda/select_systematic.cuh"
 #include "kernels/cuda/value_row.cuh"
 #include "kernels/sampling.h"
 
@@ -11,64 +11,110 @@ namespace allot::kernels::cuda {
 template <int kWarps>
 class TiledSelection {
  public:
-  // Dynamic shared bytes a row needs.
-  static constexpr bool kDense = false;  // serves the rows with a budget
-  __host__ __device__ static constexpr int64_t shared_bytes(int32_t) { return 0; }
+  static constexpr bool kDense = false;
+  // The CDF of the score tiles and the first slot of each segment.
+  __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles) {
+    return int64_t{tiles} * (sizeof(double) + sizeof(int32_t)) + 16;
+  }
 
   __device__ __forceinline__ TiledSelection(const Args& args, const ValueRow& row, RowGroup<kWarps>& group,
-                                            char*)
+                                            char* shared)
       : args_(args),
         row_(row),
         group_(group),
+        proportional_(args.p.estimator == Estimator::kProp),
+        segment_tiles_(args.p.tile / kScoreTile),
+        segments_(tile_count(row.keys, args.p.tile)),
         masses_(group, row),
-        proportional_(args.p.estimator == Estimator::kProp) {
-    segment_tiles_ = args.p.tile / kScoreTile;
-    segments_ = tile_count(row.keys, args.p.tile);
-    const int32_t each = (segments_ + group.kThreads - 1) / group.kThreads;
-    begin_ = min(segments_, group.thread() * each);
-    end_ = min(segments_, begin_ + each);
+        cdf_(reinterpret_cast<double*>(shared)),
+        first_slot_(reinterpret_cast<int32_t*>(shared + row.tiles * sizeof(double))) {
+    masses_.write_cdf(row, cdf_);
+    group.sync();
     if (proportional_) spread_budget();
+    group.sync();
   }
 
-  __device__ __forceinline__ double total() const { return masses_.total(); }
+  __device__ __forceinline__ double total() const { return masses_.total; }
 
   __device__ __forceinline__ void fill(const Batch& batch) {
-    list_segments(batch);
-    group_.sync();
-    for_each_listed(group_, batch, [&](const TileDraw& draw, bool valid, int part) {
-      put_systematic(args_, row_, batch, draw, valid, part);
-    });
+#pragma unroll 1
+    for (int32_t slot = batch.low + group_.thread(); slot < batch.high; slot += group_.kThreads) {
+      const int32_t segment = proportional_ ? proportional_segment(slot) : flash_segment(slot);
+      const int32_t first = first_slot(segment);
+      const int32_t budget = first_slot(segment + 1) - first;
+      const float u = draw_uniform(row_.draws, static_cast<uint32_t>(segment));
+      const double mass = segment_mass(segment);
+      const double target = cdf_below(segment) + stratum_target<double>(slot - first, budget, u) * mass;
+      const int32_t first_tile = segment * segment_tiles_;
+      const int32_t tile =
+          find_tile(cdf_, first_tile, min(row_.tiles, first_tile + segment_tiles_) - 1, target);
+      const TileWeights weights(row_, tile);
+      const double below = tile == 0 ? 0.0 : cdf_[tile - 1];
+      const float local = static_cast<float>(target - below) / tile_scale(row_.stats[tile], masses_.largest);
+      const int32_t key = tile * kScoreTile + find_key(weights, local, [](float w) { return w; });
+      const float weight = proportional_ ? 1.0f / static_cast<float>(row_.budget)
+                                         : static_cast<float>(mass / masses_.total / budget);
+      batch.put(slot, {value_row_of(args_, row_, key), weight});
+    }
   }
 
  private:
+  __device__ __forceinline__ double cdf_below(int32_t segment) const {
+    return segment == 0 ? 0.0 : cdf_[segment * segment_tiles_ - 1];
+  }
   __device__ __forceinline__ double segment_mass(int32_t segment) const {
-    double mass = 0;
-    const int32_t end = min(row_.tiles, (segment + 1) * segment_tiles_);
-#pragma unroll 1
-    for (int32_t t = segment * segment_tiles_; t < end; ++t)
-      mass += static_cast<double>(masses_.mass(row_, t));
-    return mass;
+    return cdf_[min(row_.tiles, (segment + 1) * segment_tiles_) - 1] - cdf_below(segment);
   }
 
-  // Algorithm 4: the whole part of S W_t to every tile, one more to those with the largest fractions, the
-  // lower tile first among equals. The fraction that splits them is found by bisection of its 32 leading
+  // Slot of a segment's first sample; segment segments_ stands for the end.
+  __device__ __forceinline__ int32_t first_slot(int32_t segment) const {
+    if (segment == segments_) return row_.budget;
+    if (proportional_) return first_slot_[segment];
+    return segment * (row_.budget / segments_) + min(segment, row_.budget % segments_);
+  }
+  __device__ __forceinline__ int32_t flash_segment(int32_t slot) const {
+    const int32_t each = row_.budget / segments_;
+    const int32_t more = row_.budget % segments_;  // the first ones have one more
+    return slot < more * (each + 1) ? slot / (each + 1) : more + (slot - more * (each + 1)) / each;
+  }
+  // Last segment that starts at or below the slot; those without samples share their start with the next.
+  __device__ __forceinline__ int32_t proportional_segment(int32_t slot) const {
+    int32_t low = 0;
+    int32_t high = segments_;
+#pragma unroll 1
+    while (high - low > 1) {
+      const int32_t middle = (low + high) / 2;
+      if (first_slot_[middle] <= slot) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+
+  // Algorithm 4: the whole part of S W_t to every segment, one more to those with the largest fractions, the
+  // lower segment first among equals. The fraction that splits them is found by bisection of its 32 leading
   // bits.
   __device__ __forceinline__ void spread_budget() {
+    const int32_t each = (segments_ + group_.kThreads - 1) / group_.kThreads;
+    const int32_t begin = min(segments_, group_.thread() * each);
+    const int32_t end = min(segments_, begin + each);
     int32_t whole = 0;
 #pragma unroll 1
-    for (int32_t s = begin_; s < end_; ++s) whole += whole_part(quota(s));
-    const int32_t left = row_.budget - group_sum(whole);
+    for (int32_t s = begin; s < end; ++s) whole += static_cast<int32_t>(quota(s));
+    const int32_t left = row_.budget - group_.sum(whole);
+    // Smallest split with at most `left` fractions above it.
     uint32_t low = 0;
-    split_ = 0xFFFFFFFFu;
-    // Smallest split with count(fraction > split) <= left.
+    uint32_t split = 0xFFFFFFFFu;
 #pragma unroll 1
-    while (low < split_) {
-      const uint32_t middle = low + (split_ - low) / 2;
+    while (low < split) {
+      const uint32_t middle = low + (split - low) / 2;
       int32_t above = 0;
 #pragma unroll 1
-      for (int32_t s = begin_; s < end_; ++s) above += fraction(quota(s)) > middle;
-      if (group_sum(above) <= left) {
-        split_ = middle;
+      for (int32_t s = begin; s < end; ++s) above += fraction(quota(s)) > middle;
+      if (group_.sum(above) <= left) {
+        split = middle;
       } else {
         low = middle + 1;
       }
@@ -76,80 +122,43 @@ class TiledSelection {
     int32_t above = 0;
     int32_t equal = 0;
 #pragma unroll 1
-    for (int32_t s = begin_; s < end_; ++s) {
-      above += fraction(quota(s)) > split_;
-      equal += fraction(quota(s)) == split_;
+    for (int32_t s = begin; s < end; ++s) {
+      const uint32_t f = fraction(quota(s));
+      above += f > split;
+      equal += f == split;
     }
-    equal_wanted_ = left - group_sum(above);
-    equal_before_ = group_.prefix(equal);
+    const int32_t equal_wanted = left - group_.sum(above);
+    int32_t rank = group_.prefix(equal);  // equal fractions below this thread's segments
     int32_t own = 0;
-    int32_t rank = equal_before_;
 #pragma unroll 1
-    for (int32_t s = begin_; s < end_; ++s) own += proportional_budget(s, rank);
-    slot_before_ = group_.prefix(own);
+    for (int32_t s = begin; s < end; ++s) {
+      const double q = quota(s);
+      const uint32_t f = fraction(q);
+      const bool one_more = f > split || (f == split && rank++ < equal_wanted);
+      first_slot_[s] = own;
+      own += static_cast<int32_t>(q) + (one_more ? 1 : 0);
+    }
+    const int32_t before = group_.prefix(own);
+#pragma unroll 1
+    for (int32_t s = begin; s < end; ++s) first_slot_[s] += before;
   }
 
   __device__ __forceinline__ double quota(int32_t segment) const {
-    return row_.budget * (segment_mass(segment) / total());
-  }
-  __device__ __forceinline__ static int32_t whole_part(double quota) {
-    return static_cast<int32_t>(quota);
+    return row_.budget * (segment_mass(segment) / masses_.total);
   }
   __device__ __forceinline__ static uint32_t fraction(double quota) {
     return static_cast<uint32_t>((quota - floor(quota)) * 4294967295.0);
-  }
-  // `rank` counts the equal fractions below this segment and moves on.
-  __device__ __forceinline__ int32_t proportional_budget(int32_t segment, int32_t& rank) const {
-    const double q = quota(segment);
-    const uint32_t f = fraction(q);
-    return whole_part(q) + (f > split_ || (f == split_ && rank++ < equal_wanted_) ? 1 : 0);
-  }
-  __device__ __forceinline__ int32_t group_sum(int32_t x) {
-    return static_cast<int32_t>(group_.prefix(static_cast<double>(x)).total);
-  }
-
-  __device__ __forceinline__ void list_segments(const Batch& batch) {
-    int32_t rank = equal_before_;
-    int32_t slot = slot_before_;
-#pragma unroll 1
-    for (int32_t s = begin_; s < end_; ++s) {
-      int32_t budget;
-      float weight;
-      const double mass = segment_mass(s);
-      if (proportional_) {
-        budget = proportional_budget(s, rank);
-        weight = 1.0f / static_cast<float>(row_.budget);
-      } else {
-        budget = flash_tile_budget(row_.budget, segments_, s);
-        slot = s * (row_.budget / segments_) + min(s, row_.budget % segments_);
-        weight = static_cast<float>(mass / total() / budget);
-      }
-      if (budget > 0 && slot < batch.high && slot + budget > batch.low) {
-        const int32_t first_tile = s * segment_tiles_;
-        const int32_t end = min(row_.tiles, first_tile + segment_tiles_);
-        list_systematic(
-            row_, batch, masses_,
-            {mass, budget, draw_uniform(row_.draws, static_cast<uint32_t>(s)), slot, end - 1, weight},
-            first_tile, end, 0.0, mass);
-      }
-      slot += budget;
-    }
   }
 
   const Args& args_;
   const ValueRow& row_;
   RowGroup<kWarps>& group_;
-  const TileMasses<kWarps> masses_;
   const bool proportional_;
-  // Tiles of the estimator, here segments, dealt to the threads in contiguous runs.
-  int32_t segment_tiles_ = 0;
-  int32_t segments_ = 0;
-  int32_t begin_ = 0;
-  int32_t end_ = 0;
-  uint32_t split_ = 0;
-  int32_t equal_wanted_ = 0;
-  int32_t equal_before_ = 0;
-  int32_t slot_before_ = 0;
+  const int32_t segment_tiles_;
+  const int32_t segments_;
+  const TileMasses<kWarps> masses_;
+  double* const cdf_;
+  int32_t* const first_slot_;
 };
 
 }  // namespace allot::kernels::cuda

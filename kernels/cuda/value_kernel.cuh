@@ -106,13 +106,11 @@ __device__ __forceinline__ int32_t sequence_of(const Args& args, int32_t query) 
 
 // Grid: [queries of the pass, num_q_heads / kRows, parts].
 template <class Selection, class T, int kHeadDim, int kWarps>
-__global__ void __launch_bounds__(ValueShape<kWarps>::kThreads)
+__global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 : 2)
     value_kernel(const __grid_constant__ Args args) {
   using Shape = ValueShape<kWarps>;
   __shared__ typename RowGroup<kWarps>::Scratch scratch[Shape::kRows];
   __shared__ Entry entries[Shape::kRows][Shape::kBatch];
-  __shared__ TileDraw draws[Shape::kRows][Shape::kBatch];
-  __shared__ int32_t draw_count[Shape::kRows];
   __shared__ float sums[kWarps][kHeadDim];
   __shared__ bool last_part;
   extern __shared__ __align__(16) char selection_shared[];
@@ -164,11 +162,7 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads)
   const int32_t end = isfinite(total) ? min(count, (part + 1) * size) : 0;
 #pragma unroll 1
   for (int32_t low = part * size; low < end; low += Shape::kBatch) {
-    const Batch batch{entries[slot], draws[slot], &draw_count[slot], low, min(end, low + Shape::kBatch)};
-#pragma unroll 1
-    for (int i = group.thread(); i < batch.high - low; i += group.kThreads) entries[slot][i] = {0, 0};
-    if (group.thread() == 0) draw_count[slot] = 0;
-    group.sync();
+    const Batch batch{entries[slot], low, min(end, low + Shape::kBatch)};
     selection.fill(batch);
     group.sync();
     gather.add(args.p.value_pages, entries[slot], batch.high - low);

@@ -1,5 +1,5 @@
-// One row of the value kernel: where its weights and statistics lie, which keys it sees, and the list of
-// entries (a value row and its factor) that selection fills and the gather consumes.
+// One row of the value kernel: where its weights and statistics lie, which keys it sees, the CDF of its score
+// tiles, and the search for the key a target picks.
 #pragma once
 
 #include <cstdint>
@@ -7,26 +7,14 @@
 #include "base/philox.h"
 #include "kernels/cuda/args.h"
 #include "kernels/cuda/row_group.cuh"
-#include "kernels/cuda/sequences.cuh"
 #include "kernels/cuda/stage_order.h"
 
 namespace allot::kernels::cuda {
 
-// A value row, counted in rows of head_dim elements from value_pages, and its factor; 0 where nothing is
-// drawn.
+// A value row, counted in rows of head_dim elements from value_pages, and its factor.
 struct Entry {
   uint32_t row;
   float weight;
-};
-
-// The samples that one score tile contributes to a batch of entries.
-struct TileDraw {
-  int32_t tile;
-  int32_t first;  // slot of the tile's first entry, counted over the row
-  int32_t count;  // samples drawn from the tile
-  float phase;    // fraction of a sample already passed where the tile begins; for targets, the target itself
-  float rate;     // samples per unit of weight
-  float weight;   // of one sample
 };
 
 struct ValueRow {
@@ -38,86 +26,43 @@ struct ValueRow {
   int32_t budget;  // samples, or kDenseBudget
   const TileStats* stats;
   const uint16_t* weights;
-  DrawRow draws;  // unless the selection draws nothing
+  DrawRow draws;  // unless all keys are wanted
 
   // Entries of the row: its samples, or all keys.
   __device__ __forceinline__ int32_t entries() const { return budget == kDenseBudget ? keys : budget; }
 };
 
-// Eight lanes share a score tile, eight keys each.
-inline constexpr int kTileLanes = 8;
-// Half precision weights are multiples of 2^-24 and at most 1: as integers they add exactly, in any order.
-inline constexpr float kWeightUnit = 0x1p-24f;
-
-// This lane's keys 8 * part .. 8 * part + 8 of a tile, in units of kWeightUnit.
-__device__ __forceinline__ void load_weights(const ValueRow& row, int32_t tile, int part,
-                                             int32_t (&units)[8]) {
-  const auto* pairs = reinterpret_cast<const __half2*>(row.weights + int64_t{tile} * kScoreTile);
-#pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    const float2 pair = __half22float2(pairs[stage_position(8 * part + 2 * k) / 2]);
-    units[2 * k] = static_cast<int32_t>(pair.x * 0x1p24f);
-    units[2 * k + 1] = static_cast<int32_t>(pair.y * 0x1p24f);
-  }
-}
-
-// Row of key 8 * part of a tile in value_pages; the lane's eight keys lie in one page. Keys beyond the
-// visible ones have no page; they are never drawn.
-__device__ __forceinline__ uint32_t first_value_row(const Args& args, const ValueRow& row, int32_t tile,
-                                                    int part) {
-  const int32_t key = tile * kScoreTile + 8 * part;
-  if (key >= row.keys) return 0;
+// Row of a visible key in value_pages.
+__device__ __forceinline__ uint32_t value_row_of(const Args& args, const ValueRow& row, int32_t key) {
   const int32_t entry = key / args.p.page_size;
   const int32_t page = args.p.page_table[int64_t{row.sequence} * args.p.max_pages + entry];
   return (static_cast<uint32_t>(page) * args.p.num_kv_heads + row.kv_head) * args.p.page_size +
          (key - entry * args.p.page_size);
 }
 
-// Exclusive prefix sum over the eight lanes of a tile, and their sum.
-struct TilePrefix {
-  int32_t before;
-  int32_t total;
-};
-__device__ __forceinline__ TilePrefix tile_prefix(int32_t x, int part) {
-  int32_t inclusive = x;
-#pragma unroll
-  for (int d = 1; d < kTileLanes; d *= 2) {
-    const int32_t below = __shfl_up_sync(kFullWarp, inclusive, d, kTileLanes);
-    if (part >= d) inclusive += below;
-  }
-  return {inclusive - x, __shfl_sync(kFullWarp, inclusive, kTileLanes - 1, kTileLanes)};
-}
-
-// The batch of entries under construction: slots [low, high) of the row.
+// The batch of entries under construction: slots [low, high) of the row, each of which selection writes once.
 struct Batch {
   Entry* entries;
-  TileDraw* draws;
-  int32_t* draw_count;
   int32_t low;
   int32_t high;
 
-  // Lists a tile with entries in the batch. The list's order does not matter: entries have fixed slots.
-  __device__ __forceinline__ void list(const TileDraw& draw, int32_t entries_of_tile) const {
-    if (entries_of_tile > 0 && draw.first < high && draw.first + entries_of_tile > low) {
-      draws[atomicAdd(draw_count, 1)] = draw;
-    }
-  }
-  // Puts `count` samples of one key at slot `first`; the key is read once for all of them.
-  __device__ __forceinline__ void put(int32_t first, int32_t count, uint32_t row, float weight) const {
-    const int32_t begin = max(first, low);
-    const int32_t end = min(first + count, high);
-    if (begin < end) entries[begin - low] = {row, weight * static_cast<float>(end - begin)};
-  }
+  __device__ __forceinline__ void put(int32_t slot, Entry entry) const { entries[slot - low] = entry; }
 };
 
-// Weights of the row's score tiles relative to the row's largest score, dealt to the threads in contiguous
+// Weight of a score tile's sum relative to the row's largest score.
+__device__ __forceinline__ float tile_scale(const TileStats& stats, float largest) {
+  return fast_exp2(stats.max - largest);
+}
+
+// Largest score of the row and the mass of its score tiles relative to it, dealt to the threads in contiguous
 // runs.
 template <int kWarps>
 struct TileMasses {
   int32_t begin;  // this thread's tiles
   int32_t end;
-  float largest;  // score, in units of log2
-  typename RowGroup<kWarps>::Prefix prefix;
+  float largest;  // in units of log2
+  double before;  // mass of the tiles below `begin`
+  double total;
 
   __device__ __forceinline__ TileMasses(RowGroup<kWarps>& group, const ValueRow& row) {
     const int32_t each = (row.tiles + group.kThreads - 1) / group.kThreads;
@@ -130,18 +75,100 @@ struct TileMasses {
     double sum = 0;
 #pragma unroll 1
     for (int32_t t = begin; t < end; ++t) sum += static_cast<double>(mass(row, t));
-    prefix = group.prefix(sum);
+    const auto prefix = group.prefix(sum);
+    before = prefix.before;
+    total = prefix.total;
   }
 
-  __device__ __forceinline__ float tile_scale(const ValueRow& row, int32_t tile) const {
-    return fast_exp2(row.stats[tile].max - largest);
-  }
   __device__ __forceinline__ float mass(const ValueRow& row, int32_t tile) const {
-    return row.stats[tile].sum * tile_scale(row, tile);
+    const TileStats stats = row.stats[tile];
+    return stats.sum * tile_scale(stats, largest);
   }
-  __device__ __forceinline__ double total() const {
-    return prefix.total;
+
+  // Writes the CDF of the row's tiles; needs a barrier before others read it.
+  __device__ __forceinline__ void write_cdf(const ValueRow& row, double* cdf) const {
+    double sum = before;
+#pragma unroll 1
+    for (int32_t t = begin; t < end; ++t) {
+      sum += static_cast<double>(mass(row, t));
+      cdf[t] = sum;
+    }
   }
 };
+
+// First of tiles [low, high] whose CDF reaches the target; the last one where rounding leaves the CDF short
+// of it.
+__device__ __forceinline__ int32_t find_tile(const double* cdf, int32_t low, int32_t high, double target) {
+#pragma unroll 1
+  while (low < high) {
+    const int32_t middle = (low + high) / 2;
+    if (cdf[middle] >= target) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+// The weights of a score tile as one thread reads them: word i of vector r holds keys 16 i + 2 r and 16 i + 2
+// r + 1.
+struct TileWeights {
+  uint32_t words[8][4];
+
+  __device__ __forceinline__ TileWeights(const ValueRow& row, int32_t tile) {
+    const auto* vectors = reinterpret_cast<const uint4*>(row.weights + int64_t{tile} * kScoreTile);
+#pragma unroll
+    for (int r = 0; r < 8; ++r) {
+      const uint4 v = vectors[r];
+      words[r][0] = v.x;
+      words[r][1] = v.y;
+      words[r][2] = v.z;
+      words[r][3] = v.w;
+    }
+  }
+};
+
+// Key (0-based in the tile) whose weight crosses `target` when `weight_of(key's weight)` is summed in key
+// order; the last key of positive weight where rounding leaves the sum short. Requires target > 0 and a
+// positive weight.
+template <class WeightOf>
+__device__ __forceinline__ int32_t find_key(const TileWeights& tile, float target, WeightOf weight_of) {
+  float sums[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    sums[i] = 0;
+#pragma unroll
+    for (int r = 0; r < 8; ++r) {
+      const float2 pair = unpack<__half>(tile.words[r][i]);
+      sums[i] += weight_of(pair.x);
+      sums[i] += weight_of(pair.y);
+    }
+  }
+  // The 16 keys in which the target falls.
+  const float below1 = sums[0];
+  const float below2 = below1 + sums[1];
+  const float below3 = below2 + sums[2];
+  target = fminf(target, below3 + sums[3]);
+  const int part = (target > below1) + (target > below2) + (target > below3);
+  const float below = part == 0 ? 0.0f : part == 1 ? below1 : part == 2 ? below2 : below3;
+  const float mass = part == 0 ? sums[0] : part == 1 ? sums[1] : part == 2 ? sums[2] : sums[3];
+  target = fminf(target - below, mass);
+  int32_t key = 16 * part;
+  float sum = 0;
+#pragma unroll
+  for (int r = 0; r < 8; ++r) {
+    const uint32_t word = part == 0   ? tile.words[r][0]
+                          : part == 1 ? tile.words[r][1]
+                          : part == 2 ? tile.words[r][2]
+                                      : tile.words[r][3];
+    const float2 pair = unpack<__half>(word);
+    sum += weight_of(pair.x);
+    key += sum < target;
+    sum += weight_of(pair.y);
+    key += sum < target;
+  }
+  return key;
+}
 
 }  // namespace allot::kernels::cuda

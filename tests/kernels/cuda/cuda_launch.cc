@@ -1,0 +1,205 @@
+#include "cuda_launch.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace allot::kernels::testing {
+namespace {
+
+constexpr size_t kGuardBytes = 1024;
+constexpr int kGuardByte = 0xFF;
+
+CudaWorkspace workspace_of(const GuardedArray& array) {
+  return {.data = array.data(), .bytes = array.bytes()};
+}
+
+}  // namespace
+
+void CudaTest::SetUp() {
+  int devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error != cudaSuccess || devices == 0) {
+    GTEST_SKIP() << "needs a GPU: " << devices << " CUDA devices found, " << cudaGetErrorString(error);
+  }
+}
+
+void require(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) throw CudaError(std::string(what) + ": " + cudaGetErrorString(error));
+}
+
+LaunchBounds tight_bounds(const AttentionParams& host) {
+  LaunchBounds bounds;
+  if (host.batch == 0) return bounds;
+  bounds.num_queries = host.query_start[host.batch];
+  for (int64_t b = 0; b < host.batch; ++b) {
+    const int64_t queries = host.query_start[b + 1] - host.query_start[b];
+    bounds.max_queries = std::max(bounds.max_queries, static_cast<int32_t>(queries));
+    bounds.max_length = std::max(bounds.max_length, host.lengths[b]);
+    if (host.budgets == nullptr) continue;
+    bounds.max_budget = std::max(bounds.max_budget, host.budgets[b]);
+    bounds.any_dense = bounds.any_dense || host.budgets[b] == kDenseBudget;
+  }
+  return bounds;
+}
+
+const DeviceLimits& gpu_limits() {
+  static const DeviceLimits limits = device_limits(0);
+  return limits;
+}
+
+GuardedArray::GuardedArray(size_t bytes, size_t alignment) : bytes_(bytes), front_(kGuardBytes + alignment) {
+  require(cudaMalloc(reinterpret_cast<void**>(&base_), front_ + bytes + kGuardBytes), "cudaMalloc");
+  data_ = base_ + front_;
+  require(cudaMemset(base_, kGuardByte, front_), "cudaMemset");
+  require(cudaMemset(data_ + bytes, kGuardByte, kGuardBytes), "cudaMemset");
+  require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // other streams do not wait for this one
+}
+
+GuardedArray::~GuardedArray() {
+  cudaFree(base_);
+}
+
+void GuardedArray::upload(const void* host, cudaStream_t stream) {
+  require(cudaMemcpyAsync(data_, host, bytes_, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+}
+
+void GuardedArray::fill(int byte, cudaStream_t stream) {
+  require(cudaMemsetAsync(data_, byte, bytes_, stream), "cudaMemsetAsync");
+}
+
+std::vector<unsigned char> GuardedArray::download(cudaStream_t stream) const {
+  std::vector<unsigned char> result(bytes_);
+  require(cudaMemcpyAsync(result.data(), data_, bytes_, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
+  require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  return result;
+}
+
+void GuardedArray::expect_guards(const char* name, cudaStream_t stream) const {
+  std::vector<unsigned char> guards(front_ + kGuardBytes);
+  require(cudaMemcpyAsync(guards.data(), base_, front_, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
+  require(
+      cudaMemcpyAsync(guards.data() + front_, data_ + bytes_, kGuardBytes, cudaMemcpyDeviceToHost, stream),
+      "cudaMemcpyAsync");
+  require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  const auto changed =
+      std::find_if(guards.begin(), guards.end(), [](unsigned char x) { return x != kGuardByte; });
+  if (changed == guards.end()) return;
+  const auto at = static_cast<size_t>(changed - guards.begin());
+  ADD_FAILURE() << name << ": guard byte " << (at < front_ ? front_ - at : at - front_)
+                << (at < front_ ? " before" : " after") << " its " << bytes_ << " bytes is now "
+                << int{*changed};
+}
+
+CudaLaunch::CudaLaunch(Launch& launch, const LaunchBounds& launch_bounds)
+    : bounds(launch_bounds), host_(launch.params) {
+  require(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  const auto element = static_cast<size_t>(size_of(host_.dtype));
+  const auto array = [](size_t bytes, size_t alignment) {
+    return std::make_unique<GuardedArray>(bytes, alignment);
+  };
+  const auto batch = static_cast<size_t>(host_.batch);
+  const auto queries = static_cast<size_t>(bounds.num_queries);
+  const auto row = static_cast<size_t>(query_elements());
+  const auto stride = static_cast<size_t>(host_.query_stride);
+  const size_t cache =
+      static_cast<size_t>(host_.num_pages) * host_.num_kv_heads * host_.page_size * host_.head_dim * element;
+  query_ = array(queries == 0 ? 0 : ((queries - 1) * stride + row) * element, 16);
+  key_pages_ = array(cache, 16);
+  value_pages_ = array(cache, 16);
+  page_table_ = array(batch * host_.max_pages * sizeof(int32_t), sizeof(int32_t));
+  query_start_ = array((batch + 1) * sizeof(int64_t), sizeof(int64_t));
+  lengths_ = array(batch * sizeof(int32_t), sizeof(int32_t));
+  out_ = array(queries * row * element, 16);
+  if (host_.budgets != nullptr) budgets_ = array(batch * sizeof(int32_t), sizeof(int32_t));
+  if (host_.draws != nullptr) draws_ = array(batch * sizeof(SequenceDraws), sizeof(uint32_t));
+}
+
+CudaLaunch::~CudaLaunch() {
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+}
+
+AttentionParams CudaLaunch::device_params() const {
+  AttentionParams p = host_;
+  p.query = query_->data();
+  p.key_pages = key_pages_->data();
+  p.value_pages = value_pages_->data();
+  p.page_table = static_cast<const int32_t*>(page_table_->data());
+  p.query_start = static_cast<const int64_t*>(query_start_->data());
+  p.lengths = static_cast<const int32_t*>(lengths_->data());
+  p.out = out_->data();
+  p.budgets = budgets_ ? static_cast<const int32_t*>(budgets_->data()) : nullptr;
+  p.draws = draws_ ? static_cast<const SequenceDraws*>(draws_->data()) : nullptr;
+  return p;
+}
+
+void CudaLaunch::upload() {
+  query_->upload(host_.query, stream_);
+  key_pages_->upload(host_.key_pages, stream_);
+  value_pages_->upload(host_.value_pages, stream_);
+  page_table_->upload(host_.page_table, stream_);
+  query_start_->upload(host_.query_start, stream_);
+  lengths_->upload(host_.lengths, stream_);
+  if (budgets_) budgets_->upload(host_.budgets, stream_);
+  if (draws_) draws_->upload(host_.draws, stream_);
+}
+
+void CudaLaunch::attend() {
+  const size_t bytes = cuda_workspace_bytes(device_params(), bounds, gpu_limits());
+  if (!workspace_ || workspace_->bytes() != bytes) workspace_ = std::make_unique<GuardedArray>(bytes, 256);
+  workspace_->fill(0xFF, stream_);
+  reset_cuda_workspace(workspace_of(*workspace_), stream_);
+  out_->fill(0xFF, stream_);
+  queue();
+}
+
+void CudaLaunch::queue() {
+  attend_cuda(device_params(), bounds, gpu_limits(), workspace_of(*workspace_), stream_);
+}
+
+void CudaLaunch::check() {
+  check_cuda(workspace_of(*workspace_), stream_);
+}
+
+std::vector<double> CudaLaunch::output() {
+  output_bytes_ = out_->download(stream_);
+  query_->expect_guards("query", stream_);
+  key_pages_->expect_guards("key_pages", stream_);
+  value_pages_->expect_guards("value_pages", stream_);
+  page_table_->expect_guards("page_table", stream_);
+  query_start_->expect_guards("query_start", stream_);
+  lengths_->expect_guards("lengths", stream_);
+  out_->expect_guards("out", stream_);
+  if (budgets_) budgets_->expect_guards("budgets", stream_);
+  if (draws_) draws_->expect_guards("draws", stream_);
+  workspace_->expect_guards("workspace", stream_);
+  const Elements elements(host_.dtype, output_bytes_);
+  std::vector<double> result;
+  for (int64_t i = 0; i < elements.count(); ++i) result.push_back(elements.get(i));
+  return result;
+}
+
+std::vector<double> CudaLaunch::run() {
+  upload();
+  attend();
+  check();
+  return output();
+}
+
+std::string CudaLaunch::fault() {
+  upload();
+  attend();
+  try {
+    check();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "no fault";
+}
+
+std::vector<double> run_cuda(Launch& launch) {
+  return CudaLaunch(launch).run();
+}
+
+}  // namespace allot::kernels::testing
