@@ -21,12 +21,11 @@ struct AttentionParams {
   // Shapes.
   int64_t batch = 0;
   int32_t num_q_heads = 0;
-  int32_t num_kv_heads =
-      0;                  // divides num_q_heads; query head h reads KV head h / (num_q_heads / num_kv_heads)
-  int32_t head_dim = 0;   // multiple of 8, at most 256
-  int32_t page_size = 0;  // tokens a page holds
-  int32_t max_pages = 0;  // row length of page_table
-  int64_t num_pages = 0;  // pages in the pool, for validation
+  int32_t num_kv_heads = 0;       // divides num_q_heads; query head h reads KV head h / (q heads / KV heads)
+  int32_t head_dim = 0;           // multiple of 8, at most 256
+  int32_t page_size = 0;          // tokens a page holds
+  int32_t max_pages = 0;          // row length of page_table
+  int64_t num_pages = 0;          // pages in the pool, for validation
   DType dtype = DType::kFloat32;  // of query, pages and out; scores and sums are float32
   float scale = 0;                // usually 1 / sqrt(head_dim)
 
@@ -43,8 +42,9 @@ struct AttentionParams {
 
   // Estimation.
   Estimator estimator = Estimator::kExact;
-  const int32_t* budgets = nullptr;      // [batch] samples S per query head; 0 = zero output, kDenseBudget =
-                                         // exact for that sequence; may be null for kExact
+  // [batch] samples S per query head; 0 = zero output, kDenseBudget = exact for that sequence; may be null
+  // for kExact.
+  const int32_t* budgets = nullptr;
   const SequenceDraws* draws = nullptr;  // [batch]; may be null for kExact and kTopk
   uint32_t layer = 0;                    // coordinate of the draws
   int32_t tile = 256;                    // keys per tile for kProp and kFlash

@@ -20,8 +20,9 @@ namespace allot::kernels {
 
 using CudaStream = CUstream_st*;
 
-// Longest sequence and largest sample budget of a CUDA launch.
+// Longest sequence and largest batch of a CUDA launch.
 inline constexpr int32_t kMaxCudaLength = 262144;
+inline constexpr int32_t kMaxCudaBatch = 8192;
 
 // What the host must know about arrays that live on the device. Grids and workspace follow from these alone.
 struct LaunchBounds {

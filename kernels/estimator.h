@@ -12,9 +12,9 @@ enum class Estimator : uint8_t {
   kIid,    // S multinomial indices (S2ANTA paper, eq. 4)
   kStrat,  // one uniform per stratum of the CDF (Appendix A.3)
   kSys,    // one uniform offset for the row (Appendix A.3)
-  kProp,   // per-tile budgets by largest remainder, systematic in the tile (Algorithms 2-5); biased when S is
-           // small
-  kFlash,  // S / tiles samples in every tile, FlashDecoding merge (Algorithms 6-8); needs S >= tiles
+  // Per-tile budgets by largest remainder, systematic in the tile (Algorithms 2-5); biased when S is small.
+  kProp,
+  kFlash,      // S / tiles samples in every tile, FlashDecoding merge (Algorithms 6-8); needs S >= tiles
   kThreshold,  // rows with p >= tau kept exactly, the rest systematic with weight tau; unbiased
   kTopk,       // S largest, renormalised (Appendix H); biased
 };

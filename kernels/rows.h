@@ -19,9 +19,8 @@ struct RmsNormParams {
   int32_t width = 0;              // hidden size, any positive number
   DType dtype = DType::kFloat32;  // of input, residual, weight and out
   float epsilon = 0;
-  const void* input = nullptr;  // [rows, width]
-  void* residual =
-      nullptr;  // [rows, width], updated in place; null = no residual stream; must not overlap out
+  const void* input = nullptr;   // [rows, width]
+  void* residual = nullptr;      // [rows, width], updated in place; null = none; must not overlap out
   const void* weight = nullptr;  // [width]
   void* out = nullptr;           // [rows, width]; may be input
 };
@@ -29,8 +28,8 @@ void rms_norm(const RmsNormParams& params, int num_threads);
 
 // Rotary position embedding in Hugging Face's half-split convention on a fused projection, and the paged
 // cache write:
-//   q and k: x[i], x[i + head_dim/2] = x[i] cos[i] - x[i + head_dim/2] sin[i], x[i + head_dim/2] cos[i] +
-//   x[i] sin[i]
+//   q and k, with j = i + head_dim/2:  x[i] = x[i] cos[i] - x[j] sin[i]
+//                                      x[j] = x[j] cos[i] + x[i] sin[i]
 // q is rotated in place (attention then reads it with query_stride = qkv_stride), rotated k and v go to the
 // cache; the k and v parts of qkv are left as they were.
 struct RotaryParams {
@@ -41,10 +40,9 @@ struct RotaryParams {
   DType dtype = DType::kFloat32;  // of qkv, bias and pages
   void* qkv = nullptr;     // [tokens, (num_q_heads + 2 num_kv_heads) * head_dim]: q heads, k heads, v heads
   int64_t qkv_stride = 0;  // elements between tokens; >= (num_q_heads + 2 num_kv_heads) * head_dim
-  const void* bias =
-      nullptr;  // [(num_q_heads + 2 num_kv_heads) * head_dim], added before the rotation; null = none
-  const float* cos =
-      nullptr;  // [table_rows, head_dim / 2] float32 (any rope scaling is already in the table)
+  // [(num_q_heads + 2 num_kv_heads) * head_dim], added before the rotation; null = none
+  const void* bias = nullptr;
+  const float* cos = nullptr;  // [table_rows, head_dim / 2] float32, any rope scaling included
   const float* sin = nullptr;  // [table_rows, head_dim / 2] float32
   int64_t table_rows = 0;
   const int32_t* positions = nullptr;  // [tokens] row of the table, 0 <= position < table_rows

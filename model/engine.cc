@@ -39,6 +39,11 @@ void check_options(const EngineOptions& options) {
   at_least("tile", options.tile, 1);
   if (options.score_stage != kernels::ScoreStage::kExact) at_least("score_budget", options.score_budget, 1);
   if (!faults.empty()) throw InvalidArgument(fmt::format("engine options: {}", fmt::join(faults, "; ")));
+  if (options.dtype == kernels::DType::kFloat16) {
+    throw Unsupported(
+        "engine options: dtype float16 has CUDA attention only, and the engine runs on the CPU; use bfloat16 "
+        "or float32");
+  }
 }
 
 // Pages of the cache. Without a wish: enough for every slot to reach the model's last position, but at most

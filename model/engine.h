@@ -73,8 +73,8 @@ struct EngineCounters {
 class Engine {
  public:
   // Loads a Hugging Face directory. Throws the errors of the readers, Unsupported when a tensor has a dtype
-  // or shape the architecture does not have (naming the tensor, found and expected), and InvalidArgument for
-  // an option out of range.
+  // or shape the architecture does not have (naming the tensor, found and expected) and for dtype float16,
+  // which the CPU kernels do not have, and InvalidArgument for an option out of range.
   Engine(const std::filesystem::path& model_directory, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;

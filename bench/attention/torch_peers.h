@@ -47,8 +47,8 @@ struct KvPages {
 // How far an output is from the exact one.
 struct Difference {
   double rms = 0;  // root of the mean squared difference of an element
-  double max_relative =
-      0;  // largest difference of a row over the row's largest exact value; rows are query heads
+  // Largest difference of a row over the row's largest exact value; rows are query heads.
+  double max_relative = 0;
 };
 
 // An exact kernel of PyTorch over the batch.

@@ -62,8 +62,8 @@ struct ItemData {
 
   const AttentionParams& p;
   const Item& item;
-  int32_t group;          // query heads of the KV head
-  int32_t first_head;     // first of them
+  int32_t group;          // query heads of a KV head
+  int32_t first_head;     // first query head of the item's first KV head
   int32_t first_visible;  // keys that the item's first query sees
   int32_t keys;           // keys that the item's last query sees
   int32_t samples;        // S; kDenseBudget = exact, whatever the reason

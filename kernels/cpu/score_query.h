@@ -51,7 +51,8 @@ void score_query(const ItemData<V, T>& data, int64_t query, int32_t head, float*
       V::store_partial(result + i, V::load_partial(exact + i, p.head_dim - i), p.head_dim - i);
     return;
   }
-  const int32_t first_head = p.mean_group_query ? data.first_head : head;
+  // Not the item's first head: one item may hold several head groups.
+  const int32_t first_head = p.mean_group_query ? head - head % data.group : head;
   const int32_t heads = p.mean_group_query ? data.group : 1;
   float magnitude[256];  // largest head_dim
   float norm = 0;

@@ -38,8 +38,19 @@ enum FaultCode : int32_t {
   kFaultQueries,      // a sequence has more queries than max_queries, or less than none
 };
 
-// Bytes at the start of every workspace for the fault.
+// Largest number of score tiles a warp takes at a time: their stages fit the lanes of a warp.
+inline constexpr int32_t kMaxPieceTiles = 4;
+
+// Every workspace starts with a header whose place does not depend on the launch: the fault, and counters
+// that are zero before and after every launch.
 inline constexpr int64_t kFaultBytes = 256;
+inline constexpr int32_t kMaxPairs = 1 << 16;     // of a sequence and a KV head, in decode
+inline constexpr int32_t kMaxRows = 1 << 20;      // of a pass, where rows are shared by several blocks
+inline constexpr int64_t kNextPieceOffset = 128;  // on a line of its own
+inline constexpr int64_t kReadyOffset = kFaultBytes;
+inline constexpr int64_t kConsumedOffset = kReadyOffset + 4 * kMaxPairs;
+inline constexpr int64_t kArrivalsOffset = kConsumedOffset + 4 * kMaxPairs;
+inline constexpr int64_t kHeaderBytes = kArrivalsOffset + 4 * kMaxRows;
 
 // Entries of the value stage that one block gathers before it starts the next batch.
 inline constexpr int32_t kBatchEntries = 512;
@@ -80,11 +91,18 @@ struct Args {
   // Workspace. Row (query q of the pass, head h) has its score tiles from (q * num_q_heads + h) * row_tiles
   // on.
   Fault* fault;
-  int32_t row_tiles;  // score tiles of max_length keys
-  TileStats* stats;   // [pass_queries, num_q_heads, row_tiles]
-  uint16_t* weights;  // [pass_queries, num_q_heads, row_tiles, kScoreTile] half precision, in stage order
-  float* partial;     // [pass_queries, num_q_heads, parts, head_dim]
-  int32_t* arrivals;  // [pass_queries, num_q_heads] parts of a row that are done
+  int32_t row_tiles;    // score tiles of max_length keys
+  TileStats* stats;     // [pass_queries, num_q_heads, row_tiles]
+  uint16_t* weights;    // [pass_queries, num_q_heads, row_tiles, kScoreTile] half precision, in stage order
+  float* partial;       // [pass_queries, num_q_heads, parts, head_dim]
+  int32_t* arrivals;    // [pass_queries, num_q_heads] parts of a row that are done
+  int32_t piece_tiles;  // score tiles a warp takes at a time
+  int32_t* next_piece;  // pieces handed out; zero before and after every launch
+  // Decode: score tiles of a sequence and KV head that are done, so that the value kernel may take its rows
+  // while other keys are still being read; and the blocks that took them, the last of which clears both.
+  // `ready` is null where the value kernel waits for the whole score kernel.
+  int32_t* ready;     // [batch, num_kv_heads]
+  int32_t* consumed;  // [batch, num_kv_heads]
   int32_t parts;      // most parts of a row
 };
 

@@ -56,6 +56,11 @@ __device__ __forceinline__ float fast_exp2(float x) {
   return y;
 }
 
+// Adds to a counter once everything this thread has written or seen written is visible to the device.
+__device__ __forceinline__ void add_released(int32_t* counter, int32_t x) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(counter), "r"(x) : "memory");
+}
+
 // From an address in shared memory.
 __device__ __forceinline__ uint4 load_shared_vector(uint32_t address) {
   uint4 v;

@@ -15,6 +15,7 @@ struct ScoreKernel {
   int64_t warp_bytes = 0;   // dynamic shared memory of a warp
   int64_t block_bytes = 0;  // and of a block, for no sequences
   int64_t sequence_bytes = 0;
+  int32_t blocks = 1;  // of a multiprocessor
 };
 struct ValueKernel {
   void (*function)(Args) = nullptr;
@@ -27,6 +28,10 @@ struct ValueKernel {
 // for head_dim 256.
 ScoreKernel score_kernel_bfloat16(int32_t head_dim, int32_t column_tiles, bool decode);
 ScoreKernel score_kernel_float16(int32_t head_dim, int32_t column_tiles, bool decode);
+
+// Of the Bernoulli score stages: 1 or 2 column tiles, decode and prefill alike.
+ScoreKernel bernoulli_kernel_bfloat16(int32_t head_dim, int32_t column_tiles);
+ScoreKernel bernoulli_kernel_float16(int32_t head_dim, int32_t column_tiles);
 
 // row_warps: 1 or 8; dense only 8.
 ValueKernel dense_kernel_bfloat16(int32_t head_dim, int32_t row_warps);

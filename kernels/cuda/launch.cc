@@ -56,7 +56,11 @@ cuda::Args make_args(const AttentionParams& p, const LaunchBounds& bounds, const
           .stats = at<cuda::TileStats>(workspace, plan.stats_offset),
           .weights = at<uint16_t>(workspace, plan.weights_offset),
           .partial = at<float>(workspace, plan.partial_offset),
-          .arrivals = at<int32_t>(workspace, plan.arrivals_offset),
+          .arrivals = at<int32_t>(workspace, cuda::kArrivalsOffset),
+          .piece_tiles = plan.piece_tiles,
+          .next_piece = at<int32_t>(workspace, cuda::kNextPieceOffset),
+          .ready = plan.overlapped ? at<int32_t>(workspace, cuda::kReadyOffset) : nullptr,
+          .consumed = plan.overlapped ? at<int32_t>(workspace, cuda::kConsumedOffset) : nullptr,
           .parts = plan.parts};
 }
 
@@ -68,10 +72,14 @@ struct Grid {
 };
 
 void launch(void (*kernel)(cuda::Args), const Grid& grid, cuda::Args args, cudaStream_t stream) {
-  check(
-      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(grid.shared_bytes)),
-      "cudaFuncSetAttribute");
+  const auto* function = reinterpret_cast<const void*>(kernel);
+  check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(grid.shared_bytes)),
+        "cudaFuncSetAttribute");
+  // Blocks of both kernels share a multiprocessor only if both want its memory divided the same way.
+  check(cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
+        "cudaFuncSetAttribute");
   cudaLaunchAttribute overlap = {};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
@@ -83,8 +91,7 @@ void launch(void (*kernel)(cuda::Args), const Grid& grid, cuda::Args args, cudaS
   config.attrs = &overlap;
   config.numAttrs = grid.overlaps ? 1 : 0;
   void* arguments[] = {&args};
-  check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), arguments),
-        "cudaLaunchKernelExC");
+  check(cudaLaunchKernelExC(&config, function, arguments), "cudaLaunchKernelExC");
 }
 
 }  // namespace
@@ -107,8 +114,8 @@ DeviceLimits device_limits(int device) {
 }
 
 void reset_cuda_workspace(CudaWorkspace workspace, CudaStream stream) {
-  check_workspace(workspace, cuda::kFaultBytes);
-  check(cudaMemsetAsync(workspace.data, 0, cuda::kFaultBytes, stream), "cudaMemsetAsync");
+  check_workspace(workspace, cuda::kHeaderBytes);
+  check(cudaMemsetAsync(workspace.data, 0, cuda::kHeaderBytes, stream), "cudaMemsetAsync");
 }
 
 void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits,
@@ -118,8 +125,7 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
   const cuda::Plan plan = cuda::make_plan(p, bounds, limits);
   check_workspace(workspace, plan.workspace_bytes);
   cuda::Args args = make_args(p, bounds, plan, workspace);
-  const cuda::ScoreKernel score =
-      cuda::score_kernel(p.dtype, p.head_dim, plan.column_tiles, plan.one_query_each);
+  const cuda::ScoreKernel score = cuda::score_kernel(p, plan.column_tiles, plan.one_query_each);
   for (int32_t pass = 0; pass < plan.passes; ++pass) {
     args.first_query = pass * plan.pass_queries;
     args.pass_queries =
@@ -133,8 +139,8 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
     const auto launch_values = [&](const cuda::ValueKernel& value, bool overlaps) {
       const int32_t head_blocks = (p.num_q_heads + value.rows - 1) / value.rows;
       launch(value.function,
-             {.blocks = dim3(static_cast<unsigned>(args.pass_queries), static_cast<unsigned>(head_blocks),
-                             static_cast<unsigned>(plan.parts)),
+             {.blocks = dim3(static_cast<unsigned>(head_blocks), static_cast<unsigned>(plan.parts),
+                             static_cast<unsigned>(args.pass_queries)),
               .threads = value.threads,
               .shared_bytes = value.rows * value.row_bytes(plan.row_tiles),
               .overlaps = overlaps && limits.compute_capability >= 90},
@@ -148,7 +154,7 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
 }
 
 void check_cuda(CudaWorkspace workspace, CudaStream stream) {
-  check_workspace(workspace, cuda::kFaultBytes);
+  check_workspace(workspace, cuda::kHeaderBytes);
   cuda::Fault fault = {};
   check(cudaMemcpyAsync(&fault, workspace.data, sizeof(fault), cudaMemcpyDeviceToHost, stream),
         "cudaMemcpyAsync");

@@ -19,14 +19,36 @@ constexpr int64_t ceil_divide(int64_t a, int64_t b) {
 int32_t choose_column_tiles(const AttentionParams& p, bool decode) {
   const int32_t group = p.num_q_heads / p.num_kv_heads;
   if (decode) return group <= 8 ? 1 : 2;
-  return p.head_dim <= 128 ? 4 : 2;
+  return p.head_dim <= 128 && p.score_stage == ScoreStage::kExact ? 4 : 2;
+}
+
+// Blocks that may share a row of up to `entries` entries: as many as any shorter row has, too, for a row
+// between two lengths may have more parts than the longest one.
+int32_t most_parts(int32_t entries) {
+  return static_cast<int32_t>(std::clamp<int64_t>(ceil_divide(entries, kBatchEntries), 1, kMaxParts));
+}
+
+// Workspace of a row.
+struct RowBytes {
+  int64_t stats = 0;
+  int64_t weights = 0;
+  int64_t partial = 0;
+  int64_t all() const { return stats + weights + partial; }
+};
+RowBytes row_bytes(const Plan& plan, int32_t head_dim) {
+  return {.stats = plan.row_tiles * int64_t{sizeof(TileStats)},
+          .weights = plan.row_tiles * int64_t{kScoreTile} * 2,
+          .partial = plan.parts > 1 ? int64_t{plan.parts} * head_dim * 4 : 0};
 }
 
 }  // namespace
 
-ScoreKernel score_kernel(DType dtype, int32_t head_dim, int32_t column_tiles, bool decode) {
-  return (dtype == DType::kBFloat16 ? score_kernel_bfloat16 : score_kernel_float16)(head_dim, column_tiles,
-                                                                                    decode);
+ScoreKernel score_kernel(const AttentionParams& p, int32_t column_tiles, bool decode) {
+  const bool bfloat16 = p.dtype == DType::kBFloat16;
+  if (p.score_stage != ScoreStage::kExact) {
+    return (bfloat16 ? bernoulli_kernel_bfloat16 : bernoulli_kernel_float16)(p.head_dim, column_tiles);
+  }
+  return (bfloat16 ? score_kernel_bfloat16 : score_kernel_float16)(p.head_dim, column_tiles, decode);
 }
 
 ValueKernel dense_kernel(DType dtype, int32_t head_dim, int32_t row_warps) {
@@ -50,51 +72,69 @@ ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, int
 
 Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits) {
   Plan plan;
+  plan.workspace_bytes = kHeaderBytes;
+  if (bounds.num_queries == 0) return plan;
   plan.one_query_each = bounds.max_queries == 1 && bounds.num_queries == p.batch;
   plan.column_tiles = choose_column_tiles(p, plan.one_query_each);
 
   plan.row_tiles = score_tiles(bounds.max_length);
-  const int64_t query_tiles = int64_t{p.num_q_heads} * plan.row_tiles;
-  const int64_t query_bytes = query_tiles * kScoreTile * 2;
-  // A window that cuts blocks of queries short would read the keys more often than needed.
-  const int64_t block_queries = 8 * plan.column_tiles / (p.num_q_heads / p.num_kv_heads);
-  const int64_t window =
-      std::max(kPassWeightBytes / query_bytes / block_queries * block_queries, block_queries);
-  plan.pass_queries =
-      static_cast<int32_t>(plan.one_query_each ? bounds.num_queries : std::min(window, bounds.num_queries));
-  plan.passes = static_cast<int32_t>(ceil_divide(bounds.num_queries, std::max(1, plan.pass_queries)));
+  const bool dense = p.estimator == Estimator::kExact || bounds.any_dense;
+  const int32_t entries = dense ? std::max(bounds.max_length, bounds.max_budget) : bounds.max_budget;
+  plan.parts = most_parts(entries);
 
-  const ScoreKernel score = score_kernel(p.dtype, p.head_dim, plan.column_tiles, plan.one_query_each);
+  // A window that cuts blocks of queries short would read the keys more often than needed.
+  const RowBytes row = row_bytes(plan, p.head_dim);
+  const int64_t query_bytes = p.num_q_heads * row.all();
+  const int64_t block_queries = 8 * plan.column_tiles / (p.num_q_heads / p.num_kv_heads);
+  // A grid has at most 65535 queries, and shared rows at most kMaxRows counters.
+  const int64_t most = std::min<int64_t>(65535, plan.parts > 1 ? kMaxRows / p.num_q_heads : 65535);
+  const int64_t fitting = std::max(std::min(kPassBytes / query_bytes, most), block_queries);
+  const bool one_pass = bounds.num_queries <= (plan.one_query_each ? std::max(most, fitting) : fitting);
+  plan.pass_queries =
+      static_cast<int32_t>(one_pass ? bounds.num_queries : fitting / block_queries * block_queries);
+  plan.passes = static_cast<int32_t>(ceil_divide(bounds.num_queries, plan.pass_queries));
+  plan.overlapped = plan.one_query_each && plan.passes == 1 && p.score_stage == ScoreStage::kExact &&
+                    p.batch * p.num_kv_heads <= kMaxPairs;
+
+  const ScoreKernel score = score_kernel(p, plan.column_tiles, plan.one_query_each);
   const int64_t block_bytes = score.block_bytes + score.sequence_bytes * p.batch;
   plan.score_warps = static_cast<int32_t>(
       std::clamp<int64_t>((limits.shared_bytes_per_block - block_bytes) / score.warp_bytes, 1, 8));
   plan.score_shared_bytes = block_bytes + plan.score_warps * score.warp_bytes;
-  plan.score_blocks = limits.multiprocessors;
+  plan.score_blocks = score.blocks * limits.multiprocessors;
+  // Several pieces a warp, so that fast multiprocessors can take over from slow ones; not so small that
+  // finding the next one costs more than it is worth.
+  const int64_t work = plan.one_query_each ? p.batch * p.num_kv_heads * plan.row_tiles : INT32_MAX;
+  plan.piece_tiles = static_cast<int32_t>(
+      std::clamp<int64_t>(work / (int64_t{8} * plan.score_blocks * plan.score_warps), 1, kMaxPieceTiles));
 
-  const bool dense = p.estimator == Estimator::kExact || bounds.any_dense;
-  const int32_t entries = dense ? std::max(bounds.max_length, bounds.max_budget) : bounds.max_budget;
   const auto shared_of = [&](int32_t row_warps) {
     const ValueKernel value = value_kernel(p.estimator, p.dtype, p.head_dim, row_warps);
     return value.rows * value.row_bytes(plan.row_tiles);
   };
   constexpr int64_t kModestShared = 16 * 1024;  // leaves a multiprocessor full of blocks
-  plan.row_warps = entries <= kWarpRowBudget && shared_of(1) <= kModestShared ? 1 : 8;
-  // A row between two lengths may have more parts than the longest one.
-  plan.parts =
-      entries <= kBatchEntries ? 1 : std::min<int32_t>(kMaxParts, ceil_divide(entries, kBatchEntries));
+  // By the budgets alone: dense sequences have a kernel of their own.
+  const bool small = p.estimator != Estimator::kExact && bounds.max_budget <= kWarpRowBudget;
+  plan.row_warps = small && shared_of(1) <= kModestShared ? 1 : 8;
 
   const int64_t rows = int64_t{plan.pass_queries} * p.num_q_heads;
-  int64_t end = kFaultBytes;
+  int64_t end = kHeaderBytes;
   const auto place = [&](int64_t bytes) {
     const int64_t start = end;
     end += align(bytes);
     return start;
   };
-  plan.stats_offset = place(plan.pass_queries * query_tiles * static_cast<int64_t>(sizeof(TileStats)));
-  plan.weights_offset = place(plan.pass_queries * query_bytes);
-  plan.partial_offset = place(plan.parts > 1 ? rows * plan.parts * p.head_dim * 4 : 0);
-  plan.arrivals_offset = place(plan.parts > 1 ? rows * 4 : 0);
-  plan.workspace_bytes = end;
+  plan.stats_offset = place(rows * row.stats);
+  plan.weights_offset = place(rows * row.weights);
+  plan.partial_offset = place(rows * row.partial);
+
+  // Not `end`: a caller who sized the workspace by larger bounds launches within smaller ones, whose windows
+  // may hold more queries. So as if the window were filled, and as if the batch were decoded at once. This
+  // grows with every bound and never falls short of `end`.
+  const int64_t filled =
+      std::min(bounds.num_queries * query_bytes, std::max(kPassBytes, block_queries * query_bytes));
+  const int64_t decoded = std::min(bounds.num_queries, p.batch) * query_bytes;
+  plan.workspace_bytes = kHeaderBytes + 3 * kWorkspaceAlignment + align(std::max(filled, decoded));
   return plan;
 }
 

@@ -11,15 +11,18 @@ namespace allot::kernels::cuda {
 
 struct Plan {
   // The keys are read in `passes` passes over windows of pass_queries queries of every sequence, so that the
-  // weights of a long prefill fit in a bounded workspace. Decode is one pass.
-  int32_t pass_queries = 1;
-  int32_t passes = 1;
+  // weights of a long prefill fit in a bounded workspace. Decode is one pass, unless more than kMaxRows rows
+  // are shared by several blocks.
+  int32_t pass_queries = 0;
+  int32_t passes = 0;
   bool one_query_each = false;
+  bool overlapped = false;  // rows are sampled while the keys of others are still being read
 
   int32_t column_tiles = 1;  // of the score kernel: 8 columns each
   int32_t score_warps = 0;   // of a block
   int32_t score_blocks = 0;
   int64_t score_shared_bytes = 0;
+  int32_t piece_tiles = 1;  // score tiles a warp takes at a time
 
   int32_t row_warps = 1;  // of the value kernel
   int32_t parts = 1;      // blocks that may share a row
@@ -29,20 +32,20 @@ struct Plan {
   int64_t stats_offset = 0;
   int64_t weights_offset = 0;
   int64_t partial_offset = 0;
-  int64_t arrivals_offset = 0;
-  int64_t workspace_bytes = 0;
+  int64_t workspace_bytes = 0;  // grows with every bound: enough for any launch within the bounds
 };
 
 inline constexpr int64_t kWorkspaceAlignment = 256;
-// Weights that one pass of a prefill may take, unless one block of queries needs more.
-inline constexpr int64_t kPassWeightBytes = int64_t{256} << 20;
+// Workspace that one pass of a prefill may take, unless one block of queries needs more.
+inline constexpr int64_t kPassBytes = int64_t{256} << 20;
 
 // The kernels that serve a launch.
-ScoreKernel score_kernel(DType dtype, int32_t head_dim, int32_t column_tiles, bool decode);
+ScoreKernel score_kernel(const AttentionParams& params, int32_t column_tiles, bool decode);
 ValueKernel dense_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
 ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, int32_t row_warps);
 
-// Requires a launch that validate_cuda accepts.
+// Requires a launch that validate_cuda accepts. Without queries there is nothing to launch and the workspace
+// is its header alone.
 Plan make_plan(const AttentionParams& params, const LaunchBounds& bounds, const DeviceLimits& limits);
 
 }  // namespace allot::kernels::cuda

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/args.h"
+#include "kernels/cuda/batch_index.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/sequences.cuh"
 #include "kernels/cuda/stage_order.h"
@@ -35,172 +36,177 @@ __host__ __device__ constexpr int64_t score_shared_bytes(int warps, int64_t batc
   return int64_t{warps} * (Shape::kWarpBytes + Shape::Ring::kBarrierBytes) + 4 * (batch + 1) + 4 * 32;
 }
 
-// Exclusive prefix sum of a count a sequence over the whole block, into a shared array of batch + 1.
-template <class Count>
-__device__ __forceinline__ void prefix_sum(int32_t batch, int32_t* start, int32_t* scratch, Count count) {
-  const int threads = static_cast<int>(blockDim.x);
-  const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread % 32;
-  const int each = (batch + threads - 1) / threads;
-  const int begin = min(batch, thread * each);
-  const int end = min(batch, begin + each);
-  int32_t sum = 0;
-#pragma unroll 1
-  for (int b = begin; b < end; ++b) {
-    start[b] = count(b);
-    sum += start[b];
-  }
-  int32_t inclusive = sum;
-#pragma unroll 1
-  for (int d = 1; d < 32; d *= 2) {
-    const int32_t below = __shfl_up_sync(kFullWarp, inclusive, d);
-    if (lane >= d) inclusive += below;
-  }
-  if (lane == 31) scratch[thread / 32] = inclusive;
-  __syncthreads();
-  int32_t before = inclusive - sum;
-#pragma unroll 1
-  for (int w = 0; w < thread / 32; ++w) before += scratch[w];
-#pragma unroll 1
-  for (int b = begin; b < end; ++b) {
-    const int32_t own = start[b];
-    start[b] = before;
-    before += own;
-  }
-  if (thread == threads - 1) start[batch] = before;  // the last thread's range ends the batch or is empty
-  __syncthreads();
-}
-
-// Largest b with start[b] <= x; start rises, start[0] = 0 <= x < start[count].
-__device__ __forceinline__ int32_t last_at_or_below(const int32_t* start, int32_t count, int32_t x) {
-  int32_t low = 0;
-  int32_t high = count;
-  while (high - low > 1) {
-    const int32_t middle = (low + high) / 2;
-    if (start[middle] <= x) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
-// A warp's share of work: consecutive score tiles of one sequence, KV head and block of queries.
-struct Segment {
+// A warp's unit of work: consecutive score tiles, at most args.piece_tiles, of one sequence, KV head and
+// block of queries. Pieces are small and handed out one by one, because multiprocessors differ in how fast
+// they read.
+struct Piece {
+  bool exists = false;
+  bool bad_page = false;  // lane i: of stage i
+  int32_t stages = 0;
   int32_t sequence;
   int32_t kv_head;
-  int32_t first_query;  // of the pass
-  int32_t queries;
+  int32_t slot;     // place of the block's first query in the pass
+  int32_t queries;  // of the block
+  int32_t visible;  // keys the first query sees; each further one sees one more
   int32_t first_tile;
   int32_t last_tile;  // exclusive
+  uint32_t row = 0;   // lane i: first row (of head_dim elements, counted from key_pages) of stage i
 };
 
 template <class T, int kHeadDim, int kColumnTiles, bool kDecode>
-class SegmentScorer {
+class PieceScorer {
  public:
   using Shape = ScoreShape<kHeadDim, kColumnTiles>;
   using Ring = typename Shape::Ring;
   static constexpr int kChunks = kHeadDim / 32;  // 64 bytes of a key: two steps of the product
 
-  __device__ __forceinline__ SegmentScorer(const Args& args, Ring& ring, int lane)
-      : args_(args), ring_(ring), lane_(lane), row_(lane / 4), quad_(lane % 4) {}
+  __device__ __forceinline__ PieceScorer(const Args& args, Ring& ring, const int32_t* item_start, int lane)
+      : args_(args),
+        ring_(ring),
+        item_start_(item_start),
+        items_(item_start[args.p.batch] * args.p.num_kv_heads),
+        lane_(lane),
+        row_(lane / 4),
+        quad_(lane % 4) {}
 
-  __device__ __forceinline__ void run(const Segment& segment, const PassSequence& sequence) {
-    load_queries(segment, sequence);
-    const int32_t last_visible = sequence.visible(segment.first_query + segment.queries - 1);
-    const int32_t first_key = segment.first_tile * kScoreTile;
-    const int32_t keys = min(segment.last_tile * kScoreTile, last_visible) - first_key;
-    const int32_t stages = (keys + kStageKeys - 1) / kStageKeys;
-    page_fault_ = false;
-
-    // Lane i knows the rows of stages window + i and window + 32 + i, so that a page is looked up long before
-    // its keys are wanted.
-    int32_t window = 0;
-    uint32_t rows = 0;
-    uint32_t next_rows = 0;
+  // Works off pieces: the warp's own first one, then whichever is next.
+  __device__ __forceinline__ void run(int32_t worker, int32_t workers) {
+    Piece piece = load_piece(worker);
+    // The piece after the one that comes next is asked for before either is worked on.
+    int32_t ticket = take_ticket();
+    int32_t filled = ring_.fill_first(stage_source(piece.row), piece.stages);
+    Piece done;
 #pragma unroll 1
-    for (int i = 0; i < 2; ++i) {
-      rows = next_rows;
-      next_rows = stage_row(segment, 32 * i, stages);
-    }
-    int32_t filled = 0;
-    const auto fill_next = [&] {
-      if (filled < stages) {
-        const uint32_t row = __shfl_sync(kFullWarp, filled - window < 32 ? rows : next_rows, filled % 32);
-        ring_.fill(static_cast<const char*>(args_.p.key_pages) + int64_t{row} * (kHeadDim * 2));
-        ++filled;
-      } else {
-        ring_.skip_fill();
+    while (piece.exists) {
+      if (piece.slot != loaded_slot_ || piece.kv_head != loaded_kv_head_) load_queries(piece);
+      Piece next = load_piece(workers + __shfl_sync(kFullWarp, ticket, 0));
+      ticket = take_ticket();
+      int32_t next_filled = 0;
+      const auto fill_next = [&] {
+        const bool of_next = filled == piece.stages;
+        int32_t& count = of_next ? next_filled : filled;
+        if (of_next && next_filled == next.stages) return false;
+        ring_.fill(stage_source(__shfl_sync(kFullWarp, of_next ? next.row : piece.row, count)));
+        ++count;
+        return true;
+      };
+#pragma unroll 1
+      while (ring_.in_flight() < Shape::kStages && fill_next()) {
       }
-    };
+      int32_t stage = 0;
 #pragma unroll 1
-    for (int i = 0; i < Shape::kStages; ++i) fill_next();
-
-    int32_t stage = 0;
-#pragma unroll 1
-    for (int32_t tile = segment.first_tile; tile < segment.last_tile; ++tile) {
-      if (filled - window >= 32) {
-        window += 32;
-        rows = next_rows;
-        next_rows = stage_row(segment, window + 32, stages);
-      }
-      float scores[kColumnTiles][4][4];
+      for (int32_t tile = piece.first_tile; tile < piece.last_tile; ++tile) {
+        float scores[kColumnTiles][4][4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (stage < stages) {
-          score_stage(ring_.wait(), i, scores);
-          ring_.advance();
-          fill_next();
-          ++stage;
-        } else {
+        for (int i = 0; i < 4; ++i) {
+          if (stage < piece.stages) {
+            score_stage(ring_.wait(), i, scores);
+            ring_.advance();
+            fill_next();
+            ++stage;
+          } else {
 #pragma unroll
-          for (int n = 0; n < kColumnTiles; ++n) {
+            for (int n = 0; n < kColumnTiles; ++n) {
 #pragma unroll
-            for (int k = 0; k < 4; ++k) scores[n][i][k] = 0;
+              for (int k = 0; k < 4; ++k) scores[n][i][k] = 0;
+            }
           }
         }
+        // A piece is published when the next one's first tile has been read: by then its stores have long
+        // arrived, and waiting for them costs nothing.
+        if (tile == piece.first_tile) publish(done);
+        finish_tile(piece, tile, scores);
       }
-      finish_tile(segment, sequence, tile, scores);
+      if (piece.last_tile > piece.first_tile) done = piece;
+      piece = next;
+      filled = next_filled;
     }
-    if (__any_sync(kFullWarp, page_fault_)) poison(segment, sequence);
+    publish(done);
   }
 
  private:
-  // First row (of kHeadDim elements, counted from key_pages) of stage `first` + lane of the segment. One
-  // copy: it is long, and cold instructions cost a short launch more than the call.
-  __device__ __forceinline__ uint32_t stage_row(const Segment& segment, int32_t first, int32_t stages) {
-    const int32_t stage = first + lane_;
-    if (stage >= stages) return 0;
-    const int32_t key = segment.first_tile * kScoreTile + stage * kStageKeys;
-    const int32_t entry = key / args_.p.page_size;
-    int32_t page = args_.p.page_table[int64_t{segment.sequence} * args_.p.max_pages + entry];
-    if (page < 0 || page >= args_.p.num_pages) {
-      record_fault(args_, kFaultPage, segment.sequence, page, args_.p.num_pages);
-      page_fault_ = true;
-      page = 0;
-    }
-    return (static_cast<uint32_t>(page) * args_.p.num_kv_heads + segment.kv_head) * args_.p.page_size +
-           (key - entry * args_.p.page_size);
+  __device__ __forceinline__ int32_t take_ticket() const {
+    return lane_ == 0 ? atomicAdd(args_.next_piece, 1) : 0;
   }
 
-  // Query (0-based in the segment) and head of a column.
+  __device__ __forceinline__ const char* stage_source(uint32_t row) const {
+    return static_cast<const char*>(args_.p.key_pages) + int64_t{row} * (kHeadDim * 2);
+  }
+
+  // Piece number `item` of the batch. Items are ordered by sequence, KV head, block of queries and tile, so
+  // that a decode step completes its rows in order.
+  __device__ __forceinline__ Piece load_piece(int32_t item) const {
+    Piece piece;
+    if (item >= items_) return piece;
+    piece.exists = true;
+    const auto batch = static_cast<int32_t>(args_.p.batch);
+    const int32_t b = last_at_or_below(item_start_, batch, item / args_.p.num_kv_heads);
+    FaultCode ignored;
+    const PassSequence sequence = pass_sequence(args_, b, &ignored);
+    const int32_t of_head = item_start_[b + 1] - item_start_[b];
+    const int32_t offset = item - item_start_[b] * args_.p.num_kv_heads;
+    piece.sequence = b;
+    piece.kv_head = offset / of_head;
+    int32_t place = offset - piece.kv_head * of_head;
+    if constexpr (kDecode) {
+      piece.slot = sequence.slot;
+      piece.queries = 1;
+      piece.visible = sequence.length;
+    } else {
+      const int32_t block_queries = Shape::kColumns / args_.group;
+      const int32_t of_block = pieces(score_tiles(sequence.visible(sequence.count - 1)));
+      const int32_t first = place / of_block * block_queries;
+      place -= place / of_block * of_block;
+      piece.slot = sequence.slot + first;
+      piece.queries = min(block_queries, sequence.count - first);
+      piece.visible = sequence.visible(first);
+    }
+    const int32_t keys = piece.visible + piece.queries - 1;
+    piece.first_tile = place * args_.piece_tiles;
+    piece.last_tile = min(score_tiles(keys), piece.first_tile + args_.piece_tiles);
+    const int32_t first_key = piece.first_tile * kScoreTile;
+    // Early queries see fewer keys than the last one: their blocks' last pieces are empty.
+    piece.stages =
+        max(0, (min(keys, piece.last_tile * kScoreTile) - first_key + kStageKeys - 1) / kStageKeys);
+    if (lane_ < piece.stages) find_row(piece, first_key + lane_ * kStageKeys);
+    return piece;
+  }
+
+  __device__ __forceinline__ int32_t pieces(int32_t tiles) const {
+    return (tiles + args_.piece_tiles - 1) / args_.piece_tiles;
+  }
+
+  __device__ __forceinline__ void find_row(Piece& piece, int32_t key) const {
+    const int32_t entry = key / args_.p.page_size;
+    int32_t page = args_.p.page_table[int64_t{piece.sequence} * args_.p.max_pages + entry];
+    if (page < 0 || page >= args_.p.num_pages) {
+      record_fault(args_, kFaultPage, piece.sequence, page, args_.p.num_pages);
+      piece.bad_page = true;
+      page = 0;
+    }
+    piece.row = (static_cast<uint32_t>(page) * args_.p.num_kv_heads + piece.kv_head) * args_.p.page_size +
+                (key - entry * args_.p.page_size);
+  }
+
+  // Query (0-based in the block) and head of a column.
   __device__ __forceinline__ int column_query(int column) const {
     return kDecode ? column >= args_.group : column / args_.group;
   }
-  __device__ __forceinline__ int column_head(const Segment& segment, int column) const {
-    return segment.kv_head * args_.group + (kDecode ? column : column % args_.group);
+  __device__ __forceinline__ int column_head(int32_t kv_head, int column) const {
+    return kv_head * args_.group + (kDecode ? column : column % args_.group);
   }
 
-  __device__ __forceinline__ void load_queries(const Segment& segment, const PassSequence& sequence) {
-    const int64_t first_token = int64_t{args_.first_query} + sequence.slot + segment.first_query;
+  __device__ __forceinline__ void load_queries(const Piece& piece) {
+    loaded_slot_ = piece.slot;
+    loaded_kv_head_ = piece.kv_head;
+    const int64_t first_token = int64_t{args_.first_query} + piece.slot;
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
       const int column = 8 * n + row_;
       const int query = column_query(column);
-      const bool used = query < segment.queries;
+      const bool used = query < piece.queries;
       const T* source = static_cast<const T*>(args_.p.query) + (first_token + query) * args_.p.query_stride +
-                        column_head(segment, column) * kHeadDim + quad_ * 8;
+                        column_head(piece.kv_head, column) * kHeadDim + quad_ * 8;
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
         const uint4 q = used ? *reinterpret_cast<const uint4*>(source + c * 32) : uint4{0, 0, 0, 0};
@@ -235,16 +241,16 @@ class SegmentScorer {
     }
   }
 
-  __device__ __forceinline__ int64_t row_tile(const Segment& segment, const PassSequence& sequence,
-                                              int column, int32_t tile) const {
-    const int32_t slot = sequence.slot + segment.first_query + column_query(column);
-    return (int64_t{slot} * args_.p.num_q_heads + column_head(segment, column)) * args_.row_tiles + tile;
+  __device__ __forceinline__ int64_t row_tile(const Piece& piece, int column, int32_t tile) const {
+    const int32_t slot = piece.slot + column_query(column);
+    return (int64_t{slot} * args_.p.num_q_heads + column_head(piece.kv_head, column)) * args_.row_tiles +
+           tile;
   }
 
   // Turns a tile's products into weights. This lane has, in stage i, keys 16 i + 2 row_ + {0, 1} of columns 2
   // quad_ and 2 quad_ + 1 of each column tile.
-  __device__ __forceinline__ void finish_tile(const Segment& segment, const PassSequence& sequence,
-                                              int32_t tile, float (&scores)[kColumnTiles][4][4]) {
+  __device__ __forceinline__ void finish_tile(const Piece& piece, int32_t tile,
+                                              float (&scores)[kColumnTiles][4][4]) {
     const float scale = args_.p.scale * 1.4426950408889634f;  // log2(e)
     const int32_t first_key = tile * kScoreTile;
 #pragma unroll
@@ -253,9 +259,9 @@ class SegmentScorer {
       for (int side = 0; side < 2; ++side) {
         const int column = 8 * n + 2 * quad_ + side;
         const int query = column_query(column);
-        const bool used = query < segment.queries;
+        const bool used = query < piece.queries;
         float largest = -INFINITY;
-        const int32_t visible = sequence.visible(segment.first_query + query) - first_key;
+        const int32_t visible = piece.visible + query - first_key;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int key = 16 * i + 2 * row_;
@@ -280,7 +286,7 @@ class SegmentScorer {
 #pragma unroll
         for (int d = 4; d < 32; d *= 2) sum += __shfl_xor_sync(kFullWarp, sum, d);
         if (used) {
-          const int64_t index = row_tile(segment, sequence, column, tile);
+          const int64_t index = row_tile(piece, column, tile);
           reinterpret_cast<uint4*>(args_.weights + index * kScoreTile)[row_] = {packed[0], packed[1],
                                                                                 packed[2], packed[3]};
           if (row_ == 0) args_.stats[index] = {largest * scale, sum};
@@ -289,38 +295,36 @@ class SegmentScorer {
     }
   }
 
-  // A page outside the pool: its keys are unknown, so every row of the segment becomes NaN.
-  __device__ __forceinline__ void poison(const Segment& segment, const PassSequence& sequence) {
-    for (int column = lane_; column < segment.queries * args_.group; column += 32) {
-      args_.stats[row_tile(segment, sequence, column, segment.first_tile)] = {NAN, NAN};
+  __device__ __forceinline__ void publish(const Piece& piece) const {
+    if (!piece.exists) return;
+    if (__any_sync(kFullWarp, piece.bad_page)) {
+      // Its keys are unknown, so every row that wanted them becomes NaN.
+      for (int column = lane_; column < piece.queries * args_.group; column += 32) {
+        args_.stats[row_tile(piece, column, piece.first_tile)] = {NAN, NAN};
+      }
+    }
+    if (!kDecode || args_.ready == nullptr) return;
+    // Every lane's weights must be visible before the count is.
+    __syncwarp();
+    if (lane_ == 0) {
+      add_released(&args_.ready[piece.sequence * args_.p.num_kv_heads + piece.kv_head],
+                   piece.last_tile - piece.first_tile);
     }
   }
 
   const Args& args_;
   Ring& ring_;
+  const int32_t* const item_start_;
+  const int32_t items_;
   const int lane_;
-  const int row_;   // of the product's fragments
-  const int quad_;  // lane in the group of four that shares a row
-  bool page_fault_ = false;
+  const int row_;             // of the product's fragments
+  const int quad_;            // lane in the group of four that shares a row
+  int32_t loaded_slot_ = -1;  // whose queries are in query_
+  int32_t loaded_kv_head_ = -1;
   uint32_t query_[kColumnTiles][kHeadDim / 16][2];
 };
 
-__device__ __forceinline__ void report_fault(const Args& args, FaultCode fault, int32_t b,
-                                             const PassSequence& s) {
-  if (fault == kFaultNone) return;
-  const bool of_queries = fault == kFaultQueries;
-  const bool of_length = fault == kFaultLength;
-  const int32_t value = of_queries ? s.queries : of_length ? s.length : budget_of(args, b);
-  const int32_t limit = of_queries              ? args.max_queries
-                        : of_length             ? args.max_length
-                        : fault == kFaultBudget ? args.max_budget
-                                                : tile_count(s.length, args.p.tile);
-  record_fault(args, fault, b, value, limit);
-}
-
-// Grid: one block a multiprocessor, each warp on its own. Decode (one query a sequence) gives every warp an
-// equal run of the batch's score tiles, across sequences and KV heads; prefill deals whole blocks of queries,
-// which are many.
+// Grid: one block a multiprocessor, each warp on its own. kDecode: one query a sequence.
 template <class T, int kHeadDim, int kColumnTiles, bool kDecode>
 __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ Args args) {
   using Shape = ScoreShape<kHeadDim, kColumnTiles>;
@@ -335,61 +339,20 @@ __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ A
   int32_t* const scratch = item_start + batch + 1;
   typename Shape::Ring ring(shared + warp * Shape::kWarpBytes,
                             reinterpret_cast<uint64_t*>(barriers + warp * Shape::Ring::kBarrierBytes), lane);
-
-  // Items: score tiles in decode, blocks of queries in prefill, of one KV head.
+  // Items: the pieces of a sequence for one KV head.
   const int32_t block_queries = Shape::kColumns / args.group;
   prefix_sum(batch, item_start, scratch, [&](int32_t b) {
     FaultCode fault;
     const PassSequence s = pass_sequence(args, b, &fault);
     if (blockIdx.x == 0) report_fault(args, fault, b, s);
-    if (kDecode) return s.count * score_tiles(s.length);
-    return (s.count + block_queries - 1) / block_queries;
+    if (s.count == 0) return 0;
+    const int32_t blocks = kDecode ? 1 : (s.count + block_queries - 1) / block_queries;
+    return blocks * ((score_tiles(s.visible(s.count - 1)) + args.piece_tiles - 1) / args.piece_tiles);
   });
-  if (args.parts > 1) {
-    const int32_t rows = args.pass_queries * args.p.num_q_heads;
-    for (auto i = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x); i < rows;
-         i += static_cast<int32_t>(gridDim.x * blockDim.x)) {
-      args.arrivals[i] = 0;
-    }
-  }
-
-  SegmentScorer<T, kHeadDim, kColumnTiles, kDecode> scorer(args, ring, lane);
-  const int32_t kv_heads = args.p.num_kv_heads;
-  const int32_t items = item_start[batch] * kv_heads;
-  const auto workers = static_cast<int32_t>(gridDim.x) * warps;
-  // Neighbouring shares go to different multiprocessors, so that a short batch occupies all of them.
-  const auto worker = warp * static_cast<int32_t>(gridDim.x) + static_cast<int32_t>(blockIdx.x);
-  const int32_t each = items / workers;
-  const int32_t more = items - each * workers;
-  int32_t item = kDecode ? worker * each + min(worker, more) : worker;
-  const int32_t end = kDecode ? item + each + (worker < more ? 1 : 0) : items;
-#pragma unroll 1
-  while (item < end) {
-    const int32_t unit = item / kv_heads;
-    const int32_t b = last_at_or_below(item_start, batch, unit);
-    FaultCode ignored;
-    const PassSequence sequence = pass_sequence(args, b, &ignored);
-    Segment segment;
-    segment.sequence = b;
-    if constexpr (kDecode) {
-      const int32_t tiles = item_start[b + 1] - item_start[b];
-      const int32_t offset = item - item_start[b] * kv_heads;
-      segment.kv_head = offset / tiles;
-      segment.first_query = 0;
-      segment.queries = 1;
-      segment.first_tile = offset - segment.kv_head * tiles;
-      segment.last_tile = min(tiles, segment.first_tile + end - item);
-      item += segment.last_tile - segment.first_tile;
-    } else {
-      segment.kv_head = item - unit * kv_heads;
-      segment.first_query = (unit - item_start[b]) * block_queries;
-      segment.queries = min(block_queries, sequence.count - segment.first_query);
-      segment.first_tile = 0;
-      segment.last_tile = score_tiles(sequence.visible(segment.first_query + segment.queries - 1));
-      item += workers;
-    }
-    scorer.run(segment, sequence);
-  }
+  PieceScorer<T, kHeadDim, kColumnTiles, kDecode> scorer(args, ring, item_start, lane);
+  // Neighbouring pieces go to different multiprocessors, so that a short batch occupies all of them.
+  scorer.run(warp * static_cast<int32_t>(gridDim.x) + static_cast<int32_t>(blockIdx.x),
+             static_cast<int32_t>(gridDim.x) * warps);
 }
 
 }  // namespace allot::kernels::cuda

@@ -75,7 +75,7 @@ class ThresholdSelection {
   static constexpr int kTileLanes = 8;
 
   __device__ __forceinline__ bool keeps(float weight, float scale) const {
-    return weight > 0 && weight * scale >= threshold_;
+    return weight * scale > 0 && weight * scale >= threshold_;
   }
 
   // Calls use(tile, part, valid, weights, scale) for every tile on the hot list, eight lanes a tile; all
@@ -115,7 +115,8 @@ class ThresholdSelection {
       group_.sync();
 #pragma unroll 1
       for (int32_t t = masses_.begin; t < masses_.end; ++t) {
-        if (tile_scale(row_.stats[t], masses_.largest) >= threshold_) {
+        const float scale = tile_scale(row_.stats[t], masses_.largest);
+        if (scale > 0 && scale >= threshold_) {
           hot_[atomicAdd(&counters_.hot, 1)] = static_cast<uint16_t>(t);
         }
       }

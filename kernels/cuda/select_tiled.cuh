@@ -14,7 +14,7 @@ class TiledSelection {
   static constexpr bool kDense = false;
   // The CDF of the score tiles and the first slot of each segment.
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles) {
-    return int64_t{tiles} * (sizeof(double) + sizeof(int32_t)) + 16;
+    return (int64_t{tiles} * (sizeof(double) + sizeof(int32_t)) + 15) / 16 * 16;
   }
 
   __device__ __forceinline__ TiledSelection(const Args& args, const ValueRow& row, RowGroup<kWarps>& group,

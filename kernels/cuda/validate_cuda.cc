@@ -52,7 +52,9 @@ void check_support(const AttentionParams& p, const DeviceLimits& limits) {
 }
 
 void check_shapes(const AttentionParams& p) {
-  if (p.batch < 0 || p.batch > 4096) refuse("batch is {}; expected 0 to 4096 sequences", p.batch);
+  if (p.batch < 0 || p.batch > kMaxCudaBatch) {
+    refuse("batch is {}; expected 0 to {} sequences", p.batch, kMaxCudaBatch);
+  }
   if (p.num_kv_heads < 1 || p.num_q_heads < p.num_kv_heads || p.num_q_heads % p.num_kv_heads != 0 ||
       p.num_q_heads > 65536) {
     refuse("{} query heads over {} KV heads; expected a positive multiple, at most 65536 query heads",
@@ -79,6 +81,11 @@ void check_shapes(const AttentionParams& p) {
 
 void check_bounds(const AttentionParams& p, const LaunchBounds& b) {
   if (b.num_queries < 0) refuse("num_queries is {}; expected 0 or more", b.num_queries);
+  if (b.num_queries == 0) return;  // nothing is launched
+  if (p.batch * p.num_kv_heads > cuda::kMaxPairs) {
+    refuse("{} sequences of {} KV heads are {} pairs; at most {} fit in a launch", p.batch, p.num_kv_heads,
+           p.batch * p.num_kv_heads, cuda::kMaxPairs);
+  }
   if (b.max_queries < 1) refuse("max_queries is {}; expected at least 1", b.max_queries);
   if (b.num_queries > p.batch * int64_t{b.max_queries}) {
     refuse("num_queries is {}, more than {} sequences of at most {} queries have", b.num_queries, p.batch,
@@ -111,9 +118,7 @@ void check_estimation(const AttentionParams& p) {
       refuse("score stage {} has budget {}; expected 1 to {}", name(p.score_stage), p.score_budget,
              kMaxBudget);
     }
-    unsupported("score stage {} has no CUDA kernel; use exact scores", name(p.score_stage));
-  }
-  if (p.mean_group_query) {
+  } else if (p.mean_group_query) {
     refuse("mean_group_query is set with the exact score stage; it needs bernoulli or bernoulli-strat");
   }
 }
@@ -135,6 +140,8 @@ void validate_cuda(const AttentionParams& p, const LaunchBounds& bounds, const D
   check_pointer(p.out, "out", 16);
   if (p.estimator != Estimator::kExact) {
     check_pointer(p.budgets, "budgets", 4);
+  }
+  if (p.estimator != Estimator::kExact || p.score_stage != ScoreStage::kExact) {
     check_pointer(p.draws, "draws", 4);
   }
 }

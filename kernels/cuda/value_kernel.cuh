@@ -87,6 +87,16 @@ class Gather {
   float sum_[8] = {};
 };
 
+// Waits until a counter reaches a value, and for what was written before it was counted.
+__device__ __forceinline__ void await(const int32_t* counter, int32_t value) {
+  int32_t seen;
+  for (;;) {
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+    if (seen >= value) return;
+    __nanosleep(100);
+  }
+}
+
 // Sequence of a query, by bisection of query_start.
 __device__ __forceinline__ int32_t sequence_of(const Args& args, int32_t query) {
   if (args.one_query_each) return query;
@@ -104,7 +114,8 @@ __device__ __forceinline__ int32_t sequence_of(const Args& args, int32_t query) 
   return low;
 }
 
-// Grid: [queries of the pass, num_q_heads / kRows, parts].
+// Grid: num_q_heads / kRows, parts, queries of the pass, in the order in which the score kernel completes
+// rows.
 template <class Selection, class T, int kHeadDim, int kWarps>
 __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 : 2)
     value_kernel(const __grid_constant__ Args args) {
@@ -117,11 +128,11 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
 
   const int slot = static_cast<int>(threadIdx.x) / RowGroup<kWarps>::kThreads;
   RowGroup<kWarps> group(scratch[slot]);
-  const auto q = static_cast<int32_t>(blockIdx.x);
-  const auto part = static_cast<int32_t>(blockIdx.z);
+  const auto q = static_cast<int32_t>(blockIdx.z);
+  const auto part = static_cast<int32_t>(blockIdx.y);
   const int32_t query = args.first_query + q;
   ValueRow row;
-  row.head = static_cast<int32_t>(blockIdx.y) * Shape::kRows + slot;
+  row.head = static_cast<int32_t>(blockIdx.x) * Shape::kRows + slot;
   row.sequence = sequence_of(args, query);
   FaultCode fault;
   const PassSequence sequence = pass_sequence(args, row.sequence, &fault);
@@ -139,8 +150,11 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
     row.draws = {draws.key, draws.question, args.p.layer, static_cast<uint32_t>(row.head),
                  static_cast<uint32_t>(row.keys - 1)};
   }
-  // No block may leave before: that this kernel has ended must mean that the score kernel has, too.
-  wait_for_predecessor();
+  const bool last_block =
+      blockIdx.x == gridDim.x - 1 && blockIdx.y == gridDim.y - 1 && blockIdx.z == gridDim.z - 1;
+  // The last block always waits: that this kernel has ended must mean that the score kernel has, too.
+  if (args.ready == nullptr || last_block) wait_for_predecessor();
+  if (last_block && threadIdx.x == 0) *args.next_piece = 0;
 
   if (row.head >= args.p.num_q_heads || part >= parts) return;
   T* const out = static_cast<T*>(args.p.out) + (int64_t{query} * args.p.num_q_heads + row.head) * kHeadDim;
@@ -150,11 +164,15 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
     for (int i = group.thread(); i < kHeadDim; i += group.kThreads) out[i] = static_cast<T>(x);
   };
   if (fault != kFaultNone) return fill_out(NAN);
-  if ((row.budget == kDenseBudget) != Selection::kDense) {
-    if (row.budget == 0) fill_out(0);
-    return;
-  }
+  if (row.budget == 0 && !Selection::kDense) return fill_out(0);
+  // A launch with dense sequences among sampled ones has a kernel for each.
+  if ((row.budget == kDenseBudget) != Selection::kDense) return;
 
+  const int32_t pair = row.sequence * args.p.num_kv_heads + row.kv_head;
+  if (args.ready != nullptr) {
+    if (group.thread() == 0) await(&args.ready[pair], row.tiles);
+    group.sync();
+  }
   Selection selection(args, row, group, selection_shared + slot * Selection::shared_bytes(args.row_tiles));
   const double total = selection.total();
   Gather<T, kHeadDim, kWarps> gather(group.warp(), group.lane());
@@ -167,6 +185,11 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
     group.sync();
     gather.add(args.p.value_pages, entries[slot], batch.high - low);
     group.sync();
+  }
+  if (args.ready != nullptr && group.thread() == 0 &&
+      atomicAdd(&args.consumed[pair], 1) == args.group * parts - 1) {
+    args.consumed[pair] = 0;
+    args.ready[pair] = 0;
   }
   // Scores that are not numbers: keys of a page outside the pool, or NaN in the cache.
   if (!isfinite(total)) return fill_out(NAN);
@@ -200,6 +223,7 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
     __syncthreads();
     if (!last_part || element >= kHeadDim) return;
     __threadfence();
+    if (element == 0) args.arrivals[index] = 0;
     x = 0;
     for (int i = 0; i < parts; ++i) x += __ldcg(&partial[i * kHeadDim + element]);
     out[element] = static_cast<T>(x);

@@ -28,6 +28,7 @@ class WarpRing {
       }
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
+    __syncwarp();
     // Keys are read once: they must not push the weights out of L2.
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy_));
 #endif
@@ -35,19 +36,10 @@ class WarpRing {
 
   // Starts the copy of kStageBytes from `source` (aligned to 16 bytes) into the next free stage.
   __device__ __forceinline__ void fill(const char* source) {
-    const uint32_t target = data_address_ + fill_slot_ * kStageBytes;
 #if __CUDA_ARCH__ >= 900
-    if (lane_ == 0) {
-      const uint32_t barrier = barrier_address_ + 8 * fill_slot_;
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(kStageBytes)
-                   : "memory");
-      asm volatile(
-          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
-          "[%3], %4;" ::"r"(target),
-          "l"(source), "r"(kStageBytes), "r"(barrier), "l"(policy_)
-          : "memory");
-    }
+    if (lane_ == 0) fill_slot(fill_slot_, source);
 #else
+    const uint32_t target = data_address_ + fill_slot_ * kStageBytes;
     for (int offset = lane_ * 16; offset < kStageBytes; offset += 512) {
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target + offset), "l"(source + offset)
                    : "memory");
@@ -55,18 +47,35 @@ class WarpRing {
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
     fill_slot_ = fill_slot_ + 1 == kStages ? 0 : fill_slot_ + 1;
+    ++in_flight_;
   }
 
-  // Stands for a fill where nothing is left to load, so that wait() keeps counting.
-  __device__ __forceinline__ void skip_fill() {
-#if __CUDA_ARCH__ < 900
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    fill_slot_ = fill_slot_ + 1 == kStages ? 0 : fill_slot_ + 1;
+  // Stages filled and not given back: at most kStages.
+  __device__ __forceinline__ int32_t in_flight() const {
+    return in_flight_;
+  }
+
+  // The first fills of a run of `stages`: lane i brings the source of stage i, and lanes fill as many as fit
+  // at once. Returns how many stages are filled; the ring must be empty.
+  __device__ __forceinline__ int32_t fill_first(const char* source, int32_t stages) {
+    const int32_t count = min(stages, kStages);
+#if __CUDA_ARCH__ >= 900
+    if (lane_ < count) {
+      const int32_t slot = fill_slot_ + lane_ < kStages ? fill_slot_ + lane_ : fill_slot_ + lane_ - kStages;
+      fill_slot(slot, source);
+    }
+    fill_slot_ = fill_slot_ + count < kStages ? fill_slot_ + count : fill_slot_ + count - kStages;
+    in_flight_ += count;
+#else
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      fill(reinterpret_cast<const char*>(__shfl_sync(kFullWarp, reinterpret_cast<uint64_t>(source), i)));
+    }
 #endif
+    return count;
   }
 
-  // Waits for the oldest stage not yet waited for and returns its address in shared memory. Requires kStages
-  // fills (or skips) since the start or the matching advance().
+  // Waits for the oldest stage in flight and returns its address in shared memory.
   __device__ __forceinline__ uint32_t wait() {
 #if __CUDA_ARCH__ >= 900
     const uint32_t barrier = barrier_address_ + 8 * read_slot_;
@@ -82,7 +91,12 @@ class WarpRing {
         "r"(phase_)
         : "memory");
 #else
-    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 1) : "memory");
+    // The count of groups that may stay in flight is a constant: a ring that is not full is waited for whole.
+    if (in_flight_ == kStages) {
+      asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 1) : "memory");
+    } else {
+      asm volatile("cp.async.wait_group 0;" ::: "memory");
+    }
     __syncwarp();
 #endif
     return data_address_ + read_slot_ * kStageBytes;
@@ -91,6 +105,7 @@ class WarpRing {
   // Gives the stage returned by wait() back; the next fill may overwrite it.
   __device__ __forceinline__ void advance() {
     __syncwarp();
+    --in_flight_;
     if (++read_slot_ == kStages) {
       read_slot_ = 0;
       phase_ ^= 1;
@@ -98,11 +113,26 @@ class WarpRing {
   }
 
  private:
+#if __CUDA_ARCH__ >= 900
+  __device__ __forceinline__ void fill_slot(int32_t slot, const char* source) const {
+    const uint32_t target = data_address_ + slot * kStageBytes;
+    const uint32_t barrier = barrier_address_ + 8 * slot;
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(kStageBytes)
+                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1], %2, [%3], %4;" ::"r"(target),
+        "l"(source), "r"(kStageBytes), "r"(barrier), "l"(policy_)
+        : "memory");
+  }
+#endif
+
   uint32_t data_address_;
   uint32_t barrier_address_;
   int lane_;
   int fill_slot_ = 0;
   int read_slot_ = 0;
+  int in_flight_ = 0;
   uint32_t phase_ = 0;
   uint64_t policy_ = 0;
 };

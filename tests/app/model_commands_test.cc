@@ -95,7 +95,7 @@ TEST_F(ModelCommands, BenchOfSomethingUnknownIsWrongUsage) {
   const auto result =
       run_command({"allot", "bench", "sleep", "--model", std::string(ALLOT_SOURCE_DIR) + "/assets/tiny-gsm"});
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, HasSubstr("'sleep' cannot be measured; decode is expected"));
+  EXPECT_THAT(result.err, HasSubstr("'sleep' cannot be measured; decode or attention is expected"));
 }
 
 }  // namespace

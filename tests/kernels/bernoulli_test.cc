@@ -97,5 +97,29 @@ TEST(BernoulliError, AQueryOfZerosHasScoresOfZero) {
   }
 }
 
+// Four sequences are enough for one thread to take all KV heads of a decode step together; each head group
+// must still have the mean of its own queries.
+TEST(BernoulliMeanGroupQuery, IsThatOfTheHeadsOwnGroupWhenOneItemHasSeveralKvHeads) {
+  constexpr int32_t kHeads = 6, kDim = 32;
+  Launch launch({.sequences = {{1, 40, 8}, {1, 17, 8}, {1, 33, 8}, {1, 5, 8}},
+                 .num_q_heads = kHeads,
+                 .num_kv_heads = 3,
+                 .head_dim = kDim,
+                 .estimator = Estimator::kExact});
+  launch.params.score_budget = 4;
+  launch.params.mean_group_query = true;
+  for (const ScoreStage stage : {ScoreStage::kBernoulli, ScoreStage::kBernoulliStrat}) {
+    launch.params.score_stage = stage;
+    const std::vector<double> expected = reference::attend(launch.params);
+    for (const cpu::Isa isa : testing::supported_isas()) {
+      const std::vector<double> out = launch.run(isa);
+      for (size_t i = 0; i < out.size(); ++i) {
+        ASSERT_NEAR(out[i], expected[i], 1e-4) << name(stage) << " " << cpu::name(isa) << " sequence "
+                                               << i / (kHeads * kDim) << " head " << i / kDim % kHeads;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace allot::kernels

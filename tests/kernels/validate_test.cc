@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "kernels/attention.h"
+#include "kernels/sampling.h"
 #include "launch.h"
 
 namespace allot::kernels {
@@ -95,11 +96,11 @@ TEST_F(Validate, FallingQueryStartsAreRefused) {
 }
 
 TEST_F(Validate, BudgetsAreDenseOrFromZeroToTheLargest) {
-  for (const int32_t bad : {-2, 65537}) {
+  for (const int32_t bad : {-2, kMaxBudget + 1}) {
     launch_.budgets[1] = bad;
     EXPECT_THAT(message(), HasSubstr("sequence 1 has sample budget " + std::to_string(bad)));
   }
-  for (const int32_t good : {kDenseBudget, 0, 1, 65536}) {
+  for (const int32_t good : {kDenseBudget, 0, 1, kMaxBudget}) {
     launch_.budgets[1] = good;
     EXPECT_EQ(message(), "accepted");
   }
@@ -124,6 +125,10 @@ TEST_F(Validate, ATileOfNoKeysIsRefused) {
 TEST_F(Validate, ABernoulliStageNeedsABudget) {
   p().score_stage = ScoreStage::kBernoulli;
   EXPECT_THAT(message(), HasSubstr("score stage bernoulli has budget 0"));
+  p().score_budget = kMaxBudget + 1;
+  EXPECT_THAT(message(), HasSubstr("score stage bernoulli has budget " + std::to_string(kMaxBudget + 1)));
+  p().score_budget = kMaxBudget;
+  EXPECT_EQ(message(), "accepted");
 }
 
 TEST_F(Validate, AMeanGroupQueryNeedsABernoulliStage) {

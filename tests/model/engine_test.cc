@@ -70,7 +70,6 @@ const GenerateOptions kSampledEverything{
     .max_new_tokens = 20};
 
 // --- Sampled attention against the reference
-// -----------------------------------------------------------------------
 
 class SampledLogits : public testing::TestWithParam<Estimator> {};
 
@@ -151,7 +150,6 @@ TEST(Engine, GenerationSamplesThePromptOnlyWhenPrefillIsSampled) {
 }
 
 // --- Independence of the batch
-// -------------------------------------------------------------------------------------
 
 struct BatchShape {
   const char* what;
@@ -241,7 +239,6 @@ TEST(Engine, OtherSeedsAndQuestionsGiveOtherDraws) {
 }
 
 // --- Continuous batching
-// -------------------------------------------------------------------------------------------
 
 TEST(Engine, RefillsSlotsAsSequencesFinish) {
   EngineOptions options = small_engine();
@@ -301,7 +298,6 @@ TEST(Engine, CancelDropsQueuedAndRunningRequestsAndFreesTheirPages) {
 }
 
 // --- The end of a sequence
-// -----------------------------------------------------------------------------------------
 
 TEST(Engine, EndsAtAnEosTokenUnlessToldNotTo) {
   Engine engine(kModel, small_engine());
@@ -339,7 +335,6 @@ TEST(Engine, AsksStopAfterEachToken) {
 }
 
 // --- Refusals
-// ------------------------------------------------------------------------------------------------------
 
 class EngineRefuses : public testing::Test {
  protected:
@@ -407,6 +402,13 @@ TEST(EngineOptions, AreCheckedAllAtOnce) {
                   testing::AllOf(HasSubstr("page_size is 0"), HasSubstr("threads is -2"))));
 }
 
+// Before the checkpoint is read: a large one takes minutes.
+TEST(EngineOptions, WithFloat16AreUnsupportedOnTheCpu) {
+  EXPECT_THAT([&] { Engine("no-such-directory", small_engine(DType::kFloat16)); },
+              ThrowsMessage<Unsupported>(
+                  testing::AllOf(HasSubstr("dtype float16"), HasSubstr("use bfloat16 or float32"))));
+}
+
 TEST(EngineOptions, SizeTheCacheForEverySlotByDefault) {
   EngineOptions options;
   options.max_sequences = 3;
@@ -416,7 +418,6 @@ TEST(EngineOptions, SizeTheCacheForEverySlotByDefault) {
 }
 
 // --- Broken checkpoints
-// --------------------------------------------------------------------------------------------
 
 // A copy of kModel with one text of a file replaced by another of the same length.
 class BrokenCheckpoint : public testing::Test {

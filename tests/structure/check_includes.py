@@ -9,58 +9,107 @@ import re
 import sys
 import tempfile
 
-# Folder -> folders it may include besides itself. base is open to all.
+# Folder -> folders it may include besides itself. base is open to all. A path with a slash is a folder of its own: files
+# under it follow its entry, and an include of it has to be allowed by that name.
 ALLOWED = {
     "base": set(),
-    "kernels": set(),
+    "kernels": {"kernels/cpu"},
+    "kernels/cpu": {"kernels"},
+    "kernels/cuda": {"kernels"},
+    "kernels/torch": {"kernels"},
     "policy": set(),
     "wire": set(),
     "model": {"kernels"},
     "evaluation": {"policy", "model"},
     "aggregator": {"policy", "wire"},
     "worker": {"wire", "policy", "evaluation", "model", "kernels"},
-    "bench": {"kernels", "model", "policy"},
+    "bench": {"kernels", "kernels/cpu", "model", "policy"},
     "app": {"kernels", "policy", "wire", "model", "evaluation", "aggregator", "worker", "bench"},
 }
 # evaluation may use these headers of model only: they are torch-free and light.
 EVALUATION_MODEL_HEADERS = {"model/tokenizer.h", "model/model_config.h"}
-TORCH = re.compile(r'#include\s*[<"]((?:ATen|c10|torch)/[^>"]*)')
-CUDA = re.compile(r'#include\s*[<"](cuda[^>"]*)')
-LOCAL = re.compile(r'#include\s*"([^"]+)"')
+# Folders, or single files, that may see the headers of LibTorch and of the CUDA toolkit.
+TORCH_FACING = {"model", "kernels/torch", "bench/attention/torch_peers.cc"}
+CUDA_FACING = {"model", "kernels/cuda", "kernels/torch", "bench/attention"}
+TORCH = re.compile(r'\s*#\s*include\s*[<"]((?:ATen|c10|torch)/[^>"]*)')
+CUDA = re.compile(r'\s*#\s*include\s*[<"]((?:cuda|cub/|thrust/|nv/|cooperative_groups|mma\.h)[^>"]*)')
+LOCAL = re.compile(r'\s*#\s*include\s*"([^"]+)"')
+SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+
+
+def folder_of(path):
+    """The entry of ALLOWED that a repository path falls under, the longest where two do; None without one."""
+    names = [name for name in ALLOWED if path.startswith(name + "/")]
+    return max(names, key=len, default=None)
+
+
+def is_under(path, places):
+    return any(path == place or path.startswith(place + "/") for place in places)
+
+
+def line_faults(where, folder, line):
+    torch, cuda, local = TORCH.match(line), CUDA.match(line), LOCAL.match(line)
+    if torch and not is_under(where, TORCH_FACING):
+        yield f"includes {torch[1]}; LibTorch belongs in {', '.join(sorted(TORCH_FACING))}"
+    if cuda and not is_under(where, CUDA_FACING):
+        yield f"includes {cuda[1]}; CUDA belongs in {', '.join(sorted(CUDA_FACING))}"
+    if not local or torch or cuda:
+        return
+    target = folder_of(local[1])
+    if target is None:
+        yield f"includes {local[1]}, which is not rooted at the repository"
+    elif target not in ALLOWED[folder] | {folder, "base"}:
+        yield f"includes {local[1]}; {folder} may include {', '.join(sorted(ALLOWED[folder] | {'base'}))}"
+    elif folder == "evaluation" and target == "model" and local[1] not in EVALUATION_MODEL_HEADERS:
+        yield f"includes {local[1]}; evaluation may use the tokenizer only"
 
 
 def faults(repository):
-    for folder, allowed in ALLOWED.items():
-        for path in sorted((repository / folder).rglob("*")):
-            if path.suffix not in {".h", ".cc", ".cu", ".cuh"}:
+    for top in sorted({name.split("/")[0] for name in ALLOWED}):
+        for path in sorted((repository / top).rglob("*")):
+            if path.suffix not in SUFFIXES:
                 continue
-            where = path.relative_to(repository)
+            where = path.relative_to(repository).as_posix()
             for number, line in enumerate(path.read_text().splitlines(), 1):
-                torch, cuda, local = TORCH.match(line), CUDA.match(line), LOCAL.match(line)
-                if torch and folder != "model" and "kernels/torch" not in str(where):
-                    yield f"{where}:{number}: includes {torch[1]}; LibTorch belongs in model and kernels/torch"
-                if cuda and folder not in {"kernels", "model", "bench"}:
-                    yield f"{where}:{number}: includes {cuda[1]}; CUDA belongs in kernels, model and bench"
-                if not local:
-                    continue
-                target = local[1].split("/")[0]
-                if target not in ALLOWED:
-                    yield f"{where}:{number}: includes {local[1]}, which is not rooted at the repository"
-                elif target not in allowed | {folder, "base"}:
-                    yield f"{where}:{number}: includes {local[1]}; {folder} may include {', '.join(sorted(allowed | {'base'}))}"
-                elif folder == "evaluation" and target == "model" and local[1] not in EVALUATION_MODEL_HEADERS:
-                    yield f"{where}:{number}: includes {local[1]}; evaluation may use the tokenizer only"
+                for fault in line_faults(where, folder_of(where), line):
+                    yield f"{where}:{number}: {fault}"
 
 
 def self_test():
-    with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder)
-        for name in ALLOWED:
-            (root / name).mkdir()
-        (root / "policy" / "a.cc").write_text('#include "aggregator/history.h"\n#include <ATen/ATen.h>\n#include "b.h"\n')
-        (root / "aggregator" / "a.cc").write_text('#include "policy/policy.h"\n#include "base/error.h"\n')
-        found = list(faults(root))
-        assert len(found) == 3 and all(f.startswith("policy/a.cc") for f in found), found
+    good = {
+        "aggregator/a.cc": ["policy/policy.h", "base/error.h"],
+        "kernels/attention_cuda.h": ["kernels/attention.h"],
+        "kernels/attention_cpu.cc": ["kernels/cpu/launch.h"],
+        "kernels/cuda/plan.cc": ["kernels/attention_cuda.h", "kernels/cuda/args.h"],
+        "kernels/cuda/launch.cc": ["cuda_runtime.h", "kernels/cuda/plan.h"],
+        "kernels/torch/binding.cc": ["ATen/ATen.h", "cuda_runtime_api.h", "kernels/attention_cuda.h"],
+        "bench/attention/torch_peers.cc": ["ATen/ATen.h", "bench/attention/pages.h"],
+        "bench/attention/memory_kernels.cu": ["cuda_runtime.h"],
+    }
+    bad = {
+        "policy/a.cc": ["aggregator/history.h", "ATen/ATen.h", "b.h"],
+        "kernels/attention.h": ["cuda_runtime.h", "kernels/cuda/args.h", "torch/torch.h"],
+        "kernels/cpu/decode.h": ["kernels/cuda/stage_order.h"],
+        "kernels/cuda/device.cuh": ["torch/library.h", "kernels/cpu/launch.h", "model/engine.h"],
+        "kernels/cuda/score.cu": ["c10/core/Device.h"],
+        "kernels/torch/binding.cc": ["kernels/cuda/plan.h"],
+        "bench/attention/own_launch.cc": ["ATen/ATen.h", "kernels/cuda/plan.h"],
+        "bench/generate.cc": ["cuda_runtime.h"],
+        "app/main.cc": ["cuda_bf16.h", "kernels/cuda/plan.h"],
+    }
+
+    def found_in(files):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, includes in files.items():
+                path = pathlib.Path(folder) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("".join(f'#include "{include}"\n' for include in includes))
+            return [fault.rsplit(":", 1)[0] for fault in faults(pathlib.Path(folder))]
+
+    assert found_in(good) == [], found_in(good)
+    expected = sorted(f"{name}:{number}" for name, includes in bad.items() for number in range(1, len(includes) + 1))
+    found = sorted(":".join(place.split(":")[:2]) for place in found_in(bad))
+    assert found == expected, (found, expected)
 
 
 def main():

@@ -1,5 +1,7 @@
 // Exact attention on the GPU against the double-precision reference: every head dimension, head group, page
 // size and dtype, odd lengths, ragged batches, and dense sequences among sampling ones.
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <limits>
 #include <tuple>
@@ -33,11 +35,10 @@ LaunchSpec shape(DType dtype, int32_t head_dim, int32_t group, int32_t page_size
 }
 
 std::string describe(const LaunchSpec& spec) {
-  std::string text = std::string(name(spec.estimator)) + " " + std::string(name(spec.dtype)) + " head_dim " +
-                     std::to_string(spec.head_dim) + " heads " + std::to_string(spec.num_q_heads) + "/" +
-                     std::to_string(spec.num_kv_heads) + " page_size " + std::to_string(spec.page_size) +
-                     " lengths";
-  for (const testing::Sequence& sequence : spec.sequences) text += " " + std::to_string(sequence.length);
+  std::string text =
+      fmt::format("{} {} head_dim {} heads {}/{} page_size {} lengths", name(spec.estimator),
+                  name(spec.dtype), spec.head_dim, spec.num_q_heads, spec.num_kv_heads, spec.page_size);
+  for (const testing::Sequence& sequence : spec.sequences) text += fmt::format(" {}", sequence.length);
   return text;
 }
 
@@ -50,8 +51,8 @@ INSTANTIATE_TEST_SUITE_P(Kernels, CudaExact,
                          ::testing::Combine(::testing::Values(DType::kBFloat16, DType::kFloat16),
                                             ::testing::Values(64, 96, 128, 256)),
                          [](const auto& shape) {
-                           return std::string(name(std::get<0>(shape.param))) + "_" +
-                                  std::to_string(std::get<1>(shape.param));
+                           return fmt::format("{}_{}", name(std::get<0>(shape.param)),
+                                              std::get<1>(shape.param));
                          });
 
 // Launches run side by side on streams of their own, as replicas of a model in one process do.
@@ -102,8 +103,7 @@ TEST_F(CudaExactBatch, OfEverySizeGivesEachSequenceItsOwnRow) {
     const std::vector<double> out = testing::run_cuda(launch);
     std::vector<reference::Row> rows = testing::rows_of(launch.params);
     std::erase_if(rows, [](const reference::Row& row) { return row.sequence > 8 && row.sequence % 9 != 0; });
-    testing::expect_near_plain(testing::compare(launch.params, out, rows), 0,
-                               "batch " + std::to_string(batch));
+    testing::expect_near_plain(testing::compare(launch.params, out, rows), 0, fmt::format("batch {}", batch));
   }
 }
 

@@ -37,6 +37,18 @@ torch = import_torch(options.site)
 torch.ops.load_library(options.library)
 ops = torch.ops.allot
 
+
+def missing_for_compile():
+    """What keeps torch.compile from being imported, as where torch is unpacked without its dependencies; else ''."""
+    try:
+        import torch._functorch.aot_autograd  # noqa: F401
+    except ImportError as error:
+        return str(error)
+    return ""
+
+
+MISSING_FOR_COMPILE = missing_for_compile()
+needs_compile = unittest.skipIf(MISSING_FOR_COMPILE, f"torch.compile cannot be imported: {MISSING_FOR_COMPILE}")
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 SAMPLED = ["iid", "strat", "sys", "prop", "flash", "threshold"]
 
@@ -152,6 +164,7 @@ class Values(unittest.TestCase):
 
 
 class Registration(unittest.TestCase):
+    @needs_compile
     def test_opcheck(self):
         for device in DEVICES:
             for estimator in ("exact", "sys"):
@@ -172,6 +185,7 @@ class Registration(unittest.TestCase):
         self.assertEqual(written(ops.check), ["workspace"])
         self.assertFalse(ops.attend.default._schema.is_mutable)
 
+    @needs_compile
     def test_compiles_whole_with_sizes_that_change(self):
         @torch.compile(backend="aot_eager", fullgraph=True, dynamic=True)
         def doubled(positional, named):
@@ -182,6 +196,7 @@ class Registration(unittest.TestCase):
                 positional, named = make_call(lengths=lengths)
                 self.assertTrue(torch.equal(doubled(positional, named), ops.attend(*positional, **named) * 2))
 
+    @needs_compile
     def test_compiled_out_variant_writes_its_output(self):
         @torch.compile(backend="aot_eager", fullgraph=True)
         def write(positional, named, out, workspace):

@@ -1,0 +1,351 @@
+// How launches are cut: one pass for decode, windows that cover a prefill, arrays that lie apart, shared
+// memory within every GPU's limit, and a workspace that serves everything within its bounds.
+#include "kernels/cuda/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/args.h"
+#include "kernels/sampling.h"
+
+namespace allot::kernels::cuda {
+namespace {
+
+// Compute capability, multiprocessors and opt-in shared memory of an A100, an RTX A6000, an RTX 4090 and an
+// H200.
+constexpr DeviceLimits kDevices[] = {
+    {.compute_capability = 80, .multiprocessors = 108, .shared_bytes_per_block = 163 * 1024},
+    {.compute_capability = 86, .multiprocessors = 84, .shared_bytes_per_block = 99 * 1024},
+    {.compute_capability = 89, .multiprocessors = 128, .shared_bytes_per_block = 99 * 1024},
+    {.compute_capability = 90, .multiprocessors = 132, .shared_bytes_per_block = 227 * 1024},
+};
+constexpr DeviceLimits kH200 = kDevices[3];
+constexpr Estimator kEstimators[] = {Estimator::kExact,    Estimator::kIid,  Estimator::kStrat,
+                                     Estimator::kSys,      Estimator::kProp, Estimator::kFlash,
+                                     Estimator::kThreshold};
+constexpr int32_t kHeadDims[] = {64, 96, 128, 256};
+constexpr int32_t kGroups[] = {1, 4, 7, 8, 16};
+
+struct Shape {
+  Estimator estimator = Estimator::kSys;
+  int64_t batch = 1;
+  int32_t group = 4;
+  int32_t num_kv_heads = 8;
+  int32_t head_dim = 128;
+};
+
+AttentionParams launch(const Shape& shape) {
+  AttentionParams p;
+  p.batch = shape.batch;
+  p.num_q_heads = shape.group * shape.num_kv_heads;
+  p.num_kv_heads = shape.num_kv_heads;
+  p.head_dim = shape.head_dim;
+  p.page_size = 16;
+  p.max_pages = kMaxCudaLength / 16;
+  p.num_pages = 1 << 20;
+  p.dtype = DType::kBFloat16;
+  p.scale = 0.1f;
+  p.query_stride = int64_t{p.num_q_heads} * p.head_dim;
+  p.estimator = shape.estimator;
+  return p;
+}
+
+LaunchBounds decode(int64_t batch, int32_t max_length, int32_t max_budget = 128) {
+  return {.num_queries = batch, .max_queries = 1, .max_length = max_length, .max_budget = max_budget};
+}
+
+std::string describe(const AttentionParams& p, const LaunchBounds& b) {
+  return std::string(name(p.estimator)) + " batch " + std::to_string(p.batch) + " heads " +
+         std::to_string(p.num_q_heads) + "/" + std::to_string(p.num_kv_heads) + " head_dim " +
+         std::to_string(p.head_dim) + " num_queries " + std::to_string(b.num_queries) + " max_queries " +
+         std::to_string(b.max_queries) + " max_length " + std::to_string(b.max_length) + " max_budget " +
+         std::to_string(b.max_budget) + (b.any_dense ? " any_dense" : "");
+}
+
+// Calls check(params, bounds) for decode and prefill launches of many shapes.
+void for_each_launch(const std::function<void(const AttentionParams&, const LaunchBounds&)>& check) {
+  for (const Estimator estimator : {Estimator::kExact, Estimator::kSys, Estimator::kThreshold}) {
+    for (const int32_t head_dim : kHeadDims) {
+      for (const int32_t group : kGroups) {
+        for (const int64_t batch : {1, 3, 300}) {
+          const AttentionParams p = launch({.estimator = estimator,
+                                            .batch = batch,
+                                            .group = group,
+                                            .num_kv_heads = 2,
+                                            .head_dim = head_dim});
+          for (const int32_t max_queries : {1, 2, 1000}) {
+            for (const int32_t max_length : {70, 1000, 8191, kMaxCudaLength}) {
+              for (const int32_t max_budget : {8, 600}) {
+                for (const bool any_dense : {false, true}) {
+                  check(p, {.num_queries = batch * max_queries,
+                            .max_queries = max_queries,
+                            .max_length = max_length,
+                            .max_budget = max_budget,
+                            .any_dense = any_dense});
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaPlan, OfDecodeIsOnePassWhateverItsLength) {
+  for (const int64_t batch : {int64_t{1}, int64_t{6}, int64_t{512}, int64_t{kMaxCudaBatch}}) {
+    for (const int32_t max_length : {1, 64, 65, 32768, kMaxCudaLength}) {
+      const Plan plan = make_plan(launch({.batch = batch}), decode(batch, max_length), kH200);
+      EXPECT_TRUE(plan.one_query_each) << batch << " x " << max_length;
+      EXPECT_EQ(plan.passes, 1) << batch << " x " << max_length;
+      EXPECT_EQ(plan.pass_queries, batch) << batch << " x " << max_length;
+      EXPECT_EQ(plan.row_tiles, (max_length + 63) / 64) << batch << " x " << max_length;
+    }
+  }
+}
+
+// A sequence without a query shifts the others, so query b is not sequence b's.
+TEST(CudaPlan, OfFewerQueriesThanSequencesIsNoDecode) {
+  EXPECT_FALSE(make_plan(launch({.batch = 6}), decode(5, 1000), kH200).one_query_each);
+}
+
+TEST(CudaPlan, PassesCoverEveryQueryOnce) {
+  int64_t cut = 0;
+  for_each_launch([&](const AttentionParams& p, const LaunchBounds& bounds) {
+    const Plan plan = make_plan(p, bounds, kH200);
+    ASSERT_GE(plan.pass_queries, 1) << describe(p, bounds);
+    ASSERT_GE(int64_t{plan.passes} * plan.pass_queries, bounds.num_queries) << describe(p, bounds);
+    ASSERT_LT(int64_t{plan.passes - 1} * plan.pass_queries, bounds.num_queries) << describe(p, bounds);
+    if (plan.passes == 1) return;
+    ++cut;
+    // Whole blocks of queries: the score kernel multiplies 8 * column_tiles columns at a time.
+    const int32_t block_queries = 8 * plan.column_tiles / (p.num_q_heads / p.num_kv_heads);
+    ASSERT_EQ(plan.pass_queries % block_queries, 0) << describe(p, bounds);
+  });
+  EXPECT_GT(cut, 100);
+}
+
+TEST(CudaPlan, ArraysAreAlignedAndLieApart) {
+  int64_t shared_rows = 0;
+  for_each_launch([&](const AttentionParams& p, const LaunchBounds& bounds) {
+    const Plan plan = make_plan(p, bounds, kH200);
+    const int64_t rows = int64_t{plan.pass_queries} * p.num_q_heads;
+    struct Array {
+      int64_t offset;
+      int64_t bytes;
+    };
+    // As args.h shapes them.
+    std::vector<Array> arrays = {
+        {0, kHeaderBytes},
+        {plan.stats_offset, rows * plan.row_tiles * static_cast<int64_t>(sizeof(TileStats))},
+        {plan.weights_offset, rows * plan.row_tiles * kScoreTile * 2}};
+    if (plan.parts > 1) {
+      ++shared_rows;
+      arrays.push_back({plan.partial_offset, rows * plan.parts * p.head_dim * 4});
+    }
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      ASSERT_EQ(arrays[i].offset % kWorkspaceAlignment, 0) << "array " << i << ", " << describe(p, bounds);
+      const int64_t next = i + 1 < arrays.size() ? arrays[i + 1].offset : plan.workspace_bytes;
+      ASSERT_LE(arrays[i].offset + arrays[i].bytes, next) << "array " << i << ", " << describe(p, bounds);
+    }
+  });
+  EXPECT_GT(shared_rows, 100);
+}
+
+// The header is the same for every launch, so its counters hold a limited number of rows and pairs.
+TEST(CudaPlan, CountersFitTheHeader) {
+  const auto check = [](const AttentionParams& p, const LaunchBounds& bounds) {
+    const Plan plan = make_plan(p, bounds, kH200);
+    if (plan.overlapped) {
+      ASSERT_EQ(plan.passes, 1) << describe(p, bounds);
+      ASSERT_LE(p.batch * p.num_kv_heads, kMaxPairs) << describe(p, bounds);
+    }
+    if (plan.parts > 1) {
+      ASSERT_LE(int64_t{plan.pass_queries} * p.num_q_heads, kMaxRows) << describe(p, bounds);
+    }
+    ASSERT_LE(plan.pass_queries, 65535) << "grids are no longer, " << describe(p, bounds);
+  };
+  for_each_launch(check);
+  for (const int32_t num_kv_heads : {8, 16, 64, 256}) {
+    for (const int32_t group : {1, 4, 16}) {
+      for (const int32_t max_budget : {8, 4096}) {
+        const AttentionParams p =
+            launch({.batch = kMaxCudaBatch, .group = group, .num_kv_heads = num_kv_heads, .head_dim = 64});
+        check(p, decode(kMaxCudaBatch, 1000, max_budget));
+      }
+    }
+  }
+}
+
+TEST(CudaPlan, SharedMemoryFitsEveryGpu) {
+  // Static shared memory of a value kernel beside the dynamic part: entries, sums and scratch.
+  constexpr int64_t kStaticBytes = 16 * 1024;
+  for (const DeviceLimits& device : kDevices) {
+    for (const Estimator estimator : kEstimators) {
+      for (const int32_t head_dim : kHeadDims) {
+        for (const int32_t group : kGroups) {
+          for (const int64_t batch : {int64_t{1}, int64_t{kMaxCudaBatch}}) {
+            const AttentionParams p =
+                launch({.estimator = estimator, .batch = batch, .group = group, .head_dim = head_dim});
+            for (const int32_t max_length : {64, 16384, 32768, kMaxCudaLength}) {
+              for (const int32_t max_budget : {8, 4096}) {
+                for (const int32_t max_queries : {1, 64}) {
+                  LaunchBounds bounds = decode(batch * max_queries, max_length, max_budget);
+                  bounds.max_queries = max_queries;
+                  const Plan plan = make_plan(p, bounds, device);
+                  const std::string what =
+                      describe(p, bounds) + " on " + std::to_string(device.compute_capability);
+                  ASSERT_GE(plan.score_warps, 1) << what;
+                  ASSERT_LE(plan.score_warps, 8) << what;
+                  ASSERT_LE(plan.score_shared_bytes, device.shared_bytes_per_block) << what;
+                  for (const ValueKernel& value : {value_kernel(estimator, p.dtype, head_dim, plan.row_warps),
+                                                   dense_kernel(p.dtype, head_dim, plan.row_warps)}) {
+                    ASSERT_NE(value.function, nullptr) << what;
+                    ASSERT_LE(value.rows * value.row_bytes(plan.row_tiles) + kStaticBytes,
+                              device.shared_bytes_per_block)
+                        << what;
+                  }
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// The stages of a warp are 24 KiB.
+TEST(CudaPlan, ScoreWarpsFillTheSharedMemory) {
+  const int32_t expected[] = {6, 4, 4, 8};
+  for (size_t i = 0; i < std::size(kDevices); ++i) {
+    const Plan plan = make_plan(launch({.batch = 16}), decode(16, 32768), kDevices[i]);
+    EXPECT_EQ(plan.score_warps, expected[i]) << "compute capability " << kDevices[i].compute_capability;
+    EXPECT_GE(plan.score_blocks, kDevices[i].multiprocessors);
+  }
+}
+
+// A lane of a warp holds the place of one stage of the piece.
+TEST(CudaPlan, PiecesFitAWarp) {
+  static_assert(kMaxPieceTiles * (kScoreTile / kStageKeys) <= 32);
+  for_each_launch([](const AttentionParams& p, const LaunchBounds& bounds) {
+    const Plan plan = make_plan(p, bounds, kH200);
+    ASSERT_GE(plan.piece_tiles, 1) << describe(p, bounds);
+    ASSERT_LE(plan.piece_tiles, kMaxPieceTiles) << describe(p, bounds);
+  });
+  EXPECT_EQ(make_plan(launch({.batch = 1}), decode(1, 8192), kH200).piece_tiles, 1);
+}
+
+TEST(CudaPlan, PartsSufficeForEveryRowWithinTheBound) {
+  const AttentionParams p = launch({});
+  int32_t needed = 1;
+  for (int32_t entries = 1; entries <= 300000; ++entries) {
+    const int32_t count = part_count(entries);
+    ASSERT_LE(count, kMaxParts) << entries << " entries";
+    ASSERT_GE(int64_t{count} * part_entries(entries), entries) << entries << " entries";
+    needed = std::max(needed, count);
+    ASSERT_GE(make_plan(p, decode(1, 64, entries), kH200).parts, needed) << "rows of up to " << entries;
+  }
+  // Dense rows have as many entries as keys.
+  const AttentionParams exact = launch({.estimator = Estimator::kExact});
+  needed = 1;
+  for (int32_t keys = 1; keys <= kMaxCudaLength; ++keys) {
+    needed = std::max(needed, part_count(keys));
+    ASSERT_GE(make_plan(exact, decode(1, keys, 0), kH200).parts, needed) << "rows of up to " << keys;
+  }
+}
+
+TEST(CudaPlan, ShortRowsHaveOnePart) {
+  EXPECT_EQ(make_plan(launch({}), decode(16, 32768, kBatchEntries), kH200).parts, 1);
+  EXPECT_EQ(make_plan(launch({}), decode(16, 32768, 0), kH200).parts, 1);
+  EXPECT_GT(make_plan(launch({}), decode(16, 32768, kBatchEntries + 1), kH200).parts, 1);
+  LaunchBounds dense = decode(16, 32768, 8);
+  dense.any_dense = true;
+  EXPECT_EQ(make_plan(launch({}), dense, kH200).parts, kMaxParts);
+}
+
+TEST(CudaPlan, OneWarpDoesARowOfASmallBudget) {
+  for (const Estimator estimator : kEstimators) {
+    if (estimator == Estimator::kExact) continue;
+    const AttentionParams p = launch({.estimator = estimator, .batch = 6});
+    EXPECT_EQ(make_plan(p, decode(6, 16384, kWarpRowBudget), kH200).row_warps, 1) << name(estimator);
+    EXPECT_EQ(make_plan(p, decode(6, 16384, kWarpRowBudget + 1), kH200).row_warps, 8) << name(estimator);
+    // Four rows' tables would leave few blocks on a multiprocessor.
+    EXPECT_EQ(make_plan(p, decode(6, kMaxCudaLength, kWarpRowBudget), kH200).row_warps, 8) << name(estimator);
+    // A dense batch mate does not change how a row of samples is added up.
+    LaunchBounds mixed = decode(6, 16384, kWarpRowBudget);
+    mixed.any_dense = true;
+    EXPECT_EQ(make_plan(p, mixed, kH200).row_warps, 1) << name(estimator);
+  }
+  EXPECT_EQ(make_plan(launch({.estimator = Estimator::kExact}), decode(1, 16, 0), kH200).row_warps, 8);
+}
+
+// Every bound by itself, from every point of a grid: a workspace sized for larger bounds serves smaller ones.
+TEST(CudaPlan, TheWorkspaceGrowsWithEveryBound) {
+  constexpr std::array<int64_t, 9> kQueries = {1, 2, 6, 7, 63, 64, 500, 20000, 300000};
+  constexpr std::array<int32_t, 4> kMaxQueries = {1, 2, 100, 100000};
+  constexpr std::array<int32_t, 10> kLengths = {1,     600,   1000,  4096,   8200,
+                                                32768, 33000, 65536, 131072, kMaxCudaLength};
+  constexpr std::array<int32_t, 7> kBudgets = {0, 32, 512, 513, 1025, 8192, kMaxBudget};
+  constexpr size_t kDimensions = 5;
+  const std::array<size_t, kDimensions> sizes = {kQueries.size(), kMaxQueries.size(), kLengths.size(),
+                                                 kBudgets.size(), 2};
+  const auto bounds_at = [&](const std::array<size_t, kDimensions>& at) {
+    return LaunchBounds{.num_queries = kQueries[at[0]],
+                        .max_queries = kMaxQueries[at[1]],
+                        .max_length = kLengths[at[2]],
+                        .max_budget = kBudgets[at[3]],
+                        .any_dense = at[4] == 1};
+  };
+  for (const Estimator estimator : {Estimator::kExact, Estimator::kSys}) {
+    for (const int64_t batch : {1, 7, 64}) {
+      for (const int32_t group : {1, 4, 16}) {
+        const AttentionParams p =
+            launch({.estimator = estimator, .batch = batch, .group = group, .num_kv_heads = 4});
+        std::array<size_t, kDimensions> at = {};
+        for (bool done = false; !done;) {
+          const LaunchBounds bounds = bounds_at(at);
+          const int64_t bytes = make_plan(p, bounds, kH200).workspace_bytes;
+          for (size_t d = 0; d < kDimensions; ++d) {
+            if (at[d] + 1 == sizes[d]) continue;
+            std::array<size_t, kDimensions> next = at;
+            ++next[d];
+            const LaunchBounds larger = bounds_at(next);
+            ASSERT_GE(make_plan(p, larger, kH200).workspace_bytes, bytes)
+                << describe(p, bounds) << " grown to " << describe(p, larger);
+          }
+          size_t d = 0;
+          while (d < kDimensions && ++at[d] == sizes[d]) at[d++] = 0;
+          done = d == kDimensions;
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaPlan, APrefillOfAnySizeFitsABoundedWorkspace) {
+  for (const int32_t max_length : {4096, 32768, kMaxCudaLength}) {
+    const LaunchBounds bounds = {
+        .num_queries = max_length, .max_queries = max_length, .max_length = max_length, .max_budget = 2048};
+    EXPECT_LE(make_plan(launch({}), bounds, kH200).workspace_bytes, kHeaderBytes + kPassBytes + 4096)
+        << max_length;
+  }
+}
+
+TEST(CudaPlan, WithoutQueriesNeedsTheHeaderAlone) {
+  for (const int64_t batch : {0, 6}) {
+    const AttentionParams p = launch({.batch = batch});
+    EXPECT_EQ(make_plan(p, {}, kH200).workspace_bytes, kHeaderBytes) << "batch " << batch;
+    EXPECT_EQ(make_plan(p, {}, kH200).passes, 0) << "batch " << batch;
+    EXPECT_EQ(cuda_workspace_bytes(p, {}, kH200), static_cast<size_t>(kHeaderBytes)) << "batch " << batch;
+  }
+}
+
+}  // namespace
+}  // namespace allot::kernels::cuda
