@@ -26,11 +26,11 @@ inline constexpr int32_t kMaxCudaBatch = 8192;
 
 // What the host must know about arrays that live on the device. Grids and workspace follow from these alone.
 struct LaunchBounds {
-  int64_t num_queries = 0;   // query_start[batch]
-  int32_t max_queries = 1;   // most queries of one sequence; 1 = decode
-  int32_t max_length = 0;    // no lengths[b] is larger; at most kMaxCudaLength
-  int32_t max_budget = 0;    // no budgets[b] is larger; at most kMaxCudaLength; ignored by exact
-  bool any_dense = false;    // some budgets[b] may be kDenseBudget
+  int64_t num_queries = 0;  // query_start[batch]
+  int32_t max_queries = 1;  // most queries of one sequence; 1 = decode
+  int32_t max_length = 0;   // no lengths[b] is larger; at most kMaxCudaLength
+  int32_t max_budget = 0;   // no budgets[b] is larger; at most kMaxCudaLength; ignored by exact
+  bool any_dense = false;   // some budgets[b] may be kDenseBudget
 };
 
 // The properties of a GPU that plans depend on.

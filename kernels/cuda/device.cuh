@@ -56,6 +56,24 @@ __device__ __forceinline__ float fast_exp2(float x) {
   return y;
 }
 
+// Policy for stores whose lines should stay in L2.
+__device__ __forceinline__ uint64_t keep_in_l2() {
+  uint64_t policy = 0;
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+__device__ __forceinline__ void store_kept(void* target, const uint4& v, uint64_t policy) {
+  asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1,%2,%3,%4}, %5;" ::"l"(target), "r"(v.x), "r"(v.y),
+               "r"(v.z), "r"(v.w), "l"(policy)
+               : "memory");
+}
+
+// Brings a line of global memory to L2.
+__device__ __forceinline__ void prefetch(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
+
 // Adds to a counter once everything this thread has written or seen written is visible to the device.
 __device__ __forceinline__ void add_released(int32_t* counter, int32_t x) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(counter), "r"(x) : "memory");

@@ -3,6 +3,9 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <mutex>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/attention_cuda.h"
@@ -71,15 +74,31 @@ struct Grid {
   bool overlaps;  // may start while its predecessor ends (compute capability 9.0)
 };
 
-void launch(void (*kernel)(cuda::Args), const Grid& grid, cuda::Args args, cudaStream_t stream) {
-  const auto* function = reinterpret_cast<const void*>(kernel);
+// Lets a kernel have all shared memory its device gives a block. Once a kernel and device: a limit that
+// followed each launch could be lowered by another thread before this one's launch.
+void prepare(const void* function, const DeviceLimits& limits) {
+  static std::mutex mutex;
+  static std::set<std::pair<const void*, int>> prepared;
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  const std::lock_guard lock(mutex);
+  if (prepared.contains({function, device})) return;
+  cudaFuncAttributes attributes = {};
+  check(cudaFuncGetAttributes(&attributes, function), "cudaFuncGetAttributes");
   check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(grid.shared_bytes)),
+                             limits.shared_bytes_per_block - static_cast<int>(attributes.sharedSizeBytes)),
         "cudaFuncSetAttribute");
   // Blocks of both kernels share a multiprocessor only if both want its memory divided the same way.
   check(cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         "cudaFuncSetAttribute");
+  prepared.emplace(function, device);
+}
+
+void launch(void (*kernel)(cuda::Args), const Grid& grid, const cuda::Args& launch_args,
+            const DeviceLimits& limits, cudaStream_t stream) {
+  const auto* function = reinterpret_cast<const void*>(kernel);
+  prepare(function, limits);
   cudaLaunchAttribute overlap = {};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
@@ -90,6 +109,7 @@ void launch(void (*kernel)(cuda::Args), const Grid& grid, cuda::Args args, cudaS
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = grid.overlaps ? 1 : 0;
+  cuda::Args args = launch_args;  // the runtime wants them writable
   void* arguments[] = {&args};
   check(cudaLaunchKernelExC(&config, function, arguments), "cudaLaunchKernelExC");
 }
@@ -135,7 +155,7 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
             .threads = 32 * plan.score_warps,
             .shared_bytes = plan.score_shared_bytes,
             .overlaps = false},
-           args, stream);
+           args, limits, stream);
     const auto launch_values = [&](const cuda::ValueKernel& value, bool overlaps) {
       const int32_t head_blocks = (p.num_q_heads + value.rows - 1) / value.rows;
       launch(value.function,
@@ -144,7 +164,7 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
               .threads = value.threads,
               .shared_bytes = value.rows * value.row_bytes(plan.row_tiles),
               .overlaps = overlaps && limits.compute_capability >= 90},
-             args, stream);
+             args, limits, stream);
     };
     launch_values(cuda::value_kernel(p.estimator, p.dtype, p.head_dim, plan.row_warps), true);
     if (p.estimator != Estimator::kExact && bounds.any_dense) {

@@ -102,11 +102,11 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
       std::clamp<int64_t>((limits.shared_bytes_per_block - block_bytes) / score.warp_bytes, 1, 8));
   plan.score_shared_bytes = block_bytes + plan.score_warps * score.warp_bytes;
   plan.score_blocks = score.blocks * limits.multiprocessors;
-  // Several pieces a warp, so that fast multiprocessors can take over from slow ones; not so small that
-  // finding the next one costs more than it is worth.
+  // Small pieces let fast multiprocessors take over from slow ones; below kMaxPieceTiles finding the next one
+  // costs more than that is worth, unless there is less than one a warp.
   const int64_t work = plan.one_query_each ? p.batch * p.num_kv_heads * plan.row_tiles : INT32_MAX;
-  plan.piece_tiles = static_cast<int32_t>(
-      std::clamp<int64_t>(work / (int64_t{8} * plan.score_blocks * plan.score_warps), 1, kMaxPieceTiles));
+  plan.piece_tiles = static_cast<int32_t>(std::clamp<int64_t>(
+      ceil_divide(work, int64_t{plan.score_blocks} * plan.score_warps), 1, kMaxPieceTiles));
 
   const auto shared_of = [&](int32_t row_warps) {
     const ValueKernel value = value_kernel(p.estimator, p.dtype, p.head_dim, row_warps);

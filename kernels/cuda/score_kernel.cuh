@@ -22,9 +22,9 @@ namespace allot::kernels::cuda {
 template <int kHeadDim, int kColumnTiles>
 struct ScoreShape {
   static constexpr int kStageBytes = kStageKeys * kHeadDim * 2;
-  // 24 KiB a warp where the stage size divides it: eight warps fill an H100's shared memory, four an RTX
-  // 4090's.
-  static constexpr int kStages = 24 * 1024 / kStageBytes;
+  // 16 KiB a warp: with eight warps enough in flight for an H200 to read at full rate, and room for the value
+  // kernel's blocks beside them.
+  static constexpr int kStages = 16 * 1024 / kStageBytes;
   static constexpr int kColumns = 8 * kColumnTiles;
   using Ring = WarpRing<kStageBytes, kStages>;
   static constexpr int kWarpBytes = Ring::kBytes;
@@ -67,7 +67,8 @@ class PieceScorer {
         items_(item_start[args.p.batch] * args.p.num_kv_heads),
         lane_(lane),
         row_(lane / 4),
-        quad_(lane % 4) {}
+        quad_(lane % 4),
+        kept_(keep_in_l2()) {}
 
   // Works off pieces: the warp's own first one, then whichever is next.
   __device__ __forceinline__ void run(int32_t worker, int32_t workers) {
@@ -287,8 +288,8 @@ class PieceScorer {
         for (int d = 4; d < 32; d *= 2) sum += __shfl_xor_sync(kFullWarp, sum, d);
         if (used) {
           const int64_t index = row_tile(piece, column, tile);
-          reinterpret_cast<uint4*>(args_.weights + index * kScoreTile)[row_] = {packed[0], packed[1],
-                                                                                packed[2], packed[3]};
+          store_kept(args_.weights + index * kScoreTile + 8 * row_,
+                     {packed[0], packed[1], packed[2], packed[3]}, kept_);
           if (row_ == 0) args_.stats[index] = {largest * scale, sum};
         }
       }
@@ -317,12 +318,26 @@ class PieceScorer {
   const int32_t* const item_start_;
   const int32_t items_;
   const int lane_;
-  const int row_;             // of the product's fragments
-  const int quad_;            // lane in the group of four that shares a row
+  const int row_;   // of the product's fragments
+  const int quad_;  // lane in the group of four that shares a row
+  const uint64_t kept_;
   int32_t loaded_slot_ = -1;  // whose queries are in query_
   int32_t loaded_kv_head_ = -1;
   uint32_t query_[kColumnTiles][kHeadDim / 16][2];
 };
+
+// Asks for the page numbers of the warp's first piece before the lengths are known, as if all sequences had
+// max_length keys: a short decode step is a chain of latencies, and this takes one out of it where the guess
+// is right.
+__device__ __forceinline__ void prefetch_pages(const Args& args, int32_t worker, int lane) {
+  if (lane != 0) return;
+  const int32_t of_head = (args.row_tiles + args.piece_tiles - 1) / args.piece_tiles;
+  const int32_t pair = worker / of_head;
+  const int32_t b = pair / args.p.num_kv_heads;
+  if (b >= args.p.batch) return;
+  const int32_t key = (worker - pair * of_head) * args.piece_tiles * kScoreTile;
+  prefetch(&args.p.page_table[int64_t{b} * args.p.max_pages + key / args.p.page_size]);
+}
 
 // Grid: one block a multiprocessor, each warp on its own. kDecode: one query a sequence.
 template <class T, int kHeadDim, int kColumnTiles, bool kDecode>
@@ -339,6 +354,9 @@ __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ A
   int32_t* const scratch = item_start + batch + 1;
   typename Shape::Ring ring(shared + warp * Shape::kWarpBytes,
                             reinterpret_cast<uint64_t*>(barriers + warp * Shape::Ring::kBarrierBytes), lane);
+  if constexpr (kDecode) {
+    prefetch_pages(args, warp * static_cast<int32_t>(gridDim.x) + static_cast<int32_t>(blockIdx.x), lane);
+  }
   // Items: the pieces of a sequence for one KV head.
   const int32_t block_queries = Shape::kColumns / args.group;
   prefix_sum(batch, item_start, scratch, [&](int32_t b) {

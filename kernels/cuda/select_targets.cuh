@@ -38,10 +38,11 @@ class TargetSelection {
       const double target = fraction * masses_.total;
       const int32_t tile = find_tile(cdf_, 0, row_.tiles - 1, target);
       const TileWeights weights(row_, tile);
+      const TilePages pages(args_, row_, tile);
       const double below = tile == 0 ? 0.0 : cdf_[tile - 1];
       const float local = static_cast<float>(target - below) / tile_scale(row_.stats[tile], masses_.largest);
       const int32_t key = tile * kScoreTile + find_key(weights, local, [](float w) { return w; });
-      batch.put(s, {value_row_of(args_, row_, key), weight});
+      batch.put(s, {pages.value_row(args_, row_, key), weight});
     }
   }
 

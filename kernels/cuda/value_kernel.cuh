@@ -93,7 +93,7 @@ __device__ __forceinline__ void await(const int32_t* counter, int32_t value) {
   for (;;) {
     asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
     if (seen >= value) return;
-    __nanosleep(100);
+    __nanosleep(20);
   }
 }
 

@@ -40,6 +40,32 @@ __device__ __forceinline__ uint32_t value_row_of(const Args& args, const ValueRo
          (key - entry * args.p.page_size);
 }
 
+// The pages of a score tile, asked for before its key is known: a score tile lies in at most four pages of 16
+// tokens or more.
+class TilePages {
+ public:
+  __device__ __forceinline__ TilePages(const Args& args, const ValueRow& row, int32_t tile)
+      : first_(tile * kScoreTile / args.p.page_size) {
+    const int32_t last = (row.keys - 1) / args.p.page_size;
+    const int32_t* const pages = args.p.page_table + int64_t{row.sequence} * args.p.max_pages;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) pages_[i] = pages[min(first_ + i, last)];
+  }
+
+  // Row of a visible key of the tile in value_pages.
+  __device__ __forceinline__ uint32_t value_row(const Args& args, const ValueRow& row, int32_t key) const {
+    const int32_t entry = key / args.p.page_size;
+    const int32_t i = entry - first_;
+    const int32_t page = i == 0 ? pages_[0] : i == 1 ? pages_[1] : i == 2 ? pages_[2] : pages_[3];
+    return (static_cast<uint32_t>(page) * args.p.num_kv_heads + row.kv_head) * args.p.page_size +
+           (key - entry * args.p.page_size);
+  }
+
+ private:
+  int32_t first_;
+  int32_t pages_[4];
+};
+
 // The batch of entries under construction: slots [low, high) of the row, each of which selection writes once.
 struct Batch {
   Entry* entries;
@@ -68,13 +94,25 @@ struct TileMasses {
     const int32_t each = (row.tiles + group.kThreads - 1) / group.kThreads;
     begin = min(row.tiles, group.thread() * each);
     end = min(row.tiles, begin + each);
+    // The first few statistics are all asked for at once; the others, of very long rows, are read again.
+    TileStats held[kHeld];
     float own = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      held[i] = begin + i < end ? row.stats[begin + i] : TileStats{-INFINITY, 0};
+      own = fmaxf(own, held[i].max);
+    }
 #pragma unroll 4
-    for (int32_t t = begin; t < end; ++t) own = fmaxf(own, row.stats[t].max);
+    for (int32_t t = begin + kHeld; t < end; ++t) own = fmaxf(own, row.stats[t].max);
     largest = group.max(own);
     double sum = 0;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      masses_[i] = held[i].sum * tile_scale(held[i], largest);
+      if (begin + i < end) sum += static_cast<double>(masses_[i]);
+    }
 #pragma unroll 1
-    for (int32_t t = begin; t < end; ++t) sum += static_cast<double>(mass(row, t));
+    for (int32_t t = begin + kHeld; t < end; ++t) sum += static_cast<double>(mass(row, t));
     const auto prefix = group.prefix(sum);
     before = prefix.before;
     total = prefix.total;
@@ -88,12 +126,21 @@ struct TileMasses {
   // Writes the CDF of the row's tiles; needs a barrier before others read it.
   __device__ __forceinline__ void write_cdf(const ValueRow& row, double* cdf) const {
     double sum = before;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      sum += static_cast<double>(masses_[i]);
+      if (begin + i < end) cdf[begin + i] = sum;
+    }
 #pragma unroll 1
-    for (int32_t t = begin; t < end; ++t) {
+    for (int32_t t = begin + kHeld; t < end; ++t) {
       sum += static_cast<double>(mass(row, t));
       cdf[t] = sum;
     }
   }
+
+ private:
+  static constexpr int kHeld = 4;
+  float masses_[kHeld];
 };
 
 // First of tiles [low, high] whose CDF reaches the target; the last one where rounding leaves the CDF short
