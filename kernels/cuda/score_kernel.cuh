@@ -33,7 +33,8 @@ struct ScoreShape {
 // Dynamic shared memory of a block of `warps` warps for `batch` sequences.
 template <class Shape>
 __host__ __device__ constexpr int64_t score_shared_bytes(int warps, int64_t batch) {
-  return int64_t{warps} * (Shape::kWarpBytes + Shape::Ring::kBarrierBytes) + 4 * (batch + 1) + 4 * 32;
+  return int64_t{warps} * (Shape::kWarpBytes + Shape::Ring::kBarrierBytes) + 4 * (batch + 1) + 4 * batch +
+         4 * 32;
 }
 
 // A warp's unit of work: consecutive score tiles, at most args.piece_tiles, of one sequence, KV head and
@@ -60,10 +61,12 @@ class PieceScorer {
   using Ring = typename Shape::Ring;
   static constexpr int kChunks = kHeadDim / 32;  // 64 bytes of a key: two steps of the product
 
-  __device__ __forceinline__ PieceScorer(const Args& args, Ring& ring, const int32_t* item_start, int lane)
+  __device__ __forceinline__ PieceScorer(const Args& args, Ring& ring, const int32_t* item_start,
+                                         const int32_t* lengths, int lane)
       : args_(args),
         ring_(ring),
         item_start_(item_start),
+        lengths_(lengths),
         items_(item_start[args.p.batch] * args.p.num_kv_heads),
         lane_(lane),
         row_(lane / 4),
@@ -142,18 +145,18 @@ class PieceScorer {
     piece.exists = true;
     const auto batch = static_cast<int32_t>(args_.p.batch);
     const int32_t b = last_at_or_below(item_start_, batch, item / args_.p.num_kv_heads);
-    FaultCode ignored;
-    const PassSequence sequence = pass_sequence(args_, b, &ignored);
     const int32_t of_head = item_start_[b + 1] - item_start_[b];
     const int32_t offset = item - item_start_[b] * args_.p.num_kv_heads;
     piece.sequence = b;
     piece.kv_head = offset / of_head;
     int32_t place = offset - piece.kv_head * of_head;
     if constexpr (kDecode) {
-      piece.slot = sequence.slot;
+      piece.slot = b;
       piece.queries = 1;
-      piece.visible = sequence.length;
+      piece.visible = lengths_[b];
     } else {
+      FaultCode ignored;
+      const PassSequence sequence = pass_sequence(args_, b, &ignored);
       const int32_t block_queries = Shape::kColumns / args_.group;
       const int32_t of_block = pieces(score_tiles(sequence.visible(sequence.count - 1)));
       const int32_t first = place / of_block * block_queries;
@@ -316,6 +319,7 @@ class PieceScorer {
   const Args& args_;
   Ring& ring_;
   const int32_t* const item_start_;
+  const int32_t* const lengths_;  // decode: from shared memory, because the next piece must not wait for them
   const int32_t items_;
   const int lane_;
   const int row_;   // of the product's fragments
@@ -351,7 +355,8 @@ __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ A
   const auto batch = static_cast<int32_t>(args.p.batch);
   char* const barriers = shared + warps * Shape::kWarpBytes;
   auto* const item_start = reinterpret_cast<int32_t*>(barriers + warps * Shape::Ring::kBarrierBytes);
-  int32_t* const scratch = item_start + batch + 1;
+  int32_t* const lengths = item_start + batch + 1;
+  int32_t* const scratch = lengths + batch;
   typename Shape::Ring ring(shared + warp * Shape::kWarpBytes,
                             reinterpret_cast<uint64_t*>(barriers + warp * Shape::Ring::kBarrierBytes), lane);
   if constexpr (kDecode) {
@@ -363,11 +368,12 @@ __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ A
     FaultCode fault;
     const PassSequence s = pass_sequence(args, b, &fault);
     if (blockIdx.x == 0) report_fault(args, fault, b, s);
+    if (kDecode) lengths[b] = s.length;
     if (s.count == 0) return 0;
     const int32_t blocks = kDecode ? 1 : (s.count + block_queries - 1) / block_queries;
     return blocks * ((score_tiles(s.visible(s.count - 1)) + args.piece_tiles - 1) / args.piece_tiles);
   });
-  PieceScorer<T, kHeadDim, kColumnTiles, kDecode> scorer(args, ring, item_start, lane);
+  PieceScorer<T, kHeadDim, kColumnTiles, kDecode> scorer(args, ring, item_start, lengths, lane);
   // Neighbouring pieces go to different multiprocessors, so that a short batch occupies all of them.
   scorer.run(warp * static_cast<int32_t>(gridDim.x) + static_cast<int32_t>(blockIdx.x),
              static_cast<int32_t>(gridDim.x) * warps);
