@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/_cudnn_attention_forward.h>
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
 #include <ATen/ops/from_blob.h>
@@ -298,13 +297,6 @@ std::vector<Peer> TorchBatch::peers() {
   add("cudnn", "padded [batch, heads, keys, dim]", [&s, padded_keys, padded_values, bias] {
     return std::get<0>(at::_scaled_dot_product_cudnn_attention(
         s.query.unsqueeze(2), padded_keys, padded_values, bias, false, 0.0, false, false, s.scale));
-  });
-  // Last: the least travelled path. The operator computes its offsets from the starts with kernels of its
-  // own, which count.
-  add("cudnn", "packed [keys, heads, dim]", [&s, longest, query_starts, key_starts, keys, values] {
-    return std::get<0>(at::_cudnn_attention_forward(s.query, keys, values, std::nullopt, query_starts,
-                                                    key_starts, 1, longest, false, 0.0, false, false,
-                                                    s.scale));
   });
   return peers;
 }

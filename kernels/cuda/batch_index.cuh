@@ -10,13 +10,35 @@
 
 namespace allot::kernels::cuda {
 
-// Exclusive prefix sum of a count a sequence, into a shared array of batch + 1. A batch that one warp can
-// hold is summed by every warp for itself, all writing the same numbers: no warp waits for another.
+// Inclusive prefix sum over the lanes of a warp.
+__device__ __forceinline__ int32_t warp_inclusive_sum(int32_t x, int lane) {
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const int32_t below = __shfl_up_sync(kFullWarp, x, d);
+    if (lane >= d) x += below;
+  }
+  return x;
+}
+
+// Sequences that one warp can index by itself.
+inline constexpr int32_t kWarpBatch = 32;
+
+// Exclusive prefix sum of a count a sequence, of at most kWarpBatch sequences, into an array of batch + 1 of
+// the warp's own: no warp waits for another.
 template <class Count>
-__device__ __forceinline__ void prefix_sum(int32_t batch, int32_t* start, int32_t* scratch, Count count) {
-  const bool alone = batch <= 32;
-  const int threads = alone ? 32 : static_cast<int>(blockDim.x);
-  const int thread = static_cast<int>(threadIdx.x) % threads;
+__device__ __forceinline__ void warp_prefix_sum(int32_t batch, int32_t* start, int lane, Count count) {
+  const int32_t inclusive = warp_inclusive_sum(lane < batch ? count(lane) : 0, lane);
+  if (lane == 0) start[0] = 0;
+  if (lane < batch) start[lane + 1] = inclusive;
+  __syncwarp();
+}
+
+// The same for any batch, into an array that the block shares; `scratch` holds an element a warp.
+template <class Count>
+__device__ __forceinline__ void block_prefix_sum(int32_t batch, int32_t* start, int32_t* scratch,
+                                                 Count count) {
+  const int threads = static_cast<int>(blockDim.x);
+  const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
   const int each = (batch + threads - 1) / threads;
   const int begin = min(batch, thread * each);
@@ -24,22 +46,10 @@ __device__ __forceinline__ void prefix_sum(int32_t batch, int32_t* start, int32_
   int32_t sum = 0;
 #pragma unroll 1
   for (int b = begin; b < end; ++b) {
-    const int32_t own = count(b);
-    if (!alone) start[b] = own;
-    sum += own;
+    start[b] = count(b);
+    sum += start[b];
   }
-  int32_t inclusive = sum;
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    const int32_t below = __shfl_up_sync(kFullWarp, inclusive, d);
-    if (lane >= d) inclusive += below;
-  }
-  if (alone) {
-    if (lane < batch) start[lane + 1] = inclusive;
-    if (lane == 0) start[0] = 0;
-    __syncwarp();
-    return;
-  }
+  const int32_t inclusive = warp_inclusive_sum(sum, lane);
   if (lane == 31) scratch[thread / 32] = inclusive;
   __syncthreads();
   int32_t before = inclusive - sum;
@@ -82,15 +92,5 @@ __device__ __forceinline__ void report_fault(const Args& args, FaultCode fault, 
                                                 : tile_count(s.length, args.p.tile);
   record_fault(args, fault, b, value, limit);
 }
-
-// A warp's share of work: consecutive score tiles of one sequence, KV head and block of queries.
-struct Segment {
-  int32_t sequence;
-  int32_t kv_head;
-  int32_t first_query;  // of the pass
-  int32_t queries;
-  int32_t first_tile;
-  int32_t last_tile;  // exclusive
-};
 
 }  // namespace allot::kernels::cuda

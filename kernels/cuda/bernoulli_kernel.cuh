@@ -430,7 +430,7 @@ __global__ void __launch_bounds__(256, 2) bernoulli_kernel(const __grid_constant
   // Items: score tiles in decode, blocks of queries in prefill, of one KV head.
   const bool decode = args.one_query_each;
   const int32_t block_queries = 8 * kColumnTiles / args.group;
-  prefix_sum(batch, item_start, scratch, [&](int32_t b) {
+  block_prefix_sum(batch, item_start, scratch, [&](int32_t b) {
     FaultCode fault;
     const PassSequence s = pass_sequence(args, b, &fault);
     if (blockIdx.x == 0) report_fault(args, fault, b, s);

@@ -30,11 +30,12 @@ struct ScoreShape {
   static constexpr int kWarpBytes = Ring::kBytes;
 };
 
-// Dynamic shared memory of a block of `warps` warps for `batch` sequences.
+// Dynamic shared memory of a block of `warps` warps for `batch` sequences: the rings and their barriers, an
+// index of up to kWarpBatch sequences a warp, an index of the batch, and scratch.
 template <class Shape>
 __host__ __device__ constexpr int64_t score_shared_bytes(int warps, int64_t batch) {
-  return int64_t{warps} * (Shape::kWarpBytes + Shape::Ring::kBarrierBytes) + 4 * (batch + 1) + 4 * batch +
-         4 * 32;
+  return int64_t{warps} * (Shape::kWarpBytes + Shape::Ring::kBarrierBytes + 4 * (2 * kWarpBatch + 1)) +
+         4 * (2 * batch + 1) + 4 * 32;
 }
 
 // A warp's unit of work: consecutive score tiles, at most args.piece_tiles, of one sequence, KV head and
@@ -354,9 +355,10 @@ __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ A
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto batch = static_cast<int32_t>(args.p.batch);
   char* const barriers = shared + warps * Shape::kWarpBytes;
-  auto* const item_start = reinterpret_cast<int32_t*>(barriers + warps * Shape::Ring::kBarrierBytes);
+  auto* const own_index = reinterpret_cast<int32_t*>(barriers + warps * Shape::Ring::kBarrierBytes);
+  const bool alone = batch <= kWarpBatch;
+  int32_t* const item_start = own_index + (2 * kWarpBatch + 1) * (alone ? warp : warps);
   int32_t* const lengths = item_start + batch + 1;
-  int32_t* const scratch = lengths + batch;
   typename Shape::Ring ring(shared + warp * Shape::kWarpBytes,
                             reinterpret_cast<uint64_t*>(barriers + warp * Shape::Ring::kBarrierBytes), lane);
   if constexpr (kDecode) {
@@ -364,7 +366,7 @@ __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ A
   }
   // Items: the pieces of a sequence for one KV head.
   const int32_t block_queries = Shape::kColumns / args.group;
-  prefix_sum(batch, item_start, scratch, [&](int32_t b) {
+  const auto count_items = [&](int32_t b) {
     FaultCode fault;
     const PassSequence s = pass_sequence(args, b, &fault);
     if (blockIdx.x == 0) report_fault(args, fault, b, s);
@@ -372,7 +374,12 @@ __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ A
     if (s.count == 0) return 0;
     const int32_t blocks = kDecode ? 1 : (s.count + block_queries - 1) / block_queries;
     return blocks * ((score_tiles(s.visible(s.count - 1)) + args.piece_tiles - 1) / args.piece_tiles);
-  });
+  };
+  if (alone) {
+    warp_prefix_sum(batch, item_start, lane, count_items);
+  } else {
+    block_prefix_sum(batch, item_start, lengths + batch, count_items);
+  }
   PieceScorer<T, kHeadDim, kColumnTiles, kDecode> scorer(args, ring, item_start, lengths, lane);
   // Neighbouring pieces go to different multiprocessors, so that a short batch occupies all of them.
   scorer.run(warp * static_cast<int32_t>(gridDim.x) + static_cast<int32_t>(blockIdx.x),

@@ -3,6 +3,8 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <cmath>
+#include <cstdint>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/attention_cuda.h"
@@ -12,6 +14,10 @@
 
 namespace allot::kernels {
 namespace {
+
+// The counters of the workspace's header hold a pass of many queries of so many heads.
+constexpr int32_t kMaxQueryHeads = 1024;
+static_assert(cuda::kMaxRows / kMaxQueryHeads >= 1024);
 
 template <class... Args>
 [[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
@@ -56,9 +62,9 @@ void check_shapes(const AttentionParams& p) {
     refuse("batch is {}; expected 0 to {} sequences", p.batch, kMaxCudaBatch);
   }
   if (p.num_kv_heads < 1 || p.num_q_heads < p.num_kv_heads || p.num_q_heads % p.num_kv_heads != 0 ||
-      p.num_q_heads > 65536) {
-    refuse("{} query heads over {} KV heads; expected a positive multiple, at most 65536 query heads",
-           p.num_q_heads, p.num_kv_heads);
+      p.num_q_heads > kMaxQueryHeads) {
+    refuse("{} query heads over {} KV heads; expected a positive multiple, at most {} query heads",
+           p.num_q_heads, p.num_kv_heads, kMaxQueryHeads);
   }
   if (p.max_pages < 0 || p.num_pages < 0) {
     refuse("max_pages is {} and num_pages is {}; expected 0 or more", p.max_pages, p.num_pages);
@@ -82,6 +88,11 @@ void check_shapes(const AttentionParams& p) {
 void check_bounds(const AttentionParams& p, const LaunchBounds& b) {
   if (b.num_queries < 0) refuse("num_queries is {}; expected 0 or more", b.num_queries);
   if (b.num_queries == 0) return;  // nothing is launched
+  // Rows are counted in 32 bits.
+  if (b.num_queries > INT32_MAX / p.num_q_heads) {
+    refuse("num_queries is {} with {} query heads; expected at most {}, so split the launch", b.num_queries,
+           p.num_q_heads, INT32_MAX / p.num_q_heads);
+  }
   if (p.batch * p.num_kv_heads > cuda::kMaxPairs) {
     refuse("{} sequences of {} KV heads are {} pairs; at most {} fit in a launch", p.batch, p.num_kv_heads,
            p.batch * p.num_kv_heads, cuda::kMaxPairs);
@@ -97,8 +108,7 @@ void check_bounds(const AttentionParams& p, const LaunchBounds& b) {
   if (int64_t{b.max_length} > int64_t{p.max_pages} * p.page_size) {
     refuse(
         "max_length is {}, but the page table has room for {} pages of {} tokens = {}; widen the table or "
-        "lower "
-        "max_length",
+        "lower max_length",
         b.max_length, p.max_pages, p.page_size, int64_t{p.max_pages} * p.page_size);
   }
   if (p.estimator == Estimator::kExact) return;

@@ -174,6 +174,7 @@ TEST(CudaPlan, CountersFitTheHeader) {
   for_each_launch(check);
   for (const int32_t num_kv_heads : {8, 16, 64, 256}) {
     for (const int32_t group : {1, 4, 16}) {
+      if (num_kv_heads * group > 1024) continue;  // refused by validate_cuda
       for (const int32_t max_budget : {8, 4096}) {
         const AttentionParams p =
             launch({.batch = kMaxCudaBatch, .group = group, .num_kv_heads = num_kv_heads, .head_dim = 64});
@@ -221,9 +222,9 @@ TEST(CudaPlan, SharedMemoryFitsEveryGpu) {
   }
 }
 
-// The stages of a warp are 24 KiB.
+// A warp's ring of stages takes 16 KiB.
 TEST(CudaPlan, ScoreWarpsFillTheSharedMemory) {
-  const int32_t expected[] = {6, 4, 4, 8};
+  const int32_t expected[] = {8, 6, 6, 8};
   for (size_t i = 0; i < std::size(kDevices); ++i) {
     const Plan plan = make_plan(launch({.batch = 16}), decode(16, 32768), kDevices[i]);
     EXPECT_EQ(plan.score_warps, expected[i]) << "compute capability " << kDevices[i].compute_capability;

@@ -200,6 +200,17 @@ TEST_F(ValidateCuda, HeadsThatDoNotDivideAreRefused) {
   expect_invalid({"32 query heads", "0 KV heads"});
 }
 
+TEST_F(ValidateCuda, AtMost1024QueryHeadsAreAccepted) {
+  params_.num_kv_heads = 128;
+  params_.num_q_heads = 1024;
+  params_.query_stride = 1024 * 128;
+  EXPECT_EQ(outcome().message, "accepted");
+  params_.num_kv_heads = 1025;
+  params_.num_q_heads = 1025;
+  params_.query_stride = 1025 * 128;
+  expect_invalid({"1025 query heads", "1025 KV heads", "at most 1024"});
+}
+
 TEST_F(ValidateCuda, PagesAreMultiplesOfSixteenTokens) {
   for (const int32_t bad : {1, 8, 24, 100}) {
     params_.page_size = bad;
@@ -337,6 +348,16 @@ TEST_F(ValidateCuda, TheQueryBoundsFitEachOther) {
   // 6 sequences of one query each cannot have 7.
   bounds_ = {.num_queries = 7, .max_queries = 1, .max_length = 1024, .max_budget = 128};
   expect_invalid({"num_queries", "7", "6"});
+}
+
+TEST_F(ValidateCuda, RowsAreCountedIn32Bits) {
+  // 32 heads a query: 2^31 rows are one too many.
+  bounds_ = {.num_queries = 67108863, .max_queries = 1 << 30, .max_length = 1024, .max_budget = 128};
+  EXPECT_EQ(outcome().message, "accepted");
+  bounds_.num_queries = 67108864;
+  expect_invalid({"num_queries is 67108864", "32 query heads", "at most 67108863"});
+  bounds_.num_queries = int64_t{1} << 40;
+  expect_invalid({"num_queries is 1099511627776", "67108863"});
 }
 
 TEST_F(ValidateCuda, TheWorkspaceOfARefusedShapeHasNoSize) {

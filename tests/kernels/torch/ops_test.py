@@ -116,6 +116,20 @@ def plain_attention(positional, scale=None):
     return out
 
 
+# Scores differ by rounding between devices, which takes a sample near the boundary of a key to the neighbouring one: about
+# 1 in 1,000 of 64 samples over some hundred keys.
+MOST_MOVED = 0.01
+
+
+def moved_samples(out, expected, budget):
+    """Share of the samples that chose another key, from how far the rows moved. One sample that takes key j for key i moves
+    its row by (v_i - v_j) / budget, of squared length 2 head_dim / budget^2 where values are standard normal numbers;
+    several add up. Rounding of the output to bfloat16 counts for less than 1 in 10,000."""
+    head_dim = out.shape[-1]
+    moved = (out.double() - expected.double()).square().sum(dim=-1) * budget**2 / (2 * head_dim)
+    return moved.mean().item() / budget
+
+
 class Values(unittest.TestCase):
     def test_exact_attention_is_plain_attention(self):
         for device in DEVICES:
@@ -135,6 +149,18 @@ class Values(unittest.TestCase):
                     positional, named = make_call(device, estimator=estimator, budget=4096)
                     out = ops.attend(*positional, **named).cpu().double()
                     self.assertLess((out - plain_attention(positional)).abs().max().item(), 0.05)
+
+    def test_other_draws_move_more_samples_than_devices_may(self):
+        # What Cuda.test_cuda_and_cpu_choose_the_same_keys must be able to see.
+        for device in DEVICES:
+            for estimator in SAMPLED:
+                for queries in (None, (3, 40, 16, 1)):
+                    with self.subTest(device=device, estimator=estimator, queries=queries):
+                        positional, named = make_call(device, estimator=estimator, queries=queries, head_dim=128)
+                        out = ops.attend(*positional, **named).cpu()
+                        self.assertEqual(moved_samples(out, out, named["max_budget"]), 0)
+                        other_layer = ops.attend(*positional, **(named | dict(layer=4))).cpu()
+                        self.assertGreater(moved_samples(other_layer, out, named["max_budget"]), 5 * MOST_MOVED)
 
     def test_scale_is_an_argument(self):
         for device in DEVICES:
@@ -247,19 +273,17 @@ class Errors(unittest.TestCase):
 @unittest.skipUnless(torch.cuda.is_available(), "needs a GPU: torch.cuda.is_available() is False")
 class Cuda(unittest.TestCase):
     def test_cuda_and_cpu_choose_the_same_keys(self):
-        for dtype in (torch.bfloat16,):
-            for estimator in SAMPLED:
-                for queries in (None, (3, 40, 16, 1)):
-                    with self.subTest(estimator=estimator, queries=queries):
-                        positional, named = make_call("cuda", dtype, estimator=estimator, queries=queries, head_dim=128)
-                        on_cpu = ops.attend(*move(positional, "cpu"), **named).double()
-                        error = (ops.attend(*positional, **named).cpu().double() - on_cpu).abs().amax(dim=2)
-                        # One sample that fell on the other side of a boundary moves a row by up to |v| / 64.
-                        moved = (error > 2**-6).double().mean().item()
-                        print(f"{estimator}: largest difference {error.max().item():.4f}, "
-                              f"{100 * moved:.2f} % of {error.numel()} rows moved by a sample")
-                        self.assertLess(error.max().item(), 0.5)
-                        self.assertLess(moved, 0.05)
+        for estimator in SAMPLED:
+            for queries in (None, (3, 40, 16, 1)):
+                with self.subTest(estimator=estimator, queries=queries):
+                    positional, named = make_call("cuda", estimator=estimator, queries=queries, head_dim=128)
+                    on_cpu = ops.attend(*move(positional, "cpu"), **named)
+                    on_cuda = ops.attend(*positional, **named).cpu()
+                    share = moved_samples(on_cuda, on_cpu, named["max_budget"])
+                    largest = (on_cuda.double() - on_cpu.double()).abs().max().item()
+                    print(f"{estimator}: {100 * share:.3f} % of the samples moved, largest difference {largest:.4f}")
+                    self.assertLess(share, MOST_MOVED)
+                    self.assertLess(largest, 0.5)
 
     def test_float16_runs(self):
         positional, named = make_call("cuda", torch.float16, estimator="exact", head_dim=128)
