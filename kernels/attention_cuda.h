@@ -43,13 +43,15 @@ struct DeviceLimits {
 // Limits of a device by its ordinal. Throws CudaError when there is none.
 DeviceLimits device_limits(int device);
 
+// Memory for what passes between a launch's kernels. One launch at a time uses it: launches on several
+// streams need a workspace each.
 struct CudaWorkspace {
   void* data = nullptr;  // device memory, aligned to 256 bytes
   size_t bytes = 0;
 };
 
-// Clears the record of faults. Once before the first launch with a workspace; its other content need not be
-// set.
+// Clears the header of a workspace, about 5 MB: the record of faults and counters that every launch leaves at
+// zero. Once before the first launch, and after one that the device broke off. The rest need not be set.
 void reset_cuda_workspace(CudaWorkspace workspace, CudaStream stream);
 
 // Bytes attend_cuda needs for any launch within `bounds`. The weights of one pass over the keys dominate: 2
@@ -68,8 +70,12 @@ void validate_cuda(const AttentionParams& params, const LaunchBounds& bounds, co
 // in AttentionParams; a contiguous cache [batch, num_kv_heads, capacity, head_dim] is one page of `capacity`
 // tokens a sequence. Query, pages and out are bfloat16 or float16, aligned to 16 bytes; sums are float32.
 //
-// Deterministic: a row depends on its own data, budget and draw coordinates and on max_budget's class (at
-// most kWarpRowBudget or above), not on batch mates, page numbers or scheduling.
+// Deterministic: a row depends on its own data, budget and draw coordinates, not on batch mates, page numbers
+// or scheduling. The bounds choose between two kernels for small budgets (max_budget at most 32 and a short
+// max_length) and others; they pick the same keys and may differ in the last bit of a sum.
+//
+// Within a launch, rows are sampled as soon as their keys are read, while those of others are still being
+// read, on GPUs of compute capability 9.0 and newer.
 //
 // Content that contradicts the bounds (a length above max_length, a page outside the pool, a budget above
 // max_budget, flash with fewer samples than tiles) is found on the device: the sequence's output is NaN and
