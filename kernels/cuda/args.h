@@ -80,7 +80,6 @@ struct Args {
   int32_t max_length;
   int32_t max_budget;
   int32_t max_queries;
-  int64_t num_queries;
   bool any_dense;
   bool one_query_each;  // decode: query b belongs to sequence b
 

@@ -21,6 +21,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kernel_table.h"
 #include "kernels/cuda/sequences.cuh"
+#include "kernels/cuda/tile_weights.cuh"
 
 namespace allot::kernels::cuda {
 
@@ -258,7 +259,7 @@ class BernoulliScorer {
       const int32_t keys = last_visible - tile * kScoreTile;
       float scores[kColumnTiles][4][4];
       score_tile(rows, (keys + kStageKeys - 1) / kStageKeys, scores);
-      finish_tile(segment, sequence, tile, scores);
+      finish(segment, sequence, tile, scores);
     }
     // A page outside the pool: its keys are unknown, so every row of the segment becomes NaN, once all warps
     // have written.
@@ -274,15 +275,7 @@ class BernoulliScorer {
                                                 int32_t last_visible, bool* page_fault) {
     const int32_t key = tile * kScoreTile + lane_ * kStageKeys;
     if (lane_ >= kTileStages || tile >= segment.last_tile || key >= last_visible) return 0;
-    const int32_t entry = key / args_.p.page_size;
-    int32_t page = args_.p.page_table[int64_t{segment.sequence} * args_.p.max_pages + entry];
-    if (page < 0 || page >= args_.p.num_pages) {
-      record_fault(args_, kFaultPage, segment.sequence, page, args_.p.num_pages);
-      *page_fault = true;
-      page = 0;
-    }
-    return (static_cast<uint32_t>(page) * args_.p.num_kv_heads + segment.kv_head) * args_.p.page_size +
-           (key - entry * args_.p.page_size);
+    return key_row(args_, segment.sequence, segment.kv_head, key, page_fault);
   }
 
   // Products of a tile's first `stages` stages with all columns, sectors that nobody drew left out. This lane
@@ -352,51 +345,19 @@ class BernoulliScorer {
     return (int64_t{slot} * args_.p.num_q_heads + head) * args_.row_tiles + tile;
   }
 
-  // Turns a tile's products into weights. This lane has, in stage i, keys 16 i + 2 row_ + {0, 1} of columns 2
-  // quad_ and 2 quad_ + 1 of each column tile.
-  __device__ __forceinline__ void finish_tile(const BernoulliSegment& segment, const PassSequence& sequence,
-                                              int32_t tile, float (&scores)[kColumnTiles][kTileStages][4]) {
-    const float scale = args_.p.scale * (1.4426950408889634f / kEstimateScale);  // log2(e)
-    const int32_t first_key = tile * kScoreTile;
-#pragma unroll
-    for (int n = 0; n < kColumnTiles; ++n) {
-#pragma unroll
-      for (int side = 0; side < 2; ++side) {
-        const int column = 8 * n + 2 * quad_ + side;
-        const int query = column / args_.group;
-        float largest = -INFINITY;
-        const int32_t visible = sequence.visible(segment.first_query + query) - first_key;
-#pragma unroll
-        for (int i = 0; i < kTileStages; ++i) {
-          const int key = kStageKeys * i + 2 * row_;
-          if (key >= visible) scores[n][i][side] = -INFINITY;
-          if (key + 1 >= visible) scores[n][i][2 + side] = -INFINITY;
-          largest = fmaxf(largest, fmaxf(scores[n][i][side], scores[n][i][2 + side]));
-        }
-#pragma unroll
-        for (int d = 4; d < 32; d *= 2) largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, d));
-        // A tile this query does not see keeps weights of zero.
-        const float shift = largest == -INFINITY ? 0.0f : largest * scale;
-        uint32_t packed[kTileStages];
-        float sum = 0;
-#pragma unroll
-        for (int i = 0; i < kTileStages; ++i) {
-          const __half2 pair = __floats2half2_rn(fast_exp2(fmaf(scores[n][i][side], scale, -shift)),
-                                                 fast_exp2(fmaf(scores[n][i][2 + side], scale, -shift)));
-          const float2 rounded = __half22float2(pair);
-          sum += rounded.x + rounded.y;
-          packed[i] = *reinterpret_cast<const uint32_t*>(&pair);
-        }
-#pragma unroll
-        for (int d = 4; d < 32; d *= 2) sum += __shfl_xor_sync(kFullWarp, sum, d);
-        if (query < segment.queries) {
+  __device__ __forceinline__ void finish(const BernoulliSegment& segment, const PassSequence& sequence,
+                                         int32_t tile, float (&scores)[kColumnTiles][kTileStages][4]) {
+    finish_tile(
+        scores, row_, quad_, args_.p.scale * (kLog2E / kEstimateScale),
+        [&](int column) {
+          return sequence.visible(segment.first_query + column / args_.group) - tile * kScoreTile;
+        },
+        [&](int column, const uint4& weights, const TileStats& stats) {
+          if (column / args_.group >= segment.queries) return;
           const int64_t index = row_tile(segment, sequence, column, tile);
-          reinterpret_cast<uint4*>(args_.weights + index * kScoreTile)[row_] = {packed[0], packed[1],
-                                                                                packed[2], packed[3]};
-          if (row_ == 0) args_.stats[index] = {largest * scale, sum};
-        }
-      }
-    }
+          reinterpret_cast<uint4*>(args_.weights + index * kScoreTile)[row_] = weights;
+          if (row_ == 0) args_.stats[index] = stats;
+        });
   }
 
   __device__ __forceinline__ void poison(const BernoulliSegment& segment, const PassSequence& sequence) {

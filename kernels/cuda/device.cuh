@@ -11,6 +11,7 @@
 namespace allot::kernels::cuda {
 
 inline constexpr unsigned kFullWarp = 0xFFFFFFFFu;
+inline constexpr float kLog2E = 1.4426950408889634f;
 
 // acc[16 x 8] += a[16 x 16] . b[16 x 8]. Lane 4 g + t holds a's rows g and g + 8 (columns 2t, 2t + 1 in a[0],
 // a[1] and 2t + 8, 2t + 9 in a[2], a[3]), b's column g (rows 2t, 2t + 1 and 2t + 8, 2t + 9), and acc's rows g

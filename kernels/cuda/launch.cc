@@ -49,7 +49,6 @@ cuda::Args make_args(const AttentionParams& p, const LaunchBounds& bounds, const
           .max_length = bounds.max_length,
           .max_budget = bounds.max_budget,
           .max_queries = bounds.max_queries,
-          .num_queries = bounds.num_queries,
           .any_dense = bounds.any_dense,
           .one_query_each = plan.one_query_each,
           .first_query = 0,

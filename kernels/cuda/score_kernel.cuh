@@ -13,7 +13,7 @@
 #include "kernels/cuda/batch_index.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/sequences.cuh"
-#include "kernels/cuda/stage_order.h"
+#include "kernels/cuda/tile_weights.cuh"
 #include "kernels/cuda/warp_ring.cuh"
 
 namespace allot::kernels::cuda {
@@ -120,7 +120,7 @@ class PieceScorer {
         // A piece is published when the next one's first tile has been read: by then its stores have long
         // arrived, and waiting for them costs nothing.
         if (tile == piece.first_tile) publish(done);
-        finish_tile(piece, tile, scores);
+        finish(piece, tile, scores);
       }
       if (piece.last_tile > piece.first_tile) done = piece;
       piece = next;
@@ -173,24 +173,14 @@ class PieceScorer {
     // Early queries see fewer keys than the last one: their blocks' last pieces are empty.
     piece.stages =
         max(0, (min(keys, piece.last_tile * kScoreTile) - first_key + kStageKeys - 1) / kStageKeys);
-    if (lane_ < piece.stages) find_row(piece, first_key + lane_ * kStageKeys);
+    if (lane_ < piece.stages) {
+      piece.row = key_row(args_, b, piece.kv_head, first_key + lane_ * kStageKeys, &piece.bad_page);
+    }
     return piece;
   }
 
   __device__ __forceinline__ int32_t pieces(int32_t tiles) const {
     return (tiles + args_.piece_tiles - 1) / args_.piece_tiles;
-  }
-
-  __device__ __forceinline__ void find_row(Piece& piece, int32_t key) const {
-    const int32_t entry = key / args_.p.page_size;
-    int32_t page = args_.p.page_table[int64_t{piece.sequence} * args_.p.max_pages + entry];
-    if (page < 0 || page >= args_.p.num_pages) {
-      record_fault(args_, kFaultPage, piece.sequence, page, args_.p.num_pages);
-      piece.bad_page = true;
-      page = 0;
-    }
-    piece.row = (static_cast<uint32_t>(page) * args_.p.num_kv_heads + piece.kv_head) * args_.p.page_size +
-                (key - entry * args_.p.page_size);
   }
 
   // Query (0-based in the block) and head of a column.
@@ -252,52 +242,17 @@ class PieceScorer {
            tile;
   }
 
-  // Turns a tile's products into weights. This lane has, in stage i, keys 16 i + 2 row_ + {0, 1} of columns 2
-  // quad_ and 2 quad_ + 1 of each column tile.
-  __device__ __forceinline__ void finish_tile(const Piece& piece, int32_t tile,
-                                              float (&scores)[kColumnTiles][4][4]) {
-    const float scale = args_.p.scale * 1.4426950408889634f;  // log2(e)
-    const int32_t first_key = tile * kScoreTile;
-#pragma unroll
-    for (int n = 0; n < kColumnTiles; ++n) {
-#pragma unroll
-      for (int side = 0; side < 2; ++side) {
-        const int column = 8 * n + 2 * quad_ + side;
-        const int query = column_query(column);
-        const bool used = query < piece.queries;
-        float largest = -INFINITY;
-        const int32_t visible = piece.visible + query - first_key;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int key = 16 * i + 2 * row_;
-          if (key >= visible) scores[n][i][side] = -INFINITY;
-          if (key + 1 >= visible) scores[n][i][2 + side] = -INFINITY;
-          largest = fmaxf(largest, fmaxf(scores[n][i][side], scores[n][i][2 + side]));
-        }
-#pragma unroll
-        for (int d = 4; d < 32; d *= 2) largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, d));
-        // A tile this query does not see keeps weights of zero.
-        const float shift = largest == -INFINITY ? 0.0f : largest * scale;
-        uint32_t packed[4];
-        float sum = 0;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const __half2 pair = __floats2half2_rn(fast_exp2(fmaf(scores[n][i][side], scale, -shift)),
-                                                 fast_exp2(fmaf(scores[n][i][2 + side], scale, -shift)));
-          const float2 rounded = __half22float2(pair);
-          sum += rounded.x + rounded.y;
-          packed[i] = *reinterpret_cast<const uint32_t*>(&pair);
-        }
-#pragma unroll
-        for (int d = 4; d < 32; d *= 2) sum += __shfl_xor_sync(kFullWarp, sum, d);
-        if (used) {
+  __device__ __forceinline__ void finish(const Piece& piece, int32_t tile,
+                                         float (&scores)[kColumnTiles][4][4]) {
+    finish_tile(
+        scores, row_, quad_, args_.p.scale * kLog2E,
+        [&](int column) { return piece.visible + column_query(column) - tile * kScoreTile; },
+        [&](int column, const uint4& weights, const TileStats& stats) {
+          if (column_query(column) >= piece.queries) return;
           const int64_t index = row_tile(piece, column, tile);
-          store_kept(args_.weights + index * kScoreTile + 8 * row_,
-                     {packed[0], packed[1], packed[2], packed[3]}, kept_);
-          if (row_ == 0) args_.stats[index] = {largest * scale, sum};
-        }
-      }
-    }
+          store_kept(args_.weights + index * kScoreTile + 8 * row_, weights, kept_);
+          if (row_ == 0) args_.stats[index] = stats;
+        });
   }
 
   __device__ __forceinline__ void publish(const Piece& piece) const {

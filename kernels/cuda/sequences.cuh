@@ -73,4 +73,19 @@ __device__ __forceinline__ PassSequence pass_sequence(const Args& args, int32_t 
   return s;
 }
 
+// Row of a key in key_pages, counted in rows of head_dim elements. A page outside the pool is recorded,
+// marked in `bad_page` and replaced by page 0, so that nothing outside the pool is read.
+__device__ __forceinline__ uint32_t key_row(const Args& args, int32_t sequence, int32_t kv_head, int32_t key,
+                                            bool* bad_page) {
+  const int32_t entry = key / args.p.page_size;
+  int32_t page = args.p.page_table[int64_t{sequence} * args.p.max_pages + entry];
+  if (page < 0 || page >= args.p.num_pages) {
+    record_fault(args, kFaultPage, sequence, page, args.p.num_pages);
+    *bad_page = true;
+    page = 0;
+  }
+  return (static_cast<uint32_t>(page) * args.p.num_kv_heads + kv_head) * args.p.page_size +
+         (key - entry * args.p.page_size);
+}
+
 }  // namespace allot::kernels::cuda

@@ -133,13 +133,18 @@ void check_estimation(const AttentionParams& p) {
   }
 }
 
-}  // namespace
-
-void validate_cuda(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits) {
+// All that a plan depends on.
+void check_plan(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits) {
   check_shapes(p);
   check_support(p, limits);
   check_bounds(p, bounds);
   check_estimation(p);
+}
+
+}  // namespace
+
+void validate_cuda(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits) {
+  check_plan(p, bounds, limits);
   if (bounds.num_queries == 0) return;
   check_pointer(p.query, "query", 16);
   check_pointer(p.key_pages, "key_pages", 16);
@@ -158,10 +163,7 @@ void validate_cuda(const AttentionParams& p, const LaunchBounds& bounds, const D
 
 size_t cuda_workspace_bytes(const AttentionParams& p, const LaunchBounds& bounds,
                             const DeviceLimits& limits) {
-  check_shapes(p);
-  check_support(p, limits);
-  check_bounds(p, bounds);
-  check_estimation(p);
+  check_plan(p, bounds, limits);
   return static_cast<size_t>(cuda::make_plan(p, bounds, limits).workspace_bytes);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "bernoulli_stage.h"
 #include "kernels/reference.h"
 #include "launch.h"
 
@@ -12,21 +13,8 @@ namespace {
 using testing::Launch;
 using testing::MeanEstimate;
 
-struct Stage {
-  ScoreStage stage;
-  bool mean_group_query;
-};
-
-class BernoulliScores : public ::testing::TestWithParam<Stage> {};
-INSTANTIATE_TEST_SUITE_P(Kernels, BernoulliScores,
-                         ::testing::Values(Stage{ScoreStage::kBernoulli, false},
-                                           Stage{ScoreStage::kBernoulli, true},
-                                           Stage{ScoreStage::kBernoulliStrat, false},
-                                           Stage{ScoreStage::kBernoulliStrat, true}),
-                         [](const auto& stage) {
-                           return std::string(stage.param.stage == ScoreStage::kBernoulli ? "iid" : "strat") +
-                                  (stage.param.mean_group_query ? "_mean_group_query" : "");
-                         });
+class BernoulliScores : public ::testing::TestWithParam<testing::BernoulliStage> {};
+INSTANTIATE_TEST_SUITE_P(Kernels, BernoulliScores, testing::bernoulli_stages(), testing::stage_name);
 
 // 3,000 draws; the largest of 20 scores of 2 heads within 4.5 standard errors.
 TEST_P(BernoulliScores, HaveTheExactScoresAsTheirMean) {

@@ -11,60 +11,29 @@
 #include "kernels/reference.h"
 #include "kernels/sampling.h"
 #include "launch.h"
+#include "repeated_row.h"
 
 namespace allot::kernels {
 namespace {
 
+using testing::Estimates;
+using testing::kFirstRow;
 using testing::Launch;
 using testing::LaunchSpec;
 using testing::MeanEstimate;
 
 constexpr double kZ = 4.5;
 constexpr int32_t kHeadDim = 32;
-const reference::Row kFirstRow{0, 0, 0};
 
 // One row of `keys` keys, `repeats` times.
 LaunchSpec repeated_row(int32_t keys, int32_t budget, int32_t repeats, double score_deviation,
                         uint32_t seed = 3) {
-  return {.sequences = std::vector<testing::Sequence>(repeats, {1, keys, budget}),
-          .num_q_heads = 1,
-          .num_kv_heads = 1,
-          .head_dim = kHeadDim,
-          .page_size = 16,
-          .score_deviation = score_deviation,
-          .seed = seed,
-          .repeat_first = true};
+  return testing::repeated_row({1, keys, budget}, repeats, kHeadDim, score_deviation, seed);
 }
-
-std::vector<double> exact_output(const AttentionParams& p) {
-  const std::vector<double> probabilities = reference::softmax(reference::scores(p, kFirstRow));
-  const std::vector<double> values = reference::values(p, kFirstRow);
-  std::vector<double> result(kHeadDim, 0.0);
-  for (size_t n = 0; n < probabilities.size(); ++n) {
-    for (int32_t i = 0; i < kHeadDim; ++i) result[i] += probabilities[n] * values[n * kHeadDim + i];
-  }
-  return result;
-}
-
-// Estimates of one row under many seeds.
-struct Estimates {
-  std::vector<double> exact;
-  MeanEstimate output{kHeadDim};
-  MeanEstimate squared_error{1};  // its mean is the trace of the covariance when the estimator is unbiased
-};
 
 Estimates estimate(Launch& launch, Estimator estimator) {
   launch.params.estimator = estimator;
-  Estimates result;
-  result.exact = exact_output(launch.params);
-  const std::vector<double> outputs = launch.run(cpu::best_isa());
-  for (size_t first = 0; first < outputs.size(); first += kHeadDim) {
-    result.output.add(&outputs[first]);
-    double error = 0;
-    for (int32_t i = 0; i < kHeadDim; ++i) error += std::pow(outputs[first + i] - result.exact[i], 2);
-    result.squared_error.add(&error);
-  }
-  return result;
+  return testing::estimates_of(launch.params, launch.run(cpu::best_isa()));
 }
 
 Estimates estimate(const LaunchSpec& spec, Estimator estimator, int32_t tile = 256) {

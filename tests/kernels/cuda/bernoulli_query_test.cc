@@ -1,5 +1,6 @@
 // The Bernoulli query as the CUDA kernel forms it, element by element on the host, against the reference.
 #include "kernels/cuda/bernoulli_query.h"
+#include "../bernoulli_stage.h"
 
 #include <gtest/gtest.h>
 
@@ -65,21 +66,8 @@ std::vector<float> estimate(const AttentionParams& p, const reference::Row& row)
   return result;
 }
 
-struct Stage {
-  ScoreStage stage;
-  bool mean_group_query;
-};
-
-class BernoulliQuery : public ::testing::TestWithParam<Stage> {};
-INSTANTIATE_TEST_SUITE_P(Kernels, BernoulliQuery,
-                         ::testing::Values(Stage{ScoreStage::kBernoulli, false},
-                                           Stage{ScoreStage::kBernoulli, true},
-                                           Stage{ScoreStage::kBernoulliStrat, false},
-                                           Stage{ScoreStage::kBernoulliStrat, true}),
-                         [](const auto& stage) {
-                           return std::string(stage.param.stage == ScoreStage::kBernoulli ? "iid" : "strat") +
-                                  (stage.param.mean_group_query ? "_mean_group_query" : "");
-                         });
+class BernoulliQuery : public ::testing::TestWithParam<testing::BernoulliStage> {};
+INSTANTIATE_TEST_SUITE_P(Kernels, BernoulliQuery, testing::bernoulli_stages(), testing::stage_name);
 
 // One success more or less would change an element by at least 1/B.
 TEST_P(BernoulliQuery, HasTheReferencesSuccessesInEveryElement) {

@@ -2,6 +2,7 @@
 // Bernoulli score stage, which exact values isolate.
 #include <cstdio>
 
+#include "../bernoulli_stage.h"
 #include "cuda_launch.h"
 #include "kernels/sampling.h"
 #include "oracle.h"
@@ -124,21 +125,8 @@ TEST_P(CudaPrefill, OfAPromptOf4096TokensFollowsTheReference) {
   testing::expect_near_plain(total, 0.08, "4096 tokens");
 }
 
-struct Stage {
-  ScoreStage stage;
-  bool mean_group_query;
-};
-
-class CudaScoreStage : public CudaTest, public ::testing::WithParamInterface<Stage> {};
-INSTANTIATE_TEST_SUITE_P(Kernels, CudaScoreStage,
-                         ::testing::Values(Stage{ScoreStage::kBernoulli, false},
-                                           Stage{ScoreStage::kBernoulli, true},
-                                           Stage{ScoreStage::kBernoulliStrat, false},
-                                           Stage{ScoreStage::kBernoulliStrat, true}),
-                         [](const auto& stage) {
-                           return std::string(stage.param.stage == ScoreStage::kBernoulli ? "iid" : "strat") +
-                                  (stage.param.mean_group_query ? "_mean_group_query" : "");
-                         });
+class CudaScoreStage : public CudaTest, public ::testing::WithParamInterface<testing::BernoulliStage> {};
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaScoreStage, testing::bernoulli_stages(), testing::stage_name);
 
 // Rows whose Bernoulli query differs in one draw (a uniform number within rounding of |q_i| / max|q|) count
 // as rows of other keys.

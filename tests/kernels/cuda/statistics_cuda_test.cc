@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "../repeated_row.h"
 #include "cuda_launch.h"
 #include "kernels/reference.h"
 
@@ -14,6 +15,8 @@ namespace allot::kernels {
 namespace {
 
 using testing::CudaTest;
+using testing::Estimates;
+using testing::kFirstRow;
 using testing::Launch;
 using testing::LaunchSpec;
 using testing::MeanEstimate;
@@ -21,51 +24,18 @@ using testing::MeanEstimate;
 constexpr double kZ = 4.5;
 constexpr int32_t kHeadDim = 64;
 constexpr double kLeastError = 1e-4;  // the output's rounding; see MeanEstimate::largest_z
-const reference::Row kFirstRow{0, 0, 0};
 
 // One row of `keys` keys, `repeats` times.
 LaunchSpec repeated_row(int32_t keys, int32_t budget, int32_t repeats, double score_deviation,
                         uint32_t seed = 3) {
-  return {.sequences = std::vector<testing::Sequence>(repeats, {1, keys, budget}),
-          .num_q_heads = 1,
-          .num_kv_heads = 1,
-          .head_dim = kHeadDim,
-          .page_size = 16,
-          .dtype = DType::kFloat16,
-          .score_deviation = score_deviation,
-          .seed = seed,
-          .repeat_first = true};
+  LaunchSpec spec = testing::repeated_row({1, keys, budget}, repeats, kHeadDim, score_deviation, seed);
+  spec.dtype = DType::kFloat16;
+  return spec;
 }
-
-std::vector<double> exact_output(const AttentionParams& p) {
-  const std::vector<double> probabilities = reference::softmax(reference::scores(p, kFirstRow));
-  const std::vector<double> values = reference::values(p, kFirstRow);
-  std::vector<double> result(kHeadDim, 0.0);
-  for (size_t n = 0; n < probabilities.size(); ++n) {
-    for (int32_t i = 0; i < kHeadDim; ++i) result[i] += probabilities[n] * values[n * kHeadDim + i];
-  }
-  return result;
-}
-
-// Estimates of one row under many draws.
-struct Estimates {
-  std::vector<double> exact;
-  MeanEstimate output{kHeadDim};
-  MeanEstimate squared_error{1};  // its mean is the trace of the covariance when the estimator is unbiased
-};
 
 Estimates estimate(Launch& launch, Estimator estimator) {
   launch.params.estimator = estimator;
-  Estimates result;
-  result.exact = exact_output(launch.params);
-  const std::vector<double> outputs = testing::run_cuda(launch);
-  for (size_t first = 0; first < outputs.size(); first += kHeadDim) {
-    result.output.add(&outputs[first]);
-    double error = 0;
-    for (int32_t i = 0; i < kHeadDim; ++i) error += std::pow(outputs[first + i] - result.exact[i], 2);
-    result.squared_error.add(&error);
-  }
-  return result;
+  return testing::estimates_of(launch.params, testing::run_cuda(launch));
 }
 
 Estimates estimate(const LaunchSpec& spec, Estimator estimator, int32_t tile = 64) {
