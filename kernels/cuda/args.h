@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/attention.h"
+#include "kernels/cuda/divisor.h"
 
 namespace allot::kernels::cuda {
 
@@ -77,6 +78,8 @@ ALLOT_HOST_DEVICE constexpr int32_t score_tiles(int32_t keys) {
 struct Args {
   AttentionParams p;  // device pointers
   int32_t group;      // query heads that share a KV head
+  Divisor page_size;  // p.page_size and p.num_kv_heads once more
+  Divisor num_kv_heads;
   int32_t max_length;
   int32_t max_budget;
   int32_t max_queries;
@@ -96,6 +99,7 @@ struct Args {
   float* partial;       // [pass_queries, num_q_heads, parts, head_dim]
   int32_t* arrivals;    // [pass_queries, num_q_heads] parts of a row that are done
   int32_t piece_tiles;  // score tiles a warp takes at a time
+  Divisor full_pieces;  // pieces of a decode row of max_length keys
   int32_t* next_piece;  // pieces handed out; zero before and after every launch
   // Decode: score tiles of a sequence and KV head that are done, so that the value kernel may take its rows
   // while other keys are still being read; and the blocks that took them, the last of which clears both.

@@ -48,8 +48,8 @@ __device__ __forceinline__ uint2 load_key_features(const char* global) {
 }
 
 // The estimated queries of a block's segment in shared memory, as the product wants them: for each sector and
-// column tile the four features of every lane, as the high and the low part of two pairs. Column c stands for
-// head c % group of query c / group.
+// column tile the four features of every lane, as two pairs of high parts and two of low parts. Column c
+// stands for head c % group of query c / group.
 template <class T, int kColumnTiles>
 class BernoulliQueries {
  public:
@@ -257,7 +257,7 @@ class BernoulliScorer {
       const uint32_t rows = next_rows;
       next_rows = stage_row(segment, tile + warps_, last_visible, &page_fault);
       const int32_t keys = last_visible - tile * kScoreTile;
-      float scores[kColumnTiles][4][4];
+      TileScores<kColumnTiles> scores;
       score_tile(rows, (keys + kStageKeys - 1) / kStageKeys, scores);
       finish(segment, sequence, tile, scores);
     }
@@ -279,59 +279,69 @@ class BernoulliScorer {
   }
 
   // Products of a tile's first `stages` stages with all columns, sectors that nobody drew left out. This lane
-  // reads keys 2 row_ and 2 row_ + 1 of a stage, which are rows row_ and row_ + 8 of the product.
+  // reads keys row_ and row_ + 8 of a stage, which are columns of two products.
   __device__ __forceinline__ void score_tile(uint32_t rows, int32_t stages,
-                                             float (&scores)[kColumnTiles][kTileStages][4]) {
+                                             TileScores<kColumnTiles>& scores) {
     constexpr int kSectors = kColumnTiles == 1 ? 4 : 2;  // in flight together, as registers allow
     const char* keys[kTileStages];
 #pragma unroll
     for (int i = 0; i < kTileStages; ++i) {
-      const uint32_t row = __shfl_sync(kFullWarp, rows, i) + 2 * row_;
+      const uint32_t row = __shfl_sync(kFullWarp, rows, i) + row_;
       keys[i] = static_cast<const char*>(args_.p.key_pages) + int64_t{row} * key_bytes_ + quad_ * 8;
     }
-#pragma unroll
-    for (int n = 0; n < kColumnTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < kTileStages; ++i) {
-#pragma unroll
-        for (int k = 0; k < 4; ++k) scores[n][i][k] = 0;
-      }
-    }
+    float sums[kTileEights][4] = {};
     uint32_t drawn = queries_.drawn();
 #pragma unroll 1
     while (drawn != 0) {
       int sector[kSectors];  // -1 where no more are drawn
-      uint2 low[kSectors][kTileStages];
-      uint2 high[kSectors][kTileStages];
+      uint2 features[kSectors][kTileEights];
 #pragma unroll
       for (int u = 0; u < kSectors; ++u) {
         sector[u] = __ffs(static_cast<int>(drawn)) - 1;
         drawn &= drawn - 1;
 #pragma unroll
-        for (int i = 0; i < kTileStages; ++i) {
-          low[u][i] = {0, 0};
-          high[u][i] = {0, 0};
-          if (sector[u] >= 0 && i < stages) {
-            const char* const features = keys[i] + sector[u] * (kSectorFeatures * 2);
-            low[u][i] = load_key_features(features);
-            high[u][i] = load_key_features(features + key_bytes_);
+        for (int n = 0; n < kTileEights; ++n) {
+          features[u][n] = {0, 0};
+          if (sector[u] >= 0 && n / 2 < stages) {
+            features[u][n] =
+                load_key_features(keys[n / 2] + n % 2 * 8 * key_bytes_ + sector[u] * (kSectorFeatures * 2));
           }
         }
       }
 #pragma unroll
       for (int u = 0; u < kSectors; ++u) {
         if (sector[u] < 0) break;
+        if constexpr (kColumnTiles == 1) {
+          // The lower rows of the product take the high parts of the estimates, the upper ones the low parts.
+          const uint4 query = queries_.fragment(sector[u], 0);
+          const uint4 parts = {query.x, query.z, query.y, query.w};
 #pragma unroll
-        for (int n = 0; n < kColumnTiles; ++n) {
-          const uint4 query = queries_.fragment(sector[u], n);
-          const uint32_t query_high[2] = {query.x, query.y};
-          const uint32_t query_low[2] = {query.z, query.w};
-#pragma unroll
-          for (int i = 0; i < kTileStages; ++i) {
-            const uint32_t key[4] = {low[u][i].x, high[u][i].x, low[u][i].y, high[u][i].y};
-            multiply_accumulate<T>(scores[n][i], key, query_high);
-            multiply_accumulate<T>(scores[n][i], key, query_low);
+          for (int n = 0; n < kTileEights; ++n) {
+            multiply_accumulate<T>(sums[n], parts, features[u][n].x, features[u][n].y);
           }
+        } else {
+          static_assert(kColumnTiles == 2);
+          const uint4 lower = queries_.fragment(sector[u], 0);
+          const uint4 upper = queries_.fragment(sector[u], 1);
+          const uint4 high = {lower.x, upper.x, lower.y, upper.y};
+          const uint4 low = {lower.z, upper.z, lower.w, upper.w};
+#pragma unroll
+          for (int n = 0; n < kTileEights; ++n) {
+            multiply_accumulate<T>(sums[n], high, features[u][n].x, features[u][n].y);
+            multiply_accumulate<T>(sums[n], low, features[u][n].x, features[u][n].y);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kTileEights; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        if constexpr (kColumnTiles == 1) {
+          scores[0][n][e] = sums[n][e] + sums[n][2 + e];
+        } else {
+          scores[0][n][e] = sums[n][e];
+          scores[1][n][e] = sums[n][2 + e];
         }
       }
     }
@@ -346,17 +356,19 @@ class BernoulliScorer {
   }
 
   __device__ __forceinline__ void finish(const BernoulliSegment& segment, const PassSequence& sequence,
-                                         int32_t tile, float (&scores)[kColumnTiles][kTileStages][4]) {
-    finish_tile(
-        scores, row_, quad_, args_.p.scale * (kLog2E / kEstimateScale),
+                                         int32_t tile, TileScores<kColumnTiles>& scores) {
+    finish_tile<kColumnTiles>(
+        scores, lane_, args_.p.scale * (kLog2E / kEstimateScale),
         [&](int column) {
           return sequence.visible(segment.first_query + column / args_.group) - tile * kScoreTile;
         },
-        [&](int column, const uint4& weights, const TileStats& stats) {
+        [&](int column, const uint4(&weights)[2], const TileStats& stats) {
           if (column / args_.group >= segment.queries) return;
           const int64_t index = row_tile(segment, sequence, column, tile);
-          reinterpret_cast<uint4*>(args_.weights + index * kScoreTile)[row_] = weights;
-          if (row_ == 0) args_.stats[index] = stats;
+          auto* const target = reinterpret_cast<uint4*>(args_.weights + index * kScoreTile);
+          target[quad_] = weights[0];
+          target[4 + quad_] = weights[1];
+          if (quad_ == 0) args_.stats[index] = stats;
         });
   }
 
@@ -373,8 +385,8 @@ class BernoulliScorer {
   const int warp_;
   const int warps_;
   const int lane_;
-  const int row_;   // of the product's fragments
-  const int quad_;  // lane in the group of four that shares a row
+  const int row_;   // of the product's fragments, and column
+  const int quad_;  // lane in the group of four that shares them
 };
 
 // Grid: two blocks a multiprocessor, each on its own. Decode (one query a sequence) gives every block an

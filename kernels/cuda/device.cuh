@@ -13,25 +13,25 @@ namespace allot::kernels::cuda {
 inline constexpr unsigned kFullWarp = 0xFFFFFFFFu;
 inline constexpr float kLog2E = 1.4426950408889634f;
 
-// acc[16 x 8] += a[16 x 16] . b[16 x 8]. Lane 4 g + t holds a's rows g and g + 8 (columns 2t, 2t + 1 in a[0],
-// a[1] and 2t + 8, 2t + 9 in a[2], a[3]), b's column g (rows 2t, 2t + 1 and 2t + 8, 2t + 9), and acc's rows g
-// and g + 8, columns 2t and 2t + 1.
+// acc[16 x 8] += a[16 x 16] . b[16 x 8]. Lane 4 g + t holds a's rows g and g + 8 (columns 2t, 2t + 1 in x, y
+// and 2t + 8, 2t + 9 in z, w), b's column g (rows 2t, 2t + 1 in the first word and 2t + 8, 2t + 9 in the
+// second), and acc's rows g and g + 8, columns 2t and 2t + 1.
 template <class T>
-__device__ __forceinline__ void multiply_accumulate(float (&acc)[4], const uint32_t (&a)[4],
-                                                    const uint32_t (&b)[2]) {
-  if constexpr (sizeof(T) == 2 && std::is_same_v<T, __nv_bfloat16>) {
+__device__ __forceinline__ void multiply_accumulate(float (&acc)[4], const uint4& a, uint32_t b0,
+                                                    uint32_t b1) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
         "{%0,%1,%2,%3};"
         : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
   } else {
     static_assert(std::is_same_v<T, __half>);
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
         "{%0,%1,%2,%3};"
         : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
   }
 }
 

@@ -46,6 +46,8 @@ cuda::Args make_args(const AttentionParams& p, const LaunchBounds& bounds, const
                      const CudaWorkspace& workspace) {
   return {.p = p,
           .group = p.num_q_heads / p.num_kv_heads,
+          .page_size = cuda::Divisor(p.page_size),
+          .num_kv_heads = cuda::Divisor(p.num_kv_heads),
           .max_length = bounds.max_length,
           .max_budget = bounds.max_budget,
           .max_queries = bounds.max_queries,
@@ -60,6 +62,7 @@ cuda::Args make_args(const AttentionParams& p, const LaunchBounds& bounds, const
           .partial = at<float>(workspace, plan.partial_offset),
           .arrivals = at<int32_t>(workspace, cuda::kArrivalsOffset),
           .piece_tiles = plan.piece_tiles,
+          .full_pieces = cuda::Divisor((plan.row_tiles + plan.piece_tiles - 1) / plan.piece_tiles),
           .next_piece = at<int32_t>(workspace, cuda::kNextPieceOffset),
           .ready = plan.overlapped ? at<int32_t>(workspace, cuda::kReadyOffset) : nullptr,
           .consumed = plan.overlapped ? at<int32_t>(workspace, cuda::kConsumedOffset) : nullptr,

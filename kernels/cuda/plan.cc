@@ -93,8 +93,10 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.pass_queries =
       static_cast<int32_t>(one_pass ? bounds.num_queries : fitting / block_queries * block_queries);
   plan.passes = static_cast<int32_t>(ceil_divide(bounds.num_queries, plan.pass_queries));
-  plan.overlapped = plan.one_query_each && plan.passes == 1 && p.score_stage == ScoreStage::kExact &&
-                    p.batch * p.num_kv_heads <= kMaxPairs;
+  // The rows of a single sequence are complete only when nearly all keys have been read: waiting for the end
+  // of the score kernel costs less than announcing every piece.
+  plan.overlapped = p.batch > 1 && plan.one_query_each && plan.passes == 1 &&
+                    p.score_stage == ScoreStage::kExact && p.batch * p.num_kv_heads <= kMaxPairs;
 
   const ScoreKernel score = score_kernel(p, plan.column_tiles, plan.one_query_each);
   const int64_t block_bytes = score.block_bytes + score.sequence_bytes * p.batch;

@@ -38,7 +38,7 @@ __device__ __forceinline__ FaultCode sequence_fault(const Args& args, int32_t le
                                                     int32_t budget) {
   if (queries < 0 || queries > args.max_queries) return kFaultQueries;
   if (length < queries || length > args.max_length ||
-      (length + args.p.page_size - 1) / args.p.page_size > args.p.max_pages) {
+      (length > 0 && args.page_size.quotient(length - 1) >= args.p.max_pages)) {
     return kFaultLength;
   }
   if (args.p.estimator == Estimator::kExact) return kFaultNone;
@@ -73,19 +73,26 @@ __device__ __forceinline__ PassSequence pass_sequence(const Args& args, int32_t 
   return s;
 }
 
-// Row of a key in key_pages, counted in rows of head_dim elements. A page outside the pool is recorded,
-// marked in `bad_page` and replaced by page 0, so that nothing outside the pool is read.
+// Row of a key in the pool, counted in rows of head_dim elements: in key_pages or value_pages. The key lies
+// in entry `entry` of its sequence's page table, which names `page`.
+__device__ __forceinline__ uint32_t pool_row(const Args& args, int32_t page, int32_t kv_head, int32_t key,
+                                             int32_t entry) {
+  return (static_cast<uint32_t>(page) * args.num_kv_heads.value() + kv_head) * args.page_size.value() +
+         (key - entry * args.page_size.value());
+}
+
+// Row of a key in key_pages. A page outside the pool is recorded, marked in `bad_page` and replaced by page
+// 0, so that nothing outside the pool is read.
 __device__ __forceinline__ uint32_t key_row(const Args& args, int32_t sequence, int32_t kv_head, int32_t key,
                                             bool* bad_page) {
-  const int32_t entry = key / args.p.page_size;
+  const int32_t entry = args.page_size.quotient(key);
   int32_t page = args.p.page_table[int64_t{sequence} * args.p.max_pages + entry];
   if (page < 0 || page >= args.p.num_pages) {
     record_fault(args, kFaultPage, sequence, page, args.p.num_pages);
     *bad_page = true;
     page = 0;
   }
-  return (static_cast<uint32_t>(page) * args.p.num_kv_heads + kv_head) * args.p.page_size +
-         (key - entry * args.p.page_size);
+  return pool_row(args, page, kv_head, key, entry);
 }
 
 }  // namespace allot::kernels::cuda

@@ -1,6 +1,7 @@
-// Order of a score tile's weights in the workspace. A lane of the score kernel ends up with the weights of
-// keys 16 i + 2 r + e (i < 4 stages, e < 2) of its row r < 8, and stores them as one vector of 16 bytes:
-// position 8 r + 2 i + e.
+// Order of a score tile's weights in the workspace. Lane t of the four that share a row of the score kernel's
+// product ends up with the weights of keys 8 n + 2 t + e (n < 8, e < 2) and stores them as two vectors of 16
+// bytes, n < 4 in the first. Vector v of lane t lies at position 32 v + 8 t, so that the four lanes write 64
+// bytes in a row.
 #pragma once
 
 #include "base/philox.h"
@@ -9,9 +10,9 @@ namespace allot::kernels::cuda {
 
 // Position of key `key` (0-based in its score tile).
 ALLOT_HOST_DEVICE constexpr int stage_position(int key) {
-  const int i = key / 16;
-  const int r = key % 16 / 2;
-  return 8 * r + 2 * i + key % 2;
+  const int n = key / 8;
+  const int t = key % 8 / 2;
+  return n / 4 * 32 + 8 * t + n % 4 * 2 + key % 2;
 }
 
 }  // namespace allot::kernels::cuda

@@ -7,6 +7,7 @@
 #include "base/philox.h"
 #include "kernels/cuda/args.h"
 #include "kernels/cuda/row_group.cuh"
+#include "kernels/cuda/sequences.cuh"
 #include "kernels/cuda/stage_order.h"
 
 namespace allot::kernels::cuda {
@@ -34,10 +35,9 @@ struct ValueRow {
 
 // Row of a visible key in value_pages.
 __device__ __forceinline__ uint32_t value_row_of(const Args& args, const ValueRow& row, int32_t key) {
-  const int32_t entry = key / args.p.page_size;
+  const int32_t entry = args.page_size.quotient(key);
   const int32_t page = args.p.page_table[int64_t{row.sequence} * args.p.max_pages + entry];
-  return (static_cast<uint32_t>(page) * args.p.num_kv_heads + row.kv_head) * args.p.page_size +
-         (key - entry * args.p.page_size);
+  return pool_row(args, page, row.kv_head, key, entry);
 }
 
 // The pages of a score tile, asked for before its key is known: a score tile lies in at most four pages of 16
@@ -45,8 +45,8 @@ __device__ __forceinline__ uint32_t value_row_of(const Args& args, const ValueRo
 class TilePages {
  public:
   __device__ __forceinline__ TilePages(const Args& args, const ValueRow& row, int32_t tile)
-      : first_(tile * kScoreTile / args.p.page_size) {
-    const int32_t last = (row.keys - 1) / args.p.page_size;
+      : first_(args.page_size.quotient(tile * kScoreTile)) {
+    const int32_t last = args.page_size.quotient(row.keys - 1);
     const int32_t* const pages = args.p.page_table + int64_t{row.sequence} * args.p.max_pages;
 #pragma unroll
     for (int i = 0; i < 4; ++i) pages_[i] = pages[min(first_ + i, last)];
@@ -54,11 +54,10 @@ class TilePages {
 
   // Row of a visible key of the tile in value_pages.
   __device__ __forceinline__ uint32_t value_row(const Args& args, const ValueRow& row, int32_t key) const {
-    const int32_t entry = key / args.p.page_size;
+    const int32_t entry = args.page_size.quotient(key);
     const int32_t i = entry - first_;
     const int32_t page = i == 0 ? pages_[0] : i == 1 ? pages_[1] : i == 2 ? pages_[2] : pages_[3];
-    return (static_cast<uint32_t>(page) * args.p.num_kv_heads + row.kv_head) * args.p.page_size +
-           (key - entry * args.p.page_size);
+    return pool_row(args, page, row.kv_head, key, entry);
   }
 
  private:
@@ -139,7 +138,7 @@ struct TileMasses {
   }
 
  private:
-  static constexpr int kHeld = 4;
+  static constexpr int kHeld = 8;  // rows of up to 128k keys by a block
   float masses_[kHeld];
 };
 
@@ -158,8 +157,8 @@ __device__ __forceinline__ int32_t find_tile(const double* cdf, int32_t low, int
   return low;
 }
 
-// The weights of a score tile as one thread reads them: word i of vector r holds keys 16 i + 2 r and 16 i + 2
-// r + 1.
+// The weights of a score tile as one thread reads them: word i of vector 4 v + t holds keys 32 v + 8 i + 2 t
+// and one more.
 struct TileWeights {
   uint32_t words[8][4];
 
@@ -174,6 +173,11 @@ struct TileWeights {
       words[r][3] = v.w;
     }
   }
+
+  // Keys 16 part + 2 k and one more; both constants, or this is a read from local memory.
+  __device__ __forceinline__ uint32_t pair(int part, int k) const {
+    return words[part / 2 * 4 + k % 4][part % 2 * 2 + k / 4];
+  }
 };
 
 // Key (0-based in the tile) whose weight crosses `target` when `weight_of(key's weight)` is summed in key
@@ -186,8 +190,8 @@ __device__ __forceinline__ int32_t find_key(const TileWeights& tile, float targe
   for (int i = 0; i < 4; ++i) {
     sums[i] = 0;
 #pragma unroll
-    for (int r = 0; r < 8; ++r) {
-      const float2 pair = unpack<__half>(tile.words[r][i]);
+    for (int k = 0; k < 8; ++k) {
+      const float2 pair = unpack<__half>(tile.pair(i, k));
       sums[i] += weight_of(pair.x);
       sums[i] += weight_of(pair.y);
     }
@@ -204,11 +208,11 @@ __device__ __forceinline__ int32_t find_key(const TileWeights& tile, float targe
   int32_t key = 16 * part;
   float sum = 0;
 #pragma unroll
-  for (int r = 0; r < 8; ++r) {
-    const uint32_t word = part == 0   ? tile.words[r][0]
-                          : part == 1 ? tile.words[r][1]
-                          : part == 2 ? tile.words[r][2]
-                                      : tile.words[r][3];
+  for (int k = 0; k < 8; ++k) {
+    const uint32_t word = part == 0   ? tile.pair(0, k)
+                          : part == 1 ? tile.pair(1, k)
+                          : part == 2 ? tile.pair(2, k)
+                                      : tile.pair(3, k);
     const float2 pair = unpack<__half>(word);
     sum += weight_of(pair.x);
     key += sum < target;
