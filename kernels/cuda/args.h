@@ -93,7 +93,7 @@ struct Args {
   // Workspace. Row (query q of the pass, head h) has its score tiles from (q * num_q_heads + h) * row_tiles
   // on.
   Fault* fault;
-  int32_t row_tiles;    // score tiles of max_length keys
+  int32_t row_tiles;    // score tiles of max_length keys, or one more: an even number
   TileStats* stats;     // [pass_queries, num_q_heads, row_tiles]
   uint16_t* weights;    // [pass_queries, num_q_heads, row_tiles, kScoreTile] half precision, in stage order
   float* partial;       // [pass_queries, num_q_heads, parts, head_dim]

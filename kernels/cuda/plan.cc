@@ -77,7 +77,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.one_query_each = bounds.max_queries == 1 && bounds.num_queries == p.batch;
   plan.column_tiles = choose_column_tiles(p, plan.one_query_each);
 
-  plan.row_tiles = score_tiles(bounds.max_length);
+  plan.row_tiles = (score_tiles(bounds.max_length) + 1) / 2 * 2;
   const bool dense = p.estimator == Estimator::kExact || bounds.any_dense;
   const int32_t entries = dense ? std::max(bounds.max_length, bounds.max_budget) : bounds.max_budget;
   plan.parts = most_parts(entries);

@@ -28,7 +28,7 @@ struct Plan {
   int32_t parts = 1;      // blocks that may share a row
 
   // Workspace, in bytes from its start; each array is aligned to kWorkspaceAlignment.
-  int32_t row_tiles = 0;
+  int32_t row_tiles = 0;  // even, so that the statistics of every row begin at a multiple of 16 bytes
   int64_t stats_offset = 0;
   int64_t weights_offset = 0;
   int64_t partial_offset = 0;

@@ -90,16 +90,22 @@ struct TileMasses {
   double total;
 
   __device__ __forceinline__ TileMasses(RowGroup<kWarps>& group, const ValueRow& row) {
-    const int32_t each = (row.tiles + group.kThreads - 1) / group.kThreads;
+    // Pairs of tiles, because a row's statistics begin at a multiple of 16 bytes.
+    const int32_t each = (row.tiles + 2 * group.kThreads - 1) / (2 * group.kThreads) * 2;
     begin = min(row.tiles, group.thread() * each);
     end = min(row.tiles, begin + each);
     // The first few statistics are all asked for at once; the others, of very long rows, are read again.
     TileStats held[kHeld];
     float own = -INFINITY;
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      held[i] = begin + i < end ? row.stats[begin + i] : TileStats{-INFINITY, 0};
-      own = fmaxf(own, held[i].max);
+    for (int i = 0; i < kHeld; i += 2) {
+      held[i] = held[i + 1] = {-INFINITY, 0};
+      if (begin + i < end) {
+        const float4 pair = *reinterpret_cast<const float4*>(row.stats + begin + i);
+        held[i] = {pair.x, pair.y};
+        if (begin + i + 1 < end) held[i + 1] = {pair.z, pair.w};
+      }
+      own = fmaxf(own, fmaxf(held[i].max, held[i + 1].max));
     }
 #pragma unroll 4
     for (int32_t t = begin + kHeld; t < end; ++t) own = fmaxf(own, row.stats[t].max);

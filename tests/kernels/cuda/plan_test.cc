@@ -105,7 +105,7 @@ TEST(CudaPlan, OfDecodeIsOnePassWhateverItsLength) {
       EXPECT_TRUE(plan.one_query_each) << batch << " x " << max_length;
       EXPECT_EQ(plan.passes, 1) << batch << " x " << max_length;
       EXPECT_EQ(plan.pass_queries, batch) << batch << " x " << max_length;
-      EXPECT_EQ(plan.row_tiles, (max_length + 63) / 64) << batch << " x " << max_length;
+      EXPECT_EQ(plan.row_tiles, (max_length + 127) / 128 * 2) << batch << " x " << max_length;
     }
   }
 }
