@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/sha256.h"
 #include "model/json_view.h"
+#include "model/random_weights.h"
 #include "model/safetensors.h"
 
 namespace allot::model {
@@ -289,17 +290,34 @@ std::string weights_fingerprint(const Checkpoint& checkpoint) {
   return sha256_hex(digest_input);
 }
 
+// Config and tensor names are in the identity already, by the hash of config.json.
+std::string random_fingerprint(uint64_t seed) {
+  return sha256_hex("random weights, version " + std::to_string(kRandomWeightsVersion) + ", seed " +
+                    std::to_string(seed));
+}
+
+std::string tokenizer_sha256(const std::filesystem::path& directory, bool needed) {
+  const std::filesystem::path path = directory / "tokenizer.json";
+  if (std::filesystem::exists(path)) return sha256_file(path);
+  if (!needed) return "";
+  throw NotFound(path.string() +
+                 " is missing: to ask questions takes the model's tokenizer; allot logits and allot bench "
+                 "decode run without one");
+}
+
 }  // namespace
 
-ModelIdentity identify_model(const std::filesystem::path& directory) {
+ModelIdentity identify_model(const std::filesystem::path& directory, const IdentifyOptions& options) {
   const ModelConfig config = read_model_config(directory);
   ModelIdentity identity;
   // Made absolute so that "." and "model/" have a name.
   const std::filesystem::path absolute = std::filesystem::absolute(directory).lexically_normal();
   identity.id = (absolute.has_filename() ? absolute : absolute.parent_path()).filename().string();
   identity.config_sha256 = sha256_file(directory / "config.json");
-  identity.tokenizer_sha256 = sha256_file(directory / "tokenizer.json");
-  identity.weights_fingerprint = weights_fingerprint(Checkpoint::open(directory, MappingAccess::kScattered));
+  identity.tokenizer_sha256 = tokenizer_sha256(directory, options.needs_tokenizer);
+  identity.weights_fingerprint =
+      options.random_weights ? random_fingerprint(*options.random_weights)
+                             : weights_fingerprint(Checkpoint::open(directory, MappingAccess::kScattered));
   identity.layers = config.num_layers;
   identity.num_q_heads = config.num_q_heads;
   identity.num_kv_heads = config.num_kv_heads;

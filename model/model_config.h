@@ -74,7 +74,15 @@ struct ModelIdentity {
   int32_t head_dim = 0;
   friend bool operator==(const ModelIdentity&, const ModelIdentity&) = default;
 };
+struct IdentifyOptions {
+  // The seed of weights made at random (random_weights.h): the fingerprint stands for them, and a checkpoint
+  // that the directory may hold is not looked at.
+  std::optional<uint64_t> random_weights = std::nullopt;
+  // Without it, a directory that has no tokenizer.json gets an empty tokenizer_sha256.
+  bool needs_tokenizer = true;
+};
+
 // Costs reading headers and at most some MiB of weights, whatever their size. Same errors as the readers.
-ModelIdentity identify_model(const std::filesystem::path& directory);
+ModelIdentity identify_model(const std::filesystem::path& directory, const IdentifyOptions& options = {});
 
 }  // namespace allot::model

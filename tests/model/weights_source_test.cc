@@ -5,6 +5,8 @@
 
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <numeric>
 
 #include "base/error.h"
 #include "kernels/bfloat16.h"
@@ -30,6 +32,19 @@ TEST(DecoderTensorShapes, AreThoseOfTheCheckpointsThatTransformersWrites) {
     ++checkpoints;
   }
   EXPECT_EQ(checkpoints, 9);
+}
+
+TEST(DecoderTensorShapes, OfTheFullSizeConfigurationsHaveThePublishedNumberOfParameters) {
+  const auto parameters = [](const char* name) {
+    const auto directory = std::filesystem::path(ALLOT_SOURCE_DIR) / "configs/shapes" / name;
+    int64_t count = 0;
+    for (const auto& [tensor, shape] : decoder_tensor_shapes(read_model_config(directory))) {
+      count += std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies());
+    }
+    return count;
+  };
+  EXPECT_EQ(parameters("llama-3.1-8b"), 8'030'261'248);
+  EXPECT_EQ(parameters("qwen2-7b"), 7'615'616'512);
 }
 
 // The value of element `index` as its file has it.

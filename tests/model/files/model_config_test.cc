@@ -429,6 +429,26 @@ TEST_F(IdentityTest, NamesTheDirectoryAndHashesItsFiles) {
   EXPECT_EQ(identity, identify_model(directory_.path()));
 }
 
+TEST_F(IdentityTest, OfRandomWeightsFollowsTheSeedAndNeedsNoCheckpoint) {
+  const auto identify = [&](uint64_t seed) {
+    return identify_model(directory_.path(), {.random_weights = seed});
+  };
+  EXPECT_EQ(identify(3), identify(3));
+  EXPECT_NE(identify(3).weights_fingerprint, identify(4).weights_fingerprint);
+  EXPECT_THAT(message_of<NotFound>([&] { identify_model(directory_.path()); }),
+              AllOf(HasSubstr("neither model.safetensors nor"), HasSubstr("--random-weights")));
+  write_weights("abcdef");
+  EXPECT_NE(identify(3).weights_fingerprint, fingerprint());
+}
+
+TEST_F(IdentityTest, SaysThatTheTokenizerIsMissingUnlessNoneIsNeeded) {
+  write_weights("abcdef");
+  std::filesystem::remove(directory_.path() / "tokenizer.json");
+  EXPECT_THAT(message_of<NotFound>([&] { identify_model(directory_.path()); }),
+              AllOf(HasSubstr("tokenizer.json is missing"), HasSubstr("allot bench decode run without one")));
+  EXPECT_EQ(identify_model(directory_.path(), {.needs_tokenizer = false}).tokenizer_sha256, "");
+}
+
 TEST_F(IdentityTest, TheFingerprintFollowsTheWeights) {
   write_weights("abcdef");
   const std::string before = fingerprint();
