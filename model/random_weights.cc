@@ -66,13 +66,32 @@ template <class Element>
   }
 }
 
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void make_groups_of(
-    const RandomTensor& tensor, uint64_t first, uint64_t groups, float* out) {
+// One compilation for each instruction set, chosen when first called. (Not target_clones: its choice runs
+// before ThreadSanitizer is ready.)
+template <class Element>
+using MakeGroups = void (*)(const RandomTensor& tensor, uint64_t first, uint64_t groups, Element* out);
+
+template <class Element>
+[[gnu::target("arch=x86-64-v4")]] void make_groups_v4(const RandomTensor& tensor, uint64_t first,
+                                                      uint64_t groups, Element* out) {
   make_groups(tensor, first, groups, out);
 }
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void make_groups_of(
-    const RandomTensor& tensor, uint64_t first, uint64_t groups, uint16_t* out) {
+template <class Element>
+[[gnu::target("arch=x86-64-v3")]] void make_groups_v3(const RandomTensor& tensor, uint64_t first,
+                                                      uint64_t groups, Element* out) {
   make_groups(tensor, first, groups, out);
+}
+template <class Element>
+void make_groups_anywhere(const RandomTensor& tensor, uint64_t first, uint64_t groups, Element* out) {
+  make_groups(tensor, first, groups, out);
+}
+
+template <class Element>
+MakeGroups<Element> fastest_make_groups() {
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("x86-64-v4")) return make_groups_v4<Element>;
+  if (__builtin_cpu_supports("x86-64-v3")) return make_groups_v3<Element>;
+  return make_groups_anywhere<Element>;
 }
 
 template <class Element>
@@ -88,7 +107,8 @@ void fill(const RandomTensor& tensor, uint64_t first, std::span<Element> out) {
   const uint64_t head = std::min<uint64_t>(out.size(), (kRandomBlock - first % kRandomBlock) % kRandomBlock);
   const uint64_t groups = (out.size() - head) / kGroup;
   one_by_one(0, head);
-  make_groups_of(tensor, (first + head) / kRandomBlock, groups, out.data() + head);
+  static const MakeGroups<Element> make = fastest_make_groups<Element>();
+  make(tensor, (first + head) / kRandomBlock, groups, out.data() + head);
   one_by_one(head + groups * kGroup, out.size());
 }
 

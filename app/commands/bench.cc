@@ -116,7 +116,7 @@ Row measure_peer(const BenchOptions& options, const std::string& dtype) {
 }
 
 double tokens_per_second(const Row& row, const bench::GenerateWorkload& workload) {
-  return workload.prompts * workload.new_tokens / row.seconds;
+  return static_cast<double>(workload.prompts) * workload.new_tokens / row.seconds;
 }
 
 template <class Value>
