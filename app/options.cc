@@ -158,8 +158,9 @@ struct OptionSet::Impl {
     return all;
   }
 
-  template <class Number>
-  void number(const char* name, Number* field, Number min, Number max, const char* hint, const char* help) {
+  // `Field` is Number, or optional<Number> for an option that may have no value.
+  template <class Number, class Field>
+  void number(const char* name, Field* field, Number min, Number max, const char* hint, const char* help) {
     const std::string range = max == std::numeric_limits<Number>::max()
                                   ? "at least " + format_number(min)
                                   : "from " + format_number(min) + " to " + format_number(max);
@@ -178,8 +179,9 @@ struct OptionSet::Impl {
          // A default outside the range stands for no default.
          .get =
              [=] {
-               const bool unset = *field < min || *field > max;
-               return unset ? std::vector<std::string>() : std::vector{format_number(*field)};
+               const std::optional<Number> value = *field;
+               const bool unset = !value || *value < min || *value > max;
+               return unset ? std::vector<std::string>() : std::vector{format_number(*value)};
              }});
   }
 
@@ -367,6 +369,11 @@ void OptionSet::integer(const char* name, int64_t* field, int64_t min, int64_t m
 
 void OptionSet::integer(const char* name, int32_t* field, int32_t min, int32_t max, const char* hint,
                         const char* help) {
+  impl_->number(name, field, min, max, hint, help);
+}
+
+void OptionSet::integer(const char* name, std::optional<int64_t>* field, int64_t min, int64_t max,
+                        const char* hint, const char* help) {
   impl_->number(name, field, min, max, hint, help);
 }
 

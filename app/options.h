@@ -31,6 +31,9 @@ class OptionSet {
                const char* help);
   void integer(const char* name, int32_t* field, int32_t min, int32_t max, const char* hint,
                const char* help);
+  // Empty without a default.
+  void integer(const char* name, std::optional<int64_t>* field, int64_t min, int64_t max, const char* hint,
+               const char* help);
   void real(const char* name, double* field, double min, double max, const char* hint, const char* help);
   void flag(const char* name, bool* field, const char* help);
   // May be given several times.

@@ -93,6 +93,8 @@ void set_policy(const policy::PolicyConfig& policy, wire::PolicySpec* spec) {
 void declare_run_options(OptionSet& options, RunOptions* run) {
   constexpr int32_t kManyInt32 = std::numeric_limits<int32_t>::max();
   constexpr int64_t kMany = 1'000'000'000;
+  std::vector<std::string> styles = evaluation::prompt_style_names();
+  styles.insert(styles.begin(), "auto");
   const std::vector<std::string> estimators = {"iid", "strat", "sys", "prop", "flash", "threshold", "topk"};
   options.path("model", &run->model,
                "directory of a Hugging Face model (config.json, tokenizer.json, *.safetensors)");
@@ -104,7 +106,7 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
   options.integer("floor", &run->policy.floor, 0, 1'000'000, "S",
                   "least samples of a layer; 0 lets a layer's attention be dropped");
   options.choice("task", &run->task, evaluation::task_names(), "how questions are asked and answers graded");
-  options.choice("prompt-style", &run->prompt, {"auto", "boxed", "llama-chat", "plain"},
+  options.choice("prompt-style", &run->prompt, styles,
                  "prompt style; auto goes by the model's chat template");
   options.integer("heldout-questions", &run->heldout_questions, 0, kManyInt32, "N",
                   "verify on the first N held-out questions; 0 for no verification");

@@ -33,7 +33,7 @@ struct AttentionSettings {
 struct TaskRecord {
   std::string name;  // "gsm8k"
   int32_t version = 0;
-  std::string prompt_style;                   // "boxed", "llama-chat", "plain"
+  std::string prompt_style;                   // of evaluation::prompt_style_names()
   std::string train_sha256;                   // of the data file that the schedule was learned on
   std::optional<std::string> heldout_sha256;  // of the data file that the evaluation used
   friend bool operator==(const TaskRecord&, const TaskRecord&) = default;

@@ -123,10 +123,12 @@ class ProgressLine {
 
 void declare_scoring_options(OptionSet* set, ScoringOptions* options) {
   constexpr int64_t kMany = 1'000'000'000;
+  std::vector<std::string> styles = evaluation::prompt_style_names();
+  styles.insert(styles.begin(), "auto");
   set->path("model", &options->model, "Hugging Face model directory");
   set->path("data", &options->data, "questions, JSONL with 'question' and 'answer'");
   set->choice("task", &options->task, evaluation::task_names(), "how questions are asked and answers graded");
-  set->choice("prompt-style", &options->prompt_style, {"auto", "boxed", "llama-chat", "plain"},
+  set->choice("prompt-style", &options->prompt_style, styles,
               "how a question is put; auto goes by the model's chat template");
   set->integer("limit", &options->limit, 0, kMany, "N", "score the first N questions; 0 for all");
   set->choice("estimator", &options->estimator,

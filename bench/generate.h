@@ -15,7 +15,7 @@ struct GenerateWorkload {
   int32_t prompt_tokens = 230;   // random ids, the same for every repetition
   int32_t new_tokens = 52;       // eos does not end a sequence
   std::vector<int32_t> samples;  // per layer; empty = exact attention
-  int repetitions = 5;           // after one warm-up that is not reported
+  int32_t repetitions = 5;       // after one warm-up that is not reported
 };
 
 // Seconds of one repetition, from the first submit to the last token.

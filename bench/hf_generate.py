@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The workload of bench/generate.h with Hugging Face generate: 128 prompts of 230 tokens, 52 new tokens each, greedy.
+"""The workload of bench/generate.h with Hugging Face generate: greedy, by default 128 prompts of 230 tokens, 52 new each.
 
     python bench/hf_generate.py MODEL --dtype float32 --threads 2
 
 Prints one line of JSON with medians, as generate_bench does. --make-random writes a random 8-layer model to MODEL first.
+--random-weights needs MODEL/config.json alone; its numbers are torch's, not those of model/random_weights.h.
 """
 
 import argparse
@@ -12,9 +13,7 @@ import statistics
 import time
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
-
-PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 128, 230, 52
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 
 def make_random(path):
@@ -25,35 +24,47 @@ def make_random(path):
     LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(path)
 
 
+def load(args):
+    dtype = getattr(torch, args.dtype)
+    if args.random_weights is None:
+        return AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype)
+    torch.manual_seed(args.random_weights)
+    return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(args.model), dtype=dtype)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--prompts", type=int, default=128)
+    parser.add_argument("--prompt-tokens", type=int, default=230)
+    parser.add_argument("--new-tokens", type=int, default=52)
     parser.add_argument("--make-random", action="store_true")
+    parser.add_argument("--random-weights", type=int, metavar="SEED")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.make_random:
         make_random(args.model)
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=getattr(torch, args.dtype)).eval()
+    model = load(args).eval()
     model.generation_config.eos_token_id = None
-    prompts = torch.randint(0, model.config.vocab_size, (PROMPTS, PROMPT_TOKENS))
+    prompts = torch.randint(0, model.config.vocab_size, (args.prompts, args.prompt_tokens))
 
     def seconds(new_tokens):
         start = time.perf_counter()
         out = model.generate(prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=new_tokens,
                              min_new_tokens=new_tokens, do_sample=False, pad_token_id=0)
-        assert out.shape[1] == PROMPT_TOKENS + new_tokens
+        assert out.shape[1] == args.prompt_tokens + new_tokens
         return time.perf_counter() - start
 
     seconds(2)
     prefill = statistics.median(seconds(1) for _ in range(args.repetitions))
-    total = statistics.median(seconds(NEW_TOKENS) for _ in range(args.repetitions))
+    total = statistics.median(seconds(args.new_tokens) for _ in range(args.repetitions))
     print(json.dumps({"what": "transformers", "dtype": args.dtype, "threads": args.threads,
                       "seconds": round(total, 4), "prefill_seconds": round(prefill, 4),
                       "decode_seconds": round(total - prefill, 4),
-                      "new_tokens_per_second": round(PROMPTS * NEW_TOKENS / total)}))
+                      "new_tokens_per_second": round(args.prompts * args.new_tokens / total)}))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@
 namespace allot::evaluation {
 namespace {
 
-constexpr std::array<PromptStyle, 3> kStyles = {PromptStyle::kBoxed, PromptStyle::kLlamaChat,
-                                                PromptStyle::kPlain};
+constexpr std::array<PromptStyle, 4> kStyles = {PromptStyle::kBoxed, PromptStyle::kLlamaChat,
+                                                PromptStyle::kDeepseekChat, PromptStyle::kPlain};
 
 struct TaskEntry {
   std::string_view name;
@@ -33,6 +33,8 @@ std::string_view name(PromptStyle style) {
       return "boxed";
     case PromptStyle::kLlamaChat:
       return "llama-chat";
+    case PromptStyle::kDeepseekChat:
+      return "deepseek-chat";
     case PromptStyle::kPlain:
       return "plain";
   }
@@ -42,8 +44,14 @@ std::string_view name(PromptStyle style) {
 PromptStyle parse_prompt_style(std::string_view text) {
   for (const PromptStyle style : kStyles)
     if (name(style) == text) return style;
-  throw InvalidArgument(
-      fmt::format("prompt style \"{}\" is unknown; known are boxed, llama-chat and plain", text));
+  throw InvalidArgument(fmt::format("prompt style \"{}\" is unknown; known are: {}", text,
+                                    fmt::join(prompt_style_names(), ", ")));
+}
+
+std::vector<std::string> prompt_style_names() {
+  std::vector<std::string> names;
+  for (const PromptStyle style : kStyles) names.emplace_back(name(style));
+  return names;
 }
 
 PromptStyle prompt_style_for(const std::optional<std::string>& chat_template) {

@@ -61,12 +61,15 @@ class Task {
 enum class PromptStyle {
   kBoxed,      // S2ANTA paper, Table 21: question, blank line, instruction; last \boxed{}
   kLlamaChat,  // Table 23: Meta chat template; integer on the last line
-  kPlain,      // question, newline; the reply is a GSM8K solution and the answer follows "####"
+  // Table 21's text in the chat template of the DeepSeek-R1 distilled models, which opens a <think> block
+  kDeepseekChat,
+  kPlain,  // question, newline; the reply is a GSM8K solution and the answer follows "####"
 };
 std::string_view name(PromptStyle style);
-PromptStyle parse_prompt_style(std::string_view text);  // "boxed", "llama-chat", "plain"
+PromptStyle parse_prompt_style(std::string_view text);  // one of prompt_style_names()
+std::vector<std::string> prompt_style_names();          // "boxed", "llama-chat", "deepseek-chat", "plain"
 // The style a model expects: kLlamaChat when its chat template uses Llama 3 headers, kBoxed when it has
-// another chat template, kPlain when it has none.
+// another chat template (DeepSeek's, too: the paper puts its question bare), kPlain when it has none.
 PromptStyle prompt_style_for(const std::optional<std::string>& chat_template);
 
 std::vector<std::string> task_names();

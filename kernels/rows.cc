@@ -57,6 +57,7 @@ void check(const RotaryParams& p) {
   check_size(kName, "page_size", p.page_size, 1);
   check_size(kName, "qkv_stride", p.qkv_stride,
              (int64_t{p.num_q_heads} + 2 * int64_t{p.num_kv_heads}) * p.head_dim);
+  if (!(p.norm_epsilon >= 0)) refuse(kName, "norm_epsilon is {}; expected 0 or more", p.norm_epsilon);
   if (p.tokens == 0) return;
   check_pointer(kName, "qkv", p.qkv);
   check_pointer(kName, "cos", p.cos);

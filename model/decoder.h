@@ -1,6 +1,6 @@
-// One forward pass of a Llama or Qwen2 decoder over a ragged batch of new tokens, on the paged KV cache.
-// Prefill chunks, decode steps and teacher forcing are the same call. Which requests run and which token
-// follows is the engine's matter.
+// One forward pass of a decoder (model_config.h lists the architectures) over a ragged batch of new tokens,
+// on the paged KV cache. Prefill chunks, decode steps and teacher forcing are the same call. Which requests
+// run and which token follows is the engine's matter.
 #pragma once
 
 #include <cstdint>

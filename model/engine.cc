@@ -12,8 +12,8 @@
 #include "model/decoder.h"
 #include "model/kv_cache.h"
 #include "model/parallel.h"
-#include "model/safetensors.h"
 #include "model/weights.h"
+#include "model/weights_source.h"
 
 namespace allot::model {
 namespace {
@@ -84,7 +84,9 @@ KvCacheShape cache_shape(const EngineOptions& options, const ModelConfig& config
 Decoder load_decoder(const std::filesystem::path& directory, const ModelConfig& config,
                      const EngineOptions& options) {
   // First the weights, so that an automatic cache takes its share of what they leave.
-  DecoderWeights weights = load_weights(Checkpoint::open(directory), config, options.dtype);
+  const WeightsSource source = options.random_weights ? WeightsSource::random(*options.random_weights, config)
+                                                      : WeightsSource::checkpoint(directory, config);
+  DecoderWeights weights = load_weights(source, config, options.dtype, options.threads);
   return Decoder(config, std::move(weights), cache_shape(options, config),
                  std::max(options.prefill_chunk_tokens + 1, options.max_sequences), options.threads);
 }

@@ -46,6 +46,8 @@ struct GenerationResult {
 enum class PrefillMode { kDense, kSampled };
 
 struct EngineOptions {
+  // The seed of weights made at random (random_weights.h); nothing = those of the directory's checkpoint.
+  std::optional<uint64_t> random_weights = std::nullopt;
   kernels::DType dtype = kernels::DType::kBFloat16;  // of weights, activations and cache; logits are float32
   kernels::Estimator estimator = kernels::Estimator::kSys;
   PrefillMode prefill = PrefillMode::kSampled;
@@ -72,9 +74,10 @@ struct EngineCounters {
 // are functions of its own coordinates, and docs/engine.md says when its logits are the same to the bit, too.
 class Engine {
  public:
-  // Loads a Hugging Face directory. Throws the errors of the readers, Unsupported when a tensor has a dtype
-  // or shape the architecture does not have (naming the tensor, found and expected) and for dtype float16,
-  // which the CPU kernels do not have, and InvalidArgument for an option out of range.
+  // Loads a Hugging Face directory, of which config.json alone is needed for random weights. Throws the
+  // errors of the readers and of load_weights, Unsupported when a tensor has a dtype or shape the
+  // architecture does not have (naming the tensor, found and expected) and for dtype float16, which the CPU
+  // kernels do not have, and InvalidArgument for an option out of range.
   Engine(const std::filesystem::path& model_directory, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/sha256.h"
 #include "model/json_view.h"
+#include "model/random_weights.h"
 #include "model/safetensors.h"
 
 namespace allot::model {
@@ -15,28 +16,36 @@ namespace {
 constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
 constexpr double kMaxReal = 1e15;
 
+// What transformers takes for a field that config.json leaves out, where architectures differ.
+struct Defaults {
+  std::optional<int32_t> num_kv_heads = std::nullopt;  // nothing: num_attention_heads
+  std::optional<int32_t> head_dim = std::nullopt;      // nothing: hidden_size / num_attention_heads
+};
+
 struct SupportedArchitecture {
   const char* name;
   Architecture architecture;
+  Defaults defaults;
 };
 constexpr SupportedArchitecture kArchitectures[] = {
-    {"LlamaForCausalLM", Architecture::kLlama},
-    {"Qwen2ForCausalLM", Architecture::kQwen2},
+    {"LlamaForCausalLM", Architecture::kLlama, {}},
+    {"Qwen2ForCausalLM", Architecture::kQwen2, {.num_kv_heads = 32}},
+    {"Qwen3ForCausalLM", Architecture::kQwen3, {.num_kv_heads = 32, .head_dim = 128}},
+    {"MistralForCausalLM", Architecture::kMistral, {.num_kv_heads = 8}},
 };
+// Of every architecture that has a sliding window.
+constexpr int64_t kDefaultSlidingWindow = 4096;
 
-void read_architecture(const JsonView& config, ModelConfig* result) {
+const SupportedArchitecture& read_architecture(const JsonView& config) {
   const JsonView names = config.at("architectures");
   for (const JsonView& name : names.elements()) {
-    for (const auto& [supported, architecture] : kArchitectures) {
-      if (name.text() != supported) continue;
-      result->architecture = architecture;
-      result->architecture_name = supported;
-      return;
+    for (const SupportedArchitecture& supported : kArchitectures) {
+      if (name.text() == supported.name) return supported;
     }
   }
   std::string list;
-  for (const auto& [supported, architecture] : kArchitectures) {
-    list += (list.empty() ? "" : ", ") + std::string(supported);
+  for (const SupportedArchitecture& supported : kArchitectures) {
+    list += (list.empty() ? "" : ", ") + std::string(supported.name);
   }
   throw Unsupported(names.where() + " is " + names.shown() + ", supported are " + list);
 }
@@ -45,21 +54,28 @@ int32_t size_field(const JsonView& config, const std::string& name) {
   return static_cast<int32_t>(config.at(name).integer(1, kMaxSize));
 }
 
-void read_sizes(const JsonView& config, ModelConfig* result) {
+void read_sizes(const JsonView& config, const Defaults& defaults, ModelConfig* result) {
   result->vocab_size = size_field(config, "vocab_size");
   result->hidden_size = size_field(config, "hidden_size");
   result->intermediate_size = size_field(config, "intermediate_size");
   result->num_layers = size_field(config, "num_hidden_layers");
   result->num_q_heads = size_field(config, "num_attention_heads");
-  result->num_kv_heads =
-      static_cast<int32_t>(config.integer_or("num_key_value_heads", 1, kMaxSize, result->num_q_heads));
+  // null means one per query head everywhere.
+  const bool kv_heads_left_out = !config.value().contains("num_key_value_heads");
+  result->num_kv_heads = static_cast<int32_t>(config.integer_or(
+      "num_key_value_heads", 1, kMaxSize,
+      kv_heads_left_out ? defaults.num_kv_heads.value_or(result->num_q_heads) : result->num_q_heads));
   result->max_position_embeddings = config.at("max_position_embeddings").integer(1, kMaxSize);
   if (result->num_q_heads % result->num_kv_heads != 0) {
-    config.at("num_key_value_heads")
-        .fail("a divisor of num_attention_heads, which is " + std::to_string(result->num_q_heads));
+    throw CorruptFile(config.where() + ": num_key_value_heads is " + std::to_string(result->num_kv_heads) +
+                      (kv_heads_left_out ? " by default" : "") +
+                      ", expected a divisor of num_attention_heads, which is " +
+                      std::to_string(result->num_q_heads));
   }
   if (const auto head_dim = config.find("head_dim")) {
     result->head_dim = static_cast<int32_t>(head_dim->integer(1, kMaxSize));
+  } else if (defaults.head_dim) {
+    result->head_dim = *defaults.head_dim;
   } else if (result->hidden_size % result->num_q_heads == 0) {
     result->head_dim = result->hidden_size / result->num_q_heads;
   } else {
@@ -123,12 +139,6 @@ void refuse_what_would_change_results(const JsonView& config) {
     throw Unsupported(quantization->where() + " is " + quantization->shown() +
                       ", supported are unquantised weights; use the model's original checkpoint");
   }
-  if (config.boolean_or("use_sliding_window", false) && config.find("sliding_window")) {
-    throw Unsupported(config.at("use_sliding_window").where() + " is true with sliding_window " +
-                      config.at("sliding_window").shown() +
-                      ", supported is full attention in every layer; set use_sliding_window to false if the "
-                      "model allows it");
-  }
   if (const auto layer_types = config.find("layer_types")) {
     for (const JsonView& type : layer_types->elements()) {
       if (type.text() != "full_attention") {
@@ -136,6 +146,42 @@ void refuse_what_would_change_results(const JsonView& config) {
                           ", supported is full_attention in every layer");
       }
     }
+  }
+}
+
+// Mistral slides whenever it has a window, Qwen when use_sliding_window says so, Llama never. A window that
+// reaches over all positions hides nothing.
+void refuse_sliding_window(const JsonView& config, const ModelConfig& model) {
+  const bool slides =
+      model.architecture == Architecture::kMistral ||
+      (model.architecture != Architecture::kLlama && config.boolean_or("use_sliding_window", false));
+  const auto window = config.find("sliding_window");
+  const bool is_null = !window && config.value().contains("sliding_window");
+  if (!slides || is_null) return;
+  const int64_t keys =
+      window ? window->integer(1, std::numeric_limits<int64_t>::max()) : kDefaultSlidingWindow;
+  if (keys >= model.max_position_embeddings) return;
+  throw Unsupported(config.where() + ": sliding_window is " + std::to_string(keys) +
+                    (window ? "" : " by default") + ", less than max_position_embeddings, which is " +
+                    std::to_string(model.max_position_embeddings) +
+                    "; supported is full attention in every layer: null, or a window over all positions" +
+                    (model.architecture == Architecture::kMistral ? "" : ", or use_sliding_window false"));
+}
+
+void read_biases(const JsonView& config, ModelConfig* result) {
+  switch (result->architecture) {
+    case Architecture::kLlama:
+      result->attention_bias = result->attention_output_bias = config.boolean_or("attention_bias", false);
+      result->mlp_bias = config.boolean_or("mlp_bias", false);
+      return;
+    case Architecture::kQwen2:
+      result->attention_bias = true;
+      return;
+    case Architecture::kQwen3:
+      result->attention_bias = result->attention_output_bias = config.boolean_or("attention_bias", false);
+      return;
+    case Architecture::kMistral:
+      return;
   }
 }
 
@@ -177,18 +223,18 @@ ModelConfig read_model_config(const std::filesystem::path& directory) {
   const nlohmann::json document = parse_json_file(path);
   const JsonView config(document, path.string());
   ModelConfig result;
-  read_architecture(config, &result);
+  const SupportedArchitecture& supported = read_architecture(config);
+  result.architecture = supported.architecture;
+  result.architecture_name = supported.name;
   refuse_what_would_change_results(config);
-  read_sizes(config, &result);
+  read_sizes(config, supported.defaults, &result);
+  refuse_sliding_window(config, result);
   read_rope(config, &result);
+  read_biases(config, &result);
   result.rms_norm_eps = config.real_or("rms_norm_eps", 0, 1, 1e-6);
   result.tie_word_embeddings = config.boolean_or("tie_word_embeddings", false);
-  if (result.architecture == Architecture::kQwen2) {
-    result.attention_bias = true;
-  } else {
-    result.attention_bias = result.attention_output_bias = config.boolean_or("attention_bias", false);
-    result.mlp_bias = config.boolean_or("mlp_bias", false);
-  }
+  result.qk_norm = result.architecture == Architecture::kQwen3;
+  result.initializer_range = config.real_or("initializer_range", 0, 1, 0.02);
   result.stored_dtype = read_stored_dtype(config);
   return result;
 }
@@ -244,17 +290,34 @@ std::string weights_fingerprint(const Checkpoint& checkpoint) {
   return sha256_hex(digest_input);
 }
 
+// Config and tensor names are in the identity already, by the hash of config.json.
+std::string random_fingerprint(uint64_t seed) {
+  return sha256_hex("random weights, version " + std::to_string(kRandomWeightsVersion) + ", seed " +
+                    std::to_string(seed));
+}
+
+std::string tokenizer_sha256(const std::filesystem::path& directory, bool needed) {
+  const std::filesystem::path path = directory / "tokenizer.json";
+  if (std::filesystem::exists(path)) return sha256_file(path);
+  if (!needed) return "";
+  throw NotFound(path.string() +
+                 " is missing: to ask questions takes the model's tokenizer; allot logits and allot bench "
+                 "decode run without one");
+}
+
 }  // namespace
 
-ModelIdentity identify_model(const std::filesystem::path& directory) {
+ModelIdentity identify_model(const std::filesystem::path& directory, const IdentifyOptions& options) {
   const ModelConfig config = read_model_config(directory);
   ModelIdentity identity;
   // Made absolute so that "." and "model/" have a name.
   const std::filesystem::path absolute = std::filesystem::absolute(directory).lexically_normal();
   identity.id = (absolute.has_filename() ? absolute : absolute.parent_path()).filename().string();
   identity.config_sha256 = sha256_file(directory / "config.json");
-  identity.tokenizer_sha256 = sha256_file(directory / "tokenizer.json");
-  identity.weights_fingerprint = weights_fingerprint(Checkpoint::open(directory, MappingAccess::kScattered));
+  identity.tokenizer_sha256 = tokenizer_sha256(directory, options.needs_tokenizer);
+  identity.weights_fingerprint =
+      options.random_weights ? random_fingerprint(*options.random_weights)
+                             : weights_fingerprint(Checkpoint::open(directory, MappingAccess::kScattered));
   identity.layers = config.num_layers;
   identity.num_q_heads = config.num_q_heads;
   identity.num_kv_heads = config.num_kv_heads;

@@ -9,7 +9,7 @@
 
 namespace allot::model {
 
-enum class Architecture { kLlama, kQwen2 };
+enum class Architecture { kLlama, kQwen2, kQwen3, kMistral };
 
 // Llama 3 rope scaling (config.json rope_scaling with rope_type "llama3").
 struct Llama3RopeScaling {
@@ -35,9 +35,11 @@ struct ModelConfig {
   std::optional<Llama3RopeScaling> rope_scaling;
   bool tie_word_embeddings = false;
   bool attention_bias = false;         // bias of q, k and v; Qwen2 always has it
-  bool attention_output_bias = false;  // bias of o; Llama's attention_bias asks for both
+  bool attention_output_bias = false;  // bias of o; attention_bias of Llama and Qwen3 asks for both
   bool mlp_bias = false;
-  std::string stored_dtype;  // "bfloat16", "float32", "float16": torch_dtype or dtype; may be empty
+  bool qk_norm = false;             // RMS norm of every query and key head before the rotation: Qwen3
+  double initializer_range = 0.02;  // standard deviation of the weights before training
+  std::string stored_dtype;         // "bfloat16", "float32", "float16": torch_dtype or dtype; may be empty
 };
 
 struct GenerationDefaults {
@@ -52,8 +54,9 @@ struct GenerationDefaults {
 
 // Reads and checks `directory`/config.json. Accepts both rope spellings of transformers (rope_theta and
 // rope_scaling, or rope_parameters). Throws NotFound, CorruptFile (bad JSON, missing or impossible field,
-// with its name and value) or Unsupported (architecture, activation, rope type, sliding window in use; naming
-// what is supported).
+// with its name and value) or Unsupported (architecture, activation, rope type, sliding window shorter than
+// the model's positions; naming what is supported). A field that is left out has the value that transformers
+// gives it for this architecture.
 ModelConfig read_model_config(const std::filesystem::path& directory);
 GenerationDefaults read_generation_defaults(const std::filesystem::path& directory);
 
@@ -71,7 +74,15 @@ struct ModelIdentity {
   int32_t head_dim = 0;
   friend bool operator==(const ModelIdentity&, const ModelIdentity&) = default;
 };
+struct IdentifyOptions {
+  // The seed of weights made at random (random_weights.h): the fingerprint stands for them, and a checkpoint
+  // that the directory may hold is not looked at.
+  std::optional<uint64_t> random_weights = std::nullopt;
+  // Without it, a directory that has no tokenizer.json gets an empty tokenizer_sha256.
+  bool needs_tokenizer = true;
+};
+
 // Costs reading headers and at most some MiB of weights, whatever their size. Same errors as the readers.
-ModelIdentity identify_model(const std::filesystem::path& directory);
+ModelIdentity identify_model(const std::filesystem::path& directory, const IdentifyOptions& options = {});
 
 }  // namespace allot::model

@@ -267,7 +267,9 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory, MappingAcces
     throw NotFound(
         directory.string() +
         " has neither model.safetensors nor model.safetensors.index.json; give a Hugging Face model "
-        "directory whose weights are stored as safetensors");
+        "directory whose weights are stored as safetensors, or let weights be made at random where the "
+        "command "
+        "has --random-weights");
   }
   const auto shards = read_index(index);
   for (const auto& [name, tensors] : shards) {

@@ -162,6 +162,19 @@ std::optional<std::string> read_chat_template(const std::filesystem::path& direc
   return std::nullopt;
 }
 
+// The BOS token that tokenizer_config.json wants in front of every text. transformers 4 put it there for the
+// Llama tokenizers alone, whatever tokenizer.json says; DeepSeek's R1 models rely on it.
+std::optional<std::string> configured_bos(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / "tokenizer_config.json";
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  const nlohmann::json document = parse_json_file(path);
+  const JsonView config(document, path.string());
+  if (!config.text_or("tokenizer_class", "").starts_with("LlamaTokenizer")) return std::nullopt;
+  if (!config.boolean_or("add_bos_token", false)) return std::nullopt;
+  const JsonView bos = config.at("bos_token");
+  return bos.value().is_object() ? bos.at("content").text() : bos.text();
+}
+
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -314,13 +327,25 @@ Tokenizer Tokenizer::load(const std::filesystem::path& directory) {
   try {
     auto impl = std::make_unique<Impl>(file);
     impl->chat_template = read_chat_template(directory);
-    return Tokenizer(std::move(impl));
+    Tokenizer tokenizer(std::move(impl));
+    if (const auto bos = configured_bos(directory)) tokenizer.put_first(*bos, directory);
+    return tokenizer;
   } catch (const Unsupported& error) {
     // A pattern knows itself but not its file.
     const std::string what = error.what();
     if (what.starts_with(path.string())) throw;
     throw Unsupported(path.string() + ": " + what);
   }
+}
+
+void Tokenizer::put_first(const std::string& token, const std::filesystem::path& directory) {
+  const std::optional<int32_t> id = id_of(token);
+  if (!id) {
+    throw CorruptFile((directory / "tokenizer_config.json").string() + ": field bos_token is \"" + token +
+                      "\", expected a token of tokenizer.json");
+  }
+  std::vector<int32_t>& before = impl_->surroundings.before;
+  if (before.empty() || before.front() != *id) before.insert(before.begin(), *id);
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -20,8 +20,9 @@ class Tokenizer {
   // pre-tokenizers ByteLevel, Split, Whitespace, WhitespaceSplit and Digits; post-processors
   // TemplateProcessing and ByteLevel; decoders ByteLevel, Fuse, ByteFallback or none; sequences of all these;
   // added tokens with all their options. Truncation and padding that the file may ask for are not applied, as
-  // in `transformers`. Throws NotFound, CorruptFile or Unsupported naming the component's type and what is
-  // supported.
+  // in `transformers`. Where tokenizer_config.json names a Llama tokenizer with add_bos_token, bos_token is
+  // added in front as by the post-processor, as transformers 4 does. Throws NotFound, CorruptFile or
+  // Unsupported naming the component's type and what is supported.
   static Tokenizer load(const std::filesystem::path& directory);
 
   ~Tokenizer();
@@ -43,6 +44,8 @@ class Tokenizer {
  private:
   struct Impl;
   explicit Tokenizer(std::unique_ptr<Impl> impl);
+  // Makes `token` the first of what the post-processor adds, unless it is.
+  void put_first(const std::string& token, const std::filesystem::path& directory);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -29,9 +30,11 @@ struct BenchOptions {
   std::filesystem::path model;
   std::string peer_python;
   std::filesystem::path peer_script = "bench/hf_generate.py";
+  std::string dtype = "both";
   int32_t samples = 8;
+  std::optional<int64_t> random_weights;
   int32_t threads = 0;
-  int32_t repetitions = 5;
+  bench::GenerateWorkload workload;
   bool json = false;
 };
 
@@ -51,9 +54,9 @@ Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) 
   model::EngineOptions engine_options;
   engine_options.dtype = dtype;
   engine_options.threads = options.threads;
+  if (options.random_weights) engine_options.random_weights = static_cast<uint64_t>(*options.random_weights);
   model::Engine engine(options.model, engine_options);
-  bench::GenerateWorkload workload;
-  workload.repetitions = options.repetitions;
+  bench::GenerateWorkload workload = options.workload;
   if (samples > 0) workload.samples.assign(static_cast<size_t>(engine.config().num_layers), samples);
   const auto timings = bench::time_generation(engine, workload);
   const auto [fastest, slowest] =
@@ -73,10 +76,26 @@ Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) 
 // The same work by Hugging Face generate, in a process of its own.
 Row measure_peer(const BenchOptions& options, const std::string& dtype) {
   const auto log = std::filesystem::temp_directory_path() / fmt::format("allot-bench-{}.log", ::getpid());
-  ChildProcess peer(
-      {options.peer_python, options.peer_script.string(), options.model.string(), "--dtype", dtype,
-       "--threads", std::to_string(options.threads), "--repetitions", std::to_string(options.repetitions)},
-      log);
+  const bench::GenerateWorkload& workload = options.workload;
+  std::vector<std::string> command{options.peer_python,
+                                   options.peer_script.string(),
+                                   options.model.string(),
+                                   "--dtype",
+                                   dtype,
+                                   "--threads",
+                                   std::to_string(options.threads),
+                                   "--repetitions",
+                                   std::to_string(workload.repetitions),
+                                   "--prompts",
+                                   std::to_string(workload.prompts),
+                                   "--prompt-tokens",
+                                   std::to_string(workload.prompt_tokens),
+                                   "--new-tokens",
+                                   std::to_string(workload.new_tokens)};
+  if (options.random_weights) {
+    command.insert(command.end(), {"--random-weights", std::to_string(*options.random_weights)});
+  }
+  ChildProcess peer(command, log);
   const auto status = peer.wait(std::chrono::hours(1));
   std::string text = read_file(log);
   std::filesystem::remove(log);
@@ -96,35 +115,36 @@ Row measure_peer(const BenchOptions& options, const std::string& dtype) {
           .decode_seconds = json.value("decode_seconds", 0.0)};
 }
 
-double tokens_per_second(const Row& row) {
-  const bench::GenerateWorkload workload;
-  return workload.prompts * workload.new_tokens / row.seconds;
+double tokens_per_second(const Row& row, const bench::GenerateWorkload& workload) {
+  return static_cast<double>(workload.prompts) * workload.new_tokens / row.seconds;
 }
 
-nlohmann::json optional_json(const std::optional<double>& value) {
+template <class Value>
+nlohmann::json optional_json(const std::optional<Value>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json();
 }
 
 void print(const std::vector<Row>& rows, const BenchOptions& options) {
-  const bench::GenerateWorkload workload;
+  const bench::GenerateWorkload& workload = options.workload;
   if (options.json) {
     for (const Row& row : rows) {
       const nlohmann::ordered_json json = {{"what", "decode"},
                                            {"engine", row.engine},
                                            {"model", options.model.string()},
+                                           {"random_weights", optional_json(options.random_weights)},
                                            {"dtype", row.dtype},
                                            {"attention", row.attention},
                                            {"threads", options.threads},
                                            {"prompts", workload.prompts},
                                            {"prompt_tokens", workload.prompt_tokens},
                                            {"new_tokens", workload.new_tokens},
-                                           {"repetitions", options.repetitions},
+                                           {"repetitions", workload.repetitions},
                                            {"seconds", row.seconds},
                                            {"fastest_seconds", optional_json(row.fastest)},
                                            {"slowest_seconds", optional_json(row.slowest)},
                                            {"prefill_seconds", row.prefill_seconds},
                                            {"decode_seconds", row.decode_seconds},
-                                           {"new_tokens_per_second", tokens_per_second(row)},
+                                           {"new_tokens_per_second", tokens_per_second(row, workload)},
                                            {"version", version()}};
       std::cout << json.dump() << '\n';
     }
@@ -133,7 +153,7 @@ void print(const std::vector<Row>& rows, const BenchOptions& options) {
   std::cout << fmt::format(
       "{} prompts of {} tokens, {} new tokens each, greedy, {} threads; medians of {} repetitions after one "
       "warm-up\n",
-      workload.prompts, workload.prompt_tokens, workload.new_tokens, options.threads, options.repetitions);
+      workload.prompts, workload.prompt_tokens, workload.new_tokens, options.threads, workload.repetitions);
   const auto peer = std::ranges::find(rows, std::string("hugging face"), &Row::engine);
   std::cout << fmt::format("{:<14}{:<10}{:<10}{:>10}{:>18}{:>10}{:>10}{:>14}{}\n", "", "dtype", "attention",
                            "seconds", "fastest..slowest", "prefill", "decode", "new tokens/s",
@@ -143,7 +163,7 @@ void print(const std::vector<Row>& rows, const BenchOptions& options) {
         "{:<14}{:<10}{:<10}{:>10.3f}{:>18}{:>10.3f}{:>10.3f}{:>14.0f}{}\n", row.engine, row.dtype,
         row.attention, row.seconds,
         row.fastest ? fmt::format("{:.3f}..{:.3f}", *row.fastest, *row.slowest) : "-", row.prefill_seconds,
-        row.decode_seconds, tokens_per_second(row),
+        row.decode_seconds, tokens_per_second(row, workload),
         peer == rows.end() ? "" : fmt::format("{:>13.2f}x", peer->seconds / row.seconds));
   }
 }
@@ -162,9 +182,16 @@ int run_bench(std::span<const std::string> arguments) {
            "Python with torch and transformers; without it the peer is not measured");
   set.path("peer-script", &options.peer_script,
            "the script that does the same work with Hugging Face generate");
+  set.integer("random-weights", &options.random_weights, 0, std::numeric_limits<uint32_t>::max(), "SEED",
+              "make the weights at random instead of reading them; config.json is enough then");
+  set.choice("dtype", &options.dtype, {"both", "float32", "bfloat16"}, "of weights, activations and cache");
+  set.integer("prompts", &options.workload.prompts, 1, 1 << 20, "N", "sequences in all");
+  set.integer("prompt-tokens", &options.workload.prompt_tokens, 1, 1 << 20, "N", "length of each prompt");
+  set.integer("new-tokens", &options.workload.new_tokens, 1, 1 << 20, "N", "length of each reply");
   set.integer("samples", &options.samples, 1, 1'000'000, "S", "samples per layer of the sampled rows");
   set.integer("threads", &options.threads, 0, 4096, "N", "threads of each engine; 0 takes all cores");
-  set.integer("repetitions", &options.repetitions, 1, 1000, "N", "timed repetitions, after one warm-up");
+  set.integer("repetitions", &options.workload.repetitions, 1, 1000, "N",
+              "timed repetitions, after one warm-up");
   set.flag("json", &options.json, "print one JSON object a row");
   set.require("model");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
@@ -177,8 +204,11 @@ int run_bench(std::span<const std::string> arguments) {
   if (options.threads == 0) options.threads = static_cast<int32_t>(std::thread::hardware_concurrency());
 
   std::vector<Row> rows;
-  if (!options.peer_python.empty()) rows.push_back(measure_peer(options, "float32"));
+  if (!options.peer_python.empty()) {
+    rows.push_back(measure_peer(options, options.dtype == "bfloat16" ? "bfloat16" : "float32"));
+  }
   for (const auto dtype : {kernels::DType::kFloat32, kernels::DType::kBFloat16}) {
+    if (options.dtype != "both" && options.dtype != kernels::name(dtype)) continue;
     for (const int32_t samples : {0, options.samples}) {
       spdlog::info("measuring {} {}", kernels::name(dtype), samples == 0 ? "dense" : "sampled");
       rows.push_back(measure(options, dtype, samples));

@@ -45,7 +45,7 @@ int run_grade(std::span<const std::string> arguments) {
       "is a whole reply or a bare answer, an answer is bare or a worked solution.",
       "echo '{\"prediction\": \"So it is \\\\boxed{18}.\", \"answer\": \"18\"}' | allot grade --task gsm8k");
   set.choice("task", &task_name, evaluation::task_names(), "whose rules to grade by");
-  set.choice("prompt-style", &style, {"boxed", "llama-chat", "plain"},
+  set.choice("prompt-style", &style, evaluation::prompt_style_names(),
              "where a reply of this style holds its answer");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 

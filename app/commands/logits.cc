@@ -61,6 +61,7 @@ int run_logits(std::span<const std::string> arguments) {
   std::string estimator = "sys";
   int64_t seed = 0;
   int64_t question = 0;
+  std::optional<int64_t> random_weights;
   int32_t threads = 0;
   std::filesystem::path out;
   OptionSet set("logits",
@@ -76,6 +77,8 @@ int run_logits(std::span<const std::string> arguments) {
   set.integer("seed", &seed, 0, std::numeric_limits<uint32_t>::max(), "N", "of the attention samples");
   set.integer("question", &question, 0, std::numeric_limits<uint32_t>::max(), "N",
               "number of the question whose samples are drawn");
+  set.integer("random-weights", &random_weights, 0, std::numeric_limits<uint32_t>::max(), "SEED",
+              "make the weights at random instead of reading them; config.json is enough then");
   set.integer("threads", &threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
   set.path("out", &out, "write to this file instead of stdout");
   set.require("model");
@@ -85,8 +88,11 @@ int run_logits(std::span<const std::string> arguments) {
     throw UsageError("the array is binary and stdout is a terminal; give --out FILE.npy");
 
   const std::vector<int32_t> ids = parse_ids(ids_text);
-  const NamedSchedule named = parse_schedule_argument(schedule, model::identify_model(model));
   model::EngineOptions options;
+  if (random_weights) options.random_weights = static_cast<uint64_t>(*random_weights);
+  const NamedSchedule named = parse_schedule_argument(
+      schedule,
+      model::identify_model(model, {.random_weights = options.random_weights, .needs_tokenizer = false}));
   options.dtype = kernels::parse_dtype(dtype);
   options.estimator = kernels::parse_estimator(estimator);
   options.max_sequences = 1;

@@ -58,6 +58,7 @@ bool same_value(const Question& question, const Number& answer) {
 std::optional<std::string_view> extract(PromptStyle style, std::string_view reply) {
   switch (style) {
     case PromptStyle::kBoxed:
+    case PromptStyle::kDeepseekChat:
       return boxed_answer(reply);
     case PromptStyle::kLlamaChat:
       return last_line_answer(reply);
@@ -68,9 +69,11 @@ std::optional<std::string_view> extract(PromptStyle style, std::string_view repl
 }
 
 // True while the reply is inside a <think> block, where a \boxed{} is a guess and not the answer.
-bool thinking(std::string_view reply) {
+bool thinking(PromptStyle style, std::string_view reply) {
   const size_t open = reply.rfind("<think>");
-  return open != kNone && reply.find("</think>", open) == kNone;
+  const bool open_in_prompt = style == PromptStyle::kDeepseekChat;
+  if (open == kNone && !open_in_prompt) return false;
+  return reply.find("</think>", open == kNone ? 0 : open) == kNone;
 }
 
 const std::string& text_field(const nlohmann::json& row, const char* field, const std::string& place) {
@@ -136,6 +139,9 @@ std::string Gsm8k::prompt(const Question& question) const {
           "\n\n{}<|eot_id|>"
           "<|start_header_id|>assistant<|end_header_id|>\n\n",
           kLlamaSystem, question.text);
+    case PromptStyle::kDeepseekChat:
+      // Without <｜begin▁of▁sentence｜>, for the same reason.
+      return fmt::format("<｜User｜>{}\n\n{}<｜Assistant｜><think>\n", question.text, kBoxedInstruction);
     case PromptStyle::kPlain:
       return question.text + "\n";
   }
@@ -155,10 +161,11 @@ Verdict Gsm8k::grade(const Question& question, std::string_view reply) const {
 
 bool Gsm8k::complete(std::string_view reply) const {
   switch (style_) {
-    case PromptStyle::kBoxed: {
+    case PromptStyle::kBoxed:
+    case PromptStyle::kDeepseekChat: {
       // A box that holds a number: an empty one is the instruction repeated.
       const std::optional<std::string_view> boxed = last_boxed(reply);
-      return boxed && parse_number(*boxed) && !thinking(reply);
+      return boxed && parse_number(*boxed) && !thinking(style_, reply);
     }
     case PromptStyle::kLlamaChat:
       return false;  // any line may be the last
@@ -176,6 +183,7 @@ bool Gsm8k::complete(std::string_view reply) const {
 std::string_view Gsm8k::completing_characters() const {
   switch (style_) {
     case PromptStyle::kBoxed:
+    case PromptStyle::kDeepseekChat:
       return "}>";  // the closing brace, or the end of </think>
     case PromptStyle::kLlamaChat:
       return "";

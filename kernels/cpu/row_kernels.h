@@ -60,10 +60,39 @@ void rms_norm_rows(const RmsNormParams& p, int64_t begin, int64_t end) {
   }
 }
 
+// to = norm(from + bias) * weight, where null stands for no bias. `to` may be `from`.
 template <class V, class T>
-ALLOT_INLINE void rotate_head(const T* from, const T* bias, const float* cos, const float* sin, int64_t half,
-                              T* to) {
+ALLOT_INLINE void normalise_head(const T* from, const T* bias, const T* weight, float epsilon, int64_t dim,
+                                 T* to) {
   using F = typename V::F;
+  const auto load = [&](int64_t i, int lanes) {
+    const F x = load_lanes<V>(from + i, lanes);
+    return bias == nullptr ? x : x + load_lanes<V>(bias + i, lanes);
+  };
+  F squares = V::zero();
+  for_lanes<V>(dim, [&](int64_t i, int lanes) {
+    const F x = load(i, lanes);
+    squares = V::fma(x, x, squares);
+  });
+  const F factor = V::set1(1 / std::sqrt(V::reduce_add(squares) / static_cast<float>(dim) + epsilon));
+  for_lanes<V>(dim, [&](int64_t i, int lanes) {
+    store_lanes<V>(to + i, load(i, lanes) * factor, lanes);  // through memory, for its rounding
+    store_lanes<V>(to + i, load_lanes<V>(to + i, lanes) * load_lanes<V>(weight + i, lanes), lanes);
+  });
+}
+
+// Where a head's two halves are turned by their angles.
+struct Angles {
+  const float* cos;  // [half]
+  const float* sin;  // [half]
+  int64_t half;
+};
+
+// to = rotated(from + bias), where null stands for no bias. `to` may be `from`.
+template <class V, class T>
+ALLOT_INLINE void rotate_head(const T* from, const T* bias, const Angles& angles, T* to) {
+  using F = typename V::F;
+  const int64_t half = angles.half;
   for_lanes<V>(half, [&](int64_t i, int lanes) {
     F low = load_lanes<V>(from + i, lanes);
     F high = load_lanes<V>(from + half + i, lanes);
@@ -71,8 +100,8 @@ ALLOT_INLINE void rotate_head(const T* from, const T* bias, const float* cos, co
       low = low + load_lanes<V>(bias + i, lanes);
       high = high + load_lanes<V>(bias + half + i, lanes);
     }
-    const F c = load_lanes<V>(cos + i, lanes);
-    const F s = load_lanes<V>(sin + i, lanes);
+    const F c = load_lanes<V>(angles.cos + i, lanes);
+    const F s = load_lanes<V>(angles.sin + i, lanes);
     store_lanes<V>(to + i, low * c - high * s, lanes);
     store_lanes<V>(to + half + i, high * c + low * s, lanes);
   });
@@ -86,19 +115,25 @@ void rotate_and_store_rows(const RotaryParams& p, int64_t begin, int64_t end) {
   const auto bias_of = [&](int32_t head) { return bias == nullptr ? nullptr : bias + head * dim; };
   for (int64_t token = begin; token < end; ++token) {
     T* qkv = static_cast<T*>(p.qkv) + token * p.qkv_stride;
-    const float* cos = p.cos + p.positions[token] * half;
-    const float* sin = p.sin + p.positions[token] * half;
-    for (int32_t head = 0; head < p.num_q_heads; ++head) {
-      rotate_head<V, T>(qkv + head * dim, bias_of(head), cos, sin, half, qkv + head * dim);
-    }
+    const int64_t table_row = p.positions[token] * half;
+    const Angles angles{p.cos + table_row, p.sin + table_row, half};
+    const auto place_head = [&](int32_t head, const void* norm, T* to) {
+      const T* from = qkv + head * dim;
+      if (norm == nullptr) {
+        rotate_head<V, T>(from, bias_of(head), angles, to);
+      } else {
+        normalise_head<V, T>(from, bias_of(head), static_cast<const T*>(norm), p.norm_epsilon, dim, to);
+        rotate_head<V, T>(to, nullptr, angles, to);
+      }
+    };
+    for (int32_t head = 0; head < p.num_q_heads; ++head) place_head(head, p.q_norm, qkv + head * dim);
     const int64_t page = p.slots[token] / p.page_size;
     const int64_t slot = p.slots[token] % p.page_size;
     for (int32_t head = 0; head < p.num_kv_heads; ++head) {
       const int64_t offset = ((page * p.num_kv_heads + head) * p.page_size + slot) * dim;
       const int32_t key_head = p.num_q_heads + head;
       const int32_t value_head = key_head + p.num_kv_heads;
-      rotate_head<V, T>(qkv + key_head * dim, bias_of(key_head), cos, sin, half,
-                        static_cast<T*>(p.key_pages) + offset);
+      place_head(key_head, p.k_norm, static_cast<T*>(p.key_pages) + offset);
       const T* value = qkv + value_head * dim;
       const T* value_bias = bias_of(value_head);
       T* to = static_cast<T*>(p.value_pages) + offset;

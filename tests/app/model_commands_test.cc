@@ -7,12 +7,14 @@
 
 #include "aggregator/run_data.h"
 #include "app/schedule_file.h"
+#include "base/file.h"
 #include "tests/app/run_command.h"
 
 namespace allot::app {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ModelCommands : public ::testing::Test {
  protected:
@@ -89,6 +91,52 @@ TEST_F(ModelCommands, InterruptedTuneGoesOnByTheSameCommand) {
     EXPECT_EQ(after[at].episode, before[at].episode);
     EXPECT_EQ(after[at].reward, before[at].reward);
   }
+}
+
+// A directory that has a config.json and nothing else.
+class ConfigOnlyCommands : public ::testing::Test {
+ protected:
+  ConfigOnlyCommands() : model_(fresh_directory()) {
+    std::filesystem::copy(
+        std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/parity/qwen3_rope_bias/config.json",
+        model_ / "config.json");
+  }
+  std::filesystem::path model_;
+};
+
+TEST_F(ConfigOnlyCommands, BenchDecodeMeasuresRandomWeightsInTheDTypeAskedFor) {
+  const auto result = run_command({"allot", "bench", "decode", "--model", model_.string(), "--random-weights",
+                                   "7", "--dtype", "bfloat16", "--prompts", "3", "--prompt-tokens", "9",
+                                   "--new-tokens", "4", "--repetitions", "1", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("\"random_weights\":7,\"dtype\":\"bfloat16\",\"attention\":\"dense\""));
+  EXPECT_THAT(result.out, HasSubstr("\"attention\":\"sys 8\""));
+  EXPECT_THAT(result.out, HasSubstr("\"prompts\":3,\"prompt_tokens\":9,\"new_tokens\":4"));
+  EXPECT_THAT(result.out, Not(HasSubstr("float32")));
+}
+
+TEST_F(ConfigOnlyCommands, LogitsOfRandomWeightsFollowTheSeed) {
+  const auto logits = [&](const char* seed) {
+    const auto file = model_ / "logits.npy";
+    const auto result =
+        run_command({"allot", "logits", "--model", model_.string(), "--ids", "1,5,7", "--schedule",
+                     "uniform:2", "--random-weights", seed, "--out", file.string()});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return read_file(file);
+  };
+  EXPECT_EQ(logits("7"), logits("7"));
+  EXPECT_NE(logits("7"), logits("8"));
+}
+
+TEST_F(ConfigOnlyCommands, LogitsWithoutRandomWeightsAndQuestionsSayWhatIsMissing) {
+  const auto logits =
+      run_command({"allot", "logits", "--model", model_.string(), "--ids", "1", "--out", "unused"});
+  EXPECT_EQ(logits.code, 1);
+  EXPECT_THAT(logits.err, HasSubstr("has neither model.safetensors"));
+  const std::string data = std::string(ALLOT_SOURCE_DIR) + "/assets/tiny-gsm/heldout.jsonl";
+  const auto eval = run_command({"allot", "eval", "--model", model_.string(), "--data", data});
+  EXPECT_EQ(eval.code, 1);
+  EXPECT_THAT(eval.err, HasSubstr("tokenizer.json is missing"));
 }
 
 TEST_F(ModelCommands, BenchOfSomethingUnknownIsWrongUsage) {

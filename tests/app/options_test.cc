@@ -26,6 +26,7 @@ struct Fields {
   bool json = false;
   std::vector<std::string> schedules;
   std::string model;
+  std::optional<int64_t> seed;
 };
 
 class Options : public ::testing::Test {
@@ -39,6 +40,7 @@ class Options : public ::testing::Test {
     options_.real("gain", &fields_.gain, 0, 1, "A", "step size");
     options_.flag("json", &fields_.json, "print JSON");
     options_.texts("schedule", &fields_.schedules, "S", "a schedule to score");
+    options_.integer("seed", &fields_.seed, 0, 99, "N", "of random weights");
     options_.positional("model", &fields_.model, "DIR", "model directory");
   }
 
@@ -225,6 +227,19 @@ TEST_F(Options, NumberWithoutDefaultIsLeftOutOfTheResolvedConfig) {
   fields_.total = 0;
   EXPECT_THAT(options_.resolved(), Not(HasSubstr("total")));
   EXPECT_THAT(options_.help(), HasSubstr("samples in all (from 1 to 1000)"));
+}
+
+TEST_F(Options, OptionalNumberHasAValueOnlyWhenGiven) {
+  EXPECT_THAT(options_.resolved(), Not(HasSubstr("seed")));
+  EXPECT_THAT(options_.help(), HasSubstr("of random weights (from 0 to 99)"));
+  EXPECT_EQ(parse({"--total", "9"}), OptionSet::Parsed::kRun);
+  EXPECT_EQ(fields_.seed, std::nullopt);
+}
+
+TEST_F(Options, OptionalNumberTakesItsSmallestValue) {
+  EXPECT_EQ(parse({"--seed", "0"}), OptionSet::Parsed::kRun);
+  EXPECT_EQ(fields_.seed, 0);
+  EXPECT_THAT(options_.resolved(), HasSubstr("\nseed = 0\n"));
 }
 
 TEST_F(Options, HelpListsOptionsWithRangeDefaultAndExampleEvenBesideFaults) {

@@ -5,7 +5,7 @@ Needs torch 2.11.0, transformers 5.17.0 and safetensors. Run from anywhere:
 
     python tests/data/make_parity_golden.py
 
-Each folder is a Hugging Face model directory as save_pretrained writes it (two are then rewritten to the spelling of
+Each folder is a Hugging Face model directory as save_pretrained writes it (three are then rewritten to the spelling of
 transformers 4) plus golden.safetensors:
 
     ids             I32 [n]           a text of random tokens
@@ -26,7 +26,16 @@ import shutil
 
 import torch
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 from transformers.generation.logits_process import (
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
@@ -36,7 +45,7 @@ from transformers.generation.logits_process import (
 OUT = pathlib.Path(__file__).resolve().parent / "parity"
 VOCAB = 96
 EOS = 1
-NEW_TOKENS = 24
+NEW_TOKENS = 64
 PROMPT_LENGTHS = [1, 5, 17, 33, 48]
 MIN_MARGIN = 5e-4
 
@@ -70,6 +79,26 @@ CASES = {
                      Qwen2Config(hidden_size=56, intermediate_size=64, num_attention_heads=7, num_key_value_heads=1,
                                  rope_parameters={"rope_type": "default", "rope_theta": 1e6}, **COMMON),
                      torch.bfloat16, {}, 5),
+    "qwen3_group4_tied": (Qwen3ForCausalLM,
+                          Qwen3Config(hidden_size=48, intermediate_size=56, num_attention_heads=8,
+                                      num_key_value_heads=2, head_dim=16, tie_word_embeddings=True, **COMMON),
+                          torch.bfloat16, {}, 6),
+    "qwen3_rope_bias": (Qwen3ForCausalLM,
+                        Qwen3Config(hidden_size=40, intermediate_size=48, num_attention_heads=3,
+                                    num_key_value_heads=3, head_dim=24, attention_bias=True,
+                                    rope_parameters=LLAMA3_ROPE, **COMMON),
+                        torch.float16, {}, 7),
+    "mistral_group7": (MistralForCausalLM,
+                       MistralConfig(hidden_size=56, intermediate_size=64, num_attention_heads=7,
+                                     num_key_value_heads=1, sliding_window=None,
+                                     rope_parameters={"rope_type": "default", "rope_theta": 1e6}, **COMMON),
+                       torch.float32, {}, 8),
+    # A window over all positions hides none of them.
+    "mistral_window_sharded": (MistralForCausalLM,
+                               MistralConfig(hidden_size=48, intermediate_size=56, num_attention_heads=4,
+                                             num_key_value_heads=1, head_dim=16, sliding_window=512,
+                                             tie_word_embeddings=True, **COMMON),
+                               torch.bfloat16, {"max_shard_size": "20KB"}, 9),
 }
 
 
@@ -117,7 +146,7 @@ def make_case(name, model_class, config, dtype, save_arguments, seed):
     model = model_class(config)
     randomise(model, generator)
     model.to(dtype).save_pretrained(folder, **save_arguments)
-    if name in ("llama_rope_head24", "qwen2_group7"):
+    if name in ("llama_rope_head24", "qwen2_group7", "mistral_group7"):
         to_transformers_4(folder)
 
     text = torch.randint(2, VOCAB, (120,), generator=generator)

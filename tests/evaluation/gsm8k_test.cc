@@ -16,7 +16,8 @@ using testing::HasSubstr;
 
 const std::filesystem::path kExcerpt =
     std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/gsm8k/excerpt.jsonl";
-constexpr PromptStyle kStyles[] = {PromptStyle::kBoxed, PromptStyle::kLlamaChat, PromptStyle::kPlain};
+constexpr PromptStyle kStyles[] = {PromptStyle::kBoxed, PromptStyle::kLlamaChat, PromptStyle::kDeepseekChat,
+                                   PromptStyle::kPlain};
 
 std::unique_ptr<Task> gsm8k_task(PromptStyle style) {
   return make_task("gsm8k", style);
@@ -117,6 +118,14 @@ TEST(Gsm8kPrompt, LlamaChatIsTableTwentyThreeAndLeavesTheFirstTokenToTheTokenize
             "many?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
 }
 
+TEST(Gsm8kPrompt, DeepseekChatPutsTableTwentyOneInItsTemplateAndLeavesTheFirstTokenToTheTokenizer) {
+  EXPECT_EQ(
+      gsm8k_task(PromptStyle::kDeepseekChat)
+          ->prompt({.id = 0, .text = "How many?", .solution = "", .answer = ""}),
+      "<\uFF5CUser\uFF5C>How many?\n\nPlease reason step by step, and put your final numeric answer within "
+      "\\boxed{}.<\uFF5CAssistant\uFF5C><think>\n");
+}
+
 TEST(Gsm8kPrompt, PlainIsTheQuestionAndALineEnd) {
   EXPECT_EQ(
       gsm8k_task(PromptStyle::kPlain)->prompt({.id = 0, .text = "How many?", .solution = "", .answer = ""}),
@@ -185,6 +194,14 @@ TEST(Gsm8kComplete, BoxedStopsAtAClosedBoxWithANumber) {
   EXPECT_TRUE(task->complete("<think>maybe \\boxed{18}</think>"));
 }
 
+TEST(Gsm8kComplete, DeepseekChatThinksUntilItClosesTheBlockOfItsPrompt) {
+  const std::unique_ptr<Task> task = gsm8k_task(PromptStyle::kDeepseekChat);
+  EXPECT_FALSE(task->complete("maybe \\boxed{18}"));
+  EXPECT_FALSE(task->complete("maybe 18</think>so"));
+  EXPECT_TRUE(task->complete("maybe 18</think>so \\boxed{18}"));
+  EXPECT_FALSE(task->complete("done</think><think>again \\boxed{18}"));
+}
+
 TEST(Gsm8kComplete, PlainStopsAtTheLineEndAfterTheMarkedAnswer) {
   const std::unique_ptr<Task> task = gsm8k_task(PromptStyle::kPlain);
   EXPECT_FALSE(task->complete("9 * 2 = 18\n####"));
@@ -229,6 +246,7 @@ TEST(PromptStyle, FollowsTheChatTemplate) {
   EXPECT_EQ(prompt_style_for(std::nullopt), PromptStyle::kPlain);
   EXPECT_EQ(prompt_style_for("{{ '<|start_header_id|>' }}"), PromptStyle::kLlamaChat);
   EXPECT_EQ(prompt_style_for("<|im_start|>"), PromptStyle::kBoxed);
+  EXPECT_EQ(prompt_style_for("<\uFF5CUser\uFF5C>"), PromptStyle::kBoxed);  // as the paper asks DeepSeek
 }
 
 }  // namespace

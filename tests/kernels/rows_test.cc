@@ -121,12 +121,20 @@ TEST(SiluAndMultiply, KeepsNan) {
   });
 }
 
+// What a model may have between the projection and the rotation.
+struct BeforeRotation {
+  bool bias = false;
+  bool norms = false;
+};
+
 // Everything rotate_and_store needs, as a fused projection of 6 heads with a gap after each token.
 struct RotaryCase {
-  explicit RotaryCase(DType dtype, int32_t head_dim, bool with_bias)
+  RotaryCase(DType dtype, int32_t head_dim, BeforeRotation before)
       : stride((4 + 2 * 2) * head_dim + 5),
         qkv(random_elements(dtype, 3 * stride, 5)),
         bias(random_elements(dtype, 8 * head_dim, 6)),
+        q_norm(random_elements(dtype, head_dim, 7)),
+        k_norm(random_elements(dtype, head_dim, 8)),
         key_pages(dtype, 4 * 2 * 8 * head_dim, kGuard),
         value_pages(dtype, 4 * 2 * 8 * head_dim, kGuard) {
     for (int32_t i = 0; i < 10 * head_dim / 2; ++i) {
@@ -140,7 +148,10 @@ struct RotaryCase {
     params.dtype = dtype;
     params.qkv = qkv.data();
     params.qkv_stride = stride;
-    params.bias = with_bias ? bias.data() : nullptr;
+    params.bias = before.bias ? bias.data() : nullptr;
+    params.q_norm = before.norms ? q_norm.data() : nullptr;
+    params.k_norm = before.norms ? k_norm.data() : nullptr;
+    params.norm_epsilon = 1e-2f;
     params.cos = cos.data();
     params.sin = sin.data();
     params.table_rows = 10;
@@ -153,48 +164,55 @@ struct RotaryCase {
   }
 
   int64_t stride;
-  Elements qkv, bias, key_pages, value_pages;
+  Elements qkv, bias, q_norm, k_norm, key_pages, value_pages;
   std::vector<float> cos, sin;
   std::vector<int32_t> positions = {0, 9, 4};
   std::vector<int64_t> slots = {31, 0, 13};
   RotaryParams params;
 };
 
-TEST(RotateAndStore, RotatesQueriesInPlaceAndWritesKeysAndValuesToTheirSlotsOnly) {
+TEST(RotateAndStore, NormsAndRotatesQueriesInPlaceAndWritesKeysAndValuesToTheirSlotsOnly) {
   for_every_kind([](cpu::Isa isa, DType dtype) {
     for (const int32_t head_dim : {8, 24, 32, 64, 128}) {
-      for (const bool with_bias : {false, true}) {
-        RotaryCase c(dtype, head_dim, with_bias);
+      for (const BeforeRotation before_rotation :
+           {BeforeRotation{}, {.bias = true}, {.norms = true}, {.bias = true, .norms = true}}) {
+        RotaryCase c(dtype, head_dim, before_rotation);
         const Elements before = c.qkv;
         cpu::rotate_and_store(c.params, 1, isa);
         const int32_t half = head_dim / 2;
         std::vector<bool> written(4 * 2 * 8 * head_dim, false);
         for (int64_t token = 0; token < 3; ++token) {
-          const auto input = [&](int32_t head, int32_t i) -> double {
-            const double b = with_bias ? c.bias.get(head * head_dim + i) : 0;
+          const auto projected = [&](int32_t head, int32_t i) -> double {
+            const double b = before_rotation.bias ? c.bias.get(head * head_dim + i) : 0;
             return b + before.get(token * c.stride + head * head_dim + i);
           };
-          const auto rotated = [&](int32_t head, int32_t i) {
-            const double cosine = c.cos[c.positions[token] * half + i % half];
-            const double sine = c.sin[c.positions[token] * half + i % half];
-            return i < half ? input(head, i) * cosine - input(head, i + half) * sine
-                            : input(head, i) * cosine + input(head, i - half) * sine;
+          const auto normed = [&](int32_t head, int32_t i) {
+            if (!before_rotation.norms) return projected(head, i);
+            double squares = 0;
+            for (int32_t k = 0; k < head_dim; ++k) squares += projected(head, k) * projected(head, k);
+            const double weight = (head < 4 ? c.q_norm : c.k_norm).get(i);
+            return projected(head, i) / std::sqrt(squares / head_dim + 1e-2) * weight;
           };
-          const auto expect_near = [&](double actual, double expected, const char* what) {
-            const double scale =
-                dtype == DType::kFloat32 ? 2 + std::abs(expected) : expected;  // of the terms added
-            ASSERT_NEAR(actual, expected, tolerance(dtype, scale))
-                << what << " of token " << token << " head_dim " << head_dim;
+          const auto expect_rotated = [&](double actual, int32_t head, int32_t i, const char* what) {
+            const double direct = normed(head, i) * c.cos[c.positions[token] * half + i % half];
+            const double crossed = normed(head, i < half ? i + half : i - half) *
+                                   c.sin[c.positions[token] * half + i % half] * (i < half ? -1 : 1);
+            const double sum = direct + crossed, terms = std::abs(direct) + std::abs(crossed);
+            double allowed = tolerance(dtype, dtype == DType::kFloat32 ? 2 + std::abs(sum) : sum);
+            if (before_rotation.norms) allowed += 2 * tolerance(dtype, terms);  // its two roundings
+            ASSERT_NEAR(actual, sum, allowed) << what << " of token " << token << " head_dim " << head_dim;
           };
           for (int32_t i = 0; i < head_dim; ++i) {
             for (int32_t head = 0; head < 4; ++head) {
-              expect_near(c.qkv.get(token * c.stride + head * head_dim + i), rotated(head, i), "query");
+              expect_rotated(c.qkv.get(token * c.stride + head * head_dim + i), head, i, "query");
             }
             for (int32_t head = 0; head < 2; ++head) {
               const int64_t at = ((c.slots[token] / 8 * 2 + head) * 8 + c.slots[token] % 8) * head_dim + i;
               written[at] = true;
-              expect_near(c.key_pages.get(at), rotated(4 + head, i), "key");
-              expect_near(c.value_pages.get(at), input(6 + head, i), "value");
+              expect_rotated(c.key_pages.get(at), 4 + head, i, "key");
+              const double value = projected(6 + head, i);
+              ASSERT_NEAR(c.value_pages.get(at), value,
+                          tolerance(dtype, dtype == DType::kFloat32 ? 2 + std::abs(value) : value));
               ASSERT_EQ(c.qkv.get(token * c.stride + (4 + head) * head_dim + i),
                         before.get(token * c.stride + (4 + head) * head_dim + i));
             }
@@ -212,6 +230,34 @@ TEST(RotateAndStore, RotatesQueriesInPlaceAndWritesKeysAndValuesToTheirSlotsOnly
         }
       }
     }
+  });
+}
+
+// Heads of ones and sevens have a mean square of 25, so the norm divides by 5 without an error of its own.
+TEST(RotateAndStore, RoundsANormedHeadBeforeAndAfterItsWeightAsTransformersDoes) {
+  for_every_kind([](cpu::Isa isa, DType dtype) {
+    constexpr int32_t kHeadDim = 32;
+    RotaryCase c(dtype, kHeadDim, {.norms = true});
+    c.params.norm_epsilon = 0;
+    std::fill(c.cos.begin(), c.cos.end(), 1.0f);
+    std::fill(c.sin.begin(), c.sin.end(), 0.0f);
+    for (int64_t i = 0; i < c.qkv.count(); ++i) c.qkv.set(i, i % c.stride % 2 == 0 ? 1 : 7);
+    cpu::rotate_and_store(c.params, 1, isa);
+
+    Elements rounded(dtype, 1, 0);
+    const auto round = [&](float value) {
+      rounded.set(0, value);
+      return rounded.get(0);
+    };
+    int once_would_differ = 0;
+    for (int32_t i = 0; i < kHeadDim; ++i) {
+      const float y = (i % 2 == 0 ? 1.0f : 7.0f) * (1 / 5.0f);
+      const float expected = round(round(y) * c.q_norm.get(i));
+      once_would_differ += expected != round(y * c.q_norm.get(i));
+      ASSERT_EQ(c.qkv.get(i), expected) << i;
+      ASSERT_EQ(c.key_pages.get((31 / 8 * 2 * 8 + 31 % 8) * kHeadDim + i), round(round(y) * c.k_norm.get(i)));
+    }
+    EXPECT_EQ(once_would_differ > 0, dtype == DType::kBFloat16);
   });
 }
 
@@ -274,7 +320,7 @@ std::string message_of(const Function& function) {
 }
 
 TEST(RowOperations, RefuseWhatTheyCannotDoWithTheValues) {
-  RotaryCase c(DType::kFloat32, 8, false);
+  RotaryCase c(DType::kFloat32, 8, {});
   c.positions[1] = 10;
   EXPECT_EQ(message_of([&] { rotate_and_store(c.params, 1); }),
             "rotate_and_store: token 1 has position 10; the cos and sin tables have rows 0 to 9");
@@ -286,6 +332,10 @@ TEST(RowOperations, RefuseWhatTheyCannotDoWithTheValues) {
   c.params.head_dim = 7;
   EXPECT_THAT(message_of([&] { rotate_and_store(c.params, 1); }),
               HasSubstr("head_dim is 7; expected an even number"));
+  c.params.head_dim = 8;
+  c.params.norm_epsilon = -1;
+  EXPECT_EQ(message_of([&] { rotate_and_store(c.params, 1); }),
+            "rotate_and_store: norm_epsilon is -1; expected 0 or more");
 
   const std::vector<int32_t> ids = {1, -1};
   float x[4] = {};

@@ -20,7 +20,8 @@ class DecoderBits : public testing::TestWithParam<DType> {
  protected:
   static Decoder load(int threads) {
     const ModelConfig config = read_model_config(kModel);
-    return Decoder(config, load_weights(Checkpoint::open(kModel), config, GetParam()),
+    return Decoder(config,
+                   load_weights(WeightsSource::checkpoint(kModel, config), config, GetParam(), threads),
                    {.num_layers = config.num_layers,
                     .num_kv_heads = config.num_kv_heads,
                     .head_dim = config.head_dim,

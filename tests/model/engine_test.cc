@@ -5,12 +5,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
+
 #include <cmath>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "model/safetensors.h"
+#include "model/weights.h"
+#include "model/weights_source.h"
 #include "tests/model/generate.h"
 #include "tests/model/reference_decoder.h"
 
@@ -19,6 +24,7 @@ namespace {
 
 using kernels::DType;
 using kernels::Estimator;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -96,6 +102,23 @@ INSTANTIATE_TEST_SUITE_P(Estimators, SampledLogits,
                                          Estimator::kProp, Estimator::kFlash, Estimator::kThreshold,
                                          Estimator::kTopk),
                          [](const auto& estimator) { return std::string(name(estimator.param)); });
+
+TEST(Engine, SampledLogitsOfEveryArchitectureUseTheDrawsOfTheReference) {
+  for (const char* name : {"llama_bias_sharded", "qwen2_group7", "qwen3_group4_tied", "mistral_group7"}) {
+    Engine engine(kCheckpoints / name, small_engine());
+    const std::vector<int32_t> ids = random_prompt(6, 24), samples{5, 3};
+    const std::vector<float> logits = engine.logits(ids, samples, kKey, 4);
+    const auto expected =
+        ReferenceDecoder(kCheckpoints / name)
+            .logits(ids, {.estimator = Estimator::kSys, .samples = samples, .key = kKey, .question = 4});
+    for (size_t t = 0; t < ids.size(); ++t) {
+      for (size_t i = 0; i < expected[t].size(); ++i) {
+        ASSERT_NEAR(logits[t * expected[t].size() + i], expected[t][i], 2e-4)
+            << name << ", position " << t << ", token " << i;
+      }
+    }
+  }
+}
 
 TEST(Engine, LogitsOfAnEmptyScheduleAreThoseOfTheExactReference) {
   Engine engine(kCheckpoints / "qwen2_group7", small_engine());
@@ -420,6 +443,82 @@ TEST(EngineOptions, SizeTheCacheForEverySlotByDefault) {
 // --- Broken checkpoints
 
 // A copy of kModel with one text of a file replaced by another of the same length.
+// --- Random weights
+
+// A directory with `model`'s config.json alone.
+class ConfigOnly : public testing::Test {
+ protected:
+  ConfigOnly() { std::filesystem::create_directory(directory); }
+  ~ConfigOnly() override { std::filesystem::remove_all(directory); }
+  void take_config_of(const std::string& model) {
+    std::filesystem::copy(kCheckpoints / model / "config.json", directory / "config.json",
+                          std::filesystem::copy_options::overwrite_existing);
+  }
+  // model.safetensors with the float32 elements of the random weights.
+  void write_checkpoint(uint64_t seed) {
+    const ModelConfig config = read_model_config(directory);
+    const WeightsSource source = WeightsSource::random(seed, config);
+    std::string header, data;
+    for (const auto& [name, shape] : decoder_tensor_shapes(config)) {
+      const WeightTensor tensor = source.at(name);
+      const size_t begin = data.size();
+      data.resize(begin + 4 * static_cast<size_t>(tensor.count()));
+      write_elements(tensor, 0, tensor.count(), DType::kFloat32,
+                     reinterpret_cast<std::byte*>(data.data() + begin));
+      header += fmt::format("{}\"{}\":{{\"dtype\":\"F32\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                            header.empty() ? "{" : ",", name, fmt::join(shape, ","), begin, data.size());
+    }
+    header += "}";
+    uint64_t length = header.size();
+    std::string content(reinterpret_cast<const char*>(&length), sizeof length);
+    write_file_atomically(directory / "model.safetensors", content + header + data);
+  }
+  std::vector<float> logits(DType dtype, std::optional<uint64_t> seed, int threads = 2) {
+    EngineOptions options = small_engine(dtype);
+    options.random_weights = seed;
+    options.threads = threads;
+    Engine engine(directory, options);
+    return engine.logits(random_prompt(1, 9), {}, kKey, 0);
+  }
+
+  const std::filesystem::path directory =
+      std::filesystem::path(testing::TempDir()) /
+      ("config_only_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+};
+
+TEST_F(ConfigOnly, RandomWeightsRunAsACheckpointOfTheSameNumbersDoes) {
+  for (const char* model : {"llama_tied", "llama_bias_sharded", "qwen2_group7", "qwen3_rope_bias"}) {
+    take_config_of(model);
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      const std::vector<float> random = logits(dtype, 7);
+      write_checkpoint(7);
+      EXPECT_EQ(random, logits(dtype, std::nullopt)) << model;
+      std::filesystem::remove(directory / "model.safetensors");
+      EXPECT_EQ(random, logits(dtype, 7, /*threads=*/1)) << model;
+      EXPECT_NE(random, logits(dtype, 8)) << model;
+    }
+  }
+}
+
+TEST_F(ConfigOnly, WithoutASeedSaysThatThereAreNoWeights) {
+  take_config_of("llama_tied");
+  EXPECT_THAT([&] { (void)logits(DType::kFloat32, std::nullopt); },
+              ThrowsMessage<NotFound>(HasSubstr("neither model.safetensors nor")));
+}
+
+TEST_F(ConfigOnly, ThatNeedsMoreMemoryThanIsFreeIsRefusedWithBothNumbers) {
+  take_config_of("llama_tied");
+  std::string config = read_file(directory / "config.json");
+  config.replace(config.find("\"num_hidden_layers\": 3"), 22, "\"num_hidden_layers\": 2000");
+  config.replace(config.find("\"hidden_size\": 32"), 17, "\"hidden_size\": 65536");
+  write_file_atomically(directory / "config.json", config);
+  const int64_t needed = weight_bytes(read_model_config(directory), DType::kBFloat16);
+  EXPECT_THAT(
+      [&] { (void)logits(DType::kBFloat16, 1); },
+      ThrowsMessage<Error>(AllOf(HasSubstr(fmt::format("the weights take {} bytes as bfloat16", needed)),
+                                 HasSubstr("bytes of memory are free"))));
+}
+
 class BrokenCheckpoint : public testing::Test {
  protected:
   std::filesystem::path with(const char* file, const std::string& text, const std::string& replacement) {
@@ -449,7 +548,7 @@ TEST_F(BrokenCheckpoint, WithATensorOfAnotherShapeIsUnsupported) {
 TEST_F(BrokenCheckpoint, WithATensorOfIntegersIsUnsupported) {
   const auto model = with("model.safetensors", "\"BF16\"", "\"I16\" ");
   EXPECT_THAT([&] { Engine(model, small_engine()); },
-              ThrowsMessage<Unsupported>(HasSubstr("expected F32, BF16 or F16")));
+              ThrowsMessage<Unsupported>(HasSubstr("is stored as I16, expected F32, BF16 or F16")));
 }
 
 TEST_F(BrokenCheckpoint, WithoutATensorIsCorrupt) {

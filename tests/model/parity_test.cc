@@ -82,6 +82,8 @@ double root_mean_square_difference(std::span<const float> a, std::span<const flo
   return std::sqrt(sum / static_cast<double>(a.size()));
 }
 
+constexpr int32_t kNewTokens = 64;
+
 class Parity : public testing::TestWithParam<const char*> {
  protected:
   std::filesystem::path directory() const {
@@ -119,13 +121,13 @@ TEST_P(Parity, BFloat16LogitsAreAsCloseToFloat32AsThoseOfTransformers) {
 
 TEST_P(Parity, GreedyTokensOfARaggedBatchAreEqual) {
   Engine engine = this->engine(DType::kFloat32);
-  EXPECT_EQ(tokens_of(generate(engine, golden.prompts, {.max_new_tokens = 24})), golden.greedy);
+  EXPECT_EQ(tokens_of(generate(engine, golden.prompts, {.max_new_tokens = kNewTokens})), golden.greedy);
 }
 
 TEST_P(Parity, GreedyTokensOneAtATimeAreEqual) {
   Engine engine = this->engine(DType::kFloat32);
   for (size_t i = 0; i < golden.prompts.size(); ++i) {
-    EXPECT_EQ(tokens_of(generate(engine, {golden.prompts[i]}, {.max_new_tokens = 24})).at(0),
+    EXPECT_EQ(tokens_of(generate(engine, {golden.prompts[i]}, {.max_new_tokens = kNewTokens})).at(0),
               golden.greedy[i]);
   }
 }
@@ -133,13 +135,14 @@ TEST_P(Parity, GreedyTokensOneAtATimeAreEqual) {
 TEST_P(Parity, GreedyTokensUnderARepetitionPenaltyAreEqual) {
   Engine engine = this->engine(DType::kFloat32);
   EXPECT_EQ(tokens_of(generate(engine, golden.prompts,
-                               {.sampling = {.repetition_penalty = 1.3}, .max_new_tokens = 24})),
+                               {.sampling = {.repetition_penalty = 1.3}, .max_new_tokens = kNewTokens})),
             golden.penalised);
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity,
                          testing::Values("llama_group4", "llama_tied", "llama_rope_head24",
-                                         "llama_bias_sharded", "qwen2_group7"),
+                                         "llama_bias_sharded", "qwen2_group7", "qwen3_group4_tied",
+                                         "qwen3_rope_bias", "mistral_group7", "mistral_window_sharded"),
                          [](const auto& checkpoint) { return std::string(checkpoint.param); });
 
 }  // namespace

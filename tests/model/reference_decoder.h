@@ -1,5 +1,6 @@
-// A Llama or Qwen2 decoder as one reads it in a paper: double precision, one sequence, no cache, no batching,
-// attention by kernels::reference with the engine's draw coordinates. Slow; for small checkpoints.
+// A decoder of any supported architecture as one reads it in a paper: double precision, one sequence, no
+// cache, no batching, attention by kernels::reference with the engine's draw coordinates. Slow; for small
+// checkpoints.
 #pragma once
 
 #include <cmath>
@@ -102,13 +103,23 @@ class ReferenceDecoder {
   Rows norm(const Rows& input, const std::string& name) const {
     const Row weight = vector(name + ".weight");
     Rows output = input;
-    for (Row& x : output) {
-      double sum = 0;
-      for (double value : x) sum += value * value;
-      const double scale = 1 / std::sqrt(sum / static_cast<double>(x.size()) + config_.rms_norm_eps);
-      for (size_t i = 0; i < x.size(); ++i) x[i] *= scale * weight[i];
-    }
+    for (Row& x : output) normalise(x, weight);
     return output;
+  }
+
+  void normalise(std::span<double> x, const Row& weight) const {
+    double sum = 0;
+    for (double value : x) sum += value * value;
+    const double scale = 1 / std::sqrt(sum / static_cast<double>(x.size()) + config_.rms_norm_eps);
+    for (size_t i = 0; i < x.size(); ++i) x[i] *= scale * weight[i];
+  }
+
+  void normalise_heads(Rows& rows, const std::string& name) const {
+    const Row weight = vector(name + ".weight");
+    for (Row& row : rows) {
+      for (size_t head = 0; head < row.size(); head += weight.size())
+        normalise(std::span(row).subspan(head, weight.size()), weight);
+    }
   }
 
   static void add(Rows& to, const Rows& from) {
@@ -135,6 +146,10 @@ class ReferenceDecoder {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".self_attn.";
     Rows q = linear(input, prefix + "q_proj"), k = linear(input, prefix + "k_proj");
     const Rows v = linear(input, prefix + "v_proj");
+    if (checkpoint_.contains(prefix + "q_norm.weight")) {
+      normalise_heads(q, prefix + "q_norm");
+      normalise_heads(k, prefix + "k_norm");
+    }
     const int32_t length = static_cast<int32_t>(input.size());
     const int32_t dim = config_.head_dim;
     // One page holds the sequence: [num_kv_heads, length, head_dim].

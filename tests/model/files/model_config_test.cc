@@ -56,6 +56,27 @@ json qwen2() {
   return config;
 }
 
+json qwen3() {
+  json config = qwen2();
+  config.update({{"architectures", {"Qwen3ForCausalLM"}},
+                 {"hidden_size", 1024},
+                 {"num_attention_heads", 16},
+                 {"num_key_value_heads", 8},
+                 {"head_dim", 128},
+                 {"attention_bias", false}});
+  return config;
+}
+
+// As Mistral 7B v0.1 has it, but for the window.
+json mistral() {
+  json config = llama();
+  config.update({{"architectures", {"MistralForCausalLM"}},
+                 {"vocab_size", 32000},
+                 {"max_position_embeddings", 32768},
+                 {"sliding_window", nullptr}});
+  return config;
+}
+
 class ModelConfigTest : public testing::Test {
  protected:
   ModelConfig read(const json& config) {
@@ -110,6 +131,52 @@ TEST_F(ModelConfigTest, ReadsAQwen2WithItsBiases) {
   EXPECT_TRUE(config.tie_word_embeddings);
 }
 
+TEST_F(ModelConfigTest, ReadsAQwen3WithItsNormsOfQueryAndKeyHeads) {
+  json config = qwen3();
+  ModelConfig result = read(config);
+  EXPECT_EQ(result.architecture, Architecture::kQwen3);
+  EXPECT_TRUE(result.qk_norm);
+  EXPECT_EQ(result.head_dim, 128);  // not hidden_size / heads
+  EXPECT_FALSE(result.attention_bias);
+  EXPECT_FALSE(result.attention_output_bias);
+  EXPECT_FALSE(read(llama()).qk_norm);
+  EXPECT_FALSE(read(qwen2()).qk_norm);
+  config["attention_bias"] = true;
+  config.erase("head_dim");
+  result = read(config);
+  EXPECT_EQ(result.head_dim, 128);
+  EXPECT_TRUE(result.attention_bias);
+  EXPECT_TRUE(result.attention_output_bias);
+  EXPECT_FALSE(result.mlp_bias);
+}
+
+TEST_F(ModelConfigTest, ReadsAMistralThatHasNoBiases) {
+  json config = mistral();
+  config["attention_bias"] = config["mlp_bias"] = true;  // transformers' Mistral does not look at them
+  const ModelConfig result = read(config);
+  EXPECT_EQ(result.architecture, Architecture::kMistral);
+  EXPECT_EQ(result.head_dim, 128);
+  EXPECT_FALSE(result.attention_bias);
+  EXPECT_FALSE(result.attention_output_bias);
+  EXPECT_FALSE(result.mlp_bias);
+  EXPECT_FALSE(result.qk_norm);
+}
+
+TEST_F(ModelConfigTest, KvHeadsThatAreLeftOutAreThoseOfTheArchitecture) {
+  for (const auto& [config, expected] : {std::pair(llama(), 32), {qwen3(), 32}, {mistral(), 8}}) {
+    json changed = config;
+    changed["num_attention_heads"] = 32;
+    changed["num_key_value_heads"] = nullptr;
+    EXPECT_EQ(read(changed).num_kv_heads, 32) << changed["architectures"];
+    changed.erase("num_key_value_heads");
+    EXPECT_EQ(read(changed).num_kv_heads, expected) << changed["architectures"];
+  }
+  json config = qwen2();
+  config.erase("num_key_value_heads");
+  EXPECT_THAT(message_for<CorruptFile>(config),
+              AllOf(HasSubstr("num_key_value_heads is 32 by default"), HasSubstr("which is 14")));
+}
+
 TEST_F(ModelConfigTest, LlamasAttentionBiasIsAlsoOnTheOutput) {
   json config = llama();
   config["attention_bias"] = true;
@@ -122,7 +189,7 @@ TEST_F(ModelConfigTest, LlamasAttentionBiasIsAlsoOnTheOutput) {
 TEST_F(ModelConfigTest, DefaultsAreThoseOfTransformers) {
   json config = llama();
   for (const char* name : {"num_key_value_heads", "rms_norm_eps", "rope_theta", "hidden_act",
-                           "tie_word_embeddings", "torch_dtype"}) {
+                           "tie_word_embeddings", "torch_dtype", "initializer_range"}) {
     config.erase(name);
   }
   config["head_dim"] = nullptr;
@@ -133,6 +200,7 @@ TEST_F(ModelConfigTest, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(result.rope_theta, 10000);
   EXPECT_FALSE(result.tie_word_embeddings);
   EXPECT_EQ(result.stored_dtype, "");
+  EXPECT_EQ(result.initializer_range, 0.02);
 }
 
 TEST_F(ModelConfigTest, HeadDimMayDifferFromHiddenOverHeads) {
@@ -190,7 +258,8 @@ TEST_F(ModelConfigTest, BrokenJsonIsCorruptWithTheOffset) {
 
 TEST_F(ModelConfigTest, AnUnknownArchitectureIsRefusedByNameWithTheSupportedOnes) {
   EXPECT_THAT(message_for_change<Unsupported>({{"architectures", {"MambaForCausalLM"}}}),
-              AllOf(HasSubstr("[\"MambaForCausalLM\"]"), HasSubstr("LlamaForCausalLM, Qwen2ForCausalLM")));
+              AllOf(HasSubstr("[\"MambaForCausalLM\"]"),
+                    HasSubstr("LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, MistralForCausalLM")));
 }
 
 TEST_F(ModelConfigTest, EveryNeededFieldIsMissedByName) {
@@ -246,13 +315,39 @@ TEST_F(ModelConfigTest, OtherRopeTypesAreRefusedByName) {
 }
 
 TEST_F(ModelConfigTest, ASlidingWindowInUseIsRefused) {
-  json config = qwen2();
-  config["use_sliding_window"] = true;
+  for (json config : {qwen2(), qwen3()}) {
+    config["use_sliding_window"] = true;
+    EXPECT_THAT(
+        message_for<Unsupported>(config),
+        AllOf(HasSubstr("sliding_window is 32768, less than max_position_embeddings, which is 131072"),
+              HasSubstr("use_sliding_window false")));
+  }
+  json config = mistral();
+  config["sliding_window"] = 4095;
   EXPECT_THAT(message_for<Unsupported>(config),
-              AllOf(HasSubstr("use_sliding_window is true"), HasSubstr("32768")));
+              AllOf(HasSubstr("sliding_window is 4095"), HasSubstr("which is 32768")));
+  config.erase("sliding_window");  // transformers then takes 4096
+  EXPECT_THAT(message_for<Unsupported>(config), HasSubstr("sliding_window is 4096 by default"));
   config = qwen2();
   config["layer_types"] = {"full_attention", "sliding_attention"};
   EXPECT_THAT(message_for<Unsupported>(config), HasSubstr("layer_types[1] is \"sliding_attention\""));
+}
+
+TEST_F(ModelConfigTest, ASlidingWindowOverAllPositionsOrNoneIsFullAttention) {
+  json config = mistral();
+  EXPECT_NO_THROW(read(config));
+  config["sliding_window"] = 32768;
+  EXPECT_NO_THROW(read(config));
+  config.erase("sliding_window");
+  config["max_position_embeddings"] = 4096;
+  EXPECT_NO_THROW(read(config));
+  config = qwen2();
+  config["use_sliding_window"] = true;
+  config["sliding_window"] = 131072;
+  EXPECT_NO_THROW(read(config));
+  config = llama();
+  config.update({{"use_sliding_window", true}, {"sliding_window", 16}});  // no fields of a Llama
+  EXPECT_NO_THROW(read(config));
 }
 
 TEST_F(ModelConfigTest, OtherActivationsAndQuantisedWeightsAreRefused) {
@@ -332,6 +427,26 @@ TEST_F(IdentityTest, NamesTheDirectoryAndHashesItsFiles) {
   EXPECT_EQ(identity.num_kv_heads, 8);
   EXPECT_EQ(identity.head_dim, 128);
   EXPECT_EQ(identity, identify_model(directory_.path()));
+}
+
+TEST_F(IdentityTest, OfRandomWeightsFollowsTheSeedAndNeedsNoCheckpoint) {
+  const auto identify = [&](uint64_t seed) {
+    return identify_model(directory_.path(), {.random_weights = seed});
+  };
+  EXPECT_EQ(identify(3), identify(3));
+  EXPECT_NE(identify(3).weights_fingerprint, identify(4).weights_fingerprint);
+  EXPECT_THAT(message_of<NotFound>([&] { identify_model(directory_.path()); }),
+              AllOf(HasSubstr("neither model.safetensors nor"), HasSubstr("--random-weights")));
+  write_weights("abcdef");
+  EXPECT_NE(identify(3).weights_fingerprint, fingerprint());
+}
+
+TEST_F(IdentityTest, SaysThatTheTokenizerIsMissingUnlessNoneIsNeeded) {
+  write_weights("abcdef");
+  std::filesystem::remove(directory_.path() / "tokenizer.json");
+  EXPECT_THAT(message_of<NotFound>([&] { identify_model(directory_.path()); }),
+              AllOf(HasSubstr("tokenizer.json is missing"), HasSubstr("allot bench decode run without one")));
+  EXPECT_EQ(identify_model(directory_.path(), {.needs_tokenizer = false}).tokenizer_sha256, "");
 }
 
 TEST_F(IdentityTest, TheFingerprintFollowsTheWeights) {

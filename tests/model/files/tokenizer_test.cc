@@ -272,6 +272,40 @@ TEST_F(TokenizerTest, TemplatesAreChecked) {
               HasSubstr("token id 99"));
 }
 
+// DeepSeek-R1-Distill-Qwen-7B: the post-processor adds nothing, tokenizer_config.json asks for the token.
+TEST_F(TokenizerTest, ALlamaTokenizersConfigMayPutTheBosTokenFirst) {
+  const auto config = [&](const char* tokenizer_class, const json& bos, bool add) {
+    directory_.write(
+        "tokenizer_config.json",
+        json({{"tokenizer_class", tokenizer_class}, {"bos_token", bos}, {"add_bos_token", add}}).dump());
+  };
+  config("LlamaTokenizerFast", {{"content", "<s>"}}, true);
+  EXPECT_EQ(load(characters()).encode("ab"), (std::vector<int32_t>{1, 4, 5}));
+  EXPECT_EQ(load(characters()).encode("ab", false), (std::vector<int32_t>{4, 5}));
+  config("LlamaTokenizerFast", "<s>", true);
+  EXPECT_EQ(load(characters()).encode("ab"), (std::vector<int32_t>{1, 4, 5}));
+  config("LlamaTokenizerFast", "<s>", false);
+  EXPECT_EQ(load(characters()).encode("ab"), (std::vector<int32_t>{4, 5}));
+  config("PreTrainedTokenizerFast", "<s>", true);
+  EXPECT_EQ(load(characters()).encode("ab"), (std::vector<int32_t>{4, 5}));
+  config("LlamaTokenizer", "<bos>", true);
+  EXPECT_THAT(message_of<CorruptFile>([&] { load(characters()); }),
+              HasSubstr("bos_token is \"<bos>\", expected a token of tokenizer.json"));
+}
+
+TEST_F(TokenizerTest, ABosTokenThatThePostProcessorAddsComesOnce) {
+  json file = characters();
+  file["post_processor"] = {
+      {"type", "TemplateProcessing"},
+      {"single",
+       {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+      {"pair", json::array()},
+      {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {1}}, {"tokens", {"<s>"}}}}}}};
+  directory_.write("tokenizer_config.json",
+                   R"({"tokenizer_class": "LlamaTokenizerFast", "bos_token": "<s>", "add_bos_token": true})");
+  EXPECT_EQ(load(file).encode("ab"), (std::vector<int32_t>{1, 4, 5}));
+}
+
 TEST_F(TokenizerTest, TheChatTemplateComesFromItsFileElseFromTheTokenizersConfig) {
   EXPECT_EQ(load(characters()).chat_template(), std::nullopt);
   directory_.write("tokenizer_config.json", R"({"chat_template": "from config"})");

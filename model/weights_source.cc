@@ -1,0 +1,150 @@
+#include "model/weights_source.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "kernels/bfloat16.h"
+#include "kernels/float16.h"
+
+namespace allot::model {
+namespace {
+
+std::string text(std::span<const int64_t> shape) {
+  std::string result = "[";
+  for (size_t i = 0; i < shape.size(); ++i) result += (i ? ", " : "") + std::to_string(shape[i]);
+  return result + "]";
+}
+
+// Calls write(i, value) for i in [0, count) with the stored elements from `first` on, as float32.
+template <class Write>
+void for_each_element(const WeightTensor& tensor, int64_t first, int64_t count, const Write& write) {
+  const std::byte* bytes = std::get<std::span<const std::byte>>(tensor.elements).data();
+  // The file's bytes need not be aligned for their type.
+  const auto half_at = [&](int64_t i) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, bytes + 2 * (first + i), 2);
+    return bits;
+  };
+  switch (tensor.dtype) {
+    case TensorDType::kBF16:
+      for (int64_t i = 0; i < count; ++i) write(i, kernels::float_from_bfloat16(half_at(i)));
+      return;
+    case TensorDType::kF16:
+      for (int64_t i = 0; i < count; ++i) write(i, kernels::float_from_float16(half_at(i)));
+      return;
+    default:
+      for (int64_t i = 0; i < count; ++i) {
+        float value = 0;
+        std::memcpy(&value, bytes + 4 * (first + i), 4);
+        write(i, value);
+      }
+  }
+}
+
+}  // namespace
+
+int64_t WeightTensor::count() const {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies());
+}
+
+std::map<std::string, std::vector<int64_t>> decoder_tensor_shapes(const ModelConfig& config) {
+  const int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
+  const int64_t q_rows = int64_t{config.num_q_heads} * config.head_dim;
+  const int64_t kv_rows = int64_t{config.num_kv_heads} * config.head_dim;
+  std::map<std::string, std::vector<int64_t>> shapes;
+  const auto linear = [&](const std::string& name, int64_t out_features, int64_t in_features, bool bias) {
+    shapes[name + ".weight"] = {out_features, in_features};
+    if (bias) shapes[name + ".bias"] = {out_features};
+  };
+  linear("model.embed_tokens", config.vocab_size, hidden, false);
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
+    shapes[prefix + "input_layernorm.weight"] = {hidden};
+    linear(attention + "q_proj", q_rows, hidden, config.attention_bias);
+    linear(attention + "k_proj", kv_rows, hidden, config.attention_bias);
+    linear(attention + "v_proj", kv_rows, hidden, config.attention_bias);
+    if (config.qk_norm) {
+      shapes[attention + "q_norm.weight"] = {config.head_dim};
+      shapes[attention + "k_norm.weight"] = {config.head_dim};
+    }
+    linear(attention + "o_proj", hidden, q_rows, config.attention_output_bias);
+    shapes[prefix + "post_attention_layernorm.weight"] = {hidden};
+    linear(mlp + "gate_proj", intermediate, hidden, config.mlp_bias);
+    linear(mlp + "up_proj", intermediate, hidden, config.mlp_bias);
+    linear(mlp + "down_proj", hidden, intermediate, config.mlp_bias);
+  }
+  shapes["model.norm.weight"] = {hidden};
+  if (!config.tie_word_embeddings) linear("lm_head", config.vocab_size, hidden, false);
+  return shapes;
+}
+
+WeightsSource::WeightsSource(std::variant<Checkpoint, uint64_t> origin, const ModelConfig& config)
+    : origin_(std::move(origin)),
+      random_deviation_(config.initializer_range),
+      shapes_(decoder_tensor_shapes(config)) {}
+
+WeightsSource WeightsSource::checkpoint(const std::filesystem::path& directory, const ModelConfig& config) {
+  return {Checkpoint::open(directory), config};
+}
+
+WeightsSource WeightsSource::random(uint64_t seed, const ModelConfig& config) {
+  return {seed, config};
+}
+
+WeightTensor WeightsSource::at(const std::string& name) const {
+  const auto expected = shapes_.find(name);
+  if (expected == shapes_.end()) {
+    throw InvalidArgument("weights: a decoder of this configuration has no tensor " + name +
+                          "; its tensors are those of decoder_tensor_shapes");
+  }
+  const std::vector<int64_t>& shape = expected->second;
+  if (const auto* seed = std::get_if<uint64_t>(&origin_)) {
+    const RandomTensor elements = name.ends_with("norm.weight")
+                                      ? RandomTensor{.constant = 1}
+                                      : random_tensor(*seed, name, random_deviation_);
+    return {.name = name, .shape = shape, .dtype = TensorDType::kF32, .elements = elements};
+  }
+  const TensorView& stored = std::get<Checkpoint>(origin_).at(name);
+  if (stored.shape != shape) {
+    throw Unsupported("tensor " + name + " has shape " + text(stored.shape) + ", expected " + text(shape) +
+                      " from config.json; config.json and weights belong to different models");
+  }
+  if (stored.dtype != TensorDType::kF32 && stored.dtype != TensorDType::kBF16 &&
+      stored.dtype != TensorDType::kF16) {
+    throw Unsupported("tensor " + name + " is stored as " + dtype_name(stored.dtype) +
+                      ", expected F32, BF16 or F16; convert the checkpoint to one of them");
+  }
+  return {.name = name, .shape = shape, .dtype = stored.dtype, .elements = stored.bytes};
+}
+
+void write_elements(const WeightTensor& tensor, int64_t first, int64_t count, kernels::DType dtype,
+                    std::byte* out) {
+  const bool to_float32 = dtype == kernels::DType::kFloat32;
+  auto* floats = reinterpret_cast<float*>(out);
+  auto* halves = reinterpret_cast<uint16_t*>(out);
+  if (const auto* generator = std::get_if<RandomTensor>(&tensor.elements)) {
+    if (to_float32) {
+      fill_random(*generator, static_cast<uint64_t>(first), {floats, static_cast<size_t>(count)});
+    } else {
+      fill_random_bfloat16(*generator, static_cast<uint64_t>(first), {halves, static_cast<size_t>(count)});
+    }
+    return;
+  }
+  if (tensor.dtype == (to_float32 ? TensorDType::kF32 : TensorDType::kBF16)) {
+    const auto bytes = std::get<std::span<const std::byte>>(tensor.elements);
+    std::memcpy(out, bytes.data() + first * kernels::size_of(dtype), count * kernels::size_of(dtype));
+  } else if (to_float32) {
+    for_each_element(tensor, first, count, [&](int64_t i, float value) { floats[i] = value; });
+  } else {
+    for_each_element(tensor, first, count,
+                     [&](int64_t i, float value) { halves[i] = kernels::bfloat16_from_float(value); });
+  }
+}
+
+}  // namespace allot::model

@@ -1,0 +1,64 @@
+// Where a decoder's weights come from: the safetensors of a checkpoint, or random numbers. A loader asks for
+// tensors by the names they have in a checkpoint and gets each one's shape and either its bytes or what its
+// elements are made from, so that it can copy or generate straight to where the tensor is to lie. Torch-free.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kernels/estimator.h"
+#include "model/model_config.h"
+#include "model/random_weights.h"
+#include "model/safetensors.h"
+
+namespace allot::model {
+
+struct WeightTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  TensorDType dtype = TensorDType::kF32;  // F32, BF16 or F16, of the bytes; generated elements are float32
+  // Row major and little endian, not aligned, alive as long as the source; or what generates them.
+  std::variant<std::span<const std::byte>, RandomTensor> elements;
+
+  int64_t count() const;
+};
+
+// Every tensor that a decoder of this configuration has, by its name in a checkpoint.
+std::map<std::string, std::vector<int64_t>> decoder_tensor_shapes(const ModelConfig& config);
+
+// Safe to use by several threads at once.
+class WeightsSource {
+ public:
+  // The checkpoint in `directory`. Throws the errors of Checkpoint::open.
+  static WeightsSource checkpoint(const std::filesystem::path& directory, const ModelConfig& config);
+  // Norm weights are 1, all other elements random with standard deviation config.initializer_range, biases
+  // among them. A function of seed, configuration and name alone.
+  static WeightsSource random(uint64_t seed, const ModelConfig& config);
+
+  // Throws CorruptFile when the checkpoint lacks the tensor; Unsupported when its shape or dtype is not the
+  // architecture's, naming the tensor, what was found and what was expected; and InvalidArgument when a
+  // decoder of this configuration has no tensor of this name.
+  WeightTensor at(const std::string& name) const;
+
+ private:
+  WeightsSource(std::variant<Checkpoint, uint64_t> origin, const ModelConfig& config);
+
+  std::variant<Checkpoint, uint64_t> origin_;  // or the seed
+  double random_deviation_;
+  std::map<std::string, std::vector<int64_t>> shapes_;
+};
+
+// Writes elements [first, first + count) of `tensor` to `out` as float32 or bfloat16, rounded to nearest even
+// where that is narrower. 0 <= first <= first + count <= tensor.count(). `out` has count elements and is
+// aligned for them.
+void write_elements(const WeightTensor& tensor, int64_t first, int64_t count, kernels::DType dtype,
+                    std::byte* out);
+
+}  // namespace allot::model

@@ -1,0 +1,128 @@
+#include "model/weights_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <numeric>
+
+#include "base/error.h"
+#include "kernels/bfloat16.h"
+#include "kernels/float16.h"
+
+namespace allot::model {
+namespace {
+
+using kernels::DType;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+const std::filesystem::path kCheckpoints = std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/parity";
+
+TEST(DecoderTensorShapes, AreThoseOfTheCheckpointsThatTransformersWrites) {
+  int checkpoints = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kCheckpoints)) {
+    if (!entry.is_directory()) continue;
+    const Checkpoint checkpoint = Checkpoint::open(entry.path());
+    std::map<std::string, std::vector<int64_t>> stored;
+    for (const auto& [name, tensor] : checkpoint.tensors()) stored[name] = tensor.shape;
+    EXPECT_EQ(decoder_tensor_shapes(read_model_config(entry.path())), stored) << entry.path();
+    ++checkpoints;
+  }
+  EXPECT_EQ(checkpoints, 9);
+}
+
+TEST(DecoderTensorShapes, OfTheFullSizeConfigurationsHaveThePublishedNumberOfParameters) {
+  const auto parameters = [](const char* name) {
+    const auto directory = std::filesystem::path(ALLOT_SOURCE_DIR) / "configs/shapes" / name;
+    int64_t count = 0;
+    for (const auto& [tensor, shape] : decoder_tensor_shapes(read_model_config(directory))) {
+      count += std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies());
+    }
+    return count;
+  };
+  EXPECT_EQ(parameters("llama-3.1-8b"), 8'030'261'248);
+  EXPECT_EQ(parameters("qwen2-7b"), 7'615'616'512);
+}
+
+// The value of element `index` as its file has it.
+float stored_value(const TensorView& tensor, int64_t index) {
+  if (tensor.dtype == TensorDType::kF32) {
+    float value = 0;
+    std::memcpy(&value, tensor.bytes.data() + 4 * index, 4);
+    return value;
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, tensor.bytes.data() + 2 * index, 2);
+  return tensor.dtype == TensorDType::kBF16 ? kernels::float_from_bfloat16(bits)
+                                            : kernels::float_from_float16(bits);
+}
+
+TEST(WeightsSource, OfACheckpointGivesAnyRangeOfATensorInBothDTypes) {
+  for (const auto& [name, dtype] : {std::pair("llama_rope_head24", TensorDType::kF32),
+                                    {"llama_group4", TensorDType::kBF16},
+                                    {"llama_tied", TensorDType::kF16}}) {
+    const std::filesystem::path directory = kCheckpoints / name;
+    const WeightsSource source = WeightsSource::checkpoint(directory, read_model_config(directory));
+    const Checkpoint checkpoint = Checkpoint::open(directory);
+    const TensorView& stored = checkpoint.at("model.layers.1.self_attn.k_proj.weight");
+    const WeightTensor tensor = source.at(stored.name);
+    EXPECT_EQ(tensor.dtype, dtype);
+    EXPECT_EQ(tensor.shape, stored.shape);
+    constexpr int64_t kFirst = 37, kCount = 150;
+    ASSERT_LE(kFirst + kCount, tensor.count());
+    std::vector<float> wide(kCount);
+    std::vector<uint16_t> narrow(kCount);
+    write_elements(tensor, kFirst, kCount, DType::kFloat32, reinterpret_cast<std::byte*>(wide.data()));
+    write_elements(tensor, kFirst, kCount, DType::kBFloat16, reinterpret_cast<std::byte*>(narrow.data()));
+    for (int64_t i = 0; i < kCount; ++i) {
+      const float expected = stored_value(stored, kFirst + i);
+      ASSERT_EQ(wide[i], expected) << name << " " << i;
+      ASSERT_EQ(narrow[i], kernels::bfloat16_from_float(expected)) << name << " " << i;
+    }
+  }
+}
+
+TEST(WeightsSource, OfASeedMakesNormsOfOnesAndEverythingElseWithTheConfigurationsDeviation) {
+  ModelConfig config = read_model_config(kCheckpoints / "qwen3_rope_bias");
+  config.initializer_range = 0.125;
+  const WeightsSource source = WeightsSource::random(5, config);
+  for (const auto& [name, shape] : decoder_tensor_shapes(config)) {
+    const WeightTensor tensor = source.at(name);
+    EXPECT_EQ(tensor.name, name);
+    EXPECT_EQ(tensor.shape, shape);
+    EXPECT_EQ(tensor.dtype, TensorDType::kF32);
+    std::vector<float> values(tensor.count()), expected(tensor.count(), 1);
+    write_elements(tensor, 0, tensor.count(), DType::kFloat32, reinterpret_cast<std::byte*>(values.data()));
+    if (name.find("norm") == std::string::npos) fill_random(random_tensor(5, name, 0.125), 0, expected);
+    EXPECT_EQ(values, expected) << name;
+  }
+}
+
+TEST(WeightsSource, OfASeedWritesRangesInBothDTypes) {
+  const ModelConfig config = read_model_config(kCheckpoints / "llama_group4");
+  const WeightTensor tensor = WeightsSource::random(5, config).at("lm_head.weight");
+  std::vector<float> wide(100);
+  std::vector<uint16_t> narrow(100);
+  write_elements(tensor, 51, 100, DType::kFloat32, reinterpret_cast<std::byte*>(wide.data()));
+  write_elements(tensor, 51, 100, DType::kBFloat16, reinterpret_cast<std::byte*>(narrow.data()));
+  for (uint64_t i = 0; i < 100; ++i) {
+    const float expected = random_element(std::get<RandomTensor>(tensor.elements), 51 + i);
+    ASSERT_EQ(wide[i], expected);
+    ASSERT_EQ(narrow[i], kernels::bfloat16_from_float(expected));
+  }
+}
+
+TEST(WeightsSource, RefusesANameThatTheDecoderDoesNotHave) {
+  const ModelConfig config = read_model_config(kCheckpoints / "llama_tied");
+  for (const WeightsSource& source :
+       {WeightsSource::random(1, config), WeightsSource::checkpoint(kCheckpoints / "llama_tied", config)}) {
+    EXPECT_THAT([&] { (void)source.at("lm_head.weight"); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("no tensor lm_head.weight")));
+  }
+}
+
+}  // namespace
+}  // namespace allot::model
