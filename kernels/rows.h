@@ -42,6 +42,9 @@ struct RotaryParams {
   int64_t qkv_stride = 0;  // elements between tokens; >= (num_q_heads + 2 num_kv_heads) * head_dim
   // [(num_q_heads + 2 num_kv_heads) * head_dim], added before the rotation; null = none
   const void* bias = nullptr;
+  const void* q_norm = nullptr;  // [head_dim], RMS norm of every query head before the rotation; null = none
+  const void* k_norm = nullptr;  // [head_dim], RMS norm of every key head before the rotation; null = none
+  float norm_epsilon = 0;
   const float* cos = nullptr;  // [table_rows, head_dim / 2] float32, any rope scaling included
   const float* sin = nullptr;  // [table_rows, head_dim / 2] float32
   int64_t table_rows = 0;
