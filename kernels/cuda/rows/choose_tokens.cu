@@ -72,10 +72,6 @@ struct Shared {
   uint32_t segment_ties[kWarps];
   uint32_t entries;  // of list; more than kListEntries where it is too small
   uint32_t lightest, heaviest;
-  // The part of the row that holds the choice, and what remains to be found in it.
-  int32_t first, last;  // vectors
-  uint64_t target;
-  uint32_t ties;
 };
 
 template <class T>
@@ -121,10 +117,10 @@ struct Row {
     finish(vector, logits[vector], x);
   }
 
-  // Calls body(vector, logits) for the vectors [first, last), a warp's; each lane has every 32nd.
-  template <class Body>
+  // Calls body(vector, logits) for the vectors [first, last), a warp's; each lane has every 32nd, kUnroll of
+  // them in flight.
+  template <int kUnroll, class Body>
   __device__ __forceinline__ void for_each(int32_t first, int32_t last, const Body& body) const {
-    constexpr int kUnroll = 4;  // loads in flight
     for (int32_t v = first + static_cast<int32_t>(threadIdx.x % 32); v < last; v += 32 * kUnroll) {
       uint4 raw[kUnroll];
 #pragma unroll
@@ -179,26 +175,32 @@ __device__ __forceinline__ X warp_prefix(X x) {
   return x;
 }
 
-// Largest x of the cluster.
-__device__ uint64_t cluster_max(Shared& s, uint64_t x) {
+__device__ __forceinline__ uint64_t warp_max(uint64_t x) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {
     const uint64_t other = __shfl_xor_sync(kFullWarp, x, offset);
     x = x > other ? x : other;
   }
+  return x;
+}
+
+// Element `lane` of the first `count` of an array, at most 32, for each lane of a warp; `other` beyond. A
+// loop over them would wait for each.
+template <class X>
+__device__ __forceinline__ X of_lane(const X* values, uint32_t count, X other) {
+  const uint32_t lane = threadIdx.x % 32;
+  return lane < count ? values[lane] : other;
+}
+
+// Largest x of the cluster.
+__device__ uint64_t cluster_max(Shared& s, uint64_t x) {
+  x = warp_max(x);
   if (threadIdx.x % 32 == 0) s.warp_mass[threadIdx.x / 32] = x;
   __syncthreads();
-  if (threadIdx.x < cluster_blocks()) {
-    uint64_t best = 0;
-    for (const uint64_t of_warp : s.warp_mass) best = of_warp > best ? of_warp : best;
-    of_block(&s.told, threadIdx.x)->best[cluster_rank()] = best;
-  }
+  x = warp_max(of_lane(s.warp_mass, kWarps, uint64_t{0}));
+  if (threadIdx.x < cluster_blocks()) of_block(&s.told, threadIdx.x)->best[cluster_rank()] = x;
   cluster_sync();
-  uint64_t best = 0;
-  for (uint32_t rank = 0; rank < cluster_blocks(); ++rank) {
-    best = s.told.best[rank] > best ? s.told.best[rank] : best;
-  }
-  return best;
+  return warp_max(of_lane(s.told.best, cluster_blocks(), uint64_t{0}));
 }
 
 // The largest logit (as ordered()) and the lowest vector that holds it, as ~vector.
@@ -206,7 +208,7 @@ template <class T>
 __device__ uint64_t find_largest(Shared& s, const Row<T>& row, int32_t first, int32_t last) {
   float best = -INFINITY, any = -INFINITY;
   int32_t best_vector = INT32_MAX;
-  row.for_each(first, last, [&](int32_t vector, const float(&x)[Row<T>::kN]) {
+  row.template for_each<4>(first, last, [&](int32_t vector, const float(&x)[Row<T>::kN]) {
     float largest = x[0];
 #pragma unroll
     for (int j = 1; j < Row<T>::kN; ++j) largest = larger(largest, x[j]);
@@ -224,60 +226,111 @@ __device__ __forceinline__ void clear_bins(Shared& s) {
   for (uint32_t i = threadIdx.x; i < kBins; i += kThreads) s.bin[i] = s.carry[i] = 0;
 }
 
-__device__ __forceinline__ void add_to_bin(Shared& s, uint32_t bin, uint32_t weight) {
-  if (atomicAdd(&s.bin[bin], weight) + weight < weight) atomicAdd(&s.carry[bin], 1);
+// Adds weights to the bins that bin_of(weight, bin) gives, where it is true: all additions first, because
+// each has to be waited for, then the few carries.
+template <int kN, class BinOf>
+__device__ __forceinline__ void add_to_bins(Shared& s, const uint32_t (&weight)[kN], const BinOf& bin_of) {
+  uint32_t bin[kN], sum[kN];
+  bool carries = false;
+#pragma unroll
+  for (int j = 0; j < kN; ++j) {
+    bin[j] = 0;
+    sum[j] = bin_of(weight[j], bin[j]) ? atomicAdd(&s.bin[bin[j]], weight[j]) : 0;
+  }
+#pragma unroll
+  for (int j = 0; j < kN; ++j) {
+    sum[j] += weight[j];
+    carries = carries || sum[j] < weight[j];
+  }
+  if (!carries) return;
+#pragma unroll
+  for (int j = 0; j < kN; ++j) {
+    if (sum[j] < weight[j]) atomicAdd(&s.carry[bin[j]], 1);
+  }
 }
 
-// The bin, counted from the heaviest, at which the mass reaches what `least_of` makes of the mass of all
-// bins; `above` is the mass of what is heavier than all of them. Waits for everybody's bins first; afterwards
-// they may be cleared.
-template <class Least>
-__device__ Found find_bin(Shared& s, uint64_t above, const Least& least_of) {
-  cluster_sync();
-  const uint32_t blocks = cluster_blocks();
-  const uint32_t rank = cluster_rank();
-  // This thread's bins first .. first + count in falling order of weight.
-  const uint32_t of_cluster_block = kBins / blocks;
-  const uint32_t count = of_cluster_block > kThreads ? of_cluster_block / kThreads : 1;
-  const uint32_t first = rank * of_cluster_block + threadIdx.x * count;
-  const bool has_bins = threadIdx.x * count < of_cluster_block;
-  const auto mass_of = [&](uint32_t order) {
-    uint64_t mass = 0;
-    for (uint32_t other = 0; other < blocks; ++other) {
-      const Shared* const theirs = of_block(&s, other);
-      mass += uint64_t{theirs->carry[kBins - 1 - order]} << 32 | theirs->bin[kBins - 1 - order];
+// Rounds of 32 bins that a warp of a cluster has.
+ALLOT_HOST_DEVICE constexpr uint32_t bin_rounds(uint32_t blocks) {
+  return blocks * kThreads < kBins ? kBins / (blocks * kThreads) : 1;
+}
+using BinMasses = uint64_t[bin_rounds(1)];
+
+// The cluster's masses of bins first - 32 i, all asked for at once.
+template <uint32_t kBlocks>
+__device__ __forceinline__ void load_bins(Shared& s, uint32_t first, BinMasses& masses) {
+#pragma unroll
+  for (uint32_t i = 0; i < bin_rounds(kBlocks); ++i) {
+#pragma unroll
+    for (uint32_t other = 0; other < kBlocks; ++other) {
+      const Shared* const theirs = kBlocks == 1 ? &s : of_block(&s, other);
+      masses[i] += uint64_t{theirs->carry[first - 32 * i]} << 32 | theirs->bin[first - 32 * i];
     }
-    return mass;
-  };
+  }
+}
+
+// Finds the bin, counted from the heaviest, at which the mass reaches `least` or, where that is 0, what top_p
+// makes of the mass of all bins, and leaves it in s.told.found. `above` is the mass of what is heavier than
+// all bins. Waits for everybody's bins first; afterwards they may be cleared.
+__device__ __noinline__ void find_bin(Shared& s, uint64_t above, uint64_t least, float top_p) {
+  cluster_sync();
+  const uint32_t blocks = cluster_blocks(), rank = cluster_rank();
+  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  // Each block has a part of the bins, in falling order of weight, and each of its warps a part of that, from
+  // `first` on.
+  const uint32_t of_this_block = kBins / blocks;
+  const uint32_t of_warp = 32 * bin_rounds(blocks);
+  const uint32_t first = kBins - 1 - (rank * of_this_block + warp * of_warp);
+  BinMasses masses = {};
+  if (warp * of_warp < of_this_block) {
+    switch (blocks) {
+      case 1:
+        load_bins<1>(s, first - lane, masses);
+        break;
+      case 2:
+        load_bins<2>(s, first - lane, masses);
+        break;
+      case 4:
+        load_bins<4>(s, first - lane, masses);
+        break;
+      case 8:
+        load_bins<8>(s, first - lane, masses);
+        break;
+      default:
+        load_bins<kMaxRowBlocks>(s, first - lane, masses);
+    }
+  }
   uint64_t mass = 0;
-  if (has_bins) {
-    for (uint32_t i = 0; i < count; ++i) mass += mass_of(first + i);
-  }
-  const uint64_t prefix = warp_prefix(mass);
-  if (threadIdx.x % 32 == 31) s.warp_mass[threadIdx.x / 32] = prefix;
+#pragma unroll
+  for (const uint64_t of_bin : masses) mass += of_bin;
+  mass = warp_sum(mass);
+  if (lane == 0) s.warp_mass[warp] = mass;
   __syncthreads();
-  uint64_t before = prefix - mass, of_block_mass = 0;
-  for (uint32_t warp = 0; warp < kWarps; ++warp) {
-    if (warp < threadIdx.x / 32) before += s.warp_mass[warp];
-    of_block_mass += s.warp_mass[warp];
-  }
-  if (threadIdx.x < blocks) of_block(&s.told, threadIdx.x)->bins_mass[rank] = of_block_mass;
+  const uint64_t warp_through = warp_prefix(of_lane(s.warp_mass, kWarps, uint64_t{0}));
+  const uint64_t block_mass = __shfl_sync(kFullWarp, warp_through, 31);
+  if (threadIdx.x < blocks) of_block(&s.told, threadIdx.x)->bins_mass[rank] = block_mass;
   cluster_sync();
-  uint64_t total = 0;
-  for (uint32_t other = 0; other < blocks; ++other) {
-    if (other < rank) before += s.told.bins_mass[other];
-    total += s.told.bins_mass[other];
-  }
-  const uint64_t least = least_of(total);
-  uint64_t reached = above + before;
-  if (has_bins && reached < least && least <= reached + mass) {
-    uint32_t order = first;
-    for (uint64_t next = mass_of(order); reached + next < least; next = mass_of(++order)) reached += next;
-    const Found found = {.bin = kBins - 1 - order, .above = reached, .least = least};
-    for (uint32_t other = 0; other < blocks; ++other) of_block(&s.told, other)->found = found;
+  const uint64_t rank_mass = of_lane(s.told.bins_mass, blocks, uint64_t{0});
+  const uint64_t rank_through = warp_prefix(rank_mass);
+  if (least == 0) least = nucleus_mass(__shfl_sync(kFullWarp, rank_through, 31), top_p);
+  uint64_t reached = above + __shfl_sync(kFullWarp, rank_through - rank_mass, static_cast<int>(rank)) +
+                     __shfl_sync(kFullWarp, warp_through, static_cast<int>(warp)) - mass;
+  if (reached < least && least <= reached + mass) {  // one warp of the cluster
+#pragma unroll
+    for (uint32_t i = 0; i < bin_rounds(1); ++i) {
+      const uint64_t through = reached + warp_prefix(masses[i]);
+      const uint32_t holds = __ballot_sync(kFullWarp, least <= through);
+      if (holds != 0) {
+        const int holder = __ffs(static_cast<int>(holds)) - 1;
+        const Found found = {.bin = first - 32 * i - static_cast<uint32_t>(holder),
+                             .above = __shfl_sync(kFullWarp, through - masses[i], holder),
+                             .least = least};
+        if (lane < blocks) of_block(&s.told, lane)->found = found;
+        break;
+      }
+      reached = __shfl_sync(kFullWarp, through, 31);
+    }
   }
   cluster_sync();
-  return s.told.found;
 }
 
 // Bins of the whole range of weights: the octave and the next 7 bits.
@@ -316,25 +369,47 @@ struct Nucleus {
 
 template <class T>
 struct Weights {
+  static constexpr int kN = Row<T>::kN;
   const Row<T>& row;
   float largest;
   float scale;
 
-  // Calls body(weight) for every id of the vectors [first, last).
-  template <class Body>
-  __device__ __forceinline__ void for_each(int32_t first, int32_t last, const Body& body) const {
-    row.for_each(first, last, [&](int32_t, const float(&x)[Row<T>::kN]) {
+  __device__ __forceinline__ void get(const float (&x)[kN], uint32_t (&weight)[kN]) const {
 #pragma unroll
-      for (int j = 0; j < Row<T>::kN; ++j) body(token_weight(x[j], largest, scale));
+    for (int j = 0; j < kN; ++j) weight[j] = token_weight(x[j], largest, scale);
+  }
+
+  // Calls body(weights) for the vectors [first, last) except those in which all weights are less than
+  // `least`: most, in the logits of a trained model.
+  template <class Body>
+  __device__ __forceinline__ void for_each(int32_t first, int32_t last, uint32_t least,
+                                           const Body& body) const {
+    // The exponent of a weight is off by far less than the margin.
+    const float least_exponent = __log2f(static_cast<float>(least)) - 31.001f;
+    row.template for_each<4>(first, last, [&](int32_t, const float(&x)[kN]) {
+      float most = x[0];
+#pragma unroll
+      for (int j = 1; j < kN; ++j) most = fmaxf(most, x[j]);
+      if ((most - largest) * scale < least_exponent) return;
+      uint32_t weight[kN];
+      get(x, weight);
+      body(weight);
     });
   }
 };
 
-// Step 3: fills segment_mass with the mass above the bracket, segment_ties with the number of weights in it,
-// the list, and what the cluster knows of them. Returns the number of weights of the fullest block.
-template <class T>
-__device__ uint32_t gather_bracket(Shared& s, const Weights<T>& weights, const Bracket& bracket,
-                                   int32_t first, int32_t last) {
+// What the cluster found in a bracket.
+struct InBracket {
+  uint32_t lightest, heaviest;
+  uint32_t fullest;  // weights in the block that has most
+  __device__ bool all_equal() const { return lightest == heaviest; }
+};
+
+// Step 3: fills segment_mass with the mass above the bracket, segment_ties with the number of weights in it
+// and, with kListed, the list.
+template <bool kListed, class T>
+__device__ InBracket gather_bracket(Shared& s, const Weights<T>& weights, const Bracket& bracket,
+                                    int32_t first, int32_t last) {
   const uint32_t warp = threadIdx.x / 32;
   if (threadIdx.x == 0) {
     s.entries = 0;
@@ -345,27 +420,32 @@ __device__ uint32_t gather_bracket(Shared& s, const Weights<T>& weights, const B
   const uint32_t low = bracket.low, high = bracket.high();
   uint64_t mass = 0;
   uint32_t count = 0, lightest = ~0u, heaviest = 0;
-  weights.for_each(first, last, [&](uint32_t weight) {
-    if (weight < low) return;
-    if (weight > high) {
-      mass += weight;
-      return;
+  weights.for_each(first, last, low, [&](const uint32_t(&weight)[Row<T>::kN]) {
+#pragma unroll
+    for (int j = 0; j < Row<T>::kN; ++j) {
+      mass += weight[j] > high ? weight[j] : 0;
+      if (weight[j] < low || weight[j] > high) continue;
+      ++count;
+      lightest = min(lightest, weight[j]);
+      heaviest = max(heaviest, weight[j]);
+      if constexpr (kListed) {
+        const uint32_t entry = atomicAdd(&s.entries, 1);
+        if (entry < kListEntries) s.list[entry] = {weight[j], warp};
+      }
     }
-    ++count;
-    lightest = min(lightest, weight);
-    heaviest = max(heaviest, weight);
-    const uint32_t entry = atomicAdd(&s.entries, 1);
-    if (entry < kListEntries) s.list[entry] = {weight, warp};
   });
-  if (count > 0) {
-    atomicMin(&s.lightest, lightest);
-    atomicMax(&s.heaviest, heaviest);
-  }
   mass = warp_sum(mass);
-  count = warp_sum(count);
+  count = __reduce_add_sync(kFullWarp, count);
+  lightest = __reduce_min_sync(kFullWarp, lightest);
+  heaviest = __reduce_max_sync(kFullWarp, heaviest);
   if (threadIdx.x % 32 == 0) {
     s.segment_mass[warp] = mass;
     s.segment_ties[warp] = count;
+    if (count > 0) {
+      atomicMin(&s.lightest, lightest);
+      atomicMax(&s.heaviest, heaviest);
+      if constexpr (!kListed) atomicAdd(&s.entries, count);
+    }
   }
   __syncthreads();
   if (threadIdx.x < cluster_blocks()) {
@@ -375,30 +455,25 @@ __device__ uint32_t gather_bracket(Shared& s, const Weights<T>& weights, const B
     theirs->heaviest[cluster_rank()] = s.heaviest;
   }
   cluster_sync();
-  uint32_t fullest = 0;
-  for (uint32_t rank = 0; rank < cluster_blocks(); ++rank) fullest = max(fullest, s.told.in_bracket[rank]);
-  return fullest;
+  return {.lightest = __reduce_min_sync(kFullWarp, of_lane(s.told.lightest, cluster_blocks(), ~0u)),
+          .heaviest = __reduce_max_sync(kFullWarp, of_lane(s.told.heaviest, cluster_blocks(), 0u)),
+          .fullest = __reduce_max_sync(kFullWarp, of_lane(s.told.in_bracket, cluster_blocks(), 0u))};
 }
 
-__device__ bool all_equal(const Shared& s) {
-  uint32_t lightest = ~0u, heaviest = 0;
-  for (uint32_t rank = 0; rank < cluster_blocks(); ++rank) {
-    lightest = min(lightest, s.told.lightest[rank]);
-    heaviest = max(heaviest, s.told.heaviest[rank]);
-  }
-  return lightest == heaviest;
-}
-
-// Divides the bracket by what `add` puts in the bins.
+// Divides the bracket by the weights that `add` hands over, as arrays.
 template <class Add>
 __device__ Bracket divide(Shared& s, const Bracket& bracket, uint64_t least, const Add& add) {
   clear_bins(s);
   __syncthreads();
   const uint32_t low = bracket.low, high = bracket.high(), shift = bin_shift(bracket);
-  add([&](uint32_t weight) {
-    if (weight >= low && weight <= high) add_to_bin(s, (weight - low) >> shift, weight);
+  add([&](const auto& weights) {
+    add_to_bins(s, weights, [&](uint32_t weight, uint32_t& bin) {
+      bin = (weight - low) >> shift;
+      return weight >= low && weight <= high;
+    });
   });
-  return narrower(bracket, find_bin(s, bracket.above, [least](uint64_t) { return least; }));
+  find_bin(s, bracket.above, least, 1);
+  return narrower(bracket, s.told.found);
 }
 
 // Steps 2 and 3: the nucleus; segment_mass and segment_ties are then those of its threshold.
@@ -406,27 +481,38 @@ template <class T>
 __device__ Nucleus find_nucleus(Shared& s, const Weights<T>& weights, float top_p, int32_t first,
                                 int32_t last) {
   // The bins are clear since the kernel began.
-  weights.for_each(first, last, [&](uint32_t weight) {
-    if (weight != 0) add_to_bin(s, first_bin(weight), weight);
+  weights.for_each(first, last, 1, [&](const uint32_t(&weight)[Row<T>::kN]) {
+    add_to_bins(s, weight, [](uint32_t w, uint32_t& bin) {
+      bin = first_bin(w);
+      return w != 0;
+    });
   });
-  const Found found = find_bin(s, 0, [top_p](uint64_t total) { return nucleus_mass(total, top_p); });
+  find_bin(s, 0, 0, top_p);
+  const Found found = s.told.found;
   const uint64_t least = found.least;
   Bracket bracket = first_bracket(found);
-  uint32_t fullest = gather_bracket(s, weights, bracket, first, last);
-  while (!all_equal(s) && fullest > kListEntries) {
-    bracket = divide(s, bracket, least, [&](const auto& add) { weights.for_each(first, last, add); });
-    fullest = gather_bracket(s, weights, bracket, first, last);
+  // bfloat16 logits are so coarse that a bin rarely holds two different weights.
+  constexpr bool kCoarse = sizeof(T) == 2;
+  InBracket inside = gather_bracket<!kCoarse>(s, weights, bracket, first, last);
+  while (!inside.all_equal() && inside.fullest > kListEntries) {
+    bracket =
+        divide(s, bracket, least, [&](const auto& add) { weights.for_each(first, last, bracket.low, add); });
+    inside = gather_bracket<!kCoarse>(s, weights, bracket, first, last);
   }
-  if (all_equal(s)) {
-    uint32_t threshold = 0;
-    for (uint32_t rank = 0; rank < cluster_blocks(); ++rank)
-      threshold = max(threshold, s.told.heaviest[rank]);
-    bracket = {.low = threshold, .bits = 0, .above = bracket.above};
+  if (kCoarse && !inside.all_equal()) {
+    cluster_sync();  // before this block's word of the bracket is given again
+    gather_bracket<true>(s, weights, bracket, first, last);
+  }
+  if (inside.all_equal()) {
+    bracket = {.low = inside.heaviest, .bits = 0, .above = bracket.above};
   } else {
     const uint32_t entries = s.entries;
     while (bracket.bits > 0) {
       bracket = divide(s, bracket, least, [&](const auto& add) {
-        for (uint32_t i = threadIdx.x; i < entries; i += kThreads) add(s.list[i].weight);
+        for (uint32_t i = threadIdx.x; i < entries; i += kThreads) {
+          const uint32_t weight[1] = {s.list[i].weight};
+          add(weight);
+        }
       });
     }
     if (threadIdx.x < kWarps) s.segment_ties[threadIdx.x] = 0;
@@ -449,7 +535,10 @@ __device__ Nucleus find_nucleus(Shared& s, const Weights<T>& weights, float top_
 template <class T>
 __device__ void sum_segments(Shared& s, const Weights<T>& weights, int32_t first, int32_t last) {
   uint64_t mass = 0;
-  weights.for_each(first, last, [&](uint32_t weight) { mass += weight; });
+  weights.for_each(first, last, 1, [&](const uint32_t(&weight)[Row<T>::kN]) {
+#pragma unroll
+    for (const uint32_t w : weight) mass += w;
+  });
   mass = warp_sum(mass);
   if (threadIdx.x % 32 == 0) {
     s.segment_mass[threadIdx.x / 32] = mass;
@@ -458,83 +547,77 @@ __device__ void sum_segments(Shared& s, const Weights<T>& weights, int32_t first
   __syncthreads();
 }
 
-// Mass of a part of the nucleus whose first `ties` ties count.
-__device__ __forceinline__ uint64_t mass_of(uint64_t mass, uint32_t has_ties, uint32_t ties,
-                                            uint32_t threshold) {
-  return mass + uint64_t{min(has_ties, ties)} * threshold;
+// What remains to be found: the token at which the mass exceeds `target` in the vectors [first, last), of
+// whose ties the first `ties` belong to the nucleus.
+struct Search {
+  int32_t first, last;
+  uint64_t target;
+  uint32_t ties;
+};
+
+// The lane whose part of the nucleus holds the choice, where the lanes have consecutive parts with content
+// `own`; target and ties then count from that part's start. -1 where none does; they then count from the end
+// of all.
+__device__ __forceinline__ int pick_part(const Content& own, uint32_t threshold, Search& search) {
+  const uint32_t ties_through = warp_prefix(own.ties);
+  const uint32_t ties_before = ties_through - own.ties;
+  const uint32_t left = search.ties > ties_before ? search.ties - ties_before : 0;
+  const uint64_t mass = own.mass + uint64_t{min(own.ties, left)} * threshold;
+  const uint64_t through = warp_prefix(mass);
+  const uint32_t holds = __ballot_sync(kFullWarp, search.target < through);
+  if (holds == 0) {
+    search.target -= __shfl_sync(kFullWarp, through, 31);
+    search.ties -= min(search.ties, __shfl_sync(kFullWarp, ties_through, 31));
+    return -1;
+  }
+  const int lane = __ffs(static_cast<int>(holds)) - 1;
+  search.target -= __shfl_sync(kFullWarp, through - mass, lane);
+  search.ties = __shfl_sync(kFullWarp, left, lane);
+  return lane;
 }
 
-// Advances `target` and `ties` past a part of the nucleus; false where the choice lies in it.
-__device__ __forceinline__ bool pass(uint64_t mass, uint32_t has_ties, uint32_t threshold, uint64_t& target,
-                                     uint32_t& ties) {
-  const uint64_t part = mass_of(mass, has_ties, ties, threshold);
-  if (target < part) return false;
-  target -= part;
-  ties -= min(has_ties, ties);
-  return true;
+// Narrows the search, the same in every warp, to one of the segments of the block: equal parts of it.
+__device__ __forceinline__ void take_segment(const Shared& s, uint32_t threshold, Search& search) {
+  const uint32_t lane = threadIdx.x % 32;
+  Content own;
+  if (lane < kWarps) own = {.mass = s.segment_mass[lane], .ties = s.segment_ties[lane]};
+  const int warp = pick_part(own, threshold, search);
+  const int32_t first = search.first, length = search.last - search.first;
+  search.first = first + static_cast<int32_t>(int64_t{length} * warp / kWarps);
+  search.last = first + static_cast<int32_t>(int64_t{length} * (warp + 1) / kWarps);
 }
 
-// Step 4 among the segments of a block, for one thread: keeps the one that holds the choice. The segments are
-// equal parts of [first, last).
-__device__ void take_segment(Shared& s, uint32_t threshold, int32_t first, int32_t last) {
-  uint64_t target = s.target;
-  uint32_t ties = s.ties, warp = 0;
-  while (warp < kWarps - 1 && pass(s.segment_mass[warp], s.segment_ties[warp], threshold, target, ties))
-    ++warp;
-  s.first = first + static_cast<int32_t>(int64_t{last - first} * warp / kWarps);
-  s.last = first + static_cast<int32_t>(int64_t{last - first} * (warp + 1) / kWarps);
-  s.target = target;
-  s.ties = ties;
-}
-
-// Step 4 in one warp: the id in the part of the row that s names.
+// Step 4 in one warp: the id.
 template <class T>
-__device__ int32_t find_id(const Shared& s, const Weights<T>& weights, uint32_t threshold) {
+__device__ int32_t find_id(const Weights<T>& weights, uint32_t threshold, Search search) {
   constexpr int kN = Row<T>::kN;
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
-  uint64_t target = s.target;
-  uint32_t ties = s.ties;
-  for (int32_t vector = s.first; vector < s.last; vector += 32) {
+  for (int32_t vector = search.first; vector < search.last; vector += 32) {
     uint32_t weight[kN] = {};
-    if (vector + lane < s.last) {
+    if (vector + lane < search.last) {
       float x[kN];
       weights.row.load(vector + lane, x);
-#pragma unroll
-      for (int j = 0; j < kN; ++j) weight[j] = token_weight(x[j], weights.largest, weights.scale);
+      weights.get(x, weight);
     }
     Content own;
 #pragma unroll
-    for (int j = 0; j < kN; ++j) {
-      own.mass += weight[j] > threshold ? weight[j] : 0;
-      own.ties += weight[j] == threshold ? 1 : 0;
+    for (const uint32_t w : weight) {
+      own.mass += w > threshold ? w : 0;
+      own.ties += w == threshold ? 1 : 0;
     }
-    const uint32_t ties_through = warp_prefix(own.ties);
-    const uint32_t ties_before = ties_through - own.ties;
-    uint32_t left = ties > ties_before ? ties - ties_before : 0;  // for this lane
-    const uint64_t mass = mass_of(own.mass, own.ties, left, threshold);
-    const uint64_t through = warp_prefix(mass);
-    const uint32_t holds = __ballot_sync(kFullWarp, target < through);
-    if (holds != 0) {
-      int32_t id = 0;
-      if (lane == __ffs(static_cast<int>(holds)) - 1) {
-        uint64_t rest = target - (through - mass);
-        for (int j = 0; j < kN; ++j) {
-          const uint32_t share = weight[j] > threshold                ? weight[j]
-                                 : weight[j] == threshold && left > 0 ? threshold
-                                                                      : 0;
-          if (weight[j] == threshold && left > 0) --left;
-          if (rest < share) {
-            id = (vector + lane) * kN + j;
-            break;
-          }
-          rest -= share;
-        }
-      }
-      return __shfl_sync(kFullWarp, id, __ffs(static_cast<int>(holds)) - 1);
+    const int holder = pick_part(own, threshold, search);
+    if (holder < 0) continue;
+    int32_t id = (vector + lane) * kN;
+#pragma unroll
+    for (const uint32_t w : weight) {
+      const bool counts = w > threshold || (w == threshold && search.ties > 0);
+      if (w == threshold && counts) --search.ties;
+      const uint32_t share = counts ? w : 0;
+      if (search.target < share) break;
+      search.target -= share;
+      ++id;
     }
-    target -= __shfl_sync(kFullWarp, through, 31);
-    const uint32_t passed = __shfl_sync(kFullWarp, ties_through, 31);
-    ties -= min(ties, passed);
+    return __shfl_sync(kFullWarp, id, holder);
   }
   return -1;  // not reached: the target is below the mass of the part
 }
@@ -543,9 +626,13 @@ __device__ int32_t find_id(const Shared& s, const Weights<T>& weights, uint32_t 
 template <class T>
 __device__ int32_t locate(Shared& s, const Weights<T>& weights, const Nucleus* found, uint32_t random,
                           int32_t block_first, int32_t block_last) {
+  // Rounds in which one warp looks through its part.
+  constexpr int32_t kRounds = 3;
   const uint32_t blocks = cluster_blocks();
+  const uint32_t lane = threadIdx.x % 32;
   if (threadIdx.x < blocks) {
     Content own;
+#pragma unroll
     for (uint32_t warp = 0; warp < kWarps; ++warp) {
       own.mass += s.segment_mass[warp];
       own.ties += s.segment_ties[warp];
@@ -555,45 +642,41 @@ __device__ int32_t locate(Shared& s, const Weights<T>& weights, const Nucleus* f
     theirs->ties[cluster_rank()] = own.ties;
   }
   cluster_sync();
-  Nucleus nucleus = {};
-  if (found != nullptr) {
-    nucleus = *found;
-  } else {
-    for (uint32_t rank = 0; rank < blocks; ++rank) nucleus.mass += s.told.mass[rank];
-  }
-  uint64_t target = target_mass(nucleus.mass, random);
-  uint32_t ties = nucleus.ties, rank = 0;
-  while (rank < blocks - 1 && pass(s.told.mass[rank], s.told.ties[rank], nucleus.threshold, target, ties)) {
-    ++rank;
-  }
-  if (rank != cluster_rank()) return -1;  // nobody needs this block's memory any more
-  if (threadIdx.x == 0) {
-    s.target = target;
-    s.ties = ties;
-    take_segment(s, nucleus.threshold, block_first, block_last);
-  }
-  __syncthreads();
-  while (s.last - s.first > 64) {  // more than two rounds of a warp
-    const int32_t first = s.first, last = s.last;
+  Content of_rank;
+  if (lane < blocks) of_rank = {.mass = s.told.mass[lane], .ties = s.told.ties[lane]};
+  const Nucleus nucleus =
+      found != nullptr ? *found : Nucleus{.threshold = 0, .ties = 0, .mass = warp_sum(of_rank.mass)};
+  Search search = {.first = block_first,
+                   .last = block_last,
+                   .target = target_mass(nucleus.mass, random),
+                   .ties = nucleus.ties};
+  const int rank = pick_part(of_rank, nucleus.threshold, search);
+  if (rank != static_cast<int>(cluster_rank())) return -1;  // nobody needs this block's memory any more
+  take_segment(s, nucleus.threshold, search);
+  while (search.last - search.first > 32 * kRounds) {
+    const int32_t length = search.last - search.first;
     const uint32_t warp = threadIdx.x / 32;
     Content own;
-    weights.for_each(first + static_cast<int32_t>(int64_t{last - first} * warp / kWarps),
-                     first + static_cast<int32_t>(int64_t{last - first} * (warp + 1) / kWarps),
-                     [&](uint32_t weight) {
-                       if (weight > nucleus.threshold) own.mass += weight;
-                       if (weight == nucleus.threshold) ++own.ties;
+    weights.for_each(search.first + static_cast<int32_t>(int64_t{length} * warp / kWarps),
+                     search.first + static_cast<int32_t>(int64_t{length} * (warp + 1) / kWarps),
+                     max(nucleus.threshold, 1), [&](const uint32_t(&weight)[Row<T>::kN]) {
+#pragma unroll
+                       for (const uint32_t w : weight) {
+                         own.mass += w > nucleus.threshold ? w : 0;
+                         own.ties += w == nucleus.threshold ? 1 : 0;
+                       }
                      });
     own.mass = warp_sum(own.mass);
-    own.ties = warp_sum(own.ties);
-    if (threadIdx.x % 32 == 0) {
+    own.ties = __reduce_add_sync(kFullWarp, own.ties);
+    __syncthreads();  // every warp has taken its segment
+    if (lane == 0) {
       s.segment_mass[warp] = own.mass;
       s.segment_ties[warp] = own.ties;
     }
     __syncthreads();
-    if (threadIdx.x == 0) take_segment(s, nucleus.threshold, first, last);
-    __syncthreads();
+    take_segment(s, nucleus.threshold, search);
   }
-  return threadIdx.x < 32 ? find_id(s, weights, nucleus.threshold) : -1;
+  return threadIdx.x < 32 ? find_id(weights, nucleus.threshold, search) : -1;
 }
 
 template <class T>

@@ -63,8 +63,7 @@ namespace cuda {
 
 uint32_t blocks_of_row(int64_t rows, const DeviceLimits& limits) {
   if (limits.compute_capability < 90) return 1;  // no clusters
-  // Two blocks fit on a multiprocessor.
-  const auto blocks = static_cast<uint32_t>(2 * limits.multiprocessors / std::max<int64_t>(rows, 1));
+  const auto blocks = static_cast<uint32_t>(limits.multiprocessors / std::max<int64_t>(rows, 1));
   return std::clamp(std::bit_floor(blocks), 1u, kMaxRowBlocks);
 }
 
