@@ -26,10 +26,13 @@ struct RmsNormParams {
 };
 void rms_norm(const RmsNormParams& params, int num_threads);
 
-// Rotary position embedding in Hugging Face's half-split convention on a fused projection, and the paged
-// cache write:
+// Rotary position embedding in Hugging Face's half-split convention on a fused projection, after an RMS norm
+// of each query and key head where the model has one (Qwen3), and the paged cache write:
+//   with a norm, per head:             y = x / sqrt(mean(x^2) + norm_epsilon), rounded to dtype
+//                                      x = y * weight, rounded to dtype
 //   q and k, with j = i + head_dim/2:  x[i] = x[i] cos[i] - x[j] sin[i]
 //                                      x[j] = x[j] cos[i] + x[i] sin[i]
+// The two roundings of the norm are those of transformers' Qwen3RMSNorm: its heads are tensors of their own.
 // q is rotated in place (attention then reads it with query_stride = qkv_stride), rotated k and v go to the
 // cache; the k and v parts of qkv are left as they were.
 struct RotaryParams {
@@ -37,16 +40,16 @@ struct RotaryParams {
   int32_t num_q_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;           // even
-  DType dtype = DType::kFloat32;  // of qkv, bias and pages
+  DType dtype = DType::kFloat32;  // of qkv, bias, norm weights and pages
   void* qkv = nullptr;     // [tokens, (num_q_heads + 2 num_kv_heads) * head_dim]: q heads, k heads, v heads
   int64_t qkv_stride = 0;  // elements between tokens; >= (num_q_heads + 2 num_kv_heads) * head_dim
-  // [(num_q_heads + 2 num_kv_heads) * head_dim], added before the rotation; null = none
+  // [(num_q_heads + 2 num_kv_heads) * head_dim], added before norm and rotation; null = none
   const void* bias = nullptr;
   const void* q_norm = nullptr;  // [head_dim], RMS norm of every query head before the rotation; null = none
-  const void* k_norm = nullptr;  // [head_dim], RMS norm of every key head before the rotation; null = none
-  float norm_epsilon = 0;
-  const float* cos = nullptr;  // [table_rows, head_dim / 2] float32, any rope scaling included
-  const float* sin = nullptr;  // [table_rows, head_dim / 2] float32
+  const void* k_norm = nullptr;  // [head_dim], the same of every key head; null = none
+  float norm_epsilon = 0;        // of both norms, >= 0
+  const float* cos = nullptr;    // [table_rows, head_dim / 2] float32, any rope scaling included
+  const float* sin = nullptr;    // [table_rows, head_dim / 2] float32
   int64_t table_rows = 0;
   const int32_t* positions = nullptr;  // [tokens] row of the table, 0 <= position < table_rows
   void* key_pages = nullptr;           // [num_pages, num_kv_heads, page_size, head_dim]

@@ -31,6 +31,12 @@ __device__ __forceinline__ void load_floats(const float* from, float (&x)[N]) {
   }
 }
 
+// An element of a head after its norm, with the two roundings of rows.h.
+template <class T>
+__device__ __forceinline__ float normed(float x, float factor, float weight) {
+  return as_float(rounded<T>(as_float(rounded<T>(x * factor)) * weight));
+}
+
 // blockIdx.x is the token.
 template <class T, int N>
 __global__ void __launch_bounds__(kRotaryThreads) rotate_and_store(RotaryParams p, int32_t lanes) {
@@ -98,8 +104,8 @@ __global__ void __launch_bounds__(kRotaryThreads) rotate_and_store(RotaryParams 
       load_elements<T, N>(norm + half + i, high_weight);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        low[j] = low[j] * factor * low_weight[j];
-        high[j] = high[j] * factor * high_weight[j];
+        low[j] = normed<T>(low[j], factor, low_weight[j]);
+        high[j] = normed<T>(high[j], factor, high_weight[j]);
       }
     }
     if (!in_range) {
