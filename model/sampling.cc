@@ -2,30 +2,36 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cmath>
 #include <numeric>
 #include <string>
 
 #include "base/error.h"
+#include "kernels/token_weights.h"
 
 namespace allot::model {
 namespace {
 
 void penalise(std::span<float> logits, std::span<const int32_t> seen, double penalty) {
   const float factor = static_cast<float>(penalty);
-  for (int32_t id : seen) logits[id] = logits[id] > 0 ? logits[id] / factor : logits[id] * factor;
+  for (int32_t id : seen) logits[id] = kernels::penalised(logits[id], factor);
 }
 
 [[noreturn]] void throw_not_a_number() {
   throw Error(
       "the model gave a logit that is not a number; its weights are damaged or overflow in this dtype: check "
-      "the "
-      "checkpoint, or load it with dtype float32");
+      "the checkpoint, or load it with dtype float32");
 }
 
-// 32 bits: a token of probability 2^-24 still has its share.
-double uniform(const DrawRow& draw) {
-  return draw_bits(draw, 0) * 0x1p-32;
+// Moves the weights that have `bit` to the front and returns them.
+std::span<uint32_t> heavy_first(std::span<uint32_t> weights, uint32_t bit) {
+  const auto middle = std::partition(weights.begin(), weights.end(), [bit](uint32_t w) { return w & bit; });
+  return weights.first(static_cast<size_t>(middle - weights.begin()));
+}
+
+uint64_t mass_of(std::span<const uint32_t> weights) {
+  return std::accumulate(weights.begin(), weights.end(), uint64_t{0});
 }
 
 }  // namespace
@@ -74,52 +80,57 @@ int32_t argmax(std::span<const float> values) {
   return static_cast<int32_t>(std::find(values.begin(), values.end(), best) - values.begin());
 }
 
+TokenSampler::Nucleus TokenSampler::find_nucleus(uint64_t least) {
+  candidates_ = weights_;
+  std::span<uint32_t> left = candidates_;  // the threshold is one of them; their higher bits are equal
+  uint64_t above = 0;                      // mass of what is heavier than all of them
+  for (uint32_t bit = kernels::kLargestTokenWeight; bit != 0; bit >>= 1) {
+    const std::span<uint32_t> heavy = heavy_first(left, bit);
+    const uint64_t mass = mass_of(heavy);
+    if (above + mass >= least) {
+      left = heavy;
+    } else {
+      above += mass;
+      left = left.subspan(heavy.size());
+    }
+  }
+  const uint32_t threshold = left.front();
+  const uint32_t ties = kernels::nucleus_ties(least, above, threshold);
+  return {.threshold = threshold, .ties = ties, .mass = above + uint64_t{ties} * threshold};
+}
+
 int32_t TokenSampler::choose(std::span<float> logits, const SamplingParams& params,
                              std::span<const int32_t> seen, const DrawRow& draw) {
   if (params.repetition_penalty != 1) penalise(logits, seen, params.repetition_penalty);
   const int32_t best = argmax(logits);
   if (best < 0) throw_not_a_number();
-  if (params.temperature == 0) return best;
-
+  const auto temperature = static_cast<float>(params.temperature);
   const float largest = logits[best];
-  const double inverse_temperature = 1 / params.temperature;
+  if (!(temperature > 0) || std::isinf(largest)) return best;
+
+  const float scale = kernels::weight_scale(temperature);
   weights_.resize(logits.size());
-  double total = 0;
+  uint64_t total = 0;
   for (size_t id = 0; id < logits.size(); ++id) {
-    weights_[id] =
-        static_cast<float>(std::exp((static_cast<double>(logits[id]) - largest) * inverse_temperature));
+    weights_[id] = kernels::token_weight(logits[id], largest, scale);
     total += weights_[id];
   }
-
-  if (params.top_p < 1) {
-    // The nucleus is usually a few tokens: popping them off a heap costs O(vocabulary + nucleus log
-    // vocabulary).
-    const auto less_likely = [&](int32_t a, int32_t b) {
-      return weights_[a] != weights_[b] ? weights_[a] < weights_[b] : a > b;
-    };
-    candidates_.resize(logits.size());
-    std::iota(candidates_.begin(), candidates_.end(), 0);
-    std::make_heap(candidates_.begin(), candidates_.end(), less_likely);
-    auto nucleus = candidates_.end();  // popped tokens gather behind the heap
-    double kept = 0;
-    while (nucleus != candidates_.begin() && kept < params.top_p * total) {
-      std::pop_heap(candidates_.begin(), nucleus--, less_likely);
-      kept += weights_[*nucleus];
-    }
-    double left = uniform(draw) * kept;
-    for (auto token = candidates_.end(); token != nucleus;) {
-      left -= weights_[*--token];
-      if (left < 0) return *token;
-    }
-    return best;
-  }
-
-  double left = uniform(draw) * total;
+  const auto top_p = static_cast<float>(params.top_p);
+  Nucleus nucleus = top_p < 1 ? find_nucleus(kernels::nucleus_mass(total, top_p))
+                              : Nucleus{.threshold = 0, .ties = 0, .mass = total};
+  uint64_t left = kernels::target_mass(nucleus.mass, draw_bits(draw, 0));
   for (size_t id = 0; id < logits.size(); ++id) {
-    left -= weights_[id];
-    if (left < 0) return static_cast<int32_t>(id);
+    const uint32_t weight = weights_[id];
+    if (weight < nucleus.threshold) continue;
+    if (weight == nucleus.threshold) {
+      if (nucleus.ties == 0) continue;
+      --nucleus.ties;
+    }
+    if (left < weight) return static_cast<int32_t>(id);
+    left -= weight;
   }
-  return best;  // rounding left nothing to choose from; the most likely token is the least wrong
+  assert(!"the target is below the mass of the nucleus");
+  return best;
 }
 
 }  // namespace allot::model

@@ -1,5 +1,10 @@
 // Choosing the next token from a row of logits, in the order of Hugging Face generate: repetition penalty,
 // temperature, top_p. Torch-free.
+//
+// The draw walks the nucleus in order of id: the chosen token is the lowest id at which the mass of the
+// nucleus up to that id exceeds a uniform part of the whole. Masses are sums of the integer weights of
+// kernels/token_weights.h, so the CUDA sampler (kernels/token_sampler_cuda.h) chooses the same token from the
+// same logits. params are rounded to float.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +18,9 @@ namespace allot::model {
 // temperature 0 is greedy: the largest logit after the repetition penalty, the lowest id on a tie.
 struct SamplingParams {
   double temperature = 0;  // >= 0
-  double top_p = 1;  // in (0, 1]: the smallest set of most likely tokens whose probability reaches top_p
+  // In (0, 1]: the smallest set of most likely tokens whose probability reaches top_p, the lowest ids first
+  // where tokens are equally likely.
+  double top_p = 1;
   double repetition_penalty = 1;  // > 0: a seen token's logit is divided by it when positive, else multiplied
 };
 
@@ -33,8 +40,17 @@ class TokenSampler {
                  const DrawRow& draw);
 
  private:
-  std::vector<float> weights_;       // exp(logit - largest), [vocab_size]
-  std::vector<int32_t> candidates_;  // ids ordered as a heap by weight
+  // Tokens heavier than `threshold` and the first `ties` of those as heavy.
+  struct Nucleus {
+    uint32_t threshold;
+    uint32_t ties;
+    uint64_t mass;
+  };
+  // The nucleus of weights_ with mass `least` or more.
+  Nucleus find_nucleus(uint64_t least);
+
+  std::vector<uint32_t> weights_;     // [vocab_size]
+  std::vector<uint32_t> candidates_;  // [vocab_size], in find_nucleus
 };
 
 }  // namespace allot::model

@@ -86,6 +86,47 @@ TEST(TokenSampler, ATinyNucleusIsTheBestToken) {
   EXPECT_THAT(chosen, Each(1));
 }
 
+// With u the 32 random bits of a row over 2^32, the choice is where u of the nucleus' mass ends, counted in
+// order of id.
+TEST(TokenSampler, WalksTheNucleusInOrderOfId) {
+  // Weights 1/4, 1, 1/8, 1/2 of the largest: the nucleus of 0.9 leaves out the third (1/15 of the total).
+  const float ln2 = std::log(2.0f);
+  const std::vector<float> logits{-2 * ln2, 0, -3 * ln2, -ln2};
+  for (uint32_t number = 0; number < 200; ++number) {
+    std::vector<float> scratch = logits;
+    const double part = draw_bits(draw_number(number), 0) * 0x1p-32 * 1.75;
+    const int32_t expected = part < 0.25 ? 0 : part < 1.25 ? 1 : 3;
+    EXPECT_EQ(TokenSampler().choose(scratch, {.temperature = 1, .top_p = 0.9}, {}, draw_number(number)),
+              expected)
+        << "part " << part;
+  }
+}
+
+TEST(TokenSampler, TakesTheLowestIdsOfATieIntoTheNucleus) {
+  // Four equal tokens of a quarter each: 0.6 of them takes three.
+  std::vector<int> counts(5);
+  for (uint32_t number = 0; number < 300; ++number) {
+    std::vector<float> logits{1, -40, 1, 1, 1};
+    ++counts[TokenSampler().choose(logits, {.temperature = 1, .top_p = 0.6}, {}, draw_number(number))];
+  }
+  EXPECT_THAT(counts, ::testing::ElementsAre(::testing::Gt(60), 0, ::testing::Gt(60), ::testing::Gt(60), 0));
+}
+
+TEST(TokenSampler, ChoosesTheBestTokenWhereTheLargestLogitIsInfinite) {
+  std::vector<float> one_infinite{1, INFINITY, 2};
+  EXPECT_EQ(TokenSampler().choose(one_infinite, {.temperature = 1}, {}, draw_number(0)), 1);
+  std::vector<float> nothing(7, -INFINITY);
+  EXPECT_EQ(TokenSampler().choose(nothing, {.temperature = 1, .top_p = 0.5}, {}, draw_number(0)), 0);
+}
+
+TEST(TokenSampler, NeverChoosesAMaskedToken) {
+  for (uint32_t number = 0; number < 200; ++number) {
+    std::vector<float> logits{-INFINITY, 1, -INFINITY, 0, -INFINITY};
+    const int32_t token = TokenSampler().choose(logits, {.temperature = 5}, {}, draw_number(number));
+    EXPECT_TRUE(token == 1 || token == 3) << token;
+  }
+}
+
 // Rows, parameters and resulting probabilities from transformers' own warpers
 // (tests/data/make_parity_golden.py).
 TEST(TokenSampler, DrawsFromTheDistributionOfTransformers) {

@@ -1,0 +1,102 @@
+// One block a row. A thread keeps its part of the row in registers between the sum of squares and the result.
+#include <algorithm>
+
+#include "kernels/cuda/rows/launch.h"
+#include "kernels/cuda/rows/row_vectors.cuh"
+#include "kernels/cuda/rows/validate_rows.h"
+#include "kernels/rows_cuda.h"
+
+namespace allot::kernels {
+namespace cuda {
+namespace {
+
+constexpr uint32_t kMaxThreads = 512;
+// Vectors of a row that a thread keeps; what is beyond is read a second time.
+constexpr int kKept = 2;
+
+// Sum over the block in a fixed order, the same in every thread.
+__device__ float block_sum(float x) {
+  __shared__ float warp_sums[kMaxThreads / 32];
+  const uint32_t warps = blockDim.x / 32;
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kFullWarp, x, offset);
+  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = threadIdx.x % 32 < warps ? warp_sums[threadIdx.x % 32] : 0;
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kFullWarp, x, offset);
+  return x;
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(kMaxThreads) rms_norm(RmsNormParams p) {
+  begin_overlapped();
+  const int64_t first = int64_t{blockIdx.x} * p.width;
+  const T* const input = static_cast<const T*>(p.input) + first;
+  T* const residual = p.residual == nullptr ? nullptr : static_cast<T*>(p.residual) + first;
+  const T* const weight = static_cast<const T*>(p.weight);
+  T* const out = static_cast<T*>(p.out) + first;
+  const auto step = static_cast<int32_t>(blockDim.x) * N;
+  const int32_t begin = static_cast<int32_t>(threadIdx.x) * N;
+
+  float squares = 0;
+  // Elements i..i+N of what is normed, after the residual stream took them.
+  const auto take = [&](int32_t i, float(&x)[N]) {
+    load_elements<T, N>(input + i, x);
+    if (residual != nullptr) {
+      float stream[N];
+      load_elements<T, N>(residual + i, stream);
+#pragma unroll
+      for (int j = 0; j < N; ++j) x[j] += stream[j];
+      store_elements<T, N>(residual + i, x);
+    }
+#pragma unroll
+    for (int j = 0; j < N; ++j) squares = fmaf(x[j], x[j], squares);
+  };
+  float kept[kKept][N];
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    if (begin + k * step < p.width) take(begin + k * step, kept[k]);
+  }
+  for (int32_t i = begin + kKept * step; i < p.width; i += step) {
+    float x[N];
+    take(i, x);
+  }
+
+  const float factor = 1 / sqrtf(block_sum(squares) / static_cast<float>(p.width) + p.epsilon);
+  const auto give = [&](int32_t i, float(&x)[N]) {
+    float w[N];
+    load_elements<T, N>(weight + i, w);
+#pragma unroll
+    for (int j = 0; j < N; ++j) x[j] = x[j] * factor * w[j];
+    store_elements<T, N>(out + i, x);
+  };
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    if (begin + k * step < p.width) give(begin + k * step, kept[k]);
+  }
+  for (int32_t i = begin + kKept * step; i < p.width; i += step) {
+    float x[N];
+    load_elements<T, N>((residual != nullptr ? residual : input) + i, x);
+    give(i, x);
+  }
+}
+
+}  // namespace
+}  // namespace cuda
+
+void rms_norm_cuda(const RmsNormParams& p, const DeviceLimits& limits, CudaStream stream) {
+  cuda::check(p);
+  if (p.rows == 0) return;
+  const bool aligned =
+      cuda::aligned_to_vectors(p.width * size_of(p.dtype), p.input, p.residual, p.weight, p.out);
+  cuda::for_element(p.dtype, aligned, [&]<class T, int N>() {
+    const auto per_thread = static_cast<uint32_t>(cuda::kKept * N);
+    const uint32_t wanted = (static_cast<uint32_t>(p.width) + per_thread - 1) / per_thread;
+    const uint32_t threads = std::min(cuda::kMaxThreads, (wanted + 31) / 32 * 32);
+    cuda::launch_overlapped(cuda::rms_norm<T, N>, {.rows = static_cast<uint32_t>(p.rows), .threads = threads},
+                            limits, stream, p);
+  });
+}
+
+}  // namespace allot::kernels

@@ -1,0 +1,112 @@
+#include "kernels/cuda/rows/validate_rows.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "base/error.h"
+
+namespace allot::kernels::cuda {
+namespace {
+
+// Rows are the x dimension of a grid.
+constexpr int64_t kMaxRowsOfGrid = INT32_MAX;
+// 256 elements or more a block, whose number is the y dimension.
+constexpr int64_t kMaxSiluWidth = 65535 * 256;
+
+template <class... Args>
+[[noreturn]] void refuse(const char* operation, fmt::format_string<Args...> text, Args&&... args) {
+  throw InvalidArgument(fmt::format("{}: ", operation) + fmt::format(text, std::forward<Args>(args)...));
+}
+
+void check_size(const char* operation, const char* field, int64_t value, int64_t least) {
+  if (value < least) refuse(operation, "{} is {}; expected at least {}", field, value, least);
+}
+
+void check_rows(const char* operation, const char* field, int64_t value) {
+  if (value < 0 || value > kMaxRowsOfGrid) {
+    refuse(operation, "{} is {}; expected 0 to {}", field, value, kMaxRowsOfGrid);
+  }
+}
+
+void check_pointer(const char* operation, const char* field, const void* pointer) {
+  if (pointer == nullptr) refuse(operation, "{} is null; it must point to device memory", field);
+}
+
+void check_epsilon(const char* operation, const char* field, float epsilon) {
+  if (!(epsilon >= 0)) refuse(operation, "{} is {}; expected 0 or more", field, epsilon);
+}
+
+}  // namespace
+
+void check(const RmsNormParams& p) {
+  constexpr const char* kName = "rms_norm on CUDA";
+  check_rows(kName, "rows", p.rows);
+  check_size(kName, "width", p.width, 1);
+  check_epsilon(kName, "epsilon", p.epsilon);
+  if (p.rows == 0) return;
+  check_pointer(kName, "input", p.input);
+  check_pointer(kName, "weight", p.weight);
+  check_pointer(kName, "out", p.out);
+}
+
+void check(const RotaryParams& p) {
+  constexpr const char* kName = "rotate_and_store on CUDA";
+  check_rows(kName, "tokens", p.tokens);
+  check_size(kName, "num_q_heads", p.num_q_heads, 1);
+  check_size(kName, "num_kv_heads", p.num_kv_heads, 1);
+  check_size(kName, "head_dim", p.head_dim, 2);
+  if (p.head_dim % 2 != 0) refuse(kName, "head_dim is {}; expected an even number", p.head_dim);
+  check_size(kName, "page_size", p.page_size, 1);
+  check_size(kName, "qkv_stride", p.qkv_stride,
+             (int64_t{p.num_q_heads} + 2 * int64_t{p.num_kv_heads}) * p.head_dim);
+  check_epsilon(kName, "norm_epsilon", p.norm_epsilon);
+  if (p.tokens == 0) return;
+  if (p.num_pages < 0 || p.num_pages > int64_t{UINT32_MAX} / p.page_size) {
+    refuse(kName, "the pool has {} pages of {} tokens; expected 0 to {} pages", p.num_pages, p.page_size,
+           UINT32_MAX / p.page_size);
+  }
+  check_pointer(kName, "qkv", p.qkv);
+  check_pointer(kName, "cos", p.cos);
+  check_pointer(kName, "sin", p.sin);
+  check_pointer(kName, "positions", p.positions);
+  check_pointer(kName, "key_pages", p.key_pages);
+  check_pointer(kName, "value_pages", p.value_pages);
+  check_pointer(kName, "slots", p.slots);
+}
+
+void check(const SiluAndMultiplyParams& p) {
+  constexpr const char* kName = "silu_and_multiply on CUDA";
+  check_rows(kName, "rows", p.rows);
+  if (p.width < 1 || p.width > kMaxSiluWidth) {
+    refuse(kName, "width is {}; expected 1 to {}", p.width, kMaxSiluWidth);
+  }
+  if (p.rows == 0) return;
+  check_pointer(kName, "gate_up", p.gate_up);
+  check_pointer(kName, "out", p.out);
+}
+
+void check(const EmbeddingParams& p) {
+  constexpr const char* kName = "gather_embeddings on CUDA";
+  check_rows(kName, "tokens", p.tokens);
+  check_size(kName, "width", p.width, 1);
+  check_size(kName, "vocab_size", p.vocab_size, 1);
+  if (p.tokens == 0) return;
+  check_pointer(kName, "table", p.table);
+  check_pointer(kName, "ids", p.ids);
+  check_pointer(kName, "out", p.out);
+}
+
+void check(const GatherRowsParams& p) {
+  constexpr const char* kName = "gather_rows on CUDA";
+  check_rows(kName, "rows", p.rows);
+  check_size(kName, "width", p.width, 1);
+  check_size(kName, "source_rows", p.source_rows, 1);
+  if (p.rows == 0) return;
+  check_pointer(kName, "source", p.source);
+  check_pointer(kName, "indices", p.indices);
+  check_pointer(kName, "out", p.out);
+}
+
+}  // namespace allot::kernels::cuda

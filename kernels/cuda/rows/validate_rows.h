@@ -1,0 +1,16 @@
+// Host checks of the row operations on CUDA: what rows.cc checks except the content of arrays.
+#pragma once
+
+#include "kernels/rows.h"
+#include "kernels/rows_cuda.h"
+
+namespace allot::kernels::cuda {
+
+// Throw InvalidArgument naming operation, field, value and what was expected.
+void check(const RmsNormParams& params);
+void check(const RotaryParams& params);
+void check(const SiluAndMultiplyParams& params);
+void check(const EmbeddingParams& params);
+void check(const GatherRowsParams& params);
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,59 @@
+// The row operations of rows.h on a CUDA GPU: the same parameter structs with every pointer in device memory,
+// the same formulas, float32 arithmetic, one rounding when a result is stored. Storage is float32, bfloat16
+// or float16. Raw pointers, no LibTorch.
+//
+// Each call queues one kernel on `stream`. It allocates nothing, never waits for the device and may be
+// captured in a CUDA graph. On compute capability 9.0 and newer a kernel starts while its predecessor in the
+// stream ends (programmatic dependent launch) and waits for it before it touches memory, so that a chain of
+// small kernels does not pay each one's start.
+//
+// Widths, pointers and strides may be anything; where they are multiples of 16 bytes memory is accessed 16
+// bytes at a time, several times as fast.
+//
+// Every row is computed by itself and in a fixed order: a result depends neither on the other rows nor on
+// their number. Against the CPU: gather_embeddings_cuda, gather_rows_cuda, the residual stream of
+// rms_norm_cuda and values (without a bias or with one) are equal to the bit; out of rms_norm_cuda, rotated
+// queries and keys and silu_and_multiply_cuda differ by float32 rounding before the result is rounded
+// (another order of the sum of squares, fused multiply-adds, another exponential), in bfloat16 at most the
+// last bit.
+//
+// What the host cannot see is the content of device arrays. A padding row (a decode step captured for more
+// rows than are live) is marked by a negative slot or id; see each function. An entry that is out of range
+// otherwise makes the row's results NaN, so that the token sampler reports it (token_sampler_cuda.h).
+//
+// All functions throw InvalidArgument as in rows.h before anything is queued, CudaError when the launch is
+// refused.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention_cuda.h"
+#include "kernels/rows.h"
+
+namespace allot::kernels {
+
+void rms_norm_cuda(const RmsNormParams& params, const DeviceLimits& limits, CudaStream stream);
+
+// slots[token] < 0: a padding row; nothing of it is read or written, its query neither. A position outside
+// the tables or a slot outside the pool: the token's query becomes NaN and nothing is stored in the cache.
+void rotate_and_store_cuda(const RotaryParams& params, const DeviceLimits& limits, CudaStream stream);
+
+void silu_and_multiply_cuda(const SiluAndMultiplyParams& params, const DeviceLimits& limits,
+                            CudaStream stream);
+
+// ids[token] < 0: a padding row, filled with zeros. An id of vocab_size or more: a row of NaN.
+void gather_embeddings_cuda(const EmbeddingParams& params, const DeviceLimits& limits, CudaStream stream);
+
+// out[i] = source[indices[i]], with indices as ids in gather_embeddings_cuda.
+struct GatherRowsParams {
+  int64_t rows = 0;  // of out
+  int32_t width = 0;
+  int64_t source_rows = 0;
+  DType dtype = DType::kFloat32;     // of source and out
+  const void* source = nullptr;      // [source_rows, width]
+  const int32_t* indices = nullptr;  // [rows]
+  void* out = nullptr;               // [rows, width]; must not overlap source
+};
+void gather_rows_cuda(const GatherRowsParams& params, const DeviceLimits& limits, CudaStream stream);
+
+}  // namespace allot::kernels

@@ -1,0 +1,342 @@
+// The token sampler on a GPU against the CPU's: the same token from the same logits, in every row.
+#include "kernels/token_sampler_cuda.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "base/error.h"
+#include "cuda_launch.h"
+#include "kernels/cuda/rows/token_kernels.h"
+#include "model/sampling.h"
+
+namespace allot::kernels {
+namespace {
+
+using testing::CudaTest;
+using testing::Elements;
+using testing::gpu_limits;
+using testing::GuardedArray;
+using testing::require;
+
+constexpr int32_t kOldToken = -77;  // in `chosen` before a launch
+
+// A batch on the host and its copy on the device.
+struct Batch {
+  Batch(DType element, int64_t batch_rows, int32_t vocabulary)
+      : dtype(element),
+        rows(batch_rows),
+        vocab_size(vocabulary),
+        stride((int64_t{vocabulary} + 7) / 8 * 8 + 8),
+        logits(element, batch_rows * stride, std::nanf("")),
+        rules(batch_rows, TokenRule{.active = 1}),
+        draws(batch_rows),
+        positions(batch_rows),
+        seen(batch_rows * seen_words(vocabulary)) {
+    for (int64_t row = 0; row < rows; ++row) {
+      draws[row] = {.key = {.run_seed = 11, .sampling_seed = static_cast<uint32_t>(row / 3)},
+                    .question = static_cast<uint32_t>(5 * row)};
+      positions[row] = static_cast<int32_t>(100 + row);
+    }
+  }
+
+  void see(int64_t row, int32_t id) { seen[row * seen_words(vocab_size) + id / 32] |= 1u << (id % 32); }
+  bool has_seen(int64_t row, int32_t id) const {
+    return (seen[row * seen_words(vocab_size) + id / 32] >> (id % 32) & 1) != 0;
+  }
+  void set(int64_t row, int32_t id, float x) { logits.set(row * stride + id, x); }
+
+  // What the CPU chooses; -1 where a logit is NaN. Marks the choice as seen, as the launch does.
+  int32_t choose_on_cpu(int64_t row) {
+    const TokenRule& rule = rules[row];
+    std::vector<float> scratch(vocab_size);
+    std::vector<int32_t> ids;
+    for (int32_t id = 0; id < vocab_size; ++id) {
+      scratch[id] = logits.get(row * stride + id);
+      if (rule.repetition_penalty != 1 && has_seen(row, id)) ids.push_back(id);
+    }
+    try {
+      const int32_t id = sampler.choose(scratch,
+                                        {.temperature = rule.temperature,
+                                         .top_p = rule.top_p,
+                                         .repetition_penalty = rule.repetition_penalty},
+                                        ids,
+                                        {.key = draws[row].key,
+                                         .question = draws[row].question,
+                                         .layer = kTokenLayer,
+                                         .position = static_cast<uint32_t>(positions[row])});
+      see(row, id);
+      return id;
+    } catch (const Error&) {
+      return -1;
+    }
+  }
+
+  DType dtype;
+  int64_t rows;
+  int32_t vocab_size;
+  int64_t stride;
+  Elements logits;  // [rows, stride], NaN in the gap
+  std::vector<TokenRule> rules;
+  std::vector<SequenceDraws> draws;
+  std::vector<int32_t> positions;
+  std::vector<uint32_t> seen;
+  model::TokenSampler sampler;
+};
+
+class TokenSamplerCuda : public CudaTest {
+ protected:
+  struct Result {
+    std::vector<int32_t> chosen;
+    std::vector<uint32_t> seen;
+    int32_t fault;
+  };
+
+  // `row_blocks` 0: as choose_tokens_cuda decides.
+  Result run(const Batch& batch, uint32_t row_blocks = 0, const std::vector<int32_t>& seen_row = {}) {
+    cudaStream_t stream = nullptr;
+    require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    std::vector<std::unique_ptr<GuardedArray>> arrays;
+    const auto put = [&]<class X>(const std::vector<X>& values, size_t alignment) {
+      arrays.push_back(std::make_unique<GuardedArray>(values.size() * sizeof(X), alignment));
+      arrays.back()->upload(values.data(), stream);
+      require(cudaStreamSynchronize(stream), "upload");
+      return arrays.back()->data();
+    };
+    ChooseTokensParams p;
+    p.rows = batch.rows;
+    p.vocab_size = batch.vocab_size;
+    p.dtype = batch.dtype;
+    p.logits = put(batch.logits.bytes(), 16);
+    p.logits_stride = batch.stride;
+    p.rules = static_cast<const TokenRule*>(put(batch.rules, 4));
+    p.draws = static_cast<const SequenceDraws*>(put(batch.draws, 4));
+    p.positions = static_cast<const int32_t*>(put(batch.positions, 4));
+    p.seen = static_cast<uint32_t*>(put(batch.seen, 4));
+    const GuardedArray& seen = *arrays.back();
+    p.seen_rows = static_cast<int64_t>(batch.seen.size()) / seen_words(batch.vocab_size);
+    if (!seen_row.empty()) p.seen_row = static_cast<const int32_t*>(put(seen_row, 4));
+    p.chosen = static_cast<int32_t*>(put(std::vector<int32_t>(batch.rows, kOldToken), 4));
+    const GuardedArray& chosen = *arrays.back();
+    p.fault = static_cast<int32_t*>(put(std::vector<int32_t>{kNoFaultyRow}, 4));
+    const GuardedArray& fault = *arrays.back();
+    if (row_blocks == 0) {
+      choose_tokens_cuda(p, gpu_limits(), stream);
+    } else {
+      cuda::launch_choose_tokens(p, row_blocks, gpu_limits(), stream);
+    }
+    const auto get = [&]<class X>(const GuardedArray& array, std::vector<X> values) {
+      const std::vector<unsigned char> bytes = array.download(stream);
+      values.resize(bytes.size() / sizeof(X));
+      std::memcpy(values.data(), bytes.data(), bytes.size());
+      return values;
+    };
+    Result result{.chosen = get(chosen, std::vector<int32_t>()),
+                  .seen = get(seen, std::vector<uint32_t>()),
+                  .fault = get(fault, std::vector<int32_t>())[0]};
+    EXPECT_EQ(arrays.front()->download(stream), batch.logits.bytes()) << "the logits changed";
+    for (const auto& array : arrays) array->expect_guards("an array of the sampler", stream);
+    require(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    return result;
+  }
+
+  // Every active row as on the CPU; what the launch must leave alone, left alone.
+  void expect_as_on_cpu(Batch& batch, uint32_t row_blocks = 0) {
+    const Result result = run(batch, row_blocks);
+    for (int64_t row = 0; row < batch.rows; ++row) {
+      const TokenRule& rule = batch.rules[row];
+      const int32_t expected = rule.active == 0 ? kOldToken : batch.choose_on_cpu(row);
+      ASSERT_EQ(result.chosen[row], expected)
+          << "row " << row << " of " << batch.rows << " x " << batch.vocab_size << " " << name(batch.dtype)
+          << ", temperature " << rule.temperature << ", top_p " << rule.top_p << ", penalty "
+          << rule.repetition_penalty << ", " << row_blocks << " blocks";
+    }
+    ASSERT_EQ(result.seen, batch.seen);
+    ASSERT_EQ(result.fault, kNoFaultyRow);
+  }
+};
+
+// Rows of every kind: wide and narrow, with ties, with masked tokens, under every kind of rule.
+Batch random_batch(DType dtype, int64_t rows, int32_t vocab_size, uint32_t seed) {
+  Batch batch(dtype, rows, vocab_size);
+  std::mt19937 random(seed);
+  const auto one_of = [&](std::initializer_list<float> values) {
+    return values.begin()[random() % values.size()];
+  };
+  for (int64_t row = 0; row < rows; ++row) {
+    batch.rules[row] = {.temperature = one_of({0, 0.3f, 0.6f, 0.6f, 1, 2, 50, 1e-30f}),
+                        .top_p = one_of({1e-9f, 0.1f, 0.5f, 0.9f, 0.95f, 0.9999f, 1}),
+                        .repetition_penalty = one_of({1, 1, 1.1f, 2, 0.8f}),
+                        .active = random() % 8 != 0};
+    const float deviation = one_of({0, 1e-4f, 0.02f, 1.3f, 3, 12});
+    const float mean = one_of({0, -5, 10});
+    const bool masked = random() % 4 == 0;
+    std::normal_distribution<float> normal(mean, deviation);
+    for (int32_t id = 0; id < vocab_size; ++id) {
+      batch.set(row, id, masked && random() % 3 == 0 ? -INFINITY : deviation == 0 ? mean : normal(random));
+    }
+    for (int i = 0; i < 50; ++i) batch.see(row, static_cast<int32_t>(random() % vocab_size));
+  }
+  return batch;
+}
+
+TEST_F(TokenSamplerCuda, ChoosesWhatTheCpuChooses) {
+  uint32_t seed = 0;
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat32}) {
+    for (const int32_t vocab_size : {1, 5, 8, 33, 100, 1000, 4097, 50257}) {
+      for (const int64_t rows : {1, 6, 40, 100, 300}) {
+        if (rows * vocab_size > 6'000'000) continue;
+        Batch batch = random_batch(dtype, rows, vocab_size, ++seed);
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        expect_as_on_cpu(batch);
+      }
+    }
+  }
+}
+
+TEST_F(TokenSamplerCuda, ChoosesWhatTheCpuChoosesFromLargeVocabulariesForEveryNumberOfBlocks) {
+  uint32_t seed = 1000;
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat32}) {
+    for (const int32_t vocab_size : {128256, 152064, cuda::kMaxVocabulary}) {
+      for (uint32_t row_blocks = 1; row_blocks <= cuda::kMaxRowBlocks; row_blocks *= 2) {
+        Batch batch = random_batch(dtype, 12, vocab_size, ++seed);
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        expect_as_on_cpu(batch, row_blocks);
+      }
+    }
+  }
+}
+
+// More distinct weights in one bin than the list of a block holds: the row itself is divided further.
+TEST_F(TokenSamplerCuda, FindsThresholdsAmongManyNearlyEqualWeights) {
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> uniform(0, 1e-3f);
+  for (const uint32_t row_blocks : {1u, 4u, 16u}) {
+    Batch batch(DType::kFloat32, 8, 100'000);
+    for (int64_t row = 0; row < batch.rows; ++row) {
+      batch.rules[row].temperature = 1;
+      batch.rules[row].top_p = 0.1f + 0.1f * static_cast<float>(row);
+      for (int32_t id = 0; id < batch.vocab_size; ++id) batch.set(row, id, uniform(random));
+    }
+    expect_as_on_cpu(batch, row_blocks);
+  }
+}
+
+TEST_F(TokenSamplerCuda, TakesTheLowestIdsOfATieIntoTheNucleus) {
+  for (const float top_p : {1e-9f, 0.25f, 0.6f, 0.999f}) {
+    Batch batch(DType::kBFloat16, 400, 9'000);
+    for (int64_t row = 0; row < batch.rows; ++row) {
+      batch.rules[row].temperature = 1;
+      batch.rules[row].top_p = top_p;
+      for (int32_t id = 0; id < batch.vocab_size; ++id) batch.set(row, id, 2.5f);
+    }
+    const Result result = run(batch);
+    const auto limit = static_cast<int32_t>(std::ceil(static_cast<double>(top_p) * 9'000));
+    int32_t highest = 0;
+    for (const int32_t id : result.chosen) {
+      ASSERT_LT(id, limit) << "top_p " << top_p;
+      highest = std::max(highest, id);
+    }
+    EXPECT_GE(highest, 0.97 * limit - 1) << "top_p " << top_p;
+  }
+}
+
+TEST_F(TokenSamplerCuda, DrawsTokensAsOftenAsTheirProbabilitiesSay) {
+  constexpr int32_t kVocab = 40;
+  Batch batch(DType::kFloat32, 40'000, kVocab);
+  std::mt19937 random(6);
+  std::normal_distribution<float> normal(0, 2);
+  std::vector<float> logits;
+  for (int32_t id = 0; id < kVocab; ++id) logits.push_back(normal(random));
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    batch.rules[row].temperature = 0.8f;
+    for (int32_t id = 0; id < kVocab; ++id) batch.set(row, id, logits[id]);
+  }
+  double total = 0;
+  for (const float logit : logits) total += std::exp(logit / 0.8);
+  std::vector<int> counts(kVocab);
+  for (const int32_t id : run(batch).chosen) ++counts.at(id);
+  for (int32_t id = 0; id < kVocab; ++id) {
+    const double p = std::exp(logits[id] / 0.8) / total;
+    const auto n = static_cast<double>(batch.rows);
+    EXPECT_NEAR(counts[id], n * p, 4.5 * std::sqrt(n * p * (1 - p)) + 0.1) << "token " << id;
+  }
+}
+
+TEST_F(TokenSamplerCuda, ReportsTheLowestRowWithANanAndChoosesInTheOthers) {
+  for (const int32_t vocab_size : {9, 30'000}) {
+    Batch batch = random_batch(DType::kBFloat16, 20, vocab_size, 7);
+    for (auto& rule : batch.rules) rule.active = 1;
+    batch.rules[2].active = 0;
+    for (const int64_t row : {2, 5, 11}) batch.set(row, vocab_size - 1, std::nanf(""));
+    batch.rules[5].temperature = 0;
+    const Result result = run(batch);
+    EXPECT_EQ(result.fault, 5);
+    for (int64_t row = 0; row < batch.rows; ++row) {
+      const int32_t expected = row == 2 ? kOldToken : batch.choose_on_cpu(row);
+      EXPECT_EQ(result.chosen[row], expected) << "row " << row;
+    }
+    EXPECT_EQ(result.chosen[5], -1);
+    EXPECT_EQ(result.chosen[11], -1);
+  }
+}
+
+TEST_F(TokenSamplerCuda, ChoosesTheBestTokenWhereTheLargestLogitIsInfinite) {
+  Batch batch(DType::kFloat32, 3, 1'000);
+  for (int64_t row = 0; row < 3; ++row) {
+    batch.rules[row].temperature = row == 2 ? 0.0f : 1.0f;
+    batch.rules[row].top_p = 0.5f;
+    for (int32_t id = 0; id < 1'000; ++id) batch.set(row, id, row == 0 ? 1.0f : -INFINITY);
+  }
+  batch.set(0, 777, INFINITY);
+  batch.set(0, 778, INFINITY);
+  EXPECT_EQ(run(batch).chosen, (std::vector<int32_t>{777, 0, 0}));
+}
+
+TEST_F(TokenSamplerCuda, UsesTheSeenTokensOfTheRowThatSeenRowNames) {
+  Batch batch(DType::kBFloat16, 3, 64);
+  for (int64_t row = 0; row < 3; ++row) {
+    batch.rules[row].repetition_penalty = 2;
+    for (int32_t id = 0; id < 64; ++id) batch.set(row, id, id == 40 ? 4.0f : id == 50 ? 3.0f : -1.0f);
+  }
+  batch.see(0, 40);  // row 0 of seen is used by row 2 of the batch
+  const Result result = run(batch, 0, {1, 3, 0});
+  EXPECT_EQ(result.chosen, (std::vector<int32_t>{40, -1, 50}));
+  EXPECT_EQ(result.fault, 1) << "row 3 of seen does not exist";
+  EXPECT_EQ(result.seen, (std::vector<uint32_t>{0, 1u << 8 | 1u << 18, 0, 1u << 8, 0, 0}));
+}
+
+TEST_F(TokenSamplerCuda, MarksAndClearsSeenTokensOfARow) {
+  constexpr int32_t kVocab = 100;  // four words
+  const GuardedArray seen(3 * 4 * sizeof(uint32_t), 4);
+  const GuardedArray ids(7 * sizeof(int32_t), 4), rows(7 * sizeof(int32_t), 4);
+  const std::vector<int32_t> host_ids = {0, 31, 32, 99, 100, -1, 5}, host_rows = {0, 0, 1, 2, 2, 2, 3};
+  seen.expect_guards("seen", nullptr);
+  const_cast<GuardedArray&>(seen).fill(0, nullptr);
+  const_cast<GuardedArray&>(ids).upload(host_ids.data(), nullptr);
+  const_cast<GuardedArray&>(rows).upload(host_rows.data(), nullptr);
+  auto* const bits = static_cast<uint32_t*>(seen.data());
+  mark_seen_cuda({.tokens = 7,
+                  .ids = static_cast<const int32_t*>(ids.data()),
+                  .rows = static_cast<const int32_t*>(rows.data()),
+                  .vocab_size = kVocab,
+                  .seen = bits,
+                  .seen_rows = 3},
+                 gpu_limits(), nullptr);
+  const auto words = [&] {
+    const std::vector<unsigned char> bytes = seen.download(nullptr);
+    std::vector<uint32_t> result(bytes.size() / 4);
+    std::memcpy(result.data(), bytes.data(), bytes.size());
+    return result;
+  };
+  EXPECT_EQ(words(), (std::vector<uint32_t>{1u | 1u << 31, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 8}));
+  clear_seen_cuda({.vocab_size = kVocab, .seen = bits, .seen_rows = 3, .row = 1}, nullptr);
+  EXPECT_EQ(words(), (std::vector<uint32_t>{1u | 1u << 31, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8}));
+  seen.expect_guards("seen", nullptr);
+}
+
+}  // namespace
+}  // namespace allot::kernels
