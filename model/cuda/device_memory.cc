@@ -1,0 +1,60 @@
+#include "model/cuda/device_memory.h"
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "base/error.h"
+
+namespace allot::model::cuda {
+
+void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  throw CudaError(std::string(what) + ": " + cudaGetErrorString(status) + " (" + cudaGetErrorName(status) +
+                  ")");
+}
+
+DeviceBuffer::DeviceBuffer(int64_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(bytes));
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();  // it is reported here
+    size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    throw Error("the GPU has no room for " + std::to_string(bytes) + " bytes: " + std::to_string(free) +
+                " of its " + std::to_string(total) +
+                " bytes are free; end other processes on it, or ask for less");
+  }
+  check(status, "cudaMalloc");
+  data_ = static_cast<std::byte*>(data);
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  if (data_ != nullptr) (void)cudaFree(data_);
+}
+
+PinnedBuffer::PinnedBuffer(int64_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  void* data = nullptr;
+  check(cudaMallocHost(&data, static_cast<size_t>(bytes)), "cudaMallocHost");
+  data_ = static_cast<std::byte*>(data);
+}
+
+PinnedBuffer::~PinnedBuffer() {
+  if (data_ != nullptr) (void)cudaFreeHost(data_);
+}
+
+Stream::Stream() {
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+}
+
+Stream::~Stream() {
+  if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+}
+
+void Stream::synchronize() const {
+  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+}  // namespace allot::model::cuda

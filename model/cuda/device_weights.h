@@ -1,0 +1,47 @@
+// The weights of a decoder in the memory of a CUDA device: model/weights.h's tensors, fused in the same way.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/estimator.h"
+#include "model/cuda/device_memory.h"
+#include "model/model_config.h"
+#include "model/weights_source.h"
+
+namespace allot::model::cuda {
+
+struct DeviceLayerWeights {
+  DeviceBuffer input_norm;        // [hidden_size]
+  DeviceBuffer qkv;               // [(num_q_heads + 2 num_kv_heads) * head_dim, hidden_size]
+  DeviceBuffer qkv_bias;          // [(num_q_heads + 2 num_kv_heads) * head_dim], empty when there is none
+  DeviceBuffer q_norm;            // [head_dim], empty when the architecture has none
+  DeviceBuffer k_norm;            // [head_dim], likewise
+  DeviceBuffer attention_output;  // [hidden_size, num_q_heads * head_dim]
+  DeviceBuffer attention_output_bias;  // [hidden_size], empty when there is none
+  DeviceBuffer post_attention_norm;    // [hidden_size]
+  DeviceBuffer gate_up;                // [2 intermediate_size, hidden_size]: gate, then up
+  DeviceBuffer gate_up_bias;           // [2 intermediate_size], empty when there is none
+  DeviceBuffer down;                   // [hidden_size, intermediate_size]
+  DeviceBuffer down_bias;              // [hidden_size], empty when there is none
+};
+
+struct DeviceWeights {
+  DeviceBuffer embedding;  // [vocab_size, hidden_size]
+  std::vector<DeviceLayerWeights> layers;
+  DeviceBuffer final_norm;  // [hidden_size]
+  // [vocab_size, hidden_size]; empty when tied to the embedding.
+  DeviceBuffer output_head;
+
+  const std::byte* head() const { return output_head.size() > 0 ? output_head.data() : embedding.data(); }
+};
+
+// Every tensor the configuration asks for, on the current device as `dtype`, rounded to nearest even: bytes
+// of a checkpoint go through page-locked staging memory that up to `threads` threads fill while earlier parts
+// are copied; random weights are generated on the device, with the same bits as on a CPU. Throws the errors
+// of WeightsSource::at, and Error with both numbers when the weights do not fit the device memory that is
+// free.
+DeviceWeights load_device_weights(const WeightsSource& source, const ModelConfig& config,
+                                  kernels::DType dtype, int threads);
+
+}  // namespace allot::model::cuda
