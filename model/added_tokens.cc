@@ -33,13 +33,21 @@ void AddedTokenFinder::add(const AddedToken& token, const std::string& text) {
   index_.insert_or_assign(text, static_cast<int32_t>(patterns_.size()));
   patterns_.push_back({text, token});
   std::vector<size_t>& lengths = lengths_[static_cast<uint8_t>(text.front())];
+  if (lengths.empty()) first_bytes_ += text.front();
   const auto place = std::lower_bound(lengths.begin(), lengths.end(), text.size(), std::greater<>());
   if (place == lengths.end() || *place != text.size()) lengths.insert(place, text.size());
 }
 
-const AddedTokenFinder::Pattern* AddedTokenFinder::longest_of(const std::vector<size_t>& lengths,
-                                                              std::string_view text) const {
-  for (const size_t length : lengths) {
+size_t AddedTokenFinder::next_start(std::string_view text, size_t at) const {
+  if (first_bytes_.empty()) return text.size();
+  // Mostly all patterns start with '<', and a search for one byte runs at memory speed.
+  if (first_bytes_.size() == 1) return std::min(text.find(first_bytes_.front(), at), text.size());
+  while (at < text.size() && lengths_[static_cast<uint8_t>(text[at])].empty()) ++at;
+  return at;
+}
+
+const AddedTokenFinder::Pattern* AddedTokenFinder::longest_of(std::string_view text) const {
+  for (const size_t length : lengths_[static_cast<uint8_t>(text.front())]) {
     if (length > text.size()) continue;
     const auto found = index_.find(text.substr(0, length));
     if (found != index_.end()) return &patterns_[static_cast<size_t>(found->second)];

@@ -20,6 +20,7 @@ bool merges_later(const BytePairEncoder::Candidate& a, const BytePairEncoder::Ca
   return std::pair(a.rank, a.position) > std::pair(b.rank, b.position);
 }
 
+constexpr size_t kFewBytes = 48;
 constexpr int32_t kNoSymbol = -1;  // end of the linked list of symbols
 
 void refuse_if_set(const JsonView& model, const char* name) {
@@ -33,7 +34,7 @@ void refuse_if_set(const JsonView& model, const char* name) {
 }  // namespace
 
 MergeTable::MergeTable(size_t count) {
-  const size_t size = std::bit_ceil(std::max<size_t>(16, count * 2));
+  const size_t size = std::bit_ceil(std::max<size_t>(16, count + count / 2));
   slots_.resize(size);
   shift_ = 64 - std::countr_zero(size);
 }
@@ -50,9 +51,8 @@ void MergeTable::insert(int32_t left, int32_t right, Merge merge) {
   slots_[slot_of(pair)] = {pair, merge};
 }
 
-const MergeTable::Merge* MergeTable::find(int32_t left, int32_t right) const noexcept {
-  const Slot& slot = slots_[slot_of(pack(left, right))];
-  return slot.pair == kFree ? nullptr : &slot.merge;
+MergeTable::Merge MergeTable::find(int32_t left, int32_t right) const noexcept {
+  return slots_[slot_of(pack(left, right))].merge;
 }
 
 BytePairEncoder::BytePairEncoder(const JsonView& model, const Vocabulary& vocabulary, bool byte_level)
@@ -60,6 +60,7 @@ BytePairEncoder::BytePairEncoder(const JsonView& model, const Vocabulary& vocabu
       ignore_merges_(model.boolean_or("ignore_merges", false)),
       byte_fallback_(model.boolean_or("byte_fallback", false)),
       fuse_unk_(model.boolean_or("fuse_unk", false)),
+      pieces_(vocabulary.ids().size()),
       merges_(model.at("merges").value().size()),
       whole_(std::make_unique<std::atomic<Whole>[]>(static_cast<size_t>(vocabulary.largest_id()) + 1)) {
   refuse_if_set(model, "dropout");
@@ -69,17 +70,16 @@ BytePairEncoder::BytePairEncoder(const JsonView& model, const Vocabulary& vocabu
     unk_ = vocabulary.find(unk->text());
     if (!unk_) unk->fail("a token of the vocabulary");
   }
-  pieces_.reserve(vocabulary.ids().size());
   for (const auto& [token, id] : vocabulary.ids()) {
     // A token outside the byte-level alphabet can come only from the added tokens, never from a piece.
     const std::optional<std::string> bytes = byte_level ? bytes_of_byte_level(token) : token;
     if (!bytes) continue;
-    pieces_.emplace(*bytes, id);
+    pieces_.insert(*bytes, id);
     if (bytes->size() == 1) byte_ids_[static_cast<uint8_t>(bytes->front())] = id;
   }
-  const bool every_byte =
-      std::all_of(byte_ids_.begin(), byte_ids_.end(), [](const auto& id) { return id.has_value(); });
-  if (byte_level && byte_fallback_ && !every_byte) {
+  every_byte_ = byte_level && std::all_of(byte_ids_.begin(), byte_ids_.end(),
+                                          [](const auto& id) { return id.has_value(); });
+  if (byte_level && byte_fallback_ && !every_byte_) {
     throw Unsupported(model.where() +
                       " has byte_fallback with ByteLevel and lacks tokens of single bytes; supported is "
                       "one or the other");
@@ -89,6 +89,10 @@ BytePairEncoder::BytePairEncoder(const JsonView& model, const Vocabulary& vocabu
     fallback_ids_[byte] = vocabulary.find(std::string("<0x") + kHex[byte / 16] + kHex[byte % 16] + ">");
   }
   read_merges(model.at("merges"), vocabulary);
+  if (!every_byte_) return;
+  for (const auto& left : byte_ids_) {
+    for (const auto& right : byte_ids_) byte_pairs_.push_back(merges_.find(*left, *right));
+  }
 }
 
 // "a b" in older files, ["a", "b"] in newer ones.
@@ -135,8 +139,8 @@ void BytePairEncoder::read_merges(const JsonView& merges, const Vocabulary& voca
 
 void BytePairEncoder::encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const {
   const auto token = pieces_.find(piece);
-  if (token == pieces_.end()) return encode_by_merging(piece, scratch, ids);
-  const int32_t id = token->second;
+  if (!token) return encode_by_merging(piece, scratch, ids);
+  const int32_t id = *token;
   if (ignore_merges_) return ids->push_back(id);
   std::atomic<Whole>& whole = whole_[static_cast<size_t>(id)];
   switch (whole.load(std::memory_order_relaxed)) {
@@ -155,6 +159,7 @@ void BytePairEncoder::encode(std::string_view piece, Scratch& scratch, std::vect
 
 void BytePairEncoder::encode_by_merging(std::string_view piece, Scratch& scratch,
                                         std::vector<int32_t>* ids) const {
+  if (every_byte_ && piece.size() <= kFewBytes) return encode_few_bytes(piece, ids);
   scratch.symbols.clear();
   add_symbols(piece, &scratch.symbols);
   const auto count = static_cast<int32_t>(scratch.symbols.size());
@@ -166,6 +171,41 @@ void BytePairEncoder::encode_by_merging(std::string_view piece, Scratch& scratch
   for (const Symbol& symbol : scratch.symbols) {
     if (!symbol.merged_away) ids->push_back(symbol.id);
   }
+}
+
+// The same merges as by the heap, found by looking through all pairs each time. They are the same because no
+// pair is replaced by another one that spells the same token: the texts of two neighbours at a place only
+// grow.
+void BytePairEncoder::encode_few_bytes(std::string_view piece, std::vector<int32_t>* ids) const {
+  std::array<int32_t, kFewBytes> symbols;
+  std::array<uint32_t, kFewBytes> ranks;  // of the pair that starts here
+  std::array<int32_t, kFewBytes> merged;  // the token it becomes
+  size_t count = piece.size();
+  const auto set_pair = [&](size_t i, const MergeTable::Merge& rule) {
+    ranks[i] = rule.rank;
+    merged[i] = rule.id;
+  };
+  for (size_t i = 0; i < count; ++i) symbols[i] = *byte_ids_[static_cast<uint8_t>(piece[i])];
+  for (size_t i = 0; i + 1 < count; ++i) {
+    set_pair(i, byte_pairs_[static_cast<size_t>(static_cast<uint8_t>(piece[i])) << 8 |
+                            static_cast<uint8_t>(piece[i + 1])]);
+  }
+  while (count > 1) {
+    const size_t pairs = count - 1;
+    const auto best = static_cast<size_t>(
+        std::min_element(ranks.begin(), ranks.begin() + static_cast<ptrdiff_t>(pairs)) - ranks.begin());
+    if (ranks[best] == MergeTable::kNoRank) break;
+    symbols[best] = merged[best];
+    --count;
+    for (size_t i = best + 1; i < count; ++i) {
+      symbols[i] = symbols[i + 1];
+      ranks[i] = ranks[i + 1];
+      merged[i] = merged[i + 1];
+    }
+    if (best > 0) set_pair(best - 1, merges_.find(symbols[best - 1], symbols[best]));
+    if (best + 1 < count) set_pair(best, merges_.find(symbols[best], symbols[best + 1]));
+  }
+  ids->insert(ids->end(), symbols.begin(), symbols.begin() + static_cast<ptrdiff_t>(count));
 }
 
 void BytePairEncoder::add_symbols(std::string_view piece, std::vector<Symbol>* symbols) const {
@@ -192,8 +232,7 @@ void BytePairEncoder::add_symbols(std::string_view piece, std::vector<Symbol>* s
 
 std::optional<int32_t> BytePairEncoder::symbol_of(std::string_view character) const {
   if (byte_level_) return byte_ids_[static_cast<uint8_t>(character.front())];
-  const auto found = pieces_.find(character);
-  return found == pieces_.end() ? std::nullopt : std::optional(found->second);
+  return pieces_.find(character);
 }
 
 // Adds the <0x..> tokens of all bytes, or nothing when one of them is missing.
@@ -212,9 +251,10 @@ void BytePairEncoder::merge(Scratch& scratch) const {
   const auto symbol_at = [&](int32_t position) -> Symbol& { return symbols[static_cast<size_t>(position)]; };
   const auto propose = [&](int32_t position) {
     const Symbol& left = symbol_at(position);
-    const MergeTable::Merge* rule = merges_.find(left.id, symbol_at(left.next).id);
-    if (rule != nullptr) heap.push_back({rule->rank, position, rule->id});
-    return rule != nullptr;
+    const MergeTable::Merge rule = merges_.find(left.id, symbol_at(left.next).id);
+    if (rule.rank == MergeTable::kNoRank) return false;
+    heap.push_back({rule.rank, position, rule.id});
+    return true;
   };
   for (int32_t i = 0; i + 1 < static_cast<int32_t>(symbols.size()); ++i) propose(i);
   std::make_heap(heap.begin(), heap.end(), merges_later);
@@ -230,8 +270,8 @@ void BytePairEncoder::merge(Scratch& scratch) const {
     Symbol& right = symbol_at(left.next);
     // The pair may have changed since it was proposed. Only the merged id is compared, as the package does:
     // another pair that spells the same token merges at the old pair's rank.
-    const MergeTable::Merge* rule = merges_.find(left.id, right.id);
-    if (rule == nullptr || rule->id != top.id) continue;
+    const MergeTable::Merge rule = merges_.find(left.id, right.id);
+    if (rule.rank == MergeTable::kNoRank || rule.id != top.id) continue;
     left.id = top.id;
     left.next = right.next;
     right.merged_away = true;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/json_view.h"
+#include "model/token_table.h"
 #include "model/vocabulary.h"
 
 namespace allot::model {
@@ -19,13 +20,15 @@ namespace allot::model {
 class MergeTable {
  public:
   struct Merge {
-    uint32_t rank = 0;
+    uint32_t rank = kNoRank;
     int32_t id = 0;
   };
+  static constexpr uint32_t kNoRank = UINT32_MAX;  // above that of every rule
   explicit MergeTable(size_t count);
   // A later rule for the same pair replaces the earlier one.
   void insert(int32_t left, int32_t right, Merge merge);
-  const Merge* find(int32_t left, int32_t right) const noexcept;
+  // kNoRank where there is no rule.
+  Merge find(int32_t left, int32_t right) const noexcept;
 
  private:
   static constexpr uint64_t kFree = UINT64_MAX;  // no pair, since ids are below 2^31
@@ -63,9 +66,9 @@ class BytePairEncoder {
     std::vector<Candidate> heap;
   };
 
-  // Appends the ids of one piece, O(n log n) in its symbols. Symbols that are neither in the vocabulary nor
-  // covered by byte_fallback or unk_token are dropped, as the `tokenizers` package does. Safe from many
-  // threads.
+  // Appends the ids of one piece, O(n log n) in its symbols (short pieces of bytes: O(n^2), which is faster).
+  // Symbols that are neither in the vocabulary nor covered by byte_fallback or unk_token are dropped, as the
+  // `tokenizers` package does. Safe from many threads.
   void encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const;
 
  private:
@@ -74,6 +77,7 @@ class BytePairEncoder {
 
   void read_merges(const JsonView& merges, const Vocabulary& vocabulary);
   void encode_by_merging(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const;
+  void encode_few_bytes(std::string_view piece, std::vector<int32_t>* ids) const;
   void add_symbols(std::string_view piece, std::vector<Symbol>* symbols) const;
   std::optional<int32_t> symbol_of(std::string_view character) const;
   bool add_fallback_bytes(std::string_view character, std::vector<Symbol>* symbols) const;
@@ -84,10 +88,12 @@ class BytePairEncoder {
   bool byte_fallback_ = false;
   bool fuse_unk_ = false;
   std::optional<int32_t> unk_;
-  TokenMap pieces_;                                       // texts as they occur in pieces
+  TokenTable pieces_;                                     // texts as they occur in pieces
   std::array<std::optional<int32_t>, 256> byte_ids_;      // of a single byte: byte-level symbols
   std::array<std::optional<int32_t>, 256> fallback_ids_;  // of <0x00> to <0xFF>
   MergeTable merges_;
+  bool every_byte_ = false;  // is a token and byte_level_, hence every piece a list of byte_ids_
+  std::vector<MergeTable::Merge> byte_pairs_;  // by both bytes, where every_byte_
   // By id. Each entry only ever changes from kUnknown to its one true value, so relaxed order is enough.
   std::unique_ptr<std::atomic<Whole>[]> whole_;
 };

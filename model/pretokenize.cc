@@ -128,7 +128,7 @@ void PreTokenizer::add(const JsonView& component) {
     Step step;
     step.add_prefix_space = component.at("add_prefix_space").boolean();
     if (component.boolean_or("use_regex", true)) step.pattern = Regex::from_oniguruma(kByteLevelPattern);
-    steps_.push_back(std::move(step));
+    if (step.add_prefix_space || step.pattern) steps_.push_back(std::move(step));
   } else {
     throw Unsupported(component.where() + " has type " + type +
                       ", supported are ByteLevel, Split, Whitespace, WhitespaceSplit, Digits, Sequence");
@@ -143,6 +143,10 @@ void PreTokenizer::add_split(const JsonView& component) {
   step.invert = component.boolean_or("invert", false);
   bool any_character = false;
   if (const auto regex = pattern.find("Regex")) {
+    // Its pieces cover the text, so that isolating matches and removing what lies between are the same.
+    const bool isolates = step.behavior == SplitBehavior::kIsolated ||
+                          (step.behavior == SplitBehavior::kRemoved && step.invert);
+    if (isolates) step.scanner = PieceScanner::of(regex->text());
     step.pattern = Regex::from_oniguruma(regex->text());
     any_character = regex->text() == R"([\s\S])" || regex->text() == R"([\S\s])";
   } else {
@@ -170,6 +174,7 @@ void PreTokenizer::cut(const Step& step, std::string_view text, Scratch& scratch
   if (step.add_prefix_space && !text.starts_with(' ')) {
     text = scratch.prefixed.emplace_back(" ").append(text);
   }
+  if (step.scanner) return step.scanner->split(text, &scratch.cut);
   if (!step.pattern) {
     scratch.cut.push_back(text);
     return;

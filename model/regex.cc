@@ -23,6 +23,18 @@ std::string error_text(int code) {
   return reinterpret_cast<const char*>(buffer.data());
 }
 
+// Letters and numbers that Unicode 15 and 16 added, in the notation of a class.
+constexpr std::string_view kNewLetters =
+    R"(\x{1C89}-\x{1C8A}\x{A7CB}-\x{A7CD}\x{A7DA}-\x{A7DC}\x{105C0}-\x{105F3}\x{10D4A}-\x{10D65})"
+    R"(\x{10D6F}-\x{10D85}\x{10EC2}-\x{10EC4}\x{1123F}-\x{11240}\x{11380}-\x{11389}\x{1138B}\x{1138E})"
+    R"(\x{11390}-\x{113B5}\x{113B7}\x{113D1}\x{113D3}\x{11BC0}-\x{11BE0}\x{11F02}\x{11F04}-\x{11F10})"
+    R"(\x{11F12}-\x{11F33}\x{1342F}\x{13441}-\x{13446}\x{13460}-\x{143FA}\x{16100}-\x{1611D})"
+    R"(\x{16D40}-\x{16D6C}\x{18CFF}\x{1B132}\x{1B155}\x{1DF25}-\x{1DF2A}\x{1E030}-\x{1E06D})"
+    R"(\x{1E4D0}-\x{1E4EB}\x{1E5D0}-\x{1E5ED}\x{1E5F0}\x{2B739}\x{2EBF0}-\x{2EE5D}\x{31350}-\x{323AF})";
+constexpr std::string_view kNewNumbers =
+    R"(\x{10D40}-\x{10D49}\x{116D0}-\x{116E3}\x{11BF0}-\x{11BF9}\x{11F50}-\x{11F59}\x{16130}-\x{16139})"
+    R"(\x{16D70}-\x{16D79}\x{1CCF0}-\x{1CCF9}\x{1D2C0}-\x{1D2D3}\x{1E4F0}-\x{1E4F9}\x{1E5F1}-\x{1E5FA})";
+
 // Rewrites a pattern from Oniguruma's dialect to PCRE2's, in one pass.
 class Translator {
  public:
@@ -164,6 +176,14 @@ class Translator {
     if (name.starts_with('^')) {
       negated = !negated;
       name.remove_prefix(1);
+    }
+    if (name == "L" || name == "N") {
+      const bool inverse_in_class = negated && in_class_;  // a class cannot subtract the new ones
+      const std::string_view added = inverse_in_class ? "" : name == "L" ? kNewLetters : kNewNumbers;
+      at_ = close + 1;
+      const std::string own = std::string(inverse_in_class ? R"(\P{)" : R"(\p{)") + std::string(name) + "}";
+      if (in_class_) return replace(0, own + std::string(added));
+      return replace(0, (negated ? "[^" : "[") + own + std::string(added) + "]");
     }
     const std::string prefix = name.size() <= 2 ? "" : "sc:";
     replace(close + 1 - at_, (negated ? R"(\P{)" : R"(\p{)") + prefix + std::string(name) + "}");

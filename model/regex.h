@@ -3,7 +3,9 @@
 // The `tokenizers` package runs them on Oniguruma, whose dialect differs in places: \s, \w, \h and \v mean
 // other sets, ^ and $ match at every line, \p{Han} is a script without its extensions. Patterns are
 // translated; what has no faithful translation is refused. Unicode tables are PCRE2's (Unicode 14 in
-// version 10.42), so code points assigned later count as unassigned.
+// version 10.42), and \p{L} and \p{N} of translated patterns also hold the letters and numbers of Unicode 16,
+// which the package knows. In every other class, code points assigned after PCRE2's tables count as
+// unassigned.
 #pragma once
 
 #include <cstddef>

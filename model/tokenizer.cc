@@ -1,10 +1,6 @@
 #include "model/tokenizer.h"
 
-#include <utf8proc.h>
-
-#include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <utility>
 #include <variant>
 
@@ -13,6 +9,7 @@
 #include "model/added_tokens.h"
 #include "model/bpe.h"
 #include "model/json_view.h"
+#include "model/nfc.h"
 #include "model/pretokenize.h"
 #include "model/token_decoder.h"
 #include "model/utf8.h"
@@ -69,25 +66,6 @@ bool wants_nfc(const JsonView& normalizer) {
   bool nfc = false;
   for (const JsonView& element : normalizer.at("normalizers").elements()) nfc = wants_nfc(element) || nfc;
   return nfc;
-}
-
-std::string to_nfc(std::string_view text) {
-  utf8proc_uint8_t* normalized = nullptr;
-  const utf8proc_ssize_t size = utf8proc_map(
-      reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-      &normalized, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  if (size < 0) {
-    throw InvalidArgument("NFC normalization of a text of " + std::to_string(text.size()) +
-                          " bytes failed: " + utf8proc_errmsg(size));
-  }
-  std::string result(reinterpret_cast<const char*>(normalized), static_cast<size_t>(size));
-  std::free(normalized);
-  return result;
-}
-
-// Below U+0300, whose first byte is 0xCC, every text is in NFC.
-bool is_nfc_at_a_glance(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0xCC; });
 }
 
 // Ids that the post-processor puts around a text.
@@ -170,6 +148,7 @@ struct Tokenizer::Impl {
   Impl& operator=(const Impl&) = delete;
 
   struct Scratch {
+    std::string normalized;
     PreTokenizer::Scratch pieces;
     BytePairEncoder::Scratch merging;
   };
@@ -264,7 +243,8 @@ void Tokenizer::Impl::add_added_tokens(const JsonView& file) {
     if (!added_ids.emplace(added.content, added.id).second) entry.at("content").fail("each added token once");
     if (!known) ++added_beyond_vocabulary;
 
-    const std::string text = added.normalized && nfc ? to_nfc(added.content) : added.content;
+    std::string normalized;
+    const std::string text(added.normalized && nfc ? to_nfc(added.content, &normalized) : added.content);
     (added.normalized ? normalized_added : raw_added).add(added, text);
     const auto place = static_cast<size_t>(added.id);
     if (place >= added_texts.size()) added_texts.resize(place + 1);
@@ -286,10 +266,8 @@ void Tokenizer::Impl::encode_raw(std::string_view text, Scratch& scratch, std::v
   raw_added.scan(
       text,
       [&](std::string_view part) {
-        if (nfc && !is_nfc_at_a_glance(part))
-          normalized_added.scan(to_nfc(part), on_normalized, on_token);
-        else
-          normalized_added.scan(part, on_normalized, on_token);
+        const std::string_view normalized = nfc ? to_nfc(part, &scratch.normalized) : part;
+        normalized_added.scan(normalized, on_normalized, on_token);
       },
       on_token);
 }
