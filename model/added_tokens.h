@@ -70,9 +70,14 @@ class AddedTokenFinder {
                                const AddedToken& token);
 
   std::vector<Pattern> patterns_;
-  std::string first_bytes_;                       // each once
-  TokenMap index_;                                // text -> place in patterns_
-  std::array<std::vector<size_t>, 256> lengths_;  // of the patterns with this first byte, longest first
+  std::string first_bytes_;  // each once
+  TokenMap index_;           // text -> place in patterns_
+  // The patterns with one first byte.
+  struct Group {
+    std::string common;           // what all of them start with
+    std::vector<size_t> lengths;  // longest first
+  };
+  std::array<Group, 256> groups_;
 };
 
 }  // namespace allot::model

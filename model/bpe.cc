@@ -21,6 +21,7 @@ bool merges_later(const BytePairEncoder::Candidate& a, const BytePairEncoder::Ca
 }
 
 constexpr size_t kFewBytes = 48;
+constexpr int kFilterBits = 3;     // 8 bits of the filter a slot
 constexpr int32_t kNoSymbol = -1;  // end of the linked list of symbols
 
 void refuse_if_set(const JsonView& model, const char* name) {
@@ -34,25 +35,37 @@ void refuse_if_set(const JsonView& model, const char* name) {
 }  // namespace
 
 MergeTable::MergeTable(size_t count) {
-  const size_t size = std::bit_ceil(std::max<size_t>(16, count + count / 2));
+  const size_t size = std::bit_ceil(std::max<size_t>(64, count + count / 2));
   slots_.resize(size);
   shift_ = 64 - std::countr_zero(size);
+  filter_.resize((size << kFilterBits) / 64);
 }
 
-size_t MergeTable::slot_of(uint64_t pair) const noexcept {
+uint64_t MergeTable::hash_of(uint64_t pair) noexcept {
   constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;  // Fibonacci hashing: the high bits mix both ids
-  size_t slot = (pair * kGoldenRatio) >> shift_;
+  return pair * kGoldenRatio;
+}
+
+size_t MergeTable::slot_of(uint64_t pair, uint64_t hash) const noexcept {
+  size_t slot = hash >> shift_;
   while (slots_[slot].pair != kFree && slots_[slot].pair != pair) slot = (slot + 1) & (slots_.size() - 1);
   return slot;
 }
 
 void MergeTable::insert(int32_t left, int32_t right, Merge merge) {
   const uint64_t pair = pack(left, right);
-  slots_[slot_of(pair)] = {pair, merge};
+  const uint64_t hash = hash_of(pair);
+  slots_[slot_of(pair, hash)] = {pair, merge};
+  const uint64_t bit = hash >> (shift_ - kFilterBits);
+  filter_[bit / 64] |= uint64_t{1} << bit % 64;
 }
 
 MergeTable::Merge MergeTable::find(int32_t left, int32_t right) const noexcept {
-  return slots_[slot_of(pack(left, right))].merge;
+  const uint64_t pair = pack(left, right);
+  const uint64_t hash = hash_of(pair);
+  const uint64_t bit = hash >> (shift_ - kFilterBits);
+  if ((filter_[bit / 64] >> bit % 64 & 1) == 0) return {};
+  return slots_[slot_of(pair, hash)].merge;
 }
 
 BytePairEncoder::BytePairEncoder(const JsonView& model, const Vocabulary& vocabulary, bool byte_level)
@@ -139,7 +152,7 @@ void BytePairEncoder::read_merges(const JsonView& merges, const Vocabulary& voca
 
 void BytePairEncoder::encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const {
   const auto token = pieces_.find(piece);
-  if (!token) return encode_by_merging(piece, scratch, ids);
+  if (!token) return encode_unless_known(piece, scratch, ids);
   const int32_t id = *token;
   if (ignore_merges_) return ids->push_back(id);
   std::atomic<Whole>& whole = whole_[static_cast<size_t>(id)];
@@ -147,7 +160,7 @@ void BytePairEncoder::encode(std::string_view piece, Scratch& scratch, std::vect
     case Whole::kItself:
       return ids->push_back(id);
     case Whole::kMerges:
-      return encode_by_merging(piece, scratch, ids);
+      return encode_unless_known(piece, scratch, ids);
     case Whole::kUnknown:
       break;
   }
@@ -155,6 +168,18 @@ void BytePairEncoder::encode(std::string_view piece, Scratch& scratch, std::vect
   encode_by_merging(piece, scratch, ids);
   const bool itself = ids->size() == before + 1 && ids->back() == id;
   whole.store(itself ? Whole::kItself : Whole::kMerges, std::memory_order_relaxed);
+}
+
+void BytePairEncoder::encode_unless_known(std::string_view piece, Scratch& scratch,
+                                          std::vector<int32_t>* ids) const {
+  const std::span<const int32_t> known = scratch.known.find(piece);
+  if (!known.empty()) {
+    ids->insert(ids->end(), known.begin(), known.end());
+    return;
+  }
+  const size_t before = ids->size();
+  encode_by_merging(piece, scratch, ids);
+  scratch.known.insert(piece, std::span(*ids).subspan(before));
 }
 
 void BytePairEncoder::encode_by_merging(std::string_view piece, Scratch& scratch,
@@ -191,10 +216,11 @@ void BytePairEncoder::encode_few_bytes(std::string_view piece, std::vector<int32
                             static_cast<uint8_t>(piece[i + 1])]);
   }
   while (count > 1) {
-    const size_t pairs = count - 1;
-    const auto best = static_cast<size_t>(
-        std::min_element(ranks.begin(), ranks.begin() + static_cast<ptrdiff_t>(pairs)) - ranks.begin());
-    if (ranks[best] == MergeTable::kNoRank) break;
+    uint32_t lowest = MergeTable::kNoRank;
+    for (size_t i = 0; i + 1 < count; ++i) lowest = std::min(lowest, ranks[i]);
+    if (lowest == MergeTable::kNoRank) break;
+    size_t best = 0;
+    while (ranks[best] != lowest) ++best;
     symbols[best] = merged[best];
     --count;
     for (size_t i = best + 1; i < count; ++i) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/json_view.h"
+#include "model/piece_cache.h"
 #include "model/token_table.h"
 #include "model/vocabulary.h"
 
@@ -36,10 +37,13 @@ class MergeTable {
     uint64_t pair = kFree;
     Merge merge;
   };
-  size_t slot_of(uint64_t pair) const noexcept;
+  static uint64_t hash_of(uint64_t pair) noexcept;
+  size_t slot_of(uint64_t pair, uint64_t hash) const noexcept;
 
   std::vector<Slot> slots_;
   int shift_ = 0;
+  // Most pairs have no rule. A bit for each hash of one that has: small enough to stay in the cache.
+  std::vector<uint64_t> filter_;
 };
 
 class BytePairEncoder {
@@ -49,7 +53,7 @@ class BytePairEncoder {
   // dropout, continuing_subword_prefix and end_of_word_suffix.
   BytePairEncoder(const JsonView& model, const Vocabulary& vocabulary, bool byte_level);
 
-  // Memory of one call, reused from piece to piece.
+  // Memory of one call, reused from piece to piece and from call to call, with one encoder only.
   struct Symbol {
     int32_t id = 0;
     int32_t previous = 0;
@@ -64,12 +68,15 @@ class BytePairEncoder {
   struct Scratch {
     std::vector<Symbol> symbols;
     std::vector<Candidate> heap;
+    PieceCache known;  // of one encoder's pieces
   };
 
   // Appends the ids of one piece, O(n log n) in its symbols (short pieces of bytes: O(n^2), which is faster).
   // Symbols that are neither in the vocabulary nor covered by byte_fallback or unk_token are dropped, as the
   // `tokenizers` package does. Safe from many threads.
   void encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const;
+  // Fetches what encode(piece) will look at first.
+  void prefetch(std::string_view piece) const noexcept { pieces_.prefetch(piece); }
 
  private:
   // What encoding a piece that is itself a token gives; found out when the token is first met.
@@ -77,6 +84,7 @@ class BytePairEncoder {
 
   void read_merges(const JsonView& merges, const Vocabulary& vocabulary);
   void encode_by_merging(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const;
+  void encode_unless_known(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const;
   void encode_few_bytes(std::string_view piece, std::vector<int32_t>* ids) const;
   void add_symbols(std::string_view piece, std::vector<Symbol>* symbols) const;
   std::optional<int32_t> symbol_of(std::string_view character) const;

@@ -1,5 +1,6 @@
 #include "model/piece_scanner.h"
 
+#include <array>
 #include <cstdint>
 
 #include "model/character_class.h"
@@ -7,6 +8,16 @@
 
 namespace allot::model {
 namespace {
+
+constexpr std::array<CharacterClass, 0x80> kAscii = [] {
+  std::array<CharacterClass, 0x80> classes{};
+  for (char c = 'a'; c <= 'z'; ++c) classes[static_cast<size_t>(c)] = CharacterClass::kLetter;
+  for (char c = 'A'; c <= 'Z'; ++c) classes[static_cast<size_t>(c)] = CharacterClass::kLetter;
+  for (char c = '0'; c <= '9'; ++c) classes[static_cast<size_t>(c)] = CharacterClass::kNumber;
+  for (const char c : {' ', '\t', '\v', '\f'}) classes[static_cast<size_t>(c)] = CharacterClass::kSpace;
+  for (const char c : {'\r', '\n'}) classes[static_cast<size_t>(c)] = CharacterClass::kNewline;
+  return classes;
+}();
 
 // Walks over a text. Each function named after a part of the pattern returns where its match ends.
 class Cursor {
@@ -35,6 +46,7 @@ class Cursor {
   };
 
   Character character(size_t at) const {
+    if (const auto byte = static_cast<uint8_t>(text_[at]); byte < kAscii.size()) return {kAscii[byte], 1};
     const size_t bytes = utf8_bytes(text_[at]);
     return {classes_.of(utf8_decode(text_.substr(at, bytes))), bytes};
   }

@@ -1,6 +1,7 @@
 #include "model/tokenizer.h"
 
 #include <array>
+#include <mutex>
 #include <utility>
 #include <variant>
 
@@ -147,11 +148,15 @@ struct Tokenizer::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  // Memory of a call of encode.
   struct Scratch {
     std::string normalized;
     PreTokenizer::Scratch pieces;
     BytePairEncoder::Scratch merging;
   };
+
+  std::unique_ptr<Scratch> take_scratch();
+  void give_back(std::unique_ptr<Scratch> scratch);
 
   void add_added_tokens(const JsonView& file);
   const std::string* token(int32_t id) const;
@@ -171,6 +176,12 @@ struct Tokenizer::Impl {
   Surroundings surroundings;
   TokenDecoder decoder;
   std::optional<std::string> chat_template;
+
+ private:
+  // As many as calls ran at once; what they remember of earlier texts makes later ones fast and changes no
+  // id.
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Scratch>> unused_;
 };
 
 namespace {
@@ -218,6 +229,19 @@ Tokenizer::Impl::Impl(const JsonView& file)
       }
     }
   }
+}
+
+std::unique_ptr<Tokenizer::Impl::Scratch> Tokenizer::Impl::take_scratch() {
+  const std::lock_guard lock(mutex_);
+  if (unused_.empty()) return std::make_unique<Scratch>();
+  std::unique_ptr<Scratch> scratch = std::move(unused_.back());
+  unused_.pop_back();
+  return scratch;
+}
+
+void Tokenizer::Impl::give_back(std::unique_ptr<Scratch> scratch) {
+  const std::lock_guard lock(mutex_);
+  unused_.push_back(std::move(scratch));
 }
 
 void Tokenizer::Impl::add_added_tokens(const JsonView& file) {
@@ -279,8 +303,11 @@ void Tokenizer::Impl::encode_normalized(std::string_view text, Scratch& scratch,
     for (const std::string_view piece : pre_tokenizer.split(text, scratch.pieces)) words->encode(piece, ids);
   } else {
     const auto& pairs = std::get<BytePairEncoder>(model);
-    for (const std::string_view piece : pre_tokenizer.split(text, scratch.pieces)) {
-      pairs.encode(piece, scratch.merging, ids);
+    constexpr size_t kAhead = 8;
+    const auto& pieces = pre_tokenizer.split(text, scratch.pieces);
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      if (i + kAhead < pieces.size()) pairs.prefetch(pieces[i + kAhead]);
+      pairs.encode(pieces[i], scratch.merging, ids);
     }
   }
 }
@@ -314,8 +341,9 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
   }
   std::vector<int32_t> ids;
   if (add_special_tokens) ids = impl_->surroundings.before;
-  Impl::Scratch scratch;
-  impl_->encode_raw(text, scratch, &ids);
+  std::unique_ptr<Impl::Scratch> scratch = impl_->take_scratch();
+  impl_->encode_raw(text, *scratch, &ids);
+  impl_->give_back(std::move(scratch));
   if (add_special_tokens) {
     const std::vector<int32_t>& after = impl_->surroundings.after;
     ids.insert(ids.end(), after.begin(), after.end());
