@@ -20,7 +20,9 @@ bool merges_later(const BytePairEncoder::Candidate& a, const BytePairEncoder::Ca
   return std::pair(a.rank, a.position) > std::pair(b.rank, b.position);
 }
 
-constexpr size_t kFewBytes = 48;
+constexpr int kPlaceBits = 7;
+constexpr size_t kFewBytes = size_t{1} << kPlaceBits;
+constexpr int32_t kNoKey = INT32_MAX;
 constexpr int kFilterBits = 3;     // 8 bits of the filter a slot
 constexpr int32_t kNoSymbol = -1;  // end of the linked list of symbols
 
@@ -90,9 +92,9 @@ BytePairEncoder::BytePairEncoder(const JsonView& model, const Vocabulary& vocabu
     pieces_.insert(*bytes, id);
     if (bytes->size() == 1) byte_ids_[static_cast<uint8_t>(bytes->front())] = id;
   }
-  every_byte_ = byte_level && std::all_of(byte_ids_.begin(), byte_ids_.end(),
-                                          [](const auto& id) { return id.has_value(); });
-  if (byte_level && byte_fallback_ && !every_byte_) {
+  const bool every_byte = byte_level && std::all_of(byte_ids_.begin(), byte_ids_.end(),
+                                                    [](const auto& id) { return id.has_value(); });
+  if (byte_level && byte_fallback_ && !every_byte) {
     throw Unsupported(model.where() +
                       " has byte_fallback with ByteLevel and lacks tokens of single bytes; supported is "
                       "one or the other");
@@ -102,9 +104,10 @@ BytePairEncoder::BytePairEncoder(const JsonView& model, const Vocabulary& vocabu
     fallback_ids_[byte] = vocabulary.find(std::string("<0x") + kHex[byte / 16] + kHex[byte % 16] + ">");
   }
   read_merges(model.at("merges"), vocabulary);
-  if (!every_byte_) return;
+  const bool ranks_fit_keys = model.at("merges").value().size() < static_cast<size_t>(kNoKey >> kPlaceBits);
+  if (!every_byte || !ranks_fit_keys) return;
   for (const auto& left : byte_ids_) {
-    for (const auto& right : byte_ids_) byte_pairs_.push_back(merges_.find(*left, *right));
+    for (const auto& right : byte_ids_) byte_pair_ranks_.push_back(merges_.find(*left, *right).rank);
   }
 }
 
@@ -184,7 +187,7 @@ void BytePairEncoder::encode_unless_known(std::string_view piece, Scratch& scrat
 
 void BytePairEncoder::encode_by_merging(std::string_view piece, Scratch& scratch,
                                         std::vector<int32_t>* ids) const {
-  if (every_byte_ && piece.size() <= kFewBytes) return encode_few_bytes(piece, ids);
+  if (!byte_pair_ranks_.empty() && piece.size() <= kFewBytes) return encode_few_bytes(piece, ids);
   scratch.symbols.clear();
   add_symbols(piece, &scratch.symbols);
   const auto count = static_cast<int32_t>(scratch.symbols.size());
@@ -198,40 +201,44 @@ void BytePairEncoder::encode_by_merging(std::string_view piece, Scratch& scratch
   }
 }
 
-// The same merges as by the heap, found by looking through all pairs each time. They are the same because no
-// pair is replaced by another one that spells the same token: the texts of two neighbours at a place only
-// grow.
+// The same merges as by the heap, found by looking through all pairs each time. They are the same because a
+// pair is never replaced by another one that spells the same token: the texts of two neighbours only grow.
 void BytePairEncoder::encode_few_bytes(std::string_view piece, std::vector<int32_t>* ids) const {
+  // A symbol stays at the place of its first byte. The key of a pair, at its left symbol, has the rank above
+  // the place, so that the smallest is the leftmost pair of the lowest rank.
   std::array<int32_t, kFewBytes> symbols;
-  std::array<uint32_t, kFewBytes> ranks;  // of the pair that starts here
-  std::array<int32_t, kFewBytes> merged;  // the token it becomes
-  size_t count = piece.size();
-  const auto set_pair = [&](size_t i, const MergeTable::Merge& rule) {
-    ranks[i] = rule.rank;
-    merged[i] = rule.id;
+  std::array<int32_t, kFewBytes> keys;
+  std::array<uint8_t, kFewBytes + 1> next;
+  std::array<uint8_t, kFewBytes + 1> previous;
+  const size_t count = piece.size();
+  const auto set_key = [&](size_t place, uint32_t rank) {
+    keys[place] = rank == MergeTable::kNoRank ? kNoKey : static_cast<int32_t>(rank << kPlaceBits | place);
   };
-  for (size_t i = 0; i < count; ++i) symbols[i] = *byte_ids_[static_cast<uint8_t>(piece[i])];
-  for (size_t i = 0; i + 1 < count; ++i) {
-    set_pair(i, byte_pairs_[static_cast<size_t>(static_cast<uint8_t>(piece[i])) << 8 |
-                            static_cast<uint8_t>(piece[i + 1])]);
+  for (size_t i = 0; i < count; ++i) {
+    const auto byte = static_cast<uint8_t>(piece[i]);
+    symbols[i] = *byte_ids_[byte];
+    next[i] = static_cast<uint8_t>(i + 1);
+    previous[i + 1] = static_cast<uint8_t>(i);
+    keys[i] = kNoKey;
+    if (i > 0)
+      set_key(i - 1, byte_pair_ranks_[static_cast<size_t>(static_cast<uint8_t>(piece[i - 1])) << 8 | byte]);
   }
-  while (count > 1) {
-    uint32_t lowest = MergeTable::kNoRank;
-    for (size_t i = 0; i + 1 < count; ++i) lowest = std::min(lowest, ranks[i]);
-    if (lowest == MergeTable::kNoRank) break;
-    size_t best = 0;
-    while (ranks[best] != lowest) ++best;
-    symbols[best] = merged[best];
-    --count;
-    for (size_t i = best + 1; i < count; ++i) {
-      symbols[i] = symbols[i + 1];
-      ranks[i] = ranks[i + 1];
-      merged[i] = merged[i + 1];
-    }
-    if (best > 0) set_pair(best - 1, merges_.find(symbols[best - 1], symbols[best]));
-    if (best + 1 < count) set_pair(best, merges_.find(symbols[best], symbols[best + 1]));
+  for (;;) {
+    int32_t smallest = kNoKey;
+    for (size_t i = 0; i < count; ++i) smallest = std::min(smallest, keys[i]);
+    if (smallest == kNoKey) break;
+    const size_t left = static_cast<size_t>(smallest) & (kFewBytes - 1);
+    const size_t right = next[left];
+    const size_t behind = next[right];
+    symbols[left] = merges_.find(symbols[left], symbols[right]).id;
+    keys[right] = kNoKey;
+    next[left] = static_cast<uint8_t>(behind);
+    previous[behind] = static_cast<uint8_t>(left);
+    if (left > 0) set_key(previous[left], merges_.find(symbols[previous[left]], symbols[left]).rank);
+    keys[left] = kNoKey;
+    if (behind < count) set_key(left, merges_.find(symbols[left], symbols[behind]).rank);
   }
-  ids->insert(ids->end(), symbols.begin(), symbols.begin() + static_cast<ptrdiff_t>(count));
+  for (size_t i = 0; i < count; i = next[i]) ids->push_back(symbols[i]);
 }
 
 void BytePairEncoder::add_symbols(std::string_view piece, std::vector<Symbol>* symbols) const {

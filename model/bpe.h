@@ -100,8 +100,9 @@ class BytePairEncoder {
   std::array<std::optional<int32_t>, 256> byte_ids_;      // of a single byte: byte-level symbols
   std::array<std::optional<int32_t>, 256> fallback_ids_;  // of <0x00> to <0xFF>
   MergeTable merges_;
-  bool every_byte_ = false;  // is a token and byte_level_, hence every piece a list of byte_ids_
-  std::vector<MergeTable::Merge> byte_pairs_;  // by both bytes, where every_byte_
+  // Of rules for two byte symbols, by both bytes. Empty where some byte has no symbol, or ranks are too large
+  // for encode_few_bytes.
+  std::vector<uint32_t> byte_pair_ranks_;
   // By id. Each entry only ever changes from kUnknown to its one true value, so relaxed order is enough.
   std::unique_ptr<std::atomic<Whole>[]> whole_;
 };
