@@ -43,7 +43,7 @@ class TokenTable {
     uint32_t bytes = kFree;
     friend bool operator==(const Key&, const Key&) = default;
   };
-  struct Slot {
+  struct alignas(32) Slot {  // two to a cache line
     Key key;
     int32_t id = 0;
   };
