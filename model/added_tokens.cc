@@ -18,7 +18,8 @@ bool is_whitespace(std::string_view character) {
 }
 
 bool is_word_character(std::string_view character) {
-  static const Regex kWord = Regex::from_pcre2(R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}])");
+  static const Regex kWord =
+      Regex::from_pcre2(std::string("[").append(Regex::word_members()).append(R"(\p{Join_Control}])"));
   Regex::Scratch scratch;
   return kWord.find(character, 0, scratch).has_value();
 }

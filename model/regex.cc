@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/unicode_16.h"
 
 namespace allot::model {
 namespace {
@@ -22,18 +23,6 @@ std::string error_text(int code) {
   pcre2_get_error_message(code, buffer.data(), buffer.size());
   return reinterpret_cast<const char*>(buffer.data());
 }
-
-// Letters and numbers that Unicode 15 and 16 added, in the notation of a class.
-constexpr std::string_view kNewLetters =
-    R"(\x{1C89}-\x{1C8A}\x{A7CB}-\x{A7CD}\x{A7DA}-\x{A7DC}\x{105C0}-\x{105F3}\x{10D4A}-\x{10D65})"
-    R"(\x{10D6F}-\x{10D85}\x{10EC2}-\x{10EC4}\x{1123F}-\x{11240}\x{11380}-\x{11389}\x{1138B}\x{1138E})"
-    R"(\x{11390}-\x{113B5}\x{113B7}\x{113D1}\x{113D3}\x{11BC0}-\x{11BE0}\x{11F02}\x{11F04}-\x{11F10})"
-    R"(\x{11F12}-\x{11F33}\x{1342F}\x{13441}-\x{13446}\x{13460}-\x{143FA}\x{16100}-\x{1611D})"
-    R"(\x{16D40}-\x{16D6C}\x{18CFF}\x{1B132}\x{1B155}\x{1DF25}-\x{1DF2A}\x{1E030}-\x{1E06D})"
-    R"(\x{1E4D0}-\x{1E4EB}\x{1E5D0}-\x{1E5ED}\x{1E5F0}\x{2B739}\x{2EBF0}-\x{2EE5D}\x{31350}-\x{323AF})";
-constexpr std::string_view kNewNumbers =
-    R"(\x{10D40}-\x{10D49}\x{116D0}-\x{116E3}\x{11BF0}-\x{11BF9}\x{11F50}-\x{11F59}\x{16130}-\x{16139})"
-    R"(\x{16D70}-\x{16D79}\x{1CCF0}-\x{1CCF9}\x{1D2C0}-\x{1D2D3}\x{1E4F0}-\x{1E4F9}\x{1E5F1}-\x{1E5FA})";
 
 // Rewrites a pattern from Oniguruma's dialect to PCRE2's, in one pass.
 class Translator {
@@ -58,12 +47,25 @@ class Translator {
   }
 
  private:
-  // As Oniguruma's tables have it. Outside a class its \w also takes the superscripts and fractions of
-  // Latin-1.
-  static constexpr std::string_view kWordInClass = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
-  static constexpr std::string_view kWord =
-      R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
   static constexpr std::string_view kHex = "0-9A-Fa-f";
+
+  // As Oniguruma's tables have it: outside a class its \w also takes the superscripts and fractions of
+  // Latin-1.
+  static std::string word(bool in_class) {
+    return Regex::word_members().append(in_class ? "" : R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})");
+  }
+
+  // A general category with the members that PCRE2 lacks.
+  static std::string category(std::string_view name, bool negated = false) {
+    std::string members = negated ? R"(\P{)" : R"(\p{)";
+    members.append(name).append("}");
+    if (negated) return members;
+    if (name == "L") members += kNewLetters;
+    if (name == "M") members += kNewMarks;
+    if (name == "N" || name == "Nd") members += kNewDecimals;
+    if (name == "N") members += kNewOtherNumbers;
+    return members;
+  }
 
   [[noreturn]] void refuse(const std::string& what) const {
     throw Unsupported("the pattern " + std::string(pattern_) + " has " + what + " at byte " +
@@ -116,9 +118,9 @@ class Translator {
       case 'S':
         return replace(2, R"(\P{White_Space})");
       case 'w':
-        return character_set(in_class_ ? kWordInClass : kWord, false);
+        return character_set(word(in_class_), false);
       case 'W':
-        return character_set(kWord, true);
+        return character_set(word(false), true);
       case 'h':
         return character_set(kHex, false);
       case 'H':
@@ -136,7 +138,10 @@ class Translator {
       case 'x':
         return hexadecimal();
       case 'd':
+        return character_set(category("Nd"), false);
       case 'D':
+        if (in_class_) return copy(2);  // as a negated property
+        return character_set(category("Nd"), true);
       case 't':
       case 'n':
       case 'r':
@@ -160,8 +165,8 @@ class Translator {
   }
 
   void word_boundary() {
-    const std::string word = "[" + std::string(kWord) + "]";
-    replace(2, "(?:(?<=" + word + ")(?!" + word + ")|(?<!" + word + ")(?=" + word + "))");
+    const std::string set = std::string("[").append(word(false)).append("]");
+    replace(2, "(?:(?<=" + set + ")(?!" + set + ")|(?<!" + set + ")(?=" + set + "))");
   }
 
   // \p{L}, \p{Lu}, \p{^L}, \p{Han}. Categories have names of at most two letters; all else is taken for a
@@ -177,16 +182,14 @@ class Translator {
       negated = !negated;
       name.remove_prefix(1);
     }
-    if (name == "L" || name == "N") {
-      const bool inverse_in_class = negated && in_class_;  // a class cannot subtract the new ones
-      const std::string_view added = inverse_in_class ? "" : name == "L" ? kNewLetters : kNewNumbers;
-      at_ = close + 1;
-      const std::string own = std::string(inverse_in_class ? R"(\P{)" : R"(\p{)") + std::string(name) + "}";
-      if (in_class_) return replace(0, own + std::string(added));
-      return replace(0, (negated ? "[^" : "[") + own + std::string(added) + "]");
+    const size_t bytes = close + 1 - at_;
+    if (name.size() > 2) {
+      replace(bytes, std::string(negated ? R"(\P{sc:)" : R"(\p{sc:)").append(name).append("}"));
+    } else if (in_class_) {
+      replace(bytes, category(name, negated));  // negated: a class cannot take the new members out
+    } else {
+      replace(bytes, std::string(negated ? "[^" : "[").append(category(name)).append("]"));
     }
-    const std::string prefix = name.size() <= 2 ? "" : "sc:";
-    replace(close + 1 - at_, (negated ? R"(\P{)" : R"(\p{)") + prefix + std::string(name) + "}");
   }
 
   void code_point() {  // \uHHHH
@@ -255,6 +258,11 @@ Regex& Regex::operator=(Regex&&) noexcept = default;
 Regex Regex::from_oniguruma(std::string_view pattern) {
   return Regex(
       std::make_unique<Code>(Translator(pattern).run(), PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, pattern));
+}
+
+std::string Regex::word_members() {
+  return R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})" + std::string(kNewLetters) + std::string(kNewMarks) +
+         std::string(kNewDecimals);
 }
 
 Regex Regex::from_literal(std::string_view text) {
