@@ -2,7 +2,7 @@
 """Compares `allot tokenize` with the `tokenizers` package on random texts: ids, and texts of ids.
 
     pip install tokenizers==0.23.3
-    python tests/model/files/fuzz_tokenizer.py build-light/bin/allot DIRECTORY... [--seed 1] [--count 20000] [--every-character]
+    python tests/data/fuzz_tokenizer.py build-light/bin/allot DIRECTORY... [--seed 1] [--count 20000] [--every-character]
 
 DIRECTORY holds a tokenizer.json; bench/tokenize/make_inputs.py makes those of Llama 3 and Qwen2. Without one, the small
 tokenizers of tests/data/tokenizer are taken. The same seed gives the same texts. --every-character adds a few texts
@@ -19,7 +19,7 @@ import tempfile
 
 from tokenizers import Tokenizer
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "data" / "tokenizer"
+GOLDEN = pathlib.Path(__file__).parent / "tokenizer"
 
 # What the rules of pre-tokenizers and normalizers tell apart, and what they are known to confuse.
 PIECES = [
