@@ -11,6 +11,7 @@
 
 #include "model/json_view.h"
 #include "model/piece_cache.h"
+#include "model/table_memory.h"
 #include "model/token_table.h"
 #include "model/vocabulary.h"
 
@@ -40,10 +41,10 @@ class MergeTable {
   static uint64_t hash_of(uint64_t pair) noexcept;
   size_t slot_of(uint64_t pair, uint64_t hash) const noexcept;
 
-  std::vector<Slot> slots_;
+  TableMemory<Slot> slots_;
   int shift_ = 0;
   // Most pairs have no rule. A bit for each hash of one that has: small enough to stay in the cache.
-  std::vector<uint64_t> filter_;
+  TableMemory<uint64_t> filter_;
 };
 
 class BytePairEncoder {

@@ -61,13 +61,15 @@ class Roles {
 
   void classify(char32_t c) {
     const auto code_point = static_cast<utf8proc_int32_t>(c);
-    if (utf8proc_get_property(code_point)->combining_class != 0) roles_[c] = Role::kActive;
+    const utf8proc_property_t* property = utf8proc_get_property(code_point);
+    if (property->combining_class != 0) roles_[c] = Role::kActive;
+    const bool hangul = c >= 0xAC00 && c <= 0xD7A3;  // decomposes by arithmetic
+    if (property->decomp_seqindex == UINT16_MAX && !hangul) return;
     std::array<utf8proc_int32_t, 8> parts{};
     int boundary = 0;
     const utf8proc_ssize_t count =
         utf8proc_decompose_char(code_point, parts.data(), parts.size(), UTF8PROC_DECOMPOSE, &boundary);
     if (count == 1 && parts[0] == code_point) return;
-    if (count < 1) return;  // surrogates
     // All but the first part can join what stands before them.
     for (utf8proc_ssize_t i = 1; i < count; ++i)
       roles_[static_cast<size_t>(parts[static_cast<size_t>(i)])] = Role::kActive;

@@ -9,7 +9,8 @@
 #include <functional>
 #include <span>
 #include <string_view>
-#include <vector>
+
+#include "model/table_memory.h"
 
 namespace allot::model {
 
@@ -52,7 +53,7 @@ class PieceCache {
     return std::hash<std::string_view>{}(piece) % kEntries;
   }
 
-  std::vector<Entry> entries_;
+  TableMemory<Entry> entries_;
 };
 
 }  // namespace allot::model

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
-#include <vector>
 
+#include "model/table_memory.h"
 #include "model/vocabulary.h"
 
 namespace allot::model {
@@ -87,7 +87,7 @@ class TokenTable {
 
   std::optional<int32_t> find_long(std::string_view text) const noexcept;
 
-  std::vector<Slot> slots_;
+  TableMemory<Slot> slots_;
   int shift_ = 0;
   TokenMap long_;
 };

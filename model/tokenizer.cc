@@ -341,6 +341,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
   }
   std::vector<int32_t> ids;
   if (add_special_tokens) ids = impl_->surroundings.before;
+  ids.reserve(text.size() / 4);
   std::unique_ptr<Impl::Scratch> scratch = impl_->take_scratch();
   impl_->encode_raw(text, *scratch, &ids);
   impl_->give_back(std::move(scratch));
