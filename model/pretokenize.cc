@@ -154,7 +154,7 @@ void PreTokenizer::add_split(const JsonView& component) {
     const bool isolates = step.behavior == SplitBehavior::kIsolated ||
                           (step.behavior == SplitBehavior::kRemoved && step.invert);
     if (isolates) step.scanner = PieceScanner::of(regex->text());
-    step.pattern = Regex::from_oniguruma(regex->text());
+    if (!step.scanner) step.pattern = Regex::from_oniguruma(regex->text());
     any_character = regex->text() == R"([\s\S])" || regex->text() == R"([\S\s])";
   } else {
     step.pattern = Regex::from_literal(pattern.at("String").text());

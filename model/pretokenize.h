@@ -49,7 +49,7 @@ class PreTokenizer {
     std::optional<Regex> pattern;
     SplitBehavior behavior = SplitBehavior::kIsolated;
     bool invert = false;
-    std::optional<PieceScanner> scanner = {};  // does the whole step in place of the pattern
+    std::optional<PieceScanner> scanner = {};  // in place of pattern, behavior and invert
   };
 
   void add(const JsonView& component);
