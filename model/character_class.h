@@ -15,7 +15,7 @@ enum class CharacterClass : uint8_t { kOther, kLetter, kNumber, kNewline, kSpace
 // The class of every code point, in the Unicode version of Regex.
 class CharacterClasses {
  public:
-  // Made at the first call (15 ms), the same object ever after. Safe from many threads.
+  // Made at the first call, the same object ever after. Safe from many threads.
   static const CharacterClasses& get();
 
   CharacterClass of(char32_t c) const noexcept {
