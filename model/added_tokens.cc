@@ -18,7 +18,8 @@ bool is_whitespace(std::string_view character) {
 }
 
 bool is_word_character(std::string_view character) {
-  static const Regex kWord = Regex::from_pcre2(R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}])");
+  static const Regex kWord =
+      Regex::from_pcre2(std::string("[").append(Regex::word_members()).append(R"(\p{Join_Control}])"));
   Regex::Scratch scratch;
   return kWord.find(character, 0, scratch).has_value();
 }
@@ -32,14 +33,28 @@ std::string_view first_character(std::string_view text) {
 void AddedTokenFinder::add(const AddedToken& token, const std::string& text) {
   index_.insert_or_assign(text, static_cast<int32_t>(patterns_.size()));
   patterns_.push_back({text, token});
-  std::vector<size_t>& lengths = lengths_[static_cast<uint8_t>(text.front())];
+  auto& [common, lengths] = groups_[static_cast<uint8_t>(text.front())];
+  if (lengths.empty()) {
+    first_bytes_ += text.front();
+    common = text;
+  }
+  common.erase(std::mismatch(common.begin(), common.end(), text.begin(), text.end()).first, common.end());
   const auto place = std::lower_bound(lengths.begin(), lengths.end(), text.size(), std::greater<>());
   if (place == lengths.end() || *place != text.size()) lengths.insert(place, text.size());
 }
 
-const AddedTokenFinder::Pattern* AddedTokenFinder::longest_of(const std::vector<size_t>& lengths,
-                                                              std::string_view text) const {
-  for (const size_t length : lengths) {
+size_t AddedTokenFinder::next_start(std::string_view text, size_t at) const {
+  if (first_bytes_.empty()) return text.size();
+  // Mostly all patterns start with '<', and a search for one byte runs at memory speed.
+  if (first_bytes_.size() == 1) return std::min(text.find(first_bytes_.front(), at), text.size());
+  while (at < text.size() && groups_[static_cast<uint8_t>(text[at])].lengths.empty()) ++at;
+  return at;
+}
+
+const AddedTokenFinder::Pattern* AddedTokenFinder::longest_of(std::string_view text) const {
+  const Group& group = groups_[static_cast<uint8_t>(text.front())];
+  if (!text.starts_with(group.common)) return nullptr;
+  for (const size_t length : group.lengths) {
     if (length > text.size()) continue;
     const auto found = index_.find(text.substr(0, length));
     if (found != index_.end()) return &patterns_[static_cast<size_t>(found->second)];

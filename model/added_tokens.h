@@ -33,8 +33,8 @@ class AddedTokenFinder {
   template <typename OnText, typename OnToken>
   void scan(std::string_view text, OnText on_text, OnToken on_token) const {
     size_t covered = 0;
-    for (size_t at = 0; at < text.size();) {
-      const Pattern* pattern = longest_at(text, at);
+    for (size_t at = next_start(text, 0); at < text.size(); at = next_start(text, at)) {
+      const Pattern* pattern = longest_of(text.substr(at));
       if (pattern == nullptr) {
         ++at;
         continue;
@@ -61,18 +61,23 @@ class AddedTokenFinder {
     size_t end = 0;
   };
 
-  const Pattern* longest_at(std::string_view text, size_t at) const {
-    const std::vector<size_t>& lengths = lengths_[static_cast<uint8_t>(text[at])];
-    return lengths.empty() ? nullptr : longest_of(lengths, text.substr(at));
-  }
-  const Pattern* longest_of(const std::vector<size_t>& lengths, std::string_view text) const;
+  // The first place from `at` on whose byte starts a pattern, or the text's end.
+  size_t next_start(std::string_view text, size_t at) const;
+  // Of the patterns that `text` starts with.
+  const Pattern* longest_of(std::string_view text) const;
   static bool stands_alone(std::string_view text, size_t begin, size_t end);
   static Taken with_whitespace(std::string_view text, size_t begin, size_t end, size_t covered,
                                const AddedToken& token);
 
   std::vector<Pattern> patterns_;
-  TokenMap index_;                                // text -> place in patterns_
-  std::array<std::vector<size_t>, 256> lengths_;  // of the patterns with this first byte, longest first
+  std::string first_bytes_;  // each once
+  TokenMap index_;           // text -> place in patterns_
+  // The patterns with one first byte.
+  struct Group {
+    std::string common;           // what all of them start with
+    std::vector<size_t> lengths;  // longest first
+  };
+  std::array<Group, 256> groups_;
 };
 
 }  // namespace allot::model

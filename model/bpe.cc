@@ -20,6 +20,10 @@ bool merges_later(const BytePairEncoder::Candidate& a, const BytePairEncoder::Ca
   return std::pair(a.rank, a.position) > std::pair(b.rank, b.position);
 }
 
+constexpr int kPlaceBits = 7;
+constexpr size_t kFewBytes = size_t{1} << kPlaceBits;
+constexpr int32_t kNoKey = INT32_MAX;
+constexpr int kFilterBits = 3;     // 8 bits of the filter a slot
 constexpr int32_t kNoSymbol = -1;  // end of the linked list of symbols
 
 void refuse_if_set(const JsonView& model, const char* name) {
@@ -33,26 +37,37 @@ void refuse_if_set(const JsonView& model, const char* name) {
 }  // namespace
 
 MergeTable::MergeTable(size_t count) {
-  const size_t size = std::bit_ceil(std::max<size_t>(16, count * 2));
+  const size_t size = std::bit_ceil(std::max<size_t>(64, count + count / 2));
   slots_.resize(size);
   shift_ = 64 - std::countr_zero(size);
+  filter_.resize((size << kFilterBits) / 64);
 }
 
-size_t MergeTable::slot_of(uint64_t pair) const noexcept {
+uint64_t MergeTable::hash_of(uint64_t pair) noexcept {
   constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;  // Fibonacci hashing: the high bits mix both ids
-  size_t slot = (pair * kGoldenRatio) >> shift_;
+  return pair * kGoldenRatio;
+}
+
+size_t MergeTable::slot_of(uint64_t pair, uint64_t hash) const noexcept {
+  size_t slot = hash >> shift_;
   while (slots_[slot].pair != kFree && slots_[slot].pair != pair) slot = (slot + 1) & (slots_.size() - 1);
   return slot;
 }
 
 void MergeTable::insert(int32_t left, int32_t right, Merge merge) {
   const uint64_t pair = pack(left, right);
-  slots_[slot_of(pair)] = {pair, merge};
+  const uint64_t hash = hash_of(pair);
+  slots_[slot_of(pair, hash)] = {pair, merge};
+  const uint64_t bit = hash >> (shift_ - kFilterBits);
+  filter_[bit / 64] |= uint64_t{1} << bit % 64;
 }
 
-const MergeTable::Merge* MergeTable::find(int32_t left, int32_t right) const noexcept {
-  const Slot& slot = slots_[slot_of(pack(left, right))];
-  return slot.pair == kFree ? nullptr : &slot.merge;
+MergeTable::Merge MergeTable::find(int32_t left, int32_t right) const noexcept {
+  const uint64_t pair = pack(left, right);
+  const uint64_t hash = hash_of(pair);
+  const uint64_t bit = hash >> (shift_ - kFilterBits);
+  if ((filter_[bit / 64] >> bit % 64 & 1) == 0) return {};
+  return slots_[slot_of(pair, hash)].merge;
 }
 
 BytePairEncoder::BytePairEncoder(const JsonView& model, const Vocabulary& vocabulary, bool byte_level)
@@ -60,6 +75,7 @@ BytePairEncoder::BytePairEncoder(const JsonView& model, const Vocabulary& vocabu
       ignore_merges_(model.boolean_or("ignore_merges", false)),
       byte_fallback_(model.boolean_or("byte_fallback", false)),
       fuse_unk_(model.boolean_or("fuse_unk", false)),
+      pieces_(vocabulary.ids().size()),
       merges_(model.at("merges").value().size()),
       whole_(std::make_unique<std::atomic<Whole>[]>(static_cast<size_t>(vocabulary.largest_id()) + 1)) {
   refuse_if_set(model, "dropout");
@@ -69,16 +85,15 @@ BytePairEncoder::BytePairEncoder(const JsonView& model, const Vocabulary& vocabu
     unk_ = vocabulary.find(unk->text());
     if (!unk_) unk->fail("a token of the vocabulary");
   }
-  pieces_.reserve(vocabulary.ids().size());
   for (const auto& [token, id] : vocabulary.ids()) {
     // A token outside the byte-level alphabet can come only from the added tokens, never from a piece.
     const std::optional<std::string> bytes = byte_level ? bytes_of_byte_level(token) : token;
     if (!bytes) continue;
-    pieces_.emplace(*bytes, id);
+    pieces_.insert(*bytes, id);
     if (bytes->size() == 1) byte_ids_[static_cast<uint8_t>(bytes->front())] = id;
   }
-  const bool every_byte =
-      std::all_of(byte_ids_.begin(), byte_ids_.end(), [](const auto& id) { return id.has_value(); });
+  const bool every_byte = byte_level && std::all_of(byte_ids_.begin(), byte_ids_.end(),
+                                                    [](const auto& id) { return id.has_value(); });
   if (byte_level && byte_fallback_ && !every_byte) {
     throw Unsupported(model.where() +
                       " has byte_fallback with ByteLevel and lacks tokens of single bytes; supported is "
@@ -89,6 +104,11 @@ BytePairEncoder::BytePairEncoder(const JsonView& model, const Vocabulary& vocabu
     fallback_ids_[byte] = vocabulary.find(std::string("<0x") + kHex[byte / 16] + kHex[byte % 16] + ">");
   }
   read_merges(model.at("merges"), vocabulary);
+  const bool ranks_fit_keys = model.at("merges").value().size() < static_cast<size_t>(kNoKey >> kPlaceBits);
+  if (!every_byte || !ranks_fit_keys) return;
+  for (const auto& left : byte_ids_) {
+    for (const auto& right : byte_ids_) byte_pair_ranks_.push_back(merges_.find(*left, *right).rank);
+  }
 }
 
 // "a b" in older files, ["a", "b"] in newer ones.
@@ -135,15 +155,15 @@ void BytePairEncoder::read_merges(const JsonView& merges, const Vocabulary& voca
 
 void BytePairEncoder::encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const {
   const auto token = pieces_.find(piece);
-  if (token == pieces_.end()) return encode_by_merging(piece, scratch, ids);
-  const int32_t id = token->second;
+  if (!token) return encode_unless_known(piece, scratch, ids);
+  const int32_t id = *token;
   if (ignore_merges_) return ids->push_back(id);
   std::atomic<Whole>& whole = whole_[static_cast<size_t>(id)];
   switch (whole.load(std::memory_order_relaxed)) {
     case Whole::kItself:
       return ids->push_back(id);
     case Whole::kMerges:
-      return encode_by_merging(piece, scratch, ids);
+      return encode_unless_known(piece, scratch, ids);
     case Whole::kUnknown:
       break;
   }
@@ -153,8 +173,21 @@ void BytePairEncoder::encode(std::string_view piece, Scratch& scratch, std::vect
   whole.store(itself ? Whole::kItself : Whole::kMerges, std::memory_order_relaxed);
 }
 
+void BytePairEncoder::encode_unless_known(std::string_view piece, Scratch& scratch,
+                                          std::vector<int32_t>* ids) const {
+  const std::span<const int32_t> known = scratch.known.find(piece);
+  if (!known.empty()) {
+    ids->insert(ids->end(), known.begin(), known.end());
+    return;
+  }
+  const size_t before = ids->size();
+  encode_by_merging(piece, scratch, ids);
+  scratch.known.insert(piece, std::span(*ids).subspan(before));
+}
+
 void BytePairEncoder::encode_by_merging(std::string_view piece, Scratch& scratch,
                                         std::vector<int32_t>* ids) const {
+  if (!byte_pair_ranks_.empty() && piece.size() <= kFewBytes) return encode_few_bytes(piece, ids);
   scratch.symbols.clear();
   add_symbols(piece, &scratch.symbols);
   const auto count = static_cast<int32_t>(scratch.symbols.size());
@@ -166,6 +199,46 @@ void BytePairEncoder::encode_by_merging(std::string_view piece, Scratch& scratch
   for (const Symbol& symbol : scratch.symbols) {
     if (!symbol.merged_away) ids->push_back(symbol.id);
   }
+}
+
+// The same merges as by the heap, found by looking through all pairs each time. They are the same because a
+// pair is never replaced by another one that spells the same token: the texts of two neighbours only grow.
+void BytePairEncoder::encode_few_bytes(std::string_view piece, std::vector<int32_t>* ids) const {
+  // A symbol stays at the place of its first byte. The key of a pair, at its left symbol, has the rank above
+  // the place, so that the smallest is the leftmost pair of the lowest rank.
+  std::array<int32_t, kFewBytes> symbols;
+  std::array<int32_t, kFewBytes> keys;
+  std::array<uint8_t, kFewBytes + 1> next;
+  std::array<uint8_t, kFewBytes + 1> previous;
+  const size_t count = piece.size();
+  const auto set_key = [&](size_t place, uint32_t rank) {
+    keys[place] = rank == MergeTable::kNoRank ? kNoKey : static_cast<int32_t>(rank << kPlaceBits | place);
+  };
+  for (size_t i = 0; i < count; ++i) {
+    const auto byte = static_cast<uint8_t>(piece[i]);
+    symbols[i] = *byte_ids_[byte];
+    next[i] = static_cast<uint8_t>(i + 1);
+    previous[i + 1] = static_cast<uint8_t>(i);
+    keys[i] = kNoKey;
+    if (i > 0)
+      set_key(i - 1, byte_pair_ranks_[static_cast<size_t>(static_cast<uint8_t>(piece[i - 1])) << 8 | byte]);
+  }
+  for (;;) {
+    int32_t smallest = kNoKey;
+    for (size_t i = 0; i < count; ++i) smallest = std::min(smallest, keys[i]);
+    if (smallest == kNoKey) break;
+    const size_t left = static_cast<size_t>(smallest) & (kFewBytes - 1);
+    const size_t right = next[left];
+    const size_t behind = next[right];
+    symbols[left] = merges_.find(symbols[left], symbols[right]).id;
+    keys[right] = kNoKey;
+    next[left] = static_cast<uint8_t>(behind);
+    previous[behind] = static_cast<uint8_t>(left);
+    if (left > 0) set_key(previous[left], merges_.find(symbols[previous[left]], symbols[left]).rank);
+    keys[left] = kNoKey;
+    if (behind < count) set_key(left, merges_.find(symbols[left], symbols[behind]).rank);
+  }
+  for (size_t i = 0; i < count; i = next[i]) ids->push_back(symbols[i]);
 }
 
 void BytePairEncoder::add_symbols(std::string_view piece, std::vector<Symbol>* symbols) const {
@@ -192,8 +265,7 @@ void BytePairEncoder::add_symbols(std::string_view piece, std::vector<Symbol>* s
 
 std::optional<int32_t> BytePairEncoder::symbol_of(std::string_view character) const {
   if (byte_level_) return byte_ids_[static_cast<uint8_t>(character.front())];
-  const auto found = pieces_.find(character);
-  return found == pieces_.end() ? std::nullopt : std::optional(found->second);
+  return pieces_.find(character);
 }
 
 // Adds the <0x..> tokens of all bytes, or nothing when one of them is missing.
@@ -212,9 +284,10 @@ void BytePairEncoder::merge(Scratch& scratch) const {
   const auto symbol_at = [&](int32_t position) -> Symbol& { return symbols[static_cast<size_t>(position)]; };
   const auto propose = [&](int32_t position) {
     const Symbol& left = symbol_at(position);
-    const MergeTable::Merge* rule = merges_.find(left.id, symbol_at(left.next).id);
-    if (rule != nullptr) heap.push_back({rule->rank, position, rule->id});
-    return rule != nullptr;
+    const MergeTable::Merge rule = merges_.find(left.id, symbol_at(left.next).id);
+    if (rule.rank == MergeTable::kNoRank) return false;
+    heap.push_back({rule.rank, position, rule.id});
+    return true;
   };
   for (int32_t i = 0; i + 1 < static_cast<int32_t>(symbols.size()); ++i) propose(i);
   std::make_heap(heap.begin(), heap.end(), merges_later);
@@ -230,8 +303,8 @@ void BytePairEncoder::merge(Scratch& scratch) const {
     Symbol& right = symbol_at(left.next);
     // The pair may have changed since it was proposed. Only the merged id is compared, as the package does:
     // another pair that spells the same token merges at the old pair's rank.
-    const MergeTable::Merge* rule = merges_.find(left.id, right.id);
-    if (rule == nullptr || rule->id != top.id) continue;
+    const MergeTable::Merge rule = merges_.find(left.id, right.id);
+    if (rule.rank == MergeTable::kNoRank || rule.id != top.id) continue;
     left.id = top.id;
     left.next = right.next;
     right.merged_away = true;

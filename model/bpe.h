@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "model/json_view.h"
+#include "model/piece_cache.h"
+#include "model/table_memory.h"
+#include "model/token_table.h"
 #include "model/vocabulary.h"
 
 namespace allot::model {
@@ -19,13 +22,15 @@ namespace allot::model {
 class MergeTable {
  public:
   struct Merge {
-    uint32_t rank = 0;
+    uint32_t rank = kNoRank;
     int32_t id = 0;
   };
+  static constexpr uint32_t kNoRank = UINT32_MAX;  // above that of every rule
   explicit MergeTable(size_t count);
   // A later rule for the same pair replaces the earlier one.
   void insert(int32_t left, int32_t right, Merge merge);
-  const Merge* find(int32_t left, int32_t right) const noexcept;
+  // kNoRank where there is no rule.
+  Merge find(int32_t left, int32_t right) const noexcept;
 
  private:
   static constexpr uint64_t kFree = UINT64_MAX;  // no pair, since ids are below 2^31
@@ -33,10 +38,13 @@ class MergeTable {
     uint64_t pair = kFree;
     Merge merge;
   };
-  size_t slot_of(uint64_t pair) const noexcept;
+  static uint64_t hash_of(uint64_t pair) noexcept;
+  size_t slot_of(uint64_t pair, uint64_t hash) const noexcept;
 
-  std::vector<Slot> slots_;
+  TableMemory<Slot> slots_;
   int shift_ = 0;
+  // Most pairs have no rule. A bit for each hash of one that has: small enough to stay in the cache.
+  TableMemory<uint64_t> filter_;
 };
 
 class BytePairEncoder {
@@ -46,7 +54,7 @@ class BytePairEncoder {
   // dropout, continuing_subword_prefix and end_of_word_suffix.
   BytePairEncoder(const JsonView& model, const Vocabulary& vocabulary, bool byte_level);
 
-  // Memory of one call, reused from piece to piece.
+  // Memory of one call, reused from piece to piece and from call to call, with one encoder only.
   struct Symbol {
     int32_t id = 0;
     int32_t previous = 0;
@@ -61,12 +69,15 @@ class BytePairEncoder {
   struct Scratch {
     std::vector<Symbol> symbols;
     std::vector<Candidate> heap;
+    PieceCache known;  // of one encoder's pieces
   };
 
-  // Appends the ids of one piece, O(n log n) in its symbols. Symbols that are neither in the vocabulary nor
-  // covered by byte_fallback or unk_token are dropped, as the `tokenizers` package does. Safe from many
-  // threads.
+  // Appends the ids of one piece, O(n log n) in its symbols (short pieces of bytes: O(n^2), which is faster).
+  // Symbols that are neither in the vocabulary nor covered by byte_fallback or unk_token are dropped, as the
+  // `tokenizers` package does. Safe from many threads.
   void encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const;
+  // Fetches what encode(piece) will look at first.
+  void prefetch(std::string_view piece) const noexcept { pieces_.prefetch(piece); }
 
  private:
   // What encoding a piece that is itself a token gives; found out when the token is first met.
@@ -74,6 +85,8 @@ class BytePairEncoder {
 
   void read_merges(const JsonView& merges, const Vocabulary& vocabulary);
   void encode_by_merging(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const;
+  void encode_unless_known(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const;
+  void encode_few_bytes(std::string_view piece, std::vector<int32_t>* ids) const;
   void add_symbols(std::string_view piece, std::vector<Symbol>* symbols) const;
   std::optional<int32_t> symbol_of(std::string_view character) const;
   bool add_fallback_bytes(std::string_view character, std::vector<Symbol>* symbols) const;
@@ -84,10 +97,13 @@ class BytePairEncoder {
   bool byte_fallback_ = false;
   bool fuse_unk_ = false;
   std::optional<int32_t> unk_;
-  TokenMap pieces_;                                       // texts as they occur in pieces
+  TokenTable pieces_;                                     // texts as they occur in pieces
   std::array<std::optional<int32_t>, 256> byte_ids_;      // of a single byte: byte-level symbols
   std::array<std::optional<int32_t>, 256> fallback_ids_;  // of <0x00> to <0xFF>
   MergeTable merges_;
+  // Of rules for two byte symbols, by both bytes. Empty where some byte has no symbol, or ranks are too large
+  // for encode_few_bytes.
+  std::vector<uint32_t> byte_pair_ranks_;
   // By id. Each entry only ever changes from kUnknown to its one true value, so relaxed order is enough.
   std::unique_ptr<std::atomic<Whole>[]> whole_;
 };

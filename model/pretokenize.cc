@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "model/unicode_16.h"
 #include "model/utf8.h"
 
 namespace allot::model {
@@ -14,8 +15,16 @@ constexpr std::string_view kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // \w+|[^\w\s]+ with the \w of Unicode's regular expressions (UTS 18), which the package uses here.
-constexpr std::string_view kWhitespacePattern =
-    R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]+|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}\p{White_Space}]+)";
+Regex whitespace_pattern() {
+  const std::string word = Regex::word_members() + R"(\p{Join_Control})";
+  return Regex::from_pcre2("[" + word + "]+|[^" + word + R"(\p{White_Space}]+)");
+}
+
+// The numbers of Unicode 17: here the package asks Rust's standard library.
+Regex number_pattern() {
+  std::string numbers = R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6})";
+  return Regex::from_pcre2(numbers.append(kNewDecimals).append(kNewOtherNumbers).append("]"));
+}
 
 SplitBehavior parse_behavior(const JsonView& field) {
   static constexpr std::array<std::pair<const char*, SplitBehavior>, 5> kNames = {{
@@ -113,22 +122,20 @@ void PreTokenizer::add(const JsonView& component) {
   } else if (type == "Split") {
     add_split(component);
   } else if (type == "Whitespace") {
-    steps_.push_back({.pattern = Regex::from_pcre2(kWhitespacePattern),
-                      .behavior = SplitBehavior::kRemoved,
-                      .invert = true});
+    steps_.push_back({.pattern = whitespace_pattern(), .behavior = SplitBehavior::kRemoved, .invert = true});
   } else if (type == "WhitespaceSplit") {
     steps_.push_back(
         {.pattern = Regex::from_pcre2(R"(\p{White_Space})"), .behavior = SplitBehavior::kRemoved});
   } else if (type == "Digits") {
     const bool individual = component.boolean_or("individual_digits", false);
-    steps_.push_back({.pattern = Regex::from_pcre2(R"(\p{N})"),
+    steps_.push_back({.pattern = number_pattern(),
                       .behavior = individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous});
   } else if (type == "ByteLevel") {
     byte_level_ = true;
     Step step;
     step.add_prefix_space = component.at("add_prefix_space").boolean();
     if (component.boolean_or("use_regex", true)) step.pattern = Regex::from_oniguruma(kByteLevelPattern);
-    steps_.push_back(std::move(step));
+    if (step.add_prefix_space || step.pattern) steps_.push_back(std::move(step));
   } else {
     throw Unsupported(component.where() + " has type " + type +
                       ", supported are ByteLevel, Split, Whitespace, WhitespaceSplit, Digits, Sequence");
@@ -143,7 +150,11 @@ void PreTokenizer::add_split(const JsonView& component) {
   step.invert = component.boolean_or("invert", false);
   bool any_character = false;
   if (const auto regex = pattern.find("Regex")) {
-    step.pattern = Regex::from_oniguruma(regex->text());
+    // Its pieces cover the text, so that isolating matches and removing what lies between are the same.
+    const bool isolates = step.behavior == SplitBehavior::kIsolated ||
+                          (step.behavior == SplitBehavior::kRemoved && step.invert);
+    if (isolates) step.scanner = PieceScanner::of(regex->text());
+    if (!step.scanner) step.pattern = Regex::from_oniguruma(regex->text());
     any_character = regex->text() == R"([\s\S])" || regex->text() == R"([\S\s])";
   } else {
     step.pattern = Regex::from_literal(pattern.at("String").text());
@@ -170,6 +181,7 @@ void PreTokenizer::cut(const Step& step, std::string_view text, Scratch& scratch
   if (step.add_prefix_space && !text.starts_with(' ')) {
     text = scratch.prefixed.emplace_back(" ").append(text);
   }
+  if (step.scanner) return step.scanner->split(text, &scratch.cut);
   if (!step.pattern) {
     scratch.cut.push_back(text);
     return;

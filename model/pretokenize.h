@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/json_view.h"
+#include "model/piece_scanner.h"
 #include "model/regex.h"
 
 namespace allot::model {
@@ -48,6 +49,7 @@ class PreTokenizer {
     std::optional<Regex> pattern;
     SplitBehavior behavior = SplitBehavior::kIsolated;
     bool invert = false;
+    std::optional<PieceScanner> scanner = {};  // in place of pattern, behavior and invert
   };
 
   void add(const JsonView& component);

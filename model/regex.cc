@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/unicode_16.h"
 
 namespace allot::model {
 namespace {
@@ -46,12 +47,25 @@ class Translator {
   }
 
  private:
-  // As Oniguruma's tables have it. Outside a class its \w also takes the superscripts and fractions of
-  // Latin-1.
-  static constexpr std::string_view kWordInClass = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
-  static constexpr std::string_view kWord =
-      R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
   static constexpr std::string_view kHex = "0-9A-Fa-f";
+
+  // As Oniguruma's tables have it: outside a class its \w also takes the superscripts and fractions of
+  // Latin-1.
+  static std::string word(bool in_class) {
+    return Regex::word_members().append(in_class ? "" : R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})");
+  }
+
+  // A general category with the members that PCRE2 lacks.
+  static std::string category(std::string_view name, bool negated = false) {
+    std::string members = negated ? R"(\P{)" : R"(\p{)";
+    members.append(name).append("}");
+    if (negated) return members;
+    if (name == "L") members += kNewLetters;
+    if (name == "M") members += kNewMarks;
+    if (name == "N" || name == "Nd") members += kNewDecimals;
+    if (name == "N") members += kNewOtherNumbers;
+    return members;
+  }
 
   [[noreturn]] void refuse(const std::string& what) const {
     throw Unsupported("the pattern " + std::string(pattern_) + " has " + what + " at byte " +
@@ -104,9 +118,9 @@ class Translator {
       case 'S':
         return replace(2, R"(\P{White_Space})");
       case 'w':
-        return character_set(in_class_ ? kWordInClass : kWord, false);
+        return character_set(word(in_class_), false);
       case 'W':
-        return character_set(kWord, true);
+        return character_set(word(false), true);
       case 'h':
         return character_set(kHex, false);
       case 'H':
@@ -124,7 +138,10 @@ class Translator {
       case 'x':
         return hexadecimal();
       case 'd':
+        return character_set(category("Nd"), false);
       case 'D':
+        if (in_class_) return copy(2);  // as a negated property
+        return character_set(category("Nd"), true);
       case 't':
       case 'n':
       case 'r':
@@ -148,8 +165,8 @@ class Translator {
   }
 
   void word_boundary() {
-    const std::string word = "[" + std::string(kWord) + "]";
-    replace(2, "(?:(?<=" + word + ")(?!" + word + ")|(?<!" + word + ")(?=" + word + "))");
+    const std::string set = std::string("[").append(word(false)).append("]");
+    replace(2, "(?:(?<=" + set + ")(?!" + set + ")|(?<!" + set + ")(?=" + set + "))");
   }
 
   // \p{L}, \p{Lu}, \p{^L}, \p{Han}. Categories have names of at most two letters; all else is taken for a
@@ -165,8 +182,14 @@ class Translator {
       negated = !negated;
       name.remove_prefix(1);
     }
-    const std::string prefix = name.size() <= 2 ? "" : "sc:";
-    replace(close + 1 - at_, (negated ? R"(\P{)" : R"(\p{)") + prefix + std::string(name) + "}");
+    const size_t bytes = close + 1 - at_;
+    if (name.size() > 2) {
+      replace(bytes, std::string(negated ? R"(\P{sc:)" : R"(\p{sc:)").append(name).append("}"));
+    } else if (in_class_) {
+      replace(bytes, category(name, negated));  // negated: a class cannot take the new members out
+    } else {
+      replace(bytes, std::string(negated ? "[^" : "[").append(category(name)).append("]"));
+    }
   }
 
   void code_point() {  // \uHHHH
@@ -235,6 +258,11 @@ Regex& Regex::operator=(Regex&&) noexcept = default;
 Regex Regex::from_oniguruma(std::string_view pattern) {
   return Regex(
       std::make_unique<Code>(Translator(pattern).run(), PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, pattern));
+}
+
+std::string Regex::word_members() {
+  return R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})" + std::string(kNewLetters) + std::string(kNewMarks) +
+         std::string(kNewDecimals);
 }
 
 Regex Regex::from_literal(std::string_view text) {

@@ -3,7 +3,9 @@
 // The `tokenizers` package runs them on Oniguruma, whose dialect differs in places: \s, \w, \h and \v mean
 // other sets, ^ and $ match at every line, \p{Han} is a script without its extensions. Patterns are
 // translated; what has no faithful translation is refused. Unicode tables are PCRE2's (Unicode 14 in
-// version 10.42), so code points assigned later count as unassigned.
+// version 10.42); what the package's Unicode 16 added to \p{L}, \p{M}, \p{N}, \p{Nd}, \d and \w is added to
+// translated patterns, save where a class holds one of them negated. In other properties (\p{Lu}, scripts)
+// such code points count as unassigned.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +30,9 @@ class Regex {
   static Regex from_literal(std::string_view text);
   // A pattern in PCRE2's own dialect.
   static Regex from_pcre2(std::string_view pattern);
+
+  // The members of Unicode's \w (UTS 18) but for Join_Control, in the notation of PCRE2's classes.
+  static std::string word_members();
 
   ~Regex();
   Regex(Regex&&) noexcept;

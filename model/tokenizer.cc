@@ -1,10 +1,7 @@
 #include "model/tokenizer.h"
 
-#include <utf8proc.h>
-
-#include <algorithm>
 #include <array>
-#include <cstdlib>
+#include <mutex>
 #include <utility>
 #include <variant>
 
@@ -13,6 +10,7 @@
 #include "model/added_tokens.h"
 #include "model/bpe.h"
 #include "model/json_view.h"
+#include "model/nfc.h"
 #include "model/pretokenize.h"
 #include "model/token_decoder.h"
 #include "model/utf8.h"
@@ -69,25 +67,6 @@ bool wants_nfc(const JsonView& normalizer) {
   bool nfc = false;
   for (const JsonView& element : normalizer.at("normalizers").elements()) nfc = wants_nfc(element) || nfc;
   return nfc;
-}
-
-std::string to_nfc(std::string_view text) {
-  utf8proc_uint8_t* normalized = nullptr;
-  const utf8proc_ssize_t size = utf8proc_map(
-      reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-      &normalized, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  if (size < 0) {
-    throw InvalidArgument("NFC normalization of a text of " + std::to_string(text.size()) +
-                          " bytes failed: " + utf8proc_errmsg(size));
-  }
-  std::string result(reinterpret_cast<const char*>(normalized), static_cast<size_t>(size));
-  std::free(normalized);
-  return result;
-}
-
-// Below U+0300, whose first byte is 0xCC, every text is in NFC.
-bool is_nfc_at_a_glance(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0xCC; });
 }
 
 // Ids that the post-processor puts around a text.
@@ -182,10 +161,15 @@ struct Tokenizer::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  // Memory of a call of encode.
   struct Scratch {
+    std::string normalized;
     PreTokenizer::Scratch pieces;
     BytePairEncoder::Scratch merging;
   };
+
+  std::unique_ptr<Scratch> take_scratch();
+  void give_back(std::unique_ptr<Scratch> scratch);
 
   void add_added_tokens(const JsonView& file);
   const std::string* token(int32_t id) const;
@@ -205,6 +189,12 @@ struct Tokenizer::Impl {
   Surroundings surroundings;
   TokenDecoder decoder;
   std::optional<std::string> chat_template;
+
+ private:
+  // As many as calls ran at once; what they remember of earlier texts makes later ones fast and changes no
+  // id.
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Scratch>> unused_;
 };
 
 namespace {
@@ -254,6 +244,19 @@ Tokenizer::Impl::Impl(const JsonView& file)
   }
 }
 
+std::unique_ptr<Tokenizer::Impl::Scratch> Tokenizer::Impl::take_scratch() {
+  const std::lock_guard lock(mutex_);
+  if (unused_.empty()) return std::make_unique<Scratch>();
+  std::unique_ptr<Scratch> scratch = std::move(unused_.back());
+  unused_.pop_back();
+  return scratch;
+}
+
+void Tokenizer::Impl::give_back(std::unique_ptr<Scratch> scratch) {
+  const std::lock_guard lock(mutex_);
+  unused_.push_back(std::move(scratch));
+}
+
 void Tokenizer::Impl::add_added_tokens(const JsonView& file) {
   const auto list = file.find("added_tokens");
   if (!list) return;
@@ -277,7 +280,8 @@ void Tokenizer::Impl::add_added_tokens(const JsonView& file) {
     if (!added_ids.emplace(added.content, added.id).second) entry.at("content").fail("each added token once");
     if (!known) ++added_beyond_vocabulary;
 
-    const std::string text = added.normalized && nfc ? to_nfc(added.content) : added.content;
+    std::string normalized;
+    const std::string text(added.normalized && nfc ? to_nfc(added.content, &normalized) : added.content);
     (added.normalized ? normalized_added : raw_added).add(added, text);
     const auto place = static_cast<size_t>(added.id);
     if (place >= added_texts.size()) added_texts.resize(place + 1);
@@ -299,10 +303,8 @@ void Tokenizer::Impl::encode_raw(std::string_view text, Scratch& scratch, std::v
   raw_added.scan(
       text,
       [&](std::string_view part) {
-        if (nfc && !is_nfc_at_a_glance(part))
-          normalized_added.scan(to_nfc(part), on_normalized, on_token);
-        else
-          normalized_added.scan(part, on_normalized, on_token);
+        const std::string_view normalized = nfc ? to_nfc(part, &scratch.normalized) : part;
+        normalized_added.scan(normalized, on_normalized, on_token);
       },
       on_token);
 }
@@ -314,8 +316,11 @@ void Tokenizer::Impl::encode_normalized(std::string_view text, Scratch& scratch,
     for (const std::string_view piece : pre_tokenizer.split(text, scratch.pieces)) words->encode(piece, ids);
   } else {
     const auto& pairs = std::get<BytePairEncoder>(model);
-    for (const std::string_view piece : pre_tokenizer.split(text, scratch.pieces)) {
-      pairs.encode(piece, scratch.merging, ids);
+    constexpr size_t kAhead = 8;
+    const auto& pieces = pre_tokenizer.split(text, scratch.pieces);
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      if (i + kAhead < pieces.size()) pairs.prefetch(pieces[i + kAhead]);
+      pairs.encode(pieces[i], scratch.merging, ids);
     }
   }
 }
@@ -361,8 +366,10 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
   }
   std::vector<int32_t> ids;
   if (add_special_tokens) ids = impl_->surroundings.before;
-  Impl::Scratch scratch;
-  impl_->encode_raw(text, scratch, &ids);
+  ids.reserve(text.size() / 4);
+  std::unique_ptr<Impl::Scratch> scratch = impl_->take_scratch();
+  impl_->encode_raw(text, *scratch, &ids);
+  impl_->give_back(std::move(scratch));
   if (add_special_tokens) {
     const std::vector<int32_t>& after = impl_->surroundings.after;
     ids.insert(ids.end(), after.begin(), after.end());

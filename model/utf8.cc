@@ -52,15 +52,6 @@ std::string to_valid_utf8(std::string_view text) {
   return result += text;
 }
 
-char32_t utf8_decode(std::string_view character) noexcept {
-  const auto lead = static_cast<unsigned char>(character[0]);
-  if (lead < 0x80) return lead;
-  char32_t code_point = lead & (0x7Fu >> character.size());
-  for (const char c : character.substr(1))
-    code_point = code_point << 6 | (static_cast<unsigned char>(c) & 0x3Fu);
-  return code_point;
-}
-
 std::string utf8_encode(char32_t code_point) {
   const auto tail = [&](int shift) { return static_cast<char>(0x80 | (code_point >> shift & 0x3F)); };
   if (code_point < 0x80) return {static_cast<char>(code_point)};

@@ -29,7 +29,22 @@ constexpr size_t utf8_bytes(char lead) noexcept {
 }
 
 // The code point of a valid character, and the reverse.
-char32_t utf8_decode(std::string_view character) noexcept;
+constexpr char32_t utf8_decode(std::string_view character) noexcept {
+  const auto lead = static_cast<unsigned char>(character[0]);
+  const auto tail = [&](size_t i) {
+    return static_cast<char32_t>(static_cast<unsigned char>(character[i]) & 0x3F);
+  };
+  switch (character.size()) {
+    case 1:
+      return lead;
+    case 2:
+      return (lead & char32_t{0x1F}) << 6 | tail(1);
+    case 3:
+      return (lead & char32_t{0x0F}) << 12 | tail(1) << 6 | tail(2);
+    default:
+      return (lead & char32_t{0x07}) << 18 | tail(1) << 12 | tail(2) << 6 | tail(3);
+  }
+}
 std::string utf8_encode(char32_t code_point);
 
 // The last character of valid text; empty for empty text.

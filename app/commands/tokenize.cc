@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/command.h"
@@ -20,6 +21,7 @@ struct TokenizeOptions {
   std::filesystem::path model;
   bool no_special = false;
   bool decode = false;
+  bool json = false;
 };
 
 std::vector<int32_t> parse_ids(const std::string& line) {
@@ -36,10 +38,22 @@ std::vector<int32_t> parse_ids(const std::string& line) {
   return ids;
 }
 
+std::string parse_text(const std::string& line) {
+  const auto text = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!text.is_string())
+    throw InvalidArgument("expected a JSON string, for example \"Tom has 3 apples.\\n\"");
+  return text.get<std::string>();
+}
+
 std::string convert(const std::string& line, const model::Tokenizer& tokenizer,
                     const TokenizeOptions& options) {
-  if (options.decode) return tokenizer.decode(parse_ids(line), options.no_special);
-  return nlohmann::json(tokenizer.encode(line, !options.no_special)).dump();
+  if (options.decode) {
+    std::string text = tokenizer.decode(parse_ids(line), options.no_special);
+    return options.json ? nlohmann::json(std::move(text)).dump() : text;
+  }
+  const std::vector<int32_t> ids =
+      tokenizer.encode(options.json ? parse_text(line) : line, !options.no_special);
+  return nlohmann::json(ids).dump();
 }
 
 }  // namespace
@@ -52,6 +66,7 @@ int run_tokenize(std::span<const std::string> arguments) {
   set.flag("no-special", &options.no_special,
            "encode without the tokens that the post-processor adds; decode without special tokens");
   set.flag("decode", &options.decode, "read JSON lists of ids and write their texts");
+  set.flag("json", &options.json, "texts are JSON strings, so that they may hold line breaks");
   set.require("model");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 

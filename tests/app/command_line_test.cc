@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/file.h"
@@ -222,6 +223,25 @@ TEST(Status, DirectoryWithoutARunIsNamed) {
   const auto result = run_command({"allot", "status", "--run", directory.string()});
   expect_one_error(result, 1, "allot status: ");
   EXPECT_THAT(result.err, HasSubstr(directory.string()));
+}
+
+const std::string kTinyGsm = std::string(ALLOT_SOURCE_DIR) + "/assets/tiny-gsm";
+
+TEST(Tokenize, JsonTextsKeepTheirLineBreaksOnTheWayToIdsAndBack) {
+  const std::string texts = "\"Tom has\\n3 apples.\"\n\"\"\n\"one\\r\\ntwo\"\n";
+  const auto ids = run_command({"allot", "tokenize", "--model", kTinyGsm, "--json", "--no-special"}, texts);
+  EXPECT_EQ(ids.code, 0) << ids.err;
+  EXPECT_EQ(std::count(ids.out.begin(), ids.out.end(), '\n'), 3);
+  const auto back = run_command({"allot", "tokenize", "--model", kTinyGsm, "--json", "--decode"}, ids.out);
+  EXPECT_EQ(back.code, 0) << back.err;
+  EXPECT_NE(back.out.find("\"Tom has\\n3 apples.\"\n\"\"\n"), std::string::npos) << back.out;
+}
+
+TEST(Tokenize, ALineThatIsNoJsonStringOrNoUtf8IsNamedWithWhatIsWrong) {
+  expect_one_error(run_command({"allot", "tokenize", "--model", kTinyGsm, "--json"}, "[1]\n"), 1,
+                   "allot tokenize: line 1 of stdin: expected a JSON string");
+  expect_one_error(run_command({"allot", "tokenize", "--model", kTinyGsm}, "ab\xFFz\n"), 1,
+                   "allot tokenize: line 1 of stdin: the text to encode is not UTF-8: byte 2 of 4");
 }
 
 TEST(Inspect, PathThatHoldsNothingKnownIsNamed) {

@@ -115,6 +115,24 @@ TEST(GoldenRegex, ClassesHoldTheCodePointsThatOnigurumaPutsIntoThem) {
   }
 }
 
+TEST(GoldenRegex, ClassesHoldExactlyOnigurumasCodePointsOfAllUnicode) {
+  const json classes = golden("classes").at("everywhere");
+  EXPECT_EQ(classes.size(), 6u);
+  for (const auto& [pattern, runs] : classes.items()) {
+    const Regex regex = Regex::from_oniguruma(pattern);
+    Regex::Scratch scratch;
+    std::vector<bool> expected(0x110000);
+    for (const json& run : runs) {
+      for (auto c = run[0].get<size_t>(); c <= run[1].get<size_t>(); ++c) expected[c] = true;
+    }
+    for (char32_t c = 0; c < 0x110000; ++c) {
+      if (c >= 0xD800 && c < 0xE000) continue;
+      ASSERT_EQ(regex.find(utf8_encode(c), 0, scratch).has_value(), expected[c])
+          << pattern << " and U+" << std::hex << static_cast<uint32_t>(c);
+    }
+  }
+}
+
 // Byte-level tokenizers without a normalizer keep every text.
 TEST(TokenizerRoundTrip, RandomTextsComeBackFromByteLevelIds) {
   const Tokenizer tokenizer = load(golden("llama3").at("tokenizer"));

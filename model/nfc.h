@@ -1,0 +1,14 @@
+// Unicode's normalization form C as the `tokenizers` package makes it: with the marks of Unicode 9, which the
+// crate it uses knows. Marks added later keep their place, and U+11930 (Unicode 13) does not compose.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace allot::model {
+
+// `text`, which must be UTF-8, in NFC: `text` itself where it is so already, else `*buffer`, which is
+// overwritten. Throws InvalidArgument when utf8proc fails (a text of 2 GiB, no memory).
+std::string_view to_nfc(std::string_view text, std::string* buffer);
+
+}  // namespace allot::model
