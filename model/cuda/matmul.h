@@ -1,5 +1,5 @@
-// Matrix products on a CUDA device through cuBLASLt, each with the algorithm that was fastest when it was
-// measured on this device.
+// Matrix products on a CUDA device through cuBLASLt, each with the library's first choice of algorithm or
+// with the one that was fastest when it was measured on this device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,28 +20,54 @@ struct MatmulParams {
   kernels::DType dtype = kernels::DType::kBFloat16;
   const void* input = nullptr;   // [rows, in_features], contiguous, aligned to 16 bytes
   const void* weight = nullptr;  // [out_features, in_features], contiguous, aligned to 16 bytes
-  const void* bias = nullptr;    // [out_features]; null = none
-  void* out = nullptr;           // [rows, out_stride], aligned to 16 bytes
-  int64_t out_stride = 0;        // elements between rows of out, >= out_features
+  const void* bias = nullptr;    // [out_features], aligned to 16 bytes; null = none
+  // [rows, out_stride], aligned to 16 bytes; no part of another array. Elements from out_features on are not
+  // written.
+  void* out = nullptr;
+  int64_t out_stride = 0;  // elements between rows of out, >= out_features
 };
 
+// Throws InvalidArgument naming the value unless the sizes, the stride and the addresses are as MatmulParams
+// says; sizes and the stride are at most 2147483647. Calls nothing of CUDA.
+void validate_matmul(const MatmulParams& params);
+
+// Determinism: the same product with the same algorithm gives the same bits in every run on the same model of
+// GPU and version of cuBLASLt. Algorithms that split in_features are used only where the partial sums are
+// kept in float32 in the workspace and added by a step of its own (CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+// those that add into `out` or keep partial sums in its dtype would round more than once. Algorithms differ
+// in the order of a sum, and so in the last bits:
+//   - a row's result may depend on the number of rows, since another number has another algorithm;
+//   - tune() chooses by time, so two processes may choose differently. Only products that are not tuned
+//   repeat
+//     from process to process.
+//
 // Not for use by several threads at once, nor on several streams at once: products share a workspace.
 class Matmul {
  public:
-  // For the current device. Throws CudaError when the library cannot be set up.
+  // For the current device, 64 MiB of which become the workspace. Throws Error when that does not fit,
+  // CudaError when the library cannot be set up.
   Matmul();
   ~Matmul();
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;
 
-  // Measures the candidates for this product on `stream` and keeps the fastest for all later products of the
-  // same sizes, dtype, stride and presence of a bias. Overwrites `out`; waits for the stream; not while it is
-  // being captured. The arrays need not hold numbers. Repeated calls for the same product measure nothing.
+  // Measures up to 32 algorithms for this product on `stream` and keeps the fastest for all later products of
+  // the same sizes, dtype, stride and presence of a bias. Overwrites `out`; waits for the stream. The arrays
+  // need not hold numbers. Repeated calls for the same product measure nothing.
+  //
+  // Each algorithm runs in CUDA graphs of 5 to 32 products in a row, as in a captured decode step, which read
+  // copies of the weights in turn: of matrices of an eighth of the L2 cache and more the copies are together
+  // four times as large as the cache, so that they are read from memory, as they are between the other
+  // matrices of a large model. Smaller ones come in part from the cache. The copies take up to four times the
+  // cache's size of device memory while it runs.
+  //
+  // Throws InvalidArgument as run() does and for a stream that is being captured, Error when the copies do
+  // not fit, CudaError when no algorithm runs.
   void tune(const MatmulParams& params, cudaStream_t stream);
 
   // Queues the product. One that was not tuned runs with the library's first choice. Allocates no device
-  // memory and may be captured. Throws InvalidArgument naming the value for sizes, alignment or strides that
-  // are out of range, CudaError when the library refuses.
+  // memory of its own and may be captured; the first product of its sizes makes the driver load a kernel,
+  // which belongs before a capture. Throws as validate_matmul does, CudaError when the library refuses.
   void run(const MatmulParams& params, cudaStream_t stream);
 
  private:

@@ -30,7 +30,7 @@ ALLOWED = {
 EVALUATION_MODEL_HEADERS = {"model/tokenizer.h", "model/model_config.h"}
 # Folders, or single files, that may see the headers of LibTorch and of the CUDA toolkit.
 TORCH_FACING = {"model", "kernels/torch", "bench/attention/torch_peers.cc"}
-CUDA_FACING = {"model", "kernels/cuda", "kernels/torch", "bench/attention", "bench/rows"}
+CUDA_FACING = {"model", "kernels/cuda", "kernels/torch", "bench/attention", "bench/rows", "bench/matmul_cuda_bench.cc"}
 TORCH = re.compile(r'\s*#\s*include\s*[<"]((?:ATen|c10|torch)/[^>"]*)')
 CUDA = re.compile(r'\s*#\s*include\s*[<"]((?:cuda|cub/|thrust/|nv/|cooperative_groups|mma\.h)[^>"]*)')
 LOCAL = re.compile(r'\s*#\s*include\s*"([^"]+)"')
@@ -85,6 +85,7 @@ def self_test():
         "kernels/torch/binding.cc": ["ATen/ATen.h", "cuda_runtime_api.h", "kernels/attention_cuda.h"],
         "bench/attention/torch_peers.cc": ["ATen/ATen.h", "bench/attention/pages.h"],
         "bench/attention/memory_kernels.cu": ["cuda_runtime.h"],
+        "bench/matmul_cuda_bench.cc": ["cuda_runtime_api.h", "model/cuda/matmul.h"],
         "bench/rows/rows_cuda_bench.cc": ["cuda_runtime_api.h", "kernels/rows_cuda.h"],
     }
     bad = {

@@ -1,0 +1,207 @@
+// Times the matrix products of Llama-3.1-8B and Qwen2-7B in bfloat16 on the current GPU, with cuBLASLt's
+// first choice of algorithm and with the one that Matmul::tune chose: the time of one product in a CUDA graph
+// of many in a row, as in a captured decode step. The products of a graph read different copies of the
+// weights, together at least four times as large as the L2 cache, so that weights come from memory; inputs
+// stay in the cache, where the operation before leaves them.
+//
+// A product is bound by the larger of the bytes of its weights over the memory's bandwidth and its
+// 2 rows out_features in_features operations over the speed of the tensor cores: the last two columns.
+//
+//     matmul_cuda_bench [FILTER]     only lines that contain FILTER
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/bfloat16.h"
+#include "model/cuda/device_memory.h"
+#include "model/cuda/matmul.h"
+
+namespace allot::bench {
+namespace {
+
+using model::cuda::check;
+using model::cuda::DeviceBuffer;
+using model::cuda::Matmul;
+using model::cuda::MatmulParams;
+using model::cuda::Stream;
+
+constexpr int64_t kMostRows = 1024;
+constexpr int64_t kFewestRunsOfGraph = 8;
+constexpr int kWarmups = 2;
+constexpr int kTimedGraphs = 9;
+
+struct Product {
+  std::string name;
+  int32_t out_features, in_features;
+  bool bias;
+};
+
+std::vector<Product> products() {
+  return {
+      {"Llama-3.1-8B qkv", 6144, 4096, false},       {"Llama-3.1-8B attention out", 4096, 4096, false},
+      {"Llama-3.1-8B gate_up", 28672, 4096, false},  {"Llama-3.1-8B down", 4096, 14336, false},
+      {"Llama-3.1-8B head", 128256, 4096, false},    {"Qwen2-7B qkv", 4608, 3584, true},
+      {"Qwen2-7B attention out", 3584, 3584, false}, {"Qwen2-7B gate_up", 37888, 3584, false},
+      {"Qwen2-7B down", 3584, 18944, false},         {"Qwen2-7B head", 152064, 3584, false},
+  };
+}
+
+// Normal bfloat16 values; a few million different ones, repeated.
+void fill(const DeviceBuffer& buffer, float deviation) {
+  constexpr int64_t kDifferent = int64_t{1} << 21;
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, deviation);
+  std::vector<uint16_t> values(kDifferent);
+  for (uint16_t& value : values) value = kernels::bfloat16_from_float(normal(random));
+  const int64_t most = kDifferent * int64_t{sizeof(uint16_t)};
+  for (int64_t at = 0; at < buffer.size(); at += most) {
+    check(cudaMemcpy(buffer.data() + at, values.data(),
+                     static_cast<size_t>(std::min(most, buffer.size() - at)), cudaMemcpyHostToDevice),
+          "copy random numbers to the device");
+  }
+  check(cudaStreamSynchronize(nullptr), "copy random numbers to the device");
+}
+
+int64_t weight_bytes(const Product& product) {
+  return int64_t{product.out_features} * product.in_features * int64_t{sizeof(uint16_t)};
+}
+
+struct Times {
+  double median, least, most;  // microseconds
+};
+
+class Bench {
+ public:
+  explicit Bench(std::string filter) : filter_(std::move(filter)) {
+    int64_t weights = 0, inputs = 0, outs = 0, biases = 0;
+    int device = 0, cache = 0;
+    check(cudaGetDevice(&device), "cudaGetDevice");
+    check(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device), "ask for the size of the L2 cache");
+    copies_bytes_ = 4 * int64_t{cache};
+    for (const Product& product : products()) {
+      weights = std::max(weights, copies_of(product) * weight_bytes(product));
+      inputs = std::max(inputs, 2 * kMostRows * product.in_features);
+      outs = std::max(outs, 2 * kMostRows * product.out_features);
+      biases = std::max(biases, 2 * int64_t{product.out_features});
+    }
+    weights_ = DeviceBuffer(weights);
+    inputs_ = DeviceBuffer(inputs);
+    outs_ = DeviceBuffer(outs);
+    biases_ = DeviceBuffer(biases);
+    fill(weights_, 0.02f);
+    fill(inputs_, 1);
+    fill(biases_, 1);
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+    fmt::print("{}, L2 cache {} MB, cuBLASLt {}, bfloat16; microseconds are medians of {} graphs\n",
+               properties.name, cache / 1'000'000, cublasLtGetVersion(), kTimedGraphs);
+    fmt::print("{:<32} {:>9} {:>9} {:>17} {:>6} {:>9} {:>8} {:>8}\n", "product x rows", "first us",
+               "tuned us", "least to most", "ratio", "tuning ms", "GB/s", "TFLOP/s");
+  }
+
+  void compare(const Product& product, int64_t rows) {
+    const std::string name = fmt::format("{} x {}", product.name, rows);
+    if (name.find(filter_) == std::string::npos) return;
+    const MatmulParams p{.rows = rows,
+                         .out_features = product.out_features,
+                         .in_features = product.in_features,
+                         .dtype = kernels::DType::kBFloat16,
+                         .input = inputs_.data(),
+                         .weight = weights_.data(),
+                         .bias = product.bias ? biases_.data() : nullptr,
+                         .out = outs_.data(),
+                         .out_stride = product.out_features};
+    const Times first = time(first_choice_, p, product);
+    const auto start = std::chrono::steady_clock::now();
+    tuned_.tune(p, stream_.get());
+    const std::chrono::duration<double, std::milli> tuning = std::chrono::steady_clock::now() - start;
+    const Times tuned = time(tuned_, p, product);
+    const auto bytes = static_cast<double>(weight_bytes(product));
+    fmt::print("{:<32} {:>9.2f} {:>9.2f} {:>17} {:>6.3f} {:>9.0f} {:>8.0f} {:>8.1f}\n", name, first.median,
+               tuned.median, fmt::format("{:.2f} to {:.2f}", tuned.least, tuned.most),
+               first.median / tuned.median, tuning.count(), bytes / tuned.median / 1e3,
+               bytes * static_cast<double>(rows) / tuned.median / 1e6);
+    std::fflush(stdout);
+  }
+
+ private:
+  int64_t copies_of(const Product& product) const {
+    return (copies_bytes_ + weight_bytes(product) - 1) / weight_bytes(product);
+  }
+
+  Times time(Matmul& matmul, MatmulParams p, const Product& product) {
+    const int64_t copies = copies_of(product);
+    const int64_t runs = std::max(copies, kFewestRunsOfGraph);
+    matmul.run(p, stream_.get());
+    stream_.synchronize();
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal), "begin a capture");
+    for (int64_t run = 0; run < runs; ++run) {
+      p.weight = weights_.data() + run % copies * weight_bytes(product);
+      matmul.run(p, stream_.get());
+    }
+    check(cudaStreamEndCapture(stream_.get(), &graph), "end a capture");
+    check(cudaGraphInstantiate(&executable, graph, 0), "instantiate a CUDA graph");
+    cudaEvent_t start = nullptr, end = nullptr;
+    check(cudaEventCreate(&start), "cudaEventCreate");
+    check(cudaEventCreate(&end), "cudaEventCreate");
+    std::vector<double> microseconds;
+    for (int i = 0; i < kWarmups + kTimedGraphs; ++i) {
+      float milliseconds = 0;
+      check(cudaEventRecord(start, stream_.get()), "cudaEventRecord");
+      check(cudaGraphLaunch(executable, stream_.get()), "cudaGraphLaunch");
+      check(cudaEventRecord(end, stream_.get()), "cudaEventRecord");
+      check(cudaEventSynchronize(end), "run products");
+      check(cudaEventElapsedTime(&milliseconds, start, end), "cudaEventElapsedTime");
+      if (i >= kWarmups) {
+        microseconds.push_back(1e3 * static_cast<double>(milliseconds) / static_cast<double>(runs));
+      }
+    }
+    check(cudaEventDestroy(start), "cudaEventDestroy");
+    check(cudaEventDestroy(end), "cudaEventDestroy");
+    check(cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
+    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    std::sort(microseconds.begin(), microseconds.end());
+    return {.median = microseconds[microseconds.size() / 2],
+            .least = microseconds.front(),
+            .most = microseconds.back()};
+  }
+
+  std::string filter_;
+  int64_t copies_bytes_ = 0;
+  DeviceBuffer weights_, inputs_, outs_, biases_;
+  Stream stream_;
+  Matmul first_choice_, tuned_;
+};
+
+void run(const std::string& filter) {
+  Bench bench(filter);
+  for (const Product& product : products()) {
+    for (const int64_t rows : {int64_t{1}, int64_t{6}, int64_t{16}, int64_t{64}, int64_t{256}, int64_t{512},
+                               int64_t{640}, kMostRows}) {
+      bench.compare(product, rows);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace allot::bench
+
+int main(int argc, char** argv) {
+  try {
+    allot::bench::run(argc > 1 ? argv[1] : "");
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "matmul_cuda_bench: {}\n", error.what());
+    return 1;
+  }
+}
