@@ -1,9 +1,7 @@
 #include "model/weights.h"
 
 #include <algorithm>
-#include <functional>
 #include <initializer_list>
-#include <numeric>
 #include <string>
 
 #include "base/error.h"
@@ -103,14 +101,6 @@ LayerWeights load_layer(const Loader& load, const ModelConfig& config, int32_t l
 }
 
 }  // namespace
-
-int64_t weight_bytes(const ModelConfig& config, kernels::DType dtype) {
-  int64_t elements = 0;
-  for (const auto& [name, shape] : decoder_tensor_shapes(config)) {
-    elements += std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies());
-  }
-  return elements * kernels::size_of(dtype);
-}
 
 DecoderWeights load_weights(const WeightsSource& source, const ModelConfig& config, kernels::DType dtype,
                             int threads) {

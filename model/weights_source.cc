@@ -1,7 +1,7 @@
 #include "model/weights_source.h"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -46,6 +46,39 @@ void for_each_element(const WeightTensor& tensor, int64_t first, int64_t count, 
   }
 }
 
+// The dtype of a file whose bytes are those of `dtype`.
+TensorDType stored_as(kernels::DType dtype) {
+  switch (dtype) {
+    case kernels::DType::kFloat32:
+      return TensorDType::kF32;
+    case kernels::DType::kBFloat16:
+      return TensorDType::kBF16;
+    case kernels::DType::kFloat16:
+      break;
+  }
+  return TensorDType::kF16;
+}
+
+// Elements [first, first + count) of `generator` to `out`, aligned for `dtype`.
+void generate_elements(const RandomTensor& generator, int64_t first, int64_t count, kernels::DType dtype,
+                       std::byte* out) {
+  auto* halves = reinterpret_cast<uint16_t*>(out);
+  const auto begin = static_cast<uint64_t>(first);
+  const auto size = static_cast<size_t>(count);
+  if (dtype == kernels::DType::kFloat32) {
+    fill_random(generator, begin, {reinterpret_cast<float*>(out), size});
+  } else if (dtype == kernels::DType::kBFloat16) {
+    fill_random_bfloat16(generator, begin, {halves, size});
+  } else {
+    std::array<float, 4096> wide;
+    for (size_t i = 0; i < size; i += wide.size()) {
+      const std::span part(wide.data(), std::min(wide.size(), size - i));
+      fill_random(generator, begin + i, part);
+      std::ranges::transform(part, halves + i, kernels::float16_from_float);
+    }
+  }
+}
+
 }  // namespace
 
 int64_t WeightTensor::count() const {
@@ -82,6 +115,14 @@ std::map<std::string, std::vector<int64_t>> decoder_tensor_shapes(const ModelCon
   shapes["model.norm.weight"] = {hidden};
   if (!config.tie_word_embeddings) linear("lm_head", config.vocab_size, hidden, false);
   return shapes;
+}
+
+int64_t weight_bytes(const ModelConfig& config, kernels::DType dtype) {
+  int64_t elements = 0;
+  for (const auto& [name, shape] : decoder_tensor_shapes(config)) {
+    elements += std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies());
+  }
+  return elements * kernels::size_of(dtype);
 }
 
 WeightsSource::WeightsSource(std::variant<Checkpoint, uint64_t> origin, const ModelConfig& config)
@@ -125,25 +166,28 @@ WeightTensor WeightsSource::at(const std::string& name) const {
 
 void write_elements(const WeightTensor& tensor, int64_t first, int64_t count, kernels::DType dtype,
                     std::byte* out) {
-  const bool to_float32 = dtype == kernels::DType::kFloat32;
   auto* floats = reinterpret_cast<float*>(out);
   auto* halves = reinterpret_cast<uint16_t*>(out);
   if (const auto* generator = std::get_if<RandomTensor>(&tensor.elements)) {
-    if (to_float32) {
-      fill_random(*generator, static_cast<uint64_t>(first), {floats, static_cast<size_t>(count)});
-    } else {
-      fill_random_bfloat16(*generator, static_cast<uint64_t>(first), {halves, static_cast<size_t>(count)});
-    }
+    generate_elements(*generator, first, count, dtype, out);
     return;
   }
-  if (tensor.dtype == (to_float32 ? TensorDType::kF32 : TensorDType::kBF16)) {
+  if (tensor.dtype == stored_as(dtype)) {
     const auto bytes = std::get<std::span<const std::byte>>(tensor.elements);
     std::memcpy(out, bytes.data() + first * kernels::size_of(dtype), count * kernels::size_of(dtype));
-  } else if (to_float32) {
-    for_each_element(tensor, first, count, [&](int64_t i, float value) { floats[i] = value; });
-  } else {
-    for_each_element(tensor, first, count,
-                     [&](int64_t i, float value) { halves[i] = kernels::bfloat16_from_float(value); });
+    return;
+  }
+  switch (dtype) {
+    case kernels::DType::kFloat32:
+      for_each_element(tensor, first, count, [&](int64_t i, float value) { floats[i] = value; });
+      return;
+    case kernels::DType::kBFloat16:
+      for_each_element(tensor, first, count,
+                       [&](int64_t i, float value) { halves[i] = kernels::bfloat16_from_float(value); });
+      return;
+    case kernels::DType::kFloat16:
+      for_each_element(tensor, first, count,
+                       [&](int64_t i, float value) { halves[i] = kernels::float16_from_float(value); });
   }
 }
 

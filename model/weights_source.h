@@ -32,6 +32,8 @@ struct WeightTensor {
 
 // Every tensor that a decoder of this configuration has, by its name in a checkpoint.
 std::map<std::string, std::vector<int64_t>> decoder_tensor_shapes(const ModelConfig& config);
+// Bytes of all of them in `dtype`.
+int64_t weight_bytes(const ModelConfig& config, kernels::DType dtype);
 
 // Safe to use by several threads at once.
 class WeightsSource {
@@ -55,9 +57,9 @@ class WeightsSource {
   std::map<std::string, std::vector<int64_t>> shapes_;
 };
 
-// Writes elements [first, first + count) of `tensor` to `out` as float32 or bfloat16, rounded to nearest even
-// where that is narrower. 0 <= first <= first + count <= tensor.count(). `out` has count elements and is
-// aligned for them.
+// Writes elements [first, first + count) of `tensor` to `out` as `dtype`, rounded to nearest even where that
+// is narrower. 0 <= first <= first + count <= tensor.count(). `out` has count elements and is aligned for
+// them.
 void write_elements(const WeightTensor& tensor, int64_t first, int64_t count, kernels::DType dtype,
                     std::byte* out);
 

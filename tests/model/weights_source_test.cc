@@ -60,7 +60,7 @@ float stored_value(const TensorView& tensor, int64_t index) {
                                             : kernels::float_from_float16(bits);
 }
 
-TEST(WeightsSource, OfACheckpointGivesAnyRangeOfATensorInBothDTypes) {
+TEST(WeightsSource, OfACheckpointGivesAnyRangeOfATensorInEveryDType) {
   for (const auto& [name, dtype] : {std::pair("llama_rope_head24", TensorDType::kF32),
                                     {"llama_group4", TensorDType::kBF16},
                                     {"llama_tied", TensorDType::kF16}}) {
@@ -74,13 +74,15 @@ TEST(WeightsSource, OfACheckpointGivesAnyRangeOfATensorInBothDTypes) {
     constexpr int64_t kFirst = 37, kCount = 150;
     ASSERT_LE(kFirst + kCount, tensor.count());
     std::vector<float> wide(kCount);
-    std::vector<uint16_t> narrow(kCount);
+    std::vector<uint16_t> narrow(kCount), half(kCount);
     write_elements(tensor, kFirst, kCount, DType::kFloat32, reinterpret_cast<std::byte*>(wide.data()));
     write_elements(tensor, kFirst, kCount, DType::kBFloat16, reinterpret_cast<std::byte*>(narrow.data()));
+    write_elements(tensor, kFirst, kCount, DType::kFloat16, reinterpret_cast<std::byte*>(half.data()));
     for (int64_t i = 0; i < kCount; ++i) {
       const float expected = stored_value(stored, kFirst + i);
       ASSERT_EQ(wide[i], expected) << name << " " << i;
       ASSERT_EQ(narrow[i], kernels::bfloat16_from_float(expected)) << name << " " << i;
+      ASSERT_EQ(half[i], kernels::float16_from_float(expected)) << name << " " << i;
     }
   }
 }
@@ -101,17 +103,21 @@ TEST(WeightsSource, OfASeedMakesNormsOfOnesAndEverythingElseWithTheConfiguration
   }
 }
 
-TEST(WeightsSource, OfASeedWritesRangesInBothDTypes) {
+TEST(WeightsSource, OfASeedWritesRangesInEveryDType) {
+  constexpr int64_t kFirst = 51, kCount = 5000;  // more than are made at a time before they become float16
   const ModelConfig config = read_model_config(kCheckpoints / "llama_group4");
   const WeightTensor tensor = WeightsSource::random(5, config).at("lm_head.weight");
-  std::vector<float> wide(100);
-  std::vector<uint16_t> narrow(100);
-  write_elements(tensor, 51, 100, DType::kFloat32, reinterpret_cast<std::byte*>(wide.data()));
-  write_elements(tensor, 51, 100, DType::kBFloat16, reinterpret_cast<std::byte*>(narrow.data()));
-  for (uint64_t i = 0; i < 100; ++i) {
-    const float expected = random_element(std::get<RandomTensor>(tensor.elements), 51 + i);
-    ASSERT_EQ(wide[i], expected);
-    ASSERT_EQ(narrow[i], kernels::bfloat16_from_float(expected));
+  ASSERT_LE(kFirst + kCount, tensor.count());
+  std::vector<float> wide(kCount);
+  std::vector<uint16_t> narrow(kCount), half(kCount);
+  write_elements(tensor, kFirst, kCount, DType::kFloat32, reinterpret_cast<std::byte*>(wide.data()));
+  write_elements(tensor, kFirst, kCount, DType::kBFloat16, reinterpret_cast<std::byte*>(narrow.data()));
+  write_elements(tensor, kFirst, kCount, DType::kFloat16, reinterpret_cast<std::byte*>(half.data()));
+  for (int64_t i = 0; i < kCount; ++i) {
+    const float expected = random_element(std::get<RandomTensor>(tensor.elements), kFirst + i);
+    ASSERT_EQ(wide[i], expected) << i;
+    ASSERT_EQ(narrow[i], kernels::bfloat16_from_float(expected)) << i;
+    ASSERT_EQ(half[i], kernels::float16_from_float(expected)) << i;
   }
 }
 

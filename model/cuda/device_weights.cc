@@ -1,0 +1,194 @@
+#include "model/cuda/device_weights.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "base/error.h"
+#include "model/cuda/random_fill.h"
+#include "model/parallel.h"
+
+namespace allot::model::cuda {
+namespace {
+
+// Bytes of the page-locked memory that a thread fills at a time. Two for each thread: one is filled while the
+// other is copied, so no thread waits for another.
+constexpr int64_t kSlotBytes = int64_t{4} << 20;
+constexpr int kSlotsPerWorker = 2;
+// More threads would only lock more pages: these read faster than the link to the device carries.
+constexpr int kMaxWorkers = 32;
+
+// A tensor and the device memory where it is to lie.
+struct Placement {
+  WeightTensor tensor;
+  std::byte* out = nullptr;
+};
+
+// Allocates every buffer and notes what belongs where; nothing is copied yet.
+class Layout {
+ public:
+  Layout(kernels::DType dtype, const WeightsSource& source) : dtype_(dtype), source_(source) {}
+
+  // The named tensors under one another in one buffer.
+  DeviceBuffer stack(std::initializer_list<std::string> names) {
+    std::vector<WeightTensor> tensors;
+    int64_t elements = 0;
+    for (const std::string& name : names) elements += tensors.emplace_back(source_.at(name)).count();
+    DeviceBuffer buffer(elements * kernels::size_of(dtype_));
+    std::byte* out = buffer.data();
+    for (WeightTensor& tensor : tensors) {
+      const int64_t bytes = tensor.count() * kernels::size_of(dtype_);
+      placements_.push_back({std::move(tensor), out});
+      out += bytes;
+    }
+    return buffer;
+  }
+
+  DeviceBuffer stack_if(bool present, std::initializer_list<std::string> names) {
+    return present ? stack(names) : DeviceBuffer();
+  }
+
+  const std::vector<Placement>& placements() const { return placements_; }
+
+ private:
+  kernels::DType dtype_;
+  const WeightsSource& source_;
+  std::vector<Placement> placements_;
+};
+
+// Page-locked memory between the files' pages and the device, each slot with a stream of its own: a slot may
+// be filled again as soon as its stream has nothing left to do.
+class Staging {
+ public:
+  explicit Staging(int64_t workers)
+      : memory_(workers * kSlotsPerWorker * kSlotBytes),
+        streams_(workers * kSlotsPerWorker),
+        next_slot_(workers, 0) {}
+  // Copies that are still queued, after an error, read memory_.
+  ~Staging() {
+    for (const Stream& stream : streams_) (void)cudaStreamSynchronize(stream.get());
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  // Lets fill(memory) write `bytes` <= kSlotBytes and queues their copy to the device memory `out`. By one
+  // thread at a time for each worker.
+  template <class Fill>
+  void copy(int worker, int64_t bytes, std::byte* out, const Fill& fill) {
+    const int slot = worker * kSlotsPerWorker + next_slot_[worker];
+    next_slot_[worker] = (next_slot_[worker] + 1) % kSlotsPerWorker;
+    std::byte* const memory = memory_.data() + slot * kSlotBytes;
+    streams_[slot].synchronize();
+    fill(memory);
+    check(cudaMemcpyAsync(out, memory, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
+                          streams_[slot].get()),
+          "cudaMemcpyAsync of weights");
+  }
+
+  void finish() const {
+    for (const Stream& stream : streams_) stream.synchronize();
+  }
+
+ private:
+  PinnedBuffer memory_;
+  std::vector<Stream> streams_;
+  std::vector<int> next_slot_;  // of each worker
+};
+
+void generate(const std::vector<Placement>& placements, kernels::DType dtype) {
+  const Stream stream;
+  for (const auto& [tensor, out] : placements) {
+    if (const auto* random = std::get_if<RandomTensor>(&tensor.elements)) {
+      fill_random_cuda(*random, 0, tensor.count(), dtype, out, stream.get());
+    }
+  }
+  stream.synchronize();
+}
+
+void copy_stored(const std::vector<Placement>& placements, kernels::DType dtype, int threads) {
+  struct Piece {
+    const Placement* placement;
+    int64_t first;
+    int64_t count;
+  };
+  const int64_t size = kernels::size_of(dtype), piece_elements = kSlotBytes / size;
+  std::vector<Piece> pieces;
+  for (const Placement& placement : placements) {
+    if (std::holds_alternative<RandomTensor>(placement.tensor.elements)) continue;
+    const int64_t count = placement.tensor.count();
+    for (int64_t first = 0; first < count; first += piece_elements) {
+      pieces.push_back({&placement, first, std::min(piece_elements, count - first)});
+    }
+  }
+  if (pieces.empty()) return;
+  const auto count = static_cast<int64_t>(pieces.size());
+  const auto workers = static_cast<int>(std::min<int64_t>(count, std::clamp(threads, 1, kMaxWorkers)));
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  Staging staging(workers);
+  run_parallel(count, workers, [&](int64_t i, int worker) {
+    check(cudaSetDevice(device), "cudaSetDevice");  // every thread has a current device of its own
+    const Piece& piece = pieces[i];
+    staging.copy(worker, piece.count * size, piece.placement->out + piece.first * size,
+                 [&](std::byte* memory) {
+                   write_elements(piece.placement->tensor, piece.first, piece.count, dtype, memory);
+                 });
+  });
+  staging.finish();
+}
+
+DeviceLayerWeights lay_out_layer(Layout& layout, const ModelConfig& config, int32_t layer) {
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+  const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
+  const std::string q = attention + "q_proj.", k = attention + "k_proj.", v = attention + "v_proj.";
+  const std::string gate = mlp + "gate_proj.", up = mlp + "up_proj.";
+  return DeviceLayerWeights{
+      .input_norm = layout.stack({prefix + "input_layernorm.weight"}),
+      .qkv = layout.stack({q + "weight", k + "weight", v + "weight"}),
+      .qkv_bias = layout.stack_if(config.attention_bias, {q + "bias", k + "bias", v + "bias"}),
+      .q_norm = layout.stack_if(config.qk_norm, {attention + "q_norm.weight"}),
+      .k_norm = layout.stack_if(config.qk_norm, {attention + "k_norm.weight"}),
+      .attention_output = layout.stack({attention + "o_proj.weight"}),
+      .attention_output_bias = layout.stack_if(config.attention_output_bias, {attention + "o_proj.bias"}),
+      .post_attention_norm = layout.stack({prefix + "post_attention_layernorm.weight"}),
+      .gate_up = layout.stack({gate + "weight", up + "weight"}),
+      .gate_up_bias = layout.stack_if(config.mlp_bias, {gate + "bias", up + "bias"}),
+      .down = layout.stack({mlp + "down_proj.weight"}),
+      .down_bias = layout.stack_if(config.mlp_bias, {mlp + "down_proj.bias"}),
+  };
+}
+
+}  // namespace
+
+void require_device_memory(int64_t needed, int64_t free, int64_t total, kernels::DType dtype) {
+  if (needed <= free) return;
+  const char* const advice = dtype == kernels::DType::kFloat32 ? "; dtype bfloat16 takes half"
+                             : needed <= total                 ? "; end other processes on it"
+                                                               : "; use a GPU with more memory";
+  throw Error("the weights take " + std::to_string(needed) + " bytes as " + std::string(name(dtype)) +
+              ", but " + std::to_string(free) + " of the GPU's " + std::to_string(total) + " bytes are free" +
+              advice);
+}
+
+DeviceWeights load_device_weights(const WeightsSource& source, const ModelConfig& config,
+                                  kernels::DType dtype, int threads) {
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  require_device_memory(weight_bytes(config, dtype), static_cast<int64_t>(free), static_cast<int64_t>(total),
+                        dtype);
+  Layout layout(dtype, source);
+  DeviceWeights weights;
+  weights.embedding = layout.stack({"model.embed_tokens.weight"});
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    weights.layers.push_back(lay_out_layer(layout, config, layer));
+  }
+  weights.final_norm = layout.stack({"model.norm.weight"});
+  weights.output_head = layout.stack_if(!config.tie_word_embeddings, {"lm_head.weight"});
+  generate(layout.placements(), dtype);
+  copy_stored(layout.placements(), dtype, threads);
+  return weights;
+}
+
+}  // namespace allot::model::cuda

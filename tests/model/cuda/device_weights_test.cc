@@ -1,0 +1,256 @@
+#include "model/cuda/device_weights.h"
+
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/bfloat16.h"
+#include "kernels/float16.h"
+#include "model/cuda/random_fill.h"
+
+namespace allot::model::cuda {
+namespace {
+
+using kernels::DType;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+const std::filesystem::path kCheckpoints = std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/parity";
+constexpr DType kDTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
+
+TEST(DeviceMemoryCheck, NamesWhatIsNeededAndWhatIsFree) {
+  EXPECT_NO_THROW(require_device_memory(100, 100, 200, DType::kBFloat16));
+  EXPECT_THAT(
+      [] { require_device_memory(101, 100, 200, DType::kBFloat16); },
+      ThrowsMessage<Error>("the weights take 101 bytes as bfloat16, but 100 of the GPU's 200 bytes are "
+                           "free; end other processes on it"));
+  EXPECT_THAT(
+      [] { require_device_memory(201, 100, 200, DType::kFloat16); },
+      ThrowsMessage<Error>("the weights take 201 bytes as float16, but 100 of the GPU's 200 bytes are "
+                           "free; use a GPU with more memory"));
+  EXPECT_THAT([] { require_device_memory(101, 100, 200, DType::kFloat32); },
+              ThrowsMessage<Error>(HasSubstr("dtype bfloat16 takes half")));
+}
+
+class DeviceWeightsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    int devices = 0;
+    const cudaError_t error = cudaGetDeviceCount(&devices);
+    if (error != cudaSuccess || devices == 0)
+      GTEST_SKIP() << "needs a GPU: " << devices << " CUDA devices found, " << cudaGetErrorString(error);
+  }
+};
+
+std::vector<std::byte> download(const DeviceBuffer& buffer) {
+  std::vector<std::byte> bytes(buffer.size());
+  if (!bytes.empty()) {
+    check(cudaMemcpy(bytes.data(), buffer.data(), bytes.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+  }
+  return bytes;
+}
+
+// Compares each buffer with what the host makes of its tensors, and counts them.
+class Comparison {
+ public:
+  Comparison(const WeightsSource& source, DType dtype) : source_(source), dtype_(dtype) {}
+
+  // `buffer` holds the tensors of these names under one another, or nothing when there are none.
+  void expect(const DeviceBuffer& buffer, const std::vector<std::string>& names) {
+    std::vector<std::byte> expected;
+    for (const std::string& name : names) {
+      const WeightTensor tensor = source_.at(name);
+      const size_t at = expected.size();
+      expected.resize(at + tensor.count() * kernels::size_of(dtype_));
+      write_elements(tensor, 0, tensor.count(), dtype_, expected.data() + at);
+    }
+    ASSERT_EQ(buffer.size(), static_cast<int64_t>(expected.size())) << testing::PrintToString(names);
+    EXPECT_TRUE(download(buffer) == expected) << testing::PrintToString(names);
+    tensors_ += names.size();
+  }
+
+  size_t tensors() const { return tensors_; }
+
+ private:
+  const WeightsSource& source_;
+  DType dtype_;
+  size_t tensors_ = 0;
+};
+
+// The device's weights against those that the host writes, tensor for tensor.
+void expect_same_weights(const WeightsSource& source, const ModelConfig& config, DType dtype, int threads) {
+  const DeviceWeights weights = load_device_weights(source, config, dtype, threads);
+  Comparison same(source, dtype);
+  same.expect(weights.embedding, {"model.embed_tokens.weight"});
+  ASSERT_EQ(weights.layers.size(), static_cast<size_t>(config.num_layers));
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    const DeviceLayerWeights& layer = weights.layers[i];
+    const auto named = [&](std::initializer_list<const char*> parts, bool present = true) {
+      std::vector<std::string> names;
+      if (!present) return names;
+      for (const char* part : parts) names.push_back("model.layers." + std::to_string(i) + "." + part);
+      return names;
+    };
+    same.expect(layer.input_norm, named({"input_layernorm.weight"}));
+    same.expect(layer.qkv,
+                named({"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}));
+    same.expect(layer.qkv_bias,
+                named({"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"},
+                      config.attention_bias));
+    same.expect(layer.q_norm, named({"self_attn.q_norm.weight"}, config.qk_norm));
+    same.expect(layer.k_norm, named({"self_attn.k_norm.weight"}, config.qk_norm));
+    same.expect(layer.attention_output, named({"self_attn.o_proj.weight"}));
+    same.expect(layer.attention_output_bias, named({"self_attn.o_proj.bias"}, config.attention_output_bias));
+    same.expect(layer.post_attention_norm, named({"post_attention_layernorm.weight"}));
+    same.expect(layer.gate_up, named({"mlp.gate_proj.weight", "mlp.up_proj.weight"}));
+    same.expect(layer.gate_up_bias, named({"mlp.gate_proj.bias", "mlp.up_proj.bias"}, config.mlp_bias));
+    same.expect(layer.down, named({"mlp.down_proj.weight"}));
+    same.expect(layer.down_bias, named({"mlp.down_proj.bias"}, config.mlp_bias));
+  }
+  same.expect(weights.final_norm, {"model.norm.weight"});
+  const bool tied = config.tie_word_embeddings;
+  same.expect(weights.output_head,
+              tied ? std::vector<std::string>{} : std::vector<std::string>{"lm_head.weight"});
+  EXPECT_EQ(weights.head(), tied ? weights.embedding.data() : weights.output_head.data());
+  EXPECT_EQ(same.tensors(), decoder_tensor_shapes(config).size());
+}
+
+TEST_F(DeviceWeightsTest, OfEveryCheckpointAreThoseOfTheHost) {
+  int checkpoints = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kCheckpoints)) {
+    if (!entry.is_directory()) continue;
+    const ModelConfig config = read_model_config(entry.path());
+    const WeightsSource source = WeightsSource::checkpoint(entry.path(), config);
+    for (const DType dtype : kDTypes) {
+      SCOPED_TRACE(entry.path().filename().string() + " as " + std::string(name(dtype)));
+      expect_same_weights(source, config, dtype, 4);
+    }
+    ++checkpoints;
+  }
+  EXPECT_EQ(checkpoints, 9);
+}
+
+TEST_F(DeviceWeightsTest, OfASeedAreThoseOfTheHost) {
+  for (const char* checkpoint : {"llama_tied", "qwen3_rope_bias", "llama_bias_sharded"}) {
+    const ModelConfig config = read_model_config(kCheckpoints / checkpoint);
+    for (const DType dtype : kDTypes) {
+      SCOPED_TRACE(std::string(checkpoint) + " as " + std::string(name(dtype)));
+      expect_same_weights(WeightsSource::random(7, config), config, dtype, 1);
+    }
+  }
+}
+
+// A safetensors file with every tensor of `config` as float32, made from the tensor's name.
+void write_checkpoint(const std::filesystem::path& directory, const ModelConfig& config) {
+  const auto shapes = decoder_tensor_shapes(config);
+  const WeightsSource source = WeightsSource::random(11, config);
+  std::string header = "{";
+  std::vector<std::byte> data;
+  for (const auto& [name, shape] : shapes) {
+    const WeightTensor tensor = source.at(name);
+    const size_t begin = data.size(), end = begin + 4 * tensor.count();
+    header += (begin == 0 ? "\"" : ",\"") + name + R"(":{"dtype":"F32","shape":[)" +
+              std::to_string(shape[0]) + (shape.size() == 2 ? "," + std::to_string(shape[1]) : "") +
+              R"(],"data_offsets":[)" + std::to_string(begin) + "," + std::to_string(end) + "]}";
+    data.resize(end);
+    write_elements(tensor, 0, tensor.count(), DType::kFloat32, data.data() + begin);
+  }
+  header += "}";
+  const uint64_t length = header.size();
+  std::filesystem::create_directories(directory);
+  std::ofstream file(directory / "model.safetensors", std::ios::binary);
+  file.write(reinterpret_cast<const char*>(&length), sizeof length);
+  file.write(header.data(), static_cast<std::streamsize>(header.size()));
+  file.write(reinterpret_cast<const char*>(data.data()), static_cast<std::streamsize>(data.size()));
+  ASSERT_TRUE(file.flush());
+}
+
+// Tensors of several MiB pass through the same page-locked memory several times.
+TEST_F(DeviceWeightsTest, LargerThanTheirStagingMemoryAreThoseOfTheHostForAnyNumberOfThreads) {
+  ModelConfig config = read_model_config(kCheckpoints / "llama_group4");
+  config.vocab_size = 6'000'001 / config.hidden_size;  // 24 MB as float32, of 4 MiB pieces
+  const std::filesystem::path directory =
+      std::filesystem::path(testing::TempDir()) / ("device_weights_" + std::to_string(::getpid()));
+  write_checkpoint(directory, config);
+  {
+    const WeightsSource source = WeightsSource::checkpoint(directory, config);
+    for (const int threads : {1, 3, 64}) {
+      for (const DType dtype : kDTypes) {
+        SCOPED_TRACE(std::to_string(threads) + " threads, " + std::string(name(dtype)));
+        expect_same_weights(source, config, dtype, threads);
+      }
+    }
+  }
+  std::filesystem::remove_all(directory);
+}
+
+TEST_F(DeviceWeightsTest, ThatDoNotFitAreRefusedBeforeAnyMemoryIsTaken) {
+  ModelConfig config = read_model_config(kCheckpoints / "llama_tied");
+  config.vocab_size = 1 << 30;
+  config.hidden_size = 1 << 20;
+  const WeightsSource source = WeightsSource::random(1, config);
+  const std::string needed = std::to_string(weight_bytes(config, DType::kBFloat16));
+  EXPECT_THAT([&] { load_device_weights(source, config, DType::kBFloat16, 1); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("the weights take " + needed + " bytes as bfloat16"),
+                                         HasSubstr("bytes are free"))));
+}
+
+TEST_F(DeviceWeightsTest, OfAnotherModelAreRefusedWithTheTensorsName) {
+  ModelConfig config = read_model_config(kCheckpoints / "llama_group4");
+  config.intermediate_size += 8;
+  const WeightsSource source = WeightsSource::checkpoint(kCheckpoints / "llama_group4", config);
+  EXPECT_THAT([&] { load_device_weights(source, config, DType::kBFloat16, 2); },
+              ThrowsMessage<Unsupported>(HasSubstr("tensor model.layers.0.mlp.gate_proj.weight has shape")));
+}
+
+// The bytes of `element` as `dtype`.
+void append(float element, DType dtype, std::vector<std::byte>& out) {
+  const size_t at = out.size(), size = kernels::size_of(dtype);
+  out.resize(at + size);
+  const uint16_t narrow = dtype == DType::kBFloat16 ? kernels::bfloat16_from_float(element)
+                                                    : kernels::float16_from_float(element);
+  std::memcpy(out.data() + at, size == 4 ? static_cast<const void*>(&element) : &narrow, size);
+}
+
+TEST_F(DeviceWeightsTest, MadeAtRandomAreTheElementsOfAnyRangeAtAnyAddressAndNothingElseIsWritten) {
+  constexpr int64_t kSpace = 4200;  // elements
+  constexpr std::byte kUntouched{0xA5};
+  const Stream stream;
+  // A step so small that float16 has subnormal numbers, too.
+  for (const RandomTensor& tensor : {random_tensor(0x123456789ABCDEF0u, "lm_head.weight", 0.02),
+                                     random_tensor(3, "down", 1e-5), RandomTensor{.constant = 1.01f}}) {
+    for (const uint64_t first : {uint64_t{0}, uint64_t{1}, uint64_t{7}, uint64_t{8}, uint64_t{1003},
+                                 (uint64_t{1} << 35) - 1501}) {  // where the block number outgrows 32 bits
+      for (const int64_t count : {0, 1, 6, 7, 8, 9, 17, 2048, 4099}) {
+        for (const int64_t at : {0, 1, 3, 4, 8}) {
+          for (const DType dtype : kDTypes) {
+            const int64_t size = kernels::size_of(dtype);
+            const DeviceBuffer buffer(kSpace * size);
+            check(cudaMemsetAsync(buffer.data(), static_cast<int>(kUntouched), buffer.size(), stream.get()),
+                  "cudaMemsetAsync");
+            fill_random_cuda(tensor, first, count, dtype, buffer.data() + at * size, stream.get());
+            stream.synchronize();
+            std::vector<std::byte> expected(at * size, kUntouched);
+            for (int64_t i = 0; i < count; ++i) append(random_element(tensor, first + i), dtype, expected);
+            expected.resize(kSpace * size, kUntouched);
+            ASSERT_TRUE(download(buffer) == expected)
+                << count << " elements from " << first << " on at " << at << " as " << name(dtype)
+                << ", step " << tensor.step;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace allot::model::cuda
