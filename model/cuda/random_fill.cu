@@ -3,7 +3,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include <cstring>
 #include <type_traits>
 
 #include "model/cuda/device_memory.h"
@@ -14,44 +13,51 @@ namespace {
 constexpr uint32_t kThreads = 256;
 
 template <class T>
-__device__ __forceinline__ T rounded(float x) {
+using BitsOf = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+
+// The bits of `x` as T, in the low half of the word where they are 16.
+template <class T>
+__device__ __forceinline__ uint32_t rounded_bits(float x) {
   if constexpr (std::is_same_v<T, float>) {
-    return x;
+    return __float_as_uint(x);
   } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    return __float2bfloat16_rn(x);
+    return __bfloat16_as_ushort(__float2bfloat16_rn(x));
   } else {
-    return __float2half_rn(x);
+    return __half_as_ushort(__float2half_rn(x));
   }
 }
 
 // One thread makes one Philox block.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    fill_blocks(RandomTensor tensor, uint64_t first, int64_t count, T* out) {
+    fill_blocks(RandomTensor tensor, uint64_t first, int64_t count, BitsOf<T>* out) {
   constexpr int kElements = static_cast<int>(kRandomBlock);
   const uint64_t block = first / kRandomBlock + uint64_t{blockIdx.x} * kThreads + threadIdx.x;
   // Where in `out` the block begins; before it when `first` is within the block.
   const auto begin = static_cast<int64_t>(block * kRandomBlock - first);
   if (begin >= count) return;
   const PhiloxBlock random = random_block(tensor, block);
-  T values[kElements];
+  uint32_t bits[kElements];
 #pragma unroll
   for (int i = 0; i < kElements; ++i) {
     const uint32_t word = random.word[i / 2];
-    values[i] = rounded<T>(random_value(tensor, i % 2 == 0 ? word & 0xFFFFu : word >> 16));
+    bits[i] = rounded_bits<T>(random_value(tensor, i % 2 == 0 ? word & 0xFFFFu : word >> 16));
   }
   const bool whole = begin >= 0 && begin + kElements <= count;
   if (whole && reinterpret_cast<uintptr_t>(out + begin) % sizeof(uint4) == 0) {
-    uint4 vectors[sizeof(values) / sizeof(uint4)];
-    memcpy(vectors, values, sizeof(values));
-#pragma unroll
-    for (size_t i = 0; i < sizeof(values) / sizeof(uint4); ++i) {
-      reinterpret_cast<uint4*>(out + begin)[i] = vectors[i];
+    // Not assignments: nvcc 13.0 takes those apart into stores of 4 bytes.
+    auto* const vectors = reinterpret_cast<uint4*>(out + begin);
+    if constexpr (sizeof(T) == 4) {
+      __stcs(vectors, make_uint4(bits[0], bits[1], bits[2], bits[3]));
+      __stcs(vectors + 1, make_uint4(bits[4], bits[5], bits[6], bits[7]));
+    } else {
+      __stcs(vectors, make_uint4(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16, bits[4] | bits[5] << 16,
+                                 bits[6] | bits[7] << 16));
     }
   } else {
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
-      if (begin + i >= 0 && begin + i < count) out[begin + i] = values[i];
+      if (begin + i >= 0 && begin + i < count) out[begin + i] = static_cast<BitsOf<T>>(bits[i]);
     }
   }
 }
@@ -60,7 +66,7 @@ template <class T>
 void launch(const RandomTensor& tensor, uint64_t first, int64_t count, void* out, cudaStream_t stream) {
   const uint64_t blocks = (first % kRandomBlock + static_cast<uint64_t>(count) - 1) / kRandomBlock + 1;
   const auto grid = static_cast<uint32_t>((blocks + kThreads - 1) / kThreads);
-  fill_blocks<T><<<grid, kThreads, 0, stream>>>(tensor, first, count, static_cast<T*>(out));
+  fill_blocks<T><<<grid, kThreads, 0, stream>>>(tensor, first, count, static_cast<BitsOf<T>*>(out));
   check(cudaGetLastError(), "fill_random_cuda");
 }
 
