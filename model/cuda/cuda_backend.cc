@@ -1,0 +1,370 @@
+#include "model/cuda/cuda_backend.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/bfloat16.h"
+#include "kernels/token_sampler_cuda.h"
+#include "model/cuda/decoder.h"
+#include "model/cuda/device_memory.h"
+#include "model/cuda/device_weights.h"
+#include "model/cuda/pass_arrays.h"
+
+namespace allot::model {
+namespace cuda {
+namespace {
+
+// Device memory that is left to the library, the driver and graphs.
+constexpr int64_t kSpareBytes = int64_t{2} << 30;
+// Prompts are padded to multiples of this many rows, so that products have few different sizes.
+constexpr int64_t kPrefillRows = 64;
+// Rows whose logits are formed at once.
+constexpr int64_t kLogitsRows = 256;
+// Bounds of the smallest decode graphs.
+constexpr int32_t kLeastLength = 256;
+constexpr int32_t kLeastBudget = 8;
+
+int64_t round_up(int64_t value, int64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+// Bounds are powers of two, so that a graph serves sequences while they grow.
+int32_t bound(int64_t value, int32_t least) {
+  return static_cast<int32_t>(std::max<int64_t>(least, std::bit_ceil(static_cast<uint64_t>(value))));
+}
+
+// A captured sequence of kernels.
+class Graph {
+ public:
+  Graph() = default;
+  ~Graph() {
+    if (executable_ != nullptr) (void)cudaGraphExecDestroy(executable_);
+  }
+  Graph(Graph&& other) noexcept : executable_(std::exchange(other.executable_, nullptr)) {}
+  Graph& operator=(Graph&& other) noexcept {
+    std::swap(executable_, other.executable_);
+    return *this;
+  }
+
+  // Captures what `queue` queues on the stream.
+  template <class Queue>
+  static Graph capture(cudaStream_t stream, Queue queue) {
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    cudaGraph_t graph = nullptr;
+    try {
+      queue();
+    } catch (...) {
+      (void)cudaStreamEndCapture(stream, &graph);
+      if (graph != nullptr) (void)cudaGraphDestroy(graph);
+      throw;
+    }
+    check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    Graph result;
+    const cudaError_t status = cudaGraphInstantiate(&result.executable_, graph, 0);
+    (void)cudaGraphDestroy(graph);
+    check(status, "cudaGraphInstantiate");
+    return result;
+  }
+
+  void launch(cudaStream_t stream) const { check(cudaGraphLaunch(executable_, stream), "cudaGraphLaunch"); }
+
+ private:
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+AttentionMode attention_mode(const ForwardBatch& batch) {
+  const auto dense = std::ranges::count(batch.budgets, kernels::kDenseBudget);
+  if (dense == 0) return AttentionMode::kSampled;
+  return dense == static_cast<int64_t>(batch.budgets.size()) ? AttentionMode::kDense : AttentionMode::kMixed;
+}
+
+bool is_decode(const ForwardBatch& batch) {
+  return batch.num_tokens() == batch.batch() &&
+         static_cast<int64_t>(batch.output_rows.size()) == batch.batch();
+}
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(const WeightsSource& source, const ModelConfig& config, const EngineOptions& options,
+              int device);
+
+  const KvCacheShape& cache_shape() const override { return decoder_.cache_shape(); }
+  void open_slot(int32_t slot, std::span<const int32_t> prompt) override;
+  std::span<const int32_t> step(const ForwardBatch& batch, const AttentionOptions& attention,
+                                std::span<const TokenChoice> choices) override;
+  std::span<const float> logits(const ForwardBatch& batch, const AttentionOptions& attention) override;
+
+ private:
+  // Sets the device before anything else is made on it.
+  struct DeviceScope {
+    explicit DeviceScope(int device) { check(cudaSetDevice(device), "cudaSetDevice"); }
+  };
+
+  PassPlan plan_of(const ForwardBatch& batch) const;
+  KvCacheShape choose_cache(const EngineOptions& options) const;
+  // Memory for a pass; what was captured for smaller memory is forgotten.
+  void reserve(const PassPlan& plan, const AttentionOptions& attention);
+  // Sends the batch to the device; the arrays as kernels see them.
+  PassArrays send(const PassPlan& plan, const ForwardBatch& batch, std::span<const TokenChoice> choices);
+  void forget_fault();
+  void queue_choices(const PassPlan& plan, const PassArrays& arrays);
+  // The chosen tokens, once they are there.
+  std::span<const int32_t> take_choices(int64_t count);
+
+  DeviceScope scope_;
+  ModelConfig config_;
+  kernels::DType dtype_;
+  int32_t max_sequences_;
+  kernels::DeviceLimits device_;
+  Stream stream_;
+  CudaDecoder decoder_;
+
+  PinnedBuffer staging_;
+  DeviceBuffer arrays_;
+  DeviceBuffer seen_;     // [max_sequences, seen_words]
+  DeviceBuffer prompt_;   // ids of a prompt, then its row of seen_ for each
+  DeviceBuffer chosen_;   // the sampler's fault, then [outputs] tokens
+  PinnedBuffer results_;  // the same
+  std::vector<float> logits_;
+  std::set<int64_t> tuned_rows_;
+  std::map<PassPlan, Graph> graphs_;
+};
+
+CudaDecoder::Limits decoder_limits(const EngineOptions& options) {
+  const int64_t rows = round_up(options.prefill_chunk_tokens + 1, kPrefillRows);
+  const int64_t decode = decode_rows(options.max_sequences);
+  return {.rows = std::max(rows, decode), .outputs = std::max(decode, kLogitsRows)};
+}
+
+CudaBackend::CudaBackend(const WeightsSource& source, const ModelConfig& config, const EngineOptions& options,
+                         int device)
+    : scope_(device),
+      config_(config),
+      dtype_(options.dtype),
+      max_sequences_(options.max_sequences),
+      device_(kernels::device_limits(device)),
+      decoder_(config, load_device_weights(source, config, options.dtype, options.threads), options.dtype,
+               decoder_limits(options), device_),
+      seen_(max_sequences_ * kernels::seen_words(config.vocab_size) * int64_t{sizeof(uint32_t)}),
+      chosen_((decoder_.limits().rows + 1) * int64_t{sizeof(int32_t)}),
+      results_(chosen_.size()) {
+  decoder_.make_cache(choose_cache(options));
+  check(cudaMemset(seen_.data(), 0, seen_.size()), "cudaMemset");
+  forget_fault();
+}
+
+// The attention workspace that the largest passes need comes first; the cache takes what is left.
+KvCacheShape CudaBackend::choose_cache(const EngineOptions& options) const {
+  KvCacheShape shape{.num_layers = config_.num_layers,
+                     .num_kv_heads = config_.num_kv_heads,
+                     .head_dim = config_.head_dim,
+                     .page_size = options.page_size,
+                     .num_pages = 1,
+                     .dtype = dtype_};
+  const int64_t page_bytes = options.page_size * kv_bytes_per_token(shape);
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  const int64_t wanted =
+      pages_for(options.cache_tokens > 0 ? options.cache_tokens
+                                         : options.max_sequences * config_.max_position_embeddings,
+                options.page_size);
+  // Weights of a decode step's keys, 2 bytes a key and query head, grow with the tokens that the cache holds.
+  const int64_t weights_of_page = options.page_size * 2 * int64_t{config_.num_q_heads} + 64;
+  const int64_t left = static_cast<int64_t>(free) - kSpareBytes;
+  const int64_t fitting = left / (page_bytes + 2 * weights_of_page);
+  if (fitting < 1 || (options.cache_tokens > 0 && fitting < wanted)) {
+    throw Error("a KV cache of " + std::to_string(wanted * options.page_size) + " tokens takes " +
+                std::to_string(wanted * page_bytes) + " bytes, but weights and activations leave " +
+                std::to_string(free) + " of the device's " + std::to_string(total) + " bytes, of which " +
+                std::to_string(kSpareBytes) + " stay free; lower cache_tokens or max_sequences");
+  }
+  shape.num_pages = std::min(wanted, fitting);
+  return shape;
+}
+
+void CudaBackend::forget_fault() {
+  *results_.as<int32_t>() = kernels::kNoFaultyRow;
+  check(cudaMemcpyAsync(chosen_.data(), results_.data(), sizeof(int32_t), cudaMemcpyHostToDevice,
+                        stream_.get()),
+        "cudaMemcpyAsync");
+  stream_.synchronize();
+}
+
+void CudaBackend::open_slot(int32_t slot, std::span<const int32_t> prompt) {
+  kernels::clear_seen_cuda({.vocab_size = config_.vocab_size,
+                            .seen = seen_.as<uint32_t>(),
+                            .seen_rows = max_sequences_,
+                            .row = slot},
+                           stream_.get());
+  const auto bytes = static_cast<int64_t>(prompt.size_bytes());
+  if (prompt_.size() < 2 * bytes) {
+    stream_.synchronize();
+    prompt_ = DeviceBuffer(2 * bytes);
+  }
+  // From pageable memory: the calls return when it may change again.
+  const std::vector<int32_t> rows(prompt.size(), slot);
+  check(cudaMemcpyAsync(prompt_.data(), prompt.data(), bytes, cudaMemcpyHostToDevice, stream_.get()),
+        "cudaMemcpyAsync");
+  check(cudaMemcpyAsync(prompt_.data() + bytes, rows.data(), bytes, cudaMemcpyHostToDevice, stream_.get()),
+        "cudaMemcpyAsync");
+  kernels::mark_seen_cuda({.tokens = static_cast<int64_t>(prompt.size()),
+                           .ids = prompt_.as<int32_t>(),
+                           .rows = prompt_.as<int32_t>() + prompt.size(),
+                           .vocab_size = config_.vocab_size,
+                           .seen = seen_.as<uint32_t>(),
+                           .seen_rows = max_sequences_},
+                          device_, stream_.get());
+}
+
+PassPlan CudaBackend::plan_of(const ForwardBatch& batch) const {
+  PassPlan plan;
+  const int32_t longest = *std::ranges::max_element(batch.lengths);
+  plan.mode = attention_mode(batch);
+  plan.decode = is_decode(batch);
+  plan.shape.num_layers = config_.num_layers;
+  if (plan.mode != AttentionMode::kDense) {
+    plan.max_budget = bound(*std::ranges::max_element(batch.budgets), kLeastBudget);
+  }
+  if (plan.decode) {
+    plan.shape.rows = plan.shape.sequences = plan.shape.outputs = plan.queries = decode_rows(batch.batch());
+    plan.max_length = bound(longest, kLeastLength);
+    plan.shape.max_pages = static_cast<int32_t>(pages_for(plan.max_length, cache_shape().page_size));
+    return plan;
+  }
+  plan.shape.rows = std::min(round_up(batch.num_tokens(), kPrefillRows), decoder_.limits().rows);
+  plan.shape.sequences = batch.batch();
+  plan.shape.outputs = static_cast<int64_t>(batch.output_rows.size());
+  plan.shape.max_pages = batch.max_pages;
+  plan.queries = batch.num_tokens();
+  plan.max_length = longest;
+  for (int64_t b = 0; b < batch.batch(); ++b) {
+    const int64_t queries = batch.query_start[b + 1] - batch.query_start[b];
+    plan.max_queries = std::max(plan.max_queries, static_cast<int32_t>(queries));
+  }
+  return plan;
+}
+
+void CudaBackend::reserve(const PassPlan& plan, const AttentionOptions& attention) {
+  const int64_t workspace = decoder_.attention_bytes(plan, cache_shape(), attention);
+  if (decoder_.reserve_attention(workspace, stream_.get())) graphs_.clear();
+  const int64_t bytes = lay_out_pass(plan.shape, nullptr).bytes;
+  if (bytes > arrays_.size()) {
+    stream_.synchronize();
+    graphs_.clear();
+    staging_ = PinnedBuffer(bytes + bytes / 2);
+    arrays_ = DeviceBuffer(bytes + bytes / 2);
+  }
+}
+
+PassArrays CudaBackend::send(const PassPlan& plan, const ForwardBatch& batch,
+                             std::span<const TokenChoice> choices) {
+  const PassBlock host = lay_out_pass(plan.shape, staging_.data());
+  fill_pass(plan.shape, batch, choices, host.arrays);
+  check(cudaMemcpyAsync(arrays_.data(), staging_.data(), host.bytes, cudaMemcpyHostToDevice, stream_.get()),
+        "cudaMemcpyAsync");
+  return lay_out_pass(plan.shape, arrays_.data()).arrays;
+}
+
+void CudaBackend::queue_choices(const PassPlan& plan, const PassArrays& arrays) {
+  const int64_t outputs = plan.shape.outputs;
+  if (outputs == 0) return;
+  kernels::choose_tokens_cuda({.rows = outputs,
+                               .vocab_size = config_.vocab_size,
+                               .dtype = dtype_,
+                               .logits = decoder_.logits(),
+                               .logits_stride = decoder_.logits_stride(),
+                               .rules = arrays.rules,
+                               .draws = arrays.token_draws,
+                               .positions = arrays.token_positions,
+                               .seen = seen_.as<uint32_t>(),
+                               .seen_rows = max_sequences_,
+                               .seen_row = arrays.token_seen_rows,
+                               .chosen = chosen_.as<int32_t>() + 1,
+                               .fault = chosen_.as<int32_t>()},
+                              device_, stream_.get());
+  check(cudaMemcpyAsync(results_.data(), chosen_.data(), (outputs + 1) * sizeof(int32_t),
+                        cudaMemcpyDeviceToHost, stream_.get()),
+        "cudaMemcpyAsync");
+}
+
+std::span<const int32_t> CudaBackend::take_choices(int64_t count) {
+  decoder_.check(stream_.get());
+  const auto* const results = results_.as<int32_t>();
+  if (count > 0 && results[0] != kernels::kNoFaultyRow) {
+    forget_fault();
+    throw Error(
+        "the model gave a logit that is not a number; its weights are damaged or overflow in this dtype: "
+        "check the checkpoint, or load it with dtype float32 on the CPU");
+  }
+  return {results + 1, static_cast<size_t>(count)};
+}
+
+std::span<const int32_t> CudaBackend::step(const ForwardBatch& batch, const AttentionOptions& attention,
+                                           std::span<const TokenChoice> choices) {
+  const PassPlan plan = plan_of(batch);
+  reserve(plan, attention);
+  if (plan.decode && tuned_rows_.insert(plan.shape.rows).second) {
+    decoder_.tune(plan.shape.rows, stream_.get());
+  }
+  const PassArrays arrays = send(plan, batch, choices);
+  const auto queue = [&] {
+    decoder_.queue(plan, arrays, attention, stream_.get());
+    queue_choices(plan, arrays);
+  };
+  if (plan.decode) {
+    auto found = graphs_.find(plan);
+    if (found == graphs_.end()) found = graphs_.emplace(plan, Graph::capture(stream_.get(), queue)).first;
+    found->second.launch(stream_.get());
+  } else {
+    queue();
+  }
+  return take_choices(static_cast<int64_t>(choices.size()));
+}
+
+std::span<const float> CudaBackend::logits(const ForwardBatch& batch, const AttentionOptions& attention) {
+  PassPlan plan = plan_of(batch);
+  plan.decode = false;
+  reserve(plan, attention);
+  decoder_.queue(plan, send(plan, batch, {}), attention, stream_.get());
+  const int64_t outputs = plan.shape.outputs, at_once = decoder_.limits().outputs;
+  const int64_t stride = decoder_.logits_stride();
+  logits_.resize(outputs * config_.vocab_size);
+  std::vector<uint16_t> rows(std::min(outputs, at_once) * stride);
+  for (int64_t first = 0; first < outputs; first += at_once) {
+    const int64_t count = std::min(at_once, outputs - first);
+    if (first > 0) decoder_.project_logits(first, count, stream_.get());
+    check(cudaMemcpyAsync(rows.data(), decoder_.logits(), count * stride * sizeof(uint16_t),
+                          cudaMemcpyDeviceToHost, stream_.get()),
+          "cudaMemcpyAsync");
+    stream_.synchronize();
+    for (int64_t i = 0; i < count; ++i) {
+      std::transform(rows.begin() + i * stride, rows.begin() + i * stride + config_.vocab_size,
+                     logits_.begin() + (first + i) * config_.vocab_size, kernels::float_from_bfloat16);
+    }
+  }
+  decoder_.check(stream_.get());
+  return logits_;
+}
+
+}  // namespace
+}  // namespace cuda
+
+std::unique_ptr<Backend> make_cuda_backend(const WeightsSource& source, const ModelConfig& config,
+                                           const EngineOptions& options, int device) {
+  if (options.dtype != kernels::DType::kBFloat16) {
+    throw Unsupported("engine options: dtype " + std::string(kernels::name(options.dtype)) +
+                      " runs on the CPU only; on a CUDA device use bfloat16");
+  }
+  return std::make_unique<cuda::CudaBackend>(source, config, options, device);
+}
+
+}  // namespace allot::model

@@ -1,0 +1,284 @@
+#include "model/cuda/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/rows_cuda.h"
+#include "model/rope.h"
+
+namespace allot::model::cuda {
+namespace {
+
+constexpr int64_t round_up(int64_t value, int64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+DeviceBuffer copy_to_device(const float* values, int64_t count) {
+  DeviceBuffer buffer(count * static_cast<int64_t>(sizeof(float)));
+  check(cudaMemcpy(buffer.data(), values, buffer.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
+  return buffer;
+}
+
+int32_t qkv_width(const ModelConfig& config) {
+  return (config.num_q_heads + 2 * config.num_kv_heads) * config.head_dim;
+}
+
+// Rows of logits begin at multiples of 16 bytes, which the token sampler reads at a time.
+int64_t logits_stride(const ModelConfig& config) {
+  return round_up(config.vocab_size, 8);
+}
+
+}  // namespace
+
+CudaDecoder::CudaDecoder(const ModelConfig& config, DeviceWeights weights, kernels::DType dtype,
+                         const Limits& limits, const kernels::DeviceLimits& device)
+    : config_(config),
+      weights_(std::move(weights)),
+      dtype_(dtype),
+      device_(device),
+      limits_(limits),
+      q_width_(config.num_q_heads * config.head_dim),
+      qkv_width_(qkv_width(config)),
+      logits_stride_(cuda::logits_stride(config)) {
+  RopeTable rope(config);
+  rope.extend_to(config.max_position_embeddings);
+  const int64_t entries = rope.rows() * config.head_dim / 2;
+  cos_ = copy_to_device(rope.cos(), entries);
+  sin_ = copy_to_device(rope.sin(), entries);
+  const int64_t size = kernels::size_of(dtype);
+  residual_ = DeviceBuffer(limits.rows * config.hidden_size * size);
+  hidden_ = DeviceBuffer(limits.rows * config.hidden_size * size);
+  qkv_ = DeviceBuffer(limits.rows * qkv_width_ * size);
+  attended_ = DeviceBuffer(limits.rows * q_width_ * size);
+  gate_up_ = DeviceBuffer(limits.rows * 2 * config.intermediate_size * size);
+  activated_ = DeviceBuffer(limits.rows * config.intermediate_size * size);
+  logits_ = DeviceBuffer(limits.outputs * logits_stride_ * size);
+}
+
+int64_t CudaDecoder::activation_bytes(const ModelConfig& config, kernels::DType dtype, const Limits& limits) {
+  const int64_t q_width = int64_t{config.num_q_heads} * config.head_dim;
+  const int64_t of_row =
+      2 * int64_t{config.hidden_size} + qkv_width(config) + q_width + 3 * int64_t{config.intermediate_size};
+  return kernels::size_of(dtype) * (limits.rows * of_row + limits.outputs * cuda::logits_stride(config)) +
+         config.max_position_embeddings * config.head_dim * int64_t{sizeof(float)};
+}
+
+void CudaDecoder::make_cache(const KvCacheShape& shape) {
+  cache_shape_ = shape;
+  cache_ = DeviceBuffer(shape.num_pages * shape.page_size * kv_bytes_per_token(shape));
+  cache_layer_bytes_ = cache_.size() / (2 * shape.num_layers);
+}
+
+kernels::LaunchBounds CudaDecoder::bounds_of(const PassPlan& plan) {
+  return {.num_queries = plan.queries,
+          .max_queries = plan.max_queries,
+          .max_length = plan.max_length,
+          .max_budget = plan.max_budget,
+          .any_dense = plan.mode == AttentionMode::kMixed};
+}
+
+kernels::AttentionParams CudaDecoder::attention_params(const PassPlan& plan, const KvCacheShape& cache,
+                                                       const AttentionOptions& options) const {
+  kernels::AttentionParams params{.batch = plan.shape.sequences,
+                                  .num_q_heads = config_.num_q_heads,
+                                  .num_kv_heads = config_.num_kv_heads,
+                                  .head_dim = config_.head_dim,
+                                  .page_size = cache.page_size,
+                                  .max_pages = plan.shape.max_pages,
+                                  .num_pages = cache.num_pages,
+                                  .dtype = dtype_,
+                                  .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
+                                  .query = qkv_.data(),
+                                  .query_stride = qkv_width_,
+                                  .key_pages = cache_.data(),
+                                  .value_pages = cache_.data(),
+                                  .out = attended_.data()};
+  if (plan.mode != AttentionMode::kDense) {
+    params.estimator = options.estimator;
+    params.tile = options.tile;
+    params.score_stage = options.score_stage;
+    params.score_budget = options.score_budget;
+    params.mean_group_query = options.mean_group_query;
+  }
+  return params;
+}
+
+int64_t CudaDecoder::attention_bytes(const PassPlan& plan, const KvCacheShape& cache,
+                                     const AttentionOptions& options) const {
+  return static_cast<int64_t>(
+      kernels::cuda_workspace_bytes(attention_params(plan, cache, options), bounds_of(plan), device_));
+}
+
+bool CudaDecoder::reserve_attention(int64_t bytes, cudaStream_t stream) {
+  if (bytes <= attention_workspace_.size()) return false;
+  cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  attention_workspace_ = DeviceBuffer();  // give back first: both may not fit
+  attention_workspace_ = DeviceBuffer(bytes);
+  kernels::reset_cuda_workspace({attention_workspace_.data(), static_cast<size_t>(bytes)}, stream);
+  return true;
+}
+
+void CudaDecoder::check(cudaStream_t stream) const {
+  kernels::check_cuda({attention_workspace_.data(), static_cast<size_t>(attention_workspace_.size())},
+                      stream);
+}
+
+// hidden = norm(residual), after residual += hidden when asked for.
+void CudaDecoder::normalise(const DeviceBuffer& weight, int64_t rows, bool add_hidden, cudaStream_t stream) {
+  kernels::rms_norm_cuda({.rows = rows,
+                          .width = config_.hidden_size,
+                          .dtype = dtype_,
+                          .epsilon = static_cast<float>(config_.rms_norm_eps),
+                          .input = add_hidden ? hidden_.data() : residual_.data(),
+                          .residual = add_hidden ? residual_.data() : nullptr,
+                          .weight = weight.data(),
+                          .out = hidden_.data()},
+                         device_, stream);
+}
+
+MatmulParams CudaDecoder::product(LayerProduct which, int32_t layer, int64_t rows) const {
+  const DeviceLayerWeights& weights = weights_.layers[layer];
+  const auto params = [&](const DeviceBuffer& weight, const DeviceBuffer* bias, int32_t out_features,
+                          int32_t in_features, const DeviceBuffer& input, const DeviceBuffer& out) {
+    return MatmulParams{.rows = rows,
+                        .out_features = out_features,
+                        .in_features = in_features,
+                        .dtype = dtype_,
+                        .input = input.data(),
+                        .weight = weight.data(),
+                        .bias = bias == nullptr ? nullptr : bias->data(),
+                        .out = out.data(),
+                        .out_stride = out_features};
+  };
+  const int32_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
+  switch (which) {
+    case LayerProduct::kQkv:  // the rotation adds its bias
+      return params(weights.qkv, nullptr, qkv_width_, hidden, hidden_, qkv_);
+    case LayerProduct::kAttentionOutput:
+      return params(weights.attention_output, &weights.attention_output_bias, hidden, q_width_, attended_,
+                    hidden_);
+    case LayerProduct::kGateUp:
+      return params(weights.gate_up, &weights.gate_up_bias, 2 * intermediate, hidden, hidden_, gate_up_);
+    case LayerProduct::kDown:
+      break;
+  }
+  return params(weights.down, &weights.down_bias, hidden, intermediate, activated_, hidden_);
+}
+
+MatmulParams CudaDecoder::logits_product(int64_t first, int64_t count) const {
+  const int64_t row_bytes = config_.hidden_size * static_cast<int64_t>(kernels::size_of(dtype_));
+  return {.rows = count,
+          .out_features = config_.vocab_size,
+          .in_features = config_.hidden_size,
+          .dtype = dtype_,
+          .input = hidden_.data() + first * row_bytes,
+          .weight = weights_.head(),
+          .out = logits_.data(),
+          .out_stride = logits_stride_};
+}
+
+void CudaDecoder::tune(int64_t rows, cudaStream_t stream) {
+  for (const LayerProduct which :
+       {LayerProduct::kQkv, LayerProduct::kAttentionOutput, LayerProduct::kGateUp, LayerProduct::kDown}) {
+    matmul_.tune(product(which, 0, rows), stream);
+  }
+  matmul_.tune(logits_product(0, rows), stream);
+}
+
+void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
+                            const AttentionOptions& options, cudaStream_t stream) {
+  const DeviceLayerWeights& weights = weights_.layers[layer];
+  const int64_t rows = plan.shape.rows;
+  std::byte* const keys = cache_.data() + cache_layer_bytes_ * (2 * layer);
+  std::byte* const values = keys + cache_layer_bytes_;
+  matmul_.run(product(LayerProduct::kQkv, layer, rows), stream);
+  kernels::rotate_and_store_cuda({.tokens = rows,
+                                  .num_q_heads = config_.num_q_heads,
+                                  .num_kv_heads = config_.num_kv_heads,
+                                  .head_dim = config_.head_dim,
+                                  .dtype = dtype_,
+                                  .qkv = qkv_.data(),
+                                  .qkv_stride = qkv_width_,
+                                  .bias = weights.qkv_bias.data(),
+                                  .q_norm = weights.q_norm.data(),
+                                  .k_norm = weights.k_norm.data(),
+                                  .norm_epsilon = static_cast<float>(config_.rms_norm_eps),
+                                  .cos = cos_.as<float>(),
+                                  .sin = sin_.as<float>(),
+                                  .table_rows = config_.max_position_embeddings,
+                                  .positions = arrays.positions,
+                                  .key_pages = keys,
+                                  .value_pages = values,
+                                  .num_pages = cache_shape_.num_pages,
+                                  .page_size = cache_shape_.page_size,
+                                  .slots = arrays.slots},
+                                 device_, stream);
+  kernels::AttentionParams params = attention_params(plan, cache_shape_, options);
+  params.key_pages = keys;
+  params.value_pages = values;
+  params.page_table = arrays.page_table;
+  params.query_start = arrays.query_start;
+  params.lengths = arrays.lengths;
+  params.budgets = arrays.budgets + layer * plan.shape.sequences;
+  params.draws = arrays.draws;
+  params.layer = static_cast<uint32_t>(layer);
+  kernels::attend_cuda(params, bounds_of(plan), device_,
+                       {attention_workspace_.data(), static_cast<size_t>(attention_workspace_.size())},
+                       stream);
+  matmul_.run(product(LayerProduct::kAttentionOutput, layer, rows), stream);
+  normalise(weights.post_attention_norm, rows, true, stream);
+  matmul_.run(product(LayerProduct::kGateUp, layer, rows), stream);
+  kernels::silu_and_multiply_cuda({.rows = rows,
+                                   .width = config_.intermediate_size,
+                                   .dtype = dtype_,
+                                   .gate_up = gate_up_.data(),
+                                   .out = activated_.data()},
+                                  device_, stream);
+  matmul_.run(product(LayerProduct::kDown, layer, rows), stream);
+}
+
+void CudaDecoder::queue(const PassPlan& plan, const PassArrays& arrays, const AttentionOptions& options,
+                        cudaStream_t stream) {
+  const int64_t rows = plan.shape.rows;
+  kernels::gather_embeddings_cuda({.tokens = rows,
+                                   .width = config_.hidden_size,
+                                   .vocab_size = config_.vocab_size,
+                                   .dtype = dtype_,
+                                   .table = weights_.embedding.data(),
+                                   .ids = arrays.tokens,
+                                   .out = residual_.data()},
+                                  device_, stream);
+  for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
+    normalise(weights_.layers[layer].input_norm, rows, layer > 0, stream);
+    run_layer(layer, plan, arrays, options, stream);
+  }
+  const int64_t outputs = plan.shape.outputs;
+  if (outputs == 0) return;
+  if (!plan.decode) keep_rows(plan, arrays, stream);
+  normalise(weights_.final_norm, outputs, true, stream);
+  project_logits(0, std::min(outputs, limits_.outputs), stream);
+}
+
+// Moves the last layer's output and the residual of the rows whose logits are wanted to the front, by way of
+// activations that are no longer needed.
+void CudaDecoder::keep_rows(const PassPlan& plan, const PassArrays& arrays, cudaStream_t stream) {
+  for (const DeviceBuffer* rows : {&residual_, &hidden_}) {
+    kernels::gather_rows_cuda({.rows = plan.shape.outputs,
+                               .width = config_.hidden_size,
+                               .source_rows = plan.shape.rows,
+                               .dtype = dtype_,
+                               .source = rows->data(),
+                               .indices = arrays.output_rows,
+                               .out = gate_up_.data()},
+                              device_, stream);
+    const size_t bytes = plan.shape.outputs * config_.hidden_size * kernels::size_of(dtype_);
+    cuda::check(cudaMemcpyAsync(rows->data(), gate_up_.data(), bytes, cudaMemcpyDeviceToDevice, stream),
+                "cudaMemcpyAsync");
+  }
+}
+
+void CudaDecoder::project_logits(int64_t first, int64_t count, cudaStream_t stream) {
+  matmul_.run(logits_product(first, count), stream);
+}
+
+}  // namespace allot::model::cuda

@@ -1,0 +1,119 @@
+// One forward pass of a decoder on a CUDA device, queued kernel by kernel: the device's counterpart of
+// model/decoder.h. Every call only queues work on the stream and may be captured in a graph.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention_cuda.h"
+#include "model/attention_plan.h"
+#include "model/cuda/device_memory.h"
+#include "model/cuda/device_weights.h"
+#include "model/cuda/matmul.h"
+#include "model/cuda/pass_arrays.h"
+#include "model/kv_cache.h"
+#include "model/model_config.h"
+
+namespace allot::model::cuda {
+
+// What attention does in a pass.
+enum class AttentionMode {
+  kDense,    // every sequence exactly
+  kSampled,  // every sequence by the estimator
+  kMixed,    // some of each
+};
+
+// A pass as the device runs it: its shape, and what kernels must know of the content of its arrays.
+struct PassPlan {
+  PassShape shape;
+  bool decode = false;      // row b is the only new token of sequence b, and its token is chosen
+  int64_t queries = 0;      // rows that are not padding; in decode all rows
+  int32_t max_queries = 1;  // most new tokens of a sequence
+  int32_t max_length = 0;   // no sequence is longer after the pass
+  int32_t max_budget = 0;   // no budget is larger
+  AttentionMode mode = AttentionMode::kDense;
+
+  friend auto operator<=>(const PassPlan&, const PassPlan&) = default;
+};
+
+class CudaDecoder {
+ public:
+  // The most that passes may ask for; memory for it is taken at once.
+  struct Limits {
+    int64_t rows = 0;
+    int64_t outputs = 0;
+  };
+
+  // On the current device. `dtype` is bfloat16 or float16.
+  CudaDecoder(const ModelConfig& config, DeviceWeights weights, kernels::DType dtype, const Limits& limits,
+              const kernels::DeviceLimits& device);
+
+  // Bytes of activations for these limits, so that a cache can be sized by what is left.
+  static int64_t activation_bytes(const ModelConfig& config, kernels::DType dtype, const Limits& limits);
+  // Bytes of workspace that attention of a plan needs.
+  int64_t attention_bytes(const PassPlan& plan, const KvCacheShape& cache,
+                          const AttentionOptions& options) const;
+
+  // Takes memory for the cache.
+  void make_cache(const KvCacheShape& shape);
+  const KvCacheShape& cache_shape() const { return cache_shape_; }
+  // Grows the attention workspace; true when its address changed, so that captured graphs are stale. Waits
+  // for the stream when it does.
+  bool reserve_attention(int64_t bytes, cudaStream_t stream);
+
+  // Measures the products of a decode step of `rows` rows once. Waits for the stream.
+  void tune(int64_t rows, cudaStream_t stream);
+
+  // Queues the pass up to the logits of its output rows, the first limits().outputs of them.
+  void queue(const PassPlan& plan, const PassArrays& arrays, const AttentionOptions& options,
+             cudaStream_t stream);
+
+  // Queues the logits of output rows first .. first + count of the last pass in place of those it has.
+  void project_logits(int64_t first, int64_t count, cudaStream_t stream);
+  const Limits& limits() const { return limits_; }
+
+  // [at most limits().outputs, logits_stride()] in the decoder's dtype.
+  const void* logits() const { return logits_.data(); }
+  int64_t logits_stride() const { return logits_stride_; }
+
+  // Waits for the stream; throws InvalidArgument naming the fault when attention found one.
+  void check(cudaStream_t stream) const;
+
+ private:
+  kernels::AttentionParams attention_params(const PassPlan& plan, const KvCacheShape& cache,
+                                            const AttentionOptions& options) const;
+  static kernels::LaunchBounds bounds_of(const PassPlan& plan);
+  void normalise(const DeviceBuffer& weight, int64_t rows, bool add_hidden, cudaStream_t stream);
+  // A layer's matrix products.
+  enum class LayerProduct { kQkv, kAttentionOutput, kGateUp, kDown };
+  MatmulParams product(LayerProduct which, int32_t layer, int64_t rows) const;
+  MatmulParams logits_product(int64_t first, int64_t count) const;
+  void run_layer(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
+                 const AttentionOptions& options, cudaStream_t stream);
+  void keep_rows(const PassPlan& plan, const PassArrays& arrays, cudaStream_t stream);
+
+  ModelConfig config_;
+  DeviceWeights weights_;
+  kernels::DType dtype_;
+  kernels::DeviceLimits device_;
+  Limits limits_;
+  int32_t q_width_;    // num_q_heads * head_dim
+  int32_t qkv_width_;  // (num_q_heads + 2 num_kv_heads) * head_dim
+  int64_t logits_stride_;
+  Matmul matmul_;
+
+  DeviceBuffer cos_;  // [max positions, head_dim / 2]
+  DeviceBuffer sin_;
+  DeviceBuffer residual_;   // [rows, hidden_size]
+  DeviceBuffer hidden_;     // [rows, hidden_size]
+  DeviceBuffer qkv_;        // [rows, qkv_width]
+  DeviceBuffer attended_;   // [rows, q_width]
+  DeviceBuffer gate_up_;    // [rows, 2 intermediate_size]
+  DeviceBuffer activated_;  // [rows, intermediate_size]
+  DeviceBuffer logits_;     // [outputs, logits_stride]
+  DeviceBuffer attention_workspace_;
+  KvCacheShape cache_shape_;
+  DeviceBuffer cache_;
+  int64_t cache_layer_bytes_ = 0;  // of keys or of values
+};
+
+}  // namespace allot::model::cuda

@@ -1,0 +1,87 @@
+#include "model/cuda/pass_arrays.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace allot::model::cuda {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+
+constexpr int64_t round_up(int64_t value, int64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+}  // namespace
+
+PassBlock lay_out_pass(const PassShape& shape, std::byte* base) {
+  PassBlock block;
+  const auto place = [&]<class T>(T*& array, int64_t count) {
+    if (base != nullptr) array = reinterpret_cast<T*>(base + block.bytes);
+    block.bytes += round_up(count * static_cast<int64_t>(sizeof(T)), kAlignment);
+  };
+  PassArrays& arrays = block.arrays;
+  place(arrays.tokens, shape.rows);
+  place(arrays.positions, shape.rows);
+  place(arrays.slots, shape.rows);
+  place(arrays.query_start, shape.sequences + 1);
+  place(arrays.lengths, shape.sequences);
+  place(arrays.page_table, shape.sequences * shape.max_pages);
+  place(arrays.budgets, shape.num_layers * shape.sequences);
+  place(arrays.draws, shape.sequences);
+  place(arrays.output_rows, shape.outputs);
+  place(arrays.rules, shape.outputs);
+  place(arrays.token_draws, shape.outputs);
+  place(arrays.token_positions, shape.outputs);
+  place(arrays.token_seen_rows, shape.outputs);
+  return block;
+}
+
+void fill_pass(const PassShape& shape, const ForwardBatch& batch, std::span<const TokenChoice> choices,
+               const PassArrays& arrays) {
+  const int64_t rows = batch.num_tokens(), sequences = batch.batch();
+  const auto outputs = static_cast<int64_t>(batch.output_rows.size());
+  const auto pad = [](auto* array, const auto& from, int64_t to, auto padding) {
+    std::fill(std::copy(from.begin(), from.end(), array), array + to, padding);
+  };
+  pad(arrays.tokens, batch.tokens, shape.rows, -1);
+  pad(arrays.positions, batch.positions, shape.rows, 0);
+  pad(arrays.slots, batch.slots, shape.rows, int64_t{-1});
+  pad(arrays.query_start, batch.query_start, shape.sequences + 1, rows);
+  // A sequence of one key without samples: nothing of it is read.
+  pad(arrays.lengths, batch.lengths, shape.sequences, 1);
+  pad(arrays.draws, batch.draws, shape.sequences, kernels::SequenceDraws{});
+  for (int64_t b = 0; b < shape.sequences; ++b) {
+    int32_t* const pages = arrays.page_table + b * shape.max_pages;
+    const int32_t known = b < sequences ? std::min(batch.max_pages, shape.max_pages) : 0;
+    if (known > 0) std::memcpy(pages, batch.page_table.data() + b * batch.max_pages, known * sizeof(int32_t));
+    std::fill(pages + known, pages + shape.max_pages, 0);
+  }
+  for (int32_t layer = 0; layer < shape.num_layers; ++layer) {
+    int32_t* const budgets = arrays.budgets + layer * shape.sequences;
+    std::copy_n(batch.budgets.begin() + layer * sequences, sequences, budgets);
+    std::fill(budgets + sequences, budgets + shape.sequences, 0);
+  }
+  for (int64_t i = 0; i < shape.outputs; ++i) {
+    const bool live = i < outputs;
+    arrays.output_rows[i] = live ? static_cast<int32_t>(batch.output_rows[i]) : -1;
+    const bool chosen = live && i < static_cast<int64_t>(choices.size());
+    const TokenChoice choice = chosen ? choices[i] : TokenChoice{};
+    arrays.rules[i] = {.temperature = static_cast<float>(choice.sampling.temperature),
+                       .top_p = static_cast<float>(choice.sampling.top_p),
+                       .repetition_penalty = static_cast<float>(choice.sampling.repetition_penalty),
+                       .active = chosen};
+    arrays.token_draws[i] = choice.draws;
+    arrays.token_positions[i] = static_cast<int32_t>(choice.position);
+    arrays.token_seen_rows[i] = choice.slot;
+  }
+}
+
+int64_t decode_rows(int64_t live) {
+  if (live <= 2) return live;
+  if (live <= 8) return round_up(live, 2);
+  if (live <= 64) return round_up(live, 8);
+  return live <= 256 ? round_up(live, 32) : round_up(live, 64);
+}
+
+}  // namespace allot::model::cuda

@@ -1,0 +1,59 @@
+// What a forward pass reads besides weights and cache, as one block of memory: the host fills a page-locked
+// copy and sends it to the device in one piece. The places of the arrays depend on the pass's shape alone, so
+// a captured graph finds them where they were. Host arithmetic, tested without a GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/attention.h"
+#include "kernels/token_sampler_cuda.h"
+#include "model/attention_plan.h"
+#include "model/backend.h"
+
+namespace allot::model::cuda {
+
+// Upper bounds of a pass. Rows beyond the live ones are padding: they are marked as such in every array.
+struct PassShape {
+  int64_t rows = 0;       // new tokens
+  int64_t sequences = 0;  // in decode as many as rows
+  int64_t outputs = 0;    // rows whose token is chosen; in decode as many as rows
+  int32_t max_pages = 0;  // of a sequence
+  int32_t num_layers = 0;
+
+  friend auto operator<=>(const PassShape&, const PassShape&) = default;
+};
+
+struct PassArrays {
+  int32_t* tokens = nullptr;                      // [rows] -1 = padding
+  int32_t* positions = nullptr;                   // [rows]
+  int64_t* slots = nullptr;                       // [rows] of the cache; -1 = padding
+  int64_t* query_start = nullptr;                 // [sequences + 1]
+  int32_t* lengths = nullptr;                     // [sequences] 1 where there is no sequence
+  int32_t* page_table = nullptr;                  // [sequences, max_pages]
+  int32_t* budgets = nullptr;                     // [num_layers, sequences] 0 where there is no sequence
+  kernels::SequenceDraws* draws = nullptr;        // [sequences]
+  int32_t* output_rows = nullptr;                 // [outputs] -1 = padding
+  kernels::TokenRule* rules = nullptr;            // [outputs] not active = padding
+  kernels::SequenceDraws* token_draws = nullptr;  // [outputs]
+  int32_t* token_positions = nullptr;             // [outputs]
+  int32_t* token_seen_rows = nullptr;             // [outputs]
+};
+
+// The arrays of a pass in a block that begins at `base`, aligned to 256 bytes; null to learn the size alone.
+struct PassBlock {
+  PassArrays arrays;
+  int64_t bytes = 0;
+};
+PassBlock lay_out_pass(const PassShape& shape, std::byte* base);
+
+// Writes a batch into host memory. Requires a shape at least as large as the batch.
+void fill_pass(const PassShape& shape, const ForwardBatch& batch, std::span<const TokenChoice> choices,
+               const PassArrays& arrays);
+
+// Rows that a decode step of `live` sequences is captured for: few enough sizes to capture and measure, close
+// enough to waste little.
+int64_t decode_rows(int64_t live);
+
+}  // namespace allot::model::cuda
