@@ -56,4 +56,26 @@ struct GatherRowsParams {
 };
 void gather_rows_cuda(const GatherRowsParams& params, const DeviceLimits& limits, CudaStream stream);
 
+// Keys and values of sequences, from the pages of a cache (attention.h) to rows that lie one after the other,
+// as attention kernels of libraries want them. Sequence b has cum_keys[b + 1] - cum_keys[b] keys, at most
+// max_pages * page_size, and its key i becomes row cum_keys[b] + i.
+struct GatherCacheParams {
+  int64_t sequences = 0;
+  int64_t total_keys = 0;  // at least cum_keys[sequences]; rows from there on are not written
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t page_size = 0;  // tokens a page holds
+  int32_t max_pages = 0;  // row length of page_table
+  int64_t num_pages = 0;  // pages in the pool
+  DType dtype = DType::kBFloat16;
+  const void* key_pages = nullptr;      // [num_pages, num_kv_heads, page_size, head_dim]
+  const void* value_pages = nullptr;    // [num_pages, num_kv_heads, page_size, head_dim]
+  const int32_t* page_table = nullptr;  // [sequences, max_pages] page of each block of page_size tokens
+  const int32_t* cum_keys = nullptr;    // [sequences + 1] from 0, never falling
+  void* keys = nullptr;                 // [total_keys, num_kv_heads, head_dim]; must not overlap the pages
+  void* values = nullptr;               // [total_keys, num_kv_heads, head_dim]; must not overlap the pages
+};
+// Copies bits. A page outside the pool, or a key beyond max_pages: a row of NaN.
+void gather_cache_cuda(const GatherCacheParams& params, const DeviceLimits& limits, CudaStream stream);
+
 }  // namespace allot::kernels

@@ -11,19 +11,17 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <dlfcn.h>
-#include <link.h>
 #include <torch/version.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "model/cuda/torch_cuda.h"
 
 namespace allot::bench::attention {
 namespace {
@@ -33,30 +31,6 @@ constexpr uint64_t kSeed = 2605;
 constexpr int32_t kPaddingMultiple = 16;
 
 const at::Device kDevice(at::kCUDA, 0);
-
-// Directory of the libtorch_cpu.so that this process runs with.
-std::filesystem::path torch_directory() {
-  void* handle = ::dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
-  link_map* map = nullptr;
-  if (handle == nullptr || ::dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) {
-    throw NotFound(
-        "cannot find the libtorch_cpu.so of this process; allot-bench must link it as a shared library");
-  }
-  std::filesystem::path directory = std::filesystem::path(map->l_name).parent_path();
-  ::dlclose(handle);
-  return directory;
-}
-
-// Registers the CUDA backends with the dispatcher. Stays loaded: its static objects cannot be torn down.
-void load_torch_cuda() {
-  const std::string path = (torch_directory() / "libtorch_cuda.so").string();
-  if (::dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL) == nullptr) {
-    throw NotFound(
-        "cannot load " + path + ": " + ::dlerror() +
-        "; the peers need the whole torch wheel with its nvidia packages (pip install torch==" TORCH_VERSION
-        ")");
-  }
-}
 
 at::ScalarType scalar_type(kernels::DType dtype) {
   switch (dtype) {
@@ -101,7 +75,7 @@ struct TorchRuntime::State {
 };
 
 TorchRuntime::TorchRuntime() {
-  load_torch_cuda();
+  model::cuda::load_torch_cuda();
   if (!at::globalContext().hasCUDA()) {
     throw CudaError("LibTorch " TORCH_VERSION
                     " finds no usable CUDA device; nvidia-smi shows devices and driver");

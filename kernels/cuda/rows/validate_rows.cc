@@ -14,6 +14,8 @@ namespace {
 constexpr int64_t kMaxRowsOfGrid = INT32_MAX;
 // 256 elements or more a block, whose number is the y dimension.
 constexpr int64_t kMaxSiluWidth = 65535 * 256;
+// Elements that a block of gather_cache copies are counted in 32 bits.
+constexpr int64_t kMaxWidthOfKey = int64_t{1} << 24;
 
 template <class... Args>
 [[noreturn]] void refuse(const char* operation, fmt::format_string<Args...> text, Args&&... args) {
@@ -107,6 +109,30 @@ void check(const GatherRowsParams& p) {
   check_pointer(kName, "source", p.source);
   check_pointer(kName, "indices", p.indices);
   check_pointer(kName, "out", p.out);
+}
+
+void check(const GatherCacheParams& p) {
+  constexpr const char* kName = "gather_cache on CUDA";
+  check_rows(kName, "sequences", p.sequences);
+  check_rows(kName, "total_keys", p.total_keys);
+  check_size(kName, "num_kv_heads", p.num_kv_heads, 1);
+  check_size(kName, "head_dim", p.head_dim, 1);
+  check_size(kName, "page_size", p.page_size, 1);
+  check_size(kName, "max_pages", p.max_pages, 1);
+  if (int64_t{p.num_kv_heads} * p.head_dim > kMaxWidthOfKey) {
+    refuse(kName, "a key has {} heads of {} elements; expected at most {} elements", p.num_kv_heads,
+           p.head_dim, kMaxWidthOfKey);
+  }
+  if (p.sequences == 0 || p.total_keys == 0) return;
+  if (p.num_pages < 0 || p.num_pages > INT32_MAX) {
+    refuse(kName, "the pool has {} pages; expected 0 to {}", p.num_pages, INT32_MAX);
+  }
+  check_pointer(kName, "key_pages", p.key_pages);
+  check_pointer(kName, "value_pages", p.value_pages);
+  check_pointer(kName, "page_table", p.page_table);
+  check_pointer(kName, "cum_keys", p.cum_keys);
+  check_pointer(kName, "keys", p.keys);
+  check_pointer(kName, "values", p.values);
 }
 
 }  // namespace allot::kernels::cuda

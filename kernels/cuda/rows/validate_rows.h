@@ -12,5 +12,6 @@ void check(const RotaryParams& params);
 void check(const SiluAndMultiplyParams& params);
 void check(const EmbeddingParams& params);
 void check(const GatherRowsParams& params);
+void check(const GatherCacheParams& params);
 
 }  // namespace allot::kernels::cuda

@@ -79,6 +79,38 @@ TEST(RowsCudaHost, RefuseRotaryShapesThatDoNotFit) {
               HasSubstr("the pool has 268435456 pages of 16 tokens; expected 0 to 268435455 pages"));
 }
 
+TEST(RowsCudaHost, RefuseCachesThatCannotBeGathered) {
+  const auto refused = [](const auto& change) {
+    GatherCacheParams p{.sequences = 2,
+                        .total_keys = 40,
+                        .num_kv_heads = 8,
+                        .head_dim = 128,
+                        .page_size = 16,
+                        .max_pages = 2,
+                        .num_pages = 4,
+                        .key_pages = data,
+                        .value_pages = data,
+                        .page_table = reinterpret_cast<const int32_t*>(data),
+                        .cum_keys = reinterpret_cast<const int32_t*>(data),
+                        .keys = data,
+                        .values = data};
+    change(p);
+    return message_of([&] { gather_cache_cuda(p, kH200, nullptr); });
+  };
+  EXPECT_EQ(refused([](GatherCacheParams& p) { p.total_keys = int64_t{1} << 31; }),
+            "gather_cache on CUDA: total_keys is 2147483648; expected 0 to 2147483647");
+  EXPECT_EQ(refused([](GatherCacheParams& p) { p.page_size = 0; }),
+            "gather_cache on CUDA: page_size is 0; expected at least 1");
+  EXPECT_EQ(refused([](GatherCacheParams& p) { p.num_pages = -1; }),
+            "gather_cache on CUDA: the pool has -1 pages; expected 0 to 2147483647");
+  EXPECT_EQ(refused([](GatherCacheParams& p) { p.num_kv_heads = 1 << 20; }),
+            "gather_cache on CUDA: a key has 1048576 heads of 128 elements; expected at most 16777216 "
+            "elements");
+  EXPECT_EQ(refused([](GatherCacheParams& p) { p.cum_keys = nullptr; }),
+            "gather_cache on CUDA: cum_keys is null; it must point to device memory");
+  EXPECT_EQ(refused([](GatherCacheParams& p) { p.total_keys = 0; }), "accepted") << "nothing to copy";
+}
+
 ChooseTokensParams choice() {
   ChooseTokensParams p;
   p.rows = 2;
