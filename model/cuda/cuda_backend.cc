@@ -2,10 +2,13 @@
 
 #include <cuda_runtime.h>
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -15,6 +18,7 @@
 #include "kernels/bfloat16.h"
 #include "kernels/token_sampler_cuda.h"
 #include "model/cuda/decoder.h"
+#include "model/cuda/dense_prefill.h"
 #include "model/cuda/device_memory.h"
 #include "model/cuda/device_weights.h"
 #include "model/cuda/pass_arrays.h"
@@ -23,8 +27,9 @@ namespace allot::model {
 namespace cuda {
 namespace {
 
-// Device memory that is left to the library, the driver and graphs.
-constexpr int64_t kSpareBytes = int64_t{2} << 30;
+// Device memory that is left to libraries, the driver, graphs and the keys and values of a long prompt in a
+// row.
+constexpr int64_t kSpareBytes = int64_t{3} << 30;
 // Prompts are padded to multiples of this many rows, so that products have few different sizes.
 constexpr int64_t kPrefillRows = 64;
 // Rows whose logits are formed at once.
@@ -115,17 +120,21 @@ class CudaBackend final : public Backend {
   void reserve(const PassPlan& plan, const AttentionOptions& attention);
   // Sends the batch to the device; the arrays as kernels see them.
   PassArrays send(const PassPlan& plan, const ForwardBatch& batch, std::span<const TokenChoice> choices);
+  bool find_dense_prefill();
   void forget_fault();
   void queue_choices(const PassPlan& plan, const PassArrays& arrays);
   // The chosen tokens, once they are there.
   std::span<const int32_t> take_choices(int64_t count);
 
   DeviceScope scope_;
+  int device_number_;
   ModelConfig config_;
   kernels::DType dtype_;
   int32_t max_sequences_;
   kernels::DeviceLimits device_;
   Stream stream_;
+  std::unique_ptr<DensePrefill> dense_prefill_;
+  bool dense_prefill_missing_ = false;
   CudaDecoder decoder_;
 
   PinnedBuffer staging_;
@@ -148,6 +157,7 @@ CudaDecoder::Limits decoder_limits(const EngineOptions& options) {
 CudaBackend::CudaBackend(const WeightsSource& source, const ModelConfig& config, const EngineOptions& options,
                          int device)
     : scope_(device),
+      device_number_(device),
       config_(config),
       dtype_(options.dtype),
       max_sequences_(options.max_sequences),
@@ -189,6 +199,24 @@ KvCacheShape CudaBackend::choose_cache(const EngineOptions& options) const {
   }
   shape.num_pages = std::min(wanted, fitting);
   return shape;
+}
+
+// Loads the library's attention when a prompt first wants it; false where it cannot be had.
+bool CudaBackend::find_dense_prefill() {
+  if (dense_prefill_ == nullptr && !dense_prefill_missing_) {
+    try {
+      dense_prefill_ = DensePrefill::load(device_number_);
+      decoder_.use(*dense_prefill_);
+    } catch (const NotFound& missing) {
+      dense_prefill_missing_ = true;
+      spdlog::warn(
+          "exact attention of prompts runs on kernels meant for decode, which is slow for long prompts, "
+          "because "
+          "LibTorch's cannot be loaded: {}",
+          missing.what());
+    }
+  }
+  return dense_prefill_ != nullptr;
 }
 
 void CudaBackend::forget_fault() {
@@ -246,6 +274,7 @@ PassPlan CudaBackend::plan_of(const ForwardBatch& batch) const {
   plan.shape.max_pages = batch.max_pages;
   plan.queries = batch.num_tokens();
   plan.max_length = longest;
+  plan.total_keys = std::accumulate(batch.lengths.begin(), batch.lengths.end(), int64_t{0});
   for (int64_t b = 0; b < batch.batch(); ++b) {
     const int64_t queries = batch.query_start[b + 1] - batch.query_start[b];
     plan.max_queries = std::max(plan.max_queries, static_cast<int32_t>(queries));
@@ -256,6 +285,9 @@ PassPlan CudaBackend::plan_of(const ForwardBatch& batch) const {
 void CudaBackend::reserve(const PassPlan& plan, const AttentionOptions& attention) {
   const int64_t workspace = decoder_.attention_bytes(plan, cache_shape(), attention);
   if (decoder_.reserve_attention(workspace, stream_.get())) graphs_.clear();
+  if (plan.mode == AttentionMode::kDense && plan.max_queries > 1 && find_dense_prefill()) {
+    decoder_.reserve_dense_prefill(plan.total_keys, stream_.get());
+  }
   const int64_t bytes = lay_out_pass(plan.shape, nullptr).bytes;
   if (bytes > arrays_.size()) {
     stream_.synchronize();

@@ -185,12 +185,73 @@ void CudaDecoder::tune(int64_t rows, cudaStream_t stream) {
   matmul_.tune(logits_product(0, rows), stream);
 }
 
+void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
+                         const AttentionOptions& options, cudaStream_t stream) {
+  kernels::AttentionParams params = attention_params(plan, cache_shape_, options);
+  params.key_pages = keys(layer);
+  params.value_pages = values(layer);
+  params.page_table = arrays.page_table;
+  params.query_start = arrays.query_start;
+  params.lengths = arrays.lengths;
+  params.budgets = arrays.budgets + layer * plan.shape.sequences;
+  params.draws = arrays.draws;
+  params.layer = static_cast<uint32_t>(layer);
+  kernels::attend_cuda(params, bounds_of(plan), device_,
+                       {attention_workspace_.data(), static_cast<size_t>(attention_workspace_.size())},
+                       stream);
+}
+
+void CudaDecoder::attend_densely(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
+                                 cudaStream_t stream) {
+  kernels::gather_cache_cuda({.sequences = plan.shape.sequences,
+                              .total_keys = plan.total_keys,
+                              .num_kv_heads = config_.num_kv_heads,
+                              .head_dim = config_.head_dim,
+                              .page_size = cache_shape_.page_size,
+                              .max_pages = plan.shape.max_pages,
+                              .num_pages = cache_shape_.num_pages,
+                              .dtype = dtype_,
+                              .key_pages = keys(layer),
+                              .value_pages = values(layer),
+                              .page_table = arrays.page_table,
+                              .cum_keys = arrays.cum_keys,
+                              .keys = prompt_keys_.data(),
+                              .values = prompt_values_.data()},
+                             device_, stream);
+  dense_prefill_->attend({.sequences = plan.shape.sequences,
+                          .tokens = plan.queries,
+                          .total_keys = plan.total_keys,
+                          .max_queries = plan.max_queries,
+                          .max_keys = plan.max_length,
+                          .num_q_heads = config_.num_q_heads,
+                          .num_kv_heads = config_.num_kv_heads,
+                          .head_dim = config_.head_dim,
+                          .dtype = dtype_,
+                          .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
+                          .query = qkv_.data(),
+                          .query_stride = qkv_width_,
+                          .keys = prompt_keys_.data(),
+                          .values = prompt_values_.data(),
+                          .cum_queries = arrays.cum_queries,
+                          .cum_keys = arrays.cum_keys,
+                          .out = attended_.data()},
+                         stream);
+}
+
+void CudaDecoder::reserve_dense_prefill(int64_t keys, cudaStream_t stream) {
+  const int64_t bytes = keys * config_.num_kv_heads * config_.head_dim * kernels::size_of(dtype_);
+  if (bytes <= prompt_keys_.size()) return;
+  cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  for (DeviceBuffer* buffer : {&prompt_keys_, &prompt_values_}) {
+    *buffer = DeviceBuffer();
+    *buffer = DeviceBuffer(bytes);
+  }
+}
+
 void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
                             const AttentionOptions& options, cudaStream_t stream) {
   const DeviceLayerWeights& weights = weights_.layers[layer];
   const int64_t rows = plan.shape.rows;
-  std::byte* const keys = cache_.data() + cache_layer_bytes_ * (2 * layer);
-  std::byte* const values = keys + cache_layer_bytes_;
   matmul_.run(product(LayerProduct::kQkv, layer, rows), stream);
   kernels::rotate_and_store_cuda({.tokens = rows,
                                   .num_q_heads = config_.num_q_heads,
@@ -207,24 +268,17 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
                                   .sin = sin_.as<float>(),
                                   .table_rows = config_.max_position_embeddings,
                                   .positions = arrays.positions,
-                                  .key_pages = keys,
-                                  .value_pages = values,
+                                  .key_pages = keys(layer),
+                                  .value_pages = values(layer),
                                   .num_pages = cache_shape_.num_pages,
                                   .page_size = cache_shape_.page_size,
                                   .slots = arrays.slots},
                                  device_, stream);
-  kernels::AttentionParams params = attention_params(plan, cache_shape_, options);
-  params.key_pages = keys;
-  params.value_pages = values;
-  params.page_table = arrays.page_table;
-  params.query_start = arrays.query_start;
-  params.lengths = arrays.lengths;
-  params.budgets = arrays.budgets + layer * plan.shape.sequences;
-  params.draws = arrays.draws;
-  params.layer = static_cast<uint32_t>(layer);
-  kernels::attend_cuda(params, bounds_of(plan), device_,
-                       {attention_workspace_.data(), static_cast<size_t>(attention_workspace_.size())},
-                       stream);
+  if (plan.mode == AttentionMode::kDense && plan.max_queries > 1 && dense_prefill_ != nullptr) {
+    attend_densely(layer, plan, arrays, stream);
+  } else {
+    attend(layer, plan, arrays, options, stream);
+  }
   matmul_.run(product(LayerProduct::kAttentionOutput, layer, rows), stream);
   normalise(weights.post_attention_norm, rows, true, stream);
   matmul_.run(product(LayerProduct::kGateUp, layer, rows), stream);

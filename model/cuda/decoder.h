@@ -6,6 +6,7 @@
 
 #include "kernels/attention_cuda.h"
 #include "model/attention_plan.h"
+#include "model/cuda/dense_prefill.h"
 #include "model/cuda/device_memory.h"
 #include "model/cuda/device_weights.h"
 #include "model/cuda/matmul.h"
@@ -30,6 +31,7 @@ struct PassPlan {
   int32_t max_queries = 1;  // most new tokens of a sequence
   int32_t max_length = 0;   // no sequence is longer after the pass
   int32_t max_budget = 0;   // no budget is larger
+  int64_t total_keys = 0;   // sum of the lengths; not of decode steps
   AttentionMode mode = AttentionMode::kDense;
 
   friend auto operator<=>(const PassPlan&, const PassPlan&) = default;
@@ -60,6 +62,12 @@ class CudaDecoder {
   // for the stream when it does.
   bool reserve_attention(int64_t bytes, cudaStream_t stream);
 
+  // From now on exact attention of several new tokens a sequence is the library's, which must outlive this.
+  // Without one it runs on kernels that are meant for decode.
+  void use(const DensePrefill& library) { dense_prefill_ = &library; }
+  // Grows the memory that the library's attention needs for `keys` keys. Waits for the stream when it does.
+  void reserve_dense_prefill(int64_t keys, cudaStream_t stream);
+
   // Measures the products of a decode step of `rows` rows once. Waits for the stream.
   void tune(int64_t rows, cudaStream_t stream);
 
@@ -82,11 +90,16 @@ class CudaDecoder {
   kernels::AttentionParams attention_params(const PassPlan& plan, const KvCacheShape& cache,
                                             const AttentionOptions& options) const;
   static kernels::LaunchBounds bounds_of(const PassPlan& plan);
+  std::byte* keys(int32_t layer) const { return cache_.data() + cache_layer_bytes_ * (2 * layer); }
+  std::byte* values(int32_t layer) const { return keys(layer) + cache_layer_bytes_; }
   void normalise(const DeviceBuffer& weight, int64_t rows, bool add_hidden, cudaStream_t stream);
   // A layer's matrix products.
   enum class LayerProduct { kQkv, kAttentionOutput, kGateUp, kDown };
   MatmulParams product(LayerProduct which, int32_t layer, int64_t rows) const;
   MatmulParams logits_product(int64_t first, int64_t count) const;
+  void attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays, const AttentionOptions& options,
+              cudaStream_t stream);
+  void attend_densely(int32_t layer, const PassPlan& plan, const PassArrays& arrays, cudaStream_t stream);
   void run_layer(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
                  const AttentionOptions& options, cudaStream_t stream);
   void keep_rows(const PassPlan& plan, const PassArrays& arrays, cudaStream_t stream);
@@ -111,6 +124,9 @@ class CudaDecoder {
   DeviceBuffer activated_;  // [rows, intermediate_size]
   DeviceBuffer logits_;     // [outputs, logits_stride]
   DeviceBuffer attention_workspace_;
+  const DensePrefill* dense_prefill_ = nullptr;
+  DeviceBuffer prompt_keys_;    // [keys, num_kv_heads, head_dim] for the library's attention
+  DeviceBuffer prompt_values_;  // the same
   KvCacheShape cache_shape_;
   DeviceBuffer cache_;
   int64_t cache_layer_bytes_ = 0;  // of keys or of values

@@ -25,6 +25,8 @@ PassBlock lay_out_pass(const PassShape& shape, std::byte* base) {
   place(arrays.positions, shape.rows);
   place(arrays.slots, shape.rows);
   place(arrays.query_start, shape.sequences + 1);
+  place(arrays.cum_queries, shape.sequences + 1);
+  place(arrays.cum_keys, shape.sequences + 1);
   place(arrays.lengths, shape.sequences);
   place(arrays.page_table, shape.sequences * shape.max_pages);
   place(arrays.budgets, shape.num_layers * shape.sequences);
@@ -48,6 +50,11 @@ void fill_pass(const PassShape& shape, const ForwardBatch& batch, std::span<cons
   pad(arrays.positions, batch.positions, shape.rows, 0);
   pad(arrays.slots, batch.slots, shape.rows, int64_t{-1});
   pad(arrays.query_start, batch.query_start, shape.sequences + 1, rows);
+  std::copy_n(arrays.query_start, shape.sequences + 1, arrays.cum_queries);
+  arrays.cum_keys[0] = 0;
+  for (int64_t b = 0; b < shape.sequences; ++b) {
+    arrays.cum_keys[b + 1] = arrays.cum_keys[b] + (b < sequences ? batch.lengths[b] : 0);
+  }
   // A sequence of one key without samples: nothing of it is read.
   pad(arrays.lengths, batch.lengths, shape.sequences, 1);
   pad(arrays.draws, batch.draws, shape.sequences, kernels::SequenceDraws{});

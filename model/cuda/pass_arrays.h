@@ -30,6 +30,8 @@ struct PassArrays {
   int32_t* positions = nullptr;                   // [rows]
   int64_t* slots = nullptr;                       // [rows] of the cache; -1 = padding
   int64_t* query_start = nullptr;                 // [sequences + 1]
+  int32_t* cum_queries = nullptr;                 // [sequences + 1] query_start once more, for libraries
+  int32_t* cum_keys = nullptr;                    // [sequences + 1] sums of the lengths before
   int32_t* lengths = nullptr;                     // [sequences] 1 where there is no sequence
   int32_t* page_table = nullptr;                  // [sequences, max_pages]
   int32_t* budgets = nullptr;                     // [num_layers, sequences] 0 where there is no sequence
