@@ -40,6 +40,20 @@ int64_t cost(const QueryRun& run) {
 
 }  // namespace
 
+void place_tokens(ForwardBatch& batch, int32_t page_size) {
+  batch.positions.clear();
+  batch.slots.clear();
+  for (int64_t sequence = 0; sequence < batch.batch(); ++sequence) {
+    const int64_t new_tokens = batch.query_start[sequence + 1] - batch.query_start[sequence];
+    const int32_t* pages = batch.page_table.data() + sequence * batch.max_pages;
+    for (int64_t position = batch.lengths[sequence] - new_tokens; position < batch.lengths[sequence];
+         ++position) {
+      batch.positions.push_back(static_cast<int32_t>(position));
+      batch.slots.push_back(int64_t{pages[position / page_size]} * page_size + position % page_size);
+    }
+  }
+}
+
 int64_t prefill_tokens(int64_t size, int64_t remaining, int64_t room) {
   const int64_t tokens = std::min(room, remaining);
   if (remaining - tokens == 1) return remaining;

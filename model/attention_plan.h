@@ -22,6 +22,8 @@ struct AttentionOptions {
 // New tokens of several sequences, one sequence after the other.
 struct ForwardBatch {
   std::vector<int32_t> tokens;       // [num_tokens]
+  std::vector<int32_t> positions;    // [num_tokens] in the token's sequence
+  std::vector<int64_t> slots;        // [num_tokens] page * page_size + offset: where keys and values go
   std::vector<int64_t> query_start;  // [batch + 1] first token of each sequence
   std::vector<int32_t>
       lengths;  // [batch] tokens of the sequence after this pass, those in the cache included
@@ -34,6 +36,9 @@ struct ForwardBatch {
   int64_t batch() const { return static_cast<int64_t>(lengths.size()); }
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
 };
+
+// Sets positions and slots of the batch's tokens, which query_start, lengths and page_table determine.
+void place_tokens(ForwardBatch& batch, int32_t page_size);
 
 // Tokens of a prompt to process next, with `remaining` of its `size` tokens to go and `room` > 0 in the pass:
 // at most `room`, or one more. Attention of a single query is summed in another order than that of several,

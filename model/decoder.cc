@@ -67,11 +67,11 @@ Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const KvCach
 }
 
 std::span<float> Decoder::forward(const ForwardBatch& batch, const AttentionOptions& attention) {
-  place_tokens(batch);
+  rope_.extend_to(*std::max_element(batch.lengths.begin(), batch.lengths.end()));
   for_each_block(batch.num_tokens(), [&](const Block& block) {
     embed(batch, block);
     normalise(weights_.layers[0].input_norm, block, false);
-    project_qkv(0, block);
+    project_qkv(0, batch, block);
   });
 
   std::vector<int64_t> all_rows(batch.tokens.size());
@@ -83,7 +83,7 @@ std::span<float> Decoder::forward(const ForwardBatch& batch, const AttentionOpti
     for_each_block(batch.num_tokens(), [&](const Block& block) {
       finish_layer(layer, block);
       normalise(weights_.layers[layer + 1].input_norm, block, true);
-      project_qkv(layer + 1, block);
+      project_qkv(layer + 1, batch, block);
     });
   }
 
@@ -129,22 +129,6 @@ void Decoder::for_each_part(const Block& block, const std::function<void(const P
   });
 }
 
-void Decoder::place_tokens(const ForwardBatch& batch) {
-  const int32_t page_size = cache_.shape().page_size;
-  positions_.clear();
-  slots_.clear();
-  for (int64_t sequence = 0; sequence < batch.batch(); ++sequence) {
-    const int64_t new_tokens = batch.query_start[sequence + 1] - batch.query_start[sequence];
-    const int32_t* pages = batch.page_table.data() + sequence * batch.max_pages;
-    for (int64_t position = batch.lengths[sequence] - new_tokens; position < batch.lengths[sequence];
-         ++position) {
-      positions_.push_back(static_cast<int32_t>(position));
-      slots_.push_back(int64_t{pages[position / page_size]} * page_size + position % page_size);
-    }
-  }
-  rope_.extend_to(*std::max_element(batch.lengths.begin(), batch.lengths.end()));
-}
-
 void Decoder::embed(const ForwardBatch& batch, const Block& block) {
   for_each_part(block, [&](const Part& part) {
     const int64_t begin = block.begin + part.first;
@@ -176,7 +160,7 @@ void Decoder::normalise(const Buffer& weight, const Block& block, bool add_hidde
   });
 }
 
-void Decoder::project_qkv(int32_t layer, const Block& block) {
+void Decoder::project_qkv(int32_t layer, const ForwardBatch& batch, const Block& block) {
   const LayerWeights& weights = weights_.layers[layer];
   weights.qkv.apply(block.scratch.hidden.data(), block.padded_rows(), row(qkv_, block.begin, qkv_width_),
                     block.threads);
@@ -196,12 +180,12 @@ void Decoder::project_qkv(int32_t layer, const Block& block) {
                                .cos = rope_.cos(),
                                .sin = rope_.sin(),
                                .table_rows = rope_.rows(),
-                               .positions = positions_.data() + begin,
+                               .positions = batch.positions.data() + begin,
                                .key_pages = cache_.keys(layer),
                                .value_pages = cache_.values(layer),
                                .num_pages = cache_.shape().num_pages,
                                .page_size = cache_.shape().page_size,
-                               .slots = slots_.data() + begin},
+                               .slots = batch.slots.data() + begin},
                               1);
   });
 }

@@ -58,10 +58,9 @@ class Decoder {
 
   void for_each_block(int64_t rows, const std::function<void(const Block&)>& work);
   void for_each_part(const Block& block, const std::function<void(const Part&)>& work) const;
-  void place_tokens(const ForwardBatch& batch);
   void embed(const ForwardBatch& batch, const Block& block);
   void normalise(const Buffer& weight, const Block& block, bool add_hidden_to_residual);
-  void project_qkv(int32_t layer, const Block& block);
+  void project_qkv(int32_t layer, const ForwardBatch& batch, const Block& block);
   void finish_layer(int32_t layer, const Block& block);
   void project_logits(const Block& block);
   void attend(int32_t layer, const AttentionPlan& plan, const AttentionOptions& options);
@@ -82,13 +81,11 @@ class Decoder {
   bool blocks_in_parallel_;
 
   // Of the current pass; rows are tokens, and from the last layer's attention on the output rows alone.
-  std::vector<int32_t> positions_;  // [num_tokens]
-  std::vector<int64_t> slots_;      // [num_tokens] page * page_size + offset
-  Buffer residual_;                 // [max_tokens, hidden_size]
-  Buffer qkv_;                      // [max_tokens, qkv_width]
-  Buffer attended_;                 // [max_tokens, q_width]
-  Buffer logits_;                   // [output rows, vocab_size] float32, grown on demand
-  std::vector<Scratch> scratch_;    // [threads]
+  Buffer residual_;               // [max_tokens, hidden_size]
+  Buffer qkv_;                    // [max_tokens, qkv_width]
+  Buffer attended_;               // [max_tokens, q_width]
+  Buffer logits_;                 // [output rows, vocab_size] float32, grown on demand
+  std::vector<Scratch> scratch_;  // [threads]
 };
 
 }  // namespace allot::model

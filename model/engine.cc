@@ -9,10 +9,10 @@
 
 #include "base/error.h"
 #include "kernels/sampling.h"
-#include "model/decoder.h"
+#include "model/backend.h"
+#include "model/cpu_backend.h"
 #include "model/kv_cache.h"
 #include "model/parallel.h"
-#include "model/weights.h"
 #include "model/weights_source.h"
 
 namespace allot::model {
@@ -46,57 +46,25 @@ void check_options(const EngineOptions& options) {
   }
 }
 
-// Pages of the cache. Without a wish: enough for every slot to reach the model's last position, but at most
-// half of the memory that is left, since activations and other processes need some, too.
-int64_t choose_pages(const EngineOptions& options, const ModelConfig& config, int64_t bytes_per_token) {
-  int64_t tokens = options.cache_tokens;
-  if (tokens == 0) {
-    tokens = options.max_sequences * config.max_position_embeddings;
-    if (const int64_t available = available_memory_bytes(); available > 0) {
-      tokens = std::min(tokens, available / 2 / bytes_per_token);
-    }
-  }
-  const int64_t pages = pages_for(tokens, options.page_size);
-  if (pages < 1 || pages > INT32_MAX) {
-    throw Error(
-        fmt::format("a KV cache of {} tokens in pages of {} has {} pages, expected 1 to {}; set cache_tokens",
-                    tokens, options.page_size, pages, INT32_MAX));
-  }
-  return pages;
-}
-
 EngineOptions resolved(EngineOptions options) {
   check_options(options);
   options.threads = resolve_threads(options.threads);
   return options;
 }
 
-KvCacheShape cache_shape(const EngineOptions& options, const ModelConfig& config) {
-  KvCacheShape shape{.num_layers = config.num_layers,
-                     .num_kv_heads = config.num_kv_heads,
-                     .head_dim = config.head_dim,
-                     .page_size = options.page_size,
-                     .dtype = options.dtype};
-  shape.num_pages = choose_pages(options, config, kv_bytes_per_token(shape));
-  return shape;
-}
-
-Decoder load_decoder(const std::filesystem::path& directory, const ModelConfig& config,
-                     const EngineOptions& options) {
-  // First the weights, so that an automatic cache takes its share of what they leave.
+std::unique_ptr<Backend> load_backend(const std::filesystem::path& directory, const ModelConfig& config,
+                                      const EngineOptions& options) {
   const WeightsSource source = options.random_weights ? WeightsSource::random(*options.random_weights, config)
                                                       : WeightsSource::checkpoint(directory, config);
-  DecoderWeights weights = load_weights(source, config, options.dtype, options.threads);
-  return Decoder(config, std::move(weights), cache_shape(options, config),
-                 std::max(options.prefill_chunk_tokens + 1, options.max_sequences), options.threads);
+  return make_cpu_backend(source, config, options);
 }
 
 // A request and how far it has come.
 struct Sequence {
   GenerationRequest request;
   std::vector<int32_t> tokens;  // prompt and output
-  std::vector<int32_t> seen;    // distinct ids of `tokens`; kept only for a repetition penalty
   OwnedPages pages;             // for every token it may ever have
+  int32_t slot = 0;             // while it runs
   int64_t cached = 0;           // tokens whose keys and values are in the cache
 
   int64_t prompt_size() const { return static_cast<int64_t>(request.prompt.size()); }
@@ -105,18 +73,12 @@ struct Sequence {
   bool in_prefill() const { return cached < prompt_size(); }
 };
 
-void append_token(Sequence& sequence, int32_t token) {
-  sequence.tokens.push_back(token);
-  if (sequence.request.sampling.repetition_penalty == 1) return;
-  if (std::find(sequence.seen.begin(), sequence.seen.end(), token) == sequence.seen.end()) {
-    sequence.seen.push_back(token);
-  }
-}
-
 // One sequence's part of a forward pass.
 struct Advance {
   Sequence* sequence;
   int64_t new_tokens;
+  // The token after it is wanted.
+  bool is_ready() const { return sequence->cached + new_tokens == sequence->size(); }
 };
 
 enum class Outputs { kLastIfReady, kAll };
@@ -126,7 +88,8 @@ ForwardBatch make_batch(std::span<const Advance> advances, int32_t num_layers, b
                         Outputs outputs) {
   ForwardBatch batch;
   batch.query_start.push_back(0);
-  for (const auto& [sequence, new_tokens] : advances) {
+  for (const Advance& advance : advances) {
+    const auto [sequence, new_tokens] = advance;
     const auto first = sequence->tokens.begin() + sequence->cached;
     const int64_t length = sequence->cached + new_tokens;
     const int64_t row = batch.num_tokens();
@@ -137,7 +100,7 @@ ForwardBatch make_batch(std::span<const Advance> advances, int32_t num_layers, b
     batch.max_pages = std::max(batch.max_pages, static_cast<int32_t>(pages_for(length, page_size)));
     if (outputs == Outputs::kAll) {
       for (int64_t i = 0; i < new_tokens; ++i) batch.output_rows.push_back(row + i);
-    } else if (length == sequence->size()) {
+    } else if (advance.is_ready()) {
       batch.output_rows.push_back(row + new_tokens - 1);
     }
   }
@@ -153,7 +116,15 @@ ForwardBatch make_batch(std::span<const Advance> advances, int32_t num_layers, b
       batch.budgets.push_back(dense || samples.empty() ? kernels::kDenseBudget : samples[layer]);
     }
   }
+  place_tokens(batch, page_size);
   return batch;
+}
+
+TokenChoice choice_of(const Sequence& sequence) {
+  return {.slot = sequence.slot,
+          .sampling = sequence.request.sampling,
+          .draws = {sequence.request.key, sequence.request.question},
+          .position = static_cast<uint32_t>(sequence.size() - 1)};
 }
 
 }  // namespace
@@ -165,10 +136,10 @@ struct Engine::Impl {
         defaults(read_generation_defaults(directory)),
         attention{options.estimator, options.tile, options.score_stage, options.score_budget,
                   options.mean_group_query},
-        decoder(load_decoder(directory, config, options)),
-        allocator(decoder.cache_shape().num_pages),
-        samplers(options.threads) {
+        backend(load_backend(directory, config, options)),
+        allocator(backend->cache_shape().num_pages) {
     options.cache_tokens = allocator.num_pages() * options.page_size;
+    for (int32_t slot = options.max_sequences - 1; slot >= 0; --slot) free_slots.push_back(slot);
   }
 
   void check_ids(std::span<const int32_t> ids, const char* what) const;
@@ -176,17 +147,18 @@ struct Engine::Impl {
   void check_length(int64_t prompt, int64_t new_tokens) const;
   void admit();
   std::vector<Advance> next_advances();
-  std::vector<GenerationResult> take_tokens(std::span<const Advance> advances, std::span<float> logits);
+  void release(Sequence& sequence);
+  std::vector<GenerationResult> take_tokens(std::span<Sequence* const> ready,
+                                            std::span<const int32_t> tokens);
   std::optional<FinishReason> finished(const Sequence& sequence) const;
-  std::span<float> forward(std::span<const Advance> advances, bool dense, Outputs outputs);
 
   EngineOptions options;
   ModelConfig config;
   GenerationDefaults defaults;
   AttentionOptions attention;
-  Decoder decoder;
+  std::unique_ptr<Backend> backend;
   PageAllocator allocator;
-  std::vector<TokenSampler> samplers;  // [threads]
+  std::vector<int32_t> free_slots;  // a stack
   std::deque<Sequence> queue;
   std::deque<Sequence> running;  // in order of admission; addresses stay while a step runs
   EngineCounters counters;
@@ -237,11 +209,14 @@ void Engine::Impl::check_length(int64_t prompt, int64_t new_tokens) const {
 }
 
 void Engine::Impl::admit() {
-  while (!queue.empty() && static_cast<int32_t>(running.size()) < options.max_sequences) {
+  while (!queue.empty() && !free_slots.empty()) {
     Sequence& next = queue.front();
     // All pages at once: a sequence that was admitted can always finish, so none is ever put back.
     next.pages = allocator.allocate(pages_for(next.size() + next.request.max_new_tokens, options.page_size));
     if (next.pages.empty()) return;
+    next.slot = free_slots.back();
+    backend->open_slot(next.slot, next.request.prompt);
+    free_slots.pop_back();
     running.push_back(std::move(next));
     queue.pop_front();
   }
@@ -266,13 +241,6 @@ std::vector<Advance> Engine::Impl::next_advances() {
   return advances;
 }
 
-std::span<float> Engine::Impl::forward(std::span<const Advance> advances, bool dense, Outputs outputs) {
-  const ForwardBatch batch = make_batch(advances, config.num_layers, dense, options.page_size, outputs);
-  const std::span<float> logits = decoder.forward(batch, attention);
-  for (const auto& [sequence, new_tokens] : advances) sequence->cached += new_tokens;
-  return logits;
-}
-
 std::optional<FinishReason> Engine::Impl::finished(const Sequence& sequence) const {
   const std::span<const int32_t> output = sequence.output();
   const bool is_eos =
@@ -283,36 +251,26 @@ std::optional<FinishReason> Engine::Impl::finished(const Sequence& sequence) con
   return std::nullopt;
 }
 
-// Appends the next token of every sequence that has logits, frees what finished.
-std::vector<GenerationResult> Engine::Impl::take_tokens(std::span<const Advance> advances,
-                                                        std::span<float> logits) {
-  std::vector<Sequence*> ready;
-  for (const Advance& advance : advances) {
-    if (advance.sequence->cached == advance.sequence->size()) ready.push_back(advance.sequence);
-  }
-  std::vector<int32_t> chosen(ready.size());
-  run_parallel(static_cast<int64_t>(ready.size()), options.threads, [&](int64_t i, int worker) {
-    const GenerationRequest& request = ready[i]->request;
-    const DrawRow draw{.key = request.key,
-                       .question = request.question,
-                       .layer = kTokenLayer,
-                       .head = 0,
-                       .position = static_cast<uint32_t>(ready[i]->size() - 1)};
-    chosen[i] = samplers[worker].choose(logits.subspan(i * config.vocab_size, config.vocab_size),
-                                        request.sampling, ready[i]->seen, draw);
-  });
+// Pages and slot of a sequence that leaves `running`.
+void Engine::Impl::release(Sequence& sequence) {
+  sequence.pages = {};
+  free_slots.push_back(sequence.slot);
+}
 
+// Appends its next token to every sequence that is ready, frees what finished.
+std::vector<GenerationResult> Engine::Impl::take_tokens(std::span<Sequence* const> ready,
+                                                        std::span<const int32_t> tokens) {
   std::vector<GenerationResult> results;
   for (size_t i = 0; i < ready.size(); ++i) {
     Sequence& sequence = *ready[i];
-    append_token(sequence, chosen[i]);
+    sequence.tokens.push_back(tokens[i]);
     const std::optional<FinishReason> finish = finished(sequence);
     if (!finish) continue;
     results.push_back({.id = sequence.request.id,
                        .tokens = {sequence.output().begin(), sequence.output().end()},
                        .finish = *finish,
                        .prompt_tokens = static_cast<int32_t>(sequence.prompt_size())});
-    sequence.pages = {};
+    release(sequence);
   }
   if (!results.empty())
     std::erase_if(running, [](const Sequence& sequence) { return sequence.pages.empty(); });
@@ -349,7 +307,7 @@ void Engine::submit(GenerationRequest request) {
 
   Sequence sequence;
   sequence.request = std::move(request);
-  for (int32_t token : sequence.request.prompt) append_token(sequence, token);
+  sequence.tokens = sequence.request.prompt;
   impl_->queue.push_back(std::move(sequence));
 }
 
@@ -360,13 +318,23 @@ std::vector<GenerationResult> Engine::step() {
   const std::vector<Advance> advances = impl_->next_advances();
   const bool prefill = advances.front().sequence->in_prefill();
   const bool dense = prefill && impl_->options.prefill == PrefillMode::kDense;
-  const std::span<float> logits = impl_->forward(advances, dense, Outputs::kLastIfReady);
+  std::vector<Sequence*> ready;
+  std::vector<TokenChoice> choices;
+  for (const Advance& advance : advances) {
+    if (!advance.is_ready()) continue;
+    ready.push_back(advance.sequence);
+    choices.push_back(choice_of(*advance.sequence));
+  }
+  const ForwardBatch batch =
+      make_batch(advances, impl_->config.num_layers, dense, impl_->options.page_size, Outputs::kLastIfReady);
+  const std::span<const int32_t> tokens = impl_->backend->step(batch, impl_->attention, choices);
 
   EngineCounters& counters = impl_->counters;
-  for (const Advance& advance : advances) {
-    (prefill ? counters.prefill_tokens : counters.decode_tokens) += advance.new_tokens;
+  for (const auto& [sequence, new_tokens] : advances) {
+    sequence->cached += new_tokens;
+    (prefill ? counters.prefill_tokens : counters.decode_tokens) += new_tokens;
   }
-  std::vector<GenerationResult> results = impl_->take_tokens(advances, logits);
+  std::vector<GenerationResult> results = impl_->take_tokens(ready, tokens);
   (prefill ? counters.prefill_seconds : counters.decode_seconds) +=
       Seconds(SteadyClock::now() - start).count();
   return results;
@@ -380,6 +348,7 @@ bool Engine::cancel(uint64_t id) {
   }
   const auto in_flight = std::ranges::find_if(impl_->running, has_id);
   if (in_flight == impl_->running.end()) return false;
+  impl_->release(*in_flight);
   impl_->running.erase(in_flight);
   return true;
 }
@@ -409,7 +378,10 @@ std::vector<float> Engine::logits(std::span<const int32_t> ids, std::span<const 
   while (sequence.cached < length) {
     const Advance chunk{
         &sequence, prefill_tokens(length, length - sequence.cached, impl_->options.prefill_chunk_tokens)};
-    const std::span<float> rows = impl_->forward({&chunk, 1}, false, Outputs::kAll);
+    const ForwardBatch batch =
+        make_batch({&chunk, 1}, impl_->config.num_layers, false, impl_->options.page_size, Outputs::kAll);
+    const std::span<const float> rows = impl_->backend->logits(batch, impl_->attention);
+    sequence.cached += chunk.new_tokens;
     result.insert(result.end(), rows.begin(), rows.end());
   }
   return result;

@@ -6,13 +6,11 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "base/philox.h"
-#include "kernels/estimator.h"
+#include "model/engine_options.h"
 #include "model/model_config.h"
 #include "model/sampling.h"
 
@@ -41,26 +39,6 @@ struct GenerationResult {
   std::vector<int32_t> tokens;  // without the prompt; ends with the eos token when finish is kEos
   FinishReason finish = FinishReason::kLength;
   int32_t prompt_tokens = 0;
-};
-
-enum class PrefillMode { kDense, kSampled };
-
-struct EngineOptions {
-  // The seed of weights made at random (random_weights.h); nothing = those of the directory's checkpoint.
-  std::optional<uint64_t> random_weights = std::nullopt;
-  kernels::DType dtype = kernels::DType::kBFloat16;  // of weights, activations and cache; logits are float32
-  kernels::Estimator estimator = kernels::Estimator::kSys;
-  PrefillMode prefill = PrefillMode::kSampled;
-  int32_t tile = 256;  // keys per tile of `prop` and `flash`
-  kernels::ScoreStage score_stage = kernels::ScoreStage::kExact;
-  int32_t score_budget = 0;
-  bool mean_group_query = false;
-  int32_t page_size = 16;
-  int32_t max_sequences = 256;  // decoded together
-  int64_t cache_tokens = 0;  // capacity of the KV cache; 0 = max_sequences * max_position_embeddings, bounded
-                             // by what is free
-  int32_t prefill_chunk_tokens = 2048;  // prompt tokens processed in one forward pass, or one more; >= 2
-  int threads = 0;                      // 0 = all cores
 };
 
 struct EngineCounters {

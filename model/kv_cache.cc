@@ -1,5 +1,10 @@
 #include "model/kv_cache.h"
 
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+
 namespace allot::model {
 
 OwnedPages& OwnedPages::operator=(OwnedPages&& other) noexcept {
@@ -29,6 +34,27 @@ OwnedPages PageAllocator::allocate(int64_t count) {
 
 int64_t kv_bytes_per_token(const KvCacheShape& shape) {
   return int64_t{2} * shape.num_layers * shape.num_kv_heads * shape.head_dim * kernels::size_of(shape.dtype);
+}
+
+KvCacheShape plan_cache(const EngineOptions& options, const ModelConfig& config,
+                        std::optional<int64_t> spare_bytes) {
+  KvCacheShape shape{.num_layers = config.num_layers,
+                     .num_kv_heads = config.num_kv_heads,
+                     .head_dim = config.head_dim,
+                     .page_size = options.page_size,
+                     .dtype = options.dtype};
+  int64_t tokens = options.cache_tokens;
+  if (tokens == 0) {
+    tokens = options.max_sequences * config.max_position_embeddings;
+    if (spare_bytes) tokens = std::min(tokens, *spare_bytes / kv_bytes_per_token(shape));
+  }
+  shape.num_pages = pages_for(tokens, options.page_size);
+  if (shape.num_pages < 1 || shape.num_pages > INT32_MAX) {
+    throw Error("a KV cache of " + std::to_string(tokens) + " tokens in pages of " +
+                std::to_string(options.page_size) + " has " + std::to_string(shape.num_pages) +
+                " pages, expected 1 to " + std::to_string(INT32_MAX) + "; set cache_tokens");
+  }
+  return shape;
 }
 
 KvCache::KvCache(const KvCacheShape& shape)

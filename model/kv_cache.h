@@ -4,12 +4,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "kernels/estimator.h"
 #include "model/buffer.h"
+#include "model/engine_options.h"
+#include "model/model_config.h"
 
 namespace allot::model {
 
@@ -73,6 +76,12 @@ struct KvCacheShape {
 
 // Bytes of keys and values of one token in all layers.
 int64_t kv_bytes_per_token(const KvCacheShape& shape);
+
+// The cache of an engine: options.cache_tokens or, when that is 0, enough for every slot to reach the model's
+// last position, bounded by what `spare_bytes` holds where that is known. Throws Error with the numbers when
+// that makes no page or more than there are page numbers.
+KvCacheShape plan_cache(const EngineOptions& options, const ModelConfig& config,
+                        std::optional<int64_t> spare_bytes);
 
 // Memory of the keys and values, [num_pages, num_kv_heads, page_size, head_dim] each per layer.
 class KvCache {

@@ -64,6 +64,18 @@ std::vector<int64_t> all_rows(const ForwardBatch& batch) {
   return rows;
 }
 
+TEST(PlaceTokens, FollowEachSequencesPagesFromWhereItsCacheEnds) {
+  ForwardBatch batch;
+  batch.tokens.resize(5);
+  batch.query_start = {0, 3, 5};
+  batch.lengths = {6, 2};
+  batch.max_pages = 3;
+  batch.page_table = {7, 0, 2, 5, 0, 0};
+  place_tokens(batch, 2);
+  EXPECT_THAT(batch.positions, ElementsAre(3, 4, 5, 0, 1));
+  EXPECT_THAT(batch.slots, ElementsAre(0 * 2 + 1, 2 * 2, 2 * 2 + 1, 5 * 2, 5 * 2 + 1));
+}
+
 TEST(PrefillTokens, FillTheRoomWithoutLeavingOneTokenAlone) {
   EXPECT_EQ(prefill_tokens(100, 100, 40), 40);
   EXPECT_EQ(prefill_tokens(100, 20, 40), 20);

@@ -46,6 +46,7 @@ class DecoderBits : public testing::TestWithParam<DType> {
   // Every sequence samples 6 keys in every layer.
   std::vector<float> run(Decoder& decoder, ForwardBatch batch) const {
     batch.budgets.assign(layers * batch.batch(), 6);
+    place_tokens(batch, kPageSize);
     const std::span<float> logits = decoder.forward(batch, {.estimator = kernels::Estimator::kSys});
     return {logits.begin(), logits.end()};
   }

@@ -7,18 +7,54 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+
 namespace allot::model {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
 using ::testing::SizeIs;
+using ::testing::ThrowsMessage;
 
 TEST(PageCount, CoversTheLastToken) {
   EXPECT_EQ(pages_for(1, 16), 1);
   EXPECT_EQ(pages_for(16, 16), 1);
   EXPECT_EQ(pages_for(17, 16), 2);
   EXPECT_EQ(pages_for(5, 1), 5);
+}
+
+// 2 layers of 3 KV heads of 4: 96 bytes a token in bfloat16.
+ModelConfig planned_model() {
+  ModelConfig config;
+  config.num_layers = 2;
+  config.num_kv_heads = 3;
+  config.head_dim = 4;
+  config.max_position_embeddings = 1000;
+  return config;
+}
+
+TEST(PlanCache, GivesEverySlotAllPositionsWhereThereIsRoom) {
+  EngineOptions options{.page_size = 16, .max_sequences = 10};
+  EXPECT_EQ(plan_cache(options, planned_model(), std::nullopt).num_pages, 625);
+  EXPECT_EQ(plan_cache(options, planned_model(), 10'000 * 96).num_pages, 625);
+  EXPECT_EQ(plan_cache(options, planned_model(), 160 * 96).num_pages, 10);
+  options.max_sequences = 3'000'000;  // more tokens than 32 bits count
+  EXPECT_EQ(plan_cache(options, planned_model(), std::nullopt).num_pages, 187'500'000);
+}
+
+TEST(PlanCache, TakesTheCapacityThatIsAskedFor) {
+  const EngineOptions options{.page_size = 16, .cache_tokens = 33};
+  const KvCacheShape shape = plan_cache(options, planned_model(), 96);
+  EXPECT_EQ(shape.num_pages, 3);
+  EXPECT_EQ(shape.dtype, kernels::DType::kBFloat16);
+  EXPECT_EQ(kv_bytes_per_token(shape), 96);
+}
+
+TEST(PlanCache, RefusesWhatMakesNoPage) {
+  EXPECT_THAT([] { (void)plan_cache({.page_size = 16}, planned_model(), 95); },
+              ThrowsMessage<Error>(HasSubstr("0 tokens in pages of 16 has 0 pages, expected 1 to")));
 }
 
 TEST(PageAllocator, GivesEachPageToOneOwner) {

@@ -1,0 +1,47 @@
+// What runs the model for an engine: weights, KV cache and choice of tokens on one device. The engine decides
+// which sequences run, on which pages and until when; a backend does one forward pass at a time and keeps
+// nothing of a sequence but the cache's content and the tokens it has seen. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/attention.h"
+#include "model/attention_plan.h"
+#include "model/kv_cache.h"
+#include "model/sampling.h"
+
+namespace allot::model {
+
+// How the token after an output row is chosen.
+struct TokenChoice {
+  int32_t slot = 0;  // the sequence's place, 0 .. max_sequences - 1, under which its seen tokens are known
+  SamplingParams sampling = {};
+  kernels::SequenceDraws draws = {};
+  uint32_t position = 0;  // of the last token before it (DrawRow::position)
+};
+
+// Not for use by several threads at once. A pass has at most max_pass_tokens(options) new tokens, in step()
+// at most max_sequences output rows.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual const KvCacheShape& cache_shape() const = 0;
+
+  // A sequence takes the slot: what the last one there had seen is forgotten, `prompt` counts as seen.
+  virtual void open_slot(int32_t slot, std::span<const int32_t> prompt) = 0;
+
+  // One forward pass: writes keys and values of the new tokens to the cache and chooses a token for every
+  // output row; choices[i] belongs to batch.output_rows[i], and no two have the same slot. Returns
+  // [output_rows.size()], valid until the next call; the chosen tokens count as seen. Throws Error when a
+  // logit of an output row is not a number.
+  virtual std::span<const int32_t> step(const ForwardBatch& batch, const AttentionOptions& attention,
+                                        std::span<const TokenChoice> choices) = 0;
+
+  // The same pass without a choice: float32 logits [output_rows.size(), vocab_size], valid until the next
+  // call.
+  virtual std::span<const float> logits(const ForwardBatch& batch, const AttentionOptions& attention) = 0;
+};
+
+}  // namespace allot::model

@@ -1,0 +1,99 @@
+#include "model/cpu_backend.h"
+
+#include <cassert>
+#include <optional>
+#include <vector>
+
+#include "model/decoder.h"
+#include "model/parallel.h"
+#include "model/weights.h"
+
+namespace allot::model {
+namespace {
+
+// The distinct tokens of a sequence, in the order in which they came.
+class SeenTokens {
+ public:
+  void clear() {
+    for (int32_t id : ids_) is_seen_[id] = false;
+    ids_.clear();
+  }
+  void add(int32_t id, int32_t vocab_size) {
+    if (is_seen_.empty()) is_seen_.resize(static_cast<size_t>(vocab_size));
+    if (is_seen_[id]) return;
+    is_seen_[id] = true;
+    ids_.push_back(id);
+  }
+  std::span<const int32_t> ids() const { return ids_; }
+
+ private:
+  std::vector<bool> is_seen_;  // [vocab_size], of slots that were ever used
+  std::vector<int32_t> ids_;
+};
+
+Decoder load_decoder(const WeightsSource& source, const ModelConfig& config, const EngineOptions& options) {
+  // First the weights, so that an automatic cache takes its share of what they leave: at most half, since
+  // activations and other processes need some, too.
+  DecoderWeights weights = load_weights(source, config, options.dtype, options.threads);
+  const int64_t available = available_memory_bytes();
+  const KvCacheShape cache =
+      plan_cache(options, config, available > 0 ? std::optional(available / 2) : std::nullopt);
+  return Decoder(config, std::move(weights), cache, max_pass_tokens(options), options.threads);
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const WeightsSource& source, const ModelConfig& config, const EngineOptions& options)
+      : vocab_size_(config.vocab_size),
+        threads_(options.threads),
+        decoder_(load_decoder(source, config, options)),
+        samplers_(static_cast<size_t>(options.threads)),
+        seen_(static_cast<size_t>(options.max_sequences)) {}
+
+  const KvCacheShape& cache_shape() const override { return decoder_.cache_shape(); }
+
+  void open_slot(int32_t slot, std::span<const int32_t> prompt) override {
+    seen_[slot].clear();
+    for (int32_t id : prompt) seen_[slot].add(id, vocab_size_);
+  }
+
+  std::span<const int32_t> step(const ForwardBatch& batch, const AttentionOptions& attention,
+                                std::span<const TokenChoice> choices) override {
+    assert(choices.size() == batch.output_rows.size());
+    const std::span<float> logits = decoder_.forward(batch, attention);
+    chosen_.resize(choices.size());
+    run_parallel(static_cast<int64_t>(choices.size()), threads_, [&](int64_t i, int worker) {
+      const TokenChoice& choice = choices[i];
+      const DrawRow draw{.key = choice.draws.key,
+                         .question = choice.draws.question,
+                         .layer = kTokenLayer,
+                         .head = 0,
+                         .position = choice.position};
+      chosen_[i] = samplers_[worker].choose(logits.subspan(i * vocab_size_, vocab_size_), choice.sampling,
+                                            seen_[choice.slot].ids(), draw);
+    });
+    for (size_t i = 0; i < choices.size(); ++i) seen_[choices[i].slot].add(chosen_[i], vocab_size_);
+    return chosen_;
+  }
+
+  std::span<const float> logits(const ForwardBatch& batch, const AttentionOptions& attention) override {
+    return decoder_.forward(batch, attention);
+  }
+
+ private:
+  int32_t vocab_size_;
+  int threads_;
+  Decoder decoder_;
+  std::vector<TokenSampler> samplers_;  // [threads]
+  std::vector<SeenTokens> seen_;        // [max_sequences]
+  std::vector<int32_t> chosen_;         // of the last step
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(const WeightsSource& source, const ModelConfig& config,
+                                          const EngineOptions& options) {
+  return std::make_unique<CpuBackend>(source, config, options);
+}
+
+}  // namespace allot::model

@@ -1,0 +1,37 @@
+// What an engine is asked for when it is made. Torch-free.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "kernels/estimator.h"
+
+namespace allot::model {
+
+enum class PrefillMode { kDense, kSampled };
+
+struct EngineOptions {
+  // The seed of weights made at random (random_weights.h); nothing = those of the directory's checkpoint.
+  std::optional<uint64_t> random_weights = std::nullopt;
+  kernels::DType dtype = kernels::DType::kBFloat16;  // of weights, activations and cache; logits are float32
+  kernels::Estimator estimator = kernels::Estimator::kSys;
+  PrefillMode prefill = PrefillMode::kSampled;
+  int32_t tile = 256;  // keys per tile of `prop` and `flash`
+  kernels::ScoreStage score_stage = kernels::ScoreStage::kExact;
+  int32_t score_budget = 0;
+  bool mean_group_query = false;
+  int32_t page_size = 16;
+  int32_t max_sequences = 256;  // decoded together
+  int64_t cache_tokens = 0;  // capacity of the KV cache; 0 = max_sequences * max_position_embeddings, bounded
+                             // by what is free
+  int32_t prefill_chunk_tokens = 2048;  // prompt tokens processed in one forward pass, or one more; >= 2
+  int threads = 0;                      // 0 = all cores
+};
+
+// New tokens of one forward pass at most.
+inline int64_t max_pass_tokens(const EngineOptions& options) {
+  return std::max<int64_t>(int64_t{options.prefill_chunk_tokens} + 1, options.max_sequences);
+}
+
+}  // namespace allot::model
