@@ -3,10 +3,10 @@
 
 Needs torch 2.11.0, transformers 5.17.0 and safetensors. Run from anywhere:
 
-    python tests/data/make_parity_golden.py
+    python tests/data/make_parity_golden.py [CHECKPOINT...]
 
-Each folder is a Hugging Face model directory as save_pretrained writes it (three are then rewritten to the spelling of
-transformers 4) plus golden.safetensors:
+It makes all checkpoints, or those named. Each folder is a Hugging Face model directory as save_pretrained writes it (three
+are then rewritten to the spelling of transformers 4) plus golden.safetensors:
 
     ids             I32 [n]           a text of random tokens
     logits          F32 [n, vocab]    its teacher-forced logits, model in float32
@@ -23,6 +23,7 @@ than MIN_MARGIN, rounding would decide the token; such a model is made again fro
 import json
 import pathlib
 import shutil
+import sys
 
 import torch
 from safetensors.torch import save_file
@@ -99,6 +100,22 @@ CASES = {
                                              num_key_value_heads=1, head_dim=16, sliding_window=512,
                                              tie_word_embeddings=True, **COMMON),
                                torch.bfloat16, {"max_shard_size": "20KB"}, 9),
+    # Heads of a size that the CUDA kernels have.
+    "llama_head64": (LlamaForCausalLM,
+                     LlamaConfig(hidden_size=64, intermediate_size=72, num_attention_heads=4, num_key_value_heads=1,
+                                 head_dim=64, rope_parameters=LLAMA3_ROPE, **COMMON), torch.bfloat16, {}, 10),
+    "qwen2_head64_group7": (Qwen2ForCausalLM,
+                            Qwen2Config(hidden_size=48, intermediate_size=64, num_attention_heads=7,
+                                        num_key_value_heads=1, head_dim=64, tie_word_embeddings=True,
+                                        rope_parameters={"rope_type": "default", "rope_theta": 1e6}, **COMMON),
+                            torch.bfloat16, {}, 11),
+    "qwen3_head128": (Qwen3ForCausalLM,
+                      Qwen3Config(hidden_size=48, intermediate_size=56, num_attention_heads=2, num_key_value_heads=1,
+                                  head_dim=128, **COMMON), torch.bfloat16, {}, 12),
+    "mistral_head64_group1": (MistralForCausalLM,
+                              MistralConfig(hidden_size=64, intermediate_size=72, num_attention_heads=2,
+                                            num_key_value_heads=2, head_dim=64, sliding_window=None, **COMMON),
+                              torch.bfloat16, {}, 13),
 }
 
 
@@ -190,15 +207,16 @@ def make_sampling():
 def main():
     torch.set_num_threads(1)
     OUT.mkdir(exist_ok=True)
-    for name, case in CASES.items():
-        *case, seed = case
+    for name in sys.argv[1:] or CASES:
+        *case, seed = CASES[name]
         while True:
             try:
                 make_case(name, *case, seed)
                 break
             except CloseCall:
                 seed += 100
-    make_sampling()
+    if len(sys.argv) == 1:
+        make_sampling()
 
 
 if __name__ == "__main__":

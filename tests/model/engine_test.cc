@@ -43,29 +43,11 @@ EngineOptions small_engine(DType dtype = DType::kFloat32) {
   return options;
 }
 
-std::vector<int32_t> random_prompt(uint32_t seed, size_t length) {
-  std::vector<int32_t> prompt;
-  for (size_t i = 0; i < length; ++i) {
-    prompt.push_back(
-        2 + static_cast<int32_t>(draw_bits({.key = {}, .question = seed}, static_cast<uint32_t>(i)) % 94));
-  }
-  return prompt;
-}
-
 std::vector<std::vector<int32_t>> ragged_prompts(size_t count) {
   std::vector<std::vector<int32_t>> prompts;
   for (size_t i = 0; i < count; ++i)
     prompts.push_back(random_prompt(static_cast<uint32_t>(i), 1 + (37 * i) % 90));
   return prompts;
-}
-
-GenerationRequest request_of(uint64_t id, std::vector<int32_t> prompt, int32_t max_new_tokens) {
-  GenerationRequest request;
-  request.id = id;
-  request.prompt = std::move(prompt);
-  request.max_new_tokens = max_new_tokens;
-  request.ignore_eos = true;
-  return request;
 }
 
 // Sampled attention and sampled tokens: whatever could leak from a batch mate would show.

@@ -1,4 +1,4 @@
-// Runs requests to their end and returns the results in the order of submission.
+// Requests for the checkpoints of tests/data/parity, and their results in the order of submission.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,26 @@
 #include "model/engine.h"
 
 namespace allot::model {
+
+// Random ids of a vocabulary of 96, without the first two, which are special.
+inline std::vector<int32_t> random_prompt(uint32_t seed, size_t length) {
+  std::vector<int32_t> prompt;
+  for (size_t i = 0; i < length; ++i) {
+    prompt.push_back(
+        2 + static_cast<int32_t>(draw_bits({.key = {}, .question = seed}, static_cast<uint32_t>(i)) % 94));
+  }
+  return prompt;
+}
+
+// Greedy, under exact attention, to its full length whatever the tokens.
+inline GenerationRequest request_of(uint64_t id, std::vector<int32_t> prompt, int32_t max_new_tokens) {
+  GenerationRequest request;
+  request.id = id;
+  request.prompt = std::move(prompt);
+  request.max_new_tokens = max_new_tokens;
+  request.ignore_eos = true;
+  return request;
+}
 
 // Steps until nothing is pending. Results by id, rising.
 inline std::vector<GenerationResult> run_to_end(Engine& engine) {

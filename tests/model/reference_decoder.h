@@ -26,6 +26,7 @@ struct ReferenceRun {
   int64_t dense_prefix = 0;      // positions that attend exactly whatever `samples` says
   DrawKey key;
   uint32_t question = 0;
+  int32_t tile = 256;
 };
 
 class ReferenceDecoder {
@@ -195,7 +196,8 @@ class ReferenceDecoder {
                                     .estimator = run.estimator,
                                     .budgets = budgets.data(),
                                     .draws = draws.data(),
-                                    .layer = static_cast<uint32_t>(layer)});
+                                    .layer = static_cast<uint32_t>(layer),
+                                    .tile = run.tile});
     Rows rows;
     for (auto at = flat.begin(); at != flat.end(); at += static_cast<int64_t>(q[0].size())) {
       rows.emplace_back(at, at + static_cast<int64_t>(q[0].size()));
