@@ -1,6 +1,7 @@
 #include "model/cuda/pass_arrays.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace allot::model::cuda {
@@ -86,9 +87,9 @@ void fill_pass(const PassShape& shape, const ForwardBatch& batch, std::span<cons
 
 int64_t decode_rows(int64_t live) {
   if (live <= 2) return live;
-  if (live <= 8) return round_up(live, 2);
-  if (live <= 64) return round_up(live, 8);
-  return live <= 256 ? round_up(live, 32) : round_up(live, 64);
+  // Steps of an eighth to a quarter.
+  const int64_t octave = std::bit_ceil(static_cast<uint64_t>(live));
+  return round_up(live, std::clamp<int64_t>(octave / 8, 2, 64));
 }
 
 }  // namespace allot::model::cuda
