@@ -61,6 +61,8 @@ std::vector<std::string> LocalCluster::command_of(const Member& member) const {
                                       run,
                                       "--name",
                                       member.name,
+                                      "--device",
+                                      options_.device,
                                       "--threads",
                                       std::to_string(options_.threads),
                                       "--exit-when-finished",

@@ -18,8 +18,9 @@ namespace allot::app {
 struct ClusterOptions {
   std::filesystem::path run;  // run directory; holds spec.json
   int32_t workers = 1;
-  int32_t threads = 0;        // of each worker; 0 = the cores, shared out
-  int32_t max_sequences = 0;  // decoded together by a worker; 0 = the worker's default
+  std::string device = "cpu";  // of each worker
+  int32_t threads = 0;         // of each worker; 0 = the cores, shared out
+  int32_t max_sequences = 0;   // decoded together by a worker; 0 = the worker's default
   std::string log_level = "info";
 };
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "app/nearest_name.h"
+#include "base/device.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -380,6 +381,22 @@ void OptionSet::integer(const char* name, std::optional<int64_t>* field, int64_t
 void OptionSet::real(const char* name, double* field, double min, double max, const char* hint,
                      const char* help) {
   impl_->number(name, field, min, max, hint, help);
+}
+
+void OptionSet::device(std::string* field) {
+  impl_->add({.name = "device",
+              .hint = "DEVICE",
+              .help = "where the model runs: cpu, cuda or cuda:N",
+              .set =
+                  [=](const std::string& value) {
+                    try {
+                      *field = parse_device(value).name();
+                    } catch (const InvalidArgument&) {
+                      return std::string("cpu, cuda or cuda:N is expected");
+                    }
+                    return std::string();
+                  },
+              .get = [=] { return std::vector{*field}; }});
 }
 
 void OptionSet::flag(const char* name, bool* field, const char* help) {

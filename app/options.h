@@ -35,6 +35,8 @@ class OptionSet {
   void integer(const char* name, std::optional<int64_t>* field, int64_t min, int64_t max, const char* hint,
                const char* help);
   void real(const char* name, double* field, double min, double max, const char* hint, const char* help);
+  // The option --device: where the model runs, checked as parse_device (base/device.h) does.
+  void device(std::string* field);
   void flag(const char* name, bool* field, const char* help);
   // May be given several times.
   void texts(const char* name, std::vector<std::string>* field, const char* hint, const char* help);

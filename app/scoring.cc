@@ -56,6 +56,7 @@ model::EngineOptions engine_options(const ScoringOptions& options) {
   engine.score_budget = attention.score_budget;
   engine.mean_group_query = attention.mean_group_query;
   engine.max_sequences = options.max_sequences;
+  engine.device = options.device;
   engine.threads = options.threads;
   return engine;
 }
@@ -143,7 +144,8 @@ void declare_scoring_options(OptionSet* set, ScoringOptions* options) {
                "samples of the Bernoulli score stages");
   set->flag("mean-group-query", &options->mean_group_query,
             "one Bernoulli query per group of heads that share keys");
-  set->choice("dtype", &options->dtype, {"bfloat16", "float32"}, "of weights, activations and cache");
+  set->choice("dtype", &options->dtype, {"bfloat16", "float32", "float16"},
+              "of weights, activations and cache");
   set->integer("seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N", "of every random draw");
   set->integer("max-new-tokens", &options->max_new_tokens, 1, 1 << 20, "N",
                "longest reply; 2048 where the prompt style is not plain");
@@ -153,6 +155,7 @@ void declare_scoring_options(OptionSet* set, ScoringOptions* options) {
             "sample from the likeliest tokens of this mass; 0.95 where the prompt style is not plain");
   set->real("repetition-penalty", &options->repetition_penalty, 0.01, 100, "R",
             "1 is none; 1.1 where the prompt style is not plain");
+  set->device(&options->device);
   set->integer("threads", &options->threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
   set->integer("max-sequences", &options->max_sequences, 1, 65536, "N", "replies decoded together");
   set->path("details", &options->details, "write every reply and its verdict to this JSONL file");
@@ -307,7 +310,7 @@ Json Scoring::settings_json() const {
         {"repetition_penalty", options_.repetition_penalty},
         {"max_new_tokens", options_.max_new_tokens}}},
       {"seed", options_.seed},
-      {"device", "cpu"}};
+      {"device", options_.device}};
 }
 
 std::string format_accuracy(const evaluation::Proportion& score) {

@@ -38,6 +38,7 @@ struct ScoringOptions {
   double temperature = 0;
   double top_p = 1;
   double repetition_penalty = 1;
+  std::string device = "cpu";
   int32_t threads = 0;
   int32_t max_sequences = 256;
   std::filesystem::path details;  // empty: replies are not kept

@@ -99,7 +99,7 @@ wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options
 
 }  // namespace
 
-int run_worker_command(std::span<const std::string> arguments, const std::string& device,
+int run_worker_command(std::span<const std::string> arguments, const DeviceText& device_text,
                        const RunnerOf& runner_of) {
   WorkerOptions options;
   OptionSet set("worker",
@@ -112,6 +112,7 @@ int run_worker_command(std::span<const std::string> arguments, const std::string
   set.path("heldout", &options.heldout, "held-out questions, where they are not where the run says");
   set.text("name", &options.name, "NAME",
            "unique among the run's workers; default: host name and process number");
+  set.device(&options.device);
   set.integer("threads", &options.threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
   set.integer("max-sequences", &options.max_sequences, 1, 65536, "N", "replies decoded together");
   set.flag("exit-when-finished", &options.exit_when_finished, "end when the run is finished");
@@ -125,7 +126,7 @@ int run_worker_command(std::span<const std::string> arguments, const std::string
   if (!endpoint) return 0;
   const auto run = ask_for_run(*endpoint, stop);
   if (!run) return 0;
-  const wire::Hello hello = introduction(with_local_paths(*run, options), options, device);
+  const wire::Hello hello = introduction(with_local_paths(*run, options), options, device_text(options));
 
   worker::Connection connection({.endpoint = *endpoint, .exit_when_finished = options.exit_when_finished});
   return connection.run(

@@ -21,7 +21,8 @@ struct WorkerOptions {
   std::filesystem::path model;  // empty: where the run's spec says, as for the data files
   std::filesystem::path train;
   std::filesystem::path heldout;
-  std::string name;             // empty: host name and process number
+  std::string name;  // empty: host name and process number
+  std::string device = "cpu";
   int32_t threads = 0;          // 0 = all cores
   int32_t max_sequences = 256;  // replies decoded together
   bool exit_when_finished = false;
@@ -31,10 +32,13 @@ struct WorkerOptions {
 using RunnerOf = std::function<std::unique_ptr<worker::EpisodeRunner>(const wire::RunSpec& spec,
                                                                       const WorkerOptions& options)>;
 
+// What status shows of the place where a worker with these options runs.
+using DeviceText = std::function<std::string(const WorkerOptions& options)>;
+
 // Works for a run until it is finished (with --exit-when-finished) or a signal asks to stop, then hands its
-// leases back. `device` is what status shows. Throws UsageError for wrong options, Mismatch when the
+// leases back. Throws UsageError for wrong options, Mismatch when the
 // aggregator refuses the model or the data (with both values), and the errors of the readers.
-int run_worker_command(std::span<const std::string> arguments, const std::string& device,
+int run_worker_command(std::span<const std::string> arguments, const DeviceText& device_text,
                        const RunnerOf& runner_of);
 
 }  // namespace allot::app

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "base/philox.h"
 
@@ -19,6 +20,7 @@ model::GenerationRequest make_request(uint32_t number, const GenerateWorkload& w
   request.question = number;
   request.samples = workload.samples;
   request.max_new_tokens = workload.new_tokens;
+  request.sampling = workload.sampling;
   request.ignore_eos = true;
   for (int32_t place = 0; place < workload.prompt_tokens; ++place) {
     request.prompt.push_back(random_token(number, static_cast<uint32_t>(place), vocab_size));
@@ -32,17 +34,26 @@ GenerateTiming run_once(model::Engine& engine, const GenerateWorkload& workload)
   for (int32_t i = 0; i < workload.prompts; ++i) {
     engine.submit(make_request(static_cast<uint32_t>(i), workload, engine.config().vocab_size));
   }
-  while (engine.pending() > 0) (void)engine.step();
-  const std::chrono::duration<double> total = std::chrono::steady_clock::now() - start;
-  return {.total_seconds = total.count(),
-          .prefill_seconds = engine.counters().prefill_seconds - before.prefill_seconds,
-          .decode_seconds = engine.counters().decode_seconds - before.decode_seconds};
+  GenerateTiming timing;
+  while (engine.pending() > 0) {
+    const double decoded = engine.counters().decode_seconds;
+    (void)engine.step();
+    if (const double seconds = engine.counters().decode_seconds - decoded; seconds > 0)
+      timing.decode_steps.push_back(seconds);
+  }
+  timing.total_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const model::EngineCounters& after = engine.counters();
+  timing.prefill_seconds = after.prefill_seconds - before.prefill_seconds;
+  timing.decode_seconds = after.decode_seconds - before.decode_seconds;
+  timing.prefill_tokens = after.prefill_tokens - before.prefill_tokens;
+  timing.decode_tokens = after.decode_tokens - before.decode_tokens;
+  return timing;
 }
 
 }  // namespace
 
 std::vector<GenerateTiming> time_generation(model::Engine& engine, const GenerateWorkload& workload) {
-  run_once(engine, workload);
+  for (int i = 0; i < workload.warm_ups; ++i) run_once(engine, workload);
   std::vector<GenerateTiming> timings;
   for (int i = 0; i < workload.repetitions; ++i) timings.push_back(run_once(engine, workload));
   return timings;
@@ -52,6 +63,13 @@ GenerateTiming median(std::vector<GenerateTiming> timings) {
   const auto middle = timings.begin() + static_cast<std::ptrdiff_t>(timings.size() / 2);
   std::ranges::nth_element(timings, middle, {}, &GenerateTiming::total_seconds);
   return *middle;
+}
+
+double quantile(std::vector<double> values, double share) {
+  const double count = std::ceil(share * static_cast<double>(values.size()));
+  const auto place = values.begin() + std::max<std::ptrdiff_t>(0, static_cast<std::ptrdiff_t>(count) - 1);
+  std::ranges::nth_element(values, place);
+  return *place;
 }
 
 }  // namespace allot::bench

@@ -25,13 +25,13 @@ int main(int argc, char** argv) {
     allot::bench::GenerateWorkload workload;
     if (argc > 5) workload.repetitions = std::max(1, std::stoi(argv[5]));
     if (samples > 0) workload.samples.assign(engine.config().num_layers, samples);
-    const auto [total, prefill, decode] = median(time_generation(engine, workload));
+    const allot::bench::GenerateTiming timing = median(time_generation(engine, workload));
     fmt::print(
         "{{\"what\":\"allot\",\"dtype\":\"{}\",\"samples\":{},\"threads\":{},\"seconds\":{:.4f},\"prefill_"
         "seconds\":{:.4f},"
         "\"decode_seconds\":{:.4f},\"new_tokens_per_second\":{:.0f}}}\n",
-        name(options.dtype), samples, engine.options().threads, total, prefill, decode,
-        workload.prompts * workload.new_tokens / total);
+        name(options.dtype), samples, engine.options().threads, timing.total_seconds, timing.prefill_seconds,
+        timing.decode_seconds, workload.prompts * workload.new_tokens / timing.total_seconds);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}: {}\n", argv[0], error.what());
     return 1;

@@ -4,12 +4,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "kernels/attention.h"
 #include "model/attention_plan.h"
+#include "model/engine_options.h"
 #include "model/kv_cache.h"
+#include "model/model_config.h"
 #include "model/sampling.h"
+#include "model/weights_source.h"
 
 namespace allot::model {
 
@@ -43,5 +47,11 @@ class Backend {
   // call.
   virtual std::span<const float> logits(const ForwardBatch& batch, const AttentionOptions& attention) = 0;
 };
+
+// The backend of options.device, with its weights loaded and its cache made. `options` are checked and have
+// their threads resolved. Throws Unsupported for a CUDA device in a build without CUDA, and the errors of
+// make_cpu_backend or make_cuda_backend.
+std::unique_ptr<Backend> make_backend(const WeightsSource& source, const ModelConfig& config,
+                                      const EngineOptions& options);
 
 }  // namespace allot::model

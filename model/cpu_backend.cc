@@ -48,7 +48,9 @@ class CpuBackend final : public Backend {
         threads_(options.threads),
         decoder_(load_decoder(source, config, options)),
         samplers_(static_cast<size_t>(options.threads)),
-        seen_(static_cast<size_t>(options.max_sequences)) {}
+        seen_(static_cast<size_t>(options.max_sequences)) {
+    if (options.skip_prefill) decoder_.fill_cache_at_random();
+  }
 
   const KvCacheShape& cache_shape() const override { return decoder_.cache_shape(); }
 

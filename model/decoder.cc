@@ -4,10 +4,12 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <string>
 
 #include "kernels/bfloat16.h"
 #include "kernels/rows.h"
 #include "model/parallel.h"
+#include "model/random_weights.h"
 
 namespace allot::model {
 namespace {
@@ -101,6 +103,20 @@ std::span<float> Decoder::forward(const ForwardBatch& batch, const AttentionOpti
     project_logits(block);
   });
   return {logits_.as<float>(), static_cast<size_t>(outputs * config_.vocab_size)};
+}
+
+void Decoder::fill_cache_at_random() {
+  run_parallel(int64_t{2} * config_.num_layers, threads_, [&](int64_t index, int) {
+    const auto layer = static_cast<int32_t>(index / 2);
+    void* const memory = index % 2 == 0 ? cache_.keys(layer) : cache_.values(layer);
+    const RandomTensor tensor = random_tensor(/*seed=*/0, "kv_cache." + std::to_string(index), 1);
+    const auto count = static_cast<size_t>(cache_.layer_bytes() / kernels::size_of(cache_.shape().dtype));
+    if (cache_.shape().dtype == kernels::DType::kFloat32) {
+      fill_random(tensor, 0, {static_cast<float*>(memory), count});
+    } else {
+      fill_random_bfloat16(tensor, 0, {static_cast<uint16_t*>(memory), count});
+    }
+  });
 }
 
 void Decoder::for_each_block(int64_t rows, const std::function<void(const Block&)>& work) {

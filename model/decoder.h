@@ -26,6 +26,9 @@ class Decoder {
 
   const KvCacheShape& cache_shape() const { return cache_.shape(); }
 
+  // Fills the cache with random numbers of mean 0 and standard deviation 1, as if all its pages were in use.
+  void fill_cache_at_random();
+
   // Writes keys and values of the new tokens to the cache and returns float32 logits [output_rows.size(),
   // vocab_size], valid until the next call. Row kernels and attention give a row the same bits whatever its
   // batch; docs/engine.md says how far the matrix products do.

@@ -7,10 +7,10 @@
 #include <chrono>
 #include <deque>
 
+#include "base/device.h"
 #include "base/error.h"
 #include "kernels/sampling.h"
 #include "model/backend.h"
-#include "model/cpu_backend.h"
 #include "model/kv_cache.h"
 #include "model/parallel.h"
 #include "model/weights_source.h"
@@ -39,14 +39,15 @@ void check_options(const EngineOptions& options) {
   at_least("tile", options.tile, 1);
   if (options.score_stage != kernels::ScoreStage::kExact) at_least("score_budget", options.score_budget, 1);
   if (!faults.empty()) throw InvalidArgument(fmt::format("engine options: {}", fmt::join(faults, "; ")));
-  if (options.dtype == kernels::DType::kFloat16) {
+  if (options.dtype == kernels::DType::kFloat16 && options.device == "cpu") {
     throw Unsupported(
-        "engine options: dtype float16 has CUDA attention only, and the engine runs on the CPU; use bfloat16 "
-        "or float32");
+        "engine options: dtype float16 has CUDA kernels only, and device is cpu; use bfloat16 or float32, or "
+        "another device");
   }
 }
 
 EngineOptions resolved(EngineOptions options) {
+  options.device = parse_device(options.device).name();
   check_options(options);
   options.threads = resolve_threads(options.threads);
   return options;
@@ -56,7 +57,7 @@ std::unique_ptr<Backend> load_backend(const std::filesystem::path& directory, co
                                       const EngineOptions& options) {
   const WeightsSource source = options.random_weights ? WeightsSource::random(*options.random_weights, config)
                                                       : WeightsSource::checkpoint(directory, config);
-  return make_cpu_backend(source, config, options);
+  return make_backend(source, config, options);
 }
 
 // A request and how far it has come.
@@ -66,11 +67,12 @@ struct Sequence {
   OwnedPages pages;             // for every token it may ever have
   int32_t slot = 0;             // while it runs
   int64_t cached = 0;           // tokens whose keys and values are in the cache
+  int64_t prefill_end = 0;      // tokens before it are computed in chunks, the others one a step
 
   int64_t prompt_size() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   std::span<const int32_t> output() const { return std::span(tokens).subspan(request.prompt.size()); }
-  bool in_prefill() const { return cached < prompt_size(); }
+  bool in_prefill() const { return cached < prefill_end; }
 };
 
 // One sequence's part of a forward pass.
@@ -231,7 +233,7 @@ std::vector<Advance> Engine::Impl::next_advances() {
     if (room <= 0) break;
     if (!sequence.in_prefill()) continue;
     const int64_t new_tokens =
-        prefill_tokens(sequence.prompt_size(), sequence.prompt_size() - sequence.cached, room);
+        prefill_tokens(sequence.prefill_end, sequence.prefill_end - sequence.cached, room);
     if (new_tokens == 0) break;
     advances.push_back({&sequence, new_tokens});
     room -= new_tokens;
@@ -308,6 +310,8 @@ void Engine::submit(GenerationRequest request) {
   Sequence sequence;
   sequence.request = std::move(request);
   sequence.tokens = sequence.request.prompt;
+  sequence.prefill_end = prompt;
+  if (impl_->options.skip_prefill) sequence.prefill_end = sequence.cached = prompt - 1;
   impl_->queue.push_back(std::move(sequence));
 }
 

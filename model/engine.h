@@ -54,8 +54,9 @@ class Engine {
  public:
   // Loads a Hugging Face directory, of which config.json alone is needed for random weights. Throws the
   // errors of the readers and of load_weights, Unsupported when a tensor has a dtype or shape the
-  // architecture does not have (naming the tensor, found and expected) and for dtype float16, which the CPU
-  // kernels do not have, and InvalidArgument for an option out of range.
+  // architecture does not have (naming the tensor, found and expected), for dtype float16 on the CPU, whose
+  // kernels do not have it, and for a device that the build does not have, and InvalidArgument for an option
+  // out of range.
   Engine(const std::filesystem::path& model_directory, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;
@@ -63,7 +64,7 @@ class Engine {
 
   const ModelConfig& config() const;
   const GenerationDefaults& generation_defaults() const;
-  // As given, with threads and cache_tokens resolved to what is in use.
+  // As given, with device, threads and cache_tokens resolved to what is in use.
   const EngineOptions& options() const;
 
   // Queues a request. Throws InvalidArgument when the prompt is empty or has an id beyond the vocabulary,

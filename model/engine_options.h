@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "kernels/estimator.h"
 
@@ -12,6 +13,7 @@ namespace allot::model {
 enum class PrefillMode { kDense, kSampled };
 
 struct EngineOptions {
+  std::string device = "cpu";  // "cpu", "cuda" (= "cuda:0") or "cuda:N"
   // The seed of weights made at random (random_weights.h); nothing = those of the directory's checkpoint.
   std::optional<uint64_t> random_weights = std::nullopt;
   kernels::DType dtype = kernels::DType::kBFloat16;  // of weights, activations and cache; logits are float32
@@ -26,7 +28,11 @@ struct EngineOptions {
   int64_t cache_tokens = 0;  // capacity of the KV cache; 0 = max_sequences * max_position_embeddings, bounded
                              // by what is free
   int32_t prefill_chunk_tokens = 2048;  // prompt tokens processed in one forward pass, or one more; >= 2
-  int threads = 0;                      // 0 = all cores
+  // For benchmarks: every prompt is taken to be in the cache, but for its last token, without being computed.
+  // Replies are then meaningless: in place of the prompt's keys and values are finite numbers of any kind,
+  // with which the backend fills the cache when it is made.
+  bool skip_prefill = false;
+  int threads = 0;  // 0 = all cores
 };
 
 // New tokens of one forward pass at most.

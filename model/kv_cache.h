@@ -89,6 +89,7 @@ class KvCache {
   explicit KvCache(const KvCacheShape& shape);
 
   const KvCacheShape& shape() const { return shape_; }
+  int64_t layer_bytes() const { return layer_bytes_; }  // of the keys of a layer, or of its values
   void* keys(int32_t layer) { return buffer_.data() + layer_bytes_ * (2 * layer); }
   void* values(int32_t layer) { return buffer_.data() + layer_bytes_ * (2 * layer + 1); }
 

@@ -34,6 +34,7 @@ std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const
   engine.score_stage = kernels::parse_score_stage(spec.attention().score_stage());
   engine.score_budget = spec.attention().score_budget();
   engine.mean_group_query = spec.attention().mean_group_query();
+  engine.device = machine.device;
   engine.threads = machine.threads;
   engine.max_sequences = machine.max_sequences;
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/clock.h"
 #include "wire/messages.pb.h"
@@ -10,8 +11,9 @@
 
 namespace allot::worker {
 
-// Of this machine, not of the run: results do not depend on it.
+// Of this machine, not of the run: results do not depend on it, but for the rounding of another device.
 struct MachineOptions {
+  std::string device = "cpu";   // as in EngineOptions
   int32_t threads = 0;          // 0 = all cores
   int32_t max_sequences = 256;  // replies decoded together
 };

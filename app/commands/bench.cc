@@ -21,6 +21,7 @@
 #include "bench/generate.h"
 #include "kernels/estimator.h"
 #include "model/engine.h"
+#include "model/kv_cache.h"
 
 namespace allot::app {
 namespace {
@@ -33,6 +34,11 @@ struct BenchOptions {
   std::string dtype = "both";
   int32_t samples = 8;
   std::optional<int64_t> random_weights;
+  std::string attention = "both";
+  std::string prefill = "sampled";
+  std::string cache_fill = "computed";
+  std::string device = "cpu";
+  int32_t max_sequences = 256;
   int32_t threads = 0;
   bench::GenerateWorkload workload;
   bool json = false;
@@ -48,12 +54,37 @@ struct Row {
   std::optional<double> slowest = {};
   double prefill_seconds = 0;
   double decode_seconds = 0;
+  std::optional<bench::GenerateTiming> timing = {};  // of the median repetition; nothing for the peer
 };
+
+// Milliseconds of a decode step that this share of the steps do not exceed; nothing without a step.
+std::optional<double> step_milliseconds(const Row& row, double share) {
+  if (!row.timing || row.timing->decode_steps.empty()) return std::nullopt;
+  return 1000 * bench::quantile(row.timing->decode_steps, share);
+}
+
+// Nothing when there were none.
+std::optional<double> per_second(int64_t tokens, double seconds) {
+  return tokens > 0 ? std::optional(static_cast<double>(tokens) / seconds) : std::nullopt;
+}
+
+// Room for the sequences that run at once, and no more.
+int64_t cache_tokens(const BenchOptions& options, int32_t page_size) {
+  const bench::GenerateWorkload& workload = options.workload;
+  return std::min<int64_t>(workload.prompts, options.max_sequences) * page_size *
+         model::pages_for(int64_t{workload.prompt_tokens} + workload.new_tokens, page_size);
+}
 
 Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) {
   model::EngineOptions engine_options;
   engine_options.dtype = dtype;
+  engine_options.device = options.device;
   engine_options.threads = options.threads;
+  engine_options.max_sequences = options.max_sequences;
+  engine_options.cache_tokens = cache_tokens(options, engine_options.page_size);
+  engine_options.prefill =
+      options.prefill == "dense" ? model::PrefillMode::kDense : model::PrefillMode::kSampled;
+  engine_options.skip_prefill = options.cache_fill == "random";
   if (options.random_weights) engine_options.random_weights = static_cast<uint64_t>(*options.random_weights);
   model::Engine engine(options.model, engine_options);
   bench::GenerateWorkload workload = options.workload;
@@ -70,7 +101,8 @@ Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) 
           .fastest = fastest->total_seconds,
           .slowest = slowest->total_seconds,
           .prefill_seconds = middle.prefill_seconds,
-          .decode_seconds = middle.decode_seconds};
+          .decode_seconds = middle.decode_seconds,
+          .timing = middle};
 }
 
 // The same work by Hugging Face generate, in a process of its own.
@@ -124,36 +156,100 @@ nlohmann::json optional_json(const std::optional<Value>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json();
 }
 
+std::string cell(const std::optional<double>& value, int decimals) {
+  return value ? fmt::format("{:.{}f}", *value, decimals) : "-";
+}
+
+void print_steps(const std::vector<Row>& rows) {
+  std::cout << fmt::format("\n{:<14}{:<10}{:<10}{:>18}{:>18}{:>10}{:>12}{:>10}{:>10}\n", "", "dtype",
+                           "attention", "prefill tokens/s", "decode tokens/s", "steps", "median ms", "p5 ms",
+                           "p95 ms");
+  for (const Row& row : rows) {
+    if (!row.timing) continue;
+    std::cout << fmt::format("{:<14}{:<10}{:<10}{:>18}{:>18}{:>10}{:>12}{:>10}{:>10}\n", row.engine,
+                             row.dtype, row.attention,
+                             cell(per_second(row.timing->prefill_tokens, row.timing->prefill_seconds), 0),
+                             cell(per_second(row.timing->decode_tokens, row.timing->decode_seconds), 0),
+                             row.timing->decode_steps.size(), cell(step_milliseconds(row, 0.5), 3),
+                             cell(step_milliseconds(row, 0.05), 3), cell(step_milliseconds(row, 0.95), 3));
+  }
+}
+
+nlohmann::ordered_json row_json(const Row& row, const BenchOptions& options) {
+  const bench::GenerateWorkload& workload = options.workload;
+  nlohmann::ordered_json json = {{"what", "decode"},
+                                 {"engine", row.engine},
+                                 {"model", options.model.string()},
+                                 {"random_weights", optional_json(options.random_weights)},
+                                 {"dtype", row.dtype},
+                                 {"attention", row.attention},
+                                 {"device", options.device},
+                                 {"threads", options.threads},
+                                 {"prompts", workload.prompts},
+                                 {"prompt_tokens", workload.prompt_tokens},
+                                 {"new_tokens", workload.new_tokens},
+                                 {"repetitions", workload.repetitions},
+                                 {"max_sequences", options.max_sequences},
+                                 {"prefill", options.prefill},
+                                 {"cache_fill", options.cache_fill},
+                                 {"temperature", workload.sampling.temperature},
+                                 {"top_p", workload.sampling.top_p},
+                                 {"repetition_penalty", workload.sampling.repetition_penalty},
+                                 {"seconds", row.seconds},
+                                 {"fastest_seconds", optional_json(row.fastest)},
+                                 {"slowest_seconds", optional_json(row.slowest)},
+                                 {"prefill_seconds", row.prefill_seconds},
+                                 {"decode_seconds", row.decode_seconds},
+                                 {"new_tokens_per_second", tokens_per_second(row, workload)}};
+  if (row.timing) {
+    const bench::GenerateTiming& timing = *row.timing;
+    json["prefill_tokens_per_second"] =
+        optional_json(per_second(timing.prefill_tokens, timing.prefill_seconds));
+    json["decode_tokens_per_second"] = optional_json(per_second(timing.decode_tokens, timing.decode_seconds));
+    json["decode_steps"] = timing.decode_steps.size();
+    json["step_milliseconds"] = {{"median", optional_json(step_milliseconds(row, 0.5))},
+                                 {"p5", optional_json(step_milliseconds(row, 0.05))},
+                                 {"p95", optional_json(step_milliseconds(row, 0.95))}};
+  }
+  json["version"] = version();
+  return json;
+}
+
+// "greedy", "temperature 0.6, top-p 0.95, repetition penalty 1.1".
+std::string sampling_text(const model::SamplingParams& sampling) {
+  std::string text = sampling.temperature == 0
+                         ? std::string("greedy")
+                         : fmt::format("temperature {}, top-p {}", sampling.temperature, sampling.top_p);
+  if (sampling.repetition_penalty != 1)
+    text += fmt::format(", repetition penalty {}", sampling.repetition_penalty);
+  return text;
+}
+
+// The peer generates greedily on the CPU from prompts that it computes.
+void check_comparable(const BenchOptions& options) {
+  if (options.peer_python.empty()) return;
+  const model::SamplingParams& sampling = options.workload.sampling;
+  if (options.device == "cpu" && options.cache_fill == "computed" && sampling.temperature == 0 &&
+      sampling.repetition_penalty == 1)
+    return;
+  throw UsageError(
+      "--peer-python measures greedy replies to computed prompts on the CPU; leave it out, or --device, "
+      "--cache-fill, --temperature and --repetition-penalty");
+}
+
 void print(const std::vector<Row>& rows, const BenchOptions& options) {
   const bench::GenerateWorkload& workload = options.workload;
   if (options.json) {
-    for (const Row& row : rows) {
-      const nlohmann::ordered_json json = {{"what", "decode"},
-                                           {"engine", row.engine},
-                                           {"model", options.model.string()},
-                                           {"random_weights", optional_json(options.random_weights)},
-                                           {"dtype", row.dtype},
-                                           {"attention", row.attention},
-                                           {"threads", options.threads},
-                                           {"prompts", workload.prompts},
-                                           {"prompt_tokens", workload.prompt_tokens},
-                                           {"new_tokens", workload.new_tokens},
-                                           {"repetitions", workload.repetitions},
-                                           {"seconds", row.seconds},
-                                           {"fastest_seconds", optional_json(row.fastest)},
-                                           {"slowest_seconds", optional_json(row.slowest)},
-                                           {"prefill_seconds", row.prefill_seconds},
-                                           {"decode_seconds", row.decode_seconds},
-                                           {"new_tokens_per_second", tokens_per_second(row, workload)},
-                                           {"version", version()}};
-      std::cout << json.dump() << '\n';
-    }
+    for (const Row& row : rows) std::cout << row_json(row, options).dump() << '\n';
     return;
   }
   std::cout << fmt::format(
-      "{} prompts of {} tokens, {} new tokens each, greedy, {} threads; medians of {} repetitions after one "
-      "warm-up\n",
-      workload.prompts, workload.prompt_tokens, workload.new_tokens, options.threads, workload.repetitions);
+      "{} prompts of {} tokens{}, {} new tokens each, {}, on {} with {} threads, up to {} sequences at once; "
+      "medians of {} repetitions after {} to warm up\n",
+      workload.prompts, workload.prompt_tokens,
+      options.cache_fill == "random" ? " (not computed, the cache is random)" : "", workload.new_tokens,
+      sampling_text(workload.sampling), options.device, options.threads, options.max_sequences,
+      workload.repetitions, workload.warm_ups);
   const auto peer = std::ranges::find(rows, std::string("hugging face"), &Row::engine);
   std::cout << fmt::format("{:<14}{:<10}{:<10}{:>10}{:>18}{:>10}{:>10}{:>14}{}\n", "", "dtype", "attention",
                            "seconds", "fastest..slowest", "prefill", "decode", "new tokens/s",
@@ -166,6 +262,7 @@ void print(const std::vector<Row>& rows, const BenchOptions& options) {
         row.decode_seconds, tokens_per_second(row, workload),
         peer == rows.end() ? "" : fmt::format("{:>13.2f}x", peer->seconds / row.seconds));
   }
+  print_steps(rows);
 }
 
 }  // namespace
@@ -184,14 +281,30 @@ int run_bench(std::span<const std::string> arguments) {
            "the script that does the same work with Hugging Face generate");
   set.integer("random-weights", &options.random_weights, 0, std::numeric_limits<uint32_t>::max(), "SEED",
               "make the weights at random instead of reading them; config.json is enough then");
-  set.choice("dtype", &options.dtype, {"both", "float32", "bfloat16"}, "of weights, activations and cache");
+  set.choice(
+      "dtype", &options.dtype, {"both", "float32", "bfloat16", "float16"},
+      "of weights, activations and cache; both measures float32 and bfloat16, on a CUDA device bfloat16");
   set.integer("prompts", &options.workload.prompts, 1, 1 << 20, "N", "sequences in all");
   set.integer("prompt-tokens", &options.workload.prompt_tokens, 1, 1 << 20, "N", "length of each prompt");
   set.integer("new-tokens", &options.workload.new_tokens, 1, 1 << 20, "N", "length of each reply");
   set.integer("samples", &options.samples, 1, 1'000'000, "S", "samples per layer of the sampled rows");
+  set.choice("attention", &options.attention, {"both", "dense", "sampled"}, "which rows to measure");
+  set.choice("prefill", &options.prefill, {"dense", "sampled"},
+             "attention over the prompt in sampled rows: exact, or sampled as in decoding");
+  set.choice("cache-fill", &options.cache_fill, {"computed", "random"},
+             "random takes the prompts for cached, with random numbers in the cache: times decoding after a "
+             "long prompt without computing it; replies are meaningless");
+  set.real("temperature", &options.workload.sampling.temperature, 0, 100, "T", "0 is greedy");
+  set.real("top-p", &options.workload.sampling.top_p, 1e-9, 1, "P",
+           "sample from the likeliest tokens of this mass");
+  set.real("repetition-penalty", &options.workload.sampling.repetition_penalty, 0.01, 100, "R", "1 is none");
+  set.integer("max-sequences", &options.max_sequences, 1, 65536, "N", "replies decoded together");
+  set.device(&options.device);
   set.integer("threads", &options.threads, 0, 4096, "N", "threads of each engine; 0 takes all cores");
   set.integer("repetitions", &options.workload.repetitions, 1, 1000, "N",
-              "timed repetitions, after one warm-up");
+              "timed repetitions, after those to warm up");
+  set.integer("warm-ups", &options.workload.warm_ups, 0, 1000, "N",
+              "repetitions before, which are not timed");
   set.flag("json", &options.json, "print one JSON object a row");
   set.require("model");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
@@ -201,16 +314,22 @@ int run_bench(std::span<const std::string> arguments) {
   if (options.what != "decode") {
     throw UsageError("'" + options.what + "' cannot be measured; decode or attention is expected");
   }
+  check_comparable(options);
+  if (options.device != "cpu" && options.dtype == "both") options.dtype = "bfloat16";
   if (options.threads == 0) options.threads = static_cast<int32_t>(std::thread::hardware_concurrency());
 
   std::vector<Row> rows;
   if (!options.peer_python.empty()) {
     rows.push_back(measure_peer(options, options.dtype == "bfloat16" ? "bfloat16" : "float32"));
   }
-  for (const auto dtype : {kernels::DType::kFloat32, kernels::DType::kBFloat16}) {
-    if (options.dtype != "both" && options.dtype != kernels::name(dtype)) continue;
+  for (const auto dtype : {kernels::DType::kFloat32, kernels::DType::kBFloat16, kernels::DType::kFloat16}) {
+    const bool wanted =
+        options.dtype == "both" ? dtype != kernels::DType::kFloat16 : options.dtype == kernels::name(dtype);
+    if (!wanted) continue;
     for (const int32_t samples : {0, options.samples}) {
-      spdlog::info("measuring {} {}", kernels::name(dtype), samples == 0 ? "dense" : "sampled");
+      const char* attention = samples == 0 ? "dense" : "sampled";
+      if (options.attention != "both" && options.attention != attention) continue;
+      spdlog::info("measuring {} {}", kernels::name(dtype), attention);
       rows.push_back(measure(options, dtype, samples));
     }
   }

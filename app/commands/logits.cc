@@ -62,6 +62,7 @@ int run_logits(std::span<const std::string> arguments) {
   int64_t seed = 0;
   int64_t question = 0;
   std::optional<int64_t> random_weights;
+  std::string device = "cpu";
   int32_t threads = 0;
   std::filesystem::path out;
   OptionSet set("logits",
@@ -73,12 +74,13 @@ int run_logits(std::span<const std::string> arguments) {
   set.text("schedule", &schedule, "S", "dense, uniform:N, a,b,c,… or a schedule.json");
   set.choice("estimator", &estimator, {"exact", "iid", "strat", "sys", "prop", "flash", "threshold", "topk"},
              "how attention is estimated from its samples");
-  set.choice("dtype", &dtype, {"float32", "bfloat16"}, "of weights and activations");
+  set.choice("dtype", &dtype, {"float32", "bfloat16", "float16"}, "of weights and activations");
   set.integer("seed", &seed, 0, std::numeric_limits<uint32_t>::max(), "N", "of the attention samples");
   set.integer("question", &question, 0, std::numeric_limits<uint32_t>::max(), "N",
               "number of the question whose samples are drawn");
   set.integer("random-weights", &random_weights, 0, std::numeric_limits<uint32_t>::max(), "SEED",
               "make the weights at random instead of reading them; config.json is enough then");
+  set.device(&device);
   set.integer("threads", &threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
   set.path("out", &out, "write to this file instead of stdout");
   set.require("model");
@@ -96,6 +98,7 @@ int run_logits(std::span<const std::string> arguments) {
   options.dtype = kernels::parse_dtype(dtype);
   options.estimator = kernels::parse_estimator(estimator);
   options.max_sequences = 1;
+  options.device = device;
   options.threads = threads;
   model::Engine engine(model, options);
   const std::vector<int32_t> samples = named.schedule ? named.schedule->samples : std::vector<int32_t>{};

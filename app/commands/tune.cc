@@ -70,6 +70,7 @@ int run_tune(std::span<const std::string> arguments) {
   declare_run_options(set, &run);
   set.integer("workers", &cluster.workers, 1, 1024, "N",
               "worker processes, each with its own copy of the model");
+  set.device(&cluster.device);
   set.integer("threads", &cluster.threads, 0, 4096, "N", "threads of each worker; 0 shares the cores out");
   set.integer("max-sequences", &cluster.max_sequences, 0, 65536, "N",
               "replies that a worker decodes together; 0 for its default");

@@ -12,11 +12,17 @@ namespace allot::app {
 
 int run_worker(std::span<const std::string> arguments) {
   const SystemClock clock;
-  const std::string device = "cpu, " + std::to_string(std::thread::hardware_concurrency()) + " cores";
-  return run_worker_command(arguments, device, [&](const wire::RunSpec& spec, const WorkerOptions& options) {
-    return worker::make_spec_runner(
-        spec, {.threads = options.threads, .max_sequences = options.max_sequences}, clock);
-  });
+  const auto device_text = [](const WorkerOptions& options) {
+    if (options.device != "cpu") return options.device;
+    return "cpu, " + std::to_string(std::thread::hardware_concurrency()) + " cores";
+  };
+  return run_worker_command(
+      arguments, device_text, [&](const wire::RunSpec& spec, const WorkerOptions& options) {
+        return worker::make_spec_runner(
+            spec,
+            {.device = options.device, .threads = options.threads, .max_sequences = options.max_sequences},
+            clock);
+      });
 }
 
 }  // namespace allot::app

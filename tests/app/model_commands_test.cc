@@ -113,6 +113,63 @@ TEST_F(ConfigOnlyCommands, BenchDecodeMeasuresRandomWeightsInTheDTypeAskedFor) {
   EXPECT_THAT(result.out, HasSubstr("\"attention\":\"sys 8\""));
   EXPECT_THAT(result.out, HasSubstr("\"prompts\":3,\"prompt_tokens\":9,\"new_tokens\":4"));
   EXPECT_THAT(result.out, Not(HasSubstr("float32")));
+  EXPECT_THAT(result.out, HasSubstr("\"decode_steps\":3,\"step_milliseconds\":{\"median\":"));
+}
+
+TEST_F(ConfigOnlyCommands, BenchDecodeTimesStepsAfterPromptsThatAreNotComputed) {
+  const auto result = run_command({"allot",
+                                   "bench",
+                                   "decode",
+                                   "--model",
+                                   model_.string(),
+                                   "--random-weights",
+                                   "7",
+                                   "--dtype",
+                                   "bfloat16",
+                                   "--attention",
+                                   "sampled",
+                                   "--cache-fill",
+                                   "random",
+                                   "--prompts",
+                                   "3",
+                                   "--max-sequences",
+                                   "2",
+                                   "--prompt-tokens",
+                                   "90",
+                                   "--new-tokens",
+                                   "4",
+                                   "--temperature",
+                                   "0.6",
+                                   "--top-p",
+                                   "0.95",
+                                   "--repetition-penalty",
+                                   "1.1",
+                                   "--repetitions",
+                                   "1",
+                                   "--warm-ups",
+                                   "0",
+                                   "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("\"max_sequences\":2,\"prefill\":\"sampled\",\"cache_fill\":\"random\","
+                                    "\"temperature\":0.6,\"top_p\":0.95,\"repetition_penalty\":1.1"));
+  EXPECT_THAT(result.out, HasSubstr("\"prefill_tokens_per_second\":null"));
+  EXPECT_THAT(result.out, HasSubstr("\"decode_steps\":8"));
+  EXPECT_THAT(result.out, Not(HasSubstr("dense")));
+}
+
+TEST_F(ConfigOnlyCommands, BenchDecodeRefusesAPeerThatDoesOtherWork) {
+  const auto result = run_command({"allot", "bench", "decode", "--model", model_.string(), "--peer-python",
+                                   "python3", "--temperature", "1"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--peer-python measures greedy replies"));
+}
+
+TEST_F(ConfigOnlyCommands, AnUnknownDeviceIsWrongUsage) {
+  for (const char* command : {"bench", "eval", "logits", "tune", "worker", "verify", "ablate"}) {
+    const auto result = run_command({"allot", command, "--device", "tpu"});
+    EXPECT_EQ(result.code, 2) << command;
+    EXPECT_THAT(result.err, HasSubstr("cpu, cuda or cuda:N is expected")) << command;
+  }
 }
 
 TEST_F(ConfigOnlyCommands, LogitsOfRandomWeightsFollowTheSeed) {

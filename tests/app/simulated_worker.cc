@@ -68,9 +68,11 @@ class SimulatedRunner final : public worker::EpisodeRunner {
 };
 
 int run_simulated_worker(std::span<const std::string> arguments) {
-  return run_worker_command(arguments, "simulation", [](const wire::RunSpec& spec, const WorkerOptions&) {
-    return std::make_unique<SimulatedRunner>(spec.seed());
-  });
+  return run_worker_command(
+      arguments, [](const WorkerOptions&) { return "simulation"; },
+      [](const wire::RunSpec& spec, const WorkerOptions&) {
+        return std::make_unique<SimulatedRunner>(spec.seed());
+      });
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 namespace allot::model {
@@ -109,6 +111,20 @@ TEST_P(DecoderBits, OfTheLastRowAreTheSameWhenAllRowsAreAskedFor) {
   ForwardBatch none = last;
   none.output_rows.clear();
   EXPECT_TRUE(run(decoder, none).empty());
+}
+
+// In a fresh cache every page is like the other.
+TEST_P(DecoderBits, DependOnThePagesOfACacheFilledAtRandom) {
+  Decoder decoder = load(2);
+  ForwardBatch here;
+  append(here, 0, 40, 1);
+  ForwardBatch elsewhere = here;
+  for (int32_t& page : elsewhere.page_table) page += kPagesEach;
+  EXPECT_EQ(run(decoder, here), run(decoder, elsewhere));
+  decoder.fill_cache_at_random();
+  const std::vector<float> logits = run(decoder, here);
+  EXPECT_NE(logits, run(decoder, elsewhere));
+  EXPECT_TRUE(std::ranges::all_of(logits, [](float value) { return std::isfinite(value); }));
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, DecoderBits, testing::Values(DType::kFloat32, DType::kBFloat16),

@@ -302,6 +302,22 @@ TEST(Engine, CancelDropsQueuedAndRunningRequestsAndFreesTheirPages) {
   EXPECT_EQ(results[0].id, 2u);
 }
 
+TEST(Engine, TakesPromptsForCachedWhenPrefillIsSkipped) {
+  EngineOptions options = small_engine();
+  options.skip_prefill = true;
+  options.max_sequences = 2;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    options.dtype = dtype;
+    Engine engine(kModel, options);
+    for (uint64_t i = 0; i < 3; ++i) engine.submit(request_of(i, random_prompt(i, 1 + 30 * i), 6));
+    int steps = 0;
+    for (; engine.pending() > 0; ++steps) (void)engine.step();
+    EXPECT_EQ(steps, 2 * 6);
+    EXPECT_EQ(engine.counters().prefill_tokens, 0);
+    EXPECT_EQ(engine.counters().decode_tokens, 3 * 6);
+  }
+}
+
 // --- The end of a sequence
 
 TEST(Engine, EndsAtAnEosTokenUnlessToldNotTo) {
@@ -413,6 +429,23 @@ TEST(EngineOptions, WithFloat16AreUnsupportedOnTheCpu) {
               ThrowsMessage<Unsupported>(
                   testing::AllOf(HasSubstr("dtype float16"), HasSubstr("use bfloat16 or float32"))));
 }
+
+TEST(EngineOptions, NameTheDeviceInFull) {
+  EXPECT_EQ(Engine(kModel, small_engine()).options().device, "cpu");
+  EngineOptions options = small_engine();
+  options.device = "tpu";
+  EXPECT_THAT([&] { Engine(kModel, options); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("device \"tpu\" is unknown")));
+}
+
+#ifndef ALLOT_WITH_CUDA
+TEST(EngineOptions, WithACudaDeviceAreUnsupportedInABuildWithoutCuda) {
+  EngineOptions options = small_engine(DType::kFloat16);
+  options.device = "cuda";
+  EXPECT_THAT([&] { Engine(kModel, options); },
+              ThrowsMessage<Unsupported>(HasSubstr("device cuda:0: this build has no CUDA")));
+}
+#endif
 
 TEST(EngineOptions, SizeTheCacheForEverySlotByDefault) {
   EngineOptions options;
