@@ -36,6 +36,8 @@ std::vector<Place> places_of(const PassShape& shape, const PassArrays& arrays) {
   add("positions", arrays.positions, shape.rows);
   add("slots", arrays.slots, shape.rows);
   add("query_start", arrays.query_start, shape.sequences + 1);
+  add("cum_queries", arrays.cum_queries, shape.sequences + 1);
+  add("cum_keys", arrays.cum_keys, shape.sequences + 1);
   add("lengths", arrays.lengths, shape.sequences);
   add("page_table", arrays.page_table, shape.sequences * shape.max_pages);
   add("budgets", arrays.budgets, shape.num_layers * shape.sequences);
@@ -163,6 +165,9 @@ TEST(FillPass, CopiesABatchThatFillsTheShape) {
   EXPECT_THAT(view(arrays.positions, 5), ElementsAreArray(batch.positions));
   EXPECT_THAT(view(arrays.slots, 5), ElementsAreArray(batch.slots));
   EXPECT_THAT(view(arrays.query_start, 3), ElementsAreArray(batch.query_start));
+  EXPECT_THAT(view(arrays.cum_queries, 3), ElementsAreArray(batch.query_start));
+  EXPECT_THAT(view(arrays.cum_keys, 3),
+              ElementsAre(0, batch.lengths[0], batch.lengths[0] + batch.lengths[1]));
   EXPECT_THAT(view(arrays.lengths, 2), ElementsAreArray(batch.lengths));
   EXPECT_THAT(view(arrays.page_table, 6), ElementsAreArray(batch.page_table));
   EXPECT_THAT(view(arrays.budgets, 4), ElementsAreArray(batch.budgets));
