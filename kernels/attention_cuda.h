@@ -61,8 +61,8 @@ size_t cuda_workspace_bytes(const AttentionParams& params, const LaunchBounds& b
 
 // Checks what the host can see: shapes, alignment, bounds, the estimator and its options. Pointers are not
 // dereferenced. Throws InvalidArgument with the values and the remedy, Unsupported for what has no CUDA
-// kernel (float32, topk, other head dimensions than 64, 96, 128 and 256, head groups above 16, pages that are
-// no multiple of 16 tokens). A caller that holds host copies of the arrays checks their content with
+// kernel (float32, topk, other head dimensions than 32, 64, 96, 128 and 256, head groups above 16, pages that
+// are no multiple of 16 tokens). A caller that holds host copies of the arrays checks their content with
 // validate() of attention.h.
 void validate_cuda(const AttentionParams& params, const LaunchBounds& bounds, const DeviceLimits& limits);
 

@@ -27,6 +27,8 @@ ScoreKernel score_kernel_of(int32_t column_tiles, bool decode) {
 template <class T>
 ScoreKernel score_kernel_of(int32_t head_dim, int32_t column_tiles, bool decode) {
   switch (head_dim) {
+    case 32:
+      return score_kernel_of<T, 32>(column_tiles, decode);
     case 64:
       return score_kernel_of<T, 64>(column_tiles, decode);
     case 96:

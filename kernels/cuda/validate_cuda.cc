@@ -44,8 +44,8 @@ void check_support(const AttentionParams& p, const DeviceLimits& limits) {
   if (p.estimator == Estimator::kTopk) {
     unsupported("estimator topk is a baseline of the CPU kernels; on CUDA use threshold or sys");
   }
-  if (p.head_dim != 64 && p.head_dim != 96 && p.head_dim != 128 && p.head_dim != 256) {
-    unsupported("head_dim {} has no kernel; 64, 96, 128 and 256 have", p.head_dim);
+  if (p.head_dim != 32 && p.head_dim != 64 && p.head_dim != 96 && p.head_dim != 128 && p.head_dim != 256) {
+    unsupported("head_dim {} has no kernel; 32, 64, 96, 128 and 256 have", p.head_dim);
   }
   if (p.page_size < cuda::kStageKeys || p.page_size % cuda::kStageKeys != 0) {
     unsupported("page_size is {}; pages hold a multiple of {} tokens", p.page_size, cuda::kStageKeys);

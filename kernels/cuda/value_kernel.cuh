@@ -3,6 +3,7 @@
 // rows with many entries are shared by several blocks, the last of which adds the parts in order.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "kernels/cuda/args.h"
@@ -26,7 +27,7 @@ struct ValueShape {
 template <class T, int kHeadDim, int kWarps>
 class Gather {
  public:
-  static constexpr int kRowLanes = kHeadDim == 64 ? 8 : kHeadDim <= 128 ? 16 : 32;
+  static constexpr int kRowLanes = static_cast<int>(std::bit_ceil(kHeadDim / 8u));
   static constexpr int kStreams = kWarps * (32 / kRowLanes);
   static constexpr int kUnroll = 8;
 

@@ -15,6 +15,8 @@ ValueKernel make_value_kernel() {
 template <template <int> class Selection, class T, int kWarps>
 ValueKernel value_kernel_of(int32_t head_dim) {
   switch (head_dim) {
+    case 32:
+      return make_value_kernel<Selection, T, 32, kWarps>();
     case 64:
       return make_value_kernel<Selection, T, 64, kWarps>();
     case 96:

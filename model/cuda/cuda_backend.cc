@@ -168,36 +168,31 @@ CudaBackend::CudaBackend(const WeightsSource& source, const ModelConfig& config,
       chosen_((decoder_.limits().rows + 1) * int64_t{sizeof(int32_t)}),
       results_(chosen_.size()) {
   decoder_.make_cache(choose_cache(options));
+  if (options.skip_prefill) decoder_.fill_cache_at_random(stream_.get());
   check(cudaMemset(seen_.data(), 0, seen_.size()), "cudaMemset");
   forget_fault();
 }
 
-// The attention workspace that the largest passes need comes first; the cache takes what is left.
+// The cache takes what weights and activations leave, but for the spare and the weights of the keys that it
+// holds: 2 bytes a key and query head, in a workspace that may have to be replaced by one of twice its size.
 KvCacheShape CudaBackend::choose_cache(const EngineOptions& options) const {
-  KvCacheShape shape{.num_layers = config_.num_layers,
-                     .num_kv_heads = config_.num_kv_heads,
-                     .head_dim = config_.head_dim,
-                     .page_size = options.page_size,
-                     .num_pages = 1,
-                     .dtype = dtype_};
-  const int64_t page_bytes = options.page_size * kv_bytes_per_token(shape);
   size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-  const int64_t wanted =
-      pages_for(options.cache_tokens > 0 ? options.cache_tokens
-                                         : options.max_sequences * config_.max_position_embeddings,
-                options.page_size);
-  // Weights of a decode step's keys, 2 bytes a key and query head, grow with the tokens that the cache holds.
-  const int64_t weights_of_page = options.page_size * 2 * int64_t{config_.num_q_heads} + 64;
-  const int64_t left = static_cast<int64_t>(free) - kSpareBytes;
-  const int64_t fitting = left / (page_bytes + 2 * weights_of_page);
-  if (fitting < 1 || (options.cache_tokens > 0 && fitting < wanted)) {
-    throw Error("a KV cache of " + std::to_string(wanted * options.page_size) + " tokens takes " +
-                std::to_string(wanted * page_bytes) + " bytes, but weights and activations leave " +
-                std::to_string(free) + " of the device's " + std::to_string(total) + " bytes, of which " +
+  const int64_t left = std::max<int64_t>(0, static_cast<int64_t>(free) - kSpareBytes);
+  const double of_token = static_cast<double>(kv_bytes_per_token({.num_layers = config_.num_layers,
+                                                                  .num_kv_heads = config_.num_kv_heads,
+                                                                  .head_dim = config_.head_dim,
+                                                                  .dtype = dtype_}));
+  const double share = of_token / (of_token + 4.0 * config_.num_q_heads);
+  const KvCacheShape shape =
+      plan_cache(options, config_, static_cast<int64_t>(share * static_cast<double>(left)));
+  const int64_t needed = shape.num_pages * shape.page_size * static_cast<int64_t>(of_token);
+  if (needed > left) {
+    throw Error("a KV cache of " + std::to_string(shape.num_pages * shape.page_size) + " tokens takes " +
+                std::to_string(needed) + " bytes, but weights and activations leave " + std::to_string(free) +
+                " of the device's " + std::to_string(total) + " bytes, of which " +
                 std::to_string(kSpareBytes) + " stay free; lower cache_tokens or max_sequences");
   }
-  shape.num_pages = std::min(wanted, fitting);
   return shape;
 }
 
@@ -387,6 +382,37 @@ std::span<const float> CudaBackend::logits(const ForwardBatch& batch, const Atte
   return logits_;
 }
 
+// Refuses what attention on the device does not have, before anything is loaded.
+void check_attention(const ModelConfig& config, const EngineOptions& options,
+                     const kernels::DeviceLimits& limits) {
+  alignas(256) static const std::byte nowhere[256] = {};
+  kernels::AttentionParams params{.batch = 1,
+                                  .num_q_heads = config.num_q_heads,
+                                  .num_kv_heads = config.num_kv_heads,
+                                  .head_dim = config.head_dim,
+                                  .page_size = options.page_size,
+                                  .max_pages = 1,
+                                  .num_pages = 1,
+                                  .dtype = options.dtype,
+                                  .scale = 1,
+                                  .query = nowhere,
+                                  .query_stride = int64_t{config.num_q_heads} * config.head_dim,
+                                  .key_pages = nowhere,
+                                  .value_pages = nowhere,
+                                  .page_table = reinterpret_cast<const int32_t*>(nowhere),
+                                  .query_start = reinterpret_cast<const int64_t*>(nowhere),
+                                  .lengths = reinterpret_cast<const int32_t*>(nowhere),
+                                  .out = const_cast<std::byte*>(nowhere),
+                                  .estimator = options.estimator,
+                                  .budgets = reinterpret_cast<const int32_t*>(nowhere),
+                                  .draws = reinterpret_cast<const kernels::SequenceDraws*>(nowhere),
+                                  .tile = options.tile,
+                                  .score_stage = options.score_stage,
+                                  .score_budget = options.score_budget,
+                                  .mean_group_query = options.mean_group_query};
+  kernels::validate_cuda(params, {.num_queries = 1, .max_length = 1, .max_budget = 1}, limits);
+}
+
 }  // namespace
 }  // namespace cuda
 
@@ -396,6 +422,7 @@ std::unique_ptr<Backend> make_cuda_backend(const WeightsSource& source, const Mo
     throw Unsupported("engine options: dtype " + std::string(kernels::name(options.dtype)) +
                       " runs on the CPU only; on a CUDA device use bfloat16");
   }
+  cuda::check_attention(config, options, kernels::device_limits(device));
   return std::make_unique<cuda::CudaBackend>(source, config, options, device);
 }
 

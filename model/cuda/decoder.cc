@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/rows_cuda.h"
+#include "model/cuda/random_fill.h"
 #include "model/rope.h"
 
 namespace allot::model::cuda {
@@ -67,6 +68,12 @@ void CudaDecoder::make_cache(const KvCacheShape& shape) {
   cache_shape_ = shape;
   cache_ = DeviceBuffer(shape.num_pages * shape.page_size * kv_bytes_per_token(shape));
   cache_layer_bytes_ = cache_.size() / (2 * shape.num_layers);
+}
+
+void CudaDecoder::fill_cache_at_random(cudaStream_t stream) {
+  fill_random_cuda(random_tensor(/*seed=*/0, "kv_cache", 1), 0,
+                   cache_.size() / static_cast<int64_t>(kernels::size_of(dtype_)), dtype_, cache_.data(),
+                   stream);
 }
 
 kernels::LaunchBounds CudaDecoder::bounds_of(const PassPlan& plan) {

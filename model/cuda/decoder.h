@@ -58,6 +58,8 @@ class CudaDecoder {
   // Takes memory for the cache.
   void make_cache(const KvCacheShape& shape);
   const KvCacheShape& cache_shape() const { return cache_shape_; }
+  // Finite numbers in every page, for benchmarks that skip the prompt.
+  void fill_cache_at_random(cudaStream_t stream);
   // Grows the attention workspace; true when its address changed, so that captured graphs are stale. Waits
   // for the stream when it does.
   bool reserve_attention(int64_t bytes, cudaStream_t stream);

@@ -185,7 +185,7 @@ TEST(BernoulliPlan, FitsTheSharedMemoryOfEveryGpu) {
   p.score_stage = ScoreStage::kBernoulliStrat;
   p.score_budget = 4;
   for (const int32_t shared_bytes : {166912, 101376, 232448}) {  // compute capability 8.0, 8.6 and 8.9, 9.0
-    for (const int32_t head_dim : {64, 96, 128, 256}) {
+    for (const int32_t head_dim : {32, 64, 96, 128, 256}) {
       for (const int32_t group : {1, 8, 9, 16}) {
         for (const int32_t max_queries : {1, 7}) {
           p.head_dim = head_dim;

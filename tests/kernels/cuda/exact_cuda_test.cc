@@ -49,7 +49,7 @@ class CudaExact : public CudaTest, public ::testing::WithParamInterface<std::tup
 };
 INSTANTIATE_TEST_SUITE_P(Kernels, CudaExact,
                          ::testing::Combine(::testing::Values(DType::kBFloat16, DType::kFloat16),
-                                            ::testing::Values(64, 96, 128, 256)),
+                                            ::testing::Values(32, 64, 96, 128, 256)),
                          [](const auto& shape) {
                            return fmt::format("{}_{}", name(std::get<0>(shape.param)),
                                               std::get<1>(shape.param));

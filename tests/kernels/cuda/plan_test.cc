@@ -29,7 +29,7 @@ constexpr DeviceLimits kH200 = kDevices[3];
 constexpr Estimator kEstimators[] = {Estimator::kExact,    Estimator::kIid,  Estimator::kStrat,
                                      Estimator::kSys,      Estimator::kProp, Estimator::kFlash,
                                      Estimator::kThreshold};
-constexpr int32_t kHeadDims[] = {64, 96, 128, 256};
+constexpr int32_t kHeadDims[] = {32, 64, 96, 128, 256};
 constexpr int32_t kGroups[] = {1, 4, 7, 8, 16};
 
 struct Shape {

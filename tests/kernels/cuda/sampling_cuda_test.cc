@@ -122,7 +122,7 @@ TEST_P(CudaKeys, AreTheReferencesForEveryShape) {
     for (const Shape& shape :
          {Shape{64, 1, 3, 16}, Shape{64, 4, 2, 64}, Shape{64, 16, 1, 272}, Shape{96, 2, 2, 32},
           Shape{96, 8, 1, 128}, Shape{128, 7, 2, 16}, Shape{128, 4, 2, 128}, Shape{128, 5, 1, 272},
-          Shape{256, 3, 1, 64}, Shape{256, 16, 1, 32}}) {
+          Shape{256, 3, 1, 64}, Shape{256, 16, 1, 32}, Shape{32, 2, 4, 16}}) {
       const int32_t tile = shape.group % 2 == 0 ? 64 : 128;
       // Small budgets alone, mixed ones, and mixed ones under a bound that allows far more.
       for (const int32_t max_budget : {8, 128, 65536}) {

@@ -104,7 +104,7 @@ TEST_F(ValidateCuda, EveryShapeOfTheContractIsAccepted) {
                                          : architecture < 90 || architecture == 120 ? 101376
                                                                                     : 232448};
     for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-      for (const int32_t head_dim : {64, 96, 128, 256}) {
+      for (const int32_t head_dim : {32, 64, 96, 128, 256}) {
         for (int32_t group = 1; group <= 16; ++group) {
           for (const int32_t page_size : {16, 32, 64, 128, 1024, 262144}) {
             for (const Estimator estimator :
@@ -174,7 +174,7 @@ TEST_F(ValidateCuda, TopkHasNoKernel) {
 
 TEST_F(ValidateCuda, OtherHeadDimensionsHaveNoKernel) {
   params_.query_stride = 32 * 512;
-  for (const int32_t bad : {8, 32, 80, 112, 192}) {
+  for (const int32_t bad : {8, 48, 80, 112, 192}) {
     params_.head_dim = bad;
     expect_unsupported({"head_dim", std::to_string(bad), "64", "96", "128", "256"});
   }
