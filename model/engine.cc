@@ -106,17 +106,17 @@ ForwardBatch make_batch(std::span<const Advance> advances, int32_t num_layers, b
       batch.output_rows.push_back(row + new_tokens - 1);
     }
   }
-  for (const Advance& advance : advances) {
-    const std::span<const int32_t> pages = advance.sequence->pages.numbers();
-    const size_t copied = std::min(pages.size(), static_cast<size_t>(batch.max_pages));
-    batch.page_table.insert(batch.page_table.end(), pages.begin(), pages.begin() + copied);
-    batch.page_table.resize(batch.page_table.size() + batch.max_pages - copied, 0);
-  }
-  for (int32_t layer = 0; layer < num_layers; ++layer) {
-    for (const Advance& advance : advances) {
-      const std::vector<int32_t>& samples = advance.sequence->request.samples;
-      batch.budgets.push_back(dense || samples.empty() ? kernels::kDenseBudget : samples[layer]);
-    }
+  const size_t sequences = advances.size(), max_pages = static_cast<size_t>(batch.max_pages);
+  batch.page_table.resize(sequences * max_pages, 0);
+  batch.budgets.resize(num_layers * sequences, kernels::kDenseBudget);
+  for (size_t b = 0; b < sequences; ++b) {
+    const Sequence& sequence = *advances[b].sequence;
+    const std::span<const int32_t> pages = sequence.pages.numbers();
+    std::copy_n(pages.begin(), std::min(pages.size(), max_pages), batch.page_table.begin() + b * max_pages);
+    if (dense) continue;
+    const std::vector<int32_t>& samples = sequence.request.samples;
+    for (size_t layer = 0; layer < samples.size(); ++layer)
+      batch.budgets[layer * sequences + b] = samples[layer];
   }
   place_tokens(batch, page_size);
   return batch;
