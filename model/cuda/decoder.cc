@@ -53,15 +53,8 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, DeviceWeights weights, kerne
   attended_ = DeviceBuffer(limits.rows * q_width_ * size);
   gate_up_ = DeviceBuffer(limits.rows * 2 * config.intermediate_size * size);
   activated_ = DeviceBuffer(limits.rows * config.intermediate_size * size);
+  kept_ = DeviceBuffer(limits.rows * std::max(config.hidden_size, q_width_) * size);
   logits_ = DeviceBuffer(limits.outputs * logits_stride_ * size);
-}
-
-int64_t CudaDecoder::activation_bytes(const ModelConfig& config, kernels::DType dtype, const Limits& limits) {
-  const int64_t q_width = int64_t{config.num_q_heads} * config.head_dim;
-  const int64_t of_row =
-      2 * int64_t{config.hidden_size} + qkv_width(config) + q_width + 3 * int64_t{config.intermediate_size};
-  return kernels::size_of(dtype) * (limits.rows * of_row + limits.outputs * cuda::logits_stride(config)) +
-         config.max_position_embeddings * config.head_dim * int64_t{sizeof(float)};
 }
 
 void CudaDecoder::make_cache(const KvCacheShape& shape) {
@@ -258,7 +251,7 @@ void CudaDecoder::reserve_dense_prefill(int64_t keys, cudaStream_t stream) {
 void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
                             const AttentionOptions& options, cudaStream_t stream) {
   const DeviceLayerWeights& weights = weights_.layers[layer];
-  const int64_t rows = plan.shape.rows;
+  int64_t rows = plan.shape.rows;
   matmul_.run(product(LayerProduct::kQkv, layer, rows), stream);
   kernels::rotate_and_store_cuda({.tokens = rows,
                                   .num_q_heads = config_.num_q_heads,
@@ -285,6 +278,12 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
     attend_densely(layer, plan, arrays, stream);
   } else {
     attend(layer, plan, arrays, options, stream);
+  }
+  if (layer == config_.num_layers - 1 && !plan.decode) {
+    // Every key and value is in the cache now: what follows is needed for the rows whose logits are wanted.
+    rows = plan.shape.outputs;
+    if (rows == 0) return;
+    keep_rows(arrays, rows, plan.shape.rows, stream);
   }
   matmul_.run(product(LayerProduct::kAttentionOutput, layer, rows), stream);
   normalise(weights.post_attention_norm, rows, true, stream);
@@ -315,27 +314,28 @@ void CudaDecoder::queue(const PassPlan& plan, const PassArrays& arrays, const At
   }
   const int64_t outputs = plan.shape.outputs;
   if (outputs == 0) return;
-  if (!plan.decode) keep_rows(plan, arrays, stream);
   normalise(weights_.final_norm, outputs, true, stream);
   project_logits(0, std::min(outputs, limits_.outputs), stream);
 }
 
-// Moves the last layer's output and the residual of the rows whose logits are wanted to the front, by way of
-// activations that are no longer needed.
-void CudaDecoder::keep_rows(const PassPlan& plan, const PassArrays& arrays, cudaStream_t stream) {
-  for (const DeviceBuffer* rows : {&residual_, &hidden_}) {
-    kernels::gather_rows_cuda({.rows = plan.shape.outputs,
-                               .width = config_.hidden_size,
-                               .source_rows = plan.shape.rows,
+// Moves the residual and the attention of the rows whose logits are wanted to the front, by way of
+// activations that are free.
+void CudaDecoder::keep_rows(const PassArrays& arrays, int64_t outputs, int64_t rows, cudaStream_t stream) {
+  const auto keep = [&](const DeviceBuffer& of_rows, int32_t width) {
+    kernels::gather_rows_cuda({.rows = outputs,
+                               .width = width,
+                               .source_rows = rows,
                                .dtype = dtype_,
-                               .source = rows->data(),
+                               .source = of_rows.data(),
                                .indices = arrays.output_rows,
-                               .out = gate_up_.data()},
+                               .out = kept_.data()},
                               device_, stream);
-    const size_t bytes = plan.shape.outputs * config_.hidden_size * kernels::size_of(dtype_);
-    cuda::check(cudaMemcpyAsync(rows->data(), gate_up_.data(), bytes, cudaMemcpyDeviceToDevice, stream),
+    cuda::check(cudaMemcpyAsync(of_rows.data(), kept_.data(), outputs * width * kernels::size_of(dtype_),
+                                cudaMemcpyDeviceToDevice, stream),
                 "cudaMemcpyAsync");
-  }
+  };
+  keep(residual_, config_.hidden_size);
+  keep(attended_, q_width_);
 }
 
 void CudaDecoder::project_logits(int64_t first, int64_t count, cudaStream_t stream) {

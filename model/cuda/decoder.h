@@ -49,8 +49,6 @@ class CudaDecoder {
   CudaDecoder(const ModelConfig& config, DeviceWeights weights, kernels::DType dtype, const Limits& limits,
               const kernels::DeviceLimits& device);
 
-  // Bytes of activations for these limits, so that a cache can be sized by what is left.
-  static int64_t activation_bytes(const ModelConfig& config, kernels::DType dtype, const Limits& limits);
   // Bytes of workspace that attention of a plan needs.
   int64_t attention_bytes(const PassPlan& plan, const KvCacheShape& cache,
                           const AttentionOptions& options) const;
@@ -104,7 +102,7 @@ class CudaDecoder {
   void attend_densely(int32_t layer, const PassPlan& plan, const PassArrays& arrays, cudaStream_t stream);
   void run_layer(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
                  const AttentionOptions& options, cudaStream_t stream);
-  void keep_rows(const PassPlan& plan, const PassArrays& arrays, cudaStream_t stream);
+  void keep_rows(const PassArrays& arrays, int64_t outputs, int64_t rows, cudaStream_t stream);
 
   ModelConfig config_;
   DeviceWeights weights_;
@@ -124,6 +122,7 @@ class CudaDecoder {
   DeviceBuffer attended_;   // [rows, q_width]
   DeviceBuffer gate_up_;    // [rows, 2 intermediate_size]
   DeviceBuffer activated_;  // [rows, intermediate_size]
+  DeviceBuffer kept_;       // [rows, the larger of hidden_size and q_width] on the way to the front
   DeviceBuffer logits_;     // [outputs, logits_stride]
   DeviceBuffer attention_workspace_;
   const DensePrefill* dense_prefill_ = nullptr;
