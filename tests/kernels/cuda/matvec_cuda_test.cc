@@ -325,7 +325,7 @@ TEST_F(MatvecCuda, ARowHasTheSameBitsAmongOthersAndInEveryRun) {
 }
 
 TEST_F(MatvecCuda, ItWaitsForASlowKernelThatWritesItsInput) {
-  // One block norms a row of 8 MB, most of a millisecond, and lets the product start at its beginning; the
+  // One block norms a row of 8 MB, about a millisecond, and lets the product start at its beginning; the
   // input is what it writes last.
   constexpr DType kType = DType::kBFloat16;
   constexpr int32_t kWidth = 1 << 22, kInFeatures = 4096, kOutFeatures = 4096;
