@@ -43,8 +43,7 @@ void validate_matmul(const MatmulParams& params);
 // bias, and so in the last bits:
 //   - a row's result may depend on the number of rows, since another number has another algorithm;
 //   - tune() chooses by time, so two processes may choose differently. Only products that are not tuned
-//   repeat
-//     from process to process.
+//     repeat from process to process.
 //
 // Not for use by several threads at once, nor on several streams at once: products share a workspace.
 class Matmul {
