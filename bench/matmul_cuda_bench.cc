@@ -1,11 +1,13 @@
 // Times the matrix products of Llama-3.1-8B and Qwen2-7B in bfloat16 on the current GPU, with cuBLASLt's
-// first choice of algorithm and with the one that Matmul::tune chose: the time of one product in a CUDA graph
-// of many in a row, as in a captured decode step. The products of a graph read different copies of the
-// weights, together at least four times as large as the L2 cache, so that weights come from memory; inputs
-// stay in the cache, where the operation before leaves them.
+// first choice of algorithm, with the one that was fastest when Matmul::tune measured the library's, and for
+// few rows with matvec_cuda: the time of one product in a CUDA graph of many in a row, as in a captured
+// decode step. The products of a graph read different copies of the weights, together at least four times as
+// large as the L2 cache, so that weights come from memory; inputs stay in the cache, where the operation
+// before leaves them.
 //
 // A product is bound by the larger of the bytes of its weights over the memory's bandwidth and its
-// 2 rows out_features in_features operations over the speed of the tensor cores: the last two columns.
+// 2 rows out_features in_features operations over the speed of the tensor cores: the columns GB/s and TFLOP/s
+// of the library's fastest, and GB/s of matvec_cuda.
 //
 //     matmul_cuda_bench [FILTER]     only lines that contain FILTER
 #include <cublasLt.h>
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "kernels/bfloat16.h"
+#include "kernels/matvec_cuda.h"
 #include "model/cuda/device_memory.h"
 #include "model/cuda/matmul.h"
 
@@ -78,6 +81,10 @@ struct Times {
   double median, least, most;  // microseconds
 };
 
+std::string range(const Times& times) {
+  return fmt::format("{:.2f} to {:.2f}", times.least, times.most);
+}
+
 class Bench {
  public:
   explicit Bench(std::string filter) : filter_(std::move(filter)) {
@@ -99,12 +106,14 @@ class Bench {
     fill(weights_, 0.02f);
     fill(inputs_, 1);
     fill(biases_, 1);
+    limits_ = kernels::device_limits(device);
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
     fmt::print("{}, L2 cache {} MB, cuBLASLt {}, bfloat16; microseconds are medians of {} graphs\n",
                properties.name, cache / 1'000'000, cublasLtGetVersion(), kTimedGraphs);
-    fmt::print("{:<32} {:>9} {:>9} {:>17} {:>6} {:>9} {:>8} {:>8}\n", "product x rows", "first us",
-               "tuned us", "least to most", "ratio", "tuning ms", "GB/s", "TFLOP/s");
+    fmt::print("{:<32} {:>9} {:>9} {:>17} {:>6} {:>9} {:>8} {:>8} {:>9} {:>17} {:>8}\n", "product x rows",
+               "first us", "tuned us", "least to most", "ratio", "tuning ms", "GB/s", "TFLOP/s", "matvec us",
+               "least to most", "GB/s");
   }
 
   void compare(const Product& product, int64_t rows) {
@@ -119,16 +128,23 @@ class Bench {
                          .bias = product.bias ? biases_.data() : nullptr,
                          .out = outs_.data(),
                          .out_stride = product.out_features};
-    const Times first = time(first_choice_, p, product);
+    const auto run_with = [&](Matmul& matmul) {
+      return time(p, product, [&](const MatmulParams& turn) { matmul.run(turn, stream_.get()); });
+    };
+    const Times first = run_with(first_choice_);
     const auto start = std::chrono::steady_clock::now();
     tuned_.tune(p, stream_.get());
     const std::chrono::duration<double, std::milli> tuning = std::chrono::steady_clock::now() - start;
-    const Times tuned = time(tuned_, p, product);
+    const Times tuned = run_with(tuned_);
     const auto bytes = static_cast<double>(weight_bytes(product));
-    fmt::print("{:<32} {:>9.2f} {:>9.2f} {:>17} {:>6.3f} {:>9.0f} {:>8.0f} {:>8.1f}\n", name, first.median,
-               tuned.median, fmt::format("{:.2f} to {:.2f}", tuned.least, tuned.most),
-               first.median / tuned.median, tuning.count(), bytes / tuned.median / 1e3,
-               bytes * static_cast<double>(rows) / tuned.median / 1e6);
+    fmt::print("{:<32} {:>9.2f} {:>9.2f} {:>17} {:>6.3f} {:>9.0f} {:>8.0f} {:>8.1f}", name, first.median,
+               tuned.median, range(tuned), first.median / tuned.median, tuning.count(),
+               bytes / tuned.median / 1e3, bytes * static_cast<double>(rows) / tuned.median / 1e6);
+    if (kernels::matvec_supports(rows, product.in_features, p.dtype)) {
+      const Times own = time(p, product, [&](const MatmulParams& turn) { run_matvec(turn); });
+      fmt::print(" {:>9.2f} {:>17} {:>8.0f}", own.median, range(own), bytes / own.median / 1e3);
+    }
+    fmt::print("\n");
     std::fflush(stdout);
   }
 
@@ -137,17 +153,32 @@ class Bench {
     return (copies_bytes_ + weight_bytes(product) - 1) / weight_bytes(product);
   }
 
-  Times time(Matmul& matmul, MatmulParams p, const Product& product) {
+  void run_matvec(const MatmulParams& p) {
+    kernels::matvec_cuda({.rows = p.rows,
+                          .out_features = p.out_features,
+                          .in_features = p.in_features,
+                          .dtype = p.dtype,
+                          .input = p.input,
+                          .weight = p.weight,
+                          .bias = p.bias,
+                          .out = p.out,
+                          .out_stride = p.out_stride},
+                         limits_, stream_.get());
+  }
+
+  // run(params) queues a product on stream_.
+  template <class Run>
+  Times time(MatmulParams p, const Product& product, const Run& run) {
     const int64_t copies = copies_of(product);
     const int64_t runs = std::max(copies, kFewestRunsOfGraph);
-    matmul.run(p, stream_.get());
+    run(p);
     stream_.synchronize();
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;
     check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal), "begin a capture");
-    for (int64_t run = 0; run < runs; ++run) {
-      p.weight = weights_.data() + run % copies * weight_bytes(product);
-      matmul.run(p, stream_.get());
+    for (int64_t turn = 0; turn < runs; ++turn) {
+      p.weight = weights_.data() + turn % copies * weight_bytes(product);
+      run(p);
     }
     check(cudaStreamEndCapture(stream_.get(), &graph), "end a capture");
     check(cudaGraphInstantiate(&executable, graph, 0), "instantiate a CUDA graph");
@@ -180,14 +211,16 @@ class Bench {
   int64_t copies_bytes_ = 0;
   DeviceBuffer weights_, inputs_, outs_, biases_;
   Stream stream_;
-  Matmul first_choice_, tuned_;
+  kernels::DeviceLimits limits_;
+  Matmul first_choice_;
+  Matmul tuned_{Matmul::Candidates::kLibrary};
 };
 
 void run(const std::string& filter) {
   Bench bench(filter);
   for (const Product& product : products()) {
-    for (const int64_t rows : {int64_t{1}, int64_t{6}, int64_t{16}, int64_t{64}, int64_t{256}, int64_t{512},
-                               int64_t{640}, kMostRows}) {
+    for (const int64_t rows : {int64_t{1}, int64_t{2}, int64_t{4}, int64_t{6}, int64_t{16}, int64_t{64},
+                               int64_t{256}, int64_t{512}, int64_t{640}, kMostRows}) {
       bench.compare(product, rows);
     }
   }

@@ -394,6 +394,9 @@ class BernoulliScorer {
 template <class T, int kColumnTiles>
 __global__ void __launch_bounds__(256, 2) bernoulli_kernel(const __grid_constant__ Args args) {
   extern __shared__ __align__(128) char shared[];
+  // In this order: the value kernel, which may start then, reads lengths, budgets and draws without waiting,
+  // and the predecessor may have written them.
+  wait_for_predecessor();
   let_dependents_start();
   const auto batch = static_cast<int32_t>(args.p.batch);
   const int64_t query_bytes = BernoulliQueries<T, kColumnTiles>::shared_bytes(args.p.head_dim);

@@ -73,7 +73,7 @@ struct Grid {
   dim3 blocks;
   int threads;
   int64_t shared_bytes;
-  bool overlaps;  // may start while its predecessor ends (compute capability 9.0)
+  bool overlaps;  // may start while its predecessor ends
 };
 
 // Lets a kernel have all shared memory its device gives a block. Once a kernel and device: a limit that
@@ -148,6 +148,7 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
   check_workspace(workspace, plan.workspace_bytes);
   cuda::Args args = make_args(p, bounds, plan, workspace);
   const cuda::ScoreKernel score = cuda::score_kernel(p, plan.column_tiles, plan.one_query_each);
+  const bool can_overlap = limits.compute_capability >= 90;
   for (int32_t pass = 0; pass < plan.passes; ++pass) {
     args.first_query = pass * plan.pass_queries;
     args.pass_queries =
@@ -156,7 +157,7 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
            {.blocks = dim3(static_cast<unsigned>(plan.score_blocks)),
             .threads = 32 * plan.score_warps,
             .shared_bytes = plan.score_shared_bytes,
-            .overlaps = false},
+            .overlaps = can_overlap},
            args, limits, stream);
     const auto launch_values = [&](const cuda::ValueKernel& value, bool overlaps) {
       const int32_t head_blocks = (p.num_q_heads + value.rows - 1) / value.rows;
@@ -165,7 +166,7 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
                              static_cast<unsigned>(args.pass_queries)),
               .threads = value.threads,
               .shared_bytes = value.rows * value.row_bytes(plan.row_tiles),
-              .overlaps = overlaps && limits.compute_capability >= 90},
+              .overlaps = overlaps && can_overlap},
              args, limits, stream);
     };
     launch_values(cuda::value_kernel(p.estimator, p.dtype, p.head_dim, plan.row_warps), true);

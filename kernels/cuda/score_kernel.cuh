@@ -259,7 +259,6 @@ template <class T, int kHeadDim, int kColumnTiles, bool kDecode>
 __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ Args args) {
   using Shape = ScoreShape<kHeadDim, kColumnTiles>;
   extern __shared__ __align__(128) char shared[];
-  let_dependents_start();
   const int warps = static_cast<int>(blockDim.x) / 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -271,6 +270,10 @@ __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ A
   int32_t* const lengths = item_start + batch + 1;
   typename Shape::Ring ring(shared + warp * Shape::kWarpBytes,
                             reinterpret_cast<uint64_t*>(barriers + warp * Shape::Ring::kBarrierBytes), lane);
+  // In this order: the value kernel, which may start then, reads lengths, budgets and draws without waiting,
+  // and the predecessor may have written them.
+  wait_for_predecessor();
+  let_dependents_start();
   // Neighbouring pieces go to different multiprocessors, so that a short batch occupies all of them.
   const int32_t worker = warp * static_cast<int32_t>(gridDim.x) + static_cast<int32_t>(blockIdx.x);
   if constexpr (kDecode) prefetch_page(args, worker, lane);

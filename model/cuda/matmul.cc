@@ -13,9 +13,11 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/matvec_cuda.h"
 #include "model/cuda/device_memory.h"
 
 namespace allot::model::cuda {
@@ -32,6 +34,8 @@ constexpr int kTimedGraphs = 3;
 constexpr int64_t kFewestRunsOfGraph = 5;
 constexpr int64_t kMostCopies = 32;
 constexpr int64_t kCachesOfCopies = 4;
+// Of matvec_cuda's time: a library's algorithm must take less than this to be preferred. See Matmul::tune.
+constexpr float kLibraryPreferredBelow = 0.97f;
 
 // A handle of cuBLASLt or of the CUDA runtime, given back with its owner.
 template <auto kDestroy>
@@ -147,10 +151,13 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
+struct Matvec {};  // matvec_cuda
+using Algorithm = std::variant<cublasLtMatmulAlgo_t, Matvec>;
+
 struct Plan {
   Operation operation;
   Layout weight, input, out;
-  cublasLtMatmulAlgo_t algorithm{};
+  Algorithm algorithm;
   bool tuned = false;
 };
 
@@ -220,26 +227,30 @@ void validate_matmul(const MatmulParams& p) {
 }
 
 struct Matmul::Impl {
+  Candidates candidates;
+  kernels::DeviceLimits device;
   Library library;
   Preference preference;
   DeviceBuffer workspace;
   int64_t cache_bytes = 0;
   std::map<Key, Plan> plans;
 
-  Impl() {
+  explicit Impl(Candidates from) : candidates(from) {
     cublasLtHandle_t handle = nullptr;
     check_library(cublasLtCreate(&handle), "set up cuBLASLt");
     library.reset(handle);
     preference = make_preference();
     workspace = DeviceBuffer(kWorkspaceBytes);
-    int device = 0, cache = 0;
-    check(cudaGetDevice(&device), "cudaGetDevice");
-    check(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device), "ask for the size of the L2 cache");
+    int ordinal = 0, cache = 0;
+    check(cudaGetDevice(&ordinal), "cudaGetDevice");
+    check(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, ordinal),
+          "ask for the size of the L2 cache");
     cache_bytes = cache;
+    device = kernels::device_limits(ordinal);
   }
 
   // At most `count` algorithms that the library holds for the fastest, best first and at least one.
-  std::vector<cublasLtMatmulAlgo_t> candidates(const Plan& plan, const MatmulParams& p, int count) const {
+  std::vector<cublasLtMatmulAlgo_t> of_library(const Plan& plan, const MatmulParams& p, int count) const {
     std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> results{};
     int found = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
@@ -268,23 +279,39 @@ struct Matmul::Impl {
     Plan plan{.operation = make_operation(key.bias),
               .weight = make_layout(p.dtype, p.in_features, p.out_features, p.in_features),
               .input = make_layout(p.dtype, p.in_features, p.rows, p.in_features),
-              .out = make_layout(p.dtype, p.out_features, p.rows, p.out_stride)};
-    plan.algorithm = candidates(plan, p, 1).front();
+              .out = make_layout(p.dtype, p.out_features, p.rows, p.out_stride),
+              .algorithm = {}};
+    plan.algorithm = of_library(plan, p, 1).front();
     return plans.emplace(key, std::move(plan)).first->second;
   }
 
-  cublasStatus_t queue(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const MatmulParams& p,
+  // The library's answer; matvec_cuda throws where it is refused.
+  cublasStatus_t queue(const Plan& plan, const Algorithm& algorithm, const MatmulParams& p,
                        const void* weight, cudaStream_t stream) const {
+    if (std::holds_alternative<Matvec>(algorithm)) {
+      kernels::matvec_cuda({.rows = p.rows,
+                            .out_features = p.out_features,
+                            .in_features = p.in_features,
+                            .dtype = p.dtype,
+                            .input = p.input,
+                            .weight = weight,
+                            .bias = p.bias,
+                            .out = p.out,
+                            .out_stride = p.out_stride},
+                           device, stream);
+      return CUBLAS_STATUS_SUCCESS;
+    }
     if (p.bias != nullptr) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     const float one = 1, zero = 0;
     return cublasLtMatmul(library.get(), plan.operation.get(), &one, weight, plan.weight.get(), p.input,
-                          plan.input.get(), &zero, p.out, plan.out.get(), p.out, plan.out.get(), &algorithm,
-                          workspace.data(), static_cast<size_t>(workspace.size()), stream);
+                          plan.input.get(), &zero, p.out, plan.out.get(), p.out, plan.out.get(),
+                          &std::get<cublasLtMatmulAlgo_t>(algorithm), workspace.data(),
+                          static_cast<size_t>(workspace.size()), stream);
   }
 
   // A graph of `runs` products; nothing when the library refuses the algorithm or it cannot be captured.
-  std::optional<GraphExec> captured(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm,
-                                    const MatmulParams& p, const ColdWeights& weights, int64_t runs) const {
+  std::optional<GraphExec> captured(const Plan& plan, const Algorithm& algorithm, const MatmulParams& p,
+                                    const ColdWeights& weights, int64_t runs) const {
     const Stream stream;
     check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "begin a capture");
     bool queued = true;
@@ -304,7 +331,7 @@ struct Matmul::Impl {
   }
 
   // Milliseconds of one product with `algorithm`; nothing when it does not run.
-  std::optional<float> time(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const MatmulParams& p,
+  std::optional<float> time(const Plan& plan, const Algorithm& algorithm, const MatmulParams& p,
                             const ColdWeights& weights, cudaStream_t stream) const {
     for (int i = 0; i < kWarmups; ++i) {
       if (queue(plan, algorithm, p, weights.at(i), stream) != CUBLAS_STATUS_SUCCESS) {
@@ -331,7 +358,7 @@ struct Matmul::Impl {
   }
 };
 
-Matmul::Matmul() : impl_(std::make_unique<Impl>()) {}
+Matmul::Matmul(Candidates candidates) : impl_(std::make_unique<Impl>(candidates)) {}
 
 Matmul::~Matmul() = default;
 
@@ -348,7 +375,7 @@ void Matmul::tune(const MatmulParams& params, cudaStream_t stream) {
   if (plan.tuned) return;
   const ColdWeights weights(params, impl_->cache_bytes, stream);
   float least = std::numeric_limits<float>::infinity();
-  for (const cublasLtMatmulAlgo_t& algorithm : impl_->candidates(plan, params, kMostCandidates)) {
+  for (const cublasLtMatmulAlgo_t& algorithm : impl_->of_library(plan, params, kMostCandidates)) {
     const std::optional<float> milliseconds = impl_->time(plan, algorithm, params, weights, stream);
     if (!milliseconds || *milliseconds >= least) continue;
     least = *milliseconds;
@@ -359,6 +386,12 @@ void Matmul::tune(const MatmulParams& params, cudaStream_t stream) {
     throw CudaError(fmt::format("cuBLASLt {} runs none of its algorithms for {}", cublasLtGetVersion(),
                                 description(params)));
   }
+  if (impl_->candidates == Candidates::kLibrary ||
+      !kernels::matvec_supports(params.rows, params.in_features, params.dtype)) {
+    return;
+  }
+  const std::optional<float> milliseconds = impl_->time(plan, Matvec{}, params, weights, stream);
+  if (milliseconds && least >= kLibraryPreferredBelow * *milliseconds) plan.algorithm = Matvec{};
 }
 
 void Matmul::run(const MatmulParams& params, cudaStream_t stream) {

@@ -1,5 +1,6 @@
 // Matrix products on a CUDA device through cuBLASLt, each with the library's first choice of algorithm or
-// with the one that was fastest when it was measured on this device.
+// with what was fastest when it was measured on this device: one of the library's algorithms or, for a few
+// rows, matvec_cuda (kernels/matvec_cuda.h).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,11 +17,14 @@ struct MatmulParams {
   int64_t rows = 0;          // >= 1
   int32_t out_features = 0;  // >= 1
   int32_t in_features = 0;   // >= 1
-  // Of every array. Sums are float32 (never TF32), rounded once when stored.
+  // Of every array. Sums are float32 (never TF32), rounded once when stored. With a bias cuBLASLt may round
+  // twice: the product to the dtype, then its sum with the bias. matvec_cuda rounds once.
   kernels::DType dtype = kernels::DType::kBFloat16;
-  const void* input = nullptr;   // [rows, in_features], contiguous, aligned to 16 bytes
-  const void* weight = nullptr;  // [out_features, in_features], contiguous, aligned to 16 bytes
-  const void* bias = nullptr;    // [out_features], aligned to 16 bytes; null = none
+  const void* input = nullptr;  // [rows, in_features], contiguous, aligned to 16 bytes
+  // [out_features, in_features], contiguous, aligned to 16 bytes. A tuned product may read it before the
+  // kernels queued earlier have ended: wait for the stream after writing it.
+  const void* weight = nullptr;
+  const void* bias = nullptr;  // [out_features], aligned to 16 bytes; null = none
   // [rows, out_stride], aligned to 16 bytes; no part of another array. Elements from out_features on are not
   // written.
   void* out = nullptr;
@@ -34,19 +38,22 @@ void validate_matmul(const MatmulParams& params);
 // Determinism: the same product with the same algorithm gives the same bits in every run on the same model of
 // GPU and version of cuBLASLt. Algorithms that split in_features are used only where the partial sums are
 // kept in float32 in the workspace and added by a step of its own (CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
-// those that add into `out` or keep partial sums in its dtype would round more than once. Algorithms differ
-// in the order of a sum, and so in the last bits:
+// those that add into `out` or keep partial sums in its dtype would round the product more than once.
+// Algorithms, of which matvec_cuda counts as one, differ in the order of a sum and in the rounding before a
+// bias, and so in the last bits:
 //   - a row's result may depend on the number of rows, since another number has another algorithm;
 //   - tune() chooses by time, so two processes may choose differently. Only products that are not tuned
-//   repeat
-//     from process to process.
+//     repeat from process to process.
 //
 // Not for use by several threads at once, nor on several streams at once: products share a workspace.
 class Matmul {
  public:
+  // What tune() chooses from.
+  enum class Candidates { kAll, kLibrary };  // kLibrary: cuBLASLt's algorithms only
+
   // For the current device, 64 MiB of which become the workspace. Throws Error when that does not fit,
   // CudaError when the library cannot be set up.
-  Matmul();
+  explicit Matmul(Candidates candidates = Candidates::kAll);
   ~Matmul();
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;
@@ -54,6 +61,10 @@ class Matmul {
   // Measures up to 32 algorithms for this product on `stream` and keeps the fastest for all later products of
   // the same sizes, dtype, stride and presence of a bias. Overwrites `out`; waits for the stream. The arrays
   // need not hold numbers. Repeated calls for the same product measure nothing.
+  //
+  // Where matvec_supports the product, matvec_cuda is measured as well and kept unless an algorithm of the
+  // library takes less than 97 % of its time: the measurement does not show that it starts to read weights
+  // while the small kernels before it in a decode step end, which the library's kernels wait for.
   //
   // Each algorithm runs in CUDA graphs of 5 to 32 products in a row, as in a captured decode step, which read
   // copies of the weights in turn: of matrices of an eighth of the L2 cache and more the copies are together

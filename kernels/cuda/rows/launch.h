@@ -20,7 +20,8 @@ struct RowGrid {
 void launch_overlapped(const void* kernel, const RowGrid& grid, const DeviceLimits& limits, CudaStream stream,
                        void** arguments);
 
-// `kernel` begins with begin_overlapped().
+// All threads of `kernel` call begin_overlapped() first, or else wait_for_predecessor() before they touch
+// what other kernels write or read.
 template <class... Args>
 void launch_overlapped(void (*kernel)(Args...), const RowGrid& grid, const DeviceLimits& limits,
                        CudaStream stream, std::type_identity_t<Args>... args) {

@@ -135,4 +135,29 @@ void check(const GatherCacheParams& p) {
   check_pointer(kName, "values", p.values);
 }
 
+void check(const MatvecParams& p) {
+  constexpr const char* kName = "matvec on CUDA";
+  if (p.rows < 0 || p.rows > kMaxMatvecRows) {
+    refuse(kName, "rows is {}; expected 0 to {}", p.rows, kMaxMatvecRows);
+  }
+  check_size(kName, "out_features", p.out_features, 1);
+  if (p.in_features < 8 || p.in_features % 8 != 0) {
+    refuse(kName, "in_features is {}; expected a multiple of 8, at least 8", p.in_features);
+  }
+  if (p.dtype != DType::kBFloat16 && p.dtype != DType::kFloat16) {
+    refuse(kName, "dtype is {}; expected bfloat16 or float16", name(p.dtype));
+  }
+  check_size(kName, "out_stride", p.out_stride, p.out_features);
+  if (p.rows == 0) return;
+  const auto check_vectors = [&](const char* field, const void* pointer) {
+    check_pointer(kName, field, pointer);
+    if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0) {
+      refuse(kName, "{} is at {}; expected a multiple of 16 bytes", field, pointer);
+    }
+  };
+  check_vectors("input", p.input);
+  check_vectors("weight", p.weight);
+  check_pointer(kName, "out", p.out);
+}
+
 }  // namespace allot::kernels::cuda

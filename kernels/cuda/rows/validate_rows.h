@@ -1,6 +1,7 @@
-// Host checks of the row operations on CUDA: what rows.cc checks except the content of arrays.
+// Host checks of the row operations and of matvec_cuda: what rows.cc checks except the content of arrays.
 #pragma once
 
+#include "kernels/matvec_cuda.h"
 #include "kernels/rows.h"
 #include "kernels/rows_cuda.h"
 
@@ -13,5 +14,6 @@ void check(const SiluAndMultiplyParams& params);
 void check(const EmbeddingParams& params);
 void check(const GatherRowsParams& params);
 void check(const GatherCacheParams& params);
+void check(const MatvecParams& params);
 
 }  // namespace allot::kernels::cuda

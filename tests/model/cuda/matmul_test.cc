@@ -135,8 +135,8 @@ class Case {
     return on_device(Bytes(static_cast<size_t>((p.rows + 1) * p.out_stride * size_of(dtype_)), kGuard));
   }
 
-  // Fails the test at the first element that is off by more than one rounding and the rounding of float32
-  // sums, and at the first byte after a row that was written.
+  // Fails the test at the first element that is off by more than one rounding, two with a bias, and the
+  // rounding of float32 sums, and at the first byte after a row that was written.
   void expect_product(const MatmulParams& p, const Bytes& out, const std::string& where) const {
     const int64_t size = size_of(dtype_);
     for (int64_t row = 0; row <= p.rows; ++row) {
@@ -148,7 +148,9 @@ class Case {
         const double expected = sums_[index] + bias;
         // Float32 sums in any order stay far below this; TF32 or sums in 16 bits do not.
         const double of_sums = 0x1p-18 * (magnitudes_[index] + std::abs(bias));
-        const double tolerance = of_sums + unit_roundoff(dtype_) * (std::abs(expected) + of_sums);
+        double error = of_sums;
+        if (p.bias != nullptr) error += unit_roundoff(dtype_) * (std::abs(sums_[index]) + of_sums);
+        const double tolerance = error + unit_roundoff(dtype_) * (std::abs(expected) + error);
         const double got = load(dtype_, at + feature * size);
         if (!(std::abs(got - expected) <= tolerance)) {
           ADD_FAILURE() << where << ": row " << row << ", feature " << feature << " is " << got
@@ -191,7 +193,8 @@ void expect_products(DType dtype, int32_t out_features, int32_t in_features) {
   const Case numbers(dtype, out_features, in_features);
   const Stream stream;
   Matmul first_choice, tuned;
-  for (const int64_t rows : {int64_t{1}, int64_t{2}, int64_t{7}, int64_t{16}, int64_t{17}, kMostRows}) {
+  for (const int64_t rows :
+       {int64_t{1}, int64_t{2}, int64_t{4}, int64_t{7}, int64_t{16}, int64_t{17}, kMostRows}) {
     for (const int64_t gap : {0, 8, 3}) {
       for (const bool bias : {false, true}) {
         MatmulParams p = numbers.params(rows, out_features + gap, bias);

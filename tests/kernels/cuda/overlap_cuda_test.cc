@@ -1,0 +1,150 @@
+// Attention on a GPU behind kernels that let it start long before they end.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "cuda_launch.h"
+#include "kernels/attention_cuda.h"
+#include "kernels/rows_cuda.h"
+
+namespace allot::kernels {
+namespace {
+
+using testing::CudaTest;
+using testing::Elements;
+using testing::gpu_limits;
+using testing::GuardedArray;
+using testing::require;
+
+constexpr DType kType = DType::kBFloat16;
+constexpr int32_t kHeads = 8, kKvHeads = 2, kHeadDim = 128, kPageSize = 16, kPages = 40;
+constexpr int64_t kBatch = 3;
+constexpr int32_t kWidth = 1 << 22;
+
+Elements normal_elements(int64_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  Elements elements(kType, count, 0);
+  for (int64_t i = 0; i < count; ++i) elements.set(i, normal(random));
+  return elements;
+}
+
+class Upload {
+ public:
+  Upload(const void* data, size_t bytes, cudaStream_t stream) : array_(bytes, 16) {
+    array_.upload(data, stream);
+    require(cudaStreamSynchronize(stream), "upload");
+  }
+  Upload(const Elements& elements, cudaStream_t stream)
+      : Upload(elements.bytes().data(), elements.bytes().size(), stream) {}
+  template <class X>
+  Upload(const std::vector<X>& values, cudaStream_t stream)
+      : Upload(values.data(), values.size() * sizeof(X), stream) {}
+  template <class X>
+  X* as() const {
+    return static_cast<X*>(array_.data());
+  }
+  GuardedArray& array() { return array_; }
+
+ private:
+  GuardedArray array_;
+};
+
+// One block norms a row of 8 MB, about a millisecond, whose last elements are the queries; then a gather
+// writes the lengths or the budgets. Both let the next kernel start at their beginning.
+TEST_F(CudaTest, AttentionWaitsForSlowKernelsThatWriteItsQueriesLengthsAndBudgets) {
+  cudaStream_t stream = nullptr;
+  require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+  const Upload row(normal_elements(kWidth, 1), stream), ones(Elements(kType, kWidth, 1), stream);
+  Upload normed(Elements(kType, kWidth, NAN), stream);
+  const int64_t cache = int64_t{kBatch} * kPages * kKvHeads * kPageSize * kHeadDim;
+  const Upload keys(normal_elements(cache, 2), stream), values(normal_elements(cache, 3), stream);
+  std::vector<int32_t> pages;
+  for (int32_t i = 0; i < kBatch * kPages; ++i) pages.push_back(i);
+  const Upload page_table(pages, stream);
+  const Upload query_start(std::vector<int64_t>{0, 1, 2, 3}, stream);
+  const Upload draws(std::vector<SequenceDraws>(kBatch), stream);
+  // Copied bit by bit: the gather takes them for floats.
+  const std::vector<int32_t> counts = {600, 17, 333, 40, 9, 1};  // lengths, then budgets
+  const Upload source(counts, stream), all(std::vector<int32_t>{0, 1, 2, 3, 4, 5}, stream);
+  Upload gathered(std::vector<int32_t>(counts.size(), -7), stream);
+  const int64_t out_elements = kBatch * kHeads * kHeadDim;
+  Upload out(Elements(kType, out_elements, NAN), stream);
+
+  AttentionParams p{.batch = kBatch,
+                    .num_q_heads = kHeads,
+                    .num_kv_heads = kKvHeads,
+                    .head_dim = kHeadDim,
+                    .page_size = kPageSize,
+                    .max_pages = kPages,
+                    .num_pages = kBatch * kPages,
+                    .dtype = kType,
+                    .scale = 1 / std::sqrt(static_cast<float>(kHeadDim)),
+                    .query = normed.as<uint16_t>() + kWidth - out_elements,
+                    .query_stride = kHeads * kHeadDim,
+                    .key_pages = keys.as<void>(),
+                    .value_pages = values.as<void>(),
+                    .page_table = page_table.as<int32_t>(),
+                    .query_start = query_start.as<int64_t>(),
+                    .lengths = gathered.as<int32_t>(),
+                    .out = out.as<void>()};
+  for (const ScoreStage stage : {ScoreStage::kExact, ScoreStage::kBernoulli}) {
+    for (const Estimator estimator : {Estimator::kExact, Estimator::kSys}) {
+      for (const int64_t batch : {int64_t{1}, kBatch}) {
+        SCOPED_TRACE("stage " + std::to_string(static_cast<int>(stage)) + ", estimator " +
+                     std::to_string(static_cast<int>(estimator)) + ", batch " + std::to_string(batch));
+        p.batch = batch;
+        p.estimator = estimator;
+        p.score_stage = stage;
+        p.score_budget = stage == ScoreStage::kExact ? 0 : 4;
+        const bool random = estimator != Estimator::kExact || stage != ScoreStage::kExact;
+        p.draws = random ? draws.as<SequenceDraws>() : nullptr;
+        p.budgets = estimator == Estimator::kExact ? nullptr : gathered.as<int32_t>() + kBatch;
+        const LaunchBounds bounds{
+            .num_queries = batch, .max_queries = 1, .max_length = 640, .max_budget = 64, .any_dense = false};
+        const size_t bytes = cuda_workspace_bytes(p, bounds, gpu_limits());
+        const GuardedArray memory(bytes, 256);
+        const CudaWorkspace workspace{.data = memory.data(), .bytes = bytes};
+        reset_cuda_workspace(workspace, stream);
+        const auto run = [&](const std::function<void()>& between) {
+          normed.array().fill(0xFF, stream);
+          gathered.array().fill(0xFF, stream);
+          out.array().fill(0xFF, stream);
+          rms_norm_cuda({.rows = 1,
+                         .width = kWidth,
+                         .dtype = kType,
+                         .epsilon = 1e-6f,
+                         .input = row.as<void>(),
+                         .weight = ones.as<void>(),
+                         .out = normed.as<void>()},
+                        gpu_limits(), stream);
+          between();
+          gather_rows_cuda({.rows = static_cast<int64_t>(counts.size()),
+                            .width = 1,
+                            .source_rows = static_cast<int64_t>(counts.size()),
+                            .dtype = DType::kFloat32,
+                            .source = source.as<void>(),
+                            .indices = all.as<int32_t>(),
+                            .out = gathered.as<void>()},
+                           gpu_limits(), stream);
+          between();
+          attend_cuda(p, bounds, gpu_limits(), workspace, stream);
+          check_cuda(workspace, stream);
+          return out.array().download(stream);
+        };
+        const std::vector<unsigned char> expected =
+            run([&] { require(cudaStreamSynchronize(stream), "a kernel"); });
+        ASSERT_FALSE(std::isnan(Elements(kType, expected).get(0)));
+        for (int i = 0; i < 3; ++i) ASSERT_EQ(run([] {}), expected) << "run " << i;
+      }
+    }
+  }
+  require(cudaStreamDestroy(stream), "cudaStreamDestroy");
+}
+
+}  // namespace
+}  // namespace allot::kernels
