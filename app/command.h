@@ -26,8 +26,9 @@ int run_report(std::span<const std::string> arguments);
 int run_inspect(std::span<const std::string> arguments);
 int run_tokenize(std::span<const std::string> arguments);
 int run_grade(std::span<const std::string> arguments);
-// Commands that run a model (in `allot-model`).
+// Commands that run a model, or ask what one could run on (in `allot-model`).
 int run_worker(std::span<const std::string> arguments);
+int run_devices(std::span<const std::string> arguments);
 int run_eval(std::span<const std::string> arguments);
 int run_verify(std::span<const std::string> arguments);
 int run_ablate(std::span<const std::string> arguments);

@@ -33,7 +33,9 @@ Companion companion_of(std::span<const std::string> arguments) {
     return {"allot-bench", "this command runs CUDA kernels",
             "build with LibTorch and nvcc (ALLOT_WITH_TORCH and ALLOT_WITH_CUDA are on)"};
   }
-  return {"allot-model", "this command runs a model",
+  const bool devices = !arguments.empty() && arguments[0] == "devices";
+  return {"allot-model",
+          devices ? "the program that runs models knows its devices" : "this command runs a model",
           "build with LibTorch (cmake --preset cpu, then ninja -C build)"};
 }
 

@@ -32,14 +32,25 @@ std::string last_line(const std::filesystem::path& file) {
 
 }  // namespace
 
+std::vector<WorkerPlace> place_workers(std::span<const Device> devices, int32_t workers_per_device) {
+  std::vector<WorkerPlace> places;
+  for (const Device& device : devices) {
+    for (int32_t number = 0; number < workers_per_device; ++number) {
+      places.push_back({.name = fmt::format("worker-{}", places.size() + 1), .device = device.name()});
+    }
+  }
+  return places;
+}
+
 LocalCluster::LocalCluster(ClusterOptions options, std::function<void(const std::string&)> say)
     : options_(std::move(options)), say_(std::move(say)) {
   if (options_.threads == 0) {
-    options_.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options_.workers);
+    const auto workers = static_cast<int32_t>(std::max<size_t>(1, options_.workers.size()));
+    options_.threads = std::max(1, static_cast<int32_t>(std::thread::hardware_concurrency()) / workers);
   }
   start_aggregator();
-  for (int32_t number = 1; number <= options_.workers; ++number) {
-    start(workers_.emplace_back(Member{.name = "worker-" + std::to_string(number)}));
+  for (const WorkerPlace& place : options_.workers) {
+    start(workers_.emplace_back(Member{.name = place.name, .device = place.device}));
   }
 }
 
@@ -62,7 +73,7 @@ std::vector<std::string> LocalCluster::command_of(const Member& member) const {
                                       "--name",
                                       member.name,
                                       "--device",
-                                      options_.device,
+                                      member.device,
                                       "--threads",
                                       std::to_string(options_.threads),
                                       "--exit-when-finished",
@@ -77,7 +88,8 @@ std::vector<std::string> LocalCluster::command_of(const Member& member) const {
 void LocalCluster::start(Member& member) {
   member.process.emplace(command_of(member), log_file(options_.run, member.name));
   ++member.starts;
-  say_(fmt::format("{} started, process {}", member.name, member.process->pid()));
+  const std::string place = member.device.empty() ? "" : " on " + member.device;
+  say_(fmt::format("{} started{}, process {}", member.name, place, member.process->pid()));
 }
 
 void LocalCluster::start_aggregator() {

@@ -7,20 +7,31 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "app/child_process.h"
+#include "base/device.h"
 #include "wire/messages.pb.h"
 
 namespace allot::app {
 
+// One worker process.
+struct WorkerPlace {
+  std::string name;    // unique in the run
+  std::string device;  // as Device::name() gives it
+  friend bool operator==(const WorkerPlace&, const WorkerPlace&) = default;
+};
+
+// `workers_per_device` workers on each device, numbered from "worker-1" on in the order of `devices`.
+std::vector<WorkerPlace> place_workers(std::span<const Device> devices, int32_t workers_per_device);
+
 struct ClusterOptions {
   std::filesystem::path run;  // run directory; holds spec.json
-  int32_t workers = 1;
-  std::string device = "cpu";  // of each worker
-  int32_t threads = 0;         // of each worker; 0 = the cores, shared out
-  int32_t max_sequences = 0;   // decoded together by a worker; 0 = the worker's default
+  std::vector<WorkerPlace> workers;
+  int32_t threads = 0;        // of each worker; 0 = the cores, shared out
+  int32_t max_sequences = 0;  // decoded together by a worker; 0 = the worker's default
   std::string log_level = "info";
 };
 
@@ -44,7 +55,8 @@ class LocalCluster {
 
  private:
   struct Member {
-    std::string name;  // "aggregator", "worker-1": also of its log file
+    std::string name;         // "aggregator", "worker-1": also of its log file
+    std::string device = {};  // of a worker
     std::optional<ChildProcess> process = {};
     int starts = 0;  // since the last progress
     bool ended_well = false;

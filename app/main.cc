@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
       {"aggregator", "serve a run to workers: the learner, its leases and its history", false,
        run_aggregator},
       {"worker", "score schedules for an aggregator", true, nullptr},
+      {"devices", "list the devices that models can run on here", true, nullptr},
       {"status", "show how far a run is", false, run_status},
       {"eval", "score a model under dense attention or under schedules", true, nullptr},
       {"verify", "paired verdict of one schedule against another", true, nullptr},

@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
   using namespace allot::app;
   static constexpr Command kCommands[] = {
       {"worker", "score schedules for an aggregator", true, run_worker},
+      {"devices", "list the devices that models can run on here", true, run_devices},
       {"eval", "score a model under dense attention or under schedules", true, run_eval},
       {"verify", "paired verdict of one schedule against another", true, run_verify},
       {"ablate", "one sample in one layer at a time: which layers need attention", true, run_ablate},

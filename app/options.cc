@@ -388,11 +388,38 @@ void OptionSet::device(std::string* field) {
               .hint = "DEVICE",
               .help = "where the model runs: cpu, cuda or cuda:N",
               .set =
-                  [=](const std::string& value) {
+                  [=, may_be_empty = field->empty()](const std::string& value) {
+                    if (value.empty() && may_be_empty) return std::string();
                     try {
                       *field = parse_device(value).name();
                     } catch (const InvalidArgument&) {
                       return std::string("cpu, cuda or cuda:N is expected");
+                    }
+                    return std::string();
+                  },
+              .get = [=] { return std::vector{*field}; }});
+}
+
+void OptionSet::devices(std::string* field, const char* help) {
+  impl_->add({.name = "devices",
+              .hint = "LIST",
+              .help = help,
+              .set =
+                  [=](const std::string& value) {
+                    if (value.empty() || value == "all") {
+                      *field = value;
+                      return std::string();
+                    }
+                    try {
+                      std::string names;
+                      for (const Device& device : parse_device_list(value)) {
+                        if (!names.empty()) names += ',';
+                        names += device.name();
+                      }
+                      *field = names;
+                    } catch (const InvalidArgument& error) {
+                      return std::string("all or a list like cuda:0,cuda:2,cpu is expected (") +
+                             error.what() + ")";
                     }
                     return std::string();
                   },

@@ -36,7 +36,11 @@ class OptionSet {
                const char* help);
   void real(const char* name, double* field, double min, double max, const char* hint, const char* help);
   // The option --device: where the model runs, checked as parse_device (base/device.h) does.
+  // With an empty field as default, an empty value stands for none.
   void device(std::string* field);
+  // The option --devices: "all", or a list checked as parse_device_list (base/device.h) does and kept with
+  // whole names ("cuda:0" for "cuda"); an empty value stands for none.
+  void devices(std::string* field, const char* help);
   void flag(const char* name, bool* field, const char* help);
   // May be given several times.
   void texts(const char* name, std::vector<std::string>* field, const char* hint, const char* help);

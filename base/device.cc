@@ -1,5 +1,6 @@
 #include "base/device.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
@@ -22,6 +23,20 @@ Device parse_device(std::string_view text) {
       return {.kind = Device::Kind::kCuda, .index = index};
   }
   throw InvalidArgument("device \"" + std::string(text) + "\" is unknown; expected cpu, cuda or cuda:N");
+}
+
+std::vector<Device> parse_device_list(std::string_view text) {
+  std::vector<Device> devices;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(',', start), text.size());
+    const Device device = parse_device(text.substr(start, end - start));
+    if (std::ranges::find(devices, device) != devices.end()) {
+      throw InvalidArgument("device " + device.name() + " is listed twice; list each device once");
+    }
+    devices.push_back(device);
+    start = end + 1;
+  }
+  return devices;
 }
 
 }  // namespace allot

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace allot {
 
@@ -20,5 +21,9 @@ struct Device {
 // "cpu", "cuda" (= "cuda:0") or "cuda:N". Whether there is such a device is not asked. Throws InvalidArgument
 // for any other text.
 Device parse_device(std::string_view text);
+
+// A comma list of such names, in its order: "cuda:0,cuda:2,cpu". Throws InvalidArgument for a name that
+// parse_device refuses and for a device that is listed twice.
+std::vector<Device> parse_device_list(std::string_view text);
 
 }  // namespace allot

@@ -9,6 +9,7 @@
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"
 #include "app/command.h"
+#include "app/devices.h"
 #include "app/local_cluster.h"
 #include "app/options.h"
 #include "app/own_executable.h"
@@ -51,9 +52,10 @@ bool work(const ClusterOptions& options, ProgressView* view) {
   return !stop || finished(options.run);
 }
 
-void require_model_runtime() {
+// The executable that runs the workers and knows their devices.
+std::string model_program() {
   const auto program = own_directory() / "allot-model";
-  if (std::filesystem::exists(program)) return;
+  if (std::filesystem::exists(program)) return program.string();
   throw Unsupported("tuning runs a model, but " + program.string() +
                     " was not built; build with LibTorch (cmake --preset cpu, then ninja -C build)");
 }
@@ -63,14 +65,20 @@ void require_model_runtime() {
 int run_tune(std::span<const std::string> arguments) {
   RunOptions run;
   ClusterOptions cluster;
+  std::string device;
+  std::string devices;
+  int32_t workers_per_device = 1;
   bool json = false;
   OptionSet set("tune", "learn a schedule on this machine, verify it on held-out questions and report",
                 "allot tune --model assets/tiny-gsm --data assets/tiny-gsm/train.jsonl "
                 "--heldout assets/tiny-gsm/heldout.jsonl --total 64");
   declare_run_options(set, &run);
-  set.integer("workers", &cluster.workers, 1, 1024, "N",
-              "worker processes, each with its own copy of the model");
-  set.device(&cluster.device);
+  set.integer("workers", &workers_per_device, 1, 1024, "N",
+              "worker processes on each device, each with its own copy of the model");
+  set.device(&device);
+  set.devices(&devices,
+              "devices of the workers: all (every CUDA device), or a list like cuda:0,cuda:2,cpu; --device "
+              "is short for a list of one (default cpu)");
   set.integer("threads", &cluster.threads, 0, 4096, "N", "threads of each worker; 0 shares the cores out");
   set.integer("max-sequences", &cluster.max_sequences, 0, 65536, "N",
               "replies that a worker decodes together; 0 for its default");
@@ -78,15 +86,26 @@ int run_tune(std::span<const std::string> arguments) {
   for (const char* name : {"model", "data", "total"}) set.require(name);
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
+  if (!device.empty() && !devices.empty()) {
+    throw UsageError("--device " + device + " and --devices " + devices +
+                     " exclude each other; --devices alone names every device");
+  }
+
   const wire::RunSpec spec = build_run_spec(run);
-  require_model_runtime();
+  const std::string program = model_program();
+  const bool was_finished = finished(run.run);
+  if (!was_finished) {
+    const std::string wanted = !devices.empty() ? devices : !device.empty() ? device : "cpu";
+    const auto found = [&] { return ask_for_cuda_devices(program); };
+    cluster.workers = place_workers(choose_devices(wanted, found), workers_per_device);
+  }
   cluster.run = run.run;
   cluster.log_level = set.log_level();
   // Writes spec.json, where the aggregator finds the run, or refuses the directory; nobody else may be at
   // work there now.
   { const aggregator::RunDirectory claimed(run.run, spec); }
 
-  if (finished(run.run)) {
+  if (was_finished) {
     std::cerr << "the run in " << run.run.string() << " is finished; showing its result" << std::endl;
   } else {
     ProgressView view(stderr, ::isatty(STDERR_FILENO) != 0);

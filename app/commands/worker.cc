@@ -4,8 +4,11 @@
 #include <thread>
 
 #include "app/command.h"
+#include "app/devices.h"
 #include "app/worker_command.h"
 #include "base/clock.h"
+#include "base/device.h"
+#include "model/cuda_devices.h"
 #include "worker/spec_runner.h"
 
 namespace allot::app {
@@ -13,8 +16,9 @@ namespace allot::app {
 int run_worker(std::span<const std::string> arguments) {
   const SystemClock clock;
   const auto device_text = [](const WorkerOptions& options) {
-    if (options.device != "cpu") return options.device;
-    return "cpu, " + std::to_string(std::thread::hardware_concurrency()) + " cores";
+    const Device device = parse_device(options.device);
+    if (device.kind == Device::Kind::kCpu) return describe_cpu(std::thread::hardware_concurrency());
+    return describe(require_cuda_device(device, model::find_cuda_devices()));
   };
   return run_worker_command(
       arguments, device_text, [&](const wire::RunSpec& spec, const WorkerOptions& options) {

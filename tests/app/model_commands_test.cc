@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "aggregator/run_data.h"
@@ -13,6 +14,7 @@
 namespace allot::app {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -162,6 +164,28 @@ TEST_F(ConfigOnlyCommands, BenchDecodeRefusesAPeerThatDoesOtherWork) {
                                    "python3", "--temperature", "1"});
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, HasSubstr("--peer-python measures greedy replies"));
+}
+
+TEST(DevicesCommand, ListsTheCpuAndTheGpusOrWhyThereAreNone) {
+  const auto lines = run_command({"allot", "devices"});
+  ASSERT_EQ(lines.code, 0) << lines.err;
+  EXPECT_EQ(lines.err, "");
+  EXPECT_THAT(lines.out, ContainsRegex("^cpu     [0-9]+ core"));
+  const auto answer = run_command({"allot", "devices", "--json"});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const auto json = nlohmann::json::parse(answer.out);
+  const auto& devices = json.at("devices");
+  EXPECT_EQ(devices.at(0).at("device"), "cpu");
+  EXPECT_EQ(devices.size() == 1, json.at("no_cuda_because") != "");
+  if (devices.size() == 1) {
+    EXPECT_THAT(lines.out,
+                HasSubstr("no CUDA device (" + json.at("no_cuda_because").get<std::string>() + ")"));
+  }
+  for (size_t at = 1; at < devices.size(); ++at) {
+    EXPECT_EQ(devices[at].at("device"), "cuda:" + std::to_string(at - 1));
+    EXPECT_THAT(lines.out, HasSubstr(devices[at].at("product").get<std::string>()));
+    EXPECT_GT(devices[at].at("memory_bytes").get<int64_t>(), int64_t{1} << 30);
+  }
 }
 
 TEST_F(ConfigOnlyCommands, AnUnknownDeviceIsWrongUsage) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/command_line.h"
+#include "app/devices.h"
 #include "app/stop_signal.h"
 #include "app/worker_command.h"
 #include "base/philox.h"
@@ -67,12 +68,32 @@ class SimulatedRunner final : public worker::EpisodeRunner {
   std::map<EpisodeId, worker::EpisodeTask> tasks_;
 };
 
+// As many GPUs as ALLOT_SIMULATED_GPUS says.
+model::CudaDevices simulated_devices() {
+  const char* text = std::getenv("ALLOT_SIMULATED_GPUS");
+  model::CudaDevices found;
+  for (int32_t index = 0; text != nullptr && index < std::stoi(text); ++index) {
+    found.devices.push_back({.index = index, .product = "Simulated GPU", .memory_bytes = int64_t{80} << 30});
+  }
+  if (found.devices.empty()) found.reason = "this simulation has none";
+  return found;
+}
+
 int run_simulated_worker(std::span<const std::string> arguments) {
   return run_worker_command(
-      arguments, [](const WorkerOptions&) { return "simulation"; },
+      arguments,
+      [](const WorkerOptions& options) {
+        const Device device = parse_device(options.device);
+        if (device.kind == Device::Kind::kCpu) return std::string("simulation");
+        return "simulation on " + describe(require_cuda_device(device, simulated_devices()));
+      },
       [](const wire::RunSpec& spec, const WorkerOptions&) {
         return std::make_unique<SimulatedRunner>(spec.seed());
       });
+}
+
+int run_simulated_devices(std::span<const std::string> arguments) {
+  return run_devices_command(arguments, simulated_devices);
 }
 
 }  // namespace
@@ -80,6 +101,9 @@ int run_simulated_worker(std::span<const std::string> arguments) {
 
 int main(int argc, char** argv) {
   using namespace allot::app;
-  static constexpr Command kCommands[] = {{"worker", "answer by chance", true, run_simulated_worker}};
+  static constexpr Command kCommands[] = {
+      {"worker", "answer by chance", true, run_simulated_worker},
+      {"devices", "list devices that do not exist", true, run_simulated_devices},
+  };
   return run_command_line(kCommands, std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -33,6 +34,7 @@ class Tune : public ::testing::Test {
         run_(directory_ / "run"),
         hold_(directory_ / "hold") {
     ::setenv("ALLOT_SIMULATED_HOLD", hold_.c_str(), 1);
+    ::unsetenv("ALLOT_SIMULATED_GPUS");
   }
 
   // Runs stop after 20 of 40 episodes until go_on() (see simulated_worker.cc).
@@ -262,6 +264,65 @@ TEST_F(Tune, SeveralWorkersShareOneRun) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("worker-3 started"));
   expect_whole_run();
+}
+
+TEST_F(Tune, AllDevicesGetAWorkerEachAndStatusNamesTheirDevices) {
+  ::setenv("ALLOT_SIMULATED_GPUS", "2", 1);
+  stop_in_the_middle();
+  RunningCommand command(tune({"--devices", "all"}));
+  EXPECT_TRUE(command.error_line_with("worker-1 started on cuda:0"));
+  EXPECT_TRUE(command.error_line_with("worker-2 started on cuda:1"));
+  ASSERT_TRUE(command.error_line_with("20/40"));
+  std::map<std::string, std::string> devices;
+  // A worker that starts slowly may not have introduced itself yet.
+  while (devices.size() < 2) {
+    const auto live = run_command({tool(), "status", "--run", run_.string(), "--json"});
+    ASSERT_EQ(live.code, 0) << live.err;
+    for (const auto& worker : nlohmann::json::parse(live.out).at("workers")) {
+      devices[worker.at("worker")] = worker.at("device");
+    }
+  }
+  EXPECT_EQ(devices,
+            (std::map<std::string, std::string>{{"worker-1", "simulation on cuda:0 Simulated GPU, 80 GiB"},
+                                                {"worker-2", "simulation on cuda:1 Simulated GPU, 80 GiB"}}));
+  go_on();
+  const auto result = command.wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, Not(HasSubstr("worker-3")));
+  expect_whole_run();
+}
+
+TEST_F(Tune, DevicesThatAreNotHereAreRefusedBeforeTheRunBegins) {
+  const auto none = run_command(tune({"--devices", "all"}));
+  EXPECT_EQ(none.code, 1);
+  EXPECT_EQ(
+      none.err,
+      "allot tune: devices \"all\" are the CUDA devices of this machine, but found: no CUDA device (this "
+      "simulation has none); device cpu runs without CUDA\n");
+  ::setenv("ALLOT_SIMULATED_GPUS", "1", 1);
+  const auto missing = run_command(tune({"--devices", "cpu,cuda:2"}));
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_EQ(missing.err, "allot tune: device cuda:2 is not here; found: cuda:0 Simulated GPU, 80 GiB\n");
+  EXPECT_FALSE(std::filesystem::exists(run_));
+}
+
+TEST_F(Tune, DeviceAndDevicesTogetherAreWrongUsage) {
+  const auto result = run_command(tune({"--devices", "all", "--device", "cpu"}));
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.err,
+            "allot tune: --device cpu and --devices all exclude each other; --devices alone names every "
+            "device\n");
+}
+
+TEST_F(Tune, DryRunWithDevicesReadsBackAsAConfig) {
+  const auto first = run_command(tune({"--devices", "cuda,cuda:3", "--dry-run"}));
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.out, AllOf(HasSubstr("devices = cuda:0,cuda:3\n"), HasSubstr("device =\n")));
+  const auto config = directory_ / "tune.conf";
+  write_file_atomically(config, first.out);
+  const auto again = run_command({tool(), "tune", "--config", config.string(), "--dry-run"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.out, first.out);
 }
 
 TEST_F(Tune, RunWithoutVerificationStillExportsItsSchedule) {

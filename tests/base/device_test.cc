@@ -31,5 +31,23 @@ TEST(Device, ThatIsUnknownIsRefusedByName) {
   }
 }
 
+TEST(DeviceList, KeepsItsOrder) {
+  EXPECT_EQ(parse_device_list("cuda:2,cpu,cuda"),
+            (std::vector{parse_device("cuda:2"), parse_device("cpu"), parse_device("cuda:0")}));
+  EXPECT_EQ(parse_device_list("cpu"), std::vector{Device{}});
+}
+
+TEST(DeviceList, NamesADeviceThatIsUnknownOrListedTwice) {
+  for (const char* text : {"", ",", "cpu,", ",cpu", "cuda:0,,cuda:1"}) {
+    EXPECT_THAT([&] { (void)parse_device_list(text); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("device \"\" is unknown")))
+        << text;
+  }
+  EXPECT_THAT([] { (void)parse_device_list("cpu,all"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("device \"all\" is unknown")));
+  EXPECT_THAT([] { (void)parse_device_list("cuda,cpu,cuda:0"); },
+              ThrowsMessage<InvalidArgument>("device cuda:0 is listed twice; list each device once"));
+}
+
 }  // namespace
 }  // namespace allot

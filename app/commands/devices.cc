@@ -1,0 +1,12 @@
+// allot devices: what models can run on here. Also how `allot tune --devices all` learns it.
+#include "app/devices.h"
+#include "app/command.h"
+#include "model/cuda_devices.h"
+
+namespace allot::app {
+
+int run_devices(std::span<const std::string> arguments) {
+  return run_devices_command(arguments, model::find_cuda_devices);
+}
+
+}  // namespace allot::app

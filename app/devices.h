@@ -1,0 +1,39 @@
+// Devices as commands name, list and choose them. What a machine has is asked of the executable that runs
+// models (`allot-model devices --json`): `allot` itself knows no CUDA.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/device.h"
+#include "model/cuda_devices.h"
+
+namespace allot::app {
+
+using FindCudaDevices = std::function<model::CudaDevices()>;
+
+// "cuda:0 NVIDIA H200, 139 GiB"; whole GiB, rounded down.
+std::string describe(const model::CudaDevice& device);
+// "cpu, 16 cores".
+std::string describe_cpu(uint32_t cores);
+
+// The device among those found. Throws Unsupported, naming what was found, when it is not there. `device` is
+// a CUDA device.
+const model::CudaDevice& require_cuda_device(const Device& device, const model::CudaDevices& found);
+
+// The devices that `list` names: "all" = every CUDA device found, else a list as parse_device_list reads it.
+// `find` is called only when CUDA devices are asked for. Throws Unsupported, naming what was found, when
+// "all" finds none or a listed device is not there, and what parse_device_list throws.
+std::vector<Device> choose_devices(std::string_view list, const FindCudaDevices& find);
+
+// The command `devices`: the CPU and the CUDA devices, or why there are none, as lines or as one JSON object.
+int run_devices_command(std::span<const std::string> arguments, const FindCudaDevices& find);
+
+// What `program devices --json` finds. Throws Error when it fails or answers something else.
+model::CudaDevices ask_for_cuda_devices(const std::string& program);
+
+}  // namespace allot::app

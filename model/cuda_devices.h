@@ -1,0 +1,26 @@
+// The CUDA devices of this machine: what they are called and how much memory they have. Nothing is run on
+// them. Torch-free; a build without CUDA finds none.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace allot::model {
+
+struct CudaDevice {
+  int32_t index = 0;         // as the driver counts them, CUDA_VISIBLE_DEVICES applied
+  std::string product;       // as the driver calls it: "NVIDIA H200"
+  int64_t memory_bytes = 0;  // in all, not what is free
+};
+
+struct CudaDevices {
+  std::vector<CudaDevice> devices;  // by index
+  std::string reason;               // why there are none; empty where there are some
+};
+
+// Asks the driver; creates no context and takes no memory of a device. A machine without driver or GPU is no
+// error. Throws CudaError when the driver counts a device but does not describe it.
+CudaDevices find_cuda_devices();
+
+}  // namespace allot::model

@@ -1,0 +1,42 @@
+#include "app/command_output.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace allot::app {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+TEST(CommandOutput, IsWhatTheProgramWroteHoweverLong) {
+  EXPECT_EQ(output_of({"/bin/echo", "two words", "three"}), "two words three\n");
+  EXPECT_EQ(output_of({"/bin/sh", "-c", "head -c 300000 /dev/zero"}), std::string(300000, '\0'));
+}
+
+TEST(CommandOutput, LeavesStandardInputEmptyAndStandardErrorAlone) {
+  EXPECT_EQ(output_of({"/bin/sh", "-c", "cat; echo said aside >&2; echo end"}), "end\n");
+}
+
+TEST(CommandOutput, OfAProgramThatFailsIsAnErrorNamingTheCommand) {
+  EXPECT_THAT(
+      [] {
+        (void)output_of({"/bin/sh", "-c", "exit 3"});
+      },
+      ThrowsMessage<Error>("/bin/sh -c exit 3 exited with code 3"));
+  EXPECT_THAT(
+      [] {
+        (void)output_of({"/bin/sh", "-c", "kill -9 $$"});
+      },
+      ThrowsMessage<Error>(HasSubstr("was ended by signal 9")));
+  EXPECT_THAT(
+      [] {
+        (void)output_of({"/nowhere/allot-model", "devices"});
+      },
+      ThrowsMessage<Error>("cannot start /nowhere/allot-model: No such file or directory"));
+}
+
+}  // namespace
+}  // namespace allot::app

@@ -1,0 +1,94 @@
+#include "app/devices.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "tests/app/run_command.h"
+
+namespace allot::app {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+const model::CudaDevices kTwo = {
+    .devices = {{.index = 0, .product = "NVIDIA H200", .memory_bytes = 150121545728},
+                {.index = 1, .product = "NVIDIA L4", .memory_bytes = int64_t{22} << 30}},
+    .reason = ""};
+const model::CudaDevices kNone = {.devices = {}, .reason = "no driver"};
+
+std::vector<std::string> names_of(const std::vector<Device>& devices) {
+  std::vector<std::string> names;
+  for (const Device& device : devices) names.push_back(device.name());
+  return names;
+}
+
+// A program that answers every command line with `answer`.
+std::string program_answering(const std::string& answer) {
+  const auto file = fresh_directory() / "allot-model";
+  write_file_atomically(file, "#!/bin/sh\ncat <<'END'\n" + answer + "\nEND\n");
+  std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+  return file.string();
+}
+
+TEST(Devices, AreDescribedByNameProductAndWholeGibibytes) {
+  EXPECT_EQ(describe(kTwo.devices[0]), "cuda:0 NVIDIA H200, 139 GiB");
+  EXPECT_EQ(describe(kTwo.devices[1]), "cuda:1 NVIDIA L4, 22 GiB");
+  EXPECT_EQ(describe_cpu(16), "cpu, 16 cores");
+  EXPECT_EQ(describe_cpu(1), "cpu, 1 core");
+}
+
+TEST(Devices, ChosenByAllAreTheCudaDevices) {
+  EXPECT_EQ(names_of(choose_devices("all", [] { return kTwo; })),
+            (std::vector<std::string>{"cuda:0", "cuda:1"}));
+}
+
+TEST(Devices, ChosenByAListKeepItsOrder) {
+  EXPECT_EQ(names_of(choose_devices("cuda:1,cpu,cuda", [] { return kTwo; })),
+            (std::vector<std::string>{"cuda:1", "cpu", "cuda:0"}));
+}
+
+TEST(Devices, ChosenWithoutCudaAskNobody) {
+  const auto find = []() -> model::CudaDevices { throw Error("asked"); };
+  EXPECT_EQ(names_of(choose_devices("cpu", find)), std::vector<std::string>{"cpu"});
+  EXPECT_THAT([&] { (void)choose_devices("all", find); }, ThrowsMessage<Error>("asked"));
+}
+
+TEST(Devices, ThatAreNotHereAreRefusedWithWhatIsHere) {
+  EXPECT_THAT([] { (void)choose_devices("cuda:0,cuda:2", [] { return kTwo; }); },
+              ThrowsMessage<Unsupported>("device cuda:2 is not here; found: cuda:0 NVIDIA H200, 139 GiB; "
+                                         "cuda:1 NVIDIA L4, 22 GiB"));
+  EXPECT_THAT([] { (void)choose_devices("cpu,cuda:0", [] { return kNone; }); },
+              ThrowsMessage<Unsupported>("device cuda:0 is not here; found: no CUDA device (no driver)"));
+  EXPECT_THAT(
+      [] { (void)choose_devices("all", [] { return kNone; }); },
+      ThrowsMessage<Unsupported>("devices \"all\" are the CUDA devices of this machine, but found: no "
+                                 "CUDA device (no driver); device cpu runs without CUDA"));
+}
+
+TEST(Devices, AreReadFromTheAnswerOfTheModelProgram) {
+  const auto found = ask_for_cuda_devices(program_answering(
+      R"({"devices": [{"device": "cpu", "cores": 16}, {"device": "cuda:0", "product": "NVIDIA H200",)"
+      R"( "memory_bytes": 150121545728}], "no_cuda_because": ""})"));
+  ASSERT_EQ(found.devices.size(), 1u);
+  EXPECT_EQ(describe(found.devices[0]), "cuda:0 NVIDIA H200, 139 GiB");
+  const auto none = ask_for_cuda_devices(
+      program_answering(R"({"devices": [{"device": "cpu", "cores": 2}], "no_cuda_because": "no driver"})"));
+  EXPECT_TRUE(none.devices.empty());
+  EXPECT_EQ(none.reason, "no driver");
+}
+
+TEST(Devices, ThatCannotBeReadAreAnErrorShowingTheAnswer) {
+  for (const char* answer : {"cpu", R"({"devices": 1})", R"({"devices": [{"device": "tpu"}]})"}) {
+    const std::string program = program_answering(answer);
+    EXPECT_THAT([&] { (void)ask_for_cuda_devices(program); },
+                ThrowsMessage<Error>(HasSubstr("devices --json answered \"" + std::string(answer))));
+  }
+}
+
+}  // namespace
+}  // namespace allot::app
