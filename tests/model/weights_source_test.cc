@@ -31,7 +31,7 @@ TEST(DecoderTensorShapes, AreThoseOfTheCheckpointsThatTransformersWrites) {
     EXPECT_EQ(decoder_tensor_shapes(read_model_config(entry.path())), stored) << entry.path();
     ++checkpoints;
   }
-  EXPECT_EQ(checkpoints, 9);
+  EXPECT_EQ(checkpoints, 13);
 }
 
 TEST(DecoderTensorShapes, OfTheFullSizeConfigurationsHaveThePublishedNumberOfParameters) {

@@ -136,7 +136,7 @@ TEST_F(DeviceWeightsTest, OfEveryCheckpointAreThoseOfTheHost) {
     }
     ++checkpoints;
   }
-  EXPECT_EQ(checkpoints, 9);
+  EXPECT_EQ(checkpoints, 13);
 }
 
 TEST_F(DeviceWeightsTest, OfASeedAreThoseOfTheHost) {
