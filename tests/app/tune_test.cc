@@ -278,7 +278,8 @@ TEST_F(Tune, AllDevicesGetAWorkerEachAndStatusNamesTheirDevices) {
   while (devices.size() < 2) {
     const auto live = run_command({tool(), "status", "--run", run_.string(), "--json"});
     ASSERT_EQ(live.code, 0) << live.err;
-    for (const auto& worker : nlohmann::json::parse(live.out).at("workers")) {
+    const auto json = nlohmann::json::parse(live.out);
+    for (const auto& worker : json.at("workers")) {
       devices[worker.at("worker")] = worker.at("device");
     }
   }
