@@ -109,9 +109,10 @@ class CudaBackend final : public Backend {
   std::span<const float> logits(const ForwardBatch& batch, const AttentionOptions& attention) override;
 
  private:
-  // Sets the device before anything else is made on it.
-  struct DeviceScope {
-    explicit DeviceScope(int device) { check(cudaSetDevice(device), "cudaSetDevice"); }
+  // Makes the device the calling thread's: before anything is made on it, and in every call, which may come
+  // from another thread.
+  struct DeviceChoice {
+    explicit DeviceChoice(int device) { check(cudaSetDevice(device), "cudaSetDevice"); }
   };
 
   PassPlan plan_of(const ForwardBatch& batch) const;
@@ -126,7 +127,7 @@ class CudaBackend final : public Backend {
   // The chosen tokens, once they are there.
   std::span<const int32_t> take_choices(int64_t count);
 
-  DeviceScope scope_;
+  DeviceChoice device_choice_;
   int device_number_;
   ModelConfig config_;
   kernels::DType dtype_;
@@ -156,7 +157,7 @@ CudaDecoder::Limits decoder_limits(const EngineOptions& options) {
 
 CudaBackend::CudaBackend(const WeightsSource& source, const ModelConfig& config, const EngineOptions& options,
                          int device)
-    : scope_(device),
+    : device_choice_(device),
       device_number_(device),
       config_(config),
       dtype_(options.dtype),
@@ -223,6 +224,7 @@ void CudaBackend::forget_fault() {
 }
 
 void CudaBackend::open_slot(int32_t slot, std::span<const int32_t> prompt) {
+  const DeviceChoice choice(device_number_);
   kernels::clear_seen_cuda({.vocab_size = config_.vocab_size,
                             .seen = seen_.as<uint32_t>(),
                             .seen_rows = max_sequences_,
@@ -337,6 +339,7 @@ std::span<const int32_t> CudaBackend::take_choices(int64_t count) {
 
 std::span<const int32_t> CudaBackend::step(const ForwardBatch& batch, const AttentionOptions& attention,
                                            std::span<const TokenChoice> choices) {
+  const DeviceChoice choice(device_number_);
   const PassPlan plan = plan_of(batch);
   reserve(plan, attention);
   if (plan.decode && tuned_rows_.insert(plan.shape.rows).second) {
@@ -358,6 +361,7 @@ std::span<const int32_t> CudaBackend::step(const ForwardBatch& batch, const Atte
 }
 
 std::span<const float> CudaBackend::logits(const ForwardBatch& batch, const AttentionOptions& attention) {
+  const DeviceChoice choice(device_number_);
   PassPlan plan = plan_of(batch);
   plan.decode = false;
   reserve(plan, attention);

@@ -1,0 +1,113 @@
+// A row of logits as the token sampler reads it, and its largest logit.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/rows/row_vectors.cuh"
+#include "kernels/cuda/rows/token_block.cuh"
+#include "kernels/token_sampler_cuda.h"
+
+namespace allot::kernels::cuda {
+
+template <class T>
+struct Row {
+  static constexpr int kN = kVector<T>;
+
+  const uint4* logits;
+  const uint32_t* seen;  // null without a penalty
+  float penalty;
+  int32_t vocab_size;
+  int32_t vectors;
+
+  __device__ Row(const ChooseTokensParams& p, int64_t row, const uint32_t* seen_bits,
+                 float repetition_penalty)
+      : logits(reinterpret_cast<const uint4*>(static_cast<const T*>(p.logits) + row * p.logits_stride)),
+        seen(repetition_penalty == 1 ? nullptr : seen_bits),
+        penalty(repetition_penalty),
+        vocab_size(p.vocab_size),
+        vectors((p.vocab_size + kN - 1) / kN) {}
+
+  // First vector of part `part` of `parts`.
+  __device__ int32_t part(uint32_t part, uint32_t parts) const {
+    return static_cast<int32_t>(int64_t{vectors} * part / parts);
+  }
+
+  // Logits of ids vector * kN and following after the penalty; -infinity beyond the vocabulary.
+  __device__ void finish(int32_t vector, const uint4& raw, float (&x)[kN]) const {
+    expand<T>(raw, x);
+    const int32_t id = vector * kN;
+    if (seen != nullptr) {
+      const uint32_t bits = seen[id / 32] >> (id % 32);
+      if ((bits & ((1u << kN) - 1)) != 0) {
+#pragma unroll
+        for (int j = 0; j < kN; ++j) x[j] = (bits >> j & 1) != 0 ? penalised(x[j], penalty) : x[j];
+      }
+    }
+    if (id + kN > vocab_size) {
+#pragma unroll
+      for (int j = 0; j < kN; ++j) x[j] = id + j < vocab_size ? x[j] : -INFINITY;
+    }
+  }
+  __device__ void load(int32_t vector, float (&x)[kN]) const {
+    finish(vector, logits[vector], x);
+  }
+
+  // Calls body(vector, logits) for the vectors [first, last), a warp's; each lane has every 32nd, kUnroll of
+  // them in flight.
+  template <int kUnroll, class Body>
+  __device__ __forceinline__ void for_each(int32_t first, int32_t last, const Body& body) const {
+    for (int32_t v = first + static_cast<int32_t>(threadIdx.x % 32); v < last; v += 32 * kUnroll) {
+      uint4 raw[kUnroll];
+#pragma unroll
+      for (int k = 0; k < kUnroll; ++k) {
+        if (v + 32 * k < last) raw[k] = logits[v + 32 * k];
+      }
+#pragma unroll
+      for (int k = 0; k < kUnroll; ++k) {
+        if (v + 32 * k < last) {
+          float x[kN];
+          finish(v + 32 * k, raw[k], x);
+          body(v + 32 * k, x);
+        }
+      }
+    }
+  }
+};
+
+// Of two numbers the larger; NaN if either is.
+__device__ __forceinline__ float larger(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
+// Orders floats as integers, NaN above all.
+__device__ __forceinline__ uint32_t ordered(float x) {
+  if (x != x) return 0xFFFFFFFFu;
+  const uint32_t bits = __float_as_uint(x + 0.0f);  // -0 and 0 are a tie
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float unordered(uint32_t order) {
+  return __uint_as_float((order & 0x80000000u) != 0 ? order & 0x7FFFFFFFu : ~order);
+}
+
+// The largest logit (as ordered()) and the lowest vector that holds it, as ~vector.
+template <class T>
+__device__ uint64_t find_largest(Shared& s, const Row<T>& row, int32_t first, int32_t last) {
+  float best = -INFINITY, any = -INFINITY;
+  int32_t best_vector = INT32_MAX;
+  row.template for_each<4>(first, last, [&](int32_t vector, const float(&x)[Row<T>::kN]) {
+    float largest = x[0];
+#pragma unroll
+    for (int j = 1; j < Row<T>::kN; ++j) largest = larger(largest, x[j]);
+    any = larger(any, largest);  // NaN from then on
+    if (largest > best || best_vector == INT32_MAX) {
+      best = largest;
+      best_vector = vector;
+    }
+  });
+  return cluster_max(s,
+                     uint64_t{ordered(any != any ? any : best)} << 32 | ~static_cast<uint32_t>(best_vector));
+}
+
+}  // namespace allot::kernels::cuda
