@@ -6,6 +6,7 @@
 #include <numeric>
 #include <string>
 
+#include "base/round_up.h"
 #include "kernels/bfloat16.h"
 #include "kernels/rows.h"
 #include "model/parallel.h"
@@ -26,10 +27,6 @@ constexpr int64_t kMaxPrivateMatrixBytes = int64_t{8} << 20;
 
 // Threads share the row operations of a block from this many rows on; below, waking them costs more.
 constexpr int64_t kMinSharedRows = 64;
-
-constexpr int64_t round_up(int64_t value, int64_t step) {
-  return (value + step - 1) / step * step;
-}
 
 bool fits_one_thread(const ModelConfig& config, kernels::DType dtype) {
   const int64_t widest =

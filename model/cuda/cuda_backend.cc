@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <map>
 #include <numeric>
 #include <set>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "kernels/bfloat16.h"
 #include "kernels/token_sampler_cuda.h"
 #include "model/cuda/decoder.h"
@@ -37,10 +37,6 @@ constexpr int64_t kLogitsRows = 256;
 // Bounds of the smallest decode graphs.
 constexpr int32_t kLeastLength = 256;
 constexpr int32_t kLeastBudget = 8;
-
-int64_t round_up(int64_t value, int64_t step) {
-  return (value + step - 1) / step * step;
-}
 
 // Bounds are powers of two, so that a graph serves sequences while they grow.
 int32_t bound(int64_t value, int32_t least) {
@@ -150,9 +146,9 @@ class CudaBackend final : public Backend {
 };
 
 CudaDecoder::Limits decoder_limits(const EngineOptions& options) {
-  const int64_t rows = round_up(options.prefill_chunk_tokens + 1, kPrefillRows);
   const int64_t decode = decode_rows(options.max_sequences);
-  return {.rows = std::max(rows, decode), .outputs = std::max(decode, kLogitsRows)};
+  return {.rows = std::max(round_up(max_pass_tokens(options), kPrefillRows), decode),
+          .outputs = std::max(decode, kLogitsRows)};
 }
 
 CudaBackend::CudaBackend(const WeightsSource& source, const ModelConfig& config, const EngineOptions& options,
@@ -207,8 +203,7 @@ bool CudaBackend::find_dense_prefill() {
       dense_prefill_missing_ = true;
       spdlog::warn(
           "exact attention of prompts runs on kernels meant for decode, which is slow for long prompts, "
-          "because "
-          "LibTorch's cannot be loaded: {}",
+          "because LibTorch's cannot be loaded: {}",
           missing.what());
     }
   }
@@ -265,7 +260,7 @@ PassPlan CudaBackend::plan_of(const ForwardBatch& batch) const {
     plan.shape.max_pages = static_cast<int32_t>(pages_for(plan.max_length, cache_shape().page_size));
     return plan;
   }
-  plan.shape.rows = std::min(round_up(batch.num_tokens(), kPrefillRows), decoder_.limits().rows);
+  plan.shape.rows = round_up(batch.num_tokens(), kPrefillRows);
   plan.shape.sequences = batch.batch();
   plan.shape.outputs = static_cast<int64_t>(batch.output_rows.size());
   plan.shape.max_pages = batch.max_pages;
@@ -280,7 +275,7 @@ PassPlan CudaBackend::plan_of(const ForwardBatch& batch) const {
 }
 
 void CudaBackend::reserve(const PassPlan& plan, const AttentionOptions& attention) {
-  const int64_t workspace = decoder_.attention_bytes(plan, cache_shape(), attention);
+  const int64_t workspace = decoder_.attention_bytes(plan, attention);
   if (decoder_.reserve_attention(workspace, stream_.get())) graphs_.clear();
   if (plan.mode == AttentionMode::kDense && plan.max_queries > 1 && find_dense_prefill()) {
     decoder_.reserve_dense_prefill(plan.total_keys, stream_.get());

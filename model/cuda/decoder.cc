@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/round_up.h"
 #include "kernels/rows_cuda.h"
 #include "model/cuda/random_fill.h"
 #include "model/rope.h"
 
 namespace allot::model::cuda {
 namespace {
-
-constexpr int64_t round_up(int64_t value, int64_t step) {
-  return (value + step - 1) / step * step;
-}
 
 DeviceBuffer copy_to_device(const float* values, int64_t count) {
   DeviceBuffer buffer(count * static_cast<int64_t>(sizeof(float)));
@@ -77,15 +74,15 @@ kernels::LaunchBounds CudaDecoder::bounds_of(const PassPlan& plan) {
           .any_dense = plan.mode == AttentionMode::kMixed};
 }
 
-kernels::AttentionParams CudaDecoder::attention_params(const PassPlan& plan, const KvCacheShape& cache,
+kernels::AttentionParams CudaDecoder::attention_params(const PassPlan& plan,
                                                        const AttentionOptions& options) const {
   kernels::AttentionParams params{.batch = plan.shape.sequences,
                                   .num_q_heads = config_.num_q_heads,
                                   .num_kv_heads = config_.num_kv_heads,
                                   .head_dim = config_.head_dim,
-                                  .page_size = cache.page_size,
+                                  .page_size = cache_shape_.page_size,
                                   .max_pages = plan.shape.max_pages,
-                                  .num_pages = cache.num_pages,
+                                  .num_pages = cache_shape_.num_pages,
                                   .dtype = dtype_,
                                   .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
                                   .query = qkv_.data(),
@@ -103,10 +100,9 @@ kernels::AttentionParams CudaDecoder::attention_params(const PassPlan& plan, con
   return params;
 }
 
-int64_t CudaDecoder::attention_bytes(const PassPlan& plan, const KvCacheShape& cache,
-                                     const AttentionOptions& options) const {
+int64_t CudaDecoder::attention_bytes(const PassPlan& plan, const AttentionOptions& options) const {
   return static_cast<int64_t>(
-      kernels::cuda_workspace_bytes(attention_params(plan, cache, options), bounds_of(plan), device_));
+      kernels::cuda_workspace_bytes(attention_params(plan, options), bounds_of(plan), device_));
 }
 
 bool CudaDecoder::reserve_attention(int64_t bytes, cudaStream_t stream) {
@@ -187,7 +183,7 @@ void CudaDecoder::tune(int64_t rows, cudaStream_t stream) {
 
 void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
                          const AttentionOptions& options, cudaStream_t stream) {
-  kernels::AttentionParams params = attention_params(plan, cache_shape_, options);
+  kernels::AttentionParams params = attention_params(plan, options);
   params.key_pages = keys(layer);
   params.value_pages = values(layer);
   params.page_table = arrays.page_table;

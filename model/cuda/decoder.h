@@ -50,8 +50,7 @@ class CudaDecoder {
               const kernels::DeviceLimits& device);
 
   // Bytes of workspace that attention of a plan needs.
-  int64_t attention_bytes(const PassPlan& plan, const KvCacheShape& cache,
-                          const AttentionOptions& options) const;
+  int64_t attention_bytes(const PassPlan& plan, const AttentionOptions& options) const;
 
   // Takes memory for the cache.
   void make_cache(const KvCacheShape& shape);
@@ -87,8 +86,7 @@ class CudaDecoder {
   void check(cudaStream_t stream) const;
 
  private:
-  kernels::AttentionParams attention_params(const PassPlan& plan, const KvCacheShape& cache,
-                                            const AttentionOptions& options) const;
+  kernels::AttentionParams attention_params(const PassPlan& plan, const AttentionOptions& options) const;
   static kernels::LaunchBounds bounds_of(const PassPlan& plan);
   std::byte* keys(int32_t layer) const { return cache_.data() + cache_layer_bytes_ * (2 * layer); }
   std::byte* values(int32_t layer) const { return keys(layer) + cache_layer_bytes_; }

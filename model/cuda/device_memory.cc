@@ -14,7 +14,8 @@ void check(cudaError_t status, const char* what) {
                   ")");
 }
 
-DeviceBuffer::DeviceBuffer(int64_t bytes) : bytes_(bytes) {
+template <>
+CudaBuffer<Memory::kDevice>::CudaBuffer(int64_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(bytes));
@@ -30,18 +31,21 @@ DeviceBuffer::DeviceBuffer(int64_t bytes) : bytes_(bytes) {
   data_ = static_cast<std::byte*>(data);
 }
 
-DeviceBuffer::~DeviceBuffer() {
+template <>
+CudaBuffer<Memory::kDevice>::~CudaBuffer() {
   if (data_ != nullptr) (void)cudaFree(data_);
 }
 
-PinnedBuffer::PinnedBuffer(int64_t bytes) : bytes_(bytes) {
+template <>
+CudaBuffer<Memory::kPinned>::CudaBuffer(int64_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   void* data = nullptr;
   check(cudaMallocHost(&data, static_cast<size_t>(bytes)), "cudaMallocHost");
   data_ = static_cast<std::byte*>(data);
 }
 
-PinnedBuffer::~PinnedBuffer() {
+template <>
+CudaBuffer<Memory::kPinned>::~CudaBuffer() {
   if (data_ != nullptr) (void)cudaFreeHost(data_);
 }
 

@@ -13,16 +13,22 @@ namespace allot::model::cuda {
 // Throws CudaError naming `what` and the runtime's reason unless `status` is success.
 void check(cudaError_t status, const char* what);
 
-// Uninitialised device memory, aligned to 256 bytes.
-class DeviceBuffer {
+// Where a buffer lies: on the device, or on the host, page-locked, so that copies to and from it run beside
+// the host.
+enum class Memory { kDevice, kPinned };
+
+// Uninitialised memory of one kind, aligned to 256 bytes.
+template <Memory kMemory>
+class CudaBuffer {
  public:
-  DeviceBuffer() = default;
-  // `bytes` >= 0; 0 gives an empty buffer. Throws Error with the size and what is free when it does not fit.
-  explicit DeviceBuffer(int64_t bytes);
-  ~DeviceBuffer();
-  DeviceBuffer(DeviceBuffer&& other) noexcept
+  CudaBuffer() = default;
+  // `bytes` >= 0; 0 gives an empty buffer. Throws CudaError when it cannot be had, for device memory that
+  // does not fit Error with the size and what is free.
+  explicit CudaBuffer(int64_t bytes);
+  ~CudaBuffer();
+  CudaBuffer(CudaBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+  CudaBuffer& operator=(CudaBuffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     return *this;
@@ -39,32 +45,16 @@ class DeviceBuffer {
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
 };
-
-// Page-locked host memory, so that copies to and from it run beside the host.
-class PinnedBuffer {
- public:
-  PinnedBuffer() = default;
-  explicit PinnedBuffer(int64_t bytes);
-  ~PinnedBuffer();
-  PinnedBuffer(PinnedBuffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-
-  std::byte* data() const { return data_; }
-  int64_t size() const { return bytes_; }
-  template <class T>
-  T* as() const {
-    return reinterpret_cast<T*>(data_);
-  }
-
- private:
-  std::byte* data_ = nullptr;
-  int64_t bytes_ = 0;
-};
+template <>
+CudaBuffer<Memory::kDevice>::CudaBuffer(int64_t bytes);
+template <>
+CudaBuffer<Memory::kDevice>::~CudaBuffer();
+template <>
+CudaBuffer<Memory::kPinned>::CudaBuffer(int64_t bytes);
+template <>
+CudaBuffer<Memory::kPinned>::~CudaBuffer();
+using DeviceBuffer = CudaBuffer<Memory::kDevice>;
+using PinnedBuffer = CudaBuffer<Memory::kPinned>;
 
 // A stream of the current device that does not wait for the default stream.
 class Stream {

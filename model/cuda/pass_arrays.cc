@@ -4,14 +4,12 @@
 #include <bit>
 #include <cstring>
 
+#include "base/round_up.h"
+
 namespace allot::model::cuda {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-
-constexpr int64_t round_up(int64_t value, int64_t step) {
-  return (value + step - 1) / step * step;
-}
 
 }  // namespace
 

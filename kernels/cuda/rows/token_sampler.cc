@@ -4,22 +4,16 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <utility>
 
 #include "base/error.h"
+#include "kernels/cuda/rows/refuse.h"
 #include "kernels/cuda/rows/token_kernels.h"
 
 namespace allot::kernels {
 namespace {
 
-template <class... Args>
-[[noreturn]] void refuse(const char* operation, fmt::format_string<Args...> text, Args&&... args) {
-  throw InvalidArgument(fmt::format("{}: ", operation) + fmt::format(text, std::forward<Args>(args)...));
-}
-
-void check_pointer(const char* operation, const char* field, const void* pointer) {
-  if (pointer == nullptr) refuse(operation, "{} is null; it must point to device memory", field);
-}
+using cuda::check_pointer;
+using cuda::refuse;
 
 void check_vocabulary(const char* operation, int32_t vocab_size) {
   if (vocab_size < 1 || vocab_size > cuda::kMaxVocabulary) {

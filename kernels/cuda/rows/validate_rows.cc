@@ -1,11 +1,8 @@
 #include "kernels/cuda/rows/validate_rows.h"
 
-#include <spdlog/fmt/fmt.h>
-
 #include <cstdint>
-#include <utility>
 
-#include "base/error.h"
+#include "kernels/cuda/rows/refuse.h"
 
 namespace allot::kernels::cuda {
 namespace {
@@ -17,11 +14,6 @@ constexpr int64_t kMaxSiluWidth = 65535 * 256;
 // Elements that a block of gather_cache copies are counted in 32 bits.
 constexpr int64_t kMaxWidthOfKey = int64_t{1} << 24;
 
-template <class... Args>
-[[noreturn]] void refuse(const char* operation, fmt::format_string<Args...> text, Args&&... args) {
-  throw InvalidArgument(fmt::format("{}: ", operation) + fmt::format(text, std::forward<Args>(args)...));
-}
-
 void check_size(const char* operation, const char* field, int64_t value, int64_t least) {
   if (value < least) refuse(operation, "{} is {}; expected at least {}", field, value, least);
 }
@@ -30,10 +22,6 @@ void check_rows(const char* operation, const char* field, int64_t value) {
   if (value < 0 || value > kMaxRowsOfGrid) {
     refuse(operation, "{} is {}; expected 0 to {}", field, value, kMaxRowsOfGrid);
   }
-}
-
-void check_pointer(const char* operation, const char* field, const void* pointer) {
-  if (pointer == nullptr) refuse(operation, "{} is null; it must point to device memory", field);
 }
 
 void check_epsilon(const char* operation, const char* field, float epsilon) {

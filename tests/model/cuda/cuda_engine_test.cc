@@ -22,6 +22,7 @@
 #include "model/engine.h"
 #include "model/safetensors.h"
 #include "model/sampling.h"
+#include "tests/kernels/cuda/cuda_launch.h"
 #include "tests/model/generate.h"
 #include "tests/model/golden.h"
 #include "tests/model/reference_decoder.h"
@@ -123,16 +124,7 @@ std::vector<GenerationRequest> ragged_requests(size_t count, size_t longest, int
   return requests;
 }
 
-class CudaEngine : public testing::Test {
- protected:
-  void SetUp() override {
-    int devices = 0;
-    const cudaError_t error = cudaGetDeviceCount(&devices);
-    if (error != cudaSuccess || devices == 0) {
-      GTEST_SKIP() << "needs a GPU: " << devices << " CUDA devices found, " << cudaGetErrorString(error);
-    }
-  }
-};
+class CudaEngine : public kernels::testing::CudaTest {};
 
 // --- Against transformers and the CPU
 

@@ -15,6 +15,7 @@
 #include "kernels/bfloat16.h"
 #include "kernels/float16.h"
 #include "model/cuda/random_fill.h"
+#include "tests/kernels/cuda/cuda_launch.h"
 
 namespace allot::model::cuda {
 namespace {
@@ -41,15 +42,7 @@ TEST(DeviceMemoryCheck, NamesWhatIsNeededAndWhatIsFree) {
               ThrowsMessage<Error>(HasSubstr("dtype bfloat16 takes half")));
 }
 
-class DeviceWeightsTest : public testing::Test {
- protected:
-  void SetUp() override {
-    int devices = 0;
-    const cudaError_t error = cudaGetDeviceCount(&devices);
-    if (error != cudaSuccess || devices == 0)
-      GTEST_SKIP() << "needs a GPU: " << devices << " CUDA devices found, " << cudaGetErrorString(error);
-  }
-};
+class DeviceWeightsTest : public kernels::testing::CudaTest {};
 
 std::vector<std::byte> download(const DeviceBuffer& buffer) {
   std::vector<std::byte> bytes(buffer.size());

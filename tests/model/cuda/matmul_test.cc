@@ -15,6 +15,7 @@
 #include "kernels/bfloat16.h"
 #include "kernels/float16.h"
 #include "model/cuda/device_memory.h"
+#include "tests/kernels/cuda/cuda_launch.h"
 
 namespace allot::model::cuda {
 namespace {
@@ -176,17 +177,7 @@ class Case {
   std::vector<double> sums_, magnitudes_;  // [kMostRows, out_features]
 };
 
-// Skips with the reason where there is no GPU.
-class MatmulTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    int devices = 0;
-    const cudaError_t error = cudaGetDeviceCount(&devices);
-    if (error != cudaSuccess || devices == 0) {
-      GTEST_SKIP() << "needs a GPU: " << devices << " CUDA devices found, " << cudaGetErrorString(error);
-    }
-  }
-};
+class MatmulTest : public kernels::testing::CudaTest {};
 
 // Products of all row counts, with and without a bias and a gap between rows.
 void expect_products(DType dtype, int32_t out_features, int32_t in_features) {
