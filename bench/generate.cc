@@ -53,10 +53,31 @@ GenerateTiming run_once(model::Engine& engine, const GenerateWorkload& workload)
 }  // namespace
 
 std::vector<GenerateTiming> time_generation(model::Engine& engine, const GenerateWorkload& workload) {
-  for (int i = 0; i < workload.warm_ups; ++i) run_once(engine, workload);
+  GenerateWorkload warm_up = workload;
+  warm_up.new_tokens = std::min(workload.new_tokens, kWarmUpTokens);
+  for (int i = 0; i < workload.warm_ups; ++i) run_once(engine, warm_up);
   std::vector<GenerateTiming> timings;
   for (int i = 0; i < workload.repetitions; ++i) timings.push_back(run_once(engine, workload));
   return timings;
+}
+
+void run_decode_steps(model::Engine& engine, const GenerateWorkload& workload, int steps,
+                      const std::function<void(const std::function<void()>& steps)>& around) {
+  constexpr int kUntimed = 2;  // what is new to the engine, such as a size of batch, happens in these
+  GenerateWorkload few = workload;
+  few.new_tokens = kUntimed + steps + 1;  // the first token comes with the prompt
+  for (int32_t i = 0; i < few.prompts; ++i) {
+    engine.submit(make_request(static_cast<uint32_t>(i), few, engine.config().vocab_size));
+  }
+  for (int decoded = 0; decoded < kUntimed;) {
+    const int64_t before = engine.counters().decode_tokens;
+    (void)engine.step();
+    decoded += engine.counters().decode_tokens > before ? 1 : 0;
+  }
+  around([&] {
+    for (int i = 0; i < steps; ++i) (void)engine.step();
+  });
+  while (engine.pending() > 0) (void)engine.step();
 }
 
 GenerateTiming median(std::vector<GenerateTiming> timings) {

@@ -4,11 +4,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <vector>
 
 #include "model/engine.h"
 
 namespace allot::bench {
+
+// Enough for everything that happens once: pages are touched, products measured, decode steps captured.
+constexpr int32_t kWarmUpTokens = 8;
 
 struct GenerateWorkload {
   int32_t prompts = 128;
@@ -17,7 +21,8 @@ struct GenerateWorkload {
   std::vector<int32_t> samples;  // per layer; empty = exact attention
   model::SamplingParams sampling;
   int32_t repetitions = 5;
-  int32_t warm_ups = 1;  // repetitions before those, which are not reported
+  // Repetitions before those, of at most kWarmUpTokens new tokens, which are not reported.
+  int32_t warm_ups = 1;
 };
 
 // Seconds of one repetition, from the first submit to the last token.
@@ -32,6 +37,11 @@ struct GenerateTiming {
 
 // One timing per repetition, in order. Throws what the engine throws.
 std::vector<GenerateTiming> time_generation(model::Engine& engine, const GenerateWorkload& workload);
+
+// Submits the workload, and once all of its sequences that run at once decode, hands `steps` decode steps to
+// `around`, which has to call what it is given. `steps` >= 1; the workload's new_tokens is ignored.
+void run_decode_steps(model::Engine& engine, const GenerateWorkload& workload, int steps,
+                      const std::function<void(const std::function<void()>& steps)>& around);
 
 // The repetition with the median total. `timings` is not empty.
 GenerateTiming median(std::vector<GenerateTiming> timings);

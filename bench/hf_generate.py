@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The workload of bench/generate.h with Hugging Face generate: greedy, by default 128 prompts of 230 tokens, 52 new each.
+"""The workload of bench/generate.h with Hugging Face generate: by default greedy, 128 prompts of 230 tokens, 52 new each.
 
     python bench/hf_generate.py MODEL --dtype float32 --threads 2
 
@@ -29,39 +29,47 @@ def load(args):
     if args.random_weights is None:
         return AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype)
     torch.manual_seed(args.random_weights)
-    return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(args.model), dtype=dtype)
+    with torch.device(args.device):
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(args.model), dtype=dtype)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--prompts", type=int, default=128)
     parser.add_argument("--prompt-tokens", type=int, default=230)
     parser.add_argument("--new-tokens", type=int, default=52)
+    parser.add_argument("--temperature", type=float, default=0, help="0 is greedy")
+    parser.add_argument("--top-p", type=float, default=1)
+    parser.add_argument("--repetition-penalty", type=float, default=1)
     parser.add_argument("--make-random", action="store_true")
     parser.add_argument("--random-weights", type=int, metavar="SEED")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.make_random:
         make_random(args.model)
-    model = load(args).eval()
+    model = load(args).to(args.device).eval()
     model.generation_config.eos_token_id = None
-    prompts = torch.randint(0, model.config.vocab_size, (args.prompts, args.prompt_tokens))
+    prompts = torch.randint(0, model.config.vocab_size, (args.prompts, args.prompt_tokens), device=args.device)
+    sampling = {"repetition_penalty": args.repetition_penalty, "do_sample": args.temperature > 0}
+    if args.temperature > 0:
+        sampling |= {"temperature": args.temperature, "top_p": args.top_p, "top_k": 0}
 
     def seconds(new_tokens):
         start = time.perf_counter()
         out = model.generate(prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=new_tokens,
-                             min_new_tokens=new_tokens, do_sample=False, pad_token_id=0)
-        assert out.shape[1] == args.prompt_tokens + new_tokens
+                             min_new_tokens=new_tokens, pad_token_id=0, **sampling)
+        assert out.cpu().shape[1] == args.prompt_tokens + new_tokens  # cpu() waits for a GPU
         return time.perf_counter() - start
 
     seconds(2)
     prefill = statistics.median(seconds(1) for _ in range(args.repetitions))
     total = statistics.median(seconds(args.new_tokens) for _ in range(args.repetitions))
-    print(json.dumps({"what": "transformers", "dtype": args.dtype, "threads": args.threads,
+    print(json.dumps({"what": "transformers", "dtype": args.dtype, "device": args.device, "threads": args.threads,
                       "seconds": round(total, 4), "prefill_seconds": round(prefill, 4),
                       "decode_seconds": round(total - prefill, 4),
                       "new_tokens_per_second": round(args.prompts * args.new_tokens / total)}))

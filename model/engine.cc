@@ -34,7 +34,7 @@ void check_options(const EngineOptions& options) {
   at_least("page_size", options.page_size, 1);
   at_least("max_sequences", options.max_sequences, 1);
   at_least("cache_tokens", options.cache_tokens, 0);
-  at_least("prefill_chunk_tokens", options.prefill_chunk_tokens, 2);
+  at_least("prefill_chunk_tokens", prefill_chunk(options), 2);
   at_least("threads", options.threads, 0);
   at_least("tile", options.tile, 1);
   if (options.score_stage != kernels::ScoreStage::kExact) at_least("score_budget", options.score_budget, 1);
@@ -228,7 +228,7 @@ void Engine::Impl::admit() {
 // every sequence.
 std::vector<Advance> Engine::Impl::next_advances() {
   std::vector<Advance> advances;
-  int64_t room = options.prefill_chunk_tokens;
+  int64_t room = prefill_chunk(options);
   for (Sequence& sequence : running) {
     if (room <= 0) break;
     if (!sequence.in_prefill()) continue;
@@ -381,7 +381,7 @@ std::vector<float> Engine::logits(std::span<const int32_t> ids, std::span<const 
   result.reserve(ids.size() * impl_->config.vocab_size);
   while (sequence.cached < length) {
     const Advance chunk{
-        &sequence, prefill_tokens(length, length - sequence.cached, impl_->options.prefill_chunk_tokens)};
+        &sequence, prefill_tokens(length, length - sequence.cached, prefill_chunk(impl_->options))};
     const ForwardBatch batch =
         make_batch({&chunk, 1}, impl_->config.num_layers, false, impl_->options.page_size, Outputs::kAll);
     const std::span<const float> rows = impl_->backend->logits(batch, impl_->attention);

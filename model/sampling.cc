@@ -34,6 +34,26 @@ uint64_t mass_of(std::span<const uint32_t> weights) {
   return std::accumulate(weights.begin(), weights.end(), uint64_t{0});
 }
 
+// Fills `weights` and returns their sum.
+inline uint64_t weigh_each(std::span<const float> logits, float largest, float scale, uint32_t* weights) {
+  uint64_t total = 0;
+  for (size_t id = 0; id < logits.size(); ++id) {
+    weights[id] = kernels::token_weight(logits[id], largest, scale);
+    total += weights[id];
+  }
+  return total;
+}
+
+// Compiled once more for processors that have the fused multiply-adds of a weight, which are calls elsewhere.
+[[gnu::target("arch=x86-64-v3")]] uint64_t weigh_each_v3(std::span<const float> logits, float largest,
+                                                         float scale, uint32_t* weights) {
+  return weigh_each(logits, largest, scale, weights);
+}
+uint64_t weigh(std::span<const float> logits, float largest, float scale, uint32_t* weights) {
+  static const bool has_v3 = (__builtin_cpu_init(), __builtin_cpu_supports("x86-64-v3"));
+  return (has_v3 ? weigh_each_v3 : weigh_each)(logits, largest, scale, weights);
+}
+
 }  // namespace
 
 void validate(const SamplingParams& params) {
@@ -110,11 +130,7 @@ int32_t TokenSampler::choose(std::span<float> logits, const SamplingParams& para
 
   const float scale = kernels::weight_scale(temperature);
   weights_.resize(logits.size());
-  uint64_t total = 0;
-  for (size_t id = 0; id < logits.size(); ++id) {
-    weights_[id] = kernels::token_weight(logits[id], largest, scale);
-    total += weights_[id];
-  }
+  const uint64_t total = weigh(logits, largest, scale, weights_.data());
   const auto top_p = static_cast<float>(params.top_p);
   Nucleus nucleus = top_p < 1 ? find_nucleus(kernels::nucleus_mass(total, top_p))
                               : Nucleus{.threshold = 0, .ties = 0, .mass = total};

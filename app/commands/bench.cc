@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -19,6 +21,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "bench/generate.h"
+#ifdef ALLOT_WITH_CUDA
+#include "bench/kernel_profile.h"
+#endif
 #include "kernels/estimator.h"
 #include "model/engine.h"
 #include "model/kv_cache.h"
@@ -31,6 +36,7 @@ struct BenchOptions {
   std::filesystem::path model;
   std::string peer_python;
   std::filesystem::path peer_script = "bench/hf_generate.py";
+  std::optional<int64_t> peer_prompts;
   std::string dtype = "both";
   int32_t samples = 8;
   std::optional<int64_t> random_weights;
@@ -39,9 +45,20 @@ struct BenchOptions {
   std::string cache_fill = "computed";
   std::string device = "cpu";
   int32_t max_sequences = 256;
+  std::optional<int64_t> prefill_chunk;
   int32_t threads = 0;
   bench::GenerateWorkload workload;
+  bool profile = false;
   bool json = false;
+};
+
+constexpr int kProfiledSteps = 8;
+
+// One kernel of a decode step.
+struct ProfileRow {
+  std::string kernel;
+  double launches = 0;  // a step
+  double microseconds = 0;
 };
 
 // Medians over the repetitions, with the fastest and the slowest total.
@@ -49,12 +66,16 @@ struct Row {
   std::string engine;  // "allot", "hugging face"
   std::string dtype;
   std::string attention;  // "dense", "sys 8"
+  int32_t prompts = 0;    // sequences in all
   double seconds = 0;
   std::optional<double> fastest = {};  // nothing where the peer does not say
   std::optional<double> slowest = {};
   double prefill_seconds = 0;
   double decode_seconds = 0;
+  std::optional<double> load_seconds = {};           // until the engine was ready; nothing for the peer
   std::optional<bench::GenerateTiming> timing = {};  // of the median repetition; nothing for the peer
+  std::vector<ProfileRow> profile = {};              // with --profile, the longest first
+  double profile_busy = 0;                           // microseconds of a step in which a kernel ran
 };
 
 // Milliseconds of a decode step that this share of the steps do not exceed; nothing without a step.
@@ -75,51 +96,88 @@ int64_t cache_tokens(const BenchOptions& options, int32_t page_size) {
          model::pages_for(int64_t{workload.prompt_tokens} + workload.new_tokens, page_size);
 }
 
+// The kernels of a decode step, which starts after the prompts.
+void profile_decode(model::Engine& engine, const bench::GenerateWorkload& workload, Row* row) {
+#ifdef ALLOT_WITH_CUDA
+  bench::KernelProfile profile;
+  bench::run_decode_steps(engine, workload, kProfiledSteps, [&](const std::function<void()>& steps) {
+    profile = bench::profile_kernels(steps);
+  });
+  constexpr double kMicrosecondsOfStep = 1e6 / kProfiledSteps;
+  for (const bench::KernelTime& kernel : profile.kernels) {
+    row->profile.push_back({.kernel = kernel.name,
+                            .launches = static_cast<double>(kernel.launches) / kProfiledSteps,
+                            .microseconds = kernel.seconds * kMicrosecondsOfStep});
+  }
+  row->profile_busy = profile.busy_seconds * kMicrosecondsOfStep;
+#else
+  (void)engine, (void)workload, (void)row;
+  throw Unsupported("--profile needs a build with CUDA (cmake --preset gpu)");
+#endif
+}
+
 Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) {
   model::EngineOptions engine_options;
   engine_options.dtype = dtype;
   engine_options.device = options.device;
   engine_options.threads = options.threads;
   engine_options.max_sequences = options.max_sequences;
+  if (options.prefill_chunk)
+    engine_options.prefill_chunk_tokens = static_cast<int32_t>(*options.prefill_chunk);
   engine_options.cache_tokens = cache_tokens(options, engine_options.page_size);
   engine_options.prefill =
       options.prefill == "dense" ? model::PrefillMode::kDense : model::PrefillMode::kSampled;
   engine_options.skip_prefill = options.cache_fill == "random";
   if (options.random_weights) engine_options.random_weights = static_cast<uint64_t>(*options.random_weights);
+  const auto start = std::chrono::steady_clock::now();
   model::Engine engine(options.model, engine_options);
+  const std::chrono::duration<double> load = std::chrono::steady_clock::now() - start;
   bench::GenerateWorkload workload = options.workload;
   if (samples > 0) workload.samples.assign(static_cast<size_t>(engine.config().num_layers), samples);
   const auto timings = bench::time_generation(engine, workload);
   const auto [fastest, slowest] =
       std::ranges::minmax_element(timings, {}, &bench::GenerateTiming::total_seconds);
   const bench::GenerateTiming middle = bench::median(timings);
-  return {.engine = "allot",
+  Row row{.engine = "allot",
           .dtype = std::string(kernels::name(dtype)),
           .attention =
               samples > 0 ? fmt::format("{} {}", kernels::name(engine_options.estimator), samples) : "dense",
+          .prompts = workload.prompts,
           .seconds = middle.total_seconds,
           .fastest = fastest->total_seconds,
           .slowest = slowest->total_seconds,
           .prefill_seconds = middle.prefill_seconds,
           .decode_seconds = middle.decode_seconds,
+          .load_seconds = load.count(),
           .timing = middle};
+  if (options.profile) profile_decode(engine, workload, &row);
+  return row;
 }
 
-// The same work by Hugging Face generate, in a process of its own.
+// The same work by Hugging Face generate, in a process of its own, with as many prompts as were asked for.
 Row measure_peer(const BenchOptions& options, const std::string& dtype) {
   const auto log = std::filesystem::temp_directory_path() / fmt::format("allot-bench-{}.log", ::getpid());
   const bench::GenerateWorkload& workload = options.workload;
+  const int32_t prompts = static_cast<int32_t>(options.peer_prompts.value_or(workload.prompts));
   std::vector<std::string> command{options.peer_python,
                                    options.peer_script.string(),
                                    options.model.string(),
                                    "--dtype",
                                    dtype,
+                                   "--device",
+                                   options.device,
                                    "--threads",
                                    std::to_string(options.threads),
                                    "--repetitions",
                                    std::to_string(workload.repetitions),
                                    "--prompts",
-                                   std::to_string(workload.prompts),
+                                   std::to_string(prompts),
+                                   "--temperature",
+                                   fmt::to_string(workload.sampling.temperature),
+                                   "--top-p",
+                                   fmt::to_string(workload.sampling.top_p),
+                                   "--repetition-penalty",
+                                   fmt::to_string(workload.sampling.repetition_penalty),
                                    "--prompt-tokens",
                                    std::to_string(workload.prompt_tokens),
                                    "--new-tokens",
@@ -142,13 +200,14 @@ Row measure_peer(const BenchOptions& options, const std::string& dtype) {
   return {.engine = "hugging face",
           .dtype = dtype,
           .attention = "dense",
+          .prompts = prompts,
           .seconds = seconds,
           .prefill_seconds = json.value("prefill_seconds", 0.0),
           .decode_seconds = json.value("decode_seconds", 0.0)};
 }
 
 double tokens_per_second(const Row& row, const bench::GenerateWorkload& workload) {
-  return static_cast<double>(workload.prompts) * workload.new_tokens / row.seconds;
+  return static_cast<double>(row.prompts) * workload.new_tokens / row.seconds;
 }
 
 template <class Value>
@@ -161,17 +220,30 @@ std::string cell(const std::optional<double>& value, int decimals) {
 }
 
 void print_steps(const std::vector<Row>& rows) {
-  std::cout << fmt::format("\n{:<14}{:<10}{:<10}{:>18}{:>18}{:>10}{:>12}{:>10}{:>10}\n", "", "dtype",
-                           "attention", "prefill tokens/s", "decode tokens/s", "steps", "median ms", "p5 ms",
-                           "p95 ms");
+  std::cout << fmt::format("\n{:<14}{:<10}{:<10}{:>9}{:>18}{:>18}{:>10}{:>12}{:>10}{:>10}\n", "", "dtype",
+                           "attention", "load s", "prefill tokens/s", "decode tokens/s", "steps", "median ms",
+                           "p5 ms", "p95 ms");
   for (const Row& row : rows) {
     if (!row.timing) continue;
-    std::cout << fmt::format("{:<14}{:<10}{:<10}{:>18}{:>18}{:>10}{:>12}{:>10}{:>10}\n", row.engine,
-                             row.dtype, row.attention,
+    std::cout << fmt::format("{:<14}{:<10}{:<10}{:>9}{:>18}{:>18}{:>10}{:>12}{:>10}{:>10}\n", row.engine,
+                             row.dtype, row.attention, cell(row.load_seconds, 2),
                              cell(per_second(row.timing->prefill_tokens, row.timing->prefill_seconds), 0),
                              cell(per_second(row.timing->decode_tokens, row.timing->decode_seconds), 0),
                              row.timing->decode_steps.size(), cell(step_milliseconds(row, 0.5), 3),
                              cell(step_milliseconds(row, 0.05), 3), cell(step_milliseconds(row, 0.95), 3));
+  }
+}
+
+void print_profile(const Row& row) {
+  if (row.profile.empty()) return;
+  std::cout << fmt::format(
+      "\n{} {} {}: kernels of a decode step after the prompts, mean of {} steps; {:.1f} us with a kernel "
+      "running\n{:<60}{:>10}{:>12}{:>8}\n",
+      row.engine, row.dtype, row.attention, kProfiledSteps, row.profile_busy, "kernel", "launches", "us",
+      "%");
+  for (const ProfileRow& kernel : row.profile) {
+    std::cout << fmt::format("{:<60}{:>10.1f}{:>12.1f}{:>8.1f}\n", kernel.kernel, kernel.launches,
+                             kernel.microseconds, 100 * kernel.microseconds / row.profile_busy);
   }
 }
 
@@ -185,7 +257,7 @@ nlohmann::ordered_json row_json(const Row& row, const BenchOptions& options) {
                                  {"attention", row.attention},
                                  {"device", options.device},
                                  {"threads", options.threads},
-                                 {"prompts", workload.prompts},
+                                 {"prompts", row.prompts},
                                  {"prompt_tokens", workload.prompt_tokens},
                                  {"new_tokens", workload.new_tokens},
                                  {"repetitions", workload.repetitions},
@@ -195,6 +267,7 @@ nlohmann::ordered_json row_json(const Row& row, const BenchOptions& options) {
                                  {"temperature", workload.sampling.temperature},
                                  {"top_p", workload.sampling.top_p},
                                  {"repetition_penalty", workload.sampling.repetition_penalty},
+                                 {"load_seconds", optional_json(row.load_seconds)},
                                  {"seconds", row.seconds},
                                  {"fastest_seconds", optional_json(row.fastest)},
                                  {"slowest_seconds", optional_json(row.slowest)},
@@ -211,6 +284,13 @@ nlohmann::ordered_json row_json(const Row& row, const BenchOptions& options) {
                                  {"p5", optional_json(step_milliseconds(row, 0.05))},
                                  {"p95", optional_json(step_milliseconds(row, 0.95))}};
   }
+  if (!row.profile.empty()) {
+    json["profile"] = {{"busy_microseconds", row.profile_busy}, {"kernels", nlohmann::json::array()}};
+    for (const ProfileRow& kernel : row.profile) {
+      json["profile"]["kernels"].push_back(
+          {{"kernel", kernel.kernel}, {"launches", kernel.launches}, {"microseconds", kernel.microseconds}});
+    }
+  }
   json["version"] = version();
   return json;
 }
@@ -225,16 +305,11 @@ std::string sampling_text(const model::SamplingParams& sampling) {
   return text;
 }
 
-// The peer generates greedily on the CPU from prompts that it computes.
+// The peer computes its prompts.
 void check_comparable(const BenchOptions& options) {
-  if (options.peer_python.empty()) return;
-  const model::SamplingParams& sampling = options.workload.sampling;
-  if (options.device == "cpu" && options.cache_fill == "computed" && sampling.temperature == 0 &&
-      sampling.repetition_penalty == 1)
-    return;
+  if (options.peer_python.empty() || options.cache_fill == "computed") return;
   throw UsageError(
-      "--peer-python measures greedy replies to computed prompts on the CPU; leave it out, or --device, "
-      "--cache-fill, --temperature and --repetition-penalty");
+      "--peer-python generates after prompts that it computes; leave it out, or --cache-fill random");
 }
 
 void print(const std::vector<Row>& rows, const BenchOptions& options) {
@@ -251,18 +326,21 @@ void print(const std::vector<Row>& rows, const BenchOptions& options) {
       sampling_text(workload.sampling), options.device, options.threads, options.max_sequences,
       workload.repetitions, workload.warm_ups);
   const auto peer = std::ranges::find(rows, std::string("hugging face"), &Row::engine);
-  std::cout << fmt::format("{:<14}{:<10}{:<10}{:>10}{:>18}{:>10}{:>10}{:>14}{}\n", "", "dtype", "attention",
-                           "seconds", "fastest..slowest", "prefill", "decode", "new tokens/s",
-                           peer == rows.end() ? "" : "   to the peer");
+  std::cout << fmt::format("{:<14}{:<10}{:<10}{:>9}{:>10}{:>18}{:>10}{:>10}{:>14}{}\n", "", "dtype",
+                           "attention", "prompts", "seconds", "fastest..slowest", "prefill", "decode",
+                           "new tokens/s", peer == rows.end() ? "" : "   to the peer");
   for (const Row& row : rows) {
-    std::cout << fmt::format(
-        "{:<14}{:<10}{:<10}{:>10.3f}{:>18}{:>10.3f}{:>10.3f}{:>14.0f}{}\n", row.engine, row.dtype,
-        row.attention, row.seconds,
-        row.fastest ? fmt::format("{:.3f}..{:.3f}", *row.fastest, *row.slowest) : "-", row.prefill_seconds,
-        row.decode_seconds, tokens_per_second(row, workload),
-        peer == rows.end() ? "" : fmt::format("{:>13.2f}x", peer->seconds / row.seconds));
+    std::cout << fmt::format("{:<14}{:<10}{:<10}{:>9}{:>10.3f}{:>18}{:>10.3f}{:>10.3f}{:>14.0f}{}\n",
+                             row.engine, row.dtype, row.attention, row.prompts, row.seconds,
+                             row.fastest ? fmt::format("{:.3f}..{:.3f}", *row.fastest, *row.slowest) : "-",
+                             row.prefill_seconds, row.decode_seconds, tokens_per_second(row, workload),
+                             peer == rows.end()
+                                 ? ""
+                                 : fmt::format("{:>13.2f}x", tokens_per_second(row, workload) /
+                                                                 tokens_per_second(*peer, workload)));
   }
   print_steps(rows);
+  for (const Row& row : rows) print_profile(row);
 }
 
 }  // namespace
@@ -279,6 +357,8 @@ int run_bench(std::span<const std::string> arguments) {
            "Python with torch and transformers; without it the peer is not measured");
   set.path("peer-script", &options.peer_script,
            "the script that does the same work with Hugging Face generate");
+  set.integer("peer-prompts", &options.peer_prompts, 1, 1 << 20, "N",
+              "sequences of the peer, which decodes all of them at once; as many as prompts without it");
   set.integer("random-weights", &options.random_weights, 0, std::numeric_limits<uint32_t>::max(), "SEED",
               "make the weights at random instead of reading them; config.json is enough then");
   set.choice(
@@ -299,12 +379,16 @@ int run_bench(std::span<const std::string> arguments) {
            "sample from the likeliest tokens of this mass");
   set.real("repetition-penalty", &options.workload.sampling.repetition_penalty, 0.01, 100, "R", "1 is none");
   set.integer("max-sequences", &options.max_sequences, 1, 65536, "N", "replies decoded together");
+  set.integer("prefill-chunk", &options.prefill_chunk, 2, 1 << 20, "TOKENS",
+              "tokens of prompts processed in one forward pass; the engine's choice without it");
   set.device(&options.device);
   set.integer("threads", &options.threads, 0, 4096, "N", "threads of each engine; 0 takes all cores");
   set.integer("repetitions", &options.workload.repetitions, 1, 1000, "N",
               "timed repetitions, after those to warm up");
   set.integer("warm-ups", &options.workload.warm_ups, 0, 1000, "N",
-              "repetitions before, which are not timed");
+              "repetitions before, of at most 8 new tokens, which are not timed");
+  set.flag("profile", &options.profile,
+           "also list the kernels of a decode step and their times, on a CUDA device");
   set.flag("json", &options.json, "print one JSON object a row");
   set.require("model");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
@@ -315,6 +399,9 @@ int run_bench(std::span<const std::string> arguments) {
     throw UsageError("'" + options.what + "' cannot be measured; decode or attention is expected");
   }
   check_comparable(options);
+  if (options.profile && options.device == "cpu") {
+    throw UsageError("--profile lists CUDA kernels; add --device cuda, or leave it out");
+  }
   if (options.device != "cpu" && options.dtype == "both") options.dtype = "bfloat16";
   if (options.threads == 0) options.threads = static_cast<int32_t>(std::thread::hardware_concurrency());
 

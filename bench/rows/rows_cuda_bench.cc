@@ -71,6 +71,21 @@ DeviceBytes random_bfloat16(int64_t count, float deviation) {
   return bytes;
 }
 
+// The bits of kSeen tokens of each row, as if a prompt and most of a reply were done.
+std::vector<uint32_t> seen_by_a_long_reply(int64_t rows, int32_t vocab_size) {
+  constexpr int32_t kSeen = 700;
+  std::mt19937 random(2);
+  std::uniform_int_distribution<int32_t> id(0, vocab_size - 1);
+  std::vector<uint32_t> bits(static_cast<size_t>(rows * seen_words(vocab_size)));
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int32_t i = 0; i < kSeen; ++i) {
+      const int32_t seen = id(random);
+      bits[static_cast<size_t>(row * seen_words(vocab_size) + seen / 32)] |= 1u << (seen % 32);
+    }
+  }
+  return bits;
+}
+
 class Bench {
  public:
   explicit Bench(std::string filter) : filter_(std::move(filter)), limits_(limits_of_current_device()) {
@@ -189,9 +204,8 @@ class Bench {
     if (!wanted(fmt::format("choose_tokens {} x {} {}", rows, vocab_size, how))) return;
     const int64_t stride = (int64_t{vocab_size} + 7) / 8 * 8;
     const DeviceBytes logits = random_bfloat16(rows * stride, deviation),
-                      seen(static_cast<size_t>(rows * seen_words(vocab_size)) * sizeof(uint32_t)),
+                      seen = to_device(std::span<const uint32_t>(seen_by_a_long_reply(rows, vocab_size))),
                       chosen(static_cast<size_t>(rows) * sizeof(int32_t)), fault(sizeof(int32_t));
-    check(cudaMemset(seen.data(), 0, seen.size()), "clear the seen tokens");
     const std::vector<TokenRule> rules(static_cast<size_t>(rows), rule);
     std::vector<SequenceDraws> draws;
     std::vector<int32_t> positions;
@@ -278,7 +292,8 @@ void run(const std::string& filter) {
                                                                                            {16, 152064},
                                                                                            {64, 152064},
                                                                                            {160, 152064},
-                                                                                           {512, 152064}}) {
+                                                                                           {512, 152064},
+                                                                                           {1536, 152064}}) {
     bench.choice(rows, vocab_size, {.active = 1}, 1.3f);
     bench.choice(rows, vocab_size, {.temperature = 1, .active = 1}, 1.3f);
     bench.choice(rows, vocab_size, paper, 1.3f);

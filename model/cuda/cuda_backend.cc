@@ -166,7 +166,7 @@ CudaBackend::CudaBackend(const WeightsSource& source, const ModelConfig& config,
       results_(chosen_.size()) {
   decoder_.make_cache(choose_cache(options));
   if (options.skip_prefill) decoder_.fill_cache_at_random(stream_.get());
-  check(cudaMemset(seen_.data(), 0, seen_.size()), "cudaMemset");
+  check(cudaMemsetAsync(seen_.data(), 0, seen_.size(), stream_.get()), "cudaMemsetAsync");
   forget_fault();
 }
 

@@ -13,7 +13,12 @@ namespace {
 
 DeviceBuffer copy_to_device(const float* values, int64_t count) {
   DeviceBuffer buffer(count * static_cast<int64_t>(sizeof(float)));
-  check(cudaMemcpy(buffer.data(), values, buffer.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
+  // cudaMemcpy from pageable memory returns before its last bytes are on the device, and no stream of ours
+  // waits for the default stream.
+  const Stream stream;
+  check(cudaMemcpyAsync(buffer.data(), values, buffer.size(), cudaMemcpyHostToDevice, stream.get()),
+        "cudaMemcpyAsync");
+  stream.synchronize();
   return buffer;
 }
 

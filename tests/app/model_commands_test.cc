@@ -161,9 +161,15 @@ TEST_F(ConfigOnlyCommands, BenchDecodeTimesStepsAfterPromptsThatAreNotComputed) 
 
 TEST_F(ConfigOnlyCommands, BenchDecodeRefusesAPeerThatDoesOtherWork) {
   const auto result = run_command({"allot", "bench", "decode", "--model", model_.string(), "--peer-python",
-                                   "python3", "--temperature", "1"});
+                                   "python3", "--cache-fill", "random"});
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, HasSubstr("--peer-python measures greedy replies"));
+  EXPECT_THAT(result.err, HasSubstr("--peer-python generates after prompts that it computes"));
+}
+
+TEST_F(ConfigOnlyCommands, BenchDecodeProfilesKernelsOfACudaDeviceOnly) {
+  const auto result = run_command({"allot", "bench", "decode", "--model", model_.string(), "--profile"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--profile lists CUDA kernels; add --device cuda"));
 }
 
 TEST(DevicesCommand, ListsTheCpuAndTheGpusOrWhyThereAreNone) {

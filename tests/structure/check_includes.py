@@ -1,5 +1,5 @@
-"""Checks that each folder includes only the folders docs/design.md lets it use, and that LibTorch and CUDA headers stay
-where they belong.
+"""Checks that each folder includes only the folders docs/design.md lets it use, that LibTorch and CUDA headers stay
+where they belong, and that nothing is copied or cleared on CUDA's default stream.
 
     check_includes.py REPOSITORY | --self-test
 """
@@ -33,6 +33,10 @@ TORCH_FACING = {"model", "kernels/torch", "bench/attention/torch_peers.cc"}
 CUDA_FACING = {"model", "kernels/cuda", "kernels/torch", "bench/attention", "bench/rows", "bench/matmul_cuda_bench.cc"}
 TORCH = re.compile(r'\s*#\s*include\s*[<"]((?:ATen|c10|torch)/[^>"]*)')
 CUDA = re.compile(r'\s*#\s*include\s*[<"]((?:cuda|cub/|thrust/|nv/|cooperative_groups|mma\.h)[^>"]*)')
+# Streams of the project do not wait for the default stream, and cudaMemcpy from pageable memory returns before its last
+# bytes are on the device.
+DEFAULT_STREAM = re.compile(r'\b(cudaMem(?:cpy|set)(?:2D)?)\(')
+DEFAULT_STREAM_FREE = {"model", "kernels"}
 LOCAL = re.compile(r'\s*#\s*include\s*"([^"]+)"')
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 
@@ -53,6 +57,9 @@ def line_faults(where, folder, line):
         yield f"includes {torch[1]}; LibTorch belongs in {', '.join(sorted(TORCH_FACING))}"
     if cuda and not is_under(where, CUDA_FACING):
         yield f"includes {cuda[1]}; CUDA belongs in {', '.join(sorted(CUDA_FACING))}"
+    default_stream = DEFAULT_STREAM.search(line)
+    if default_stream and is_under(where, DEFAULT_STREAM_FREE):
+        yield f"calls {default_stream[1]} on the default stream; use {default_stream[1]}Async on a stream of its own"
     if not local or torch or cuda:
         return
     target = folder_of(local[1])
@@ -87,6 +94,7 @@ def self_test():
         "bench/attention/memory_kernels.cu": ["cuda_runtime.h"],
         "bench/matmul_cuda_bench.cc": ["cuda_runtime_api.h", "model/cuda/matmul.h"],
         "bench/rows/rows_cuda_bench.cc": ["cuda_runtime_api.h", "kernels/rows_cuda.h"],
+        "model/cuda/device_weights.cc": ["check(cudaMemcpyAsync(to, from, 4, cudaMemcpyHostToDevice, stream));"],
     }
     bad = {
         "policy/a.cc": ["aggregator/history.h", "ATen/ATen.h", "b.h"],
@@ -98,6 +106,7 @@ def self_test():
         "bench/attention/own_launch.cc": ["ATen/ATen.h", "kernels/cuda/plan.h"],
         "bench/generate.cc": ["cuda_runtime.h"],
         "app/main.cc": ["cuda_bf16.h", "kernels/cuda/plan.h"],
+        "model/cuda/decoder.cc": ["check(cudaMemcpy(to, from, 4, cudaMemcpyHostToDevice));"],
     }
 
     def found_in(files):
@@ -105,7 +114,7 @@ def self_test():
             for name, includes in files.items():
                 path = pathlib.Path(folder) / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text("".join(f'#include "{include}"\n' for include in includes))
+                path.write_text("".join(line if line.endswith(";") else f'#include "{line}"\n' for line in includes))
             return [fault.rsplit(":", 1)[0] for fault in faults(pathlib.Path(folder))]
 
     assert found_in(good) == [], found_in(good)

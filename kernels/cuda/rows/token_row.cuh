@@ -39,8 +39,11 @@ struct Row {
     if (seen != nullptr) {
       const uint32_t bits = seen[id / 32] >> (id % 32);
       if ((bits & ((1u << kN) - 1)) != 0) {
+        // Branches, because a division is long and few lanes of a warp have one to do.
 #pragma unroll
-        for (int j = 0; j < kN; ++j) x[j] = (bits >> j & 1) != 0 ? penalised(x[j], penalty) : x[j];
+        for (int j = 0; j < kN; ++j) {
+          if ((bits >> j & 1) != 0) x[j] = penalised(x[j], penalty);
+        }
       }
     }
     if (id + kN > vocab_size) {
