@@ -11,10 +11,6 @@
 namespace allot::model {
 namespace {
 
-uint64_t pack(int32_t left, int32_t right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
-
 // The heap's order: lowest rank on top, leftmost among equals.
 bool merges_later(const BytePairEncoder::Candidate& a, const BytePairEncoder::Candidate& b) {
   return std::pair(a.rank, a.position) > std::pair(b.rank, b.position);
@@ -23,7 +19,6 @@ bool merges_later(const BytePairEncoder::Candidate& a, const BytePairEncoder::Ca
 constexpr int kPlaceBits = 7;
 constexpr size_t kFewBytes = size_t{1} << kPlaceBits;
 constexpr int32_t kNoKey = INT32_MAX;
-constexpr int kFilterBits = 3;     // 8 bits of the filter a slot
 constexpr int32_t kNoSymbol = -1;  // end of the linked list of symbols
 
 void refuse_if_set(const JsonView& model, const char* name) {
@@ -35,40 +30,6 @@ void refuse_if_set(const JsonView& model, const char* name) {
 }
 
 }  // namespace
-
-MergeTable::MergeTable(size_t count) {
-  const size_t size = std::bit_ceil(std::max<size_t>(64, count + count / 2));
-  slots_.resize(size);
-  shift_ = 64 - std::countr_zero(size);
-  filter_.resize((size << kFilterBits) / 64);
-}
-
-uint64_t MergeTable::hash_of(uint64_t pair) noexcept {
-  constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;  // Fibonacci hashing: the high bits mix both ids
-  return pair * kGoldenRatio;
-}
-
-size_t MergeTable::slot_of(uint64_t pair, uint64_t hash) const noexcept {
-  size_t slot = hash >> shift_;
-  while (slots_[slot].pair != kFree && slots_[slot].pair != pair) slot = (slot + 1) & (slots_.size() - 1);
-  return slot;
-}
-
-void MergeTable::insert(int32_t left, int32_t right, Merge merge) {
-  const uint64_t pair = pack(left, right);
-  const uint64_t hash = hash_of(pair);
-  slots_[slot_of(pair, hash)] = {pair, merge};
-  const uint64_t bit = hash >> (shift_ - kFilterBits);
-  filter_[bit / 64] |= uint64_t{1} << bit % 64;
-}
-
-MergeTable::Merge MergeTable::find(int32_t left, int32_t right) const noexcept {
-  const uint64_t pair = pack(left, right);
-  const uint64_t hash = hash_of(pair);
-  const uint64_t bit = hash >> (shift_ - kFilterBits);
-  if ((filter_[bit / 64] >> bit % 64 & 1) == 0) return {};
-  return slots_[slot_of(pair, hash)].merge;
-}
 
 BytePairEncoder::BytePairEncoder(const JsonView& model, const Vocabulary& vocabulary, bool byte_level)
     : byte_level_(byte_level),
@@ -107,8 +68,22 @@ BytePairEncoder::BytePairEncoder(const JsonView& model, const Vocabulary& vocabu
   const bool ranks_fit_keys = model.at("merges").value().size() < static_cast<size_t>(kNoKey >> kPlaceBits);
   if (!every_byte || !ranks_fit_keys) return;
   for (const auto& left : byte_ids_) {
-    for (const auto& right : byte_ids_) byte_pair_ranks_.push_back(merges_.find(*left, *right).rank);
+    for (const auto& right : byte_ids_) byte_pairs_.push_back(merges_.find(*left, *right));
   }
+  find_characters(vocabulary);
+}
+
+void BytePairEncoder::find_characters(const Vocabulary& vocabulary) {
+  std::vector<std::string> texts;
+  std::vector<std::pair<std::string_view, int32_t>> tokens;
+  texts.reserve(vocabulary.ids().size());
+  for (const auto& [token, id] : vocabulary.ids()) {
+    std::optional<std::string> bytes = bytes_of_byte_level(token);
+    if (bytes) tokens.emplace_back(texts.emplace_back(std::move(*bytes)), id);
+  }
+  std::array<int32_t, 256> byte_ids{};
+  std::transform(byte_ids_.begin(), byte_ids_.end(), byte_ids.begin(), [](const auto& id) { return *id; });
+  characters_ = CharacterTokens(merges_, tokens, byte_ids);
 }
 
 // "a b" in older files, ["a", "b"] in newer ones.
@@ -187,7 +162,7 @@ void BytePairEncoder::encode_unless_known(std::string_view piece, Scratch& scrat
 
 void BytePairEncoder::encode_by_merging(std::string_view piece, Scratch& scratch,
                                         std::vector<int32_t>* ids) const {
-  if (!byte_pair_ranks_.empty() && piece.size() <= kFewBytes) return encode_few_bytes(piece, ids);
+  if (!byte_pairs_.empty() && piece.size() <= kFewBytes) return encode_few_bytes(piece, ids);
   scratch.symbols.clear();
   add_symbols(piece, &scratch.symbols);
   const auto count = static_cast<int32_t>(scratch.symbols.size());
@@ -204,24 +179,41 @@ void BytePairEncoder::encode_by_merging(std::string_view piece, Scratch& scratch
 // The same merges as by the heap, found by looking through all pairs each time. They are the same because a
 // pair is never replaced by another one that spells the same token: the texts of two neighbours only grow.
 void BytePairEncoder::encode_few_bytes(std::string_view piece, std::vector<int32_t>* ids) const {
-  // A symbol stays at the place of its first byte. The key of a pair, at its left symbol, has the rank above
+  // A symbol stays at the place of its first part. The key of a pair, at its left symbol, has the rank above
   // the place, so that the smallest is the leftmost pair of the lowest rank.
+  constexpr size_t kNoByte = 0x100;
   std::array<int32_t, kFewBytes> symbols;
   std::array<int32_t, kFewBytes> keys;
+  std::array<int32_t, kFewBytes> merged;  // what the pair becomes
   std::array<uint8_t, kFewBytes + 1> next;
   std::array<uint8_t, kFewBytes + 1> previous;
-  const size_t count = piece.size();
-  const auto set_key = [&](size_t place, uint32_t rank) {
-    keys[place] = rank == MergeTable::kNoRank ? kNoKey : static_cast<int32_t>(rank << kPlaceBits | place);
+  const auto set_pair = [&](size_t place, const MergeTable::Merge& merge) {
+    keys[place] =
+        merge.rank == MergeTable::kNoRank ? kNoKey : static_cast<int32_t>(merge.rank << kPlaceBits | place);
+    merged[place] = merge.id;
   };
-  for (size_t i = 0; i < count; ++i) {
-    const auto byte = static_cast<uint8_t>(piece[i]);
-    symbols[i] = *byte_ids_[byte];
-    next[i] = static_cast<uint8_t>(i + 1);
-    previous[i + 1] = static_cast<uint8_t>(i);
-    keys[i] = kNoKey;
-    if (i > 0)
-      set_key(i - 1, byte_pair_ranks_[static_cast<size_t>(static_cast<uint8_t>(piece[i - 1])) << 8 | byte]);
+  size_t count = 0;
+  size_t byte_before = kNoByte;
+  for (size_t at = 0; at < piece.size(); ++count) {
+    size_t byte = static_cast<uint8_t>(piece[at]);
+    const CharacterTokens::Start start = characters_.start_at(piece, at);
+    if (start.bytes == 0) {
+      symbols[count] = *byte_ids_[byte];
+      ++at;
+    } else {
+      symbols[count] = start.id;
+      byte = kNoByte;
+      at += start.bytes;
+    }
+    next[count] = static_cast<uint8_t>(count + 1);
+    previous[count + 1] = static_cast<uint8_t>(count);
+    keys[count] = kNoKey;
+    if (count > 0) {
+      const bool bytes = (byte | byte_before) < kNoByte;
+      set_pair(count - 1, bytes ? byte_pairs_[byte_before << 8 | byte]
+                                : merges_.find(symbols[count - 1], symbols[count]));
+    }
+    byte_before = byte;
   }
   for (;;) {
     int32_t smallest = kNoKey;
@@ -230,13 +222,13 @@ void BytePairEncoder::encode_few_bytes(std::string_view piece, std::vector<int32
     const size_t left = static_cast<size_t>(smallest) & (kFewBytes - 1);
     const size_t right = next[left];
     const size_t behind = next[right];
-    symbols[left] = merges_.find(symbols[left], symbols[right]).id;
+    symbols[left] = merged[left];
     keys[right] = kNoKey;
     next[left] = static_cast<uint8_t>(behind);
     previous[behind] = static_cast<uint8_t>(left);
-    if (left > 0) set_key(previous[left], merges_.find(symbols[previous[left]], symbols[left]).rank);
+    if (left > 0) set_pair(previous[left], merges_.find(symbols[previous[left]], symbols[left]));
     keys[left] = kNoKey;
-    if (behind < count) set_key(left, merges_.find(symbols[left], symbols[behind]).rank);
+    if (behind < count) set_pair(left, merges_.find(symbols[left], symbols[behind]));
   }
   for (size_t i = 0; i < count; i = next[i]) ids->push_back(symbols[i]);
 }

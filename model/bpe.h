@@ -9,43 +9,14 @@
 #include <string_view>
 #include <vector>
 
+#include "model/character_tokens.h"
 #include "model/json_view.h"
+#include "model/merge_table.h"
 #include "model/piece_cache.h"
-#include "model/table_memory.h"
 #include "model/token_table.h"
 #include "model/vocabulary.h"
 
 namespace allot::model {
-
-// (left id, right id) -> (rank, merged id), by open addressing: encoding asks it several times for each
-// symbol.
-class MergeTable {
- public:
-  struct Merge {
-    uint32_t rank = kNoRank;
-    int32_t id = 0;
-  };
-  static constexpr uint32_t kNoRank = UINT32_MAX;  // above that of every rule
-  explicit MergeTable(size_t count);
-  // A later rule for the same pair replaces the earlier one.
-  void insert(int32_t left, int32_t right, Merge merge);
-  // kNoRank where there is no rule.
-  Merge find(int32_t left, int32_t right) const noexcept;
-
- private:
-  static constexpr uint64_t kFree = UINT64_MAX;  // no pair, since ids are below 2^31
-  struct Slot {
-    uint64_t pair = kFree;
-    Merge merge;
-  };
-  static uint64_t hash_of(uint64_t pair) noexcept;
-  size_t slot_of(uint64_t pair, uint64_t hash) const noexcept;
-
-  TableMemory<Slot> slots_;
-  int shift_ = 0;
-  // Most pairs have no rule. A bit for each hash of one that has: small enough to stay in the cache.
-  TableMemory<uint64_t> filter_;
-};
 
 class BytePairEncoder {
  public:
@@ -84,6 +55,7 @@ class BytePairEncoder {
   enum class Whole : uint8_t { kUnknown, kItself, kMerges };
 
   void read_merges(const JsonView& merges, const Vocabulary& vocabulary);
+  void find_characters(const Vocabulary& vocabulary);
   void encode_by_merging(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const;
   void encode_unless_known(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const;
   void encode_few_bytes(std::string_view piece, std::vector<int32_t>* ids) const;
@@ -103,7 +75,8 @@ class BytePairEncoder {
   MergeTable merges_;
   // Of rules for two byte symbols, by both bytes. Empty where some byte has no symbol, or ranks are too large
   // for encode_few_bytes.
-  std::vector<uint32_t> byte_pair_ranks_;
+  std::vector<MergeTable::Merge> byte_pairs_;
+  CharacterTokens characters_;  // for encode_few_bytes
   // By id. Each entry only ever changes from kUnknown to its one true value, so relaxed order is enough.
   std::unique_ptr<std::atomic<Whole>[]> whole_;
 };

@@ -136,4 +136,8 @@ std::string_view to_nfc(std::string_view text, std::string* buffer) {
   return buffer->append(text, copied);
 }
 
+void prepare_nfc() {
+  Roles::get();
+}
+
 }  // namespace allot::model

@@ -11,4 +11,8 @@ namespace allot::model {
 // overwritten. Throws InvalidArgument when utf8proc fails (a text of 2 GiB, no memory).
 std::string_view to_nfc(std::string_view text, std::string* buffer);
 
+// Makes the tables of to_nfc, which otherwise its first call with a character above U+02FF makes: some
+// milliseconds. Safe from many threads.
+void prepare_nfc();
+
 }  // namespace allot::model

@@ -39,7 +39,7 @@ class PieceCache {
   }
 
  private:
-  static constexpr size_t kEntries = size_t{1} << 15;  // 2 MiB
+  static constexpr size_t kEntries = size_t{1} << 16;  // 4 MiB
 
   struct alignas(64) Entry {
     uint8_t bytes = 0;

@@ -231,6 +231,7 @@ Tokenizer::Impl::Impl(const JsonView& file)
       pre_tokenizer(read_pre_tokenizer(file)),
       model(read_model(file.at("model"), vocabulary, pre_tokenizer.byte_level())) {
   if (const auto normalizer = file.find("normalizer")) nfc = wants_nfc(*normalizer);
+  if (nfc) prepare_nfc();
   if (const auto processor = file.find("post_processor")) add_post_processor(*processor, &surroundings);
   if (const auto component = file.find("decoder")) decoder = TokenDecoder(*component);
   add_added_tokens(file);

@@ -2,11 +2,13 @@
 """Compares `allot tokenize` with the `tokenizers` package on random texts: ids, and texts of ids.
 
     pip install tokenizers==0.23.3
-    python tests/data/fuzz_tokenizer.py build-light/bin/allot DIRECTORY... [--seed 1] [--count 20000] [--every-character]
+    python tests/data/fuzz_tokenizer.py build-light/bin/allot DIRECTORY... [--seed 1] [--count 20000] [--every-character] \\
+        [--tokens 20000]
 
 DIRECTORY holds a tokenizer.json; bench/tokenize/make_inputs.py makes those of Llama 3 and Qwen2. Without one, the small
 tokenizers of tests/data/tokenizer are taken. The same seed gives the same texts. --every-character adds a few texts
-around every code point of Unicode. Prints each difference with its text, and exits 1 when there is one.
+around every code point of Unicode, --tokens as many texts of the tokenizer's own tokens in random order. Prints each
+difference with its text, and exits 1 when there is one.
 """
 
 import argparse
@@ -79,6 +81,16 @@ def texts_of_every_character():
         yield "".join(f"a{c}b 1{c}2 {c} {c}\n'{c} {c}\u0301\u0323{c}. " for c in code_points[start:start + 8])
 
 
+def texts_of_tokens(rng, tokenizer, count):
+    """Tokens side by side that no text has so: rules across their borders, and in the middle of characters."""
+    ids = range(tokenizer.get_vocab_size())
+    tokens = [text for text in tokenizer.decode_batch([[i] for i in ids], skip_special_tokens=False) if text.strip("\ufffd")]
+    beyond_ascii = [token for token in tokens if not token.isascii()]
+    for _ in range(count):
+        some = rng.choice([tokens, beyond_ascii])
+        yield "".join(rng.choice(some) for _ in range(rng.randrange(1, 30)))
+
+
 def allot(binary, directory, lines, *flags):
     command = [binary, "tokenize", "--model", str(directory), "--json", *flags]
     text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -118,6 +130,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=20000)
     parser.add_argument("--every-character", action="store_true")
+    parser.add_argument("--tokens", type=int, default=0)
     args = parser.parse_args()
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -126,6 +139,9 @@ def main():
             texts = [random_text(rng) for _ in range(args.count)]
             if args.every_character:
                 texts += texts_of_every_character()
+            if args.tokens:
+                tokenizer = Tokenizer.from_file(str(pathlib.Path(directory, "tokenizer.json")))
+                texts += texts_of_tokens(rng, tokenizer, args.tokens)
             found = list(differences(args.binary, directory, texts))
             for what, given, own, expected in found[:10]:
                 print(f"{directory}: {what} of {given!r}\n  allot      {own!r}\n  tokenizers {expected!r}")

@@ -3,13 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
+#include <set>
 #include <string>
 
 #include "base/file.h"
 #include "model/byte_level.h"
+#include "model/utf8.h"
 
 namespace allot::model {
 namespace {
@@ -100,6 +104,85 @@ TEST(BytePairEncoder, PiecesAtTheBordersOfBothMergersAreMergedByTheDefinition) {
     Ids ids;
     encoder.encode(piece, scratch, &ids);
     EXPECT_EQ(ids, definition.encode(piece)) << bytes;
+  }
+}
+
+// The byte-level alphabet by byte.
+std::array<std::string, 256> written_bytes() {
+  std::array<std::string, 256> written;
+  for (char32_t c = 0; c < 0x144; ++c) {
+    const std::optional<std::string> byte = bytes_of_byte_level(utf8_encode(c));
+    if (byte) written[static_cast<uint8_t>(byte->front())] = utf8_encode(c);
+  }
+  return written;
+}
+
+const std::string kCharacters[] = {
+    "a",        " ",        "\xC3\xA9",     "\xC3\xA8",     "\xD0\xBF",
+    "\xD1\x8F", "\xD1\xBF", "\xE4\xBD\xA0", "\xE4\xBD\xBF", "\xF0\x9F\x98\x80"};
+
+std::string random_characters(size_t count, std::mt19937& random) {
+  std::string text;
+  while (count-- > 0) text += kCharacters[random() % std::size(kCharacters)];
+  return text;
+}
+
+// A model of rules that cut characters anywhere, and join their parts with neighbours before, while and after
+// they are whole; each token by one cut or by several.
+json model_of_random_rules(std::mt19937& random) {
+  const std::array<std::string, 256> written = written_bytes();
+  const auto write = [&](const std::string& bytes) {
+    std::string text;
+    for (const char byte : bytes) text += written[static_cast<uint8_t>(byte)];
+    return text;
+  };
+  std::map<std::string, int32_t> ids;
+  std::set<std::pair<std::string, std::string>> known;
+  json merges = json::array();
+  for (size_t byte = 0; byte < 256; ++byte) ids.emplace(std::string(1, static_cast<char>(byte)), ids.size());
+  const auto add = [&](const std::string& left, const std::string& right) {
+    if (!ids.contains(left) || !ids.contains(right) || !known.emplace(left, right).second) return;
+    ids.emplace(left + right, ids.size());
+    merges.push_back({write(left), write(right)});
+  };
+  const size_t rules_first = random() % 8;
+  const size_t rules_in_all = rules_first + random() % 60;
+  while (known.size() < rules_in_all) {
+    if (known.size() == rules_first) {
+      for (const std::string& character : kCharacters) {
+        for (size_t cut = 1; cut < character.size(); ++cut)
+          add(character.substr(0, cut), character.substr(cut, 1));
+      }
+    }
+    const std::string text = random_characters(3, random);
+    const size_t begin = random() % text.size();
+    const std::string merged = text.substr(begin, 2 + random() % 5);
+    if (merged.size() < 2) continue;
+    const size_t cut = 1 + random() % (merged.size() - 1);
+    add(merged.substr(0, cut), merged.substr(cut));
+  }
+  json vocabulary = json::object();
+  for (const auto& [text, id] : ids) vocabulary[write(text)] = id;
+  // Numbers as a file has them.
+  return json::parse(json{{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}.dump());
+}
+
+TEST(BytePairEncoder, CharactersThatMergingBeginsWithChangeNoId) {
+  for (uint32_t seed = 0; seed < 600; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    const json model = model_of_random_rules(random);
+    const JsonView view(model, "random rules");
+    const Vocabulary vocabulary(view.at("vocab"));
+    const BytePairEncoder encoder(view, vocabulary, true);
+    const Definition definition(model);
+    BytePairEncoder::Scratch scratch;
+    for (int i = 0; i < 60; ++i) {
+      const std::string piece = random_characters(1 + random() % 12, random);
+      Ids ids;
+      encoder.encode(piece, scratch, &ids);
+      ASSERT_EQ(ids, definition.encode(piece)) << testing::PrintToString(piece);
+    }
   }
 }
 
