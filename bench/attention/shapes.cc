@@ -66,14 +66,17 @@ std::vector<Shape> standard_shapes() {
       equal_lengths("1x32k-s2048", 1, 32 * k, 2048),
       equal_lengths("6x32k-s2048", 6, 32 * k, 2048),
       equal_lengths("1x32k-28q4kv", 1, 32 * k, 128),
+      equal_lengths("1536x672-28q4kv", 1536, 672, 8),
   };
   Shape& ragged = shapes[7];
   ragged.shortest = 64;
   ragged.fewest_samples = 4;
   ragged.most_samples = 12;
-  Shape& wide_group = shapes[11];  // the heads of Qwen2-7B: seven query heads a KV head
-  wide_group.num_q_heads = 28;
-  wide_group.num_kv_heads = 4;
+  for (Shape* const wide_group :
+       {&shapes[11], &shapes[12]}) {  // the heads of Qwen2-7B: seven query heads a KV head
+    wide_group->num_q_heads = 28;
+    wide_group->num_kv_heads = 4;
+  }
   return shapes;
 }
 

@@ -43,7 +43,7 @@ TEST(StandardShapes, NamesAreUniqueAndHeadsMakeWholeGroups) {
     EXPECT_LE(shape.shortest, shape.longest) << shape.name;
     EXPECT_LE(shape.fewest_samples, shape.most_samples) << shape.name;
   }
-  EXPECT_EQ(names.size(), 12u);
+  EXPECT_EQ(names.size(), 13u);
 }
 
 TEST(StandardShapes, OneHasSevenQueryHeadsAKvHead) {

@@ -9,6 +9,16 @@
 
 namespace allot::kernels::cuda {
 
+// penalised() for the logits whose bit is set. Not inlined: in a batch of long replies most warps meet a seen
+// token in most of their vectors, but one or two, and divisions for all of a vector would be half of the
+// kernel's time.
+__device__ __noinline__ inline void penalise_some(float* x, uint32_t bits, float penalty) {
+  for (; bits != 0; bits &= bits - 1) {
+    const int j = __ffs(static_cast<int>(bits)) - 1;
+    x[j] = penalised(x[j], penalty);
+  }
+}
+
 template <class T>
 struct Row {
   static constexpr int kN = kVector<T>;
@@ -39,11 +49,12 @@ struct Row {
     if (seen != nullptr) {
       const uint32_t bits = seen[id / 32] >> (id % 32);
       if ((bits & ((1u << kN) - 1)) != 0) {
-        // Branches, because a division is long and few lanes of a warp have one to do.
+        float y[kN];  // a copy, so that x stays in registers
 #pragma unroll
-        for (int j = 0; j < kN; ++j) {
-          if ((bits >> j & 1) != 0) x[j] = penalised(x[j], penalty);
-        }
+        for (int j = 0; j < kN; ++j) y[j] = x[j];
+        penalise_some(y, bits & ((1u << kN) - 1), penalty);
+#pragma unroll
+        for (int j = 0; j < kN; ++j) x[j] = y[j];
       }
     }
     if (id + kN > vocab_size) {

@@ -9,6 +9,7 @@
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -533,7 +534,8 @@ class CopiedCheckpoint : public CudaEngine {
 
   const std::filesystem::path directory =
       std::filesystem::path(testing::TempDir()) /
-      ("cuda_engine_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+      ("cuda_engine_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) +
+       std::to_string(::getpid()));
 };
 
 TEST_F(CopiedCheckpoint, WithWeightsThatAreNotNumbersIsReportedByEveryStep) {
