@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <stdexcept>
 #include <utility>
 
+#include "aggregator/peer_text.h"
 #include "aggregator/run_spec.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -18,36 +18,17 @@ namespace allot::aggregator {
 namespace {
 
 using namespace std::chrono_literals;
-using wire::Ack;
 using wire::Refused;
 
 constexpr int kMaxLeasesPerRequest = 64;
-constexpr size_t kMaxNameBytes = 200;
-constexpr size_t kMaxReasonBytes = 1000;
-constexpr size_t kRecentTells = 50;
 // Episodes given up after a failure, one after the other, with no success in between: then the fault is in
 // the run.
 constexpr int kMaxFailuresInARow = 5;
-// A worker that failed so many episodes since its last result is told to wait while others are there.
-constexpr int kFailuresToQuarantine = 3;
-// A quarantine lasts one lease time, the next one twice as long, and so on this often.
-constexpr int kMostQuarantineDoublings = 4;
-// An episode that failed on one worker is kept for others for so many lease times.
-constexpr int kReservedLeaseTimes = 5;
 constexpr size_t kGivenUpShown = 20;
 constexpr size_t kSteeringShown = 50;
-constexpr int64_t kMostEpisodes = 1'000'000'000;
 // A peer silent for this long, and for ten leases, is forgotten; it is told to introduce itself when it comes
 // back.
 constexpr Duration kForgetAfter = 10min;
-
-// Peers' text as it goes into the log and the history: one line, not too long.
-std::string one_line(std::string text, size_t limit) {
-  std::ranges::replace_if(
-      text, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
-  if (text.size() > limit) text.resize(limit);
-  return text;
-}
 
 bool is_name(const std::string& text) {
   return !text.empty() && text.size() <= kMaxNameBytes && text == one_line(text, kMaxNameBytes);
@@ -64,63 +45,6 @@ bool same(const Episode& a, const Episode& b) {
          a.policy_version == b.policy_version && close(a.log_prob, b.log_prob);
 }
 
-using Outcomes = google::protobuf::RepeatedPtrField<wire::QuestionOutcome>;
-
-// Why these are no answers to questions of `episode`, each at most once and in its order; empty when they
-// are.
-std::string misfit(const Outcomes& outcomes, double seconds, const Episode& episode) {
-  if (!std::isfinite(seconds) || seconds < 0) {
-    return fmt::format("seconds is {}, a number of at least 0 is expected", seconds);
-  }
-  auto next = episode.questions.begin();
-  for (int i = 0; i < outcomes.size(); ++i) {
-    const wire::QuestionOutcome& outcome = outcomes[i];
-    const auto asked = std::find(next, episode.questions.end(), outcome.question());
-    if (asked == episode.questions.end()) {
-      return fmt::format(
-          "outcome {} is of question {}, which episode {} does not ask there; the order of the lease's "
-          "questions is "
-          "expected",
-          i, outcome.question(), episode.episode.value);
-    }
-    next = asked + 1;
-    if (outcome.finish() < wire::FINISH_REASON_EOS || outcome.finish() > wire::FINISH_REASON_LENGTH) {
-      return fmt::format("outcome {} has finish reason {}, 1 to 3 is expected", i,
-                         static_cast<int>(outcome.finish()));
-    }
-    if (outcome.prompt_tokens() < 0 || outcome.output_tokens() < 0) {
-      return fmt::format("outcome {} counts {} prompt and {} output tokens, at least 0 is expected", i,
-                         outcome.prompt_tokens(), outcome.output_tokens());
-    }
-  }
-  return "";
-}
-
-QuestionResult to_result(const wire::QuestionOutcome& outcome) {
-  return {outcome.correct(), outcome.finish(), outcome.prompt_tokens(), outcome.output_tokens()};
-}
-
-// Fills the answers that fit the episode into the places that have none yet.
-using Answers = std::vector<std::optional<QuestionResult>>;
-void fill(const Outcomes& outcomes, const Episode& episode, Answers* answers) {
-  answers->resize(episode.questions.size());
-  size_t place = 0;
-  for (const wire::QuestionOutcome& outcome : outcomes) {
-    while (episode.questions[place] != outcome.question()) ++place;
-    if (!(*answers)[place]) (*answers)[place] = to_result(outcome);
-  }
-}
-
-std::vector<QuestionResult> all_of(const Answers& answers) {
-  std::vector<QuestionResult> results;
-  for (const auto& answer : answers) results.push_back(answer.value());
-  return results;
-}
-
-bool is_failure(LeaseEnd how) {
-  return how == LeaseEnd::kFailed || how == LeaseEnd::kRejected || how == LeaseEnd::kCrashed;
-}
-
 template <class T>
 void push_bounded(std::deque<T>* queue, T value, size_t most) {
   queue->push_back(std::move(value));
@@ -129,47 +53,6 @@ void push_bounded(std::deque<T>* queue, T value, size_t most) {
 
 std::span<const int64_t> listed_leases(const wire::Envelope& message) {
   return {message.leases().data(), static_cast<size_t>(message.leases_size())};
-}
-
-wire::Control::Action to_wire(Steering action) {
-  switch (action) {
-    case Steering::kPause:
-      return wire::Control::ACTION_PAUSE;
-    case Steering::kResume:
-      return wire::Control::ACTION_RESUME;
-    case Steering::kStop:
-      return wire::Control::ACTION_STOP;
-    case Steering::kTarget:
-      return wire::Control::ACTION_TARGET;
-    case Steering::kEpisodes:
-      return wire::Control::ACTION_EPISODES;
-  }
-  return wire::Control::ACTION_UNSPECIFIED;
-}
-
-void count(wire::Counters* counters, Verdict verdict) {
-  switch (verdict) {
-    case Ack::VERDICT_ACCEPTED:
-      counters->set_accepted(counters->accepted() + 1);
-      break;
-    case Ack::VERDICT_DUPLICATE:
-      counters->set_duplicate(counters->duplicate() + 1);
-      break;
-    case Ack::VERDICT_LATE:
-      counters->set_late(counters->late() + 1);
-      break;
-    case Ack::VERDICT_STALE:
-      counters->set_stale(counters->stale() + 1);
-      break;
-    case Ack::VERDICT_FAILED:
-      counters->set_failed(counters->failed() + 1);
-      break;
-    case Ack::VERDICT_REJECTED:
-      counters->set_rejected(counters->rejected() + 1);
-      break;
-    default:
-      break;
-  }
 }
 
 }  // namespace
@@ -230,7 +113,7 @@ void Core::apply(const LeaseEnded& ended) {
 
 void Core::apply(const EpisodeTold& told) {
   const bool used = tell(told.episode, told.results);
-  if (used != (told.verdict != Ack::VERDICT_STALE)) {
+  if (used != (told.verdict != wire::Ack::VERDICT_STALE)) {
     throw std::logic_error(fmt::format("the outcome of episode {} was {}stale and is not so again",
                                        told.episode.value, used ? "" : "not "));
   }
@@ -306,12 +189,6 @@ bool Core::tell(EpisodeId episode, const std::vector<QuestionResult>& results) {
   const bool used = plan_.tell(open->second.episode, results);
   open_.erase(open);
   return used;
-}
-
-template <class R>
-void Core::perform(R record) {
-  apply(record);
-  outputs_.records.emplace_back(std::move(record));
 }
 
 void Core::note_version(Timestamp now) {
@@ -466,46 +343,6 @@ void Core::lease_request(const wire::LeaseRequest& request, const std::string& w
   }
 }
 
-// ---- Workers that fail
-
-bool Core::Open::failed_on(const std::string& worker) const {
-  return std::ranges::any_of(tries,
-                             [&](const Try& one) { return is_failure(one.how) && one.worker == worker; });
-}
-
-int64_t Core::Open::missing() const {
-  if (kept.empty()) return std::ssize(episode.questions);
-  return std::ranges::count_if(kept, [](const auto& answer) { return !answer; });
-}
-
-bool Core::healthy(const Worker& worker, Timestamp now) const {
-  return !worker.leaving && now - worker.last_seen <= Duration{spec_.lease_ms()} &&
-         worker.quarantined_until <= now;
-}
-
-bool Core::quarantined(const std::string& name, Timestamp now) const {
-  if (workers_.at(name).quarantined_until <= now) return false;
-  return std::ranges::any_of(workers_, [&](const auto& other) { return healthy(other.second, now); });
-}
-
-bool Core::another_may_take(const Open& open, const std::string& name, Timestamp now) const {
-  if (now >= open.reserved_until) return false;
-  return std::ranges::any_of(workers_, [&](const auto& other) {
-    return other.first != name && healthy(other.second, now) && !open.failed_on(other.first);
-  });
-}
-
-void Core::note_failure(const std::string& name, const std::string& reason, Timestamp now) {
-  Worker& worker = workers_[name];
-  ++worker.failures_in_a_row;
-  worker.last_failure = reason;
-  if (worker.failures_in_a_row < kFailuresToQuarantine || worker.quarantined_until > now) return;
-  const int doublings = std::min(worker.quarantines++, kMostQuarantineDoublings);
-  worker.quarantined_until = now + Duration{spec_.lease_ms()} * (int64_t{1} << doublings);
-  spdlog::warn("worker {} failed {} episodes in a row; it gets none for {} s while other workers are there",
-               name, worker.failures_in_a_row, (worker.quarantined_until - now).count() / 1000);
-}
-
 // With many workers waiting, each asks less often, so that together they stay below about 500 questions a
 // second.
 Duration Core::retry_after() const {
@@ -548,283 +385,6 @@ wire::Lease Core::grant(EpisodeId id, const std::string& worker, Timestamp now) 
   return lease;
 }
 
-void Core::result(const wire::EpisodeResult& result, const std::string& worker, Timestamp now) {
-  Ack ack = judge(result, worker, now);
-  ack.set_lease(result.lease());
-  ack.set_episode(result.episode());
-  count(&counters_, ack.verdict());
-  *reply().mutable_ack() = std::move(ack);
-}
-
-Ack Core::judge(const wire::EpisodeResult& result, const std::string& worker, Timestamp now) {
-  const LeaseId lease{result.lease()};
-  const EpisodeId episode{result.episode()};
-  const auto verdict = [](Verdict value, std::string message) {
-    Ack ack;
-    ack.set_verdict(value);
-    ack.set_message(std::move(message));
-    return ack;
-  };
-  const Judgement judgement = leases_.judge(lease, episode);
-  const bool live = judgement.standing == Standing::kLive;
-  switch (judgement.standing) {
-    case Standing::kUnknown:
-      return verdict(Ack::VERDICT_REJECTED, fmt::format("run {} granted no lease {} of episode {}; forget it",
-                                                        spec_.run_id(), lease.value, episode.value));
-    case Standing::kDuplicate: {
-      Ack ack = verdict(Ack::VERDICT_DUPLICATE, "answered before");
-      ack.set_stored(judgement.stored);
-      return ack;
-    }
-    case Standing::kSetAside:
-      return verdict(Ack::VERDICT_STALE, fmt::format("episode {} was set aside after {} attempts",
-                                                     episode.value, spec_.max_attempts()));
-    case Standing::kLive:
-      if (!leases_.held_episode(lease, worker)) {
-        return verdict(Ack::VERDICT_REJECTED,
-                       fmt::format("lease {} is held by another worker than {}", lease.value, worker));
-      }
-      break;
-    case Standing::kLate:
-      break;
-  }
-  const auto end = [&](LeaseEnd how, const std::string& reason) {
-    if (live) note_failure(worker, reason, now);
-    fail(lease, live, how, reason, now);
-  };
-  if (!result.error().empty()) {
-    if (result.crashed()) counters_.set_crashed(counters_.crashed() + 1);
-    end(LeaseEnd::kFailed,
-        fmt::format("episode {} failed on {}{}: {}", episode.value, worker,
-                    result.crashed() ? ", which broke" : "", one_line(result.error(), kMaxReasonBytes)));
-    return verdict(Ack::VERDICT_FAILED, "noted");
-  }
-  const Open& open = open_.at(episode);
-  std::string reason = misfit(result.outcomes(), result.seconds(), open.episode);
-  Answers answers = open.kept;
-  if (reason.empty()) {
-    fill(result.outcomes(), open.episode, &answers);
-    const auto missing = std::ranges::find_if(answers, [](const auto& answer) { return !answer; });
-    if (missing != answers.end()) {
-      reason = fmt::format("{} outcomes for {} questions; question {} has no answer", result.outcomes_size(),
-                           open.missing(),
-                           open.episode.questions[static_cast<size_t>(missing - answers.begin())]);
-    }
-  }
-  if (!reason.empty()) {
-    end(LeaseEnd::kRejected,
-        fmt::format("result of episode {} from {} rejected: {}", episode.value, worker, reason));
-    return verdict(Ack::VERDICT_REJECTED, std::move(reason));
-  }
-  return verdict(accept({.episode = episode,
-                         .lease = lease,
-                         .results = all_of(answers),
-                         .worker = worker,
-                         .seconds = open.kept_seconds + result.seconds(),
-                         .at = now},
-                        live),
-                 "");
-}
-
-Verdict Core::accept(EpisodeTold told, bool live) {
-  told.verdict = live ? Ack::VERDICT_ACCEPTED : Ack::VERDICT_LATE;
-  told.told_version = policy().version();
-  if (!tell(told.episode, told.results)) told.verdict = Ack::VERDICT_STALE;
-  const Verdict verdict = told.verdict;
-  const Timestamp now = told.at;
-  Worker& worker = workers_[told.worker];
-  ++worker.episodes_done;
-  worker.failures_in_a_row = worker.quarantines = 0;
-  worker.quarantined_until = {};
-  const std::optional<LeaseId> superseded = leases_.done(told.episode, told.lease, verdict);
-  outputs_.records.emplace_back(std::move(told));
-  if (superseded) outputs_.records.emplace_back(LeaseEnded{*superseded, LeaseEnd::kSuperseded, "", now});
-  stop_at_target(now);
-  note_version(now);
-  failures_in_a_row_ = 0;
-  push_bounded(&recent_tells_, now, kRecentTells);
-  return verdict;
-}
-
-void Core::fail(LeaseId lease, bool live, LeaseEnd how, const std::string& reason, Timestamp now) {
-  spdlog::warn("{}", reason);
-  last_failure_ = reason;
-  // A lease that ended before has used up its attempt already.
-  if (live) end_lease(lease, how, reason, now);
-}
-
-void Core::release(const wire::Release& release, const std::string& worker, Timestamp now) {
-  const LeaseEnd how =
-      release.reason() == wire::Release::REASON_PREEMPTED ? LeaseEnd::kPreempted : LeaseEnd::kReleased;
-  for (const wire::PartialResult& partial : release.partial()) keep(partial, worker, now);
-  for (const int64_t lease : release.leases()) {
-    if (leases_.held_episode({lease}, worker)) end_lease({lease}, how, "", now);
-  }
-  workers_[worker].leaving = true;
-  *reply().mutable_released()->mutable_leases() = release.leases();
-}
-
-// Also of a lease that has expired meanwhile: an answer depends on nothing but the episode and the question.
-void Core::keep(const wire::PartialResult& partial, const std::string& worker, Timestamp now) {
-  const LeaseId lease{partial.lease()};
-  const EpisodeId episode{partial.episode()};
-  const Standing standing = leases_.judge(lease, episode).standing;
-  const bool live = standing == Standing::kLive;
-  if (!live && standing != Standing::kLate)
-    return;  // nothing is missing any more, or there never was such a lease
-  const Episode& asked = open_.at(episode).episode;
-  std::string reason = misfit(partial.outcomes(), partial.seconds(), asked);
-  if (live && !leases_.held_episode(lease, worker)) reason = "the lease is held by another worker";
-  if (!reason.empty()) {
-    spdlog::warn("answers of episode {} from {} are not kept: {}", episode.value, worker, reason);
-    counters_.set_rejected(counters_.rejected() + 1);
-    return;
-  }
-  AnswersKept kept{.episode = episode,
-                   .lease = lease,
-                   .questions = {},
-                   .results = {},
-                   .worker = worker,
-                   .seconds = partial.seconds(),
-                   .at = now};
-  Answers answers = open_.at(episode).kept;
-  const Answers before = answers.empty() ? Answers(asked.questions.size()) : answers;
-  fill(partial.outcomes(), asked, &answers);
-  for (size_t place = 0; place < answers.size(); ++place) {
-    if (before[place] || !answers[place]) continue;
-    kept.questions.push_back(asked.questions[place]);
-    kept.results.push_back(*answers[place]);
-  }
-  if (kept.questions.empty()) return;
-  counters_.set_answers_kept(counters_.answers_kept() + std::ssize(kept.questions));
-  perform(std::move(kept));
-  const Open& open = open_.at(episode);
-  if (open.missing() > 0) return;
-  count(&counters_, accept({.episode = episode,
-                            .lease = lease,
-                            .results = all_of(open.kept),
-                            .worker = worker,
-                            .seconds = open.kept_seconds,
-                            .at = now},
-                           live));
-}
-
-void Core::end_lease(LeaseId lease, LeaseEnd how, const std::string& reason, Timestamp now) {
-  const EpisodeId episode = leases_.episode(lease);
-  perform(LeaseEnded{lease, how, reason, now});
-  const auto add = [](int64_t count) { return count + 1; };
-  if (how == LeaseEnd::kExpired || how == LeaseEnd::kCrashed) counters_.set_expired(add(counters_.expired()));
-  if (how == LeaseEnd::kExpired) counters_.set_timed_out(add(counters_.timed_out()));
-  if (how == LeaseEnd::kCrashed) counters_.set_crashed(add(counters_.crashed()));
-  if (how == LeaseEnd::kReleased || how == LeaseEnd::kPreempted)
-    counters_.set_released(add(counters_.released()));
-  if (how == LeaseEnd::kPreempted) counters_.set_preempted(add(counters_.preempted()));
-  if (is_failure(how))
-    open_.at(episode).reserved_until = now + kReservedLeaseTimes * Duration{spec_.lease_ms()};
-  for (const EpisodeId exhausted : leases_.exhausted()) give_up(exhausted, now);
-}
-
-void Core::give_up(EpisodeId episode, Timestamp now) {
-  const std::vector<Open::Try>& tries = open_.at(episode).tries;
-  EpisodeSetAside set_aside{.episode = episode, .kind = GiveUp::kExhausted, .reason = "", .at = now};
-  std::set<std::string> failed_on;
-  for (const Open::Try& one : tries) {
-    if (is_failure(one.how)) failed_on.insert(one.worker);
-    set_aside.reason += (set_aside.reason.empty() ? "" : "; ") +
-                        (one.reason.empty() ? "no word from " + one.worker : one.reason);
-  }
-  set_aside.reason = one_line(set_aside.reason, kMaxReasonBytes);
-  if (failed_on.size() > 1) {
-    set_aside.kind = GiveUp::kPoisoned;
-    counters_.set_poisoned(counters_.poisoned() + 1);
-  }
-  if (is_failure(tries.back().how)) ++failures_in_a_row_;
-  counters_.set_set_aside(counters_.set_aside() + 1);
-  spdlog::warn("episode {} is set aside after {} attempts{}: {}", episode.value, tries.size(),
-               failed_on.size() > 1 ? fmt::format(", it failed on {} workers", failed_on.size()) : "",
-               set_aside.reason);
-  perform(std::move(set_aside));
-  note_version(now);
-}
-
-// ---- Steering
-
-void Core::control(const wire::Control& control, Rights rights, Timestamp now) {
-  wire::ControlReply answer;
-  const std::string by = one_line(control.by(), kMaxNameBytes);
-  if (rights != Rights::kOperator) {
-    answer.set_message("this key may work for the run, not steer it; use an operator's key");
-  } else if (by.empty()) {
-    answer.set_message("the history notes who steers a run; give a name");
-  } else {
-    const size_t before = outputs_.records.size();
-    answer.set_message(steer(control, by, now));
-    answer.set_done(outputs_.records.size() > before);
-    if (answer.done())
-      spdlog::info("{} by {}: {}", wire::Control::Action_Name(control.action()), by, answer.message());
-  }
-  *reply().mutable_control_reply() = std::move(answer);
-}
-
-// Follows the wish, with a record of it, or refuses, without one; says which.
-std::string Core::steer(const wire::Control& control, const std::string& by, Timestamp now) {
-  const bool finished = stage() == Stage::kFinished;
-  const auto record = [&](Steering action) {
-    perform(Steered{.action = action,
-                    .episodes = action == Steering::kStop ? plan_.learned() : control.episodes(),
-                    .reward = control.reward(),
-                    .by = by,
-                    .at = now});
-    note_version(now);
-  };
-  switch (control.action()) {
-    case wire::Control::ACTION_PAUSE:
-      if (finished) return "the run is finished";
-      record(Steering::kPause);
-      return fmt::format("paused; {} leases still run", leases_.num_live());
-    case wire::Control::ACTION_RESUME:
-      if (!paused_) return "the run is not paused";
-      record(Steering::kResume);
-      return "resumed";
-    case wire::Control::ACTION_STOP:
-    case wire::Control::ACTION_TARGET:
-    case wire::Control::ACTION_EPISODES:
-      break;
-    default:
-      return fmt::format("action {} is not known to this release", static_cast<int>(control.action()));
-  }
-  if (stage() != Stage::kLearn) return fmt::format("the learning is over, the stage is {}", name(stage()));
-  if (control.action() == wire::Control::ACTION_STOP) {
-    record(Steering::kStop);
-    return fmt::format("learning stops after {} episodes and those that run", plan_.learned());
-  }
-  if (control.action() == wire::Control::ACTION_EPISODES) {
-    if (control.episodes() < 1 || control.episodes() > kMostEpisodes)
-      return fmt::format("episodes is {}, 1 to {} is expected", control.episodes(), kMostEpisodes);
-    record(Steering::kEpisodes);
-    return fmt::format("{} learning episodes are wanted, {} are done", control.episodes(), plan_.learned());
-  }
-  if (!(control.reward() > 0 && control.reward() <= 1))
-    return fmt::format("the target is a mean reward of {}, above 0 and at most 1 is expected",
-                       control.reward());
-  record(Steering::kTarget);
-  stop_at_target(now);
-  return fmt::format("learning stops when the last {} episodes have a mean reward of {}; now it is {:.3f}",
-                     Plan::kRecentRewards, control.reward(), plan_.mean_reward_recent());
-}
-
-// A record of its own, so that a replay need not compare rewards.
-void Core::stop_at_target(Timestamp now) {
-  if (!target_ || stage() != Stage::kLearn || !plan_.recent_is_full() ||
-      plan_.mean_reward_recent() < *target_)
-    return;
-  spdlog::info("the recent mean reward {:.3f} reached the target {}", plan_.mean_reward_recent(), *target_);
-  perform(Steered{.action = Steering::kStop,
-                  .episodes = plan_.learned(),
-                  .by = fmt::format("target {}", *target_),
-                  .at = now});
-}
-
 void Core::tick(Timestamp now) {
   if (failures_in_a_row_ >= kMaxFailuresInARow) {
     throw Error(fmt::format(
@@ -857,72 +417,6 @@ void Core::refuse(Refused::Reason reason, const std::string& message) {
   Refused& refused = *reply().mutable_refused();
   refused.set_reason(reason);
   refused.set_message(message);
-}
-
-// ---- What others see
-// -----------------------------------------------------------------------------------------------
-
-bool Core::everyone_heard_finished() const {
-  return std::ranges::all_of(workers_, [](const auto& entry) { return entry.second.heard_finished; });
-}
-
-wire::Status Core::status(Timestamp now) const {
-  const auto seconds = [](Duration duration) { return std::chrono::duration<double>(duration).count(); };
-  wire::Status status;
-  status.set_run_id(spec_.run_id());
-  status.set_stage(std::string(name(stage())));
-  status.set_episodes_done(plan_.learned());
-  status.set_episodes_wanted(plan_.wanted());
-  status.set_episodes_running(static_cast<int64_t>(leases_.num_live()));
-  status.set_mean_reward_recent(plan_.mean_reward_recent());
-  const std::vector<double> shares = policy().shares();
-  status.mutable_shares()->Add(shares.begin(), shares.end());
-  const std::vector<int32_t> recommended = policy().recommend().samples;
-  status.mutable_recommended()->Add(recommended.begin(), recommended.end());
-  status.set_entropy(policy::entropy(shares));
-  status.set_policy_version(policy().version());
-  status.set_elapsed_s(seconds(spent_before_ + (now - started_)));
-  status.set_eta_s(-1);
-  if (stage() == Stage::kFinished) {
-    status.set_eta_s(0);
-  } else if (recent_tells_.size() >= 2 && now > recent_tells_.front()) {
-    const double rate = static_cast<double>(recent_tells_.size() - 1) / seconds(now - recent_tells_.front());
-    status.set_episodes_per_second(rate);
-    if (!paused_) status.set_eta_s(static_cast<double>(plan_.remaining()) / rate);
-  }
-  *status.mutable_counters() = counters_;
-  const std::map<std::string, int> held = leases_.leases_per_worker();
-  for (const auto& [worker_name, worker] : workers_) {
-    wire::WorkerStatus& row = *status.add_workers();
-    row.set_worker(worker_name);
-    row.set_device(worker.device);
-    row.set_build(worker.build);
-    row.set_leases(held.contains(worker_name) ? held.at(worker_name) : 0);
-    row.set_episodes_done(worker.episodes_done);
-    row.set_last_seen_ms((now - worker.last_seen).count());
-    row.set_failures_in_a_row(worker.failures_in_a_row);
-    if (quarantined(worker_name, now)) row.set_quarantined_ms((worker.quarantined_until - now).count());
-    row.set_last_failure(worker.last_failure);
-  }
-  for (wire::Score& score : plan_.scores()) *status.add_scores() = std::move(score);
-  status.set_epoch(epoch_);
-  status.set_paused(paused_);
-  status.set_target_reward(target_.value_or(0));
-  for (const EpisodeSetAside& set_aside : given_up_) {
-    wire::GivenUp& row = *status.add_given_up();
-    row.set_episode(set_aside.episode.value);
-    row.set_poisoned(set_aside.kind == GiveUp::kPoisoned);
-    row.set_reason(set_aside.reason);
-  }
-  for (const Steered& steered : steering_) {
-    wire::SteeringEvent& row = *status.add_steering();
-    row.set_action(to_wire(steered.action));
-    row.set_episodes(steered.episodes);
-    row.set_reward(steered.reward);
-    row.set_by(steered.by);
-    row.set_at_ms(steered.at.time_since_epoch().count());
-  }
-  return status;
 }
 
 }  // namespace allot::aggregator

@@ -68,6 +68,8 @@ class Core {
   wire::Status status(Timestamp now) const;
   const policy::Policy& policy() const { return plan_.policy(); }
   const LeaseTable& leases() const { return leases_; }
+  // Every invariant that does not hold, in words; empty for a sound core. For tests.
+  std::vector<std::string> broken_invariants() const;
 
  private:
   struct Worker {
@@ -169,5 +171,11 @@ class Core {
   uint64_t answering_number_ = 0;
   Outputs outputs_;
 };
+
+template <class R>
+void Core::perform(R record) {
+  apply(record);
+  outputs_.records.emplace_back(std::move(record));
+}
 
 }  // namespace allot::aggregator

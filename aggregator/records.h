@@ -118,6 +118,8 @@ struct VersionReached {
 using Record = std::variant<EpisodeAsked, LeaseGranted, LeaseEnded, EpisodeTold, EpisodeSetAside,
                             VersionReached, AnswersKept, Steered>;
 
+wire::SteeringEvent to_wire(const Steered& steered);
+
 // Fraction correct.
 double reward(const std::vector<QuestionResult>& results);
 
