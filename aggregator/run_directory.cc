@@ -70,7 +70,7 @@ void RunDirectory::lock() {
   ::close(lock_file_);
   if (reason != EWOULDBLOCK)
     throw StorageError(fmt::format("cannot lock {}: {}", file, std::strerror(reason)));
-  throw Mismatch(fmt::format(
+  throw StorageError(fmt::format(
       "another aggregator works on run directory {}; stop it or choose another directory", path_.string()));
 }
 

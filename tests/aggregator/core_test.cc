@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <limits>
 #include <random>
 
@@ -28,18 +29,6 @@ class CoreTest : public testing::TestWithParam<Storage> {
 };
 INSTANTIATE_TEST_SUITE_P(Histories, CoreTest, testing::Values(Storage::kMemory, Storage::kSqlite),
                          storage_name);
-
-// Leases until nothing is left, answering each with as many right answers as the first layer has samples, at
-// most all.
-void finish(CoreDriver* driver, const std::string& worker) {
-  while (true) {
-    const std::vector<wire::Lease> leases = driver->leases(worker, 3);
-    if (leases.empty()) return;
-    for (const wire::Lease& lease : leases) {
-      driver->answer(worker, result_of(lease, lease.samples_size() == 0 ? 4 : lease.samples(0) / 4));
-    }
-  }
-}
 
 TEST_P(CoreTest, AWorkerIsWelcomedWithTheSpecAndTheEpoch) {
   const wire::Envelope reply = driver_.hello("w");
@@ -420,6 +409,7 @@ TEST_P(CoreTest, KilledAfterAnyCommitTheRunGoesOnWithTheSamePolicyBitForBit) {
 }
 
 TEST(Core, RandomMessagesOfThreeWorkersNeverBreakTheRun) {
+  int64_t answers_kept = 0, given_up = 0;
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
@@ -434,10 +424,36 @@ TEST(Core, RandomMessagesOfThreeWorkersNeverBreakTheRun) {
         for (const wire::Lease& lease : mine) leases.push_back(lease.lease());
         return leases;
       };
-      switch (random() % 8) {
+      switch (random() % 11) {
         case 0:
           driver.hello(worker, listed());
           break;
+        case 8:  // the machine is taken away, with some answers ready
+          if (!mine.empty()) {
+            driver.hello(worker, listed());
+            std::vector<int> places;
+            for (int place = 0; place < mine.back().questions_size(); ++place) {
+              if (random() % 2 == 0) places.push_back(place);
+            }
+            driver.release(worker, mine.back(), places);
+            if (random() % 3 != 0) mine.pop_back();  // else it says so again, or answers after all
+          }
+          break;
+        case 9:
+          if (!mine.empty() && random() % 4 == 0) {
+            driver.hello(worker, listed());
+            driver.fail(worker, mine.back(), "no");
+            mine.pop_back();
+          }
+          break;
+        case 10: {
+          constexpr std::array kWishes = {wire::Control::ACTION_PAUSE, wire::Control::ACTION_RESUME,
+                                          wire::Control::ACTION_RESUME, wire::Control::ACTION_EPISODES,
+                                          wire::Control::ACTION_TARGET};
+          if (random() % 4 == 0)
+            driver.control(kWishes[random() % kWishes.size()], 5 + static_cast<int64_t>(random() % 10), 0.9);
+          break;
+        }
         case 1:
           mine.clear();
           break;  // the worker dies
@@ -474,10 +490,16 @@ TEST(Core, RandomMessagesOfThreeWorkersNeverBreakTheRun) {
     driver.clock().advance(60s);
     driver.tick();
     driver.hello("last");
+    driver.control(wire::Control::ACTION_RESUME);
     finish(&driver, "last");
     EXPECT_EQ(driver.status().stage(), "finished");
-    EXPECT_EQ(driver.status().episodes_done(), 10);
+    EXPECT_GE(driver.status().episodes_done(), driver.status().episodes_wanted());
+    EXPECT_EQ(replay_by_hand(driver.history(), driver.spec())->save(), driver.core().policy().save());
+    answers_kept += driver.status().counters().answers_kept();
+    given_up += driver.status().counters().set_aside();
   }
+  EXPECT_GT(answers_kept, 50);
+  EXPECT_GT(given_up, 5);
 }
 
 TEST_P(CoreTest, AHistoryThatTheSpecDoesNotGiveIsCorrupt) {

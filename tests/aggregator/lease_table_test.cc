@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <random>
 #include <stdexcept>
 
@@ -77,12 +78,19 @@ TEST_F(LeaseTableTest, AnEpisodeWithoutAttemptsLeftIsExhaustedAndThenSetAside) {
 }
 
 TEST_F(LeaseTableTest, AReleasedLeaseUsesUpNoAttempt) {
-  for (int64_t lease = 1; lease <= 5; ++lease) {
+  for (int64_t lease = 1; lease <= 6; ++lease) {
     table_.grant({lease}, kFirst, "a", now());
-    table_.end({lease}, LeaseEnd::kReleased);
+    table_.end({lease}, lease % 2 == 0 ? LeaseEnd::kReleased : LeaseEnd::kPreempted);
   }
   EXPECT_EQ(table_.next_waiting(), kFirst);
   EXPECT_EQ(table_.attempt(kFirst), 1);
+}
+
+TEST_F(LeaseTableTest, ACrashUsesUpAnAttemptAndALateResultOfItCounts) {
+  table_.grant(kLease1, kFirst, "a", now());
+  table_.end(kLease1, LeaseEnd::kCrashed);
+  EXPECT_EQ(table_.attempt(kFirst), 2);
+  EXPECT_EQ(table_.judge(kLease1, kFirst).standing, Standing::kLate);
 }
 
 TEST_F(LeaseTableTest, ALateResultCountsWhileItsEpisodeIsNotDone) {
@@ -222,8 +230,11 @@ TEST(LeaseTable, RandomEventsNeverBreakAnInvariantAndAgreeWithAPlainModel) {
           }
           ASSERT_FALSE(episode.closed);
           if (random() % 3 == 0 && standing == Standing::kLive) {
-            table.end(lease, LeaseEnd::kReleased);
+            constexpr std::array kEnds = {LeaseEnd::kReleased, LeaseEnd::kPreempted, LeaseEnd::kCrashed};
+            const LeaseEnd how = kEnds[random() % kEnds.size()];
+            table.end(lease, how);
             mine.state = Model::Lease::kOver;
+            if (how == LeaseEnd::kCrashed) ++episode.tries;
             break;
           }
           table.done({mine.episode}, lease, Ack::VERDICT_ACCEPTED);

@@ -131,7 +131,7 @@ TEST_F(ServiceTest, StoppedAndStartedAgainTheRunGoesOnWhereItWas) {
 TEST_F(ServiceTest, ASecondAggregatorOnTheSameDirectoryIsRefused) {
   Service service(example_spec(), options());
   EXPECT_THAT([&] { Service second(example_spec(), options()); },
-              ThrowsMessage<Mismatch>(AllOf(HasSubstr("another aggregator"), HasSubstr(run_.string()))));
+              ThrowsMessage<StorageError>(AllOf(HasSubstr("another aggregator"), HasSubstr(run_.string()))));
   EXPECT_EQ(read_file(run_ / "endpoint"), service.endpoint() + "\n") << "the first one's file is untouched";
 }
 

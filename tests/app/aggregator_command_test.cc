@@ -6,9 +6,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <nlohmann/json.hpp>
 
 #include "aggregator/run_data.h"
+#include "app/stop_signal.h"
 #include "base/file.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
@@ -127,7 +131,7 @@ TEST_F(AggregatorCommand, WorkerWithAnotherModelIsRefusedWithBothFingerprints) {
   RunningCommand serving(aggregator());
   ASSERT_TRUE(serving.error_line_with("listening on"));
   const auto result = run_command(worker({"--model", other.model.string()}));
-  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.code, 3);
   EXPECT_THAT(result.err, HasSubstr("weights_fingerprint: '"));
   EXPECT_THAT(result.err, HasSubstr("' != '"));
 }
@@ -137,7 +141,7 @@ TEST_F(AggregatorCommand, WorkerWithOtherQuestionsIsRefused) {
   RunningCommand serving(aggregator());
   ASSERT_TRUE(serving.error_line_with("listening on"));
   const auto result = run_command(worker({"--train", (directory_ / "edited.jsonl").string()}));
-  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.code, 3);
   EXPECT_THAT(result.err, HasSubstr("questions: 24 != 36"));
 }
 
@@ -146,6 +150,94 @@ TEST_F(AggregatorCommand, WorkerWaitsForItsAggregatorAndStopsWhenAsked) {
   ASSERT_TRUE(waiting.error_line_with("waiting for an aggregator of " + run_.string()));
   waiting.send_signal(SIGTERM);
   EXPECT_EQ(waiting.wait().code, 0);
+}
+
+TEST_F(AggregatorCommand, ExitCodesOfAWorkerSayWhetherARetryCanHelp) {
+  RunningCommand serving(aggregator());
+  ASSERT_TRUE(serving.error_line_with("listening on"));
+  std::filesystem::create_directory(directory_ / "empty");
+  EXPECT_EQ(run_command(worker({"--model", (directory_ / "empty").string()})).code, 1)
+      << "may be mounted later";
+  EXPECT_EQ(run_command(worker({"--no-such-option"})).code, 2);
+  const auto mismatch = run_command(worker({"--train", small_.heldout.string()}));
+  EXPECT_EQ(mismatch.code, 3) << mismatch.err;
+  EXPECT_EQ(run_command(worker()).code, 0) << "finished";
+}
+
+TEST_F(AggregatorCommand, WorkerThatCannotReachItsAggregatorStopsWithinSecondsWhenAsked) {
+  const TakenPort silent;  // accepts connections and never answers
+  RunningCommand waiting({tool(), "worker", "--connect", silent.endpoint(), "--log-level", "debug"});
+  pause_for(std::chrono::seconds(2));  // into its longer waits
+  const auto asked = std::chrono::steady_clock::now();
+  waiting.send_signal(SIGTERM);
+  EXPECT_EQ(waiting.wait().code, 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::seconds(5));
+}
+
+TEST_F(AggregatorCommand, ARunIsPausedResumedAndCutShortFromOutside) {
+  const auto control = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {tool(), "control"});
+    words.insert(words.end(), {"--run", run_.string()});
+    return run_command(words);
+  };
+  const auto status = [&] {
+    return nlohmann::json::parse(run_command({tool(), "status", "--run", run_.string(), "--json"}).out);
+  };
+  RunningCommand serving(aggregator({"--exit-when-finished"}));
+  ASSERT_TRUE(serving.error_line_with("listening on"));
+  EXPECT_EQ(control({"pause", "--name", "ann"}).code, 0);
+  EXPECT_TRUE(status().at("paused"));
+  RunningCommand working(worker());
+  const auto more = control({"episodes", "12"});
+  EXPECT_EQ(more.code, 0) << more.err;
+  EXPECT_THAT(more.out, HasSubstr("12 learning episodes are wanted, 0 are done"));
+  EXPECT_EQ(status().at("episodes_wanted"), 12);
+  EXPECT_EQ(status().at("episodes_done"), 0);
+  EXPECT_EQ(control({"resume"}).code, 0);
+  EXPECT_EQ(working.wait().code, 0);
+  EXPECT_EQ(serving.wait().code, 0);
+
+  const auto run = aggregator::read_run(run_);
+  EXPECT_EQ(run.stage, "finished");
+  EXPECT_EQ(std::ranges::count(run.episodes, "learn", &aggregator::EpisodeRow::stage), 12);
+  const auto after = status();
+  ASSERT_EQ(after.at("steering").size(), 3u);
+  EXPECT_EQ(after.at("steering")[0].at("action"), "pause");
+  EXPECT_EQ(after.at("steering")[0].at("by"), "ann");
+  EXPECT_EQ(after.at("steering")[1].at("episodes"), 12);
+  EXPECT_THAT(after.at("steering")[2].at("by").get<std::string>(), HasSubstr("@"));
+  EXPECT_FALSE(after.at("paused"));
+  EXPECT_THAT(run_command({tool(), "status", "--run", run_.string()}).out,
+              HasSubstr("steered   pause by ann\n"));
+
+  const auto late = control({"stop"});
+  EXPECT_EQ(late.code, 1);
+  EXPECT_THAT(late.err, HasSubstr("no aggregator serves " + run_.string()));
+}
+
+TEST_F(AggregatorCommand, WishesThatMakeNoSenseAreWrongUsageOrRefusedWithTheReason) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> wrong{
+      {{"hurry"}, "'hurry' is no wish"},
+      {{"episodes"}, "episodes needs their number"},
+      {{"episodes", "ten"}, "not 'ten'"},
+      {{"pause", "5"}, "'5' is not expected after pause"},
+      {{"pause", "--at-reward", "0.5"}, "--at-reward belongs to stop"}};
+  for (const auto& [words, message] : wrong) {
+    std::vector<std::string> command{tool(), "control"};
+    command.insert(command.end(), words.begin(), words.end());
+    command.insert(command.end(), {"--connect", "tcp://127.0.0.1:1"});
+    const auto result = run_command(command);
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(message));
+  }
+  RunningCommand serving(aggregator());
+  ASSERT_TRUE(serving.error_line_with("listening on"));
+  const auto refused = run_command({tool(), "control", "resume", "--run", run_.string()});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("refused: the run is not paused"));
+  EXPECT_EQ(run_command({tool(), "control", "stop", "--at-reward", "0.9", "--run", run_.string()}).code, 0);
+  EXPECT_THAT(run_command({tool(), "status", "--run", run_.string()}).out,
+              HasSubstr("learning stops at a recent mean reward of 90.0%"));
 }
 
 TEST_F(AggregatorCommand, WorkerNeedsOneOfRunAndConnect) {

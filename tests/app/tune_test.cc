@@ -226,7 +226,7 @@ TEST_F(Tune, RunDirectoryOfAnotherSpecIsRefusedWithTheFieldsThatDiffer) {
   const std::string spec = read_file(run_ / "spec.json");
   const std::string schedule = read_file(run_ / "schedule.json");
   const auto result = run_command(tune({"--seed", "2", "--estimator", "iid"}));
-  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.code, 3);
   EXPECT_THAT(result.err, AllOf(HasSubstr("attention.estimator: 'sys' != 'iid'"), HasSubstr("seed: 1 != 2"),
                                 HasSubstr("choose another directory")));
   EXPECT_EQ(read_file(run_ / "spec.json"), spec);
@@ -239,7 +239,7 @@ TEST_F(Tune, OtherWeightsThanTheRunsAreRefused) {
   weights.back() = '\2';
   write_file_atomically(small_.model / "model.safetensors", weights);
   const auto result = run_command(tune());
-  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.code, 3);
   EXPECT_THAT(result.err, HasSubstr("model.weights_fingerprint: '"));
 }
 

@@ -114,6 +114,96 @@ TEST(Reinforce, CorrectedGradientOfLateSamplesWithoutABaselineIsTheGradientOfThe
               1e-8);
 }
 
+// All ways in which 3 draws fall on 3 layers.
+std::vector<std::vector<int32_t>> all_counts() {
+  std::vector<std::vector<int32_t>> all;
+  for (int32_t first = 0; first <= 3; ++first) {
+    for (int32_t second = 0; first + second <= 3; ++second)
+      all.push_back({first, second, 3 - first - second});
+  }
+  return all;
+}
+
+// An update of three samples, each drawn by a policy of its own, the oldest far away: the mean of the
+// gradient over all 1,000 outcomes, each with its chance, is the derivative of the expected reward at the
+// present policy. Leaving a sample out of its own baseline is what makes that exact; the weights are what
+// makes it so for late samples.
+TEST(Reinforce, CorrectedGradientOfLateSamplesIsUnbiasedOverAllOutcomesBaselineIncluded) {
+  const std::vector<std::vector<int32_t>> outcomes = all_counts();
+  ASSERT_EQ(outcomes.size(), 10u);
+  const std::vector<double> logits{0.2, -0.3, 0.6};
+  const std::vector<std::vector<double>> drawn_by{{1.5, 0.0, -1.0}, {0.0, 0.0, 0.0}, logits};
+  const auto reward = [](const std::vector<int32_t>& counts) {
+    return 0.9 - 0.2 * counts[0] + 0.05 * counts[1] * counts[2] - 0.03 * counts[1] * counts[1];
+  };
+  const auto expected_reward = [&](const std::vector<double>& at) {
+    double sum = 0;
+    for (const auto& counts : outcomes) sum += std::exp(multinomial_log_prob(counts, at)) * reward(counts);
+    return sum;
+  };
+  std::vector<double> mean(3), unweighted(3);
+  double total = 0;
+  for (const auto& a : outcomes) {
+    for (const auto& b : outcomes) {
+      for (const auto& c : outcomes) {
+        std::vector<ReinforceSample> samples{{a, reward(a), multinomial_log_prob(a, drawn_by[0])},
+                                             {b, reward(b), multinomial_log_prob(b, drawn_by[1])},
+                                             {c, reward(c), multinomial_log_prob(c, drawn_by[2])}};
+        const double chance = std::exp(samples[0].log_prob + samples[1].log_prob + samples[2].log_prob);
+        const std::vector<double> gradient = corrected_gradient(samples, logits);
+        for (auto& sample : samples) sample.log_prob = multinomial_log_prob(sample.counts, logits);
+        const std::vector<double> as_if_new = corrected_gradient(samples, logits);
+        for (size_t layer = 0; layer < 3; ++layer) {
+          mean[layer] += chance * gradient[layer];
+          unweighted[layer] += chance * as_if_new[layer];
+        }
+        total += chance;
+      }
+    }
+  }
+  EXPECT_NEAR(total, 1, 1e-12);
+  constexpr double kStep = 1e-5;
+  for (size_t layer = 0; layer < 3; ++layer) {
+    std::vector<double> above = logits, below = logits;
+    above[layer] += kStep;
+    below[layer] -= kStep;
+    const double slope = (expected_reward(above) - expected_reward(below)) / (2 * kStep);
+    EXPECT_NEAR(mean[layer], slope, 1e-9) << "layer " << layer;
+    EXPECT_GT(std::abs(slope), 0.01);
+    EXPECT_GT(std::abs(unweighted[layer] - slope), 0.01) << "without weights it is biased";
+  }
+}
+
+// The log_prob that ask() gives, which the history keeps, is the one that the weight needs: told late, after
+// the policy has moved, an outcome moves it by w (r - b) (s - N p) with w = pi_now(s) / pi_then(s).
+TEST(Reinforce, ALateOutcomeIsWeightedByTheRatioOfTheChancesThenAndNow) {
+  PolicyConfig config = small_config("reinforce");
+  config.learning_rate = 0.3;
+  config.episodes_per_update = 2;
+  const auto policy = make_policy(config);
+  const std::vector<Proposal> asked = policy->ask(4);
+  policy->tell({0, 1.0});
+  policy->tell({1, 0.0});
+  ASSERT_EQ(policy->version(), 1);
+  const std::vector<double> now = policy->shares();
+  std::vector<double> logits;
+  for (const double share : now) logits.push_back(std::log(share));
+  policy->tell({2, 0.75});
+  policy->tell({3, 0.25});
+  ASSERT_EQ(policy->version(), 2);
+  std::vector<double> weights;
+  for (const size_t k : {2u, 3u}) {
+    weights.push_back(std::exp(multinomial_log_prob(asked[k].schedule.samples, logits) - asked[k].log_prob));
+    EXPECT_GT(std::abs(weights.back() - 1), 0.01);
+  }
+  for (size_t layer = 0; layer < 3; ++layer) {
+    const double first = weights[0] * (0.75 - 0.25) * (asked[2].schedule.samples[layer] - 12 * now[layer]);
+    const double second = weights[1] * (0.25 - 0.75) * (asked[3].schedule.samples[layer] - 12 * now[layer]);
+    logits[layer] += 0.3 * (first + second) / 2;
+  }
+  EXPECT_THAT(policy->shares(), Pointwise(DoubleNear(1e-12), softmax(logits)));
+}
+
 TEST(Reinforce, ABaselineLeavesTheExpectedCorrectedGradientUnchanged) {
   // Adding a constant to all rewards adds it to every leave-one-out baseline too.
   const std::vector<double> logits{0.5, -0.5, 0.1};

@@ -5,6 +5,7 @@
 #include <functional>
 #include <future>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "base/error.h"
@@ -65,9 +66,9 @@ class ScriptedAggregator {
     fill(&envelope);
     server_.send(peer_, wire::encode(envelope));
   }
-  void welcome(const std::string& run_id = "run", Duration heartbeat = 50ms) {
+  void welcome(const std::string& run_id = "run", Duration heartbeat = 50ms, int64_t epoch = 1) {
     reply([&](Envelope* m) {
-      m->mutable_welcome()->set_epoch(1);
+      m->mutable_welcome()->set_epoch(epoch);
       m->mutable_welcome()->mutable_spec()->set_run_id(run_id);
       m->mutable_welcome()->set_heartbeat_ms(heartbeat.count());
     });
@@ -114,6 +115,7 @@ struct RunnerControl {
   std::vector<int64_t> cancelled;
   bool finish_episodes = true;  // else they run for ever
   std::string start_error, advance_error;
+  int64_t half_answered = -1;  // number of the episode that has an answer to question 6
 
   std::vector<int64_t> cancelled_now() {
     const std::scoped_lock lock(mutex);
@@ -148,6 +150,12 @@ class ScriptedRunner final : public EpisodeRunner {
     running_.clear();
     return results;
   }
+  EpisodeResult answered_so_far(EpisodeId episode) const override {
+    const std::scoped_lock lock(control_->mutex);
+    EpisodeResult result{.lease = {}, .episode = episode, .outcomes = {}, .seconds = 2.5, .error = ""};
+    if (episode.value == control_->half_answered) result.outcomes = {{6, true, Finish::kStop, 100, 20}};
+    return result;
+  }
   void cancel(EpisodeId episode) override {
     const std::scoped_lock lock(control_->mutex);
     control_->cancelled.push_back(episode.value);
@@ -172,6 +180,7 @@ class ConnectionTest : public testing::Test {
     options.patience = patience_;
     options.resend = 50ms;
     options.drain = 500ms;
+    options.preempted = [this] { return preempted_; };
     worker_ = std::async(std::launch::async, [this, options] {
       wire::Hello hello;
       hello.set_worker("w");
@@ -191,6 +200,7 @@ class ConnectionTest : public testing::Test {
   std::optional<ScriptedAggregator> aggregator_{std::in_place};
   RunnerControl control_;
   Duration first_retry_ = kDeadline, patience_ = kDeadline;
+  bool preempted_ = false;
   std::atomic<bool> stop_{false};
   std::future<int> worker_;
 };
@@ -262,6 +272,7 @@ TEST_F(ConnectionTest, AnEpisodeThatCannotBeStartedIsReportedAndTheWorkerGoesOn)
   const Envelope result = aggregator_->expect(Envelope::kResult);
   EXPECT_EQ(result.result().error(), control_.start_error);
   EXPECT_EQ(result.result().outcomes_size(), 0);
+  EXPECT_FALSE(result.result().crashed());
   aggregator_->ack(result, Ack::VERDICT_FAILED);
   aggregator_->expect(Envelope::kLeaseRequest);
 }
@@ -274,6 +285,7 @@ TEST_F(ConnectionTest, ARunnerThatThrowsEndsTheWorkerAfterItsEpisodesAreReported
   while (reported.size() < 2 && !HasFailure()) {
     const Envelope result = aggregator_->expect(Envelope::kResult);
     EXPECT_EQ(result.result().error(), "device lost");
+    EXPECT_TRUE(result.result().crashed());
     if (std::ranges::find(reported, result.result().episode()) == reported.end()) {
       reported.push_back(result.result().episode());
     }
@@ -294,6 +306,76 @@ TEST_F(ConnectionTest, AStoppingWorkerGivesItsLeasesBackAndEndsWell) {
   aggregator_->reply(
       [&](Envelope* m) { *m->mutable_released()->mutable_leases() = release.release().leases(); });
   EXPECT_EQ(worker_.get(), 0);
+}
+
+TEST_F(ConnectionTest, AStoppingWorkerGivesBackTheAnswersItHasAndSaysWhetherItsMachineIsTakenAway) {
+  for (const bool preempted : {false, true}) {
+    preempted_ = preempted;
+    stop_ = false;
+    control_.finish_episodes = false;
+    control_.half_answered = 5;
+    start_introduced_worker();
+    aggregator_->grant({{11, 4}, {12, 5}});
+    aggregator_->expect_holding({11, 12});
+    stop_ = true;
+    const Envelope message = aggregator_->expect(Envelope::kRelease);
+    const wire::Release& release = message.release();
+    EXPECT_EQ(release.reason(), preempted ? wire::Release::REASON_PREEMPTED : wire::Release::REASON_STOPPED);
+    EXPECT_THAT(release.leases(), UnorderedElementsAre(11, 12));
+    ASSERT_EQ(release.partial_size(), 1);
+    EXPECT_EQ(release.partial(0).lease(), 12);
+    EXPECT_EQ(release.partial(0).episode(), 5);
+    EXPECT_EQ(release.partial(0).seconds(), 2.5);
+    ASSERT_EQ(release.partial(0).outcomes_size(), 1);
+    EXPECT_EQ(release.partial(0).outcomes(0).question(), 6u);
+    EXPECT_TRUE(release.partial(0).outcomes(0).correct());
+    aggregator_->reply([&](Envelope* m) { *m->mutable_released()->mutable_leases() = release.leases(); });
+    EXPECT_EQ(worker_.get(), 0);
+  }
+}
+
+TEST_F(ConnectionTest, MessagesNameTheEpochOfTheWelcomeTheyGoBy) {
+  start_worker();
+  EXPECT_EQ(aggregator_->expect(Envelope::kHello).epoch(), 0);
+  aggregator_->welcome();
+  EXPECT_EQ(aggregator_->expect(Envelope::kLeaseRequest).epoch(), 1);
+  for (const int64_t epoch : {7, 3}) {  // a restart, and an older copy of the history
+    aggregator_->reply(
+        [](Envelope* m) { m->mutable_refused()->set_reason(wire::Refused::REASON_NOT_INTRODUCED); });
+    aggregator_->expect(Envelope::kHello);
+    aggregator_->welcome("run", 50ms, epoch);
+    EXPECT_EQ(aggregator_->expect(Envelope::kLeaseRequest).epoch(), epoch);
+  }
+}
+
+// As an outage of a minute, with all times short: episodes finish while nobody listens, for many retries.
+TEST_F(ConnectionTest, WhatFinishedDuringALongOutageIsDeliveredAfterIt) {
+  first_retry_ = patience_ = 50ms;
+  start_introduced_worker();
+  const std::string endpoint = aggregator_->endpoint();
+  {
+    const std::scoped_lock lock(control_.mutex);
+    control_.finish_episodes = false;
+  }
+  aggregator_->grant({{11, 4}, {12, 5}});
+  aggregator_->expect_holding({11, 12});
+  aggregator_.reset();
+  {
+    const std::scoped_lock lock(control_.mutex);
+    control_.finish_episodes = true;
+  }
+  std::this_thread::sleep_for(20 * patience_);  // the outage
+  aggregator_.emplace(endpoint);
+  EXPECT_THAT(aggregator_->expect(Envelope::kHello).leases(), UnorderedElementsAre(11, 12));
+  aggregator_->welcome();
+  std::set<int64_t> delivered;
+  while (delivered.size() < 2 && !HasFailure()) {
+    const Envelope result = aggregator_->expect(Envelope::kResult);
+    EXPECT_EQ(result.result().outcomes_size(), 2);
+    delivered.insert(result.result().lease());
+    aggregator_->ack(result);
+  }
+  aggregator_->expect_holding({});
 }
 
 TEST_F(ConnectionTest, AStoppingWorkerDoesNotWaitForEverForADeadAggregator) {

@@ -129,6 +129,44 @@ TEST_F(ModelRunnerTest, GradesEachQuestionAndKeepsTheirOrder) {
   EXPECT_EQ(results[0].outcomes[2].output_tokens, 7);
 }
 
+TEST_F(ModelRunnerTest, TheAnswersOfARunningEpisodeCanBeHadBeforeItIsDone) {
+  runner_.start(episode(1, {7, 2, 9}));
+  EXPECT_TRUE(runner_.answered_so_far({1}).outcomes.empty());
+  fake_.waiting.push_back(fake_.waiting.front());  // question 7 is answered after the others
+  fake_.waiting.pop_front();
+  clock_.advance(Duration{1500});
+  for (size_t answered = 1; answered <= 2; ++answered) {
+    EXPECT_TRUE(runner_.advance().empty());
+    const EpisodeResult so_far = runner_.answered_so_far({1});
+    EXPECT_EQ(so_far.lease.value, 101);
+    EXPECT_EQ(so_far.seconds, 1.5);
+    ASSERT_EQ(so_far.outcomes.size(), answered);
+    EXPECT_EQ(so_far.outcomes[0].question, 2u);
+    EXPECT_TRUE(so_far.outcomes.back().correct);
+  }
+  EXPECT_EQ(runner_.answered_so_far({1}).outcomes[1].question, 9u);
+  EXPECT_TRUE(runner_.answered_so_far({2}).outcomes.empty());
+  EXPECT_EQ(runner_.advance().size(), 1u);
+  EXPECT_TRUE(runner_.answered_so_far({1}).outcomes.empty());
+}
+
+// What a lease that asks only the missing questions gives is what the whole episode would have given there.
+TEST_F(ModelRunnerTest, APartOfAnEpisodeIsAskedWithThePromptsOfTheWhole) {
+  EpisodeTask part_of_it = episode(1, {2, 9});
+  part_of_it.episode = {2};  // so that both run at once
+  runner_.start(episode(1, {7, 2, 9}));
+  runner_.start(std::move(part_of_it));
+  ASSERT_EQ(fake_.submitted.size(), 5u);
+  for (const size_t place : {1u, 2u}) {
+    const Prompt &whole = fake_.submitted[place], &part = fake_.submitted[place + 2];
+    EXPECT_EQ(part.text, whole.text);
+    EXPECT_EQ(part.question, whole.question);
+    EXPECT_EQ(part.samples, whole.samples);
+    EXPECT_EQ(part.key.run_seed, whole.key.run_seed);
+    EXPECT_EQ(part.key.sampling_seed, whole.key.sampling_seed);
+  }
+}
+
 TEST_F(ModelRunnerTest, PromptsCarryScheduleSeedsAndQuestion) {
   runner_.start(episode(3, {5}, {9, 1}));
   ASSERT_EQ(fake_.submitted.size(), 1u);
