@@ -11,6 +11,7 @@
 
 namespace allot::aggregator {
 
+// A database and its statements are used by one thread at a time.
 class Database {
  public:
   enum class Mode : uint8_t { kReadWrite, kReadOnly };
