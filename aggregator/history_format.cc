@@ -163,9 +163,9 @@ std::string list_text(const std::vector<double>& values) {
 }
 
 template <class T>
-std::vector<T> parse_list(std::string_view text, std::string_view where) {
-  std::vector<T> values;
-  if (!text.empty()) values.reserve(static_cast<size_t>(std::ranges::count(text, ',')) + 1);
+void parse_list(std::string_view text, std::string_view where, std::vector<T>* values) {
+  values->clear();
+  if (!text.empty()) values->reserve(static_cast<size_t>(std::ranges::count(text, ',')) + 1);
   const char* at = text.data();
   const char* const end = text.data() + text.size();
   while (at != end) {
@@ -176,11 +176,20 @@ std::vector<T> parse_list(std::string_view text, std::string_view where) {
       throw CorruptFile(
           fmt::format("{} of the history is no list of numbers: '{}'", where, text.substr(0, 100)));
     }
-    values.push_back(value);
+    values->push_back(value);
     at = next == end ? end : next + 1;
   }
+}
+
+template <class T>
+std::vector<T> parse_list(std::string_view text, std::string_view where) {
+  std::vector<T> values;
+  parse_list(text, where, &values);
   return values;
 }
+template void parse_list<int32_t>(std::string_view, std::string_view, std::vector<int32_t>*);
+template void parse_list<uint32_t>(std::string_view, std::string_view, std::vector<uint32_t>*);
+template void parse_list<double>(std::string_view, std::string_view, std::vector<double>*);
 template std::vector<int32_t> parse_list<int32_t>(std::string_view, std::string_view);
 template std::vector<uint32_t> parse_list<uint32_t>(std::string_view, std::string_view);
 template std::vector<double> parse_list<double>(std::string_view, std::string_view);
@@ -274,10 +283,12 @@ ResultColumns result_columns(const std::vector<QuestionResult>& results) {
   return columns;
 }
 
-std::vector<QuestionResult> parse_results(std::string_view correct, std::string_view finish,
-                                          std::string_view prompt_tokens, std::string_view output_tokens) {
-  const std::vector<int32_t> prompts = parse_list<int32_t>(prompt_tokens, "outcomes.prompt_tokens");
-  const std::vector<int32_t> outputs = parse_list<int32_t>(output_tokens, "outcomes.output_tokens");
+void parse_results(std::string_view correct, std::string_view finish, std::string_view prompt_tokens,
+                   std::string_view output_tokens, std::vector<QuestionResult>* results) {
+  // Reused by the next call: a restart comes by here for every episode.
+  thread_local std::vector<int32_t> prompts, outputs;
+  parse_list(prompt_tokens, "outcomes.prompt_tokens", &prompts);
+  parse_list(output_tokens, "outcomes.output_tokens", &outputs);
   if (finish.size() != correct.size() || prompts.size() != correct.size() ||
       outputs.size() != correct.size() || correct.find_first_not_of("01") != std::string_view::npos) {
     throw CorruptFile(fmt::format(
@@ -285,10 +296,16 @@ std::vector<QuestionResult> parse_results(std::string_view correct, std::string_
         "and {} in output_tokens; one 0 or 1 and one each per question is expected",
         correct.size(), correct, finish.size(), prompts.size(), outputs.size()));
   }
-  std::vector<QuestionResult> results(correct.size());
-  for (size_t i = 0; i < results.size(); ++i) {
-    results[i] = {correct[i] == '1', value_of(kFinishes, finish[i], "finish"), prompts[i], outputs[i]};
+  results->resize(correct.size());
+  for (size_t i = 0; i < results->size(); ++i) {
+    (*results)[i] = {correct[i] == '1', value_of(kFinishes, finish[i], "finish"), prompts[i], outputs[i]};
   }
+}
+
+std::vector<QuestionResult> parse_results(std::string_view correct, std::string_view finish,
+                                          std::string_view prompt_tokens, std::string_view output_tokens) {
+  std::vector<QuestionResult> results;
+  parse_results(correct, finish, prompt_tokens, output_tokens, &results);
   return results;
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 60s;
+constexpr auto kPatience = 25s;
 // How often silent workers are looked for.
 constexpr auto kHeartbeatRound = 100ms;
 
@@ -270,9 +270,17 @@ std::optional<int> AggregatorLoad::take_ready() {
 
 void AggregatorLoad::check_patience(Clock::time_point now) const {
   if (under_way_ == 0 || now - last_answer_ < kPatience) return;
+  const auto silent = std::ranges::find(workers_, true, &Worker::awaits_answer);
+  const char* const doing = silent->heartbeat               ? "heartbeat"
+                            : silent->doing == Doing::kNew  ? "hello"
+                            : silent->doing == Doing::kIdle ? "lease request"
+                                                            : "result";
   throw NetworkError(
-      fmt::format("{} messages have had no answer for {} s; the log of the aggregator may say why",
-                  under_way_, kPatience.count()));
+      fmt::format("{} messages have had no answer for {} s, the first of them the {} {} of {}; the log of "
+                  "the aggregator may "
+                  "say why",
+                  under_way_, kPatience.count(), doing, silent->number,
+                  name_of(static_cast<int>(silent - workers_.begin()))));
 }
 
 }  // namespace allot::app

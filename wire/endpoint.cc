@@ -99,6 +99,9 @@ Server::Server(const ServerOptions& options) : impl_(std::make_unique<Impl>()) {
         "machines; use 127.0.0.1, or set the option insecure inside a network you trust");
   }
   set_options(impl_->socket, address);
+  // After a restart all workers connect at once; a connection that finds no place in the system's queue is
+  // tried again only after seconds. The system caps this at net.core.somaxconn.
+  impl_->socket.set(zmq::sockopt::backlog, 4096);
   try {
     impl_->socket.bind(options.bind);
   } catch (const zmq::error_t& error) {
