@@ -68,9 +68,11 @@ void Database::fail(int code, std::string_view doing) const {
         "history {} is damaged or no SQLite database ({}, while {}); restore a copy or start a new run",
         file_.string(), reason, doing));
   }
-  throw StorageError(fmt::format(
-      "history {}: {} failed: {}; check that the disk is not full and the directory can be written",
-      file_.string(), doing, reason));
+  throw StorageError(
+      fmt::format("history {}: {} failed: {}; check that the disk is not full and the directory can be "
+                  "written, then start "
+                  "again: nothing that was acked is lost",
+                  file_.string(), doing, reason));
 }
 
 Statement::Statement(const Database& database, const std::string& sql) : database_(&database) {

@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
       {"eval", "score a model under dense attention or under schedules", true, nullptr},
       {"verify", "paired verdict of one schedule against another", true, nullptr},
       {"ablate", "one sample in one layer at a time: which layers need attention", true, nullptr},
+      {"history", "check, export or back up the history of a run", false, run_history},
       {"export", "write a schedule in the form that an engine loads", false, run_export},
       {"report", "write the report of a run and its plots", false, run_report},
       {"inspect", "say what a model, a schedule or a run holds and what is wrong with it", false,

@@ -12,6 +12,7 @@
 #include "aggregator/run_directory.h"
 #include "aggregator/service.h"
 #include "app/command.h"
+#include "app/open_files.h"
 #include "app/options.h"
 #include "app/report/tensorboard_events.h"
 #include "app/run_directory.h"
@@ -101,6 +102,8 @@ int run_aggregator(std::span<const std::string> arguments) {
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
   const auto& stop = watch_stop_signals();
+  // Each worker's connection is an open file.
+  spdlog::info("up to {} files can be open, about as many workers can connect", raise_open_files());
   service_options.run_directory = run.run;
   service_options.build = version();
   aggregator::Service service(spec_of(run), std::move(service_options));
