@@ -164,8 +164,9 @@ std::string list_text(const std::vector<double>& values) {
 
 template <class T>
 void parse_list(std::string_view text, std::string_view where, std::vector<T>* values) {
-  values->clear();
-  if (!text.empty()) values->reserve(static_cast<size_t>(std::ranges::count(text, ',')) + 1);
+  // Each number but the last takes two characters at least.
+  values->resize((text.size() + 1) / 2);
+  T* into = values->data();
   const char* at = text.data();
   const char* const end = text.data() + text.size();
   while (at != end) {
@@ -176,9 +177,10 @@ void parse_list(std::string_view text, std::string_view where, std::vector<T>* v
       throw CorruptFile(
           fmt::format("{} of the history is no list of numbers: '{}'", where, text.substr(0, 100)));
     }
-    values->push_back(value);
+    *into++ = value;
     at = next == end ? end : next + 1;
   }
+  values->resize(static_cast<size_t>(into - values->data()));
 }
 
 template <class T>

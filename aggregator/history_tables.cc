@@ -3,6 +3,12 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "aggregator/history_format.h"
@@ -157,9 +163,10 @@ std::span<const HistoryTable> history_tables(int64_t schema_version) {
   return kTables2;
 }
 
-// Merges the tables by seq.
-void replay_tables(const Database& database, int64_t schema_version,
-                   const std::function<void(const Record&)>& visit) {
+namespace {
+
+// Merges the tables by seq; `take` may move from what it is given.
+void walk(const Database& database, int64_t schema_version, const std::function<void(Record&)>& take) {
   struct Cursor {
     Statement rows;
     const HistoryTable* table;
@@ -184,8 +191,92 @@ void replay_tables(const Database& database, int64_t schema_version,
     }
     if (next == nullptr) return;
     next->table->read(next->rows, &next->record);
-    visit(next->record);
+    take(next->record);
     next->step();
+  }
+}
+
+// Records on their way from the thread that reads them to the one that applies them, a few batches at most.
+class Belt {
+ public:
+  // False when nobody wants more.
+  bool put(std::vector<Record> batch) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return batches_.size() < kMostBatches || abandoned_; });
+    if (abandoned_) return false;
+    batches_.push_back(std::move(batch));
+    changed_.notify_all();
+    return true;
+  }
+  // No more comes; `error` is thrown by take() after the last batch.
+  void close(std::exception_ptr error) {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    error_ = std::move(error);
+    changed_.notify_all();
+  }
+  // Empty at the end.
+  std::vector<Record> take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !batches_.empty() || closed_; });
+    if (batches_.empty()) {
+      if (error_) std::rethrow_exception(error_);
+      return {};
+    }
+    std::vector<Record> batch = std::move(batches_.front());
+    batches_.pop_front();
+    changed_.notify_all();
+    return batch;
+  }
+  void abandon() {
+    const std::lock_guard lock(mutex_);
+    abandoned_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  static constexpr size_t kMostBatches = 4;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::vector<Record>> batches_;
+  bool closed_ = false;
+  bool abandoned_ = false;
+  std::exception_ptr error_;
+};
+
+constexpr size_t kBatch = 512;
+
+}  // namespace
+
+// Reading a row and applying its record take about as long, so a second thread reads ahead. It alone uses the
+// database meanwhile.
+void replay_tables(const Database& database, int64_t schema_version,
+                   const std::function<void(const Record&)>& visit) {
+  struct Stopped {};
+  Belt belt;
+  std::jthread reader([&] {
+    std::vector<Record> batch;
+    std::exception_ptr error;
+    try {
+      walk(database, schema_version, [&](Record& record) {
+        batch.push_back(std::move(record));
+        if (batch.size() == kBatch && !belt.put(std::exchange(batch, {}))) throw Stopped{};
+      });
+    } catch (const Stopped&) {
+    } catch (...) {
+      error = std::current_exception();
+    }
+    // What came before a row that cannot be read is applied first, as if one thread did both.
+    if (!batch.empty()) (void)belt.put(std::move(batch));
+    belt.close(error);
+  });
+  try {
+    for (std::vector<Record> batch = belt.take(); !batch.empty(); batch = belt.take()) {
+      for (const Record& record : batch) visit(record);
+    }
+  } catch (...) {
+    belt.abandon();
+    throw;
   }
 }
 

@@ -24,7 +24,8 @@ struct HistoryTable {
 // The tables of records that a history of this schema version has.
 std::span<const HistoryTable> history_tables(int64_t schema_version);
 
-// Hands all records to `visit` in the order of writing.
+// Hands all records to `visit`, on the calling thread, in the order of writing. Until it returns `database`
+// is not to be used: rows are read ahead on a thread of its own.
 void replay_tables(const Database& database, int64_t schema_version,
                    const std::function<void(const Record&)>& visit);
 
