@@ -67,8 +67,10 @@ void Service::run(const std::atomic<bool>& stop) {
 void Service::serve_once() {
   std::optional<wire::Server::Message> message = server_.receive(kPoll);
   const Timestamp now = clock_.now();
-  for (int count = 0; message && count < kMaxMessagesPerRound; ++count) {
+  for (int count = 1; message; ++count) {
     core_.receive(message->peer, message->frame, now);
+    // A message that is taken is handled: the next one stays where it is when the round is full.
+    if (count == kMaxMessagesPerRound) break;
     message = server_.receive(Duration::zero());
   }
   core_.tick(now);

@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 25s;
+constexpr auto kPatience = 60s;
 // How often silent workers are looked for.
 constexpr auto kHeartbeatRound = 100ms;
 

@@ -1,6 +1,8 @@
 // allot aggregator: serves one run to workers. Asks the policy, grants leases, keeps the history; while it
 // runs, a second thread brings the TensorBoard events up to date, and writes schedule.json and report.html
 // when the run is finished.
+#include <malloc.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <iostream>
@@ -50,6 +52,8 @@ class ResultsWriter {
       } catch (const Error& error) {
         spdlog::warn("the results could not be written: {}", error.what());
       }
+      // The whole history was in memory for a moment; the allocator would keep those pages for this thread.
+      ::malloc_trim(0);
       if (last) return;
       const Seconds rest = std::max(Seconds(5), 20 * Seconds(std::chrono::steady_clock::now() - start));
       std::unique_lock lock(mutex);

@@ -114,7 +114,8 @@ double sync_milliseconds(const std::filesystem::path& directory) {
 struct Phase {
   const char* name;
   LoadFigures figures;
-  double cpu_seconds = 0;  // of the aggregator in this phase
+  double cpu_seconds = 0;   // of the aggregator in this phase
+  double resident_mib = 0;  // of the aggregator after it
 };
 
 struct Bench {
@@ -143,7 +144,8 @@ Bench measure(const BenchOptions& options, const std::filesystem::path& run) {
     spdlog::info("{}", name);
     const double before = usage_of(aggregator).cpu_seconds;
     LoadFigures figures = work();
-    bench.phases.push_back({name, std::move(figures), usage_of(aggregator).cpu_seconds - before});
+    const Usage after = usage_of(aggregator);
+    bench.phases.push_back({name, std::move(figures), after.cpu_seconds - before, after.resident_mib});
   };
   phase("introduction", [&] { return load.introduce(options.window); });
   phase("full rate", [&] { return load.run_full(options.episodes, options.window); });
@@ -181,7 +183,7 @@ void print_json(const Bench& bench, const BenchOptions& options) {
           {"p99", quantile(figures.reply_ms, 0.99)},
           {"max", quantile(figures.reply_ms, 1)}}},
         {"aggregator_cpu_seconds", phase.cpu_seconds},
-        {"aggregator_resident_mib", bench.usage.resident_mib},
+        {"aggregator_resident_mib", phase.resident_mib},
         {"aggregator_peak_mib", bench.usage.peak_mib},
         {"history_bytes_per_episode", bench.history_bytes_per_episode},
         {"disk_sync_ms", bench.sync_ms},
@@ -198,17 +200,17 @@ void print(const Bench& bench, const BenchOptions& options) {
       "sync "
       "{:.2f} ms\n",
       options.workers, options.window, std::thread::hardware_concurrency(), bench.sync_ms);
-  std::cout << fmt::format("{:<14}{:>9}{:>10}{:>10}{:>11}{:>12}{:>10}{:>10}{:>10}{:>8}{:>7}\n", "", "seconds",
-                           "leases/s", "results/s", "p50 ms", "p99 ms", "max ms", "heartbeats", "waits",
-                           "CPU s", "CPU %");
+  std::cout << fmt::format("{:<14}{:>9}{:>10}{:>11}{:>9}{:>9}{:>9}{:>12}{:>8}{:>8}{:>7}{:>10}\n", "",
+                           "seconds", "leases/s", "results/s", "p50 ms", "p99 ms", "max ms", "heartbeats",
+                           "waits", "CPU s", "CPU %", "resident");
   for (const Phase& phase : bench.phases) {
     const LoadFigures& figures = phase.figures;
     std::cout << fmt::format(
-        "{:<14}{:>9.2f}{:>10.0f}{:>10.0f}{:>11.2f}{:>12.2f}{:>10.1f}{:>10}{:>10}{:>8.2f}{:>7.0f}\n",
+        "{:<14}{:>9.2f}{:>10.0f}{:>11.0f}{:>9.2f}{:>9.2f}{:>9.1f}{:>12}{:>8}{:>8.2f}{:>7.0f}{:>6.0f} MiB\n",
         phase.name, figures.seconds, static_cast<double>(figures.leases) / figures.seconds,
         static_cast<double>(figures.results) / figures.seconds, quantile(figures.reply_ms, 0.5),
         quantile(figures.reply_ms, 0.99), quantile(figures.reply_ms, 1), figures.heartbeats, figures.waits,
-        phase.cpu_seconds, 100 * phase.cpu_seconds / figures.seconds);
+        phase.cpu_seconds, 100 * phase.cpu_seconds / figures.seconds, phase.resident_mib);
   }
   std::cout << fmt::format(
       "aggregator: {:.1f} MiB resident ({:.1f} at most); history: {:.0f} bytes an episode\n",
