@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <concepts>
+#include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "base/error.h"
@@ -34,6 +38,26 @@ constexpr std::array<std::pair<Steering, std::string_view>, 5> kSteerings{
      {Steering::kEpisodes, "episodes"}}};
 constexpr std::array<std::pair<wire::FinishReason, char>, 3> kFinishes{
     {{wire::FINISH_REASON_EOS, 'e'}, {wire::FINISH_REASON_STOP, 's'}, {wire::FINISH_REASON_LENGTH, 'l'}}};
+
+// Where the number that starts at `at` ends, or null when none does or it does not fit.
+const char* parse_number(const char* at, const char* end, double* value) {
+  const auto [next, error] = std::from_chars(at, end, *value);
+  return error == std::errc{} ? next : nullptr;
+}
+
+// By hand: a restart reads fifty such numbers an episode, and std::from_chars takes three times as long.
+template <std::integral Integer>
+const char* parse_number(const char* at, const char* end, Integer* value) {
+  const bool negative = std::is_signed_v<Integer> && at != end && *at == '-';
+  if (negative) ++at;
+  const char* const first = at;
+  const int64_t most = int64_t{std::numeric_limits<Integer>::max()} + (negative ? 1 : 0);
+  int64_t number = 0;
+  for (; at != end && *at >= '0' && *at <= '9' && number <= most; ++at) number = 10 * number + (*at - '0');
+  if (at == first || number > most) return nullptr;
+  *value = static_cast<Integer>(negative ? -number : number);
+  return at;
+}
 
 template <class Table, class Key>
 auto word_of(const Table& table, Key key) {
@@ -139,23 +163,35 @@ std::string list_text(const std::vector<double>& values) {
 }
 
 template <class T>
-std::vector<T> parse_list(std::string_view text, std::string_view where) {
-  std::vector<T> values;
+void parse_list(std::string_view text, std::string_view where, std::vector<T>* values) {
+  // Each number but the last takes two characters at least.
+  values->resize((text.size() + 1) / 2);
+  T* into = values->data();
   const char* at = text.data();
   const char* const end = text.data() + text.size();
   while (at != end) {
     T value{};
-    const auto [next, error] = std::from_chars(at, end, value);
-    const bool separated = next == end || (*next == ',' && next + 1 != end);
-    if (error != std::errc{} || !separated) {
+    const char* const next = parse_number(at, end, &value);
+    const bool separated = next != nullptr && (next == end || (*next == ',' && next + 1 != end));
+    if (!separated) {
       throw CorruptFile(
           fmt::format("{} of the history is no list of numbers: '{}'", where, text.substr(0, 100)));
     }
-    values.push_back(value);
+    *into++ = value;
     at = next == end ? end : next + 1;
   }
+  values->resize(static_cast<size_t>(into - values->data()));
+}
+
+template <class T>
+std::vector<T> parse_list(std::string_view text, std::string_view where) {
+  std::vector<T> values;
+  parse_list(text, where, &values);
   return values;
 }
+template void parse_list<int32_t>(std::string_view, std::string_view, std::vector<int32_t>*);
+template void parse_list<uint32_t>(std::string_view, std::string_view, std::vector<uint32_t>*);
+template void parse_list<double>(std::string_view, std::string_view, std::vector<double>*);
 template std::vector<int32_t> parse_list<int32_t>(std::string_view, std::string_view);
 template std::vector<uint32_t> parse_list<uint32_t>(std::string_view, std::string_view);
 template std::vector<double> parse_list<double>(std::string_view, std::string_view);
@@ -249,10 +285,12 @@ ResultColumns result_columns(const std::vector<QuestionResult>& results) {
   return columns;
 }
 
-std::vector<QuestionResult> parse_results(std::string_view correct, std::string_view finish,
-                                          std::string_view prompt_tokens, std::string_view output_tokens) {
-  const std::vector<int32_t> prompts = parse_list<int32_t>(prompt_tokens, "outcomes.prompt_tokens");
-  const std::vector<int32_t> outputs = parse_list<int32_t>(output_tokens, "outcomes.output_tokens");
+void parse_results(std::string_view correct, std::string_view finish, std::string_view prompt_tokens,
+                   std::string_view output_tokens, std::vector<QuestionResult>* results) {
+  // Reused by the next call: a restart comes by here for every episode.
+  thread_local std::vector<int32_t> prompts, outputs;
+  parse_list(prompt_tokens, "outcomes.prompt_tokens", &prompts);
+  parse_list(output_tokens, "outcomes.output_tokens", &outputs);
   if (finish.size() != correct.size() || prompts.size() != correct.size() ||
       outputs.size() != correct.size() || correct.find_first_not_of("01") != std::string_view::npos) {
     throw CorruptFile(fmt::format(
@@ -260,10 +298,16 @@ std::vector<QuestionResult> parse_results(std::string_view correct, std::string_
         "and {} in output_tokens; one 0 or 1 and one each per question is expected",
         correct.size(), correct, finish.size(), prompts.size(), outputs.size()));
   }
-  std::vector<QuestionResult> results(correct.size());
-  for (size_t i = 0; i < results.size(); ++i) {
-    results[i] = {correct[i] == '1', value_of(kFinishes, finish[i], "finish"), prompts[i], outputs[i]};
+  results->resize(correct.size());
+  for (size_t i = 0; i < results->size(); ++i) {
+    (*results)[i] = {correct[i] == '1', value_of(kFinishes, finish[i], "finish"), prompts[i], outputs[i]};
   }
+}
+
+std::vector<QuestionResult> parse_results(std::string_view correct, std::string_view finish,
+                                          std::string_view prompt_tokens, std::string_view output_tokens) {
+  std::vector<QuestionResult> results;
+  parse_results(correct, finish, prompt_tokens, output_tokens, &results);
   return results;
 }
 

@@ -31,6 +31,9 @@ std::string list_text(const std::vector<double>& values);
 // Inverse of list_text for T = int32_t, uint32_t, double. Throws CorruptFile naming `where`.
 template <class T>
 std::vector<T> parse_list(std::string_view text, std::string_view where);
+// The same into a list whose room is reused.
+template <class T>
+void parse_list(std::string_view text, std::string_view where, std::vector<T>* values);
 
 std::string_view verdict_text(Verdict verdict);
 Verdict parse_verdict(std::string_view text);
@@ -58,5 +61,7 @@ struct ResultColumns {
 ResultColumns result_columns(const std::vector<QuestionResult>& results);
 std::vector<QuestionResult> parse_results(std::string_view correct, std::string_view finish,
                                           std::string_view prompt_tokens, std::string_view output_tokens);
+void parse_results(std::string_view correct, std::string_view finish, std::string_view prompt_tokens,
+                   std::string_view output_tokens, std::vector<QuestionResult>* results);
 
 }  // namespace allot::aggregator

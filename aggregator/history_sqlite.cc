@@ -1,10 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <stdexcept>
 
 #include "aggregator/history.h"
 #include "aggregator/history_format.h"
+#include "aggregator/history_tables.h"
 #include "aggregator/sqlite.h"
 #include "base/error.h"
 
@@ -14,102 +15,6 @@ namespace {
 int64_t to_ms(Timestamp time) {
   return time.time_since_epoch().count();
 }
-Timestamp from_ms(int64_t ms) {
-  return Timestamp{Duration{ms}};
-}
-
-// One table in order of writing. Every table is written in order of seq, so a walk along its key is a walk
-// along seq.
-struct TableReader {
-  const char* query;  // gives seq first
-  Record (*read)(const Statement& row);
-};
-
-constexpr std::array kTables{
-    TableReader{
-        "SELECT seq, asked_ms, episode, stage, label, question_group, samples, questions, sampling_seed, "
-        "policy_version, log_prob FROM episodes ORDER BY episode",
-        [](const Statement& row) -> Record {
-          return EpisodeAsked{{{row.integer(2)},
-                               parse_stage(row.text(3)),
-                               std::string(row.text(4)),
-                               row.integer(5),
-                               parse_list<int32_t>(row.text(6), "episodes.samples"),
-                               parse_list<uint32_t>(row.text(7), "episodes.questions"),
-                               static_cast<uint32_t>(row.integer(8)),
-                               row.integer(9),
-                               row.real(10)},
-                              from_ms(row.integer(1))};
-        }},
-    TableReader{"SELECT seq, granted_ms, lease, episode, attempt, worker FROM leases ORDER BY lease",
-                [](const Statement& row) -> Record {
-                  return LeaseGranted{{row.integer(2)},
-                                      {row.integer(3)},
-                                      static_cast<int>(row.integer(4)),
-                                      std::string(row.text(5)),
-                                      from_ms(row.integer(1))};
-                }},
-    TableReader{"SELECT seq, ended_ms, lease, ending, reason FROM lease_ends ORDER BY seq",
-                [](const Statement& row) -> Record {
-                  return LeaseEnded{{row.integer(2)},
-                                    parse_lease_end(row.text(3)),
-                                    std::string(row.text(4)),
-                                    from_ms(row.integer(1))};
-                }},
-    TableReader{
-        "SELECT seq, told_ms, episode, lease, verdict, told_version, worker, seconds, correct, finish, "
-        "prompt_tokens, output_tokens FROM outcomes ORDER BY seq",
-        [](const Statement& row) -> Record {
-          return EpisodeTold{{row.integer(2)},
-                             {row.integer(3)},
-                             parse_verdict(row.text(4)),
-                             parse_results(row.text(8), row.text(9), row.text(10), row.text(11)),
-                             row.integer(5),
-                             std::string(row.text(6)),
-                             row.real(7),
-                             from_ms(row.integer(1))};
-        }},
-    TableReader{"SELECT seq, at_ms, episode, kind, reason FROM set_asides ORDER BY seq",
-                [](const Statement& row) -> Record {
-                  return EpisodeSetAside{{row.integer(2)},
-                                         parse_give_up(row.text(3)),
-                                         std::string(row.text(4)),
-                                         from_ms(row.integer(1))};
-                }},
-    TableReader{"SELECT seq, kept_ms, episode, lease, questions, correct, finish, prompt_tokens, "
-                "output_tokens, worker, "
-                "seconds FROM kept_answers ORDER BY seq",
-                [](const Statement& row) -> Record {
-                  AnswersKept kept{{row.integer(2)},
-                                   {row.integer(3)},
-                                   parse_list<uint32_t>(row.text(4), "kept_answers.questions"),
-                                   parse_results(row.text(5), row.text(6), row.text(7), row.text(8)),
-                                   std::string(row.text(9)),
-                                   row.real(10),
-                                   from_ms(row.integer(1))};
-                  if (kept.questions.size() != kept.results.size()) {
-                    throw CorruptFile(
-                        fmt::format("the history keeps {} answers to {} questions of episode {}",
-                                    kept.results.size(), kept.questions.size(), kept.episode.value));
-                  }
-                  return kept;
-                }},
-    TableReader{"SELECT seq, at_ms, action, value, who FROM steering ORDER BY seq",
-                [](const Statement& row) -> Record {
-                  Steered steered{.action = parse_steering(row.text(2)),
-                                  .by = std::string(row.text(4)),
-                                  .at = from_ms(row.integer(1))};
-                  parse_steering_value(row.text(3), &steered);
-                  return steered;
-                }},
-    TableReader{"SELECT seq, at_ms, version, shares, recommended, entropy FROM versions ORDER BY version",
-                [](const Statement& row) -> Record {
-                  return VersionReached{row.integer(2), parse_list<double>(row.text(3), "versions.shares"),
-                                        parse_list<int32_t>(row.text(4), "versions.recommended"), row.real(5),
-                                        from_ms(row.integer(1))};
-                }},
-};
-
 Database open_for_writing(const std::filesystem::path& file) {
   Database database(file, Database::Mode::kReadWrite);
   // FULL: a worker forgets a result once it is acked, so an ack has to outlive a power cut. All messages of
@@ -131,10 +36,9 @@ class SqliteHistory final : public History {
         .run(epoch_, to_ms(now), to_ms(now), std::string_view(build));
     transaction.commit();
     counters_ = read_counters(database_);
-    for (const char* table : {"episodes", "leases", "lease_ends", "outcomes", "set_asides", "versions",
-                              "kept_answers", "steering"}) {
+    for (const HistoryTable& table : history_tables(kHistorySchemaVersion)) {
       // The last row of each table has its greatest seq.
-      Statement last(database_, fmt::format("SELECT seq FROM {} ORDER BY rowid DESC LIMIT 1", table));
+      Statement last(database_, fmt::format("SELECT seq FROM {} ORDER BY rowid DESC LIMIT 1", table.name));
       seq_ = std::max(seq_, last.value());
     }
   }
@@ -143,28 +47,8 @@ class SqliteHistory final : public History {
   Duration spent_before() const override { return spent_before_; }
   wire::Counters counters() const override { return counters_; }
 
-  // Merges the tables by seq.
   void replay(const std::function<void(const Record&)>& visit) const override {
-    struct Cursor {
-      Statement statement;
-      Record (*read)(const Statement& row);
-      bool more;
-    };
-    std::vector<Cursor> cursors;
-    for (const TableReader& table : kTables) {
-      Cursor& cursor = cursors.emplace_back(Cursor{Statement(database_, table.query), table.read, false});
-      cursor.more = cursor.statement.step();
-    }
-    while (true) {
-      Cursor* next = nullptr;
-      for (Cursor& cursor : cursors) {
-        if (cursor.more && (next == nullptr || cursor.statement.integer(0) < next->statement.integer(0)))
-          next = &cursor;
-      }
-      if (next == nullptr) return;
-      visit(next->read(next->statement));
-      next->more = next->statement.step();
-    }
+    replay_tables(database_, kHistorySchemaVersion, visit);
   }
 
   void commit(std::span<const Record> records, const wire::Counters& counters, Timestamp now) override {
@@ -256,11 +140,44 @@ class SqliteHistory final : public History {
   Statement insert_version_{database_, "INSERT INTO versions VALUES(?, ?, ?, ?, ?, ?)"};
 };
 
+// A history as it stands, of any schema version that this release reads. One read transaction keeps what it
+// shows at one moment.
+class SqliteReader final : public History {
+ public:
+  explicit SqliteReader(const std::filesystem::path& file)
+      : database_(file, Database::Mode::kReadOnly),
+        snapshot_(&database_, "BEGIN"),
+        version_(check_schema_version(database_)) {}
+
+  int64_t epoch() const override {
+    return Statement(database_, "SELECT ifnull(max(epoch), 0) FROM epochs").value();
+  }
+  Duration spent_before() const override {
+    return Duration{Statement(database_, "SELECT sum(last_ms - started_ms) FROM epochs").value()};
+  }
+  wire::Counters counters() const override { return read_counters(database_); }
+  void replay(const std::function<void(const Record&)>& visit) const override {
+    replay_tables(database_, version_, visit);
+  }
+  void commit(std::span<const Record>, const wire::Counters&, Timestamp) override {
+    throw std::logic_error("a history that was opened for reading is written");
+  }
+
+ private:
+  Database database_;
+  Transaction snapshot_;
+  int64_t version_;
+};
+
 }  // namespace
 
 std::unique_ptr<History> open_sqlite_history(const std::filesystem::path& file, const std::string& build,
                                              Timestamp now) {
   return std::make_unique<SqliteHistory>(file, build, now);
+}
+
+std::unique_ptr<const History> read_sqlite_history(const std::filesystem::path& file) {
+  return std::make_unique<const SqliteReader>(file);
 }
 
 }  // namespace allot::aggregator

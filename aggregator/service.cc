@@ -17,7 +17,8 @@ using namespace std::chrono_literals;
 // The stop flag and lease deadlines are looked at this often when no message comes.
 constexpr Duration kPoll = 100ms;
 // One transaction holds at most so many messages, so that the first of them does not wait long for its
-// answer.
+// answer. The others stay where they are: in the queues of their connections, which ZeroMQ stops reading when
+// they are full, so that nothing is dropped.
 constexpr int kMaxMessagesPerRound = 1000;
 // Counters and the time spent are written at least this often.
 constexpr Duration kCommitAtLeastEvery = 10s;
@@ -66,8 +67,10 @@ void Service::run(const std::atomic<bool>& stop) {
 void Service::serve_once() {
   std::optional<wire::Server::Message> message = server_.receive(kPoll);
   const Timestamp now = clock_.now();
-  for (int count = 0; message && count < kMaxMessagesPerRound; ++count) {
+  for (int count = 1; message; ++count) {
     core_.receive(message->peer, message->frame, now);
+    // A message that is taken is handled: the next one stays where it is when the round is full.
+    if (count == kMaxMessagesPerRound) break;
     message = server_.receive(Duration::zero());
   }
   core_.tick(now);

@@ -11,6 +11,7 @@
 
 namespace allot::aggregator {
 
+// A database and its statements are used by one thread at a time.
 class Database {
  public:
   enum class Mode : uint8_t { kReadWrite, kReadOnly };
@@ -84,6 +85,10 @@ class Statement {
   double real(int column) const { return sqlite3_column_double(handle_.get(), column); }
   // Valid until the next step.
   std::string_view text(int column) const;
+  int type(int column) const { return sqlite3_column_type(handle_.get(), column); }  // SQLITE_INTEGER, …
+  // Known before the first row, too.
+  int columns() const { return sqlite3_column_count(handle_.get()); }
+  const char* name(int column) const { return sqlite3_column_name(handle_.get(), column); }
   const Database& database() const { return *database_; }
 
  private:

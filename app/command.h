@@ -27,6 +27,8 @@ int run_report(std::span<const std::string> arguments);
 int run_inspect(std::span<const std::string> arguments);
 int run_tokenize(std::span<const std::string> arguments);
 int run_grade(std::span<const std::string> arguments);
+int run_history(std::span<const std::string> arguments);
+int run_bench_aggregator(std::span<const std::string> arguments);
 // Commands that run a model, or ask what one could run on (in `allot-model`).
 int run_worker(std::span<const std::string> arguments);
 int run_devices(std::span<const std::string> arguments);

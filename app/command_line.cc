@@ -39,23 +39,6 @@ Companion companion_of(std::span<const std::string> arguments) {
           "build with LibTorch (cmake --preset cpu, then ninja -C build)"};
 }
 
-// Replaces this process by the companion with the same arguments; returns only by throwing.
-[[noreturn]] void hand_over(std::span<const std::string> arguments) {
-  const Companion companion = companion_of(arguments);
-  const std::filesystem::path program = own_directory() / companion.name;
-  if (!std::filesystem::exists(program)) {
-    throw Unsupported(std::string(companion.need) + ", but " + program.string() + " was not built; " +
-                      companion.remedy);
-  }
-  std::vector<std::string> words = {program.string()};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  ::execv(program.c_str(), argv.data());
-  throw Error("cannot start " + program.string() + ": " + std::strerror(errno));
-}
-
 // Messages are one line, whatever a library put into its text.
 std::string one_line(std::string text) {
   std::ranges::replace(text, '\n', ' ');
@@ -83,6 +66,22 @@ int run_guarded(const Command& command, std::span<const std::string> arguments) 
 }
 
 }  // namespace
+
+void hand_over(std::span<const std::string> arguments) {
+  const Companion companion = companion_of(arguments);
+  const std::filesystem::path program = own_directory() / companion.name;
+  if (!std::filesystem::exists(program)) {
+    throw Unsupported(std::string(companion.need) + ", but " + program.string() + " was not built; " +
+                      companion.remedy);
+  }
+  std::vector<std::string> words = {program.string()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  ::execv(program.c_str(), argv.data());
+  throw Error("cannot start " + program.string() + ": " + std::strerror(errno));
+}
 
 std::string command_list(std::span<const Command> commands) {
   std::ostringstream out;

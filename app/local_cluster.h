@@ -45,6 +45,10 @@ class LocalCluster {
   // log when it does not come up.
   LocalCluster(ClusterOptions options, std::function<void(const std::string&)> say);
 
+  // Where the aggregator listens, and its process at present.
+  const std::string& endpoint() const { return endpoint_; }
+  pid_t aggregator_pid() const { return aggregator_.process->pid(); }
+
   // The aggregator's answer, or nothing when it does not answer now.
   std::optional<wire::Status> status();
   // Starts again what has ended; call it often. `progress` is any count that grows with the run's work.

@@ -1,9 +1,23 @@
 // The light executable: no LibTorch, no CUDA. Commands that run a model are handed over to allot-model beside
-// it, and `bench attention`, which needs a GPU, to allot-bench.
+// it, and `bench attention`, which needs a GPU, to allot-bench; `bench aggregator` is in here.
 #include <string>
 #include <vector>
 
 #include "app/command_line.h"
+
+namespace allot::app {
+namespace {
+
+// What is measured without a model is measured here, the rest is handed over.
+int run_light_bench(std::span<const std::string> arguments) {
+  if (!arguments.empty() && arguments[0] == "aggregator") return run_bench_aggregator(arguments);
+  std::vector<std::string> words = {"bench"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  hand_over(words);
+}
+
+}  // namespace
+}  // namespace allot::app
 
 int main(int argc, char** argv) {
   using namespace allot::app;
@@ -18,6 +32,7 @@ int main(int argc, char** argv) {
       {"eval", "score a model under dense attention or under schedules", true, nullptr},
       {"verify", "paired verdict of one schedule against another", true, nullptr},
       {"ablate", "one sample in one layer at a time: which layers need attention", true, nullptr},
+      {"history", "check, export or back up the history of a run", false, run_history},
       {"export", "write a schedule in the form that an engine loads", false, run_export},
       {"report", "write the report of a run and its plots", false, run_report},
       {"inspect", "say what a model, a schedule or a run holds and what is wrong with it", false,
@@ -25,7 +40,7 @@ int main(int argc, char** argv) {
       {"tokenize", "lines of text to token ids", false, run_tokenize},
       {"logits", "logits of token ids, as a .npy array", true, nullptr},
       {"grade", "grade predictions against gold answers", false, run_grade},
-      {"bench", "measure decoding, attention and the aggregator beside their peers", true, nullptr},
+      {"bench", "measure decoding, attention and the aggregator beside their peers", true, run_light_bench},
   };
   return run_command_line(kCommands, std::vector<std::string>(argv + 1, argv + argc));
 }

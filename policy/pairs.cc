@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "policy/multinomial.h"
-#include "policy/perturbation.h"
 #include "policy/state.h"
 
 namespace allot::policy {
@@ -15,11 +14,13 @@ using nlohmann::json;
 
 Pairs::Pairs(const PolicyConfig& config)
     : config_(config),
+      directions_(config.layers, config.seed),
       logits_(static_cast<size_t>(config.layers)),
       slope_sum_(static_cast<size_t>(config.layers)) {}
 
 Pairs::Pairs(const PolicyConfig& config, const json& learner)
     : config_(config),
+      directions_(config.layers, config.seed),
       logits_(read_logits(learner, "logits", config.layers)),
       version_(learner.at("version")),
       next_number_(learner.at("next_number")),
@@ -30,14 +31,18 @@ Pairs::Pairs(const PolicyConfig& config, const json& learner)
                 "pairs_in_sum is " + std::to_string(pairs_in_sum_) + ", expected 0 to " +
                     std::to_string(config_.pairs_per_update - 1));
   for (const json& entry : read_list(learner, "pairs")) {
-    Pair pair{entry.at("version"), read_logits(entry, "logits", config_.layers), {}, entry.at("rewards")};
+    const int64_t number = entry.at("pair");
+    require_state(number >= 0, "pair " + std::to_string(number) + " was never asked");
+    Pair pair{.version = entry.at("version"),
+              .logits = read_logits(entry, "logits", config_.layers),
+              .direction = directions_.of(number),
+              .rewards = entry.at("rewards")};
     const auto halves = entry.at("halves").get<std::array<int, 2>>();
     for (size_t half = 0; half < 2; ++half) {
       require_state(halves[half] >= 0 && halves[half] <= 2, "a half is " + std::to_string(halves[half]));
       pair.halves[half] = static_cast<Half>(halves[half]);
     }
-    const int64_t number = entry.at("pair");
-    require_state(number >= 0 && 2 * number < next_number_ && pair.version >= 0 && pair.version <= version_,
+    require_state(2 * number < next_number_ && pair.version >= 0 && pair.version <= version_,
                   "pair " + std::to_string(number) + " of version " + std::to_string(pair.version) +
                       " was never asked");
     pairs_.emplace(number, pair);
@@ -54,9 +59,8 @@ double Pairs::perturbation(int64_t version) const {
 
 Schedule Pairs::perturbed(const std::vector<double>& direction, double sign) const {
   std::vector<double> logits = logits_;
-  for (size_t layer = 0; layer < logits.size(); ++layer) {
-    logits[layer] += sign * perturbation(version_) * direction[layer];
-  }
+  const double step = sign * perturbation(version_);
+  for (size_t layer = 0; layer < logits.size(); ++layer) logits[layer] += step * direction[layer];
   return apportion(softmax(logits), config_.total, config_.floor);
 }
 
@@ -66,10 +70,10 @@ std::vector<Proposal> Pairs::ask(int count) {
     const int64_t number = next_number_++;
     const int64_t pair = number / 2;
     if (!waiting_) {
-      const std::vector<double> direction = perturbation_direction(config_.layers, config_.seed, pair);
-      pairs_.emplace(pair, Pair{.version = version_, .logits = logits_});
-      waiting_ = perturbed(direction, -1);
-      proposals.push_back({number, pair, perturbed(direction, 1), 0, version_});
+      Pair drawn{.version = version_, .logits = logits_, .direction = directions_.of(pair)};
+      waiting_ = perturbed(drawn.direction, -1);
+      proposals.push_back({number, pair, perturbed(drawn.direction, 1), 0, version_});
+      pairs_.emplace(pair, std::move(drawn));
     } else {
       proposals.push_back({number, pair, *std::exchange(waiting_, std::nullopt), 0, pairs_.at(pair).version});
     }
@@ -85,11 +89,13 @@ TellResult Pairs::tell(const Outcome& outcome) {
   if (found == pairs_.end() || found->second.halves[half] != Half::kOpen) return TellResult::kDuplicate;
   found->second.halves[half] = Half::kTold;
   found->second.rewards[half] = outcome.reward;
-  const Pair pair = found->second;  // a copy: it may leave the map below
-  const Half other = pair.halves[1 - half];
-  if (other != Half::kOpen) pairs_.erase(found);
-  if (other == Half::kSetAside || version_ - pair.version > config_.max_policy_lag) return TellResult::kStale;
-  if (other == Half::kTold) learn(outcome.number / 2, pair);
+  const Half other = found->second.halves[1 - half];
+  const bool stale = version_ - found->second.version > config_.max_policy_lag;
+  if (other == Half::kOpen) return stale ? TellResult::kStale : TellResult::kLearned;
+  const Pair pair = std::move(found->second);
+  pairs_.erase(found);
+  if (other == Half::kSetAside || stale) return TellResult::kStale;
+  learn(pair);
   return TellResult::kLearned;
 }
 
@@ -102,11 +108,12 @@ void Pairs::set_aside(int64_t number) {
   if (found->second.halves[1 - half] != Half::kOpen) pairs_.erase(found);
 }
 
-void Pairs::learn(int64_t number, const Pair& pair) {
-  const std::vector<double> direction = perturbation_direction(config_.layers, config_.seed, number);
+void Pairs::learn(const Pair& pair) {
   const double difference = pair.rewards[0] - pair.rewards[1];
   const double slope = weight(pair) * difference / (2 * perturbation(pair.version));
-  for (size_t layer = 0; layer < direction.size(); ++layer) slope_sum_[layer] += slope * direction[layer];
+  for (size_t layer = 0; layer < slope_sum_.size(); ++layer) {
+    slope_sum_[layer] += slope * pair.direction[layer];
+  }
   if (++pairs_in_sum_ == config_.pairs_per_update) update();
 }
 

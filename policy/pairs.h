@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 
+#include "policy/perturbation.h"
 #include "policy/policy.h"
 
 namespace allot::policy {
@@ -31,8 +32,9 @@ class Pairs final : public Policy {
   enum class Half { kOpen, kTold, kSetAside };
   // Proposals 2 p and 2 p + 1 are the halves of pair p: theta + c d and theta - c d.
   struct Pair {
-    int64_t version = 0;         // when it was drawn; fixes c
-    std::vector<double> logits;  // theta then, [layers]
+    int64_t version = 0;            // when it was drawn; fixes c
+    std::vector<double> logits;     // theta then, [layers]
+    std::vector<double> direction;  // d, [layers]
     std::array<Half, 2> halves{};
     std::array<double, 2> rewards{};
   };
@@ -44,7 +46,7 @@ class Pairs final : public Policy {
   // Adds the slope that a complete pair measured to the sum, and updates when the sum is complete. The slope
   // counts the less the further theta has moved since the pair was drawn: 1 / (1 + (d / c)^2), d the largest
   // move of a logit.
-  void learn(int64_t number, const Pair& pair);
+  void learn(const Pair& pair);
   double weight(const Pair& pair) const;
   void update();
   // Raises the logits of layers whose mean fell below half a sample above the floor: lower, no perturbation
@@ -52,6 +54,7 @@ class Pairs final : public Policy {
   void keep_in_reach();
 
   PolicyConfig config_;
+  PerturbationDirections directions_;
   std::vector<double> logits_;  // theta, mean 0, [layers]
   int64_t version_ = 0;
   int64_t next_number_ = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace allot::policy {
@@ -12,5 +13,20 @@ namespace allot::policy {
 // about as often as they differ, so the effect of one layer hardly leaks into the estimate of another;
 // independent signs leak until it averages out.
 std::vector<double> perturbation_direction(int layers, uint64_t seed, int64_t pair);
+
+// perturbation_direction for pairs that are mostly of the same cycle as the one before: that cycle is dealt
+// once.
+class PerturbationDirections {
+ public:
+  PerturbationDirections(int layers, uint64_t seed);
+  std::vector<double> of(int64_t pair);
+
+ private:
+  int layers_;
+  uint64_t seed_;
+  std::optional<uint64_t> cycle_;  // that the two below are of
+  std::vector<uint32_t> rows_;     // [pair of the cycle]
+  std::vector<uint32_t> columns_;  // [layers] and those left over
+};
 
 }  // namespace allot::policy

@@ -127,8 +127,10 @@ Schedule apportion(std::span<const double> shares, int64_t total, int32_t floor)
   }
   std::vector<size_t> order(scaled.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return remainders[a] > remainders[b]; });
+  // Equal remainders go to the earlier layer first, which makes the order the one of a stable sort.
+  std::ranges::sort(order, [&](size_t a, size_t b) {
+    return remainders[a] != remainders[b] ? remainders[a] > remainders[b] : a < b;
+  });
   for (size_t place = 0; left > 0; ++place, --left) ++schedule.samples[order[place]];
   return schedule;
 }

@@ -47,6 +47,15 @@ void set_options(zmq::socket_t& socket, const Address& address) {
   socket.set(zmq::sockopt::ipv6, address.host.starts_with('['));
 }
 
+// Frames are copied out of the buffer that they were received in: most are small, and the bookkeeping for
+// sharing it costs a page of memory for each of the thousands of connections.
+zmq::context_t frugal_context() {
+  zmq::context_t context{1};
+  constexpr int kZeroCopyReceive = 10;  // ZMQ_ZERO_COPY_RECV, which zmq.h names in draft builds only
+  zmq_ctx_set(context.handle(), kZeroCopyReceive, 0);
+  return context;
+}
+
 // Waits until a frame is there; false after `timeout` or when a signal interrupts.
 bool wait_readable(zmq::socket_t& socket, Duration timeout) {
   zmq::pollitem_t item{socket.handle(), 0, ZMQ_POLLIN, 0};
@@ -74,7 +83,7 @@ std::optional<std::string> take_frame(zmq::socket_t& socket, bool* more) {
 }  // namespace
 
 struct Server::Impl {
-  zmq::context_t context{1};
+  zmq::context_t context = frugal_context();
   zmq::socket_t socket{context, zmq::socket_type::router};
   std::deque<Message> pending;  // the further frames of a message whose first has been handed out
 
@@ -99,6 +108,9 @@ Server::Server(const ServerOptions& options) : impl_(std::make_unique<Impl>()) {
         "machines; use 127.0.0.1, or set the option insecure inside a network you trust");
   }
   set_options(impl_->socket, address);
+  // After a restart all workers connect at once; a connection that finds no place in the system's queue is
+  // tried again only after seconds. The system caps this at net.core.somaxconn.
+  impl_->socket.set(zmq::sockopt::backlog, 4096);
   try {
     impl_->socket.bind(options.bind);
   } catch (const zmq::error_t& error) {

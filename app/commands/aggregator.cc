@@ -1,6 +1,8 @@
 // allot aggregator: serves one run to workers. Asks the policy, grants leases, keeps the history; while it
 // runs, a second thread brings the TensorBoard events up to date, and writes schedule.json and report.html
 // when the run is finished.
+#include <malloc.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <iostream>
@@ -12,6 +14,7 @@
 #include "aggregator/run_directory.h"
 #include "aggregator/service.h"
 #include "app/command.h"
+#include "app/open_files.h"
 #include "app/options.h"
 #include "app/report/tensorboard_events.h"
 #include "app/run_directory.h"
@@ -49,6 +52,8 @@ class ResultsWriter {
       } catch (const Error& error) {
         spdlog::warn("the results could not be written: {}", error.what());
       }
+      // The whole history was in memory for a moment; the allocator would keep those pages for this thread.
+      ::malloc_trim(0);
       if (last) return;
       const Seconds rest = std::max(Seconds(5), 20 * Seconds(std::chrono::steady_clock::now() - start));
       std::unique_lock lock(mutex);
@@ -101,6 +106,8 @@ int run_aggregator(std::span<const std::string> arguments) {
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
   const auto& stop = watch_stop_signals();
+  // Each worker's connection is an open file.
+  spdlog::info("up to {} files can be open, about as many workers can connect", raise_open_files());
   service_options.run_directory = run.run;
   service_options.build = version();
   aggregator::Service service(spec_of(run), std::move(service_options));

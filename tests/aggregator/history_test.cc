@@ -240,9 +240,16 @@ TEST_F(SqliteHistoryTest, ValuesThatContradictTheFormatAreCorruptAndQuoted) {
 TEST(HistoryFormat, ListsReadBackToTheSameBits) {
   const std::vector<double> doubles{0.1, 1.0 / 3, 5e-324, 1.7976931348623157e308, -0.0, 3};
   EXPECT_EQ(parse_list<double>(list_text(doubles), "test"), doubles);
-  EXPECT_EQ(list_text(std::vector<int32_t>{33, -8, 7}), "33,-8,7");
+  const std::vector<int32_t> integers{33, -8, 0, 2147483647, -2147483647 - 1};
+  EXPECT_EQ(list_text(integers), "33,-8,0,2147483647,-2147483648");
+  EXPECT_EQ(parse_list<int32_t>(list_text(integers), "test"), integers);
+  EXPECT_EQ(parse_list<uint32_t>("4294967295,0", "test"), (std::vector<uint32_t>{4294967295u, 0}));
+  for (const char* bad : {"4294967296", "-1"}) {
+    EXPECT_THROW((void)parse_list<uint32_t>(bad, "test"), CorruptFile) << bad;
+  }
   EXPECT_THAT(parse_list<int32_t>("", "test"), IsEmpty());
-  for (const char* bad : {",", "1,", ",1", "1,,2", "1 2", "a", "1,99999999999"}) {
+  for (const char* bad :
+       {",", "1,", ",1", "1,,2", "1 2", "a", "1,99999999999", "2147483648", "-2147483649", "-", "--1", "+1"}) {
     EXPECT_THROW((void)parse_list<int32_t>(bad, "test"), CorruptFile) << bad;
   }
 }

@@ -103,5 +103,19 @@ TEST_F(KillTest, AggregatorAndWorkersKilledAgainAndAgainLoseNothingAndCountNothi
   EXPECT_EQ(policy->version(), run.policy_version);
 }
 
+TEST_F(KillTest, ASecondProcessOnTheSameRunDirectoryEndsAndTheFirstGoesOn) {
+  ASSERT_NO_FATAL_FAILURE(start_aggregator());
+  Child second({kProgram, "aggregator", run_.string(), "tcp://127.0.0.1:*", std::to_string(kEpisodes)});
+  EXPECT_EQ(second.wait(kDeadline), 1);
+  start_worker(1);
+  ASSERT_NO_FATAL_FAILURE(await_progress(100));
+  // A lock is only as good as its file system. Where it does not hold, the epoch does: the newer one ends the
+  // older.
+  const auto newer = open_sqlite_history(history_path(run_), "test", SystemClock().now());
+  EXPECT_EQ(aggregator_->wait(kDeadline), 1);
+  newer->commit({}, newer->counters(), SystemClock().now());
+  workers_[1]->kill();
+}
+
 }  // namespace
 }  // namespace allot::aggregator

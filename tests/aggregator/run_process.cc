@@ -1,6 +1,6 @@
 // The aggregator and a simulated worker as processes that tests may kill, and a maker of long histories:
 //   run_process aggregator RUN_DIRECTORY BIND EPISODES
-//     prints its endpoint, serves until the run is finished
+//     prints its endpoint, serves until the run is finished; 0 episodes: continues the run that is there
 //   run_process worker ENDPOINT NAME STEP_MICROSECONDS
 //     works until the run is finished; SIGTERM is the loss of its machine
 //   run_process slow-worker ENDPOINT NAME STEP_MICROSECONDS
@@ -21,6 +21,7 @@
 #include "tests/aggregator/core_driver.h"
 #include "tests/aggregator/simulated_runner.h"
 #include "tests/aggregator/simulated_spec.h"
+#include "wire/spec.h"
 #include "worker/connection.h"
 
 namespace allot::aggregator {
@@ -28,13 +29,14 @@ namespace {
 
 std::atomic<bool> stop{false};
 
+// Continues the run that the directory holds when `episodes` is 0.
 int serve(const std::string& directory, const std::string& bind, int64_t episodes) {
   ServiceOptions options;
   options.run_directory = directory;
   options.server.bind = bind;
   options.build = "test";
   options.exit_when_finished = true;
-  Service service(simulated_spec(episodes), options);
+  Service service(episodes > 0 ? simulated_spec(episodes) : wire::read_spec(spec_path(directory)), options);
   std::cout << service.endpoint() << std::endl;
   service.run(stop);
   return 0;
@@ -53,8 +55,12 @@ int work(const std::vector<std::string>& words) {
   return worker::Connection(options).run(example_hello(simulated_spec(1), words[2]), factory, stop);
 }
 
+// The schedules of a 28-layer model, the size of those that a long run is for; half of the run is done.
 int grow(const std::string& directory, int64_t episodes) {
-  const RunDirectory run(directory, simulated_spec(2 * episodes));
+  wire::RunSpec spec = simulated_spec(2 * episodes);
+  spec.mutable_model()->set_layers(28);
+  spec.mutable_policy()->set_total(224);
+  const RunDirectory run(directory, spec);
   SystemClock clock;
   const auto history = open_sqlite_history(history_path(run.path()), "test", clock.now());
   Core core(run.spec(), policy::make_policy(policy_config(run.spec())), *history, clock.now());

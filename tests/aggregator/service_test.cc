@@ -8,6 +8,8 @@
 #include "base/file.h"
 #include "tests/aggregator/core_driver.h"
 #include "tests/aggregator/simulated_runner.h"
+#include "wire/codec.h"
+#include "wire/crowd.h"
 #include "wire/status_query.h"
 #include "worker/connection.h"
 
@@ -133,6 +135,25 @@ TEST_F(ServiceTest, ASecondAggregatorOnTheSameDirectoryIsRefused) {
   EXPECT_THAT([&] { Service second(example_spec(), options()); },
               ThrowsMessage<StorageError>(AllOf(HasSubstr("another aggregator"), HasSubstr(run_.string()))));
   EXPECT_EQ(read_file(run_ / "endpoint"), service.endpoint() + "\n") << "the first one's file is untouched";
+}
+
+TEST_F(ServiceTest, EachMessageOfABurstThatFillsManyRoundsIsAnswered) {
+  constexpr int kMembers = 100, kMessages = 100;
+  Service service(example_spec(), options());
+  wire::Crowd crowd(service.endpoint(), kMembers);
+  for (int message = 0; message < kMessages; ++message) {
+    for (int member = 0; member < kMembers; ++member) {
+      wire::Envelope heartbeat;
+      heartbeat.mutable_heartbeat();
+      crowd.send(member, wire::encode(heartbeat));
+    }
+  }
+  std::atomic<bool> stop{false};
+  std::jthread serving([&] { service.run(stop); });
+  int answers = 0;
+  while (answers < kMembers * kMessages && crowd.receive(5s)) ++answers;
+  EXPECT_EQ(answers, kMembers * kMessages);
+  stop = true;
 }
 
 TEST_F(ServiceTest, ARunOfAnotherSpecIsRefusedNamingEveryFieldThatDiffers) {

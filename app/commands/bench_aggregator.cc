@@ -1,0 +1,248 @@
+// allot bench aggregator: what one aggregator stands. Starts the real one as a child process on loopback and
+// lets simulated workers loose on it.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "aggregator/run_directory.h"
+#include "app/aggregator_load.h"
+#include "app/command.h"
+#include "app/local_cluster.h"
+#include "app/open_files.h"
+#include "app/options.h"
+#include "app/version.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "wire/spec.h"
+
+namespace allot::app {
+namespace {
+
+// Files that either process has open beside its connections.
+constexpr int64_t kOtherFiles = 100;
+
+struct BenchOptions {
+  int32_t workers = 10'000;
+  int64_t episodes = 100'000;
+  int32_t window = 256;
+  double rate = 500;
+  int32_t rate_seconds = 20;
+  std::filesystem::path run;
+  bool json = false;
+};
+
+// A directory in the system's place for such, removed with this.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "allot-bench-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) {
+      throw StorageError("cannot make a directory " + pattern + "; give one with --run");
+    }
+    path_ = pattern;
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Of a process, from /proc.
+struct Usage {
+  double cpu_seconds = 0;
+  double resident_mib = 0;
+  double peak_mib = 0;
+};
+
+Usage usage_of(pid_t pid) {
+  Usage usage;
+  std::ifstream stat(fmt::format("/proc/{}/stat", pid));
+  std::string text(std::istreambuf_iterator<char>(stat), {});
+  // Fields 14 and 15, counted from the one after the name in parentheses, which may hold spaces.
+  std::istringstream fields(text.substr(std::min(text.rfind(')') + 2, text.size())));
+  std::string skipped;
+  for (int field = 3; field < 14; ++field) fields >> skipped;
+  double user = 0, system = 0;
+  fields >> user >> system;
+  usage.cpu_seconds = (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  std::ifstream status(fmt::format("/proc/{}/status", pid));
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmRSS:")) usage.resident_mib = std::stod(line.substr(6)) / 1024;
+    if (line.starts_with("VmHWM:")) usage.peak_mib = std::stod(line.substr(6)) / 1024;
+  }
+  return usage;
+}
+
+// Median milliseconds of a small write with a sync in this directory: what each commit pays.
+double sync_milliseconds(const std::filesystem::path& directory) {
+  const std::string file = (directory / "sync").string();
+  const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor < 0) throw StorageError("cannot write " + file);
+  const std::string page(4096, 'x');
+  std::vector<double> times;
+  for (int i = 0; i < 51; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const bool written =
+        ::pwrite(descriptor, page.data(), page.size(), i * std::ssize(page)) == std::ssize(page);
+    if (!written || ::fdatasync(descriptor) != 0) break;
+    times.push_back(
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  }
+  ::close(descriptor);
+  std::filesystem::remove(file);
+  if (times.size() < 51) throw StorageError("cannot write and sync " + file);
+  return quantile(times, 0.5);
+}
+
+struct Phase {
+  const char* name;
+  LoadFigures figures;
+  double cpu_seconds = 0;   // of the aggregator in this phase
+  double resident_mib = 0;  // of the aggregator after it
+};
+
+struct Bench {
+  std::vector<Phase> phases;
+  Usage usage;
+  double sync_ms = 0;
+  double history_bytes_per_episode = 0;
+};
+
+Bench measure(const BenchOptions& options, const std::filesystem::path& run) {
+  const int64_t offered = static_cast<int64_t>(options.rate) * options.rate_seconds;
+  // More than are answered, so that there is always a lease to grant.
+  const wire::RunSpec spec = load_spec(2 * (options.episodes + offered + options.workers));
+  std::filesystem::create_directories(run);
+  if (std::filesystem::exists(aggregator::spec_path(run))) {
+    throw UsageError("--run " + run.string() + " holds a run already; give an empty directory");
+  }
+  write_file_atomically(aggregator::spec_path(run), wire::to_json(spec));
+
+  Bench bench;
+  bench.sync_ms = sync_milliseconds(run);
+  LocalCluster cluster({.run = run, .workers = {}, .log_level = "warn"}, [](const std::string&) {});
+  const pid_t aggregator = cluster.aggregator_pid();
+  AggregatorLoad load(cluster.endpoint(), spec, options.workers);
+  const auto phase = [&](const char* name, const auto& work) {
+    spdlog::info("{}", name);
+    const double before = usage_of(aggregator).cpu_seconds;
+    LoadFigures figures = work();
+    const Usage after = usage_of(aggregator);
+    bench.phases.push_back({name, std::move(figures), after.cpu_seconds - before, after.resident_mib});
+  };
+  phase("introduction", [&] { return load.introduce(options.window); });
+  phase("full rate", [&] { return load.run_full(options.episodes, options.window); });
+  phase("offered rate",
+        [&] { return load.run_offered(options.rate, std::chrono::seconds(options.rate_seconds)); });
+  bench.usage = usage_of(aggregator);
+  int64_t results = 0;
+  for (const Phase& one : bench.phases) results += one.figures.results;
+  cluster.stop();
+  bench.history_bytes_per_episode =
+      static_cast<double>(std::filesystem::file_size(aggregator::history_path(run))) /
+      static_cast<double>(std::max<int64_t>(results, 1));
+  return bench;
+}
+
+void print_json(const Bench& bench, const BenchOptions& options) {
+  for (const Phase& phase : bench.phases) {
+    const LoadFigures& figures = phase.figures;
+    const nlohmann::ordered_json json = {
+        {"what", "aggregator"},
+        {"phase", phase.name},
+        {"workers", options.workers},
+        {"window", options.window},
+        {"rate", options.rate},
+        {"seconds", figures.seconds},
+        {"introduced", figures.introduced},
+        {"leases", figures.leases},
+        {"results", figures.results},
+        {"waits", figures.waits},
+        {"heartbeats", figures.heartbeats},
+        {"leases_per_second", static_cast<double>(figures.leases) / figures.seconds},
+        {"results_per_second", static_cast<double>(figures.results) / figures.seconds},
+        {"reply_ms",
+         {{"p50", quantile(figures.reply_ms, 0.5)},
+          {"p99", quantile(figures.reply_ms, 0.99)},
+          {"max", quantile(figures.reply_ms, 1)}}},
+        {"aggregator_cpu_seconds", phase.cpu_seconds},
+        {"aggregator_resident_mib", phase.resident_mib},
+        {"aggregator_peak_mib", bench.usage.peak_mib},
+        {"history_bytes_per_episode", bench.history_bytes_per_episode},
+        {"disk_sync_ms", bench.sync_ms},
+        {"cores", std::thread::hardware_concurrency()},
+        {"version", version()}};
+    std::cout << json.dump() << '\n';
+  }
+}
+
+void print(const Bench& bench, const BenchOptions& options) {
+  if (options.json) return print_json(bench, options);
+  std::cout << fmt::format(
+      "{} workers on loopback, {} messages under way at full rate, aggregator and workers on {} cores, disk "
+      "sync "
+      "{:.2f} ms\n",
+      options.workers, options.window, std::thread::hardware_concurrency(), bench.sync_ms);
+  std::cout << fmt::format("{:<14}{:>9}{:>10}{:>11}{:>9}{:>9}{:>9}{:>12}{:>8}{:>8}{:>7}{:>10}\n", "",
+                           "seconds", "leases/s", "results/s", "p50 ms", "p99 ms", "max ms", "heartbeats",
+                           "waits", "CPU s", "CPU %", "resident");
+  for (const Phase& phase : bench.phases) {
+    const LoadFigures& figures = phase.figures;
+    std::cout << fmt::format(
+        "{:<14}{:>9.2f}{:>10.0f}{:>11.0f}{:>9.2f}{:>9.2f}{:>9.1f}{:>12}{:>8}{:>8.2f}{:>7.0f}{:>6.0f} MiB\n",
+        phase.name, figures.seconds, static_cast<double>(figures.leases) / figures.seconds,
+        static_cast<double>(figures.results) / figures.seconds, quantile(figures.reply_ms, 0.5),
+        quantile(figures.reply_ms, 0.99), quantile(figures.reply_ms, 1), figures.heartbeats, figures.waits,
+        phase.cpu_seconds, 100 * phase.cpu_seconds / figures.seconds, phase.resident_mib);
+  }
+  std::cout << fmt::format(
+      "aggregator: {:.1f} MiB resident ({:.1f} at most); history: {:.0f} bytes an episode\n",
+      bench.usage.resident_mib, bench.usage.peak_mib, bench.history_bytes_per_episode);
+}
+
+}  // namespace
+
+int run_bench_aggregator(std::span<const std::string> arguments) {
+  std::string what = "aggregator";
+  BenchOptions options;
+  OptionSet set("bench", "measure one aggregator under simulated workers on this machine",
+                "allot bench aggregator --workers 100 --episodes 1000 --rate-seconds 2");
+  set.positional("what", &what, "WHAT", "aggregator");
+  set.integer("workers", &options.workers, 1, 1'000'000, "N", "simulated workers, each with a connection");
+  set.integer("episodes", &options.episodes, 1, int64_t{1} << 40, "N", "results at full rate");
+  set.integer("window", &options.window, 1, 1'000'000, "N",
+              "messages under way at full rate, over all workers");
+  set.real("rate", &options.rate, 0.1, 1e6, "R", "requests and results a second after that");
+  set.integer("rate-seconds", &options.rate_seconds, 1, 86'400, "S", "for so long");
+  set.path("run", &options.run,
+           "empty directory for the run, on the disk to measure; a temporary one without it");
+  set.flag("json", &options.json, "print one JSON object a phase");
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+  require_open_files(options.workers + kOtherFiles);
+  if (!options.run.empty()) {
+    print(measure(options, options.run), options);
+    return 0;
+  }
+  const TemporaryDirectory directory;
+  print(measure(options, directory.path()), options);
+  return 0;
+}
+
+}  // namespace allot::app

@@ -1,0 +1,163 @@
+// allot history: look after the history of a run. check verifies all of it, export writes its rows as text,
+// backup copies it while the aggregator writes on.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "aggregator/history_backup.h"
+#include "aggregator/history_check.h"
+#include "aggregator/history_export.h"
+#include "aggregator/run_directory.h"
+#include "app/command.h"
+#include "app/options.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "wire/spec.h"
+
+namespace allot::app {
+namespace {
+
+struct HistoryOptions {
+  std::string action;
+  std::string place;
+  std::string destination;
+  std::string what = "episodes";
+  std::string format = "jsonl";
+  std::filesystem::path output;
+  bool json = false;
+};
+
+// The run directory that is meant: the place itself, or the one that the file lies in.
+struct Place {
+  std::filesystem::path history;
+  std::filesystem::path spec;
+};
+
+Place find(const std::string& given) {
+  const std::filesystem::path path(given);
+  if (std::filesystem::is_directory(path))
+    return {aggregator::history_path(path), aggregator::spec_path(path)};
+  return {path, aggregator::spec_path(path.parent_path())};
+}
+
+// What a file that cannot even be opened is reported as, so that a script sees one form.
+aggregator::HistoryReport check(const Place& place) {
+  if (!std::filesystem::exists(place.history)) {
+    throw NotFound(fmt::format("there is no history {}; give a run directory or a history.sqlite",
+                               place.history.string()));
+  }
+  if (!std::filesystem::exists(place.spec)) {
+    throw NotFound(
+        fmt::format("there is no {}; a history is checked by replaying it under the spec of its run, so put "
+                    "the run's spec.json there",
+                    place.spec.string()));
+  }
+  try {
+    return aggregator::check_history(place.history, wire::read_spec(place.spec));
+  } catch (const CorruptFile& error) {
+    aggregator::HistoryReport report;
+    report.problems = {{"file", error.what(), "restore a copy (allot history backup makes them)"}};
+    return report;
+  }
+}
+
+int run_check(const HistoryOptions& options) {
+  const Place place = find(options.place);
+  const aggregator::HistoryReport report = check(place);
+  if (options.json) {
+    nlohmann::ordered_json json = {{"history", place.history.string()},
+                                   {"schema_version", report.schema_version},
+                                   {"epochs", report.epochs},
+                                   {"rows", nlohmann::ordered_json::object()},
+                                   {"replayed", report.replayed},
+                                   {"policy_version", report.policy_version},
+                                   {"exact", report.exact},
+                                   {"problems", nlohmann::ordered_json::array()}};
+    for (const auto& [table, count] : report.rows) json["rows"][table] = count;
+    for (const auto& problem : report.problems) {
+      json["problems"].push_back(
+          {{"where", problem.where}, {"what", problem.what}, {"remedy", problem.remedy}});
+    }
+    std::cout << json.dump() << '\n';
+  } else {
+    std::cout << fmt::format("{}: schema version {}, {} starts\n", place.history.string(),
+                             report.schema_version, report.epochs);
+    for (const auto& [table, count] : report.rows)
+      std::cout << fmt::format("  {:<14}{:>10} rows\n", table, count);
+    if (report.replayed) {
+      std::cout << fmt::format("  replay gives policy version {}, its shares {}\n", report.policy_version,
+                               report.exact ? "bit for bit" : "within rounding");
+    }
+    for (const auto& problem : report.problems) {
+      std::cout << fmt::format("PROBLEM {}: {}\n  remedy: {}\n", problem.where, problem.what, problem.remedy);
+    }
+    std::cout << (report.problems.empty() ? std::string("the history is whole\n")
+                                          : fmt::format("{} problems\n", report.problems.size()));
+  }
+  return report.problems.empty() ? 0 : 1;
+}
+
+int run_export(const HistoryOptions& options) {
+  const Place place = find(options.place);
+  const auto format =
+      options.format == "csv" ? aggregator::ExportFormat::kCsv : aggregator::ExportFormat::kJsonLines;
+  if (options.output.empty()) {
+    aggregator::export_history(place.history, options.what, format, std::cout);
+    return 0;
+  }
+  std::ofstream out(options.output, std::ios::binary);
+  if (!out) throw StorageError("cannot write " + options.output.string());
+  aggregator::export_history(place.history, options.what, format, out);
+  out.close();
+  if (!out) throw StorageError("cannot write " + options.output.string() + "; is the disk full?");
+  return 0;
+}
+
+int run_backup(const HistoryOptions& options) {
+  if (options.destination.empty()) {
+    throw UsageError("give the directory for the backup: allot history backup DIR DEST");
+  }
+  const Place place = find(options.place);
+  const std::filesystem::path destination(options.destination);
+  if (!std::filesystem::exists(place.history)) {
+    throw NotFound(fmt::format("there is no history {}; give a run directory or a history.sqlite",
+                               place.history.string()));
+  }
+  std::error_code error;
+  std::filesystem::create_directories(destination, error);
+  if (error) throw StorageError("cannot make " + destination.string() + ": " + error.message());
+  const int64_t bytes = aggregator::backup_history(place.history, aggregator::history_path(destination));
+  // The spec never changes, so its copy fits whichever moment the history is of.
+  write_file_atomically(aggregator::spec_path(destination), read_file(place.spec));
+  std::cout << fmt::format("{} holds the run as it was now, {} bytes; allot history check {} verifies it\n",
+                           destination.string(), bytes, destination.string());
+  return 0;
+}
+
+}  // namespace
+
+int run_history(std::span<const std::string> arguments) {
+  HistoryOptions options;
+  OptionSet set("history", "check, export or back up the history of a run",
+                "allot history check runs/quickstart");
+  set.positional("action", &options.action, "ACTION", "check, export or backup");
+  set.positional("place", &options.place, "DIR",
+                 "run directory, or a history.sqlite with its spec.json beside it");
+  set.positional("destination", &options.destination, "DEST",
+                 "backup: directory for the copy, made when needed");
+  set.choice("what", &options.what, aggregator::exported_tables(), "export: which rows");
+  set.choice("format", &options.format, {"jsonl", "csv"}, "export: one JSON object a line, or CSV");
+  set.path("output", &options.output, "export: file to write; standard output without it");
+  set.flag("json", &options.json, "check: print one JSON object");
+  set.require("action");
+  set.require("place");
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+  if (options.action == "check") return run_check(options);
+  if (options.action == "export") return run_export(options);
+  if (options.action == "backup") return run_backup(options);
+  throw UsageError("'" + options.action + "' is no action; check, export or backup is expected");
+}
+
+}  // namespace allot::app

@@ -1,0 +1,181 @@
+#include "aggregator/history_check.h"
+
+#include <gmock/gmock.h>
+
+#include <sstream>
+#include <thread>
+
+#include "aggregator/history_backup.h"
+#include "aggregator/history_export.h"
+#include "aggregator/sqlite.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "tests/aggregator/core_driver.h"
+
+namespace allot::aggregator {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::Field;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::ThrowsMessage;
+using namespace std::chrono_literals;
+
+// A run in which every kind of row but kept answers and steering has been written.
+class HistoryCheckTest : public testing::Test {
+ protected:
+  HistoryCheckTest() {
+    driver_.hello("a");
+    driver_.hello("b");
+    for (const wire::Lease& lease : driver_.leases("a", 3)) driver_.answer("a", result_of(lease, 2));
+    (void)driver_.leases("b", 1);
+    driver_.clock().advance(61s);
+    driver_.tick();
+    for (int i = 0; i < 4; ++i) {
+      driver_.hello("a");
+      for (const wire::Lease& lease : driver_.leases("a", 1)) driver_.answer("a", result_of(lease, 3));
+    }
+  }
+
+  // What the check says of a copy of the history after `damage`.
+  HistoryReport report_after(const std::string& damage) {
+    const auto copy = directory_.path() / "copy.sqlite";
+    std::filesystem::remove(copy);
+    backup_history(driver_.file(), copy);
+    {
+      Database database(copy, Database::Mode::kReadWrite);
+      database.execute("PRAGMA ignore_check_constraints = 1; PRAGMA foreign_keys = 0;");
+      database.execute(damage);
+    }
+    return check_history(copy, driver_.spec());
+  }
+
+  ScratchDirectory directory_;
+  CoreDriver driver_{Storage::kSqlite, example_spec()};
+};
+
+TEST_F(HistoryCheckTest, ASoundHistoryHasNoProblemAndReplaysBitForBit) {
+  const HistoryReport report = check_history(driver_.file(), driver_.spec());
+  for (const HistoryProblem& problem : report.problems)
+    ADD_FAILURE() << problem.where << ": " << problem.what;
+  EXPECT_TRUE(report.replayed);
+  EXPECT_TRUE(report.exact);
+  EXPECT_EQ(report.policy_version, driver_.core().policy().version());
+  EXPECT_THAT(report.rows, Contains(std::pair<std::string, int64_t>("outcomes", 7)));
+  EXPECT_EQ(report.epochs, 1) << "a check is no start";
+}
+
+TEST_F(HistoryCheckTest, EachKindOfDamageIsNamedWithItsRowAndARemedy) {
+  const struct {
+    const char* damage;
+    const char* where;
+    const char* what;
+  } kCases[] = {
+      {"UPDATE outcomes SET verdict = 'perhaps' WHERE episode = 1", "outcomes, episode 1", "'perhaps'"},
+      {"UPDATE episodes SET samples = '3,,4' WHERE episode = 2", "episodes, episode 2", "'3,,4'"},
+      {"UPDATE episodes SET samples = '57,1,1,1,1,1,1,1' WHERE episode = 2", "episodes, episode 2",
+       "not the one that the spec gives"},
+      {"UPDATE outcomes SET correct = '1111', finish = 'ssss' WHERE episode = 0", "versions, version",
+       "shares"},
+      {"UPDATE versions SET shares = replace(shares, '0.1', '0.2') WHERE version = 1", "versions, version 1",
+       "other shares"},
+      {"DELETE FROM leases WHERE lease = 2", "outcomes, episode 1", "which is of episode none"},
+      {"DELETE FROM leases WHERE lease = 4", "lease_ends, lease 4", "never granted"},
+      {"DELETE FROM outcomes WHERE episode = 2", "", "missing before seq"},
+      {"UPDATE outcomes SET lease = 1 WHERE episode = 2", "outcomes, episode 2", "which is of episode 0"},
+      {"UPDATE lease_ends SET seq = 1", "", "is there twice"},
+      {"UPDATE counters SET value = value + 1 WHERE name = 'accepted'", "counters, accepted", "tables have"},
+      {"UPDATE epochs SET epoch = 5", "epochs, epoch 5", "above the one before"},
+  };
+  for (const auto& one : kCases) {
+    SCOPED_TRACE(one.damage);
+    const HistoryReport report = report_after(one.damage);
+    EXPECT_THAT(report.problems, Contains(AllOf(Field(&HistoryProblem::where, HasSubstr(one.where)),
+                                                Field(&HistoryProblem::what, HasSubstr(one.what)),
+                                                Field(&HistoryProblem::remedy, Not(IsEmpty())))));
+  }
+}
+
+TEST_F(HistoryCheckTest, SeveralProblemsAreAllListed) {
+  const HistoryReport report = report_after(
+      "UPDATE outcomes SET verdict = 'perhaps' WHERE episode < 3; "
+      "UPDATE counters SET value = 0 WHERE name = 'granted'");
+  EXPECT_THAT(report.problems, SizeIs(testing::Ge(4)));
+}
+
+TEST_F(HistoryCheckTest, OverwrittenPagesAreFoundBySqlitesOwnCheck) {
+  const auto copy = directory_.path() / "copy.sqlite";
+  backup_history(driver_.file(), copy);
+  std::string bytes = read_file(copy);
+  for (size_t page = 2; page * 4096 + 64 < bytes.size(); page += 3)
+    bytes.replace(page * 4096, 64, 64, '\x5a');
+  write_file_atomically(copy, bytes);
+  EXPECT_THAT(check_history(copy, driver_.spec()).problems, Not(IsEmpty()));
+}
+
+TEST_F(HistoryCheckTest, ASpecOfAnotherRunDoesNotReplay) {
+  wire::RunSpec other = driver_.spec();
+  other.set_seed(8);
+  const HistoryReport report = check_history(driver_.file(), other);
+  EXPECT_FALSE(report.replayed);
+  EXPECT_THAT(report.problems, Contains(Field(&HistoryProblem::where, "episodes, episode 0")));
+}
+
+TEST_F(HistoryCheckTest, ABackupTakenWhileTheAggregatorWritesIsWhole) {
+  std::atomic<bool> stop{false};
+  int backups = 0;
+  std::jthread reader([&] {
+    while (!stop || backups == 0) {
+      const auto copy = directory_.path() / ("copy-" + std::to_string(backups++));
+      backup_history(driver_.file(), copy);
+      const HistoryReport report = check_history(copy, driver_.spec());
+      for (const HistoryProblem& problem : report.problems)
+        ADD_FAILURE() << problem.where << ": " << problem.what;
+      EXPECT_TRUE(report.exact);
+      std::filesystem::remove(copy);
+    }
+  });
+  for (int i = 0; i < 300; ++i)
+    (void)driver_.heartbeat("a", {}), driver_.hello("a"), (void)driver_.leases("b", 1);
+  stop = true;
+  reader.join();
+  EXPECT_GT(backups, 0);
+}
+
+TEST_F(HistoryCheckTest, ABackupReplacesNothingAndLeavesNothingBehindWhenItFails) {
+  const auto taken = directory_.path() / "taken";
+  write_file_atomically(taken, "precious");
+  EXPECT_THROW(backup_history(driver_.file(), taken), InvalidArgument);
+  EXPECT_EQ(read_file(taken), "precious");
+  EXPECT_THROW(backup_history(directory_.path() / "none", directory_.path() / "copy"), NotFound);
+  EXPECT_THROW(backup_history(taken, directory_.path() / "copy"), CorruptFile);
+  EXPECT_FALSE(std::filesystem::exists(directory_.path() / "copy"));
+  EXPECT_FALSE(std::filesystem::exists(directory_.path() / "copy.partial"));
+}
+
+std::string exported(const std::filesystem::path& file, const char* table, ExportFormat format) {
+  std::ostringstream out;
+  export_history(file, table, format, out);
+  return out.str();
+}
+
+TEST_F(HistoryCheckTest, RowsAreExportedAsJsonLinesWithListsAndAsCsv) {
+  EXPECT_THAT(exported(driver_.file(), "outcomes", ExportFormat::kJsonLines),
+              AllOf(HasSubstr("\"correct\":\"1100\""), HasSubstr("\"prompt_tokens\":[200,200,200,200]"),
+                    HasSubstr("\"reward\":0.5}\n")));
+  const std::string csv = exported(driver_.file(), "outcomes", ExportFormat::kCsv);
+  EXPECT_THAT(csv, testing::StartsWith("seq,episode,lease,told_ms,verdict,"));
+  EXPECT_THAT(csv, HasSubstr("1100,ssss,\"200,200,200,200\",\"50,50,50,50\",0.5\r\n"));
+  EXPECT_EQ(std::ranges::count(csv, '\n'), 1 + 7);
+  for (const std::string& table : exported_tables()) {
+    EXPECT_NO_THROW((void)exported(driver_.file(), table.c_str(), ExportFormat::kCsv)) << table;
+  }
+  EXPECT_THAT([&] { (void)exported(driver_.file(), "result", ExportFormat::kCsv); },
+              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("'result'"), HasSubstr("outcomes"))));
+}
+
+}  // namespace
+}  // namespace allot::aggregator

@@ -1,0 +1,79 @@
+#include "wire/crowd.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <zmq.hpp>
+
+#include "base/error.h"
+#include "wire/codec.h"
+
+namespace allot::wire {
+namespace {
+
+// A routing id that cannot be one of those that ZeroMQ makes up, which start with a zero byte.
+std::string routing_id(int member) {
+  return fmt::format("m{}", member);
+}
+
+}  // namespace
+
+// One ROUTER with a connection for each member: the id set before a connect names that connection here, while
+// the server, which is told none, makes up one for each.
+struct Crowd::Impl {
+  zmq::context_t context{1};
+  zmq::socket_t socket{context, zmq::socket_type::router};
+};
+
+Crowd::Crowd(const std::string& endpoint, int members) : impl_(std::make_unique<Impl>()) {
+  zmq::socket_t& socket = impl_->socket;
+  socket.set(zmq::sockopt::linger, 0);
+  socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kMaxFrameBytes));
+  socket.set(zmq::sockopt::router_mandatory, true);
+  try {
+    for (int member = 0; member < members; ++member) {
+      socket.set(zmq::sockopt::connect_routing_id, routing_id(member));
+      socket.connect(endpoint);
+    }
+  } catch (const zmq::error_t& error) {
+    throw InvalidArgument("cannot connect to '" + endpoint + "': " + error.what() +
+                          "; tcp://ADDRESS:PORT of an aggregator is expected");
+  }
+}
+
+Crowd::~Crowd() = default;
+
+void Crowd::send(int member, std::string_view frame) {
+  try {
+    const auto queued = impl_->socket.send(zmq::buffer(routing_id(member)),
+                                           zmq::send_flags::sndmore | zmq::send_flags::dontwait);
+    if (queued && impl_->socket.send(zmq::buffer(frame), zmq::send_flags::dontwait)) return;
+  } catch (const zmq::error_t& error) {
+    throw NetworkError("member " + std::to_string(member) + " cannot send: " + error.what());
+  }
+  throw NetworkError("member " + std::to_string(member) + " cannot send: its queue is full");
+}
+
+std::optional<Crowd::Message> Crowd::receive(Duration timeout) {
+  zmq::message_t id, frame;
+  try {
+    if (!impl_->socket.recv(id, zmq::recv_flags::dontwait)) {
+      zmq::pollitem_t item{impl_->socket.handle(), 0, ZMQ_POLLIN, 0};
+      if (zmq::poll(&item, 1, std::max(timeout, Duration::zero())) == 0) return std::nullopt;
+      if (!impl_->socket.recv(id, zmq::recv_flags::dontwait)) return std::nullopt;
+    }
+    if (!impl_->socket.recv(frame, zmq::recv_flags::none)) return std::nullopt;
+  } catch (const zmq::error_t& error) {
+    if (error.num() == EINTR) return std::nullopt;
+    throw NetworkError(std::string("receiving a message failed: ") + error.what());
+  }
+  const std::string_view name = id.to_string_view();
+  int member = -1;
+  const auto [end, fault] = std::from_chars(name.data() + 1, name.data() + name.size(), member);
+  if (fault != std::errc{}) throw NetworkError("a frame came for '" + std::string(name) + "', no member");
+  return Message{member, frame.to_string()};
+}
+
+}  // namespace allot::wire

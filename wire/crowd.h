@@ -1,0 +1,40 @@
+// Many workers' connections from one process: what a load test needs, where a socket, a context and a thread
+// for each worker would measure themselves.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+
+namespace allot::wire {
+
+class Crowd {
+ public:
+  struct Message {
+    int member;
+    std::string frame;
+  };
+
+  // `members` TCP connections to `endpoint`, made in the background; the server takes each for a peer of its
+  // own. Needs one file descriptor a member. Throws InvalidArgument for an address that is not
+  // tcp://ADDRESS:PORT.
+  Crowd(const std::string& endpoint, int members);
+  ~Crowd();
+  Crowd(const Crowd&) = delete;
+  Crowd& operator=(const Crowd&) = delete;
+
+  // Throws NetworkError when the member's queue is full or its connection is refused: a load test loses
+  // nothing in silence.
+  void send(int member, std::string_view frame);
+  // The next frame to any member, or nothing after `timeout` or when a signal interrupts the wait.
+  [[nodiscard]] std::optional<Message> receive(Duration timeout);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace allot::wire
