@@ -31,11 +31,15 @@ constexpr int kMaxFailuresInARow = 5;
 // back.
 constexpr Duration kForgetAfter = 10min;
 
-// Peers' text as it goes into the log and the history: one line, not too long.
+// Peers' text as it goes into the log, the history and other messages: one line, not too long, and not cut
+// within a character of UTF-8, which would make the message unreadable that quotes it.
 std::string one_line(std::string text, size_t limit) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
-  if (text.size() > limit) text.resize(limit);
+  if (text.size() > limit) {
+    while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xC0) == 0x80) --limit;
+    text.resize(limit);
+  }
   return text;
 }
 
