@@ -21,7 +21,7 @@
 namespace allot::fuzz {
 namespace {
 
-constexpr int kMaxSteps = 60;
+constexpr int kMaxSteps = 32;
 constexpr int kWorkers = 3;
 
 // Small, so that an input of a hundred bytes can bring it from the first episode to the end.
@@ -49,7 +49,7 @@ class Session {
         return;  // the run cannot get on; the process ends without an answer
       }
     }
-    restart();
+    if (!granted_.empty()) restart();
   }
 
  private:

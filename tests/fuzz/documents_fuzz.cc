@@ -23,7 +23,8 @@ struct Directory {
 void read_schedule(std::string_view text) {
   const app::ScheduleFile schedule = app::parse_schedule_file(text, "input");
   const std::string again = app::format_schedule_file(schedule);
-  require(app::parse_schedule_file(again, "input") == schedule, "a schedule.json that was read can be written");
+  require(app::parse_schedule_file(again, "input") == schedule,
+          "a schedule.json that was read can be written");
 }
 
 void read_spec(std::string_view text) {

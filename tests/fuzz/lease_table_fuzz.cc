@@ -103,7 +103,8 @@ class Session {
     require(unknown.size() >= 2, "leases that were never granted are unknown");
     for (const int64_t id : listed) {
       const bool named = std::find(unknown.begin(), unknown.end(), id) != unknown.end();
-      require(table_.held_episode({id}, name).has_value() != named, "unknown is what the worker does not hold");
+      require(table_.held_episode({id}, name).has_value() != named,
+              "unknown is what the worker does not hold");
     }
   }
 

@@ -25,8 +25,7 @@ MemoryFile::MemoryFile()
 void MemoryFile::set(std::string_view content) {
   checked(::ftruncate(file_, 0), "ftruncate");
   for (size_t at = 0; at < content.size();) {
-    const ssize_t written =
-        ::pwrite(file_, content.data() + at, content.size() - at, static_cast<off_t>(at));
+    const ssize_t written = ::pwrite(file_, content.data() + at, content.size() - at, static_cast<off_t>(at));
     if (written < 0) throw std::system_error(errno, std::generic_category(), "pwrite");
     at += static_cast<size_t>(written);
   }
