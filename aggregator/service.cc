@@ -32,11 +32,18 @@ const wire::RunSpec& validated(const wire::RunSpec& spec) {
 Service::Service(const wire::RunSpec& spec, ServiceOptions options)
     : options_(std::move(options)),
       server_(options_.server),
+      rate_limiter_(options_.rate),
       directory_(options_.run_directory, validated(spec)),
       history_(open_sqlite_history(history_path(directory_.path()), options_.build, clock_.now())),
       core_(directory_.spec(), policy::make_policy(policy_config(directory_.spec())), *history_,
             clock_.now()) {
   commit_and_send(clock_.now());
+  const auto key_file = server_key_path(directory_.path());
+  if (options_.server.keys) {
+    write_file_atomically(key_file, options_.server.keys->own.public_key.text() + "\n");
+  } else {
+    std::filesystem::remove(key_file);  // of an earlier start
+  }
   write_file_atomically(endpoint_path(directory_.path()), endpoint() + "\n");
   const wire::Status now = status();
   spdlog::info("run {} epoch {}: stage {}, {} of {} episodes, listening on {}", now.run_id(), now.epoch(),
@@ -67,11 +74,22 @@ void Service::serve_once() {
   std::optional<wire::Server::Message> message = server_.receive(kPoll);
   const Timestamp now = clock_.now();
   for (int count = 0; message && count < kMaxMessagesPerRound; ++count) {
-    core_.receive(message->peer, message->frame, now);
+    if (within_rate(*message, now)) core_.receive(message->peer, message->frame, now);
     message = server_.receive(Duration::zero());
   }
   core_.tick(now);
   commit_and_send(now);
+}
+
+// Not even read: reading is what costs.
+bool Service::within_rate(const wire::Server::Message& message, Timestamp now) {
+  const std::optional<Duration> excess = rate_limiter_.excess(message.peer, now);
+  if (!excess) return true;
+  wire::Envelope answer;
+  answer.set_sender("aggregator");
+  answer.mutable_wait()->set_retry_after_ms(excess->count());
+  server_.send(message.peer, wire::encode(std::move(answer)));
+  return false;
 }
 
 void Service::commit_and_send(Timestamp now) {

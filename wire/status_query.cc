@@ -7,9 +7,15 @@
 #include "wire/endpoint.h"
 
 namespace allot::wire {
+namespace {
 
-Status query_status(const std::string& endpoint, Duration timeout) {
-  Client client(endpoint);
+// A handshake that failed is noticed so soon.
+constexpr Duration kLook{100};
+
+}  // namespace
+
+Status query_status(const std::string& endpoint, Duration timeout, const std::optional<ClientKeys>& keys) {
+  Client client(endpoint, keys);
   Envelope question;
   question.set_number(1);
   question.set_sender("status");
@@ -21,8 +27,11 @@ Status query_status(const std::string& endpoint, Duration timeout) {
     return timeout - std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - start);
   };
   while (left() > Duration::zero()) {
-    const auto frame = client.receive(left());
-    if (!frame) continue;
+    const auto frame = client.receive(std::min(left(), kLook));
+    if (!frame) {
+      if (const auto failure = client.handshake_failure()) throw NetworkError(endpoint + ": " + *failure);
+      continue;
+    }
     const auto decoded = decode(*frame);
     if (const auto* failure = std::get_if<DecodeFailure>(&decoded)) {
       throw NetworkError("the answer of " + endpoint + " cannot be read: " + failure->message);
