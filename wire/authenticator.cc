@@ -130,7 +130,7 @@ struct Authenticator::Impl {
   }
 
   struct Verdict {
-    const char* code;  // 200 come in, 300 try again later, 400 no
+    const char* code;  // 200 come in, 400 no, 500 not now
     const char* text;
     std::string user = "";
   };
@@ -138,7 +138,7 @@ struct Authenticator::Impl {
   // RFC 27: version, request id, domain, address, identity, mechanism, then what the mechanism brings.
   Verdict judge(const std::vector<zmq::message_t>& request) {
     if (request.size() < 6 || request[0].to_string_view() != "1.0") return {"500", "not ZAP 1.0"};
-    if (num_connections > max_connections) return refuse({"300", "too many connections"});
+    if (num_connections > max_connections) return refuse({"500", "too many connections"});
     const std::string_view mechanism = request[5].to_string_view();
     if (!allow_list_file) {
       if (mechanism == "NULL") return {"200", "OK"};

@@ -41,8 +41,8 @@ bool is_loopback(const std::string& host) {
          (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
 }
 
-// A peer that has not shown its key by then is let go.
-constexpr int kHandshakeMs = 10'000;
+// At least what CURVE adds to a frame, which ZeroMQ counts as part of it.
+constexpr size_t kEncryptionBytes = 64;
 // Messages of one peer that wait to be read; then its connection is read no further. An honest peer has a few
 // under way.
 constexpr int kMaxWaitingMessages = 64;
@@ -54,8 +54,7 @@ constexpr int kAliveMs = 30'000;
 // connection before it is buffered.
 void set_options(zmq::socket_t& socket, const Address& address, size_t max_frame) {
   socket.set(zmq::sockopt::linger, 0);
-  socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(max_frame));
-  socket.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
+  socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(max_frame + kEncryptionBytes));
   socket.set(zmq::sockopt::tcp_keepalive, 1);
   socket.set(zmq::sockopt::tcp_keepalive_idle, 60);
   socket.set(zmq::sockopt::ipv6, address.host.starts_with('['));
@@ -137,6 +136,7 @@ Server::Server(const ServerOptions& options) {
   impl_ = std::make_unique<Impl>(options);
   zmq::socket_t& socket = impl_->socket;
   set_options(socket, address, kMaxRequestBytes);
+  socket.set(zmq::sockopt::handshake_ivl, static_cast<int>(options.handshake.count()));
   socket.set(zmq::sockopt::rcvhwm, kMaxWaitingMessages);
   socket.set(zmq::sockopt::heartbeat_ivl, kAliveMs);
   socket.set(zmq::sockopt::heartbeat_timeout, kAliveMs);
@@ -190,7 +190,7 @@ constexpr const char* kHandshakeAddress = "inproc://allot.handshake";
 
 // What the end of a handshake means for people.
 std::string handshake_text(uint16_t event, uint32_t value) {
-  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH && value == 300) {
+  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH && value == 500) {
     return "the aggregator has as many connections as it allows; try again later";
   }
   if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {

@@ -28,8 +28,10 @@ struct ServerOptions {
   std::string bind = "tcp://127.0.0.1:*";
   // Without keys an address that other machines reach is refused, unless `insecure` is set: then everyone who
   // reaches it may do everything.
-  std::optional<ServerKeys> keys;
+  std::optional<ServerKeys> keys = std::nullopt;
   bool insecure = false;
+  // A connection that has not shown its key by then is ended.
+  Duration handshake{10'000};
   // Further peers are refused until others leave.
   int max_connections = 20'000;
 };
