@@ -22,6 +22,18 @@ constexpr int kMaxMessagesPerRound = 1000;
 // Counters and the time spent are written at least this often.
 constexpr Duration kCommitAtLeastEvery = 10s;
 
+Rights rights_of(wire::Role role) {
+  switch (role) {
+    case wire::Role::kViewer:
+      return Rights::kViewer;
+    case wire::Role::kWorker:
+      return Rights::kWorker;
+    case wire::Role::kOperator:
+      return Rights::kOperator;
+  }
+  return Rights::kViewer;
+}
+
 const wire::RunSpec& validated(const wire::RunSpec& spec) {
   validate(spec);
   return spec;
@@ -74,7 +86,9 @@ void Service::serve_once() {
   std::optional<wire::Server::Message> message = server_.receive(kPoll);
   const Timestamp now = clock_.now();
   for (int count = 0; message && count < kMaxMessagesPerRound; ++count) {
-    if (within_rate(*message, now)) core_.receive(message->peer, message->frame, now);
+    if (within_rate(*message, now)) {
+      core_.receive(message->peer, message->frame, now, rights_of(message->from.role), message->from.name);
+    }
     message = server_.receive(Duration::zero());
   }
   core_.tick(now);

@@ -55,7 +55,7 @@ void write_key_pair(const std::filesystem::path& file, const KeyPair& pair);
 KeyPair read_key_pair(const std::filesystem::path& file);
 
 // What a key may do. A viewer asks for the status; a worker also takes leases; an operator also steers the
-// run, and takes no leases.
+// run.
 enum class Role : uint8_t { kViewer, kWorker, kOperator };
 
 struct KeyHolder {
