@@ -65,6 +65,7 @@ Service::Service(const wire::RunSpec& spec, ServiceOptions options)
 Service::~Service() {
   std::error_code ignored;
   std::filesystem::remove(endpoint_path(directory_.path()), ignored);
+  std::filesystem::remove(server_key_path(directory_.path()), ignored);
 }
 
 void Service::run(const std::atomic<bool>& stop) {

@@ -37,6 +37,10 @@ Envelope ask_aggregator(const std::string& endpoint, const std::optional<ClientK
     const Envelope& answer = std::get<Envelope>(decoded);
     if (answer.has_refused())
       throw NetworkError(endpoint + " refused to answer: " + answer.refused().message());
+    if (answer.has_wait()) {
+      throw NetworkError(endpoint + " has more questions than it answers; try again in " +
+                         std::to_string(answer.wait().retry_after_ms()) + " ms");
+    }
     if (answer.body_case() == expected) return answer;
   }
   throw NetworkError(
