@@ -199,12 +199,24 @@ void Core::note_version(Timestamp now) {
       VersionReached{noted_version_, shares, policy().recommend().samples, policy::entropy(shares), now});
 }
 
+namespace {
+
+// Names in a message become those of its key's holder.
+void sign(wire::Envelope* message, const std::string& user) {
+  const auto of_user = [&](const std::string& given) { return given.empty() ? given : user + "/" + given; };
+  if (message->has_hello()) message->mutable_hello()->set_worker(of_user(message->hello().worker()));
+  if (message->has_control()) message->mutable_control()->set_by(of_user(message->control().by()));
+}
+
+}  // namespace
+
 // ---- Messages
 // ------------------------------------------------------------------------------------------------------
 
-void Core::receive(const std::string& peer, std::string_view frame, Timestamp now, Rights rights) {
+void Core::receive(const std::string& peer, std::string_view frame, Timestamp now, Rights rights,
+                   const std::string& user) {
   answering_peer_ = peer;
-  const auto decoded = wire::decode(frame);
+  auto decoded = wire::decode(frame);
   if (const auto* failure = std::get_if<wire::DecodeFailure>(&decoded)) {
     counters_.set_malformed(counters_.malformed() + 1);
     spdlog::warn("dropped a message: {}", failure->message);
@@ -214,8 +226,16 @@ void Core::receive(const std::string& peer, std::string_view frame, Timestamp no
            failure->message);
     return;
   }
-  const auto& message = std::get<wire::Envelope>(decoded);
+  auto& message = std::get<wire::Envelope>(decoded);
   answering_number_ = message.number();
+  const bool looks_on = message.has_status_request() || (message.has_hello() && message.hello().client());
+  if (rights == Rights::kViewer && !looks_on) {
+    return refuse(
+        Refused::REASON_NOT_ALLOWED,
+        fmt::format("the key of {} may ask for the status, not send {}; use a worker's or an operator's key",
+                    user, wire::body_name(message)));
+  }
+  if (!user.empty()) sign(&message, user);
   if (message.has_control()) return control(message.control(), rights, now);
   handle(message, peer, now);
 }

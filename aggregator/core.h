@@ -34,6 +34,7 @@ struct Reply {
 
 // What a peer may do besides reading the status.
 enum class Rights : uint8_t {
+  kViewer,    // nothing
   kWorker,    // work
   kOperator,  // and steer the run
 };
@@ -52,9 +53,10 @@ class Core {
        Timestamp now);
 
   // One frame of a peer; it may hold anything. `rights` are those of the peer's key; every peer of a loopback
-  // address, which needs no key, is an operator.
+  // address, which needs no key, is an operator. `user` names the key's holder, empty without keys: the
+  // worker "w" of user "ann" is known as "ann/w", so that no key speaks for the workers of another.
   void receive(const std::string& peer, std::string_view frame, Timestamp now,
-               Rights rights = Rights::kOperator);
+               Rights rights = Rights::kOperator, const std::string& user = "");
   // Expires leases and forgets peers that were silent for long. Throws Error when the run cannot get on:
   // episodes fail one after the other whatever is tried.
   void tick(Timestamp now);

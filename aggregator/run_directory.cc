@@ -22,6 +22,9 @@ std::filesystem::path spec_path(const std::filesystem::path& run_directory) {
 std::filesystem::path history_path(const std::filesystem::path& run_directory) {
   return run_directory / "history.sqlite";
 }
+std::filesystem::path server_key_path(const std::filesystem::path& run_directory) {
+  return run_directory / "server-key";
+}
 std::filesystem::path endpoint_path(const std::filesystem::path& run_directory) {
   return run_directory / "endpoint";
 }

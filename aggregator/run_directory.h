@@ -11,6 +11,8 @@ namespace allot::aggregator {
 std::filesystem::path spec_path(const std::filesystem::path& run_directory);
 std::filesystem::path history_path(const std::filesystem::path& run_directory);
 std::filesystem::path endpoint_path(const std::filesystem::path& run_directory);
+// The public key of the aggregator that listens there, where it has one.
+std::filesystem::path server_key_path(const std::filesystem::path& run_directory);
 
 class RunDirectory {
  public:

@@ -9,6 +9,7 @@
 
 #include "aggregator/core.h"
 #include "aggregator/history.h"
+#include "aggregator/rate_limiter.h"
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"
 #include "base/clock.h"
@@ -20,6 +21,7 @@ namespace allot::aggregator {
 struct ServiceOptions {
   std::filesystem::path run_directory;
   wire::ServerOptions server;
+  RateLimits rate;    // of each connection
   std::string build;  // tool version, noted in the history
   bool exit_when_finished = false;
   Duration linger{5'000};  // at most so long after the end, so that workers hear of it
@@ -50,11 +52,14 @@ class Service {
 
  private:
   void serve_once();
+  // False for a sender over its rate, who is told when to go on.
+  bool within_rate(const wire::Server::Message& message, Timestamp now);
   void commit_and_send(Timestamp now);
 
   ServiceOptions options_;
   SystemClock clock_;
   wire::Server server_;
+  RateLimiter rate_limiter_;
   RunDirectory directory_;
   std::unique_ptr<History> history_;
   Core core_;

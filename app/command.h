@@ -25,6 +25,7 @@ int run_status(std::span<const std::string> arguments);
 int run_export(std::span<const std::string> arguments);
 int run_report(std::span<const std::string> arguments);
 int run_inspect(std::span<const std::string> arguments);
+int run_keys(std::span<const std::string> arguments);
 int run_tokenize(std::span<const std::string> arguments);
 int run_grade(std::span<const std::string> arguments);
 int run_history(std::span<const std::string> arguments);

@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
       {"report", "write the report of a run and its plots", false, run_report},
       {"inspect", "say what a model, a schedule or a run holds and what is wrong with it", false,
        run_inspect},
+      {"keys", "make the keys with which aggregators and workers know each other", false, run_keys},
       {"tokenize", "lines of text to token ids", false, run_tokenize},
       {"logits", "logits of token ids, as a .npy array", true, nullptr},
       {"grade", "grade predictions against gold answers", false, run_grade},

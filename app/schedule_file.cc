@@ -385,6 +385,11 @@ ScheduleFile parse_schedule_file(std::string_view text, const std::string& place
   } catch (const Json::parse_error& error) {
     throw CorruptFile(fmt::format(
         "{}: byte {} is no JSON; expected a schedule.json as `allot tune` writes it", place, error.byte));
+  } catch (const Json::out_of_range&) {
+    throw CorruptFile(
+        fmt::format("{}: a number is beyond the range of a 64-bit float; expected a schedule.json as `allot "
+                    "tune` writes it",
+                    place));
   }
   // The version decides what the other fields mean, so it is read before them.
   if (json.is_object() && json.contains("schema_version") &&

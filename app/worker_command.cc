@@ -57,15 +57,23 @@ std::optional<std::string> receive(wire::Client* client, Duration wait, const st
 
 // Asks the aggregator which run it serves, until it answers; nothing when asked to stop before. The worker
 // must know the run to find the model that it introduces itself with.
-std::optional<wire::RunSpec> ask_for_run(const std::string& endpoint, const std::atomic<bool>& stop) {
+std::optional<wire::RunSpec> ask_for_run(const std::string& endpoint,
+                                         const std::optional<wire::ClientKeys>& keys,
+                                         const std::atomic<bool>& stop) {
+  std::string told;
   for (Duration wait = kFirstWait; !stop; wait = std::min(2 * wait, kLongestWait)) {
-    wire::Client client(endpoint);
+    wire::Client client(endpoint, keys);
     wire::Envelope question;
     question.set_number(1);
     question.mutable_hello()->set_client(true);
     client.send(wire::encode(question));
     const auto frame = receive(&client, wait, stop);
-    if (!frame) continue;
+    if (!frame) {
+      // Not the end: an operator may add the key while this worker waits.
+      const auto failure = client.handshake_failure();
+      if (failure && *failure != told) spdlog::warn("{}: {}", endpoint, told = *failure);
+      continue;
+    }
     const auto decoded = wire::decode(*frame);
     if (const auto* failure = std::get_if<wire::DecodeFailure>(&decoded)) {
       if (failure->fault == wire::DecodeFault::kOtherVersion)
@@ -119,6 +127,7 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceText&
                 "allot worker --connect tcp://aggregator:5557 --model /models/tiny-gsm");
   set.path("run", &options.run, "run directory; its file 'endpoint' names the aggregator");
   set.text("connect", &options.connect, "ENDPOINT", "the aggregator at tcp://HOST:PORT instead");
+  declare_key_options(set, &options.keys);
   set.path("model", &options.model, "model directory, where it is not where the run says");
   set.path("train", &options.train, "training questions, where they are not where the run says");
   set.path("heldout", &options.heldout, "held-out questions, where they are not where the run says");
@@ -136,11 +145,13 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceText&
   const auto& stop = watch_stop_signals();
   const auto endpoint = find_endpoint(options, stop);
   if (!endpoint) return 0;
-  const auto run = ask_for_run(*endpoint, stop);
+  const auto keys = load_keys(options.keys, options.run);
+  const auto run = ask_for_run(*endpoint, keys, stop);
   if (!run) return 0;
   const wire::Hello hello = introduction(with_local_paths(*run, options), options, device_text(options));
 
-  worker::ConnectionOptions to{.endpoint = *endpoint, .exit_when_finished = options.exit_when_finished};
+  worker::ConnectionOptions to{
+      .endpoint = *endpoint, .keys = keys, .exit_when_finished = options.exit_when_finished};
   to.preempted = [] { return stop_signal() == SIGTERM; };
   worker::Connection connection(std::move(to));
   return connection.run(

@@ -10,14 +10,16 @@
 #include <span>
 #include <string>
 
+#include "app/key_options.h"
 #include "wire/messages.pb.h"
 #include "worker/episode.h"
 
 namespace allot::app {
 
 struct WorkerOptions {
-  std::filesystem::path run;    // run directory whose file `endpoint` names the aggregator
-  std::string connect;          // or its address
+  std::filesystem::path run;  // run directory whose file `endpoint` names the aggregator
+  std::string connect;        // or its address
+  KeyOptions keys;
   std::filesystem::path model;  // empty: where the run's spec says, as for the data files
   std::filesystem::path train;
   std::filesystem::path heldout;

@@ -9,7 +9,7 @@ function(allot_flags target)
   endif()
   if(ALLOT_SANITIZE)
     # GCC 12 sees uninitialised members inside std::function (std::regex) once sanitizers are on.
-    target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     target_compile_options(${target} PUBLIC -fsanitize=${ALLOT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     target_link_options(${target} PUBLIC -fsanitize=${ALLOT_SANITIZE})
   endif()

@@ -16,6 +16,9 @@ json parse_json_file(const std::filesystem::path& path) {
   } catch (const json::parse_error& error) {
     throw CorruptFile(path.string() + " is not JSON: parsing stops at byte " + std::to_string(error.byte) +
                       " of " + std::to_string(content.size()) + "; download or write the file again");
+  } catch (const json::out_of_range&) {
+    throw CorruptFile(path.string() +
+                      " holds a number beyond the range of a 64-bit float; download or write the file again");
   }
 }
 

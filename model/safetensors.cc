@@ -105,6 +105,9 @@ json parse_header(std::string_view header, const std::string& file) {
     throw CorruptFile(file + ": the header is not JSON: parsing stops at byte " +
                       std::to_string(kLengthBytes + error.byte) + " of the file, the header ends at byte " +
                       std::to_string(kLengthBytes + header.size()) + "; download the file again");
+  } catch (const json::out_of_range&) {
+    throw CorruptFile(
+        file + ": the header holds a number beyond the range of a 64-bit float; download the file again");
   }
 }
 

@@ -1,14 +1,22 @@
 #include "wire/client_query.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "wire/codec.h"
 #include "wire/endpoint.h"
 
 namespace allot::wire {
+namespace {
 
-Envelope ask_aggregator(const std::string& endpoint, Envelope question, Envelope::BodyCase expected,
-                        Duration timeout) {
-  Client client(endpoint);
+// A handshake that failed is noticed so soon.
+constexpr Duration kLook{100};
+
+}  // namespace
+
+Envelope ask_aggregator(const std::string& endpoint, const std::optional<ClientKeys>& keys, Envelope question,
+                        Envelope::BodyCase expected, Duration timeout) {
+  Client client(endpoint, keys);
   question.set_number(1);
   client.send(encode(std::move(question)));
 
@@ -17,8 +25,11 @@ Envelope ask_aggregator(const std::string& endpoint, Envelope question, Envelope
     return timeout - std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - start);
   };
   while (left() > Duration::zero()) {
-    const auto frame = client.receive(left());
-    if (!frame) continue;
+    const auto frame = client.receive(std::min(left(), kLook));
+    if (!frame) {
+      if (const auto failure = client.handshake_failure()) throw NetworkError(endpoint + ": " + *failure);
+      continue;
+    }
     const auto decoded = decode(*frame);
     if (const auto* failure = std::get_if<DecodeFailure>(&decoded)) {
       throw NetworkError("the answer of " + endpoint + " cannot be read: " + failure->message);
@@ -26,6 +37,10 @@ Envelope ask_aggregator(const std::string& endpoint, Envelope question, Envelope
     const Envelope& answer = std::get<Envelope>(decoded);
     if (answer.has_refused())
       throw NetworkError(endpoint + " refused to answer: " + answer.refused().message());
+    if (answer.has_wait()) {
+      throw NetworkError(endpoint + " has more questions than it answers; try again in " +
+                         std::to_string(answer.wait().retry_after_ms()) + " ms");
+    }
     if (answer.body_case() == expected) return answer;
   }
   throw NetworkError(

@@ -1,10 +1,21 @@
 #include "wire/codec.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/stubs/logging.h>
 
 #include "base/error.h"
 
 namespace allot::wire {
+namespace {
+
+// Protocol Buffers writes a line to stderr for each text that is not UTF-8, past the log and its level. A
+// peer may send as many as it likes; decode() reports them as what they are, messages that cannot be read.
+void silence_protobuf() {
+  static const auto previous = google::protobuf::SetLogHandler(nullptr);
+  (void)previous;
+}
+
+}  // namespace
 
 std::string encode(Envelope envelope) {
   envelope.set_protocol_version(kProtocolVersion);
@@ -21,6 +32,7 @@ std::variant<Envelope, DecodeFailure> decode(std::string_view frame) {
     return DecodeFailure{DecodeFault::kTooLarge,
                          fmt::format("frame of {} bytes, the limit is {}", frame.size(), kMaxFrameBytes)};
   }
+  silence_protobuf();
   Envelope envelope;
   if (!envelope.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) {
     return DecodeFailure{DecodeFault::kMalformed,

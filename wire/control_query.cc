@@ -4,11 +4,13 @@
 
 namespace allot::wire {
 
-ControlReply send_control(const std::string& endpoint, const Control& control, Duration timeout) {
+ControlReply send_control(const std::string& endpoint, const Control& control, Duration timeout,
+                          const std::optional<ClientKeys>& keys) {
   Envelope question;
   question.set_sender("control");
   *question.mutable_control() = control;
-  return ask_aggregator(endpoint, std::move(question), Envelope::kControlReply, timeout).control_reply();
+  return ask_aggregator(endpoint, keys, std::move(question), Envelope::kControlReply, timeout)
+      .control_reply();
 }
 
 }  // namespace allot::wire

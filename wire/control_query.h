@@ -1,9 +1,11 @@
 // One wish to a running aggregator: pause, resume, stop, another number of episodes.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
+#include "wire/keys.h"
 #include "wire/messages.pb.h"
 
 namespace allot::wire {
@@ -11,7 +13,7 @@ namespace allot::wire {
 // What the aggregator says to it; `done` only once it is in the history. Throws InvalidArgument for a bad
 // address, NetworkError when no answer came within `timeout` (the wish may have been followed all the same:
 // ask for the status) or the aggregator is of a release that cannot be steered.
-[[nodiscard]] ControlReply send_control(const std::string& endpoint, const Control& control,
-                                        Duration timeout);
+[[nodiscard]] ControlReply send_control(const std::string& endpoint, const Control& control, Duration timeout,
+                                        const std::optional<ClientKeys>& keys = std::nullopt);
 
 }  // namespace allot::wire

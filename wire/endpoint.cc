@@ -1,10 +1,14 @@
 #include "wire/endpoint.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <deque>
 #include <zmq.hpp>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "wire/authenticator.h"
 #include "wire/codec.h"
 
 namespace allot::wire {
@@ -37,11 +41,20 @@ bool is_loopback(const std::string& host) {
          (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
 }
 
+// At least what CURVE adds to a frame, which ZeroMQ counts as part of it.
+constexpr size_t kEncryptionBytes = 64;
+// Messages of one peer that wait to be read; then its connection is read no further. An honest peer has a few
+// under way.
+constexpr int kMaxWaitingMessages = 64;
+// A peer that is silent for so long is asked whether it lives (by ZeroMQ itself), and let go when it does not
+// answer in the same time.
+constexpr int kAliveMs = 30'000;
+
 // Options both ends share. Nothing is kept for a peer after close, and a frame over the limit ends its
 // connection before it is buffered.
-void set_options(zmq::socket_t& socket, const Address& address) {
+void set_options(zmq::socket_t& socket, const Address& address, size_t max_frame) {
   socket.set(zmq::sockopt::linger, 0);
-  socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kMaxFrameBytes));
+  socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(max_frame + kEncryptionBytes));
   socket.set(zmq::sockopt::tcp_keepalive, 1);
   socket.set(zmq::sockopt::tcp_keepalive_idle, 60);
   socket.set(zmq::sockopt::ipv6, address.host.starts_with('['));
@@ -54,6 +67,12 @@ zmq::context_t frugal_context() {
   constexpr int kZeroCopyReceive = 10;  // ZMQ_ZERO_COPY_RECV, which zmq.h names in draft builds only
   zmq_ctx_set(context.handle(), kZeroCopyReceive, 0);
   return context;
+}
+
+void set_own_keys(zmq::socket_t& socket, const KeyPair& own) {
+  const auto bytes = [](const auto& key) { return zmq::const_buffer(key.data(), key.size()); };
+  socket.set(zmq::sockopt::curve_publickey, bytes(own.public_key.bytes));
+  socket.set(zmq::sockopt::curve_secretkey, bytes(own.secret_key.bytes()));
 }
 
 // Waits until a frame is there; false after `timeout` or when a signal interrupts.
@@ -83,7 +102,13 @@ std::optional<std::string> take_frame(zmq::socket_t& socket, bool* more) {
 }  // namespace
 
 struct Server::Impl {
+  explicit Impl(const ServerOptions& options)
+      : authenticator(context, options.keys ? std::optional(options.keys->allow_list) : std::nullopt,
+                      options.max_connections) {}
+
   zmq::context_t context = frugal_context();
+  Authenticator authenticator;
+  // Closed before the authenticator ends, which its handshakes ask.
   zmq::socket_t socket{context, zmq::socket_type::router};
   std::deque<Message> pending;  // the further frames of a message whose first has been handed out
 
@@ -92,25 +117,46 @@ struct Server::Impl {
     bool more = false;
     const std::optional<std::string> peer = take_frame(socket, &more);
     while (peer && more) {
-      std::optional<std::string> frame = take_frame(socket, &more);
-      if (!frame) return;
-      pending.push_back({*peer, std::move(*frame)});
+      zmq::message_t frame;
+      if (!socket.recv(frame, zmq::recv_flags::dontwait)) return;
+      more = frame.more();
+      const char* user = ::zmq_msg_gets(frame.handle(), "User-Id");
+      std::optional<KeyHolder> from = authenticator.holder(user == nullptr ? "" : user);
+      if (from) pending.push_back({*peer, frame.to_string(), std::move(*from)});
     }
   }
 };
 
-Server::Server(const ServerOptions& options) : impl_(std::make_unique<Impl>()) {
+Server::Server(const ServerOptions& options) {
   const Address address = parse_address(options.bind);
-  if (!is_loopback(address.host) && !options.insecure) {
-    throw InvalidArgument(
-        "refusing to listen on " + options.bind +
-        ": messages are not encrypted or authenticated, and this address can be reached from other "
-        "machines; use 127.0.0.1, or set the option insecure inside a network you trust");
+  if (!is_loopback(address.host) && !options.keys) {
+    if (!options.insecure) {
+      throw InvalidArgument(
+          "refusing to listen on " + options.bind +
+          " without keys: other machines can reach this address; make a key (allot keys new --out FILE), "
+          "list who may connect, and give both (--key FILE --allow LIST), or listen on 127.0.0.1; "
+          "--insecure listens without");
+    }
+    spdlog::warn(
+        "INSECURE: everyone who can reach {} may read this run, answer for workers and steer it; nothing is "
+        "encrypted. Give --key and --allow unless nobody else is on that network",
+        options.bind);
   }
-  set_options(impl_->socket, address);
+  impl_ = std::make_unique<Impl>(options);
+  zmq::socket_t& socket = impl_->socket;
+  set_options(socket, address, kMaxRequestBytes);
   // After a restart all workers connect at once; a connection that finds no place in the system's queue is
   // tried again only after seconds. The system caps this at net.core.somaxconn.
-  impl_->socket.set(zmq::sockopt::backlog, 4096);
+  socket.set(zmq::sockopt::backlog, 4096);
+  socket.set(zmq::sockopt::handshake_ivl, static_cast<int>(options.handshake.count()));
+  socket.set(zmq::sockopt::rcvhwm, kMaxWaitingMessages);
+  socket.set(zmq::sockopt::heartbeat_ivl, kAliveMs);
+  socket.set(zmq::sockopt::heartbeat_timeout, kAliveMs);
+  if (options.keys) {
+    socket.set(zmq::sockopt::curve_server, true);
+    set_own_keys(socket, options.keys->own);
+  }
+  impl_->authenticator.watch(socket);
   try {
     impl_->socket.bind(options.bind);
   } catch (const zmq::error_t& error) {
@@ -150,18 +196,51 @@ void Server::send(const std::string& peer, std::string_view frame) {
   }
 }
 
+namespace {
+
+constexpr const char* kHandshakeAddress = "inproc://allot.handshake";
+
+// What the end of a handshake means for people.
+std::string handshake_text(uint16_t event, uint32_t value) {
+  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH && value == 500) {
+    return "the aggregator has as many connections as it allows; try again later";
+  }
+  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
+    return "the aggregator does not know this key; add the public key (allot keys public FILE) to its "
+           "allow-list";
+  }
+  return "the handshake failed; check that both sides use keys, and that the aggregator's public key is the "
+         "one given here";
+}
+
+}  // namespace
+
 struct Client::Impl {
   zmq::context_t context{1};
   zmq::socket_t socket{context, zmq::socket_type::dealer};
+  zmq::socket_t handshakes{context, zmq::socket_type::pair};
+  std::optional<std::string> failure;
 };
 
-Client::Client(const std::string& endpoint) : impl_(std::make_unique<Impl>()) {
+Client::Client(const std::string& endpoint, const std::optional<ClientKeys>& keys)
+    : impl_(std::make_unique<Impl>()) {
   const Address address = parse_address(endpoint);
   if (address.port == "*") {
     throw InvalidArgument("endpoint '" + endpoint +
                           "' has no port to connect to; give the one the aggregator printed");
   }
-  set_options(impl_->socket, address);
+  set_options(impl_->socket, address, kMaxFrameBytes);
+  if (keys) {
+    impl_->socket.set(zmq::sockopt::curve_serverkey,
+                      zmq::const_buffer(keys->server.bytes.data(), keys->server.bytes.size()));
+    set_own_keys(impl_->socket, keys->own);
+  }
+  constexpr int kFailures = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                            ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+  if (::zmq_socket_monitor(impl_->socket.handle(), kHandshakeAddress, kFailures) == 0) {
+    impl_->handshakes.set(zmq::sockopt::linger, 0);
+    impl_->handshakes.connect(kHandshakeAddress);
+  }
   try {
     impl_->socket.connect(endpoint);
   } catch (const zmq::error_t& error) {
@@ -176,6 +255,22 @@ std::optional<std::string> Client::receive(Duration timeout) {
   if (!wait_readable(impl_->socket, timeout)) return std::nullopt;
   bool more = false;
   return take_frame(impl_->socket, &more);
+}
+
+std::optional<std::string> Client::handshake_failure() {
+  bool more = false;
+  while (const std::optional<std::string> event = take_frame(impl_->handshakes, &more)) {
+    uint16_t number = 0;
+    uint32_t value = 0;
+    if (event->size() >= sizeof number + sizeof value) {
+      std::memcpy(&number, event->data(), sizeof number);
+      std::memcpy(&value, event->data() + sizeof number, sizeof value);
+      impl_->failure = handshake_text(number, value);
+    }
+    while (more && take_frame(impl_->handshakes, &more)) {  // the address, which the caller knows
+    }
+  }
+  return impl_->failure;
 }
 
 void Client::send(std::string_view frame) {

@@ -1,22 +1,39 @@
 // The two ends of the one TCP port: a ROUTER that many peers talk to and a DEALER that talks to it. They
-// carry frames and know nothing of what is in them. Not thread-safe: one thread owns an endpoint.
+// carry frames and know nothing of what is in them. With keys the connection is encrypted and both sides are
+// known to each other (CURVE). Not thread-safe: one thread owns an endpoint.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/clock.h"
+#include "wire/keys.h"
 
 namespace allot::wire {
+
+// Frames that a server takes are at most so long; the longest honest one, a result of 50,000 questions, is
+// shorter. Longer ones end the connection before they are buffered.
+inline constexpr size_t kMaxRequestBytes = size_t{1} << 20;
+
+struct ServerKeys {
+  KeyPair own;
+  std::filesystem::path allow_list;  // who may connect (keys.h); read again when it changes
+};
 
 struct ServerOptions {
   // "tcp://ADDRESS:PORT"; port "*" takes a free one.
   std::string bind = "tcp://127.0.0.1:*";
-  // Traffic is neither encrypted nor authenticated, so an address that other machines reach is refused unless
-  // this is set.
+  // Without keys an address that other machines reach is refused, unless `insecure` is set: then everyone who
+  // reaches it may do everything.
+  std::optional<ServerKeys> keys = std::nullopt;
   bool insecure = false;
+  // A connection that has not shown its key by then is ended.
+  Duration handshake{10'000};
+  // Further peers are refused until others leave.
+  int max_connections = 20'000;
 };
 
 class Server {
@@ -24,10 +41,12 @@ class Server {
   struct Message {
     std::string peer;  // routing id of the connection; answers go back to it
     std::string frame;
+    KeyHolder from;  // of the connection's key; without keys everyone is an operator without a name
   };
 
-  // Throws InvalidArgument for an address that is not tcp://ADDRESS:PORT or that is not loopback without
-  // `insecure`, NetworkError when it cannot be bound (a port in use), naming it and what to do.
+  // Throws InvalidArgument for an address that is not tcp://ADDRESS:PORT or that is not loopback without keys
+  // or `insecure`, NetworkError when it cannot be bound (a port in use), naming it and what to do, and what
+  // read_allow_list() throws.
   explicit Server(const ServerOptions& options);
   ~Server();
   Server(const Server&) = delete;
@@ -36,7 +55,7 @@ class Server {
   // Where it listens, with the real port.
   std::string endpoint() const;
   // The next frame, or nothing after `timeout` (zero: only what is already there) or when a signal interrupts
-  // the wait.
+  // the wait. Frames of a key that has been taken from the allow-list are dropped.
   [[nodiscard]] std::optional<Message> receive(Duration timeout);
   // Queues a frame. A peer that is gone, or does not read what it is sent, loses it.
   void send(const std::string& peer, std::string_view frame);
@@ -50,13 +69,15 @@ class Client {
  public:
   // Connects in the background: a server that is not there yet is no error. Throws InvalidArgument for an
   // address that is not tcp://ADDRESS:PORT.
-  explicit Client(const std::string& endpoint);
+  explicit Client(const std::string& endpoint, const std::optional<ClientKeys>& keys = std::nullopt);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
   [[nodiscard]] std::optional<std::string> receive(Duration timeout);
   void send(std::string_view frame);
+  // Why the server last ended the handshake, with what to do; nothing while none was ended.
+  [[nodiscard]] std::optional<std::string> handshake_failure();
 
  private:
   struct Impl;

@@ -4,11 +4,11 @@
 
 namespace allot::wire {
 
-Status query_status(const std::string& endpoint, Duration timeout) {
+Status query_status(const std::string& endpoint, Duration timeout, const std::optional<ClientKeys>& keys) {
   Envelope question;
   question.set_sender("status");
   question.mutable_status_request();
-  return ask_aggregator(endpoint, std::move(question), Envelope::kStatus, timeout).status();
+  return ask_aggregator(endpoint, keys, std::move(question), Envelope::kStatus, timeout).status();
 }
 
 }  // namespace allot::wire

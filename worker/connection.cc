@@ -81,7 +81,7 @@ class Connection::Session {
       : options_(options),
         hello_(hello),
         factory_(factory),
-        client_(options.endpoint),
+        client_(std::in_place, options.endpoint, options.keys),
         retry_(options.first_retry) {
     say_hello();
   }
@@ -154,10 +154,11 @@ class Connection::Session {
     const bool silent = introduced_ && unanswered_since_ && now - *unanswered_since_ >= options_.patience;
     if (!unwelcome && !silent) return;
     retry_ = std::min(2 * retry_, options_.longest_retry);
-    spdlog::warn("no answer from {}; connecting anew, waiting up to {} ms", options_.endpoint,
-                 retry_.count());
+    const auto failure = client_->handshake_failure();
+    spdlog::warn("no answer from {}{}; connecting anew, waiting up to {} ms", options_.endpoint,
+                 failure ? " (" + *failure + ")" : "", retry_.count());
     // A new socket and a new routing id: nothing that was under way on the old one arrives any more.
-    client_.emplace(options_.endpoint);
+    client_.emplace(options_.endpoint, options_.keys);
     say_hello();
   }
 
@@ -413,7 +414,7 @@ class Connection::Session {
 };
 
 Connection::Connection(ConnectionOptions options) : options_(std::move(options)) {
-  wire::Client check(options_.endpoint);
+  wire::Client check(options_.endpoint, options_.keys);
 }
 
 Connection::~Connection() = default;

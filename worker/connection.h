@@ -7,9 +7,11 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
+#include "wire/keys.h"
 #include "wire/messages.pb.h"
 #include "worker/episode.h"
 
@@ -17,6 +19,7 @@ namespace allot::worker {
 
 struct ConnectionOptions {
   std::string endpoint;  // "tcp://ADDRESS:PORT" of the aggregator, which need not be there yet
+  std::optional<wire::ClientKeys> keys = std::nullopt;  // for an aggregator that asks for them
   bool exit_when_finished = false;
   Duration first_retry{250};  // an unanswered hello is repeated after this long, then after twice as long, …
   Duration longest_retry{10'000};  // … up to this

@@ -92,18 +92,35 @@ wire::RunSpec spec_of(const RunOptions& run) {
 int run_aggregator(std::span<const std::string> arguments) {
   RunOptions run;
   aggregator::ServiceOptions service_options;
-  OptionSet set(
-      "aggregator", "serve a run to workers: the learner, its leases and its history",
-      "allot aggregator --run runs/cluster --bind tcp://0.0.0.0:5557 --insecure --model assets/tiny-gsm "
-      "--data assets/tiny-gsm/train.jsonl --heldout assets/tiny-gsm/heldout.jsonl --total 64");
+  OptionSet set("aggregator", "serve a run to workers: the learner, its leases and its history",
+                "allot aggregator --run runs/cluster --bind tcp://0.0.0.0:5557 --key server.key --allow "
+                "keys.txt --model assets/tiny-gsm "
+                "--data assets/tiny-gsm/train.jsonl --heldout assets/tiny-gsm/heldout.jsonl --total 64");
   set.text("bind", &service_options.server.bind, "ENDPOINT",
            "address to listen on; port * takes a free one, DIR/endpoint names it");
-  set.flag("insecure", &service_options.server.insecure,
-           "listen on an address that other machines reach, without encryption");
+  std::filesystem::path key, allow;
+  set.path("key", &key, "secret key of this aggregator (allot keys new); peers then need keys too");
+  set.path("allow", &allow,
+           "who may connect, a line each: KEY NAME [viewer|worker|operator]; read again when it changes");
+  set.flag(
+      "insecure", &service_options.server.insecure,
+      "listen without keys on an address that other machines reach: whoever reaches it may do everything");
+  set.integer("max-connections", &service_options.server.max_connections, 1, 1'000'000, "N",
+              "further peers are refused until others leave");
+  set.real("max-rate", &service_options.rate.per_second, 1, 1e6, "N",
+           "messages a second that one connection may send for long");
   set.flag("exit-when-finished", &service_options.exit_when_finished,
            "end when the run is finished and the workers know");
   declare_run_options(set, &run);
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+
+  if (key.empty() != allow.empty()) {
+    throw UsageError(
+        "--key and --allow belong together: the aggregator's key, and the list of who may connect");
+  }
+  if (!key.empty()) service_options.server.keys = {.own = wire::read_key_pair(key), .allow_list = allow};
+  // Five seconds' worth at once, which a worker with many results may have after an outage.
+  service_options.rate.burst = 5 * service_options.rate.per_second;
 
   const auto& stop = watch_stop_signals();
   // Each worker's connection is an open file.

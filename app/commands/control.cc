@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "app/command.h"
+#include "app/key_options.h"
 #include "app/options.h"
 #include "app/run_directory.h"
 #include "base/error.h"
@@ -24,6 +25,7 @@ struct ControlOptions {
   std::string count;  // of episodes
   std::filesystem::path run;
   std::string connect;
+  KeyOptions keys;
   std::string name;
   double at_reward = 0;
 };
@@ -84,6 +86,7 @@ int run_control(std::span<const std::string> arguments) {
   set.positional("count", &options.count, "N", "learning episodes wanted from now on, after 'episodes'");
   set.path("run", &options.run, "run directory; its file 'endpoint' names the aggregator");
   set.text("connect", &options.connect, "ENDPOINT", "the aggregator at tcp://HOST:PORT instead");
+  declare_key_options(set, &options.keys);
   set.text("name", &options.name, "NAME", "who asks, for the history; default: user and host");
   set.real("at-reward", &options.at_reward, 0.0, 1.0, "R",
            "with stop: only once the last 20 learning episodes have a mean reward of R");
@@ -93,7 +96,8 @@ int run_control(std::span<const std::string> arguments) {
     throw UsageError("give one of --run DIR and --connect ENDPOINT");
   }
   const wire::ControlReply reply =
-      wire::send_control(endpoint_of(options), control_of(options, set.given("at-reward")), kAnswerTimeout);
+      wire::send_control(endpoint_of(options), control_of(options, set.given("at-reward")), kAnswerTimeout,
+                         load_keys(options.keys, options.run));
   if (!reply.done()) throw Error("refused: " + reply.message());
   std::cout << reply.message() << '\n';
   return 0;

@@ -7,6 +7,7 @@
 
 #include "aggregator/run_data.h"
 #include "app/command.h"
+#include "app/key_options.h"
 #include "app/options.h"
 #include "app/run_directory.h"
 #include "app/status_view.h"
@@ -21,6 +22,7 @@ constexpr Duration kAnswerTimeout = std::chrono::seconds(3);
 struct StatusOptions {
   std::filesystem::path run;
   std::string connect;
+  KeyOptions keys;
   bool json = false;
   bool watch = false;
   double interval = 2;
@@ -32,10 +34,13 @@ struct Answer {
 };
 
 Answer ask(const StatusOptions& options) {
-  if (!options.connect.empty()) return {wire::query_status(options.connect, kAnswerTimeout), true};
+  if (!options.connect.empty()) {
+    return {wire::query_status(options.connect, kAnswerTimeout, load_keys(options.keys, "")), true};
+  }
   if (const auto endpoint = read_endpoint(options.run)) {
+    const auto keys = load_keys(options.keys, options.run);
     try {
-      return {wire::query_status(*endpoint, kAnswerTimeout), true};
+      return {wire::query_status(*endpoint, kAnswerTimeout, keys), true};
     } catch (const NetworkError&) {
       // The aggregator that wrote the file is gone or was killed; the history says how far it came.
     }
@@ -62,6 +67,7 @@ int run_status(std::span<const std::string> arguments) {
                 "allot status --run runs/quickstart --watch");
   set.path("run", &options.run, "run directory");
   set.text("connect", &options.connect, "ENDPOINT", "ask the aggregator at tcp://HOST:PORT instead");
+  declare_key_options(set, &options.keys);
   set.flag("json", &options.json, "print one JSON object (with --watch: one a line)");
   set.flag("watch", &options.watch, "show it again and again until the run is finished");
   set.real("interval", &options.interval, 0.1, 3600, "S", "seconds between two looks of --watch");

@@ -10,6 +10,7 @@
 #include "tests/aggregator/simulated_runner.h"
 #include "wire/codec.h"
 #include "wire/crowd.h"
+#include "wire/endpoint.h"
 #include "wire/status_query.h"
 #include "worker/connection.h"
 
@@ -49,6 +50,30 @@ class ServiceTest : public testing::Test {
   ScratchDirectory directory_;
   std::filesystem::path run_ = directory_.path() / "run";
 };
+
+TEST_F(ServiceTest, SenderOverItsRateIsToldWhenToGoOnAndOthersAreServed) {
+  ServiceOptions limited = options();
+  limited.rate = {.per_second = 0.1, .burst = 3};
+  Service service(example_spec(), limited);
+  std::atomic<bool> stop = false;
+  std::jthread serving([&] { service.run(stop); });
+  wire::Client eager(service.endpoint());
+  wire::Envelope question;
+  question.mutable_status_request();
+  for (int i = 0; i < 8; ++i) eager.send(wire::encode(question));
+  int answered = 0, told_to_wait = 0;
+  for (int i = 0; i < 8; ++i) {
+    const auto frame = eager.receive(kDeadline);
+    ASSERT_TRUE(frame.has_value()) << "a message was dropped in silence";
+    const auto answer = std::get<wire::Envelope>(wire::decode(*frame));
+    answered += answer.has_status();
+    told_to_wait += answer.wait().retry_after_ms() > 0;
+  }
+  EXPECT_EQ(answered, 3);
+  EXPECT_EQ(told_to_wait, 5);
+  EXPECT_EQ(wire::query_status(service.endpoint(), kDeadline).run_id(), "example");
+  stop = true;
+}
 
 TEST_F(ServiceTest, TwoWorkersLearnAndVerifyAScheduleOverRealSockets) {
   wire::RunSpec spec = example_spec();

@@ -1,0 +1,38 @@
+// allot keys: makes the keys with which aggregators and workers know each other, and prints their public
+// half.
+#include <iostream>
+
+#include "app/command.h"
+#include "app/options.h"
+#include "base/error.h"
+#include "wire/keys.h"
+
+namespace allot::app {
+
+int run_keys(std::span<const std::string> arguments) {
+  std::string action;
+  std::string file;
+  std::filesystem::path out = "allot.key";
+  OptionSet set("keys", "make a secret key, or print the public key of one",
+                "allot keys new --out worker.key");
+  set.positional("action", &action, "new|public", "make a key, or print the public key of FILE");
+  set.positional("file", &file, "FILE", "the secret key, with public");
+  set.path("out", &out, "where new writes the secret key, readable by you alone");
+  set.require("action");
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+  if (action == "new") {
+    if (!file.empty()) throw UsageError("keys new takes no FILE; --out says where the key goes");
+    const wire::KeyPair pair = wire::make_key_pair();
+    wire::write_key_pair(out, pair);
+    std::cout << pair.public_key.text() << '\n';
+    return 0;
+  }
+  if (action == "public") {
+    if (file.empty()) throw UsageError("keys public needs the FILE of a secret key");
+    std::cout << wire::read_key_pair(file).public_key.text() << '\n';
+    return 0;
+  }
+  throw UsageError("keys has no action '" + action + "'; new and public are known");
+}
+
+}  // namespace allot::app

@@ -1,0 +1,146 @@
+"""Makes tests/fuzz/corpus: the inputs from which the fuzzers start, small and the same each time.
+
+    python3 tests/fuzz/make_corpus.py
+"""
+
+import json
+import pathlib
+import random
+import shutil
+import struct
+
+HERE = pathlib.Path(__file__).parent
+REPOSITORY = HERE.parent.parent
+CORPUS = HERE / "corpus"
+
+
+def write(target, name, content):
+    path = CORPUS / target / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def core():
+    """The bytes that core_fuzz.cc reads: an operation, its choices, the sender, the leases listed, the damage."""
+    peer = 0
+    hello = bytes([1, 0, 0, 0, peer, 0, 0])
+    request = bytes([2, 5, peer, 0, 0])
+    # The newest lease, no fault, two outcomes.
+    result = bytes([3, 0, 0, 1, 1, peer, 0, 0])
+    heartbeat = bytes([6, peer, 1, 0, 0])
+    tick, restart, status = bytes([8, 0xFF, 0x0F]), bytes([9]), bytes([7, peer, 0, 0])
+    write("core", "whole_run", hello + (request + result) * 9 + status)
+    write("core", "restarts", hello + (request + result + restart + hello) * 4)
+    write("core", "expiry", hello + request + (heartbeat + tick) * 3 + request + tick * 2 + result)
+    for fault in range(1, 8):
+        write("core", f"fault_{fault}", hello + request + bytes([3, 0, fault, 1, 1, 1, 2, peer, 0, 0]) + result)
+    write("core", "release", hello + request + bytes([5, 2, 0, 1, peer, 0, 0]) + request + restart)
+    frame = bytes.fromhex("080110072201772a0303ac026a020802")  # the worked example of docs/wire-protocol.md
+    write("core", "frame", bytes([0, peer]) + struct.pack("<H", len(frame)) + frame)
+    damaged = bytes([2, 5, peer, 0, 0xF7, 3, 0])
+    write("core", "damaged", hello + damaged * 3 + request)
+    chance = random.Random(1)
+    for number in range(8):
+        write("core", f"chance_{number}", hello + request + chance.randbytes(120))
+
+
+def lease_table():
+    """The bytes that lease_table_fuzz.cc reads: the lease time, the attempts, then events."""
+    offer, grant, expire, renew_all = bytes([0]), bytes([2, 1]), bytes([9, 255]), bytes([10])
+    head = bytes([50, 2])
+    write("lease_table", "expiry", head + (offer + grant + expire) * 4 + bytes([7]))
+    write("lease_table", "late", head + offer + grant + expire + grant + bytes([5, 2, 1]) + bytes([5, 3, 1]))
+    write("lease_table", "renewal", head + (offer + grant) * 3 + bytes([8, 1, 2, 3]) + renew_all + expire)
+    write("lease_table", "ends", head + b"".join(offer + grant + bytes([4, n + 2, n]) for n in range(5)))
+    chance = random.Random(2)
+    for number in range(8):
+        write("lease_table", f"chance_{number}", head + offer * 5 + grant * 3 + chance.randbytes(150))
+
+
+def tokenizer():
+    """Every component in its smallest form. The merges follow from the vocabulary, as in a trained file."""
+    base = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None,
+            "decoder": None}
+    words = {"type": "WordLevel", "vocab": {"<unk>": 0, "H": 1, "Hello": 2, ",": 3}, "unk_token": "<unk>"}
+    pairs = {"type": "BPE", "vocab": {"<unk>": 0, "H": 1, "e": 2, "l": 3, "o": 4, "ll": 5, "He": 6, "Hell": 7},
+             "merges": [["l", "l"], ["H", "e"], ["He", "ll"]], "unk_token": "<unk>", "fuse_unk": True}
+    split = {"type": "Split", "pattern": {"Regex": r"\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"},
+             "behavior": "Isolated", "invert": False}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    added = [{"id": 9, "content": "<s>", "single_word": False, "lstrip": True, "rstrip": True, "normalized": False,
+              "special": True}]
+    template = {"type": "TemplateProcessing",
+                "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                "special_tokens": {"<s>": {"id": "<s>", "ids": [9], "tokens": ["<s>"]}}}
+    # Bytes as ByteLevel writes them: a space is U+0120, a line feed U+010A. A whole alphabet would make long inputs.
+    alphabet = "Helo,w!12345<s>\u0120\u010a\u00e4\u00bd\u0142"
+    byte_pairs = {"type": "BPE", "vocab": {c: n for n, c in enumerate(dict.fromkeys(alphabet))} | {"He": 30, "ll": 31},
+                  "merges": ["H e", "l l"], "ignore_merges": True}
+    fallback = {"type": "BPE", "vocab": {f"<0x{n:02X}>": n for n in (0x0A, 0x20, 0x48, 0xE4, 0xBD, 0xA0)} | {"H": 256}, "merges": [],
+                "byte_fallback": True, "unk_token": None}
+    files = {
+        "words": base | {"model": words, "pre_tokenizer": {"type": "Whitespace"}},
+        "words_plain": base | {"model": words, "pre_tokenizer": {"type": "WhitespaceSplit"}, "added_tokens": added,
+                               "post_processor": template},
+        "pairs": base | {"model": pairs, "normalizer": {"type": "NFC"}, "pre_tokenizer": split},
+        "pairs_split": base | {"model": pairs, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            split | {"behavior": "MergedWithNext", "invert": True}, {"type": "Digits", "individual_digits": True}]}},
+        "bytes": base | {"model": byte_pairs, "pre_tokenizer": level, "decoder": {"type": "ByteLevel"}},
+        "fallback": base | {"model": fallback, "decoder": {"type": "Sequence", "decoders": [
+            {"type": "ByteFallback"}, {"type": "Fuse"}]}},
+    }
+    for name, file in files.items():
+        text = json.dumps(file, ensure_ascii=False, separators=(",", ":"))
+        write("tokenizer", name, text)
+        write("tokenizer", name + "_text", text.encode() + b"\0 Hello  lle\r\n\xcc\x8812 <s>a \xe4\xbd\xa0\xf0\x9f\x98\x80")
+    write("tokenizer", "gpt2_without_type", json.dumps(
+        {"model": {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}, "pre_tokenizer": None}))
+
+
+def safetensors():
+    def file(header, data):
+        text = header if isinstance(header, bytes) else json.dumps(header, separators=(",", ":")).encode()
+        return struct.pack("<Q", len(text)) + text + data
+
+    tensor = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    write("safetensors", "one", file({"a": tensor}, bytes(8)))
+    write("safetensors", "two", file({"__metadata__": {"format": "pt"}, "a": tensor,
+                                      "b": {"dtype": "BF16", "shape": [1, 2], "data_offsets": [8, 12]}}, bytes(12)))
+    write("safetensors", "empty", file({"a": {"dtype": "I8", "shape": [0, 4], "data_offsets": [0, 0]}}, b""))
+    write("safetensors", "scalar", file({"a": {"dtype": "BOOL", "shape": [], "data_offsets": [0, 1]}}, b"\1"))
+    write("safetensors", "overflow", file(
+        {"a": {"dtype": "F64", "shape": [2**62, 8], "data_offsets": [0, 0]}}, b""))
+    write("safetensors", "gap", file({"a": tensor | {"data_offsets": [1, 9]}}, bytes(9)))
+    write("safetensors", "overlap", file({"a": tensor, "b": tensor | {"data_offsets": [4, 12]}}, bytes(12)))
+    write("safetensors", "short", file({"a": tensor}, bytes(7)))
+    write("safetensors", "twice", file(b'{"a":{},"a":{}}', b""))
+    write("safetensors", "long_header", struct.pack("<Q", 2**63) + b"{}")
+    write("safetensors", "lfs", "version https://git-lfs.github.com/spec/v1\n")
+    write("safetensors", "mixed", (REPOSITORY / "tests/data/safetensors/mixed.safetensors").read_bytes())
+
+
+def documents():
+    config = json.loads((REPOSITORY / "assets/tiny-gsm/config.json").read_text())
+    write("documents", "config", "c" + json.dumps(config, separators=(",", ":")))
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 8192}
+    write("documents", "config_scaled", "c" + json.dumps(config | {"rope_scaling": scaling}, separators=(",", ":")))
+    write("documents", "generation", "g" + json.dumps(
+        {"eos_token_id": [1, 2], "bos_token_id": 0, "temperature": 0.6, "top_p": 0.9, "do_sample": True}))
+    # The worked example of its documentation.
+    text = (REPOSITORY / "docs/schedule-format.md").read_text()
+    write("documents", "schedule", "s" + text.split("```json\n")[1].split("```")[0])
+    write("documents", "spec", "r" + json.dumps({
+        "schema_version": 1, "run_id": "example", "model": {"id": "tiny", "layers": 8}, "model_path": "/models/tiny",
+        "task": {"name": "gsm8k", "train": {"sha256": "7a", "questions": 50}, "heldout_questions": 6},
+        "policy": {"name": "pairs", "total": "64", "floor": 1, "perturbation": 1.25}, "seed": 7, "episodes": "10"}))
+
+
+def main():
+    shutil.rmtree(CORPUS, ignore_errors=True)
+    for target in (core, lease_table, tokenizer, safetensors, documents):
+        target()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+#include "wire/keys.h"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace allot::wire {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::ThrowsMessage;
+
+class Keys : public testing::Test {
+ protected:
+  Keys() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "allot-keys-XXXXXX").string();
+    directory_ = ::mkdtemp(pattern.data());
+    file_ = directory_ / "worker.key";
+  }
+  ~Keys() override { std::filesystem::remove_all(directory_); }
+
+  std::filesystem::path directory_;
+  std::filesystem::path file_;
+};
+
+TEST_F(Keys, AKeyFileIsItsOwnersAloneAndReadsBack) {
+  const KeyPair pair = make_key_pair();
+  write_key_pair(file_, pair);
+  struct stat status = {};
+  ASSERT_EQ(::stat(file_.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0600u);
+  const KeyPair again = read_key_pair(file_);
+  EXPECT_EQ(again.public_key, pair.public_key);
+  EXPECT_EQ(again.secret_key.bytes(), pair.secret_key.bytes());
+}
+
+TEST_F(Keys, TwoKeysDiffer) {
+  EXPECT_NE(make_key_pair().public_key, make_key_pair().public_key);
+}
+
+TEST_F(Keys, AnExistingFileIsNotReplaced) {
+  write_key_pair(file_, make_key_pair());
+  const std::string before = read_file(file_);
+  EXPECT_THAT([&] { write_key_pair(file_, make_key_pair()); },
+              ThrowsMessage<StorageError>(HasSubstr(file_.string())));
+  EXPECT_EQ(read_file(file_), before);
+}
+
+TEST_F(Keys, AFileThatOthersMayReadOrTheGroupMayWriteIsRefused) {
+  write_key_pair(file_, make_key_pair());
+  for (const mode_t mode : {0604, 0602, 0620, 0644, 0666}) {
+    ASSERT_EQ(::chmod(file_.c_str(), mode), 0);
+    EXPECT_THAT([&] { (void)read_key_pair(file_); }, ThrowsMessage<InvalidArgument>(HasSubstr("chmod 600")))
+        << mode;
+  }
+  for (const mode_t mode : {0600, 0400, 0440, 0640}) {
+    ASSERT_EQ(::chmod(file_.c_str(), mode), 0);
+    EXPECT_NO_THROW((void)read_key_pair(file_)) << mode;
+  }
+}
+
+TEST_F(Keys, AFileThatWasDamagedIsRefusedWithoutQuotingIt) {
+  write_key_pair(file_, make_key_pair());
+  const std::string good = read_file(file_);
+  const std::string secret = good.substr(good.find("secret ") + 7, 64);
+  std::string other_public = good;
+  other_public.replace(good.find("public ") + 7, 64, make_key_pair().public_key.text());
+  for (const std::string& bad :
+       {std::string("rubbish ") + secret, good.substr(0, good.size() - 2), other_public, std::string()}) {
+    std::filesystem::remove(file_);
+    write_file_atomically(file_, bad);
+    ASSERT_EQ(::chmod(file_.c_str(), 0600), 0);
+    EXPECT_THAT(
+        [&] { (void)read_key_pair(file_); },
+        ThrowsMessage<CorruptFile>(AllOf(HasSubstr(file_.string()), Not(HasSubstr(secret.substr(0, 16))))));
+  }
+  EXPECT_THROW((void)read_key_pair(directory_ / "absent"), NotFound);
+  EXPECT_THROW((void)read_key_pair(directory_), CorruptFile);
+}
+
+TEST_F(Keys, APublicKeyIsGivenAsItselfOrAsAFile) {
+  const PublicKey key = make_key_pair().public_key;
+  EXPECT_EQ(read_public_key(key.text()), key);
+  write_file_atomically(directory_ / "server-key", key.text() + "\n");
+  EXPECT_EQ(read_public_key((directory_ / "server-key").string()), key);
+  EXPECT_THROW((void)read_public_key((directory_ / "absent").string()), NotFound);
+  EXPECT_THROW((void)parse_public_key(key.text() + "0", "it"), InvalidArgument);
+  EXPECT_THROW((void)parse_public_key(std::string(64, 'G'), "it"), InvalidArgument);
+}
+
+TEST_F(Keys, AnAllowListNamesHoldersAndTheirRoles) {
+  const PublicKey a = make_key_pair().public_key, b = make_key_pair().public_key,
+                  c = make_key_pair().public_key;
+  const AllowList list =
+      parse_allow_list("# who may connect\n\n" + a.text() + " node-a\n  " + b.text() +
+                           "\tanna operator # leaves in May\r\n" + c.text() + " wall viewer",
+                       "keys.txt");
+  EXPECT_EQ(list, (AllowList{{a, {"node-a", Role::kWorker}},
+                             {b, {"anna", Role::kOperator}},
+                             {c, {"wall", Role::kViewer}}}));
+}
+
+TEST_F(Keys, EveryWrongLineOfAnAllowListIsNamed) {
+  const std::string key = make_key_pair().public_key.text();
+  const std::string text = key + " one\nabc two\n" + key + " three\n" + make_key_pair().public_key.text() +
+                           "\n" + make_key_pair().public_key.text() + " four king\n" +
+                           make_key_pair().public_key.text() + " a/b\n" + make_key_pair().public_key.text() +
+                           " five worker now\n";
+  EXPECT_THAT([&] { (void)parse_allow_list(text, "keys.txt"); },
+              ThrowsMessage<CorruptFile>(AllOf(
+                  Not(HasSubstr("keys.txt:1:")), HasSubstr("keys.txt:2: "), HasSubstr("keys.txt:3: this key"),
+                  HasSubstr("keys.txt:4: after the key"), HasSubstr("keys.txt:5: after the name"),
+                  HasSubstr("keys.txt:6: after the key"), HasSubstr("keys.txt:7: after the name"))));
+}
+
+}  // namespace
+}  // namespace allot::wire

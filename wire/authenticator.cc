@@ -1,0 +1,238 @@
+#include "wire/authenticator.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+#include <zmq.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace allot::wire {
+namespace {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+using namespace std::chrono_literals;
+
+constexpr const char* kZapAddress = "inproc://zeromq.zap.01";  // given by RFC 27
+constexpr const char* kMonitorAddress = "inproc://allot.connections";
+constexpr const char* kStopAddress = "inproc://allot.stop";
+// The allow-list's file is looked at this often, and at each connection.
+constexpr auto kLookEvery = 1s;
+// Refused connections are one log line each so often, with their number.
+constexpr auto kTellEvery = 10s;
+
+// What changes when a file is written or replaced; a Kubernetes mount changes the inode.
+struct FileState {
+  dev_t device = 0;
+  ino_t inode = 0;
+  off_t size = 0;
+  timespec written = {};
+  bool operator==(const FileState& other) const {
+    return device == other.device && inode == other.inode && size == other.size &&
+           written.tv_sec == other.written.tv_sec && written.tv_nsec == other.written.tv_nsec;
+  }
+};
+
+FileState state_of(const std::filesystem::path& file) {
+  struct stat status = {};
+  if (::stat(file.c_str(), &status) != 0) return {};
+  return {status.st_dev, status.st_ino, status.st_size, status.st_mtim};
+}
+
+// All frames of a message that is there.
+std::vector<zmq::message_t> receive_all(zmq::socket_t& socket) {
+  std::vector<zmq::message_t> frames;
+  while (true) {
+    zmq::message_t frame;
+    if (!socket.recv(frame, zmq::recv_flags::dontwait)) return frames;
+    const bool more = frame.more();
+    frames.push_back(std::move(frame));
+    if (!more) return frames;
+  }
+}
+
+}  // namespace
+
+struct Authenticator::Impl {
+  Impl(zmq::context_t& context, std::optional<std::filesystem::path> file, int limit)
+      : allow_list_file(std::move(file)),
+        max_connections(limit),
+        requests(context, zmq::socket_type::rep),
+        connections(context, zmq::socket_type::pair),
+        stop_here(context, zmq::socket_type::pair),
+        stop_there(context, zmq::socket_type::pair) {
+    if (allow_list_file) {
+      file_state = state_of(*allow_list_file);
+      allow_list = read_allow_list(*allow_list_file);
+    }
+    for (zmq::socket_t* socket : {&requests, &connections, &stop_here, &stop_there})
+      socket->set(zmq::sockopt::linger, 0);
+    requests.bind(kZapAddress);
+    stop_here.bind(kStopAddress);
+    stop_there.connect(kStopAddress);
+  }
+
+  void serve() {
+    std::array<zmq::pollitem_t, 3> items = {{{requests.handle(), 0, ZMQ_POLLIN, 0},
+                                             {connections.handle(), 0, ZMQ_POLLIN, 0},
+                                             {stop_here.handle(), 0, ZMQ_POLLIN, 0}}};
+    while (true) {
+      try {
+        zmq::poll(items.data(), items.size(), std::chrono::milliseconds(kLookEvery));
+        if ((items[2].revents & ZMQ_POLLIN) != 0) return;
+        if ((items[1].revents & ZMQ_POLLIN) != 0) count();
+        look_at_file();
+        if ((items[0].revents & ZMQ_POLLIN) != 0) answer();
+        tell_refused();
+      } catch (const zmq::error_t& error) {
+        if (error.num() == ETERM) return;
+        if (error.num() != EINTR) spdlog::error("authentication: {}", error.what());
+      } catch (const std::exception& error) {
+        spdlog::error("authentication: {}", error.what());
+      }
+    }
+  }
+
+  // An event of the socket: two frames, number and value, then its address.
+  void count() {
+    while (true) {
+      const std::vector<zmq::message_t> frames = receive_all(connections);
+      if (frames.empty()) return;
+      uint16_t event = 0;
+      if (frames[0].size() < sizeof event) continue;
+      std::memcpy(&event, frames[0].data(), sizeof event);
+      if (event == ZMQ_EVENT_ACCEPTED) ++num_connections;
+      if (event == ZMQ_EVENT_DISCONNECTED) num_connections = std::max(0, num_connections - 1);
+    }
+  }
+
+  void look_at_file() {
+    if (!allow_list_file) return;
+    const FileState now = state_of(*allow_list_file);
+    if (now == file_state) return;
+    file_state = now;
+    try {
+      AllowList list = read_allow_list(*allow_list_file);
+      spdlog::info("{} was changed: {} keys may connect now", allow_list_file->string(), list.size());
+      const std::lock_guard lock(mutex);
+      allow_list = std::move(list);
+    } catch (const Error& error) {
+      spdlog::error("the allow-list was changed and cannot be used, the last one stays: {}", error.what());
+    }
+  }
+
+  struct Verdict {
+    const char* code;  // 200 come in, 400 no, 500 not now
+    const char* text;
+    std::string user = "";
+  };
+
+  // RFC 27: version, request id, domain, address, identity, mechanism, then what the mechanism brings.
+  Verdict judge(const std::vector<zmq::message_t>& request) {
+    if (request.size() < 6 || request[0].to_string_view() != "1.0") return {"500", "not ZAP 1.0"};
+    if (num_connections > max_connections) return refuse({"500", "too many connections"});
+    const std::string_view mechanism = request[5].to_string_view();
+    if (!allow_list_file) {
+      if (mechanism == "NULL") return {"200", "OK"};
+      return refuse({"400", "no keys are in use here"});
+    }
+    if (mechanism != "CURVE" || request.size() != 7 || request[6].size() != kKeyBytes)
+      return refuse({"400", "a key is needed"});
+    PublicKey key;
+    std::memcpy(key.bytes.data(), request[6].data(), kKeyBytes);
+    const std::lock_guard lock(mutex);
+    if (!allow_list.contains(key)) {
+      last_unknown = key.text();
+      return refuse({"400", "the key is not on the allow-list"});
+    }
+    return {"200", "OK", key.text()};
+  }
+
+  Verdict refuse(Verdict verdict) {
+    ++num_refused;
+    last_reason = verdict.text;
+    return verdict;
+  }
+
+  void answer() {
+    const std::vector<zmq::message_t> request = receive_all(requests);
+    if (request.empty()) return;
+    const Verdict verdict = judge(request);
+    const std::string id = request.size() > 1 ? request[1].to_string() : "";
+    for (const std::string_view frame :
+         {std::string_view("1.0"), std::string_view(id), std::string_view(verdict.code),
+          std::string_view(verdict.text), std::string_view(verdict.user)}) {
+      requests.send(zmq::buffer(frame), zmq::send_flags::sndmore);
+    }
+    requests.send(zmq::message_t(), zmq::send_flags::none);  // no metadata of our own
+  }
+
+  void tell_refused() {
+    const SteadyTime now = std::chrono::steady_clock::now();
+    if (num_refused == 0 || now < next_telling) return;
+    next_telling = now + kTellEvery;
+    spdlog::warn("refused {} connections; the last one: {}{}", num_refused, last_reason,
+                 last_unknown.empty() ? "" : " (" + last_unknown + ")");
+    num_refused = 0;
+    last_unknown.clear();
+  }
+
+  const std::optional<std::filesystem::path> allow_list_file;
+  const int max_connections;
+  zmq::socket_t requests;     // from the socket's I/O thread
+  zmq::socket_t connections;  // events of the socket
+  zmq::socket_t stop_here, stop_there;
+  mutable std::mutex mutex;
+  AllowList allow_list;  // under `mutex`
+  FileState file_state;
+  int num_connections = 0;
+  int64_t num_refused = 0;
+  std::string last_reason;
+  std::string last_unknown;
+  SteadyTime next_telling;
+  std::thread thread;
+};
+
+Authenticator::Authenticator(zmq::context_t& context, std::optional<std::filesystem::path> allow_list,
+                             int max_connections)
+    : impl_(std::make_unique<Impl>(context, std::move(allow_list), max_connections)) {}
+
+void Authenticator::watch(zmq::socket_t& socket) {
+  socket.set(zmq::sockopt::zap_domain, "allot");
+  if (::zmq_socket_monitor(socket.handle(), kMonitorAddress, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) !=
+      0) {
+    throw NetworkError(std::string("connections cannot be counted: ") + ::zmq_strerror(errno));
+  }
+  impl_->connections.connect(kMonitorAddress);
+  impl_->thread = std::thread([this] { impl_->serve(); });
+}
+
+Authenticator::~Authenticator() {
+  if (!impl_->thread.joinable()) return;
+  impl_->stop_there.send(zmq::message_t(), zmq::send_flags::none);
+  impl_->thread.join();
+}
+
+std::optional<KeyHolder> Authenticator::holder(std::string_view user) const {
+  if (!impl_->allow_list_file) return KeyHolder{"", Role::kOperator};
+  PublicKey key;
+  try {
+    key = parse_public_key(user, "a message's User-Id");
+  } catch (const InvalidArgument&) {
+    return std::nullopt;
+  }
+  const std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->allow_list.find(key);
+  if (found == impl_->allow_list.end()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace allot::wire
