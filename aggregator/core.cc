@@ -521,7 +521,7 @@ bool Core::everyone_heard_finished() const {
 wire::Status Core::status(Timestamp now) const {
   const auto seconds = [](Duration duration) { return std::chrono::duration<double>(duration).count(); };
   wire::Status status;
-  status.set_run_id(spec_.run_id());
+  describe_run(spec_, &status);
   status.set_stage(std::string(name(stage())));
   status.set_episodes_done(plan_.learned());
   status.set_episodes_wanted(spec_.episodes());
@@ -555,6 +555,7 @@ wire::Status Core::status(Timestamp now) const {
   }
   for (wire::Score& score : plan_.scores()) *status.add_scores() = std::move(score);
   status.set_epoch(epoch_);
+  plan_.curve().write(status.mutable_curve());
   return status;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "aggregator/learning_curve.h"
 #include "aggregator/records.h"
 #include "policy/policy.h"
 #include "wire/messages.pb.h"
@@ -58,6 +59,7 @@ class Plan {
   int64_t remaining() const;
   // Of the last 20 learning episodes that were used, 0 before the first.
   double mean_reward_recent() const;
+  const LearningCurve& curve() const { return curve_; }
   // Empty before the verification.
   std::vector<wire::Score> scores() const;
 
@@ -85,6 +87,7 @@ class Plan {
   int64_t verify_closed_ = 0;
   std::vector<Candidate> candidates_;
   std::deque<double> recent_rewards_;
+  LearningCurve curve_;
 };
 
 }  // namespace allot::aggregator
