@@ -11,6 +11,8 @@ namespace allot::aggregator {
 std::filesystem::path spec_path(const std::filesystem::path& run_directory);
 std::filesystem::path history_path(const std::filesystem::path& run_directory);
 std::filesystem::path endpoint_path(const std::filesystem::path& run_directory);
+// Names the URL of the live page while one is served.
+std::filesystem::path http_path(const std::filesystem::path& run_directory);
 
 class RunDirectory {
  public:

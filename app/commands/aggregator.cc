@@ -1,17 +1,24 @@
 // allot aggregator: serves one run to workers. Asks the policy, grants leases, keeps the history; while it
 // runs, a second thread brings the TensorBoard events up to date, and writes schedule.json and report.html
-// when the run is finished.
+// when the run is finished; others answer over HTTP (app/live).
 #include <chrono>
 #include <condition_variable>
-#include <iostream>
+#include <filesystem>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
+#include <string>
+#include <system_error>
 #include <thread>
 
+#include "aggregator/http_server.h"
+#include "aggregator/live_state.h"
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"
 #include "aggregator/service.h"
 #include "app/command.h"
+#include "app/live/live_server.h"
 #include "app/options.h"
 #include "app/report/tensorboard_events.h"
 #include "app/run_directory.h"
@@ -20,6 +27,7 @@
 #include "app/stop_signal.h"
 #include "app/version.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "wire/spec.h"
 
@@ -75,6 +83,34 @@ class ResultsWriter {
   std::jthread thread_;
 };
 
+// A file of the run directory that names an address as long as somebody listens there.
+class Announcement {
+ public:
+  Announcement(std::filesystem::path file, const std::string& address) : file_(std::move(file)) {
+    write_file_atomically(file_, address + "\n");
+  }
+  ~Announcement() {
+    std::error_code ignored;
+    std::filesystem::remove(file_, ignored);
+  }
+  Announcement(const Announcement&) = delete;
+  Announcement& operator=(const Announcement&) = delete;
+
+ private:
+  std::filesystem::path file_;
+};
+
+// Serves the live page from now on: while a long history is read it says so.
+std::unique_ptr<aggregator::HttpServer> serve_http(const std::string& text,
+                                                   std::shared_ptr<const aggregator::LiveState> live,
+                                                   const std::filesystem::path& run) {
+  const aggregator::HttpAddress address = aggregator::parse_http_address(text);
+  auto server = std::make_unique<aggregator::HttpServer>(address, live_handlers(std::move(live), run));
+  spdlog::info("live page {} with /metrics, /healthz, /readyz and /api/run{}", server->url(),
+               address.loopback() ? "" : "; whoever reaches this address can read it");
+  return server;
+}
+
 // The run that the directory holds, unless options say what to run: then the directory must agree with them.
 wire::RunSpec spec_of(const RunOptions& run) {
   const auto stored = aggregator::spec_path(run.run);
@@ -86,6 +122,7 @@ wire::RunSpec spec_of(const RunOptions& run) {
 
 int run_aggregator(std::span<const std::string> arguments) {
   RunOptions run;
+  std::string http = "127.0.0.1:*";
   aggregator::ServiceOptions service_options;
   OptionSet set(
       "aggregator", "serve a run to workers: the learner, its leases and its history",
@@ -95,6 +132,10 @@ int run_aggregator(std::span<const std::string> arguments) {
            "address to listen on; port * takes a free one, DIR/endpoint names it");
   set.flag("insecure", &service_options.server.insecure,
            "listen on an address that other machines reach, without encryption");
+  set.text(
+      "http", &http, "ADDRESS:PORT",
+      "serve the live page, /metrics, /healthz, /readyz and /api/run there, to be read only; port * takes a "
+      "free one, DIR/http names it; off serves none");
   set.flag("exit-when-finished", &service_options.exit_when_finished,
            "end when the run is finished and the workers know");
   declare_run_options(set, &run);
@@ -103,7 +144,14 @@ int run_aggregator(std::span<const std::string> arguments) {
   const auto& stop = watch_stop_signals();
   service_options.run_directory = run.run;
   service_options.build = version();
+  std::unique_ptr<aggregator::HttpServer> server;
+  if (http != "off") {
+    service_options.live = std::make_shared<aggregator::LiveState>("the history of the run is being read");
+    server = serve_http(http, service_options.live, run.run);
+  }
   aggregator::Service service(spec_of(run), std::move(service_options));
+  std::optional<Announcement> announcement;
+  if (server) announcement.emplace(aggregator::http_path(run.run), server->url());
   const ResultsWriter writer(run.run);
   service.run(stop);
   return 0;
