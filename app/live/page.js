@@ -8,7 +8,7 @@
   const byId = (id) => document.getElementById(id);
 
   // ---- Numbers as people read them
-  const whole = (n) => Math.round(n).toLocaleString('en-US');
+  const whole = (n) => (Math.round(n) + 0).toLocaleString('en-US');  // + 0: no "-0"
   const percent = (ratio, digits = 1) => (100 * ratio).toFixed(digits) + '\u00a0%';
   const plural = (n, one, many) => `${whole(n)} ${n === 1 ? one : many}`;
   function duration(seconds) {
@@ -70,7 +70,7 @@
   // The frame of a chart as wide as its place: axes, grid, and functions from values to pixels.
   function chart(place, {description, x, y, right, height = 260}) {
     const width = Math.max(240, place.clientWidth);
-    const left = 44, top = 14, bottom = 40;
+    const left = 52, top = 14, bottom = 40;
     const toX = (v) => left + (v - x.from) / (x.to - x.from) * (width - left - right);
     const toY = (v) => top + (y.to - v) / (y.to - y.from) * (height - top - bottom);
     const svg = shape('svg', {class: 'chart', role: 'img', 'aria-label': description, viewBox: `0 0 ${width} ${height}`, width, height});
@@ -184,9 +184,12 @@
       const top = frame.toY(count);
       frame.svg.append(shape('rect', {class: 'bar', x: frame.toX(layer) - barWidth / 2, width: barWidth, y: top, height: frame.floor - top},
         shape('title', {}, `Layer ${layer}: ${plural(count, 'sample', 'samples')}`)));
-      if (room >= 8 * whole(count).length + 4) frame.svg.append(label(frame.toX(layer), top - 4, whole(count), {'text-anchor': 'middle', class: 'halo'}));
     });
     levels(frame, [{value: uniform, style: 'uniform', name: `uniform ${Number.isInteger(uniform) ? whole(uniform) : uniform.toFixed(1)}`}]);
+    samples.forEach((count, layer) => {
+      if (room < 8 * whole(count).length + 4) return;
+      frame.svg.append(label(frame.toX(layer), frame.toY(count) - 4, whole(count), {'text-anchor': 'middle', class: 'halo'}));
+    });
     byId('schedule-caption').textContent = `Samples that each query head of a layer draws for one token; ${whole(run.total_samples)} over all layers.`;
     place.replaceChildren(frame.svg);
   }
@@ -221,7 +224,7 @@
     const counts = run.worker_counts;
     const tiles = [
       ['Recent reward', run.episodes_done > 0 ? percent(run.mean_reward_recent) : '\u2013', 'mean of the last 20 episodes'],
-      ['Speed', run.episodes_per_second > 0 ? rate(run.episodes_per_second) : '\u2013', 'episodes, lately'],
+      ['Speed', run.episodes_per_second > 0 ? rate(run.episodes_per_second) : '\u2013', run.episodes_per_second > 0 ? 'episodes, lately' : 'no episodes lately'],
       ['Policy', `version ${whole(run.policy_version)}`, most > 0 ? `entropy ${run.entropy.toFixed(3)}, ${percent(run.entropy / most, 0)} of uniform` : 'one layer'],
       ['Workers', whole(counts.all), counts.all === 0 ? 'none connected'
         : `${whole(counts.busy)} busy, ${whole(counts.idle)} idle` + (counts.silent > 0 ? `, ${whole(counts.silent)} silent` : '')],
@@ -270,10 +273,16 @@
   const TROUBLE = new Set(['failed', 'rejected', 'set_aside', 'malformed', 'poisoned', 'crashed']);
 
   function showCounters(run) {
-    const rows = Object.entries(run.counters).map(([name, count]) => row(
-      [[name.replaceAll('_', ' ')], [whole(count), 'number'], [COUNTERS[name] || '', 'quiet']],
-      {class: count === 0 ? 'zero' : TROUBLE.has(name) ? 'warn' : ''}));
-    byId('counters').replaceChildren(table('counters', [['Counter'], ['Count', 'number'], ['']], rows));
+    const order = Object.keys(COUNTERS);
+    const place = (name) => order.includes(name) ? order.indexOf(name) : order.length;
+    const readable = (name) => name.replaceAll('_', ' ');
+    const entries = Object.entries(run.counters).sort(([a], [b]) => place(a) - place(b));
+    const rows = entries.filter(([, count]) => count !== 0).map(([name, count]) => row(
+      [[readable(name)], [whole(count), 'number'], [COUNTERS[name] || '', 'quiet']], {class: TROUBLE.has(name) ? 'warn' : ''}));
+    const none = entries.filter(([, count]) => count === 0).map(([name]) => readable(name));
+    const parts = rows.length > 0 ? [table('counters', [['Counter'], ['Count', 'number'], ['']], rows)] : [];
+    if (none.length > 0) parts.push(element('p', {class: 'more'}, `None so far: ${none.join(', ')}.`));
+    byId('counters').replaceChildren(...parts);
   }
 
   const byName = new Intl.Collator('en', {numeric: true});
@@ -288,15 +297,16 @@
     const state = (worker) => worker.silent ? 'silent' : worker.leases > 0 ? 'busy' : 'idle';
     const rows = [...run.workers].sort((a, b) => b.silent - a.silent || byName.compare(a.worker, b.worker)).map((worker) => {
       const name = element('td', {title: state(worker)}, element('span', {class: 'name'}, worker.worker),
-        element('div', {class: 'device'}, `${worker.device}, allot ${worker.build}`));
-      const made = element('tr', {class: state(worker)}, name);
+        element('div', {class: 'below'}, `${worker.device}, allot ${worker.build}`));
+      const made = element('tr', {class: state(worker)}, name,
+        element('td', {class: 'beside'}, worker.device), element('td', {class: 'beside build'}, worker.build));
       const seen = worker.last_seen_ms < 1000 ? 'now' : `${duration(worker.last_seen_ms / 1000)} ago`;
       for (const [text, classes] of [[whole(worker.leases), 'number leases'], [whole(worker.episodes_done), 'number'], [seen, 'number seen']]) {
         made.append(element('td', {class: classes}, text));
       }
       return made;
     });
-    const parts = [table('workers', [['Worker'], ['Leases', 'number leases'], ['Done', 'number'], ['Seen', 'number']], rows)];
+    const parts = [table('workers', [['Worker'], ['Device', 'beside'], ['Release', 'beside build'], ['Leases', 'number leases'], ['Done', 'number'], ['Seen', 'number']], rows)];
     if (run.workers.length < counts.all) {
       parts.push(element('p', {class: 'more'}, `${whole(run.workers.length)} of ${whole(counts.all)} workers are listed, silent ones first; \u201callot status --json\u201d lists all.`));
     }
