@@ -20,6 +20,12 @@
     if (s < 48 * 3600) return `${Math.floor(s / 3600)}\u00a0h ${pad(Math.floor(s / 60) % 60)}\u00a0min`;
     return `${Math.floor(s / 86400)}\u00a0d ${Math.floor(s / 3600) % 24}\u00a0h`;
   }
+  // "now", "7 s ago", "6 min ago": short enough for a narrow column.
+  function ago(seconds) {
+    if (seconds < 1) return 'now';
+    const [size, unit] = seconds < 60 ? [1, 's'] : seconds < 3600 ? [60, 'min'] : seconds < 172800 ? [3600, 'h'] : [86400, 'd'];
+    return `${whole(Math.floor(seconds / size))}\u00a0${unit} ago`;
+  }
   const rate = (perSecond) => {
     if (!(perSecond > 0)) return 'none yet';
     if (perSecond >= 10) return `${whole(perSecond)} per second`;
@@ -300,13 +306,12 @@
         element('div', {class: 'below'}, `${worker.device}, allot ${worker.build}`));
       const made = element('tr', {class: state(worker)}, name,
         element('td', {class: 'beside'}, worker.device), element('td', {class: 'beside build'}, worker.build));
-      const seen = worker.last_seen_ms < 1000 ? 'now' : `${duration(worker.last_seen_ms / 1000)} ago`;
-      for (const [text, classes] of [[whole(worker.leases), 'number leases'], [whole(worker.episodes_done), 'number'], [seen, 'number seen']]) {
+      for (const [text, classes] of [[whole(worker.leases), 'number leases'], [whole(worker.episodes_done), 'number'], [ago(worker.last_seen_ms / 1000), 'number seen']]) {
         made.append(element('td', {class: classes}, text));
       }
       return made;
     });
-    const parts = [table('workers', [['Worker'], ['Device', 'beside'], ['Release', 'beside build'], ['Leases', 'number leases'], ['Done', 'number'], ['Seen', 'number']], rows)];
+    const parts = [table('workers', [['Worker'], ['Device', 'beside'], ['Release', 'beside build'], ['Leases', 'number leases'], ['Done', 'number'], ['Seen', 'number seen']], rows)];
     if (run.workers.length < counts.all) {
       parts.push(element('p', {class: 'more'}, `${whole(run.workers.length)} of ${whole(counts.all)} workers are listed, silent ones first; \u201callot status --json\u201d lists all.`));
     }
