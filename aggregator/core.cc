@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -27,6 +28,15 @@ constexpr size_t kRecentTells = 50;
 // Episodes given up after a failure, one after the other, with no success in between: then the fault is in
 // the run.
 constexpr int kMaxFailuresInARow = 5;
+// A worker that failed so many episodes since its last result is told to wait while others are there.
+constexpr int kFailuresToQuarantine = 3;
+// A quarantine lasts one lease time, the next one twice as long, and so on this often.
+constexpr int kMostQuarantineDoublings = 4;
+// An episode that failed on one worker is kept for others for so many lease times.
+constexpr int kReservedLeaseTimes = 5;
+constexpr size_t kGivenUpShown = 20;
+constexpr size_t kSteeringShown = 50;
+constexpr int64_t kMostEpisodes = 1'000'000'000;
 // A peer silent for this long, and for ten leases, is forgotten; it is told to introduce itself when it comes
 // back.
 constexpr Duration kForgetAfter = 10min;
@@ -54,21 +64,26 @@ bool same(const Episode& a, const Episode& b) {
          a.policy_version == b.policy_version && close(a.log_prob, b.log_prob);
 }
 
-// Why a result without error does not answer its episode; empty when it does.
-std::string misfit(const wire::EpisodeResult& result, const Episode& episode) {
-  if (static_cast<size_t>(result.outcomes_size()) != episode.questions.size()) {
-    return fmt::format("{} outcomes for {} questions", result.outcomes_size(), episode.questions.size());
+using Outcomes = google::protobuf::RepeatedPtrField<wire::QuestionOutcome>;
+
+// Why these are no answers to questions of `episode`, each at most once and in its order; empty when they
+// are.
+std::string misfit(const Outcomes& outcomes, double seconds, const Episode& episode) {
+  if (!std::isfinite(seconds) || seconds < 0) {
+    return fmt::format("seconds is {}, a number of at least 0 is expected", seconds);
   }
-  if (!std::isfinite(result.seconds()) || result.seconds() < 0) {
-    return fmt::format("seconds is {}, a number of at least 0 is expected", result.seconds());
-  }
-  for (int i = 0; i < result.outcomes_size(); ++i) {
-    const wire::QuestionOutcome& outcome = result.outcomes(i);
-    const uint32_t asked = episode.questions[static_cast<size_t>(i)];
-    if (outcome.question() != asked) {
-      return fmt::format("outcome {} is of question {}, question {} was asked there", i, outcome.question(),
-                         asked);
+  auto next = episode.questions.begin();
+  for (int i = 0; i < outcomes.size(); ++i) {
+    const wire::QuestionOutcome& outcome = outcomes[i];
+    const auto asked = std::find(next, episode.questions.end(), outcome.question());
+    if (asked == episode.questions.end()) {
+      return fmt::format(
+          "outcome {} is of question {}, which episode {} does not ask there; the order of the lease's "
+          "questions is "
+          "expected",
+          i, outcome.question(), episode.episode.value);
     }
+    next = asked + 1;
     if (outcome.finish() < wire::FINISH_REASON_EOS || outcome.finish() > wire::FINISH_REASON_LENGTH) {
       return fmt::format("outcome {} has finish reason {}, 1 to 3 is expected", i,
                          static_cast<int>(outcome.finish()));
@@ -81,17 +96,55 @@ std::string misfit(const wire::EpisodeResult& result, const Episode& episode) {
   return "";
 }
 
-std::vector<QuestionResult> question_results(const wire::EpisodeResult& result) {
-  std::vector<QuestionResult> results;
-  for (const wire::QuestionOutcome& outcome : result.outcomes()) {
-    results.push_back(
-        {outcome.correct(), outcome.finish(), outcome.prompt_tokens(), outcome.output_tokens()});
+QuestionResult to_result(const wire::QuestionOutcome& outcome) {
+  return {outcome.correct(), outcome.finish(), outcome.prompt_tokens(), outcome.output_tokens()};
+}
+
+// Fills the answers that fit the episode into the places that have none yet.
+using Answers = std::vector<std::optional<QuestionResult>>;
+void fill(const Outcomes& outcomes, const Episode& episode, Answers* answers) {
+  answers->resize(episode.questions.size());
+  size_t place = 0;
+  for (const wire::QuestionOutcome& outcome : outcomes) {
+    while (episode.questions[place] != outcome.question()) ++place;
+    if (!(*answers)[place]) (*answers)[place] = to_result(outcome);
   }
+}
+
+std::vector<QuestionResult> all_of(const Answers& answers) {
+  std::vector<QuestionResult> results;
+  for (const auto& answer : answers) results.push_back(answer.value());
   return results;
+}
+
+bool is_failure(LeaseEnd how) {
+  return how == LeaseEnd::kFailed || how == LeaseEnd::kRejected || how == LeaseEnd::kCrashed;
+}
+
+template <class T>
+void push_bounded(std::deque<T>* queue, T value, size_t most) {
+  queue->push_back(std::move(value));
+  if (queue->size() > most) queue->pop_front();
 }
 
 std::span<const int64_t> listed_leases(const wire::Envelope& message) {
   return {message.leases().data(), static_cast<size_t>(message.leases_size())};
+}
+
+wire::Control::Action to_wire(Steering action) {
+  switch (action) {
+    case Steering::kPause:
+      return wire::Control::ACTION_PAUSE;
+    case Steering::kResume:
+      return wire::Control::ACTION_RESUME;
+    case Steering::kStop:
+      return wire::Control::ACTION_STOP;
+    case Steering::kTarget:
+      return wire::Control::ACTION_TARGET;
+    case Steering::kEpisodes:
+      return wire::Control::ACTION_EPISODES;
+  }
+  return wire::Control::ACTION_UNSPECIFIED;
 }
 
 void count(wire::Counters* counters, Verdict verdict) {
@@ -156,7 +209,7 @@ void Core::apply(const EpisodeAsked& asked) {
         "or the history was changed, or they were written by another release of the policy",
         asked.episode.episode.value));
   }
-  open_.emplace(asked.episode.episode, asked.episode);
+  open_[asked.episode.episode].episode = asked.episode;
   leases_.offer(asked.episode.episode);
 }
 
@@ -165,7 +218,14 @@ void Core::apply(const LeaseGranted& granted) {
 }
 
 void Core::apply(const LeaseEnded& ended) {
-  if (ended.how != LeaseEnd::kSuperseded) leases_.end(ended.lease, ended.how);
+  if (ended.how == LeaseEnd::kSuperseded) return;  // done with the outcome that superseded it
+  if (!leases_.is_live(ended.lease))
+    throw std::logic_error(fmt::format("lease {} ends twice", ended.lease.value));
+  const EpisodeId episode = leases_.episode(ended.lease);
+  std::string worker = leases_.holder(ended.lease);
+  leases_.end(ended.lease, ended.how);
+  if (ended.how == LeaseEnd::kReleased || ended.how == LeaseEnd::kPreempted) return;
+  open_.at(episode).tries.push_back({std::move(worker), ended.how, ended.reason});
 }
 
 void Core::apply(const EpisodeTold& told) {
@@ -179,8 +239,49 @@ void Core::apply(const EpisodeTold& told) {
 
 void Core::apply(const EpisodeSetAside& set_aside) {
   leases_.set_aside(set_aside.episode);
-  plan_.set_aside(open_.at(set_aside.episode));
+  plan_.set_aside(open_.at(set_aside.episode).episode);
   open_.erase(set_aside.episode);
+  push_bounded(&given_up_, set_aside, kGivenUpShown);
+}
+
+void Core::apply(const AnswersKept& kept) {
+  const auto found = open_.find(kept.episode);
+  if (found == open_.end())
+    throw std::logic_error(
+        fmt::format("answers of episode {} are kept, which is not open", kept.episode.value));
+  Open& open = found->second;
+  const std::vector<uint32_t>& questions = open.episode.questions;
+  open.kept.resize(questions.size());
+  for (size_t i = 0; i < kept.questions.size(); ++i) {
+    const auto asked = std::ranges::find(questions, kept.questions[i]);
+    if (asked == questions.end() || open.kept[static_cast<size_t>(asked - questions.begin())]) {
+      throw std::logic_error(
+          fmt::format("the answer to question {} of episode {} is kept, which is not asked",
+                      kept.questions[i], kept.episode.value));
+    }
+    open.kept[static_cast<size_t>(asked - questions.begin())] = kept.results[i];
+  }
+  open.kept_seconds += kept.seconds;
+}
+
+void Core::apply(const Steered& steered) {
+  switch (steered.action) {
+    case Steering::kPause:
+      paused_ = true;
+      break;
+    case Steering::kResume:
+      paused_ = false;
+      break;
+    case Steering::kTarget:
+      target_ = steered.reward;
+      break;
+    case Steering::kStop:
+    case Steering::kEpisodes:
+      target_.reset();
+      plan_.want(steered.episodes);
+      break;
+  }
+  push_bounded(&steering_, steered, kSteeringShown);
 }
 
 void Core::apply(const VersionReached& reached) {
@@ -198,7 +299,11 @@ bool Core::tell(EpisodeId episode, const std::vector<QuestionResult>& results) {
   const auto open = open_.find(episode);
   if (open == open_.end())
     throw std::logic_error(fmt::format("episode {} is told but not open", episode.value));
-  const bool used = plan_.tell(open->second, results);
+  if (results.size() != open->second.episode.questions.size()) {
+    throw std::logic_error(fmt::format("episode {} is told {} results to {} questions", episode.value,
+                                       results.size(), open->second.episode.questions.size()));
+  }
+  const bool used = plan_.tell(open->second.episode, results);
   open_.erase(open);
   return used;
 }
@@ -220,7 +325,7 @@ void Core::note_version(Timestamp now) {
 // ---- Messages
 // ------------------------------------------------------------------------------------------------------
 
-void Core::receive(const std::string& peer, std::string_view frame, Timestamp now) {
+void Core::receive(const std::string& peer, std::string_view frame, Timestamp now, Rights rights) {
   answering_peer_ = peer;
   const auto decoded = wire::decode(frame);
   if (const auto* failure = std::get_if<wire::DecodeFailure>(&decoded)) {
@@ -234,6 +339,7 @@ void Core::receive(const std::string& peer, std::string_view frame, Timestamp no
   }
   const auto& message = std::get<wire::Envelope>(decoded);
   answering_number_ = message.number();
+  if (message.has_control()) return control(message.control(), rights, now);
   handle(message, peer, now);
 }
 
@@ -247,6 +353,11 @@ void Core::handle(const wire::Envelope& message, const std::string& peer, Timest
   if (known == peers_.end() || known->second.worker.empty()) {
     return refuse(Refused::REASON_NOT_INTRODUCED,
                   fmt::format("{} before hello; say hello first", wire::body_name(message)));
+  }
+  if (message.epoch() != 0 && message.epoch() != epoch_) {
+    return refuse(Refused::REASON_NOT_INTRODUCED,
+                  fmt::format("{} by the welcome of epoch {}, this is epoch {}; say hello first",
+                              wire::body_name(message), message.epoch(), epoch_));
   }
   // Any message is a sign of life, and renews the leases it lists.
   const std::string& worker = known->second.worker;
@@ -309,22 +420,28 @@ void Core::introduce(const wire::Envelope& message, Timestamp now) {
   worker.build = one_line(hello.build(), kMaxNameBytes);
   worker.last_seen = now;
   worker.heard_finished = false;
+  worker.leaving = false;
   spdlog::info("worker {} ({}, build {}) is here with {} leases", hello.worker(), worker.device, worker.build,
                message.leases_size());
   leases_.renew(hello.worker(), listed_leases(message), now);
   // A worker of this name that lists a lease no more has died since, or never got its Grant.
   for (const LeaseId lease : leases_.held_by(hello.worker())) {
     if (std::ranges::find(message.leases(), lease.value) == message.leases().end()) {
-      end_lease(lease, LeaseEnd::kExpired, "its worker said hello without it", now);
+      end_lease(lease, LeaseEnd::kCrashed,
+                fmt::format("{} came back without lease {} of episode {}", hello.worker(), lease.value,
+                            leases_.episode(lease).value),
+                now);
     }
   }
 }
 
 void Core::lease_request(const wire::LeaseRequest& request, const std::string& worker, Timestamp now) {
   wire::Grant grant_body;
-  const int wanted = std::min(request.count(), kMaxLeasesPerRequest);
+  workers_[worker].leaving = false;
+  const bool barred = paused_ || quarantined(worker, now);
+  const int wanted = barred ? 0 : std::min(request.count(), kMaxLeasesPerRequest);
   while (grant_body.leases_size() < wanted) {
-    const std::optional<EpisodeId> episode = next_episode(now);
+    const std::optional<EpisodeId> episode = next_episode(worker, now);
     if (!episode) break;
     *grant_body.add_leases() = grant(*episode, worker, now);
   }
@@ -335,7 +452,58 @@ void Core::lease_request(const wire::LeaseRequest& request, const std::string& w
   wire::Wait& wait = *reply().mutable_wait();
   wait.set_retry_after_ms(retry_after().count());
   wait.set_finished(stage() == Stage::kFinished);
-  if (wait.finished()) workers_[worker].heard_finished = true;
+  if (wait.finished()) {
+    workers_[worker].heard_finished = true;
+  } else if (paused_) {
+    wait.set_paused(true);
+  } else if (barred) {
+    const Worker& broken = workers_.at(worker);
+    wait.set_retry_after_ms((broken.quarantined_until - now).count());
+    wait.set_message(
+        fmt::format("worker {} failed {} episodes in a row and waits while other workers go on; the last "
+                    "failure: {}",
+                    worker, broken.failures_in_a_row, broken.last_failure));
+  }
+}
+
+// ---- Workers that fail
+
+bool Core::Open::failed_on(const std::string& worker) const {
+  return std::ranges::any_of(tries,
+                             [&](const Try& one) { return is_failure(one.how) && one.worker == worker; });
+}
+
+int64_t Core::Open::missing() const {
+  if (kept.empty()) return std::ssize(episode.questions);
+  return std::ranges::count_if(kept, [](const auto& answer) { return !answer; });
+}
+
+bool Core::healthy(const Worker& worker, Timestamp now) const {
+  return !worker.leaving && now - worker.last_seen <= Duration{spec_.lease_ms()} &&
+         worker.quarantined_until <= now;
+}
+
+bool Core::quarantined(const std::string& name, Timestamp now) const {
+  if (workers_.at(name).quarantined_until <= now) return false;
+  return std::ranges::any_of(workers_, [&](const auto& other) { return healthy(other.second, now); });
+}
+
+bool Core::another_may_take(const Open& open, const std::string& name, Timestamp now) const {
+  if (now >= open.reserved_until) return false;
+  return std::ranges::any_of(workers_, [&](const auto& other) {
+    return other.first != name && healthy(other.second, now) && !open.failed_on(other.first);
+  });
+}
+
+void Core::note_failure(const std::string& name, const std::string& reason, Timestamp now) {
+  Worker& worker = workers_[name];
+  ++worker.failures_in_a_row;
+  worker.last_failure = reason;
+  if (worker.failures_in_a_row < kFailuresToQuarantine || worker.quarantined_until > now) return;
+  const int doublings = std::min(worker.quarantines++, kMostQuarantineDoublings);
+  worker.quarantined_until = now + Duration{spec_.lease_ms()} * (int64_t{1} << doublings);
+  spdlog::warn("worker {} failed {} episodes in a row; it gets none for {} s while other workers are there",
+               name, worker.failures_in_a_row, (worker.quarantined_until - now).count() / 1000);
 }
 
 // With many workers waiting, each asks less often, so that together they stay below about 500 questions a
@@ -344,19 +512,23 @@ Duration Core::retry_after() const {
   return std::clamp(Duration{2} * static_cast<int64_t>(workers_.size()), Duration{100}, Duration{10'000});
 }
 
-std::optional<EpisodeId> Core::next_episode(Timestamp now) {
-  if (const auto waiting = leases_.next_waiting()) return waiting;
+std::optional<EpisodeId> Core::next_episode(const std::string& worker, Timestamp now) {
+  for (const EpisodeId waiting : leases_.waiting()) {
+    const Open& open = open_.at(waiting);
+    if (!open.failed_on(worker) || !another_may_take(open, worker, now)) return waiting;
+  }
   std::optional<Episode> asked = plan_.next();
   if (!asked) return std::nullopt;
   const EpisodeId episode = asked->episode;
   leases_.offer(episode);
-  open_.emplace(episode, *asked);
+  open_[episode].episode = *asked;
   outputs_.records.emplace_back(EpisodeAsked{std::move(*asked), now});
   return episode;
 }
 
 wire::Lease Core::grant(EpisodeId id, const std::string& worker, Timestamp now) {
-  const Episode& episode = open_.at(id);
+  const Open& open = open_.at(id);
+  const Episode& episode = open.episode;
   const LeaseGranted granted{leases_.next_lease(), id, leases_.attempt(id), worker, now};
   perform(granted);
   counters_.set_granted(counters_.granted() + 1);
@@ -367,7 +539,9 @@ wire::Lease Core::grant(EpisodeId id, const std::string& worker, Timestamp now) 
   lease.set_kind(wire::LEASE_KIND_ANSWERS);
   lease.set_split(episode.stage == Stage::kLearn ? wire::SPLIT_TRAIN : wire::SPLIT_HELDOUT);
   lease.mutable_samples()->Add(episode.samples.begin(), episode.samples.end());
-  lease.mutable_questions()->Add(episode.questions.begin(), episode.questions.end());
+  for (size_t place = 0; place < episode.questions.size(); ++place) {
+    if (open.kept.empty() || !open.kept[place]) lease.add_questions(episode.questions[place]);
+  }
   lease.set_sampling_seed(episode.sampling_seed);
   lease.set_policy_version(episode.policy_version);
   lease.set_deadline_ms(spec_.lease_ms());
@@ -414,39 +588,61 @@ Ack Core::judge(const wire::EpisodeResult& result, const std::string& worker, Ti
     case Standing::kLate:
       break;
   }
+  const auto end = [&](LeaseEnd how, const std::string& reason) {
+    if (live) note_failure(worker, reason, now);
+    fail(lease, live, how, reason, now);
+  };
   if (!result.error().empty()) {
-    const std::string error = one_line(result.error(), kMaxReasonBytes);
-    fail(lease, live, LeaseEnd::kFailed,
-         fmt::format("episode {} failed on {}: {}", episode.value, worker, error), now);
+    if (result.crashed()) counters_.set_crashed(counters_.crashed() + 1);
+    end(LeaseEnd::kFailed,
+        fmt::format("episode {} failed on {}{}: {}", episode.value, worker,
+                    result.crashed() ? ", which broke" : "", one_line(result.error(), kMaxReasonBytes)));
     return verdict(Ack::VERDICT_FAILED, "noted");
   }
-  if (std::string reason = misfit(result, open_.at(episode)); !reason.empty()) {
-    fail(lease, live, LeaseEnd::kRejected,
-         fmt::format("result of episode {} from {} rejected: {}", episode.value, worker, reason), now);
+  const Open& open = open_.at(episode);
+  std::string reason = misfit(result.outcomes(), result.seconds(), open.episode);
+  Answers answers = open.kept;
+  if (reason.empty()) {
+    fill(result.outcomes(), open.episode, &answers);
+    const auto missing = std::ranges::find_if(answers, [](const auto& answer) { return !answer; });
+    if (missing != answers.end()) {
+      reason = fmt::format("{} outcomes for {} questions; question {} has no answer", result.outcomes_size(),
+                           open.missing(),
+                           open.episode.questions[static_cast<size_t>(missing - answers.begin())]);
+    }
+  }
+  if (!reason.empty()) {
+    end(LeaseEnd::kRejected,
+        fmt::format("result of episode {} from {} rejected: {}", episode.value, worker, reason));
     return verdict(Ack::VERDICT_REJECTED, std::move(reason));
   }
-  return verdict(accept(result, live, worker, now), "");
+  return verdict(accept({.episode = episode,
+                         .lease = lease,
+                         .results = all_of(answers),
+                         .worker = worker,
+                         .seconds = open.kept_seconds + result.seconds(),
+                         .at = now},
+                        live),
+                 "");
 }
 
-Verdict Core::accept(const wire::EpisodeResult& result, bool live, const std::string& worker, Timestamp now) {
-  EpisodeTold told{.episode = {result.episode()},
-                   .lease = {result.lease()},
-                   .verdict = live ? Ack::VERDICT_ACCEPTED : Ack::VERDICT_LATE,
-                   .results = question_results(result),
-                   .told_version = policy().version(),
-                   .worker = worker,
-                   .seconds = result.seconds(),
-                   .at = now};
+Verdict Core::accept(EpisodeTold told, bool live) {
+  told.verdict = live ? Ack::VERDICT_ACCEPTED : Ack::VERDICT_LATE;
+  told.told_version = policy().version();
   if (!tell(told.episode, told.results)) told.verdict = Ack::VERDICT_STALE;
   const Verdict verdict = told.verdict;
+  const Timestamp now = told.at;
+  Worker& worker = workers_[told.worker];
+  ++worker.episodes_done;
+  worker.failures_in_a_row = worker.quarantines = 0;
+  worker.quarantined_until = {};
   const std::optional<LeaseId> superseded = leases_.done(told.episode, told.lease, verdict);
   outputs_.records.emplace_back(std::move(told));
   if (superseded) outputs_.records.emplace_back(LeaseEnded{*superseded, LeaseEnd::kSuperseded, "", now});
+  stop_at_target(now);
   note_version(now);
-  ++workers_[worker].episodes_done;
   failures_in_a_row_ = 0;
-  recent_tells_.push_back(now);
-  if (recent_tells_.size() > kRecentTells) recent_tells_.pop_front();
+  push_bounded(&recent_tells_, now, kRecentTells);
   return verdict;
 }
 
@@ -458,23 +654,175 @@ void Core::fail(LeaseId lease, bool live, LeaseEnd how, const std::string& reaso
 }
 
 void Core::release(const wire::Release& release, const std::string& worker, Timestamp now) {
+  const LeaseEnd how =
+      release.reason() == wire::Release::REASON_PREEMPTED ? LeaseEnd::kPreempted : LeaseEnd::kReleased;
+  for (const wire::PartialResult& partial : release.partial()) keep(partial, worker, now);
   for (const int64_t lease : release.leases()) {
-    if (leases_.held_episode({lease}, worker)) end_lease({lease}, LeaseEnd::kReleased, "", now);
+    if (leases_.held_episode({lease}, worker)) end_lease({lease}, how, "", now);
   }
+  workers_[worker].leaving = true;
   *reply().mutable_released()->mutable_leases() = release.leases();
 }
 
-void Core::end_lease(LeaseId lease, LeaseEnd how, const std::string& reason, Timestamp now) {
-  perform(LeaseEnded{lease, how, reason, now});
-  if (how == LeaseEnd::kExpired) counters_.set_expired(counters_.expired() + 1);
-  if (how == LeaseEnd::kReleased) counters_.set_released(counters_.released() + 1);
-  for (const EpisodeId episode : leases_.exhausted()) {
-    spdlog::warn("episode {} is set aside after {} attempts", episode.value, spec_.max_attempts());
-    perform(EpisodeSetAside{episode, now});
-    counters_.set_set_aside(counters_.set_aside() + 1);
-    if (how == LeaseEnd::kFailed || how == LeaseEnd::kRejected) ++failures_in_a_row_;
-    note_version(now);
+// Also of a lease that has expired meanwhile: an answer depends on nothing but the episode and the question.
+void Core::keep(const wire::PartialResult& partial, const std::string& worker, Timestamp now) {
+  const LeaseId lease{partial.lease()};
+  const EpisodeId episode{partial.episode()};
+  const Standing standing = leases_.judge(lease, episode).standing;
+  const bool live = standing == Standing::kLive;
+  if (!live && standing != Standing::kLate)
+    return;  // nothing is missing any more, or there never was such a lease
+  const Episode& asked = open_.at(episode).episode;
+  std::string reason = misfit(partial.outcomes(), partial.seconds(), asked);
+  if (live && !leases_.held_episode(lease, worker)) reason = "the lease is held by another worker";
+  if (!reason.empty()) {
+    spdlog::warn("answers of episode {} from {} are not kept: {}", episode.value, worker, reason);
+    counters_.set_rejected(counters_.rejected() + 1);
+    return;
   }
+  AnswersKept kept{.episode = episode,
+                   .lease = lease,
+                   .questions = {},
+                   .results = {},
+                   .worker = worker,
+                   .seconds = partial.seconds(),
+                   .at = now};
+  Answers answers = open_.at(episode).kept;
+  const Answers before = answers.empty() ? Answers(asked.questions.size()) : answers;
+  fill(partial.outcomes(), asked, &answers);
+  for (size_t place = 0; place < answers.size(); ++place) {
+    if (before[place] || !answers[place]) continue;
+    kept.questions.push_back(asked.questions[place]);
+    kept.results.push_back(*answers[place]);
+  }
+  if (kept.questions.empty()) return;
+  counters_.set_answers_kept(counters_.answers_kept() + std::ssize(kept.questions));
+  perform(std::move(kept));
+  const Open& open = open_.at(episode);
+  if (open.missing() > 0) return;
+  count(&counters_, accept({.episode = episode,
+                            .lease = lease,
+                            .results = all_of(open.kept),
+                            .worker = worker,
+                            .seconds = open.kept_seconds,
+                            .at = now},
+                           live));
+}
+
+void Core::end_lease(LeaseId lease, LeaseEnd how, const std::string& reason, Timestamp now) {
+  const EpisodeId episode = leases_.episode(lease);
+  perform(LeaseEnded{lease, how, reason, now});
+  const auto add = [](int64_t count) { return count + 1; };
+  if (how == LeaseEnd::kExpired || how == LeaseEnd::kCrashed) counters_.set_expired(add(counters_.expired()));
+  if (how == LeaseEnd::kExpired) counters_.set_timed_out(add(counters_.timed_out()));
+  if (how == LeaseEnd::kCrashed) counters_.set_crashed(add(counters_.crashed()));
+  if (how == LeaseEnd::kReleased || how == LeaseEnd::kPreempted)
+    counters_.set_released(add(counters_.released()));
+  if (how == LeaseEnd::kPreempted) counters_.set_preempted(add(counters_.preempted()));
+  if (is_failure(how))
+    open_.at(episode).reserved_until = now + kReservedLeaseTimes * Duration{spec_.lease_ms()};
+  for (const EpisodeId exhausted : leases_.exhausted()) give_up(exhausted, now);
+}
+
+void Core::give_up(EpisodeId episode, Timestamp now) {
+  const std::vector<Open::Try>& tries = open_.at(episode).tries;
+  EpisodeSetAside set_aside{.episode = episode, .kind = GiveUp::kExhausted, .reason = "", .at = now};
+  std::set<std::string> failed_on;
+  for (const Open::Try& one : tries) {
+    if (is_failure(one.how)) failed_on.insert(one.worker);
+    set_aside.reason += (set_aside.reason.empty() ? "" : "; ") +
+                        (one.reason.empty() ? "no word from " + one.worker : one.reason);
+  }
+  set_aside.reason = one_line(set_aside.reason, kMaxReasonBytes);
+  if (failed_on.size() > 1) {
+    set_aside.kind = GiveUp::kPoisoned;
+    counters_.set_poisoned(counters_.poisoned() + 1);
+  }
+  if (is_failure(tries.back().how)) ++failures_in_a_row_;
+  counters_.set_set_aside(counters_.set_aside() + 1);
+  spdlog::warn("episode {} is set aside after {} attempts{}: {}", episode.value, tries.size(),
+               failed_on.size() > 1 ? fmt::format(", it failed on {} workers", failed_on.size()) : "",
+               set_aside.reason);
+  perform(std::move(set_aside));
+  note_version(now);
+}
+
+// ---- Steering
+
+void Core::control(const wire::Control& control, Rights rights, Timestamp now) {
+  wire::ControlReply answer;
+  const std::string by = one_line(control.by(), kMaxNameBytes);
+  if (rights != Rights::kOperator) {
+    answer.set_message("this key may work for the run, not steer it; use an operator's key");
+  } else if (by.empty()) {
+    answer.set_message("the history notes who steers a run; give a name");
+  } else {
+    const size_t before = outputs_.records.size();
+    answer.set_message(steer(control, by, now));
+    answer.set_done(outputs_.records.size() > before);
+    if (answer.done())
+      spdlog::info("{} by {}: {}", wire::Control::Action_Name(control.action()), by, answer.message());
+  }
+  *reply().mutable_control_reply() = std::move(answer);
+}
+
+// Follows the wish, with a record of it, or refuses, without one; says which.
+std::string Core::steer(const wire::Control& control, const std::string& by, Timestamp now) {
+  const bool finished = stage() == Stage::kFinished;
+  const auto record = [&](Steering action) {
+    perform(Steered{.action = action,
+                    .episodes = action == Steering::kStop ? plan_.learned() : control.episodes(),
+                    .reward = control.reward(),
+                    .by = by,
+                    .at = now});
+    note_version(now);
+  };
+  switch (control.action()) {
+    case wire::Control::ACTION_PAUSE:
+      if (finished) return "the run is finished";
+      record(Steering::kPause);
+      return fmt::format("paused; {} leases still run", leases_.num_live());
+    case wire::Control::ACTION_RESUME:
+      if (!paused_) return "the run is not paused";
+      record(Steering::kResume);
+      return "resumed";
+    case wire::Control::ACTION_STOP:
+    case wire::Control::ACTION_TARGET:
+    case wire::Control::ACTION_EPISODES:
+      break;
+    default:
+      return fmt::format("action {} is not known to this release", static_cast<int>(control.action()));
+  }
+  if (stage() != Stage::kLearn) return fmt::format("the learning is over, the stage is {}", name(stage()));
+  if (control.action() == wire::Control::ACTION_STOP) {
+    record(Steering::kStop);
+    return fmt::format("learning stops after {} episodes and those that run", plan_.learned());
+  }
+  if (control.action() == wire::Control::ACTION_EPISODES) {
+    if (control.episodes() < 1 || control.episodes() > kMostEpisodes)
+      return fmt::format("episodes is {}, 1 to {} is expected", control.episodes(), kMostEpisodes);
+    record(Steering::kEpisodes);
+    return fmt::format("{} learning episodes are wanted, {} are done", control.episodes(), plan_.learned());
+  }
+  if (!(control.reward() > 0 && control.reward() <= 1))
+    return fmt::format("the target is a mean reward of {}, above 0 and at most 1 is expected",
+                       control.reward());
+  record(Steering::kTarget);
+  stop_at_target(now);
+  return fmt::format("learning stops when the last {} episodes have a mean reward of {}; now it is {:.3f}",
+                     Plan::kRecentRewards, control.reward(), plan_.mean_reward_recent());
+}
+
+// A record of its own, so that a replay need not compare rewards.
+void Core::stop_at_target(Timestamp now) {
+  if (!target_ || stage() != Stage::kLearn || !plan_.recent_is_full() ||
+      plan_.mean_reward_recent() < *target_)
+    return;
+  spdlog::info("the recent mean reward {:.3f} reached the target {}", plan_.mean_reward_recent(), *target_);
+  perform(Steered{.action = Steering::kStop,
+                  .episodes = plan_.learned(),
+                  .by = fmt::format("target {}", *target_),
+                  .at = now});
 }
 
 void Core::tick(Timestamp now) {
@@ -524,7 +872,7 @@ wire::Status Core::status(Timestamp now) const {
   describe_run(spec_, &status);
   status.set_stage(std::string(name(stage())));
   status.set_episodes_done(plan_.learned());
-  status.set_episodes_wanted(spec_.episodes());
+  status.set_episodes_wanted(plan_.wanted());
   status.set_episodes_running(static_cast<int64_t>(leases_.num_live()));
   status.set_mean_reward_recent(plan_.mean_reward_recent());
   const std::vector<double> shares = policy().shares();
@@ -540,7 +888,7 @@ wire::Status Core::status(Timestamp now) const {
   } else if (recent_tells_.size() >= 2 && now > recent_tells_.front()) {
     const double rate = static_cast<double>(recent_tells_.size() - 1) / seconds(now - recent_tells_.front());
     status.set_episodes_per_second(rate);
-    status.set_eta_s(static_cast<double>(plan_.remaining()) / rate);
+    if (!paused_) status.set_eta_s(static_cast<double>(plan_.remaining()) / rate);
   }
   *status.mutable_counters() = counters_;
   const std::map<std::string, int> held = leases_.leases_per_worker();
@@ -552,10 +900,29 @@ wire::Status Core::status(Timestamp now) const {
     row.set_leases(held.contains(worker_name) ? held.at(worker_name) : 0);
     row.set_episodes_done(worker.episodes_done);
     row.set_last_seen_ms((now - worker.last_seen).count());
+    row.set_failures_in_a_row(worker.failures_in_a_row);
+    if (quarantined(worker_name, now)) row.set_quarantined_ms((worker.quarantined_until - now).count());
+    row.set_last_failure(worker.last_failure);
   }
   for (wire::Score& score : plan_.scores()) *status.add_scores() = std::move(score);
   status.set_epoch(epoch_);
   plan_.curve().write(status.mutable_curve());
+  status.set_paused(paused_);
+  status.set_target_reward(target_.value_or(0));
+  for (const EpisodeSetAside& set_aside : given_up_) {
+    wire::GivenUp& row = *status.add_given_up();
+    row.set_episode(set_aside.episode.value);
+    row.set_poisoned(set_aside.kind == GiveUp::kPoisoned);
+    row.set_reason(set_aside.reason);
+  }
+  for (const Steered& steered : steering_) {
+    wire::SteeringEvent& row = *status.add_steering();
+    row.set_action(to_wire(steered.action));
+    row.set_episodes(steered.episodes);
+    row.set_reward(steered.reward);
+    row.set_by(steered.by);
+    row.set_at_ms(steered.at.time_since_epoch().count());
+  }
   return status;
 }
 

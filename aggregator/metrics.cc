@@ -5,6 +5,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -88,12 +89,17 @@ constexpr OwnCounter kOwnCounters[] = {
     {"granted", "allot_leases_granted_total", "Leases handed to workers."},
     {"set_aside", "allot_episodes_set_aside_total", "Episodes given up after their last try."},
     {"poisoned", "allot_episodes_poisoned_total",
-     "Episodes that failed on several workers and were set aside."},
+     "Of those set aside: the episode failed on different workers."},
+    {"preempted", "allot_leases_preempted_total", "Of those released: the worker's machine is taken away."},
+    {"crashed", "allot_leases_crashed_total", "Leases whose worker broke while it held them."},
+    {"timed_out", "allot_leases_timed_out_total", "Of those expired: the deadline passed."},
+    {"answers_kept", "allot_answers_kept_total", "Questions not asked again after a lease was given back."},
     {"malformed", "allot_messages_malformed_total", "Messages of peers that could not be read."},
 };
+// What becomes of a lease or of a result that comes for it. Counters that refine one of these ("of expired")
+// are metrics of their own, so that outcomes can be added up.
 constexpr std::string_view kLeaseOutcomes[] = {"accepted",  "expired", "released", "late",
-                                               "duplicate", "stale",   "failed",   "rejected",
-                                               "preempted", "crashed", "timed_out"};
+                                               "duplicate", "stale",   "failed",   "rejected"};
 
 // Every field of Counters, those that later releases add too.
 void write_counters(Exposition* out, const wire::Counters& counters) {
@@ -118,13 +124,6 @@ void write_counters(Exposition* out, const wire::Counters& counters) {
   }
 }
 
-// True while an operator holds the run; a release whose status has no such field is never paused.
-bool is_paused(const wire::Status& status) {
-  const auto* field = status.GetDescriptor()->FindFieldByName("paused");
-  return field != nullptr && field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_BOOL &&
-         !field->is_repeated() && status.GetReflection()->GetBool(status, field);
-}
-
 void write_run(Exposition* out, const wire::Status& status) {
   out->family("allot_run_info", "gauge", "Which run this is; always 1.");
   out->sample(
@@ -134,7 +133,7 @@ void write_run(Exposition* out, const wire::Status& status) {
   for (const std::string_view stage : {"learn", "verify", "finished"}) {
     out->sample(status.stage() == stage ? 1 : 0, label("stage", stage));
   }
-  out->gauge("allot_paused", "1 while the run is paused.", is_paused(status) ? 1 : 0);
+  out->gauge("allot_paused", "1 while the run is paused.", status.paused() ? 1 : 0);
   out->gauge("allot_aggregator_epoch", "Starts of an aggregator on this run directory.", status.epoch());
   out->counter("allot_learning_episodes_total", "Learning episodes used so far.", status.episodes_done());
   out->gauge("allot_learning_episodes_wanted", "Learning episodes the run asks for.",
@@ -153,6 +152,10 @@ void write_run(Exposition* out, const wire::Status& status) {
   out->sample(workers.busy, label("state", "busy"));
   out->sample(workers.idle, label("state", "idle"));
   out->sample(workers.silent, label("state", "silent"));
+  const auto quarantined = std::ranges::count_if(
+      status.workers(), [](const wire::WorkerStatus& worker) { return worker.quarantined_ms() > 0; });
+  out->gauge("allot_workers_quarantined", "Workers that get no leases for now, because their episodes fail.",
+             quarantined);
 }
 
 void write_learner(Exposition* out, const wire::Status& status) {

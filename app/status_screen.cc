@@ -67,14 +67,14 @@ std::string heading(const wire::Status& status) {
                                                           static_cast<double>(status.episodes_wanted())
                                                     : 0;
   const Answered questions = answered(status);
-  std::string text = status.stage();
+  std::string text = status.paused() ? "paused in " + status.stage() : status.stage();
   if (status.stage() == "learn") {
     text += fmt::format("  {} of {} episodes ({})", status.episodes_done(), status.episodes_wanted(),
                         percent(share));
   } else {
     text += fmt::format("  {} of {} held-out answers", questions.done, questions.wanted);
   }
-  if (status.stage() != "finished") text += "  eta " + format_seconds(status.eta_s());
+  if (status.stage() != "finished" && !status.paused()) text += "  eta " + format_seconds(status.eta_s());
   return text + fmt::format("  {} spent", format_seconds(status.elapsed_s()));
 }
 

@@ -218,7 +218,8 @@
     }
     const share = wanted > 0 ? Math.min(1, done / wanted) : 0;
     const parts = [`${whole(done)} of ${whole(wanted)} ${what}`];
-    if (run.stage !== 'finished') parts.push(run.eta_s === null ? 'time left unknown' : `${duration(run.eta_s)} left`);
+    if (run.stage !== 'finished' && !run.paused) parts.push(run.eta_s === null ? 'time left unknown' : `${duration(run.eta_s)} left`);
+    if (run.target_reward > 0) parts.push(`target reward ${percent(run.target_reward)}`);
     parts.push(`${duration(run.elapsed_s)} spent`);
     byId('summary').textContent = parts.join(' \u00b7 ');
     byId('done').style.width = `${100 * share}%`;
@@ -270,13 +271,13 @@
   }
 
   const COUNTERS = {
-    granted: 'leases handed out', accepted: 'results that count', expired: 'leases not renewed in time', released: 'leases given back',
-    late: 'results after expiry, used', duplicate: 'results answered before', stale: 'results too old to learn from',
-    failed: 'episodes a worker could not run', rejected: 'results that did not fit', set_aside: 'episodes given up',
-    malformed: 'messages that could not be read', preempted: 'leases of preempted workers', crashed: 'leases of crashed workers',
-    timed_out: 'leases that ran out of time', poisoned: 'episodes that fail everywhere',
+    granted: 'leases handed out', accepted: 'results that count', late: 'results after expiry, used', stale: 'results too old to learn from',
+    duplicate: 'results answered before', released: 'leases given back', preempted: 'of released: machine taken away',
+    answers_kept: 'questions not asked again', expired: 'leases not renewed in time', timed_out: 'of expired: deadline passed',
+    crashed: 'leases whose worker broke', failed: 'episodes a worker could not run', rejected: 'results that did not fit',
+    set_aside: 'episodes given up', poisoned: 'of set aside: failed on several workers', malformed: 'messages that could not be read',
   };
-  const TROUBLE = new Set(['failed', 'rejected', 'set_aside', 'malformed', 'poisoned', 'crashed']);
+  const TROUBLE = new Set(['crashed', 'failed', 'rejected', 'set_aside', 'poisoned', 'malformed']);
 
   function showCounters(run) {
     const order = Object.keys(COUNTERS);
@@ -287,8 +288,24 @@
       [[readable(name)], [whole(count), 'number'], [COUNTERS[name] || '', 'quiet']], {class: TROUBLE.has(name) ? 'warn' : ''}));
     const none = entries.filter(([, count]) => count === 0).map(([name]) => readable(name));
     const parts = rows.length > 0 ? [table('counters', [['Counter'], ['Count', 'number'], ['']], rows)] : [];
+    for (const given of run.given_up.slice(-5)) {
+      parts.push(element('p', {class: 'more'}, `Episode ${whole(given.episode)} was given up${given.poisoned ? ' (failed on several workers)' : ''}: ${given.reason}`));
+    }
     if (none.length > 0) parts.push(element('p', {class: 'more'}, `None so far: ${none.join(', ')}.`));
     byId('counters').replaceChildren(...parts);
+  }
+
+  const ACTIONS = {
+    ACTION_PAUSE: () => 'paused the run', ACTION_RESUME: () => 'resumed the run', ACTION_STOP: () => 'ended the learning',
+    ACTION_TARGET: (event) => `set the target reward to ${percent(event.reward)}`,
+    ACTION_EPISODES: (event) => `set the learning episodes to ${whole(event.episodes)}`,
+  };
+  function showSteering(run) {
+    byId('steering-section').hidden = run.steering.length === 0;
+    byId('steering').replaceChildren(...run.steering.slice(-10).reverse().map((event) => {
+      const said = ACTIONS[event.action] || (() => event.action);
+      return element('p', {class: 'event'}, element('span', {class: 'quiet'}, new Date(event.at_ms).toLocaleString()), ` ${event.by} ${said(event)}.`);
+    }));
   }
 
   const byName = new Intl.Collator('en', {numeric: true});
@@ -303,6 +320,8 @@
     const state = (worker) => worker.silent ? 'silent' : worker.leases > 0 ? 'busy' : 'idle';
     const rows = [...run.workers].sort((a, b) => b.silent - a.silent || byName.compare(a.worker, b.worker)).map((worker) => {
       const name = element('td', {title: state(worker)}, element('span', {class: 'name'}, worker.worker),
+        ...(worker.quarantined_ms > 0 ? [element('div', {class: 'trouble'},
+          `gets no leases for ${duration(worker.quarantined_ms / 1000)}: ${worker.last_failure}`)] : []),
         element('div', {class: 'below'}, `${worker.device}, allot ${worker.build}`));
       const made = element('tr', {class: state(worker)}, name,
         element('td', {class: 'beside'}, worker.device), element('td', {class: 'beside build'}, worker.build));
@@ -329,6 +348,7 @@
     drawCharts(run);
     showScores(run);
     showCounters(run);
+    showSteering(run);
     showWorkers(run);
     byId('updated').textContent = `allot ${run.version}, start ${whole(run.epoch)} of the aggregator; as of ${new Date(run.at_ms).toLocaleTimeString()}`;
   }
