@@ -88,13 +88,14 @@ class Terminal {
   static ScreenSize size() {
     winsize window = {};
     if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col == 0) return {};
-    return {.columns = window.ws_col, .rows = window.ws_row};
+    // A character in the last column would wrap on some terminals.
+    return {.columns = window.ws_col - size_t{1}, .rows = window.ws_row};
   }
 
   // Each line is written over the one that is there: nothing flickers.
   static void draw(const std::vector<std::string>& lines) {
     std::string text = "\x1b[H";
-    for (size_t i = 0; i < lines.size(); ++i) text += (i == 0 ? "" : "\r\n") + lines[i] + "\x1b[K";
+    for (size_t i = 0; i < lines.size(); ++i) text += (i == 0 ? "" : "\n") + lines[i] + "\x1b[K";
     std::cout << text << "\x1b[J" << std::flush;
   }
 };

@@ -70,7 +70,9 @@ TEST(LearningCurveTest, HoweverLongTheRunThePointsAreBoundedAndHoldEveryEpisodeO
     int64_t before = 0;
     for (int i = 0; i < curve.episodes_size(); ++i) {
       const int64_t own = curve.episodes(i) - before;
-      if (i + 1 < curve.episodes_size()) EXPECT_EQ(own, curve.episodes_per_point());
+      if (i + 1 < curve.episodes_size()) {
+        EXPECT_EQ(own, curve.episodes_per_point());
+      }
       sum += curve.reward(i) * static_cast<double>(own);
       before = curve.episodes(i);
       EXPECT_LE(curve.low(i), curve.mean(i));
