@@ -100,17 +100,6 @@ class Announcement {
   std::filesystem::path file_;
 };
 
-// Serves the live page from now on: while a long history is read it says so.
-std::unique_ptr<aggregator::HttpServer> serve_http(const std::string& text,
-                                                   std::shared_ptr<const aggregator::LiveState> live,
-                                                   const std::filesystem::path& run) {
-  const aggregator::HttpAddress address = aggregator::parse_http_address(text);
-  auto server = std::make_unique<aggregator::HttpServer>(address, live_handlers(std::move(live), run));
-  spdlog::info("live page {} with /metrics, /healthz, /readyz and /api/run{}", server->url(),
-               address.loopback() ? "" : "; whoever reaches this address can read it");
-  return server;
-}
-
 // The run that the directory holds, unless options say what to run: then the directory must agree with them.
 wire::RunSpec spec_of(const RunOptions& run) {
   const auto stored = aggregator::spec_path(run.run);
@@ -144,14 +133,21 @@ int run_aggregator(std::span<const std::string> arguments) {
   const auto& stop = watch_stop_signals();
   service_options.run_directory = run.run;
   service_options.build = version();
+  aggregator::HttpAddress address;
   std::unique_ptr<aggregator::HttpServer> server;
   if (http != "off") {
+    address = aggregator::parse_http_address(http);
     service_options.live = std::make_shared<aggregator::LiveState>("the history of the run is being read");
-    server = serve_http(http, service_options.live, run.run);
+    // From now on: while a long history is read, probes learn so.
+    server = std::make_unique<aggregator::HttpServer>(address, live_handlers(service_options.live, run.run));
   }
   aggregator::Service service(spec_of(run), std::move(service_options));
   std::optional<Announcement> announcement;
-  if (server) announcement.emplace(aggregator::http_path(run.run), server->url());
+  if (server) {
+    announcement.emplace(aggregator::http_path(run.run), server->url());
+    spdlog::info("live page {} with /metrics, /healthz, /readyz and /api/run{}", server->url(),
+                 address.loopback() ? "" : "; whoever reaches this address can read it");
+  }
   const ResultsWriter writer(run.run);
   service.run(stop);
   return 0;
