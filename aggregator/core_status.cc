@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "aggregator/core.h"
+#include "aggregator/run_spec.h"
 
 namespace allot::aggregator {
 bool Core::everyone_heard_finished() const {
@@ -13,7 +14,7 @@ bool Core::everyone_heard_finished() const {
 wire::Status Core::status(Timestamp now) const {
   const auto seconds = [](Duration duration) { return std::chrono::duration<double>(duration).count(); };
   wire::Status status;
-  status.set_run_id(spec_.run_id());
+  describe_run(spec_, &status);
   status.set_stage(std::string(name(stage())));
   status.set_episodes_done(plan_.learned());
   status.set_episodes_wanted(plan_.wanted());
@@ -50,6 +51,7 @@ wire::Status Core::status(Timestamp now) const {
   }
   for (wire::Score& score : plan_.scores()) *status.add_scores() = std::move(score);
   status.set_epoch(epoch_);
+  plan_.curve().write(status.mutable_curve());
   status.set_paused(paused_);
   status.set_target_reward(target_.value_or(0));
   for (const EpisodeSetAside& set_aside : given_up_) {

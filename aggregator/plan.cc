@@ -119,6 +119,7 @@ bool Plan::tell(const Episode& episode, const std::vector<QuestionResult>& resul
     }
     if (used) {
       ++learned_;
+      curve_.add(episode_reward);
       recent_rewards_.push_back(episode_reward);
       if (recent_rewards_.size() > kRecentRewards) recent_rewards_.pop_front();
     }

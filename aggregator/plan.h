@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "aggregator/learning_curve.h"
 #include "aggregator/records.h"
 #include "policy/policy.h"
 #include "wire/messages.pb.h"
@@ -66,6 +67,7 @@ class Plan {
   int64_t remaining() const;
   // Of the last kRecentRewards learning episodes that were used, 0 before the first.
   double mean_reward_recent() const;
+  const LearningCurve& curve() const { return curve_; }
   bool recent_is_full() const { return recent_rewards_.size() == kRecentRewards; }
   // Empty before the verification.
   std::vector<wire::Score> scores() const;
@@ -95,6 +97,7 @@ class Plan {
   int64_t verify_closed_ = 0;
   std::vector<Candidate> candidates_;
   std::deque<double> recent_rewards_;
+  LearningCurve curve_;
 };
 
 }  // namespace allot::aggregator

@@ -28,6 +28,9 @@ std::filesystem::path server_key_path(const std::filesystem::path& run_directory
 std::filesystem::path endpoint_path(const std::filesystem::path& run_directory) {
   return run_directory / "endpoint";
 }
+std::filesystem::path http_path(const std::filesystem::path& run_directory) {
+  return run_directory / "http";
+}
 
 RunDirectory::RunDirectory(const std::filesystem::path& path, const wire::RunSpec& wanted) : path_(path) {
   lock();

@@ -13,6 +13,8 @@ std::filesystem::path history_path(const std::filesystem::path& run_directory);
 std::filesystem::path endpoint_path(const std::filesystem::path& run_directory);
 // The public key of the aggregator that listens there, where it has one.
 std::filesystem::path server_key_path(const std::filesystem::path& run_directory);
+// Names the URL of the live page while one is served.
+std::filesystem::path http_path(const std::filesystem::path& run_directory);
 
 class RunDirectory {
  public:

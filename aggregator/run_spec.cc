@@ -58,6 +58,15 @@ policy::Schedule even_schedule(const wire::RunSpec& spec) {
   return policy::apportion(equal, spec.policy().total(), spec.policy().floor());
 }
 
+void describe_run(const wire::RunSpec& spec, wire::Status* status) {
+  status->set_run_id(spec.run_id());
+  status->set_model(spec.model().id());
+  status->set_task(spec.task().name());
+  status->set_estimator(spec.attention().estimator());
+  status->set_total_samples(spec.policy().total());
+  status->set_lease_ms(spec.lease_ms());
+}
+
 int64_t verification_episodes(const wire::RunSpec& spec) {
   const int64_t questions = spec.task().heldout_questions(), batch = spec.questions_per_episode();
   return kVerifiedSchedules * ((questions + batch - 1) / batch);

@@ -18,6 +18,9 @@ policy::PolicyConfig policy_config(const wire::RunSpec& spec);
 // The budget split evenly: total / layers in each layer, the rest by largest remainder.
 policy::Schedule even_schedule(const wire::RunSpec& spec);
 
+// Sets the fields of a status that say which run it is of.
+void describe_run(const wire::RunSpec& spec, wire::Status* status);
+
 // Episodes of the verification: uniform, learned and dense on each batch of held-out questions; 0 = no
 // verification.
 inline constexpr int64_t kVerifiedSchedules = 3;

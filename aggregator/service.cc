@@ -35,6 +35,15 @@ Rights rights_of(wire::Role role) {
   return Rights::kViewer;
 }
 
+// Snapshots are made so often, and rarer where one takes long (thousands of workers): at most this part of
+// the loop's time goes into them.
+constexpr auto kSnapshotEvery = 1s;
+constexpr int kSnapshotShare = 50;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 const wire::RunSpec& validated(const wire::RunSpec& spec) {
   validate(spec);
   return spec;
@@ -49,7 +58,9 @@ Service::Service(const wire::RunSpec& spec, ServiceOptions options)
       directory_(options_.run_directory, validated(spec)),
       history_(open_sqlite_history(history_path(directory_.path()), options_.build, clock_.now())),
       core_(directory_.spec(), policy::make_policy(policy_config(directory_.spec())), *history_,
-            clock_.now()) {
+            clock_.now()),
+      round_began_(std::chrono::steady_clock::now()) {
+  figures_.last_progress = clock_.now();
   commit_and_send(clock_.now());
   const auto key_file = server_key_path(directory_.path());
   if (options_.server.keys) {
@@ -61,9 +72,11 @@ Service::Service(const wire::RunSpec& spec, ServiceOptions options)
   const wire::Status now = status();
   spdlog::info("run {} epoch {}: stage {}, {} of {} episodes, listening on {}", now.run_id(), now.epoch(),
                now.stage(), now.episodes_done(), now.episodes_wanted(), endpoint());
+  publish(clock_.now());
 }
 
 Service::~Service() {
+  if (options_.live) options_.live->stopping();
   std::error_code ignored;
   std::filesystem::remove(endpoint_path(directory_.path()), ignored);
   std::filesystem::remove(server_key_path(directory_.path()), ignored);
@@ -80,14 +93,18 @@ void Service::run(const std::atomic<bool>& stop) {
   }
   const Timestamp now = clock_.now();
   history_->commit({}, core_.counters(), now);
+  publish(now);
 }
 
 // All messages that are there share one transaction: one sync of the disk, however many workers speak at
 // once.
 void Service::serve_once() {
   std::optional<wire::Server::Message> message = server_.receive(kPoll);
+  round_began_ = std::chrono::steady_clock::now();
+  if (options_.live) options_.live->went_round(round_began_);
   const Timestamp now = clock_.now();
   for (int count = 1; message; ++count) {
+    ++figures_.messages;
     if (within_rate(*message, now)) {
       core_.receive(message->peer, message->frame, now, rights_of(message->from.role), message->from.name);
     }
@@ -97,6 +114,7 @@ void Service::serve_once() {
   }
   core_.tick(now);
   commit_and_send(now);
+  if (options_.live && std::chrono::steady_clock::now() >= next_snapshot_) publish(now);
 }
 
 // Not even read: reading is what costs.
@@ -113,10 +131,13 @@ bool Service::within_rate(const wire::Server::Message& message, Timestamp now) {
 void Service::commit_and_send(Timestamp now) {
   const Outputs outputs = core_.take();
   if (!outputs.records.empty() || now - last_commit_ >= kCommitAtLeastEvery) {
+    const auto start = std::chrono::steady_clock::now();
     history_->commit(outputs.records, core_.counters(), now);
+    figures_.commit_seconds.observe(seconds_since(start));
     last_commit_ = now;
   }
   for (const Reply& reply : outputs.replies) server_.send(reply.peer, wire::encode(reply.envelope));
+  note(outputs, now);
   if (!options_.on_policy_update) return;
   for (const Record& record : outputs.records) {
     if (const auto* reached = std::get_if<VersionReached>(&record)) {
@@ -125,6 +146,29 @@ void Service::commit_and_send(Timestamp now) {
           core_.status(now));
     }
   }
+}
+
+void Service::note(const Outputs& outputs, Timestamp now) {
+  figures_.records += std::ssize(outputs.records);
+  if (!outputs.replies.empty()) {
+    figures_.replies += std::ssize(outputs.replies);
+    figures_.reply_seconds.observe(seconds_since(round_began_), std::ssize(outputs.replies));
+  }
+  for (const Record& record : outputs.records) {
+    const auto* told = std::get_if<EpisodeTold>(&record);
+    if (told == nullptr) continue;
+    figures_.episode_seconds.observe(told->seconds);
+    figures_.last_progress = now;
+  }
+}
+
+void Service::publish(Timestamp now) {
+  if (!options_.live) return;
+  const auto start = std::chrono::steady_clock::now();
+  options_.live->publish(std::make_shared<const Snapshot>(core_.status(now), figures_, now));
+  const auto end = std::chrono::steady_clock::now();
+  next_snapshot_ =
+      end + std::max<std::chrono::steady_clock::duration>(kSnapshotEvery, kSnapshotShare * (end - start));
 }
 
 }  // namespace allot::aggregator

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -9,6 +10,7 @@
 
 #include "aggregator/core.h"
 #include "aggregator/history.h"
+#include "aggregator/live_state.h"
 #include "aggregator/rate_limiter.h"
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"
@@ -28,6 +30,8 @@ struct ServiceOptions {
   // Called on the service's thread with each new version of the policy (0 at the first start) once it is
   // committed. The status is of the moment of the call and may be some versions further.
   std::function<void(const VersionRow&, const wire::Status&)> on_policy_update;
+  // Told about once a second how the run stands, and at every round that the loop lives. Null: nobody looks.
+  std::shared_ptr<LiveState> live;
 };
 
 class Service {
@@ -55,6 +59,8 @@ class Service {
   // False for a sender over its rate, who is told when to go on.
   bool within_rate(const wire::Server::Message& message, Timestamp now);
   void commit_and_send(Timestamp now);
+  void note(const Outputs& outputs, Timestamp now);
+  void publish(Timestamp now);
 
   ServiceOptions options_;
   SystemClock clock_;
@@ -64,6 +70,9 @@ class Service {
   std::unique_ptr<History> history_;
   Core core_;
   Timestamp last_commit_;
+  ServiceFigures figures_;
+  std::chrono::steady_clock::time_point round_began_;
+  std::chrono::steady_clock::time_point next_snapshot_;
 };
 
 }  // namespace allot::aggregator

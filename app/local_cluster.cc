@@ -93,13 +93,17 @@ void LocalCluster::start(Member& member) {
 }
 
 void LocalCluster::start_aggregator() {
-  // A file left by an aggregator that was killed names a port where nobody listens.
+  // Files left by an aggregator that was killed name ports where nobody listens.
   std::filesystem::remove(aggregator::endpoint_path(options_.run));
+  std::filesystem::remove(aggregator::http_path(options_.run));
   start(aggregator_);
   const auto deadline = std::chrono::steady_clock::now() + kListenPatience;
   while (true) {
-    if (const auto endpoint = read_endpoint(options_.run)) {
+    const auto endpoint = read_endpoint(options_.run);
+    const auto page = read_http_url(options_.run);
+    if (endpoint && page) {
       endpoint_ = *endpoint;
+      say_("live page " + *page);
       return;
     }
     if (const auto ended = aggregator_.process->poll()) give_up(aggregator_, ended->to_string());

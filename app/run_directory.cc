@@ -4,6 +4,17 @@
 #include "base/file.h"
 
 namespace allot::app {
+namespace {
+
+std::optional<std::string> read_address(const std::filesystem::path& file) {
+  if (!std::filesystem::exists(file)) return std::nullopt;
+  std::string text = read_file(file);
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);
+  if (text.empty()) return std::nullopt;
+  return text;
+}
+
+}  // namespace
 
 std::filesystem::path schedule_file(const std::filesystem::path& run) {
   return run / "schedule.json";
@@ -19,12 +30,10 @@ std::filesystem::path log_file(const std::filesystem::path& run, const std::stri
 }
 
 std::optional<std::string> read_endpoint(const std::filesystem::path& run) {
-  const auto file = aggregator::endpoint_path(run);
-  if (!std::filesystem::exists(file)) return std::nullopt;
-  std::string text = read_file(file);
-  text.erase(text.find_last_not_of(" \t\r\n") + 1);
-  if (text.empty()) return std::nullopt;
-  return text;
+  return read_address(aggregator::endpoint_path(run));
+}
+std::optional<std::string> read_http_url(const std::filesystem::path& run) {
+  return read_address(aggregator::http_path(run));
 }
 
 }  // namespace allot::app

@@ -15,5 +15,7 @@ std::filesystem::path log_file(const std::filesystem::path& run, const std::stri
 // Where the run's aggregator listens, or nothing when none has announced itself. One that was killed leaves
 // its last address behind.
 std::optional<std::string> read_endpoint(const std::filesystem::path& run);
+// The same for the URL of its live page.
+std::optional<std::string> read_http_url(const std::filesystem::path& run);
 
 }  // namespace allot::app

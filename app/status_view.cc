@@ -5,32 +5,107 @@
 
 #include <algorithm>
 #include <cctype>
+#include <vector>
 
+#include "aggregator/learning_curve.h"
+#include "aggregator/metrics.h"
+#include "aggregator/run_spec.h"
 #include "app/progress.h"
 #include "app/report/run_summary.h"
+#include "app/version.h"
+#include "evaluation/statistics.h"
 
 namespace allot::app {
 namespace {
 
-template <class Repeated>
-std::vector<typename Repeated::value_type> values(const Repeated& repeated) {
-  return {repeated.begin(), repeated.end()};
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using nlohmann::json;
+
+json message_json(const Message& message);
+
+// One value of a field; `i` is its place in a repeated one.
+json value_json(const Message& message, const FieldDescriptor* field, int i) {
+  const auto& reflection = *message.GetReflection();
+  const bool list = field->is_repeated();
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return list ? reflection.GetRepeatedInt32(message, field, i) : reflection.GetInt32(message, field);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return list ? reflection.GetRepeatedInt64(message, field, i) : reflection.GetInt64(message, field);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return list ? reflection.GetRepeatedUInt32(message, field, i) : reflection.GetUInt32(message, field);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return list ? reflection.GetRepeatedUInt64(message, field, i) : reflection.GetUInt64(message, field);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return list ? reflection.GetRepeatedDouble(message, field, i) : reflection.GetDouble(message, field);
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return list ? reflection.GetRepeatedFloat(message, field, i) : reflection.GetFloat(message, field);
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return list ? reflection.GetRepeatedBool(message, field, i) : reflection.GetBool(message, field);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return (list ? reflection.GetRepeatedEnum(message, field, i) : reflection.GetEnum(message, field))
+          ->name();
+    case FieldDescriptor::CPPTYPE_STRING:
+      return list ? reflection.GetRepeatedString(message, field, i) : reflection.GetString(message, field);
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return message_json(list ? reflection.GetRepeatedMessage(message, field, i)
+                               : reflection.GetMessage(message, field));
+  }
+  return nullptr;
 }
 
-nlohmann::json counters_json(const wire::Counters& counters) {
-  nlohmann::json json = nlohmann::json::object();
-  const auto& reflection = *counters.GetReflection();
-  for (int i = 0; i < counters.GetDescriptor()->field_count(); ++i) {
-    const auto* field = counters.GetDescriptor()->field(i);
-    json[field->name()] = reflection.GetInt64(counters, field);
+json field_json(const Message& message, const FieldDescriptor* field) {
+  if (!field->is_repeated()) return value_json(message, field, 0);
+  json list = json::array();
+  const int size = message.GetReflection()->FieldSize(message, field);
+  for (int i = 0; i < size; ++i) list.push_back(value_json(message, field, i));
+  return list;
+}
+
+// Every field under its name. (Protobuf's own JSON writes 64-bit numbers as text.)
+json message_json(const Message& message) {
+  json object = json::object();
+  const auto& descriptor = *message.GetDescriptor();
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    object[descriptor.field(i)->name()] = field_json(message, descriptor.field(i));
   }
-  return json;
+  return object;
+}
+
+// With the accuracy and its 95 % interval; null before the first answer.
+json score_json(const wire::Score& score) {
+  json object = message_json(score);
+  for (const char* name : {"accuracy", "low", "high"}) object[name] = nullptr;
+  if (score.answered() < 1 || score.correct() < 0 || score.correct() > score.answered()) return object;
+  const auto interval = evaluation::wilson_interval(score.correct(), score.answered());
+  object["accuracy"] = static_cast<double>(score.correct()) / static_cast<double>(score.answered());
+  object["low"] = interval.low;
+  object["high"] = interval.high;
+  return object;
+}
+
+// The first `most` workers in the order of the list.
+json workers_json(const wire::Status& status, size_t most) {
+  std::vector<const wire::WorkerStatus*> workers;
+  for (const wire::WorkerStatus& worker : status.workers()) workers.push_back(&worker);
+  const auto shown = workers.begin() + static_cast<std::ptrdiff_t>(std::min(most, workers.size()));
+  std::partial_sort(workers.begin(), shown, workers.end(), [&](const auto* a, const auto* b) {
+    const bool a_silent = aggregator::is_silent(*a, status), b_silent = aggregator::is_silent(*b, status);
+    return a_silent != b_silent ? a_silent : a->worker() < b->worker();
+  });
+  json list = json::array();
+  for (auto at = workers.begin(); at != shown; ++at) {
+    list.push_back(message_json(**at));
+    list.back()["silent"] = aggregator::is_silent(**at, status);
+  }
+  return list;
 }
 
 // "granted 40, accepted 38, expired 2": the counters that are not zero.
 std::string counters_line(const wire::Counters& counters) {
   std::string line;
-  const nlohmann::json named = counters_json(counters);
+  const json named = message_json(counters);
   for (const auto& [name, count] : named.items()) {
     if (count != 0) line += fmt::format("{}{} {}", line.empty() ? "" : ", ", name, count.get<int64_t>());
   }
@@ -64,13 +139,18 @@ std::string wish_text(const wire::SteeringEvent& event) {
 
 wire::Status status_of(const aggregator::RunData& run) {
   wire::Status status;
-  status.set_run_id(run.spec.run_id());
+  aggregator::describe_run(run.spec, &status);
   status.set_stage(run.stage);
   status.set_episodes_wanted(run.episodes_wanted);
   const auto learned = learning_episodes(run);
   status.set_episodes_done(static_cast<int64_t>(learned.size()));
   std::vector<double> rewards;
-  for (const auto* episode : learned) rewards.push_back(episode->reward);
+  aggregator::LearningCurve curve;
+  for (const auto* episode : learned) {
+    rewards.push_back(episode->reward);
+    curve.add(episode->reward);
+  }
+  curve.write(status.mutable_curve());
   if (!rewards.empty()) status.set_mean_reward_recent(moving_mean(rewards).mean.back());
   if (!run.versions.empty()) {
     const auto& version = run.versions.back();
@@ -98,61 +178,38 @@ wire::Status status_of(const aggregator::RunData& run) {
   return status;
 }
 
-nlohmann::json to_json(const wire::Status& status) {
-  nlohmann::json json = {
-      {"run_id", status.run_id()},
-      {"stage", status.stage()},
-      {"episodes_done", status.episodes_done()},
-      {"episodes_wanted", status.episodes_wanted()},
-      {"episodes_running", status.episodes_running()},
-      {"mean_reward_recent", status.mean_reward_recent()},
-      {"shares", values(status.shares())},
-      {"recommended", values(status.recommended())},
-      {"entropy", status.entropy()},
-      {"policy_version", status.policy_version()},
-      {"elapsed_s", status.elapsed_s()},
-      {"episodes_per_second", status.episodes_per_second()},
-      {"eta_s", status.eta_s() < 0 ? nlohmann::json() : nlohmann::json(status.eta_s())},
-      {"counters", counters_json(status.counters())},
-      {"workers", nlohmann::json::array()},
-      {"scores", nlohmann::json::array()},
-      {"epoch", status.epoch()},
-      {"paused", status.paused()},
-      {"target_reward",
-       status.target_reward() > 0 ? nlohmann::json(status.target_reward()) : nlohmann::json()},
-      {"given_up", nlohmann::json::array()},
-      {"steering", nlohmann::json::array()},
-  };
-  for (const auto& given_up : status.given_up()) {
-    json["given_up"].push_back(
-        {{"episode", given_up.episode()}, {"poisoned", given_up.poisoned()}, {"reason", given_up.reason()}});
+json to_json(const wire::Status& status, const StatusContext& context) {
+  json object = json::object();
+  const auto& descriptor = *wire::Status::descriptor();
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    const FieldDescriptor* field = descriptor.field(i);
+    if (field->number() == wire::Status::kWorkersFieldNumber) {
+      object[field->name()] = workers_json(status, context.most_workers);
+    } else if (field->number() == wire::Status::kScoresFieldNumber) {
+      json& scores = object[field->name()] = json::array();
+      for (const wire::Score& score : status.scores()) scores.push_back(score_json(score));
+    } else {
+      object[field->name()] = field_json(status, field);
+    }
   }
-  for (const auto& event : status.steering()) {
-    json["steering"].push_back({{"action", action_name(event)},
-                                {"episodes", event.episodes()},
-                                {"reward", event.reward()},
-                                {"by", event.by()},
-                                {"at_ms", event.at_ms()}});
-  }
-  for (const auto& worker : status.workers()) {
-    json["workers"].push_back({{"worker", worker.worker()},
-                               {"device", worker.device()},
-                               {"build", worker.build()},
-                               {"leases", worker.leases()},
-                               {"episodes_done", worker.episodes_done()},
-                               {"last_seen_ms", worker.last_seen_ms()},
-                               {"failures_in_a_row", worker.failures_in_a_row()},
-                               {"quarantined_ms", worker.quarantined_ms()},
-                               {"last_failure", worker.last_failure()}});
-  }
-  for (const auto& score : status.scores()) {
-    json["scores"].push_back({{"label", score.label()},
-                              {"samples", values(score.samples())},
-                              {"answered", score.answered()},
-                              {"correct", score.correct()},
-                              {"wanted", score.wanted()}});
-  }
-  return json;
+  for (int i = 0; i < status.steering_size(); ++i)
+    object["steering"][i]["action"] = action_name(status.steering(i));
+  if (status.target_reward() <= 0) object["target_reward"] = nullptr;
+  if (status.eta_s() < 0) object["eta_s"] = nullptr;
+  const aggregator::WorkerCounts counts = aggregator::count_workers(status);
+  object["worker_counts"] = {
+      {"all", counts.all()}, {"busy", counts.busy}, {"idle", counts.idle}, {"silent", counts.silent}};
+  object["schema"] = 1;
+  object["version"] = version();
+  object["running"] = context.running;
+  object["ready"] = context.running && context.why_not_ready.empty();
+  object["why_not_ready"] = context.why_not_ready;
+  object["at_ms"] = context.at_ms;
+  return object;
+}
+
+std::string json_line(const json& object) {
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 std::string format_status(const wire::Status& status) {

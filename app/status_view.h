@@ -1,6 +1,8 @@
 // A run's status as people and machines read it, live or from its history.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -12,9 +14,21 @@ namespace allot::app {
 // The status that the history of a run gives while no aggregator serves it: no workers, no rate, no ETA.
 wire::Status status_of(const aggregator::RunData& run);
 
-// Every field of the status under its name in messages.proto, numbers as numbers; "eta_s" is null while
-// unknown.
-nlohmann::json to_json(const wire::Status& status);
+// What a status itself does not say.
+struct StatusContext {
+  bool running = true;             // an aggregator serves the run
+  std::string why_not_ready = {};  // empty while workers are served
+  int64_t at_ms = 0;               // when the status was taken, milliseconds since the Unix epoch
+  size_t most_workers = SIZE_MAX;  // list no more; silent ones come first, then by name
+};
+
+// The object of /api/run and of `allot status --json`, which docs/monitoring.md describes: every field of the
+// status under its name in messages.proto, numbers as numbers, "eta_s" null while unknown, and what follows
+// from them (intervals of scores, numbers of workers).
+nlohmann::json to_json(const wire::Status& status, const StatusContext& context);
+
+// Text of such an object on one line. Bytes that are no UTF-8 become U+FFFD.
+std::string json_line(const nlohmann::json& json);
 
 // Several lines for a terminal.
 std::string format_status(const wire::Status& status);

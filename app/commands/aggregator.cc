@@ -1,19 +1,26 @@
 // allot aggregator: serves one run to workers. Asks the policy, grants leases, keeps the history; while it
 // runs, a second thread brings the TensorBoard events up to date, and writes schedule.json and report.html
-// when the run is finished.
+// when the run is finished; others answer over HTTP (app/live).
 #include <malloc.h>
 
 #include <chrono>
 #include <condition_variable>
-#include <iostream>
+#include <filesystem>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
+#include <string>
+#include <system_error>
 #include <thread>
 
+#include "aggregator/http_server.h"
+#include "aggregator/live_state.h"
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"
 #include "aggregator/service.h"
 #include "app/command.h"
+#include "app/live/live_server.h"
 #include "app/open_files.h"
 #include "app/options.h"
 #include "app/report/tensorboard_events.h"
@@ -23,6 +30,7 @@
 #include "app/stop_signal.h"
 #include "app/version.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "wire/spec.h"
 
@@ -80,6 +88,23 @@ class ResultsWriter {
   std::jthread thread_;
 };
 
+// A file of the run directory that names an address as long as somebody listens there.
+class Announcement {
+ public:
+  Announcement(std::filesystem::path file, const std::string& address) : file_(std::move(file)) {
+    write_file_atomically(file_, address + "\n");
+  }
+  ~Announcement() {
+    std::error_code ignored;
+    std::filesystem::remove(file_, ignored);
+  }
+  Announcement(const Announcement&) = delete;
+  Announcement& operator=(const Announcement&) = delete;
+
+ private:
+  std::filesystem::path file_;
+};
+
 // The run that the directory holds, unless options say what to run: then the directory must agree with them.
 wire::RunSpec spec_of(const RunOptions& run) {
   const auto stored = aggregator::spec_path(run.run);
@@ -91,6 +116,7 @@ wire::RunSpec spec_of(const RunOptions& run) {
 
 int run_aggregator(std::span<const std::string> arguments) {
   RunOptions run;
+  std::string http = "127.0.0.1:*";
   aggregator::ServiceOptions service_options;
   OptionSet set("aggregator", "serve a run to workers: the learner, its leases and its history",
                 "allot aggregator --run runs/cluster --bind tcp://0.0.0.0:5557 --key server.key --allow "
@@ -109,6 +135,10 @@ int run_aggregator(std::span<const std::string> arguments) {
               "further peers are refused until others leave");
   set.real("max-rate", &service_options.rate.per_second, 1, 1e6, "N",
            "messages a second that one connection may send for long");
+  set.text(
+      "http", &http, "ADDRESS:PORT",
+      "serve the live page, /metrics, /healthz, /readyz and /api/run there, to be read only; port * takes a "
+      "free one, DIR/http names it; off serves none");
   set.flag("exit-when-finished", &service_options.exit_when_finished,
            "end when the run is finished and the workers know");
   declare_run_options(set, &run);
@@ -127,7 +157,21 @@ int run_aggregator(std::span<const std::string> arguments) {
   spdlog::info("up to {} files can be open, about as many workers can connect", raise_open_files());
   service_options.run_directory = run.run;
   service_options.build = version();
+  aggregator::HttpAddress address;
+  std::unique_ptr<aggregator::HttpServer> server;
+  if (http != "off") {
+    address = aggregator::parse_http_address(http);
+    service_options.live = std::make_shared<aggregator::LiveState>("the history of the run is being read");
+    // From now on: while a long history is read, probes learn so.
+    server = std::make_unique<aggregator::HttpServer>(address, live_handlers(service_options.live, run.run));
+  }
   aggregator::Service service(spec_of(run), std::move(service_options));
+  std::optional<Announcement> announcement;
+  if (server) {
+    announcement.emplace(aggregator::http_path(run.run), server->url());
+    spdlog::info("live page {} with /metrics, /healthz, /readyz and /api/run{}", server->url(),
+                 address.loopback() ? "" : "; whoever reaches this address can read it");
+  }
   const ResultsWriter writer(run.run);
   service.run(stop);
   return 0;

@@ -1,16 +1,22 @@
 // allot status: how far a run is. Asks the aggregator where one runs, else reads the run directory.
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <iostream>
-#include <thread>
+#include <optional>
+#include <string>
 
 #include "aggregator/run_data.h"
 #include "app/command.h"
 #include "app/key_options.h"
 #include "app/options.h"
 #include "app/run_directory.h"
+#include "app/status_screen.h"
 #include "app/status_view.h"
+#include "app/stop_signal.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "wire/status_query.h"
 
@@ -48,15 +54,94 @@ Answer ask(const StatusOptions& options) {
   return {status_of(aggregator::read_run(options.run)), false};
 }
 
-void print(const Answer& answer, bool as_json) {
-  if (as_json) {
-    auto json = to_json(answer.status);
-    json["running"] = answer.running;
-    std::cout << json.dump() << std::endl;
-  } else {
-    std::cout << format_status(answer.status)
-              << (answer.running ? "" : "no aggregator runs; this is from the run's history\n") << std::flush;
+std::string json_of(const Answer& answer) {
+  const std::string why_not = answer.running ? "" : "no aggregator serves this run";
+  return json_line(to_json(answer.status, {.running = answer.running,
+                                           .why_not_ready = why_not,
+                                           .at_ms = SystemClock().now().time_since_epoch().count()}));
+}
+
+// The answer, or why there is none.
+struct Look {
+  std::optional<Answer> answer;
+  std::string trouble;
+};
+
+Look look(const StatusOptions& options) {
+  try {
+    Look look{ask(options), ""};
+    if (!look.answer->running) look.trouble = "no aggregator runs; this is from the run's history";
+    return look;
+  } catch (const NetworkError& error) {
+    return {std::nullopt, std::string(error.what()) + "; trying again"};
   }
+}
+
+// The terminal while a screen is drawn on it: a page of its own without a cursor, given back at the end.
+class Terminal {
+ public:
+  Terminal() {
+    struct sigaction action = {};
+    action.sa_handler = [](int) {};  // only to wake the wait: the next look draws for the new size
+    ::sigaction(SIGWINCH, &action, nullptr);
+    std::cout << "\x1b[?1049h\x1b[?25l" << std::flush;
+  }
+  ~Terminal() { std::cout << "\x1b[?25h\x1b[?1049l" << std::flush; }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  static ScreenSize size() {
+    winsize window = {};
+    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col == 0) return {};
+    // A character in the last column would wrap on some terminals.
+    return {.columns = window.ws_col - size_t{1}, .rows = window.ws_row};
+  }
+
+  // Each line is written over the one that is there: nothing flickers.
+  static void draw(const std::vector<std::string>& lines) {
+    std::string text = "\x1b[H";
+    for (size_t i = 0; i < lines.size(); ++i) text += (i == 0 ? "" : "\n") + lines[i] + "\x1b[K";
+    std::cout << text << "\x1b[J" << std::flush;
+  }
+};
+
+// Shows the run until it is finished or a signal asks to stop; an aggregator that does not answer is asked
+// again for as long.
+int watch(const StatusOptions& options) {
+  const auto& stop = watch_stop_signals();
+  const std::chrono::duration<double> interval(options.interval);
+  std::optional<Answer> last;
+  {
+    const bool draws = !options.json && ::isatty(STDOUT_FILENO) != 0;
+    std::optional<Terminal> terminal;
+    while (!stop) {
+      const Look now = look(options);
+      if (now.answer) last = now.answer;
+      if (options.json) {
+        if (now.answer) std::cout << json_of(*now.answer) << std::endl;
+      } else if (!draws) {
+        if (now.answer) std::cout << status_line(now.answer->status) << std::endl;
+      }
+      if (!draws && !now.trouble.empty()) std::cerr << now.trouble << std::endl;
+      const bool finished = now.answer && now.answer->status.stage() == "finished";
+      const auto next = std::chrono::steady_clock::now() + interval;
+      do {
+        if (draws) {
+          if (!terminal) terminal.emplace();
+          Terminal::draw(status_screen(last ? last->status : wire::Status(), now.trouble, Terminal::size()));
+        }
+        if (finished) break;
+        const auto rest =
+            std::chrono::ceil<std::chrono::milliseconds>(next - std::chrono::steady_clock::now());
+        if (rest.count() > 0) pause_for(rest);
+      } while (!stop && std::chrono::steady_clock::now() < next);
+      if (finished) break;
+    }
+  }
+  // What was on the screen stays readable after it.
+  if (last && !options.json && ::isatty(STDOUT_FILENO))
+    std::cout << format_status(last->status) << std::flush;
+  return 0;
 }
 
 }  // namespace
@@ -75,13 +160,15 @@ int run_status(std::span<const std::string> arguments) {
   if (options.run.empty() == options.connect.empty()) {
     throw UsageError("give one of --run DIR and --connect ENDPOINT");
   }
-  while (true) {
-    const Answer answer = ask(options);
-    if (options.watch && !options.json && ::isatty(STDOUT_FILENO)) std::cout << "\x1b[H\x1b[2J";
-    print(answer, options.json);
-    if (!options.watch || answer.status.stage() == "finished") return 0;
-    std::this_thread::sleep_for(std::chrono::duration<double>(options.interval));
+  if (options.watch) return watch(options);
+  const Answer answer = ask(options);
+  if (options.json) {
+    std::cout << json_of(answer) << std::endl;
+  } else {
+    std::cout << format_status(answer.status)
+              << (answer.running ? "" : "no aggregator runs; this is from the run's history\n") << std::flush;
   }
+  return 0;
 }
 
 }  // namespace allot::app

@@ -1,0 +1,54 @@
+// A small read-only HTTP server (cpp-httplib) beside the service loop: fixed paths, GET and HEAD alone, a
+// fixed number of threads, every request bounded in size and time. It knows nothing of runs.
+//
+// Who may connect is the network's matter: there is no log-in and no encryption, so it listens on loopback
+// unless it is told otherwise. On loopback it answers only requests that name the machine itself as host: a
+// web page elsewhere cannot read it through a name that it made point here.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace allot::aggregator {
+
+// "ADDRESS:PORT" in its parts; a port of 0 is chosen by the system ("*").
+struct HttpAddress {
+  std::string host;
+  int port = 0;
+
+  bool loopback() const;
+};
+// "127.0.0.1:8080", "0.0.0.0:*", "[::1]:80", "localhost:8080". Throws InvalidArgument for anything else.
+HttpAddress parse_http_address(const std::string& text);
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "text/plain; charset=utf-8";
+  std::string body;
+  std::map<std::string, std::string> headers = {};  // further ones
+};
+
+class HttpServer {
+ public:
+  // By path: called on the server's threads, several at once. What a handler throws becomes a 500 without its
+  // text, which goes to the log.
+  using Handlers = std::map<std::string, std::function<HttpResponse()>>;
+
+  // Listens when it returns. Throws NetworkError when the address cannot be bound.
+  HttpServer(const HttpAddress& address, Handlers handlers);
+  // Finishes the requests that are being answered.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  // "http://127.0.0.1:41234/", with the real port.
+  std::string url() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace allot::aggregator

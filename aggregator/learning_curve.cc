@@ -1,0 +1,53 @@
+#include "aggregator/learning_curve.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace allot::aggregator {
+namespace {
+
+constexpr double kNormal95 = 1.959964;  // two-sided 95 % point of the normal distribution
+
+}  // namespace
+
+LearningCurve::Point& LearningCurve::Point::operator+=(const Point& other) {
+  episodes += other.episodes;
+  sum += other.sum;
+  squares += other.squares;
+  return *this;
+}
+
+void LearningCurve::add(double reward) {
+  if (points_.empty() || points_.back().episodes == episodes_per_point_) {
+    if (points_.size() == kMaxPoints) {
+      for (size_t i = 0; i < kMaxPoints / 2; ++i) (points_[i] = points_[2 * i]) += points_[2 * i + 1];
+      points_.resize(kMaxPoints / 2);
+      episodes_per_point_ *= 2;
+    }
+    points_.emplace_back();
+  }
+  points_.back() += {1, reward, reward * reward};
+}
+
+void LearningCurve::write(wire::LearningCurve* curve) const {
+  curve->Clear();
+  curve->set_window(kWindow);
+  curve->set_episodes_per_point(episodes_per_point_);
+  int64_t episodes = 0;
+  for (size_t last = 0; last < points_.size(); ++last) {
+    episodes += points_[last].episodes;
+    Point window;
+    for (size_t i = last + 1; i > 0 && window.episodes < kWindow; --i) window += points_[i - 1];
+    const auto count = static_cast<double>(window.episodes);
+    const double mean = window.sum / count;
+    const double spread = std::max(0.0, window.squares - count * mean * mean);
+    const double error = window.episodes < 2 ? 0 : std::sqrt(spread / (count - 1) / count);
+    curve->add_episodes(episodes);
+    curve->add_reward(points_[last].sum / static_cast<double>(points_[last].episodes));
+    curve->add_mean(mean);
+    curve->add_low(std::max(0.0, mean - kNormal95 * error));
+    curve->add_high(std::min(1.0, mean + kNormal95 * error));
+  }
+}
+
+}  // namespace allot::aggregator

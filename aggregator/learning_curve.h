@@ -1,0 +1,40 @@
+// The rewards of a run's learning episodes as a curve of bounded size: whatever the number of episodes, at
+// most kMaxPoints points, so that a status stays small and adding an episode costs the same at every length.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "wire/messages.pb.h"
+
+namespace allot::aggregator {
+
+class LearningCurve {
+ public:
+  // Episodes of the moving mean.
+  static constexpr int64_t kWindow = 20;
+  static constexpr size_t kMaxPoints = 256;
+
+  // The next reward, in the order the episodes were told.
+  void add(double reward);
+  // Sets `curve`. With one episode a point, mean and interval at a point are those of the last kWindow
+  // episodes (all, before there are so many); with more, of the fewest whole points that hold kWindow. The
+  // interval is mean -+ 1.96 standard errors within [0, 1].
+  void write(wire::LearningCurve* curve) const;
+
+ private:
+  // Moments of neighbouring episodes.
+  struct Point {
+    int64_t episodes = 0;
+    double sum = 0;
+    double squares = 0;
+
+    Point& operator+=(const Point& other);
+  };
+
+  int64_t episodes_per_point_ = 1;  // doubles whenever the points are full
+  std::vector<Point> points_;
+};
+
+}  // namespace allot::aggregator

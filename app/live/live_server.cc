@@ -1,0 +1,105 @@
+#include "app/live/live_server.h"
+
+#include <fmt/format.h>
+
+#include <random>
+#include <string_view>
+
+#include "aggregator/metrics.h"
+#include "app/report/svg_chart.h"
+#include "app/status_view.h"
+#include "app/version.h"
+
+namespace allot::app {
+
+extern const std::string_view kPageHtml;
+extern const std::string_view kPageStyle;
+extern const std::string_view kPageScript;
+
+namespace {
+
+using aggregator::HttpResponse;
+using aggregator::LiveState;
+
+constexpr const char* kJson = "application/json; charset=utf-8";
+
+// 128 bits that a page's visitor cannot guess.
+std::string fresh_nonce() {
+  std::random_device device;
+  std::string nonce;
+  for (int i = 0; i < 4; ++i) nonce += fmt::format("{:08x}", device());
+  return nonce;
+}
+
+void replace_all(std::string* text, std::string_view what, std::string_view with) {
+  for (size_t at = text->find(what); at != std::string::npos; at = text->find(what, at + with.size())) {
+    text->replace(at, what.size(), with);
+  }
+}
+
+HttpResponse page() {
+  const std::string nonce = fresh_nonce();
+  return {.content_type = "text/html; charset=utf-8",
+          .body = live_page(nonce),
+          .headers = {{"Content-Security-Policy",
+                       fmt::format("default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; "
+                                   "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+                                   "frame-ancestors 'none'",
+                                   nonce)}}};
+}
+
+HttpResponse unavailable(const std::string& why) {
+  return {.status = 503, .body = why + "\n"};
+}
+
+HttpResponse health(const LiveState& live) {
+  if (!live.serving()) return {.body = "alive: " + live.why_not_ready() + "\n"};
+  const Duration silence = live.silence(std::chrono::steady_clock::now());
+  if (silence < kSilenceOfDeath) return {.body = "alive\n"};
+  return unavailable(fmt::format("the service loop has not gone round for {} ms; under {} is expected",
+                                 silence.count(), kSilenceOfDeath.count()));
+}
+
+HttpResponse readiness(const LiveState& live) {
+  const std::string why_not = live.why_not_ready();
+  return why_not.empty() ? HttpResponse{.body = "ready\n"} : unavailable(why_not);
+}
+
+HttpResponse run_object(const LiveState& live) {
+  const auto snapshot = live.snapshot();
+  if (snapshot == nullptr) return unavailable(live.why_not_ready());
+  const StatusContext context{.running = true,
+                              .why_not_ready = live.why_not_ready(),
+                              .at_ms = snapshot->at.time_since_epoch().count(),
+                              .most_workers = kMostWorkersListed};
+  return {.content_type = kJson, .body = json_line(to_json(snapshot->status, context)) + "\n"};
+}
+
+HttpResponse metrics(const LiveState& live, const std::filesystem::path& run_directory) {
+  const auto snapshot = live.snapshot();
+  return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+          .body = aggregator::prometheus_text(snapshot.get(), live.why_not_ready().empty(), version(),
+                                              aggregator::read_process_figures(),
+                                              aggregator::read_storage_figures(run_directory))};
+}
+
+}  // namespace
+
+std::string live_page(const std::string& nonce) {
+  std::string page(kPageHtml);
+  replace_all(&page, "{nonce}", nonce);
+  replace_all(&page, "{style}", chart_style() + std::string(kPageStyle));
+  replace_all(&page, "{script}", kPageScript);
+  return page;
+}
+
+aggregator::HttpServer::Handlers live_handlers(std::shared_ptr<const LiveState> live,
+                                               std::filesystem::path run_directory) {
+  return {{"/", page},
+          {"/api/run", [live] { return run_object(*live); }},
+          {"/healthz", [live] { return health(*live); }},
+          {"/metrics", [live, run_directory] { return metrics(*live, run_directory); }},
+          {"/readyz", [live] { return readiness(*live); }}};
+}
+
+}  // namespace allot::app

@@ -1,0 +1,27 @@
+// What an aggregator answers over HTTP: / (the live page), /api/run, /metrics, /healthz and /readyz.
+// docs/monitoring.md describes each.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "aggregator/http_server.h"
+#include "aggregator/live_state.h"
+#include "base/clock.h"
+
+namespace allot::app {
+
+// Most workers that /api/run lists.
+inline constexpr size_t kMostWorkersListed = 200;
+// A service loop that was silent for so long is not alive. A commit to a slow disk may hold it for seconds.
+inline constexpr Duration kSilenceOfDeath{60'000};
+
+// `live` is read only; the disk is looked at when /metrics is asked for.
+aggregator::HttpServer::Handlers live_handlers(std::shared_ptr<const aggregator::LiveState> live,
+                                               std::filesystem::path run_directory);
+
+// The live page with `nonce` on its style and its script.
+std::string live_page(const std::string& nonce);
+
+}  // namespace allot::app

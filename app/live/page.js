@@ -1,0 +1,394 @@
+'use strict';
+// Fetches /api/run again and again and shows it. Everything that came from a peer goes into the page as text,
+// never as markup.
+(() => {
+  const REFRESH_MS = 2000;
+  const FINISHED_REFRESH_MS = 15000;
+  const SVG = 'http://www.w3.org/2000/svg';
+  const byId = (id) => document.getElementById(id);
+
+  // ---- Numbers as people read them
+  const whole = (n) => (Math.round(n) + 0).toLocaleString('en-US');  // + 0: no "-0"
+  const percent = (ratio, digits = 1) => (100 * ratio).toFixed(digits) + '\u00a0%';
+  const plural = (n, one, many) => `${whole(n)} ${n === 1 ? one : many}`;
+  function duration(seconds) {
+    if (seconds === null || !Number.isFinite(seconds)) return 'unknown';
+    const s = Math.round(seconds);
+    const pad = (n) => String(n).padStart(2, '0');
+    if (s < 60) return `${s}\u00a0s`;
+    if (s < 3600) return `${Math.floor(s / 60)}\u00a0min ${pad(s % 60)}\u00a0s`;
+    if (s < 48 * 3600) return `${Math.floor(s / 3600)}\u00a0h ${pad(Math.floor(s / 60) % 60)}\u00a0min`;
+    return `${Math.floor(s / 86400)}\u00a0d ${Math.floor(s / 3600) % 24}\u00a0h`;
+  }
+  // "now", "7 s ago", "6 min ago": short enough for a narrow column.
+  function ago(seconds) {
+    if (seconds < 1) return 'now';
+    const [size, unit] = seconds < 60 ? [1, 's'] : seconds < 3600 ? [60, 'min'] : seconds < 172800 ? [3600, 'h'] : [86400, 'd'];
+    return `${whole(Math.floor(seconds / size))}\u00a0${unit} ago`;
+  }
+  const rate = (perSecond) => {
+    if (!(perSecond > 0)) return 'none yet';
+    if (perSecond >= 10) return `${whole(perSecond)} per second`;
+    if (perSecond >= 1) return `${perSecond.toFixed(1)} per second`;
+    return `${(60 * perSecond).toFixed(1)} per minute`;
+  };
+
+  // ---- Elements
+  function element(tag, attributes = {}, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  }
+  function shape(tag, attributes = {}, ...children) {
+    const made = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  }
+  const label = (x, y, text, attributes = {}) => shape('text', {x, y, ...attributes}, text);
+  function row(cells, attributes = {}) {
+    const made = element('tr', attributes);
+    for (const [text, classes] of cells) made.append(element('td', classes ? {class: classes} : {}, text));
+    return made;
+  }
+  function table(classes, heads, rows) {
+    const head = element('tr');
+    for (const [text, headClasses] of heads) head.append(element('th', {scope: 'col', class: headClasses || ''}, text));
+    return element('table', {class: classes}, element('thead', {}, head), element('tbody', {}, ...rows));
+  }
+  const nothingYet = (place, text) => {
+    place.classList.add('empty');
+    place.replaceChildren(element('span', {}, text));
+  };
+
+  // ---- Charts
+  function ticks(low, high, most, wholeOnly) {
+    const span = high - low;
+    let step = Math.pow(10, Math.floor(Math.log10(span / most)));
+    while (span / step > most) step *= span / (2 * step) <= most ? 2 : span / (5 * step) <= most ? 5 : 10;
+    if (wholeOnly) step = Math.max(1, Math.round(step));
+    const list = [];
+    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * span; ++i) list.push(i * step);
+    return {list, step};
+  }
+
+  // The frame of a chart as wide as its place: axes, grid, and functions from values to pixels.
+  function chart(place, {description, x, y, right, height = 260}) {
+    const width = Math.max(240, place.clientWidth);
+    const left = 52, top = 14, bottom = 40;
+    const toX = (v) => left + (v - x.from) / (x.to - x.from) * (width - left - right);
+    const toY = (v) => top + (y.to - v) / (y.to - y.from) * (height - top - bottom);
+    const svg = shape('svg', {class: 'chart', role: 'img', 'aria-label': description, viewBox: `0 0 ${width} ${height}`, width, height});
+    for (const value of y.ticks) {
+      svg.append(shape('line', {class: 'grid', x1: left, x2: width - right, y1: toY(value), y2: toY(value)}));
+      svg.append(label(left - 7, toY(value) + 4, y.name(value), {'text-anchor': 'end'}));
+    }
+    const floor = height - bottom;
+    svg.append(shape('line', {class: 'edge', x1: left, x2: width - right, y1: floor, y2: floor}));
+    for (const value of x.ticks) {
+      svg.append(shape('line', {class: 'edge', x1: toX(value), x2: toX(value), y1: floor, y2: floor + 4}));
+      svg.append(label(toX(value), floor + 17, whole(value), {'text-anchor': 'middle'}));
+    }
+    svg.append(label((left + width - right) / 2, height - 5, x.title, {'text-anchor': 'middle'}));
+    place.classList.remove('empty');
+    return {svg, toX, toY, left, right: width - right, width, floor, top};
+  }
+
+  // Dashed lines over the whole width with their names on the right, moved apart where they would overlap.
+  function levels(frame, rows) {
+    let last = -Infinity;
+    for (const {value, style, name} of [...rows].sort((a, b) => b.value - a.value)) {
+      const at = frame.toY(value);
+      frame.svg.append(shape('line', {class: `level ${style}`, x1: frame.left, x2: frame.right, y1: at, y2: at}));
+      last = Math.max(at + 4, last + 14);
+      frame.svg.append(label(frame.right + 6, last, name, {class: style}));
+    }
+  }
+
+  function drawCurve(run) {
+    const place = byId('curve');
+    const {episodes, reward, mean, low, high, window, episodes_per_point: perPoint} = run.curve;
+    byId('curve-caption').textContent = '';
+    if (episodes.length === 0) return nothingYet(place, 'The curve begins with the first episode.');
+    const measured = run.scores.filter((score) => score.answered > 0);
+    const values = [...reward, ...low, ...high, ...measured.map((score) => score.accuracy)];
+    let from = Math.min(...values), to = Math.max(...values);
+    const margin = Math.max(0.02, 0.08 * (to - from));
+    from = Math.max(0, from - margin);
+    to = Math.min(1, to + margin);
+    const wide = place.clientWidth >= 500;
+    const yTicks = ticks(from, to, 6, false);
+    const last = Math.max(2, episodes[episodes.length - 1]);
+    const digits = yTicks.step < 0.01 ? 1 : 0;
+    const frame = chart(place, {
+      description: `Reward of ${plural(last, 'learning episode', 'learning episodes')} with a moving mean and its interval`,
+      x: {from: 1, to: last, ticks: ticks(1, last, wide ? 8 : 4, true).list, title: 'learning episode'},
+      y: {from, to, ticks: yTicks.list, name: (value) => percent(value, digits)},
+      right: measured.length > 0 ? 104 : 16,
+    });
+    const at = (i, value) => `${frame.toX(episodes[i]).toFixed(1)} ${frame.toY(value).toFixed(1)}`;
+    const indices = episodes.map((_, i) => i);
+    frame.svg.append(shape('path', {class: 'band',
+      d: `M${indices.map((i) => at(i, high[i])).join('L')}L${indices.reverse().map((i) => at(i, low[i])).join('L')}Z`}));
+    indices.reverse();
+    frame.svg.append(shape('path', {class: 'dots', d: indices.map((i) => `M${at(i, reward[i])}h0`).join('')}));
+    frame.svg.append(shape('path', {class: 'line', d: `M${indices.map((i) => at(i, mean[i])).join('L')}`}));
+    levels(frame, measured.map((score) => ({value: score.accuracy, style: score.label, name: `${score.label} ${percent(score.accuracy)}`})));
+    const dot = perPoint === 1 ? 'Dots are episodes' : `Dots are means of ${whole(perPoint)} episodes`;
+    const caption = `${dot}; the line is the mean of the last ${whole(Math.max(window, perPoint))} with its 95\u00a0% interval.`
+      + (measured.length > 0 ? ' Dashed lines are held-out accuracies.' : '');
+    byId('curve-caption').textContent = caption;
+    readOut(frame, episodes, (i) => `Up to episode ${whole(episodes[i])}: mean ${percent(mean[i])}, 95\u00a0% interval ${(100 * low[i]).toFixed(1)} to ${percent(high[i])}.`,
+      (i) => frame.toY(mean[i]), caption);
+    place.replaceChildren(frame.svg);
+  }
+
+  // What the pointer is at stands in the caption.
+  function readOut(frame, xs, text, height, caption) {
+    const cursor = shape('line', {class: 'cursor', y1: frame.top, y2: frame.floor, visibility: 'hidden'});
+    const marker = shape('circle', {class: 'marker', r: 4, visibility: 'hidden'});
+    frame.svg.append(cursor, marker);
+    frame.svg.addEventListener('pointermove', (event) => {
+      const box = frame.svg.getBoundingClientRect();
+      const pixel = (event.clientX - box.left) * frame.width / box.width;
+      let nearest = 0;
+      for (let i = 1; i < xs.length; ++i) {
+        if (Math.abs(frame.toX(xs[i]) - pixel) < Math.abs(frame.toX(xs[nearest]) - pixel)) nearest = i;
+      }
+      const x = frame.toX(xs[nearest]);
+      cursor.setAttribute('x1', x);
+      cursor.setAttribute('x2', x);
+      marker.setAttribute('cx', x);
+      marker.setAttribute('cy', height(nearest));
+      for (const mark of [cursor, marker]) mark.setAttribute('visibility', 'visible');
+      byId('curve-caption').textContent = text(nearest);
+    });
+    frame.svg.addEventListener('pointerleave', () => {
+      for (const mark of [cursor, marker]) mark.setAttribute('visibility', 'hidden');
+      byId('curve-caption').textContent = caption;
+    });
+  }
+
+  function drawSchedule(run) {
+    const place = byId('schedule');
+    const samples = run.recommended;
+    if (samples.length === 0) return nothingYet(place, 'No schedule yet.');
+    const uniform = run.total_samples / samples.length;
+    const most = Math.max(1, uniform, ...samples) * 1.08;
+    const wide = place.clientWidth >= 500;
+    const frame = chart(place, {
+      description: `Recommended samples of each of ${plural(samples.length, 'layer', 'layers')}`,
+      x: {from: -0.6, to: samples.length - 0.4, title: 'layer',
+        ticks: ticks(0, Math.max(1, samples.length - 1), wide ? 16 : 8, true).list.filter((i) => i < samples.length)},
+      y: {from: 0, to: most, ticks: ticks(0, most, 6, true).list, name: whole},
+      right: 86,
+    });
+    const room = frame.toX(1) - frame.toX(0);
+    const barWidth = Math.min(48, 0.76 * room);
+    samples.forEach((count, layer) => {
+      const top = frame.toY(count);
+      frame.svg.append(shape('rect', {class: 'bar', x: frame.toX(layer) - barWidth / 2, width: barWidth, y: top, height: frame.floor - top},
+        shape('title', {}, `Layer ${layer}: ${plural(count, 'sample', 'samples')}`)));
+    });
+    levels(frame, [{value: uniform, style: 'uniform', name: `uniform ${Number.isInteger(uniform) ? whole(uniform) : uniform.toFixed(1)}`}]);
+    samples.forEach((count, layer) => {
+      if (room < 8 * whole(count).length + 4) return;
+      frame.svg.append(label(frame.toX(layer), frame.toY(count) - 4, whole(count), {'text-anchor': 'middle', class: 'halo'}));
+    });
+    byId('schedule-caption').textContent = `Samples that each query head of a layer draws for one token; ${whole(run.total_samples)} over all layers.`;
+    place.replaceChildren(frame.svg);
+  }
+
+  // ---- The parts of the page
+  const STAGES = {learn: 'Learning', verify: 'Verifying', finished: 'Finished'};
+
+  function showHeader(run) {
+    document.title = `${run.stage === 'learn' ? percent(run.episodes_done / run.episodes_wanted, 0) : STAGES[run.stage] || run.stage} \u00b7 ${run.run_id} \u00b7 allot`;
+    byId('run').textContent = `run ${run.run_id}`;
+    byId('title').textContent = `A sample schedule for ${run.model} on ${run.task}`;
+    const stage = byId('stage');
+    stage.textContent = run.paused ? 'Paused' : STAGES[run.stage] || run.stage;
+    stage.className = `pill ${run.paused ? 'paused' : run.stage}`;
+    let done = run.episodes_done, wanted = run.episodes_wanted, what = 'learning episodes';
+    if (run.stage === 'verify') {
+      done = run.scores.reduce((sum, score) => sum + score.answered, 0);
+      wanted = run.scores.reduce((sum, score) => sum + score.wanted, 0);
+      what = 'held-out answers';
+    }
+    const share = wanted > 0 ? Math.min(1, done / wanted) : 0;
+    const parts = [`${whole(done)} of ${whole(wanted)} ${what}`];
+    if (run.stage !== 'finished' && !run.paused) parts.push(run.eta_s === null ? 'time left unknown' : `${duration(run.eta_s)} left`);
+    if (run.target_reward > 0) parts.push(`target reward ${percent(run.target_reward)}`);
+    parts.push(`${duration(run.elapsed_s)} spent`);
+    byId('summary').textContent = parts.join(' \u00b7 ');
+    byId('done').style.width = `${100 * share}%`;
+    byId('progress').setAttribute('aria-valuenow', Math.round(100 * share));
+  }
+
+  function showTiles(run) {
+    const most = Math.log(Math.max(1, run.shares.length));
+    const counts = run.worker_counts;
+    const tiles = [
+      ['Recent reward', run.episodes_done > 0 ? percent(run.mean_reward_recent) : '\u2013', 'mean of the last 20 episodes'],
+      ['Speed', run.episodes_per_second > 0 ? rate(run.episodes_per_second) : '\u2013', run.episodes_per_second > 0 ? 'episodes, lately' : 'no episodes lately'],
+      ['Policy', `version ${whole(run.policy_version)}`, most > 0 ? `entropy ${run.entropy.toFixed(3)}, ${percent(run.entropy / most, 0)} of uniform` : 'one layer'],
+      ['Workers', whole(counts.all), counts.all === 0 ? 'none connected'
+        : `${whole(counts.busy)} busy, ${whole(counts.idle)} idle` + (counts.silent > 0 ? `, ${whole(counts.silent)} silent` : '')],
+      ['Leases', whole(run.episodes_running), 'held by workers now'],
+    ];
+    byId('tiles').replaceChildren(...tiles.map(([name, value, note]) =>
+      element('div', {}, element('dt', {}, name), element('dd', {}, value), element('dd', {class: 'note'}, note))));
+  }
+
+  function showScores(run) {
+    const place = byId('scores');
+    if (run.scores.length === 0) {
+      return nothingYet(place, run.stage === 'finished' ? 'No verification was asked for.'
+        : 'Uniform, learned and dense are compared on held-out questions after learning.');
+    }
+    place.classList.remove('empty');
+    const rows = run.scores.map((score) => {
+      const made = row([[score.label], [`${whole(score.correct)} of ${whole(score.answered)}`, 'number']]);
+      if (score.answered === 0) {
+        made.append(element('td', {class: 'number quiet'}, '\u2013'), element('td', {class: 'range'}));
+        return made;
+      }
+      const interval = `95\u00a0% interval ${(100 * score.low).toFixed(1)} to ${percent(score.high)}`;
+      const picture = shape('svg', {viewBox: '0 0 100 16', preserveAspectRatio: 'none', role: 'img', 'aria-label': interval},
+        shape('title', {}, interval),
+        shape('line', {class: 'track', x1: 0, x2: 100, y1: 8, y2: 8, 'vector-effect': 'non-scaling-stroke'}),
+        shape('line', {class: `whisker ${score.label}`, x1: 100 * score.low, x2: 100 * score.high, y1: 8, y2: 8, 'vector-effect': 'non-scaling-stroke'}),
+        shape('line', {class: `whisker ${score.label}`, x1: 100 * score.accuracy, x2: 100 * score.accuracy, y1: 2, y2: 14, 'vector-effect': 'non-scaling-stroke'}));
+      made.append(element('td', {class: 'number'}, percent(score.accuracy)), element('td', {class: 'range'}, picture),
+        element('td', {class: 'number quiet'}, `${(100 * score.low).toFixed(1)} to ${(100 * score.high).toFixed(1)}`));
+      return made;
+    });
+    const note = run.scores.some((score) => score.answered < score.wanted)
+      ? `${whole(run.scores.reduce((sum, score) => sum + score.answered, 0))} of ${whole(run.scores.reduce((sum, score) => sum + score.wanted, 0))} answers are in.` : '';
+    place.replaceChildren(table('scores', [['Schedule'], ['Right', 'number'], ['Accuracy', 'number'], ['0 to 100\u00a0%', 'range'], ['95\u00a0%', 'number']], rows),
+      element('p', {class: 'more'}, note));
+  }
+
+  const COUNTERS = {
+    granted: 'leases handed out', accepted: 'results that count', late: 'results after expiry, used', stale: 'results too old to learn from',
+    duplicate: 'results answered before', released: 'leases given back', preempted: 'of released: machine taken away',
+    answers_kept: 'questions not asked again', expired: 'leases not renewed in time', timed_out: 'of expired: deadline passed',
+    crashed: 'leases whose worker broke', failed: 'episodes a worker could not run', rejected: 'results that did not fit',
+    set_aside: 'episodes given up', poisoned: 'of set aside: failed on several workers', malformed: 'messages that could not be read',
+  };
+  const TROUBLE = new Set(['crashed', 'failed', 'rejected', 'set_aside', 'poisoned', 'malformed']);
+
+  function showCounters(run) {
+    const order = Object.keys(COUNTERS);
+    const place = (name) => order.includes(name) ? order.indexOf(name) : order.length;
+    const readable = (name) => name.replaceAll('_', ' ');
+    const entries = Object.entries(run.counters).sort(([a], [b]) => place(a) - place(b));
+    const rows = entries.filter(([, count]) => count !== 0).map(([name, count]) => row(
+      [[readable(name)], [whole(count), 'number'], [COUNTERS[name] || '', 'quiet']], {class: TROUBLE.has(name) ? 'warn' : ''}));
+    const none = entries.filter(([, count]) => count === 0).map(([name]) => readable(name));
+    const parts = rows.length > 0 ? [table('counters', [['Counter'], ['Count', 'number'], ['']], rows)] : [];
+    for (const given of run.given_up.slice(-5)) {
+      parts.push(element('p', {class: 'more'}, `Episode ${whole(given.episode)} was given up${given.poisoned ? ' (failed on several workers)' : ''}: ${given.reason}`));
+    }
+    if (none.length > 0) parts.push(element('p', {class: 'more'}, `None so far: ${none.join(', ')}.`));
+    byId('counters').replaceChildren(...parts);
+  }
+
+  const ACTIONS = {
+    ACTION_PAUSE: () => 'paused the run', ACTION_RESUME: () => 'resumed the run', ACTION_STOP: () => 'ended the learning',
+    ACTION_TARGET: (event) => `set the target reward to ${percent(event.reward)}`,
+    ACTION_EPISODES: (event) => `set the learning episodes to ${whole(event.episodes)}`,
+  };
+  function showSteering(run) {
+    byId('steering-section').hidden = run.steering.length === 0;
+    byId('steering').replaceChildren(...run.steering.slice(-10).reverse().map((event) => {
+      const said = ACTIONS[event.action] || (() => event.action);
+      return element('p', {class: 'event'}, element('span', {class: 'quiet'}, new Date(event.at_ms).toLocaleString()), ` ${event.by} ${said(event)}.`);
+    }));
+  }
+
+  const byName = new Intl.Collator('en', {numeric: true});
+  function showWorkers(run) {
+    const counts = run.worker_counts;
+    byId('worker-count').textContent = counts.all > 0 ? whole(counts.all) : '';
+    const place = byId('workers');
+    if (run.workers.length === 0) {
+      return nothingYet(place, run.stage === 'finished' ? 'No worker is connected; the run needs none.' : 'No worker is connected. The run goes on when one comes.');
+    }
+    place.classList.remove('empty');
+    const state = (worker) => worker.silent ? 'silent' : worker.leases > 0 ? 'busy' : 'idle';
+    const rows = [...run.workers].sort((a, b) => b.silent - a.silent || byName.compare(a.worker, b.worker)).map((worker) => {
+      const name = element('td', {title: state(worker)}, element('span', {class: 'name'}, worker.worker),
+        ...(worker.quarantined_ms > 0 ? [element('div', {class: 'trouble'},
+          `gets no leases for ${duration(worker.quarantined_ms / 1000)}: ${worker.last_failure}`)] : []),
+        element('div', {class: 'below'}, `${worker.device}, allot ${worker.build}`));
+      const made = element('tr', {class: state(worker)}, name,
+        element('td', {class: 'beside'}, worker.device), element('td', {class: 'beside build'}, worker.build));
+      for (const [text, classes] of [[whole(worker.leases), 'number leases'], [whole(worker.episodes_done), 'number'], [ago(worker.last_seen_ms / 1000), 'number seen']]) {
+        made.append(element('td', {class: classes}, text));
+      }
+      return made;
+    });
+    const parts = [table('workers', [['Worker'], ['Device', 'beside'], ['Release', 'beside build'], ['Leases', 'number leases'], ['Done', 'number'], ['Seen', 'number seen']], rows)];
+    if (run.workers.length < counts.all) {
+      parts.push(element('p', {class: 'more'}, `${whole(run.workers.length)} of ${whole(counts.all)} workers are listed, silent ones first; \u201callot status --json\u201d lists all.`));
+    }
+    place.replaceChildren(...parts);
+  }
+
+  function drawCharts(run) {
+    drawCurve(run);
+    drawSchedule(run);
+  }
+
+  function show(run) {
+    showHeader(run);
+    showTiles(run);
+    drawCharts(run);
+    showScores(run);
+    showCounters(run);
+    showSteering(run);
+    showWorkers(run);
+    byId('updated').textContent = `allot ${run.version}, start ${whole(run.epoch)} of the aggregator; as of ${new Date(run.at_ms).toLocaleTimeString()}`;
+  }
+
+  function notice(text) {
+    byId('notice').hidden = text === '';
+    if (byId('notice').textContent !== text) byId('notice').textContent = text;
+    document.body.classList.toggle('lost', text !== '');
+  }
+
+  // ---- Refreshing
+  let shown = null;
+  let timer = 0;
+  async function refresh() {
+    clearTimeout(timer);
+    let next = REFRESH_MS;
+    try {
+      const answer = await fetch('/api/run', {cache: 'no-store', signal: AbortSignal.timeout(10000)});
+      if (answer.status === 503) {
+        notice((await answer.text()).trim());
+      } else if (!answer.ok) {
+        throw new Error(`status ${answer.status}`);
+      } else {
+        shown = await answer.json();
+        show(shown);
+        notice(shown.ready ? '' : shown.why_not_ready);
+        if (shown.stage === 'finished') next = FINISHED_REFRESH_MS;
+      }
+    } catch (error) {
+      const since = shown ? ` These are the figures of ${new Date(shown.at_ms).toLocaleTimeString()}.` : '';
+      notice(`The aggregator does not answer; trying again.${since}`);
+    }
+    document.body.dataset.refreshed = String(Number(document.body.dataset.refreshed || 0) + 1);
+    if (!document.hidden) timer = setTimeout(refresh, next);
+  }
+  document.addEventListener('visibilitychange', () => { if (!document.hidden) refresh(); });
+  let width = window.innerWidth;
+  window.addEventListener('resize', () => {
+    if (shown && window.innerWidth !== width) drawCharts(shown);
+    width = window.innerWidth;
+  });
+  refresh();
+})();

@@ -1,0 +1,177 @@
+#include "aggregator/http_server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+
+namespace allot::aggregator {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+using testing::ThrowsMessage;
+using namespace std::chrono_literals;
+
+// A connection to the server that sends whatever a test likes.
+class Peer {
+ public:
+  explicit Peer(const std::string& url) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = ::htons(static_cast<uint16_t>(std::stoi(url.substr(url.rfind(':') + 1))));
+    address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+  ~Peer() { ::close(socket_); }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  void send(const std::string& text) { (void)::send(socket_, text.data(), text.size(), MSG_NOSIGNAL); }
+  // Everything until the server closes the connection.
+  std::string receive() {
+    std::string text;
+    char buffer[4096];
+    ssize_t count = 0;
+    while ((count = ::recv(socket_, buffer, sizeof buffer, 0)) > 0)
+      text.append(buffer, static_cast<size_t>(count));
+    return text;
+  }
+
+ private:
+  int socket_;
+};
+
+std::string ask(const HttpServer& server, const std::string& line, const std::string& host = "localhost:1",
+                const std::string& rest = "") {
+  Peer peer(server.url());
+  peer.send(line + " HTTP/1.1\r\nHost: " + host + "\r\n" + rest + "\r\n");
+  return peer.receive();
+}
+
+class HttpServerTest : public testing::Test {
+ protected:
+  HttpServer::Handlers handlers() {
+    return {{"/hello",
+             [this] {
+               ++calls_;
+               return HttpResponse{.body = "hello\n", .headers = {{"X-Own", "yes"}}};
+             }},
+            {"/broken", []() -> HttpResponse { throw std::runtime_error("a secret"); }}};
+  }
+  std::atomic<int> calls_{0};
+  HttpServer server_{{.host = "127.0.0.1"}, handlers()};
+};
+
+TEST(HttpAddressTest, AddressesAreHostAndPort) {
+  EXPECT_EQ(parse_http_address("127.0.0.1:8080").port, 8080);
+  EXPECT_EQ(parse_http_address("0.0.0.0:*").port, 0);
+  EXPECT_EQ(parse_http_address("[::1]:80").host, "::1");
+  for (const char* loopback : {"127.0.0.1:1", "127.9.9.9:1", "localhost:1", "[::1]:1"}) {
+    EXPECT_TRUE(parse_http_address(loopback).loopback()) << loopback;
+  }
+  for (const char* open : {"0.0.0.0:1", "10.0.0.1:1", "[::]:1"}) {
+    EXPECT_FALSE(parse_http_address(open).loopback()) << open;
+  }
+  for (const char* wrong :
+       {"", "8080", ":8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:80x",
+        "::1:80", "host.example:80", "127.evil.example:80", "http://127.0.0.1:80"}) {
+    EXPECT_THAT([&] { (void)parse_http_address(wrong); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("ADDRESS:PORT")))
+        << wrong;
+  }
+}
+
+TEST_F(HttpServerTest, AnswersGetWithTheBodyAndHeadWithoutIt) {
+  EXPECT_THAT(ask(server_, "GET /hello"),
+              AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("X-Own: yes"), HasSubstr("\r\n\r\nhello\n"),
+                    HasSubstr("X-Content-Type-Options: nosniff"), HasSubstr("Cache-Control: no-store")));
+  EXPECT_THAT(ask(server_, "HEAD /hello"),
+              AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("Content-Length: 6"), Not(HasSubstr("hello\n"))));
+}
+
+TEST_F(HttpServerTest, WhatWouldChangeSomethingIsRefusedWithoutBeingRead) {
+  for (const char* method : {"POST", "PUT", "DELETE", "PATCH", "OPTIONS"}) {
+    const std::string answer =
+        ask(server_, std::string(method) + " /hello", "localhost", "Content-Length: 1000000000\r\n");
+    EXPECT_THAT(answer, AllOf(HasSubstr(" 405 "), HasSubstr("Allow: GET, HEAD"))) << method;
+  }
+  EXPECT_EQ(calls_, 0);
+}
+
+TEST_F(HttpServerTest, PathsThatAreNotThereAreNamedWithThoseThatAre) {
+  for (const char* path : {"/", "/hello/", "/../hello", "/hell", "/etc/passwd"}) {
+    EXPECT_THAT(ask(server_, std::string("GET ") + path),
+                AllOf(HasSubstr(" 404 "), HasSubstr("/broken /hello")))
+        << path;
+  }
+}
+
+TEST_F(HttpServerTest, OnLoopbackAForeignHostIsRefused) {
+  for (const char* host : {"evil.example", "evil.example:80", "localhost.evil.example", "10.0.0.1", ""}) {
+    EXPECT_THAT(ask(server_, "GET /hello", host), HasSubstr(" 421 ")) << host;
+  }
+  for (const char* host : {"localhost", "127.0.0.1", "127.0.0.1:99", "[::1]:99"}) {
+    EXPECT_THAT(ask(server_, "GET /hello", host), HasSubstr(" 200 ")) << host;
+  }
+}
+
+TEST_F(HttpServerTest, AnErrorStaysInside) {
+  EXPECT_THAT(ask(server_, "GET /broken"), AllOf(HasSubstr(" 500 "), Not(HasSubstr("secret"))));
+  EXPECT_THAT(ask(server_, "GET /hello"), HasSubstr(" 200 "));
+}
+
+TEST_F(HttpServerTest, GarbageAndOversizedRequestsCostOneConnectionEach) {
+  const std::string long_text(100'000, 'a');
+  for (const std::string& text : {std::string("\r\n\r\n"), std::string("no http at all\r\n\r\n"),
+                                  std::string("\x16\x03\x01\x02", 4) + "\r\n\r\n",
+                                  "GET /" + long_text + " HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                                  "GET /hello HTTP/1.1\r\nHost: localhost\r\nX: " + long_text + "\r\n\r\n"}) {
+    Peer peer(server_.url());
+    peer.send(text);
+    EXPECT_THAT(peer.receive(), Not(HasSubstr(" 200 "))) << text.substr(0, 40);
+  }
+  EXPECT_THAT(ask(server_, "GET /hello"), HasSubstr(" 200 "));
+}
+
+TEST_F(HttpServerTest, ManyClientsAtOnceAreAllAnswered) {
+  std::atomic<int> right{0};
+  {
+    std::vector<std::jthread> clients;
+    for (int i = 0; i < 40; ++i) {
+      clients.emplace_back([&] { right += ask(server_, "GET /hello").ends_with("hello\n") ? 1 : 0; });
+    }
+  }
+  EXPECT_EQ(right, 40);
+}
+
+TEST_F(HttpServerTest, ClientsThatSayNothingAreLetGoAndDoNotHoldUpTheOthersForLong) {
+  std::vector<std::unique_ptr<Peer>> silent;
+  for (int i = 0; i < 8; ++i) silent.push_back(std::make_unique<Peer>(server_.url()));
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(ask(server_, "GET /hello"), HasSubstr(" 200 "));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 30s)
+      << "three rounds of eight threads at 5 s each, and slack";
+}
+
+TEST_F(HttpServerTest, APortInUseIsNamed) {
+  const std::string url = server_.url();
+  const std::string port = url.substr(url.rfind(':') + 1, url.size() - url.rfind(':') - 2);
+  EXPECT_THAT([&] { HttpServer second(parse_http_address("127.0.0.1:" + port), {}); },
+              ThrowsMessage<NetworkError>(AllOf(HasSubstr("127.0.0.1:" + port), HasSubstr("in use"))));
+}
+
+}  // namespace
+}  // namespace allot::aggregator

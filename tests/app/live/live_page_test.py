@@ -1,0 +1,177 @@
+"""The live page in headless Chromium, against a running aggregator with workers that answer by chance.
+
+    live_page_test.py FOLDER_WITH_ALLOT_AND_SIMULATED_WORKER [--pictures FOLDER]
+
+With --pictures it also keeps a PNG of the page at every stage it comes by, for people to look at."""
+
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from browser import Browser, chromium  # noqa: E402
+from live_run import Run  # noqa: E402
+
+TOOL = sys.argv[1]
+PICTURES = pathlib.Path(sys.argv[3]) if sys.argv[2:3] == ["--pictures"] else None
+WIDTHS = (375, 1280)
+HOSTILE = '<img src=x onerror="document.body.dataset.fooled=1">&amp;'
+
+# Answers /api/run with what the test gives instead; everything else of the page is the real one.
+STUB = "window.fetch = async () => new Response(JSON.stringify(%s), {status: 200, headers: {'Content-Type': 'application/json'}});"
+
+
+def worker(number, silent=False):
+    return {"worker": f"pod-{number}", "device": "cuda:0 NVIDIA H200, 139 GiB", "build": "0.1.0", "leases": number % 3,
+            "episodes_done": 7 * number, "last_seen_ms": 400_000 if silent else 300 * number, "silent": silent}
+
+
+class LivePage(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="allot-live-")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.run_ = self.enterContext(Run(TOOL, self.folder))
+        self.browser = self.enterContext(Browser())
+
+    def tearDown(self):
+        self.assertEqual(self.browser.complaints, [], "the page complained")
+
+    def text(self, selector):
+        return self.browser.value(f"document.querySelector({json.dumps(selector)}).textContent")
+
+    def texts(self, selector):
+        return self.browser.value(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)")
+
+    def picture(self, name):
+        if PICTURES:
+            PICTURES.mkdir(parents=True, exist_ok=True)
+            self.browser.picture(PICTURES / f"{name}.png")
+
+    def expect_fit(self, name):
+        """Nothing wider than the window, in both widths; pictures of both."""
+        for width in WIDTHS:
+            self.browser.size(width)
+            self.browser.refreshed()
+            # Charts follow a new size with the next frame.
+            self.browser.wait_for(f"document.documentElement.scrollWidth === {width}", 5)
+            self.picture(f"{name}-{width}")
+            # Text of a chart that leaves its picture would be cut off.
+            cut = self.browser.value("""[...document.querySelectorAll('svg.chart text')].filter((text) => {
+                const box = text.getBoundingClientRect(), all = text.ownerSVGElement.getBoundingClientRect();
+                return box.left < all.left - 1 || box.right > all.right + 1 || box.bottom > all.bottom + 1;
+              }).map((text) => text.textContent)""")
+            self.assertEqual(cut, [], f"{name} at {width} px: labels are cut off")
+
+    def test_shows_a_run_from_its_start_to_its_end(self):
+        run, browser = self.run_, self.browser
+        run.serve()
+        browser.size(1280)
+        browser.open(run.url)
+        self.assertEqual(self.text("#title"), "A sample schedule for small-model on gsm8k")
+        self.assertEqual(self.text("#stage"), "Learning")
+        self.assertIn("0 of 200 learning episodes", self.text("#summary"))
+        self.assertIn("No worker is connected", self.text("#workers"))
+        self.assertIn("begins with the first episode", self.text("#curve"))
+        self.expect_fit("start")
+
+        run.hold.touch()  # the workers wait once 20 episodes are through
+        for name in ("pod-1", "pod-2", HOSTILE):
+            run.work(name)
+        figures = run.wait_until(lambda now: now["worker_counts"]["busy"] == 3 and now["episodes_done"] == 20)
+        browser.refreshed()
+        self.assertIn("20 of 200 learning episodes", self.text("#summary"))
+        self.assertEqual(sorted(self.texts("#workers .name")), sorted(["pod-1", "pod-2", HOSTILE]))
+        self.assertEqual(self.browser.value("document.querySelectorAll('main img, main script').length"), 0)
+        self.assertIsNone(self.browser.value("document.body.dataset.fooled || null"))
+        self.assertEqual(self.texts("#workers .leases")[1:], ["1", "1", "1"])
+        self.assertEqual(self.browser.value("document.querySelector('#curve .line').getAttribute('d').match(/[ML]/g).length"),
+                         len(figures["curve"]["episodes"]))
+        self.assertEqual(self.browser.value("document.querySelectorAll('#schedule rect.bar').length"), 8)
+        tiles = dict(zip(self.texts("#tiles dt"), self.texts("#tiles dd:not(.note)")))
+        self.assertEqual(tiles["Policy"], f"version {figures['policy_version']}")
+        self.assertEqual(tiles["Leases"], "3")
+        self.assertEqual(tiles["Recent reward"], f"{100 * figures['mean_reward_recent']:.1f}\u00a0%")
+        self.expect_fit("middle")
+
+        run.hold.unlink()
+        run.wait_until(lambda now: now["stage"] == "finished", 120)
+        browser.open(run.url)
+        self.assertEqual(self.text("#stage"), "Finished")
+        final = run.figures()
+        right = {score["label"]: f"{score['correct']} of {score['answered']}" for score in final["scores"]}
+        self.assertEqual(self.texts("#scores tbody td:nth-child(2)"), [right["uniform"], right["learned"], right["dense"]])
+        self.assertEqual([title.split(": ")[1] for title in self.texts("#schedule rect title")],
+                         [f"{count} samples" if count != 1 else "1 sample" for count in final["recommended"]])
+        counters = dict(zip(self.texts("#counters td:first-child"), self.texts("#counters td:nth-child(2)")))
+        self.assertEqual(counters["accepted"], str(final["counters"]["accepted"]))
+        for width in WIDTHS:
+            browser.size(width)
+            browser.open(run.url)
+            self.picture(f"finished-{width}")
+            self.assertEqual(browser.value("document.documentElement.scrollWidth"), width)
+        browser.size(1280, dark=True)
+        browser.open(run.url)
+        self.picture("finished-dark-1280")
+        own = {url for url in browser.requests if not url.startswith(("data:", "about:"))}
+        self.assertTrue(own and all(url.startswith(run.url) for url in own), f"the page asked for more than its own: {own}")
+
+    def test_says_that_the_aggregator_is_gone_and_goes_on_when_it_is_back(self):
+        run, browser = self.run_, self.browser
+        serving = run.serve()
+        browser.size(1280)
+        browser.open(run.url)
+        port = run.url.rstrip("/").rsplit(":", 1)[1]
+        self.assertEqual(run.stop(serving), 0)
+        self.assertFalse((run.directory / "http").exists())
+        browser.wait_for("document.body.classList.contains('lost')")
+        self.assertIn("does not answer", self.text("#notice"))
+        self.picture("lost-1280")
+        browser.complaints.clear()  # the browser itself logs requests that nobody answers
+        run.serve("--http", f"127.0.0.1:{port}")
+        browser.wait_for("!document.body.classList.contains('lost')")
+        self.assertIn("start 2 of the aggregator", self.text("#updated"))
+        browser.complaints.clear()
+
+    def test_fits_from_one_to_sixty_four_layers_and_from_none_to_ten_thousand_workers(self):
+        run, browser = self.run_, self.browser
+        run.serve()
+        figures = run.figures()
+        figures.update(model="A-Model-With-A-Rather-Long-Name-70B-Instruct-distilled", paused=True, stage="verify", eta_s=93_000,
+                       episodes_done=123_456, episodes_wanted=123_456, elapsed_s=400_000, episodes_per_second=0.011)
+        points = list(range(500, 500 * 247, 500))
+        reward = [0.2 + 0.6 * i / len(points) for i in range(len(points))]
+        figures["curve"] = {"window": 20, "episodes_per_point": 500, "episodes": points, "reward": reward, "mean": reward,
+                            "low": [r - 0.03 for r in reward], "high": [r + 0.03 for r in reward]}
+        figures["scores"] = [dict(label=label, samples=[], answered=1200, correct=correct, wanted=1319, accuracy=correct / 1200,
+                                  low=correct / 1200 - 0.02, high=correct / 1200 + 0.02)
+                             for label, correct in (("uniform", 931), ("learned", 942), ("dense", 951))]
+        figures["counters"] = {name: 1_234_567 for name in figures["counters"]} | {"a_counter_of_a_later_release": 3}
+        cases = {
+            "one-layer": ([64], [], 0),
+            "sixty-four-layers": ([1 + (i * 37) % 129 for i in range(64)], [worker(i, i < 3) for i in range(200)], 10_000),
+        }
+        for name, (samples, workers, total) in cases.items():
+            figures.update(recommended=samples, shares=[1 / len(samples)] * len(samples), total_samples=sum(samples), workers=workers,
+                           worker_counts={"all": total, "busy": total // 2, "idle": total - total // 2 - 3 * (total > 0), "silent": 3 * (total > 0)})
+            script = browser.call("Page.addScriptToEvaluateOnNewDocument", source=STUB % json.dumps(figures))
+            browser.open(run.url)
+            self.assertEqual(self.text("#stage"), "Paused")
+            self.assertEqual(browser.value("document.querySelectorAll('#schedule rect.bar').length"), len(samples))
+            if total:
+                self.assertIn("200 of 10,000 workers are listed", self.text("#workers"))
+                self.assertEqual(self.texts("#workers .name")[:3], ["pod-0", "pod-1", "pod-2"], "silent ones come first")
+            self.assertIn("a counter of a later release", self.text("#counters"))
+            self.expect_fit(name)
+            browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
+
+
+if __name__ == "__main__":
+    if chromium() is None:
+        print("skipped: no Chromium is installed (Debian package chromium; ./setup --check installs it)")
+        sys.exit(77)
+    os.environ.pop("http_proxy", None)
+    unittest.main(argv=sys.argv[:1], verbosity=2)
