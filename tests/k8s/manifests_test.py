@@ -184,7 +184,7 @@ class PolicyFindsFaults(Rendered):
                           "is not the Service's address")
 
     def test_references(self):
-        self.assert_finds("job", lambda made: all.remove(of_kind(made, "ConfigMap")[0]), "ConfigMap")
+        self.assert_finds("job", lambda made: made.remove(of_kind(made, "ConfigMap")[0]), "ConfigMap")
         self.assert_finds("job", lambda made: self.pod(made, "worker").update(priorityClassName="urgent"), "urgent")
         self.assert_finds("job", lambda made: self.pod(made, "worker")["volumes"][0]["secret"].update(secretName="keys"),
                           "Secret keys")
