@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Tests of the manifests under k8s/: what `kubectl kustomize` makes of every folder is held against the schemas of
-Kubernetes, against the policy of policy.py and against the tools that the containers start.
+Kubernetes, against the policy of policy.py and against the tools that the containers start; docs/operations.md against both.
 
     manifests_test.py [CLASS]       one class of tests, or all
 
@@ -12,9 +12,11 @@ import copy
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 
 import manifests
@@ -89,6 +91,25 @@ class KeepThePolicy(Rendered):
             of_job["containers"][0]["args"].remove(option)
         self.assertEqual(of_job, of_deployment)
 
+    def test_every_kustomization_goes_into_a_namespace_that_enforces_the_restricted_profile(self):
+        (namespace,) = self.rendered[K8S / "namespace"]
+        self.assertEqual((namespace["kind"], namespace["metadata"]["name"]), ("Namespace", policy.NAMESPACE))
+
+    def test_removing_a_run_removes_neither_its_volume_nor_the_inputs_nor_the_namespace(self):
+        for folder, objects in self.each():
+            if component(objects, "aggregator"):
+                self.assertFalse(of_kind(objects, "Namespace", "PersistentVolumeClaim", "Secret"), folder)
+                (aggregator,) = of_kind(objects, "StatefulSet")
+                self.assertEqual(aggregator["spec"]["persistentVolumeClaimRetentionPolicy"],
+                                 {"whenDeleted": "Retain", "whenScaled": "Retain"}, folder)
+
+    def test_claims_made_elsewhere_are_made(self):
+        (claim,) = of_kind(self.rendered[K8S / "inputs"], "PersistentVolumeClaim")
+        (aggregator,) = of_kind(self.rendered[K8S / "base"], "StatefulSet")
+        (template,) = aggregator["spec"]["volumeClaimTemplates"]
+        self.assertEqual({claim["metadata"]["name"], f"{template['metadata']['name']}-{aggregator['metadata']['name']}-0"},
+                         policy.CLAIMS_MADE_ELSEWHERE)
+
     def test_spot_overlay_demands_spot_nodes(self):
         (pod,) = (pod for _, pod in component(self.rendered[K8S / "overlays/spot"], "worker"))
         self.assertLessEqual(set(pod["nodeSelector"]), policy.SPOT_LABELS)
@@ -142,7 +163,9 @@ class PolicyFindsFaults(Rendered):
         self.assert_finds("job", lambda made: self.pod(made, "worker")["securityContext"].pop("seccompProfile"), "seccomp")
         self.assert_finds("job", lambda made: self.pod(made, "worker").update(hostNetwork=True), "hostNetwork")
         self.assert_finds("job", lambda made: self.container(made, "aggregator")["ports"][0].update(hostPort=1), "of the host")
-        self.assert_finds("job", lambda made: of_kind(made, "Namespace")[0]["metadata"]["labels"].clear(), "restricted")
+        (namespace,) = copy.deepcopy(self.rendered[K8S / "namespace"])
+        del namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        self.assertIn("does not enforce the restricted", "".join(policy.faults([namespace])))
 
     def test_tokens(self):
         self.assert_finds("job", lambda made: self.pod(made, "worker").pop("automountServiceAccountToken"), "token")
@@ -188,6 +211,8 @@ class PolicyFindsFaults(Rendered):
         self.assert_finds("job", lambda made: self.pod(made, "worker").update(priorityClassName="urgent"), "urgent")
         self.assert_finds("job", lambda made: self.pod(made, "worker")["volumes"][0]["secret"].update(secretName="keys"),
                           "Secret keys")
+        self.assert_finds("job", lambda made: self.pod(made, "worker")["volumes"][1]["persistentVolumeClaim"].update(
+            claimName="model"), "claim model")
 
     def test_spot(self):
         self.assert_finds("job", lambda made: self.pod(made, "aggregator").pop("affinity"), "keeps off")
@@ -212,15 +237,72 @@ class PolicyFindsFaults(Rendered):
         self.assert_finds("prometheus", lambda made: endpoint(made).update(intervall="1s"), "endpoint fields")
 
 
+class OperationsPage(unittest.TestCase):
+    """docs/operations.md names things that are there."""
+
+    text = (REPOSITORY / "docs/operations.md").read_text()
+    code = [line.strip() for line in re.findall(r"^ {4,}(.*)$", text, re.MULTILINE)] + re.findall(r"`([^`\n]+)`", text)
+
+    def test_its_own_kustomization_renders_and_keeps_the_policy(self):
+        (block,) = re.findall(r"^ {8}apiVersion: kustomize.*?(?=\n\n)", self.text, re.MULTILINE | re.DOTALL)
+        with tempfile.TemporaryDirectory() as directory:
+            mine = pathlib.Path(directory) / "my-run"
+            mine.mkdir()
+            shutil.copytree(K8S, pathlib.Path(directory) / "k8s")
+            shutil.copy(K8S / "base/run.conf", mine / "run.conf")
+            with (mine / "run.conf").open("a") as config:
+                config.write("pairs-per-update = 8\n")
+            text = textwrap.dedent(block).replace("REGISTRY", "registry.test/team")
+            (mine / "kustomization.yaml").write_text(text)
+            objects = manifests.render(mine, yaml)
+        self.assertEqual(policy.faults(objects), [])
+        self.assertIn("pairs-per-update = 8", of_kind(objects, "ConfigMap")[0]["data"]["run.conf"])
+        images = {container["image"] for _, _, container in policy.each_container(objects)}
+        self.assertEqual(images, {f"registry.test/team/{name}:{policy.VERSION}" for name in ("aggregator", "worker")})
+
+    def test_the_paths_it_names_exist(self):
+        for path in set(re.findall(r"\b((?:k8s|images|tests)/[\w./-]*\w)", self.text)):
+            self.assertTrue((REPOSITORY / path).exists(), path)
+        for path in re.findall(r"\]\(([\w-]+\.md)", self.text):
+            self.assertTrue((REPOSITORY / "docs" / path).exists(), path)
+
+    def test_every_kustomization_is_explained(self):
+        for folder in manifests.kustomizations():
+            if folder != K8S / "base":
+                self.assertIn(str(folder.relative_to(REPOSITORY)), self.text)
+
+    def test_the_objects_its_commands_name_are_made(self):
+        made = {f"{thing['kind'].lower()}/{thing['metadata']['name']}"
+                for folder in manifests.kustomizations() for thing in manifests.render(folder, yaml)}
+        made |= {"pod/allot-aggregator-0", "endpoints/allot-aggregator"} | {f"secret/{name}"
+                                                                          for name in policy.SECRETS_OF_THE_OPERATOR}
+        named = re.findall(r"(statefulset|deployment|pod|job|endpoints|secret generic)[ /](allot-[\w-]+)", "\n".join(self.code))
+        self.assertGreater(len(named), 10)
+        for kind, name in named:
+            self.assertIn(f"{kind.split()[0]}/{name}", made)
+
+    def test_the_options_of_its_allot_commands_are_those_of_the_tool(self):
+        commands = [match for line in self.code for match in re.findall(r"^(?:kubectl .* -- /usr/bin/)?allot (.+)", line)]
+        self.assertGreater(len(commands), 8)
+        for command in commands:
+            words = [word.partition("=")[0] for word in command.partition(">")[0].split()]
+            names = [word for word in words[:2] if re.fullmatch("[a-z]+", word)]
+            known = allot(*names, "--help") if names[:1] in (["keys"], ["history"]) else allot(names[0], "--help")
+            self.assertEqual(known.returncode, 0, f"allot {command}: {known.stderr}")
+            for option in (word for word in words if word.startswith("--")):
+                self.assertRegex(known.stdout, rf"(?m)^  {option}\b", f"allot {command}")
+
+
+def allot(*words):
+    tool = pathlib.Path(os.environ["ALLOT_BIN_DIR"]) / "allot"
+    return subprocess.run([str(tool), *words], capture_output=True, text=True, check=False)
+
+
 class StartTheToolsAsTheyAre(Rendered):
     """The tools take the arguments that the containers give them."""
 
-    def run_tool(self, words):
-        tool = pathlib.Path(os.environ["ALLOT_BIN_DIR"]) / "allot"
-        return subprocess.run([str(tool), *words], capture_output=True, text=True, check=False)
-
     def dry_run(self, words):
-        done = self.run_tool([*words, "--dry-run"])
+        done = allot(*words, "--dry-run")
         self.assertEqual(done.returncode, 0, f"allot {' '.join(words)}: {done.stderr}")
         return done.stdout
 

@@ -8,7 +8,7 @@ NAMESPACE = "allot"
 CLUSTER_SCOPED = {"Namespace", "PriorityClass"}
 # Made by the operator (docs/operations.md), so no kustomization holds them.
 SECRETS_OF_THE_OPERATOR = {"allot-aggregator-keys", "allot-worker-keys"}
-CLAIM_OF_INPUTS = "allot-inputs"
+CLAIMS_MADE_ELSEWHERE = {"allot-inputs", "runs-allot-aggregator-0"}  # by k8s/inputs and by the StatefulSet
 SPOT_LABELS = {"cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible", "eks.amazonaws.com/capacityType",
                "karpenter.sh/capacity-type", "kubernetes.azure.com/scalesetpriority"}
 VERSION = re.search(r"project\(allot VERSION (\S+)", (REPOSITORY / "CMakeLists.txt").read_text())[1]
@@ -92,8 +92,8 @@ def volume_faults(objects):
                 yield f"{label(thing)}: volume {volume['name']} is of no kind that is used here"
             if "emptyDir" in volume and "sizeLimit" not in volume["emptyDir"]:
                 yield f"{label(thing)}: emptyDir {volume['name']} has no sizeLimit"
-        if component([thing], "inputs"):
-            continue  # the loader writes the inputs, and nothing else of this is about it
+        if component([thing], "inputs") or component([thing], "runs"):
+            continue  # pods to copy files with: they write what others only read
         for container in containers(pod):
             mounts = {mount["name"]: mount for mount in container.get("volumeMounts", [])}
             for name in ("keys", "inputs", "config"):
@@ -198,9 +198,10 @@ def reference_faults(objects):
                 yield f"{label(thing)}: ConfigMap {volume['configMap']['name']} does not exist"
             if "secret" in volume and volume["secret"]["secretName"] not in SECRETS_OF_THE_OPERATOR:
                 yield f"{label(thing)}: Secret {volume['secret']['secretName']} is not one docs/operations.md makes"
-            claim = volume.get("persistentVolumeClaim", {}).get("claimName", CLAIM_OF_INPUTS)
-            if claim != CLAIM_OF_INPUTS:
-                yield f"{label(thing)}: claim {claim} is not that of k8s/inputs"
+            if "persistentVolumeClaim" in volume:
+                claim = volume["persistentVolumeClaim"]["claimName"]
+                if claim not in CLAIMS_MADE_ELSEWHERE:
+                    yield f"{label(thing)}: claim {claim} is not one of {sorted(CLAIMS_MADE_ELSEWHERE)}"
 
 
 def spot_faults(objects):
