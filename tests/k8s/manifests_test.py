@@ -271,6 +271,22 @@ class OperationsPage(unittest.TestCase):
             if folder != K8S / "base":
                 self.assertIn(str(folder.relative_to(REPOSITORY)), self.text)
 
+    def test_every_alert_has_its_runbook(self):
+        alerts = yaml.safe_load((K8S / "monitoring/alerts.yaml").read_text())
+        names = [rule["alert"] for group in alerts["groups"] for rule in group["rules"] if "alert" in rule]
+        listed = re.findall(r"^\| (\w+) \| \[steps\]\(monitoring.md#(\w+)\)", self.text, re.MULTILINE)
+        self.assertEqual(sorted(listed), sorted((name, name.lower()) for name in names))
+        headings = re.findall(r"^### (\w+)$", (REPOSITORY / "docs/monitoring.md").read_text(), re.MULTILINE)
+        self.assertLessEqual(set(names), set(headings))
+
+    def test_its_command_makes_a_prometheus_rule_of_the_alerts(self):
+        (command,) = [line for line in self.code if "PrometheusRule" in line]
+        made = subprocess.run(["sh", "-c", command.rpartition(" | kubectl")[0]], cwd=REPOSITORY, capture_output=True,
+                              text=True, check=True).stdout
+        rule = yaml.safe_load(made)
+        self.assertEqual(rule["kind"], "PrometheusRule")
+        self.assertEqual(rule["spec"], yaml.safe_load((K8S / "monitoring/alerts.yaml").read_text()))
+
     def test_the_objects_its_commands_name_are_made(self):
         made = {f"{thing['kind'].lower()}/{thing['metadata']['name']}"
                 for folder in manifests.kustomizations() for thing in manifests.render(folder, yaml)}
@@ -282,10 +298,11 @@ class OperationsPage(unittest.TestCase):
             self.assertIn(f"{kind.split()[0]}/{name}", made)
 
     def test_the_options_of_its_allot_commands_are_those_of_the_tool(self):
-        commands = [match for line in self.code for match in re.findall(r"^(?:kubectl .* -- /usr/bin/)?allot (.+)", line)]
+        commands = [match for line in self.code
+                    for match in re.findall(r"(?:^|\$\(|-- /usr/bin/)allot ([^)>]+)", line)]
         self.assertGreater(len(commands), 8)
         for command in commands:
-            words = [word.partition("=")[0] for word in command.partition(">")[0].split()]
+            words = [word.partition("=")[0] for word in command.split()]
             names = [word for word in words[:2] if re.fullmatch("[a-z]+", word)]
             known = allot(*names, "--help") if names[:1] in (["keys"], ["history"]) else allot(names[0], "--help")
             self.assertEqual(known.returncode, 0, f"allot {command}: {known.stderr}")
