@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "aggregator/peer_text.h"
 #include "aggregator/run_spec.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -17,27 +18,17 @@ namespace allot::aggregator {
 namespace {
 
 using namespace std::chrono_literals;
-using wire::Ack;
 using wire::Refused;
 
 constexpr int kMaxLeasesPerRequest = 64;
-constexpr size_t kMaxNameBytes = 200;
-constexpr size_t kMaxReasonBytes = 1000;
-constexpr size_t kRecentTells = 50;
 // Episodes given up after a failure, one after the other, with no success in between: then the fault is in
 // the run.
 constexpr int kMaxFailuresInARow = 5;
+constexpr size_t kGivenUpShown = 20;
+constexpr size_t kSteeringShown = 50;
 // A peer silent for this long, and for ten leases, is forgotten; it is told to introduce itself when it comes
 // back.
 constexpr Duration kForgetAfter = 10min;
-
-// Peers' text as it goes into the log and the history: one line, not too long.
-std::string one_line(std::string text, size_t limit) {
-  std::ranges::replace_if(
-      text, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
-  if (text.size() > limit) text.resize(limit);
-  return text;
-}
 
 bool is_name(const std::string& text) {
   return !text.empty() && text.size() <= kMaxNameBytes && text == one_line(text, kMaxNameBytes);
@@ -54,69 +45,14 @@ bool same(const Episode& a, const Episode& b) {
          a.policy_version == b.policy_version && close(a.log_prob, b.log_prob);
 }
 
-// Why a result without error does not answer its episode; empty when it does.
-std::string misfit(const wire::EpisodeResult& result, const Episode& episode) {
-  if (static_cast<size_t>(result.outcomes_size()) != episode.questions.size()) {
-    return fmt::format("{} outcomes for {} questions", result.outcomes_size(), episode.questions.size());
-  }
-  if (!std::isfinite(result.seconds()) || result.seconds() < 0) {
-    return fmt::format("seconds is {}, a number of at least 0 is expected", result.seconds());
-  }
-  for (int i = 0; i < result.outcomes_size(); ++i) {
-    const wire::QuestionOutcome& outcome = result.outcomes(i);
-    const uint32_t asked = episode.questions[static_cast<size_t>(i)];
-    if (outcome.question() != asked) {
-      return fmt::format("outcome {} is of question {}, question {} was asked there", i, outcome.question(),
-                         asked);
-    }
-    if (outcome.finish() < wire::FINISH_REASON_EOS || outcome.finish() > wire::FINISH_REASON_LENGTH) {
-      return fmt::format("outcome {} has finish reason {}, 1 to 3 is expected", i,
-                         static_cast<int>(outcome.finish()));
-    }
-    if (outcome.prompt_tokens() < 0 || outcome.output_tokens() < 0) {
-      return fmt::format("outcome {} counts {} prompt and {} output tokens, at least 0 is expected", i,
-                         outcome.prompt_tokens(), outcome.output_tokens());
-    }
-  }
-  return "";
-}
-
-std::vector<QuestionResult> question_results(const wire::EpisodeResult& result) {
-  std::vector<QuestionResult> results;
-  for (const wire::QuestionOutcome& outcome : result.outcomes()) {
-    results.push_back(
-        {outcome.correct(), outcome.finish(), outcome.prompt_tokens(), outcome.output_tokens()});
-  }
-  return results;
+template <class T>
+void push_bounded(std::deque<T>* queue, T value, size_t most) {
+  queue->push_back(std::move(value));
+  if (queue->size() > most) queue->pop_front();
 }
 
 std::span<const int64_t> listed_leases(const wire::Envelope& message) {
   return {message.leases().data(), static_cast<size_t>(message.leases_size())};
-}
-
-void count(wire::Counters* counters, Verdict verdict) {
-  switch (verdict) {
-    case Ack::VERDICT_ACCEPTED:
-      counters->set_accepted(counters->accepted() + 1);
-      break;
-    case Ack::VERDICT_DUPLICATE:
-      counters->set_duplicate(counters->duplicate() + 1);
-      break;
-    case Ack::VERDICT_LATE:
-      counters->set_late(counters->late() + 1);
-      break;
-    case Ack::VERDICT_STALE:
-      counters->set_stale(counters->stale() + 1);
-      break;
-    case Ack::VERDICT_FAILED:
-      counters->set_failed(counters->failed() + 1);
-      break;
-    case Ack::VERDICT_REJECTED:
-      counters->set_rejected(counters->rejected() + 1);
-      break;
-    default:
-      break;
-  }
 }
 
 }  // namespace
@@ -156,7 +92,7 @@ void Core::apply(const EpisodeAsked& asked) {
         "or the history was changed, or they were written by another release of the policy",
         asked.episode.episode.value));
   }
-  open_.emplace(asked.episode.episode, asked.episode);
+  open_[asked.episode.episode].episode = asked.episode;
   leases_.offer(asked.episode.episode);
 }
 
@@ -165,12 +101,19 @@ void Core::apply(const LeaseGranted& granted) {
 }
 
 void Core::apply(const LeaseEnded& ended) {
-  if (ended.how != LeaseEnd::kSuperseded) leases_.end(ended.lease, ended.how);
+  if (ended.how == LeaseEnd::kSuperseded) return;  // done with the outcome that superseded it
+  if (!leases_.is_live(ended.lease))
+    throw std::logic_error(fmt::format("lease {} ends twice", ended.lease.value));
+  const EpisodeId episode = leases_.episode(ended.lease);
+  std::string worker = leases_.holder(ended.lease);
+  leases_.end(ended.lease, ended.how);
+  if (ended.how == LeaseEnd::kReleased || ended.how == LeaseEnd::kPreempted) return;
+  open_.at(episode).tries.push_back({std::move(worker), ended.how, ended.reason});
 }
 
 void Core::apply(const EpisodeTold& told) {
   const bool used = tell(told.episode, told.results);
-  if (used != (told.verdict != Ack::VERDICT_STALE)) {
+  if (used != (told.verdict != wire::Ack::VERDICT_STALE)) {
     throw std::logic_error(fmt::format("the outcome of episode {} was {}stale and is not so again",
                                        told.episode.value, used ? "" : "not "));
   }
@@ -179,8 +122,49 @@ void Core::apply(const EpisodeTold& told) {
 
 void Core::apply(const EpisodeSetAside& set_aside) {
   leases_.set_aside(set_aside.episode);
-  plan_.set_aside(open_.at(set_aside.episode));
+  plan_.set_aside(open_.at(set_aside.episode).episode);
   open_.erase(set_aside.episode);
+  push_bounded(&given_up_, set_aside, kGivenUpShown);
+}
+
+void Core::apply(const AnswersKept& kept) {
+  const auto found = open_.find(kept.episode);
+  if (found == open_.end())
+    throw std::logic_error(
+        fmt::format("answers of episode {} are kept, which is not open", kept.episode.value));
+  Open& open = found->second;
+  const std::vector<uint32_t>& questions = open.episode.questions;
+  open.kept.resize(questions.size());
+  for (size_t i = 0; i < kept.questions.size(); ++i) {
+    const auto asked = std::ranges::find(questions, kept.questions[i]);
+    if (asked == questions.end() || open.kept[static_cast<size_t>(asked - questions.begin())]) {
+      throw std::logic_error(
+          fmt::format("the answer to question {} of episode {} is kept, which is not asked",
+                      kept.questions[i], kept.episode.value));
+    }
+    open.kept[static_cast<size_t>(asked - questions.begin())] = kept.results[i];
+  }
+  open.kept_seconds += kept.seconds;
+}
+
+void Core::apply(const Steered& steered) {
+  switch (steered.action) {
+    case Steering::kPause:
+      paused_ = true;
+      break;
+    case Steering::kResume:
+      paused_ = false;
+      break;
+    case Steering::kTarget:
+      target_ = steered.reward;
+      break;
+    case Steering::kStop:
+    case Steering::kEpisodes:
+      target_.reset();
+      plan_.want(steered.episodes);
+      break;
+  }
+  push_bounded(&steering_, steered, kSteeringShown);
 }
 
 void Core::apply(const VersionReached& reached) {
@@ -198,15 +182,13 @@ bool Core::tell(EpisodeId episode, const std::vector<QuestionResult>& results) {
   const auto open = open_.find(episode);
   if (open == open_.end())
     throw std::logic_error(fmt::format("episode {} is told but not open", episode.value));
-  const bool used = plan_.tell(open->second, results);
+  if (results.size() != open->second.episode.questions.size()) {
+    throw std::logic_error(fmt::format("episode {} is told {} results to {} questions", episode.value,
+                                       results.size(), open->second.episode.questions.size()));
+  }
+  const bool used = plan_.tell(open->second.episode, results);
   open_.erase(open);
   return used;
-}
-
-template <class R>
-void Core::perform(R record) {
-  apply(record);
-  outputs_.records.emplace_back(std::move(record));
 }
 
 void Core::note_version(Timestamp now) {
@@ -220,7 +202,7 @@ void Core::note_version(Timestamp now) {
 // ---- Messages
 // ------------------------------------------------------------------------------------------------------
 
-void Core::receive(const std::string& peer, std::string_view frame, Timestamp now) {
+void Core::receive(const std::string& peer, std::string_view frame, Timestamp now, Rights rights) {
   answering_peer_ = peer;
   const auto decoded = wire::decode(frame);
   if (const auto* failure = std::get_if<wire::DecodeFailure>(&decoded)) {
@@ -234,6 +216,7 @@ void Core::receive(const std::string& peer, std::string_view frame, Timestamp no
   }
   const auto& message = std::get<wire::Envelope>(decoded);
   answering_number_ = message.number();
+  if (message.has_control()) return control(message.control(), rights, now);
   handle(message, peer, now);
 }
 
@@ -247,6 +230,11 @@ void Core::handle(const wire::Envelope& message, const std::string& peer, Timest
   if (known == peers_.end() || known->second.worker.empty()) {
     return refuse(Refused::REASON_NOT_INTRODUCED,
                   fmt::format("{} before hello; say hello first", wire::body_name(message)));
+  }
+  if (message.epoch() != 0 && message.epoch() != epoch_) {
+    return refuse(Refused::REASON_NOT_INTRODUCED,
+                  fmt::format("{} by the welcome of epoch {}, this is epoch {}; say hello first",
+                              wire::body_name(message), message.epoch(), epoch_));
   }
   // Any message is a sign of life, and renews the leases it lists.
   const std::string& worker = known->second.worker;
@@ -309,22 +297,28 @@ void Core::introduce(const wire::Envelope& message, Timestamp now) {
   worker.build = one_line(hello.build(), kMaxNameBytes);
   worker.last_seen = now;
   worker.heard_finished = false;
+  worker.leaving = false;
   spdlog::info("worker {} ({}, build {}) is here with {} leases", hello.worker(), worker.device, worker.build,
                message.leases_size());
   leases_.renew(hello.worker(), listed_leases(message), now);
   // A worker of this name that lists a lease no more has died since, or never got its Grant.
   for (const LeaseId lease : leases_.held_by(hello.worker())) {
     if (std::ranges::find(message.leases(), lease.value) == message.leases().end()) {
-      end_lease(lease, LeaseEnd::kExpired, "its worker said hello without it", now);
+      end_lease(lease, LeaseEnd::kCrashed,
+                fmt::format("{} came back without lease {} of episode {}", hello.worker(), lease.value,
+                            leases_.episode(lease).value),
+                now);
     }
   }
 }
 
 void Core::lease_request(const wire::LeaseRequest& request, const std::string& worker, Timestamp now) {
   wire::Grant grant_body;
-  const int wanted = std::min(request.count(), kMaxLeasesPerRequest);
+  workers_[worker].leaving = false;
+  const bool barred = paused_ || quarantined(worker, now);
+  const int wanted = barred ? 0 : std::min(request.count(), kMaxLeasesPerRequest);
   while (grant_body.leases_size() < wanted) {
-    const std::optional<EpisodeId> episode = next_episode(now);
+    const std::optional<EpisodeId> episode = next_episode(worker, now);
     if (!episode) break;
     *grant_body.add_leases() = grant(*episode, worker, now);
   }
@@ -335,7 +329,18 @@ void Core::lease_request(const wire::LeaseRequest& request, const std::string& w
   wire::Wait& wait = *reply().mutable_wait();
   wait.set_retry_after_ms(retry_after().count());
   wait.set_finished(stage() == Stage::kFinished);
-  if (wait.finished()) workers_[worker].heard_finished = true;
+  if (wait.finished()) {
+    workers_[worker].heard_finished = true;
+  } else if (paused_) {
+    wait.set_paused(true);
+  } else if (barred) {
+    const Worker& broken = workers_.at(worker);
+    wait.set_retry_after_ms((broken.quarantined_until - now).count());
+    wait.set_message(
+        fmt::format("worker {} failed {} episodes in a row and waits while other workers go on; the last "
+                    "failure: {}",
+                    worker, broken.failures_in_a_row, broken.last_failure));
+  }
 }
 
 // With many workers waiting, each asks less often, so that together they stay below about 500 questions a
@@ -344,19 +349,23 @@ Duration Core::retry_after() const {
   return std::clamp(Duration{2} * static_cast<int64_t>(workers_.size()), Duration{100}, Duration{10'000});
 }
 
-std::optional<EpisodeId> Core::next_episode(Timestamp now) {
-  if (const auto waiting = leases_.next_waiting()) return waiting;
+std::optional<EpisodeId> Core::next_episode(const std::string& worker, Timestamp now) {
+  for (const EpisodeId waiting : leases_.waiting()) {
+    const Open& open = open_.at(waiting);
+    if (!open.failed_on(worker) || !another_may_take(open, worker, now)) return waiting;
+  }
   std::optional<Episode> asked = plan_.next();
   if (!asked) return std::nullopt;
   const EpisodeId episode = asked->episode;
   leases_.offer(episode);
-  open_.emplace(episode, *asked);
+  open_[episode].episode = *asked;
   outputs_.records.emplace_back(EpisodeAsked{std::move(*asked), now});
   return episode;
 }
 
 wire::Lease Core::grant(EpisodeId id, const std::string& worker, Timestamp now) {
-  const Episode& episode = open_.at(id);
+  const Open& open = open_.at(id);
+  const Episode& episode = open.episode;
   const LeaseGranted granted{leases_.next_lease(), id, leases_.attempt(id), worker, now};
   perform(granted);
   counters_.set_granted(counters_.granted() + 1);
@@ -367,114 +376,13 @@ wire::Lease Core::grant(EpisodeId id, const std::string& worker, Timestamp now) 
   lease.set_kind(wire::LEASE_KIND_ANSWERS);
   lease.set_split(episode.stage == Stage::kLearn ? wire::SPLIT_TRAIN : wire::SPLIT_HELDOUT);
   lease.mutable_samples()->Add(episode.samples.begin(), episode.samples.end());
-  lease.mutable_questions()->Add(episode.questions.begin(), episode.questions.end());
+  for (size_t place = 0; place < episode.questions.size(); ++place) {
+    if (open.kept.empty() || !open.kept[place]) lease.add_questions(episode.questions[place]);
+  }
   lease.set_sampling_seed(episode.sampling_seed);
   lease.set_policy_version(episode.policy_version);
   lease.set_deadline_ms(spec_.lease_ms());
   return lease;
-}
-
-void Core::result(const wire::EpisodeResult& result, const std::string& worker, Timestamp now) {
-  Ack ack = judge(result, worker, now);
-  ack.set_lease(result.lease());
-  ack.set_episode(result.episode());
-  count(&counters_, ack.verdict());
-  *reply().mutable_ack() = std::move(ack);
-}
-
-Ack Core::judge(const wire::EpisodeResult& result, const std::string& worker, Timestamp now) {
-  const LeaseId lease{result.lease()};
-  const EpisodeId episode{result.episode()};
-  const auto verdict = [](Verdict value, std::string message) {
-    Ack ack;
-    ack.set_verdict(value);
-    ack.set_message(std::move(message));
-    return ack;
-  };
-  const Judgement judgement = leases_.judge(lease, episode);
-  const bool live = judgement.standing == Standing::kLive;
-  switch (judgement.standing) {
-    case Standing::kUnknown:
-      return verdict(Ack::VERDICT_REJECTED, fmt::format("run {} granted no lease {} of episode {}; forget it",
-                                                        spec_.run_id(), lease.value, episode.value));
-    case Standing::kDuplicate: {
-      Ack ack = verdict(Ack::VERDICT_DUPLICATE, "answered before");
-      ack.set_stored(judgement.stored);
-      return ack;
-    }
-    case Standing::kSetAside:
-      return verdict(Ack::VERDICT_STALE, fmt::format("episode {} was set aside after {} attempts",
-                                                     episode.value, spec_.max_attempts()));
-    case Standing::kLive:
-      if (!leases_.held_episode(lease, worker)) {
-        return verdict(Ack::VERDICT_REJECTED,
-                       fmt::format("lease {} is held by another worker than {}", lease.value, worker));
-      }
-      break;
-    case Standing::kLate:
-      break;
-  }
-  if (!result.error().empty()) {
-    const std::string error = one_line(result.error(), kMaxReasonBytes);
-    fail(lease, live, LeaseEnd::kFailed,
-         fmt::format("episode {} failed on {}: {}", episode.value, worker, error), now);
-    return verdict(Ack::VERDICT_FAILED, "noted");
-  }
-  if (std::string reason = misfit(result, open_.at(episode)); !reason.empty()) {
-    fail(lease, live, LeaseEnd::kRejected,
-         fmt::format("result of episode {} from {} rejected: {}", episode.value, worker, reason), now);
-    return verdict(Ack::VERDICT_REJECTED, std::move(reason));
-  }
-  return verdict(accept(result, live, worker, now), "");
-}
-
-Verdict Core::accept(const wire::EpisodeResult& result, bool live, const std::string& worker, Timestamp now) {
-  EpisodeTold told{.episode = {result.episode()},
-                   .lease = {result.lease()},
-                   .verdict = live ? Ack::VERDICT_ACCEPTED : Ack::VERDICT_LATE,
-                   .results = question_results(result),
-                   .told_version = policy().version(),
-                   .worker = worker,
-                   .seconds = result.seconds(),
-                   .at = now};
-  if (!tell(told.episode, told.results)) told.verdict = Ack::VERDICT_STALE;
-  const Verdict verdict = told.verdict;
-  const std::optional<LeaseId> superseded = leases_.done(told.episode, told.lease, verdict);
-  outputs_.records.emplace_back(std::move(told));
-  if (superseded) outputs_.records.emplace_back(LeaseEnded{*superseded, LeaseEnd::kSuperseded, "", now});
-  note_version(now);
-  ++workers_[worker].episodes_done;
-  failures_in_a_row_ = 0;
-  recent_tells_.push_back(now);
-  if (recent_tells_.size() > kRecentTells) recent_tells_.pop_front();
-  return verdict;
-}
-
-void Core::fail(LeaseId lease, bool live, LeaseEnd how, const std::string& reason, Timestamp now) {
-  spdlog::warn("{}", reason);
-  last_failure_ = reason;
-  // A lease that ended before has used up its attempt already.
-  if (live) end_lease(lease, how, reason, now);
-}
-
-void Core::release(const wire::Release& release, const std::string& worker, Timestamp now) {
-  for (const int64_t lease : release.leases()) {
-    if (leases_.held_episode({lease}, worker)) end_lease({lease}, LeaseEnd::kReleased, "", now);
-  }
-  *reply().mutable_released()->mutable_leases() = release.leases();
-}
-
-void Core::end_lease(LeaseId lease, LeaseEnd how, const std::string& reason, Timestamp now) {
-  perform(LeaseEnded{lease, how, reason, now});
-  if (how == LeaseEnd::kExpired) counters_.set_expired(counters_.expired() + 1);
-  if (how == LeaseEnd::kReleased) counters_.set_released(counters_.released() + 1);
-  for (const EpisodeId episode : leases_.exhausted()) {
-    spdlog::warn("episode {} is set aside after {} attempts", episode.value, spec_.max_attempts());
-    perform(EpisodeSetAside{episode, now});
-    counters_.set_set_aside(counters_.set_aside() + 1);
-    if (how == LeaseEnd::kFailed || how == LeaseEnd::kRejected) ++failures_in_a_row_;
-    note_version(now);
-  }
 }
 
 void Core::tick(Timestamp now) {
@@ -509,53 +417,6 @@ void Core::refuse(Refused::Reason reason, const std::string& message) {
   Refused& refused = *reply().mutable_refused();
   refused.set_reason(reason);
   refused.set_message(message);
-}
-
-// ---- What others see
-// -----------------------------------------------------------------------------------------------
-
-bool Core::everyone_heard_finished() const {
-  return std::ranges::all_of(workers_, [](const auto& entry) { return entry.second.heard_finished; });
-}
-
-wire::Status Core::status(Timestamp now) const {
-  const auto seconds = [](Duration duration) { return std::chrono::duration<double>(duration).count(); };
-  wire::Status status;
-  status.set_run_id(spec_.run_id());
-  status.set_stage(std::string(name(stage())));
-  status.set_episodes_done(plan_.learned());
-  status.set_episodes_wanted(spec_.episodes());
-  status.set_episodes_running(static_cast<int64_t>(leases_.num_live()));
-  status.set_mean_reward_recent(plan_.mean_reward_recent());
-  const std::vector<double> shares = policy().shares();
-  status.mutable_shares()->Add(shares.begin(), shares.end());
-  const std::vector<int32_t> recommended = policy().recommend().samples;
-  status.mutable_recommended()->Add(recommended.begin(), recommended.end());
-  status.set_entropy(policy::entropy(shares));
-  status.set_policy_version(policy().version());
-  status.set_elapsed_s(seconds(spent_before_ + (now - started_)));
-  status.set_eta_s(-1);
-  if (stage() == Stage::kFinished) {
-    status.set_eta_s(0);
-  } else if (recent_tells_.size() >= 2 && now > recent_tells_.front()) {
-    const double rate = static_cast<double>(recent_tells_.size() - 1) / seconds(now - recent_tells_.front());
-    status.set_episodes_per_second(rate);
-    status.set_eta_s(static_cast<double>(plan_.remaining()) / rate);
-  }
-  *status.mutable_counters() = counters_;
-  const std::map<std::string, int> held = leases_.leases_per_worker();
-  for (const auto& [worker_name, worker] : workers_) {
-    wire::WorkerStatus& row = *status.add_workers();
-    row.set_worker(worker_name);
-    row.set_device(worker.device);
-    row.set_build(worker.build);
-    row.set_leases(held.contains(worker_name) ? held.at(worker_name) : 0);
-    row.set_episodes_done(worker.episodes_done);
-    row.set_last_seen_ms((now - worker.last_seen).count());
-  }
-  for (wire::Score& score : plan_.scores()) *status.add_scores() = std::move(score);
-  status.set_epoch(epoch_);
-  return status;
 }
 
 }  // namespace allot::aggregator

@@ -32,6 +32,12 @@ struct Reply {
   wire::Envelope envelope;
 };
 
+// What a peer may do besides reading the status.
+enum class Rights : uint8_t {
+  kWorker,    // work
+  kOperator,  // and steer the run
+};
+
 struct Outputs {
   std::vector<Record> records;  // to commit, in this order
   std::vector<Reply> replies;   // to send after that
@@ -45,8 +51,10 @@ class Core {
   Core(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, const History& history,
        Timestamp now);
 
-  // One frame of a peer; it may hold anything.
-  void receive(const std::string& peer, std::string_view frame, Timestamp now);
+  // One frame of a peer; it may hold anything. `rights` are those of the peer's key; every peer of a loopback
+  // address, which needs no key, is an operator.
+  void receive(const std::string& peer, std::string_view frame, Timestamp now,
+               Rights rights = Rights::kOperator);
   // Expires leases and forgets peers that were silent for long. Throws Error when the run cannot get on:
   // episodes fail one after the other whatever is tried.
   void tick(Timestamp now);
@@ -60,6 +68,8 @@ class Core {
   wire::Status status(Timestamp now) const;
   const policy::Policy& policy() const { return plan_.policy(); }
   const LeaseTable& leases() const { return leases_; }
+  // Every invariant that does not hold, in words; empty for a sound core. For tests.
+  std::vector<std::string> broken_invariants() const;
 
  private:
   struct Worker {
@@ -68,6 +78,27 @@ class Core {
     int64_t episodes_done = 0;  // since this start
     Timestamp last_seen;
     bool heard_finished = false;
+    bool leaving = false;  // gave its leases back and asked for none since
+    int failures_in_a_row = 0;
+    std::string last_failure;
+    int quarantines = 0;  // since its last result
+    Timestamp quarantined_until;
+  };
+  // An episode that is asked, neither told nor set aside.
+  struct Open {
+    Episode episode;
+    std::vector<std::optional<QuestionResult>> kept;  // in the order of the questions; empty = none
+    double kept_seconds = 0;
+    struct Try {
+      std::string worker;
+      LeaseEnd how;
+      std::string reason;
+    };
+    std::vector<Try> tries;    // that ended without a result, releases left out
+    Timestamp reserved_until;  // for workers on which it has not failed
+
+    bool failed_on(const std::string& worker) const;
+    int64_t missing() const;  // questions without an answer
   };
   struct Peer {
     std::string worker;  // its name; empty for a client
@@ -81,6 +112,8 @@ class Core {
   void apply(const EpisodeTold& told);
   void apply(const EpisodeSetAside& set_aside);
   void apply(const VersionReached& reached);
+  void apply(const AnswersKept& kept);
+  void apply(const Steered& steered);
   template <class R>
   void perform(R record);  // applies it and queues it for the history
   bool tell(EpisodeId episode, const std::vector<QuestionResult>& results);
@@ -92,12 +125,22 @@ class Core {
   void lease_request(const wire::LeaseRequest& request, const std::string& worker, Timestamp now);
   void result(const wire::EpisodeResult& result, const std::string& worker, Timestamp now);
   void release(const wire::Release& release, const std::string& worker, Timestamp now);
+  void keep(const wire::PartialResult& partial, const std::string& worker, Timestamp now);
+  void control(const wire::Control& control, Rights rights, Timestamp now);
+  std::string steer(const wire::Control& control, const std::string& by, Timestamp now);
+  void stop_at_target(Timestamp now);
 
-  std::optional<EpisodeId> next_episode(Timestamp now);
+  std::optional<EpisodeId> next_episode(const std::string& worker, Timestamp now);
+  bool healthy(const Worker& worker, Timestamp now) const;
+  bool another_may_take(const Open& open, const std::string& worker, Timestamp now) const;
+  void note_failure(const std::string& worker, const std::string& reason, Timestamp now);
+  bool quarantined(const std::string& worker, Timestamp now) const;
   wire::Lease grant(EpisodeId episode, const std::string& worker, Timestamp now);
   wire::Ack judge(const wire::EpisodeResult& result, const std::string& worker, Timestamp now);
-  Verdict accept(const wire::EpisodeResult& result, bool live, const std::string& worker, Timestamp now);
+  // `told` lacks its verdict and version.
+  Verdict accept(EpisodeTold told, bool live);
   void fail(LeaseId lease, bool live, LeaseEnd how, const std::string& reason, Timestamp now);
+  void give_up(EpisodeId episode, Timestamp now);
   void end_lease(LeaseId lease, LeaseEnd how, const std::string& reason, Timestamp now);
 
   wire::Envelope& reply();  // to the message being handled
@@ -110,8 +153,12 @@ class Core {
   Timestamp started_;
   Plan plan_;
   LeaseTable leases_;
-  std::unordered_map<EpisodeId, Episode> open_;  // asked, neither told nor set aside
-  int64_t noted_version_ = -1;                   // the last version recorded
+  std::unordered_map<EpisodeId, Open> open_;
+  bool paused_ = false;
+  std::optional<double> target_;          // of the recent mean reward
+  std::deque<Steered> steering_;          // the last few
+  std::deque<EpisodeSetAside> given_up_;  // the last few
+  int64_t noted_version_ = -1;            // the last version recorded
   wire::Counters counters_;
   std::map<std::string, Worker> workers_;
   std::unordered_map<std::string, Peer> peers_;  // by routing id
@@ -124,5 +171,11 @@ class Core {
   uint64_t answering_number_ = 0;
   Outputs outputs_;
 };
+
+template <class R>
+void Core::perform(R record) {
+  apply(record);
+  outputs_.records.emplace_back(std::move(record));
+}
 
 }  // namespace allot::aggregator

@@ -16,12 +16,22 @@ constexpr std::array<std::pair<Verdict, std::string_view>, 3> kVerdicts{
     {{wire::Ack::VERDICT_ACCEPTED, "accepted"},
      {wire::Ack::VERDICT_LATE, "late"},
      {wire::Ack::VERDICT_STALE, "stale"}}};
-constexpr std::array<std::pair<LeaseEnd, std::string_view>, 5> kLeaseEnds{
+constexpr std::array<std::pair<LeaseEnd, std::string_view>, 7> kLeaseEnds{
     {{LeaseEnd::kExpired, "expired"},
      {LeaseEnd::kReleased, "released"},
      {LeaseEnd::kFailed, "failed"},
      {LeaseEnd::kRejected, "rejected"},
-     {LeaseEnd::kSuperseded, "superseded"}}};
+     {LeaseEnd::kSuperseded, "superseded"},
+     {LeaseEnd::kPreempted, "preempted"},
+     {LeaseEnd::kCrashed, "crashed"}}};
+constexpr std::array<std::pair<GiveUp, std::string_view>, 2> kGiveUps{
+    {{GiveUp::kExhausted, "exhausted"}, {GiveUp::kPoisoned, "poisoned"}}};
+constexpr std::array<std::pair<Steering, std::string_view>, 5> kSteerings{
+    {{Steering::kPause, "pause"},
+     {Steering::kResume, "resume"},
+     {Steering::kStop, "stop"},
+     {Steering::kTarget, "target"},
+     {Steering::kEpisodes, "episodes"}}};
 constexpr std::array<std::pair<wire::FinishReason, char>, 3> kFinishes{
     {{wire::FINISH_REASON_EOS, 'e'}, {wire::FINISH_REASON_STOP, 's'}, {wire::FINISH_REASON_LENGTH, 'l'}}};
 
@@ -41,9 +51,9 @@ auto value_of(const Table& table, Word text, const char* what) {
   throw CorruptFile(fmt::format("the history holds {} '{}', which this release does not know", what, text));
 }
 
-}  // namespace
-
-const char* const kHistorySchema = R"sql(
+// The tables of version 1, and what each later version adds. A new history goes through all of them, so it is
+// what an old one becomes.
+const char* const kHistorySchema1 = R"sql(
 CREATE TABLE epochs(
   epoch INTEGER PRIMARY KEY, started_ms INTEGER NOT NULL, last_ms INTEGER NOT NULL, build TEXT NOT NULL) STRICT;
 CREATE TABLE episodes(
@@ -70,14 +80,41 @@ CREATE TABLE counters(name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WIT
 PRAGMA user_version = 1;
 )sql";
 
-void check_schema_version(const Database& database) {
-  if (const int64_t found = Statement(database, "PRAGMA user_version").value();
-      found != kHistorySchemaVersion) {
-    throw Unsupported(
-        fmt::format("history {} has schema version {}, this release reads version {}; use the release that "
-                    "wrote it or start a new run",
-                    database.file().string(), found, kHistorySchemaVersion));
+const char* const kHistorySchema2 = R"sql(
+ALTER TABLE set_asides ADD COLUMN kind TEXT NOT NULL DEFAULT 'exhausted';
+ALTER TABLE set_asides ADD COLUMN reason TEXT NOT NULL DEFAULT '';
+CREATE TABLE kept_answers(
+  seq INTEGER PRIMARY KEY, episode INTEGER NOT NULL REFERENCES episodes, lease INTEGER NOT NULL REFERENCES leases,
+  kept_ms INTEGER NOT NULL, worker TEXT NOT NULL, seconds REAL NOT NULL, questions TEXT NOT NULL, correct TEXT NOT NULL,
+  finish TEXT NOT NULL, prompt_tokens TEXT NOT NULL, output_tokens TEXT NOT NULL) STRICT;
+CREATE TABLE steering(
+  seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, action TEXT NOT NULL, value TEXT NOT NULL, who TEXT NOT NULL) STRICT;
+PRAGMA user_version = 2;
+)sql";
+
+}  // namespace
+
+void bring_up_to_date(Database* database) {
+  int64_t version = Statement(*database, "PRAGMA user_version").value();
+  if (version == kHistorySchemaVersion) return;
+  Transaction transaction(database, "BEGIN IMMEDIATE");
+  if (Statement(*database, "SELECT count(*) FROM sqlite_schema").value() == 0) {
+    database->execute(kHistorySchema1);
+    version = 1;
   }
+  if (version == 1) database->execute(kHistorySchema2);
+  transaction.commit();
+}
+
+int64_t check_schema_version(const Database& database) {
+  const int64_t found = Statement(database, "PRAGMA user_version").value();
+  if (found < 1 || found > kHistorySchemaVersion) {
+    throw Unsupported(fmt::format(
+        "history {} has schema version {}, this release reads versions 1 to {}; use the release that "
+        "wrote it or start a new run",
+        database.file().string(), found, kHistorySchemaVersion));
+  }
+  return found;
 }
 
 // A name this release does not know is a counter of a later one.
@@ -142,6 +179,60 @@ Stage parse_stage(std::string_view text) {
   }
   throw CorruptFile(
       fmt::format("the history holds an episode of stage '{}', which this release does not know", text));
+}
+
+std::string_view give_up_text(GiveUp kind) {
+  return word_of(kGiveUps, kind);
+}
+GiveUp parse_give_up(std::string_view text) {
+  return value_of(kGiveUps, text, "kind of giving up");
+}
+std::string_view steering_text(Steering action) {
+  return word_of(kSteerings, action);
+}
+Steering parse_steering(std::string_view text) {
+  return value_of(kSteerings, text, "steering");
+}
+
+std::string steering_value(const Steered& steered) {
+  switch (steered.action) {
+    case Steering::kStop:
+    case Steering::kEpisodes:
+      return std::to_string(steered.episodes);
+    case Steering::kTarget:
+      return fmt::format("{}", steered.reward);
+    case Steering::kPause:
+    case Steering::kResume:
+      break;
+  }
+  return "";
+}
+
+void parse_steering_value(std::string_view text, Steered* steered) {
+  const auto read = [&](auto* value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+    return error == std::errc{} && end == text.data() + text.size();
+  };
+  bool good = false;
+  switch (steered->action) {
+    case Steering::kStop:
+    case Steering::kEpisodes:
+      good = read(&steered->episodes) && steered->episodes >= 0;
+      break;
+    case Steering::kTarget:
+      good = read(&steered->reward) && steered->reward >= 0 && steered->reward <= 1;
+      break;
+    case Steering::kPause:
+    case Steering::kResume:
+      good = text.empty();
+      break;
+  }
+  if (!good) {
+    throw CorruptFile(
+        fmt::format("the history holds the steering '{}' with value '{}'; stop and episodes have a "
+                    "number of episodes, target a reward of 0 to 1, pause and resume nothing",
+                    steering_text(steered->action), text));
+  }
 }
 
 ResultColumns result_columns(const std::vector<QuestionResult>& results) {

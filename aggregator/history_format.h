@@ -12,13 +12,15 @@
 
 namespace allot::aggregator {
 
-inline constexpr int64_t kHistorySchemaVersion = 1;
+inline constexpr int64_t kHistorySchemaVersion = 2;
 
-// Statements that create every table and set the schema version; explained in docs/history-schema.md.
-extern const char* const kHistorySchema;
+// Creates the tables (explained in docs/history-schema.md) in an empty file, and adds to an older history
+// what it lacks; nothing that is there changes. A file of a later version is left as it is.
+void bring_up_to_date(Database* database);
 
-// Throws Unsupported when the file has another schema version, naming both.
-void check_schema_version(const Database& database);
+// The file's schema version. Throws Unsupported for one that this release cannot read, naming it and those it
+// can.
+int64_t check_schema_version(const Database& database);
 
 wire::Counters read_counters(const Database& database);
 
@@ -35,6 +37,15 @@ Verdict parse_verdict(std::string_view text);
 std::string_view lease_end_text(LeaseEnd how);
 LeaseEnd parse_lease_end(std::string_view text);
 Stage parse_stage(std::string_view text);
+std::string_view give_up_text(GiveUp kind);
+GiveUp parse_give_up(std::string_view text);
+std::string_view steering_text(Steering action);
+Steering parse_steering(std::string_view text);
+
+// What belongs to a steering: "500" episodes, a reward "0.65", or nothing.
+std::string steering_value(const Steered& steered);
+// Sets episodes or reward, as the action has it. Throws CorruptFile.
+void parse_steering_value(std::string_view text, Steered* steered);
 
 // Results of one episode as four columns, each with one entry per question: "1011", "ees", "231,219,244",
 // "52,48,60".

@@ -69,9 +69,38 @@ constexpr std::array kTables{
                              row.real(7),
                              from_ms(row.integer(1))};
         }},
-    TableReader{"SELECT seq, at_ms, episode FROM set_asides ORDER BY seq",
+    TableReader{"SELECT seq, at_ms, episode, kind, reason FROM set_asides ORDER BY seq",
                 [](const Statement& row) -> Record {
-                  return EpisodeSetAside{{row.integer(2)}, from_ms(row.integer(1))};
+                  return EpisodeSetAside{{row.integer(2)},
+                                         parse_give_up(row.text(3)),
+                                         std::string(row.text(4)),
+                                         from_ms(row.integer(1))};
+                }},
+    TableReader{"SELECT seq, kept_ms, episode, lease, questions, correct, finish, prompt_tokens, "
+                "output_tokens, worker, "
+                "seconds FROM kept_answers ORDER BY seq",
+                [](const Statement& row) -> Record {
+                  AnswersKept kept{{row.integer(2)},
+                                   {row.integer(3)},
+                                   parse_list<uint32_t>(row.text(4), "kept_answers.questions"),
+                                   parse_results(row.text(5), row.text(6), row.text(7), row.text(8)),
+                                   std::string(row.text(9)),
+                                   row.real(10),
+                                   from_ms(row.integer(1))};
+                  if (kept.questions.size() != kept.results.size()) {
+                    throw CorruptFile(
+                        fmt::format("the history keeps {} answers to {} questions of episode {}",
+                                    kept.results.size(), kept.questions.size(), kept.episode.value));
+                  }
+                  return kept;
+                }},
+    TableReader{"SELECT seq, at_ms, action, value, who FROM steering ORDER BY seq",
+                [](const Statement& row) -> Record {
+                  Steered steered{.action = parse_steering(row.text(2)),
+                                  .by = std::string(row.text(4)),
+                                  .at = from_ms(row.integer(1))};
+                  parse_steering_value(row.text(3), &steered);
+                  return steered;
                 }},
     TableReader{"SELECT seq, at_ms, version, shares, recommended, entropy FROM versions ORDER BY version",
                 [](const Statement& row) -> Record {
@@ -86,11 +115,7 @@ Database open_for_writing(const std::filesystem::path& file) {
   // FULL: a worker forgets a result once it is acked, so an ack has to outlive a power cut. All messages of
   // one poll round share one transaction, hence one sync.
   database.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
-  if (Statement(database, "SELECT count(*) FROM sqlite_schema").value() == 0) {
-    Transaction transaction(&database, "BEGIN IMMEDIATE");
-    database.execute(kHistorySchema);
-    transaction.commit();
-  }
+  bring_up_to_date(&database);
   check_schema_version(database);
   return database;
 }
@@ -106,7 +131,8 @@ class SqliteHistory final : public History {
         .run(epoch_, to_ms(now), to_ms(now), std::string_view(build));
     transaction.commit();
     counters_ = read_counters(database_);
-    for (const char* table : {"episodes", "leases", "lease_ends", "outcomes", "set_asides", "versions"}) {
+    for (const char* table : {"episodes", "leases", "lease_ends", "outcomes", "set_asides", "versions",
+                              "kept_answers", "steering"}) {
       // The last row of each table has its greatest seq.
       Statement last(database_, fmt::format("SELECT seq FROM {} ORDER BY rowid DESC LIMIT 1", table));
       seq_ = std::max(seq_, last.value());
@@ -182,7 +208,19 @@ class SqliteHistory final : public History {
                         std::string_view(columns.prompt_tokens), std::string_view(columns.output_tokens));
   }
   void insert(int64_t seq, const EpisodeSetAside& set_aside) {
-    insert_set_aside_.run(seq, set_aside.episode.value, to_ms(set_aside.at));
+    insert_set_aside_.run(seq, set_aside.episode.value, to_ms(set_aside.at), give_up_text(set_aside.kind),
+                          std::string_view(set_aside.reason));
+  }
+  void insert(int64_t seq, const AnswersKept& kept) {
+    const ResultColumns columns = result_columns(kept.results);
+    insert_kept_.run(seq, kept.episode.value, kept.lease.value, to_ms(kept.at), std::string_view(kept.worker),
+                     kept.seconds, std::string_view(list_text(kept.questions)),
+                     std::string_view(columns.correct), std::string_view(columns.finish),
+                     std::string_view(columns.prompt_tokens), std::string_view(columns.output_tokens));
+  }
+  void insert(int64_t seq, const Steered& steered) {
+    insert_steering_.run(seq, to_ms(steered.at), steering_text(steered.action),
+                         std::string_view(steering_value(steered)), std::string_view(steered.by));
   }
   void insert(int64_t seq, const VersionReached& reached) {
     insert_version_.run(reached.version, seq, to_ms(reached.at), std::string_view(list_text(reached.shares)),
@@ -212,7 +250,9 @@ class SqliteHistory final : public History {
   Statement insert_lease_{database_, "INSERT INTO leases VALUES(?, ?, ?, ?, ?, ?)"};
   Statement insert_lease_end_{database_, "INSERT INTO lease_ends VALUES(?, ?, ?, ?, ?)"};
   Statement insert_outcome_{database_, "INSERT INTO outcomes VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
-  Statement insert_set_aside_{database_, "INSERT INTO set_asides VALUES(?, ?, ?)"};
+  Statement insert_set_aside_{database_, "INSERT INTO set_asides VALUES(?, ?, ?, ?, ?)"};
+  Statement insert_kept_{database_, "INSERT INTO kept_answers VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
+  Statement insert_steering_{database_, "INSERT INTO steering VALUES(?, ?, ?, ?, ?)"};
   Statement insert_version_{database_, "INSERT INTO versions VALUES(?, ?, ?, ?, ?, ?)"};
 };
 

@@ -59,9 +59,11 @@ void LeaseTable::end(LeaseId lease, LeaseEnd how) {
   OpenEpisode& open = open_.at(episode);
   switch (how) {
     case LeaseEnd::kExpired:
+    case LeaseEnd::kCrashed:
       drop_live(lease, LeaseState::kExpired);
       break;
     case LeaseEnd::kReleased:
+    case LeaseEnd::kPreempted:
       drop_live(lease, LeaseState::kReleased);
       break;
     case LeaseEnd::kFailed:
@@ -74,7 +76,7 @@ void LeaseTable::end(LeaseId lease, LeaseEnd how) {
       require(false, "end of lease", lease.value, "only done() supersedes a lease");
   }
   open.live.reset();
-  if (how != LeaseEnd::kReleased) ++open.tries_used;
+  if (how != LeaseEnd::kReleased && how != LeaseEnd::kPreempted) ++open.tries_used;
   (open.tries_used < max_attempts_ ? waiting_ : exhausted_).insert(episode);
 }
 

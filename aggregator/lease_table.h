@@ -3,8 +3,8 @@
 // restart replays them.
 //
 //   offered ─▶ waiting ─▶ leased ─▶ done
-//                 ▲         ├─▶ expired, failed, rejected: waiting again, one attempt used up
-//                 └─────────┴─▶ released: waiting again, no attempt used up
+//                 ▲         ├─▶ expired, crashed, failed, rejected: waiting again, one attempt used up
+//                 └─────────┴─▶ released, preempted: waiting again, no attempt used up
 //   waiting with no attempt left ─▶ set aside
 //
 // A result is still taken from a lease that expired or was released, while its episode is not done; the lease
@@ -29,7 +29,15 @@ namespace allot::aggregator {
 
 using Verdict = wire::Ack::Verdict;
 
-enum class LeaseEnd : uint8_t { kExpired, kReleased, kFailed, kRejected, kSuperseded };
+enum class LeaseEnd : uint8_t {
+  kExpired,     // its deadline passed
+  kReleased,    // given back by a worker that a person stopped
+  kFailed,      // its episode could not be run
+  kRejected,    // its result did not fit
+  kSuperseded,  // a late result of another lease answered its episode
+  kPreempted,   // given back by a worker whose machine is taken away
+  kCrashed,     // its worker came back without it
+};
 
 // What a result is, judged by its lease and episode alone.
 enum class Standing : uint8_t {
@@ -48,7 +56,7 @@ struct Judgement {
 class LeaseTable {
  public:
   // A lease runs for `lease_time` after its grant or last renewal; an episode is set aside after
-  // `max_attempts` leases that expired, failed or were rejected. Both positive.
+  // `max_attempts` leases that expired, crashed, failed or were rejected. Both positive.
   LeaseTable(Duration lease_time, int max_attempts) : lease_time_(lease_time), max_attempts_(max_attempts) {}
 
   // Events. Episodes are numbered 0, 1, 2, … and leases 1, 2, 3, … in the order of these calls; an event that
@@ -67,6 +75,7 @@ class LeaseTable {
 
   // Questions.
   std::optional<EpisodeId> next_waiting() const;  // the oldest with an attempt left
+  const std::set<EpisodeId>& waiting() const { return waiting_; }
   LeaseId next_lease() const { return {static_cast<int64_t>(leases_.size()) + 1}; }
   int attempt(EpisodeId open_episode) const;  // number of the next or present try: 1, 2, …
   std::vector<LeaseId> due(Timestamp now) const;
@@ -76,6 +85,9 @@ class LeaseTable {
   std::optional<EpisodeId> held_episode(LeaseId lease,
                                         const std::string& worker) const;  // when `worker` holds it
   std::vector<LeaseId> held_by(const std::string& worker) const;
+  const std::string& holder(LeaseId live_lease) const { return live_.at(live_lease).worker; }
+  EpisodeId episode(LeaseId live_lease) const { return live_.at(live_lease).episode; }
+  bool is_live(LeaseId lease) const { return live_.contains(lease); }
   size_t num_open() const { return open_.size(); }
   size_t num_live() const { return live_.size(); }
   std::map<std::string, int> leases_per_worker() const;

@@ -13,7 +13,6 @@ namespace {
 // Second key words of the plan's own draws; they only have to differ from each other.
 constexpr uint32_t kOrderKey = 0x6F726465;  // "orde"
 constexpr uint32_t kSeedKey = 0x73656564;   // "seed"
-constexpr size_t kRecentRewards = 20;
 
 uint32_t low(int64_t value) {
   return static_cast<uint32_t>(value);
@@ -54,10 +53,11 @@ uint32_t sampling_seed(uint32_t run_seed, Stage stage, int64_t batch) {
 Plan::Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy)
     : spec_(spec),
       policy_(std::move(policy)),
-      train_(spec.seed(), spec.task().train().questions(), spec.questions_per_episode()) {}
+      train_(spec.seed(), spec.task().train().questions(), spec.questions_per_episode()),
+      wanted_(spec.episodes()) {}
 
 std::optional<Episode> Plan::next() {
-  const bool wanted = stage_ == Stage::kLearn    ? learned_ + open_ < spec_.episodes()
+  const bool wanted = stage_ == Stage::kLearn    ? learned_ + open_ < wanted_
                       : stage_ == Stage::kVerify ? verify_asked_ < verification_episodes(spec_)
                                                  : false;
   if (!wanted) return std::nullopt;
@@ -139,15 +139,22 @@ void Plan::set_aside(const Episode& episode) {
 void Plan::close_episode() {
   --open_;
   if (stage_ == Stage::kLearn) {
-    // As many are open as are wanted at most, so none is open when the last one wanted has been learned from.
-    if (learned_ == spec_.episodes()) enter_verification();
+    end_learning_when_done();
   } else {
     ++verify_closed_;
     if (verify_closed_ == verification_episodes(spec_)) stage_ = Stage::kFinished;
   }
 }
 
-void Plan::enter_verification() {
+void Plan::want(int64_t episodes) {
+  if (stage_ != Stage::kLearn)
+    throw std::logic_error("the number of learning episodes changes after the learning stage");
+  wanted_ = episodes;
+  end_learning_when_done();
+}
+
+void Plan::end_learning_when_done() {
+  if (learned_ < wanted_ || open_ > 0) return;
   stage_ = verification_episodes(spec_) > 0 ? Stage::kVerify : Stage::kFinished;
   if (stage_ == Stage::kFinished) return;
   candidates_ = {
@@ -155,7 +162,8 @@ void Plan::enter_verification() {
 }
 
 int64_t Plan::remaining() const {
-  return spec_.episodes() - learned_ + verification_episodes(spec_) - verify_closed_;
+  const int64_t learning = stage_ == Stage::kLearn ? std::max(wanted_ - learned_, open_) : 0;
+  return learning + verification_episodes(spec_) - verify_closed_;
 }
 
 double Plan::mean_reward_recent() const {

@@ -40,24 +40,33 @@ uint32_t sampling_seed(uint32_t run_seed, Stage stage, int64_t batch);
 
 class Plan {
  public:
+  static constexpr size_t kRecentRewards = 20;
+
   // A validated spec and a policy that was asked nothing yet.
   Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy);
 
   Stage stage() const { return stage_; }
-  // The next episode, or nothing while all that the stage needs is asked. While learning, never more are open
-  // than are still wanted; one set aside or too stale to learn from is replaced by a new one.
+  // The next episode, or nothing while all that the stage needs is asked. While learning, never more are
+  // asked than are still wanted; one set aside or too stale to learn from is replaced by a new one.
   std::optional<Episode> next();
   // Takes the results of an open episode; false when it was too stale to learn from.
   bool tell(const Episode& episode, const std::vector<QuestionResult>& results);
   // Gives an open episode up.
   void set_aside(const Episode& episode);
 
+  // Learning episodes wanted from now on, in place of the spec's number; those that are open are learned from
+  // in any case, and when nothing is open any more the verification begins. Throws std::logic_error once it
+  // has begun.
+  void want(int64_t episodes);
+  int64_t wanted() const { return wanted_; }
+
   const policy::Policy& policy() const { return *policy_; }
   int64_t learned() const { return learned_; }
   // Episodes of the present stage and those after it that are neither told nor set aside yet.
   int64_t remaining() const;
-  // Of the last 20 learning episodes that were used, 0 before the first.
+  // Of the last kRecentRewards learning episodes that were used, 0 before the first.
   double mean_reward_recent() const;
+  bool recent_is_full() const { return recent_rewards_.size() == kRecentRewards; }
   // Empty before the verification.
   std::vector<wire::Score> scores() const;
 
@@ -72,12 +81,13 @@ class Plan {
   Episode next_learning();
   Episode next_verification();
   void close_episode();
-  void enter_verification();
+  void end_learning_when_done();
 
   wire::RunSpec spec_;
   std::unique_ptr<policy::Policy> policy_;
   QuestionOrder train_;
   Stage stage_ = Stage::kLearn;
+  int64_t wanted_;
   int64_t next_episode_ = 0;
   int64_t open_ = 0;     // of the present stage
   int64_t learned_ = 0;  // told while learning and used

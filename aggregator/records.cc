@@ -1,6 +1,7 @@
 #include "aggregator/records.h"
 
 #include <algorithm>
+#include <array>
 
 namespace allot::aggregator {
 
@@ -14,6 +15,19 @@ std::string_view name(Stage stage) {
       return "finished";
   }
   return "";
+}
+
+wire::SteeringEvent to_wire(const Steered& steered) {
+  using wire::Control;
+  static constexpr std::array kActions = {Control::ACTION_PAUSE, Control::ACTION_RESUME, Control::ACTION_STOP,
+                                          Control::ACTION_TARGET, Control::ACTION_EPISODES};  // [Steering]
+  wire::SteeringEvent event;
+  event.set_action(kActions[static_cast<size_t>(steered.action)]);
+  event.set_episodes(steered.episodes);
+  event.set_reward(steered.reward);
+  event.set_by(steered.by);
+  event.set_at_ms(steered.at.time_since_epoch().count());
+  return event;
 }
 
 double reward(const std::vector<QuestionResult>& results) {

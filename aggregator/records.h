@@ -59,7 +59,19 @@ struct QuestionResult {
   friend bool operator==(const QuestionResult&, const QuestionResult&) = default;
 };
 
-// The one stored result of an episode.
+// Answers to a part of an open episode's questions, of a lease that was given back before the rest was
+// answered. A later lease asks only what is missing.
+struct AnswersKept {
+  EpisodeId episode;
+  LeaseId lease;
+  std::vector<uint32_t> questions;      // in the order of Episode::questions; none was kept before
+  std::vector<QuestionResult> results;  // in the order of `questions`
+  std::string worker;
+  double seconds = 0;
+  Timestamp at;
+};
+
+// The one stored result of an episode; what was kept of it before is part of it.
 struct EpisodeTold {
   EpisodeId episode;
   LeaseId lease;
@@ -71,8 +83,26 @@ struct EpisodeTold {
   Timestamp at;
 };
 
+enum class GiveUp : uint8_t {
+  kExhausted,  // its tries are used up
+  kPoisoned,   // and it failed on different workers, so that the fault is most likely its own
+};
+
 struct EpisodeSetAside {
   EpisodeId episode;
+  GiveUp kind = GiveUp::kExhausted;
+  std::string reason;  // how its tries ended
+  Timestamp at;
+};
+
+enum class Steering : uint8_t { kPause, kResume, kStop, kTarget, kEpisodes };
+
+// What an operator asked for, or the run itself when it reached its target.
+struct Steered {
+  Steering action = Steering::kPause;
+  int64_t episodes = 0;  // kStop and kEpisodes: learning episodes wanted from now on
+  double reward = 0;     // kTarget: mean of the recent learning episodes that ends the learning
+  std::string by;
   Timestamp at;
 };
 
@@ -85,8 +115,10 @@ struct VersionReached {
   Timestamp at;
 };
 
-using Record =
-    std::variant<EpisodeAsked, LeaseGranted, LeaseEnded, EpisodeTold, EpisodeSetAside, VersionReached>;
+using Record = std::variant<EpisodeAsked, LeaseGranted, LeaseEnded, EpisodeTold, EpisodeSetAside,
+                            VersionReached, AnswersKept, Steered>;
+
+wire::SteeringEvent to_wire(const Steered& steered);
 
 // Fraction correct.
 double reward(const std::vector<QuestionResult>& results);

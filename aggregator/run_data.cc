@@ -89,11 +89,29 @@ void read_versions(const Database& database, RunData* run) {
   run->policy_version = run->versions.back().version;
 }
 
-// The same rule as Plan's: learning ends with the last episode wanted, verification when each of its episodes
-// is told or set aside.
+void read_steering(const Database& database, RunData* run) {
+  Statement query(database, "SELECT at_ms, action, value, who FROM steering ORDER BY seq");
+  while (query.step()) {
+    Steered steered{.action = parse_steering(query.text(1)),
+                    .by = std::string(query.text(3)),
+                    .at = from_ms(query.integer(0))};
+    parse_steering_value(query.text(2), &steered);
+    if (steered.action == Steering::kStop || steered.action == Steering::kEpisodes)
+      run->episodes_wanted = steered.episodes;
+    run->steering.push_back(std::move(steered));
+  }
+}
+
+// The same rule as Plan's: learning ends when as many episodes as are wanted are learned from and none is
+// open, verification when each of its episodes is told or set aside.
 std::string stage_of(const Database& database, const RunData& run) {
   const auto learned = std::ranges::count(run.episodes, name(Stage::kLearn), &EpisodeRow::stage);
-  if (learned < run.spec.episodes()) return std::string(name(Stage::kLearn));
+  const int64_t open = Statement(database,
+                                 "SELECT count(*) FROM episodes e WHERE stage = 'learn' AND NOT EXISTS"
+                                 "(SELECT 1 FROM outcomes o WHERE o.episode = e.episode) AND NOT EXISTS"
+                                 "(SELECT 1 FROM set_asides s WHERE s.episode = e.episode)")
+                           .value();
+  if (learned < run.episodes_wanted || open > 0) return std::string(name(Stage::kLearn));
   const int64_t verified = static_cast<int64_t>(run.episodes.size()) - learned;
   const int64_t given_up =
       Statement(database,
@@ -116,7 +134,9 @@ RunData read_run(const std::filesystem::path& run_directory) {
   run.spec = wire::read_spec(spec_path(run_directory));
   Database database(history_path(run_directory), Database::Mode::kReadOnly);
   Transaction snapshot(&database, "BEGIN");
-  check_schema_version(database);
+  const int64_t schema_version = check_schema_version(database);
+  run.episodes_wanted = run.spec.episodes();
+  if (schema_version >= 2) read_steering(database, &run);
   read_episodes(database, &run);
   read_versions(database, &run);
   run.counters = read_counters(database);

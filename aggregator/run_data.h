@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "aggregator/records.h"
 #include "base/clock.h"
 #include "wire/messages.pb.h"
 
@@ -46,12 +47,14 @@ struct ScoreRow {
 struct RunData {
   wire::RunSpec spec;
   std::string stage;                 // "learn", "verify", "finished"
+  int64_t episodes_wanted = 0;       // learning episodes, as the spec or the last steering has it
   std::vector<EpisodeRow> episodes;  // accepted ones, in the order they were told
   std::vector<VersionRow> versions;  // of the policy, from 0
   std::vector<ScoreRow> scores;
   std::vector<int32_t> recommended;  // [layers]
   int64_t policy_version = 0;
   wire::Counters counters;
+  std::vector<Steered> steering;  // what operators asked for, in order; none in a history of version 1
   double elapsed_s = 0;
 };
 

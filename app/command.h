@@ -20,6 +20,7 @@ struct Command {
 // Torch-free commands (in `allot`).
 int run_tune(std::span<const std::string> arguments);
 int run_aggregator(std::span<const std::string> arguments);
+int run_control(std::span<const std::string> arguments);
 int run_status(std::span<const std::string> arguments);
 int run_export(std::span<const std::string> arguments);
 int run_report(std::span<const std::string> arguments);

@@ -12,8 +12,8 @@ namespace allot::app {
 std::string command_list(std::span<const Command> commands);
 
 // Runs arguments[0] with the words after it. Handles --help, --version, an unknown command (named with the
-// nearest known one) and every exception: one line on stderr, exit code of the Error (1, or 2 for
-// UsageError), 1 for anything else. A command without a function is handed over to allot-model (`bench
+// nearest known one) and every exception: one line on stderr, exit code of the Error (1, 2 for UsageError,
+// 3 for Mismatch), 1 for anything else. A command without a function is handed over to allot-model (`bench
 // attention` to allot-bench), which replaces this process.
 int run_command_line(std::span<const Command> commands, std::span<const std::string> arguments);
 

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
       {"worker", "score schedules for an aggregator", true, nullptr},
       {"devices", "list the devices that models can run on here", true, nullptr},
       {"status", "show how far a run is", false, run_status},
+      {"control", "pause, resume or stop a run, or change its number of episodes", false, run_control},
       {"eval", "score a model under dense attention or under schedules", true, nullptr},
       {"verify", "paired verdict of one schedule against another", true, nullptr},
       {"ablate", "one sample in one layer at a time: which layers need attention", true, nullptr},

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "app/progress.h"
 #include "app/report/run_summary.h"
@@ -36,13 +37,36 @@ std::string counters_line(const wire::Counters& counters) {
   return line.empty() ? "none" : line;
 }
 
+// "pause", "episodes", …
+std::string action_name(const wire::SteeringEvent& event) {
+  const std::string& name = wire::Control::Action_Name(event.action());
+  std::string word = name.substr(name.find('_') + 1);
+  std::ranges::transform(word, word.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return word;
+}
+
+// "stop after 120 episodes": what was asked for.
+std::string wish_text(const wire::SteeringEvent& event) {
+  switch (event.action()) {
+    case wire::Control::ACTION_STOP:
+      return fmt::format("stop after {} episodes", event.episodes());
+    case wire::Control::ACTION_EPISODES:
+      return fmt::format("{} episodes", event.episodes());
+    case wire::Control::ACTION_TARGET:
+      return fmt::format("stop at a mean reward of {}", event.reward());
+    default:
+      return action_name(event);
+  }
+}
+
 }  // namespace
 
 wire::Status status_of(const aggregator::RunData& run) {
   wire::Status status;
   status.set_run_id(run.spec.run_id());
   status.set_stage(run.stage);
-  status.set_episodes_wanted(run.spec.episodes());
+  status.set_episodes_wanted(run.episodes_wanted);
   const auto learned = learning_episodes(run);
   status.set_episodes_done(static_cast<int64_t>(learned.size()));
   std::vector<double> rewards;
@@ -58,6 +82,11 @@ wire::Status status_of(const aggregator::RunData& run) {
   status.set_elapsed_s(run.elapsed_s);
   status.set_eta_s(run.stage == "finished" ? 0 : -1);
   *status.mutable_counters() = run.counters;
+  for (const aggregator::Steered& steered : run.steering) {
+    *status.add_steering() = aggregator::to_wire(steered);
+    if (steered.action == aggregator::Steering::kPause) status.set_paused(true);
+    if (steered.action == aggregator::Steering::kResume) status.set_paused(false);
+  }
   for (const auto& row : run.scores) {
     auto* score = status.add_scores();
     score->set_label(row.label);
@@ -88,14 +117,33 @@ nlohmann::json to_json(const wire::Status& status) {
       {"workers", nlohmann::json::array()},
       {"scores", nlohmann::json::array()},
       {"epoch", status.epoch()},
+      {"paused", status.paused()},
+      {"target_reward",
+       status.target_reward() > 0 ? nlohmann::json(status.target_reward()) : nlohmann::json()},
+      {"given_up", nlohmann::json::array()},
+      {"steering", nlohmann::json::array()},
   };
+  for (const auto& given_up : status.given_up()) {
+    json["given_up"].push_back(
+        {{"episode", given_up.episode()}, {"poisoned", given_up.poisoned()}, {"reason", given_up.reason()}});
+  }
+  for (const auto& event : status.steering()) {
+    json["steering"].push_back({{"action", action_name(event)},
+                                {"episodes", event.episodes()},
+                                {"reward", event.reward()},
+                                {"by", event.by()},
+                                {"at_ms", event.at_ms()}});
+  }
   for (const auto& worker : status.workers()) {
     json["workers"].push_back({{"worker", worker.worker()},
                                {"device", worker.device()},
                                {"build", worker.build()},
                                {"leases", worker.leases()},
                                {"episodes_done", worker.episodes_done()},
-                               {"last_seen_ms", worker.last_seen_ms()}});
+                               {"last_seen_ms", worker.last_seen_ms()},
+                               {"failures_in_a_row", worker.failures_in_a_row()},
+                               {"quarantined_ms", worker.quarantined_ms()},
+                               {"last_failure", worker.last_failure()}});
   }
   for (const auto& score : status.scores()) {
     json["scores"].push_back({{"label", score.label()},
@@ -108,7 +156,8 @@ nlohmann::json to_json(const wire::Status& status) {
 }
 
 std::string format_status(const wire::Status& status) {
-  std::string text = fmt::format("run       {}, stage {}\n", status.run_id(), status.stage());
+  std::string text = fmt::format("run       {}, stage {}{}\n", status.run_id(), status.stage(),
+                                 status.paused() ? ", paused" : "");
   text += fmt::format("episodes  {} of {} done, {} running, {:.2f} per second, eta {}, {} spent\n",
                       status.episodes_done(), status.episodes_wanted(), status.episodes_running(),
                       status.episodes_per_second(), format_seconds(status.eta_s()),
@@ -123,11 +172,25 @@ std::string format_status(const wire::Status& status) {
     text += fmt::format("score     {:<8} {}/{} correct ({:.1f}%), {} wanted\n", score.label(),
                         score.correct(), score.answered(), 100 * accuracy, score.wanted());
   }
+  if (status.target_reward() > 0)
+    text += fmt::format("target    learning stops at a recent mean reward of {:.1f}%\n",
+                        100 * status.target_reward());
+  for (const auto& event : status.steering())
+    text += fmt::format("steered   {} by {}\n", wish_text(event), event.by());
+  for (const auto& given_up : status.given_up()) {
+    text += fmt::format("given up  episode {}{}: {}\n", given_up.episode(),
+                        given_up.poisoned() ? " (poisoned)" : "", given_up.reason());
+  }
   text += "leases    " + counters_line(status.counters()) + "\n";
   for (const auto& worker : status.workers()) {
     text += fmt::format("worker    {} on {}, allot {}: {} leases, {} episodes done, seen {:.1f} s ago\n",
                         worker.worker(), worker.device(), worker.build(), worker.leases(),
                         worker.episodes_done(), static_cast<double>(worker.last_seen_ms()) / 1000);
+    if (worker.quarantined_ms() > 0) {
+      text += fmt::format("          waits {:.0f} s after {} failures in a row, the last: {}\n",
+                          static_cast<double>(worker.quarantined_ms()) / 1000, worker.failures_in_a_row(),
+                          worker.last_failure());
+    }
   }
   return text;
 }

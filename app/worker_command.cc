@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <optional>
 
 #include "app/identity.h"
@@ -45,6 +46,15 @@ std::optional<std::string> find_endpoint(const WorkerOptions& options, const std
   return std::nullopt;
 }
 
+// One frame, waited for in pieces, so that a signal to stop is heard between them.
+std::optional<std::string> receive(wire::Client* client, Duration wait, const std::atomic<bool>& stop) {
+  const auto deadline = std::chrono::steady_clock::now() + wait;
+  while (!stop && std::chrono::steady_clock::now() < deadline) {
+    if (auto frame = client->receive(kFirstWait)) return frame;
+  }
+  return std::nullopt;
+}
+
 // Asks the aggregator which run it serves, until it answers; nothing when asked to stop before. The worker
 // must know the run to find the model that it introduces itself with.
 std::optional<wire::RunSpec> ask_for_run(const std::string& endpoint, const std::atomic<bool>& stop) {
@@ -54,10 +64,12 @@ std::optional<wire::RunSpec> ask_for_run(const std::string& endpoint, const std:
     question.set_number(1);
     question.mutable_hello()->set_client(true);
     client.send(wire::encode(question));
-    const auto frame = client.receive(wait);
+    const auto frame = receive(&client, wait, stop);
     if (!frame) continue;
     const auto decoded = wire::decode(*frame);
     if (const auto* failure = std::get_if<wire::DecodeFailure>(&decoded)) {
+      if (failure->fault == wire::DecodeFault::kOtherVersion)
+        throw Mismatch(endpoint + " cannot be worked for: " + failure->message);
       throw NetworkError("the answer of " + endpoint + " cannot be read: " + failure->message);
     }
     const auto& answer = std::get<wire::Envelope>(decoded);
@@ -131,7 +143,9 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceText&
   if (!run) return options.drained_exit_code;
   const wire::Hello hello = introduction(with_local_paths(*run, options), options, device_text(options));
 
-  worker::Connection connection({.endpoint = *endpoint, .exit_when_finished = options.exit_when_finished});
+  worker::ConnectionOptions to{.endpoint = *endpoint, .exit_when_finished = options.exit_when_finished};
+  to.preempted = [] { return stop_signal() == SIGTERM; };
+  worker::Connection connection(std::move(to));
   const int code = connection.run(
       hello, [&](const wire::RunSpec& spec) { return runner_of(with_local_paths(spec, options), options); },
       stop);

@@ -13,7 +13,7 @@ namespace allot {
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
-  // Exit status of the process when nothing handles the error: 1, or 2 for UsageError.
+  // Exit status of the process when nothing handles the error: 1, 2 for UsageError, 3 for Mismatch.
   virtual int exit_code() const { return 1; }
 };
 
@@ -49,11 +49,12 @@ class Unsupported : public Error {
   using Error::Error;
 };
 
-// Two things that must belong together do not (model and schedule, run directory and spec); the message names
-// both.
+// Two things that must belong together do not (model and schedule, worker and run, run directory and spec); the
+// message names both. Starting the process again with the same arguments cures nothing, so it has a status of its own.
 class Mismatch : public Error {
  public:
   using Error::Error;
+  int exit_code() const override { return 3; }
 };
 
 // A write, database or disk operation failed.

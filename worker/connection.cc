@@ -47,21 +47,20 @@ wire::FinishReason to_wire(Finish finish) {
   return wire::FINISH_REASON_UNSPECIFIED;
 }
 
-wire::EpisodeResult to_wire(const EpisodeResult& result) {
-  wire::EpisodeResult message;
-  message.set_lease(result.lease.value);
-  message.set_episode(result.episode.value);
-  message.set_seconds(result.seconds);
-  message.set_error(result.error);
+// Lease, episode, time and outcomes: of a wire::EpisodeResult or a wire::PartialResult.
+template <class Message>
+void fill(const EpisodeResult& result, LeaseId lease, Message* message) {
+  message->set_lease(lease.value);
+  message->set_episode(result.episode.value);
+  message->set_seconds(result.seconds);
   for (const QuestionOutcome& outcome : result.outcomes) {
-    wire::QuestionOutcome& row = *message.add_outcomes();
+    wire::QuestionOutcome& row = *message->add_outcomes();
     row.set_question(outcome.question);
     row.set_correct(outcome.correct);
     row.set_finish(to_wire(outcome.finish));
     row.set_prompt_tokens(outcome.prompt_tokens);
     row.set_output_tokens(outcome.output_tokens);
   }
-  return message;
 }
 
 wire::EpisodeResult failure(LeaseId lease, EpisodeId episode, const std::string& reason) {
@@ -126,6 +125,7 @@ class Connection::Session {
   void send(Envelope message) {
     message.set_number(++number_);
     message.set_sender(hello_.worker());
+    message.set_epoch(epoch_);
     for (const int64_t lease : held_leases()) message.add_leases(lease);
     client_->send(wire::encode(std::move(message)));
     last_sent_ = clock_.now();
@@ -176,9 +176,7 @@ class Connection::Session {
     if (draining_) {
       if (running_.empty() || unanswered(release_sent_)) return;
       release_sent_ = now;
-      Envelope message;
-      for (const auto& [episode, lease] : running_) message.mutable_release()->add_leases(lease.value);
-      return send(std::move(message));
+      return send(release());
     }
     const int wanted = runner_->capacity() - static_cast<int>(running_.size());
     if (wanted > 0 && now >= next_request_ && !unanswered(request_sent_)) {
@@ -192,6 +190,19 @@ class Connection::Session {
       message.mutable_heartbeat();
       send(std::move(message));
     }
+  }
+
+  Envelope release() const {
+    Envelope message;
+    wire::Release& body = *message.mutable_release();
+    const bool preempted = options_.preempted && options_.preempted();
+    body.set_reason(preempted ? wire::Release::REASON_PREEMPTED : wire::Release::REASON_STOPPED);
+    for (const auto& [episode, lease] : running_) {
+      body.add_leases(lease.value);
+      const EpisodeResult answered = runner_->answered_so_far(episode);
+      if (!answered.outcomes.empty()) fill(answered, lease, body.add_partial());
+    }
+    return message;
   }
 
   // ---- Receiving
@@ -229,6 +240,9 @@ class Connection::Session {
         next_request_ =
             clock_.now() + Duration{std::clamp<int64_t>(message.wait().retry_after_ms(), 1, 60'000)};
         finished_ = message.wait().finished();
+        if (std::exchange(reason_to_wait_, message.wait().message()) != reason_to_wait_ &&
+            !reason_to_wait_.empty())
+          spdlog::warn("{} has nothing for this worker: {}", options_.endpoint, reason_to_wait_);
         return;
       case Envelope::kAck:
         return acked(message.ack());
@@ -256,6 +270,13 @@ class Connection::Session {
     }
     if (welcome.epoch() != epoch_) {
       spdlog::info("connected to {}, run {} epoch {}", options_.endpoint, spec_.run_id(), welcome.epoch());
+    }
+    if (welcome.epoch() < epoch_) {
+      spdlog::warn(
+          "{} is of epoch {} after one of epoch {}: its history was restored from an older copy, or a newer "
+          "aggregator "
+          "has replaced it and it will end at its next lease",
+          options_.endpoint, welcome.epoch(), epoch_);
     }
     epoch_ = welcome.epoch();
     heartbeat_ = Duration{std::max<int64_t>(welcome.heartbeat_ms(), 1)};
@@ -337,14 +358,17 @@ class Connection::Session {
       for (const EpisodeResult& result : runner_->advance()) {
         const auto running = running_.find(result.episode);
         if (running == running_.end()) continue;  // forgotten meanwhile
-        wire::EpisodeResult message = to_wire(result);
-        message.set_lease(running->second.value);
+        wire::EpisodeResult message;
+        fill(result, running->second, &message);
+        message.set_error(result.error);
         unacked_[running->second] = {std::move(message), {}};
         running_.erase(running);
       }
     } catch (const std::exception& error) {
       for (const auto& [episode, lease] : std::exchange(running_, {})) {
-        unacked_[lease] = {failure(lease, episode, error.what()), {}};
+        wire::EpisodeResult message = failure(lease, episode, error.what());
+        message.set_crashed(true);
+        unacked_[lease] = {std::move(message), {}};
       }
       draining_ = true;
       deliver();
@@ -384,7 +408,8 @@ class Connection::Session {
   std::optional<Timestamp> release_sent_;
   Timestamp next_request_;
   bool finished_ = false;
-  bool draining_ = false;  // nothing is started or worked on any more
+  std::string reason_to_wait_;  // the last that the aggregator gave this worker alone
+  bool draining_ = false;       // nothing is started or worked on any more
 };
 
 Connection::Connection(ConnectionOptions options) : options_(std::move(options)) {

@@ -1,7 +1,7 @@
 // A worker's side of the conversation with the aggregator: gets leases, keeps an EpisodeRunner busy with
 // them, delivers the results. One thread does everything; the socket is served between two steps of the
 // runner. It survives an aggregator that is killed and started again, and gives its leases back when it is
-// asked to stop. docs/wire-protocol.md lists the failures and what happens in each.
+// asked to stop, with the answers it has. docs/wire-protocol.md lists the failures and what happens in each.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,10 @@ struct ConnectionOptions {
   Duration patience{
       10'000};             // an aggregator that leaves a message unanswered for so long is connected to anew
   Duration resend{2'000};  // a result or request without answer is sent again after this long
-  Duration drain{5'000};   // a stopping worker waits at most so long for the answers to its last messages
+  Duration drain{3'000};   // a stopping worker waits at most so long for the answers to its last messages
+  // Asked when the worker is stopped: whether its machine is taken away, rather than a person stopping it.
+  // Not set: a person.
+  std::function<bool()> preempted = {};
 };
 
 // Builds the runner for the run that the aggregator serves; called once, after the first Welcome.

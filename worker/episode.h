@@ -48,6 +48,11 @@ class EpisodeRunner {
   // Works for a while (one engine step) and returns the episodes that became complete. Returns at once when
   // idle.
   virtual std::vector<EpisodeResult> advance() = 0;
+  // The answers that a running episode has so far, some of its questions' in their order, and the time they
+  // took. Without outcomes for an unknown episode, and from a runner that answers episodes as a whole.
+  virtual EpisodeResult answered_so_far(EpisodeId episode) const {
+    return {.lease = {}, .episode = episode, .outcomes = {}, .seconds = 0, .error = ""};
+  }
   // Forgets an episode; unknown ids are ignored.
   virtual void cancel(EpisodeId episode) = 0;
 };

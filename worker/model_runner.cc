@@ -136,6 +136,19 @@ void ModelRunner::take(const evaluation::Reply& reply) {
   running_.erase(found);
 }
 
+EpisodeResult ModelRunner::answered_so_far(EpisodeId episode) const {
+  EpisodeResult result{.lease = {}, .episode = episode, .outcomes = {}, .seconds = 0, .error = ""};
+  const auto found = running_.find(episode);
+  if (found == running_.end()) return result;
+  const Running& running = found->second;
+  result.lease = running.task.lease;
+  for (size_t index = 0; index < running.prompts.size(); ++index) {
+    if (!places_.contains(running.prompts[index])) result.outcomes.push_back(running.outcomes[index]);
+  }
+  result.seconds = seconds_between(running.started, clock_.now());
+  return result;
+}
+
 void ModelRunner::cancel(EpisodeId episode) {
   std::erase_if(finished_, [&](const EpisodeResult& result) { return result.episode == episode; });
   const auto found = running_.find(episode);

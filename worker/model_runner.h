@@ -42,6 +42,7 @@ class ModelRunner final : public EpisodeRunner {
   void start(EpisodeTask task) override;
   // Throws what the generator throws when the model itself fails.
   std::vector<EpisodeResult> advance() override;
+  EpisodeResult answered_so_far(EpisodeId episode) const override;
   void cancel(EpisodeId episode) override;
 
   // Called with each graded reply; for commands that show or keep them. `place` is the question's place in

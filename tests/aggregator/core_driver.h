@@ -2,6 +2,7 @@
 // The history is in memory or in SQLite, and both survive crash(), which forgets everything else.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -65,7 +66,7 @@ class CoreDriver {
     message.set_number(++number_);
     message.set_sender(name);
     message.mutable_leases()->Assign(leases.begin(), leases.end());
-    std::vector<wire::Envelope> replies = send_frame("peer of " + name, wire::encode(message));
+    std::vector<wire::Envelope> replies = send_frame(fmt::format("peer of {}", name), wire::encode(message));
     EXPECT_EQ(replies.size(), 1u);
     if (replies.empty()) return {};
     EXPECT_EQ(replies[0].in_reply_to(), number_);
@@ -98,6 +99,63 @@ class CoreDriver {
     return {reply.heartbeat_reply().unknown_leases().begin(), reply.heartbeat_reply().unknown_leases().end()};
   }
 
+  // Says that `lease` cannot be run.
+  wire::Ack fail(const std::string& name, const wire::Lease& lease, const std::string& error) {
+    wire::EpisodeResult result;
+    result.set_lease(lease.lease());
+    result.set_episode(lease.episode());
+    result.set_error(error);
+    return answer(name, result);
+  }
+  // Gives `lease` back with the answers to its questions at `places`, of which every second is right.
+  void release(const std::string& name, const wire::Lease& lease, std::vector<int> places,
+               wire::Release::Reason reason = wire::Release::REASON_PREEMPTED) {
+    wire::Envelope message;
+    wire::Release& release = *message.mutable_release();
+    release.set_reason(reason);
+    release.add_leases(lease.lease());
+    if (!places.empty()) *release.add_partial() = partial_of(lease, places);
+    send(name, std::move(message), {lease.lease()});
+  }
+  wire::ControlReply control(wire::Control control, const std::string& by = "ann") {
+    wire::Envelope message;
+    *message.mutable_control() = std::move(control);
+    message.mutable_control()->set_by(by);
+    return send("operator", std::move(message)).control_reply();
+  }
+  wire::ControlReply control(wire::Control::Action action, int64_t episodes = 0, double reward = 0) {
+    wire::Control control;
+    control.set_action(action);
+    control.set_episodes(episodes);
+    control.set_reward(reward);
+    return this->control(std::move(control));
+  }
+  // All records of one kind.
+  template <class R>
+  std::vector<R> records_of() const {
+    std::vector<R> found;
+    for (const Record& record : records()) {
+      if (const auto* one = std::get_if<R>(&record)) found.push_back(*one);
+    }
+    return found;
+  }
+
+  static wire::PartialResult partial_of(const wire::Lease& lease, const std::vector<int>& places) {
+    wire::PartialResult partial;
+    partial.set_lease(lease.lease());
+    partial.set_episode(lease.episode());
+    partial.set_seconds(0.25);
+    for (const int place : places) {
+      wire::QuestionOutcome& outcome = *partial.add_outcomes();
+      outcome.set_question(lease.questions(place));
+      outcome.set_correct(place % 2 == 0);
+      outcome.set_finish(wire::FINISH_REASON_LENGTH);
+      outcome.set_prompt_tokens(100 + place);
+      outcome.set_output_tokens(10);
+    }
+    return partial;
+  }
+
   Core& core() { return *core_; }
   History& history() { return *history_; }
   ManualClock& clock() { return clock_; }
@@ -125,7 +183,7 @@ class CoreDriver {
     history_->commit(outputs.records, core_->counters(), clock_.now());
     std::vector<wire::Envelope> replies;
     for (Reply& reply : outputs.replies) replies.push_back(std::move(reply.envelope));
-    EXPECT_EQ(core_->leases().broken_invariants(), std::vector<std::string>{});
+    EXPECT_EQ(core_->broken_invariants(), std::vector<std::string>{});
     return replies;
   }
 
@@ -154,6 +212,18 @@ inline wire::EpisodeResult result_of(const wire::Lease& lease, int correct) {
     outcome.set_output_tokens(50);
   }
   return result;
+}
+
+// Leases until nothing is left, answering each with as many right answers as the first layer has samples, at
+// most all.
+inline void finish(CoreDriver* driver, const std::string& worker) {
+  while (true) {
+    const std::vector<wire::Lease> leases = driver->leases(worker, 3);
+    if (leases.empty()) return;
+    for (const wire::Lease& lease : leases) {
+      driver->answer(worker, result_of(lease, lease.samples_size() == 0 ? 4 : lease.samples(0) / 4));
+    }
+  }
 }
 
 }  // namespace allot::aggregator

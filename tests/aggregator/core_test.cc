@@ -29,18 +29,6 @@ class CoreTest : public testing::TestWithParam<Storage> {
 INSTANTIATE_TEST_SUITE_P(Histories, CoreTest, testing::Values(Storage::kMemory, Storage::kSqlite),
                          storage_name);
 
-// Leases until nothing is left, answering each with as many right answers as the first layer has samples, at
-// most all.
-void finish(CoreDriver* driver, const std::string& worker) {
-  while (true) {
-    const std::vector<wire::Lease> leases = driver->leases(worker, 3);
-    if (leases.empty()) return;
-    for (const wire::Lease& lease : leases) {
-      driver->answer(worker, result_of(lease, lease.samples_size() == 0 ? 4 : lease.samples(0) / 4));
-    }
-  }
-}
-
 TEST_P(CoreTest, AWorkerIsWelcomedWithTheSpecAndTheEpoch) {
   const wire::Envelope reply = driver_.hello("w");
   ASSERT_TRUE(reply.has_welcome()) << reply.ShortDebugString();

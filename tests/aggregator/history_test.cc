@@ -48,7 +48,21 @@ std::vector<Record> one_of_each() {
           "b",
           0.25,
           kNow},
-      EpisodeSetAside{{1}, kNow},
+      AnswersKept{{1},
+                  {2},
+                  {4'000'000'000u, 17},
+                  {{true}, {false, wire::FINISH_REASON_LENGTH, 3, 4}},
+                  "c",
+                  0.5,
+                  kNow},
+      EpisodeSetAside{{1}, GiveUp::kPoisoned, "failed on 'a'; failed on b", kNow},
+      Steered{.action = Steering::kPause, .by = "ann", .at = kNow},
+      Steered{.action = Steering::kResume, .by = "ann", .at = kNow},
+      Steered{.action = Steering::kTarget, .reward = 2.0 / 3, .by = "ann", .at = kNow},
+      Steered{.action = Steering::kEpisodes, .episodes = 5'000'000'000, .by = "bob's", .at = kNow},
+      Steered{.action = Steering::kStop, .episodes = 0, .by = "ann", .at = kNow},
+      LeaseEnded{{2}, LeaseEnd::kPreempted, "", kNow},
+      LeaseEnded{{2}, LeaseEnd::kCrashed, "b came back", kNow},
       VersionReached{13, {0.1, 1.0 / 3, 1e-300}, {1, 2, 3}, 1.0986122886681098, kNow},
   };
 }
@@ -77,7 +91,18 @@ std::string describe(const Record& record) {
                          r.told_version, r.worker, r.seconds, r.at.time_since_epoch().count());
     }
     std::string operator()(const EpisodeSetAside& r) const {
-      return fmt::format("set aside {} {}", r.episode.value, r.at.time_since_epoch().count());
+      return fmt::format("set aside {} {} {} {}", r.episode.value, give_up_text(r.kind), r.reason,
+                         r.at.time_since_epoch().count());
+    }
+    std::string operator()(const AnswersKept& r) const {
+      const ResultColumns c = result_columns(r.results);
+      return fmt::format("kept {} {} [{}] {} {} {} {} {} {:a} {}", r.episode.value, r.lease.value,
+                         list_text(r.questions), c.correct, c.finish, c.prompt_tokens, c.output_tokens,
+                         r.worker, r.seconds, r.at.time_since_epoch().count());
+    }
+    std::string operator()(const Steered& r) const {
+      return fmt::format("steered {} {} {:a} {} {}", steering_text(r.action), r.episodes, r.reward, r.by,
+                         r.at.time_since_epoch().count());
     }
     std::string operator()(const VersionReached& r) const {
       std::string shares;
@@ -178,7 +203,7 @@ TEST_F(SqliteHistoryTest, AnotherSchemaVersionIsRefusedNamingBoth) {
   (void)open_sqlite_history(file_, "test", kNow);
   execute("PRAGMA user_version = 7");
   EXPECT_THAT([&] { (void)open_sqlite_history(file_, "test", kNow); },
-              ThrowsMessage<Unsupported>(AllOf(HasSubstr("version 7"), HasSubstr("version 1"))));
+              ThrowsMessage<Unsupported>(AllOf(HasSubstr("version 7"), HasSubstr("versions 1 to 2"))));
 }
 
 TEST_F(SqliteHistoryTest, AFileThatIsNoDatabaseIsCorrupt) {
@@ -198,7 +223,11 @@ TEST_F(SqliteHistoryTest, ValuesThatContradictTheFormatAreCorruptAndQuoted) {
   for (const char* damage :
        {"UPDATE episodes SET samples = '3,,4' WHERE episode = 0", "UPDATE episodes SET samples = '3x'",
         "UPDATE outcomes SET correct = '1'", "UPDATE outcomes SET verdict = 'perhaps'",
-        "UPDATE lease_ends SET ending = 'lost'", "UPDATE versions SET shares = 'half'"}) {
+        "UPDATE lease_ends SET ending = 'lost'", "UPDATE set_asides SET kind = 'bored'",
+        "UPDATE kept_answers SET questions = '1'", "UPDATE kept_answers SET finish = 'xx'",
+        "UPDATE steering SET action = 'hurry'", "UPDATE steering SET value = '-1' WHERE action = 'episodes'",
+        "UPDATE steering SET value = '1.5' WHERE action = 'target'",
+        "UPDATE steering SET value = '1' WHERE action = 'pause'", "UPDATE versions SET shares = 'half'"}) {
     SCOPED_TRACE(damage);
     const auto copy = directory_.path() / "copy.sqlite";
     std::filesystem::copy_file(file_, copy, std::filesystem::copy_options::overwrite_existing);

@@ -62,19 +62,6 @@ class KillTest : public testing::Test {
   std::map<int, std::unique_ptr<Child>> workers_;
 };
 
-// The reward an episode has when it is run here: what any worker must have answered.
-double expected_reward(const EpisodeAsked& asked, uint32_t run_seed) {
-  SimulatedRunner runner(run_seed, 1, 0us);
-  runner.start({.lease = {},
-                .episode = asked.episode.episode,
-                .samples = asked.episode.samples,
-                .questions = asked.episode.questions,
-                .sampling_seed = asked.episode.sampling_seed});
-  const std::vector<worker::EpisodeResult> results = runner.advance();
-  const auto right = std::ranges::count(results.at(0).outcomes, true, &worker::QuestionOutcome::correct);
-  return static_cast<double>(right) / static_cast<double>(asked.episode.questions.size());
-}
-
 TEST_F(KillTest, AggregatorAndWorkersKilledAgainAndAgainLoseNothingAndCountNothingTwice) {
   ASSERT_NO_FATAL_FAILURE(start_aggregator());
   for (int number = 0; number < kWorkers; ++number) start_worker(number);
@@ -103,7 +90,7 @@ TEST_F(KillTest, AggregatorAndWorkersKilledAgainAndAgainLoseNothingAndCountNothi
   std::map<int64_t, double> expected;
   history->replay([&](const Record& record) {
     if (const auto* asked = std::get_if<EpisodeAsked>(&record)) {
-      expected[asked->episode.episode.value] = expected_reward(*asked, spec.seed());
+      expected[asked->episode.episode.value] = reward(simulated_results(asked->episode, spec.seed()));
     }
   });
   std::set<int64_t> counted;

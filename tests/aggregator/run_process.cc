@@ -1,8 +1,12 @@
 // The aggregator and a simulated worker as processes that tests may kill, and a maker of long histories:
-//   run_process aggregator RUN_DIRECTORY BIND EPISODES      prints its endpoint, serves until the run is
-//   finished run_process worker ENDPOINT NAME STEP_MICROSECONDS      works until the run is finished
-//   run_process grow RUN_DIRECTORY EPISODES                 writes a history of so many told episodes,
-//   without sockets
+//   run_process aggregator RUN_DIRECTORY BIND EPISODES
+//     prints its endpoint, serves until the run is finished
+//   run_process worker ENDPOINT NAME STEP_MICROSECONDS
+//     works until the run is finished; SIGTERM is the loss of its machine
+//   run_process slow-worker ENDPOINT NAME STEP_MICROSECONDS
+//     the same with one question a step
+//   run_process grow RUN_DIRECTORY EPISODES
+//     writes a history of so many told episodes, without sockets
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -36,13 +40,17 @@ int serve(const std::string& directory, const std::string& bind, int64_t episode
   return 0;
 }
 
-int work(const std::string& endpoint, const std::string& name, int64_t step) {
-  worker::ConnectionOptions options{.endpoint = endpoint, .exit_when_finished = true};
+int work(const std::vector<std::string>& words) {
+  worker::ConnectionOptions options{.endpoint = words[1], .exit_when_finished = true};
   options.first_retry = options.resend = Duration{100};
+  options.preempted = [] { return true; };
   const auto factory = [&](const wire::RunSpec& spec) {
-    return std::make_unique<SimulatedRunner>(spec.seed(), 4, std::chrono::microseconds{step});
+    auto runner =
+        std::make_unique<SimulatedRunner>(spec.seed(), 4, std::chrono::microseconds{std::stoll(words[3])});
+    if (words[0] == "slow-worker") runner->go_by_questions();
+    return runner;
   };
-  return worker::Connection(options).run(example_hello(simulated_spec(1), name), factory, stop);
+  return worker::Connection(options).run(example_hello(simulated_spec(1), words[2]), factory, stop);
 }
 
 int grow(const std::string& directory, int64_t episodes) {
@@ -72,7 +80,7 @@ int grow(const std::string& directory, int64_t episodes) {
 int main_of(const std::vector<std::string>& words) {
   std::signal(SIGTERM, [](int) { stop = true; });
   if (words.size() == 4 && words[0] == "aggregator") return serve(words[1], words[2], std::stoll(words[3]));
-  if (words.size() == 4 && words[0] == "worker") return work(words[1], words[2], std::stoll(words[3]));
+  if (words.size() == 4 && (words[0] == "worker" || words[0] == "slow-worker")) return work(words);
   if (words.size() == 3 && words[0] == "grow") return grow(words[1], std::stoll(words[2]));
   std::cerr << "see the head of run_process.cc\n";
   return 2;

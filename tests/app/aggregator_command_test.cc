@@ -127,7 +127,7 @@ TEST_F(AggregatorCommand, WorkerWithAnotherModelIsRefusedWithBothFingerprints) {
   RunningCommand serving(aggregator());
   ASSERT_TRUE(serving.error_line_with("listening on"));
   const auto result = run_command(worker({"--model", other.model.string()}));
-  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.code, 3);
   EXPECT_THAT(result.err, HasSubstr("weights_fingerprint: '"));
   EXPECT_THAT(result.err, HasSubstr("' != '"));
 }
@@ -137,7 +137,7 @@ TEST_F(AggregatorCommand, WorkerWithOtherQuestionsIsRefused) {
   RunningCommand serving(aggregator());
   ASSERT_TRUE(serving.error_line_with("listening on"));
   const auto result = run_command(worker({"--train", (directory_ / "edited.jsonl").string()}));
-  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.code, 3);
   EXPECT_THAT(result.err, HasSubstr("questions: 24 != 36"));
 }
 

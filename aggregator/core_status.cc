@@ -1,0 +1,91 @@
+// Core: what others see of it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "aggregator/core.h"
+
+namespace allot::aggregator {
+bool Core::everyone_heard_finished() const {
+  return std::ranges::all_of(workers_, [](const auto& entry) { return entry.second.heard_finished; });
+}
+
+wire::Status Core::status(Timestamp now) const {
+  const auto seconds = [](Duration duration) { return std::chrono::duration<double>(duration).count(); };
+  wire::Status status;
+  status.set_run_id(spec_.run_id());
+  status.set_stage(std::string(name(stage())));
+  status.set_episodes_done(plan_.learned());
+  status.set_episodes_wanted(plan_.wanted());
+  status.set_episodes_running(static_cast<int64_t>(leases_.num_live()));
+  status.set_mean_reward_recent(plan_.mean_reward_recent());
+  const std::vector<double> shares = policy().shares();
+  status.mutable_shares()->Add(shares.begin(), shares.end());
+  const std::vector<int32_t> recommended = policy().recommend().samples;
+  status.mutable_recommended()->Add(recommended.begin(), recommended.end());
+  status.set_entropy(policy::entropy(shares));
+  status.set_policy_version(policy().version());
+  status.set_elapsed_s(seconds(spent_before_ + (now - started_)));
+  status.set_eta_s(-1);
+  if (stage() == Stage::kFinished) {
+    status.set_eta_s(0);
+  } else if (recent_tells_.size() >= 2 && now > recent_tells_.front()) {
+    const double rate = static_cast<double>(recent_tells_.size() - 1) / seconds(now - recent_tells_.front());
+    status.set_episodes_per_second(rate);
+    if (!paused_) status.set_eta_s(static_cast<double>(plan_.remaining()) / rate);
+  }
+  *status.mutable_counters() = counters_;
+  const std::map<std::string, int> held = leases_.leases_per_worker();
+  for (const auto& [worker_name, worker] : workers_) {
+    wire::WorkerStatus& row = *status.add_workers();
+    row.set_worker(worker_name);
+    row.set_device(worker.device);
+    row.set_build(worker.build);
+    row.set_leases(held.contains(worker_name) ? held.at(worker_name) : 0);
+    row.set_episodes_done(worker.episodes_done);
+    row.set_last_seen_ms((now - worker.last_seen).count());
+    row.set_failures_in_a_row(worker.failures_in_a_row);
+    if (quarantined(worker_name, now)) row.set_quarantined_ms((worker.quarantined_until - now).count());
+    row.set_last_failure(worker.last_failure);
+  }
+  for (wire::Score& score : plan_.scores()) *status.add_scores() = std::move(score);
+  status.set_epoch(epoch_);
+  status.set_paused(paused_);
+  status.set_target_reward(target_.value_or(0));
+  for (const EpisodeSetAside& set_aside : given_up_) {
+    wire::GivenUp& row = *status.add_given_up();
+    row.set_episode(set_aside.episode.value);
+    row.set_poisoned(set_aside.kind == GiveUp::kPoisoned);
+    row.set_reason(set_aside.reason);
+  }
+  for (const Steered& steered : steering_) {
+    *status.add_steering() = to_wire(steered);
+  }
+  return status;
+}
+
+std::vector<std::string> Core::broken_invariants() const {
+  std::vector<std::string> broken = leases_.broken_invariants();
+  const auto check = [&](bool holds, const char* what, int64_t id) {
+    if (!holds) broken.push_back(fmt::format("{} ({})", what, id));
+  };
+  check(open_.size() == leases_.num_open(), "as many episodes are open as the lease table has",
+        std::ssize(open_));
+  for (const auto& [episode, open] : open_) {
+    check(open.episode.episode == episode, "an open episode is under its own number", episode.value);
+    check(open.kept.empty() || open.kept.size() == open.episode.questions.size(), "one place per question",
+          episode.value);
+    check(open.missing() > 0, "an episode with all its answers is told", episode.value);
+    check(std::ssize(open.tries) + 1 == leases_.attempt(episode), "a try for each attempt used up",
+          episode.value);
+  }
+  check(counters_.preempted() <= counters_.released(), "preempted leases are released ones",
+        counters_.preempted());
+  check(counters_.timed_out() <= counters_.expired(), "timed-out leases are expired ones",
+        counters_.timed_out());
+  check(counters_.poisoned() <= counters_.set_aside(), "poisoned episodes are set aside",
+        counters_.poisoned());
+  return broken;
+}
+
+}  // namespace allot::aggregator

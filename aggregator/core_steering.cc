@@ -1,0 +1,91 @@
+// Core: what operators ask of a run that goes on.
+#include <fmt/format.h>
+
+#include "aggregator/core.h"
+#include "aggregator/peer_text.h"
+#include "base/log.h"
+
+namespace allot::aggregator {
+namespace {
+
+constexpr int64_t kMostEpisodes = 1'000'000'000;
+
+}  // namespace
+
+void Core::control(const wire::Control& control, Rights rights, Timestamp now) {
+  wire::ControlReply answer;
+  const std::string by = one_line(control.by(), kMaxNameBytes);
+  if (rights != Rights::kOperator) {
+    answer.set_message("this key may work for the run, not steer it; use an operator's key");
+  } else if (by.empty()) {
+    answer.set_message("the history notes who steers a run; give a name");
+  } else {
+    const size_t before = outputs_.records.size();
+    answer.set_message(steer(control, by, now));
+    answer.set_done(outputs_.records.size() > before);
+    if (answer.done())
+      spdlog::info("{} by {}: {}", wire::Control::Action_Name(control.action()), by, answer.message());
+  }
+  *reply().mutable_control_reply() = std::move(answer);
+}
+
+// Follows the wish, with a record of it, or refuses, without one; says which.
+std::string Core::steer(const wire::Control& control, const std::string& by, Timestamp now) {
+  const bool finished = stage() == Stage::kFinished;
+  const auto record = [&](Steering action) {
+    perform(Steered{.action = action,
+                    .episodes = action == Steering::kStop ? plan_.learned() : control.episodes(),
+                    .reward = control.reward(),
+                    .by = by,
+                    .at = now});
+    note_version(now);
+  };
+  switch (control.action()) {
+    case wire::Control::ACTION_PAUSE:
+      if (finished) return "the run is finished";
+      record(Steering::kPause);
+      return fmt::format("paused; {} leases still run", leases_.num_live());
+    case wire::Control::ACTION_RESUME:
+      if (!paused_) return "the run is not paused";
+      record(Steering::kResume);
+      return "resumed";
+    case wire::Control::ACTION_STOP:
+    case wire::Control::ACTION_TARGET:
+    case wire::Control::ACTION_EPISODES:
+      break;
+    default:
+      return fmt::format("action {} is not known to this release", static_cast<int>(control.action()));
+  }
+  if (stage() != Stage::kLearn) return fmt::format("the learning is over, the stage is {}", name(stage()));
+  if (control.action() == wire::Control::ACTION_STOP) {
+    record(Steering::kStop);
+    return fmt::format("learning stops after {} episodes and those that run", plan_.learned());
+  }
+  if (control.action() == wire::Control::ACTION_EPISODES) {
+    if (control.episodes() < 1 || control.episodes() > kMostEpisodes)
+      return fmt::format("episodes is {}, 1 to {} is expected", control.episodes(), kMostEpisodes);
+    record(Steering::kEpisodes);
+    return fmt::format("{} learning episodes are wanted, {} are done", control.episodes(), plan_.learned());
+  }
+  if (!(control.reward() > 0 && control.reward() <= 1))
+    return fmt::format("the target is a mean reward of {}, above 0 and at most 1 is expected",
+                       control.reward());
+  record(Steering::kTarget);
+  stop_at_target(now);
+  return fmt::format("learning stops when the last {} episodes have a mean reward of {}; now it is {:.3f}",
+                     Plan::kRecentRewards, control.reward(), plan_.mean_reward_recent());
+}
+
+// A record of its own, so that a replay need not compare rewards.
+void Core::stop_at_target(Timestamp now) {
+  if (!target_ || stage() != Stage::kLearn || !plan_.recent_is_full() ||
+      plan_.mean_reward_recent() < *target_)
+    return;
+  spdlog::info("the recent mean reward {:.3f} reached the target {}", plan_.mean_reward_recent(), *target_);
+  perform(Steered{.action = Steering::kStop,
+                  .episodes = plan_.learned(),
+                  .by = fmt::format("target {}", *target_),
+                  .at = now});
+}
+
+}  // namespace allot::aggregator

@@ -1,0 +1,102 @@
+// allot control: pauses, resumes or stops a running run, or changes how many episodes it wants. The run's
+// history notes who asked for it and when.
+#include <pwd.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <iostream>
+#include <optional>
+
+#include "app/command.h"
+#include "app/options.h"
+#include "app/run_directory.h"
+#include "base/error.h"
+#include "wire/control_query.h"
+
+namespace allot::app {
+namespace {
+
+constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
+
+struct ControlOptions {
+  std::string action;
+  std::string count;  // of episodes
+  std::filesystem::path run;
+  std::string connect;
+  std::string name;
+  double at_reward = 0;
+};
+
+// "ann@head-node", as far as the system knows them.
+std::string user_and_host() {
+  const passwd* user = ::getpwuid(::getuid());
+  char host[256] = "unknown host";
+  ::gethostname(host, sizeof host - 1);
+  return (user != nullptr ? std::string(user->pw_name) : "user " + std::to_string(::getuid())) + "@" + host;
+}
+
+wire::Control control_of(const ControlOptions& options, bool with_target) {
+  using wire::Control;
+  Control control;
+  control.set_by(options.name.empty() ? user_and_host() : options.name);
+  const std::string& action = options.action;
+  if (action == "episodes") {
+    int64_t episodes = 0;
+    const char* end = options.count.data() + options.count.size();
+    const auto [next, error] = std::from_chars(options.count.data(), end, episodes);
+    if (error != std::errc{} || next != end || episodes < 1)
+      throw UsageError("episodes needs their number, at least 1, not '" + options.count + "'");
+    control.set_action(Control::ACTION_EPISODES);
+    control.set_episodes(episodes);
+  } else if (!options.count.empty()) {
+    throw UsageError("'" + options.count + "' is not expected after " + action);
+  } else if (action == "pause") {
+    control.set_action(Control::ACTION_PAUSE);
+  } else if (action == "resume") {
+    control.set_action(Control::ACTION_RESUME);
+  } else if (action == "stop") {
+    control.set_action(with_target ? Control::ACTION_TARGET : Control::ACTION_STOP);
+    control.set_reward(options.at_reward);
+  } else {
+    throw UsageError("'" + action + "' is no wish; say pause, resume, stop or episodes N");
+  }
+  if (with_target && action != "stop") throw UsageError("--at-reward belongs to stop");
+  return control;
+}
+
+std::string endpoint_of(const ControlOptions& options) {
+  if (!options.connect.empty()) return options.connect;
+  if (const auto endpoint = read_endpoint(options.run)) return *endpoint;
+  throw NotFound("no aggregator serves " + options.run.string() +
+                 " (it has no file 'endpoint'); a run is steered while it goes on");
+}
+
+}  // namespace
+
+int run_control(std::span<const std::string> arguments) {
+  ControlOptions options;
+  OptionSet set("control", "pause, resume or stop a run that goes on, or change its number of episodes",
+                "allot control pause --run runs/cluster");
+  set.positional(
+      "action", &options.action, "ACTION",
+      "pause (what runs is finished), resume, stop (learn from what runs, then verify), or episodes");
+  set.positional("count", &options.count, "N", "learning episodes wanted from now on, after 'episodes'");
+  set.path("run", &options.run, "run directory; its file 'endpoint' names the aggregator");
+  set.text("connect", &options.connect, "ENDPOINT", "the aggregator at tcp://HOST:PORT instead");
+  set.text("name", &options.name, "NAME", "who asks, for the history; default: user and host");
+  set.real("at-reward", &options.at_reward, 0.0, 1.0, "R",
+           "with stop: only once the last 20 learning episodes have a mean reward of R");
+  set.require("action");
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+  if (options.run.empty() == options.connect.empty()) {
+    throw UsageError("give one of --run DIR and --connect ENDPOINT");
+  }
+  const wire::ControlReply reply =
+      wire::send_control(endpoint_of(options), control_of(options, set.given("at-reward")), kAnswerTimeout);
+  if (!reply.done()) throw Error("refused: " + reply.message());
+  std::cout << reply.message() << '\n';
+  return 0;
+}
+
+}  // namespace allot::app

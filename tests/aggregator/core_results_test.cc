@@ -1,0 +1,374 @@
+// What becomes of leases: answers of workers that leave, late results, failures and who has to wait for them.
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "tests/aggregator/core_driver.h"
+#include "tests/aggregator/replay.h"
+
+namespace allot::aggregator {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using wire::Ack;
+using wire::Refused;
+using namespace std::chrono_literals;
+
+class CoreResultsTest : public testing::TestWithParam<Storage> {
+ protected:
+  wire::Lease lease(const std::string& worker) {
+    const std::vector<wire::Lease> leases = driver_.leases(worker, 1);
+    EXPECT_EQ(leases.size(), 1u) << "for " << worker;
+    return leases.empty() ? wire::Lease() : leases[0];
+  }
+  // Hello again while holding `leases`: a sign of life.
+  void alive(const std::string& worker) { driver_.heartbeat(worker, {}); }
+
+  CoreDriver driver_{GetParam(), example_spec()};
+};
+INSTANTIATE_TEST_SUITE_P(Histories, CoreResultsTest, testing::Values(Storage::kMemory, Storage::kSqlite),
+                         storage_name);
+
+// ---- Answers kept
+
+// The second worker says nothing that the release before this one would not have said.
+TEST_P(CoreResultsTest, AnswersThatCameWithAReleaseAreKeptAndAWorkerThatKnowsNothingOfThemAnswersTheRest) {
+  driver_.hello("a");
+  driver_.hello("b");
+  const wire::Lease whole = lease("a");
+  driver_.release("a", whole, {0, 2});
+  for (const bool crash : {false, true}) {
+    if (crash) {
+      driver_.crash();
+      driver_.hello("b");  // without the lease it got: asked again
+    }
+    const wire::Lease rest = lease("b");
+    EXPECT_EQ(rest.episode(), whole.episode());
+    EXPECT_EQ(rest.attempt(), crash ? 2 : 1);
+    EXPECT_THAT(rest.questions(), ElementsAre(whole.questions(1), whole.questions(3)));
+    EXPECT_EQ(rest.sampling_seed(), whole.sampling_seed());
+    if (!crash) continue;
+    EXPECT_EQ(driver_.answer("b", result_of(rest, 1)).verdict(), Ack::VERDICT_ACCEPTED);
+  }
+  const std::vector<EpisodeTold> told = driver_.records_of<EpisodeTold>();
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_THAT(told[0].results, ElementsAre(QuestionResult{true, wire::FINISH_REASON_LENGTH, 100, 10},
+                                           QuestionResult{true, wire::FINISH_REASON_STOP, 200, 50},
+                                           QuestionResult{true, wire::FINISH_REASON_LENGTH, 102, 10},
+                                           QuestionResult{false, wire::FINISH_REASON_STOP, 200, 50}));
+  EXPECT_DOUBLE_EQ(told[0].seconds, 0.25 + 0.5);
+  EXPECT_DOUBLE_EQ(driver_.status().mean_reward_recent(), 0.75);
+  EXPECT_EQ(driver_.status().counters().answers_kept(), 2);
+  driver_.crash();
+  EXPECT_DOUBLE_EQ(driver_.status().mean_reward_recent(), 0.75);
+}
+
+TEST_P(CoreResultsTest, KeptAnswersAreInTheHistoryBeforeTheReleaseIsAnswered) {
+  driver_.hello("a");
+  const wire::Lease whole = lease("a");
+  wire::Envelope message;
+  message.mutable_release()->add_leases(whole.lease());
+  *message.mutable_release()->add_partial() = CoreDriver::partial_of(whole, {1});
+  driver_.core().receive("peer of a", wire::encode(message), driver_.clock().now());
+  const Outputs outputs = driver_.core().take();
+  ASSERT_THAT(outputs.records, SizeIs(2));
+  EXPECT_THAT(std::get<AnswersKept>(outputs.records[0]).questions, ElementsAre(whole.questions(1)));
+  EXPECT_TRUE(std::holds_alternative<LeaseEnded>(outputs.records[1]));
+  ASSERT_THAT(outputs.replies, SizeIs(1));
+  EXPECT_TRUE(outputs.replies[0].envelope.has_released());
+}
+
+TEST_P(CoreResultsTest, AReleaseThatAnswersTheLastQuestionIsTheEpisodesResult) {
+  driver_.hello("a");
+  driver_.release("a", lease("a"), {0, 1, 2});
+  driver_.hello("b");
+  const wire::Lease last = lease("b");
+  ASSERT_EQ(last.questions_size(), 1);
+  driver_.release("b", last, {0});
+  EXPECT_EQ(driver_.status().episodes_done(), 1);
+  EXPECT_EQ(driver_.status().counters().accepted(), 1);
+  EXPECT_EQ(driver_.status().counters().released(), 1) << "the second lease is answered, not released";
+  driver_.hello("c");
+  EXPECT_EQ(lease("c").episode(), last.episode() + 1);
+  EXPECT_EQ(driver_.answer("b", result_of(last, 1)).stored(), Ack::VERDICT_ACCEPTED);
+}
+
+TEST_P(CoreResultsTest, ARepeatedReleaseKeepsNothingTwice) {
+  driver_.hello("a");
+  const wire::Lease whole = lease("a");
+  driver_.release("a", whole, {0, 2});
+  driver_.release("a", whole, {0, 1, 2});
+  EXPECT_THAT(driver_.records_of<AnswersKept>(), SizeIs(2));
+  EXPECT_EQ(driver_.status().counters().answers_kept(), 3);
+  EXPECT_EQ(driver_.status().counters().released(), 1);
+  driver_.crash();
+  driver_.hello("a");
+  EXPECT_THAT(lease("a").questions(), ElementsAre(whole.questions(3)));
+}
+
+TEST_P(CoreResultsTest, AWorkerThatWasSilentTooLongStillLeavesItsAnswersBehind) {
+  driver_.hello("a");
+  driver_.hello("b");
+  const wire::Lease slow = lease("a");
+  driver_.clock().advance(60s);
+  driver_.tick();
+  const wire::Lease second = lease("b");
+  driver_.release("a", slow, {1});
+  EXPECT_EQ(driver_.status().counters().answers_kept(), 1);
+  EXPECT_EQ(driver_.status().counters().released(), 0);
+  EXPECT_EQ(driver_.answer("b", result_of(second, 4)).verdict(), Ack::VERDICT_ACCEPTED);
+  EXPECT_EQ(driver_.records_of<EpisodeTold>().at(0).results.at(1).finish, wire::FINISH_REASON_LENGTH)
+      << "the answer that was kept first stands";
+}
+
+TEST_P(CoreResultsTest, AnswersThatDoNotFitAreDroppedAndTheirLeaseIsReleasedAllTheSame) {
+  using Change = void (*)(wire::PartialResult*);
+  const std::vector<Change> changes{
+      [](wire::PartialResult* p) { p->mutable_outcomes(0)->set_question(49'999); },
+      [](wire::PartialResult* p) { p->mutable_outcomes()->SwapElements(0, 1); },
+      [](wire::PartialResult* p) { *p->add_outcomes() = p->outcomes(1); },
+      [](wire::PartialResult* p) { p->mutable_outcomes(1)->set_prompt_tokens(-3); },
+      [](wire::PartialResult* p) { p->mutable_outcomes(1)->set_finish(wire::FINISH_REASON_UNSPECIFIED); },
+      [](wire::PartialResult* p) { p->set_seconds(std::numeric_limits<double>::infinity()); },
+      [](wire::PartialResult* p) { p->set_episode(7); },
+      [](wire::PartialResult* p) { p->set_lease(std::numeric_limits<int64_t>::min()); },
+  };
+  driver_.hello("a");
+  for (const Change change : changes) {
+    const wire::Lease held = lease("a");
+    EXPECT_EQ(held.questions_size(), 4);
+    wire::Envelope message;
+    message.mutable_release()->add_leases(held.lease());
+    *message.mutable_release()->add_partial() = CoreDriver::partial_of(held, {0, 2});
+    change(message.mutable_release()->mutable_partial(0));
+    driver_.send("a", message, {held.lease()});
+  }
+  EXPECT_THAT(driver_.records_of<AnswersKept>(), IsEmpty());
+  EXPECT_EQ(driver_.status().counters().released(), static_cast<int64_t>(changes.size()));
+  EXPECT_EQ(driver_.status().counters().rejected(), 6);
+
+  driver_.hello("b");
+  const wire::Lease held = lease("a");
+  driver_.release("b", held, {0});
+  EXPECT_THAT(driver_.records_of<AnswersKept>(), IsEmpty()) << "b does not hold it";
+}
+
+// ---- Counters
+
+TEST_P(CoreResultsTest, PreemptedCrashedAndTimedOutAreCountedApartAndOutliveACrash) {
+  driver_.hello("w");
+  driver_.release("w", lease("w"), {}, wire::Release::REASON_STOPPED);
+  driver_.release("w", lease("w"), {}, wire::Release::REASON_PREEMPTED);
+  driver_.release("w", lease("w"), {}, wire::Release::REASON_UNSPECIFIED);
+  (void)lease("w");
+  driver_.hello("w");  // without it
+  (void)lease("w");
+  driver_.clock().advance(60s);
+  driver_.tick();
+  wire::EpisodeResult broke;
+  const wire::Lease last = lease("w");
+  broke.set_lease(last.lease());
+  broke.set_episode(last.episode());
+  broke.set_error("device lost");
+  broke.set_crashed(true);
+  EXPECT_EQ(driver_.answer("w", broke).verdict(), Ack::VERDICT_FAILED);
+  EXPECT_EQ(driver_.answer("w", broke).verdict(), Ack::VERDICT_DUPLICATE);
+  driver_.tick();
+  driver_.crash();
+  const wire::Counters counters = driver_.status().counters();
+  EXPECT_EQ(counters.released(), 3);
+  EXPECT_EQ(counters.preempted(), 1);
+  EXPECT_EQ(counters.expired(), 2);
+  EXPECT_EQ(counters.timed_out(), 1);
+  EXPECT_EQ(counters.crashed(), 2);
+  EXPECT_EQ(counters.failed(), 1);
+  EXPECT_EQ(counters.duplicate(), 1);
+}
+
+// ---- Late results and clocks
+
+TEST_P(CoreResultsTest, AMessageByTheWelcomeOfAnotherEpochIsAskedToSayHelloAndChangesNothing) {
+  driver_.hello("w");
+  const wire::Lease held = lease("w");
+  driver_.crash();
+  driver_.hello("w", {held.lease()});
+  for (const int64_t epoch : {int64_t{1}, int64_t{3}, int64_t{-1}}) {
+    wire::Envelope message;
+    message.set_epoch(epoch);
+    *message.mutable_result() = result_of(held, 4);
+    const wire::Refused refused = driver_.send("w", message, {held.lease()}).refused();
+    EXPECT_EQ(refused.reason(), Refused::REASON_NOT_INTRODUCED);
+    EXPECT_THAT(refused.message(),
+                AllOf(HasSubstr(fmt::format("epoch {}", epoch)), HasSubstr("this is epoch 2")));
+  }
+  EXPECT_EQ(driver_.status().episodes_done(), 0);
+  wire::Envelope message;
+  message.set_epoch(2);
+  *message.mutable_result() = result_of(held, 4);
+  EXPECT_EQ(driver_.send("w", message).ack().verdict(), Ack::VERDICT_ACCEPTED)
+      << "granted in epoch 1, still held";
+}
+
+TEST(CoreResults, ALateResultIsUsedUpToTheAllowedLagAndStaleBeyond) {
+  for (const int64_t lag : {1, 2}) {
+    wire::RunSpec spec = example_spec();
+    spec.mutable_policy()->set_name("reinforce");
+    spec.mutable_policy()->set_episodes_per_update(2);
+    spec.mutable_policy()->set_max_policy_lag(1);
+    CoreDriver driver(Storage::kMemory, spec);
+    driver.hello("slow");
+    driver.hello("w");
+    const wire::Lease late = driver.leases("slow", 1).at(0);
+    driver.clock().advance(60s);
+    driver.tick();
+    const std::vector<wire::Lease> first = driver.leases("w", 2 * static_cast<int>(lag) + 1);
+    for (size_t i = 1; i < first.size(); ++i) driver.answer("w", result_of(first[i], static_cast<int>(i)));
+    ASSERT_EQ(driver.status().policy_version(), lag);
+    EXPECT_EQ(driver.answer("slow", result_of(late, 4)).verdict(),
+              lag == 1 ? Ack::VERDICT_LATE : Ack::VERDICT_STALE);
+    EXPECT_EQ(driver.status().counters().stale(), lag - 1);
+    EXPECT_EQ(driver.status().episodes_done(), 2 * lag + (lag == 1 ? 1 : 0));
+    const std::string state = driver.core().policy().save();
+    driver.crash();
+    EXPECT_EQ(driver.core().policy().save(), state);
+  }
+}
+
+// The service's clock never jumps while it runs (base/clock.h), but each start reads the wall clock anew.
+TEST_P(CoreResultsTest, AWallClockThatJumpsByHoursBetweenTwoStartsExpiresNoLease) {
+  driver_.hello("w");
+  wire::Lease held = lease("w");
+  int64_t expired = 0;
+  for (const Duration jump : {Duration{-10h}, Duration{30h}}) {
+    driver_.clock().advance(jump);
+    driver_.crash();
+    driver_.tick();
+    driver_.hello("w", {held.lease()});
+    driver_.clock().advance(59s);
+    driver_.tick();
+    EXPECT_EQ(driver_.status().counters().expired(), expired);
+    EXPECT_EQ(driver_.answer("w", result_of(held, 4)).verdict(), Ack::VERDICT_ACCEPTED);
+    EXPECT_GE(driver_.status().elapsed_s(), 0);
+    held = lease("w");
+    driver_.clock().advance(60s);
+    driver_.tick();
+    EXPECT_EQ(driver_.status().counters().timed_out(), jump < Duration{0} ? 1 : 2)
+        << "and a real minute does";
+    held = lease("w");
+  }
+}
+
+// ---- Failures
+
+TEST_P(CoreResultsTest, AnEpisodeThatFailsOnDifferentWorkersIsPoisonedAndTheReasonsAreShown) {
+  for (const char* worker : {"a", "b", "c"}) driver_.hello(worker);
+  for (const char* worker : {"a", "b", "c"}) {
+    const wire::Lease held = lease(worker);
+    EXPECT_EQ(held.episode(), 0);
+    driver_.fail(worker, held, std::string("too long on ") + worker);
+  }
+  driver_.crash();
+  const wire::Status status = driver_.status();
+  EXPECT_EQ(status.counters().poisoned(), 1);
+  EXPECT_EQ(status.counters().set_aside(), 1);
+  ASSERT_EQ(status.given_up_size(), 1);
+  EXPECT_EQ(status.given_up(0).episode(), 0);
+  EXPECT_TRUE(status.given_up(0).poisoned());
+  EXPECT_THAT(status.given_up(0).reason(),
+              AllOf(HasSubstr("too long on a"), HasSubstr("too long on b"), HasSubstr("too long on c")));
+}
+
+TEST_P(CoreResultsTest, WhatOneWorkerAloneFailsIsGivenUpButNotCalledPoisoned) {
+  driver_.hello("w");
+  for (int attempt = 0; attempt < 3; ++attempt) driver_.fail("w", lease("w"), "no");
+  EXPECT_EQ(driver_.status().counters().set_aside(), 1);
+  EXPECT_EQ(driver_.status().counters().poisoned(), 0);
+  EXPECT_FALSE(driver_.status().given_up(0).poisoned());
+}
+
+TEST_P(CoreResultsTest, LostLeasesPoisonNothing) {
+  for (const char* worker : {"a", "b", "c"}) {
+    driver_.hello(worker);
+    EXPECT_EQ(lease(worker).episode(), 0);
+    driver_.clock().advance(60s);
+    driver_.tick();
+  }
+  EXPECT_EQ(driver_.status().counters().set_aside(), 1);
+  EXPECT_EQ(driver_.status().counters().poisoned(), 0);
+  EXPECT_THAT(driver_.status().given_up(0).reason(), HasSubstr("no word from b"));
+}
+
+TEST_P(CoreResultsTest, AnEpisodeThatFailedIsKeptForAnotherWorkerForFiveLeaseTimes) {
+  driver_.hello("broken");
+  driver_.hello("busy");
+  const wire::Lease failed = lease("broken");
+  driver_.fail("broken", failed, "no");
+  const wire::Lease other = lease("broken");
+  EXPECT_NE(other.episode(), failed.episode());
+  for (int minute = 0; minute < 5; ++minute) {
+    driver_.clock().advance(59s);
+    alive("busy");
+    driver_.heartbeat("broken", {other.lease()});
+    driver_.tick();
+    const std::vector<wire::Lease> more = driver_.leases("broken", 1);
+    ASSERT_EQ(more.size(), 1u);
+    EXPECT_NE(more[0].episode(), failed.episode()) << "minute " << minute;
+    driver_.release("broken", more[0], {});
+  }
+  driver_.clock().advance(6s);
+  EXPECT_EQ(lease("broken").episode(), failed.episode()) << "busy did not come for it";
+}
+
+TEST_P(CoreResultsTest, AnEpisodeThatFailedGoesToAnotherWorkerThatAsks) {
+  driver_.hello("broken");
+  driver_.hello("sound");
+  const wire::Lease failed = lease("broken");
+  driver_.fail("broken", failed, "no");
+  EXPECT_EQ(lease("sound").episode(), failed.episode());
+}
+
+TEST_P(CoreResultsTest, AWorkerThatFailsAgainAndAgainWaitsWhileOthersGoOn) {
+  driver_.hello("broken");
+  driver_.hello("sound");
+  for (int failure = 0; failure < 3; ++failure) driver_.fail("broken", lease("broken"), "no kernel image");
+  const wire::Wait wait = driver_.request("broken", 1).wait();
+  EXPECT_EQ(wait.retry_after_ms(), 60'000);
+  EXPECT_THAT(wait.message(), AllOf(HasSubstr("3 episodes in a row"), HasSubstr("no kernel image")));
+  EXPECT_EQ(driver_.status().workers(0).failures_in_a_row(), 3);
+  EXPECT_EQ(driver_.status().workers(0).quarantined_ms(), 60'000);
+  EXPECT_THAT(driver_.status().workers(0).last_failure(), HasSubstr("no kernel image"));
+  for (int episode = 0; episode < 3; ++episode)
+    EXPECT_EQ(driver_.answer("sound", result_of(lease("sound"), 1)).verdict(), Ack::VERDICT_ACCEPTED);
+  EXPECT_EQ(driver_.status().counters().set_aside(), 0);
+
+  driver_.clock().advance(60s);
+  alive("sound");
+  driver_.fail("broken", lease("broken"), "no kernel image");
+  EXPECT_EQ(driver_.request("broken", 1).wait().retry_after_ms(), 120'000) << "twice as long the second time";
+  driver_.clock().advance(120s);
+  alive("sound");
+  EXPECT_EQ(driver_.answer("broken", result_of(lease("broken"), 1)).verdict(), Ack::VERDICT_ACCEPTED);
+  EXPECT_EQ(driver_.status().workers(0).failures_in_a_row(), 0);
+  driver_.fail("broken", lease("broken"), "once");
+  EXPECT_TRUE(driver_.request("broken", 1).has_grant());
+}
+
+TEST_P(CoreResultsTest, NoWorkerWaitsWhenNobodyElseCouldGoOn) {
+  driver_.hello("broken");
+  driver_.hello("leaving");
+  driver_.hello("silent");
+  driver_.clock().advance(61s);
+  for (const char* worker : {"broken", "leaving"}) alive(worker);
+  const wire::Lease given_back = lease("leaving");
+  for (int failure = 0; failure < 3; ++failure) driver_.fail("broken", lease("broken"), "no");
+  EXPECT_TRUE(driver_.request("broken", 1).has_wait());
+  driver_.release("leaving", given_back, {});
+  EXPECT_TRUE(driver_.request("broken", 1).has_grant());
+}
+
+}  // namespace
+}  // namespace allot::aggregator

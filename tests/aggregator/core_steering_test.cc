@@ -1,0 +1,220 @@
+// Pause, resume, stop, target and number of episodes: what they do, what the history says of them, and that a
+// restart does the same again.
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "aggregator/run_data.h"
+#include "aggregator/run_directory.h"
+#include "base/file.h"
+#include "tests/aggregator/core_driver.h"
+#include "tests/aggregator/replay.h"
+#include "wire/spec.h"
+
+namespace allot::aggregator {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using wire::Ack;
+using wire::Control;
+using namespace std::chrono_literals;
+
+class CoreSteeringTest : public testing::TestWithParam<Storage> {
+ protected:
+  CoreSteeringTest() { driver_.hello("w"); }
+  // The run goes on as it was, and by hand the policy is the same.
+  void expect_replayed() {
+    const wire::Status before = driver_.status();
+    const std::string state = driver_.core().policy().save();
+    driver_.crash();
+    driver_.hello("w", held_);
+    EXPECT_EQ(driver_.core().policy().save(), state);
+    EXPECT_EQ(replay_by_hand(driver_.history(), driver_.spec())->save(), state);
+    const wire::Status after = driver_.status();
+    EXPECT_EQ(after.stage(), before.stage());
+    EXPECT_EQ(after.paused(), before.paused());
+    EXPECT_EQ(after.episodes_wanted(), before.episodes_wanted());
+    EXPECT_EQ(after.target_reward(), before.target_reward());
+    EXPECT_EQ(after.steering_size(), before.steering_size());
+  }
+  void learn(int episodes, int correct) {
+    for (int i = 0; i < episodes; ++i) driver_.answer("w", result_of(driver_.leases("w", 1).at(0), correct));
+  }
+
+  static wire::RunSpec long_spec() {
+    wire::RunSpec spec = example_spec();
+    spec.set_episodes(100);
+    return spec;
+  }
+  CoreDriver driver_{GetParam(), long_spec()};
+  std::vector<int64_t> held_;
+};
+INSTANTIATE_TEST_SUITE_P(Histories, CoreSteeringTest, testing::Values(Storage::kMemory, Storage::kSqlite),
+                         storage_name);
+
+TEST_P(CoreSteeringTest, APausedRunGrantsNothingAndTakesTheResultsOfWhatRuns) {
+  const std::vector<wire::Lease> running = driver_.leases("w", 2);
+  const wire::ControlReply reply = driver_.control(Control::ACTION_PAUSE);
+  EXPECT_TRUE(reply.done());
+  EXPECT_THAT(reply.message(), HasSubstr("2 leases still run"));
+  EXPECT_TRUE(driver_.status().paused());
+  EXPECT_EQ(driver_.status().eta_s(), -1);
+  for (const wire::Lease& lease : running) held_.push_back(lease.lease());
+  expect_replayed();
+  for (const wire::Lease& lease : running) {
+    EXPECT_EQ(driver_.answer("w", result_of(lease, 1)).verdict(), Ack::VERDICT_ACCEPTED);
+    const wire::Wait wait = driver_.request("w", 1).wait();
+    EXPECT_TRUE(wait.paused());
+    EXPECT_FALSE(wait.finished());
+    EXPECT_GT(wait.retry_after_ms(), 0);
+  }
+  EXPECT_TRUE(driver_.control(Control::ACTION_RESUME).done());
+  EXPECT_EQ(driver_.leases("w", 1).size(), 1u);
+  EXPECT_FALSE(driver_.control(Control::ACTION_RESUME).done()) << "it is not paused any more";
+  EXPECT_THAT(driver_.records_of<Steered>(), SizeIs(2));
+}
+
+TEST_P(CoreSteeringTest, EachSteeringIsInTheHistoryWithWhoAndWhen) {
+  driver_.clock().advance(5s);
+  Control control;
+  control.set_action(Control::ACTION_EPISODES);
+  control.set_episodes(40);
+  EXPECT_TRUE(driver_.control(control, "bob\n(ops)").done());
+  const std::vector<Steered> steered = driver_.records_of<Steered>();
+  ASSERT_THAT(steered, SizeIs(1));
+  EXPECT_EQ(steered[0].action, Steering::kEpisodes);
+  EXPECT_EQ(steered[0].episodes, 40);
+  EXPECT_EQ(steered[0].by, "bob (ops)");
+  EXPECT_EQ(steered[0].at, driver_.clock().now());
+  const wire::SteeringEvent event = driver_.status().steering(0);
+  EXPECT_EQ(event.action(), Control::ACTION_EPISODES);
+  EXPECT_EQ(event.by(), "bob (ops)");
+  EXPECT_EQ(event.at_ms(), driver_.clock().now().time_since_epoch().count());
+}
+
+TEST_P(CoreSteeringTest, AStoppedRunLearnsFromWhatRunsThenVerifies) {
+  learn(4, 2);
+  const std::vector<wire::Lease> running = driver_.leases("w", 2);
+  EXPECT_TRUE(driver_.control(Control::ACTION_STOP).done());
+  EXPECT_TRUE(driver_.leases("w", 1).empty());
+  for (const wire::Lease& lease : running) held_.push_back(lease.lease());
+  expect_replayed();
+  EXPECT_EQ(driver_.status().stage(), "learn");
+  for (const wire::Lease& lease : running) driver_.answer("w", result_of(lease, 3));
+  held_.clear();
+  EXPECT_EQ(driver_.status().episodes_done(), 6);
+  EXPECT_EQ(driver_.status().stage(), "verify");
+  expect_replayed();
+  for (const auto action : {Control::ACTION_STOP, Control::ACTION_TARGET, Control::ACTION_EPISODES}) {
+    const wire::ControlReply reply = driver_.control(action, 5, 0.5);
+    EXPECT_FALSE(reply.done());
+    EXPECT_THAT(reply.message(), HasSubstr("the stage is verify"));
+  }
+  EXPECT_TRUE(driver_.control(Control::ACTION_PAUSE).done());
+  EXPECT_TRUE(driver_.control(Control::ACTION_RESUME).done());
+  finish(&driver_, "w");
+  EXPECT_EQ(driver_.status().stage(), "finished");
+  EXPECT_FALSE(driver_.control(Control::ACTION_PAUSE).done());
+  expect_replayed();
+}
+
+TEST_P(CoreSteeringTest, AnEpisodeThatIsGivenUpAfterAStopDoesNotHoldTheRunUp) {
+  const wire::Lease lease = driver_.leases("w", 1).at(0);
+  driver_.control(Control::ACTION_STOP);
+  driver_.fail("w", lease, "no");
+  for (int attempt = 2; attempt <= 3; ++attempt) driver_.fail("w", driver_.leases("w", 1).at(0), "no");
+  EXPECT_EQ(driver_.status().stage(), "verify");
+  EXPECT_EQ(driver_.status().episodes_done(), 0);
+  expect_replayed();
+}
+
+TEST_P(CoreSteeringTest, LearningStopsWhenTheRecentMeanReachesTheTarget) {
+  EXPECT_TRUE(driver_.control(Control::ACTION_TARGET, 0, 0.75).done());
+  learn(20, 2);
+  EXPECT_EQ(driver_.status().stage(), "learn");
+  learn(9, 4);
+  EXPECT_EQ(driver_.status().stage(), "learn") << "mean reward is " << driver_.status().mean_reward_recent();
+  expect_replayed();
+  learn(1, 4);
+  EXPECT_EQ(driver_.status().stage(), "verify");
+  EXPECT_EQ(driver_.status().episodes_done(), 30);
+  EXPECT_EQ(driver_.status().episodes_wanted(), 30);
+  EXPECT_EQ(driver_.records_of<Steered>().back().by, "target 0.75");
+  expect_replayed();
+}
+
+TEST_P(CoreSteeringTest, ATargetThatIsReachedAlreadyStopsAtOnceAndANewNumberOfEpisodesRemovesATarget) {
+  EXPECT_TRUE(driver_.control(Control::ACTION_TARGET, 0, 0.5).done());
+  learn(19, 4);
+  EXPECT_EQ(driver_.status().stage(), "learn") << "the mean of fewer than 20 is no mean yet";
+  EXPECT_TRUE(driver_.control(Control::ACTION_EPISODES, 30).done());
+  EXPECT_EQ(driver_.status().target_reward(), 0);
+  learn(5, 4);
+  EXPECT_EQ(driver_.status().stage(), "learn");
+  expect_replayed();
+  EXPECT_TRUE(driver_.control(Control::ACTION_TARGET, 0, 0.5).done());
+  EXPECT_EQ(driver_.status().stage(), "verify");
+  expect_replayed();
+}
+
+TEST_P(CoreSteeringTest, MoreOrFewerEpisodesMayBeWantedAtAnyTimeWhileLearning) {
+  learn(2, 2);
+  EXPECT_TRUE(driver_.control(Control::ACTION_EPISODES, 5).done());
+  const std::vector<wire::Lease> running = driver_.leases("w", 64);
+  EXPECT_EQ(running.size(), 3u);
+  EXPECT_TRUE(driver_.control(Control::ACTION_EPISODES, 7).done());
+  EXPECT_EQ(driver_.leases("w", 64).size(), 2u);
+  EXPECT_TRUE(driver_.control(Control::ACTION_EPISODES, 1).done()) << "fewer than are done";
+  EXPECT_EQ(driver_.status().stage(), "learn");
+  for (const wire::Lease& lease : running) held_.push_back(lease.lease());
+  held_.push_back(6);
+  held_.push_back(7);
+  expect_replayed();
+}
+
+TEST_P(CoreSteeringTest, WishesThatMakeNoSenseAreRefusedAndLeaveNoTrace) {
+  for (const int64_t episodes : {int64_t{0}, int64_t{-4}, std::numeric_limits<int64_t>::max()})
+    EXPECT_FALSE(driver_.control(Control::ACTION_EPISODES, episodes).done());
+  for (const double reward : {0.0, -1.0, 1.01, std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_FALSE(driver_.control(Control::ACTION_TARGET, 0, reward).done());
+  EXPECT_FALSE(driver_.control(static_cast<Control::Action>(77)).done());
+  Control nameless;
+  nameless.set_action(Control::ACTION_PAUSE);
+  EXPECT_FALSE(driver_.control(nameless, "").done());
+  EXPECT_THAT(driver_.records_of<Steered>(), IsEmpty());
+  EXPECT_EQ(driver_.status().episodes_wanted(), 100);
+}
+
+TEST_P(CoreSteeringTest, APeerWithAWorkersRightsMayNotSteer) {
+  wire::Envelope message;
+  message.mutable_control()->set_action(Control::ACTION_STOP);
+  message.mutable_control()->set_by("mallory");
+  driver_.core().receive("peer", wire::encode(message), driver_.clock().now(), Rights::kWorker);
+  const Outputs outputs = driver_.core().take();
+  EXPECT_THAT(outputs.records, IsEmpty());
+  ASSERT_THAT(outputs.replies, SizeIs(1));
+  EXPECT_FALSE(outputs.replies[0].envelope.control_reply().done());
+  EXPECT_THAT(outputs.replies[0].envelope.control_reply().message(), HasSubstr("operator's key"));
+}
+
+TEST_P(CoreSteeringTest, WhoReadsTheRunDirectorySeesTheSteeringAndTheStageThatFollows) {
+  if (GetParam() == Storage::kMemory) GTEST_SKIP() << "a history in memory has no directory";
+  const auto directory = driver_.file().parent_path();
+  write_file_atomically(spec_path(directory), wire::to_json(driver_.spec()));
+  const wire::Lease running = driver_.leases("w", 1).at(0);
+  driver_.control(Control::ACTION_STOP);
+  RunData run = read_run(directory);
+  EXPECT_EQ(run.stage, "learn") << "an episode is open";
+  EXPECT_EQ(run.episodes_wanted, 0);
+  ASSERT_THAT(run.steering, SizeIs(1));
+  EXPECT_EQ(run.steering[0].by, "ann");
+  driver_.answer("w", result_of(running, 4));
+  EXPECT_EQ(read_run(directory).stage, "verify");
+  finish(&driver_, "w");
+  EXPECT_EQ(read_run(directory).stage, "finished");
+}
+
+}  // namespace
+}  // namespace allot::aggregator

@@ -1,0 +1,105 @@
+// Histories that earlier releases wrote still open, and their runs go on.
+#include <gmock/gmock.h>
+
+#include "aggregator/history_format.h"
+#include "aggregator/run_data.h"
+#include "aggregator/run_directory.h"
+#include "base/file.h"
+#include "tests/aggregator/core_driver.h"
+#include "tests/aggregator/replay.h"
+#include "wire/spec.h"
+
+namespace allot::aggregator {
+namespace {
+
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const std::filesystem::path kVersion1 =
+    std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/history/version_1.sqlite";
+
+class Version1Test : public testing::Test {
+ protected:
+  Version1Test() {
+    std::filesystem::copy_file(kVersion1, file());
+    std::filesystem::permissions(file(), std::filesystem::perms::owner_write,
+                                 std::filesystem::perm_options::add);
+    write_file_atomically(spec_path(directory_.path()), wire::to_json(example_spec()));
+  }
+  std::filesystem::path file() const { return history_path(directory_.path()); }
+  int64_t schema_version() const {
+    return Statement(Database(file(), Database::Mode::kReadOnly), "PRAGMA user_version").value();
+  }
+  ScratchDirectory directory_;
+};
+
+TEST_F(Version1Test, ItIsReadAsItIs) {
+  ASSERT_EQ(schema_version(), 1);
+  const RunData run = read_run(directory_.path());
+  EXPECT_EQ(run.stage, "learn");
+  EXPECT_THAT(run.episodes, SizeIs(4)) << "the stale one is left out";
+  EXPECT_EQ(run.counters.accepted(), 3);
+  EXPECT_EQ(run.counters.set_aside(), 1);
+  EXPECT_EQ(run.episodes_wanted, 10);
+  EXPECT_THAT(run.steering, IsEmpty());
+  EXPECT_EQ(schema_version(), 1);
+}
+
+TEST_F(Version1Test, ItIsBroughtUpToDateAndItsRunGoesOnToTheEnd) {
+  ManualClock clock{Timestamp{Duration{1'700'001'000'000}}};
+  const wire::RunSpec spec = example_spec();
+  {
+    const auto history = open_sqlite_history(file(), "test", clock.now());
+    EXPECT_EQ(schema_version(), kHistorySchemaVersion);
+    EXPECT_EQ(history->epoch(), 3);
+    Core core(spec, policy::make_policy(policy_config(spec)), *history, clock.now());
+    EXPECT_EQ(core.counters().failed(), 3);
+    EXPECT_EQ(core.leases().num_live(), 2u);
+    EXPECT_EQ(core.status(clock.now()).given_up(0).episode(), 0);
+    const auto say = [&](wire::Envelope message) {
+      message.set_sender("w");
+      core.receive("peer", wire::encode(message), clock.now());
+      Outputs outputs = core.take();
+      history->commit(outputs.records, core.counters(), clock.now());
+      return outputs.replies.at(0).envelope;
+    };
+    wire::Envelope hello;
+    *hello.mutable_hello() = example_hello(spec, "w");
+    EXPECT_EQ(say(hello).welcome().epoch(), 3);
+    clock.advance(Duration{60'000});
+    core.tick(clock.now());
+    while (core.stage() != Stage::kFinished) {
+      wire::Envelope request;
+      request.mutable_lease_request()->set_count(1);
+      const wire::Envelope reply = say(request);
+      ASSERT_EQ(reply.grant().leases_size(), 1);
+      wire::Envelope result;
+      *result.mutable_result() = result_of(reply.grant().leases(0), 2);
+      ASSERT_EQ(say(result).ack().episode(), reply.grant().leases(0).episode());
+    }
+    EXPECT_EQ(replay_by_hand(*history, spec)->save(), core.policy().save());
+  }
+  EXPECT_EQ(read_run(directory_.path()).stage, "finished");
+  EXPECT_EQ(read_run(directory_.path()).scores.size(), 3u);
+}
+
+// A new history and one that was brought up to date have the same tables.
+TEST_F(Version1Test, ItEndsUpWithTheTablesOfANewHistory) {
+  const auto tables = [](const std::filesystem::path& history) {
+    (void)open_sqlite_history(history, "test", Timestamp{});
+    const Database database(history, Database::Mode::kReadOnly);
+    std::vector<std::string> columns;
+    Statement query(
+        database,
+        "SELECT m.name || '.' || c.name || ' ' || c.type || c.\"notnull\" || c.pk FROM sqlite_schema m, "
+        "pragma_table_info(m.name) c WHERE m.type = 'table' ORDER BY m.name, c.cid");
+    while (query.step()) columns.emplace_back(query.text(0));
+    return columns;
+  };
+  const std::vector<std::string> upgraded = tables(file());
+  EXPECT_GT(upgraded.size(), 50u);
+  EXPECT_EQ(upgraded, tables(directory_.path() / "new.sqlite"));
+}
+
+}  // namespace
+}  // namespace allot::aggregator

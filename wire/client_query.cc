@@ -1,0 +1,36 @@
+#include "wire/client_query.h"
+
+#include "base/error.h"
+#include "wire/codec.h"
+#include "wire/endpoint.h"
+
+namespace allot::wire {
+
+Envelope ask_aggregator(const std::string& endpoint, Envelope question, Envelope::BodyCase expected,
+                        Duration timeout) {
+  Client client(endpoint);
+  question.set_number(1);
+  client.send(encode(std::move(question)));
+
+  const auto start = std::chrono::steady_clock::now();
+  const auto left = [&] {
+    return timeout - std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - start);
+  };
+  while (left() > Duration::zero()) {
+    const auto frame = client.receive(left());
+    if (!frame) continue;
+    const auto decoded = decode(*frame);
+    if (const auto* failure = std::get_if<DecodeFailure>(&decoded)) {
+      throw NetworkError("the answer of " + endpoint + " cannot be read: " + failure->message);
+    }
+    const Envelope& answer = std::get<Envelope>(decoded);
+    if (answer.has_refused())
+      throw NetworkError(endpoint + " refused to answer: " + answer.refused().message());
+    if (answer.body_case() == expected) return answer;
+  }
+  throw NetworkError(
+      "no answer from " + endpoint + " within " + std::to_string(timeout.count()) +
+      " ms; check that an aggregator runs there (a run directory's file 'endpoint' names its address)");
+}
+
+}  // namespace allot::wire

@@ -1,0 +1,17 @@
+// One wish to a running aggregator: pause, resume, stop, another number of episodes.
+#pragma once
+
+#include <string>
+
+#include "base/clock.h"
+#include "wire/messages.pb.h"
+
+namespace allot::wire {
+
+// What the aggregator says to it; `done` only once it is in the history. Throws InvalidArgument for a bad
+// address, NetworkError when no answer came within `timeout` (the wish may have been followed all the same:
+// ask for the status) or the aggregator is of a release that cannot be steered.
+[[nodiscard]] ControlReply send_control(const std::string& endpoint, const Control& control,
+                                        Duration timeout);
+
+}  // namespace allot::wire
