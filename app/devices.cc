@@ -58,6 +58,25 @@ model::CudaDevices from_json(const nlohmann::json& json) {
   return found;
 }
 
+// What --check prints. The CPU computes where this line is printed.
+std::string check_line(const std::string& name, const FindCudaDevices& find, const CheckCudaDevice& check) {
+  Device device;
+  try {
+    device = parse_device(name);
+  } catch (const InvalidArgument& error) {
+    throw UsageError(std::string("--check: ") + error.what());
+  }
+  if (device.kind == Device::Kind::kCpu) return describe_cpu(std::thread::hardware_concurrency()) + ": works";
+  const std::string described = describe(require_cuda_device(device, find()));
+  switch (check(device.index)) {
+    case model::CudaCheck::kWorks:
+      return described + ": works";
+    case model::CudaCheck::kTaken:
+      break;
+  }
+  return described + ": not checked, other processes have taken it";
+}
+
 }  // namespace
 
 std::string describe(const model::CudaDevice& device) {
@@ -96,11 +115,20 @@ std::vector<Device> choose_devices(std::string_view list, const FindCudaDevices&
   return devices;
 }
 
-int run_devices_command(std::span<const std::string> arguments, const FindCudaDevices& find) {
+int run_devices_command(std::span<const std::string> arguments, const FindCudaDevices& find,
+                        const CheckCudaDevice& check) {
   bool json = false;
+  std::string checked;
   OptionSet set("devices", "list the devices that models can run on here", "allot devices");
   set.flag("json", &json, "print one JSON object");
+  set.text("check", &checked, "DEVICE",
+           "only run a tiny operation on cpu, cuda or cuda:N; fails where it gives no right answer");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+  if (!checked.empty()) {
+    if (json) throw UsageError("--check prints a line, so it does not go with --json; give one of them");
+    std::cout << check_line(checked, find, check) << '\n';
+    return 0;
+  }
   const uint32_t cores = std::thread::hardware_concurrency();
   const model::CudaDevices found = find();
   if (json) {

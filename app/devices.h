@@ -15,6 +15,7 @@
 namespace allot::app {
 
 using FindCudaDevices = std::function<model::CudaDevices()>;
+using CheckCudaDevice = std::function<model::CudaCheck(int32_t index)>;
 
 // "cuda:0 NVIDIA H200, 139 GiB"; whole GiB, rounded down.
 std::string describe(const model::CudaDevice& device);
@@ -31,7 +32,11 @@ const model::CudaDevice& require_cuda_device(const Device& device, const model::
 std::vector<Device> choose_devices(std::string_view list, const FindCudaDevices& find);
 
 // The command `devices`: the CPU and the CUDA devices, or why there are none, as lines or as one JSON object.
-int run_devices_command(std::span<const std::string> arguments, const FindCudaDevices& find);
+// With --check DEVICE it says whether that device computes, and throws what require_cuda_device and `check`
+// throw where it does not. A device that others have taken passes: the check is made beside a worker that may
+// well use all of it.
+int run_devices_command(std::span<const std::string> arguments, const FindCudaDevices& find,
+                        const CheckCudaDevice& check);
 
 // What `program devices --json` finds. Throws Error when it fails or answers something else.
 model::CudaDevices ask_for_cuda_devices(const std::string& program);

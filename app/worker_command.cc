@@ -137,6 +137,9 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceText&
   set.integer("threads", &options.threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
   set.integer("max-sequences", &options.max_sequences, 1, 65536, "N", "replies decoded together");
   set.flag("exit-when-finished", &options.exit_when_finished, "end when the run is finished");
+  set.integer(
+      "drained-exit-code", &options.drained_exit_code, 0, 255, "CODE",
+      "exit status after a signal asked to stop, for a supervisor that takes 0 as the end of the run");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
   if (options.run.empty() == options.connect.empty()) {
     throw UsageError("give one of --run DIR and --connect ENDPOINT");
@@ -144,19 +147,20 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceText&
 
   const auto& stop = watch_stop_signals();
   const auto endpoint = find_endpoint(options, stop);
-  if (!endpoint) return 0;
+  if (!endpoint) return options.drained_exit_code;
   const auto keys = load_keys(options.keys, options.run);
   const auto run = ask_for_run(*endpoint, keys, stop);
-  if (!run) return 0;
+  if (!run) return options.drained_exit_code;
   const wire::Hello hello = introduction(with_local_paths(*run, options), options, device_text(options));
 
   worker::ConnectionOptions to{
       .endpoint = *endpoint, .keys = keys, .exit_when_finished = options.exit_when_finished};
   to.preempted = [] { return stop_signal() == SIGTERM; };
   worker::Connection connection(std::move(to));
-  return connection.run(
+  const int code = connection.run(
       hello, [&](const wire::RunSpec& spec) { return runner_of(with_local_paths(spec, options), options); },
       stop);
+  return stop ? options.drained_exit_code : code;
 }
 
 }  // namespace allot::app

@@ -28,6 +28,7 @@ struct WorkerOptions {
   int32_t threads = 0;          // 0 = all cores
   int32_t max_sequences = 256;  // replies decoded together
   bool exit_when_finished = false;
+  int32_t drained_exit_code = 0;  // exit status after a signal asked to stop
 };
 
 // Makes the runner of a run. The paths in `spec` are those that this worker uses.
@@ -39,6 +40,7 @@ using DeviceText = std::function<std::string(const WorkerOptions& options)>;
 
 // Works for a run until it is finished (with --exit-when-finished) or a signal asks to stop, then hands its
 // leases back with the answers it has; SIGTERM is taken for the loss of the machine, SIGINT for a person.
+// Returns the exit status: 0, or options.drained_exit_code after a signal.
 // Throws UsageError for wrong options, Mismatch when the aggregator refuses the model or the data (with both
 // values), and the errors of the readers. docs/wire-protocol.md lists the exit codes.
 int run_worker_command(std::span<const std::string> arguments, const DeviceText& device_text,

@@ -1,5 +1,5 @@
-// The CUDA devices of this machine: what they are called and how much memory they have. Nothing is run on
-// them. Torch-free; a build without CUDA finds none.
+// The CUDA devices of this machine: what they are called, how much memory they have and whether they compute.
+// Torch-free; a build without CUDA finds none.
 #pragma once
 
 #include <cstdint>
@@ -22,5 +22,15 @@ struct CudaDevices {
 // Asks the driver; creates no context and takes no memory of a device. A machine without driver or GPU is no
 // error. Throws CudaError when the driver counts a device but does not describe it.
 CudaDevices find_cuda_devices();
+
+enum class CudaCheck {
+  kWorks,  // the operation ran and its result was right
+  kTaken,  // nothing could run: other processes have the device's memory, or the device to themselves
+};
+
+// Fills 64 KiB of the device's memory, on the device, and compares what comes back. Creates the process's
+// context there, some hundreds of MiB. Throws CudaError, naming the call that failed or the first byte that
+// is wrong; Unsupported in a build without CUDA.
+CudaCheck check_cuda_device(int32_t index);
 
 }  // namespace allot::model

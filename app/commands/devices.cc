@@ -6,7 +6,7 @@
 namespace allot::app {
 
 int run_devices(std::span<const std::string> arguments) {
-  return run_devices_command(arguments, model::find_cuda_devices);
+  return run_devices_command(arguments, model::find_cuda_devices, model::check_cuda_device);
 }
 
 }  // namespace allot::app

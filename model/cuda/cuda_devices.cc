@@ -2,9 +2,27 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "base/error.h"
 
 namespace allot::model {
+namespace {
+
+constexpr size_t kCheckedBytes = 64 << 10;
+constexpr unsigned char kPattern = 0xA5;
+
+// False where another process has what the call wanted.
+bool got(cudaError_t status, const char* call, int32_t index) {
+  if (status == cudaSuccess) return true;
+  (void)cudaGetLastError();  // it would otherwise be blamed on the next call
+  if (status == cudaErrorMemoryAllocation || status == cudaErrorDevicesUnavailable) return false;
+  throw CudaError("device cuda:" + std::to_string(index) + ": " + call + ": " + cudaGetErrorString(status) +
+                  "; look for Xid lines in the kernel's log and drain the node");
+}
+
+}  // namespace
 
 CudaDevices find_cuda_devices() {
   CudaDevices found;
@@ -27,6 +45,26 @@ CudaDevices find_cuda_devices() {
                              .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)});
   }
   return found;
+}
+
+CudaCheck check_cuda_device(int32_t index) {
+  if (!got(cudaSetDevice(index), "cudaSetDevice", index)) return CudaCheck::kTaken;
+  void* memory = nullptr;
+  if (!got(cudaMalloc(&memory, kCheckedBytes), "cudaMalloc", index)) return CudaCheck::kTaken;
+  std::vector<unsigned char> back(kCheckedBytes, 0);
+  const bool ran =
+      got(cudaMemset(memory, kPattern, kCheckedBytes), "cudaMemset", index) &&
+      got(cudaMemcpy(back.data(), memory, kCheckedBytes, cudaMemcpyDeviceToHost), "cudaMemcpy", index);
+  (void)cudaFree(memory);
+  if (!ran) return CudaCheck::kTaken;
+  const auto wrong = std::ranges::find_if(back, [](unsigned char byte) { return byte != kPattern; });
+  if (wrong != back.end()) {
+    throw CudaError("device cuda:" + std::to_string(index) + " computes wrongly: byte " +
+                    std::to_string(wrong - back.begin()) + " of " + std::to_string(kCheckedBytes) + " is " +
+                    std::to_string(*wrong) + " after a fill with " + std::to_string(kPattern) +
+                    "; drain the node and have the GPU tested");
+  }
+  return CudaCheck::kWorks;
 }
 
 }  // namespace allot::model

@@ -240,6 +240,22 @@ TEST_F(AggregatorCommand, WishesThatMakeNoSenseAreWrongUsageOrRefusedWithTheReas
               HasSubstr("learning stops at a recent mean reward of 90.0%"));
 }
 
+TEST_F(AggregatorCommand, DrainedWorkerEndsWithTheStatusItWasToldAndAFinishedOneWith0) {
+  RunningCommand waiting(worker({"--drained-exit-code", "143"}));
+  ASSERT_TRUE(waiting.error_line_with("waiting for an aggregator of"));
+  waiting.send_signal(SIGTERM);
+  EXPECT_EQ(waiting.wait().code, 143);
+
+  RunningCommand serving(aggregator());
+  ASSERT_TRUE(serving.error_line_with("listening on"));
+  RunningCommand idle({tool(), "worker", "--run", run_.string(), "--drained-exit-code", "143"});
+  ASSERT_TRUE(idle.error_line_with("connected to tcp://127.0.0.1:"));
+  const auto finished = run_command(worker({"--drained-exit-code", "143"}));
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  idle.send_signal(SIGTERM);
+  EXPECT_EQ(idle.wait().code, 143);
+}
+
 TEST_F(AggregatorCommand, WorkerNeedsOneOfRunAndConnect) {
   const auto result = run_command({tool(), "worker"});
   EXPECT_EQ(result.code, 2);

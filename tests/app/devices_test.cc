@@ -90,5 +90,46 @@ TEST(Devices, ThatCannotBeReadAreAnErrorShowingTheAnswer) {
   }
 }
 
+// What `allot devices --check NAME` prints with two devices of which `check` says how they are.
+std::string check_output(const std::string& name, const CheckCudaDevice& check) {
+  ::testing::internal::CaptureStdout();
+  int code = 1;
+  try {
+    code = run_devices_command(
+        std::vector<std::string>{"--check", name}, [] { return kTwo; }, check);
+  } catch (...) {
+    (void)::testing::internal::GetCapturedStdout();
+    throw;
+  }
+  EXPECT_EQ(code, 0);
+  return ::testing::internal::GetCapturedStdout();
+}
+
+TEST(Devices, CheckedSayThatTheyWork) {
+  std::vector<int32_t> asked;
+  const auto works = [&](int32_t index) {
+    asked.push_back(index);
+    return model::CudaCheck::kWorks;
+  };
+  EXPECT_EQ(check_output("cuda:1", works), "cuda:1 NVIDIA L4, 22 GiB: works\n");
+  EXPECT_EQ(check_output("cuda", works), "cuda:0 NVIDIA H200, 139 GiB: works\n");
+  EXPECT_THAT(check_output("cpu", works), HasSubstr(": works\n"));
+  EXPECT_EQ(asked, (std::vector<int32_t>{1, 0}));
+}
+
+TEST(Devices, CheckedWhileOthersHaveThemPassAndSaySo) {
+  EXPECT_EQ(check_output("cuda:0", [](int32_t) { return model::CudaCheck::kTaken; }),
+            "cuda:0 NVIDIA H200, 139 GiB: not checked, other processes have taken it\n");
+}
+
+TEST(Devices, CheckedFailWhereTheyAreBrokenOrNotThereOrNoDevices) {
+  const auto broken = [](int32_t) -> model::CudaCheck { throw CudaError("cudaMemset: unspecified failure"); };
+  EXPECT_THAT([&] { (void)check_output("cuda:0", broken); },
+              ThrowsMessage<CudaError>("cudaMemset: unspecified failure"));
+  EXPECT_THAT([&] { (void)check_output("cuda:2", broken); },
+              ThrowsMessage<Unsupported>(HasSubstr("device cuda:2 is not here")));
+  EXPECT_THAT([&] { (void)check_output("gpu", broken); }, ThrowsMessage<UsageError>(HasSubstr("\"gpu\"")));
+}
+
 }  // namespace
 }  // namespace allot::app

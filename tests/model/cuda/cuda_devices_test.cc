@@ -3,6 +3,8 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
+
 namespace allot::model {
 namespace {
 
@@ -26,6 +28,17 @@ TEST(CudaDevices, AreAsManyAsTheDriverCountsOrSayWhyThereAreNone) {
     ASSERT_EQ(cudaMemGetInfo(&unused, &total), cudaSuccess);
     EXPECT_EQ(found.devices[index].memory_bytes, static_cast<int64_t>(total));
   }
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+}
+
+TEST(CudaDevices, ComputeRightlyEachAndAreRefusedByNameWhereThereIsNone) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  EXPECT_THROW((void)check_cuda_device(error == cudaSuccess ? count : 0), CudaError);
+  if (error != cudaSuccess || count == 0) {
+    GTEST_SKIP() << "needs a GPU: " << count << " CUDA devices found, " << cudaGetErrorString(error);
+  }
+  for (int index = 0; index < count; ++index) EXPECT_EQ(check_cuda_device(index), CudaCheck::kWorks);
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
 }
 
