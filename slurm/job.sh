@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Runs one allot process as a Slurm batch job and turns its end into what Slurm shall do next.
 #
-#   job.sh [--follow FILE] COMMAND [ARGUMENT...]
+#   job.sh [--of-run DIR] COMMAND [ARGUMENT...]
+#
+# With --of-run the command is a worker's: it gets `--connect ADDRESS` of the aggregator that DIR/endpoint names as soon as
+# there is one, is started anew when the aggregator moves, and is not started when the run is finished (DIR/schedule.json).
 #
 # SIGTERM (scancel, preemption, scontrol requeue)  the process drains; what becomes of the job is Slurm's decision
 # SIGUSR1 (the time limit is near)                 the process drains and the job is queued again
@@ -9,16 +12,15 @@
 # exit status 2 or 3 (usage, mismatch)             the job fails: every try would end the same
 # other status, or killed by a signal              the job is queued again, at most ALLOT_MAX_RESTARTS (100) times, which
 #                                                  count every restart of the job, preemptions too
-# FILE has other content than at the start         the process drains and is started anew: the aggregator has moved
 set -uo pipefail
 
-follow=
-if [ "$1" = --follow ]; then
-  follow=$2
+run=''
+if [ "$1" = --of-run ]; then
+  run=$2
   shift 2
 fi
 
-child= stopping=false time_is_up=false again=false interrupted=false
+child='' stopping=false time_is_up=false again=false interrupted=false
 
 stop() {
   interrupted=true
@@ -28,34 +30,45 @@ stop() {
 }
 start_anew() {
   interrupted=true
-  if ! $stopping && ! $again; then kill -TERM "$child" 2>/dev/null; fi
+  if ! $stopping && ! $again && [ -n "$child" ]; then kill -TERM "$child" 2>/dev/null; fi
   again=true
 }
 trap stop TERM INT
 trap 'time_is_up=true; stop' USR1
 trap start_anew USR2
 
-# Sends this shell SIGUSR2 when the file names another place than before. A missing file means that nobody listens yet.
-watch_for_move() {
-  local before=$1 now
+# Where the run's aggregator listens; nothing while none has announced itself.
+endpoint() { cat "$run/endpoint" 2>/dev/null; }
+
+# Sends this shell SIGUSR2 when the worker's aggregator, at address $1, is not the run's any more.
+watch_aggregator() {
+  local now
   while sleep 5; do
-    now=$(cat "$follow" 2>/dev/null)
-    [ -n "$now" ] || continue
-    : "${before:=$now}"
-    if [ "$now" != "$before" ]; then
-      echo "job.sh: $follow named $before and now names $now; starting anew" >&2
-      kill -USR2 $$
-      return
-    fi
+    now=$(endpoint)
+    # No file: killed, or about to start again, and the worker waits for it; unless the run is finished.
+    [ -n "$now" ] || [ -e "$run/schedule.json" ] || continue
+    [ "$now" != "$1" ] || continue
+    echo "job.sh: the aggregator was at $1 and is now at ${now:-its end}" >&2
+    kill -USR2 $$
+    return
   done
 }
 
 # Runs the command once, into `status`.
 run_once() {
-  local watcher=
-  again=false
-  if [ -n "$follow" ]; then
-    watch_for_move "$(cat "$follow" 2>/dev/null)" &
+  local watcher='' address=''
+  again=false status=0
+  if [ -n "$run" ]; then
+    until $stopping || { address=$(endpoint) && [ -n "$address" ]; }; do
+      if [ -e "$run/schedule.json" ]; then
+        echo "job.sh: the run in $run is finished" >&2
+        return
+      fi
+      sleep 1
+    done
+    if $stopping; then return; fi
+    set -- "$@" --connect "$address"
+    watch_aggregator "$address" &
     watcher=$!
   fi
   "$@" &
@@ -80,14 +93,15 @@ requeue() {
   echo "job.sh: queueing the job again: $1" >&2
   # Ends this job with a SIGTERM, for which nothing is left to do.
   trap '' TERM
-  scontrol requeue "$SLURM_JOB_ID"
+  # SLURM_JOB_ID of an array's last task is the number of the whole array, and would requeue all of it.
+  local job=$SLURM_JOB_ID
+  if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID; fi
+  scontrol requeue "$job"
   exit
 }
 
-while true; do
-  run_once "$@"
-  $again && ! $stopping || break
-done
+run_once "$@"
+while $again && ! $stopping; do run_once "$@"; done
 
 if $time_is_up; then requeue "the time limit is near"; fi
 if $stopping || [ "$status" = 0 ]; then exit "$status"; fi

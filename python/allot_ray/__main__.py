@@ -42,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
         help="custom Ray resource of the nodes where the aggregator may run (default: this node)")  # fmt: skip
     add("--aggregator-option", action="append", default=[], metavar="=--NAME[=VALUE]", help="may be repeated")
     add("--worker-option", action="append", default=[], metavar="=--NAME[=VALUE]", help="may be repeated")
+    add("--retry-seconds", type=float, default=5, metavar="S", help="pause before a worker is replaced (default 5)")
     add("--address", metavar="ADDRESS", help="of the Ray cluster (default: as ray.init finds it)")
     return made
 
@@ -62,6 +63,7 @@ def plan_of(words: argparse.Namespace) -> LaunchPlan:
             options=tuple(words.worker_option),
         ),
         allot=words.allot,
+        retry_seconds=words.retry_seconds,
     )
 
 

@@ -208,14 +208,16 @@ def launch(plan: LaunchPlan) -> RunResult:
 
 
 def _shut_down(aggregator: Any, serving: Any, crew: Crew | None, drain_seconds: float) -> None:
-    if crew is not None and crew.tasks():
-        # Workers of a finished run end by themselves; what is left has lost touch with it, or waits for a place.
-        ended, left = ray.wait(crew.tasks(), num_returns=len(crew.tasks()), timeout=2)
-        if left:
-            crew.dismiss()
-            ray.wait(left, num_returns=len(left), timeout=drain_seconds + 5)
     try:
-        aggregator.stop.remote()
-        ray.wait([serving], timeout=DRAIN_SECONDS)
+        if crew is not None and crew.tasks():
+            # Workers of a finished run end by themselves; what is left has lost touch with it, or waits for a place.
+            _, left = ray.wait(crew.tasks(), num_returns=len(crew.tasks()), timeout=2)
+            if left:
+                crew.dismiss()
+                ray.wait(left, num_returns=len(left), timeout=drain_seconds + 5)
+        ended, _ = ray.wait([serving], timeout=0)
+        if not ended:
+            aggregator.stop.options(max_task_retries=0).remote()
+            ray.wait([serving], timeout=DRAIN_SECONDS)
     finally:
         ray.kill(aggregator)

@@ -42,10 +42,11 @@ class ClusterRun:
 
     EPISODES = 120
 
-    def __init__(self, allot, source, folder):
+    def __init__(self, allot, source, folder, hold):
+        """`hold` is the file that the workers' ALLOT_SIMULATED_HOLD names; it is made here."""
         self.allot = Path(allot)
         self.directory = Path(folder) / "run"
-        self.hold = Path(folder) / "hold"
+        self.hold = Path(hold)
         self.hold.touch()
         model = Path(source) / "assets" / "tiny-gsm"
         self.config = Path(folder) / "run.conf"
@@ -59,7 +60,6 @@ class ClusterRun:
             "heldout-questions = 8\n"
             "lease-seconds = 20\n"
         )
-        self.environment = {"ALLOT_SIMULATED_HOLD": str(self.hold)}
 
     def let_go(self):
         self.hold.unlink()

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,15 @@ from allot_ray.process import Ending  # noqa: E402
 OBJECT_STORE = 80 * 1024 * 1024  # the least that Ray accepts is 75 MiB
 
 
+def bound(listener, port):
+    """Whether it could be bound."""
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError:
+        return False
+    return True
+
+
 class PlanTest(unittest.TestCase):
     def test_names_every_fault_at_once(self):
         plan = LaunchPlan(AggregatorPlan(run="runs/here", port=70000), WorkerPlan(count=0, gpus=2))
@@ -67,20 +77,20 @@ class PlanTest(unittest.TestCase):
 
 
 class ClusterTest(unittest.TestCase):
-    """Each test has a head node, where the aggregator runs, and two nodes for two workers each."""
+    """The cluster has a head node, where the aggregator runs, and a node for two workers; tests add others."""
 
     @classmethod
     def setUpClass(cls):
         cls.temporary = tempfile.TemporaryDirectory(dir="/tmp", prefix="allot-ray-")  # Ray's sockets have paths of 107 bytes
         os.environ["PYTHONPATH"] = str(PACKAGE)
-        os.environ["ALLOT_SIMULATED_HOLD"] = str(Path(cls.temporary.name) / "hold")
-        cls.cluster = Cluster(
-            initialize_head=True,
-            head_node_args={
-                "num_cpus": 1, "object_store_memory": OBJECT_STORE, "include_dashboard": False,
-                "temp_dir": cls.temporary.name,
-            },
-        )
+        # Ray starts its workers with the environment of their node, not with that of whoever asks for a task.
+        cls.hold = Path(cls.temporary.name) / "hold"
+        os.environ["ALLOT_SIMULATED_HOLD"] = str(cls.hold)
+        head = {
+            "num_cpus": 1, "object_store_memory": OBJECT_STORE, "include_dashboard": False, "temp_dir": cls.temporary.name,
+        }
+        cls.cluster = Cluster(initialize_head=True, head_node_args=head)
+        cls.cluster.add_node(num_cpus=2, object_store_memory=OBJECT_STORE)
 
     @classmethod
     def tearDownClass(cls):
@@ -88,30 +98,32 @@ class ClusterTest(unittest.TestCase):
         cls.temporary.cleanup()
 
     def setUp(self):
-        folder = Path(self.temporary.name) / self.id().rpartition(".")[2][-30:]
+        folder = Path(self.temporary.name) / self.id().rpartition(".")[2]
         folder.mkdir()
-        self.run_ = ClusterRun(options.allot, options.source, folder)
-        self.run_.hold = Path(self.temporary.name) / "hold"
-        self.run_.hold.touch()
+        self.run_ = ClusterRun(options.allot, options.source, folder, self.hold)
         self.addCleanup(self.run_.end_processes)
         self.output = folder / "result.json"
         self.log = folder / "launch.log"
-        self.nodes = []
 
-    def tearDown(self):
-        for node in self.nodes:
-            self.cluster.remove_node(node)
+    def add_node(self, resources=None):
+        node = self.cluster.add_node(num_cpus=2, object_store_memory=OBJECT_STORE, resources=resources)
+        self.addCleanup(lambda: node in self.cluster.list_all_nodes() and self.cluster.remove_node(node))
+        return node
 
-    def add_node(self):
-        self.nodes.append(self.cluster.add_node(
-            num_cpus=2, object_store_memory=OBJECT_STORE, resources={"worker_node": 2}))
-        return self.nodes[-1]
+    def lose(self, node):
+        """Removes a node as if its machine were gone: nothing on it can say goodbye, since allot's processes are stopped
+        before Ray ends them. Returns their ids."""
+        lost = self.processes_on(node)
+        for pid in lost:
+            os.kill(pid, signal.SIGSTOP)
+        self.cluster.remove_node(node, allow_graceful=False)
+        return lost
 
     def start(self, workers, *more):
         command = [
             sys.executable, "-m", "allot_ray", "--address", self.cluster.address, "--allot", options.allot,
             "--run", self.run_.directory, "--config", self.run_.config, "--workers", str(workers), "--gpus-per-worker", "0",
-            *more,
+            "--retry-seconds", "0.5", *more,
         ]
         with self.output.open("w") as output, self.log.open("w") as log:
             launch = subprocess.Popen(command, stdout=output, stderr=log)
@@ -119,14 +131,14 @@ class ClusterTest(unittest.TestCase):
         self.addCleanup(launch.kill)
         return launch
 
-    def workers_of(self, node):
-        """Allot's worker processes on a node: children of the Ray workers that its raylet started."""
+    def processes_on(self, node):
+        """Allot's processes on a node: children of the Ray workers that its raylet started."""
         raylets = {process.process.pid for process in node.all_processes["raylet"]}
 
         def parent(pid):
             return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
-        return [pid for pid in self.run_.workers() if parent(parent(pid)) in raylets]
+        return {pid for pid in [*self.run_.workers(), *self.run_.aggregators()] if parent(parent(pid)) in raylets}
 
     def finish(self, launch):
         self.assertEqual(launch.wait(60), 0, self.log.read_text())
@@ -136,23 +148,17 @@ class ClusterTest(unittest.TestCase):
         return json.loads(self.output.read_text())
 
     def test_run_outlives_the_loss_of_a_node_and_counts_every_episode_once(self):
-        self.add_node()
         doomed = self.add_node()
         launch = self.start(4)
         self.run_.wait_for_leases(4)
-        lost = self.workers_of(doomed)
-        self.assertEqual(len(lost), 2)
-        # A machine that is gone says no goodbye: its workers stop first, so that they cannot drain when Ray ends them.
-        for pid in lost:
-            os.kill(pid, signal.SIGSTOP)
-        held = self.run_.held_leases()
+        held = set(self.run_.held_leases())
         self.assertEqual(len(held), 4)
-        self.nodes.remove(doomed)
-        self.cluster.remove_node(doomed, allow_graceful=False)
+        lost = self.lose(doomed)
+        self.assertEqual(len(lost), 2)
 
         self.add_node()  # what an autoscaler does for the two tasks without a place
-        wait_until("two workers take the places of the lost ones", lambda: len(set(self.run_.workers()) - set(lost)) == 4)
-        wait_until("the leases of the lost workers end", lambda: len(set(held) & set(self.run_.held_leases())) == 2)
+        wait_until("two workers take the places of the lost ones", lambda: len(set(self.run_.workers()) - lost) == 4)
+        wait_until("the leases of the lost workers end", lambda: len(held & set(self.run_.held_leases())) == 2)
         self.run_.wait_for_leases(4)
         self.run_.let_go()
 
@@ -162,7 +168,6 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(result["workers_started"], 4, "the repeats of lost tasks are Ray's own")
 
     def test_workers_that_crash_or_drain_are_replaced_and_a_killed_aggregator_starts_again_where_it_was(self):
-        self.add_node()
         launch = self.start(2)
         before = self.run_.wait_for_leases(2)
         first = set(self.run_.workers())
@@ -184,8 +189,28 @@ class ClusterTest(unittest.TestCase):
         self.assertRegex(self.log.read_text(), r"worker ray-[12] failed: status -9 on node")
         self.assertIn(("released", 1), self.run_.rows("SELECT ending, count(*) FROM lease_ends GROUP BY ending"))
 
+    def test_aggregator_whose_node_is_lost_moves_with_its_run_and_the_workers_follow(self):
+        doomed = self.add_node({"stays": 1})
+        launch = self.start(2, "--aggregator-resource=stays")
+        self.run_.wait_for_leases(2)
+        first = set(self.run_.workers())
+        endpoint = (self.run_.directory / "endpoint").read_text().strip()
+        self.assertEqual(len(self.lose(doomed)), 1)
+        # The address of the lost machine is nobody's any more; here, where all nodes have one address, its port is taken.
+        with socket.socket() as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            wait_until("the lost aggregator's port is free", lambda: bound(taken, int(endpoint.rpartition(":")[2])))
+            taken.listen()
+            self.add_node({"stays": 1})
+            wait_until("the workers are those of the new address",
+                       lambda: len(self.run_.workers()) == 2 and not first & set(self.run_.workers()))
+            self.run_.wait_for_leases(2)
+            self.assertNotEqual((self.run_.directory / "endpoint").read_text().strip(), endpoint)
+            self.run_.let_go()
+            self.finish(launch)
+        self.assertIn(f"the aggregator moved from {endpoint} to", self.log.read_text())
+
     def test_stopped_launch_drains_and_a_later_one_continues_the_run(self):
-        self.add_node()
         launch = self.start(2)
         self.run_.wait_for_leases(2)
         launch.send_signal(signal.SIGTERM)
@@ -196,10 +221,9 @@ class ClusterTest(unittest.TestCase):
         self.run_.let_go()
 
         self.finish(self.start(2))
-        self.assertEqual(self.run_.status()["epoch"], 2)
+        self.assertEqual(self.run_.rows("SELECT max(epoch) FROM epochs"), [(2,)])
 
     def test_worker_with_wrong_options_is_not_tried_again(self):
-        self.add_node()
         launch = self.start(2, "--worker-option=--no-such-option")
         self.assertEqual(launch.wait(60), 1)
         self.assertIn("every worker was given up: worker ray-1 ended with status 2", self.log.read_text())
