@@ -1,5 +1,5 @@
 """The units in systemd/: systemd-analyze finds no fault in them and a low exposure, and allot knows the options that they
-start it with.
+start it with and needs no system call that they forbid.
 
     systemd_test.py ALLOT SOURCE [unittest options]
 
@@ -8,6 +8,8 @@ systemd-analyze is missing.
 """
 
 import argparse
+import os
+import pwd
 import re
 import shlex
 import shutil
@@ -102,6 +104,70 @@ class SystemdTest(unittest.TestCase):
                 self.assertEqual(words[0], "/usr/bin/allot")
                 ran = subprocess.run([options.allot, *words[1:], "--dry-run"], capture_output=True, text=True, check=False)
                 self.assertEqual(ran.returncode, 0, ran.stderr)
+
+
+def system_calls(group):
+    """Names in a group of systemd's, and in the groups that it holds."""
+    _, listed = analyze("syscall-filter", group)
+    names = {line.strip() for line in listed.splitlines()[1:] if line.strip() and not line.strip().startswith("#")}
+    return {call for name in names for call in (system_calls(name) if name.startswith("@") else {name})}
+
+
+def allowed_calls(unit):
+    """What is left when a unit's SystemCallFilter= lines are applied in their order."""
+    allowed = set()
+    for line in settings(unit)["SystemCallFilter"]:
+        calls = {call for group in line.removeprefix("~").split() for call in system_calls(group)}
+        allowed = allowed - calls if line.startswith("~") else allowed | calls
+    return allowed
+
+
+class SystemCallTest(unittest.TestCase):
+    """A run from start to end under strace, as a user without privileges like that of the units."""
+
+    def setUp(self):
+        if shutil.which("strace") is None:
+            self.skipTest("strace is missing; ./setup --check installs Debian's strace")
+        temporary = tempfile.TemporaryDirectory(prefix="allot-calls-")
+        self.addCleanup(temporary.cleanup)
+        self.folder = Path(temporary.name)
+        self.user = []
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
+            self.user = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups"]
+        # Where that user may read it, wherever the sources and the build are.
+        for name in ["allot", "allot-model"]:
+            shutil.copy(Path(options.allot).parent / name, self.folder)
+        shutil.copytree(Path(options.source) / "assets" / "tiny-gsm", self.folder / "model")
+        traced = subprocess.run([*self.user, "strace", "-o", "/dev/null", "true"], capture_output=True, text=True, check=False)
+        if traced.returncode != 0:
+            self.skipTest(f"strace may not trace here: {traced.stderr.strip()}")
+
+    def start(self, trace, *words):
+        command = [*self.user, "strace", "-f", "-qq", "-o", self.folder / trace, self.folder / "allot", *words]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def calls_in(self, trace):
+        return set(re.findall(r"^\d+ +(\w+)\(", (self.folder / trace).read_text(), re.MULTILINE))
+
+    def test_filters_allow_what_the_processes_call(self):
+        run, model = self.folder / "run", self.folder / "model"
+        aggregator = self.start(
+            "aggregator.calls", "aggregator", "--run", run, "--model", model, "--data", model / "train.jsonl",
+            "--heldout", model / "heldout.jsonl", "--total", "64", "--episodes", "20", "--questions", "4",
+            "--heldout-questions", "8", "--exit-when-finished",
+        )  # fmt: skip
+        worker = self.start("worker.calls", "worker", "--run", run, "--exit-when-finished")
+        self.assertEqual((worker.wait(60), aggregator.wait(60)), (0, 0))
+        for unit, trace in {"allot-aggregator.service": "aggregator.calls", "allot-worker@.service": "worker.calls"}.items():
+            with self.subTest(unit):
+                calls = self.calls_in(trace)
+                self.assertIn("sendto" if "sendto" in calls else "sendmsg", calls, "the trace is that of a process that talks")
+                self.assertEqual(calls - allowed_calls(unit), set())
 
 
 if __name__ == "__main__":
