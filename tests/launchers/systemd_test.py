@@ -70,6 +70,14 @@ class SystemdTest(unittest.TestCase):
     def test_units_are_without_fault(self):
         self.assertEqual(analyze("verify", f"--root={self.root}", *EXPOSURE), (0, ""))
 
+    def test_units_with_keys_are_without_fault_and_no_more_exposed(self):
+        for unit, keys in {"allot-aggregator": "aggregator-keys.conf", "allot-worker@": "worker-keys.conf"}.items():
+            drop_in = self.installed / f"{unit}.service.d" / "keys.conf"
+            drop_in.parent.mkdir()
+            shutil.copy(UNITS / keys, drop_in)
+        self.assertEqual(analyze("verify", f"--root={self.root}", *EXPOSURE), (0, ""))
+        self.check_exposure()
+
     def test_a_fault_in_a_unit_would_be_found(self):
         with (self.installed / "allot-aggregator.service").open("a") as unit:
             unit.write("\n[Service]\nRestrt=always\n")
@@ -77,6 +85,9 @@ class SystemdTest(unittest.TestCase):
         self.assertIn("Unknown key 'Restrt'", said)
 
     def test_exposure_is_not_above_what_it_was(self):
+        self.check_exposure()
+
+    def check_exposure(self):
         for unit, threshold in EXPOSURE.items():
             with self.subTest(unit):
                 security = ["security", "--offline=yes", f"--root={self.root}", unit]
@@ -98,6 +109,7 @@ class SystemdTest(unittest.TestCase):
                 (line,) = settings(unit)["ExecStart"]
                 for name, value in variables.items():
                     line = line.replace(f"${name}", value)
+                line = line.replace("$ALLOT_KEYS ", "")  # empty without the drop-in
                 line = line.replace("%i", "0").replace("%H", "host").replace("/etc/allot/aggregator.conf", str(config))
                 self.assertNotRegex(line, r"[$%]")
                 words = shlex.split(line)
