@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -66,33 +66,36 @@ class AggregatorHost:
 
     def serve(self) -> AggregatorEnd:
         """Runs the aggregator until the run is finished, `stop` is called, or starting it again makes no sense."""
-        with tempfile.TemporaryDirectory(prefix="allot-") as folder:
-            options = [*self._plan.options]
-            if self._plan.config:
-                config = Path(folder) / "aggregator.conf"
-                config.write_text(self._plan.config)
-                options += ["--config", str(config)]
-            failures = 0
-            while True:
-                command = [
-                    self._allot, "aggregator", "--run", self._plan.run, "--bind", self.endpoint(), "--exit-when-finished",
-                    *options,
-                ]  # fmt: skip
-                started = time.monotonic()
-                with ChildProcess(command, DRAIN_SECONDS) as self._process:
-                    if self._stopping.is_set():
-                        self._process.terminate()
-                    code = self._process.wait()
-                ending = Ending.of(code)
-                status = self._status()
-                finished = status.get("stage") == "finished"
-                # Whoever sent a SIGTERM that was not ours meant the process, not the run.
-                if finished or self._stopping.is_set() or ending is Ending.HOPELESS:
-                    return AggregatorEnd(ending, code, status, self._schedule() if finished else {})
-                failures = 1 if time.monotonic() - started > 60 else failures + 1
-                if failures >= self._plan.max_failures:
-                    return AggregatorEnd(Ending.FAILED, code, status, {})
-                self._stopping.wait(RETRY_SECONDS)
+        # The config file has no place on disk that would stay behind when Ray kills this process.
+        config = os.memfd_create("aggregator.conf")
+        try:
+            os.write(config, self._plan.config.encode())
+            options = [*self._plan.options, *(["--config", f"/proc/self/fd/{config}"] if self._plan.config else [])]
+            return self._serve(options, config)
+        finally:
+            os.close(config)
+
+    def _serve(self, options: list[str], config: int) -> AggregatorEnd:
+        command = [
+            self._allot, "aggregator", "--run", self._plan.run, "--bind", self.endpoint(), "--exit-when-finished", *options,
+        ]  # fmt: skip
+        failures = 0
+        while True:
+            started = time.monotonic()
+            with ChildProcess(command, DRAIN_SECONDS, pass_fds=(config,)) as self._process:
+                if self._stopping.is_set():
+                    self._process.terminate()
+                code = self._process.wait()
+            ending = Ending.of(code)
+            status = self._status()
+            finished = status.get("stage") == "finished"
+            # Whoever sent a SIGTERM that was not ours meant the process, not the run.
+            if finished or self._stopping.is_set() or ending is Ending.HOPELESS:
+                return AggregatorEnd(ending, code, status, self._schedule() if finished else {})
+            failures = 1 if time.monotonic() - started > 60 else failures + 1
+            if failures >= self._plan.max_failures:
+                return AggregatorEnd(Ending.FAILED, code, status, {})
+            self._stopping.wait(RETRY_SECONDS)
 
     def stop(self) -> None:
         """Ends `serve` soon; the run directory can be continued."""

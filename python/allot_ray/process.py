@@ -30,12 +30,13 @@ class ChildProcess:
     itself killed and gets no chance to leave the block.
     """
 
-    def __init__(self, command: list[str], drain_seconds: float):
+    def __init__(self, command: list[str], drain_seconds: float, pass_fds: tuple[int, ...] = ()):
         self._command = ["setpriv", "--pdeathsig", "TERM", "--", *command]
         self._drain_seconds = drain_seconds
+        self._pass_fds = pass_fds
 
     def __enter__(self) -> ChildProcess:
-        self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)
+        self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, pass_fds=self._pass_fds)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

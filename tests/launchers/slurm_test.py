@@ -27,6 +27,9 @@ for program, package in PACKAGES.items():
     if shutil.which(program) is None:
         print(f"skipped: {program} is missing; ./setup --check installs Debian's {package}")
         sys.exit(own_machine.SKIPPED)
+if os.geteuid() != 0:
+    print("skipped: slurmd has to start as root")
+    sys.exit(own_machine.SKIPPED)
 own_machine.enter()
 
 parser = argparse.ArgumentParser()
@@ -214,12 +217,18 @@ class SlurmTest(unittest.TestCase):
         self.run_.assert_complete(self)
         self.assertRegex(self.log_of(f"allot-worker-{workers}_1"), "was at tcp://127.0.0.1:21001 and is now at tcp://127.0.0.1:21002")
 
-    def test_worker_with_wrong_options_fails_and_one_that_always_crashes_is_queued_so_often_as_allowed(self):
+    def test_usage_errors_and_mismatches_fail_the_job_and_crashes_queue_it_so_often_as_allowed(self):
         self.run_.directory.mkdir()
         (self.run_.directory / "endpoint").write_text("tcp://127.0.0.1:1\n")
         wrong = self.submit_workers(1, "--no-such-option")
         self.wait_for_state(f"{wrong}_1", "FAILED")
         self.assertEqual(self.job(f"{wrong}_1", "ExitCode"), "2:0")
+        other_model = self.place / "other-model"
+        other_model.write_text("#!/bin/sh\nexit 3\n")
+        other_model.chmod(0o755)
+        mismatched = self.submit_workers(1, ALLOT=str(other_model))
+        self.wait_for_state(f"{mismatched}_1", "FAILED")
+        self.assertEqual(self.job(f"{mismatched}_1", "ExitCode"), "3:0")
         crashing = self.submit_workers(1, ALLOT="/bin/false", ALLOT_MAX_RESTARTS="1")
         self.wait_for_state(f"{crashing}_1", "FAILED")
         self.assertEqual(self.job(f"{crashing}_1", "Restarts"), "1")
