@@ -102,6 +102,11 @@ class ClusterRun:
             " AND lease NOT IN (SELECT lease FROM outcomes) ORDER BY lease"
         )
 
+    def leases_given_back(self):
+        """How many leases workers gave back because they were asked to stop."""
+        ((count,),) = self.rows("SELECT count(*) FROM lease_ends WHERE ending IN ('released', 'preempted')")
+        return count
+
     def assert_complete(self, test):
         """The run is finished and every episode was counted exactly once."""
         status = self.status()

@@ -17,6 +17,8 @@ except ImportError as error:
     sys.exit(77)
 
 package = Path(sys.argv[1]) / "python"
-said, failed, code = mypy.api.run([f"--config-file={package}/pyproject.toml", f"--cache-dir={sys.argv[2]}", f"{package}/allot_ray"])
+said, failed, code = mypy.api.run(
+    [f"--config-file={package}/pyproject.toml", f"--cache-dir={sys.argv[2]}", f"{package}/allot_ray"]
+)
 print(said + failed, end="")
 sys.exit(code)
