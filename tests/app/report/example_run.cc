@@ -104,6 +104,7 @@ aggregator::ScoreRow score(const std::string& label, const ExampleShape& shape, 
 aggregator::RunData example_run(const ExampleShape& shape) {
   aggregator::RunData run;
   run.spec = example_spec(shape);
+  run.episodes_wanted = run.spec.episodes();
   run.stage = "finished";
   const int updates = shape.episodes / shape.episodes_per_update;
   const auto version_at = [&](int64_t version, Timestamp at) {
