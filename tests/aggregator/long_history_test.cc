@@ -37,7 +37,7 @@ TEST(LongHistory, AHistoryOfAHundredThousandEpisodesStartsInSecondsAndStaysSmall
   Child grow({program, "grow", run, std::to_string(kLong)});
   ASSERT_EQ(grow.wait(5min), 0);
   const auto started = std::chrono::steady_clock::now();
-  Child aggregator({program, "aggregator", run, "tcp://127.0.0.1:*", std::to_string(2 * kLong)});
+  Child aggregator({program, "aggregator", run, "tcp://127.0.0.1:*", "0"});
   const std::string endpoint = aggregator.line(kDeadline);
   const std::chrono::duration<double> start_time = std::chrono::steady_clock::now() - started;
   const wire::Status status = wire::query_status(endpoint, kDeadline);

@@ -1,0 +1,44 @@
+// `allot history` and `allot bench aggregator` from outside, on a run that the real aggregator served.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "tests/app/run_command.h"
+#include "tests/app/small_model.h"
+
+namespace allot::app {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(HistoryCommand, ABenchRunIsCheckedExportedBackedUpAndADamagedCopyIsNamed) {
+  const std::string tool = std::string(ALLOT_SIMULATED_DIR) + "/allot";
+  const std::filesystem::path directory = fresh_directory();
+  const std::string run = (directory / "run").string(), copy = (directory / "copy").string();
+  const auto bench = run_command({tool, "bench", "aggregator", "--workers", "20", "--episodes", "100",
+                                  "--rate", "50", "--rate-seconds", "1", "--run", run, "--json"});
+  ASSERT_EQ(bench.code, 0) << bench.err;
+  EXPECT_THAT(bench.out,
+              AllOf(HasSubstr("\"phase\":\"full rate\""), HasSubstr("\"phase\":\"offered rate\"")));
+
+  EXPECT_EQ(run_command({tool, "history", "backup", run, copy}).code, 0);
+  const auto checked = run_command({tool, "history", "check", copy});
+  EXPECT_EQ(checked.code, 0) << checked.out << checked.err;
+  EXPECT_THAT(checked.out, HasSubstr("bit for bit"));
+  const auto rows = run_command({tool, "history", "export", copy, "--what", "outcomes"});
+  EXPECT_GE(std::ranges::count(rows.out, '\n'), 100);
+
+  std::string bytes = read_file(directory / "copy" / "history.sqlite");
+  bytes.replace(4096 + 8, 64, 64, '\x5a');
+  write_file_atomically(directory / "copy" / "history.sqlite", bytes);
+  const auto damaged = run_command({tool, "history", "check", copy});
+  EXPECT_EQ(damaged.code, 1);
+  EXPECT_THAT(damaged.out, AllOf(HasSubstr("PROBLEM"), HasSubstr("remedy")));
+  EXPECT_EQ(run_command({tool, "history", "mend", copy}).code, 2);
+}
+
+}  // namespace
+}  // namespace allot::app
