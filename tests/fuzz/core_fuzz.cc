@@ -88,7 +88,7 @@ class Session {
   }
 
   void act() {
-    switch (source_.below(10)) {
+    switch (source_.below(11)) {
       case 0: {
         const std::string peer = this->peer();
         const size_t size = source_.word();
@@ -133,6 +133,14 @@ class Session {
         return commit();
       case 9:
         return restart();
+      case 10: {
+        wire::Envelope message;
+        message.mutable_control()->set_action(static_cast<wire::Control::Action>(source_.below(7)));
+        message.mutable_control()->set_episodes(source_.byte() - 1);
+        message.mutable_control()->set_reward(source_.byte() / 128.0 - 0.5);
+        message.mutable_control()->set_by(text());
+        return send(std::move(message));
+      }
     }
   }
 
@@ -190,7 +198,10 @@ class Session {
   }
 
   void deliver(const std::string& from, std::string_view frame) {
-    core_->receive(from, frame, now_);
+    // Peer A has no key, B a worker's and C a viewer's.
+    using aggregator::Rights;
+    const Rights rights = from == "A" ? Rights::kOperator : from == "B" ? Rights::kWorker : Rights::kViewer;
+    core_->receive(from, frame, now_, rights, from == "A" ? "" : "holder-" + from);
     commit();
   }
 
