@@ -82,6 +82,9 @@ class Connection::Session {
         hello_(hello),
         factory_(factory),
         client_(std::in_place, options.endpoint, options.keys),
+        resend_(options.resend),
+        patience_(options.patience),
+        longest_retry_(options.longest_retry),
         retry_(options.first_retry) {
     say_hello();
   }
@@ -94,7 +97,6 @@ class Connection::Session {
       }
       step();
     }
-    draining_ = true;
     if (!running_.empty()) spdlog::info("stopping: giving {} leases back", running_.size());
     deliver();
     return 0;
@@ -151,9 +153,9 @@ class Connection::Session {
   void connect_anew_if_silent() {
     const Timestamp now = clock_.now();
     const bool unwelcome = !introduced_ && now >= hello_deadline_;
-    const bool silent = introduced_ && unanswered_since_ && now - *unanswered_since_ >= options_.patience;
+    const bool silent = introduced_ && unanswered_since_ && now - *unanswered_since_ >= patience_;
     if (!unwelcome && !silent) return;
-    retry_ = std::min(2 * retry_, options_.longest_retry);
+    retry_ = std::min(2 * retry_, longest_retry_);
     const auto failure = client_->handshake_failure();
     spdlog::warn("no answer from {}{}; connecting anew, waiting up to {} ms", options_.endpoint,
                  failure ? " (" + *failure + ")" : "", retry_.count());
@@ -165,7 +167,7 @@ class Connection::Session {
   void send_what_is_due() {
     const Timestamp now = clock_.now();
     const auto unanswered = [&](const std::optional<Timestamp>& sent) {
-      return sent && now - *sent < options_.resend;
+      return sent && now - *sent < resend_;
     };
     for (auto& [lease, unacked] : unacked_) {
       if (unanswered(unacked.sent)) continue;
@@ -282,7 +284,7 @@ class Connection::Session {
     epoch_ = welcome.epoch();
     heartbeat_ = Duration{std::max<int64_t>(welcome.heartbeat_ms(), 1)};
     introduced_ = true;
-    retry_ = options_.first_retry;
+    retry_ = std::min(options_.first_retry, longest_retry_);
     next_request_ = Timestamp{};
     forget_what_was_sent();
   }
@@ -371,14 +373,21 @@ class Connection::Session {
         message.set_crashed(true);
         unacked_[lease] = {std::move(message), {}};
       }
-      draining_ = true;
       deliver();
       throw;
     }
   }
 
-  // Until every lease is answered for: results acked, the others released.
+  // Until every lease is answered for: results acked, the others released. The times for waiting and trying
+  // again are those of a drain from here on: an aggregator that was started again a moment ago must hear of
+  // this worker before it leaves, and whatever was under way to the one before is lost.
   void deliver() {
+    draining_ = true;
+    resend_ = std::min(resend_, options_.drain / 6);
+    patience_ = std::min(patience_, options_.drain / 3);
+    longest_retry_ = std::min(longest_retry_, options_.drain / 3);
+    retry_ = std::min(options_.first_retry, longest_retry_);
+    hello_deadline_ = std::min(hello_deadline_, clock_.now() + retry_);
     const Timestamp deadline = clock_.now() + options_.drain;
     while (!held_leases().empty() && clock_.now() < deadline) step();
     if (!held_leases().empty()) {
@@ -392,6 +401,11 @@ class Connection::Session {
   SystemClock clock_;
   std::optional<wire::Client> client_;
   uint64_t number_ = 0;
+
+  // As in the options; shorter in a drain.
+  Duration resend_;
+  Duration patience_;
+  Duration longest_retry_;
 
   bool introduced_ = false;
   Duration retry_;

@@ -26,7 +26,9 @@ struct ConnectionOptions {
   Duration patience{
       10'000};             // an aggregator that leaves a message unanswered for so long is connected to anew
   Duration resend{2'000};  // a result or request without answer is sent again after this long
-  Duration drain{3'000};   // a stopping worker waits at most so long for the answers to its last messages
+  // A stopping worker waits at most so long for the answers to its last messages; it connects anew, and sends
+  // again, after a third and a sixth of this where the times above are longer.
+  Duration drain{3'000};
   // Asked when the worker is stopped: whether its machine is taken away, rather than a person stopping it.
   // Not set: a person.
   std::function<bool()> preempted = {};

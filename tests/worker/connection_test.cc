@@ -26,6 +26,8 @@ using wire::Envelope;
 using namespace std::chrono_literals;
 
 constexpr Duration kDeadline = 20s;
+// Long enough for a worker that connects anew, short against kDeadline.
+constexpr Duration kDrainOfATest = 3s;
 
 // An aggregator whose every answer the test gives by hand.
 class ScriptedAggregator {
@@ -179,7 +181,7 @@ class ConnectionTest : public testing::Test {
     options.first_retry = first_retry_;
     options.patience = patience_;
     options.resend = 50ms;
-    options.drain = 500ms;
+    options.drain = drain_;
     options.preempted = [this] { return preempted_; };
     worker_ = std::async(std::launch::async, [this, options] {
       wire::Hello hello;
@@ -199,7 +201,7 @@ class ConnectionTest : public testing::Test {
 
   std::optional<ScriptedAggregator> aggregator_{std::in_place};
   RunnerControl control_;
-  Duration first_retry_ = kDeadline, patience_ = kDeadline;
+  Duration first_retry_ = kDeadline, patience_ = kDeadline, drain_ = 500ms;
   bool preempted_ = false;
   std::atomic<bool> stop_{false};
   std::future<int> worker_;
@@ -386,6 +388,43 @@ TEST_F(ConnectionTest, AStoppingWorkerDoesNotWaitForEverForADeadAggregator) {
   aggregator_.reset();
   stop_ = true;
   ASSERT_EQ(worker_.wait_for(kDeadline), std::future_status::ready);
+  EXPECT_EQ(worker_.get(), 0);
+}
+
+// The aggregator was killed with the Hello of a worker that is told to stop right afterwards.
+TEST_F(ConnectionTest, AStoppingWorkerWhoseHelloWasLostIntroducesItselfAgainInTimeToGiveItsLeasesBack) {
+  control_.finish_episodes = false;
+  drain_ = kDrainOfATest;
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}});
+  aggregator_->expect_holding({11});
+  aggregator_->reply(
+      [](Envelope* m) { m->mutable_refused()->set_reason(wire::Refused::REASON_NOT_INTRODUCED); });
+  aggregator_->expect(Envelope::kHello);  // and nobody answers it
+  stop_ = true;
+  EXPECT_THAT(aggregator_->expect(Envelope::kHello).leases(), ElementsAre(11));
+  aggregator_->welcome();
+  EXPECT_THAT(aggregator_->expect(Envelope::kRelease).release().leases(), ElementsAre(11));
+  aggregator_->reply([](Envelope* m) { m->mutable_released()->add_leases(11); });
+  EXPECT_EQ(worker_.get(), 0);
+}
+
+// A connection that takes messages and answers none: the machine of the aggregator is gone, another has its
+// address.
+TEST_F(ConnectionTest, AStoppingWorkerLeavesASilentConnectionInTimeToGiveItsLeasesBack) {
+  control_.finish_episodes = false;
+  drain_ = kDrainOfATest;
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}});
+  aggregator_->expect_holding({11});
+  stop_ = true;
+  aggregator_->expect(Envelope::kRelease);
+  const std::string silent = aggregator_->peer();
+  aggregator_->expect(Envelope::kHello);
+  EXPECT_NE(aggregator_->peer(), silent);
+  aggregator_->welcome();
+  EXPECT_THAT(aggregator_->expect(Envelope::kRelease).release().leases(), ElementsAre(11));
+  aggregator_->reply([](Envelope* m) { m->mutable_released()->add_leases(11); });
   EXPECT_EQ(worker_.get(), 0);
 }
 
