@@ -81,7 +81,8 @@ class Connection::Session {
       : options_(options),
         hello_(hello),
         factory_(factory),
-        client_(std::in_place, options.endpoint, options.keys),
+        aggregator_{options.endpoint, options.keys},
+        client_(std::in_place, aggregator_.endpoint, aggregator_.keys),
         resend_(options.resend),
         patience_(options.patience),
         longest_retry_(options.longest_retry),
@@ -157,11 +158,28 @@ class Connection::Session {
     if (!unwelcome && !silent) return;
     retry_ = std::min(2 * retry_, longest_retry_);
     const auto failure = client_->handshake_failure();
-    spdlog::warn("no answer from {}{}; connecting anew, waiting up to {} ms", options_.endpoint,
+    spdlog::warn("no answer from {}{}; connecting anew, waiting up to {} ms", aggregator_.endpoint,
                  failure ? " (" + *failure + ")" : "", retry_.count());
     // A new socket and a new routing id: nothing that was under way on the old one arrives any more.
-    client_.emplace(options_.endpoint, options_.keys);
+    if (!follow()) client_.emplace(aggregator_.endpoint, aggregator_.keys);
     say_hello();
+  }
+
+  // Connects to the place where the aggregator is now; false when it has not moved, or none can connect
+  // there.
+  bool follow() {
+    if (!options_.moved) return false;
+    try {
+      std::optional<AggregatorPlace> place = options_.moved(aggregator_.endpoint);
+      if (!place) return false;
+      client_.emplace(place->endpoint, place->keys);
+      spdlog::info("the aggregator has moved from {} to {}", aggregator_.endpoint, place->endpoint);
+      aggregator_ = std::move(*place);
+      return true;
+    } catch (const std::exception& error) {
+      spdlog::warn("cannot follow the aggregator, trying {} again: {}", aggregator_.endpoint, error.what());
+      return false;
+    }
   }
 
   void send_what_is_due() {
@@ -218,9 +236,9 @@ class Connection::Session {
       const auto decoded = wire::decode(*frame);
       if (const auto* fault = std::get_if<wire::DecodeFailure>(&decoded)) {
         if (fault->fault == wire::DecodeFault::kOtherVersion) {
-          throw Mismatch(fmt::format("{} cannot be worked for: {}", options_.endpoint, fault->message));
+          throw Mismatch(fmt::format("{} cannot be worked for: {}", aggregator_.endpoint, fault->message));
         }
-        spdlog::warn("dropped a message from {}: {}", options_.endpoint, fault->message);
+        spdlog::warn("dropped a message from {}: {}", aggregator_.endpoint, fault->message);
         continue;
       }
       handle(std::get<Envelope>(decoded));
@@ -245,7 +263,7 @@ class Connection::Session {
         finished_ = message.wait().finished();
         if (std::exchange(reason_to_wait_, message.wait().message()) != reason_to_wait_ &&
             !reason_to_wait_.empty())
-          spdlog::warn("{} has nothing for this worker: {}", options_.endpoint, reason_to_wait_);
+          spdlog::warn("{} has nothing for this worker: {}", aggregator_.endpoint, reason_to_wait_);
         return;
       case Envelope::kAck:
         return acked(message.ack());
@@ -269,17 +287,17 @@ class Connection::Session {
                !wire::differences(spec_, welcome.spec()).empty()) {
       throw Mismatch(fmt::format(
           "{} serves run '{}' now, this worker was started for run '{}'; start a worker for the new run",
-          options_.endpoint, welcome.spec().run_id(), spec_.run_id()));
+          aggregator_.endpoint, welcome.spec().run_id(), spec_.run_id()));
     }
     if (welcome.epoch() != epoch_) {
-      spdlog::info("connected to {}, run {} epoch {}", options_.endpoint, spec_.run_id(), welcome.epoch());
+      spdlog::info("connected to {}, run {} epoch {}", aggregator_.endpoint, spec_.run_id(), welcome.epoch());
     }
     if (welcome.epoch() < epoch_) {
       spdlog::warn(
           "{} is of epoch {} after one of epoch {}: its history was restored from an older copy, or a newer "
           "aggregator "
           "has replaced it and it will end at its next lease",
-          options_.endpoint, welcome.epoch(), epoch_);
+          aggregator_.endpoint, welcome.epoch(), epoch_);
     }
     epoch_ = welcome.epoch();
     heartbeat_ = Duration{std::max<int64_t>(welcome.heartbeat_ms(), 1)};
@@ -304,10 +322,10 @@ class Connection::Session {
         if (introduced_) say_hello();
         return;
       case wire::Refused::REASON_MALFORMED:
-        spdlog::error("{} could not read a message: {}", options_.endpoint, refused.message());
+        spdlog::error("{} could not read a message: {}", aggregator_.endpoint, refused.message());
         return;
       default:
-        throw Mismatch(fmt::format("{} refuses this worker: {}", options_.endpoint, refused.message()));
+        throw Mismatch(fmt::format("{} refuses this worker: {}", aggregator_.endpoint, refused.message()));
     }
   }
 
@@ -399,6 +417,7 @@ class Connection::Session {
   wire::Hello hello_;
   const RunnerFactory& factory_;
   SystemClock clock_;
+  AggregatorPlace aggregator_;
   std::optional<wire::Client> client_;
   uint64_t number_ = 0;
 
@@ -428,7 +447,7 @@ class Connection::Session {
 };
 
 Connection::Connection(ConnectionOptions options) : options_(std::move(options)) {
-  wire::Client check(options_.endpoint, options_.keys);
+  const wire::Client check(options_.endpoint, options_.keys);
 }
 
 Connection::~Connection() = default;

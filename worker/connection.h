@@ -17,9 +17,18 @@
 
 namespace allot::worker {
 
+// Where an aggregator listens.
+struct AggregatorPlace {
+  std::string endpoint;                                 // "tcp://ADDRESS:PORT"
+  std::optional<wire::ClientKeys> keys = std::nullopt;  // for an aggregator that asks for them
+};
+
 struct ConnectionOptions {
   std::string endpoint;  // "tcp://ADDRESS:PORT" of the aggregator, which need not be there yet
   std::optional<wire::ClientKeys> keys = std::nullopt;  // for an aggregator that asks for them
+  // Asked before connecting anew: the aggregator's new place when it is not at `endpoint` any more. What it
+  // throws is logged, and the worker stays with the old place. Not set: an aggregator never moves.
+  std::function<std::optional<AggregatorPlace>(const std::string& endpoint)> moved = {};
   bool exit_when_finished = false;
   Duration first_retry{250};  // an unanswered hello is repeated after this long, then after twice as long, …
   Duration longest_retry{10'000};  // … up to this

@@ -177,7 +177,8 @@ class ConnectionTest : public testing::Test {
   }
 
   void start_worker(bool exit_when_finished = false) {
-    ConnectionOptions options{.endpoint = aggregator_->endpoint(), .exit_when_finished = exit_when_finished};
+    ConnectionOptions options{
+        .endpoint = aggregator_->endpoint(), .moved = moved_, .exit_when_finished = exit_when_finished};
     options.first_retry = first_retry_;
     options.patience = patience_;
     options.resend = 50ms;
@@ -202,6 +203,7 @@ class ConnectionTest : public testing::Test {
   std::optional<ScriptedAggregator> aggregator_{std::in_place};
   RunnerControl control_;
   Duration first_retry_ = kDeadline, patience_ = kDeadline, drain_ = 500ms;
+  std::function<std::optional<AggregatorPlace>(const std::string&)> moved_;  // asked on the worker's thread
   bool preempted_ = false;
   std::atomic<bool> stop_{false};
   std::future<int> worker_;
@@ -483,6 +485,36 @@ TEST_F(ConnectionTest, ASilentAggregatorIsConnectedToAnew) {
   const std::string second = aggregator_->peer();
   aggregator_->expect(Envelope::kHello);
   EXPECT_NE(aggregator_->peer(), second);
+}
+
+TEST_F(ConnectionTest, AnAggregatorThatMovedIsFollowedWithTheLeasesHeld) {
+  control_.finish_episodes = false;
+  patience_ = 200ms;
+  ScriptedAggregator elsewhere;
+  std::atomic<int> asked{0};
+  moved_ = [&, there = elsewhere.endpoint()](const std::string& endpoint) -> std::optional<AggregatorPlace> {
+    switch (++asked) {
+      case 1:
+        throw NotFound("no such file");
+      case 2:
+        return AggregatorPlace{"nowhere"};
+      default:
+        return endpoint == there ? std::nullopt : std::optional(AggregatorPlace{there});
+    }
+  };
+  first_retry_ = 100ms;
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}});
+  aggregator_->expect_holding({11});
+  // Silent from here on. A place that cannot be read, and one where none can connect, change nothing.
+  for (int old_place = 0; old_place < 2; ++old_place) aggregator_->expect(Envelope::kHello);
+  EXPECT_THAT(elsewhere.expect(Envelope::kHello).leases(), ElementsAre(11));
+  elsewhere.welcome();
+  EXPECT_THAT(elsewhere.expect(Envelope::kLeaseRequest).leases(), ElementsAre(11));
+  EXPECT_EQ(control_.started.size(), 1u);
+  elsewhere.expect(Envelope::kHello);  // silent, too, and it stays the place
+  stop_ = true;
+  worker_.wait();
 }
 
 TEST_F(ConnectionTest, AnotherRunAtTheSameAddressEndsTheWorker) {
