@@ -44,16 +44,7 @@ class Tune : public ::testing::Test {
   static std::string tool() { return std::string(ALLOT_SIMULATED_DIR) + "/allot"; }
 
   std::vector<std::string> tune(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words = {tool(),        "tune",
-                                      "--model",     small_.model.string(),
-                                      "--data",      small_.train.string(),
-                                      "--heldout",   small_.heldout.string(),
-                                      "--run",       run_.string(),
-                                      "--total",     "64",
-                                      "--episodes",  "40",
-                                      "--questions", "4"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+    return run_words(tool(), "tune", small_, run_, 40, more);
   }
 
   // With a worker that is this shell script.

@@ -27,38 +27,11 @@ class WorkerCommand : public ::testing::Test {
   static std::string tool() { return std::string(ALLOT_SIMULATED_DIR) + "/allot"; }
   std::string file(const std::string& name) const { return (directory_ / name).string(); }
 
-  // Makes a key file and returns the public half.
-  std::string new_key(const std::string& name) const {
-    const auto made = run_command({tool(), "keys", "new", "--out", file(name)});
-    EXPECT_EQ(made.code, 0) << made.err;
-    return made.out.substr(0, made.out.find('\n'));
-  }
-
   // On a free port of 127.0.0.1.
   std::vector<std::string> aggregator(const std::string& key) const {
-    return {tool(),
-            "aggregator",
-            "--run",
-            run_.string(),
-            "--model",
-            small_.model.string(),
-            "--data",
-            small_.train.string(),
-            "--heldout",
-            small_.heldout.string(),
-            "--total",
-            "64",
-            "--episodes",
-            "24",
-            "--questions",
-            "4",
-            "--bind",
-            "tcp://127.0.0.1:*",
-            "--key",
-            file(key),
-            "--allow",
-            file("keys.txt"),
-            "--exit-when-finished"};
+    return run_words(tool(), "aggregator", small_, run_, 24,
+                     {"--bind", "tcp://127.0.0.1:*", "--key", file(key), "--allow", file("keys.txt"),
+                      "--exit-when-finished"});
   }
 
   std::filesystem::path directory_;
@@ -68,9 +41,9 @@ class WorkerCommand : public ::testing::Test {
 };
 
 TEST_F(WorkerCommand, FollowsTheAggregatorOfItsRunDirectoryToAnotherPortAndKey) {
-  new_key("first.key");
-  new_key("second.key");
-  write_file_atomically(file("keys.txt"), new_key("worker.key") + " node-a\n");
+  make_key(tool(), file("first.key"));
+  make_key(tool(), file("second.key"));
+  write_file_atomically(file("keys.txt"), make_key(tool(), file("worker.key")) + " node-a\n");
   write_file_atomically(hold_, "");
   std::optional<RunningCommand> serving(std::in_place, aggregator("first.key"));
   ASSERT_TRUE(serving->error_line_with("listening on tcp://")) << serving->wait().err;
