@@ -50,7 +50,7 @@ tbody th { font-weight: 400; }
 .facts th { width: 24%; color: var(--quiet); }
 .facts td { overflow-wrap: anywhere; }
 .counters td + td { width: 70%; color: var(--quiet); }
-.counters th { width: 16%; } .counters td:nth-child(2) { text-align: right; padding-right: 1.5rem; }
+.counters th { width: 16%; white-space: nowrap; } .counters td:nth-child(2) { text-align: right; padding-right: 1.5rem; }
 .events td:first-child { white-space: nowrap; } .events td:last-child { width: 60%; overflow-wrap: anywhere; }
 sup { line-height: 0; font-size: .72em; }
 .paired { margin: .75rem 0 0; font-size: .9375rem; line-height: 1.5; color: var(--quiet); }
