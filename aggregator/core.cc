@@ -24,7 +24,6 @@ constexpr int kMaxLeasesPerRequest = 64;
 // Episodes given up after a failure, one after the other, with no success in between: then the fault is in
 // the run.
 constexpr int kMaxFailuresInARow = 5;
-constexpr size_t kGivenUpShown = 20;
 constexpr size_t kSteeringShown = 50;
 // A peer silent for this long, and for ten leases, is forgotten; it is told to introduce itself when it comes
 // back.

@@ -55,10 +55,7 @@ wire::Status Core::status(Timestamp now) const {
   status.set_paused(paused_);
   status.set_target_reward(target_.value_or(0));
   for (const EpisodeSetAside& set_aside : given_up_) {
-    wire::GivenUp& row = *status.add_given_up();
-    row.set_episode(set_aside.episode.value);
-    row.set_poisoned(set_aside.kind == GiveUp::kPoisoned);
-    row.set_reason(set_aside.reason);
+    *status.add_given_up() = to_wire(set_aside);
   }
   for (const Steered& steered : steering_) {
     *status.add_steering() = to_wire(steered);

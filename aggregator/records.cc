@@ -30,6 +30,14 @@ wire::SteeringEvent to_wire(const Steered& steered) {
   return event;
 }
 
+wire::GivenUp to_wire(const EpisodeSetAside& set_aside) {
+  wire::GivenUp given_up;
+  given_up.set_episode(set_aside.episode.value);
+  given_up.set_poisoned(set_aside.kind == GiveUp::kPoisoned);
+  given_up.set_reason(set_aside.reason);
+  return given_up;
+}
+
 double reward(const std::vector<QuestionResult>& results) {
   const auto correct = std::ranges::count(results, true, &QuestionResult::correct);
   return static_cast<double>(correct) / static_cast<double>(results.size());

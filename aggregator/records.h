@@ -119,6 +119,10 @@ using Record = std::variant<EpisodeAsked, LeaseGranted, LeaseEnded, EpisodeTold,
                             VersionReached, AnswersKept, Steered>;
 
 wire::SteeringEvent to_wire(const Steered& steered);
+wire::GivenUp to_wire(const EpisodeSetAside& set_aside);
+
+// A status lists at most so many episodes that were given up, the last.
+inline constexpr size_t kGivenUpShown = 20;
 
 // Fraction correct.
 double reward(const std::vector<QuestionResult>& results);

@@ -89,6 +89,24 @@ void read_versions(const Database& database, RunData* run) {
   run->policy_version = run->versions.back().version;
 }
 
+// The same rule as Core's: a number of episodes ends a target.
+void follow(const Steered& steered, RunData* run) {
+  switch (steered.action) {
+    case Steering::kPause:
+    case Steering::kResume:
+      run->paused = steered.action == Steering::kPause;
+      return;
+    case Steering::kTarget:
+      run->target_reward = steered.reward;
+      return;
+    case Steering::kStop:
+    case Steering::kEpisodes:
+      run->target_reward = 0;
+      run->episodes_wanted = steered.episodes;
+      return;
+  }
+}
+
 void read_steering(const Database& database, RunData* run) {
   Statement query(database, "SELECT at_ms, action, value, who FROM steering ORDER BY seq");
   while (query.step()) {
@@ -96,9 +114,20 @@ void read_steering(const Database& database, RunData* run) {
                     .by = std::string(query.text(3)),
                     .at = from_ms(query.integer(0))};
     parse_steering_value(query.text(2), &steered);
-    if (steered.action == Steering::kStop || steered.action == Steering::kEpisodes)
-      run->episodes_wanted = steered.episodes;
+    follow(steered, run);
     run->steering.push_back(std::move(steered));
+  }
+}
+
+void read_given_up(const Database& database, int64_t schema_version, RunData* run) {
+  Statement query(database, schema_version >= 2
+                                ? "SELECT episode, kind, reason, at_ms FROM set_asides ORDER BY seq"
+                                : "SELECT episode, 'exhausted', '', at_ms FROM set_asides ORDER BY seq");
+  while (query.step()) {
+    run->given_up.push_back({{query.integer(0)},
+                             parse_give_up(query.text(1)),
+                             std::string(query.text(2)),
+                             from_ms(query.integer(3))});
   }
 }
 
@@ -139,6 +168,7 @@ RunData read_run(const std::filesystem::path& run_directory) {
   if (schema_version >= 2) read_steering(database, &run);
   read_episodes(database, &run);
   read_versions(database, &run);
+  read_given_up(database, schema_version, &run);
   run.counters = read_counters(database);
   run.elapsed_s = Statement(database, "SELECT sum(last_ms - started_ms) FROM epochs").value() / 1000.0;
   run.stage = stage_of(database, run);

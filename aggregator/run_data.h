@@ -55,6 +55,9 @@ struct RunData {
   int64_t policy_version = 0;
   wire::Counters counters;
   std::vector<Steered> steering;  // what operators asked for, in order; none in a history of version 1
+  std::vector<EpisodeSetAside> given_up;  // in order; without reasons in a history of version 1
+  double target_reward = 0;               // that ends the learning, as the last steering has it; 0 = none
+  bool paused = false;
   double elapsed_s = 0;
 };
 

@@ -22,6 +22,8 @@ namespace {
 constexpr auto kListenPatience = std::chrono::seconds(60);
 constexpr auto kStopPatience = std::chrono::seconds(60);
 constexpr Duration kAnswerTimeout = std::chrono::seconds(2);
+// The exit status of a Mismatch (base/error.h).
+constexpr int kMismatch = 3;
 
 // The last line of a log that is not empty: why its process ended.
 std::string last_line(const std::filesystem::path& file) {
@@ -92,6 +94,12 @@ void LocalCluster::start(Member& member) {
   say_(fmt::format("{} started{}, process {}", member.name, place, member.process->pid()));
 }
 
+template <class Failure>
+void LocalCluster::give_up(const Member& member, const std::string& how) {
+  const auto log = log_file(options_.run, member.name);
+  throw Failure(fmt::format("{} {}: {} (log: {})", member.name, how, last_line(log), log.string()));
+}
+
 void LocalCluster::start_aggregator() {
   // Files left by an aggregator that was killed name ports where nobody listens.
   std::filesystem::remove(aggregator::endpoint_path(options_.run));
@@ -106,18 +114,13 @@ void LocalCluster::start_aggregator() {
       say_("live page " + *page);
       return;
     }
-    if (const auto ended = aggregator_.process->poll()) give_up(aggregator_, ended->to_string());
+    if (const auto ended = aggregator_.process->poll()) give_up<Error>(aggregator_, ended->to_string());
     if (stop_signal() != 0) return;
     if (std::chrono::steady_clock::now() > deadline) {
-      give_up(aggregator_, fmt::format("did not listen within {} seconds", kListenPatience.count()));
+      give_up<Error>(aggregator_, fmt::format("did not listen within {} seconds", kListenPatience.count()));
     }
     pause_for(std::chrono::milliseconds(10));
   }
-}
-
-void LocalCluster::give_up(const Member& member, const std::string& how) {
-  const auto log = log_file(options_.run, member.name);
-  throw Error(fmt::format("{} {}: {} (log: {})", member.name, how, last_line(log), log.string()));
 }
 
 std::optional<wire::Status> LocalCluster::status() {
@@ -138,8 +141,10 @@ void LocalCluster::keep_alive(int64_t progress) {
     // round.
     if (ended->success() && !std::exchange(member.ended_well, true)) return;
     member.ended_well = false;
+    if (ended->code == kMismatch) give_up<Mismatch>(member, ended->to_string());
     if (member.starts >= kMaxStarts) {
-      give_up(member, fmt::format("{}, after {} starts without progress", ended->to_string(), member.starts));
+      give_up<Error>(member,
+                     fmt::format("{}, after {} starts without progress", ended->to_string(), member.starts));
     }
     say_(fmt::format("{} (process {}) {}; starting it again", member.name, member.process->pid(),
                      ended->to_string()));
@@ -153,9 +158,13 @@ void LocalCluster::keep_alive(int64_t progress) {
   for (Member& worker : workers_) look(worker);
 }
 
-void LocalCluster::stop() {
-  for (Member& worker : workers_) worker.process->send_signal(SIGTERM);
-  for (Member& worker : workers_) worker.process->stop(kStopPatience);
+void LocalCluster::stop(int signal) {
+  for (Member& worker : workers_) worker.process->send_signal(signal);
+  // Two signals under way at once may arrive in either order, so the SIGTERM of ChildProcess::stop() is kept
+  // for what hangs.
+  for (Member& worker : workers_) {
+    if (!worker.process->wait(kStopPatience)) worker.process->stop(Duration::zero());
+  }
   aggregator_.process->stop(kStopPatience);
 }
 

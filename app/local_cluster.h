@@ -52,10 +52,12 @@ class LocalCluster {
   // The aggregator's answer, or nothing when it does not answer now.
   std::optional<wire::Status> status();
   // Starts again what has ended; call it often. `progress` is any count that grows with the run's work.
-  // Throws Error when a process ended kMaxStarts times at the same progress, with the last line of its log.
+  // Throws, with the last line of its log: Mismatch when a process ended for a mismatch, which no start
+  // cures, and Error when one ended kMaxStarts times at the same progress.
   void keep_alive(int64_t progress);
-  // Workers hand their leases back, then the aggregator commits; what does not end in time is killed.
-  void stop();
+  // Workers get `signal` and hand their leases back: SIGTERM when this machine is taken away, which counts
+  // them as preempted, else SIGINT. Then the aggregator commits; what does not end in time is killed.
+  void stop(int signal);
 
  private:
   struct Member {
@@ -69,6 +71,8 @@ class LocalCluster {
   void start(Member& member);
   void start_aggregator();
   std::vector<std::string> command_of(const Member& member) const;
+  // Throws a Failure that says how the process ended, with the last line of its log.
+  template <class Failure>
   [[noreturn]] void give_up(const Member& member, const std::string& how);
 
   ClusterOptions options_;

@@ -75,6 +75,7 @@ std::string heading(const wire::Status& status) {
     text += fmt::format("  {} of {} held-out answers", questions.done, questions.wanted);
   }
   if (status.stage() != "finished" && !status.paused()) text += "  eta " + format_seconds(status.eta_s());
+  if (status.target_reward() > 0) text += "  target reward " + percent(status.target_reward());
   return text + fmt::format("  {} spent", format_seconds(status.elapsed_s()));
 }
 
@@ -88,8 +89,11 @@ std::string learner_line(const wire::Status& status) {
 std::string worker_line(const wire::Status& status) {
   const aggregator::WorkerCounts counts = aggregator::count_workers(status);
   if (counts.all() == 0) return "workers  none connected";
-  return fmt::format("workers  {}: {} busy, {} idle, {} silent; {} leases held", counts.all(), counts.busy,
-                     counts.idle, counts.silent, status.episodes_running());
+  const auto waiting = std::ranges::count_if(
+      status.workers(), [](const wire::WorkerStatus& worker) { return worker.quarantined_ms() > 0; });
+  return fmt::format("workers  {}: {} busy, {} idle, {} silent{}; {} leases held", counts.all(), counts.busy,
+                     counts.idle, counts.silent, waiting > 0 ? fmt::format(", {} failing", waiting) : "",
+                     status.episodes_running());
 }
 
 std::string counter_line(const wire::Status& status) {
@@ -155,7 +159,8 @@ std::vector<std::string> worker_lines(const wire::Status& status, size_t rows) {
   std::vector<const wire::WorkerStatus*> workers;
   for (const wire::WorkerStatus& worker : status.workers()) workers.push_back(&worker);
   std::ranges::sort(workers, {}, [&](const auto* worker) {
-    return std::tuple(!aggregator::is_silent(*worker, status), worker->worker().size(), worker->worker());
+    return std::tuple(worker->quarantined_ms() == 0, !aggregator::is_silent(*worker, status),
+                      worker->worker().size(), worker->worker());
   });
   std::vector<std::string> lines;
   for (const wire::WorkerStatus* worker : workers) {
@@ -163,10 +168,16 @@ std::vector<std::string> worker_lines(const wire::Status& status, size_t rows) {
       lines.push_back(fmt::format("  and {} more", workers.size() - lines.size()));
       break;
     }
+    const std::string remark =
+        worker->quarantined_ms() > 0
+            ? fmt::format("waits {} after failures: {}",
+                          format_seconds(static_cast<double>(worker->quarantined_ms()) / 1000),
+                          worker->last_failure())
+            : worker->device();
     lines.push_back(fmt::format("  {:<20} {:>4} leases {:>8} done  seen {:>6} ago{}  {}", worker->worker(),
                                 worker->leases(), worker->episodes_done(),
                                 format_seconds(static_cast<double>(worker->last_seen_ms()) / 1000),
-                                aggregator::is_silent(*worker, status) ? " (silent)" : "", worker->device()));
+                                aggregator::is_silent(*worker, status) ? " (silent)" : "", remark));
   }
   return lines;
 }

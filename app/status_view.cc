@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
+#include <span>
 #include <vector>
 
 #include "aggregator/learning_curve.h"
@@ -112,29 +112,6 @@ std::string counters_line(const wire::Counters& counters) {
   return line.empty() ? "none" : line;
 }
 
-// "pause", "episodes", …
-std::string action_name(const wire::SteeringEvent& event) {
-  const std::string& name = wire::Control::Action_Name(event.action());
-  std::string word = name.substr(name.find('_') + 1);
-  std::ranges::transform(word, word.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return word;
-}
-
-// "stop after 120 episodes": what was asked for.
-std::string wish_text(const wire::SteeringEvent& event) {
-  switch (event.action()) {
-    case wire::Control::ACTION_STOP:
-      return fmt::format("stop after {} episodes", event.episodes());
-    case wire::Control::ACTION_EPISODES:
-      return fmt::format("{} episodes", event.episodes());
-    case wire::Control::ACTION_TARGET:
-      return fmt::format("stop at a mean reward of {}", event.reward());
-    default:
-      return action_name(event);
-  }
-}
-
 }  // namespace
 
 wire::Status status_of(const aggregator::RunData& run) {
@@ -164,9 +141,12 @@ wire::Status status_of(const aggregator::RunData& run) {
   *status.mutable_counters() = run.counters;
   for (const aggregator::Steered& steered : run.steering) {
     *status.add_steering() = aggregator::to_wire(steered);
-    if (steered.action == aggregator::Steering::kPause) status.set_paused(true);
-    if (steered.action == aggregator::Steering::kResume) status.set_paused(false);
   }
+  status.set_paused(run.paused);
+  status.set_target_reward(run.target_reward);
+  const auto shown = std::min(run.given_up.size(), aggregator::kGivenUpShown);
+  for (const auto& set_aside : std::span(run.given_up).last(shown))
+    *status.add_given_up() = aggregator::to_wire(set_aside);
   for (const auto& row : run.scores) {
     auto* score = status.add_scores();
     score->set_label(row.label);

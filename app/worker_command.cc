@@ -33,17 +33,30 @@ std::string default_name() {
   return std::string(host) + "-" + std::to_string(::getpid());
 }
 
-// The address in the run directory, as soon as an aggregator has announced it; nothing when asked to stop
+using worker::AggregatorPlace;
+
+// The place in the run directory, as soon as an aggregator has announced it; nothing when asked to stop
 // before.
-std::optional<std::string> find_endpoint(const WorkerOptions& options, const std::atomic<bool>& stop) {
-  if (!options.connect.empty()) return options.connect;
+std::optional<AggregatorPlace> find_aggregator(const WorkerOptions& options, const std::atomic<bool>& stop) {
+  if (!options.connect.empty()) return AggregatorPlace{options.connect, load_keys(options.keys, options.run)};
   bool told = false;
   while (!stop) {
-    if (auto endpoint = read_endpoint(options.run)) return endpoint;
+    if (auto endpoint = read_endpoint(options.run))
+      return AggregatorPlace{*endpoint, load_keys(options.keys, options.run)};
     if (!std::exchange(told, true)) spdlog::info("waiting for an aggregator of {}", options.run.string());
     pause_for(kFirstWait);
   }
   return std::nullopt;
+}
+
+// The place in the run directory when it names another address than `endpoint`. Whoever may write there is
+// trusted with the run, its history included, so it is trusted with the key of the new place. A worker with
+// keys never follows to a place without: the key of that place is then missing, and this throws.
+std::optional<AggregatorPlace> moved_aggregator(const WorkerOptions& options, const std::string& endpoint) {
+  if (!options.connect.empty()) return std::nullopt;
+  const auto now = read_endpoint(options.run);
+  if (!now || *now == endpoint) return std::nullopt;
+  return AggregatorPlace{*now, load_keys(options.keys, options.run)};
 }
 
 // One frame, waited for in pieces, so that a signal to stop is heard between them.
@@ -56,13 +69,14 @@ std::optional<std::string> receive(wire::Client* client, Duration wait, const st
 }
 
 // Asks the aggregator which run it serves, until it answers; nothing when asked to stop before. The worker
-// must know the run to find the model that it introduces itself with.
-std::optional<wire::RunSpec> ask_for_run(const std::string& endpoint,
-                                         const std::optional<wire::ClientKeys>& keys,
+// must know the run to find the model that it introduces itself with. `place` follows an aggregator that
+// moves.
+std::optional<wire::RunSpec> ask_for_run(const WorkerOptions& options, AggregatorPlace* place,
                                          const std::atomic<bool>& stop) {
+  const std::string& endpoint = place->endpoint;
   std::string told;
   for (Duration wait = kFirstWait; !stop; wait = std::min(2 * wait, kLongestWait)) {
-    wire::Client client(endpoint, keys);
+    wire::Client client(endpoint, place->keys);
     wire::Envelope question;
     question.set_number(1);
     question.mutable_hello()->set_client(true);
@@ -72,6 +86,7 @@ std::optional<wire::RunSpec> ask_for_run(const std::string& endpoint,
       // Not the end: an operator may add the key while this worker waits.
       const auto failure = client.handshake_failure();
       if (failure && *failure != told) spdlog::warn("{}: {}", endpoint, told = *failure);
+      if (auto moved = moved_aggregator(options, endpoint)) *place = std::move(*moved);
       continue;
     }
     const auto decoded = wire::decode(*frame);
@@ -125,7 +140,8 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceText&
   OptionSet set("worker",
                 "score schedules for an aggregator until the run is finished or a signal asks to stop",
                 "allot worker --connect tcp://aggregator:5557 --model /models/tiny-gsm");
-  set.path("run", &options.run, "run directory; its file 'endpoint' names the aggregator");
+  set.path("run", &options.run,
+           "run directory; its file 'endpoint' names the aggregator, also after it has moved");
   set.text("connect", &options.connect, "ENDPOINT", "the aggregator at tcp://HOST:PORT instead");
   declare_key_options(set, &options.keys);
   set.path("model", &options.model, "model directory, where it is not where the run says");
@@ -146,15 +162,16 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceText&
   }
 
   const auto& stop = watch_stop_signals();
-  const auto endpoint = find_endpoint(options, stop);
-  if (!endpoint) return options.drained_exit_code;
-  const auto keys = load_keys(options.keys, options.run);
-  const auto run = ask_for_run(*endpoint, keys, stop);
+  auto aggregator = find_aggregator(options, stop);
+  if (!aggregator) return options.drained_exit_code;
+  const auto run = ask_for_run(options, &*aggregator, stop);
   if (!run) return options.drained_exit_code;
   const wire::Hello hello = introduction(with_local_paths(*run, options), options, device_text(options));
 
-  worker::ConnectionOptions to{
-      .endpoint = *endpoint, .keys = keys, .exit_when_finished = options.exit_when_finished};
+  worker::ConnectionOptions to{.endpoint = aggregator->endpoint,
+                               .keys = aggregator->keys,
+                               .exit_when_finished = options.exit_when_finished};
+  to.moved = [&](const std::string& endpoint) { return moved_aggregator(options, endpoint); };
   to.preempted = [] { return stop_signal() == SIGTERM; };
   worker::Connection connection(std::move(to));
   const int code = connection.run(

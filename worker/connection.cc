@@ -81,7 +81,11 @@ class Connection::Session {
       : options_(options),
         hello_(hello),
         factory_(factory),
-        client_(std::in_place, options.endpoint, options.keys),
+        aggregator_{options.endpoint, options.keys},
+        client_(std::in_place, aggregator_.endpoint, aggregator_.keys),
+        resend_(options.resend),
+        patience_(options.patience),
+        longest_retry_(options.longest_retry),
         retry_(options.first_retry) {
     say_hello();
   }
@@ -94,7 +98,6 @@ class Connection::Session {
       }
       step();
     }
-    draining_ = true;
     if (!running_.empty()) spdlog::info("stopping: giving {} leases back", running_.size());
     deliver();
     return 0;
@@ -151,21 +154,38 @@ class Connection::Session {
   void connect_anew_if_silent() {
     const Timestamp now = clock_.now();
     const bool unwelcome = !introduced_ && now >= hello_deadline_;
-    const bool silent = introduced_ && unanswered_since_ && now - *unanswered_since_ >= options_.patience;
+    const bool silent = introduced_ && unanswered_since_ && now - *unanswered_since_ >= patience_;
     if (!unwelcome && !silent) return;
-    retry_ = std::min(2 * retry_, options_.longest_retry);
+    retry_ = std::min(2 * retry_, longest_retry_);
     const auto failure = client_->handshake_failure();
-    spdlog::warn("no answer from {}{}; connecting anew, waiting up to {} ms", options_.endpoint,
+    spdlog::warn("no answer from {}{}; connecting anew, waiting up to {} ms", aggregator_.endpoint,
                  failure ? " (" + *failure + ")" : "", retry_.count());
     // A new socket and a new routing id: nothing that was under way on the old one arrives any more.
-    client_.emplace(options_.endpoint, options_.keys);
+    if (!follow()) client_.emplace(aggregator_.endpoint, aggregator_.keys);
     say_hello();
+  }
+
+  // Connects to the place where the aggregator is now; false when it has not moved, or none can connect
+  // there.
+  bool follow() {
+    if (!options_.moved) return false;
+    try {
+      std::optional<AggregatorPlace> place = options_.moved(aggregator_.endpoint);
+      if (!place) return false;
+      client_.emplace(place->endpoint, place->keys);
+      spdlog::info("the aggregator has moved from {} to {}", aggregator_.endpoint, place->endpoint);
+      aggregator_ = std::move(*place);
+      return true;
+    } catch (const std::exception& error) {
+      spdlog::warn("cannot follow the aggregator, trying {} again: {}", aggregator_.endpoint, error.what());
+      return false;
+    }
   }
 
   void send_what_is_due() {
     const Timestamp now = clock_.now();
     const auto unanswered = [&](const std::optional<Timestamp>& sent) {
-      return sent && now - *sent < options_.resend;
+      return sent && now - *sent < resend_;
     };
     for (auto& [lease, unacked] : unacked_) {
       if (unanswered(unacked.sent)) continue;
@@ -216,9 +236,9 @@ class Connection::Session {
       const auto decoded = wire::decode(*frame);
       if (const auto* fault = std::get_if<wire::DecodeFailure>(&decoded)) {
         if (fault->fault == wire::DecodeFault::kOtherVersion) {
-          throw Mismatch(fmt::format("{} cannot be worked for: {}", options_.endpoint, fault->message));
+          throw Mismatch(fmt::format("{} cannot be worked for: {}", aggregator_.endpoint, fault->message));
         }
-        spdlog::warn("dropped a message from {}: {}", options_.endpoint, fault->message);
+        spdlog::warn("dropped a message from {}: {}", aggregator_.endpoint, fault->message);
         continue;
       }
       handle(std::get<Envelope>(decoded));
@@ -243,7 +263,7 @@ class Connection::Session {
         finished_ = message.wait().finished();
         if (std::exchange(reason_to_wait_, message.wait().message()) != reason_to_wait_ &&
             !reason_to_wait_.empty())
-          spdlog::warn("{} has nothing for this worker: {}", options_.endpoint, reason_to_wait_);
+          spdlog::warn("{} has nothing for this worker: {}", aggregator_.endpoint, reason_to_wait_);
         return;
       case Envelope::kAck:
         return acked(message.ack());
@@ -267,22 +287,22 @@ class Connection::Session {
                !wire::differences(spec_, welcome.spec()).empty()) {
       throw Mismatch(fmt::format(
           "{} serves run '{}' now, this worker was started for run '{}'; start a worker for the new run",
-          options_.endpoint, welcome.spec().run_id(), spec_.run_id()));
+          aggregator_.endpoint, welcome.spec().run_id(), spec_.run_id()));
     }
     if (welcome.epoch() != epoch_) {
-      spdlog::info("connected to {}, run {} epoch {}", options_.endpoint, spec_.run_id(), welcome.epoch());
+      spdlog::info("connected to {}, run {} epoch {}", aggregator_.endpoint, spec_.run_id(), welcome.epoch());
     }
     if (welcome.epoch() < epoch_) {
       spdlog::warn(
           "{} is of epoch {} after one of epoch {}: its history was restored from an older copy, or a newer "
           "aggregator "
           "has replaced it and it will end at its next lease",
-          options_.endpoint, welcome.epoch(), epoch_);
+          aggregator_.endpoint, welcome.epoch(), epoch_);
     }
     epoch_ = welcome.epoch();
     heartbeat_ = Duration{std::max<int64_t>(welcome.heartbeat_ms(), 1)};
     introduced_ = true;
-    retry_ = options_.first_retry;
+    retry_ = std::min(options_.first_retry, longest_retry_);
     next_request_ = Timestamp{};
     forget_what_was_sent();
   }
@@ -302,10 +322,10 @@ class Connection::Session {
         if (introduced_) say_hello();
         return;
       case wire::Refused::REASON_MALFORMED:
-        spdlog::error("{} could not read a message: {}", options_.endpoint, refused.message());
+        spdlog::error("{} could not read a message: {}", aggregator_.endpoint, refused.message());
         return;
       default:
-        throw Mismatch(fmt::format("{} refuses this worker: {}", options_.endpoint, refused.message()));
+        throw Mismatch(fmt::format("{} refuses this worker: {}", aggregator_.endpoint, refused.message()));
     }
   }
 
@@ -371,14 +391,21 @@ class Connection::Session {
         message.set_crashed(true);
         unacked_[lease] = {std::move(message), {}};
       }
-      draining_ = true;
       deliver();
       throw;
     }
   }
 
-  // Until every lease is answered for: results acked, the others released.
+  // Until every lease is answered for: results acked, the others released. The times for waiting and trying
+  // again are those of a drain from here on: an aggregator that was started again a moment ago must hear of
+  // this worker before it leaves, and whatever was under way to the one before is lost.
   void deliver() {
+    draining_ = true;
+    resend_ = std::min(resend_, options_.drain / 6);
+    patience_ = std::min(patience_, options_.drain / 3);
+    longest_retry_ = std::min(longest_retry_, options_.drain / 3);
+    retry_ = std::min(options_.first_retry, longest_retry_);
+    hello_deadline_ = std::min(hello_deadline_, clock_.now() + retry_);
     const Timestamp deadline = clock_.now() + options_.drain;
     while (!held_leases().empty() && clock_.now() < deadline) step();
     if (!held_leases().empty()) {
@@ -390,8 +417,14 @@ class Connection::Session {
   wire::Hello hello_;
   const RunnerFactory& factory_;
   SystemClock clock_;
+  AggregatorPlace aggregator_;
   std::optional<wire::Client> client_;
   uint64_t number_ = 0;
+
+  // As in the options; shorter in a drain.
+  Duration resend_;
+  Duration patience_;
+  Duration longest_retry_;
 
   bool introduced_ = false;
   Duration retry_;
@@ -414,7 +447,7 @@ class Connection::Session {
 };
 
 Connection::Connection(ConnectionOptions options) : options_(std::move(options)) {
-  wire::Client check(options_.endpoint, options_.keys);
+  const wire::Client check(options_.endpoint, options_.keys);
 }
 
 Connection::~Connection() = default;

@@ -17,16 +17,27 @@
 
 namespace allot::worker {
 
+// Where an aggregator listens.
+struct AggregatorPlace {
+  std::string endpoint;                                 // "tcp://ADDRESS:PORT"
+  std::optional<wire::ClientKeys> keys = std::nullopt;  // for an aggregator that asks for them
+};
+
 struct ConnectionOptions {
   std::string endpoint;  // "tcp://ADDRESS:PORT" of the aggregator, which need not be there yet
   std::optional<wire::ClientKeys> keys = std::nullopt;  // for an aggregator that asks for them
+  // Asked before connecting anew: the aggregator's new place when it is not at `endpoint` any more. What it
+  // throws is logged, and the worker stays with the old place. Not set: an aggregator never moves.
+  std::function<std::optional<AggregatorPlace>(const std::string& endpoint)> moved = {};
   bool exit_when_finished = false;
   Duration first_retry{250};  // an unanswered hello is repeated after this long, then after twice as long, …
   Duration longest_retry{10'000};  // … up to this
   Duration patience{
       10'000};             // an aggregator that leaves a message unanswered for so long is connected to anew
   Duration resend{2'000};  // a result or request without answer is sent again after this long
-  Duration drain{3'000};   // a stopping worker waits at most so long for the answers to its last messages
+  // A stopping worker waits at most so long for the answers to its last messages; it connects anew, and sends
+  // again, after a third and a sixth of this where the times above are longer.
+  Duration drain{3'000};
   // Asked when the worker is stopped: whether its machine is taken away, rather than a person stopping it.
   // Not set: a person.
   std::function<bool()> preempted = {};

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -154,7 +155,7 @@ Bench measure(const BenchOptions& options, const std::filesystem::path& run) {
   bench.usage = usage_of(aggregator);
   int64_t results = 0;
   for (const Phase& one : bench.phases) results += one.figures.results;
-  cluster.stop();
+  cluster.stop(SIGINT);
   bench.history_bytes_per_episode =
       static_cast<double>(std::filesystem::file_size(aggregator::history_path(run))) /
       static_cast<double>(std::max<int64_t>(results, 1));

@@ -47,7 +47,7 @@ bool work(const ClusterOptions& options, ProgressView* view) {
     pause_for(kLookInterval);
   }
   if (stop) view->message("stopping: workers hand their episodes back, the aggregator commits");
-  cluster.stop();
+  cluster.stop(stop_signal() == SIGTERM ? SIGTERM : SIGINT);
   view->end();
   return !stop || finished(options.run);
 }

@@ -296,9 +296,9 @@
   }
 
   const ACTIONS = {
-    ACTION_PAUSE: () => 'paused the run', ACTION_RESUME: () => 'resumed the run', ACTION_STOP: () => 'ended the learning',
-    ACTION_TARGET: (event) => `set the target reward to ${percent(event.reward)}`,
-    ACTION_EPISODES: (event) => `set the learning episodes to ${whole(event.episodes)}`,
+    pause: () => 'paused the run', resume: () => 'resumed the run', stop: () => 'ended the learning',
+    target: (event) => `set the target reward to ${percent(event.reward)}`,
+    episodes: (event) => `set the learning episodes to ${whole(event.episodes)}`,
   };
   function showSteering(run) {
     byId('steering-section').hidden = run.steering.length === 0;

@@ -1,8 +1,10 @@
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <array>
 #include <cmath>
+#include <span>
 
 #include "app/report/figures.h"
 #include "app/report/markup.h"
@@ -21,6 +23,8 @@ struct Fact {
 };
 
 constexpr double kSignificant = 0.05;
+// The last of the episodes that were given up.
+constexpr size_t kGivenUpListed = 50;
 
 constexpr const char* kPageStyle = R"css(
 * { box-sizing: border-box; }
@@ -46,7 +50,8 @@ tbody th { font-weight: 400; }
 .facts th { width: 24%; color: var(--quiet); }
 .facts td { overflow-wrap: anywhere; }
 .counters td + td { width: 70%; color: var(--quiet); }
-.counters th { width: 16%; } .counters td:nth-child(2) { text-align: right; padding-right: 1.5rem; }
+.counters th { width: 16%; white-space: nowrap; } .counters td:nth-child(2) { text-align: right; padding-right: 1.5rem; }
+.events td:first-child { white-space: nowrap; } .events td:last-child { width: 60%; overflow-wrap: anywhere; }
 sup { line-height: 0; font-size: .72em; }
 .paired { margin: .75rem 0 0; font-size: .9375rem; line-height: 1.5; color: var(--quiet); }
 code { display: block; font: .75rem/1.6 ui-monospace, "SF Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere; }
@@ -57,7 +62,7 @@ footer { border-top: 1px solid var(--rule); padding-top: 1rem; font-size: .875re
   .verdict { font-size: 1.125rem; }
   figure .wide { display: none; } figure .narrow { display: block; }
   table { font-size: .875rem; } th, td { padding-right: .6rem; } thead th { font-size: .75rem; }
-  .facts th { width: 30%; }
+  .facts th { width: 30%; } .events td:first-child { white-space: normal; }
 }
 @media print { body { max-width: none; padding: 0; font-size: 10.5pt; } }
 )css";
@@ -259,6 +264,11 @@ void write_counters(Markup* page, const wire::Counters& counters) {
       {"rejected", counters.rejected(), "results that did not fit their lease"},
       {"malformed", counters.malformed(), "messages that could not be read"},
       {"set aside", counters.set_aside(), "episodes given up after the last try"},
+      {"preempted", counters.preempted(), "of the released leases, those of a machine that was taken away"},
+      {"timed out", counters.timed_out(), "of the expired leases, those that reached their deadline"},
+      {"crashed", counters.crashed(), "leases whose worker broke"},
+      {"poisoned", counters.poisoned(), "of the episodes given up, those that failed on different workers"},
+      {"answers kept", counters.answers_kept(), "questions that a leaving worker had answered"},
   };
   page->open("table", {{"class", "counters"}}).open("tbody");
   for (const Counter& row : rows) {
@@ -266,6 +276,47 @@ void write_counters(Markup* page, const wire::Counters& counters) {
     page->element("td", {}, row.meaning).close();
   }
   page->close().close();
+}
+
+std::string utc(Timestamp at) {
+  return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(at.time_since_epoch().count() / 1000));
+}
+
+void open_events(Markup* page, const char* title, std::initializer_list<const char*> heads) {
+  page->open("section").element("h2", {}, title).open("table", {{"class", "events"}});
+  page->open("thead").open("tr");
+  for (const char* head : heads) page->element("th", {}, head);
+  page->close().close().open("tbody");
+}
+
+// What operators asked for, and what came to nothing; neither section is there without such an event.
+void write_events(Markup* page, const aggregator::RunData& run) {
+  if (!run.steering.empty()) {
+    open_events(page, "Steering", {"When", "Who", "What"});
+    for (const aggregator::Steered& steered : run.steering) {
+      page->open("tr").element("td", {}, utc(steered.at)).element("td", {}, steered.by);
+      page->element("td", {}, wish_text(aggregator::to_wire(steered))).close();
+    }
+    page->close().close().close();
+  }
+  if (run.given_up.empty()) return;
+  const size_t before = run.given_up.size() - std::min(run.given_up.size(), kGivenUpListed);
+  open_events(page, "Episodes given up", {"When", "Episode", "Why"});
+  for (const aggregator::EpisodeSetAside& set_aside : std::span(run.given_up).subspan(before)) {
+    page->open("tr").element("td", {}, utc(set_aside.at));
+    page->element("td", {}, std::to_string(set_aside.episode.value));
+    std::string why = set_aside.reason.empty() ? "its tries were used up" : set_aside.reason;
+    if (set_aside.kind == aggregator::GiveUp::kPoisoned) why = "failed on different workers: " + why;
+    page->element("td", {}, why).close();
+  }
+  page->close().close();
+  if (before > 0) {
+    page->element(
+        "p", {{"class", "paired"}},
+        fmt::format("{} more were given up before these; \u201callot history export\u201d lists all.",
+                    before));
+  }
+  page->close();
 }
 
 }  // namespace
@@ -292,6 +343,7 @@ std::string report_page(const ReportInput& input) {
   page.open("section").element("h2", {}, "Leases");
   write_counters(&page, run.counters);
   page.close();
+  write_events(&page, run);
   page.close();  // main
   page.open("footer").element("p", {}, fmt::format("Written by allot {}.", input.tool_version)).close();
   page.close().close();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <numeric>
 
@@ -98,6 +99,27 @@ std::vector<const aggregator::EpisodeRow*> learning_episodes(const aggregator::R
     if (episode.stage == "learn") learning.push_back(&episode);
   }
   return learning;
+}
+
+std::string action_name(const wire::SteeringEvent& event) {
+  const std::string& name = wire::Control::Action_Name(event.action());
+  std::string word = name.substr(name.find('_') + 1);
+  std::ranges::transform(word, word.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return word;
+}
+
+std::string wish_text(const wire::SteeringEvent& event) {
+  switch (event.action()) {
+    case wire::Control::ACTION_STOP:
+      return fmt::format("stop after {} episodes", event.episodes());
+    case wire::Control::ACTION_EPISODES:
+      return fmt::format("{} episodes", event.episodes());
+    case wire::Control::ACTION_TARGET:
+      return fmt::format("stop at a mean reward of {}", event.reward());
+    default:
+      return action_name(event);
+  }
 }
 
 ScheduleFile schedule_file_of(const aggregator::RunData& run, const std::string& tool_version) {

@@ -31,6 +31,10 @@ EvaluationRecord evaluate(const aggregator::RunData& run);
 // The learning episodes of a run, in the order they were told.
 std::vector<const aggregator::EpisodeRow*> learning_episodes(const aggregator::RunData& run);
 
+// An operator's wish: its name ("pause", "episodes"), and what was asked for ("stop after 120 episodes").
+std::string action_name(const wire::SteeringEvent& event);
+std::string wish_text(const wire::SteeringEvent& event);
+
 // schedule.json of a run: its recommended schedule with the evidence so far. Throws InvalidArgument when the
 // spec names an unknown estimator or score stage.
 ScheduleFile schedule_file_of(const aggregator::RunData& run, const std::string& tool_version);

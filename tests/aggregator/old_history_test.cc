@@ -42,6 +42,8 @@ TEST_F(Version1Test, ItIsReadAsItIs) {
   EXPECT_EQ(run.counters.set_aside(), 1);
   EXPECT_EQ(run.episodes_wanted, 10);
   EXPECT_THAT(run.steering, IsEmpty());
+  ASSERT_THAT(run.given_up, SizeIs(1));
+  EXPECT_EQ(run.given_up[0].reason, "");
   EXPECT_EQ(schema_version(), 1);
 }
 

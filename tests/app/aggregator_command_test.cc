@@ -53,16 +53,7 @@ class AggregatorCommand : public ::testing::Test {
   static std::string tool() { return std::string(ALLOT_SIMULATED_DIR) + "/allot"; }
 
   std::vector<std::string> aggregator(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words = {tool(),        "aggregator",
-                                      "--run",       run_.string(),
-                                      "--model",     small_.model.string(),
-                                      "--data",      small_.train.string(),
-                                      "--heldout",   small_.heldout.string(),
-                                      "--total",     "64",
-                                      "--episodes",  "8",
-                                      "--questions", "4"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+    return run_words(tool(), "aggregator", small_, run_, 8, more);
   }
 
   std::vector<std::string> worker(const std::vector<std::string>& more = {}) const {
@@ -106,7 +97,7 @@ TEST_F(AggregatorCommand, PortInUseIsNamedAndTheRunDirectoryIsNotTouched) {
   const TakenPort taken;
   const auto result = run_command(aggregator({"--bind", taken.endpoint()}));
   EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.err, AllOf(StartsWith("allot aggregator: "), HasSubstr(taken.endpoint())));
+  EXPECT_THAT(result.err, HasSubstr("allot aggregator: cannot listen on " + taken.endpoint()));
   EXPECT_FALSE(std::filesystem::exists(run_));
 }
 

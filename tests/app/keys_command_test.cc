@@ -25,27 +25,14 @@ class KeysCommand : public ::testing::Test {
   static std::string tool() { return std::string(ALLOT_SIMULATED_DIR) + "/allot"; }
   std::string file(const std::string& name) const { return (directory_ / name).string(); }
 
-  // The public key of a new key file.
-  std::string new_key(const std::string& name) const {
-    const auto made = run_command({tool(), "keys", "new", "--out", file(name)});
-    EXPECT_EQ(made.code, 0) << made.err;
-    return made.out.substr(0, made.out.find('\n'));
-  }
+  std::string new_key(const std::string& name) const { return make_key(tool(), file(name)); }
   std::string secret_of(const std::string& name) const {
     const std::string text = read_file(file(name));
     return text.substr(text.find("secret ") + 7, 64);
   }
 
   std::vector<std::string> aggregator(const std::vector<std::string>& more) const {
-    std::vector<std::string> words = {tool(),        "aggregator",
-                                      "--run",       run_.string(),
-                                      "--model",     small_.model.string(),
-                                      "--data",      small_.train.string(),
-                                      "--heldout",   small_.heldout.string(),
-                                      "--total",     "64",
-                                      "--episodes",  "8",
-                                      "--questions", "4",
-                                      "--log-level", "trace"};
+    auto words = run_words(tool(), "aggregator", small_, run_, 8, {"--log-level", "trace"});
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }

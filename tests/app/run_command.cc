@@ -109,6 +109,12 @@ CommandResult run_command(const std::vector<std::string>& words, const std::stri
   return RunningCommand(words, input).wait();
 }
 
+std::string make_key(const std::string& tool, const std::string& file) {
+  const auto made = run_command({tool, "keys", "new", "--out", file});
+  EXPECT_EQ(made.code, 0) << made.err;
+  return made.out.substr(0, made.out.find('\n'));
+}
+
 std::filesystem::path fresh_directory() {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   const auto path = std::filesystem::path(::testing::TempDir()) / "allot-tests" /

@@ -45,6 +45,9 @@ class RunningCommand {
 // Runs to the end.
 CommandResult run_command(const std::vector<std::string>& words, const std::string& input = "");
 
+// Makes a key file with `tool` keys new; returns the public key.
+std::string make_key(const std::string& tool, const std::string& file);
+
 // An empty directory for the running test.
 std::filesystem::path fresh_directory();
 

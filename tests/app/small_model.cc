@@ -56,4 +56,19 @@ SmallModel write_small_model(const std::filesystem::path& directory) {
   return small;
 }
 
+std::vector<std::string> run_words(const std::string& program, const std::string& command,
+                                   const SmallModel& small, const std::filesystem::path& run, int episodes,
+                                   const std::vector<std::string>& more) {
+  std::vector<std::string> words = {program,       command,
+                                    "--run",       run.string(),
+                                    "--model",     small.model.string(),
+                                    "--data",      small.train.string(),
+                                    "--heldout",   small.heldout.string(),
+                                    "--total",     "64",
+                                    "--episodes",  std::to_string(episodes),
+                                    "--questions", "4"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
 }  // namespace allot::app

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 namespace allot::app {
 
@@ -14,5 +16,10 @@ struct SmallModel {
 
 // Writes all of it under `directory`. The model has 8 layers.
 SmallModel write_small_model(const std::filesystem::path& directory);
+
+// "PROGRAM COMMAND" on a run of it in `run`: 64 samples in all, 4 questions an episode; then `more`.
+std::vector<std::string> run_words(const std::string& program, const std::string& command,
+                                   const SmallModel& small, const std::filesystem::path& run, int episodes,
+                                   const std::vector<std::string>& more);
 
 }  // namespace allot::app

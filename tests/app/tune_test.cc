@@ -44,15 +44,18 @@ class Tune : public ::testing::Test {
   static std::string tool() { return std::string(ALLOT_SIMULATED_DIR) + "/allot"; }
 
   std::vector<std::string> tune(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words = {tool(),        "tune",
-                                      "--model",     small_.model.string(),
-                                      "--data",      small_.train.string(),
-                                      "--heldout",   small_.heldout.string(),
-                                      "--run",       run_.string(),
-                                      "--total",     "64",
-                                      "--episodes",  "40",
-                                      "--questions", "4"};
-    words.insert(words.end(), more.begin(), more.end());
+    return run_words(tool(), "tune", small_, run_, 40, more);
+  }
+
+  // With a worker that is this shell script.
+  std::vector<std::string> tune_with_worker(const std::string& script) const {
+    const auto tools = directory_ / "bin";
+    std::filesystem::create_directories(tools);
+    std::filesystem::copy_file(tool(), tools / "allot");
+    write_file_atomically(tools / "allot-model", "#!/bin/sh\n" + script + "\n");
+    std::filesystem::permissions(tools / "allot-model", std::filesystem::perms::owner_all);
+    auto words = tune();
+    words[0] = (tools / "allot").string();
     return words;
   }
 
@@ -174,6 +177,9 @@ TEST_F(Tune, InterruptedRunGoesOnByTheSameCommandAsIfNothingHadHappened) {
   }
   const auto before = learning_rows();
   EXPECT_EQ(before.size(), 20u);
+  const wire::Counters counters = aggregator::read_run(run_).counters;
+  EXPECT_EQ(counters.released(), 1);
+  EXPECT_EQ(counters.preempted(), 0) << "a person stopped it";
   go_on();
   ASSERT_EQ(run_command(tune()).code, 0);
   expect_whole_run();
@@ -190,6 +196,17 @@ TEST_F(Tune, InterruptedRunGoesOnByTheSameCommandAsIfNothingHadHappened) {
     EXPECT_EQ(interrupted[at].samples, straight[at].samples) << at;
     EXPECT_EQ(interrupted[at].reward, straight[at].reward) << at;
   }
+}
+
+TEST_F(Tune, LossOfTheMachineCountsItsLeasesAsPreempted) {
+  stop_in_the_middle();
+  RunningCommand command(tune());
+  ASSERT_TRUE(command.error_line_with("20/40"));
+  command.send_signal(SIGTERM);
+  EXPECT_EQ(command.wait().code, 130);
+  const wire::Counters counters = aggregator::read_run(run_).counters;
+  EXPECT_EQ(counters.released(), 1);
+  EXPECT_EQ(counters.preempted(), 1);
 }
 
 TEST_F(Tune, ChildrenEndWithAKilledParentAndTheRunGoesOn) {
@@ -244,19 +261,20 @@ TEST_F(Tune, OtherWeightsThanTheRunsAreRefused) {
 }
 
 TEST_F(Tune, WorkerThatNeverComesUpEndsTheRunWithItsLastWords) {
-  const auto tools = directory_ / "bin";
-  std::filesystem::create_directories(tools);
-  std::filesystem::copy_file(tool(), tools / "allot");
-  write_file_atomically(tools / "allot-model",
-                        "#!/bin/sh\necho 'allot worker: no memory for the weights' >&2\nexit 1\n");
-  std::filesystem::permissions(tools / "allot-model", std::filesystem::perms::owner_all);
-  auto words = tune();
-  words[0] = (tools / "allot").string();
-  const auto result = run_command(words);
+  const auto result =
+      run_command(tune_with_worker("echo 'allot worker: no memory for the weights' >&2; exit 1"));
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err,
               HasSubstr("allot tune: worker-1 exited with code 1, after 5 starts without progress: "
                         "allot worker: no memory for the weights (log: "));
+}
+
+TEST_F(Tune, WorkerThatDoesNotFitTheRunEndsItAtItsFirstStart) {
+  const auto result = run_command(tune_with_worker("echo 'allot worker: other weights' >&2; exit 3"));
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("allot tune: worker-1 exited with code 3: "
+                                          "allot worker: other weights (log: "),
+                                Not(HasSubstr("starting it again"))));
 }
 
 TEST_F(Tune, SeveralWorkersShareOneRun) {

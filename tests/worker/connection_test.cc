@@ -26,6 +26,8 @@ using wire::Envelope;
 using namespace std::chrono_literals;
 
 constexpr Duration kDeadline = 20s;
+// Long enough for a worker that connects anew, short against kDeadline.
+constexpr Duration kDrainOfATest = 3s;
 
 // An aggregator whose every answer the test gives by hand.
 class ScriptedAggregator {
@@ -175,11 +177,12 @@ class ConnectionTest : public testing::Test {
   }
 
   void start_worker(bool exit_when_finished = false) {
-    ConnectionOptions options{.endpoint = aggregator_->endpoint(), .exit_when_finished = exit_when_finished};
+    ConnectionOptions options{
+        .endpoint = aggregator_->endpoint(), .moved = moved_, .exit_when_finished = exit_when_finished};
     options.first_retry = first_retry_;
     options.patience = patience_;
     options.resend = 50ms;
-    options.drain = 500ms;
+    options.drain = drain_;
     options.preempted = [this] { return preempted_; };
     worker_ = std::async(std::launch::async, [this, options] {
       wire::Hello hello;
@@ -199,7 +202,8 @@ class ConnectionTest : public testing::Test {
 
   std::optional<ScriptedAggregator> aggregator_{std::in_place};
   RunnerControl control_;
-  Duration first_retry_ = kDeadline, patience_ = kDeadline;
+  Duration first_retry_ = kDeadline, patience_ = kDeadline, drain_ = 500ms;
+  std::function<std::optional<AggregatorPlace>(const std::string&)> moved_;  // asked on the worker's thread
   bool preempted_ = false;
   std::atomic<bool> stop_{false};
   std::future<int> worker_;
@@ -389,6 +393,43 @@ TEST_F(ConnectionTest, AStoppingWorkerDoesNotWaitForEverForADeadAggregator) {
   EXPECT_EQ(worker_.get(), 0);
 }
 
+// The aggregator was killed with the Hello of a worker that is told to stop right afterwards.
+TEST_F(ConnectionTest, AStoppingWorkerWhoseHelloWasLostIntroducesItselfAgainInTimeToGiveItsLeasesBack) {
+  control_.finish_episodes = false;
+  drain_ = kDrainOfATest;
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}});
+  aggregator_->expect_holding({11});
+  aggregator_->reply(
+      [](Envelope* m) { m->mutable_refused()->set_reason(wire::Refused::REASON_NOT_INTRODUCED); });
+  aggregator_->expect(Envelope::kHello);  // and nobody answers it
+  stop_ = true;
+  EXPECT_THAT(aggregator_->expect(Envelope::kHello).leases(), ElementsAre(11));
+  aggregator_->welcome();
+  EXPECT_THAT(aggregator_->expect(Envelope::kRelease).release().leases(), ElementsAre(11));
+  aggregator_->reply([](Envelope* m) { m->mutable_released()->add_leases(11); });
+  EXPECT_EQ(worker_.get(), 0);
+}
+
+// A connection that takes messages and answers none: the machine of the aggregator is gone, another has its
+// address.
+TEST_F(ConnectionTest, AStoppingWorkerLeavesASilentConnectionInTimeToGiveItsLeasesBack) {
+  control_.finish_episodes = false;
+  drain_ = kDrainOfATest;
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}});
+  aggregator_->expect_holding({11});
+  stop_ = true;
+  aggregator_->expect(Envelope::kRelease);
+  const std::string silent = aggregator_->peer();
+  aggregator_->expect(Envelope::kHello);
+  EXPECT_NE(aggregator_->peer(), silent);
+  aggregator_->welcome();
+  EXPECT_THAT(aggregator_->expect(Envelope::kRelease).release().leases(), ElementsAre(11));
+  aggregator_->reply([](Envelope* m) { m->mutable_released()->add_leases(11); });
+  EXPECT_EQ(worker_.get(), 0);
+}
+
 TEST_F(ConnectionTest, EpisodesWhoseLeaseIsGoneAreCancelled) {
   control_.finish_episodes = false;
   start_introduced_worker();
@@ -444,6 +485,36 @@ TEST_F(ConnectionTest, ASilentAggregatorIsConnectedToAnew) {
   const std::string second = aggregator_->peer();
   aggregator_->expect(Envelope::kHello);
   EXPECT_NE(aggregator_->peer(), second);
+}
+
+TEST_F(ConnectionTest, AnAggregatorThatMovedIsFollowedWithTheLeasesHeld) {
+  control_.finish_episodes = false;
+  patience_ = 200ms;
+  ScriptedAggregator elsewhere;
+  std::atomic<int> asked{0};
+  moved_ = [&, there = elsewhere.endpoint()](const std::string& endpoint) -> std::optional<AggregatorPlace> {
+    switch (++asked) {
+      case 1:
+        throw NotFound("no such file");
+      case 2:
+        return AggregatorPlace{"nowhere"};
+      default:
+        return endpoint == there ? std::nullopt : std::optional(AggregatorPlace{there});
+    }
+  };
+  first_retry_ = 100ms;
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}});
+  aggregator_->expect_holding({11});
+  // Silent from here on. A place that cannot be read, and one where none can connect, change nothing.
+  for (int old_place = 0; old_place < 2; ++old_place) aggregator_->expect(Envelope::kHello);
+  EXPECT_THAT(elsewhere.expect(Envelope::kHello).leases(), ElementsAre(11));
+  elsewhere.welcome();
+  EXPECT_THAT(elsewhere.expect(Envelope::kLeaseRequest).leases(), ElementsAre(11));
+  EXPECT_EQ(control_.started.size(), 1u);
+  elsewhere.expect(Envelope::kHello);  // silent, too, and it stays the place
+  stop_ = true;
+  worker_.wait();
 }
 
 TEST_F(ConnectionTest, AnotherRunAtTheSameAddressEndsTheWorker) {

@@ -16,6 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 using nlohmann::json;
 using testing::AllOf;
+using testing::Contains;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -144,6 +145,29 @@ TEST(StatusScreen, PausedRunsSaySo) {
   wire::Status status = example();
   status.set_paused(true);
   EXPECT_THAT(status_line(status), HasSubstr("paused in learn  25 of 100"));
+}
+
+TEST(StatusScreen, WorkersThatWaitAfterFailuresComeFirstWithTheirLastFailure) {
+  wire::Status status = example();
+  add_worker(&status, "good");
+  add_worker(&status, "silent", 600'000);
+  add_worker(&status, "trouble");
+  auto& trouble = *status.mutable_workers(2);
+  trouble.set_quarantined_ms(61'000);
+  trouble.set_last_failure("device lost");
+  const std::vector<std::string> lines = status_screen(status, "", {.columns = 120, .rows = 40});
+  EXPECT_THAT(lines, Contains(AllOf(HasSubstr("3: "), HasSubstr(", 1 failing"))));
+  const auto row =
+      std::ranges::find_if(lines, [](const auto& line) { return line.starts_with("  trouble"); });
+  ASSERT_NE(row, lines.end());
+  EXPECT_THAT(*row, AllOf(HasSubstr("waits 1m 01s"), HasSubstr("device lost")));
+  EXPECT_LT(row, std::ranges::find_if(lines, [](const auto& line) { return line.starts_with("  silent"); }));
+}
+
+TEST(StatusScreen, ATargetIsInTheHeading) {
+  wire::Status status = example();
+  status.set_target_reward(0.65);
+  EXPECT_THAT(status_line(status), HasSubstr("target reward 65.0%"));
 }
 
 TEST(StatusScreen, SparklineSpansItsRangeAndAveragesWhatDoesNotFit) {

@@ -107,6 +107,42 @@ TEST(ReportPage, HeadlineAdmitsALossAndAnUndecidedTest) {
               HasSubstr("has not been compared"));
 }
 
+TEST(ReportPage, SteeringAndEpisodesGivenUpAreListedWhereThereAreAny) {
+  ReportInput input = example_input();
+  EXPECT_TRUE(parse_xml(report_page(input)).all("table", "events").empty());
+  const Timestamp at{std::chrono::seconds(1'760'000'000)};
+  input.run.steering = {
+      {.action = aggregator::Steering::kPause, .by = "ann", .at = at},
+      {.action = aggregator::Steering::kTarget, .reward = 0.65, .by = "<b>", .at = at},
+      {.action = aggregator::Steering::kStop, .episodes = 90, .by = "target 0.65", .at = at}};
+  input.run.given_up = {{{7}, aggregator::GiveUp::kPoisoned, "w1: no memory; w2: no memory", at},
+                        {{9}, aggregator::GiveUp::kExhausted, "", at}};
+  const XmlElement page = parse_xml(report_page(input));
+  const auto tables = page.all("table", "events");
+  ASSERT_EQ(tables.size(), 2u);
+  const auto cells = [](const XmlElement& table) {
+    std::vector<std::string> texts;
+    for (const XmlElement* cell : table.all("td")) texts.push_back(cell->text);
+    return texts;
+  };
+  const std::string when = "2025-10-09 08:53:20 UTC";
+  EXPECT_THAT(cells(*tables[0]),
+              ElementsAre(when, "ann", "pause", when, "<b>", "stop at a mean reward of 0.65", when,
+                          "target 0.65", "stop after 90 episodes"));
+  EXPECT_THAT(cells(*tables[1]),
+              ElementsAre(when, "7", "failed on different workers: w1: no memory; w2: no memory", when, "9",
+                          "its tries were used up"));
+}
+
+TEST(ReportPage, OfManyEpisodesGivenUpTheLastAreListedAndTheOthersCounted) {
+  ReportInput input = example_input();
+  for (int64_t episode = 0; episode < 120; ++episode)
+    input.run.given_up.push_back({{episode}, aggregator::GiveUp::kExhausted, "expired", {}});
+  const std::string text = report_page(input);
+  EXPECT_THAT(text, AllOf(HasSubstr("<td>119</td>"), HasSubstr("<td>70</td>"), Not(HasSubstr("<td>69</td>")),
+                          HasSubstr("70 more were given up before these")));
+}
+
 TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
   const ReportInput input = example_input();
   const EvaluationRecord evaluation = evaluate(input.run);
