@@ -32,9 +32,17 @@ def core():
     write("core", "whole_run", hello + (request + result) * 9 + status)
     write("core", "restarts", hello + (request + result + restart + hello) * 4)
     write("core", "expiry", hello + request + (heartbeat + tick) * 3 + request + tick * 2 + result)
-    for fault in range(1, 8):
+    for fault in range(1, 9):
         write("core", f"fault_{fault}", hello + request + bytes([3, 0, fault, 1, 1, 1, 2, peer, 0, 0]) + result)
-    write("core", "release", hello + request + bytes([5, 2, 0, 1, peer, 0, 0]) + request + restart)
+    def release(reason, *partial):
+        # Leases, the reason, the answers that are kept, the sender.
+        return bytes([5, 2, 0, 1, reason, len(partial)]) + b"".join(partial) + bytes([peer, 0, 0])
+
+    write("core", "release", hello + request + release(1) + request + restart)
+    # The newest lease, no fault, two outcomes, the first of them left out.
+    kept = bytes([0, 0, 1, 1, 1])
+    write("core", "kept_answers", hello + request + release(2, kept) + restart + hello + request + result)
+    write("core", "kept_twice", hello + request + release(2, kept, kept) + request + release(1, bytes([0, 4, 1, 1, 0])))
     frame = bytes.fromhex("080110072201772a0303ac026a020802")  # the worked example of docs/wire-protocol.md
     write("core", "frame", bytes([0, peer]) + struct.pack("<H", len(frame)) + frame)
     damaged = bytes([2, 5, peer, 0, 0xF7, 3, 0])
