@@ -39,7 +39,8 @@ class Service {
   // Takes the run directory, continues what is in it, and listens: when the constructor returns, workers can
   // connect. The file run_directory/endpoint then names the address, until a clean exit. Throws
   // InvalidArgument (spec, address), NetworkError (port in use), Mismatch (another spec), CorruptFile,
-  // Unsupported, StorageError (also when another aggregator holds the directory); a directory that was refused is as it was.
+  // Unsupported, StorageError (also when another aggregator holds the directory); a directory that was
+  // refused is as it was.
   Service(const wire::RunSpec& spec, ServiceOptions options);
   ~Service();
   Service(const Service&) = delete;

@@ -49,8 +49,9 @@ class Unsupported : public Error {
   using Error::Error;
 };
 
-// Two things that must belong together do not (model and schedule, worker and run, run directory and spec); the
-// message names both. Starting the process again with the same arguments cures nothing, so it has a status of its own.
+// Two things that must belong together do not (model and schedule, worker and run, run directory and spec);
+// the message names both. Starting the process again with the same arguments cures nothing, so it has a
+// status of its own.
 class Mismatch : public Error {
  public:
   using Error::Error;

@@ -380,8 +380,8 @@ std::vector<float> Engine::logits(std::span<const int32_t> ids, std::span<const 
   std::vector<float> result;
   result.reserve(ids.size() * impl_->config.vocab_size);
   while (sequence.cached < length) {
-    const Advance chunk{
-        &sequence, prefill_tokens(length, length - sequence.cached, prefill_chunk(impl_->options))};
+    const Advance chunk{&sequence,
+                        prefill_tokens(length, length - sequence.cached, prefill_chunk(impl_->options))};
     const ForwardBatch batch =
         make_batch({&chunk, 1}, impl_->config.num_layers, false, impl_->options.page_size, Outputs::kAll);
     const std::span<const float> rows = impl_->backend->logits(batch, impl_->attention);

@@ -14,8 +14,8 @@
 
 namespace allot::model {
 
-// The parsed file. Throws NotFound, or CorruptFile when it is not JSON, with the byte offset, or holds a number
-// that no double can.
+// The parsed file. Throws NotFound, or CorruptFile when it is not JSON, with the byte offset, or holds a
+// number that no double can.
 nlohmann::json parse_json_file(const std::filesystem::path& path);
 
 // A value inside a parsed file with its place ("model.merges[3]"). Refers to the document, which must outlive

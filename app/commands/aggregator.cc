@@ -154,7 +154,7 @@ int run_aggregator(std::span<const std::string> arguments) {
 
   const auto& stop = watch_stop_signals();
   // Each worker's connection is an open file.
-  spdlog::info("up to {} files can be open, about as many workers can connect", raise_open_files());
+  const int64_t open_files = raise_open_files();
   service_options.run_directory = run.run;
   service_options.build = version();
   aggregator::HttpAddress address;
@@ -166,6 +166,7 @@ int run_aggregator(std::span<const std::string> arguments) {
     server = std::make_unique<aggregator::HttpServer>(address, live_handlers(service_options.live, run.run));
   }
   aggregator::Service service(spec_of(run), std::move(service_options));
+  spdlog::info("up to {} files can be open, about as many workers can connect", open_files);
   std::optional<Announcement> announcement;
   if (server) {
     announcement.emplace(aggregator::http_path(run.run), server->url());

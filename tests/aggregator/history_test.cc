@@ -248,8 +248,8 @@ TEST(HistoryFormat, ListsReadBackToTheSameBits) {
     EXPECT_THROW((void)parse_list<uint32_t>(bad, "test"), CorruptFile) << bad;
   }
   EXPECT_THAT(parse_list<int32_t>("", "test"), IsEmpty());
-  for (const char* bad :
-       {",", "1,", ",1", "1,,2", "1 2", "a", "1,99999999999", "2147483648", "-2147483649", "-", "--1", "+1"}) {
+  for (const char* bad : {",", "1,", ",1", "1,,2", "1 2", "a", "1,99999999999", "2147483648", "-2147483649",
+                          "-", "--1", "+1"}) {
     EXPECT_THROW((void)parse_list<int32_t>(bad, "test"), CorruptFile) << bad;
   }
 }

@@ -37,6 +37,7 @@ CUDA = re.compile(r'\s*#\s*include\s*[<"]((?:cuda|cub/|thrust/|nv/|cooperative_g
 # bytes are on the device.
 DEFAULT_STREAM = re.compile(r'\b(cudaMem(?:cpy|set)(?:2D)?)\(')
 DEFAULT_STREAM_FREE = {"model", "kernels"}
+DEFAULT_STREAM_USER = "model/cuda/cuda_devices.cc"  # tries out a device on which nothing of the process runs yet
 LOCAL = re.compile(r'\s*#\s*include\s*"([^"]+)"')
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 
@@ -58,7 +59,7 @@ def line_faults(where, folder, line):
     if cuda and not is_under(where, CUDA_FACING):
         yield f"includes {cuda[1]}; CUDA belongs in {', '.join(sorted(CUDA_FACING))}"
     default_stream = DEFAULT_STREAM.search(line)
-    if default_stream and is_under(where, DEFAULT_STREAM_FREE):
+    if default_stream and is_under(where, DEFAULT_STREAM_FREE) and where != DEFAULT_STREAM_USER:
         yield f"calls {default_stream[1]} on the default stream; use {default_stream[1]}Async on a stream of its own"
     if not local or torch or cuda:
         return
