@@ -21,16 +21,16 @@ struct Neighbour {
 class Neighbours {
  public:
   void add(const Neighbour& neighbour) { all_.push_back(neighbour); }
-  void sort() {
-    std::sort(all_.begin(), all_.end(),
-              [](const Neighbour& a, const Neighbour& b) { return a.token < b.token; });
-  }
+  void sort() { std::sort(all_.begin(), all_.end(), by_token); }
   std::span<const Neighbour> of(int32_t token) const {
-    const auto [begin, end] = std::ranges::equal_range(all_, token, {}, &Neighbour::token);
+    // Not of std::ranges, whose equal_range clang 14 cannot compile with GCC 12's headers.
+    const auto [begin, end] = std::equal_range(all_.begin(), all_.end(), Neighbour{.token = token}, by_token);
     return {begin, end};
   }
 
  private:
+  static bool by_token(const Neighbour& a, const Neighbour& b) { return a.token < b.token; }
+
   std::vector<Neighbour> all_;
 };
 

@@ -21,7 +21,9 @@
 namespace allot::fuzz {
 namespace {
 
-constexpr int kMaxSteps = 32;
+constexpr int kMaxSteps = 24;
+// Each writes and reads the whole policy, so many of them would leave time for little else.
+constexpr int kMaxRestarts = 2;
 constexpr int kWorkers = 3;
 
 // Small, so that an input of a hundred bytes can bring it from the first episode to the end.
@@ -32,6 +34,7 @@ wire::RunSpec small_spec() {
   spec.mutable_policy()->set_pairs_per_update(1);
   spec.set_episodes(6);
   spec.set_questions_per_episode(2);
+  spec.mutable_task()->mutable_train()->set_questions(4);
   spec.mutable_task()->set_heldout_questions(2);
   spec.set_max_attempts(2);
   return spec;
@@ -49,7 +52,7 @@ class Session {
         return;  // the run cannot get on; the process ends without an answer
       }
     }
-    if (!granted_.empty()) restart();
+    if (committed_) restart();
   }
 
  private:
@@ -66,6 +69,8 @@ class Session {
   }
 
   void restart() {
+    committed_ = false;
+    ++restarts_;
     const std::string policy = core_->policy().save();
     const int64_t done = core_->status(now_).episodes_done();
     core_.reset();
@@ -78,12 +83,13 @@ class Session {
   void commit() {
     aggregator::Outputs outputs = core_->take();
     history_->commit(outputs.records, core_->counters(), now_);
+    committed_ = committed_ || !outputs.records.empty();
     for (aggregator::Reply& reply : outputs.replies) {
       for (const wire::Lease& lease : reply.envelope.grant().leases()) granted_.push_back(lease);
       const auto received = wire::decode(wire::encode(std::move(reply.envelope)));
       require(std::holds_alternative<wire::Envelope>(received), "a reply can be read");
     }
-    const std::vector<std::string> broken = core_->leases().broken_invariants();
+    const std::vector<std::string> broken = core_->broken_invariants();
     require(broken.empty(), broken.empty() ? "" : broken.front());
   }
 
@@ -115,6 +121,9 @@ class Session {
         wire::Envelope message;
         for (int count = source_.below(4); count > 0; --count)
           message.mutable_release()->add_leases(lease().lease());
+        message.mutable_release()->set_reason(static_cast<wire::Release::Reason>(source_.below(4)));
+        for (int count = source_.below(3); count > 0; --count)
+          *message.mutable_release()->add_partial() = partial_result();
         return send(std::move(message));
       }
       case 6: {
@@ -132,7 +141,8 @@ class Session {
         core_->tick(now_);
         return commit();
       case 9:
-        return restart();
+        if (restarts_ < kMaxRestarts) restart();
+        return;
       case 10: {
         wire::Envelope message;
         message.mutable_control()->set_action(static_cast<wire::Control::Action>(source_.below(7)));
@@ -182,7 +192,24 @@ class Session {
       outcome.set_output_tokens(20);
     }
     if (faults % 16 == 7) result.add_outcomes();
+    if (faults % 16 == 8) {
+      result.set_error("out of memory");
+      result.set_crashed(true);
+    }
     return result;
+  }
+
+  // The answers of a result but for the first or the last, or all of them.
+  wire::PartialResult partial_result() {
+    wire::EpisodeResult whole = result();
+    wire::PartialResult partial;
+    partial.set_lease(whole.lease());
+    partial.set_episode(whole.episode());
+    partial.set_seconds(whole.seconds());
+    const int left_out = source_.below(3);
+    for (int i = left_out == 1 ? 1 : 0; i < whole.outcomes_size() - (left_out == 2 ? 1 : 0); ++i)
+      *partial.add_outcomes() = whole.outcomes(i);
+    return partial;
   }
 
   // With the leases its sender says it holds, and now and then with a byte that the network turned.
@@ -213,6 +240,8 @@ class Session {
   std::unique_ptr<aggregator::Core> core_;
   std::vector<wire::Lease> granted_;
   uint64_t number_ = 0;
+  int restarts_ = 0;
+  bool committed_ = false;  // something since the last restart
 };
 
 }  // namespace

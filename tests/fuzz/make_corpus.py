@@ -32,9 +32,17 @@ def core():
     write("core", "whole_run", hello + (request + result) * 9 + status)
     write("core", "restarts", hello + (request + result + restart + hello) * 4)
     write("core", "expiry", hello + request + (heartbeat + tick) * 3 + request + tick * 2 + result)
-    for fault in range(1, 8):
+    for fault in range(1, 9):
         write("core", f"fault_{fault}", hello + request + bytes([3, 0, fault, 1, 1, 1, 2, peer, 0, 0]) + result)
-    write("core", "release", hello + request + bytes([5, 2, 0, 1, peer, 0, 0]) + request + restart)
+    def release(reason, *partial):
+        # Leases, the reason, the answers that are kept, the sender.
+        return bytes([5, 2, 0, 1, reason, len(partial)]) + b"".join(partial) + bytes([peer, 0, 0])
+
+    write("core", "release", hello + request + release(1) + request + restart)
+    # The newest lease, no fault, two outcomes, the first of them left out.
+    kept = bytes([0, 0, 1, 1, 1])
+    write("core", "kept_answers", hello + request + release(2, kept) + restart + hello + request + result)
+    write("core", "kept_twice", hello + request + release(2, kept, kept) + request + release(1, bytes([0, 4, 1, 1, 0])))
     frame = bytes.fromhex("080110072201772a0303ac026a020802")  # the worked example of docs/wire-protocol.md
     write("core", "frame", bytes([0, peer]) + struct.pack("<H", len(frame)) + frame)
     damaged = bytes([2, 5, peer, 0, 0xF7, 3, 0])
@@ -42,6 +50,61 @@ def core():
     chance = random.Random(1)
     for number in range(8):
         write("core", f"chance_{number}", hello + request + chance.randbytes(120))
+
+
+def field(number, value):
+    """One field of a protobuf message: a number as a varint, a float as a double, bytes and text with their length."""
+    def varint(rest):
+        rest &= 2**64 - 1
+        return (bytes([rest & 0x7F | 0x80]) + varint(rest >> 7)) if rest > 0x7F else bytes([rest])
+
+    if isinstance(value, float):
+        return varint(number << 3 | 1) + struct.pack("<d", value)
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    content = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def codec():
+    """A frame of every kind of message in wire/messages.proto."""
+    model = field(1, "tiny") + field(2, "c0") + field(5, 8)
+    data = field(2, "7a") + field(3, 50)
+    outcome = field(1, 7) + field(2, 1) + field(3, 2) + field(4, 10) + field(5, 20)
+    answers = field(1, 3) + field(2, 5) + field(3, outcome) * 2 + field(4, 0.5)
+    lease = b"".join(field(n, n) for n in (1, 2, 3, 4, 5)) + field(6, bytes([8, 8])) + field(7, bytes([1, 2])) + field(8, 2**32 - 1)
+    spec = (field(1, 1) + field(2, "example") + field(3, model) + field(5, field(1, "gsm8k") + field(4, data)) +
+            field(7, field(2, 0.6)) + field(8, field(1, "pairs") + field(2, 64) + field(5, 0.1)) + field(10, 10))
+    curve = field(1, 50) + field(3, bytes([1, 2])) + field(4, struct.pack("<2d", 0.25, 0.5))
+    bodies = {
+        "hello": (10, field(1, "w") + field(3, model) + field(4, data) + field(5, data) + field(6, "H200") + field(8, 1)),
+        "welcome": (11, field(1, 1) + field(2, spec) + field(3, 10_000)),
+        "refused": (12, field(1, 5) + field(2, "no")),
+        "lease_request": (13, field(1, 4)),
+        "grant": (14, field(1, lease) * 2),
+        "wait": (15, field(1, 100) + field(2, 1) + field(3, 1) + field(4, "later")),
+        "result": (16, answers + field(5, "out of memory") + field(6, 1)),
+        "ack": (17, field(1, 3) + field(2, 5) + field(3, 2) + field(5, 1)),
+        "release": (18, field(1, bytes([3, 4])) + field(2, 2) + field(3, answers)),
+        "released": (19, field(1, bytes([3, 4]))),
+        "heartbeat": (20, b""),
+        "heartbeat_reply": (21, field(1, bytes([3]))),
+        "status_request": (22, b""),
+        "status": (23, field(1, "example") + field(6, 0.5) + field(7, struct.pack("<d", 1.0)) + field(14, field(1, 9)) +
+                   field(15, field(1, "w") + field(6, -1)) + field(16, field(1, "learned")) + field(20, field(2, 1)) +
+                   field(21, field(1, 4) + field(3, 0.5)) + field(40, curve)),
+        "control": (24, field(1, 4) + field(3, 0.75) + field(4, "anna")),
+        "control_reply": (25, field(1, 1) + field(2, "paused")),
+    }
+    for name, (number, body) in bodies.items():
+        write("codec", name, field(1, 1) + field(2, 7) + field(4, "w") + field(5, bytes([3, 0xAC, 2])) + field(6, 1) +
+              field(number, body))
+    write("codec", "other_version", field(1, 2) + field(2, 7) + field(20, b""))
+    write("codec", "no_body", field(1, 1) + field(2, 7))
+    write("codec", "two_bodies", field(1, 1) + field(20, b"") + field(13, field(1, 4)))
+    write("codec", "unknown_field", field(1, 1) + field(20, field(99, "x")) + field(98, 1.5))
+    write("codec", "not_utf8", field(1, 1) + field(4, b"\xff\xc0") + field(20, b""))
+    write("codec", "cut", (field(1, 1) + field(20, b"ab"))[:-1])
 
 
 def lease_table():
@@ -138,7 +201,7 @@ def documents():
 
 def main():
     shutil.rmtree(CORPUS, ignore_errors=True)
-    for target in (core, lease_table, tokenizer, safetensors, documents):
+    for target in (codec, core, lease_table, tokenizer, safetensors, documents):
         target()
 
 
