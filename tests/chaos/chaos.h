@@ -41,6 +41,7 @@ struct ChaosReport {
   int worker_drains = 0;
   int worker_pauses = 0;
   int long_pauses = 0;  // of these, for longer than a lease
+  int freezes = 0;      // all workers paused at once, for longer than a lease
   Duration longest_drain{0};
   int partitions = 0;
   PacketCounts packets;

@@ -115,14 +115,16 @@ std::optional<wire::Status> Fleet::status() {
 void Fleet::start(WorkerProcess* worker) {
   constexpr int kQuestions = 16;
   const auto step = std::chrono::microseconds(options_.episode) / (worker->by_questions ? kQuestions : 1);
-  // Impatient, so that a short run sees many connections made anew; an outage is waited out as by default.
-  const Duration patience = options_.outage > Duration::zero() ? Duration{10'000} : options_.lease;
+  // Impatient, so that a short run sees many connections made anew, but not more than a lost SYN, which is
+  // sent again after 1 s; an outage is waited out as by default.
+  const Duration patience = options_.outage > Duration::zero() ? 10s : 2s;
   worker->process = spawn(
       worker->host,
       {options_.worker.string(), worker->by_questions ? "slow-worker" : "worker", endpoint_, worker->name,
        std::to_string(step.count()), std::to_string(options_.capacity), std::to_string(patience.count())},
       "workers.log");
   worker->state = WorkerProcess::State::kRunning;
+  worker->started = std::chrono::steady_clock::now();
 }
 
 void Fleet::signal(const WorkerProcess& worker, int number) {

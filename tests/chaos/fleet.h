@@ -22,6 +22,7 @@ struct WorkerProcess {
   State state = State::kGone;
   std::chrono::steady_clock::time_point until;  // kPaused: is resumed then; kGone: is started again then
   std::chrono::steady_clock::time_point since;  // kLeaving: was asked then
+  std::chrono::steady_clock::time_point started;
   std::unique_ptr<aggregator::Child> process;
 };
 
