@@ -111,6 +111,10 @@ void Core::apply(const LeaseEnded& ended) {
 }
 
 void Core::apply(const EpisodeTold& told) {
+  if (told.told_version != policy().version()) {
+    throw std::logic_error(fmt::format("episode {} was told to policy version {} and is told to {} again",
+                                       told.episode.value, told.told_version, policy().version()));
+  }
   const bool used = tell(told.episode, told.results);
   if (used != (told.verdict != wire::Ack::VERDICT_STALE)) {
     throw std::logic_error(fmt::format("the outcome of episode {} was {}stale and is not so again",

@@ -19,9 +19,9 @@ namespace allot::aggregator {
 
 class Child {
  public:
-  // `command` starts with the path of the executable. Its stdout comes here, its stderr goes where the test's
-  // goes.
-  explicit Child(std::vector<std::string> command) {
+  // `command` starts with the path of the executable. Its stdout comes here; its stderr is added to the file
+  // `log`, or goes where the test's goes when that is empty.
+  explicit Child(std::vector<std::string> command, const std::string& log = "") {
     int pipe_ends[2];
     if (::pipe2(pipe_ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe2 failed");
     out_ = pipe_ends[0];
@@ -31,6 +31,10 @@ class Child {
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], STDOUT_FILENO);
+    if (!log.empty()) {
+      ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_APPEND,
+                                         0644);
+    }
     const int failure = ::posix_spawn(&pid_, words[0], &actions, nullptr, words.data(), environ);
     ::posix_spawn_file_actions_destroy(&actions);
     ::close(pipe_ends[1]);

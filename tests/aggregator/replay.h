@@ -1,10 +1,13 @@
 // A replay of a history by hand: what the policy must be, worked out without the core.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "aggregator/history.h"
 #include "aggregator/run_spec.h"
@@ -12,32 +15,49 @@
 
 namespace allot::aggregator {
 
-// Feeds the recorded asks, tells and set-asides to a fresh policy and expects every proposal and every
-// recorded version of the shares to be equal bit for bit. Returns the policy at the end.
-inline std::unique_ptr<policy::Policy> replay_by_hand(const History& history, const wire::RunSpec& spec) {
-  auto policy = policy::make_policy(policy_config(spec));
+struct PolicyReplay {
+  std::unique_ptr<policy::Policy> policy;  // at the end
+  std::vector<std::string> faults;         // where the history says otherwise
+};
+
+// Feeds the recorded asks, tells and set-asides to a fresh policy. Every proposal and every recorded version
+// of the shares must be equal bit for bit; what is not is a fault.
+inline PolicyReplay replay_policy(const History& history, const wire::RunSpec& spec) {
+  PolicyReplay replay{policy::make_policy(policy_config(spec)), {}};
+  policy::Policy& policy = *replay.policy;
+  const auto expect = [&](bool holds, const char* what, int64_t number) {
+    if (!holds) replay.faults.push_back(fmt::format("{} {} differs from the replay's", what, number));
+  };
   std::set<EpisodeId> learning;
   history.replay([&](const Record& record) {
     if (const auto* asked = std::get_if<EpisodeAsked>(&record);
         asked && asked->episode.stage == Stage::kLearn) {
-      const policy::Proposal proposal = policy->ask(1).at(0);
-      EXPECT_EQ(proposal.number, asked->episode.episode.value);
-      EXPECT_EQ(proposal.schedule.samples, asked->episode.samples);
-      EXPECT_EQ(proposal.log_prob, asked->episode.log_prob);
+      const policy::Proposal proposal = policy.ask(1).at(0);
+      const int64_t number = asked->episode.episode.value;
+      expect(proposal.number == number, "the number of episode", number);
+      expect(proposal.schedule.samples == asked->episode.samples, "the schedule of episode", number);
+      expect(proposal.log_prob == asked->episode.log_prob, "the log_prob of episode", number);
       learning.insert(asked->episode.episode);
     } else if (const auto* told = std::get_if<EpisodeTold>(&record);
                told && learning.contains(told->episode)) {
-      EXPECT_EQ(policy->version(), told->told_version);
-      policy->tell({told->episode.value, reward(told->results)});
+      expect(policy.version() == told->told_version, "the told_version of episode", told->episode.value);
+      policy.tell({told->episode.value, reward(told->results)});
     } else if (const auto* set_aside = std::get_if<EpisodeSetAside>(&record);
                set_aside && learning.contains(set_aside->episode)) {
-      policy->set_aside(set_aside->episode.value);
+      policy.set_aside(set_aside->episode.value);
     } else if (const auto* reached = std::get_if<VersionReached>(&record)) {
-      EXPECT_EQ(policy->version(), reached->version);
-      EXPECT_EQ(policy->shares(), reached->shares) << "version " << reached->version;
+      expect(policy.version() == reached->version, "the number of version", reached->version);
+      expect(policy.shares() == reached->shares, "the shares of version", reached->version);
     }
   });
-  return policy;
+  return replay;
+}
+
+// The same for tests that stand or fall with it: every fault is a failure.
+inline std::unique_ptr<policy::Policy> replay_by_hand(const History& history, const wire::RunSpec& spec) {
+  PolicyReplay replay = replay_policy(history, spec);
+  for (const std::string& fault : replay.faults) ADD_FAILURE() << fault;
+  return std::move(replay.policy);
 }
 
 }  // namespace allot::aggregator

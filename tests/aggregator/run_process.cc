@@ -1,9 +1,10 @@
 // The aggregator and a simulated worker as processes that tests may kill, and a maker of long histories:
 //   run_process aggregator RUN_DIRECTORY BIND EPISODES
 //     prints its endpoint, serves until the run is finished; 0 episodes: continues the run that is there
-//   run_process worker ENDPOINT NAME STEP_MICROSECONDS
-//     works until the run is finished; SIGTERM is the loss of its machine
-//   run_process slow-worker ENDPOINT NAME STEP_MICROSECONDS
+//   run_process worker ENDPOINT NAME STEP_MICROSECONDS [CAPACITY [PATIENCE_MS]]
+//     works on 4 or CAPACITY episodes until the run is finished; SIGTERM is the loss of its machine; connects
+//     anew to an aggregator that is silent for PATIENCE_MS
+//   run_process slow-worker ENDPOINT NAME STEP_MICROSECONDS [CAPACITY [PATIENCE_MS]]
 //     the same with one question a step
 //   run_process grow RUN_DIRECTORY EPISODES
 //     writes a history of so many told episodes, without sockets
@@ -46,9 +47,11 @@ int work(const std::vector<std::string>& words) {
   worker::ConnectionOptions options{.endpoint = words[1], .exit_when_finished = true};
   options.first_retry = options.resend = Duration{100};
   options.preempted = [] { return true; };
+  const int capacity = words.size() > 4 ? std::stoi(words[4]) : 4;
+  if (words.size() > 5) options.patience = options.longest_retry = Duration{std::stoll(words[5])};
   const auto factory = [&](const wire::RunSpec& spec) {
-    auto runner =
-        std::make_unique<SimulatedRunner>(spec.seed(), 4, std::chrono::microseconds{std::stoll(words[3])});
+    auto runner = std::make_unique<SimulatedRunner>(spec.seed(), capacity,
+                                                    std::chrono::microseconds{std::stoll(words[3])});
     if (words[0] == "slow-worker") runner->go_by_questions();
     return runner;
   };
@@ -86,7 +89,8 @@ int grow(const std::string& directory, int64_t episodes) {
 int main_of(const std::vector<std::string>& words) {
   std::signal(SIGTERM, [](int) { stop = true; });
   if (words.size() == 4 && words[0] == "aggregator") return serve(words[1], words[2], std::stoll(words[3]));
-  if (words.size() == 4 && (words[0] == "worker" || words[0] == "slow-worker")) return work(words);
+  if (words.size() >= 4 && words.size() <= 6 && (words[0] == "worker" || words[0] == "slow-worker"))
+    return work(words);
   if (words.size() == 3 && words[0] == "grow") return grow(words[1], std::stoll(words[2]));
   std::cerr << "see the head of run_process.cc\n";
   return 2;
