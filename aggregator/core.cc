@@ -85,14 +85,15 @@ Core::Core(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, co
 // ----------------------------------------------------------------------------------------------
 
 void Core::apply(const EpisodeAsked& asked) {
-  const std::optional<Episode> again = plan_.next();
+  std::optional<Episode> again = plan_.next();
   if (!again || !same(*again, asked.episode)) {
     throw CorruptFile(fmt::format(
         "episode {} of the history is not the one that the spec gives when it is asked again; spec.json "
         "or the history was changed, or they were written by another release of the policy",
         asked.episode.episode.value));
   }
-  open_[asked.episode.episode].episode = asked.episode;
+  again->log_prob = asked.episode.log_prob;  // the rest is equal
+  open_[asked.episode.episode].episode = *std::move(again);
   leases_.offer(asked.episode.episode);
 }
 
