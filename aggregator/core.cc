@@ -84,14 +84,15 @@ Core::Core(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, co
 // ----------------------------------------------------------------------------------------------
 
 void Core::apply(const EpisodeAsked& asked) {
-  const std::optional<Episode> again = plan_.next();
+  std::optional<Episode> again = plan_.next();
   if (!again || !same(*again, asked.episode)) {
     throw CorruptFile(fmt::format(
         "episode {} of the history is not the one that the spec gives when it is asked again; spec.json "
         "or the history was changed, or they were written by another release of the policy",
         asked.episode.episode.value));
   }
-  open_[asked.episode.episode].episode = asked.episode;
+  again->log_prob = asked.episode.log_prob;  // the rest is equal
+  open_[asked.episode.episode].episode = *std::move(again);
   leases_.offer(asked.episode.episode);
 }
 
@@ -339,11 +340,13 @@ void Core::lease_request(const wire::LeaseRequest& request, const std::string& w
   wire::Grant grant_body;
   workers_[worker].leaving = false;
   const bool barred = paused_ || quarantined(worker, now);
-  const int wanted = barred ? 0 : std::min(request.count(), kMaxLeasesPerRequest);
+  const int allowed = barred ? 0 : std::min(request.count(), kMaxLeasesPerRequest);
+  const int wanted = std::min(allowed, kMaxLeasesPerRound - granted_this_round_);
   while (grant_body.leases_size() < wanted) {
     const std::optional<EpisodeId> episode = next_episode(worker, now);
     if (!episode) break;
     *grant_body.add_leases() = grant(*episode, worker, now);
+    ++granted_this_round_;
   }
   if (grant_body.leases_size() > 0) {
     *reply().mutable_grant() = std::move(grant_body);
@@ -363,7 +366,14 @@ void Core::lease_request(const wire::LeaseRequest& request, const std::string& w
         fmt::format("worker {} failed {} episodes in a row and waits while other workers go on; the last "
                     "failure: {}",
                     worker, broken.failures_in_a_row, broken.last_failure));
+  } else if (allowed > wanted) {
+    wait.set_retry_after_ms(put_off().count());
   }
+}
+
+// Each comes back 2 ms after the one before, so that together they ask 500 times a second.
+Duration Core::put_off() {
+  return std::min(Duration{100} + 2 * Duration{put_off_this_round_++}, Duration{10'000});
 }
 
 // With many workers waiting, each asks less often, so that together they stay below about 500 questions a
@@ -424,6 +434,7 @@ void Core::tick(Timestamp now) {
 }
 
 Outputs Core::take() {
+  granted_this_round_ = put_off_this_round_ = 0;
   return std::exchange(outputs_, {});
 }
 

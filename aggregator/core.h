@@ -60,7 +60,9 @@ class Core {
   // Expires leases and forgets peers that were silent for long. Throws Error when the run cannot get on:
   // episodes fail one after the other whatever is tried.
   void tick(Timestamp now);
-  // What was queued since the last call.
+  // What was queued since the last call. Ends a round: in each, kMaxLeasesPerRound leases are granted, and
+  // who asks for more is told to come back, one after the other.
+  static constexpr int kMaxLeasesPerRound = 512;
   [[nodiscard]] Outputs take();
 
   Stage stage() const { return plan_.stage(); }
@@ -148,6 +150,7 @@ class Core {
   wire::Envelope& reply();  // to the message being handled
   void refuse(wire::Refused::Reason reason, const std::string& message);
   Duration retry_after() const;
+  Duration put_off();  // a lease request, for whose lease this round has no room
 
   wire::RunSpec spec_;
   int64_t epoch_;
@@ -171,6 +174,8 @@ class Core {
   Timestamp next_forgetting_;
   std::string answering_peer_;  // of the message being handled
   uint64_t answering_number_ = 0;
+  int granted_this_round_ = 0;  // leases
+  int put_off_this_round_ = 0;  // requests
   Outputs outputs_;
 };
 

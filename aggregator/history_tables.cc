@@ -165,46 +165,55 @@ std::span<const HistoryTable> history_tables(int64_t schema_version) {
 
 namespace {
 
-// Merges the tables by seq; `take` may move from what it is given.
-void walk(const Database& database, int64_t schema_version, const std::function<void(Record&)>& take) {
-  struct Cursor {
-    Statement rows;
-    const HistoryTable* table;
-    bool more = false;
-    int64_t seq = 0;
-    Record record{};
+// Records of a stretch of the history. They lie apart by table, so that a batch that is filled again finds
+// room for texts and lists in each record of its kind.
+class Batch {
+ public:
+  // Where the next record of `table` is to be read into; it counts once it is kept.
+  Record* room(size_t table) {
+    if (table >= tables_.size()) tables_.resize(table + 1);
+    Slots& slots = tables_[table];
+    if (slots.used == slots.records.size()) slots.records.emplace_back();
+    return &slots.records[slots.used];
+  }
+  void keep(size_t table) {
+    ++tables_[table].used;
+    order_.push_back(table);
+  }
+  size_t size() const { return order_.size(); }
+  // In the order in which they were kept.
+  void visit(const std::function<void(const Record&)>& visit) const {
+    std::vector<size_t> next(tables_.size());
+    for (const size_t table : order_) visit(tables_[table].records[next[table]++]);
+  }
+  void clear() {
+    for (Slots& slots : tables_) slots.used = 0;
+    order_.clear();
+  }
 
-    void step() {
-      more = rows.step();
-      if (more) seq = rows.integer(0);
-    }
+ private:
+  struct Slots {
+    std::vector<Record> records;
+    size_t used = 0;
   };
-  std::vector<Cursor> cursors;
-  for (const HistoryTable& table : history_tables(schema_version)) {
-    cursors.push_back({.rows = Statement(database, table.query), .table = &table});
-    cursors.back().step();
-  }
-  while (true) {
-    Cursor* next = nullptr;
-    for (Cursor& cursor : cursors) {
-      if (cursor.more && (next == nullptr || cursor.seq < next->seq)) next = &cursor;
-    }
-    if (next == nullptr) return;
-    next->table->read(next->rows, &next->record);
-    take(next->record);
-    next->step();
-  }
-}
+  std::vector<Slots> tables_;
+  std::vector<size_t> order_;  // the table of each record
+};
 
-// Records on their way from the thread that reads them to the one that applies them, a few batches at most.
+// Batches on their way from the thread that reads them to the one that applies them, a few at most, and back.
 class Belt {
  public:
-  // False when nobody wants more.
-  bool put(std::vector<Record> batch) {
+  // Takes what is in `batch` and leaves it empty, with the room of one that came back. False when nobody
+  // wants more.
+  bool put(Batch* batch) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return batches_.size() < kMostBatches || abandoned_; });
+    changed_.wait(lock, [&] { return full_.size() < kMostBatches || abandoned_; });
     if (abandoned_) return false;
-    batches_.push_back(std::move(batch));
+    full_.push_back(std::exchange(*batch, {}));
+    if (!empty_.empty()) {
+      *batch = std::move(empty_.back());
+      empty_.pop_back();
+    }
     changed_.notify_all();
     return true;
   }
@@ -215,18 +224,20 @@ class Belt {
     error_ = std::move(error);
     changed_.notify_all();
   }
-  // Empty at the end.
-  std::vector<Record> take() {
+  // Gives `batch` back and puts the next one in its place; false at the end.
+  bool take(Batch* batch) {
+    batch->clear();
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !batches_.empty() || closed_; });
-    if (batches_.empty()) {
+    empty_.push_back(std::move(*batch));
+    changed_.wait(lock, [&] { return !full_.empty() || closed_; });
+    if (full_.empty()) {
       if (error_) std::rethrow_exception(error_);
-      return {};
+      return false;
     }
-    std::vector<Record> batch = std::move(batches_.front());
-    batches_.pop_front();
+    *batch = std::move(full_.front());
+    full_.pop_front();
     changed_.notify_all();
-    return batch;
+    return true;
   }
   void abandon() {
     const std::lock_guard lock(mutex_);
@@ -238,7 +249,8 @@ class Belt {
   static constexpr size_t kMostBatches = 4;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::vector<Record>> batches_;
+  std::deque<Batch> full_;
+  std::vector<Batch> empty_;
   bool closed_ = false;
   bool abandoned_ = false;
   std::exception_ptr error_;
@@ -246,34 +258,64 @@ class Belt {
 
 constexpr size_t kBatch = 512;
 
+// Merges the tables by seq and puts batches on the belt until nobody wants more. What came before a row that
+// cannot be read is on the belt when its error is thrown, as if one thread did both.
+void read_ahead(const Database& database, int64_t schema_version, Belt* belt) {
+  struct Cursor {
+    Statement rows;
+    const HistoryTable* table;
+    bool more = false;
+    int64_t seq = 0;
+
+    void step() {
+      more = rows.step();
+      if (more) seq = rows.integer(0);
+    }
+  };
+  std::vector<Cursor> cursors;
+  for (const HistoryTable& table : history_tables(schema_version)) {
+    cursors.push_back({.rows = Statement(database, table.query), .table = &table});
+    cursors.back().step();
+  }
+  Batch batch;
+  try {
+    while (true) {
+      Cursor* next = nullptr;
+      for (Cursor& cursor : cursors) {
+        if (cursor.more && (next == nullptr || cursor.seq < next->seq)) next = &cursor;
+      }
+      if (next == nullptr) break;
+      const auto table = static_cast<size_t>(next - cursors.data());
+      next->table->read(next->rows, batch.room(table));
+      batch.keep(table);
+      if (batch.size() == kBatch && !belt->put(&batch)) return;
+      next->step();
+    }
+  } catch (...) {
+    (void)belt->put(&batch);
+    throw;
+  }
+  (void)belt->put(&batch);
+}
+
 }  // namespace
 
 // Reading a row and applying its record take about as long, so a second thread reads ahead. It alone uses the
 // database meanwhile.
 void replay_tables(const Database& database, int64_t schema_version,
                    const std::function<void(const Record&)>& visit) {
-  struct Stopped {};
   Belt belt;
   std::jthread reader([&] {
-    std::vector<Record> batch;
     std::exception_ptr error;
     try {
-      walk(database, schema_version, [&](Record& record) {
-        batch.push_back(std::move(record));
-        if (batch.size() == kBatch && !belt.put(std::exchange(batch, {}))) throw Stopped{};
-      });
-    } catch (const Stopped&) {
+      read_ahead(database, schema_version, &belt);
     } catch (...) {
       error = std::current_exception();
     }
-    // What came before a row that cannot be read is applied first, as if one thread did both.
-    if (!batch.empty()) (void)belt.put(std::move(batch));
     belt.close(error);
   });
   try {
-    for (std::vector<Record> batch = belt.take(); !batch.empty(); batch = belt.take()) {
-      for (const Record& record : batch) visit(record);
-    }
+    for (Batch batch; belt.take(&batch);) batch.visit(visit);
   } catch (...) {
     belt.abandon();
     throw;

@@ -40,29 +40,46 @@ void add_scores(const std::map<std::string, Candidate>& candidates, RunData* run
   }
 }
 
+// Accepted episodes whose outcome came after a seq, in the order they were told.
+constexpr const char* kEpisodesAfter =
+    "SELECT e.episode, e.stage, e.label, e.question_group, e.samples, e.policy_version, e.questions, "
+    "o.told_version, o.told_ms, o.worker, o.seconds, o.correct, o.finish, o.prompt_tokens, o.output_tokens, "
+    "o.seq FROM outcomes o JOIN episodes e USING(episode) WHERE o.seq > ? AND o.verdict != 'stale' ORDER BY "
+    "o.seq";
+constexpr const char* kVersionsAfter =
+    "SELECT version, at_ms, shares, recommended, entropy FROM versions WHERE version > ? ORDER BY version";
+
+// A row of kEpisodesAfter; what `row` and `results` hold is overwritten and its room reused.
+void read_row(const Statement& query, EpisodeRow* row, std::vector<QuestionResult>* results) {
+  parse_results(query.text(11), query.text(12), query.text(13), query.text(14), results);
+  row->episode = query.integer(0);
+  row->stage = name(parse_stage(query.text(1)));
+  row->label = query.text(2);
+  row->group = query.integer(3);
+  parse_list(query.text(4), "episodes.samples", &row->samples);
+  row->reward = reward(*results);
+  row->asked_version = query.integer(5);
+  row->told_version = query.integer(7);
+  row->finished = from_ms(query.integer(8));
+  row->worker = query.text(9);
+  row->seconds = query.real(10);
+  row->output_tokens = 0;
+  for (const QuestionResult& result : *results) row->output_tokens += result.output_tokens;
+}
+
+VersionRow read_version(const Statement& query) {
+  return {query.integer(0), from_ms(query.integer(1)), parse_list<double>(query.text(2), "versions.shares"),
+          parse_list<int32_t>(query.text(3), "versions.recommended"), query.real(4)};
+}
+
 void read_episodes(const Database& database, RunData* run) {
   std::map<std::string, Candidate> candidates;
-  Statement query(
-      database,
-      "SELECT e.episode, e.stage, e.label, e.question_group, e.samples, e.policy_version, e.questions, "
-      "o.told_version, o.told_ms, o.worker, o.seconds, o.correct, o.finish, o.prompt_tokens, o.output_tokens "
-      "FROM outcomes o JOIN episodes e USING(episode) WHERE o.verdict != 'stale' ORDER BY o.seq");
+  Statement query(database, kEpisodesAfter);
+  query.bind(int64_t{0});
+  std::vector<QuestionResult> results;
   while (query.step()) {
-    const std::vector<QuestionResult> results =
-        parse_results(query.text(11), query.text(12), query.text(13), query.text(14));
     EpisodeRow& row = run->episodes.emplace_back();
-    row.episode = query.integer(0);
-    row.stage = name(parse_stage(query.text(1)));
-    row.label = query.text(2);
-    row.group = query.integer(3);
-    row.samples = parse_list<int32_t>(query.text(4), "episodes.samples");
-    row.reward = reward(results);
-    row.asked_version = query.integer(5);
-    row.told_version = query.integer(7);
-    row.finished = from_ms(query.integer(8));
-    row.worker = query.text(9);
-    row.seconds = query.real(10);
-    for (const QuestionResult& result : results) row.output_tokens += result.output_tokens;
+    read_row(query, &row, &results);
     if (row.label.empty()) continue;
     const std::vector<uint32_t> questions = parse_list<uint32_t>(query.text(6), "episodes.questions");
     if (questions.size() != results.size()) {
@@ -77,13 +94,9 @@ void read_episodes(const Database& database, RunData* run) {
 }
 
 void read_versions(const Database& database, RunData* run) {
-  Statement query(database,
-                  "SELECT version, at_ms, shares, recommended, entropy FROM versions ORDER BY version");
-  while (query.step()) {
-    run->versions.push_back({query.integer(0), from_ms(query.integer(1)),
-                             parse_list<double>(query.text(2), "versions.shares"),
-                             parse_list<int32_t>(query.text(3), "versions.recommended"), query.real(4)});
-  }
+  Statement query(database, kVersionsAfter);
+  query.bind(int64_t{-1});
+  while (query.step()) run->versions.push_back(read_version(query));
   if (run->versions.empty()) return;
   run->recommended = run->versions.back().recommended;
   run->policy_version = run->versions.back().version;
@@ -150,15 +163,22 @@ std::string stage_of(const Database& database, const RunData& run) {
   return std::string(name(finished ? Stage::kFinished : Stage::kVerify));
 }
 
+void require_file(const std::filesystem::path& run_directory, const std::filesystem::path& file) {
+  if (std::filesystem::exists(file)) return;
+  throw NotFound(
+      fmt::format("{} is no run directory: {} does not exist", run_directory.string(), file.string()));
+}
+
+std::filesystem::path existing_history(const std::filesystem::path& run_directory) {
+  require_file(run_directory, history_path(run_directory));
+  return history_path(run_directory);
+}
+
 }  // namespace
 
 RunData read_run(const std::filesystem::path& run_directory) {
-  for (const auto& file : {spec_path(run_directory), history_path(run_directory)}) {
-    if (!std::filesystem::exists(file)) {
-      throw NotFound(
-          fmt::format("{} is no run directory: {} does not exist", run_directory.string(), file.string()));
-    }
-  }
+  for (const auto& file : {spec_path(run_directory), history_path(run_directory)})
+    require_file(run_directory, file);
   RunData run;
   run.spec = wire::read_spec(spec_path(run_directory));
   Database database(history_path(run_directory), Database::Mode::kReadOnly);
@@ -173,6 +193,49 @@ RunData read_run(const std::filesystem::path& run_directory) {
   run.elapsed_s = Statement(database, "SELECT sum(last_ms - started_ms) FROM epochs").value() / 1000.0;
   run.stage = stage_of(database, run);
   return run;
+}
+
+struct RunFollower::Impl {
+  Database database;
+  int64_t last_seq = 0;  // of an outcome handed over
+  int64_t last_version = -1;
+};
+
+RunFollower::RunFollower(const std::filesystem::path& run_directory)
+    : impl_(new Impl{.database = {existing_history(run_directory), Database::Mode::kReadOnly}}) {
+  check_schema_version(impl_->database);
+}
+
+RunFollower::~RunFollower() = default;
+
+Timestamp RunFollower::started() const {
+  return from_ms(Statement(impl_->database, "SELECT at_ms FROM versions WHERE version = 0").value());
+}
+
+void RunFollower::new_episodes(const std::function<void(const EpisodeRow&)>& visit) {
+  Statement query(impl_->database, kEpisodesAfter);
+  query.bind(impl_->last_seq);
+  EpisodeRow row;
+  std::vector<QuestionResult> results;
+  int64_t seq = impl_->last_seq;
+  while (query.step()) {
+    read_row(query, &row, &results);
+    seq = query.integer(15);
+    visit(row);
+  }
+  impl_->last_seq = seq;
+}
+
+void RunFollower::new_versions(const std::function<void(const VersionRow&)>& visit) {
+  Statement query(impl_->database, kVersionsAfter);
+  query.bind(impl_->last_version);
+  int64_t version = impl_->last_version;
+  while (query.step()) {
+    const VersionRow row = read_version(query);
+    version = row.version;
+    visit(row);
+  }
+  impl_->last_version = version;
 }
 
 }  // namespace allot::aggregator

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -64,5 +66,27 @@ struct RunData {
 // Reads `run_directory`/spec.json and history.sqlite, also while an aggregator writes it. Throws NotFound
 // when they are not there and CorruptFile when they contradict their formats.
 RunData read_run(const std::filesystem::path& run_directory);
+
+// Follows a run as it grows: every row is read once, and one is held at a time, however long the run is.
+class RunFollower {
+ public:
+  // Throws NotFound without a history, StorageError or CorruptFile for one that cannot be read.
+  explicit RunFollower(const std::filesystem::path& run_directory);
+  ~RunFollower();
+  RunFollower(const RunFollower&) = delete;
+  RunFollower& operator=(const RunFollower&) = delete;
+
+  // When policy version 0 was there; the clock's zero before.
+  Timestamp started() const;
+
+  // Hands over the rows since the last call that returned, the first time all, in the order of RunData; they
+  // are valid during the call of `visit` only. Throws CorruptFile.
+  void new_episodes(const std::function<void(const EpisodeRow&)>& visit);
+  void new_versions(const std::function<void(const VersionRow&)>& visit);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace allot::aggregator

@@ -76,8 +76,9 @@ double quantile(std::vector<double> values, double share) {
   return *at;
 }
 
-AggregatorLoad::AggregatorLoad(const std::string& endpoint, const wire::RunSpec& spec, int workers)
-    : spec_(spec), workers_(static_cast<size_t>(workers)), crowd_(endpoint, workers) {
+AggregatorLoad::AggregatorLoad(const std::string& endpoint, const wire::RunSpec& spec, int workers,
+                               const std::optional<wire::ClientKeys>& keys)
+    : spec_(spec), workers_(static_cast<size_t>(workers)), crowd_(endpoint, workers, keys) {
   for (int worker = 0; worker < workers; ++worker) ready_.push_back(worker);
 }
 

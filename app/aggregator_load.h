@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "wire/crowd.h"
+#include "wire/keys.h"
 #include "wire/messages.pb.h"
 
 namespace allot::app {
@@ -38,8 +39,10 @@ class AggregatorLoad {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Connects `workers` workers to the aggregator at `endpoint`, which serves `spec`.
-  AggregatorLoad(const std::string& endpoint, const wire::RunSpec& spec, int workers);
+  // Connects `workers` workers, all with the same `keys`, to the aggregator at `endpoint`, which serves
+  // `spec`.
+  AggregatorLoad(const std::string& endpoint, const wire::RunSpec& spec, int workers,
+                 const std::optional<wire::ClientKeys>& keys = std::nullopt);
 
   // The phases, in this order; each throws NetworkError when an answer does not come within a minute or the
   // aggregator refuses a message, saying which.

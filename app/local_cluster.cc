@@ -59,14 +59,16 @@ LocalCluster::LocalCluster(ClusterOptions options, std::function<void(const std:
 std::vector<std::string> LocalCluster::command_of(const Member& member) const {
   const std::string run = options_.run.string();
   if (&member == &aggregator_) {
-    return {(own_directory() / "allot").string(),
-            "aggregator",
-            "--run",
-            run,
-            "--bind",
-            endpoint_.empty() ? "tcp://127.0.0.1:*" : endpoint_,
-            "--log-level",
-            options_.log_level};
+    std::vector<std::string> command = {(own_directory() / "allot").string(),
+                                        "aggregator",
+                                        "--run",
+                                        run,
+                                        "--bind",
+                                        endpoint_.empty() ? "tcp://127.0.0.1:*" : endpoint_,
+                                        "--log-level",
+                                        options_.log_level};
+    std::ranges::copy(options_.aggregator_options, std::back_inserter(command));
+    return command;
   }
   std::vector<std::string> command = {(own_directory() / "allot-model").string(),
                                       "worker",

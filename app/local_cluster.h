@@ -33,6 +33,7 @@ struct ClusterOptions {
   int32_t threads = 0;        // of each worker; 0 = the cores, shared out
   int32_t max_sequences = 0;  // decoded together by a worker; 0 = the worker's default
   std::string log_level = "info";
+  std::vector<std::string> aggregator_options = {};  // further words of its command line
 };
 
 class LocalCluster {

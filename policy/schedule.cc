@@ -120,18 +120,19 @@ Schedule apportion(std::span<const double> shares, int64_t total, int32_t floor)
   int64_t left = spread;
   for (size_t layer = 0; layer < scaled.size(); ++layer) {
     const double quota = static_cast<double>(spread) * (scaled[layer] / sum);
-    const double whole = std::floor(quota);
-    remainders[layer] = quota - whole;
+    const auto whole = static_cast<int64_t>(quota);  // the floor: it is not negative
+    remainders[layer] = quota - static_cast<double>(whole);
     schedule.samples[layer] += static_cast<int32_t>(whole);
-    left -= static_cast<int64_t>(whole);
+    left -= whole;
   }
   std::vector<size_t> order(scaled.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  // Equal remainders go to the earlier layer first, which makes the order the one of a stable sort.
-  std::ranges::sort(order, [&](size_t a, size_t b) {
+  // Of equal remainders the earlier layer's goes first, so which layers get one more is not left to chance.
+  const auto with_one_more = order.begin() + std::clamp<int64_t>(left, 0, layers);
+  std::ranges::nth_element(order, with_one_more, [&](size_t a, size_t b) {
     return remainders[a] != remainders[b] ? remainders[a] > remainders[b] : a < b;
   });
-  for (size_t place = 0; left > 0; ++place, --left) ++schedule.samples[order[place]];
+  std::for_each(order.begin(), with_one_more, [&](size_t layer) { ++schedule.samples[layer]; });
   return schedule;
 }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 #include <zmq.hpp>
 
@@ -28,6 +29,11 @@ constexpr const char* kStopAddress = "inproc://allot.stop";
 constexpr auto kLookEvery = 1s;
 // Refused connections are one log line each so often, with their number.
 constexpr auto kTellEvery = 10s;
+// ZeroMQ keeps the pipe that a connection asked through until the connection ends, about 10 KiB each way that
+// are used once. Closing this end frees both. So after so many answers another socket takes the questions,
+// and the one before is closed when its last answers have been read for sure.
+constexpr int kAnswersOfOneSocket = 64;
+constexpr auto kAnswersAreReadIn = 200ms;
 
 // What changes when a file is written or replaced; a Kubernetes mount changes the inode.
 struct FileState {
@@ -62,18 +68,19 @@ std::vector<zmq::message_t> receive_all(zmq::socket_t& socket) {
 }  // namespace
 
 struct Authenticator::Impl {
-  Impl(zmq::context_t& context, std::optional<std::filesystem::path> file, int limit)
+  Impl(zmq::context_t& given, std::optional<std::filesystem::path> file, int limit)
       : allow_list_file(std::move(file)),
         max_connections(limit),
-        requests(context, zmq::socket_type::rep),
-        connections(context, zmq::socket_type::pair),
-        stop_here(context, zmq::socket_type::pair),
-        stop_there(context, zmq::socket_type::pair) {
+        context(&given),
+        requests(open_requests()),
+        connections(*context, zmq::socket_type::pair),
+        stop_here(*context, zmq::socket_type::pair),
+        stop_there(*context, zmq::socket_type::pair) {
     if (allow_list_file) {
       file_state = state_of(*allow_list_file);
       allow_list = read_allow_list(*allow_list_file);
     }
-    for (zmq::socket_t* socket : {&requests, &connections, &stop_here, &stop_there})
+    for (zmq::socket_t* socket : {&connections, &stop_here, &stop_there})
       socket->set(zmq::sockopt::linger, 0);
     requests.bind(kZapAddress);
     stop_here.bind(kStopAddress);
@@ -81,16 +88,22 @@ struct Authenticator::Impl {
   }
 
   void serve() {
-    std::array<zmq::pollitem_t, 3> items = {{{requests.handle(), 0, ZMQ_POLLIN, 0},
-                                             {connections.handle(), 0, ZMQ_POLLIN, 0},
-                                             {stop_here.handle(), 0, ZMQ_POLLIN, 0}}};
     while (true) {
       try {
-        zmq::poll(items.data(), items.size(), std::chrono::milliseconds(kLookEvery));
-        if ((items[2].revents & ZMQ_POLLIN) != 0) return;
+        // The last is there for a moment only.
+        std::array<zmq::pollitem_t, 4> items = {{{stop_here.handle(), 0, ZMQ_POLLIN, 0},
+                                                 {connections.handle(), 0, ZMQ_POLLIN, 0},
+                                                 {requests.handle(), 0, ZMQ_POLLIN, 0},
+                                                 {earlier_requests.handle(), 0, ZMQ_POLLIN, 0}}};
+        const size_t num_items = items.size() - (earlier_requests ? 0 : 1);
+        zmq::poll(items.data(), num_items,
+                  std::chrono::milliseconds(earlier_requests ? kAnswersAreReadIn : kLookEvery));
+        if ((items[0].revents & ZMQ_POLLIN) != 0) return;
         if ((items[1].revents & ZMQ_POLLIN) != 0) count();
         look_at_file();
-        if ((items[0].revents & ZMQ_POLLIN) != 0) answer();
+        if ((items[2].revents & ZMQ_POLLIN) != 0) answer(requests);
+        if ((items[3].revents & ZMQ_POLLIN) != 0) answer(earlier_requests);
+        free_answered();
         tell_refused();
       } catch (const zmq::error_t& error) {
         if (error.num() == ETERM) return;
@@ -140,10 +153,6 @@ struct Authenticator::Impl {
     if (request.size() < 6 || request[0].to_string_view() != "1.0") return {"500", "not ZAP 1.0"};
     if (num_connections > max_connections) return refuse({"500", "too many connections"});
     const std::string_view mechanism = request[5].to_string_view();
-    if (!allow_list_file) {
-      if (mechanism == "NULL") return {"200", "OK"};
-      return refuse({"400", "no keys are in use here"});
-    }
     if (mechanism != "CURVE" || request.size() != 7 || request[6].size() != kKeyBytes)
       return refuse({"400", "a key is needed"});
     PublicKey key;
@@ -162,17 +171,39 @@ struct Authenticator::Impl {
     return verdict;
   }
 
-  void answer() {
-    const std::vector<zmq::message_t> request = receive_all(requests);
+  zmq::socket_t open_requests() {
+    zmq::socket_t socket(*context, zmq::socket_type::rep);
+    socket.set(zmq::sockopt::linger, 0);
+    return socket;
+  }
+
+  // Ends the pipes of connections that have been answered (kAnswersOfOneSocket). A connection that asks
+  // between the two addresses finds nobody, and comes again a moment later.
+  void free_answered() {
+    const SteadyTime now = std::chrono::steady_clock::now();
+    if (earlier_requests) {
+      if (now - changed_socket >= kAnswersAreReadIn) earlier_requests.close();
+    } else if (num_answered >= kAnswersOfOneSocket) {
+      requests.unbind(kZapAddress);
+      earlier_requests = std::exchange(requests, open_requests());
+      requests.bind(kZapAddress);
+      changed_socket = now;
+      num_answered = 0;
+    }
+  }
+
+  void answer(zmq::socket_t& socket) {
+    const std::vector<zmq::message_t> request = receive_all(socket);
     if (request.empty()) return;
+    ++num_answered;
     const Verdict verdict = judge(request);
     const std::string id = request.size() > 1 ? request[1].to_string() : "";
     for (const std::string_view frame :
          {std::string_view("1.0"), std::string_view(id), std::string_view(verdict.code),
           std::string_view(verdict.text), std::string_view(verdict.user)}) {
-      requests.send(zmq::buffer(frame), zmq::send_flags::sndmore);
+      socket.send(zmq::buffer(frame), zmq::send_flags::sndmore);
     }
-    requests.send(zmq::message_t(), zmq::send_flags::none);  // no metadata of our own
+    socket.send(zmq::message_t(), zmq::send_flags::none);  // no metadata of our own
   }
 
   void tell_refused() {
@@ -187,8 +218,12 @@ struct Authenticator::Impl {
 
   const std::optional<std::filesystem::path> allow_list_file;
   const int max_connections;
-  zmq::socket_t requests;     // from the socket's I/O thread
-  zmq::socket_t connections;  // events of the socket
+  zmq::context_t* context;
+  zmq::socket_t requests;          // from the socket's I/O thread
+  zmq::socket_t earlier_requests;  // before that one; null most of the time
+  int num_answered = 0;            // by `requests`
+  SteadyTime changed_socket;       // when `requests` was opened
+  zmq::socket_t connections;       // events of the socket
   zmq::socket_t stop_here, stop_there;
   mutable std::mutex mutex;
   AllowList allow_list;  // under `mutex`
@@ -206,6 +241,9 @@ Authenticator::Authenticator(zmq::context_t& context, std::optional<std::filesys
     : impl_(std::make_unique<Impl>(context, std::move(allow_list), max_connections)) {}
 
 void Authenticator::watch(zmq::socket_t& socket) {
+  // Without keys there is nothing to ask, and asking would cost each connection the pipe for it (see
+  // kAnswersOfOneSocket), all at once when thousands come back after a restart.
+  if (!impl_->allow_list_file) return;
   socket.set(zmq::sockopt::zap_domain, "allot");
   if (::zmq_socket_monitor(socket.handle(), kMonitorAddress, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) !=
       0) {

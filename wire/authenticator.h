@@ -28,7 +28,8 @@ class Authenticator {
   Authenticator(const Authenticator&) = delete;
   Authenticator& operator=(const Authenticator&) = delete;
 
-  // Counts the connections of `socket`, and has them ask here. Before it is bound.
+  // Counts the connections of `socket`, and has them ask here; without a list they are neither counted nor
+  // asked. Before it is bound.
   void watch(zmq::socket_t& socket);
   // Whoever holds the key named `user`, the User-Id of a message; nothing when the list has it no more.
   std::optional<KeyHolder> holder(std::string_view user) const;

@@ -27,11 +27,18 @@ struct Crowd::Impl {
   zmq::socket_t socket{context, zmq::socket_type::router};
 };
 
-Crowd::Crowd(const std::string& endpoint, int members) : impl_(std::make_unique<Impl>()) {
+Crowd::Crowd(const std::string& endpoint, int members, const std::optional<ClientKeys>& keys)
+    : impl_(std::make_unique<Impl>()) {
   zmq::socket_t& socket = impl_->socket;
   socket.set(zmq::sockopt::linger, 0);
   socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kMaxFrameBytes));
   socket.set(zmq::sockopt::router_mandatory, true);
+  if (keys) {
+    const auto bytes = [](const auto& key) { return zmq::const_buffer(key.data(), key.size()); };
+    socket.set(zmq::sockopt::curve_serverkey, bytes(keys->server.bytes));
+    socket.set(zmq::sockopt::curve_publickey, bytes(keys->own.public_key.bytes));
+    socket.set(zmq::sockopt::curve_secretkey, bytes(keys->own.secret_key.bytes()));
+  }
   try {
     for (int member = 0; member < members; ++member) {
       socket.set(zmq::sockopt::connect_routing_id, routing_id(member));

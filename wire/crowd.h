@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "wire/keys.h"
 
 namespace allot::wire {
 
@@ -19,9 +20,9 @@ class Crowd {
   };
 
   // `members` TCP connections to `endpoint`, made in the background; the server takes each for a peer of its
-  // own. Needs one file descriptor a member. Throws InvalidArgument for an address that is not
-  // tcp://ADDRESS:PORT.
-  Crowd(const std::string& endpoint, int members);
+  // own. Needs one file descriptor a member. All have the same `keys`. Throws InvalidArgument for an address
+  // that is not tcp://ADDRESS:PORT.
+  Crowd(const std::string& endpoint, int members, const std::optional<ClientKeys>& keys = std::nullopt);
   ~Crowd();
   Crowd(const Crowd&) = delete;
   Crowd& operator=(const Crowd&) = delete;

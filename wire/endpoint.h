@@ -32,7 +32,7 @@ struct ServerOptions {
   bool insecure = false;
   // A connection that has not shown its key by then is ended.
   Duration handshake{10'000};
-  // Further peers are refused until others leave.
+  // With keys, further peers are refused until others leave; without, the limit on open files holds.
   int max_connections = 20'000;
 };
 

@@ -39,14 +39,22 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-// Reads the run's history from its own connection and writes what people look at. It never slows the service
-// down: after each round it rests at least twenty times as long as the round took.
+// Follows the run's history over its own connection and writes what people look at. It never slows the
+// service down: after each round it rests at least twenty times as long as the round took.
 class ResultsWriter {
  public:
-  explicit ResultsWriter(std::filesystem::path run)
-      : run_(std::move(run)), thread_([this](std::stop_token stop) { work(stop); }) {}
+  ResultsWriter(std::filesystem::path run, std::shared_ptr<const aggregator::LiveState> live)
+      : run_(std::move(run)), live_(std::move(live)), thread_([this](std::stop_token stop) { work(stop); }) {}
 
  private:
+  // The events as they are being brought up to date.
+  struct Events {
+    explicit Events(const std::filesystem::path& run)
+        : follower(run), writer(tensorboard_directory(run), follower.started()) {}
+    aggregator::RunFollower follower;
+    TensorboardWriter writer;
+  };
+
   void work(const std::stop_token& stop) {
     std::mutex mutex;
     std::condition_variable_any wake;
@@ -59,8 +67,9 @@ class ResultsWriter {
         finished = round();
       } catch (const Error& error) {
         spdlog::warn("the results could not be written: {}", error.what());
+        events_.reset();  // what the files hold is looked at anew
       }
-      // The whole history was in memory for a moment; the allocator would keep those pages for this thread.
+      // What connections and messages of the last seconds took is free in pieces that the allocator keeps.
       ::malloc_trim(0);
       if (last) return;
       const Seconds rest = std::max(Seconds(5), 20 * Seconds(std::chrono::steady_clock::now() - start));
@@ -71,13 +80,18 @@ class ResultsWriter {
 
   // True when the run is finished and everything is written.
   bool round() {
-    std::string stage;
-    {
-      const auto run = aggregator::read_run(run_);  // freed before write_results reads it again
-      update_tensorboard(run, tensorboard_directory(run_));
-      stage = run.stage;
-    }
-    if (stage != "finished") return false;
+    // Before the history is read, so that what is read of a finished run is all of it.
+    const auto snapshot = live_->snapshot();
+    const bool finished =
+        snapshot != nullptr && snapshot->status.stage() == name(aggregator::Stage::kFinished);
+    if (!events_) events_.emplace(run_);
+    events_->follower.new_episodes([this](const aggregator::EpisodeRow& episode) {
+      if (episode.stage == name(aggregator::Stage::kLearn)) events_->writer.add(episode);
+    });
+    events_->follower.new_versions(
+        [this](const aggregator::VersionRow& version) { events_->writer.add(version); });
+    events_->writer.flush();
+    if (!finished) return false;
     write_results(run_);
     spdlog::info("the run is finished; wrote {} and {}", schedule_file(run_).string(),
                  report_file(run_).string());
@@ -85,6 +99,8 @@ class ResultsWriter {
   }
 
   std::filesystem::path run_;
+  std::shared_ptr<const aggregator::LiveState> live_;
+  std::optional<Events> events_;
   std::jthread thread_;
 };
 
@@ -132,7 +148,7 @@ int run_aggregator(std::span<const std::string> arguments) {
       "insecure", &service_options.server.insecure,
       "listen without keys on an address that other machines reach: whoever reaches it may do everything");
   set.integer("max-connections", &service_options.server.max_connections, 1, 1'000'000, "N",
-              "further peers are refused until others leave");
+              "with keys: further peers are refused until others leave");
   set.real("max-rate", &service_options.rate.per_second, 1, 1e6, "N",
            "messages a second that one connection may send for long");
   set.text(
@@ -152,6 +168,9 @@ int run_aggregator(std::span<const std::string> arguments) {
   // Five seconds' worth at once, which a worker with many results may have after an outage.
   service_options.rate.burst = 5 * service_options.rate.per_second;
 
+  // One pool of memory for all threads: with a pool each, what one freed is of no use to another, a tenth of
+  // the whole with 10,000 workers.
+  ::mallopt(M_ARENA_MAX, 1);
   const auto& stop = watch_stop_signals();
   // Each worker's connection is an open file.
   const int64_t open_files = raise_open_files();
@@ -159,11 +178,12 @@ int run_aggregator(std::span<const std::string> arguments) {
   service_options.build = version();
   aggregator::HttpAddress address;
   std::unique_ptr<aggregator::HttpServer> server;
+  const auto live = std::make_shared<aggregator::LiveState>("the history of the run is being read");
+  service_options.live = live;
   if (http != "off") {
     address = aggregator::parse_http_address(http);
-    service_options.live = std::make_shared<aggregator::LiveState>("the history of the run is being read");
     // From now on: while a long history is read, probes learn so.
-    server = std::make_unique<aggregator::HttpServer>(address, live_handlers(service_options.live, run.run));
+    server = std::make_unique<aggregator::HttpServer>(address, live_handlers(live, run.run));
   }
   aggregator::Service service(spec_of(run), std::move(service_options));
   spdlog::info("up to {} files can be open, about as many workers can connect", open_files);
@@ -173,7 +193,7 @@ int run_aggregator(std::span<const std::string> arguments) {
     spdlog::info("live page {} with /metrics, /healthz, /readyz and /api/run{}", server->url(),
                  address.loopback() ? "" : "; whoever reaches this address can read it");
   }
-  const ResultsWriter writer(run.run);
+  const ResultsWriter writer(run.run, live);
   service.run(stop);
   return 0;
 }

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -25,6 +26,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "wire/keys.h"
 #include "wire/spec.h"
 
 namespace allot::app {
@@ -40,6 +42,7 @@ struct BenchOptions {
   double rate = 500;
   int32_t rate_seconds = 20;
   std::filesystem::path run;
+  bool keys = false;
   bool json = false;
 };
 
@@ -126,6 +129,22 @@ struct Bench {
   double history_bytes_per_episode = 0;
 };
 
+std::filesystem::path key_file(const std::filesystem::path& run) {
+  return run / "bench.key";
+}
+std::filesystem::path allow_file(const std::filesystem::path& run) {
+  return run / "bench.allow";
+}
+
+// Writes the aggregator's key and a list that lets the workers' key in, which is returned.
+wire::ClientKeys make_keys(const std::filesystem::path& run) {
+  const wire::KeyPair server = wire::make_key_pair();
+  wire::ClientKeys keys{.server = server.public_key, .own = wire::make_key_pair()};
+  wire::write_key_pair(key_file(run), server);
+  write_file_atomically(allow_file(run), keys.own.public_key.text() + " bench worker\n");
+  return keys;
+}
+
 Bench measure(const BenchOptions& options, const std::filesystem::path& run) {
   const int64_t offered = static_cast<int64_t>(options.rate) * options.rate_seconds;
   // More than are answered, so that there is always a lease to grant.
@@ -138,9 +157,16 @@ Bench measure(const BenchOptions& options, const std::filesystem::path& run) {
 
   Bench bench;
   bench.sync_ms = sync_milliseconds(run);
-  LocalCluster cluster({.run = run, .workers = {}, .log_level = "warn"}, [](const std::string&) {});
+  ClusterOptions cluster_options{.run = run, .workers = {}, .log_level = "warn"};
+  std::optional<wire::ClientKeys> keys;
+  if (options.keys) {
+    keys = make_keys(run);
+    cluster_options.aggregator_options = {"--key", key_file(run).string(), "--allow",
+                                          allow_file(run).string()};
+  }
+  LocalCluster cluster(std::move(cluster_options), [](const std::string&) {});
   const pid_t aggregator = cluster.aggregator_pid();
-  AggregatorLoad load(cluster.endpoint(), spec, options.workers);
+  AggregatorLoad load(cluster.endpoint(), spec, options.workers, keys);
   const auto phase = [&](const char* name, const auto& work) {
     spdlog::info("{}", name);
     const double before = usage_of(aggregator).cpu_seconds;
@@ -171,6 +197,7 @@ void print_json(const Bench& bench, const BenchOptions& options) {
         {"workers", options.workers},
         {"window", options.window},
         {"rate", options.rate},
+        {"keys", options.keys},
         {"seconds", figures.seconds},
         {"introduced", figures.introduced},
         {"leases", figures.leases},
@@ -234,6 +261,7 @@ int run_bench_aggregator(std::span<const std::string> arguments) {
   set.integer("rate-seconds", &options.rate_seconds, 1, 86'400, "S", "for so long");
   set.path("run", &options.run,
            "empty directory for the run, on the disk to measure; a temporary one without it");
+  set.flag("keys", &options.keys, "encrypt all connections (CURVE); the workers share one key");
   set.flag("json", &options.json, "print one JSON object a phase");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
   require_open_files(options.workers + kOtherFiles);

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <boost/crc.hpp>
 #include <fstream>
-#include <optional>
-#include <vector>
+#include <numeric>
+#include <ranges>
 
 #include "app/report/run_summary.h"
 #include "app/report/tensorboard.pb.h"
@@ -20,6 +20,8 @@ using tensorboard::Event;
 
 constexpr size_t kHeadBytes = 12;
 constexpr size_t kChecksumBytes = 4;
+// Bytes of events that may wait to be written.
+constexpr size_t kMostWaiting = size_t{1} << 20;
 constexpr const char* kRewardTag = "reward";
 constexpr const char* kEntropyTag = "policy/entropy";
 
@@ -37,49 +39,63 @@ Integer read_little_endian(std::string_view bytes) {
 }
 
 // What a file holds: the last step of each kind, and where its last complete record ends.
-struct Written {
+struct Held {
   int64_t episodes = 0;
   int64_t last_version = -1;
   size_t bytes = 0;
 };
 
-// The record at the head of `rest`; nothing when the file ends before the record does.
-std::optional<std::string_view> next_record(std::string_view rest, const std::string& place) {
+// Reads exactly `size` bytes; false when the file ends before.
+bool read_bytes(std::ifstream* file, size_t size, std::string* bytes) {
+  bytes->resize(size);
+  file->read(bytes->data(), static_cast<std::streamsize>(size));
+  return static_cast<size_t>(file->gcount()) == size;
+}
+
+// The next record, in `bytes`; false when the file of `file_bytes` ends before the record, which begins at
+// byte `at`, does.
+bool next_record(std::ifstream* file, size_t file_bytes, size_t at, const std::string& place,
+                 std::string* bytes) {
   const auto damaged = [&](const char* part) {
     return CorruptFile(place + ": the checksum of the record's " + part +
                        " is wrong; delete the file and it will be written anew from the history");
   };
-  if (rest.size() < kHeadBytes) return std::nullopt;
-  if (read_little_endian<uint32_t>(rest.substr(8)) != masked_crc32c(rest.substr(0, 8)))
+  if (!read_bytes(file, kHeadBytes, bytes)) return false;
+  const std::string_view head = *bytes;
+  if (read_little_endian<uint32_t>(head.substr(8)) != masked_crc32c(head.substr(0, 8)))
     throw damaged("length");
-  const auto length = read_little_endian<uint64_t>(rest);
-  if (rest.size() - kHeadBytes < kChecksumBytes || rest.size() - kHeadBytes - kChecksumBytes < length) {
-    return std::nullopt;
-  }
-  const std::string_view bytes = rest.substr(kHeadBytes, length);
-  if (read_little_endian<uint32_t>(rest.substr(kHeadBytes + length)) != masked_crc32c(bytes))
-    throw damaged("content");
-  return bytes;
+  const auto length = read_little_endian<uint64_t>(head);
+  const size_t rest = file_bytes - at - kHeadBytes;
+  if (rest < kChecksumBytes || rest - kChecksumBytes < length) return false;
+  if (!read_bytes(file, length + kChecksumBytes, bytes)) return false;
+  const uint32_t checksum = read_little_endian<uint32_t>(std::string_view(*bytes).substr(length));
+  bytes->resize(length);
+  if (checksum != masked_crc32c(*bytes)) throw damaged("content");
+  return true;
 }
 
-Written scan(std::string_view file, const std::filesystem::path& path) {
-  Written written;
-  while (written.bytes < file.size()) {
-    const std::string place = path.string() + ": byte " + std::to_string(written.bytes);
-    const std::optional<std::string_view> record = next_record(file.substr(written.bytes), place);
-    if (!record) break;
+Held scan(const std::filesystem::path& path) {
+  Held held;
+  std::error_code absent;
+  const size_t file_bytes = std::filesystem::file_size(path, absent);
+  if (absent) return held;
+  std::ifstream file(path, std::ios::binary);
+  std::string record;
+  while (held.bytes < file_bytes) {
+    const std::string place = path.string() + ": byte " + std::to_string(held.bytes);
+    if (!next_record(&file, file_bytes, held.bytes, place, &record)) break;
     Event event;
-    if (!event.ParseFromArray(record->data(), static_cast<int>(record->size()))) {
+    if (!event.ParseFromString(record)) {
       throw CorruptFile(place + ": the record is no event; delete the file and it will be written anew");
     }
     if (event.summary().value_size() > 0) {
       const std::string& tag = event.summary().value(0).tag();
-      if (tag == kRewardTag) written.episodes = std::max(written.episodes, event.step());
-      if (tag == kEntropyTag) written.last_version = std::max(written.last_version, event.step());
+      if (tag == kRewardTag) held.episodes = std::max(held.episodes, event.step());
+      if (tag == kEntropyTag) held.last_version = std::max(held.last_version, event.step());
     }
-    written.bytes += kHeadBytes + record->size() + kChecksumBytes;
+    held.bytes += kHeadBytes + record.size() + kChecksumBytes;
   }
-  return written;
+  return held;
 }
 
 double seconds_since_epoch(Timestamp time) {
@@ -99,53 +115,15 @@ void add_scalar(Event* event, const std::string& tag, double value) {
   scalar->set_simple_value(static_cast<float>(value));
 }
 
-// Learning speed over the window that ends at `index`; nothing while no time has passed.
-std::optional<double> episodes_per_second(const std::vector<const aggregator::EpisodeRow*>& episodes,
-                                          size_t index) {
-  const size_t first = index < kRewardWindow ? 0 : index - kRewardWindow;
-  const double seconds =
-      seconds_since_epoch(episodes[index]->finished) - seconds_since_epoch(episodes[first]->finished);
-  if (seconds <= 0) return std::nullopt;
-  return static_cast<double>(index - first) / seconds;
-}
-
-void append_episodes(const aggregator::RunData& run, int64_t from, std::string* bytes) {
-  const std::vector<const aggregator::EpisodeRow*> episodes = learning_episodes(run);
-  std::vector<double> rewards;
-  for (const aggregator::EpisodeRow* episode : episodes) rewards.push_back(episode->reward);
-  const std::vector<double> means = moving_mean(rewards).mean;
-  for (size_t i = static_cast<size_t>(from); i < episodes.size(); ++i) {
-    const aggregator::EpisodeRow& episode = *episodes[i];
-    Event event = event_at(episode.finished, static_cast<int64_t>(i) + 1);
-    add_scalar(&event, kRewardTag, episode.reward);
-    add_scalar(&event, "reward/mean", means[i]);
-    add_scalar(&event, "policy/lag", static_cast<double>(episode.told_version - episode.asked_version));
-    if (const auto speed = episodes_per_second(episodes, i))
-      add_scalar(&event, "episodes_per_second", *speed);
-    *bytes += tfrecord_frame(event.SerializeAsString());
-  }
-}
-
-int64_t append_versions(const aggregator::RunData& run, int64_t after, std::string* bytes) {
-  int64_t count = 0;
-  for (const aggregator::VersionRow& version : run.versions) {
-    if (version.version <= after) continue;
-    Event event = event_at(version.at, version.version);
-    add_scalar(&event, kEntropyTag, version.entropy);
-    for (size_t layer = 0; layer < version.shares.size(); ++layer) {
-      add_scalar(&event, fmt::format("share/layer_{:02}", layer), version.shares[layer]);
-    }
-    *bytes += tfrecord_frame(event.SerializeAsString());
-    ++count;
-  }
-  return count;
-}
-
-void append_to_file(const std::filesystem::path& path, size_t keep, const std::string& bytes) {
+// Cuts the file after `keep` bytes, if it is longer, and makes its folder.
+void prepare_file(const std::filesystem::path& path, size_t keep) {
   std::error_code fault;
   std::filesystem::create_directories(path.parent_path(), fault);
   if (!fault && std::filesystem::exists(path)) std::filesystem::resize_file(path, keep, fault);
   if (fault) throw StorageError(path.string() + ": cannot be written: " + fault.message());
+}
+
+void append_to_file(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream file(path, std::ios::binary | std::ios::app);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
@@ -170,24 +148,68 @@ std::string tfrecord_frame(std::string_view bytes) {
   return frame;
 }
 
-EventsWritten update_tensorboard(const aggregator::RunData& run, const std::filesystem::path& directory) {
-  // One fixed name per run: TensorBoard asks only that "tfevents" is in it.
-  const std::filesystem::path path = directory / "events.out.tfevents.0.allot";
-  Written written;
-  if (std::filesystem::exists(path)) written = scan(read_file(path), path);
+// One fixed name per run: TensorBoard asks only that "tfevents" is in it.
+TensorboardWriter::TensorboardWriter(const std::filesystem::path& directory, Timestamp start)
+    : path_(directory / "events.out.tfevents.0.allot") {
+  const Held held = scan(path_);
+  keep_ = held.bytes;
+  episodes_in_file_ = held.episodes;
+  last_version_in_file_ = held.last_version;
+  if (keep_ > 0) return;
+  Event head = event_at(start, 0);
+  head.set_file_version("brain.Event:2");
+  append(head.SerializeAsString());
+}
 
-  std::string bytes;
-  if (written.bytes == 0) {
-    Event first = event_at(run.versions.empty() ? Timestamp{} : run.versions.front().at, 0);
-    first.set_file_version("brain.Event:2");
-    bytes += tfrecord_frame(first.SerializeAsString());
+void TensorboardWriter::append(const std::string& event) {
+  bytes_ += tfrecord_frame(event);
+  if (bytes_.size() >= kMostWaiting) flush();
+}
+
+void TensorboardWriter::flush() {
+  if (!flushed_) prepare_file(path_, keep_);
+  flushed_ = true;
+  append_to_file(path_, bytes_);
+  bytes_.clear();
+}
+
+void TensorboardWriter::add(const aggregator::EpisodeRow& episode) {
+  recent_.push_back({episode.reward, episode.finished});
+  if (recent_.size() > kRewardWindow + 1) recent_.pop_front();
+  if (++episodes_ <= episodes_in_file_) return;
+  Event event = event_at(episode.finished, episodes_);
+  add_scalar(&event, kRewardTag, episode.reward);
+  const auto window = recent_ | std::views::drop(recent_.size() > kRewardWindow ? 1 : 0) |
+                      std::views::transform(&Recent::reward) | std::views::common;
+  add_scalar(&event, "reward/mean",
+             std::accumulate(window.begin(), window.end(), 0.0) / static_cast<double>(window.size()));
+  add_scalar(&event, "policy/lag", static_cast<double>(episode.told_version - episode.asked_version));
+  const double seconds =
+      seconds_since_epoch(episode.finished) - seconds_since_epoch(recent_.front().finished);
+  // Nothing while no time has passed.
+  if (seconds > 0)
+    add_scalar(&event, "episodes_per_second", static_cast<double>(recent_.size() - 1) / seconds);
+  append(event.SerializeAsString());
+  ++written_.episodes;
+}
+
+void TensorboardWriter::add(const aggregator::VersionRow& version) {
+  if (version.version <= last_version_in_file_) return;
+  Event event = event_at(version.at, version.version);
+  add_scalar(&event, kEntropyTag, version.entropy);
+  for (size_t layer = 0; layer < version.shares.size(); ++layer) {
+    add_scalar(&event, fmt::format("share/layer_{:02}", layer), version.shares[layer]);
   }
-  EventsWritten added;
-  added.episodes = std::max<int64_t>(0, std::ssize(learning_episodes(run)) - written.episodes);
-  append_episodes(run, written.episodes, &bytes);
-  added.versions = append_versions(run, written.last_version, &bytes);
-  append_to_file(path, written.bytes, bytes);
-  return added;
+  append(event.SerializeAsString());
+  ++written_.versions;
+}
+
+EventsWritten update_tensorboard(const aggregator::RunData& run, const std::filesystem::path& directory) {
+  TensorboardWriter writer(directory, run.versions.empty() ? Timestamp{} : run.versions.front().at);
+  for (const aggregator::EpisodeRow* episode : learning_episodes(run)) writer.add(*episode);
+  for (const aggregator::VersionRow& version : run.versions) writer.add(version);
+  writer.flush();
+  return writer.written();
 }
 
 }  // namespace allot::app

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <string>
 #include <string_view>
 
 #include "aggregator/run_data.h"
+#include "base/clock.h"
 
 namespace allot::app {
 
@@ -18,19 +20,52 @@ std::string tfrecord_frame(std::string_view bytes);
 // CRC32C (Castagnoli) of `bytes`, masked as TFRecord asks for: rotated right by 15 bits, plus 0xa282ead8.
 uint32_t masked_crc32c(std::string_view bytes);
 
-// What one call added.
+// What was added to the file.
 struct EventsWritten {
   int64_t episodes = 0;
   int64_t versions = 0;
 };
 
-// Brings `directory`/events.out.tfevents.0.allot up to date with `run`, creating it when it is not there.
-// Steps that the file already holds are left as they are, so a call after a restart goes on where the last
-// one stopped; a record that a killed process left incomplete at the end is cut off first. Scalars, by
-// episode in the order they were told (step 1, 2, …): reward, reward/mean (last 20), policy/lag (versions
-// between ask and tell), episodes_per_second (last 20); by policy version (step = version): policy/entropy
-// (nats), share/layer_00, … Throws CorruptFile when a complete record of the file is damaged (naming its
-// byte), StorageError when writing fails.
+// Writes `directory`/events.out.tfevents.0.allot, creating it when it is not there. Scalars, by episode in
+// the order they were told (step 1, 2, …): reward, reward/mean (last 20), policy/lag (versions between ask
+// and tell), episodes_per_second (last 20); by policy version (step = version): policy/entropy (nats),
+// share/layer_00, … Memory does not grow with the run.
+class TensorboardWriter {
+ public:
+  // Reads through what the file holds; a record that a killed process left incomplete at its end is cut off
+  // at the first flush. `start` is the time of policy version 0, for the head of a new file. Throws
+  // CorruptFile when a complete record of the file is damaged (naming its byte).
+  TensorboardWriter(const std::filesystem::path& directory, Timestamp start);
+
+  // The next learning episode, from the first of the run on, and any version: steps that the file already
+  // holds are left as they are. Throw StorageError when writing fails.
+  void add(const aggregator::EpisodeRow& episode);
+  void add(const aggregator::VersionRow& version);
+  // Brings to the file what was added. Throws StorageError.
+  void flush();
+  EventsWritten written() const { return written_; }
+
+ private:
+  // What the moving figures of an episode are made of.
+  struct Recent {
+    double reward;
+    Timestamp finished;
+  };
+  void append(const std::string& event);
+
+  std::filesystem::path path_;
+  size_t keep_ = 0;  // bytes of complete records in the file at the first flush
+  bool flushed_ = false;
+  std::string bytes_;  // not in the file yet
+  int64_t episodes_in_file_ = 0;
+  int64_t last_version_in_file_ = -1;
+  int64_t episodes_ = 0;       // added
+  std::deque<Recent> recent_;  // the last of them, a window and the one before it
+  EventsWritten written_;
+};
+
+// Brings the file of `directory` up to date with `run`, as TensorboardWriter does; a call after a restart
+// goes on where the last one stopped.
 EventsWritten update_tensorboard(const aggregator::RunData& run, const std::filesystem::path& directory);
 
 }  // namespace allot::app

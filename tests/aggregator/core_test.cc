@@ -297,6 +297,29 @@ TEST_P(CoreTest, RequestsForNothingOrForTooMuchAreHarmless) {
   EXPECT_EQ(driver_.request("w", std::numeric_limits<int>::max()).grant().leases_size(), 10);
 }
 
+TEST(Core, RequestsBeyondWhatARoundGrantsAreToldToComeBackOneAfterTheOther) {
+  wire::RunSpec spec = example_spec();
+  spec.set_episodes(10'000);
+  CoreDriver driver(Storage::kMemory, spec);
+  driver.hello("w");
+  wire::Envelope message;
+  message.set_sender("w");
+  message.mutable_lease_request()->set_count(60);
+  const std::string frame = wire::encode(message);
+  for (int i = 0; i < 12; ++i) driver.core().receive("peer of w", frame, driver.clock().now());
+  const Outputs outputs = driver.core().take();
+  ASSERT_THAT(outputs.replies, SizeIs(12));
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(outputs.replies[i].envelope.grant().leases_size(), 60) << i;
+  EXPECT_EQ(outputs.replies[8].envelope.grant().leases_size(), Core::kMaxLeasesPerRound - 480);
+  for (int i = 9; i < 12; ++i) {
+    const wire::Wait& wait = outputs.replies[i].envelope.wait();
+    EXPECT_EQ(wait.retry_after_ms(), 100 + 2 * (i - 9));
+    EXPECT_FALSE(wait.finished());
+  }
+  driver.core().receive("peer of w", frame, driver.clock().now());
+  EXPECT_EQ(driver.core().take().replies.at(0).envelope.grant().leases_size(), 60) << "a new round";
+}
+
 TEST_P(CoreTest, UnreadableMessagesAreCountedAndAnsweredAndChangeNothing) {
   driver_.hello("w");
   const std::vector<Record> before = driver_.records();

@@ -1,6 +1,7 @@
 #include "tests/app/run_command.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -98,11 +99,14 @@ CommandResult RunningCommand::wait() {
   while (next_error_line()) {
   }
   int raw = 0;
-  while (::waitpid(pid_, &raw, 0) < 0 && errno == EINTR) {
+  rusage usage = {};
+  while (::wait4(pid_, &raw, 0, &usage) < 0 && errno == EINTR) {
   }
   pid_ = 0;
-  return {
-      .code = WIFSIGNALED(raw) ? 128 + WTERMSIG(raw) : WEXITSTATUS(raw), .out = content(out_), .err = err_};
+  return {.code = WIFSIGNALED(raw) ? 128 + WTERMSIG(raw) : WEXITSTATUS(raw),
+          .out = content(out_),
+          .err = err_,
+          .peak_mib = static_cast<double>(usage.ru_maxrss) / 1024};
 }
 
 CommandResult run_command(const std::vector<std::string>& words, const std::string& input) {

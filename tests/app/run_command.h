@@ -15,6 +15,7 @@ struct CommandResult {
   int code = 0;  // 128 + signal where a signal ended it
   std::string out;
   std::string err;
+  double peak_mib = 0;  // its highest resident memory
 };
 
 // A command that runs while the test looks at it.

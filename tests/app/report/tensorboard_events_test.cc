@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 
+#include "app/report/run_summary.h"
 #include "app/report/tensorboard.pb.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -61,10 +62,14 @@ class TensorboardEvents : public ::testing::Test {
 
   std::filesystem::path file() const { return directory_ / "events.out.tfevents.0.allot"; }
 
-  // Steps per tag in the order of the file; the frames are trusted.
-  std::map<std::string, std::vector<int64_t>> steps() const {
+  // What the file says of each tag, in its order; the frames are trusted.
+  struct Scalars {
+    std::vector<int64_t> steps;
+    std::vector<float> values;
+  };
+  std::map<std::string, Scalars> scalars() const {
     const std::string bytes = read_file(file());
-    std::map<std::string, std::vector<int64_t>> found;
+    std::map<std::string, Scalars> found;
     for (size_t at = 0; at < bytes.size();) {
       const auto length =
           static_cast<unsigned char>(bytes[at]) + 256u * static_cast<unsigned char>(bytes[at + 1]);
@@ -72,10 +77,16 @@ class TensorboardEvents : public ::testing::Test {
       EXPECT_TRUE(event.ParseFromString(bytes.substr(at + 12, length)));
       for (const auto& value : event.summary().value()) {
         EXPECT_TRUE(value.has_simple_value()) << value.tag() << " at step " << event.step();
-        found[value.tag()].push_back(event.step());
+        found[value.tag()].steps.push_back(event.step());
+        found[value.tag()].values.push_back(value.simple_value());
       }
       at += 16 + length;
     }
+    return found;
+  }
+  std::map<std::string, std::vector<int64_t>> steps() const {
+    std::map<std::string, std::vector<int64_t>> found;
+    for (const auto& [tag, one] : scalars()) found[tag] = one.steps;
     return found;
   }
 
@@ -161,6 +172,43 @@ TEST_F(TensorboardEvents, DamagedRecordIsNamedWithItsByte) {
   EXPECT_THAT(fault_after_flip(3), HasSubstr("byte 0: the checksum of the record's length is wrong"));
   EXPECT_THAT(fault_after_flip(20), HasSubstr("byte 0: the checksum of the record's content is wrong"));
   EXPECT_THAT(fault_after_flip(60), HasSubstr("byte 40: the checksum of the record's content is wrong"));
+}
+
+TEST_F(TensorboardEvents, AFileWrittenInPiecesByTwoProcessesIsTheOneWrittenAtOnce) {
+  aggregator::RunData run = example_run({.layers = 3, .total = 24, .episodes = 90});
+  const std::vector<aggregator::VersionRow> versions = std::exchange(run.versions, {});
+  update_tensorboard(run, directory_);
+  const std::string at_once = read_file(file());
+  std::filesystem::remove(file());
+  const auto write_until = [&](TensorboardWriter* writer, size_t from, size_t until) {
+    for (size_t i = from; i < until; ++i) writer->add(*learning_episodes(run)[i]);
+    writer->flush();
+  };
+  {
+    TensorboardWriter writer(directory_, Timestamp{});
+    write_until(&writer, 0, 19);
+    write_until(&writer, 19, 43);
+    EXPECT_EQ(writer.written().episodes, 43);
+  }
+  TensorboardWriter writer(directory_, Timestamp{});
+  write_until(&writer, 0, 60);
+  write_until(&writer, 60, 90);
+  EXPECT_EQ(writer.written().episodes, 47);
+  EXPECT_EQ(read_file(file()), at_once);
+}
+
+TEST_F(TensorboardEvents, MeanAndSpeedAreThoseOfTheLastTwentyEpisodes) {
+  const aggregator::RunData run = example_run({.layers = 3, .total = 24, .episodes = 90});
+  update_tensorboard(run, directory_);
+  const auto episodes = learning_episodes(run);
+  std::vector<double> rewards;
+  for (const aggregator::EpisodeRow* episode : episodes) rewards.push_back(episode->reward);
+  const std::vector<double> means = moving_mean(rewards).mean;
+  const std::vector<float> means_written = scalars().at("reward/mean").values;
+  ASSERT_EQ(means_written.size(), means.size());
+  for (size_t i = 0; i < means.size(); ++i) EXPECT_EQ(means_written[i], static_cast<float>(means[i])) << i;
+  const std::chrono::duration<double> twenty = episodes[89]->finished - episodes[69]->finished;
+  EXPECT_FLOAT_EQ(scalars().at("episodes_per_second").values.back(), static_cast<float>(20 / twenty.count()));
 }
 
 TEST_F(TensorboardEvents, VerificationEpisodesAreNoLearningSteps) {

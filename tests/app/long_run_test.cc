@@ -1,0 +1,46 @@
+// What `allot aggregator` keeps in memory beside a long history: its events are written for people while it
+// serves, and neither may grow with the run.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <iostream>
+#include <string>
+
+#include "tests/app/run_command.h"
+
+namespace allot::app {
+namespace {
+
+// Policy versions that the events hold.
+int64_t versions_in(const std::string& events) {
+  std::ifstream file(events, std::ios::binary);
+  const std::string bytes(std::istreambuf_iterator<char>(file), {});
+  int64_t count = 0;
+  for (size_t at = bytes.find("policy/entropy"); at != std::string::npos;
+       at = bytes.find("policy/entropy", at + 1))
+    ++count;
+  return count;
+}
+
+TEST(LongRun, EventsOfThreeHundredThousandEpisodesAreWrittenInLittleMemory) {
+  constexpr int64_t kEpisodes = 300'000;
+  const auto run = fresh_directory() / "run";
+  const auto grown = run_command({ALLOT_TEST_PROCESS, "grow", run.string(), std::to_string(kEpisodes)});
+  ASSERT_EQ(grown.code, 0) << grown.err;
+  RunningCommand serving({"allot", "aggregator", "--run", run.string()});
+  ASSERT_TRUE(serving.error_line_with("live page"));
+  // The last round before the end leaves the events as the history is.
+  serving.send_signal(SIGTERM);
+  const CommandResult served = serving.wait();
+  EXPECT_EQ(served.code, 0) << served.err;
+  std::cout << fmt::format("at most {:.1f} MiB resident\n", served.peak_mib);
+  EXPECT_GT(served.peak_mib, 5);
+  EXPECT_LT(served.peak_mib, 70);
+  // An update each ten episodes, and version 0.
+  EXPECT_EQ(versions_in((run / "tb" / "events.out.tfevents.0.allot").string()), kEpisodes / 10 + 1);
+}
+
+}  // namespace
+}  // namespace allot::app
