@@ -279,6 +279,10 @@ class Storm {
     const std::vector<std::string> differences = compare(report_->audit, *last);
     report_->faults.insert(report_->faults.end(), report_->audit.faults.begin(), report_->audit.faults.end());
     report_->faults.insert(report_->faults.end(), differences.begin(), differences.end());
+    // Where workers are only left alone, each still holds what it was granted, finished or not.
+    const bool workers_in_peace = options_.worker_faults_per_second <= 0 && !network_;
+    if (const int64_t expired = last->counters().timed_out(); workers_in_peace && expired > 0)
+      fault("{} leases of workers that were there all the time ran out", expired);
     if (report_->audit.set_aside > 0) fault("{} episodes were given up", report_->audit.set_aside);
   }
 
