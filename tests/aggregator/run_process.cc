@@ -8,10 +8,12 @@
 //     the same with one question a step
 //   run_process grow RUN_DIRECTORY EPISODES
 //     writes a history of so many told episodes, without sockets
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -58,6 +60,8 @@ int work(const std::vector<std::string>& words) {
   return worker::Connection(options).run(example_hello(simulated_spec(1), words[2]), factory, stop);
 }
 
+constexpr size_t kRecordsPerCommit = 20'000;
+
 // The schedules of a 28-layer model, the size of those that a long run is for; half of the run is done.
 int grow(const std::string& directory, int64_t episodes) {
   wire::RunSpec spec = simulated_spec(2 * episodes);
@@ -71,6 +75,7 @@ int grow(const std::string& directory, int64_t episodes) {
   const auto send = [&] { core.receive("peer", wire::encode(message), clock.now()); };
   *message.mutable_hello() = example_hello(run.spec(), "w");
   send();
+  std::vector<Record> records;
   for (int64_t told = 0; told < episodes;) {
     message.mutable_lease_request()->set_count(64);
     send();
@@ -80,8 +85,12 @@ int grow(const std::string& directory, int64_t episodes) {
       send();
       ++told;
     }
-    for (Record& record : core.take().records) outputs.records.push_back(std::move(record));
-    history->commit(outputs.records, core.counters(), clock.now());
+    std::ranges::move(outputs.records, std::back_inserter(records));
+    std::ranges::move(core.take().records, std::back_inserter(records));
+    // Each commit waits for the disk, which other work may keep busy.
+    if (records.size() < kRecordsPerCommit && told < episodes) continue;
+    history->commit(records, core.counters(), clock.now());
+    records.clear();
   }
   return 0;
 }
