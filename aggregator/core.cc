@@ -325,15 +325,16 @@ void Core::introduce(const wire::Envelope& message, Timestamp now) {
   spdlog::info("worker {} ({}, build {}) is here with {} leases", hello.worker(), worker.device, worker.build,
                message.leases_size());
   leases_.renew(hello.worker(), listed_leases(message), now);
-  // A worker of this name that lists a lease no more has died since, or never got its Grant.
+  // A worker of this name that lists a lease no more has died since, or never got its Grant. However many
+  // leases it held, it died once.
+  std::string death;
   for (const LeaseId lease : leases_.held_by(hello.worker())) {
-    if (std::ranges::find(message.leases(), lease.value) == message.leases().end()) {
-      end_lease(lease, LeaseEnd::kCrashed,
-                fmt::format("{} came back without lease {} of episode {}", hello.worker(), lease.value,
-                            leases_.episode(lease).value),
-                now);
-    }
+    if (std::ranges::find(message.leases(), lease.value) != message.leases().end()) continue;
+    death = fmt::format("{} came back without lease {} of episode {}", hello.worker(), lease.value,
+                        leases_.episode(lease).value);
+    end_lease(lease, LeaseEnd::kCrashed, death, now);
   }
+  if (!death.empty()) note_failure(hello.worker(), death, now);
 }
 
 void Core::lease_request(const wire::LeaseRequest& request, const std::string& worker, Timestamp now) {
@@ -363,7 +364,7 @@ void Core::lease_request(const wire::LeaseRequest& request, const std::string& w
     const Worker& broken = workers_.at(worker);
     wait.set_retry_after_ms((broken.quarantined_until - now).count());
     wait.set_message(
-        fmt::format("worker {} failed {} episodes in a row and waits while other workers go on; the last "
+        fmt::format("worker {} failed {} times in a row and waits while other workers go on; the last "
                     "failure: {}",
                     worker, broken.failures_in_a_row, broken.last_failure));
   } else if (allowed > wanted) {

@@ -48,6 +48,9 @@ constexpr const char* kEpisodesAfter =
     "o.seq";
 constexpr const char* kVersionsAfter =
     "SELECT version, at_ms, shares, recommended, entropy FROM versions WHERE version > ? ORDER BY version";
+constexpr const char* kEveryKthVersion =
+    "SELECT version, at_ms, shares, recommended, entropy FROM versions WHERE version % ? = 0 OR version = "
+    "(SELECT max(version) FROM versions) ORDER BY version";
 
 // A row of kEpisodesAfter; what `row` and `results` hold is overwritten and its room reused.
 void read_row(const Statement& query, EpisodeRow* row, std::vector<QuestionResult>* results) {
@@ -72,15 +75,21 @@ VersionRow read_version(const Statement& query) {
           parse_list<int32_t>(query.text(3), "versions.recommended"), query.real(4)};
 }
 
-void read_episodes(const Database& database, RunData* run) {
+// Returns how many episodes of the verification there are.
+int64_t read_episodes(const Database& database, RunData* run) {
   std::map<std::string, Candidate> candidates;
   Statement query(database, kEpisodesAfter);
   query.bind(int64_t{0});
+  EpisodeRow row;
   std::vector<QuestionResult> results;
+  int64_t verified = 0;
   while (query.step()) {
-    EpisodeRow& row = run->episodes.emplace_back();
     read_row(query, &row, &results);
-    if (row.label.empty()) continue;
+    if (row.stage == name(Stage::kLearn)) {
+      run->learned.push_back({row.finished, row.reward});
+      continue;
+    }
+    ++verified;
     const std::vector<uint32_t> questions = parse_list<uint32_t>(query.text(6), "episodes.questions");
     if (questions.size() != results.size()) {
       throw CorruptFile(fmt::format("history {}: episode {} has {} questions and {} results",
@@ -91,11 +100,13 @@ void read_episodes(const Database& database, RunData* run) {
     for (size_t i = 0; i < questions.size(); ++i) candidate.correct[questions[i]] = results[i].correct;
   }
   add_scores(candidates, run);
+  return verified;
 }
 
 void read_versions(const Database& database, RunData* run) {
-  Statement query(database, kVersionsAfter);
-  query.bind(int64_t{-1});
+  const int64_t count = Statement(database, "SELECT count(*) FROM versions").value();
+  Statement query(database, kEveryKthVersion);
+  query.bind(count / RunData::kMostVersions + 1);
   while (query.step()) run->versions.push_back(read_version(query));
   if (run->versions.empty()) return;
   run->recommended = run->versions.back().recommended;
@@ -146,15 +157,13 @@ void read_given_up(const Database& database, int64_t schema_version, RunData* ru
 
 // The same rule as Plan's: learning ends when as many episodes as are wanted are learned from and none is
 // open, verification when each of its episodes is told or set aside.
-std::string stage_of(const Database& database, const RunData& run) {
-  const auto learned = std::ranges::count(run.episodes, name(Stage::kLearn), &EpisodeRow::stage);
+std::string stage_of(const Database& database, const RunData& run, int64_t verified) {
   const int64_t open = Statement(database,
                                  "SELECT count(*) FROM episodes e WHERE stage = 'learn' AND NOT EXISTS"
                                  "(SELECT 1 FROM outcomes o WHERE o.episode = e.episode) AND NOT EXISTS"
                                  "(SELECT 1 FROM set_asides s WHERE s.episode = e.episode)")
                            .value();
-  if (learned < run.episodes_wanted || open > 0) return std::string(name(Stage::kLearn));
-  const int64_t verified = static_cast<int64_t>(run.episodes.size()) - learned;
+  if (std::ssize(run.learned) < run.episodes_wanted || open > 0) return std::string(name(Stage::kLearn));
   const int64_t given_up =
       Statement(database,
                 "SELECT count(*) FROM set_asides JOIN episodes USING(episode) WHERE stage = 'verify'")
@@ -186,12 +195,12 @@ RunData read_run(const std::filesystem::path& run_directory) {
   const int64_t schema_version = check_schema_version(database);
   run.episodes_wanted = run.spec.episodes();
   if (schema_version >= 2) read_steering(database, &run);
-  read_episodes(database, &run);
+  const int64_t verified = read_episodes(database, &run);
   read_versions(database, &run);
   read_given_up(database, schema_version, &run);
   run.counters = read_counters(database);
   run.elapsed_s = Statement(database, "SELECT sum(last_ms - started_ms) FROM epochs").value() / 1000.0;
-  run.stage = stage_of(database, run);
+  run.stage = stage_of(database, run, verified);
   return run;
 }
 

@@ -15,6 +15,7 @@
 
 namespace allot::aggregator {
 
+// An accepted episode.
 struct EpisodeRow {
   int64_t episode = 0;
   std::string stage;  // "learn" or "verify"
@@ -28,6 +29,12 @@ struct EpisodeRow {
   std::string worker;
   double seconds = 0;
   int64_t output_tokens = 0;
+};
+
+// What is kept of each learning episode: all that a curve needs, so that a run of a million takes 16 MB.
+struct LearnedEpisode {
+  Timestamp finished;
+  double reward = 0;
 };
 
 struct VersionRow {
@@ -47,11 +54,14 @@ struct ScoreRow {
 };
 
 struct RunData {
+  // Of the policy versions of a long run every k-th is kept, so that there are at most so many; and the last.
+  static constexpr int64_t kMostVersions = 4096;
+
   wire::RunSpec spec;
-  std::string stage;                 // "learn", "verify", "finished"
-  int64_t episodes_wanted = 0;       // learning episodes, as the spec or the last steering has it
-  std::vector<EpisodeRow> episodes;  // accepted ones, in the order they were told
-  std::vector<VersionRow> versions;  // of the policy, from 0
+  std::string stage;                    // "learn", "verify", "finished"
+  int64_t episodes_wanted = 0;          // learning episodes, as the spec or the last steering has it
+  std::vector<LearnedEpisode> learned;  // accepted ones, in the order they were told
+  std::vector<VersionRow> versions;     // of the policy, from 0
   std::vector<ScoreRow> scores;
   std::vector<int32_t> recommended;  // [layers]
   int64_t policy_version = 0;
@@ -79,8 +89,8 @@ class RunFollower {
   // When policy version 0 was there; the clock's zero before.
   Timestamp started() const;
 
-  // Hands over the rows since the last call that returned, the first time all, in the order of RunData; they
-  // are valid during the call of `visit` only. Throws CorruptFile.
+  // Hands over the rows since the last call that returned, the first time all: episodes in the order they
+  // were told, versions in their own. A row is valid during the call of `visit` only. Throws CorruptFile.
   void new_episodes(const std::function<void(const EpisodeRow&)>& visit);
   void new_versions(const std::function<void(const VersionRow&)>& visit);
 

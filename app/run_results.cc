@@ -50,7 +50,7 @@ void write_results(const std::filesystem::path& run_directory) {
   const ReportInput input = read_report_input(run_directory);
   write_schedule_file(schedule_file(run_directory), schedule_file_of(input.run, version()));
   write_file_atomically(report_file(run_directory), report_page(input));
-  update_tensorboard(input.run, tensorboard_directory(run_directory));
+  TensorboardFollower(run_directory, tensorboard_directory(run_directory)).update();
 }
 
 std::string format_results(const aggregator::RunData& run, const std::filesystem::path& run_directory) {
@@ -78,7 +78,7 @@ std::string format_results(const aggregator::RunData& run, const std::filesystem
   }
   text +=
       fmt::format("schedule of {} samples: {}\n", run.spec.policy().total(), fmt::join(run.recommended, ","));
-  text += fmt::format("{} episodes and the verification took {}\n", learning_episodes(run).size(),
+  text += fmt::format("{} episodes and the verification took {}\n", run.learned.size(),
                       format_seconds(run.elapsed_s));
   for (const auto& [name, file] : files(run_directory))
     text += fmt::format("  {:<12}{}\n", name, file.string());
@@ -93,7 +93,7 @@ nlohmann::ordered_json results_json(const aggregator::RunData& run,
       {"stage", run.stage},
       {"schedule", run.recommended},
       {"total", run.spec.policy().total()},
-      {"episodes", learning_episodes(run).size()},
+      {"episodes", run.learned.size()},
       {"seconds", run.elapsed_s},
       {"scores", nlohmann::ordered_json::object()},
       {"paired", nullptr},

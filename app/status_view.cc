@@ -119,16 +119,11 @@ wire::Status status_of(const aggregator::RunData& run) {
   aggregator::describe_run(run.spec, &status);
   status.set_stage(run.stage);
   status.set_episodes_wanted(run.episodes_wanted);
-  const auto learned = learning_episodes(run);
-  status.set_episodes_done(static_cast<int64_t>(learned.size()));
-  std::vector<double> rewards;
+  status.set_episodes_done(std::ssize(run.learned));
   aggregator::LearningCurve curve;
-  for (const auto* episode : learned) {
-    rewards.push_back(episode->reward);
-    curve.add(episode->reward);
-  }
+  for (const auto& episode : run.learned) curve.add(episode.reward);
   curve.write(status.mutable_curve());
-  if (!rewards.empty()) status.set_mean_reward_recent(moving_mean(rewards).mean.back());
+  if (!run.learned.empty()) status.set_mean_reward_recent(moving_mean(run.learned).mean);
   if (!run.versions.empty()) {
     const auto& version = run.versions.back();
     status.mutable_shares()->Add(version.shares.begin(), version.shares.end());

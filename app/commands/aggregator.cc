@@ -47,14 +47,6 @@ class ResultsWriter {
       : run_(std::move(run)), live_(std::move(live)), thread_([this](std::stop_token stop) { work(stop); }) {}
 
  private:
-  // The events as they are being brought up to date.
-  struct Events {
-    explicit Events(const std::filesystem::path& run)
-        : follower(run), writer(tensorboard_directory(run), follower.started()) {}
-    aggregator::RunFollower follower;
-    TensorboardWriter writer;
-  };
-
   void work(const std::stop_token& stop) {
     std::mutex mutex;
     std::condition_variable_any wake;
@@ -84,13 +76,8 @@ class ResultsWriter {
     const auto snapshot = live_->snapshot();
     const bool finished =
         snapshot != nullptr && snapshot->status.stage() == name(aggregator::Stage::kFinished);
-    if (!events_) events_.emplace(run_);
-    events_->follower.new_episodes([this](const aggregator::EpisodeRow& episode) {
-      if (episode.stage == name(aggregator::Stage::kLearn)) events_->writer.add(episode);
-    });
-    events_->follower.new_versions(
-        [this](const aggregator::VersionRow& version) { events_->writer.add(version); });
-    events_->writer.flush();
+    if (!events_) events_.emplace(run_, tensorboard_directory(run_));
+    events_->update();
     if (!finished) return false;
     write_results(run_);
     spdlog::info("the run is finished; wrote {} and {}", schedule_file(run_).string(),
@@ -100,7 +87,7 @@ class ResultsWriter {
 
   std::filesystem::path run_;
   std::shared_ptr<const aggregator::LiveState> live_;
-  std::optional<Events> events_;
+  std::optional<TensorboardFollower> events_;
   std::jthread thread_;
 };
 

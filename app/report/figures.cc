@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <span>
 
 #include "app/report/run_summary.h"
 #include "policy/schedule.h"
@@ -27,12 +28,13 @@ constexpr std::array kClassBounds = {1.0 / 8, 1.0 / 4, 1.0 / 2, 4.0 / 5, 5.0 / 4
 constexpr std::array<const char*, 9> kShareClasses = {"c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"};
 constexpr std::array<const char*, 8> kShareBounds = {"\u215b", "\u00bc", "\u00bd", "", "", "2", "4", "8"};
 
-// Every k-th point, so that at most kMostPoints are left; the last point stays.
-std::vector<Point> thinned(const std::vector<Point>& points) {
-  const size_t stride = points.size() / kMostPoints + 1;
-  std::vector<Point> kept;
-  for (size_t i = (points.size() - 1) % stride; i < points.size(); i += stride) kept.push_back(points[i]);
-  return kept;
+// The places of `count` points that are drawn: every k-th, so that there are at most kMostPoints; the last is
+// one of them.
+std::vector<size_t> places_drawn(size_t count) {
+  const size_t stride = count / kMostPoints + 1;
+  std::vector<size_t> places;
+  for (size_t i = (count - 1) % stride; i < count; i += stride) places.push_back(i);
+  return places;
 }
 
 std::vector<int32_t> uniform_samples(const wire::RunSpec& spec) {
@@ -62,13 +64,14 @@ Axis version_axis(const aggregator::RunData& run, Shape shape) {
 }
 
 // Numbers of learning episodes after which the policy made an update.
-std::vector<double> update_places(const aggregator::RunData& run,
-                                  const std::vector<const aggregator::EpisodeRow*>& episodes) {
+std::vector<double> update_places(const aggregator::RunData& run) {
   std::vector<double> places;
-  for (const aggregator::VersionRow& version : run.versions) {
+  for (const size_t i : places_drawn(run.versions.size())) {
+    const aggregator::VersionRow& version = run.versions[i];
     if (version.version == 0) continue;
-    const auto until = std::ranges::upper_bound(episodes, version.at, {}, &aggregator::EpisodeRow::finished);
-    places.push_back(static_cast<double>(until - episodes.begin()));
+    const auto until =
+        std::ranges::upper_bound(run.learned, version.at, {}, &aggregator::LearnedEpisode::finished);
+    places.push_back(static_cast<double>(until - run.learned.begin()));
   }
   return places;
 }
@@ -179,8 +182,7 @@ Chart schedule_chart(const aggregator::RunData& run, Shape shape) {
 }
 
 Chart learning_chart(const aggregator::RunData& run, const EvaluationRecord& evaluation, Shape shape) {
-  const std::vector<const aggregator::EpisodeRow*> episodes = learning_episodes(run);
-  const auto last = static_cast<double>(episodes.size());
+  const auto last = static_cast<double>(run.learned.size());
   Chart chart(
       {.description =
            "Reward of each learning episode as a dot, their moving mean as a line with its 95 % interval",
@@ -192,30 +194,26 @@ Chart learning_chart(const aggregator::RunData& run, const EvaluationRecord& eva
              .to = last,
              .ticks = whole_ticks(0, last, shape.narrow() ? 4 : 8)},
        .y = percent_axis("Reward (right answers)")});
-  std::vector<double> rewards;
   std::vector<Point> dots;
-  for (const aggregator::EpisodeRow* episode : episodes) {
-    rewards.push_back(episode->reward);
-    dots.push_back({static_cast<double>(rewards.size()), episode->reward});
-  }
-  const MovingMean moving = moving_mean(rewards);
   std::vector<Point> mean;
   std::vector<Point> low;
   std::vector<Point> high;
-  for (size_t i = 0; i < rewards.size(); ++i) {
+  for (const size_t i : places_drawn(run.learned.size())) {
     const auto x = static_cast<double>(i + 1);
-    mean.push_back({x, moving.mean[i]});
-    low.push_back({x, moving.low[i]});
-    high.push_back({x, moving.high[i]});
+    const MovingMean moving = moving_mean(std::span(run.learned).first(i + 1));
+    dots.push_back({x, run.learned[i].reward});
+    mean.push_back({x, moving.mean});
+    low.push_back({x, moving.low});
+    high.push_back({x, moving.high});
   }
-  chart.rug(update_places(run, episodes), "rug");
-  chart.band(thinned(low), thinned(high), "band");
-  chart.dots(thinned(dots), "dots");
+  chart.rug(update_places(run), "rug");
+  chart.band(low, high, "band");
+  chart.dots(dots, "dots");
   for (const Series& series : measured(evaluation)) {
     const double accuracy = (*series.score)->accuracy();
     chart.level(accuracy, series.name, fmt::format("{} {}", series.name, percent(accuracy)));
   }
-  chart.line(thinned(mean), "line");
+  chart.line(mean, "line");
   return chart;
 }
 
@@ -229,11 +227,11 @@ Chart entropy_chart(const aggregator::RunData& run, Shape shape) {
                .x = version_axis(run, shape),
                .y = {.title = "Entropy (nats)", .from = 0, .to = top, .ticks = round_ticks(0, top, 6)}});
   std::vector<Point> points;
-  for (const aggregator::VersionRow& version : run.versions) {
-    points.push_back({static_cast<double>(version.version), version.entropy});
+  for (const size_t i : places_drawn(run.versions.size())) {
+    points.push_back({static_cast<double>(run.versions[i].version), run.versions[i].entropy});
   }
   chart.level(uniform, "uniform", fmt::format("uniform {:.2f}", uniform));
-  chart.line(thinned(points), "line");
+  chart.line(points, "line");
   chart.note(points.back(), {6, 4}, "start", "learned", fmt::format("learned {:.2f}", points.back().y));
   return chart;
 }
@@ -312,7 +310,7 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
                                          run.spec.policy().total()),
                              kWide.height, [&](Shape shape) { return schedule_chart(run, shape); }));
   }
-  if (!learning_episodes(run).empty()) {
+  if (!run.learned.empty()) {
     figures.push_back(figure(
         "learning", "Learning curve",
         fmt::format(

@@ -130,7 +130,7 @@ void write_header(Markup* page, const aggregator::RunData& run, const Evaluation
                   fmt::format("The run is not finished: it is in stage \u201c{}\u201d with {} of {} learning "
                               "episodes. All numbers are "
                               "those so far.",
-                              run.stage, learning_episodes(run).size(), run.episodes_wanted));
+                              run.stage, run.learned.size(), run.episodes_wanted));
   }
   page->close();
 }
@@ -236,7 +236,7 @@ std::vector<Fact> conditions(const aggregator::RunData& run, const std::string& 
        fmt::format("{} samples in all, at least {} per layer", spec.policy().total(), spec.policy().floor())},
       {"Learned schedule", "samples of layer 0, 1, …", fmt::format("{}", fmt::join(run.recommended, ","))},
       {"Policy", fmt::format("{}; {} updates made", learner(spec.policy()), run.policy_version)},
-      {"Episodes", fmt::format("{} of {}, {} questions each", learning_episodes(run).size(),
+      {"Episodes", fmt::format("{} of {}, {} questions each", run.learned.size(),
                                run.episodes_wanted, spec.questions_per_episode())},
       {"Seed", fmt::format("{}", spec.seed())},
       {"Time spent", duration(run.elapsed_s)},

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <numeric>
 
 #include "base/error.h"
 #include "evaluation/statistics.h"
@@ -65,21 +64,16 @@ std::optional<PairedRecord> paired(const aggregator::ScoreRow* learned, const ag
 
 }  // namespace
 
-MovingMean moving_mean(std::span<const double> rewards) {
-  MovingMean moving;
-  for (size_t last = 0; last < rewards.size(); ++last) {
-    const size_t size = std::min<size_t>(last + 1, kRewardWindow);
-    const std::span<const double> window = rewards.subspan(last + 1 - size, size);
-    const auto count = static_cast<double>(size);
-    const double mean = std::accumulate(window.begin(), window.end(), 0.0) / count;
-    double squares = 0;
-    for (const double reward : window) squares += (reward - mean) * (reward - mean);
-    const double error = size < 2 ? 0 : std::sqrt(squares / (count - 1) / count);
-    moving.mean.push_back(mean);
-    moving.low.push_back(std::max(0.0, mean - kNormal95 * error));
-    moving.high.push_back(std::min(1.0, mean + kNormal95 * error));
-  }
-  return moving;
+MovingMean moving_mean(std::span<const aggregator::LearnedEpisode> episodes) {
+  const auto window = episodes.last(std::min<size_t>(episodes.size(), kRewardWindow));
+  const auto count = static_cast<double>(window.size());
+  double sum = 0;
+  for (const auto& episode : window) sum += episode.reward;
+  const double mean = sum / count;
+  double squares = 0;
+  for (const auto& episode : window) squares += (episode.reward - mean) * (episode.reward - mean);
+  const double error = window.size() < 2 ? 0 : std::sqrt(squares / (count - 1) / count);
+  return {mean, std::max(0.0, mean - kNormal95 * error), std::min(1.0, mean + kNormal95 * error)};
 }
 
 EvaluationRecord evaluate(const aggregator::RunData& run) {
@@ -91,14 +85,6 @@ EvaluationRecord evaluate(const aggregator::RunData& run) {
   evaluation.dense = accuracy(find_score(run, "dense"));
   evaluation.paired = paired(learned, uniform);
   return evaluation;
-}
-
-std::vector<const aggregator::EpisodeRow*> learning_episodes(const aggregator::RunData& run) {
-  std::vector<const aggregator::EpisodeRow*> learning;
-  for (const aggregator::EpisodeRow& episode : run.episodes) {
-    if (episode.stage == "learn") learning.push_back(&episode);
-  }
-  return learning;
 }
 
 std::string action_name(const wire::SteeringEvent& event) {

@@ -14,22 +14,19 @@ namespace allot::app {
 // Window of the moving mean of rewards, in episodes; also that of "mean reward recent" in a run's status.
 inline constexpr int kRewardWindow = 20;
 
-// The mean of the last kRewardWindow values at every place (fewer at the start), with the 95 % interval that
-// their spread gives (mean -+ 1.96 standard errors, within [0, 1]).
+// The mean reward of the last kRewardWindow episodes (of all, when there are fewer; at least one is
+// expected), with the 95 % interval that their spread gives (mean -+ 1.96 standard errors, within [0, 1]).
 struct MovingMean {
-  std::vector<double> mean;
-  std::vector<double> low;
-  std::vector<double> high;
+  double mean = 0;
+  double low = 0;
+  double high = 0;
 };
-MovingMean moving_mean(std::span<const double> rewards);
+MovingMean moving_mean(std::span<const aggregator::LearnedEpisode> episodes);
 
 // Accuracies of the verified schedules with their intervals, and learned against uniform question by
 // question. Scores that the run does not hold (yet) stay absent. Throws CorruptFile when a score lists a
 // question twice or has another number of results than questions.
 EvaluationRecord evaluate(const aggregator::RunData& run);
-
-// The learning episodes of a run, in the order they were told.
-std::vector<const aggregator::EpisodeRow*> learning_episodes(const aggregator::RunData& run);
 
 // An operator's wish: its name ("pause", "episodes"), and what was asked for ("stop after 120 episodes").
 std::string action_name(const wire::SteeringEvent& event);

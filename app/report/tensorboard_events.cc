@@ -174,6 +174,7 @@ void TensorboardWriter::flush() {
 }
 
 void TensorboardWriter::add(const aggregator::EpisodeRow& episode) {
+  if (episode.stage != name(aggregator::Stage::kLearn)) return;
   recent_.push_back({episode.reward, episode.finished});
   if (recent_.size() > kRewardWindow + 1) recent_.pop_front();
   if (++episodes_ <= episodes_in_file_) return;
@@ -204,12 +205,14 @@ void TensorboardWriter::add(const aggregator::VersionRow& version) {
   ++written_.versions;
 }
 
-EventsWritten update_tensorboard(const aggregator::RunData& run, const std::filesystem::path& directory) {
-  TensorboardWriter writer(directory, run.versions.empty() ? Timestamp{} : run.versions.front().at);
-  for (const aggregator::EpisodeRow* episode : learning_episodes(run)) writer.add(*episode);
-  for (const aggregator::VersionRow& version : run.versions) writer.add(version);
-  writer.flush();
-  return writer.written();
+TensorboardFollower::TensorboardFollower(const std::filesystem::path& run_directory,
+                                         const std::filesystem::path& directory)
+    : follower_(run_directory), writer_(directory, follower_.started()) {}
+
+void TensorboardFollower::update() {
+  follower_.new_episodes([this](const aggregator::EpisodeRow& episode) { writer_.add(episode); });
+  follower_.new_versions([this](const aggregator::VersionRow& version) { writer_.add(version); });
+  writer_.flush();
 }
 
 }  // namespace allot::app

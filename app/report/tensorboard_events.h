@@ -37,8 +37,8 @@ class TensorboardWriter {
   // CorruptFile when a complete record of the file is damaged (naming its byte).
   TensorboardWriter(const std::filesystem::path& directory, Timestamp start);
 
-  // The next learning episode, from the first of the run on, and any version: steps that the file already
-  // holds are left as they are. Throw StorageError when writing fails.
+  // The next episode, from the first of the run on (those of the verification are no steps), and any version:
+  // steps that the file already holds are left as they are. Throw StorageError when writing fails.
   void add(const aggregator::EpisodeRow& episode);
   void add(const aggregator::VersionRow& version);
   // Brings to the file what was added. Throws StorageError.
@@ -64,8 +64,18 @@ class TensorboardWriter {
   EventsWritten written_;
 };
 
-// Brings the file of `directory` up to date with `run`, as TensorboardWriter does; a call after a restart
-// goes on where the last one stopped.
-EventsWritten update_tensorboard(const aggregator::RunData& run, const std::filesystem::path& directory);
+// Keeps the file of `directory` up to date with the history of a run. Throws as RunFollower and
+// TensorboardWriter do.
+class TensorboardFollower {
+ public:
+  TensorboardFollower(const std::filesystem::path& run_directory, const std::filesystem::path& directory);
+
+  // Adds what the history has and the file lacks.
+  void update();
+
+ private:
+  aggregator::RunFollower follower_;
+  TensorboardWriter writer_;
+};
 
 }  // namespace allot::app

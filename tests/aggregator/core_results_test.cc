@@ -336,7 +336,7 @@ TEST_P(CoreResultsTest, AWorkerThatFailsAgainAndAgainWaitsWhileOthersGoOn) {
   for (int failure = 0; failure < 3; ++failure) driver_.fail("broken", lease("broken"), "no kernel image");
   const wire::Wait wait = driver_.request("broken", 1).wait();
   EXPECT_EQ(wait.retry_after_ms(), 60'000);
-  EXPECT_THAT(wait.message(), AllOf(HasSubstr("3 episodes in a row"), HasSubstr("no kernel image")));
+  EXPECT_THAT(wait.message(), AllOf(HasSubstr("3 times in a row"), HasSubstr("no kernel image")));
   EXPECT_EQ(driver_.status().workers(0).failures_in_a_row(), 3);
   EXPECT_EQ(driver_.status().workers(0).quarantined_ms(), 60'000);
   EXPECT_THAT(driver_.status().workers(0).last_failure(), HasSubstr("no kernel image"));
@@ -354,6 +354,21 @@ TEST_P(CoreResultsTest, AWorkerThatFailsAgainAndAgainWaitsWhileOthersGoOn) {
   EXPECT_EQ(driver_.status().workers(0).failures_in_a_row(), 0);
   driver_.fail("broken", lease("broken"), "once");
   EXPECT_TRUE(driver_.request("broken", 1).has_grant());
+}
+
+TEST_P(CoreResultsTest, AWorkerThatDiesAgainAndAgainWaitsToo) {
+  driver_.hello("sound");
+  driver_.hello("dying");
+  for (int death = 1; death <= 3; ++death) {
+    EXPECT_EQ(driver_.leases("dying", 2).size(), 2u) << "before death " << death;
+    driver_.hello("dying");
+    EXPECT_EQ(driver_.status().workers(0).failures_in_a_row(), death) << "one death, however many leases";
+  }
+  EXPECT_EQ(driver_.status().counters().crashed(), 6);
+  const wire::Wait wait = driver_.request("dying", 1).wait();
+  EXPECT_EQ(wait.retry_after_ms(), 60'000);
+  EXPECT_THAT(wait.message(), HasSubstr("dying came back without lease"));
+  EXPECT_TRUE(driver_.request("sound", 1).has_grant());
 }
 
 TEST_P(CoreResultsTest, NoWorkerWaitsWhenNobodyElseCouldGoOn) {

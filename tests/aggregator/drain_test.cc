@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "tests/aggregator/child.h"
 #include "tests/aggregator/core_driver.h"
+#include "tests/aggregator/episode_rows.h"
 #include "tests/aggregator/replay.h"
 #include "tests/aggregator/simulated_runner.h"
 #include "tests/aggregator/simulated_spec.h"
@@ -114,7 +115,7 @@ TEST_F(DrainTest, EpisodesThatFinishedWhileNoAggregatorRanAreDeliveredToTheNextO
   const RunData run = read_run(run_);
   EXPECT_EQ(run.stage, "finished");
   EXPECT_GE(granted, 4);
-  EXPECT_EQ(run.counters.granted(), static_cast<int64_t>(run.episodes.size()))
+  EXPECT_EQ(run.counters.granted(), std::ssize(episode_rows(run_)))
       << "no episode was offered twice";
   EXPECT_EQ(run.counters.accepted(), run.counters.granted());
 }

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "tests/aggregator/child.h"
 #include "tests/aggregator/core_driver.h"
+#include "tests/aggregator/episode_rows.h"
 #include "tests/aggregator/replay.h"
 #include "tests/aggregator/simulated_runner.h"
 #include "tests/aggregator/simulated_spec.h"
@@ -79,9 +80,10 @@ TEST_F(KillTest, AggregatorAndWorkersKilledAgainAndAgainLoseNothingAndCountNothi
   const wire::RunSpec spec = simulated_spec(kEpisodes);
   const RunData run = read_run(run_);
   EXPECT_EQ(run.stage, "finished");
-  EXPECT_EQ(std::ranges::count(run.episodes, "learn", &EpisodeRow::stage), kEpisodes);
-  EXPECT_EQ(std::ranges::count(run.episodes, "verify", &EpisodeRow::stage), verification_episodes(spec));
-  EXPECT_EQ(run.counters.accepted() + run.counters.late(), static_cast<int64_t>(run.episodes.size()));
+  const std::vector<EpisodeRow> episodes = episode_rows(run_);
+  EXPECT_EQ(std::ranges::count(episodes, "learn", &EpisodeRow::stage), kEpisodes);
+  EXPECT_EQ(std::ranges::count(episodes, "verify", &EpisodeRow::stage), verification_episodes(spec));
+  EXPECT_EQ(run.counters.accepted() + run.counters.late(), std::ssize(episodes));
   EXPECT_EQ(run.counters.rejected(), 0);
   EXPECT_EQ(run.counters.malformed(), 0);
 
@@ -94,7 +96,7 @@ TEST_F(KillTest, AggregatorAndWorkersKilledAgainAndAgainLoseNothingAndCountNothi
     }
   });
   std::set<int64_t> counted;
-  for (const EpisodeRow& row : run.episodes) {
+  for (const EpisodeRow& row : episodes) {
     EXPECT_TRUE(counted.insert(row.episode).second) << "episode " << row.episode << " counted twice";
     EXPECT_EQ(row.reward, expected.at(row.episode)) << "episode " << row.episode;
   }

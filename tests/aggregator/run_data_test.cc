@@ -4,15 +4,18 @@
 #include <gtest/gtest.h>
 
 #include "aggregator/run_directory.h"
+#include "aggregator/sqlite.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "tests/aggregator/core_driver.h"
+#include "tests/aggregator/episode_rows.h"
 #include "wire/spec.h"
 
 namespace allot::aggregator {
 namespace {
 
 using testing::ElementsAre;
+using testing::ElementsAreArray;
 using testing::IsEmpty;
 using testing::SizeIs;
 
@@ -58,21 +61,47 @@ TEST_F(RunFollowerTest, EachRowIsHandedOverOnceInTheOrderOfTheRun) {
   EXPECT_EQ(follower.started(), whole.versions.front().at);
 }
 
-TEST_F(RunFollowerTest, ItsRowsAreThoseOfTheWholeRun) {
+TEST_F(RunFollowerTest, ItsRowsHoldWhatWasGrantedAndAnswered) {
+  const wire::Lease lease = driver_.leases("w", 1).at(0);
+  const wire::EpisodeResult result = result_of(lease, 2);
+  driver_.answer("w", result);
+  const std::vector<EpisodeRow> rows = episode_rows(directory_);
+  ASSERT_THAT(rows, SizeIs(1));
+  EXPECT_EQ(rows[0].episode, lease.episode());
+  EXPECT_EQ(rows[0].stage, "learn");
+  EXPECT_THAT(rows[0].samples, ElementsAreArray(lease.samples()));
+  EXPECT_EQ(rows[0].reward, 2.0 / lease.questions_size());
+  int64_t tokens = 0;
+  for (const auto& outcome : result.outcomes()) tokens += outcome.output_tokens();
+  EXPECT_EQ(rows[0].output_tokens, tokens);
+  EXPECT_EQ(rows[0].worker, "w");
+  EXPECT_EQ(rows[0].finished, driver_.clock().now());
+}
+
+TEST_F(RunFollowerTest, TheWholeRunKeepsItsRewardsInTheirOrder) {
   run(6);
   const RunData whole = read_run(directory_);
-  RunFollower follower(directory_);
-  size_t at = 0;
-  follower.new_episodes([&](const EpisodeRow& row) {
-    ASSERT_LT(at, whole.episodes.size());
-    const EpisodeRow& expected = whole.episodes[at++];
-    EXPECT_EQ(row.episode, expected.episode);
-    EXPECT_EQ(row.samples, expected.samples);
-    EXPECT_EQ(row.reward, expected.reward);
-    EXPECT_EQ(row.output_tokens, expected.output_tokens);
-    EXPECT_EQ(row.finished, expected.finished);
-  });
-  EXPECT_EQ(at, 6u);
+  const std::vector<EpisodeRow> rows = episode_rows(directory_);
+  ASSERT_EQ(whole.learned.size(), rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(whole.learned[i].reward, rows[i].reward);
+    EXPECT_EQ(whole.learned[i].finished, rows[i].finished);
+  }
+}
+
+TEST_F(RunFollowerTest, OfALongRunEveryKthVersionIsKeptAndTheLast) {
+  const int64_t last = 2 * RunData::kMostVersions + 7;
+  Database(driver_.file(), Database::Mode::kReadWrite)
+      .execute(fmt::format(
+          "WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < {}) INSERT INTO "
+          "versions SELECT n, seq, at_ms, shares, recommended, entropy FROM number, versions",
+          last));
+  const RunData whole = read_run(directory_);
+  EXPECT_LE(std::ssize(whole.versions), RunData::kMostVersions + 1);
+  EXPECT_EQ(whole.versions[0].version, 0);
+  EXPECT_EQ(whole.versions[1].version, 3);
+  EXPECT_EQ(whole.versions.back().version, last);
+  EXPECT_EQ(whole.policy_version, last);
 }
 
 TEST_F(RunFollowerTest, WhatAnInterruptedVisitDidNotFinishComesAgain) {

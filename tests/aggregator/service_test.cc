@@ -98,7 +98,7 @@ TEST_F(ServiceTest, TwoWorkersLearnAndVerifyAScheduleOverRealSockets) {
 
   const RunData run = read_run(run_);
   EXPECT_EQ(run.stage, "finished");
-  EXPECT_EQ(std::ranges::count(run.episodes, "learn", &EpisodeRow::stage), 300);
+  EXPECT_EQ(std::ssize(run.learned), 300);
   ASSERT_EQ(run.versions.size(), static_cast<size_t>(run.policy_version) + 1);
   ASSERT_THAT(versions, SizeIs(run.versions.size()));
   for (size_t i = 0; i < versions.size(); ++i) EXPECT_EQ(versions[i], static_cast<int64_t>(i));
@@ -121,7 +121,7 @@ TEST_F(ServiceTest, AStatusQueryIsAnsweredAndTheRunCanBeReadWhileItRuns) {
   EXPECT_EQ(status.episodes_wanted(), 10);
   const RunData run = read_run(run_);
   EXPECT_EQ(run.stage, "learn");
-  EXPECT_THAT(run.episodes, IsEmpty());
+  EXPECT_THAT(run.learned, IsEmpty());
   EXPECT_THAT(run.recommended, SizeIs(8));
   stop = true;
 }

@@ -190,7 +190,7 @@ TEST_F(AggregatorCommand, ARunIsPausedResumedAndCutShortFromOutside) {
 
   const auto run = aggregator::read_run(run_);
   EXPECT_EQ(run.stage, "finished");
-  EXPECT_EQ(std::ranges::count(run.episodes, "learn", &aggregator::EpisodeRow::stage), 12);
+  EXPECT_EQ(std::ssize(run.learned), 12);
   const auto after = status();
   ASSERT_EQ(after.at("steering").size(), 3u);
   EXPECT_EQ(after.at("steering")[0].at("action"), "pause");

@@ -9,6 +9,7 @@
 #include "aggregator/run_data.h"
 #include "app/schedule_file.h"
 #include "base/file.h"
+#include "tests/aggregator/episode_rows.h"
 #include "tests/app/run_command.h"
 
 namespace allot::app {
@@ -40,10 +41,8 @@ class ModelCommands : public ::testing::Test {
     const auto run = aggregator::read_run(run_);
     EXPECT_EQ(run.stage, "finished");
     std::set<int64_t> learned;
-    for (const auto& row : run.episodes) {
-      if (row.stage != "learn") continue;
+    for (const auto& row : aggregator::episode_rows(run_, "learn"))
       EXPECT_TRUE(learned.insert(row.episode).second) << row.episode;
-    }
     EXPECT_EQ(learned.size(), 20u);
     for (const auto& score : run.scores) EXPECT_EQ(score.correct.size(), 12u) << score.label;
   }
@@ -83,12 +82,12 @@ TEST_F(ModelCommands, InterruptedTuneGoesOnByTheSameCommand) {
     command.send_signal(SIGINT);
     EXPECT_EQ(command.wait().code, 130);
   }
-  const auto before = aggregator::read_run(run_).episodes;
+  const auto before = aggregator::episode_rows(run_);
   ASSERT_FALSE(before.empty());
   const auto result = run_command(tune());
   ASSERT_EQ(result.code, 0) << result.err;
   expect_whole_run();
-  const auto after = aggregator::read_run(run_).episodes;
+  const auto after = aggregator::episode_rows(run_);
   for (size_t at = 0; at < before.size(); ++at) {
     EXPECT_EQ(after[at].episode, before[at].episode);
     EXPECT_EQ(after[at].reward, before[at].reward);

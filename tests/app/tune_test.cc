@@ -15,6 +15,7 @@
 #include "app/schedule_file.h"
 #include "base/file.h"
 #include "policy/schedule.h"
+#include "tests/aggregator/episode_rows.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
 
@@ -66,11 +67,7 @@ class Tune : public ::testing::Test {
   }
 
   std::vector<aggregator::EpisodeRow> learning_rows() const {
-    std::vector<aggregator::EpisodeRow> rows;
-    for (const auto& row : aggregator::read_run(run_).episodes) {
-      if (row.stage == "learn") rows.push_back(row);
-    }
-    return rows;
+    return aggregator::episode_rows(run_, "learn");
   }
 
   // Every episode once, every held-out question once per schedule.

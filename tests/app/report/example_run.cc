@@ -120,20 +120,11 @@ aggregator::RunData example_run(const ExampleShape& shape) {
   run.versions.push_back(version_at(0, kStart));
   for (int i = 0; i < shape.episodes; ++i) {
     const double progress = 1 - std::exp(-4.0 * i / shape.episodes);
-    aggregator::EpisodeRow episode;
-    episode.episode = i + 1;
-    episode.stage = "learn";
-    episode.group = i / 2;
-    episode.samples = run.versions.back().recommended;
     const double reward = 0.15 + 0.65 * progress + 0.35 * (draw(1, uint32_t(i)) - 0.5);
-    episode.reward = std::round(16 * std::clamp(reward, 0.0, 1.0)) / 16;
-    episode.told_version = run.versions.back().version;
-    episode.asked_version = std::max<int64_t>(0, episode.told_version - i % 3);
-    episode.finished = kStart + std::chrono::milliseconds(500 * (i + 1));
-    episode.worker = "worker-1";
-    episode.seconds = 0.9;
-    episode.output_tokens = 830;
-    run.episodes.push_back(episode);
+    const aggregator::LearnedEpisode episode{
+        .finished = kStart + std::chrono::milliseconds(500 * (i + 1)),
+        .reward = std::round(16 * std::clamp(reward, 0.0, 1.0)) / 16};
+    run.learned.push_back(episode);
     if ((i + 1) % shape.episodes_per_update == 0) {
       run.versions.push_back(version_at(run.versions.back().version + 1, episode.finished));
     }

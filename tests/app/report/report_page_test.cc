@@ -192,7 +192,7 @@ TEST(ReportPage, NamesFromOutsideCannotBreakThePage) {
 TEST(ReportPage, UnfinishedRunSaysSo) {
   ReportInput input = example_input();
   input.run.stage = "learn";
-  input.run.episodes.resize(7);
+  input.run.learned.resize(7);
   const XmlElement page = parse_xml(report_page(input));
   EXPECT_THAT(page.all("p", "notice").at(0)->text,
               HasSubstr("\u201clearn\u201d with 7 of 120 learning episodes"));
@@ -208,7 +208,7 @@ TEST(Figures, AreThoseForWhichThereIsData) {
   input.run.scores.clear();
   input.run.versions.resize(1);
   EXPECT_THAT(figure_names(input), ElementsAre("schedule", "learning"));
-  input.run.episodes.clear();
+  input.run.learned.clear();
   input.run.recommended.clear();
   EXPECT_THAT(figure_names(input), ElementsAre());
 }
@@ -235,7 +235,7 @@ TEST(Figures, BarsOfTheScheduleStandForTheirSamples) {
 TEST(Figures, LearningCurveHasADotPerEpisodeAndTheMeanOfTheLastTwenty) {
   ReportInput input = example_input({.episodes = 4, .episodes_per_update = 2});
   const double rewards[] = {0, 1, 0.5, 0.5};
-  for (size_t i = 0; i < 4; ++i) input.run.episodes[i].reward = rewards[i];
+  for (size_t i = 0; i < 4; ++i) input.run.learned[i].reward = rewards[i];
   const Chart chart = learning_chart(input.run, {}, {.width = 720, .height = 300});
   const XmlElement svg = parse_xml(chart.inline_svg());
   // 50..614 by 30..258 pixels for episodes 0 to 4 and rewards 0 to 1.

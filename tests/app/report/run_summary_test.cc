@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <span>
+#include <vector>
 
 #include "base/error.h"
 #include "evaluation/statistics.h"
@@ -25,20 +27,19 @@ aggregator::RunData six_questions() {
 }
 
 TEST(MovingMean, IsTheMeanOfTheLastTwentyWithTheIntervalOfTheirSpread) {
-  std::vector<double> rewards(30, 0.5);
-  rewards[0] = 1;
-  const MovingMean moving = moving_mean(rewards);
-  EXPECT_EQ(moving.mean[0], 1);
-  EXPECT_EQ(moving.low[0], 1);  // one value has no spread
-  EXPECT_DOUBLE_EQ(moving.mean[1], 0.75);
+  std::vector<aggregator::LearnedEpisode> episodes(30, {.finished = {}, .reward = 0.5});
+  episodes[0].reward = 1;
+  const auto after = [&](size_t count) { return moving_mean(std::span(episodes).first(count)); };
+  EXPECT_EQ(after(1).mean, 1);
+  EXPECT_EQ(after(1).low, 1);  // one value has no spread
+  EXPECT_DOUBLE_EQ(after(2).mean, 0.75);
   // Standard error of {1, 0.5}: sqrt(0.125 / 2) = 0.25.
-  EXPECT_NEAR(moving.low[1], 0.75 - 1.959964 * 0.25, 1e-12);
-  EXPECT_EQ(moving.high[1], 1);  // 1.24 cut to what a reward can be
+  EXPECT_NEAR(after(2).low, 0.75 - 1.959964 * 0.25, 1e-12);
+  EXPECT_EQ(after(2).high, 1);  // 1.24 cut to what a reward can be
   // Of {1, 0.5, 0.5}: sqrt(1/6 / 2 / 3) = 1/6.
-  EXPECT_NEAR(moving.low[2], 2.0 / 3 - 1.959964 / 6, 1e-12);
-  EXPECT_DOUBLE_EQ(moving.mean[19], 0.525);
-  EXPECT_DOUBLE_EQ(moving.mean[20], 0.5);  // the first value has left the window
-  EXPECT_EQ(moving.mean.size(), 30u);
+  EXPECT_NEAR(after(3).low, 2.0 / 3 - 1.959964 / 6, 1e-12);
+  EXPECT_DOUBLE_EQ(after(20).mean, 0.525);
+  EXPECT_DOUBLE_EQ(after(21).mean, 0.5);  // the first value has left the window
 }
 
 TEST(Evaluate, CountsRightAnswersAndPairsThemByQuestion) {
@@ -103,15 +104,6 @@ TEST(ScheduleFileOf, CarriesTheRunIntoAFileThatIsAcceptedAndMatchesItsModel) {
                                    .num_kv_heads = 4,
                                    .head_dim = 32};
   EXPECT_NO_THROW(check_matches(file, model));
-}
-
-TEST(LearningEpisodes, AreThoseOfTheLearningStageInOrder) {
-  aggregator::RunData run = example_run({.episodes = 3});
-  run.episodes[1].stage = "verify";
-  const auto episodes = learning_episodes(run);
-  ASSERT_EQ(episodes.size(), 2u);
-  EXPECT_EQ(episodes[0]->episode, 1);
-  EXPECT_EQ(episodes[1]->episode, 3);
 }
 
 }  // namespace

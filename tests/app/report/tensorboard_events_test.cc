@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <span>
+#include <vector>
 
 #include "app/report/run_summary.h"
 #include "app/report/tensorboard.pb.h"
@@ -29,17 +31,40 @@ constexpr const char* kGolden =
     "726f7079150000003f0a150a0e73686172652f6c617965725f3030150000403f0a150a0e73686172"
     "652f6c617965725f3031150000803e8dd345a3";
 
-aggregator::RunData golden_run() {
+// What a run's history hands over.
+struct Rows {
+  std::vector<aggregator::EpisodeRow> episodes;
+  std::vector<aggregator::VersionRow> versions;
+};
+
+aggregator::EpisodeRow episode_row(const aggregator::LearnedEpisode& learned) {
+  aggregator::EpisodeRow row;
+  row.stage = "learn";
+  row.reward = learned.reward;
+  row.finished = learned.finished;
+  return row;
+}
+
+Rows golden_run() {
   constexpr Timestamp kStart{std::chrono::milliseconds(1'760'000'000'000)};
-  aggregator::RunData run;
-  run.versions.push_back(
-      {.version = 0, .at = kStart, .shares = {0.75, 0.25}, .recommended = {3, 1}, .entropy = 0.5});
-  aggregator::EpisodeRow episode;
-  episode.stage = "learn";
-  episode.reward = 0.25;
-  episode.finished = kStart + std::chrono::milliseconds(500);
-  run.episodes.push_back(episode);
-  return run;
+  return {
+      .episodes = {episode_row({.finished = kStart + std::chrono::milliseconds(500), .reward = 0.25})},
+      .versions = {
+          {.version = 0, .at = kStart, .shares = {0.75, 0.25}, .recommended = {3, 1}, .entropy = 0.5}}};
+}
+
+Rows rows_of(const aggregator::RunData& run) {
+  Rows rows{.episodes = {}, .versions = run.versions};
+  for (const auto& learned : run.learned) rows.episodes.push_back(episode_row(learned));
+  return rows;
+}
+
+EventsWritten write_events(const Rows& rows, const std::filesystem::path& directory) {
+  TensorboardWriter writer(directory, rows.versions.empty() ? Timestamp{} : rows.versions.front().at);
+  for (const auto& episode : rows.episodes) writer.add(episode);
+  for (const auto& version : rows.versions) writer.add(version);
+  writer.flush();
+  return writer.written();
 }
 
 std::string hex(const std::string& bytes) {
@@ -102,15 +127,14 @@ TEST(MaskedCrc32c, EqualsKnownValues) {
 }
 
 TEST_F(TensorboardEvents, BytesEqualThoseOfTensorBoardsOwnWriter) {
-  const EventsWritten written = update_tensorboard(golden_run(), directory_);
+  const EventsWritten written = write_events(golden_run(), directory_);
   EXPECT_EQ(written.episodes, 1);
   EXPECT_EQ(written.versions, 1);
   EXPECT_EQ(hex(read_file(file())), kGolden);
 }
 
 TEST_F(TensorboardEvents, EveryEpisodeAndVersionHasItsScalars) {
-  const aggregator::RunData run = example_run({.layers = 3, .total = 24, .episodes = 40});
-  update_tensorboard(run, directory_);
+  write_events(rows_of(example_run({.layers = 3, .total = 24, .episodes = 40})), directory_);
   const auto found = steps();
   EXPECT_EQ(found.at("reward").size(), 40u);
   EXPECT_EQ(found.at("reward").front(), 1);
@@ -123,18 +147,18 @@ TEST_F(TensorboardEvents, EveryEpisodeAndVersionHasItsScalars) {
 }
 
 TEST_F(TensorboardEvents, LaterCallsAppendOnlyWhatIsNew) {
-  const aggregator::RunData whole = example_run({.episodes = 40});
-  aggregator::RunData half = whole;
+  const Rows whole = rows_of(example_run({.episodes = 40}));
+  Rows half = whole;
   half.episodes.resize(17);
   half.versions.resize(2);
-  update_tensorboard(half, directory_);
+  write_events(half, directory_);
   const std::string before = read_file(file());
 
-  EventsWritten written = update_tensorboard(half, directory_);
+  EventsWritten written = write_events(half, directory_);
   EXPECT_EQ(written.episodes + written.versions, 0);
   EXPECT_EQ(read_file(file()), before);
 
-  written = update_tensorboard(whole, directory_);
+  written = write_events(whole, directory_);
   EXPECT_EQ(written.episodes, 23);
   EXPECT_EQ(written.versions, 3);
   EXPECT_TRUE(read_file(file()).starts_with(before));
@@ -143,12 +167,12 @@ TEST_F(TensorboardEvents, LaterCallsAppendOnlyWhatIsNew) {
 }
 
 TEST_F(TensorboardEvents, RecordLeftIncompleteByAKillIsCutOffWhereverItEnded) {
-  const aggregator::RunData run = golden_run();
-  update_tensorboard(run, directory_);
+  const Rows run = golden_run();
+  write_events(run, directory_);
   const std::string whole = read_file(file());
   for (size_t length = 0; length < whole.size(); ++length) {
     write_file_atomically(file(), whole.substr(0, length));
-    update_tensorboard(run, directory_);
+    write_events(run, directory_);
     // Where the cut falls between episode and version the order may not change either: both are written in
     // that order.
     ASSERT_EQ(read_file(file()), whole) << "cut after " << length << " bytes";
@@ -156,14 +180,14 @@ TEST_F(TensorboardEvents, RecordLeftIncompleteByAKillIsCutOffWhereverItEnded) {
 }
 
 TEST_F(TensorboardEvents, DamagedRecordIsNamedWithItsByte) {
-  update_tensorboard(golden_run(), directory_);
+  write_events(golden_run(), directory_);
   const std::string whole = read_file(file());
   const auto fault_after_flip = [&](size_t at) -> std::string {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 1);
     write_file_atomically(file(), damaged);
     try {
-      update_tensorboard(golden_run(), directory_);
+      write_events(golden_run(), directory_);
     } catch (const CorruptFile& error) {
       return error.what();
     }
@@ -175,13 +199,13 @@ TEST_F(TensorboardEvents, DamagedRecordIsNamedWithItsByte) {
 }
 
 TEST_F(TensorboardEvents, AFileWrittenInPiecesByTwoProcessesIsTheOneWrittenAtOnce) {
-  aggregator::RunData run = example_run({.layers = 3, .total = 24, .episodes = 90});
-  const std::vector<aggregator::VersionRow> versions = std::exchange(run.versions, {});
-  update_tensorboard(run, directory_);
+  Rows run = rows_of(example_run({.layers = 3, .total = 24, .episodes = 90}));
+  run.versions.clear();
+  write_events(run, directory_);
   const std::string at_once = read_file(file());
   std::filesystem::remove(file());
   const auto write_until = [&](TensorboardWriter* writer, size_t from, size_t until) {
-    for (size_t i = from; i < until; ++i) writer->add(*learning_episodes(run)[i]);
+    for (size_t i = from; i < until; ++i) writer->add(run.episodes[i]);
     writer->flush();
   };
   {
@@ -199,29 +223,28 @@ TEST_F(TensorboardEvents, AFileWrittenInPiecesByTwoProcessesIsTheOneWrittenAtOnc
 
 TEST_F(TensorboardEvents, MeanAndSpeedAreThoseOfTheLastTwentyEpisodes) {
   const aggregator::RunData run = example_run({.layers = 3, .total = 24, .episodes = 90});
-  update_tensorboard(run, directory_);
-  const auto episodes = learning_episodes(run);
-  std::vector<double> rewards;
-  for (const aggregator::EpisodeRow* episode : episodes) rewards.push_back(episode->reward);
-  const std::vector<double> means = moving_mean(rewards).mean;
+  write_events(rows_of(run), directory_);
   const std::vector<float> means_written = scalars().at("reward/mean").values;
-  ASSERT_EQ(means_written.size(), means.size());
-  for (size_t i = 0; i < means.size(); ++i) EXPECT_EQ(means_written[i], static_cast<float>(means[i])) << i;
-  const std::chrono::duration<double> twenty = episodes[89]->finished - episodes[69]->finished;
+  ASSERT_EQ(means_written.size(), 90u);
+  for (size_t i = 0; i < 90; ++i) {
+    const double mean = moving_mean(std::span(run.learned).first(i + 1)).mean;
+    EXPECT_EQ(means_written[i], static_cast<float>(mean)) << i;
+  }
+  const std::chrono::duration<double> twenty = run.learned[89].finished - run.learned[69].finished;
   EXPECT_FLOAT_EQ(scalars().at("episodes_per_second").values.back(), static_cast<float>(20 / twenty.count()));
 }
 
 TEST_F(TensorboardEvents, VerificationEpisodesAreNoLearningSteps) {
-  aggregator::RunData run = golden_run();
+  Rows run = golden_run();
   run.episodes.push_back(run.episodes.front());
   run.episodes.back().stage = "verify";
-  EXPECT_EQ(update_tensorboard(run, directory_).episodes, 1);
+  EXPECT_EQ(write_events(run, directory_).episodes, 1);
 }
 
 TEST_F(TensorboardEvents, FolderThatCannotBeWrittenIsNamed) {
   write_file_atomically(directory_, "a file where the folder should be");
   try {
-    update_tensorboard(golden_run(), directory_);
+    write_events(golden_run(), directory_);
     FAIL() << "a file was taken for a folder";
   } catch (const StorageError& error) {
     EXPECT_THAT(error.what(), HasSubstr(directory_.string()));
