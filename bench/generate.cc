@@ -61,11 +61,18 @@ std::vector<GenerateTiming> time_generation(model::Engine& engine, const Generat
   return timings;
 }
 
+namespace {
+constexpr int kUntimed = 2;  // what is new to the engine, such as a size of batch, happens in these steps
+}  // namespace
+
+int32_t tokens_of_decode_steps(int steps) {
+  return kUntimed + steps + 1;  // the first token comes with the prompt
+}
+
 void run_decode_steps(model::Engine& engine, const GenerateWorkload& workload, int steps,
                       const std::function<void(const std::function<void()>& steps)>& around) {
-  constexpr int kUntimed = 2;  // what is new to the engine, such as a size of batch, happens in these
   GenerateWorkload few = workload;
-  few.new_tokens = kUntimed + steps + 1;  // the first token comes with the prompt
+  few.new_tokens = tokens_of_decode_steps(steps);
   for (int32_t i = 0; i < few.prompts; ++i) {
     engine.submit(make_request(static_cast<uint32_t>(i), few, engine.config().vocab_size));
   }

@@ -42,6 +42,8 @@ std::vector<GenerateTiming> time_generation(model::Engine& engine, const Generat
 // `around`, which has to call what it is given. `steps` >= 1; the workload's new_tokens is ignored.
 void run_decode_steps(model::Engine& engine, const GenerateWorkload& workload, int steps,
                       const std::function<void(const std::function<void()>& steps)>& around);
+// New tokens of each sequence in that, for which the engine's cache needs room.
+int32_t tokens_of_decode_steps(int steps);
 
 // The repetition with the median total. `timings` is not empty.
 GenerateTiming median(std::vector<GenerateTiming> timings);

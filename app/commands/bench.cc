@@ -92,8 +92,11 @@ std::optional<double> per_second(int64_t tokens, double seconds) {
 // Room for the sequences that run at once, and no more.
 int64_t cache_tokens(const BenchOptions& options, int32_t page_size) {
   const bench::GenerateWorkload& workload = options.workload;
+  int64_t new_tokens = workload.new_tokens;
+  if (options.profile)
+    new_tokens = std::max<int64_t>(new_tokens, bench::tokens_of_decode_steps(kProfiledSteps));
   return std::min<int64_t>(workload.prompts, options.max_sequences) * page_size *
-         model::pages_for(int64_t{workload.prompt_tokens} + workload.new_tokens, page_size);
+         model::pages_for(workload.prompt_tokens + new_tokens, page_size);
 }
 
 // The kernels of a decode step, which starts after the prompts.

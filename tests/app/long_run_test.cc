@@ -1,9 +1,9 @@
-// What `allot aggregator` keeps in memory beside a long history: its events are written for people while it
-// serves, and neither may grow with the run.
+// What `allot aggregator` and `allot report` keep in memory beside a long history: little, however long it is.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <string>
@@ -24,7 +24,7 @@ int64_t versions_in(const std::string& events) {
   return count;
 }
 
-TEST(LongRun, EventsOfALongHistoryAreWrittenInLittleMemory) {
+TEST(LongRun, EventsAndReportOfALongHistoryAreWrittenInLittleMemory) {
   constexpr int64_t kEpisodes = 320'000;  // whole requests of `grow`, 64 each
   const auto run = fresh_directory() / "run";
   const auto grown = run_command({ALLOT_TEST_PROCESS, "grow", run.string(), std::to_string(kEpisodes)});
@@ -40,6 +40,13 @@ TEST(LongRun, EventsOfALongHistoryAreWrittenInLittleMemory) {
   EXPECT_LT(served.peak_mib, 70);
   // An update each ten episodes, and version 0.
   EXPECT_EQ(versions_in((run / "tb" / "events.out.tfevents.0.allot").string()), kEpisodes / 10 + 1);
+
+  const CommandResult reported = RunningCommand({"allot", "report", "--run", run.string()}).wait();
+  EXPECT_EQ(reported.code, 0) << reported.err;
+  std::cout << fmt::format("the report: at most {:.1f} MiB resident\n", reported.peak_mib);
+  EXPECT_GT(reported.peak_mib, 5);
+  EXPECT_LT(reported.peak_mib, 70);
+  EXPECT_LT(std::filesystem::file_size(run / "report.html"), 1'000'000u);
 }
 
 }  // namespace
