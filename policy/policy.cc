@@ -22,24 +22,28 @@ class Faults {
   template <class Number>
   void expect(bool holds, const char* field, Number value, const std::string& expected) {
     if (holds) return;
-    text_ << (text_.tellp() > 0 ? "; " : "") << field << " is " << value << ", expected " << expected;
+    std::ostringstream fault;
+    fault << field << " is " << value << ", expected " << expected;
+    text_ += (text_.empty() ? "" : "; ") + fault.str();
   }
 
   template <class Number>
   void expect_within(const char* field, Number value, Number least, Number most) {
+    // Before anything is formatted: that took a third of the time of making a core.
+    if (value >= least && value <= most) return;
     std::ostringstream range;
     range << least << " to " << most;
-    expect(value >= least && value <= most, field, value, range.str());
+    expect(false, field, value, range.str());
   }
 
   void expect_positive(const char* field, double value) {
     expect(value > 0 && value < kInfinity, field, value, "a finite number above 0");
   }
 
-  std::string text() const { return text_.str(); }
+  const std::string& text() const { return text_; }
 
  private:
-  std::ostringstream text_;
+  std::string text_;
 };
 
 std::string joined_names() {

@@ -22,7 +22,7 @@ namespace allot::fuzz {
 namespace {
 
 constexpr int kMaxSteps = 24;
-// Each writes and reads the whole policy, so many of them would leave time for little else.
+// Each reads the whole history, so many of them would leave time for little else.
 constexpr int kMaxRestarts = 2;
 constexpr int kWorkers = 3;
 
@@ -52,7 +52,7 @@ class Session {
         return;  // the run cannot get on; the process ends without an answer
       }
     }
-    if (committed_) restart();
+    if (committed_) last_restart();
   }
 
  private:
@@ -71,13 +71,19 @@ class Session {
   void restart() {
     committed_ = false;
     ++restarts_;
-    const std::string policy = core_->policy().save();
     const int64_t done = core_->status(now_).episodes_done();
     core_.reset();
     history_.reset();
     start();
-    require(core_->policy().save() == policy, "a restart finds the policy as it was");
     require(core_->status(now_).episodes_done() == done, "a restart finds the episodes that were done");
+  }
+
+  // Compares the policy bit for bit. Once, because writing it takes a third of the time: what a restart in
+  // the middle lost, a replay of the whole finds.
+  void last_restart() {
+    const std::string policy = core_->policy().save();
+    restart();
+    require(core_->policy().save() == policy, "a restart finds the policy as it was");
   }
 
   void commit() {
