@@ -317,13 +317,16 @@ void Core::hello(const wire::Envelope& message, Timestamp now) {
 void Core::introduce(const wire::Envelope& message, Timestamp now) {
   const wire::Hello& hello = message.hello();
   Worker& worker = workers_[hello.worker()];
+  // Workers connect anew now and then (wire/endpoint.h), which is no news.
+  const bool was_here = now - worker.last_seen <= Duration{spec_.lease_ms()};
   worker.device = one_line(hello.device(), kMaxNameBytes);
   worker.build = one_line(hello.build(), kMaxNameBytes);
   worker.last_seen = now;
   worker.heard_finished = false;
   worker.leaving = false;
-  spdlog::info("worker {} ({}, build {}) is here with {} leases", hello.worker(), worker.device, worker.build,
-               message.leases_size());
+  spdlog::log(was_here ? spdlog::level::debug : spdlog::level::info,
+              "worker {} ({}, build {}) is here with {} leases", hello.worker(), worker.device, worker.build,
+              message.leases_size());
   leases_.renew(hello.worker(), listed_leases(message), now);
   // A worker of this name that lists a lease no more has died since, or never got its Grant. However many
   // leases it held, it died once.

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "policy/policy.h"
 #include "wire/codec.h"
+#include "wire/endpoint.h"
 
 namespace allot::app {
 namespace {
@@ -138,18 +139,24 @@ LoadFigures AggregatorLoad::run_offered(double rate, std::chrono::seconds durati
   return figures;
 }
 
+wire::Envelope AggregatorLoad::hello_of(int index) const {
+  wire::Envelope message;
+  wire::Hello& hello = *message.mutable_hello();
+  hello.set_worker(name_of(index));
+  hello.set_build("bench");
+  hello.set_device("simulated");
+  hello.set_capacity(1);
+  *hello.mutable_model() = spec_.model();
+  *hello.mutable_train() = spec_.task().train();
+  *hello.mutable_heldout() = spec_.task().heldout();
+  return message;
+}
+
 void AggregatorLoad::speak(int index, Clock::time_point due) {
-  Worker& worker = workers_[static_cast<size_t>(index)];
+  const Worker& worker = workers_[static_cast<size_t>(index)];
   wire::Envelope message;
   if (worker.doing == Doing::kNew) {
-    wire::Hello& hello = *message.mutable_hello();
-    hello.set_worker(name_of(index));
-    hello.set_build("bench");
-    hello.set_device("simulated");
-    hello.set_capacity(1);
-    *hello.mutable_model() = spec_.model();
-    *hello.mutable_train() = spec_.task().train();
-    *hello.mutable_heldout() = spec_.task().heldout();
+    message = hello_of(index);
   } else if (worker.doing == Doing::kIdle) {
     message.mutable_lease_request()->set_count(1);
   } else {
@@ -169,12 +176,19 @@ void AggregatorLoad::speak(int index, Clock::time_point due) {
   send(index, std::move(message), due);
 }
 
+void AggregatorLoad::connect_anew(int index) {
+  crowd_.connect_anew(index);
+  workers_[static_cast<size_t>(index)].messages = 0;
+  send(index, hello_of(index), Clock::now());
+}
+
 void AggregatorLoad::send(int index, wire::Envelope message, Clock::time_point due) {
   Worker& worker = workers_[static_cast<size_t>(index)];
   message.set_number(++worker.number);
   message.set_sender(name_of(index));
   if (worker.doing == Doing::kHolding) message.add_leases(worker.lease);
-  worker.heartbeat = message.has_heartbeat();
+  worker.beside = message.has_heartbeat() || (message.has_hello() && worker.doing != Doing::kNew);
+  ++worker.messages;
   worker.awaits_answer = true;
   worker.due = due;
   worker.spoke = Clock::now();
@@ -201,11 +215,12 @@ void AggregatorLoad::take_answer(int index, const wire::Envelope& answer, LoadFi
   const auto now = Clock::now();
   worker.awaits_answer = false;
   --under_way_;
-  if (!worker.heartbeat) figures->reply_ms.push_back(milliseconds(now - worker.due));
+  if (!worker.beside) figures->reply_ms.push_back(milliseconds(now - worker.due));
   switch (answer.body_case()) {
     case wire::Envelope::kWelcome:
-      worker.doing = Doing::kIdle;
       heartbeat_interval_ = std::chrono::milliseconds(answer.welcome().heartbeat_ms());
+      if (worker.doing != Doing::kNew) break;
+      worker.doing = Doing::kIdle;
       ++figures->introduced;
       break;
     case wire::Envelope::kGrant: {
@@ -258,13 +273,20 @@ void AggregatorLoad::wake(Clock::time_point now) {
   }
 }
 
-// The first whose heartbeat is not under way; as a real worker, each has one message open at a time.
+// The first that awaits no answer; as a real worker, each has one message open at a time, and a new
+// connection now and then.
 std::optional<int> AggregatorLoad::take_ready() {
   for (size_t left = ready_.size(); left > 0; --left) {
     const int index = ready_.front();
     ready_.pop_front();
-    if (!workers_[static_cast<size_t>(index)].awaits_answer) return index;
-    ready_.push_back(index);
+    const Worker& worker = workers_[static_cast<size_t>(index)];
+    if (worker.awaits_answer) {
+      ready_.push_back(index);
+    } else if (worker.messages >= wire::kMessagesOfAConnection) {
+      connect_anew(index);
+    } else {
+      return index;
+    }
   }
   return std::nullopt;
 }
@@ -272,7 +294,7 @@ std::optional<int> AggregatorLoad::take_ready() {
 void AggregatorLoad::check_patience(Clock::time_point now) const {
   if (under_way_ == 0 || now - last_answer_ < kPatience) return;
   const auto silent = std::ranges::find(workers_, true, &Worker::awaits_answer);
-  const char* const doing = silent->heartbeat               ? "heartbeat"
+  const char* const doing = silent->beside                  ? "heartbeat or hello"
                             : silent->doing == Doing::kNew  ? "hello"
                             : silent->doing == Doing::kIdle ? "lease request"
                                                             : "result";

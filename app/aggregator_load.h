@@ -61,8 +61,9 @@ class AggregatorLoad {
   struct Worker {
     Doing doing = Doing::kNew;
     bool awaits_answer = false;
-    bool heartbeat = false;  // what it awaits the answer of
-    Clock::time_point due;   // when the message that it awaits the answer of was due
+    bool beside = false;    // what it awaits the answer of is a heartbeat, or the hello of a new connection
+    int messages = 0;       // sent on this connection
+    Clock::time_point due;  // when the message that it awaits the answer of was due
     Clock::time_point spoke;
     uint64_t number = 0;
     int64_t lease = 0;
@@ -71,6 +72,8 @@ class AggregatorLoad {
   };
 
   void speak(int worker, Clock::time_point due);  // hello, a request or a result, whatever comes next
+  wire::Envelope hello_of(int worker) const;
+  void connect_anew(int worker);
   void send(int worker, wire::Envelope message, Clock::time_point due);
   // Takes one answer, if one comes in time.
   void listen(Duration timeout, LoadFigures* figures);

@@ -13,9 +13,13 @@
 namespace allot::wire {
 namespace {
 
-// A routing id that cannot be one of those that ZeroMQ makes up, which start with a zero byte.
-std::string routing_id(int member) {
-  return fmt::format("m{}", member);
+constexpr std::string_view kScheme = "tcp://";
+constexpr std::string_view kLoopback = "127.";
+
+// A routing id that cannot be one of those that ZeroMQ makes up, which start with a zero byte. Each
+// connection has one of its own: that of the one before is in use until it has ended.
+std::string routing_id(int member, int connection) {
+  return fmt::format("m{}.{}", member, connection);
 }
 
 }  // namespace
@@ -23,12 +27,32 @@ std::string routing_id(int member) {
 // One ROUTER with a connection for each member: the id set before a connect names that connection here, while
 // the server, which is told none, makes up one for each.
 struct Crowd::Impl {
+  std::string endpoint;
   zmq::context_t context{1};
   zmq::socket_t socket{context, zmq::socket_type::router};
+  std::vector<int> connections;  // of each member so far
+
+  // Where the member connects to and from: another source for each, by which ZeroMQ tells connections to one
+  // server apart when one of them is to end.
+  std::string address(int member) const {
+    return fmt::format("{}127.{}.{}.{}:0;{}", kScheme, 1 + member / 62'500, member / 250 % 250,
+                       1 + member % 250, endpoint.substr(kScheme.size()));
+  }
+  void connect(int member) {
+    int& connection = connections[static_cast<size_t>(member)];
+    socket.set(zmq::sockopt::connect_routing_id, routing_id(member, ++connection));
+    socket.connect(address(member));
+  }
 };
 
 Crowd::Crowd(const std::string& endpoint, int members, const std::optional<ClientKeys>& keys)
     : impl_(std::make_unique<Impl>()) {
+  if (!endpoint.starts_with(std::string(kScheme) + std::string(kLoopback))) {
+    throw InvalidArgument("cannot connect a crowd to '" + endpoint +
+                          "'; tcp://127.x.x.x:PORT of an aggregator is expected");
+  }
+  impl_->endpoint = endpoint;
+  impl_->connections.resize(static_cast<size_t>(members));
   zmq::socket_t& socket = impl_->socket;
   socket.set(zmq::sockopt::linger, 0);
   socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kMaxFrameBytes));
@@ -40,22 +64,25 @@ Crowd::Crowd(const std::string& endpoint, int members, const std::optional<Clien
     socket.set(zmq::sockopt::curve_secretkey, bytes(keys->own.secret_key.bytes()));
   }
   try {
-    for (int member = 0; member < members; ++member) {
-      socket.set(zmq::sockopt::connect_routing_id, routing_id(member));
-      socket.connect(endpoint);
-    }
+    for (int member = 0; member < members; ++member) impl_->connect(member);
   } catch (const zmq::error_t& error) {
     throw InvalidArgument("cannot connect to '" + endpoint + "': " + error.what() +
-                          "; tcp://ADDRESS:PORT of an aggregator is expected");
+                          "; tcp://127.x.x.x:PORT of an aggregator is expected");
   }
 }
 
 Crowd::~Crowd() = default;
 
+void Crowd::connect_anew(int member) {
+  impl_->socket.disconnect(impl_->address(member));
+  impl_->connect(member);
+}
+
 void Crowd::send(int member, std::string_view frame) {
+  const std::string id = routing_id(member, impl_->connections[static_cast<size_t>(member)]);
   try {
-    const auto queued = impl_->socket.send(zmq::buffer(routing_id(member)),
-                                           zmq::send_flags::sndmore | zmq::send_flags::dontwait);
+    const auto queued =
+        impl_->socket.send(zmq::buffer(id), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
     if (queued && impl_->socket.send(zmq::buffer(frame), zmq::send_flags::dontwait)) return;
   } catch (const zmq::error_t& error) {
     throw NetworkError("member " + std::to_string(member) + " cannot send: " + error.what());

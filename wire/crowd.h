@@ -19,13 +19,16 @@ class Crowd {
     std::string frame;
   };
 
-  // `members` TCP connections to `endpoint`, made in the background; the server takes each for a peer of its
-  // own. Needs one file descriptor a member. All have the same `keys`. Throws InvalidArgument for an address
-  // that is not tcp://ADDRESS:PORT.
+  // `members` TCP connections to `endpoint`, an address of this machine's loopback network, made in the
+  // background from loopback addresses of their own; the server takes each for a peer of its own. Needs one
+  // file descriptor a member. All have the same `keys`. Throws InvalidArgument for another address.
   Crowd(const std::string& endpoint, int members, const std::optional<ClientKeys>& keys = std::nullopt);
   ~Crowd();
   Crowd(const Crowd&) = delete;
   Crowd& operator=(const Crowd&) = delete;
+
+  // Ends the member's connection and makes another: to the server a new peer. What was under way is lost.
+  void connect_anew(int member);
 
   // Throws NetworkError when the member's queue is full or its connection is refused: a load test loses
   // nothing in silence.

@@ -18,6 +18,11 @@ namespace allot::wire {
 // shorter. Longer ones end the connection before they are buffered.
 inline constexpr size_t kMaxRequestBytes = size_t{1} << 20;
 
+// A worker connects anew after so many messages, once all of them are answered. ZeroMQ keeps what the queues
+// of a connection have once used: a page for 64 messages each way, until it is 64 KiB. In a run of hours the
+// connections of 10,000 workers would take three times the memory (docs/aggregator.md).
+inline constexpr int kMessagesOfAConnection = 50;
+
 struct ServerKeys {
   KeyPair own;
   std::filesystem::path allow_list;  // who may connect (keys.h); read again when it changes

@@ -82,11 +82,11 @@ class Connection::Session {
         hello_(hello),
         factory_(factory),
         aggregator_{options.endpoint, options.keys},
-        client_(std::in_place, aggregator_.endpoint, aggregator_.keys),
         resend_(options.resend),
         patience_(options.patience),
         longest_retry_(options.longest_retry),
         retry_(options.first_retry) {
+    connect(aggregator_);
     say_hello();
   }
 
@@ -113,6 +113,7 @@ class Connection::Session {
   void step() {
     receive(idle_time());
     connect_anew_if_silent();
+    connect_anew_if_settled();
     if (!draining_) work();
     if (introduced_) send_what_is_due();
   }
@@ -131,8 +132,14 @@ class Connection::Session {
     message.set_epoch(epoch_);
     for (const int64_t lease : held_leases()) message.add_leases(lease);
     client_->send(wire::encode(std::move(message)));
+    ++messages_;
     last_sent_ = clock_.now();
     if (!unanswered_since_) unanswered_since_ = last_sent_;
+  }
+
+  void connect(const AggregatorPlace& place) {
+    client_.emplace(place.endpoint, place.keys);
+    messages_ = 0;
   }
 
   // Running, or with a result that is not acked.
@@ -161,7 +168,16 @@ class Connection::Session {
     spdlog::warn("no answer from {}{}; connecting anew, waiting up to {} ms", aggregator_.endpoint,
                  failure ? " (" + *failure + ")" : "", retry_.count());
     // A new socket and a new routing id: nothing that was under way on the old one arrives any more.
-    if (!follow()) client_.emplace(aggregator_.endpoint, aggregator_.keys);
+    if (!follow()) connect(aggregator_);
+    say_hello();
+  }
+
+  // Spares the aggregator's memory (wire/endpoint.h), at a moment when nothing is under way: a Grant that
+  // came to the old connection would be lost.
+  void connect_anew_if_settled() {
+    if (!introduced_ || draining_ || messages_ < wire::kMessagesOfAConnection) return;
+    if (unanswered_since_ || request_sent_ || !unacked_.empty()) return;
+    connect(aggregator_);
     say_hello();
   }
 
@@ -172,7 +188,7 @@ class Connection::Session {
     try {
       std::optional<AggregatorPlace> place = options_.moved(aggregator_.endpoint);
       if (!place) return false;
-      client_.emplace(place->endpoint, place->keys);
+      connect(*place);
       spdlog::info("the aggregator has moved from {} to {}", aggregator_.endpoint, place->endpoint);
       aggregator_ = std::move(*place);
       return true;
@@ -419,6 +435,7 @@ class Connection::Session {
   SystemClock clock_;
   AggregatorPlace aggregator_;
   std::optional<wire::Client> client_;
+  int messages_ = 0;  // sent on this connection
   uint64_t number_ = 0;
 
   // As in the options; shorter in a drain.

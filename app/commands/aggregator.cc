@@ -1,8 +1,6 @@
 // allot aggregator: serves one run to workers. Asks the policy, grants leases, keeps the history; while it
 // runs, a second thread brings the TensorBoard events up to date, and writes schedule.json and report.html
 // when the run is finished; others answer over HTTP (app/live).
-#include <malloc.h>
-
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -61,8 +59,6 @@ class ResultsWriter {
         spdlog::warn("the results could not be written: {}", error.what());
         events_.reset();  // what the files hold is looked at anew
       }
-      // What connections and messages of the last seconds took is free in pieces that the allocator keeps.
-      ::malloc_trim(0);
       if (last) return;
       const Seconds rest = std::max(Seconds(5), 20 * Seconds(std::chrono::steady_clock::now() - start));
       std::unique_lock lock(mutex);
@@ -155,9 +151,6 @@ int run_aggregator(std::span<const std::string> arguments) {
   // Five seconds' worth at once, which a worker with many results may have after an outage.
   service_options.rate.burst = 5 * service_options.rate.per_second;
 
-  // One pool of memory for all threads: with a pool each, what one freed is of no use to another, a tenth of
-  // the whole with 10,000 workers.
-  ::mallopt(M_ARENA_MAX, 1);
   const auto& stop = watch_stop_signals();
   // Each worker's connection is an open file.
   const int64_t open_files = raise_open_files();

@@ -487,6 +487,53 @@ TEST_F(ConnectionTest, ASilentAggregatorIsConnectedToAnew) {
   EXPECT_NE(aggregator_->peer(), second);
 }
 
+TEST_F(ConnectionTest, AfterManyMessagesItConnectsAnewWithTheLeasesHeld) {
+  control_.finish_episodes = false;
+  start_worker();
+  aggregator_->expect(Envelope::kHello);
+  aggregator_->welcome("run", 1ms);
+  aggregator_->expect(Envelope::kLeaseRequest);
+  aggregator_->grant({{7, 70}, {8, 80}});
+  const std::string first = aggregator_->peer();
+  int messages = 2;
+  for (;; ++messages) {
+    const Envelope message = aggregator_->expect_where("of any kind", [](const Envelope&) { return true; });
+    ASSERT_LT(messages, 2 * wire::kMessagesOfAConnection);
+    if (message.has_hello()) {
+      EXPECT_THAT(message.leases(), UnorderedElementsAre(7, 8));
+      break;
+    }
+    aggregator_->reply([](Envelope* m) { m->mutable_heartbeat_reply(); });
+  }
+  EXPECT_GE(messages, wire::kMessagesOfAConnection);
+  EXPECT_NE(aggregator_->peer(), first);
+  aggregator_->welcome();
+  {
+    const std::scoped_lock lock(control_.mutex);
+    control_.finish_episodes = true;
+  }
+  EXPECT_EQ(aggregator_->expect(Envelope::kResult).result().episode(), 70);
+  EXPECT_THAT(control_.cancelled_now(), IsEmpty());
+}
+
+TEST_F(ConnectionTest, ItKeepsAConnectionOnWhichAGrantMayBeUnderWay) {
+  control_.finish_episodes = false;
+  start_worker();
+  aggregator_->expect(Envelope::kHello);
+  aggregator_->welcome("run", 1ms);
+  aggregator_->expect(Envelope::kLeaseRequest);
+  aggregator_->grant({{7, 70}});  // it can run one more, and asks
+  for (int heartbeats = 0; heartbeats < 2 * wire::kMessagesOfAConnection;) {
+    const Envelope message = aggregator_->expect_where("of any kind", [](const Envelope&) { return true; });
+    ASSERT_FALSE(message.has_hello()) << "after " << heartbeats << " heartbeats";
+    if (!message.has_heartbeat()) continue;
+    ++heartbeats;
+    aggregator_->reply([](Envelope* m) { m->mutable_heartbeat_reply(); });
+  }
+  aggregator_->grant({{8, 80}});
+  EXPECT_THAT(aggregator_->expect(Envelope::kHello).leases(), UnorderedElementsAre(7, 8));
+}
+
 TEST_F(ConnectionTest, AnAggregatorThatMovedIsFollowedWithTheLeasesHeld) {
   control_.finish_episodes = false;
   patience_ = 200ms;
