@@ -6,6 +6,7 @@
 #include "aggregator/run_directory.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/temporary_directory.h"
 #include "tests/aggregator/core_driver.h"
 #include "wire/spec.h"
 
@@ -86,7 +87,7 @@ TEST_F(RunFollowerTest, WhatAnInterruptedVisitDidNotFinishComesAgain) {
 }
 
 TEST_F(RunFollowerTest, ADirectoryWithoutAHistoryIsNamed) {
-  const ScratchDirectory empty;
+  const TemporaryDirectory empty;
   EXPECT_THAT([&] { RunFollower follower(empty.path()); },
               testing::ThrowsMessage<NotFound>(testing::HasSubstr(empty.path().string())));
 }
