@@ -73,21 +73,6 @@ void set_task(const RunOptions& run, wire::TaskSpec* spec) {
       std::min(static_cast<uint32_t>(run.heldout_questions), spec->heldout().questions()));
 }
 
-void set_policy(const policy::PolicyConfig& policy, wire::PolicySpec* spec) {
-  spec->set_name(policy.name);
-  spec->set_total(policy.total);
-  spec->set_floor(policy.floor);
-  spec->set_max_policy_lag(policy.max_policy_lag);
-  spec->set_learning_rate(policy.learning_rate);
-  spec->set_episodes_per_update(policy.episodes_per_update);
-  spec->set_pairs_per_update(policy.pairs_per_update);
-  spec->set_perturbation(policy.perturbation);
-  spec->set_gain(policy.gain);
-  spec->set_gain_offset(policy.gain_offset);
-  spec->set_gain_decay(policy.gain_decay);
-  spec->set_perturbation_decay(policy.perturbation_decay);
-}
-
 }  // namespace
 
 void declare_run_options(OptionSet& options, RunOptions* run) {
@@ -172,7 +157,7 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   generation->set_repetition_penalty(run.repetition_penalty);
   generation->set_max_new_tokens(run.max_new_tokens);
 
-  set_policy(run.policy, spec.mutable_policy());
+  *spec.mutable_policy() = aggregator::policy_spec(run.policy);
   spec.set_seed(static_cast<uint32_t>(run.seed));
   spec.set_episodes(run.episodes);
   spec.set_questions_per_episode(static_cast<uint32_t>(run.questions));
