@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/stream_timer.h"
+#include "bench/attention/stream_timer.h"
 #include "kernels/bfloat16.h"
 #include "kernels/matvec_cuda.h"
 #include "model/cuda/device_memory.h"

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "bench/attention/device.h"
-#include "bench/stream_timer.h"
+#include "bench/attention/stream_timer.h"
 #include "kernels/bfloat16.h"
 #include "kernels/rows_cuda.h"
 #include "kernels/token_sampler_cuda.h"

@@ -1,5 +1,5 @@
 // Times work on the current GPU over warm caches: median, least and most of a few runs between two events.
-// (attention/cold_timer.h times over cold ones.)
+// (cold_timer.h times over cold ones.)
 #pragma once
 
 #include <cuda_runtime_api.h>
