@@ -53,6 +53,23 @@ policy::PolicyConfig policy_config(const wire::RunSpec& spec) {
   return config;
 }
 
+wire::PolicySpec policy_spec(const policy::PolicyConfig& config) {
+  wire::PolicySpec spec;
+  spec.set_name(config.name);
+  spec.set_total(config.total);
+  spec.set_floor(config.floor);
+  spec.set_max_policy_lag(config.max_policy_lag);
+  spec.set_learning_rate(config.learning_rate);
+  spec.set_episodes_per_update(config.episodes_per_update);
+  spec.set_pairs_per_update(config.pairs_per_update);
+  spec.set_perturbation(config.perturbation);
+  spec.set_gain(config.gain);
+  spec.set_gain_offset(config.gain_offset);
+  spec.set_gain_decay(config.gain_decay);
+  spec.set_perturbation_decay(config.perturbation_decay);
+  return spec;
+}
+
 policy::Schedule even_schedule(const wire::RunSpec& spec) {
   const std::vector<double> equal(static_cast<size_t>(spec.model().layers()), 1.0);
   return policy::apportion(equal, spec.policy().total(), spec.policy().floor());

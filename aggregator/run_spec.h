@@ -14,6 +14,8 @@ void validate(const wire::RunSpec& spec);
 
 // The policy a run learns with. The run's seed is the policy's.
 policy::PolicyConfig policy_config(const wire::RunSpec& spec);
+// The reverse, but for the layers and the seed, which a spec has from its model and its run.
+wire::PolicySpec policy_spec(const policy::PolicyConfig& config);
 
 // The budget split evenly: total / layers in each layer, the rest by largest remainder.
 policy::Schedule even_schedule(const wire::RunSpec& spec);

@@ -46,21 +46,11 @@ wire::RunSpec load_spec(int64_t episodes) {
   task.set_name("gsm8k");
   task.mutable_train()->set_path("simulated");
   task.mutable_train()->set_questions(7473);
-  const policy::PolicyConfig defaults;
-  wire::PolicySpec& policy = *spec.mutable_policy();
-  policy.set_name(defaults.name);
-  policy.set_total(224);
-  policy.set_floor(defaults.floor);
+  policy::PolicyConfig policy;
+  policy.total = 224;
   // Every worker holds one episode, so results are as many versions old as there are workers; all are used.
-  policy.set_max_policy_lag(episodes);
-  policy.set_learning_rate(defaults.learning_rate);
-  policy.set_episodes_per_update(defaults.episodes_per_update);
-  policy.set_pairs_per_update(defaults.pairs_per_update);
-  policy.set_perturbation(defaults.perturbation);
-  policy.set_gain(defaults.gain);
-  policy.set_gain_offset(defaults.gain_offset);
-  policy.set_gain_decay(defaults.gain_decay);
-  policy.set_perturbation_decay(defaults.perturbation_decay);
+  policy.max_policy_lag = episodes;
+  *spec.mutable_policy() = aggregator::policy_spec(policy);
   spec.set_seed(1);
   spec.set_episodes(episodes);
   spec.set_questions_per_episode(16);

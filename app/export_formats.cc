@@ -22,16 +22,12 @@ constexpr ExportFormat kFormats[] = {
     {"hf-config", "a copy of the model's config.json with those fields", true, to_hf_config},
 };
 
-const char* prefill_name(model::PrefillMode prefill) {
-  return prefill == model::PrefillMode::kDense ? "dense" : "sampled";
-}
-
 // What an engine needs to run the schedule and to tell whether it is meant for its model.
 Json overlay(const ScheduleFile& file) {
   return {{"schema_version", kScheduleSchemaVersion},
           {"samples", file.schedule.samples},
           {"estimator", kernels::name(file.attention.estimator)},
-          {"prefill", prefill_name(file.attention.prefill)},
+          {"prefill", prefill_mode_name(file.attention.prefill)},
           {"tile", file.attention.tile},
           {"score_stage", kernels::name(file.attention.score_stage)},
           {"score_budget", file.attention.score_budget},
@@ -53,7 +49,7 @@ std::string to_json(const ExportRequest& request) {
   const ScheduleFile& file = request.schedule;
   return text_of({{"model", file.model.id},
                   {"estimator", kernels::name(file.attention.estimator)},
-                  {"prefill", prefill_name(file.attention.prefill)},
+                  {"prefill", prefill_mode_name(file.attention.prefill)},
                   {"total", file.total},
                   {"samples", file.schedule.samples}});
 }

@@ -44,10 +44,10 @@ void check_options(const RunOptions& run) {
     faults.emplace_back(
         "--heldout is missing: a file of questions to verify on, or --heldout-questions 0 for none");
   }
-  const bool exact_scores = run.score_stage == "exact";
-  if (exact_scores != (run.score_budget == 0)) {
-    faults.push_back("--score-stage " + run.score_stage + " with --score-budget " +
-                     std::to_string(run.score_budget) +
+  const bool exact_scores = run.attention.score_stage == "exact";
+  if (exact_scores != (run.attention.score_budget == 0)) {
+    faults.push_back("--score-stage " + run.attention.score_stage + " with --score-budget " +
+                     std::to_string(run.attention.score_budget) +
                      ": a budget of 0 belongs to exact, a budget above 0 to the others");
   }
   if (faults.empty()) return;
@@ -73,21 +73,6 @@ void set_task(const RunOptions& run, wire::TaskSpec* spec) {
       std::min(static_cast<uint32_t>(run.heldout_questions), spec->heldout().questions()));
 }
 
-void set_policy(const policy::PolicyConfig& policy, wire::PolicySpec* spec) {
-  spec->set_name(policy.name);
-  spec->set_total(policy.total);
-  spec->set_floor(policy.floor);
-  spec->set_max_policy_lag(policy.max_policy_lag);
-  spec->set_learning_rate(policy.learning_rate);
-  spec->set_episodes_per_update(policy.episodes_per_update);
-  spec->set_pairs_per_update(policy.pairs_per_update);
-  spec->set_perturbation(policy.perturbation);
-  spec->set_gain(policy.gain);
-  spec->set_gain_offset(policy.gain_offset);
-  spec->set_gain_decay(policy.gain_decay);
-  spec->set_perturbation_decay(policy.perturbation_decay);
-}
-
 }  // namespace
 
 void declare_run_options(OptionSet& options, RunOptions* run) {
@@ -95,7 +80,6 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
   constexpr int64_t kMany = 1'000'000'000;
   std::vector<std::string> styles = evaluation::prompt_style_names();
   styles.insert(styles.begin(), "auto");
-  const std::vector<std::string> estimators = {"iid", "strat", "sys", "prop", "flash", "threshold", "topk"};
   options.path("model", &run->model,
                "directory of a Hugging Face model (config.json, tokenizer.json, *.safetensors)");
   options.path("data", &run->data, "questions to learn on, JSONL with 'question' and 'answer'");
@@ -130,16 +114,7 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
   options.real("perturbation-decay", &run->policy.perturbation_decay, 0, 1, "D",
                "pairs: decay of the perturbation");
 
-  options.choice("estimator", &run->estimator, estimators, "attention estimator");
-  options.choice("prefill", &run->prefill, {"dense", "sampled"},
-                 "attention over the prompt: exact, or by the estimator");
-  options.integer("tile", &run->tile, 1, 1'000'000, "KEYS", "keys of one tile (prop and flash)");
-  options.choice("score-stage", &run->score_stage, {"exact", "bernoulli", "bernoulli-strat"},
-                 "how scores are computed");
-  options.integer("score-budget", &run->score_budget, 0, 1'000'000, "B",
-                  "Bernoulli draws of a query (score stages other than exact)");
-  options.flag("mean-group-query", &run->mean_group_query,
-               "Bernoulli: draw once per head group, from its mean query");
+  declare_attention_options(&options, &run->attention, EstimatorChoice::kSampled);
 
   options.choice("dtype", &run->dtype, {"float32", "bfloat16"}, "weights, activations and KV cache");
   options.real("temperature", &run->temperature, 0, 100, "T",
@@ -168,12 +143,12 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   set_task(run, spec.mutable_task());
 
   auto* attention = spec.mutable_attention();
-  attention->set_estimator(run.estimator);
-  attention->set_prefill(run.prefill);
-  attention->set_tile(run.tile);
-  attention->set_score_stage(run.score_stage);
-  attention->set_score_budget(run.score_budget);
-  attention->set_mean_group_query(run.mean_group_query);
+  attention->set_estimator(run.attention.estimator);
+  attention->set_prefill(run.attention.prefill);
+  attention->set_tile(run.attention.tile);
+  attention->set_score_stage(run.attention.score_stage);
+  attention->set_score_budget(run.attention.score_budget);
+  attention->set_mean_group_query(run.attention.mean_group_query);
 
   auto* generation = spec.mutable_generation();
   generation->set_dtype(run.dtype);
@@ -182,7 +157,7 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   generation->set_repetition_penalty(run.repetition_penalty);
   generation->set_max_new_tokens(run.max_new_tokens);
 
-  set_policy(run.policy, spec.mutable_policy());
+  *spec.mutable_policy() = aggregator::policy_spec(run.policy);
   spec.set_seed(static_cast<uint32_t>(run.seed));
   spec.set_episodes(run.episodes);
   spec.set_questions_per_episode(static_cast<uint32_t>(run.questions));

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "app/attention_options.h"
 #include "app/options.h"
 #include "policy/policy.h"
 #include "wire/messages.pb.h"
@@ -25,12 +26,7 @@ struct RunOptions {
   int32_t questions = 16;
   policy::PolicyConfig policy;  // layers and seed follow from the model and from `seed`
 
-  std::string estimator = "sys";
-  std::string prefill = "sampled";
-  int32_t tile = 256;
-  std::string score_stage = "exact";
-  int32_t score_budget = 0;
-  bool mean_group_query = false;
+  AttentionOptions attention;
 
   std::string dtype = "bfloat16";
   double temperature = 0;

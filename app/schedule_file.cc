@@ -336,7 +336,7 @@ Json file_json(const ScheduleFile& file) {
             {"head_dim", file.model.head_dim}}},
           {"attention",
            {{"estimator", kernels::name(file.attention.estimator)},
-            {"prefill", file.attention.prefill == model::PrefillMode::kDense ? "dense" : "sampled"},
+            {"prefill", prefill_mode_name(file.attention.prefill)},
             {"tile", file.attention.tile},
             {"score_stage", kernels::name(file.attention.score_stage)},
             {"score_budget", file.attention.score_budget},
@@ -375,6 +375,10 @@ model::PrefillMode parse_prefill_mode(std::string_view text) {
   if (text == "dense") return model::PrefillMode::kDense;
   if (text == "sampled") return model::PrefillMode::kSampled;
   throw InvalidArgument(fmt::format("\"{}\" is no prefill mode; known are dense and sampled", text));
+}
+
+std::string_view prefill_mode_name(model::PrefillMode mode) {
+  return mode == model::PrefillMode::kDense ? "dense" : "sampled";
 }
 
 ScheduleFile parse_schedule_file(std::string_view text, const std::string& place) {

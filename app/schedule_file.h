@@ -102,6 +102,7 @@ void write_schedule_file(const std::filesystem::path& path, const ScheduleFile& 
 
 // "dense" or "sampled". Throws InvalidArgument naming both.
 model::PrefillMode parse_prefill_mode(std::string_view text);
+std::string_view prefill_mode_name(model::PrefillMode mode);
 
 // Throws Mismatch naming every field in which the schedule's model and `model` differ, with both values. `id`
 // (a directory name) and the tokenizer do not count.

@@ -36,7 +36,7 @@ evaluation::PromptStyle style_of(const ScoringOptions& options) {
   return evaluation::prompt_style_for(model::Tokenizer::load(options.model).chat_template());
 }
 
-AttentionSettings attention_of(const ScoringOptions& options) {
+AttentionSettings settings_of(const AttentionOptions& options) {
   return {.estimator = kernels::parse_estimator(options.estimator),
           .prefill = parse_prefill_mode(options.prefill),
           .tile = options.tile,
@@ -45,8 +45,17 @@ AttentionSettings attention_of(const ScoringOptions& options) {
           .mean_group_query = options.mean_group_query};
 }
 
+AttentionOptions options_of(const AttentionSettings& settings) {
+  return {.estimator = std::string(kernels::name(settings.estimator)),
+          .prefill = std::string(prefill_mode_name(settings.prefill)),
+          .tile = settings.tile,
+          .score_stage = std::string(kernels::name(settings.score_stage)),
+          .score_budget = settings.score_budget,
+          .mean_group_query = settings.mean_group_query};
+}
+
 model::EngineOptions engine_options(const ScoringOptions& options) {
-  const AttentionSettings attention = attention_of(options);
+  const AttentionSettings attention = settings_of(options.attention);
   model::EngineOptions engine;
   engine.dtype = kernels::parse_dtype(options.dtype);
   engine.estimator = attention.estimator;
@@ -132,18 +141,7 @@ void declare_scoring_options(OptionSet* set, ScoringOptions* options) {
   set->choice("prompt-style", &options->prompt_style, styles,
               "how a question is put; auto goes by the model's chat template");
   set->integer("limit", &options->limit, 0, kMany, "N", "score the first N questions; 0 for all");
-  set->choice("estimator", &options->estimator,
-              {"exact", "iid", "strat", "sys", "prop", "flash", "threshold", "topk"},
-              "how attention is estimated from its samples");
-  set->choice("prefill", &options->prefill, {"dense", "sampled"},
-              "attention over the prompt: exact, or sampled as in decoding");
-  set->integer("tile", &options->tile, 1, 1 << 20, "KEYS", "keys per tile of prop and flash");
-  set->choice("score-stage", &options->score_stage, {"exact", "bernoulli", "bernoulli-strat"},
-              "how q K^T is computed");
-  set->integer("score-budget", &options->score_budget, 0, 1 << 20, "B",
-               "samples of the Bernoulli score stages");
-  set->flag("mean-group-query", &options->mean_group_query,
-            "one Bernoulli query per group of heads that share keys");
+  declare_attention_options(set, &options->attention, EstimatorChoice::kAny);
   set->choice("dtype", &options->dtype, {"bfloat16", "float32", "float16"},
               "of weights, activations and cache");
   set->integer("seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N", "of every random draw");
@@ -233,18 +231,13 @@ void Scoring::adopt(const AttentionSettings& attention, const std::string& sourc
                           set_.given("score-stage") || set_.given("score-budget") ||
                           set_.given("mean-group-query");
   if (flags_rule) return;
-  if (!attention_source_.empty() && attention_of(options_) != attention)
+  if (!attention_source_.empty() && settings_of(options_.attention) != attention)
     throw Mismatch(fmt::format(
         "{} and {} were learned with different attention settings; set --estimator, --prefill and the "
         "like to score both under the same",
         attention_source_, source));
   attention_source_ = source;
-  options_.estimator = kernels::name(attention.estimator);
-  options_.prefill = attention.prefill == model::PrefillMode::kDense ? "dense" : "sampled";
-  options_.tile = attention.tile;
-  options_.score_stage = kernels::name(attention.score_stage);
-  options_.score_budget = attention.score_budget;
-  options_.mean_group_query = attention.mean_group_query;
+  options_.attention = options_of(attention);
 }
 
 std::vector<Score> Scoring::run(std::span<const NamedSchedule> schedules) {
@@ -297,12 +290,12 @@ Json Scoring::settings_json() const {
        {{"name", task_->name()}, {"version", task_->version()}, {"prompt_style", evaluation::name(style_)}}},
       {"data", {{"path", options_.data.string()}, {"sha256", dataset_.sha256}, {"questions", questions_}}},
       {"attention",
-       {{"estimator", options_.estimator},
-        {"prefill", options_.prefill},
-        {"tile", options_.tile},
-        {"score_stage", options_.score_stage},
-        {"score_budget", options_.score_budget},
-        {"mean_group_query", options_.mean_group_query}}},
+       {{"estimator", options_.attention.estimator},
+        {"prefill", options_.attention.prefill},
+        {"tile", options_.attention.tile},
+        {"score_stage", options_.attention.score_stage},
+        {"score_budget", options_.attention.score_budget},
+        {"mean_group_query", options_.attention.mean_group_query}}},
       {"generation",
        {{"dtype", options_.dtype},
         {"temperature", options_.temperature},

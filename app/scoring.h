@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "app/attention_options.h"
 #include "app/options.h"
 #include "app/schedule_file.h"
 #include "evaluation/statistics.h"
@@ -26,12 +27,7 @@ struct ScoringOptions {
   std::string task = "gsm8k";
   std::string prompt_style = "auto";
   int64_t limit = 0;  // 0 = all questions
-  std::string estimator = "sys";
-  std::string prefill = "sampled";
-  int32_t tile = 256;
-  std::string score_stage = "exact";
-  int32_t score_budget = 0;
-  bool mean_group_query = false;
+  AttentionOptions attention;
   std::string dtype = "bfloat16";
   int64_t seed = 0;
   int32_t max_new_tokens = 256;

@@ -1,4 +1,4 @@
-// Times the matrix products of Llama-3.1-8B and Qwen2-7B in bfloat16 on the current GPU, with cuBLASLt's
+// WarmTimes the matrix products of Llama-3.1-8B and Qwen2-7B in bfloat16 on the current GPU, with cuBLASLt's
 // first choice of algorithm, with the one that was fastest when Matmul::tune measured the library's, and for
 // few rows with matvec_cuda: the time of one product in a CUDA graph of many in a row, as in a captured
 // decode step. The products of a graph read different copies of the weights, together at least four times as
@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/attention/stream_timer.h"
 #include "kernels/bfloat16.h"
 #include "kernels/matvec_cuda.h"
 #include "model/cuda/device_memory.h"
@@ -34,7 +35,6 @@ using model::cuda::check;
 using model::cuda::DeviceBuffer;
 using model::cuda::Matmul;
 using model::cuda::MatmulParams;
-using model::cuda::Stream;
 
 constexpr int64_t kMostRows = 1024;
 constexpr int64_t kFewestRunsOfGraph = 8;
@@ -77,11 +77,7 @@ int64_t weight_bytes(const Product& product) {
   return int64_t{product.out_features} * product.in_features * int64_t{sizeof(uint16_t)};
 }
 
-struct Times {
-  double median, least, most;  // microseconds
-};
-
-std::string range(const Times& times) {
+std::string range(const WarmTimes& times) {
   return fmt::format("{:.2f} to {:.2f}", times.least, times.most);
 }
 
@@ -129,19 +125,19 @@ class Bench {
                          .out = outs_.data(),
                          .out_stride = product.out_features};
     const auto run_with = [&](Matmul& matmul) {
-      return time(p, product, [&](const MatmulParams& turn) { matmul.run(turn, stream_.get()); });
+      return time(p, product, [&](const MatmulParams& turn) { matmul.run(turn, timer_.stream()); });
     };
-    const Times first = run_with(first_choice_);
+    const WarmTimes first = run_with(first_choice_);
     const auto start = std::chrono::steady_clock::now();
-    tuned_.tune(p, stream_.get());
+    tuned_.tune(p, timer_.stream());
     const std::chrono::duration<double, std::milli> tuning = std::chrono::steady_clock::now() - start;
-    const Times tuned = run_with(tuned_);
+    const WarmTimes tuned = run_with(tuned_);
     const auto bytes = static_cast<double>(weight_bytes(product));
     fmt::print("{:<32} {:>9.2f} {:>9.2f} {:>17} {:>6.3f} {:>9.0f} {:>8.0f} {:>8.1f}", name, first.median,
                tuned.median, range(tuned), first.median / tuned.median, tuning.count(),
                bytes / tuned.median / 1e3, bytes * static_cast<double>(rows) / tuned.median / 1e6);
     if (kernels::matvec_supports(rows, product.in_features, p.dtype)) {
-      const Times own = time(p, product, [&](const MatmulParams& turn) { run_matvec(turn); });
+      const WarmTimes own = time(p, product, [&](const MatmulParams& turn) { run_matvec(turn); });
       fmt::print(" {:>9.2f} {:>17} {:>8.0f}", own.median, range(own), bytes / own.median / 1e3);
     }
     fmt::print("\n");
@@ -163,54 +159,24 @@ class Bench {
                           .bias = p.bias,
                           .out = p.out,
                           .out_stride = p.out_stride},
-                         limits_, stream_.get());
+                         limits_, timer_.stream());
   }
 
-  // run(params) queues a product on stream_.
+  // run(params) queues a product on the timer's stream.
   template <class Run>
-  Times time(MatmulParams p, const Product& product, const Run& run) {
+  WarmTimes time(MatmulParams p, const Product& product, const Run& run) {
     const int64_t copies = copies_of(product);
     const int64_t runs = std::max(copies, kFewestRunsOfGraph);
-    run(p);
-    stream_.synchronize();
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal), "begin a capture");
-    for (int64_t turn = 0; turn < runs; ++turn) {
+    return timer_.time_in_graph("products", runs, [&](int64_t turn) {
       p.weight = weights_.data() + turn % copies * weight_bytes(product);
       run(p);
-    }
-    check(cudaStreamEndCapture(stream_.get(), &graph), "end a capture");
-    check(cudaGraphInstantiate(&executable, graph, 0), "instantiate a CUDA graph");
-    cudaEvent_t start = nullptr, end = nullptr;
-    check(cudaEventCreate(&start), "cudaEventCreate");
-    check(cudaEventCreate(&end), "cudaEventCreate");
-    std::vector<double> microseconds;
-    for (int i = 0; i < kWarmups + kTimedGraphs; ++i) {
-      float milliseconds = 0;
-      check(cudaEventRecord(start, stream_.get()), "cudaEventRecord");
-      check(cudaGraphLaunch(executable, stream_.get()), "cudaGraphLaunch");
-      check(cudaEventRecord(end, stream_.get()), "cudaEventRecord");
-      check(cudaEventSynchronize(end), "run products");
-      check(cudaEventElapsedTime(&milliseconds, start, end), "cudaEventElapsedTime");
-      if (i >= kWarmups) {
-        microseconds.push_back(1e3 * static_cast<double>(milliseconds) / static_cast<double>(runs));
-      }
-    }
-    check(cudaEventDestroy(start), "cudaEventDestroy");
-    check(cudaEventDestroy(end), "cudaEventDestroy");
-    check(cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
-    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
-    std::sort(microseconds.begin(), microseconds.end());
-    return {.median = microseconds[microseconds.size() / 2],
-            .least = microseconds.front(),
-            .most = microseconds.back()};
+    });
   }
 
   std::string filter_;
   int64_t copies_bytes_ = 0;
   DeviceBuffer weights_, inputs_, outs_, biases_;
-  Stream stream_;
+  StreamTimer timer_{kWarmups, kTimedGraphs};
   kernels::DeviceLimits limits_;
   Matmul first_choice_;
   Matmul tuned_{Matmul::Candidates::kLibrary};

@@ -1,29 +1,17 @@
 #include "kernels/rows.h"
 
-#include <spdlog/fmt/fmt.h>
-
 #include <algorithm>
 #include <cstring>
 
-#include "base/error.h"
 #include "kernels/cpu/launch.h"
+#include "kernels/row_checks.h"
 #include "kernels/thread_pool.h"
 
 namespace allot::kernels {
 namespace {
 
-template <class... Args>
-[[noreturn]] void refuse(const char* operation, fmt::format_string<Args...> text, Args&&... args) {
-  throw InvalidArgument(fmt::format("{}: ", operation) + fmt::format(text, std::forward<Args>(args)...));
-}
-
-void check_size(const char* operation, const char* field, int64_t value, int64_t least) {
-  if (value < least) refuse(operation, "{} is {}; expected at least {}", field, value, least);
-}
-
-void check_pointer(const char* operation, const char* field, const void* pointer) {
-  if (pointer == nullptr) refuse(operation, "{} is null; it must point to the operation's data", field);
-}
+constexpr RowPlace kCpu{
+    .suffix = "", .memory = "the operation's data", .most_rows = kNoLimit, .most_width = kNoLimit};
 
 // Runs body(begin, end) over parts of [0, rows). A part moves at least kPartBytes, below which waking a
 // thread costs more than it saves.
@@ -36,68 +24,25 @@ void for_parts(int64_t rows, int64_t row_bytes, int num_threads, const Body& bod
       parts, num_threads, [&](int64_t part) { body(rows * part / parts, rows * (part + 1) / parts); });
 }
 
-void check(const RmsNormParams& p) {
-  constexpr const char* kName = "rms_norm";
-  check_size(kName, "rows", p.rows, 0);
-  check_size(kName, "width", p.width, 1);
-  if (!(p.epsilon >= 0)) refuse(kName, "epsilon is {}; expected 0 or more", p.epsilon);
-  if (p.rows == 0) return;
-  check_pointer(kName, "input", p.input);
-  check_pointer(kName, "weight", p.weight);
-  check_pointer(kName, "out", p.out);
-}
-
 void check(const RotaryParams& p) {
-  constexpr const char* kName = "rotate_and_store";
-  check_size(kName, "tokens", p.tokens, 0);
-  check_size(kName, "num_q_heads", p.num_q_heads, 1);
-  check_size(kName, "num_kv_heads", p.num_kv_heads, 1);
-  check_size(kName, "head_dim", p.head_dim, 2);
-  if (p.head_dim % 2 != 0) refuse(kName, "head_dim is {}; expected an even number", p.head_dim);
-  check_size(kName, "page_size", p.page_size, 1);
-  check_size(kName, "qkv_stride", p.qkv_stride,
-             (int64_t{p.num_q_heads} + 2 * int64_t{p.num_kv_heads}) * p.head_dim);
-  if (!(p.norm_epsilon >= 0)) refuse(kName, "norm_epsilon is {}; expected 0 or more", p.norm_epsilon);
-  if (p.tokens == 0) return;
-  check_pointer(kName, "qkv", p.qkv);
-  check_pointer(kName, "cos", p.cos);
-  check_pointer(kName, "sin", p.sin);
-  check_pointer(kName, "positions", p.positions);
-  check_pointer(kName, "key_pages", p.key_pages);
-  check_pointer(kName, "value_pages", p.value_pages);
-  check_pointer(kName, "slots", p.slots);
+  const RowCheck check = check_fields(p, kCpu);
   for (int64_t token = 0; token < p.tokens; ++token) {
     if (p.positions[token] < 0 || p.positions[token] >= p.table_rows) {
-      refuse(kName, "token {} has position {}; the cos and sin tables have rows 0 to {}", token,
-             p.positions[token], p.table_rows - 1);
+      check.refuse("token {} has position {}; the cos and sin tables have rows 0 to {}", token,
+                   p.positions[token], p.table_rows - 1);
     }
     if (p.slots[token] < 0 || p.slots[token] >= p.num_pages * p.page_size) {
-      refuse(kName, "token {} has cache slot {}; the {} pages of {} tokens have slots 0 to {}", token,
-             p.slots[token], p.num_pages, p.page_size, p.num_pages * p.page_size - 1);
+      check.refuse("token {} has cache slot {}; the {} pages of {} tokens have slots 0 to {}", token,
+                   p.slots[token], p.num_pages, p.page_size, p.num_pages * p.page_size - 1);
     }
   }
 }
 
-void check(const SiluAndMultiplyParams& p) {
-  constexpr const char* kName = "silu_and_multiply";
-  check_size(kName, "rows", p.rows, 0);
-  check_size(kName, "width", p.width, 1);
-  if (p.rows == 0) return;
-  check_pointer(kName, "gate_up", p.gate_up);
-  check_pointer(kName, "out", p.out);
-}
-
 void check(const EmbeddingParams& p) {
-  constexpr const char* kName = "gather_embeddings";
-  check_size(kName, "tokens", p.tokens, 0);
-  check_size(kName, "width", p.width, 1);
-  if (p.tokens == 0) return;
-  check_pointer(kName, "table", p.table);
-  check_pointer(kName, "ids", p.ids);
-  check_pointer(kName, "out", p.out);
+  const RowCheck check = check_fields(p, kCpu);
   for (int64_t token = 0; token < p.tokens; ++token) {
     if (p.ids[token] < 0 || p.ids[token] >= p.vocab_size) {
-      refuse(kName, "token {} has id {}; the table has ids 0 to {}", token, p.ids[token], p.vocab_size - 1);
+      check.refuse("token {} has id {}; the table has ids 0 to {}", token, p.ids[token], p.vocab_size - 1);
     }
   }
 }
@@ -107,7 +52,7 @@ void check(const EmbeddingParams& p) {
 namespace cpu {
 
 void rms_norm(const RmsNormParams& p, int num_threads, Isa isa) {
-  check(p);
+  check_fields(p, kCpu);
   const auto kernel = kernels_of(isa).rms_norm;
   const int64_t streams = p.residual == nullptr ? 2 : 4;
   for_parts(p.rows, streams * p.width * size_of(p.dtype), num_threads,
@@ -122,7 +67,7 @@ void rotate_and_store(const RotaryParams& p, int num_threads, Isa isa) {
 }
 
 void silu_and_multiply(const SiluAndMultiplyParams& p, int num_threads, Isa isa) {
-  check(p);
+  check_fields(p, kCpu);
   const auto kernel = kernels_of(isa).silu_and_multiply;
   for_parts(p.rows, 3 * int64_t{p.width} * size_of(p.dtype), num_threads,
             [&](int64_t begin, int64_t end) { kernel(p, begin, end); });

@@ -18,12 +18,6 @@ void penalise(std::span<float> logits, std::span<const int32_t> seen, double pen
   for (int32_t id : seen) logits[id] = kernels::penalised(logits[id], factor);
 }
 
-[[noreturn]] void throw_not_a_number() {
-  throw Error(
-      "the model gave a logit that is not a number; its weights are damaged or overflow in this dtype: check "
-      "the checkpoint, or load it with dtype float32");
-}
-
 // Moves the weights that have `bit` to the front and returns them.
 std::span<uint32_t> heavy_first(std::span<uint32_t> weights, uint32_t bit) {
   const auto middle = std::partition(weights.begin(), weights.end(), [bit](uint32_t w) { return w & bit; });
@@ -69,6 +63,12 @@ void validate(const SamplingParams& params) {
   if (!(params.repetition_penalty > 0) || std::isinf(params.repetition_penalty)) {
     refuse("repetition_penalty", params.repetition_penalty, "a number > 0 (1 is none)");
   }
+}
+
+void throw_not_a_number() {
+  throw Error(
+      "the model gave a logit that is not a number; its weights are damaged or overflow in this dtype: check "
+      "the checkpoint, or load it with dtype float32 on the CPU");
 }
 
 int32_t argmax(std::span<const float> values) {

@@ -30,6 +30,9 @@ void validate(const SamplingParams& params);
 // Index of the largest value, the lowest on a tie. `values` is not empty. -1 when a value is NaN.
 int32_t argmax(std::span<const float> values);
 
+// Throws the Error of a model that gave a logit that is NaN, on any device.
+[[noreturn]] void throw_not_a_number();
+
 // Chooses tokens; keeps its scratch memory between calls. One per thread.
 class TokenSampler {
  public:

@@ -37,8 +37,8 @@ evaluation::AblationSettings settings(const Scoring& scoring) {
           .task_version = scoring.task().version(),
           .prompt_style = std::string(evaluation::name(scoring.prompt_style())),
           .data_sha256 = scoring.dataset().sha256,
-          .estimator = options.estimator,
-          .prefill = options.prefill,
+          .estimator = options.attention.estimator,
+          .prefill = options.attention.prefill,
           .dtype = options.dtype,
           .seed = static_cast<uint32_t>(options.seed),
           .tool_version = version()};

@@ -26,6 +26,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/temporary_directory.h"
 #include "wire/keys.h"
 #include "wire/spec.h"
 
@@ -44,28 +45,6 @@ struct BenchOptions {
   std::filesystem::path run;
   bool keys = false;
   bool json = false;
-};
-
-// A directory in the system's place for such, removed with this.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "allot-bench-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) {
-      throw StorageError("cannot make a directory " + pattern + "; give one with --run");
-    }
-    path_ = pattern;
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
 };
 
 // Of a process, from /proc.

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "bench/attention/device.h"
+#include "bench/attention/stream_timer.h"
 #include "kernels/bfloat16.h"
 #include "kernels/rows_cuda.h"
 #include "model/cuda/dense_prefill.h"
@@ -55,46 +56,14 @@ DeviceBytes copied(const std::vector<T>& values) {
   return to_device(std::span<const T>(values));
 }
 
-class Timer {
- public:
-  Timer() {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream");
-    check(cudaEventCreate(&start_), "create an event");
-    check(cudaEventCreate(&end_), "create an event");
-  }
-  ~Timer() {
-    (void)cudaEventDestroy(start_);
-    (void)cudaEventDestroy(end_);
-    (void)cudaStreamDestroy(stream_);
-  }
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
-
-  cudaStream_t stream() const { return stream_; }
-
-  // Prints a line; `work` operations or bytes of a call are shown in units of 10^12 a second.
-  void time(const std::string& name, double work, const char* unit, const std::function<void()>& queue) {
-    std::vector<double> microseconds;
-    for (int run = 0; run < kWarmups + kRuns; ++run) {
-      float milliseconds = 0;
-      check(cudaEventRecord(start_, stream_), "record an event");
-      queue();
-      check(cudaEventRecord(end_, stream_), "record an event");
-      check(cudaEventSynchronize(end_), "run " + name);
-      check(cudaEventElapsedTime(&milliseconds, start_, end_), "read the time between two events");
-      if (run >= kWarmups) microseconds.push_back(1e3 * static_cast<double>(milliseconds));
-    }
-    std::sort(microseconds.begin(), microseconds.end());
-    const double median = microseconds[microseconds.size() / 2];
-    fmt::print("{:<48} {:>9.1f} {:>9.1f} {:>9.1f} {:>8.2f} {}\n", name, median, microseconds.front(),
-               microseconds.back(), work / median / 1e6, unit);
-    std::fflush(stdout);
-  }
-
- private:
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t start_ = nullptr, end_ = nullptr;
-};
+// Prints a line; `work` operations or bytes of a call are shown in units of 10^12 a second.
+void time(const StreamTimer& timer, const std::string& name, double work, const char* unit,
+          const std::function<void()>& queue) {
+  const WarmTimes times = timer.time(name, queue);
+  fmt::print("{:<48} {:>9.1f} {:>9.1f} {:>9.1f} {:>8.2f} {}\n", name, times.median, times.least, times.most,
+             work / times.median / 1e6, unit);
+  std::fflush(stdout);
+}
 
 int64_t free_bytes() {
   size_t free = 0, total = 0;
@@ -119,7 +88,7 @@ double relative_difference(const DeviceBytes& a, const DeviceBytes& b) {
 
 // A chunk of new tokens that ends a sequence of `length`.
 void measure(int32_t length, const kernels::DeviceLimits& limits, const model::cuda::DensePrefill& prefill,
-             Timer& timer) {
+             const StreamTimer& timer) {
   const int32_t num_pages = (length + kPageSize - 1) / kPageSize;
   std::vector<int32_t> page_table(static_cast<size_t>(num_pages));
   std::iota(page_table.begin(), page_table.end(), 0);
@@ -202,15 +171,15 @@ void measure(int32_t length, const kernels::DeviceLimits& limits, const model::c
       (length - kNewTokens) * double{kNewTokens} + kNewTokens * (double{kNewTokens} + 1) / 2;
   const double operations = 4.0 * kWidth * visible;
   const double gathered = 2.0 * static_cast<double>(keys.size() + values.size());  // read and written
-  timer.time(fmt::format("gather_cache of {}", length), gathered, "TB/s", gather);
-  timer.time(fmt::format("FlashAttention {} of {}", kNewTokens, length), operations, "TFLOP/s", flash);
-  timer.time(fmt::format("gather_cache and FlashAttention {} of {}", kNewTokens, length), operations,
-             "TFLOP/s", [&] {
-               gather();
-               flash();
-             });
-  timer.time(fmt::format("attend_cuda exact {} of {}", kNewTokens, length), operations, "TFLOP/s",
-             [&] { kernels::attend_cuda(params, bounds, limits, workspace, timer.stream()); });
+  time(timer, fmt::format("gather_cache of {}", length), gathered, "TB/s", gather);
+  time(timer, fmt::format("FlashAttention {} of {}", kNewTokens, length), operations, "TFLOP/s", flash);
+  time(timer, fmt::format("gather_cache and FlashAttention {} of {}", kNewTokens, length), operations,
+       "TFLOP/s", [&] {
+         gather();
+         flash();
+       });
+  time(timer, fmt::format("attend_cuda exact {} of {}", kNewTokens, length), operations, "TFLOP/s",
+       [&] { kernels::attend_cuda(params, bounds, limits, workspace, timer.stream()); });
   kernels::check_cuda(workspace, timer.stream());
   fmt::print("{:<48} {:>9.2g}\n", "  difference of the outputs, relative rms",
              relative_difference(flash_out, exact_out));
@@ -224,7 +193,7 @@ void run() {
   const auto prefill = model::cuda::DensePrefill::load(device);
   fmt::print("loading LibTorch's CUDA part takes {} MB of device memory\n",
              (free_before - free_bytes()) / 1'000'000);
-  Timer timer;
+  const StreamTimer timer(kWarmups, kRuns);
   fmt::print("{:<48} {:>9} {:>9} {:>9}\n", "call", "median us", "least us", "most us");
   for (const int32_t length : {2048, 8192, 30720}) measure(length, limits, *prefill, timer);
   const int64_t free_after = free_bytes();

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bench/attention/device.h"
+#include "bench/attention/stream_timer.h"
 #include "kernels/bfloat16.h"
 #include "kernels/rows_cuda.h"
 #include "kernels/token_sampler_cuda.h"
@@ -89,18 +90,8 @@ std::vector<uint32_t> seen_by_a_long_reply(int64_t rows, int32_t vocab_size) {
 class Bench {
  public:
   explicit Bench(std::string filter) : filter_(std::move(filter)), limits_(limits_of_current_device()) {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream");
-    check(cudaEventCreate(&start_), "create an event");
-    check(cudaEventCreate(&end_), "create an event");
     fmt::print("{:<52} {:>9} {:>9} {:>9} {:>8}\n", "call", "median us", "least us", "most us", "GB/s");
   }
-  ~Bench() {
-    (void)cudaEventDestroy(start_);
-    (void)cudaEventDestroy(end_);
-    (void)cudaStreamDestroy(stream_);
-  }
-  Bench(const Bench&) = delete;
-  Bench& operator=(const Bench&) = delete;
 
   void norms(int64_t rows, int32_t width) {
     if (!wanted(fmt::format("rms_norm with residual {} x {}", rows, width))) return;
@@ -115,7 +106,7 @@ class Bench {
                      .residual = residual.data(),
                      .weight = weight.data(),
                      .out = out.data()},
-                    limits_, stream_);
+                    limits_, timer_.stream());
     });
   }
 
@@ -128,7 +119,7 @@ class Bench {
                               .dtype = DType::kBFloat16,
                               .gate_up = gate_up.data(),
                               .out = out.data()},
-                             limits_, stream_);
+                             limits_, timer_.stream());
     });
   }
 
@@ -147,7 +138,7 @@ class Bench {
                               .table = table.data(),
                               .ids = static_cast<const int32_t*>(device_ids.data()),
                               .out = out.data()},
-                             limits_, stream_);
+                             limits_, timer_.stream());
     });
   }
 
@@ -191,7 +182,8 @@ class Bench {
     p.num_pages = pages;
     p.page_size = kPage;
     p.slots = static_cast<const int64_t*>(device_slots.data());
-    time(2.0 * 2 * static_cast<double>(tokens * width), [&] { rotate_and_store_cuda(p, limits_, stream_); });
+    time(2.0 * 2 * static_cast<double>(tokens * width),
+         [&] { rotate_and_store_cuda(p, limits_, timer_.stream()); });
   }
 
   // Logits of a random model have a deviation of about 1.3, and most of the vocabulary takes part; those of a
@@ -228,7 +220,8 @@ class Bench {
                                .seen_rows = rows,
                                .chosen = static_cast<int32_t*>(chosen.data()),
                                .fault = static_cast<int32_t*>(fault.data())};
-    time(2.0 * static_cast<double>(rows * vocab_size), [&] { choose_tokens_cuda(p, limits_, stream_); });
+    time(2.0 * static_cast<double>(rows * vocab_size),
+         [&] { choose_tokens_cuda(p, limits_, timer_.stream()); });
   }
 
  private:
@@ -239,39 +232,16 @@ class Bench {
 
   // Prints the line of the last wanted() call.
   void time(double bytes, const std::function<void()>& queue) {
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    queue();
-    check(cudaStreamSynchronize(stream_), "run " + name_);
-    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
-          "begin the capture of a CUDA graph");
-    for (int call = 0; call < kCallsOfGraph; ++call) queue();
-    check(cudaStreamEndCapture(stream_, &graph), "end the capture of a CUDA graph");
-    check(cudaGraphInstantiate(&executable, graph, 0), "instantiate a CUDA graph");
-    std::vector<double> microseconds;
-    for (int run = 0; run < kWarmups + kRuns; ++run) {
-      float milliseconds = 0;
-      check(cudaEventRecord(start_, stream_), "record an event");
-      check(cudaGraphLaunch(executable, stream_), "launch a CUDA graph");
-      check(cudaEventRecord(end_, stream_), "record an event");
-      check(cudaEventSynchronize(end_), "run " + name_);
-      check(cudaEventElapsedTime(&milliseconds, start_, end_), "read the time between two events");
-      if (run >= kWarmups) microseconds.push_back(1e3 * static_cast<double>(milliseconds) / kCallsOfGraph);
-    }
-    check(cudaGraphExecDestroy(executable), "destroy a CUDA graph");
-    check(cudaGraphDestroy(graph), "destroy a CUDA graph");
-    std::sort(microseconds.begin(), microseconds.end());
-    const double median = microseconds[microseconds.size() / 2];
-    fmt::print("{:<52} {:>9.2f} {:>9.2f} {:>9.2f} {:>8.0f}\n", name_, median, microseconds.front(),
-               microseconds.back(), bytes / median / 1e3);
+    const WarmTimes times = timer_.time_in_graph(name_, kCallsOfGraph, [&](int64_t) { queue(); });
+    fmt::print("{:<52} {:>9.2f} {:>9.2f} {:>9.2f} {:>8.0f}\n", name_, times.median, times.least, times.most,
+               bytes / times.median / 1e3);
     std::fflush(stdout);
   }
 
   std::string filter_;
   DeviceLimits limits_;
   std::string name_;
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t start_ = nullptr, end_ = nullptr;
+  StreamTimer timer_{kWarmups, kRuns};
 };
 
 void run(const std::string& filter) {

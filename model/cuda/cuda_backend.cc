@@ -22,6 +22,7 @@
 #include "model/cuda/device_memory.h"
 #include "model/cuda/device_weights.h"
 #include "model/cuda/pass_arrays.h"
+#include "model/sampling.h"
 
 namespace allot::model {
 namespace cuda {
@@ -325,9 +326,7 @@ std::span<const int32_t> CudaBackend::take_choices(int64_t count) {
   const auto* const results = results_.as<int32_t>();
   if (count > 0 && results[0] != kernels::kNoFaultyRow) {
     forget_fault();
-    throw Error(
-        "the model gave a logit that is not a number; its weights are damaged or overflow in this dtype: "
-        "check the checkpoint, or load it with dtype float32 on the CPU");
+    throw_not_a_number();
   }
   return {results + 1, static_cast<size_t>(count)};
 }

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
@@ -17,24 +16,11 @@
 #include "aggregator/history.h"
 #include "aggregator/run_spec.h"
 #include "base/clock.h"
+#include "base/temporary_directory.h"
 #include "tests/aggregator/example_spec.h"
 #include "wire/codec.h"
 
 namespace allot::aggregator {
-
-// A directory of this test's own, removed with it.
-class ScratchDirectory {
- public:
-  ScratchDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "allot-test-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~ScratchDirectory() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 enum class Storage { kMemory, kSqlite };
 inline std::string storage_name(const testing::TestParamInfo<Storage>& param) {
@@ -190,7 +176,7 @@ class CoreDriver {
   Storage storage_;
   wire::RunSpec spec_;
   ManualClock clock_{Timestamp{Duration{1'700'000'000'000}}};
-  ScratchDirectory directory_;
+  TemporaryDirectory directory_;
   MemoryStore memory_;
   std::unique_ptr<History> history_;
   std::unique_ptr<Core> core_;

@@ -9,6 +9,7 @@
 
 #include "aggregator/history_check.h"
 #include "base/error.h"
+#include "base/temporary_directory.h"
 #include "tests/aggregator/core_driver.h"
 #include "tests/aggregator/replay.h"
 #include "tests/aggregator/simulated_spec.h"
@@ -108,7 +109,7 @@ void expect_nothing_lost(const std::filesystem::path& file, int64_t acked) {
 
 class DiskFaultTest : public testing::Test {
  protected:
-  ScratchDirectory directory_;
+  TemporaryDirectory directory_;
   std::filesystem::path file_ = directory_.path() / "history.sqlite";
 };
 

@@ -10,6 +10,7 @@
 #include "aggregator/sqlite.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/temporary_directory.h"
 #include "tests/aggregator/core_driver.h"
 
 namespace allot::aggregator {
@@ -53,7 +54,7 @@ class HistoryCheckTest : public testing::Test {
     return check_history(copy, driver_.spec());
   }
 
-  ScratchDirectory directory_;
+  TemporaryDirectory directory_;
   CoreDriver driver_{Storage::kSqlite, example_spec()};
 };
 

@@ -6,6 +6,7 @@
 #include "aggregator/history_format.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/temporary_directory.h"
 #include "tests/aggregator/core_driver.h"
 
 namespace allot::aggregator {
@@ -126,7 +127,7 @@ class HistoryTest : public testing::TestWithParam<Storage> {
     if (GetParam() == Storage::kMemory) return open_memory_history(&memory_, now);
     return open_sqlite_history(directory_.path() / "history.sqlite", "test", now);
   }
-  ScratchDirectory directory_;
+  TemporaryDirectory directory_;
   MemoryStore memory_;
 };
 INSTANTIATE_TEST_SUITE_P(Histories, HistoryTest, testing::Values(Storage::kMemory, Storage::kSqlite),
@@ -182,7 +183,7 @@ TEST_P(HistoryTest, AnOlderEpochIsFencedOutAndWritesNothing) {
 class SqliteHistoryTest : public testing::Test {
  protected:
   void execute(const char* sql) { Database(file_, Database::Mode::kReadWrite).execute(sql); }
-  ScratchDirectory directory_;
+  TemporaryDirectory directory_;
   std::filesystem::path file_ = directory_.path() / "history.sqlite";
 };
 

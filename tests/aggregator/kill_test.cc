@@ -6,11 +6,12 @@
 #include <memory>
 #include <set>
 
+#include "aggregator/history.h"
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"
 #include "base/error.h"
+#include "base/temporary_directory.h"
 #include "tests/aggregator/child.h"
-#include "tests/aggregator/core_driver.h"
 #include "tests/aggregator/episode_rows.h"
 #include "tests/aggregator/replay.h"
 #include "tests/aggregator/simulated_runner.h"
@@ -56,7 +57,7 @@ class KillTest : public testing::Test {
     FAIL() << "the run did not reach " << episodes << " episodes";
   }
 
-  ScratchDirectory directory_;
+  TemporaryDirectory directory_;
   std::filesystem::path run_ = directory_.path() / "run";
   std::string endpoint_;
   std::unique_ptr<Child> aggregator_;

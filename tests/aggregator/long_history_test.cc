@@ -5,8 +5,8 @@
 #include <fstream>
 #include <iostream>
 
+#include "base/temporary_directory.h"
 #include "tests/aggregator/child.h"
-#include "tests/aggregator/core_driver.h"
 #include "wire/status_query.h"
 
 namespace allot::aggregator {
@@ -32,7 +32,7 @@ double resident_mib(pid_t pid) {
 TEST(LongHistory, AHistoryOfAHundredThousandEpisodesStartsInSecondsAndStaysSmall) {
   constexpr int64_t kLong = 100'000;
   const std::string program = ALLOT_TEST_PROCESS;
-  const ScratchDirectory directory;
+  const TemporaryDirectory directory;
   const std::string run = (directory.path() / "run").string();
   Child grow({program, "grow", run, std::to_string(kLong)});
   ASSERT_EQ(grow.wait(5min), 0);

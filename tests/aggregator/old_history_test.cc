@@ -5,6 +5,7 @@
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"
 #include "base/file.h"
+#include "base/temporary_directory.h"
 #include "tests/aggregator/core_driver.h"
 #include "tests/aggregator/episode_rows.h"
 #include "tests/aggregator/replay.h"
@@ -31,7 +32,7 @@ class Version1Test : public testing::Test {
   int64_t schema_version() const {
     return Statement(Database(file(), Database::Mode::kReadOnly), "PRAGMA user_version").value();
   }
-  ScratchDirectory directory_;
+  TemporaryDirectory directory_;
 };
 
 TEST_F(Version1Test, ItIsReadAsItIs) {

@@ -7,6 +7,7 @@
 #include "aggregator/sqlite.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/temporary_directory.h"
 #include "tests/aggregator/core_driver.h"
 #include "tests/aggregator/episode_rows.h"
 #include "wire/spec.h"
@@ -115,7 +116,7 @@ TEST_F(RunFollowerTest, WhatAnInterruptedVisitDidNotFinishComesAgain) {
 }
 
 TEST_F(RunFollowerTest, ADirectoryWithoutAHistoryIsNamed) {
-  const ScratchDirectory empty;
+  const TemporaryDirectory empty;
   EXPECT_THAT([&] { RunFollower follower(empty.path()); },
               testing::ThrowsMessage<NotFound>(testing::HasSubstr(empty.path().string())));
 }

@@ -6,7 +6,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "tests/aggregator/core_driver.h"
+#include "base/temporary_directory.h"
+#include "tests/aggregator/example_spec.h"
 #include "tests/aggregator/simulated_runner.h"
 #include "wire/codec.h"
 #include "wire/crowd.h"
@@ -47,7 +48,7 @@ class ServiceTest : public testing::Test {
   }
 
   static inline const std::atomic<bool> never_{false};
-  ScratchDirectory directory_;
+  TemporaryDirectory directory_;
   std::filesystem::path run_ = directory_.path() / "run";
 };
 

@@ -12,6 +12,7 @@
 #include "app/report/run_summary.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/temporary_directory.h"
 #include "model/model_config.h"
 #include "tests/app/report/example_run.h"
 #include "tests/app/small_model.h"
@@ -26,18 +27,15 @@ using Json = nlohmann::ordered_json;
 // A model directory and a schedule learned for it, new for each test.
 class Export : public ::testing::Test {
  protected:
-  Export()
-      : directory_(std::filesystem::path(::testing::TempDir()) / "export_test" /
-                   ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    std::filesystem::remove_all(directory_);
-    model_ = write_small_model(directory_ / "small").model;
+  Export() {
+    model_ = write_small_model(directory_.path() / "small").model;
     file_ = schedule_file_of(example_run(), "0.1.0");
     file_.model = model::identify_model(model_);
     file_.model.tokenizer_sha256.clear();
     write_schedule_file(schedule(), file_);
   }
 
-  std::filesystem::path schedule() const { return directory_ / "schedule.json"; }
+  std::filesystem::path schedule() const { return directory_.path() / "schedule.json"; }
   ExportRequest request() const { return {.schedule = file_, .model = std::nullopt}; }
 
   // What `allot export` with these words throws; "" when it does not.
@@ -50,7 +48,7 @@ class Export : public ::testing::Test {
     return "";
   }
 
-  std::filesystem::path directory_;
+  const TemporaryDirectory directory_;
   std::filesystem::path model_;
   ScheduleFile file_;
 };
@@ -88,7 +86,7 @@ TEST_F(Export, OverlayNamesTheModelItIsFor) {
 
 TEST_F(Export, MergedConfigKeepsEveryFieldOfTheModelInItsOrder) {
   const std::string before = read_file(model_ / "config.json");
-  const std::filesystem::path out = directory_ / "exported" / "config.json";
+  const std::filesystem::path out = directory_.path() / "exported" / "config.json";
   EXPECT_EQ(fault({"--schedule", schedule().string(), "--format", "hf-config", "--model", model_.string(),
                    "--out", out.string()}),
             "");
@@ -114,7 +112,7 @@ TEST_F(Export, ModelThatDoesNotMatchIsRefusedNamingBothInEveryFormat) {
   file_.model.weights_fingerprint = std::string(64, '9');
   write_schedule_file(schedule(), file_);
   for (const ExportFormat& format : export_formats()) {
-    const std::filesystem::path out = directory_ / "never";
+    const std::filesystem::path out = directory_.path() / "never";
     EXPECT_THAT(fault({"--schedule", schedule().string(), "--format", format.name, "--model", model_.string(),
                        "--out", out.string()}),
                 AllOf(HasSubstr("'another'"), HasSubstr(fmt::format("'{}'", model_.filename().string())),
@@ -132,9 +130,9 @@ TEST_F(Export, NothingIsWrittenIntoTheModelDirectory) {
                        "--out", out.string()}),
                 HasSubstr("lies in the model directory"));
   }
-  std::filesystem::create_directory_symlink(model_, directory_ / "link");
+  std::filesystem::create_directory_symlink(model_, directory_.path() / "link");
   EXPECT_THAT(fault({"--schedule", schedule().string(), "--format", "hf-config", "--model", model_.string(),
-                     "--out", (directory_ / "link" / "config.json").string()}),
+                     "--out", (directory_.path() / "link" / "config.json").string()}),
               HasSubstr("lies in the model directory"));
   EXPECT_EQ(read_file(model_ / "config.json"), before);
   EXPECT_FALSE(std::filesystem::exists(model_ / "other.json"));
@@ -145,7 +143,7 @@ TEST_F(Export, WrongUseIsAnsweredWithWhatIsMissing) {
   EXPECT_THAT(fault({"--schedule", schedule().string(), "--format", "hf-config"}), HasSubstr("--model"));
   EXPECT_THAT(fault({"--schedule", schedule().string(), "--format", "yaml"}),
               AllOf(HasSubstr("yaml"), HasSubstr("csv")));
-  EXPECT_THAT(fault({"--schedule", (directory_ / "absent.json").string()}), HasSubstr("absent.json"));
+  EXPECT_THAT(fault({"--schedule", (directory_.path() / "absent.json").string()}), HasSubstr("absent.json"));
   EXPECT_THROW((void)export_schedule(request(), "yaml"), InvalidArgument);
   EXPECT_THROW((void)export_schedule(request(), "hf-config"), InvalidArgument);
 }

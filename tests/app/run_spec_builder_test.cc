@@ -90,10 +90,10 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
   expect_change([](RunOptions& run) { run.questions = 7; }, "questions_per_episode");
   expect_change([](RunOptions& run) { run.prompt = "boxed"; }, "task.prompt_style");
   expect_change([](RunOptions& run) { run.heldout_questions = 7; }, "task.heldout_questions");
-  expect_change([](RunOptions& run) { run.estimator = "iid"; }, "attention.estimator");
-  expect_change([](RunOptions& run) { run.prefill = "dense"; }, "attention.prefill");
-  expect_change([](RunOptions& run) { run.tile = 128; }, "attention.tile");
-  expect_change([](RunOptions& run) { run.mean_group_query = true; }, "attention.mean_group_query");
+  expect_change([](RunOptions& run) { run.attention.estimator = "iid"; }, "attention.estimator");
+  expect_change([](RunOptions& run) { run.attention.prefill = "dense"; }, "attention.prefill");
+  expect_change([](RunOptions& run) { run.attention.tile = 128; }, "attention.tile");
+  expect_change([](RunOptions& run) { run.attention.mean_group_query = true; }, "attention.mean_group_query");
   expect_change([](RunOptions& run) { run.dtype = "float32"; }, "generation.dtype");
   expect_change([](RunOptions& run) { run.temperature = 0.6; }, "generation.temperature");
   expect_change([](RunOptions& run) { run.top_p = 0.95; }, "generation.top_p");
@@ -143,9 +143,9 @@ TEST_F(RunSpecBuilder, VerifyingOnTheTrainingQuestionsIsRefused) {
 }
 
 TEST_F(RunSpecBuilder, ScoreStageAndBudgetBelongTogether) {
-  run_.score_stage = "bernoulli";
+  run_.attention.score_stage = "bernoulli";
   EXPECT_THAT(fault<UsageError>(), HasSubstr("--score-stage bernoulli with --score-budget 0"));
-  run_.score_budget = 16;
+  run_.attention.score_budget = 16;
   EXPECT_EQ(build_run_spec(run_).attention().score_budget(), 16);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/temporary_directory.h"
 
 namespace allot::app {
 namespace {
@@ -79,12 +80,9 @@ std::string refusal_without(const std::string& parent, const std::string& field)
   return refusal(json);
 }
 
-std::filesystem::path scratch(const std::string& name) {
-  return std::filesystem::path(::testing::TempDir()) / "schedule_file_test" / name;
-}
-
 TEST(ScheduleFile, ReadsBackExactlyWhatWasWritten) {
-  const std::filesystem::path path = scratch("round-trip/schedule.json");
+  const TemporaryDirectory directory;
+  const std::filesystem::path path = directory.path() / "new" / "schedule.json";
   write_schedule_file(path, example());
   EXPECT_EQ(read_schedule_file(path), example());
 
@@ -263,12 +261,13 @@ TEST(ScheduleFile, ExampleInTheDocumentationIsReadAndHasTheBytesThatAreWritten) 
 }
 
 TEST(ScheduleFile, MissingFileIsNamed) {
-  EXPECT_THROW((void)read_schedule_file(scratch("absent.json")), NotFound);
+  const TemporaryDirectory directory;
+  EXPECT_THROW((void)read_schedule_file(directory.path() / "absent.json"), NotFound);
 }
 
 TEST(ScheduleFile, ContentThatCouldNotBeReadBackIsNotWritten) {
-  const std::filesystem::path path = scratch("unwritten.json");
-  std::filesystem::remove(path);
+  const TemporaryDirectory directory;
+  const std::filesystem::path path = directory.path() / "unwritten.json";
   ScheduleFile file = example();
   file.total = 33;
   EXPECT_THROW(write_schedule_file(path, file), InvalidArgument);

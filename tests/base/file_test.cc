@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "base/temporary_directory.h"
 
 namespace allot {
 namespace {
@@ -15,14 +16,8 @@ using ::testing::HasSubstr;
 
 class FileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::path(::testing::TempDir()) / (std::string("allot_file_test_") + info->name());
-    std::filesystem::remove_all(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::filesystem::path folder_;
+  const TemporaryDirectory directory_;
+  const std::filesystem::path folder_ = directory_.path() / "new";
 };
 
 TEST_F(FileTest, WhatWasWrittenIsReadBackWithEveryByte) {

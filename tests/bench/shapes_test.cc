@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "tests/message_of.h"
 
 namespace allot::bench::attention {
 namespace {
@@ -20,16 +21,6 @@ using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Le;
-
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 Shape shape_called(const std::string& name) {
   return select_shapes(name).front();
@@ -64,9 +55,9 @@ TEST(SelectShapes, KeepsTheOrderOfTheNames) {
 }
 
 TEST(SelectShapes, AnUnknownNameIsRefusedWithTheKnownOnes) {
-  EXPECT_THAT(message_of([] { select_shapes("1x8k,2x8k"); }),
+  EXPECT_THAT(message_of<UsageError>([] { select_shapes("1x8k,2x8k"); }),
               AllOf(HasSubstr("no shape \"2x8k\""), HasSubstr("1x8k, 1x32k"), HasSubstr("512-ragged")));
-  EXPECT_THAT(message_of([] { select_shapes("1x8k,"); }), HasSubstr("no shape \"\""));
+  EXPECT_THAT(message_of<UsageError>([] { select_shapes("1x8k,"); }), HasSubstr("no shape \"\""));
 }
 
 TEST(SelectEstimators, ReadsNamesInOrder) {
@@ -74,8 +65,9 @@ TEST(SelectEstimators, ReadsNamesInOrder) {
 }
 
 TEST(SelectEstimators, TopkAndUnknownNamesAreRefused) {
-  EXPECT_THAT(message_of([] { select_estimators("sys,topk"); }), HasSubstr("topk has no CUDA kernel"));
-  EXPECT_THAT(message_of([] { select_estimators("sis"); }), HasSubstr("sis"));
+  EXPECT_THAT(message_of<UsageError>([] { select_estimators("sys,topk"); }),
+              HasSubstr("topk has no CUDA kernel"));
+  EXPECT_THAT(message_of<UsageError>([] { select_estimators("sis"); }), HasSubstr("sis"));
 }
 
 TEST(Lengths, AreEqualWhereTheShapeIsNotRagged) {

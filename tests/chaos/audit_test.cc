@@ -10,7 +10,8 @@
 #include "aggregator/run_directory.h"
 #include "aggregator/service.h"
 #include "aggregator/sqlite.h"
-#include "tests/aggregator/core_driver.h"
+#include "base/temporary_directory.h"
+#include "tests/aggregator/example_spec.h"
 #include "tests/aggregator/simulated_runner.h"
 #include "tests/aggregator/simulated_spec.h"
 #include "worker/connection.h"
@@ -57,7 +58,7 @@ class AuditTest : public testing::Test {
     return audit_run(run_).faults;
   }
 
-  aggregator::ScratchDirectory directory_;
+  TemporaryDirectory directory_;
   std::filesystem::path run_ = directory_.path() / "run";
   wire::Status live_;
 };

@@ -4,9 +4,8 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <unistd.h>
 
-#include <cstdlib>
+#include "base/temporary_directory.h"
 
 namespace allot::chaos {
 namespace {
@@ -16,17 +15,13 @@ using namespace std::chrono_literals;
 
 class ChaosTest : public testing::Test {
  protected:
-  ChaosTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "allot-chaos-XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
-  }
   ~ChaosTest() override {
-    if (!HasFailure()) std::filesystem::remove_all(directory_);
+    if (HasFailure()) directory_.keep();
   }
 
   ChaosOptions options(const std::string& name) const {
     ChaosOptions options;
-    options.directory = directory_ / name;
+    options.directory = directory_.path() / name;
     options.allot = ALLOT_EXECUTABLE;
     options.worker = ALLOT_TEST_PROCESS;
     options.workers = 5;
@@ -47,7 +42,7 @@ class ChaosTest : public testing::Test {
     return report;
   }
 
-  std::filesystem::path directory_;
+  TemporaryDirectory directory_;
 };
 
 TEST_F(ChaosTest, ProcessesThatAreKilledDrainedAndPausedLoseNothingAndCountNothingTwice) {
@@ -93,7 +88,7 @@ TEST_F(ChaosTest, RunWithOneWorkerThatIsKilledAgainAndAgainLearnsWhatAnUndisturb
   EXPECT_EQ(undisturbed.audit.leases, undisturbed.audit.episodes);
 
   ChaosOptions wild = calm;
-  wild.directory = directory_ / "wild";
+  wild.directory = directory_.path() / "wild";
   wild.aggregator_kills = 3;
   wild.worker_faults_per_second = 4;
   const ChaosReport disturbed = run(wild);

@@ -10,7 +10,8 @@
 #include <utility>
 
 #include "aggregator/service.h"
-#include "tests/aggregator/core_driver.h"
+#include "base/temporary_directory.h"
+#include "tests/aggregator/example_spec.h"
 #include "tests/aggregator/simulated_runner.h"
 #include "tests/aggregator/simulated_spec.h"
 #include "tests/chaos/audit.h"
@@ -163,7 +164,7 @@ class PreviousReleaseTest : public testing::Test {
 
   const wire::RunSpec spec_ = aggregator::simulated_spec(kEpisodes);
   const std::atomic<bool> never_{false};
-  aggregator::ScratchDirectory directory_;
+  TemporaryDirectory directory_;
   std::filesystem::path run_ = directory_.path() / "run";
   std::unique_ptr<aggregator::Service> service_;
   std::jthread serving_;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/sha256.h"
+#include "base/temporary_directory.h"
 
 namespace allot::evaluation {
 namespace {
@@ -24,9 +25,8 @@ std::unique_ptr<Task> gsm8k_task(PromptStyle style) {
 }
 
 Dataset load_text(const std::string& content) {
-  const std::filesystem::path file =
-      std::filesystem::path(testing::TempDir()) /
-      (std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) + ".jsonl");
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = directory.path() / "questions.jsonl";
   write_file_atomically(file, content);
   return gsm8k_task(PromptStyle::kPlain)->load(file);
 }

@@ -31,20 +31,8 @@ void MemoryFile::set(std::string_view content) {
   }
 }
 
-LinkDirectory::LinkDirectory() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "allot-fuzz-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr)
-    throw std::system_error(errno, std::generic_category(), "mkdtemp");
-  path_ = pattern;
-}
-
-LinkDirectory::~LinkDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 void LinkDirectory::link(const char* name, const MemoryFile& file) {
-  std::filesystem::create_symlink(file.path(), path_ / name);
+  std::filesystem::create_symlink(file.path(), path() / name);
 }
 
 }  // namespace allot::fuzz

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "base/temporary_directory.h"
+
 namespace allot::fuzz {
 
 // Lives until the process ends.
@@ -23,20 +25,10 @@ class MemoryFile {
   std::filesystem::path path_;
 };
 
-// A directory for links to memory files, which readers of a model directory want; removed when the process
-// ends.
-class LinkDirectory {
+// A directory for links to memory files, which readers of a model directory want.
+class LinkDirectory : public TemporaryDirectory {
  public:
-  LinkDirectory();
-  ~LinkDirectory();
-  LinkDirectory(const LinkDirectory&) = delete;
-  LinkDirectory& operator=(const LinkDirectory&) = delete;
-
   void link(const char* name, const MemoryFile& file);
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
 };
 
 }  // namespace allot::fuzz

@@ -4,21 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "tests/message_of.h"
 
 namespace allot::kernels {
 namespace {
 
 using ::testing::HasSubstr;
-
-template <class Function>
-std::string message_of(const Function& function) {
-  try {
-    function();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no InvalidArgument was thrown";
-}
 
 TEST(EstimatorName, EveryNameReadsBackAsItself) {
   for (const char* text : {"exact", "iid", "strat", "sys", "prop", "flash", "threshold", "topk"}) {
@@ -31,12 +22,13 @@ TEST(EstimatorName, EveryNameReadsBackAsItself) {
 }
 
 TEST(EstimatorName, AnUnknownNameIsRefusedWithTheKnownOnes) {
-  EXPECT_EQ(message_of([] { parse_estimator("systematic"); }),
+  EXPECT_EQ(message_of<InvalidArgument>([] { parse_estimator("systematic"); }),
             "unknown estimator \"systematic\"; expected one of exact, iid, strat, sys, prop, flash, "
             "threshold, topk");
-  EXPECT_THAT(message_of([] { parse_score_stage("Bernoulli"); }),
+  EXPECT_THAT(message_of<InvalidArgument>([] { parse_score_stage("Bernoulli"); }),
               HasSubstr("exact, bernoulli, bernoulli-strat"));
-  EXPECT_THAT(message_of([] { parse_dtype("float8"); }), HasSubstr("float32, bfloat16, float16"));
+  EXPECT_THAT(message_of<InvalidArgument>([] { parse_dtype("float8"); }),
+              HasSubstr("float32, bfloat16, float16"));
 }
 
 }  // namespace

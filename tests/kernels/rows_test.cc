@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "kernels/cpu/launch.h"
 #include "launch.h"
+#include "tests/message_of.h"
 
 namespace allot::kernels {
 namespace {
@@ -309,45 +310,37 @@ TEST(RowOperations, GiveTheSameBytesForEveryThreadCount) {
   }
 }
 
-template <class Function>
-std::string message_of(const Function& function) {
-  try {
-    function();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 TEST(RowOperations, RefuseWhatTheyCannotDoWithTheValues) {
   RotaryCase c(DType::kFloat32, 8, {});
   c.positions[1] = 10;
-  EXPECT_EQ(message_of([&] { rotate_and_store(c.params, 1); }),
+  EXPECT_EQ(message_of<InvalidArgument>([&] { rotate_and_store(c.params, 1); }),
             "rotate_and_store: token 1 has position 10; the cos and sin tables have rows 0 to 9");
   c.positions[1] = 9;
   c.slots[2] = 32;
-  EXPECT_EQ(message_of([&] { rotate_and_store(c.params, 1); }),
+  EXPECT_EQ(message_of<InvalidArgument>([&] { rotate_and_store(c.params, 1); }),
             "rotate_and_store: token 2 has cache slot 32; the 4 pages of 8 tokens have slots 0 to 31");
   c.slots[2] = 13;
   c.params.head_dim = 7;
-  EXPECT_THAT(message_of([&] { rotate_and_store(c.params, 1); }),
+  EXPECT_THAT(message_of<InvalidArgument>([&] { rotate_and_store(c.params, 1); }),
               HasSubstr("head_dim is 7; expected an even number"));
   c.params.head_dim = 8;
   c.params.norm_epsilon = -1;
-  EXPECT_EQ(message_of([&] { rotate_and_store(c.params, 1); }),
+  EXPECT_EQ(message_of<InvalidArgument>([&] { rotate_and_store(c.params, 1); }),
             "rotate_and_store: norm_epsilon is -1; expected 0 or more");
 
   const std::vector<int32_t> ids = {1, -1};
   float x[4] = {};
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(message_of<InvalidArgument>([&] {
               gather_embeddings(
                   {.tokens = 2, .width = 1, .vocab_size = 2, .table = x, .ids = ids.data(), .out = x + 2}, 1);
             }),
             "gather_embeddings: token 1 has id -1; the table has ids 0 to 1");
-  EXPECT_THAT(message_of([&] { rms_norm({.rows = 1, .width = 0}, 1); }), HasSubstr("width is 0"));
-  EXPECT_THAT(message_of([&] { rms_norm({.rows = 1, .width = 4, .input = x}, 1); }),
+  EXPECT_THAT(message_of<InvalidArgument>([&] { rms_norm({.rows = 1, .width = 0}, 1); }),
+              HasSubstr("width is 0"));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { rms_norm({.rows = 1, .width = 4, .input = x}, 1); }),
               HasSubstr("weight is null"));
-  EXPECT_THAT(message_of([&] { silu_and_multiply({.rows = -1, .width = 4}, 1); }), HasSubstr("rows is -1"));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { silu_and_multiply({.rows = -1, .width = 4}, 1); }),
+              HasSubstr("rows is -1"));
 }
 
 }  // namespace

@@ -8,14 +8,14 @@
 #include <filesystem>
 #include <vector>
 
+#include "tests/model/checkpoints.h"
+
 namespace allot::model {
 namespace {
 
 using ::testing::ElementsAre;
 
-const std::filesystem::path kModel =
-    std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/parity/llama_group4";  // 96 tokens
-constexpr int32_t kVocab = 96;
+const std::filesystem::path kModel = kCheckpoints / "llama_group4";
 
 class CpuBackendTest : public testing::Test {
  protected:
@@ -53,7 +53,7 @@ class CpuBackendTest : public testing::Test {
     const std::span<const float> logits = backend->logits(two_prompts(), {});
     std::vector<int32_t> tokens;
     for (int64_t row = 0; row < 2; ++row) {
-      std::vector<float> values(logits.begin() + row * kVocab, logits.begin() + (row + 1) * kVocab);
+      std::vector<float> values(logits.begin() + row * kVocabulary, logits.begin() + (row + 1) * kVocabulary);
       for (int32_t id : but) {
         if (row == 0) values[id] = -INFINITY;
       }

@@ -6,16 +6,15 @@
 #include <gtest/gtest.h>
 
 #include <spdlog/fmt/fmt.h>
-#include <spdlog/fmt/ranges.h>
 
 #include <cmath>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "model/safetensors.h"
+#include "base/temporary_directory.h"
 #include "model/weights.h"
-#include "model/weights_source.h"
+#include "tests/model/checkpoints.h"
 #include "tests/model/generate.h"
 #include "tests/model/reference_decoder.h"
 
@@ -31,10 +30,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::ThrowsMessage;
 
-const std::filesystem::path kCheckpoints = std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/parity";
-const std::filesystem::path kModel =
-    kCheckpoints / "llama_group4";  // 2 layers, 96 tokens, 512 positions, eos 1
-constexpr DrawKey kKey{.run_seed = 11, .sampling_seed = 12};
+const std::filesystem::path kModel = kCheckpoints / "llama_group4";  // 2 layers, 512 positions
 
 EngineOptions small_engine(DType dtype = DType::kFloat32) {
   EngineOptions options;
@@ -455,50 +451,24 @@ TEST(EngineOptions, SizeTheCacheForEverySlotByDefault) {
   EXPECT_GE(engine.options().threads, 1);
 }
 
-// --- Broken checkpoints
-
-// A copy of kModel with one text of a file replaced by another of the same length.
 // --- Random weights
 
-// A directory with `model`'s config.json alone.
+// A directory with a model's config.json alone.
 class ConfigOnly : public testing::Test {
  protected:
-  ConfigOnly() { std::filesystem::create_directory(directory); }
-  ~ConfigOnly() override { std::filesystem::remove_all(directory); }
   void take_config_of(const std::string& model) {
-    std::filesystem::copy(kCheckpoints / model / "config.json", directory / "config.json",
+    std::filesystem::copy(kCheckpoints / model / "config.json", directory.path(),
                           std::filesystem::copy_options::overwrite_existing);
-  }
-  // model.safetensors with the float32 elements of the random weights.
-  void write_checkpoint(uint64_t seed) {
-    const ModelConfig config = read_model_config(directory);
-    const WeightsSource source = WeightsSource::random(seed, config);
-    std::string header, data;
-    for (const auto& [name, shape] : decoder_tensor_shapes(config)) {
-      const WeightTensor tensor = source.at(name);
-      const size_t begin = data.size();
-      data.resize(begin + 4 * static_cast<size_t>(tensor.count()));
-      write_elements(tensor, 0, tensor.count(), DType::kFloat32,
-                     reinterpret_cast<std::byte*>(data.data() + begin));
-      header += fmt::format("{}\"{}\":{{\"dtype\":\"F32\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
-                            header.empty() ? "{" : ",", name, fmt::join(shape, ","), begin, data.size());
-    }
-    header += "}";
-    uint64_t length = header.size();
-    std::string content(reinterpret_cast<const char*>(&length), sizeof length);
-    write_file_atomically(directory / "model.safetensors", content + header + data);
   }
   std::vector<float> logits(DType dtype, std::optional<uint64_t> seed, int threads = 2) {
     EngineOptions options = small_engine(dtype);
     options.random_weights = seed;
     options.threads = threads;
-    Engine engine(directory, options);
+    Engine engine(directory.path(), options);
     return engine.logits(random_prompt(1, 9), {}, kKey, 0);
   }
 
-  const std::filesystem::path directory =
-      std::filesystem::path(testing::TempDir()) /
-      ("config_only_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+  const TemporaryDirectory directory;
 };
 
 TEST_F(ConfigOnly, RandomWeightsRunAsACheckpointOfTheSameNumbersDoes) {
@@ -506,9 +476,9 @@ TEST_F(ConfigOnly, RandomWeightsRunAsACheckpointOfTheSameNumbersDoes) {
     take_config_of(model);
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
       const std::vector<float> random = logits(dtype, 7);
-      write_checkpoint(7);
+      write_random_checkpoint(directory.path(), read_model_config(directory.path()), 7);
       EXPECT_EQ(random, logits(dtype, std::nullopt)) << model;
-      std::filesystem::remove(directory / "model.safetensors");
+      std::filesystem::remove(directory.path() / "model.safetensors");
       EXPECT_EQ(random, logits(dtype, 7, /*threads=*/1)) << model;
       EXPECT_NE(random, logits(dtype, 8)) << model;
     }
@@ -523,64 +493,45 @@ TEST_F(ConfigOnly, WithoutASeedSaysThatThereAreNoWeights) {
 
 TEST_F(ConfigOnly, ThatNeedsMoreMemoryThanIsFreeIsRefusedWithBothNumbers) {
   take_config_of("llama_tied");
-  std::string config = read_file(directory / "config.json");
+  std::string config = read_file(directory.path() / "config.json");
   config.replace(config.find("\"num_hidden_layers\": 3"), 22, "\"num_hidden_layers\": 2000");
   config.replace(config.find("\"hidden_size\": 32"), 17, "\"hidden_size\": 65536");
-  write_file_atomically(directory / "config.json", config);
-  const int64_t needed = weight_bytes(read_model_config(directory), DType::kBFloat16);
+  write_file_atomically(directory.path() / "config.json", config);
+  const int64_t needed = weight_bytes(read_model_config(directory.path()), DType::kBFloat16);
   EXPECT_THAT(
       [&] { (void)logits(DType::kBFloat16, 1); },
       ThrowsMessage<Error>(AllOf(HasSubstr(fmt::format("the weights take {} bytes as bfloat16", needed)),
                                  HasSubstr("bytes of memory are free"))));
 }
 
-class BrokenCheckpoint : public testing::Test {
- protected:
-  std::filesystem::path with(const char* file, const std::string& text, const std::string& replacement) {
-    std::filesystem::remove_all(directory);
-    std::filesystem::copy(kModel, directory);
-    std::string content = read_file(directory / file);
-    const size_t place = content.find(text);
-    EXPECT_NE(place, std::string::npos) << text;
-    content.replace(place, text.size(), replacement);
-    write_file_atomically(directory / file, content);
-    return directory;
-  }
-  ~BrokenCheckpoint() override { std::filesystem::remove_all(directory); }
+// --- Broken checkpoints
 
-  const std::filesystem::path directory =
-      std::filesystem::path(testing::TempDir()) /
-      ("broken_checkpoint_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
-};
-
-TEST_F(BrokenCheckpoint, WithATensorOfAnotherShapeIsUnsupported) {
-  const auto model = with("config.json", "\"intermediate_size\": 72", "\"intermediate_size\": 80");
-  EXPECT_THAT([&] { Engine(model, small_engine()); },
+TEST(BrokenCheckpoint, WithATensorOfAnotherShapeIsUnsupported) {
+  const CopiedCheckpoint model(kModel);
+  model.replace("config.json", "\"intermediate_size\": 72", "\"intermediate_size\": 80");
+  EXPECT_THAT([&] { Engine(model.path(), small_engine()); },
               ThrowsMessage<Unsupported>(HasSubstr(
                   "tensor model.layers.0.mlp.gate_proj.weight has shape [72, 64], expected [80, 64]")));
 }
 
-TEST_F(BrokenCheckpoint, WithATensorOfIntegersIsUnsupported) {
-  const auto model = with("model.safetensors", "\"BF16\"", "\"I16\" ");
-  EXPECT_THAT([&] { Engine(model, small_engine()); },
+TEST(BrokenCheckpoint, WithATensorOfIntegersIsUnsupported) {
+  const CopiedCheckpoint model(kModel);
+  model.replace("model.safetensors", "\"BF16\"", "\"I16\" ");
+  EXPECT_THAT([&] { Engine(model.path(), small_engine()); },
               ThrowsMessage<Unsupported>(HasSubstr("is stored as I16, expected F32, BF16 or F16")));
 }
 
-TEST_F(BrokenCheckpoint, WithoutATensorIsCorrupt) {
-  const auto model = with("model.safetensors", "model.norm.weight", "model.morn.weight");
-  EXPECT_THAT([&] { Engine(model, small_engine()); },
+TEST(BrokenCheckpoint, WithoutATensorIsCorrupt) {
+  const CopiedCheckpoint model(kModel);
+  model.replace("model.safetensors", "model.norm.weight", "model.morn.weight");
+  EXPECT_THAT([&] { Engine(model.path(), small_engine()); },
               ThrowsMessage<CorruptFile>(HasSubstr("model.norm.weight")));
 }
 
-TEST_F(BrokenCheckpoint, WithWeightsThatAreNotNumbersIsReportedByTheFirstStep) {
-  std::filesystem::copy(kModel, directory);
-  const SafetensorsFile file(kModel / "model.safetensors");
-  const auto norm = std::ranges::find(file.tensors(), "model.norm.weight", &TensorView::name);
-  std::string content = read_file(kModel / "model.safetensors");
-  const std::string weights(reinterpret_cast<const char*>(norm->bytes.data()), norm->bytes.size());
-  content.replace(content.find(weights), weights.size(), std::string(weights.size(), '\xFF'));
-  write_file_atomically(directory / "model.safetensors", content);
-  Engine engine(directory, small_engine());
+TEST(BrokenCheckpoint, WithWeightsThatAreNotNumbersIsReportedByTheFirstStep) {
+  const CopiedCheckpoint model(kModel);
+  model.make_norm_nan();
+  Engine engine(model.path(), small_engine());
   engine.submit(request_of(0, {3, 4}, 4));
   EXPECT_THAT([&] { (void)engine.step(); }, ThrowsMessage<Error>(HasSubstr("not a number")));
 }

@@ -9,6 +9,8 @@
 
 namespace allot::model {
 
+inline constexpr DrawKey kKey{.run_seed = 11, .sampling_seed = 12};
+
 // Random ids of a vocabulary of 96, without the first two, which are special.
 inline std::vector<int32_t> random_prompt(uint32_t seed, size_t length) {
   std::vector<int32_t> prompt;

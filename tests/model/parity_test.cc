@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "model/engine.h"
+#include "tests/model/checkpoints.h"
 #include "tests/model/generate.h"
 #include "tests/model/golden.h"
 
@@ -18,9 +19,7 @@ constexpr int32_t kNewTokens = 64;
 
 class Parity : public testing::TestWithParam<const char*> {
  protected:
-  std::filesystem::path directory() const {
-    return std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/parity" / GetParam();
-  }
+  std::filesystem::path directory() const { return kCheckpoints / GetParam(); }
   Engine engine(DType dtype, EngineOptions options = {}) const {
     options.dtype = dtype;
     options.cache_tokens = 4096;

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "kernels/bfloat16.h"
 #include "kernels/float16.h"
+#include "tests/model/checkpoints.h"
 
 namespace allot::model {
 namespace {
@@ -18,8 +19,6 @@ namespace {
 using kernels::DType;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-
-const std::filesystem::path kCheckpoints = std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/parity";
 
 TEST(DecoderTensorShapes, AreThoseOfTheCheckpointsThatTransformersWrites) {
   int checkpoints = 0;

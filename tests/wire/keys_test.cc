@@ -2,13 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <functional>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/temporary_directory.h"
 
 namespace allot::wire {
 namespace {
@@ -20,15 +20,8 @@ using testing::ThrowsMessage;
 
 class Keys : public testing::Test {
  protected:
-  Keys() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "allot-keys-XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
-    file_ = directory_ / "worker.key";
-  }
-  ~Keys() override { std::filesystem::remove_all(directory_); }
-
-  std::filesystem::path directory_;
-  std::filesystem::path file_;
+  TemporaryDirectory directory_;
+  std::filesystem::path file_ = directory_.path() / "worker.key";
 };
 
 TEST_F(Keys, AKeyFileIsItsOwnersAloneAndReadsBack) {
@@ -82,16 +75,16 @@ TEST_F(Keys, AFileThatWasDamagedIsRefusedWithoutQuotingIt) {
         [&] { (void)read_key_pair(file_); },
         ThrowsMessage<CorruptFile>(AllOf(HasSubstr(file_.string()), Not(HasSubstr(secret.substr(0, 16))))));
   }
-  EXPECT_THROW((void)read_key_pair(directory_ / "absent"), NotFound);
-  EXPECT_THROW((void)read_key_pair(directory_), CorruptFile);
+  EXPECT_THROW((void)read_key_pair(directory_.path() / "absent"), NotFound);
+  EXPECT_THROW((void)read_key_pair(directory_.path()), CorruptFile);
 }
 
 TEST_F(Keys, APublicKeyIsGivenAsItselfOrAsAFile) {
   const PublicKey key = make_key_pair().public_key;
   EXPECT_EQ(read_public_key(key.text()), key);
-  write_file_atomically(directory_ / "server-key", key.text() + "\n");
-  EXPECT_EQ(read_public_key((directory_ / "server-key").string()), key);
-  EXPECT_THROW((void)read_public_key((directory_ / "absent").string()), NotFound);
+  write_file_atomically(directory_.path() / "server-key", key.text() + "\n");
+  EXPECT_EQ(read_public_key((directory_.path() / "server-key").string()), key);
+  EXPECT_THROW((void)read_public_key((directory_.path() / "absent").string()), NotFound);
   EXPECT_THROW((void)parse_public_key(key.text() + "0", "it"), InvalidArgument);
   EXPECT_THROW((void)parse_public_key(std::string(64, 'G'), "it"), InvalidArgument);
 }

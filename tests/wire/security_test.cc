@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/temporary_directory.h"
 #include "wire/codec.h"
 #include "wire/endpoint.h"
 #include "wire/status_query.h"
@@ -65,15 +66,10 @@ class RawConnection {
 
 class Security : public testing::Test {
  protected:
-  Security() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "allot-security-XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
-    allow(worker_.public_key.text() + " node-a\n");
-  }
-  ~Security() override { std::filesystem::remove_all(directory_); }
+  Security() { allow(worker_.public_key.text() + " node-a\n"); }
 
   void allow(const std::string& text) { write_file_atomically(allow_list(), text); }
-  std::filesystem::path allow_list() const { return directory_ / "keys.txt"; }
+  std::filesystem::path allow_list() const { return directory_.path() / "keys.txt"; }
   ServerOptions with_keys() const { return {.keys = ServerKeys{server_, allow_list()}}; }
   ClientKeys keys_of(const KeyPair& own) const { return {server_.public_key, own}; }
 
@@ -98,7 +94,7 @@ class Security : public testing::Test {
     return "no failure";
   }
 
-  std::filesystem::path directory_;
+  TemporaryDirectory directory_;
   KeyPair server_ = make_key_pair();
   KeyPair worker_ = make_key_pair();
 };

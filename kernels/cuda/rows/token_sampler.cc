@@ -6,48 +6,42 @@
 #include <cstdint>
 
 #include "base/error.h"
-#include "kernels/cuda/rows/refuse.h"
+#include "kernels/cuda/rows/place.h"
 #include "kernels/cuda/rows/token_kernels.h"
+#include "kernels/row_checks.h"
 
 namespace allot::kernels {
 namespace {
 
-using cuda::check_pointer;
-using cuda::refuse;
-
-void check_vocabulary(const char* operation, int32_t vocab_size) {
-  if (vocab_size < 1 || vocab_size > cuda::kMaxVocabulary) {
-    refuse(operation, "vocab_size is {}; expected 1 to {}", vocab_size, cuda::kMaxVocabulary);
-  }
-}
+using cuda::kPlace;
 
 void check(const ChooseTokensParams& p) {
-  constexpr const char* kName = "choose_tokens on CUDA";
   constexpr int64_t kMaxRows = INT32_MAX / cuda::kMaxRowBlocks;
-  if (p.rows < 0 || p.rows > kMaxRows) refuse(kName, "rows is {}; expected 0 to {}", p.rows, kMaxRows);
-  check_vocabulary(kName, p.vocab_size);
+  const RowCheck check("choose_tokens", kPlace);
+  check.size("rows", p.rows, 0, kMaxRows);
+  check.size("vocab_size", p.vocab_size, 1, cuda::kMaxVocabulary);
   if (p.dtype == DType::kFloat16) {
-    refuse(kName, "logits are {}; expected bfloat16 or float32", name(p.dtype));
+    check.refuse("logits are {}; expected bfloat16 or float32", name(p.dtype));
   }
   const int64_t vector = 16 / size_of(p.dtype);
   if (p.logits_stride < p.vocab_size || p.logits_stride % vector != 0) {
-    refuse(kName, "logits_stride is {} elements; expected a multiple of {}, at least vocab_size = {}",
-           p.logits_stride, vector, p.vocab_size);
+    check.refuse("logits_stride is {} elements; expected a multiple of {}, at least vocab_size = {}",
+                 p.logits_stride, vector, p.vocab_size);
   }
   if (p.rows == 0) return;
-  check_pointer(kName, "logits", p.logits);
+  check.pointers({{"logits", p.logits},
+                  {"rules", p.rules},
+                  {"draws", p.draws},
+                  {"positions", p.positions},
+                  {"seen", p.seen},
+                  {"chosen", p.chosen},
+                  {"fault", p.fault}});
   if (reinterpret_cast<uintptr_t>(p.logits) % 16 != 0) {
-    refuse(kName, "logits is at address {}, which is not a multiple of 16 bytes", p.logits);
+    check.refuse("logits is at address {}, which is not a multiple of 16 bytes", p.logits);
   }
-  check_pointer(kName, "rules", p.rules);
-  check_pointer(kName, "draws", p.draws);
-  check_pointer(kName, "positions", p.positions);
-  check_pointer(kName, "seen", p.seen);
-  check_pointer(kName, "chosen", p.chosen);
-  check_pointer(kName, "fault", p.fault);
   if (p.seen_row == nullptr && p.seen_rows < p.rows) {
-    refuse(kName, "seen has {} rows for {} rows of logits; give it more or name each row's with seen_row",
-           p.seen_rows, p.rows);
+    check.refuse("seen has {} rows for {} rows of logits; give it more or name each row's with seen_row",
+                 p.seen_rows, p.rows);
   }
 }
 
@@ -70,24 +64,20 @@ void choose_tokens_cuda(const ChooseTokensParams& p, const DeviceLimits& limits,
 }
 
 void mark_seen_cuda(const MarkSeenParams& p, const DeviceLimits& limits, CudaStream stream) {
-  constexpr const char* kName = "mark_seen on CUDA";
-  if (p.tokens < 0 || p.tokens > INT32_MAX) {
-    refuse(kName, "tokens is {}; expected 0 to {}", p.tokens, INT32_MAX);
-  }
-  check_vocabulary(kName, p.vocab_size);
+  const RowCheck check("mark_seen", kPlace);
+  check.rows("tokens", p.tokens);
+  check.size("vocab_size", p.vocab_size, 1, cuda::kMaxVocabulary);
   if (p.tokens == 0) return;
-  check_pointer(kName, "ids", p.ids);
-  check_pointer(kName, "rows", p.rows);
-  check_pointer(kName, "seen", p.seen);
+  check.pointers({{"ids", p.ids}, {"rows", p.rows}, {"seen", p.seen}});
   cuda::launch_mark_seen(p, limits, stream);
 }
 
 void clear_seen_cuda(const ClearSeenParams& p, CudaStream stream) {
-  constexpr const char* kName = "clear_seen on CUDA";
-  check_vocabulary(kName, p.vocab_size);
-  check_pointer(kName, "seen", p.seen);
+  const RowCheck check("clear_seen", kPlace);
+  check.size("vocab_size", p.vocab_size, 1, cuda::kMaxVocabulary);
+  check.pointers({{"seen", p.seen}});
   if (p.row < 0 || p.row >= p.seen_rows) {
-    refuse(kName, "row is {}; seen has rows 0 to {}", p.row, p.seen_rows - 1);
+    check.refuse("row is {}; seen has rows 0 to {}", p.row, p.seen_rows - 1);
   }
   const int64_t words = seen_words(p.vocab_size);
   const cudaError_t status =

@@ -5,90 +5,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <memory>
-#include <numeric>
-#include <random>
-#include <utility>
 
-#include "cuda_launch.h"
+#include "rows_cuda.h"
 
 namespace allot::kernels {
 namespace {
 
-using testing::CudaTest;
 using testing::Elements;
 using testing::gpu_limits;
 using testing::GuardedArray;
+using testing::kOld;
+using testing::random_elements;
 using testing::require;
-
-constexpr DType kAll[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
-constexpr float kOld = 77.0f;  // what an output holds before
-
-// A result rounded once is within half a unit in the last place; float32 sums of terms of size `terms` add a
-// few of theirs.
-double tolerance(DType dtype, double expected, double terms = 0) {
-  const double unit = dtype == DType::kFloat32 ? 1e-6 : dtype == DType::kBFloat16 ? 0.0040 : 0.0005;
-  return unit * std::abs(expected) + 2e-6 * (std::abs(expected) + terms) + 1e-7;
-}
-
-Elements random_elements(DType dtype, int64_t count, uint32_t seed, float deviation = 1) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, deviation);
-  Elements elements(dtype, count, 0);
-  for (int64_t i = 0; i < count; ++i) elements.set(i, normal(random));
-  return elements;
-}
-
-// Arrays of one test on the device, between guards, on a stream of their own.
-class RowsCuda : public CudaTest {
- protected:
-  void SetUp() override {
-    CudaTest::SetUp();
-    if (!IsSkipped()) require(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
-  }
-  void TearDown() override {
-    if (stream_ == nullptr) return;
-    for (const auto& array : arrays_) array->expect_guards("an array", stream_);
-    require(cudaStreamDestroy(stream_), "cudaStreamDestroy");
-  }
-
-  // Alignment of every array made from now on: 16 bytes, or that of an element to refuse vectors.
-  size_t alignment_ = 16;
-
-  GuardedArray& put_bytes(const void* data, size_t bytes, size_t alignment) {
-    arrays_.push_back(std::make_unique<GuardedArray>(bytes, alignment));
-    arrays_.back()->upload(data, stream_);
-    require(cudaStreamSynchronize(stream_), "upload");
-    return *arrays_.back();
-  }
-  GuardedArray& put(const Elements& elements) {
-    return put_bytes(elements.bytes().data(), elements.bytes().size(), alignment_);
-  }
-  template <class X>
-  const X* put(const std::vector<X>& values) {
-    const size_t alignment = std::is_same_v<X, float> && alignment_ == 16 ? 16 : sizeof(X);
-    return static_cast<const X*>(put_bytes(values.data(), values.size() * sizeof(X), alignment).data());
-  }
-  Elements get(DType dtype, const GuardedArray& array) { return Elements(dtype, array.download(stream_)); }
-
-  // Calls body(dtype) for every dtype, with aligned arrays and with ones that are not.
-  template <class Body>
-  void for_every_kind(const Body& body) {
-    for (const DType dtype : kAll) {
-      for (const bool aligned : {true, false}) {
-        SCOPED_TRACE(std::string(name(dtype)) + (aligned ? " aligned" : " not aligned"));
-        alignment_ = aligned ? 16 : static_cast<size_t>(size_of(dtype));
-        body(dtype);
-        for (const auto& array : arrays_) array->expect_guards("an array", stream_);
-        arrays_.clear();
-      }
-    }
-  }
-
-  cudaStream_t stream_ = nullptr;
-  std::vector<std::unique_ptr<GuardedArray>> arrays_;
-};
+using testing::RowsCuda;
+using testing::tolerance;
 
 TEST_F(RowsCuda, RmsNormFollowsItsFormulaWithAndWithoutAResidualStream) {
   for_every_kind([&](DType dtype) {
@@ -361,174 +291,6 @@ TEST_F(RowsCuda, RotateAndStoreWritesQueriesInPlaceAndKeysAndValuesToTheirSlotsO
         ASSERT_EQ(values.get(i), kOld) << i;
       }
     }
-  });
-}
-
-TEST_F(RowsCuda, GatheringCopiesRowsFillsPaddingWithZerosAndWhatDoesNotExistWithNan) {
-  for_every_kind([&](DType dtype) {
-    for (const int32_t width : {1, 8, 33, 896, 5000}) {
-      const Elements table = random_elements(dtype, 7 * width, 13);
-      const std::vector<int32_t> ids = {6, 0, -1, 3, 3, 7};
-      const int32_t* const device_ids = put(ids);
-      GuardedArray& device_table = put(table);
-      GuardedArray& embeddings = put(Elements(dtype, 6 * width, kOld));
-      GuardedArray& rows = put(Elements(dtype, 6 * width, kOld));
-      gather_embeddings_cuda({.tokens = 6,
-                              .width = width,
-                              .vocab_size = 7,
-                              .dtype = dtype,
-                              .table = device_table.data(),
-                              .ids = device_ids,
-                              .out = embeddings.data()},
-                             gpu_limits(), stream_);
-      gather_rows_cuda({.rows = 6,
-                        .width = width,
-                        .source_rows = 7,
-                        .dtype = dtype,
-                        .source = device_table.data(),
-                        .indices = device_ids,
-                        .out = rows.data()},
-                       gpu_limits(), stream_);
-      const Elements result = get(dtype, embeddings);
-      for (int64_t token = 0; token < 6; ++token) {
-        for (int64_t i = 0; i < width; ++i) {
-          const float x = result.get(token * width + i);
-          if (ids[token] == 7) {
-            ASSERT_TRUE(std::isnan(x)) << x;
-          } else {
-            ASSERT_EQ(x, ids[token] < 0 ? 0 : table.get(ids[token] * width + i)) << "token " << token;
-          }
-        }
-      }
-      ASSERT_EQ(rows.download(stream_), embeddings.download(stream_));
-    }
-  });
-}
-
-struct CacheShape {
-  int32_t page_size, num_kv_heads, head_dim;
-};
-
-// Sequences of odd lengths in pages of a shuffled order; pages of nobody and slots beyond a length hold
-// other numbers.
-struct CacheCase {
-  CacheShape shape;
-  std::vector<int32_t> lengths, cum_keys = {0}, page_table;
-  int32_t max_pages, num_pages;
-
-  explicit CacheCase(const CacheShape& of, std::vector<int32_t> of_lengths)
-      : shape(of), lengths(std::move(of_lengths)) {
-    int32_t used = 0, longest = 0;
-    for (const int32_t length : lengths) {
-      cum_keys.push_back(cum_keys.back() + length);
-      used += pages_of(length);
-      longest = std::max(longest, length);
-    }
-    max_pages = pages_of(longest) + 1;
-    num_pages = used + 2;
-    std::vector<int32_t> order(static_cast<size_t>(num_pages));
-    std::iota(order.begin(), order.end(), 0);
-    std::shuffle(order.begin(), order.end(), std::mt19937(17));
-    size_t next = 0;
-    for (const int32_t length : lengths) {
-      for (int32_t i = 0; i < max_pages; ++i) {
-        page_table.push_back(i < pages_of(length) ? order[next++] : std::numeric_limits<int32_t>::min());
-      }
-    }
-  }
-
-  int32_t pages_of(int32_t length) const { return (length + shape.page_size - 1) / shape.page_size; }
-  int64_t elements() const {
-    return int64_t{num_pages} * shape.num_kv_heads * shape.page_size * shape.head_dim;
-  }
-  int64_t width() const { return int64_t{shape.num_kv_heads} * shape.head_dim; }
-  // Place of element i of a key's row in the pages.
-  int64_t place(int64_t sequence, int32_t position, int64_t i) const {
-    const int64_t page = page_table[sequence * max_pages + position / shape.page_size];
-    const int64_t row = (page * shape.num_kv_heads + i / shape.head_dim) * shape.page_size;
-    return (row + position % shape.page_size) * shape.head_dim + i % shape.head_dim;
-  }
-};
-
-TEST_F(RowsCuda, GatheringACacheLaysTheKeysOfEverySequenceOneAfterTheOther) {
-  for_every_kind([&](DType dtype) {
-    for (const CacheShape& shape : {CacheShape{16, 8, 128}, CacheShape{32, 1, 64}, CacheShape{128, 4, 128},
-                                    CacheShape{16, 3, 96}, CacheShape{1, 2, 7}, CacheShape{32, 2, 256}}) {
-      SCOPED_TRACE("pages of " + std::to_string(shape.page_size) + ", head_dim " +
-                   std::to_string(shape.head_dim));
-      const CacheCase cache(shape, {1, 17, 0, 129, 16, 300, 0, 31});
-      const Elements keys = random_elements(dtype, cache.elements(), 20);
-      const Elements values = random_elements(dtype, cache.elements(), 21);
-      constexpr int64_t kBeyond = 5;  // rows of no sequence
-      const int64_t total = cache.cum_keys.back() + kBeyond;
-      GuardedArray& packed_keys = put(Elements(dtype, total * cache.width(), kOld));
-      GuardedArray& packed_values = put(Elements(dtype, total * cache.width(), kOld));
-      gather_cache_cuda({.sequences = static_cast<int64_t>(cache.lengths.size()),
-                         .total_keys = total,
-                         .num_kv_heads = shape.num_kv_heads,
-                         .head_dim = shape.head_dim,
-                         .page_size = shape.page_size,
-                         .max_pages = cache.max_pages,
-                         .num_pages = cache.num_pages,
-                         .dtype = dtype,
-                         .key_pages = put(keys).data(),
-                         .value_pages = put(values).data(),
-                         .page_table = put(cache.page_table),
-                         .cum_keys = put(cache.cum_keys),
-                         .keys = packed_keys.data(),
-                         .values = packed_values.data()},
-                        gpu_limits(), stream_);
-      const Elements key_rows = get(dtype, packed_keys), value_rows = get(dtype, packed_values);
-      for (size_t b = 0; b < cache.lengths.size(); ++b) {
-        for (int32_t position = 0; position < cache.lengths[b]; ++position) {
-          for (int64_t i = 0; i < cache.width(); ++i) {
-            const int64_t at = (cache.cum_keys[b] + position) * cache.width() + i;
-            const int64_t from = cache.place(static_cast<int64_t>(b), position, i);
-            ASSERT_EQ(key_rows.get(at), keys.get(from)) << "sequence " << b << " key " << position;
-            ASSERT_EQ(value_rows.get(at), values.get(from)) << "sequence " << b << " key " << position;
-          }
-        }
-      }
-      for (int64_t at = cache.cum_keys.back() * cache.width(); at < total * cache.width(); ++at) {
-        ASSERT_EQ(key_rows.get(at), kOld);
-        ASSERT_EQ(value_rows.get(at), kOld);
-      }
-    }
-  });
-}
-
-TEST_F(RowsCuda, GatheringACacheGivesNanForPagesThatDoNotExist) {
-  for_every_kind([&](DType dtype) {
-    CacheCase cache({16, 2, 64}, {40, 33});
-    cache.page_table[1] = cache.num_pages;       // keys 16 to 31 of sequence 0
-    cache.page_table[cache.max_pages + 2] = -1;  // key 32 of sequence 1
-    const Elements pages = random_elements(dtype, cache.elements(), 22);
-    GuardedArray& device_pages = put(pages);
-    GuardedArray& keys = put(Elements(dtype, 73 * cache.width(), kOld));
-    GuardedArray& values = put(Elements(dtype, 73 * cache.width(), kOld));
-    gather_cache_cuda({.sequences = 2,
-                       .total_keys = 73,
-                       .num_kv_heads = 2,
-                       .head_dim = 64,
-                       .page_size = 16,
-                       .max_pages = cache.max_pages,
-                       .num_pages = cache.num_pages,
-                       .dtype = dtype,
-                       .key_pages = device_pages.data(),
-                       .value_pages = device_pages.data(),
-                       .page_table = put(cache.page_table),
-                       .cum_keys = put(cache.cum_keys),
-                       .keys = keys.data(),
-                       .values = values.data()},
-                      gpu_limits(), stream_);
-    const Elements result = get(dtype, keys);
-    for (int64_t row = 0; row < 73; ++row) {
-      const bool missing = (row >= 16 && row < 32) || row == 72;
-      for (int64_t i = 0; i < cache.width(); ++i) {
-        ASSERT_EQ(std::isnan(result.get(row * cache.width() + i)), missing) << "row " << row;
-      }
-    }
-    ASSERT_EQ(values.download(stream_), keys.download(stream_));
   });
 }
 

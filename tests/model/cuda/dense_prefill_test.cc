@@ -16,6 +16,7 @@
 #include "kernels/rows_cuda.h"
 #include "tests/kernels/cuda/cuda_launch.h"
 #include "tests/kernels/cuda/oracle.h"
+#include "tests/message_of.h"
 
 namespace allot::model::cuda {
 namespace {
@@ -305,23 +306,13 @@ DensePrefillParams params() {
           .out = address(0x6000)};
 }
 
-template <class Function>
-std::string message_of(const Function& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 TEST(DensePrefill, RefusesWhatItCannotDoWithTheValues) {
   const auto refused = [](const auto& change) {
     DensePrefillParams p = params();
     change(p);
-    return message_of([&] { validate(p); });
+    return message_of<Error>([&] { validate(p); });
   };
-  EXPECT_EQ(refused([](DensePrefillParams&) {}), "accepted");
+  EXPECT_EQ(refused([](DensePrefillParams&) {}), "nothing was thrown");
   EXPECT_EQ(refused([](DensePrefillParams& p) { p.dtype = DType::kFloat32; }),
             "dense prefill: dtype is float32; supported are bfloat16 and float16");
   EXPECT_EQ(refused([](DensePrefillParams& p) { p.head_dim = 100; }),
@@ -351,7 +342,7 @@ TEST(DensePrefill, RefusesWhatItCannotDoWithTheValues) {
 }
 
 TEST(DensePrefill, NamesTheLibraryOrTheDeviceThatIsMissing) {
-  EXPECT_THAT(message_of([] { (void)DensePrefill::load(1000); }),
+  EXPECT_THAT(message_of<Error>([] { (void)DensePrefill::load(1000); }),
               AnyOf(HasSubstr("libtorch_cuda.so: "), HasSubstr("device 1000 is not among them")));
 }
 

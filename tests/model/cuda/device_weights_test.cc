@@ -3,19 +3,19 @@
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/temporary_directory.h"
 #include "kernels/bfloat16.h"
 #include "kernels/float16.h"
 #include "model/cuda/random_fill.h"
 #include "tests/kernels/cuda/cuda_launch.h"
+#include "tests/model/checkpoints.h"
 
 namespace allot::model::cuda {
 namespace {
@@ -25,7 +25,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-const std::filesystem::path kCheckpoints = std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/parity";
 constexpr DType kDTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
 TEST(DeviceMemoryCheck, NamesWhatIsNeededAndWhatIsFree) {
@@ -142,48 +141,19 @@ TEST_F(DeviceWeightsTest, OfASeedAreThoseOfTheHost) {
   }
 }
 
-// A safetensors file with every tensor of `config` as float32, made from the tensor's name.
-void write_checkpoint(const std::filesystem::path& directory, const ModelConfig& config) {
-  const auto shapes = decoder_tensor_shapes(config);
-  const WeightsSource source = WeightsSource::random(11, config);
-  std::string header = "{";
-  std::vector<std::byte> data;
-  for (const auto& [name, shape] : shapes) {
-    const WeightTensor tensor = source.at(name);
-    const size_t begin = data.size(), end = begin + 4 * tensor.count();
-    header += (begin == 0 ? "\"" : ",\"") + name + R"(":{"dtype":"F32","shape":[)" +
-              std::to_string(shape[0]) + (shape.size() == 2 ? "," + std::to_string(shape[1]) : "") +
-              R"(],"data_offsets":[)" + std::to_string(begin) + "," + std::to_string(end) + "]}";
-    data.resize(end);
-    write_elements(tensor, 0, tensor.count(), DType::kFloat32, data.data() + begin);
-  }
-  header += "}";
-  const uint64_t length = header.size();
-  std::filesystem::create_directories(directory);
-  std::ofstream file(directory / "model.safetensors", std::ios::binary);
-  file.write(reinterpret_cast<const char*>(&length), sizeof length);
-  file.write(header.data(), static_cast<std::streamsize>(header.size()));
-  file.write(reinterpret_cast<const char*>(data.data()), static_cast<std::streamsize>(data.size()));
-  ASSERT_TRUE(file.flush());
-}
-
 // Tensors of several MiB pass through the same page-locked memory several times.
 TEST_F(DeviceWeightsTest, LargerThanTheirStagingMemoryAreThoseOfTheHostForAnyNumberOfThreads) {
   ModelConfig config = read_model_config(kCheckpoints / "llama_group4");
   config.vocab_size = 6'000'001 / config.hidden_size;  // 24 MB as float32, of 4 MiB pieces
-  const std::filesystem::path directory =
-      std::filesystem::path(testing::TempDir()) / ("device_weights_" + std::to_string(::getpid()));
-  write_checkpoint(directory, config);
-  {
-    const WeightsSource source = WeightsSource::checkpoint(directory, config);
-    for (const int threads : {1, 3, 64}) {
-      for (const DType dtype : kDTypes) {
-        SCOPED_TRACE(std::to_string(threads) + " threads, " + std::string(name(dtype)));
-        expect_same_weights(source, config, dtype, threads);
-      }
+  const TemporaryDirectory directory;
+  write_random_checkpoint(directory.path(), config, 11);
+  const WeightsSource source = WeightsSource::checkpoint(directory.path(), config);
+  for (const int threads : {1, 3, 64}) {
+    for (const DType dtype : kDTypes) {
+      SCOPED_TRACE(std::to_string(threads) + " threads, " + std::string(name(dtype)));
+      expect_same_weights(source, config, dtype, threads);
     }
   }
-  std::filesystem::remove_all(directory);
 }
 
 TEST_F(DeviceWeightsTest, ThatDoNotFitAreRefusedBeforeAnyMemoryIsTaken) {

@@ -1,5 +1,7 @@
 // Ids and texts against those of the `tokenizers` package; tests/data/make_tokenizer_golden.py makes the
 // files.
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <random>

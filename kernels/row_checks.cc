@@ -1,0 +1,52 @@
+#include "kernels/row_checks.h"
+
+namespace allot::kernels {
+
+RowCheck check_fields(const RmsNormParams& p, const RowPlace& place) {
+  const RowCheck check("rms_norm", place);
+  check.rows("rows", p.rows);
+  check.size("width", p.width, 1);
+  check.epsilon("epsilon", p.epsilon);
+  if (p.rows > 0) check.pointers({{"input", p.input}, {"weight", p.weight}, {"out", p.out}});
+  return check;
+}
+
+RowCheck check_fields(const RotaryParams& p, const RowPlace& place) {
+  const RowCheck check("rotate_and_store", place);
+  check.rows("tokens", p.tokens);
+  check.size("num_q_heads", p.num_q_heads, 1);
+  check.size("num_kv_heads", p.num_kv_heads, 1);
+  check.size("head_dim", p.head_dim, 2);
+  if (p.head_dim % 2 != 0) check.refuse("head_dim is {}; expected an even number", p.head_dim);
+  check.size("page_size", p.page_size, 1);
+  check.size("qkv_stride", p.qkv_stride, (int64_t{p.num_q_heads} + 2 * int64_t{p.num_kv_heads}) * p.head_dim);
+  check.epsilon("norm_epsilon", p.norm_epsilon);
+  if (p.tokens > 0) {
+    check.pointers({{"qkv", p.qkv},
+                    {"cos", p.cos},
+                    {"sin", p.sin},
+                    {"positions", p.positions},
+                    {"key_pages", p.key_pages},
+                    {"value_pages", p.value_pages},
+                    {"slots", p.slots}});
+  }
+  return check;
+}
+
+RowCheck check_fields(const SiluAndMultiplyParams& p, const RowPlace& place) {
+  const RowCheck check("silu_and_multiply", place);
+  check.rows("rows", p.rows);
+  check.size("width", p.width, 1, place.most_width);
+  if (p.rows > 0) check.pointers({{"gate_up", p.gate_up}, {"out", p.out}});
+  return check;
+}
+
+RowCheck check_fields(const EmbeddingParams& p, const RowPlace& place) {
+  const RowCheck check("gather_embeddings", place);
+  check.rows("tokens", p.tokens);
+  check.size("width", p.width, 1);
+  if (p.tokens > 0) check.pointers({{"table", p.table}, {"ids", p.ids}, {"out", p.out}});
+  return check;
+}
+
+}  // namespace allot::kernels
