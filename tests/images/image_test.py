@@ -139,10 +139,24 @@ class Image(unittest.TestCase):
             if not (self.root / place).exists():
                 (self.root / place).mkdir(parents=True)
         flat = [str(word) for mount in mounts for word in mount]
-        return subprocess.Popen(
-            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", CONTAIN + as_root + SEAL, "sh",
-             str(self.root), *flat, "--", program, *words],
+        process = subprocess.Popen(
+            ["unshare", "--mount", "--pid", "--fork", "sh", "-euc", CONTAIN + as_root + SEAL, "sh", str(self.root), *flat,
+             "--", program, *words],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment | (environment or {}))
+        self.addCleanup(self.end, process)
+        return process
+
+    def end(self, process):
+        """Ends what still runs of `process`. unshare's --kill-child does not: the change of user undoes it."""
+        if process.poll() is None:
+            for child in self.children_of(process):
+                os.kill(child, signal.SIGKILL)
+            process.kill()
+        process.communicate()
+
+    @staticmethod
+    def children_of(process):
+        return [int(word) for word in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
     def run_in_image(self, *words, **how):
         process = self.start(*words, **how)
@@ -151,13 +165,13 @@ class Image(unittest.TestCase):
 
     def status_inside(self, process):
         """What the kernel says of process 1 in the image, and its number outside."""
-        (child,) = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        (child,) = self.children_of(process)
         status = pathlib.Path(f"/proc/{child}/status").read_text()
         self.assertRegex(status, rf"NSpid:\t{child}\t1\n")  # process 1 of its name space: no default signal handlers
         self.assertRegex(status, rf"Uid:\t{USER}\t")
         self.assertRegex(status, r"CapEff:\t0+\n")
         self.assertRegex(status, r"NoNewPrivs:\t1\n")
-        return status, int(child)
+        return status, child
 
     def wait_for(self, file, process):
         """The content of a file that the process will write."""
@@ -207,28 +221,24 @@ class Aggregator(Image):
         process = self.start("aggregator", "--run=/var/lib/allot/run", f"--model={inside}", f"--data={inside}/train.jsonl",
                              f"--heldout={inside}/heldout.jsonl", "--total=64", "--episodes=8", "--questions=4",
                              "--heldout-questions=16")
-        try:
-            endpoint = self.wait_for(self.runs / "run/endpoint", process).strip()
-            simulated = pathlib.Path(os.environ["ALLOT_SIMULATED_DIR"]) / "allot"
-            worked = subprocess.run(
-                [str(simulated), "worker", f"--connect={endpoint}", f"--model={outside}", f"--train={outside}/train.jsonl",
-                 f"--heldout={outside}/heldout.jsonl", "--exit-when-finished"],
-                capture_output=True, text=True, timeout=60, check=False)
-            self.assertEqual(worked.returncode, 0, worked.stderr)
-            schedule = json.loads(self.wait_for(self.runs / "run/schedule.json", process))
-            self.assertEqual(sum(schedule["samples"]), 64)
-            status, child = self.status_inside(process)
-            peak = int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
-            print(f"aggregator: {peak / 1024:.0f} MiB resident at most")
-            self.assertLess(peak, 256 * 1024)
-            before = time.monotonic()
-            os.kill(child, signal.SIGTERM)
-            _, err = process.communicate(timeout=60)
-            self.assertEqual(process.returncode, 0, err)
-            self.assertLess(time.monotonic() - before, STOP_SECONDS)
-        finally:
-            process.kill()
-            process.communicate()
+        endpoint = self.wait_for(self.runs / "run/endpoint", process).strip()
+        simulated = pathlib.Path(os.environ["ALLOT_SIMULATED_DIR"]) / "allot"
+        worked = subprocess.run(
+            [str(simulated), "worker", f"--connect={endpoint}", f"--model={outside}", f"--train={outside}/train.jsonl",
+             f"--heldout={outside}/heldout.jsonl", "--exit-when-finished"],
+            capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(worked.returncode, 0, worked.stderr)
+        schedule = json.loads(self.wait_for(self.runs / "run/schedule.json", process))
+        self.assertEqual(sum(schedule["samples"]), 64)
+        status, child = self.status_inside(process)
+        peak = int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+        print(f"aggregator: {peak / 1024:.0f} MiB resident at most")
+        self.assertLess(peak, 256 * 1024)
+        before = time.monotonic()
+        os.kill(child, signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertLess(time.monotonic() - before, STOP_SECONDS)
 
 
 class Worker(Image):
@@ -257,7 +267,7 @@ class Worker(Image):
         return pathlib.Path(os.environ["ALLOT_BIN_DIR"]) / "allot"
 
     def start_aggregator(self, name, *more):
-        """An aggregator outside, on loopback, that only workers with their key may join: run directory, endpoint, process."""
+        """An aggregator outside, on loopback, for workers with their key: its run directory, endpoint and process."""
         run = self.directory / name
         process = subprocess.Popen(
             [str(self.tool()), "aggregator", f"--run={run}", "--bind=tcp://127.0.0.1:*", f"--model={TINY_GSM}",
@@ -271,12 +281,9 @@ class Worker(Image):
 
     def start_worker(self, endpoint, *more):
         """A worker as k8s/overlays/deployment starts it, but on the CPU."""
-        process = self.start("worker", f"--connect={endpoint}", "--key=/etc/allot/keys/worker.key",
-                             "--server-key=/etc/allot/keys/aggregator.pub", "--threads=1", "--model=/inputs/tiny-gsm",
-                             "--train=/inputs/tiny-gsm/train.jsonl", "--heldout=/inputs/tiny-gsm/heldout.jsonl", *more)
-        self.addCleanup(process.communicate)
-        self.addCleanup(process.kill)
-        return process
+        return self.start("worker", f"--connect={endpoint}", "--key=/etc/allot/keys/worker.key",
+                          "--server-key=/etc/allot/keys/aggregator.pub", "--threads=1", "--model=/inputs/tiny-gsm",
+                          "--train=/inputs/tiny-gsm/train.jsonl", "--heldout=/inputs/tiny-gsm/heldout.jsonl", *more)
 
     def progress(self, endpoint):
         keys = [f"--key={self.keys}/worker.key", f"--server-key={self.keys}/aggregator.pub"]
@@ -394,6 +401,13 @@ class WorkerWithCuda(Worker):
 
     loaded = loaded_libraries()
     most_bytes = WORKER_IMAGE_BYTES
+
+    def test_holds_libraries_of_debian_and_of_the_pinned_wheels_only(self):
+        wheels = str(REPOSITORY / ".deps/site")
+        of_debian = {"/lib/x86_64-linux-gnu", "/lib64"}
+        include, *directories = (self.root / "etc/ld.so.conf").read_text().splitlines()
+        self.assertTrue(include.startswith("include "))
+        self.assertEqual([path for path in directories if path not in of_debian and not path.startswith(wheels)], [])
 
     def test_opens_what_it_opens_on_a_gpu(self):
         code, out, err = self.run_in_image("--preload", ":".join(map(str, self.loaded)), "/usr/bin/allot-model", "devices",
