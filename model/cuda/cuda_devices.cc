@@ -22,6 +22,16 @@ bool got(cudaError_t status, const char* call, int32_t index) {
                   "; look for Xid lines in the kernel's log and drain the node");
 }
 
+// Why the runtime counts no devices.
+std::string reason_of(cudaError_t counted) {
+  if (counted == cudaSuccess) return "the driver counts 0 devices";
+  // Without a driver the runtime's own words are that the driver is too old.
+  int version = 0;
+  if (counted == cudaErrorInsufficientDriver && cudaDriverGetVersion(&version) == cudaSuccess && version == 0)
+    return "there is no NVIDIA driver: libcuda.so.1 cannot be loaded";
+  return cudaGetErrorString(counted);
+}
+
 }  // namespace
 
 CudaDevices find_cuda_devices() {
@@ -30,7 +40,7 @@ CudaDevices find_cuda_devices() {
   const cudaError_t counted = cudaGetDeviceCount(&count);
   if (counted != cudaSuccess || count == 0) {
     (void)cudaGetLastError();  // it would otherwise be blamed on the next launch
-    found.reason = counted == cudaSuccess ? "the driver counts 0 devices" : cudaGetErrorString(counted);
+    found.reason = reason_of(counted);
     return found;
   }
   for (int index = 0; index < count; ++index) {
