@@ -55,6 +55,11 @@ INSTANTIATE_TEST_SUITE_P(Histories, CoreSteeringTest, testing::Values(Storage::k
                          storage_name);
 
 TEST_P(CoreSteeringTest, APausedRunGrantsNothingAndTakesTheResultsOfWhatRuns) {
+  for (int i = 0; i < 3; ++i) {
+    learn(1, 2);
+    driver_.clock().advance(1s);
+  }
+  EXPECT_GT(driver_.status().eta_s(), 0);
   const std::vector<wire::Lease> running = driver_.leases("w", 2);
   const wire::ControlReply reply = driver_.control(Control::ACTION_PAUSE);
   EXPECT_TRUE(reply.done());
@@ -92,6 +97,14 @@ TEST_P(CoreSteeringTest, EachSteeringIsInTheHistoryWithWhoAndWhen) {
   EXPECT_EQ(event.action(), Control::ACTION_EPISODES);
   EXPECT_EQ(event.by(), "bob (ops)");
   EXPECT_EQ(event.at_ms(), driver_.clock().now().time_since_epoch().count());
+}
+
+TEST_P(CoreSteeringTest, TheStatusHoldsTheLastFiftyOfManySteerings) {
+  for (int i = 1; i <= 60; ++i) driver_.control(Control::ACTION_EPISODES, 100 + i);
+  ASSERT_EQ(driver_.status().steering_size(), 50);
+  EXPECT_EQ(driver_.status().steering(0).episodes(), 111);
+  EXPECT_EQ(driver_.status().steering(49).episodes(), 160);
+  EXPECT_THAT(driver_.records_of<Steered>(), SizeIs(60));
 }
 
 TEST_P(CoreSteeringTest, AStoppedRunLearnsFromWhatRunsThenVerifies) {

@@ -149,7 +149,7 @@ TEST_F(DiskFaultTest, ATmpfsThatIsFullLosesNothingThatWasAcked) {
   expect_nothing_lost(saved / "history.sqlite", acked_in(said));
 }
 
-TEST_F(DiskFaultTest, ADiskThatTurnsReadOnlyEndsTheProcessWithItsName) {
+TEST_F(DiskFaultTest, AStartOnADiskThatTurnedReadOnlyIsRefusedWithItsName) {
   const auto mounted = directory_.path() / "mounted";
   std::filesystem::create_directories(mounted);
   if (::mount("none", mounted.c_str(), "tmpfs", 0, "size=50m") != 0) {

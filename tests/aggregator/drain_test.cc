@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <thread>
 
 #include "aggregator/history.h"
 #include "aggregator/run_data.h"
@@ -27,20 +26,27 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::chrono::milliseconds kDeadline = 60s;
-constexpr int64_t kEpisodes = 8;
 const std::string kProgram = ALLOT_TEST_PROCESS;
 
 class DrainTest : public testing::Test {
  protected:
-  void start_aggregator() {
+  void start_aggregator(int64_t episodes) {
     aggregator_ = std::make_unique<Child>(std::vector<std::string>{
         kProgram, "aggregator", run_.string(), endpoint_.empty() ? "tcp://127.0.0.1:*" : endpoint_,
-        std::to_string(kEpisodes)});
+        std::to_string(episodes)});
     endpoint_ = aggregator_->line(kDeadline);
     ASSERT_FALSE(endpoint_.empty()) << "the aggregator did not come up";
   }
   std::unique_ptr<Child> worker(const char* kind, const char* name, const char* step_us) const {
     return std::make_unique<Child>(std::vector<std::string>{kProgram, kind, endpoint_, name, step_us});
+  }
+  // Reads what a talking-worker prints until it has printed `line` so often.
+  static void hear(Child* worker, const std::string& line, int times) {
+    while (times > 0) {
+      const std::string said = worker->line(kDeadline);
+      ASSERT_FALSE(said.empty()) << "the worker has " << times << " times '" << line << "' left to say";
+      times -= said == line;
+    }
   }
   wire::Status await(const std::function<bool(const wire::Status&)>& reached) const {
     const auto deadline = std::chrono::steady_clock::now() + kDeadline;
@@ -62,13 +68,14 @@ class DrainTest : public testing::Test {
   std::unique_ptr<Child> aggregator_;
 };
 
-// A question takes 20 ms, an episode of 16 a third of a second, four are held: whenever the signal comes,
-// some are partly answered.
+// A question takes 20 ms, an episode of 16 a third of a second, four are held.
 TEST_F(DrainTest, APreemptedWorkerIsGoneWithinSecondsAndTheAnswersItHadAreNotAskedAgain) {
-  ASSERT_NO_FATAL_FAILURE(start_aggregator());
-  const auto preempted = worker("slow-worker", "preempted", "20000");
-  await([](const wire::Status& status) { return status.episodes_done() >= 1; });
-  std::this_thread::sleep_for(100ms);  // into the next episode
+  constexpr int64_t kEpisodes = 8;
+  ASSERT_NO_FATAL_FAILURE(start_aggregator(kEpisodes));
+  const auto preempted = worker("talking-worker", "preempted", "20000");
+  // The signal comes while it holds four again and has answered a question or two of one of them.
+  ASSERT_NO_FATAL_FAILURE(hear(preempted.get(), "started", 5));
+  ASSERT_NO_FATAL_FAILURE(hear(preempted.get(), "answered", 1));
   const auto asked = std::chrono::steady_clock::now();
   ::kill(preempted->pid(), SIGTERM);
   EXPECT_EQ(preempted->wait(kDeadline), 0);
@@ -78,8 +85,9 @@ TEST_F(DrainTest, APreemptedWorkerIsGoneWithinSecondsAndTheAnswersItHadAreNotAsk
 
   const wire::Status drained =
       await([](const wire::Status& status) { return status.episodes_running() == 0; });
-  EXPECT_EQ(drained.counters().preempted(), 4);
-  EXPECT_EQ(drained.counters().released(), 4);
+  // More than four where the machine is so busy that the worker asked for its fifth a second time.
+  EXPECT_GE(drained.counters().preempted(), 4);
+  EXPECT_EQ(drained.counters().released(), drained.counters().preempted());
   EXPECT_EQ(drained.counters().timed_out() + drained.counters().crashed(), 0);
   EXPECT_GE(drained.counters().answers_kept(), 1);
 
@@ -103,19 +111,20 @@ TEST_F(DrainTest, APreemptedWorkerIsGoneWithinSecondsAndTheAnswersItHadAreNotAsk
   EXPECT_EQ(kept, drained.counters().answers_kept());
 }
 
+// The run has as many episodes to learn as the worker holds, so no Grant is under way when the aggregator is
+// killed: one that got lost would rightly be offered twice.
 TEST_F(DrainTest, EpisodesThatFinishedWhileNoAggregatorRanAreDeliveredToTheNextOne) {
-  ASSERT_NO_FATAL_FAILURE(start_aggregator());
-  const auto steady = worker("slow-worker", "steady", "5000");
-  const int64_t granted =
-      await([](const wire::Status& status) { return status.episodes_done() >= 1; }).counters().granted();
+  constexpr int kHeld = 4;
+  ASSERT_NO_FATAL_FAILURE(start_aggregator(kHeld));
+  const auto steady = worker("talking-worker", "steady", "10000");
+  ASSERT_NO_FATAL_FAILURE(hear(steady.get(), "started", kHeld));
   aggregator_->kill();
-  std::this_thread::sleep_for(2s);  // far longer than the episodes it holds take
-  ASSERT_NO_FATAL_FAILURE(start_aggregator());
+  ASSERT_NO_FATAL_FAILURE(hear(steady.get(), "finished", kHeld));
+  ASSERT_NO_FATAL_FAILURE(start_aggregator(kHeld));
   EXPECT_EQ(steady->wait(kDeadline), 0);
   EXPECT_EQ(aggregator_->wait(kDeadline), 0);
   const RunData run = read_run(run_);
   EXPECT_EQ(run.stage, "finished");
-  EXPECT_GE(granted, 4);
   EXPECT_EQ(run.counters.granted(), std::ssize(episode_rows(run_)))
       << "no episode was offered twice";
   EXPECT_EQ(run.counters.accepted(), run.counters.granted());

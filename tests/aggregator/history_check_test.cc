@@ -1,12 +1,18 @@
 #include "aggregator/history_check.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cmath>
+#include <csignal>
 #include <sstream>
 #include <thread>
 
 #include "aggregator/history_backup.h"
 #include "aggregator/history_export.h"
+#include "aggregator/history_format.h"
 #include "aggregator/sqlite.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -87,6 +93,17 @@ TEST_F(HistoryCheckTest, EachKindOfDamageIsNamedWithItsRowAndARemedy) {
       {"DELETE FROM leases WHERE lease = 4", "lease_ends, lease 4", "never granted"},
       {"DELETE FROM outcomes WHERE episode = 2", "", "missing before seq"},
       {"UPDATE outcomes SET lease = 1 WHERE episode = 2", "outcomes, episode 2", "which is of episode 0"},
+      {"DELETE FROM episodes WHERE episode = 3", "leases, lease 4", "never asked"},
+      {"UPDATE outcomes SET correct = '111', finish = 'sss', prompt_tokens = '1,1,1', output_tokens = "
+       "'1,1,1' "
+       "WHERE episode = 2",
+       "outcomes, episode 2", "3 answers to 4 questions"},
+      {"INSERT INTO set_asides VALUES(999, 1, 0, 'exhausted', '')", "set_asides, episode 1",
+       "an outcome too"},
+      {"INSERT INTO lease_ends SELECT 999, lease, ended_ms, ending, reason FROM lease_ends",
+       "lease_ends, lease 4", "ends 2 times"},
+      {"INSERT INTO kept_answers VALUES(999, 1, 1, 0, 'w', 1, '0', '1', 's', '1', '1')",
+       "kept_answers, episode 1", "of lease 1, which is of episode 0"},
       {"UPDATE lease_ends SET seq = 1", "", "is there twice"},
       {"UPDATE counters SET value = value + 1 WHERE name = 'accepted'", "counters, accepted", "tables have"},
       {"UPDATE epochs SET epoch = 5", "epochs, epoch 5", "above the one before"},
@@ -98,6 +115,17 @@ TEST_F(HistoryCheckTest, EachKindOfDamageIsNamedWithItsRowAndARemedy) {
                                                 Field(&HistoryProblem::what, HasSubstr(one.what)),
                                                 Field(&HistoryProblem::remedy, Not(IsEmpty())))));
   }
+}
+
+// A run may move to a machine whose exp() differs in the last bit: no problem, but said.
+TEST_F(HistoryCheckTest, SharesThatDifferInTheLastBitReplayAndAreNotExact) {
+  std::vector<double> shares = driver_.records_of<VersionReached>().back().shares;
+  shares[0] = std::nextafter(shares[0], 1);
+  const HistoryReport report = report_after("UPDATE versions SET shares = '" + list_text(shares) +
+                                            "' WHERE version = (SELECT max(version) FROM versions)");
+  EXPECT_THAT(report.problems, IsEmpty());
+  EXPECT_TRUE(report.replayed);
+  EXPECT_FALSE(report.exact);
 }
 
 TEST_F(HistoryCheckTest, SeveralProblemsAreAllListed) {
@@ -114,7 +142,9 @@ TEST_F(HistoryCheckTest, OverwrittenPagesAreFoundBySqlitesOwnCheck) {
   for (size_t page = 2; page * 4096 + 64 < bytes.size(); page += 3)
     bytes.replace(page * 4096, 64, 64, '\x5a');
   write_file_atomically(copy, bytes);
-  EXPECT_THAT(check_history(copy, driver_.spec()).problems, Not(IsEmpty()));
+  EXPECT_THAT(check_history(copy, driver_.spec()).problems,
+              Contains(AllOf(Field(&HistoryProblem::where, "file"),
+                             Field(&HistoryProblem::what, HasSubstr("SQLite finds")))));
 }
 
 TEST_F(HistoryCheckTest, ASpecOfAnotherRunDoesNotReplay) {
@@ -157,6 +187,29 @@ TEST_F(HistoryCheckTest, ABackupReplacesNothingAndLeavesNothingBehindWhenItFails
   EXPECT_FALSE(std::filesystem::exists(directory_.path() / "copy.partial"));
 }
 
+// The limit on the size of files stands for a full disk; it is one of a process of its own.
+TEST_F(HistoryCheckTest, ABackupThatMeetsAFullDiskLeavesNothingBehind) {
+  const auto copy = directory_.path() / "copy";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);  // write() fails instead
+    const rlimit files{20'000, 20'000};
+    int code = ::setrlimit(RLIMIT_FSIZE, &files) == 0 ? 2 : 1;
+    try {
+      backup_history(driver_.file(), copy);
+    } catch (const StorageError&) {
+      code = 3;
+    } catch (...) {
+    }
+    ::_exit(code);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 3) << "1: no limit, 2: no StorageError";
+  EXPECT_TRUE(std::filesystem::is_empty(directory_.path()));
+}
+
 std::string exported(const std::filesystem::path& file, const char* table, ExportFormat format) {
   std::ostringstream out;
   export_history(file, table, format, out);
@@ -174,8 +227,17 @@ TEST_F(HistoryCheckTest, RowsAreExportedAsJsonLinesWithListsAndAsCsv) {
   for (const std::string& table : exported_tables()) {
     EXPECT_NO_THROW((void)exported(driver_.file(), table.c_str(), ExportFormat::kCsv)) << table;
   }
+  const wire::Lease lease = driver_.leases("a", 1).at(0);
+  driver_.fail("a", lease, "no \"memory\", none");
+  EXPECT_THAT(exported(driver_.file(), "lease_ends", ExportFormat::kCsv),
+              HasSubstr(",failed,\"episode " + std::to_string(lease.episode()) +
+                        " failed on a: no \"\"memory\"\", none\"\r\n"));
   EXPECT_THAT([&] { (void)exported(driver_.file(), "result", ExportFormat::kCsv); },
               ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("'result'"), HasSubstr("outcomes"))));
+  std::ostringstream full;
+  full.setstate(std::ios::badbit);  // as after a write to a full disk
+  EXPECT_THAT([&] { export_history(driver_.file(), "outcomes", ExportFormat::kCsv, full); },
+              ThrowsMessage<StorageError>(HasSubstr("disk full")));
 }
 
 }  // namespace

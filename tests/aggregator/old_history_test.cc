@@ -1,6 +1,7 @@
 // Histories that earlier releases wrote still open, and their runs go on.
 #include <gmock/gmock.h>
 
+#include "aggregator/history_check.h"
 #include "aggregator/history_format.h"
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"
@@ -46,6 +47,15 @@ TEST_F(Version1Test, ItIsReadAsItIs) {
   EXPECT_THAT(run.steering, IsEmpty());
   ASSERT_THAT(run.given_up, SizeIs(1));
   EXPECT_EQ(run.given_up[0].reason, "");
+  EXPECT_EQ(schema_version(), 1);
+}
+
+TEST_F(Version1Test, ItIsCheckedAsItIs) {
+  const HistoryReport report = check_history(file(), example_spec());
+  for (const HistoryProblem& problem : report.problems)
+    ADD_FAILURE() << problem.where << ": " << problem.what;
+  EXPECT_EQ(report.schema_version, 1);
+  EXPECT_TRUE(report.exact);
   EXPECT_EQ(schema_version(), 1);
 }
 

@@ -6,6 +6,9 @@
 //     anew to an aggregator that is silent for PATIENCE_MS
 //   run_process slow-worker ENDPOINT NAME STEP_MICROSECONDS [CAPACITY [PATIENCE_MS]]
 //     the same with one question a step
+//   run_process talking-worker ENDPOINT NAME STEP_MICROSECONDS [CAPACITY [PATIENCE_MS]]
+//     a slow-worker that prints what it does, one line each: "started" and "finished" of an episode,
+//     "answered" of a question that does not finish one
 //   run_process grow RUN_DIRECTORY EPISODES
 //     writes a history of so many told episodes, without sockets
 #include <algorithm>
@@ -45,16 +48,41 @@ int serve(const std::string& directory, const std::string& bind, int64_t episode
   return 0;
 }
 
+// Tells the test how far the worker is, which nobody else sees while no aggregator runs.
+class TalkingRunner final : public worker::EpisodeRunner {
+ public:
+  explicit TalkingRunner(std::unique_ptr<EpisodeRunner> runner) : runner_(std::move(runner)) {}
+
+  int capacity() const override { return runner_->capacity(); }
+  void start(worker::EpisodeTask task) override {
+    runner_->start(std::move(task));
+    std::cout << "started" << std::endl;
+  }
+  std::vector<worker::EpisodeResult> advance() override {
+    std::vector<worker::EpisodeResult> finished = runner_->advance();
+    std::cout << (finished.empty() ? "answered" : "finished") << std::endl;
+    return finished;
+  }
+  worker::EpisodeResult answered_so_far(EpisodeId episode) const override {
+    return runner_->answered_so_far(episode);
+  }
+  void cancel(EpisodeId episode) override { runner_->cancel(episode); }
+
+ private:
+  std::unique_ptr<EpisodeRunner> runner_;
+};
+
 int work(const std::vector<std::string>& words) {
   worker::ConnectionOptions options{.endpoint = words[1], .exit_when_finished = true};
   options.first_retry = options.resend = Duration{100};
   options.preempted = [] { return true; };
   const int capacity = words.size() > 4 ? std::stoi(words[4]) : 4;
   if (words.size() > 5) options.patience = options.longest_retry = Duration{std::stoll(words[5])};
-  const auto factory = [&](const wire::RunSpec& spec) {
+  const auto factory = [&](const wire::RunSpec& spec) -> std::unique_ptr<worker::EpisodeRunner> {
     auto runner = std::make_unique<SimulatedRunner>(spec.seed(), capacity,
                                                     std::chrono::microseconds{std::stoll(words[3])});
-    if (words[0] == "slow-worker") runner->go_by_questions();
+    if (words[0] != "worker") runner->go_by_questions();
+    if (words[0] == "talking-worker") return std::make_unique<TalkingRunner>(std::move(runner));
     return runner;
   };
   return worker::Connection(options).run(example_hello(simulated_spec(1), words[2]), factory, stop);
@@ -98,8 +126,8 @@ int grow(const std::string& directory, int64_t episodes) {
 int main_of(const std::vector<std::string>& words) {
   std::signal(SIGTERM, [](int) { stop = true; });
   if (words.size() == 4 && words[0] == "aggregator") return serve(words[1], words[2], std::stoll(words[3]));
-  if (words.size() >= 4 && words.size() <= 6 && (words[0] == "worker" || words[0] == "slow-worker"))
-    return work(words);
+  const bool is_worker = words[0] == "worker" || words[0] == "slow-worker" || words[0] == "talking-worker";
+  if (words.size() >= 4 && words.size() <= 6 && is_worker) return work(words);
   if (words.size() == 3 && words[0] == "grow") return grow(words[1], std::stoll(words[2]));
   std::cerr << "see the head of run_process.cc\n";
   return 2;

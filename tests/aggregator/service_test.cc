@@ -76,6 +76,38 @@ TEST_F(ServiceTest, SenderOverItsRateIsToldWhenToGoOnAndOthersAreServed) {
   stop = true;
 }
 
+// The role beside a key on the allow-list is what its holder may do.
+TEST_F(ServiceTest, RoleOfAKeyDecidesWhatItsHolderMayDo) {
+  const wire::KeyPair own = wire::make_key_pair();
+  const wire::KeyPair viewer = wire::make_key_pair(), worker = wire::make_key_pair(),
+                      chief = wire::make_key_pair();
+  const auto list = directory_.path() / "keys.txt";
+  write_file_atomically(list, viewer.public_key.text() + " wall viewer\n" + worker.public_key.text() +
+                                  " node\n" + chief.public_key.text() + " ann operator\n");
+  ServiceOptions with_keys = options();
+  with_keys.server.keys = wire::ServerKeys{own, list};
+  Service service(example_spec(), with_keys);
+  std::atomic<bool> stop{false};
+  std::jthread serving([&] { service.run(stop); });
+  const auto answer_to = [&](const wire::KeyPair& key, wire::Envelope message) {
+    wire::Client client(service.endpoint(), wire::ClientKeys{own.public_key, key});
+    client.send(wire::encode(std::move(message)));
+    return std::get<wire::Envelope>(wire::decode(client.receive(kDeadline).value()));
+  };
+  wire::Envelope hello, pause;
+  *hello.mutable_hello() = example_hello(example_spec(), "w");
+  pause.mutable_control()->set_action(wire::Control::ACTION_PAUSE);
+  pause.mutable_control()->set_by("me");
+  EXPECT_EQ(answer_to(viewer, hello).refused().reason(), wire::Refused::REASON_NOT_ALLOWED);
+  EXPECT_EQ(answer_to(viewer, pause).refused().reason(), wire::Refused::REASON_NOT_ALLOWED);
+  EXPECT_TRUE(answer_to(worker, hello).has_welcome());
+  EXPECT_THAT(answer_to(worker, pause).control_reply().message(), HasSubstr("operator's key"));
+  EXPECT_FALSE(
+      wire::query_status(service.endpoint(), kDeadline, wire::ClientKeys{own.public_key, viewer}).paused());
+  EXPECT_TRUE(answer_to(chief, pause).control_reply().done());
+  stop = true;
+}
+
 TEST_F(ServiceTest, TwoWorkersLearnAndVerifyAScheduleOverRealSockets) {
   wire::RunSpec spec = example_spec();
   spec.set_episodes(300);

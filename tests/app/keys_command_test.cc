@@ -28,7 +28,7 @@ class KeysCommand : public ::testing::Test {
   std::string new_key(const std::string& name) const { return make_key(tool(), file(name)); }
   std::string secret_of(const std::string& name) const {
     const std::string text = read_file(file(name));
-    return text.substr(text.find("secret ") + 7, 64);
+    return text.substr(text.find("\nsecret ") + 8, 64);  // the file's first line speaks of a secret key too
   }
 
   std::vector<std::string> aggregator(const std::vector<std::string>& more) const {
@@ -92,6 +92,7 @@ TEST_F(KeysCommand, ARunWithKeysServesThoseOnTheListAndNoSecretLeavesItsFile) {
   const std::string spec = read_file(run_ / "spec.json");
   for (const char* name : {"server.key", "worker.key"}) {
     const std::string secret = secret_of(name);
+    ASSERT_EQ(secret.find_first_not_of("0123456789abcdef"), std::string::npos) << name;
     ASSERT_EQ(secret.size(), 64u);
     for (const std::string& text : {served.err, served.out, worked.err, worked.out, known.out, known.err,
                                     stranger.err, shown.out, spec, read_file(run_ / "history.sqlite")}) {

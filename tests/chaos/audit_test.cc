@@ -89,6 +89,18 @@ TEST_F(AuditTest, EpisodeWithoutAnOutcomeIsAFaultThoughTheCountersAgree) {
                     Contains("the replay ends in stage verify")));
 }
 
+// The table itself refuses a second outcome, so it is made anew without its rules.
+TEST_F(AuditTest, EpisodeThatIsCountedTwiceIsAFaultThoughTheCountersAgree) {
+  EXPECT_THAT(
+      faults_after(
+          "CREATE TABLE copies AS SELECT * FROM outcomes; DROP TABLE outcomes; "
+          "ALTER TABLE copies RENAME TO outcomes; INSERT INTO outcomes "
+          "SELECT (SELECT max(seq) + 1 FROM outcomes), episode, lease, told_ms, verdict, told_version, "
+          "worker, seconds, correct, finish, prompt_tokens, output_tokens FROM outcomes WHERE episode = 49; "
+          "UPDATE counters SET value = value + 1 WHERE name = 'accepted'"),
+      Contains(AllOf(HasSubstr("outcomes, episode 49"), HasSubstr("is told but not open"))));
+}
+
 TEST_F(AuditTest, CounterThatTheRowsDoNotGiveIsAFault) {
   EXPECT_THAT(faults_after("INSERT OR REPLACE INTO counters(name, value) VALUES('answers_kept', 3)"),
               ElementsAre("counter answers_kept is 3, the history has 0"));

@@ -63,9 +63,9 @@ TEST_F(Keys, AFileThatOthersMayReadOrTheGroupMayWriteIsRefused) {
 TEST_F(Keys, AFileThatWasDamagedIsRefusedWithoutQuotingIt) {
   write_key_pair(file_, make_key_pair());
   const std::string good = read_file(file_);
-  const std::string secret = good.substr(good.find("secret ") + 7, 64);
+  const std::string secret = good.substr(good.find("\nsecret ") + 8, 64);
   std::string other_public = good;
-  other_public.replace(good.find("public ") + 7, 64, make_key_pair().public_key.text());
+  other_public.replace(good.find("\npublic ") + 8, 64, make_key_pair().public_key.text());
   for (const std::string& bad :
        {std::string("rubbish ") + secret, good.substr(0, good.size() - 2), other_public, std::string()}) {
     std::filesystem::remove(file_);
@@ -86,7 +86,8 @@ TEST_F(Keys, APublicKeyIsGivenAsItselfOrAsAFile) {
   EXPECT_EQ(read_public_key((directory_.path() / "server-key").string()), key);
   EXPECT_THROW((void)read_public_key((directory_.path() / "absent").string()), NotFound);
   EXPECT_THROW((void)parse_public_key(key.text() + "0", "it"), InvalidArgument);
-  EXPECT_THROW((void)parse_public_key(std::string(64, 'G'), "it"), InvalidArgument);
+  for (const char wrong : {'A', 'G', 'g', ' '})
+    EXPECT_THROW((void)parse_public_key(std::string(64, wrong), "it"), InvalidArgument) << wrong;
 }
 
 TEST_F(Keys, AnAllowListNamesHoldersAndTheirRoles) {

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -212,6 +214,23 @@ TEST_F(Security, FurtherConnectionsThanAllowedAreRefusedUntilOthersLeave) {
     heard = server.receive(500ms).has_value();
   }
   EXPECT_TRUE(heard);
+}
+
+// The authenticator answers from one socket after the other, each for 64 connections.
+TEST_F(Security, HundredsOfConnectionsAtOnceAreAllServed) {
+  constexpr size_t kClients = 200;
+  Server server(with_keys());
+  std::vector<std::unique_ptr<Client>> clients;
+  for (size_t i = 0; i < kClients; ++i) {
+    clients.push_back(std::make_unique<Client>(server.endpoint(), keys_of(worker_)));
+    clients.back()->send(std::to_string(i));
+  }
+  std::set<std::string> heard;
+  while (heard.size() < kClients) {
+    const auto message = server.receive(kDeadline);
+    ASSERT_TRUE(message.has_value()) << heard.size() << " of " << kClients << " were heard";
+    heard.insert(message->frame);
+  }
 }
 
 TEST_F(Security, RandomBytesNeitherStopNorWedgeTheServer) {
