@@ -47,6 +47,12 @@ KvCacheShape plan_cache(const EngineOptions& options, const ModelConfig& config,
   if (tokens == 0) {
     tokens = options.max_sequences * config.max_position_embeddings;
     if (spare_bytes) tokens = std::min(tokens, *spare_bytes / kv_bytes_per_token(shape));
+    if (tokens == 0) {
+      throw Error(
+          "no memory is left for a KV cache: beside weights and activations " + std::to_string(*spare_bytes) +
+          " bytes, and one token takes " + std::to_string(kv_bytes_per_token(shape)) +
+          "; another process may hold the device's memory (nvidia-smi names it), or lower max_sequences");
+    }
   }
   shape.num_pages = pages_for(tokens, options.page_size);
   if (shape.num_pages < 1 || shape.num_pages > INT32_MAX) {

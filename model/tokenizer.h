@@ -37,6 +37,7 @@ class Tokenizer {
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
 
   int32_t vocab_size() const;  // model vocabulary and added tokens
+  bool has(int32_t id) const;  // whether decode() takes it
   std::optional<int32_t> id_of(std::string_view token) const;
   // The chat template's text, when the directory has one.
   const std::optional<std::string>& chat_template() const;

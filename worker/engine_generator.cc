@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.h"
 
@@ -43,9 +44,19 @@ bool EngineGenerator::token_has(int32_t token, std::string_view characters) {
   auto found = token_texts_.find(token);
   if (found == token_texts_.end()) {
     const int32_t ids[] = {token};
-    found = token_texts_.emplace(token, tokenizer_.decode(ids, /*skip_special_tokens=*/false)).first;
+    found = token_texts_.emplace(token, text_of(ids, /*skip_special_tokens=*/false)).first;
   }
   return found->second.find_first_of(characters) != std::string::npos;
+}
+
+// Models have rows for more tokens than the tokenizer knows (Qwen2-7B: 152,064), and one of those may be
+// chosen, however rarely. It stands for no text.
+std::string EngineGenerator::text_of(std::span<const int32_t> tokens, bool skip_special_tokens) const {
+  if (std::ranges::all_of(tokens, [this](int32_t id) { return tokenizer_.has(id); }))
+    return tokenizer_.decode(tokens, skip_special_tokens);
+  std::vector<int32_t> known;
+  std::ranges::copy_if(tokens, std::back_inserter(known), [this](int32_t id) { return tokenizer_.has(id); });
+  return tokenizer_.decode(known, skip_special_tokens);
 }
 
 void EngineGenerator::submit(const evaluation::Prompt& prompt) {
@@ -66,7 +77,7 @@ void EngineGenerator::submit(const evaluation::Prompt& prompt) {
   if (prompt.complete)
     request.stop = [this, complete = prompt.complete,
                     completing = prompt.completing](std::span<const int32_t> output) {
-      return token_has(output.back(), completing) && complete(tokenizer_.decode(output));
+      return token_has(output.back(), completing) && complete(text_of(output));
     };
   engine_.submit(std::move(request));
 }
@@ -75,7 +86,7 @@ std::vector<evaluation::Reply> EngineGenerator::step() {
   std::vector<evaluation::Reply> replies;
   for (const model::GenerationResult& result : engine_.step())
     replies.push_back({.id = result.id,
-                       .text = tokenizer_.decode(result.tokens),
+                       .text = text_of(result.tokens),
                        .end = end_of(result.finish),
                        .prompt_tokens = result.prompt_tokens,
                        .output_tokens = static_cast<int32_t>(result.tokens.size())});

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -37,6 +38,7 @@ class EngineGenerator final : public evaluation::Generator {
  private:
   const std::vector<int32_t>& tokenised(const std::string& text);
   bool token_has(int32_t token, std::string_view characters);
+  std::string text_of(std::span<const int32_t> tokens, bool skip_special_tokens = true) const;
 
   model::Tokenizer tokenizer_;
   model::Engine engine_;
