@@ -345,8 +345,9 @@ void Core::note_failure(const std::string& name, const std::string& reason, Time
   if (worker.failures_in_a_row < kFailuresToQuarantine || worker.quarantined_until > now) return;
   const int doublings = std::min(worker.quarantines++, kMostQuarantineDoublings);
   worker.quarantined_until = now + Duration{spec_.lease_ms()} * (int64_t{1} << doublings);
-  spdlog::warn("worker {} failed {} times in a row; it gets no episode for {} s while other workers are there",
-               name, worker.failures_in_a_row, (worker.quarantined_until - now).count() / 1000);
+  spdlog::warn(
+      "worker {} failed {} times in a row; it gets no episode for {} s while other workers are there", name,
+      worker.failures_in_a_row, (worker.quarantined_until - now).count() / 1000);
 }
 
 }  // namespace allot::aggregator

@@ -125,8 +125,7 @@ TEST_F(DrainTest, EpisodesThatFinishedWhileNoAggregatorRanAreDeliveredToTheNextO
   EXPECT_EQ(aggregator_->wait(kDeadline), 0);
   const RunData run = read_run(run_);
   EXPECT_EQ(run.stage, "finished");
-  EXPECT_EQ(run.counters.granted(), std::ssize(episode_rows(run_)))
-      << "no episode was offered twice";
+  EXPECT_EQ(run.counters.granted(), std::ssize(episode_rows(run_))) << "no episode was offered twice";
   EXPECT_EQ(run.counters.accepted(), run.counters.granted());
 }
 

@@ -93,10 +93,11 @@ TEST_F(RunFollowerTest, TheWholeRunKeepsItsRewardsInTheirOrder) {
 TEST_F(RunFollowerTest, OfALongRunEveryKthVersionIsKeptAndTheLast) {
   const int64_t last = 2 * RunData::kMostVersions + 7;
   Database(driver_.file(), Database::Mode::kReadWrite)
-      .execute(fmt::format(
-          "WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < {}) INSERT INTO "
-          "versions SELECT n, seq, at_ms, shares, recommended, entropy FROM number, versions",
-          last));
+      .execute(
+          fmt::format("WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < "
+                      "{}) INSERT INTO "
+                      "versions SELECT n, seq, at_ms, shares, recommended, entropy FROM number, versions",
+                      last));
   const RunData whole = read_run(directory_);
   EXPECT_LE(std::ssize(whole.versions), RunData::kMostVersions + 1);
   EXPECT_EQ(whole.versions[0].version, 0);

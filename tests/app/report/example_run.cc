@@ -121,9 +121,8 @@ aggregator::RunData example_run(const ExampleShape& shape) {
   for (int i = 0; i < shape.episodes; ++i) {
     const double progress = 1 - std::exp(-4.0 * i / shape.episodes);
     const double reward = 0.15 + 0.65 * progress + 0.35 * (draw(1, uint32_t(i)) - 0.5);
-    const aggregator::LearnedEpisode episode{
-        .finished = kStart + std::chrono::milliseconds(500 * (i + 1)),
-        .reward = std::round(16 * std::clamp(reward, 0.0, 1.0)) / 16};
+    const aggregator::LearnedEpisode episode{.finished = kStart + std::chrono::milliseconds(500 * (i + 1)),
+                                             .reward = std::round(16 * std::clamp(reward, 0.0, 1.0)) / 16};
     run.learned.push_back(episode);
     if ((i + 1) % shape.episodes_per_update == 0) {
       run.versions.push_back(version_at(run.versions.back().version + 1, episode.finished));

@@ -47,10 +47,9 @@ aggregator::EpisodeRow episode_row(const aggregator::LearnedEpisode& learned) {
 
 Rows golden_run() {
   constexpr Timestamp kStart{std::chrono::milliseconds(1'760'000'000'000)};
-  return {
-      .episodes = {episode_row({.finished = kStart + std::chrono::milliseconds(500), .reward = 0.25})},
-      .versions = {
-          {.version = 0, .at = kStart, .shares = {0.75, 0.25}, .recommended = {3, 1}, .entropy = 0.5}}};
+  return {.episodes = {episode_row({.finished = kStart + std::chrono::milliseconds(500), .reward = 0.25})},
+          .versions = {
+              {.version = 0, .at = kStart, .shares = {0.75, 0.25}, .recommended = {3, 1}, .entropy = 0.5}}};
 }
 
 Rows rows_of(const aggregator::RunData& run) {
