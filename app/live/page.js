@@ -194,7 +194,10 @@
     levels(frame, [{value: uniform, style: 'uniform', name: `uniform ${Number.isInteger(uniform) ? whole(uniform) : uniform.toFixed(1)}`}]);
     samples.forEach((count, layer) => {
       if (room < 8 * whole(count).length + 4) return;
-      frame.svg.append(label(frame.toX(layer), frame.toY(count) - 4, whole(count), {'text-anchor': 'middle', class: 'halo'}));
+      // A number that the line would cross stands on the line instead of on its bar.
+      const belowLine = frame.toY(count) - frame.toY(uniform);
+      const foot = belowLine >= 0 && belowLine < 17 ? uniform : count;
+      frame.svg.append(label(frame.toX(layer), frame.toY(foot) - 4, whole(count), {'text-anchor': 'middle', class: 'halo'}));
     });
     byId('schedule-caption').textContent = `Samples that each query head of a layer draws for one token; ${whole(run.total_samples)} over all layers.`;
     place.replaceChildren(frame.svg);
@@ -255,7 +258,7 @@
         return made;
       }
       const interval = `95\u00a0% interval ${(100 * score.low).toFixed(1)} to ${percent(score.high)}`;
-      const picture = shape('svg', {viewBox: '0 0 100 16', preserveAspectRatio: 'none', role: 'img', 'aria-label': interval},
+      const picture = shape('svg', {viewBox: '-1 0 102 16', preserveAspectRatio: 'none', role: 'img', 'aria-label': interval},
         shape('title', {}, interval),
         shape('line', {class: 'track', x1: 0, x2: 100, y1: 8, y2: 8, 'vector-effect': 'non-scaling-stroke'}),
         shape('line', {class: `whisker ${score.label}`, x1: 100 * score.low, x2: 100 * score.high, y1: 8, y2: 8, 'vector-effect': 'non-scaling-stroke'}),
