@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "app/command_line.h"
+#include "app/cli/command_line.h"
 
 int main(int argc, char** argv) {
   using namespace allot::app;

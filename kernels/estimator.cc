@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/method.h"
 
 namespace allot::kernels {
 namespace {
@@ -23,6 +24,10 @@ constexpr Named<ScoreStage> kScoreStages[] = {
     {ScoreStage::kExact, "exact"},
     {ScoreStage::kBernoulli, "bernoulli"},
     {ScoreStage::kBernoulliStrat, "bernoulli-strat"},
+};
+constexpr Named<Prefill> kPrefills[] = {
+    {Prefill::kDense, "dense"},
+    {Prefill::kSampled, "sampled"},
 };
 constexpr Named<DType> kDTypes[] = {
     {DType::kFloat32, "float32"},
@@ -58,6 +63,9 @@ std::string_view name(Estimator estimator) {
 std::string_view name(ScoreStage stage) {
   return name_in<ScoreStage>(kScoreStages, stage);
 }
+std::string_view name(Prefill prefill) {
+  return name_in<Prefill>(kPrefills, prefill);
+}
 std::string_view name(DType dtype) {
   return name_in<DType>(kDTypes, dtype);
 }
@@ -67,6 +75,9 @@ Estimator parse_estimator(std::string_view text) {
 }
 ScoreStage parse_score_stage(std::string_view text) {
   return parse_in<ScoreStage>(kScoreStages, text, "score stage");
+}
+Prefill parse_prefill(std::string_view text) {
+  return parse_in<Prefill>(kPrefills, text, "prefill mode");
 }
 DType parse_dtype(std::string_view text) {
   return parse_in<DType>(kDTypes, text, "dtype");

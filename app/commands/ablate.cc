@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <iostream>
 
-#include "app/command.h"
-#include "app/scoring.h"
-#include "app/version.h"
+#include "app/cli/command.h"
+#include "app/cli/version.h"
+#include "app/scoring/scoring.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "evaluation/ablation.h"

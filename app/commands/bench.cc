@@ -13,10 +13,10 @@
 #include <optional>
 #include <thread>
 
-#include "app/child_process.h"
-#include "app/command.h"
-#include "app/options.h"
-#include "app/version.h"
+#include "app/cli/child_process.h"
+#include "app/cli/command.h"
+#include "app/cli/options.h"
+#include "app/cli/version.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"

@@ -17,16 +17,16 @@
 #include <thread>
 
 #include "aggregator/run_directory.h"
-#include "app/aggregator_load.h"
-#include "app/command.h"
-#include "app/local_cluster.h"
-#include "app/open_files.h"
-#include "app/options.h"
-#include "app/version.h"
+#include "app/cli/command.h"
+#include "app/cli/open_files.h"
+#include "app/cli/options.h"
+#include "app/cli/version.h"
+#include "app/run/local_cluster.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/temporary_directory.h"
+#include "bench/aggregator/aggregator_load.h"
 #include "wire/keys.h"
 #include "wire/spec.h"
 
@@ -91,12 +91,12 @@ double sync_milliseconds(const std::filesystem::path& directory) {
   ::close(descriptor);
   std::filesystem::remove(file);
   if (times.size() < 51) throw StorageError("cannot write and sync " + file);
-  return quantile(times, 0.5);
+  return bench::quantile(times, 0.5);
 }
 
 struct Phase {
   const char* name;
-  LoadFigures figures;
+  bench::LoadFigures figures;
   double cpu_seconds = 0;   // of the aggregator in this phase
   double resident_mib = 0;  // of the aggregator after it
 };
@@ -127,7 +127,7 @@ wire::ClientKeys make_keys(const std::filesystem::path& run) {
 Bench measure(const BenchOptions& options, const std::filesystem::path& run) {
   const int64_t offered = static_cast<int64_t>(options.rate) * options.rate_seconds;
   // More than are answered, so that there is always a lease to grant.
-  const wire::RunSpec spec = load_spec(2 * (options.episodes + offered + options.workers));
+  const wire::RunSpec spec = bench::load_spec(2 * (options.episodes + offered + options.workers));
   std::filesystem::create_directories(run);
   if (std::filesystem::exists(aggregator::spec_path(run))) {
     throw UsageError("--run " + run.string() + " holds a run already; give an empty directory");
@@ -145,11 +145,11 @@ Bench measure(const BenchOptions& options, const std::filesystem::path& run) {
   }
   LocalCluster cluster(std::move(cluster_options), [](const std::string&) {});
   const pid_t aggregator = cluster.aggregator_pid();
-  AggregatorLoad load(cluster.endpoint(), spec, options.workers, keys);
+  bench::AggregatorLoad load(cluster.endpoint(), spec, options.workers, keys);
   const auto phase = [&](const char* name, const auto& work) {
     spdlog::info("{}", name);
     const double before = usage_of(aggregator).cpu_seconds;
-    LoadFigures figures = work();
+    bench::LoadFigures figures = work();
     const Usage after = usage_of(aggregator);
     bench.phases.push_back({name, std::move(figures), after.cpu_seconds - before, after.resident_mib});
   };
@@ -169,7 +169,7 @@ Bench measure(const BenchOptions& options, const std::filesystem::path& run) {
 
 void print_json(const Bench& bench, const BenchOptions& options) {
   for (const Phase& phase : bench.phases) {
-    const LoadFigures& figures = phase.figures;
+    const bench::LoadFigures& figures = phase.figures;
     const nlohmann::ordered_json json = {
         {"what", "aggregator"},
         {"phase", phase.name},
@@ -186,9 +186,9 @@ void print_json(const Bench& bench, const BenchOptions& options) {
         {"leases_per_second", static_cast<double>(figures.leases) / figures.seconds},
         {"results_per_second", static_cast<double>(figures.results) / figures.seconds},
         {"reply_ms",
-         {{"p50", quantile(figures.reply_ms, 0.5)},
-          {"p99", quantile(figures.reply_ms, 0.99)},
-          {"max", quantile(figures.reply_ms, 1)}}},
+         {{"p50", bench::quantile(figures.reply_ms, 0.5)},
+          {"p99", bench::quantile(figures.reply_ms, 0.99)},
+          {"max", bench::quantile(figures.reply_ms, 1)}}},
         {"aggregator_cpu_seconds", phase.cpu_seconds},
         {"aggregator_resident_mib", phase.resident_mib},
         {"aggregator_peak_mib", bench.usage.peak_mib},
@@ -211,13 +211,13 @@ void print(const Bench& bench, const BenchOptions& options) {
                            "seconds", "leases/s", "results/s", "p50 ms", "p99 ms", "max ms", "heartbeats",
                            "waits", "CPU s", "CPU %", "resident");
   for (const Phase& phase : bench.phases) {
-    const LoadFigures& figures = phase.figures;
+    const bench::LoadFigures& figures = phase.figures;
     std::cout << fmt::format(
         "{:<14}{:>9.2f}{:>10.0f}{:>11.0f}{:>9.2f}{:>9.2f}{:>9.1f}{:>12}{:>8}{:>8.2f}{:>7.0f}{:>6.0f} MiB\n",
         phase.name, figures.seconds, static_cast<double>(figures.leases) / figures.seconds,
-        static_cast<double>(figures.results) / figures.seconds, quantile(figures.reply_ms, 0.5),
-        quantile(figures.reply_ms, 0.99), quantile(figures.reply_ms, 1), figures.heartbeats, figures.waits,
-        phase.cpu_seconds, 100 * phase.cpu_seconds / figures.seconds, phase.resident_mib);
+        static_cast<double>(figures.results) / figures.seconds, bench::quantile(figures.reply_ms, 0.5),
+        bench::quantile(figures.reply_ms, 0.99), bench::quantile(figures.reply_ms, 1), figures.heartbeats,
+        figures.waits, phase.cpu_seconds, 100 * phase.cpu_seconds / figures.seconds, phase.resident_mib);
   }
   std::cout << fmt::format(
       "aggregator: {:.1f} MiB resident ({:.1f} at most); history: {:.0f} bytes an episode\n",

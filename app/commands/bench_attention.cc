@@ -4,9 +4,9 @@
 #include <iostream>
 #include <string>
 
-#include "app/command.h"
-#include "app/options.h"
-#include "app/version.h"
+#include "app/cli/command.h"
+#include "app/cli/options.h"
+#include "app/cli/version.h"
 #include "base/error.h"
 #include "bench/attention/attention_bench.h"
 #include "bench/attention/report.h"

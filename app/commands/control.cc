@@ -8,10 +8,10 @@
 #include <iostream>
 #include <optional>
 
-#include "app/command.h"
-#include "app/key_options.h"
-#include "app/options.h"
-#include "app/run_directory.h"
+#include "app/cli/command.h"
+#include "app/cli/options.h"
+#include "app/run/key_options.h"
+#include "app/run/run_directory.h"
 #include "base/error.h"
 #include "wire/control_query.h"
 

@@ -1,6 +1,6 @@
 // allot devices: what models can run on here. Also how `allot tune --devices all` learns it.
-#include "app/devices.h"
-#include "app/command.h"
+#include "app/run/devices.h"
+#include "app/cli/command.h"
 #include "model/cuda_devices.h"
 
 namespace allot::app {

@@ -5,8 +5,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "app/command.h"
-#include "app/scoring.h"
+#include "app/cli/command.h"
+#include "app/scoring/scoring.h"
 #include "base/error.h"
 
 namespace allot::app {

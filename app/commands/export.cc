@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "app/command.h"
-#include "app/export_formats.h"
-#include "app/options.h"
+#include "app/cli/command.h"
+#include "app/cli/options.h"
+#include "app/files/export_formats.h"
 #include "base/error.h"
 #include "base/file.h"
 

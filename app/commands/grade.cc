@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "app/command.h"
-#include "app/options.h"
+#include "app/cli/command.h"
+#include "app/cli/options.h"
 #include "base/error.h"
 #include "evaluation/task.h"
 

@@ -2,8 +2,8 @@
 // half.
 #include <iostream>
 
-#include "app/command.h"
-#include "app/options.h"
+#include "app/cli/command.h"
+#include "app/cli/options.h"
 #include "base/error.h"
 #include "wire/keys.h"
 

@@ -8,8 +8,8 @@
 #include <iostream>
 #include <limits>
 
-#include "app/command.h"
-#include "app/scoring.h"
+#include "app/cli/command.h"
+#include "app/scoring/scoring.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "model/engine.h"

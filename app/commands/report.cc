@@ -10,8 +10,8 @@
 #include <system_error>
 #include <vector>
 
-#include "app/command.h"
-#include "app/options.h"
+#include "app/cli/command.h"
+#include "app/cli/options.h"
 #include "app/report/report.h"
 #include "base/error.h"
 #include "base/file.h"

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "app/command.h"
-#include "app/options.h"
+#include "app/cli/command.h"
+#include "app/cli/options.h"
 #include "base/error.h"
 #include "model/tokenizer.h"
 

@@ -3,9 +3,9 @@
 #include <string>
 #include <thread>
 
-#include "app/command.h"
-#include "app/devices.h"
-#include "app/worker_command.h"
+#include "app/cli/command.h"
+#include "app/run/devices.h"
+#include "app/run/worker_command.h"
 #include "base/clock.h"
 #include "base/device.h"
 #include "model/cuda_devices.h"

@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "aggregator/metrics.h"
+#include "app/cli/version.h"
 #include "app/report/svg_chart.h"
-#include "app/status_view.h"
-#include "app/version.h"
+#include "app/view/status_view.h"
 
 namespace allot::app {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "app/files/schedule_file.h"
 #include "app/report/report.h"
 #include "app/report/svg_chart.h"
-#include "app/schedule_file.h"
 
 namespace allot::app {
 

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "app/cli/version.h"
 #include "app/report/figures.h"
 #include "app/report/run_summary.h"
-#include "app/version.h"
 #include "base/error.h"
 #include "base/file.h"
 

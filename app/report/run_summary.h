@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "aggregator/run_data.h"
-#include "app/schedule_file.h"
+#include "app/files/schedule_file.h"
 
 namespace allot::app {
 

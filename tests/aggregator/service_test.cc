@@ -7,10 +7,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/temporary_directory.h"
+#include "bench/aggregator/crowd.h"
 #include "tests/aggregator/example_spec.h"
 #include "tests/aggregator/simulated_runner.h"
 #include "wire/codec.h"
-#include "wire/crowd.h"
 #include "wire/endpoint.h"
 #include "wire/status_query.h"
 #include "worker/connection.h"
@@ -198,7 +198,7 @@ TEST_F(ServiceTest, ASecondAggregatorOnTheSameDirectoryIsRefused) {
 TEST_F(ServiceTest, EachMessageOfABurstThatFillsManyRoundsIsAnswered) {
   constexpr int kMembers = 100, kMessages = 100;
   Service service(example_spec(), options());
-  wire::Crowd crowd(service.endpoint(), kMembers);
+  bench::Crowd crowd(service.endpoint(), kMembers);
   for (int message = 0; message < kMessages; ++message) {
     for (int member = 0; member < kMembers; ++member) {
       wire::Envelope heartbeat;

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "aggregator/run_data.h"
-#include "app/stop_signal.h"
+#include "app/cli/stop_signal.h"
 #include "base/file.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"

@@ -1,4 +1,4 @@
-#include "app/child_process.h"
+#include "app/cli/child_process.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "app/command_output.h"
+#include "app/cli/command_output.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "app/devices.h"
+#include "app/run/devices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Which processes a cluster consists of; the processes themselves are in tune_test.cc.
-#include "app/local_cluster.h"
+#include "app/run/local_cluster.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "aggregator/run_data.h"
-#include "app/schedule_file.h"
+#include "app/files/schedule_file.h"
 #include "base/file.h"
 #include "tests/aggregator/episode_rows.h"
 #include "tests/app/run_command.h"

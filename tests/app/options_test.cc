@@ -1,11 +1,11 @@
-#include "app/options.h"
+#include "app/cli/options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "app/nearest_name.h"
+#include "app/cli/nearest_name.h"
 #include "base/error.h"
 #include "base/file.h"
 

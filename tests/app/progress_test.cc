@@ -1,4 +1,4 @@
-#include "app/progress.h"
+#include "app/view/progress.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

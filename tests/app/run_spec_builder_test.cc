@@ -1,4 +1,4 @@
-#include "app/run_spec_builder.h"
+#include "app/run/run_spec_builder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "app/command_line.h"
-#include "app/devices.h"
-#include "app/stop_signal.h"
-#include "app/worker_command.h"
+#include "app/cli/command_line.h"
+#include "app/cli/stop_signal.h"
+#include "app/run/devices.h"
+#include "app/run/worker_command.h"
 #include "base/philox.h"
 #include "policy/simulation.h"
 

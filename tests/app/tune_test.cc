@@ -12,7 +12,7 @@
 #include <set>
 
 #include "aggregator/run_data.h"
-#include "app/schedule_file.h"
+#include "app/files/schedule_file.h"
 #include "base/file.h"
 #include "policy/schedule.h"
 #include "tests/aggregator/episode_rows.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "app/options.h"
+#include "app/cli/options.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "tests/chaos/chaos.h"

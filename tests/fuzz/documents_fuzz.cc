@@ -1,6 +1,6 @@
 // The readers of small JSON documents. The first byte of an input says which: a model's config.json, its
 // generation_config.json, a schedule.json or a run's spec.json.
-#include "app/schedule_file.h"
+#include "app/files/schedule_file.h"
 #include "base/error.h"
 #include "model/model_config.h"
 #include "tests/fuzz/fuzz_target.h"

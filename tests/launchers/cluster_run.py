@@ -30,7 +30,7 @@ def processes_of(executable, command):
             words = (entry / "cmdline").read_bytes().decode().split("\0")
         except (FileNotFoundError, ProcessLookupError):
             continue
-        # `allot worker` becomes `allot-model worker` (app/command_line.cc).
+        # `allot worker` becomes `allot-model worker` (app/cli/command_line.cc).
         if len(words) > 1 and words[0].startswith(str(executable)) and words[1] == command:
             found[int(entry.name)] = words
     return found

@@ -17,14 +17,16 @@ ALLOWED = {
     "kernels/cpu": {"kernels"},
     "kernels/cuda": {"kernels"},
     "kernels/torch": {"kernels"},
-    "policy": set(),
-    "wire": set(),
+    "episode": set(),
+    "policy": {"episode"},
+    "wire": {"episode"},
     "model": {"kernels"},
-    "evaluation": {"policy", "model"},
-    "aggregator": {"policy", "wire"},
-    "worker": {"wire", "policy", "evaluation", "model", "kernels"},
+    "evaluation": {"episode", "kernels", "policy", "model"},
+    "aggregator": {"episode", "policy", "wire"},
+    "worker": {"episode", "wire", "policy", "evaluation", "model", "kernels"},
     "bench": {"kernels", "kernels/cpu", "model", "policy"},
-    "app": {"kernels", "policy", "wire", "model", "evaluation", "aggregator", "worker", "bench"},
+    "bench/aggregator": {"aggregator", "policy", "wire"},
+    "app": {"episode", "kernels", "policy", "wire", "model", "evaluation", "aggregator", "worker", "bench", "bench/aggregator"},
 }
 # evaluation may use these headers of model only: they are torch-free and light.
 EVALUATION_MODEL_HEADERS = {"model/tokenizer.h", "model/model_config.h"}

@@ -7,8 +7,8 @@
 #include "aggregator/learning_curve.h"
 #include "app/live/live_server.h"
 #include "app/report/run_summary.h"
-#include "app/status_screen.h"
-#include "app/status_view.h"
+#include "app/view/status_screen.h"
+#include "app/view/status_view.h"
 
 namespace allot::app {
 namespace {

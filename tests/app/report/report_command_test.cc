@@ -8,7 +8,7 @@
 
 #include "aggregator/history.h"
 #include "aggregator/run_directory.h"
-#include "app/command.h"
+#include "app/cli/command.h"
 #include "app/report/report.h"
 #include "base/error.h"
 #include "base/file.h"

@@ -1,0 +1,24 @@
+// From the words of a command line to the exit code of one sub-command. Shared by allot and allot-model.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "app/cli/command.h"
+
+namespace allot::app {
+
+// The table of commands with one line each, as `allot --help` prints it.
+std::string command_list(std::span<const Command> commands);
+
+// Replaces this process by the executable beside it that holds the command; returns only by throwing
+// Unsupported where that was not built.
+[[noreturn]] void hand_over(std::span<const std::string> arguments);
+
+// Runs arguments[0] with the words after it. Handles --help, --version, an unknown command (named with the
+// nearest known one) and every exception: one line on stderr, exit code of the Error (1, 2 for UsageError,
+// 3 for Mismatch), 1 for anything else. A command without a function is handed over to allot-model (`bench
+// attention` to allot-bench), which replaces this process.
+int run_command_line(std::span<const Command> commands, std::span<const std::string> arguments);
+
+}  // namespace allot::app

@@ -1,0 +1,9 @@
+#include "app/cli/version.h"
+
+namespace allot::app {
+
+const char* version() {
+  return ALLOT_VERSION;
+}
+
+}  // namespace allot::app

@@ -1,0 +1,123 @@
+#include "app/commands/run_results.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "aggregator/run_directory.h"
+#include "app/cli/version.h"
+#include "app/report/report.h"
+#include "app/report/run_summary.h"
+#include "app/report/tensorboard_events.h"
+#include "app/run/run_directory.h"
+#include "app/view/progress.h"
+#include "base/file.h"
+
+namespace allot::app {
+namespace {
+
+struct NamedRecord {
+  const char* label;
+  const std::optional<AccuracyRecord>* record;
+};
+
+std::vector<NamedRecord> named(const EvaluationRecord& evaluation) {
+  return {{"uniform", &evaluation.uniform}, {"learned", &evaluation.learned}, {"dense", &evaluation.dense}};
+}
+
+std::string samples_of(const aggregator::RunData& run, const std::string& label) {
+  const auto score = std::ranges::find(run.scores, label, &aggregator::ScoreRow::label);
+  if (score == run.scores.end() || score->samples.empty()) return "exact attention";
+  return fmt::format("{}", fmt::join(score->samples, ","));
+}
+
+// Exact p-values of a plain victory underflow; a zero would claim more than was computed.
+std::string p_value(double p) {
+  return p < 1e-300 ? "< 1e-300" : fmt::format("= {:.2g}", p);
+}
+
+std::vector<std::pair<std::string, std::filesystem::path>> files(const std::filesystem::path& run) {
+  return {{"schedule", schedule_file(run)},
+          {"report", report_file(run)},
+          {"history", aggregator::history_path(run)},
+          {"tensorboard", tensorboard_directory(run)}};
+}
+
+}  // namespace
+
+void write_results(const std::filesystem::path& run_directory) {
+  const ReportInput input = read_report_input(run_directory);
+  write_schedule_file(schedule_file(run_directory), schedule_file_of(input.run, version()));
+  write_file_atomically(report_file(run_directory), report_page(input));
+  TensorboardFollower(run_directory, tensorboard_directory(run_directory)).update();
+}
+
+std::string format_results(const aggregator::RunData& run, const std::filesystem::path& run_directory) {
+  const EvaluationRecord evaluation = evaluate(run);
+  std::string text;
+  if (!run.scores.empty()) {
+    text += fmt::format("{:<9}{:>12}{:>11}   {:<18}{}\n", "", "correct", "accuracy", "95% interval",
+                        "samples per layer");
+  }
+  for (const auto& [label, record] : named(evaluation)) {
+    if (!*record) continue;
+    const AccuracyRecord& accuracy = **record;
+    text += fmt::format("{:<9}{:>12}{:>10.1f}%   {:<18}{}\n", label,
+                        fmt::format("{}/{}", accuracy.correct, accuracy.questions), 100 * accuracy.accuracy(),
+                        fmt::format("{:.1f} .. {:.1f}%", 100 * accuracy.low, 100 * accuracy.high),
+                        samples_of(run, label));
+  }
+  if (evaluation.paired) {
+    const PairedRecord& paired = *evaluation.paired;
+    text += fmt::format(
+        "learned against uniform: {:+.1f} points ({:+.1f} .. {:+.1f}), {} questions gained, {} lost, exact "
+        "McNemar p {}\n",
+        100 * paired.difference, 100 * paired.low, 100 * paired.high, paired.only_learned,
+        paired.only_uniform, p_value(paired.p_value));
+  }
+  text +=
+      fmt::format("schedule of {} samples: {}\n", run.spec.policy().total(), fmt::join(run.recommended, ","));
+  text += fmt::format("{} episodes and the verification took {}\n", run.learned.size(),
+                      format_seconds(run.elapsed_s));
+  for (const auto& [name, file] : files(run_directory))
+    text += fmt::format("  {:<12}{}\n", name, file.string());
+  return text;
+}
+
+nlohmann::ordered_json results_json(const aggregator::RunData& run,
+                                    const std::filesystem::path& run_directory) {
+  nlohmann::ordered_json json = {
+      {"run_id", run.spec.run_id()},
+      {"run", run_directory.string()},
+      {"stage", run.stage},
+      {"schedule", run.recommended},
+      {"total", run.spec.policy().total()},
+      {"episodes", run.learned.size()},
+      {"seconds", run.elapsed_s},
+      {"scores", nlohmann::ordered_json::object()},
+      {"paired", nullptr},
+      {"files", nlohmann::ordered_json::object()},
+  };
+  const EvaluationRecord evaluation = evaluate(run);
+  for (const auto& [label, record] : named(evaluation)) {
+    if (!*record) continue;
+    const auto score = std::ranges::find(run.scores, label, &aggregator::ScoreRow::label);
+    json["scores"][label] = {{"samples", score->samples},     {"questions", (*record)->questions},
+                             {"correct", (*record)->correct}, {"accuracy", (*record)->accuracy()},
+                             {"low", (*record)->low},         {"high", (*record)->high}};
+  }
+  if (evaluation.paired) {
+    const PairedRecord& paired = *evaluation.paired;
+    json["paired"] = {{"only_learned", paired.only_learned},
+                      {"only_uniform", paired.only_uniform},
+                      {"p_value", paired.p_value},
+                      {"difference", paired.difference},
+                      {"low", paired.low},
+                      {"high", paired.high}};
+  }
+  for (const auto& [name, file] : files(run_directory)) json["files"][name] = file.string();
+  return json;
+}
+
+}  // namespace allot::app

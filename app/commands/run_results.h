@@ -1,0 +1,26 @@
+// What a run leaves behind for people and engines, and how its verdict is printed.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "aggregator/run_data.h"
+#include "app/files/schedule_file.h"
+
+namespace allot::app {
+
+// Writes schedule.json and report.html of a run and brings its TensorBoard events up to date. Each file is
+// replaced whole or not at all. Throws the errors of the readers and StorageError.
+void write_results(const std::filesystem::path& run_directory);
+
+// A table of the verified schedules with right answers, accuracy and 95 % interval, the paired verdict of
+// learned against uniform, and where the files lie.
+std::string format_results(const aggregator::RunData& run, const std::filesystem::path& run_directory);
+
+// The same as one object: run_id, run, stage, schedule, total, episodes, seconds, scores {label: …}, paired,
+// files.
+nlohmann::ordered_json results_json(const aggregator::RunData& run,
+                                    const std::filesystem::path& run_directory);
+
+}  // namespace allot::app

@@ -1,0 +1,99 @@
+#include "app/files/export_formats.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <ranges>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace allot::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr ExportFormat kFormats[] = {
+    {"json", "samples per layer as plain JSON", false, to_json},
+    {"csv", "one line per layer: layer,samples", false, to_csv},
+    {"hf", "the fields to add to a Hugging Face config.json", false, to_hf_overlay},
+    {"hf-config", "a copy of the model's config.json with those fields", true, to_hf_config},
+};
+
+// What an engine needs to run the schedule and to tell whether it is meant for its model.
+Json overlay(const ScheduleFile& file) {
+  return {{"schema_version", kScheduleSchemaVersion},
+          {"samples", file.schedule.samples},
+          {"estimator", kernels::name(file.attention.estimator)},
+          {"prefill", prefill_mode_name(file.attention.prefill)},
+          {"tile", file.attention.tile},
+          {"score_stage", kernels::name(file.attention.score_stage)},
+          {"score_budget", file.attention.score_budget},
+          {"mean_group_query", file.attention.mean_group_query},
+          {"model_id", file.model.id},
+          {"model_config_sha256", file.model.config_sha256},
+          {"weights_fingerprint", file.model.weights_fingerprint},
+          {"run_id", file.run_id},
+          {"tool_version", file.tool_version}};
+}
+
+std::string text_of(const Json& json) {
+  return json.dump(2) + "\n";
+}
+
+}  // namespace
+
+std::string to_json(const ExportRequest& request) {
+  const ScheduleFile& file = request.schedule;
+  return text_of({{"model", file.model.id},
+                  {"estimator", kernels::name(file.attention.estimator)},
+                  {"prefill", prefill_mode_name(file.attention.prefill)},
+                  {"total", file.total},
+                  {"samples", file.schedule.samples}});
+}
+
+std::string to_csv(const ExportRequest& request) {
+  std::string text = "layer,samples\n";
+  const std::vector<int32_t>& samples = request.schedule.schedule.samples;
+  for (size_t layer = 0; layer < samples.size(); ++layer)
+    text += fmt::format("{},{}\n", layer, samples[layer]);
+  return text;
+}
+
+std::string to_hf_overlay(const ExportRequest& request) {
+  return text_of({{"allot", overlay(request.schedule)}});
+}
+
+std::string to_hf_config(const ExportRequest& request) {
+  if (!request.model)
+    throw InvalidArgument("hf-config merges into a model's config.json, but no model was given");
+  const std::filesystem::path path = *request.model / "config.json";
+  const Json config = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object())
+    throw CorruptFile(path.string() + ": is no JSON object; expected a Hugging Face config");
+  Json merged = config;
+  merged["allot"] = overlay(request.schedule);
+  return text_of(merged);
+}
+
+std::span<const ExportFormat> export_formats() {
+  return kFormats;
+}
+
+std::string export_schedule(const ExportRequest& request, std::string_view format) {
+  const auto found = std::ranges::find(kFormats, format, &ExportFormat::name);
+  if (found == std::end(kFormats)) {
+    throw InvalidArgument(
+        fmt::format("\"{}\" is no export format; known are {}", format,
+                    fmt::join(kFormats | std::views::transform(&ExportFormat::name), ", ")));
+  }
+  if (found->needs_model && !request.model) {
+    throw InvalidArgument(fmt::format("format {} needs the model directory; give it with --model", format));
+  }
+  if (request.model) check_matches(request.schedule, model::identify_model(*request.model));
+  return found->write(request);
+}
+
+}  // namespace allot::app

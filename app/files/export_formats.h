@@ -1,0 +1,44 @@
+// What a schedule looks like outside allot: one function per format, and the table of them. A new format is a
+// function and a row.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "app/files/schedule_file.h"
+
+namespace allot::app {
+
+struct ExportRequest {
+  ScheduleFile schedule;
+  std::optional<std::filesystem::path> model;  // directory of the model that the schedule was checked against
+};
+
+struct ExportFormat {
+  const char* name;
+  const char* summary;
+  bool needs_model;
+  std::string (*write)(const ExportRequest& request);  // the exported text, newline at the end
+};
+
+std::span<const ExportFormat> export_formats();
+
+// The exported text. With request.model the model must be that of the schedule: Mismatch otherwise, naming
+// both. Throws InvalidArgument for an unknown format (listing the known ones) or a missing model, and the
+// errors of the readers.
+std::string export_schedule(const ExportRequest& request, std::string_view format);
+
+// {"allot": {…}}: the fields that `hf` and `hf-config` add to a config.json.
+std::string to_hf_overlay(const ExportRequest& request);
+// The model's config.json with those fields added and everything else as it is. Throws CorruptFile when
+// config.json is no JSON object, InvalidArgument without a model.
+std::string to_hf_config(const ExportRequest& request);
+// {"model", "estimator", "prefill", "total", "samples"}.
+std::string to_json(const ExportRequest& request);
+// "layer,samples" and one line per layer.
+std::string to_csv(const ExportRequest& request);
+
+}  // namespace allot::app

@@ -1,0 +1,468 @@
+#include "app/files/schedule_file.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace allot::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A stored ratio may differ from the one computed here by rounding, no more.
+constexpr double kRatioTolerance = 1e-9;
+
+std::string in_quotes(const std::string& name) {
+  return fmt::format("'{}'", name);
+}
+
+// A value as shown in a message: what the file says, cut short.
+std::string shown(const Json& value) {
+  constexpr size_t kLongest = 80;  // a quoted SHA-256 fits
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "…";
+}
+
+// One JSON object, read field by field. Faults are collected, so that a person repairs a file in one go; a
+// field with a fault reads as an empty value.
+class Fields {
+ public:
+  Fields(const Json& object, std::string path, std::vector<std::string>* faults)
+      : object_(object), path_(std::move(path)), faults_(*faults) {
+    if (!object_.is_object()) fault(path_.empty() ? "the file" : in_quotes(path_), object_, "an object");
+  }
+
+  // Names what no reader asked for.
+  ~Fields() {
+    if (!object_.is_object()) return;
+    for (const auto& [name, value] : object_.items()) {
+      if (!known_.contains(name)) faults_.push_back(where(name) + " is not a field of this format");
+    }
+  }
+  Fields(const Fields&) = delete;
+  Fields& operator=(const Fields&) = delete;
+
+  bool has(const char* name) {
+    known_.insert(name);
+    return object_.is_object() && object_.contains(name);
+  }
+
+  const Json& value(const char* name) {
+    if (has(name)) return object_.at(name);
+    if (object_.is_object()) faults_.push_back(where(name) + " is missing");
+    return missing_;
+  }
+
+  std::string text(const char* name) {
+    const Json& found = value(name);
+    if (found.is_string() && !found.get_ref<const std::string&>().empty()) return found.get<std::string>();
+    return fault(name, found, "a text that is not empty"), std::string();
+  }
+
+  std::string sha256(const char* name) {
+    const Json& found = value(name);
+    if (found.is_string()) {
+      const auto& hash = found.get_ref<const std::string&>();
+      const bool hexadecimal = hash.find_first_not_of("0123456789abcdef") == std::string::npos;
+      if (hash.size() == 64 && hexadecimal) return hash;
+    }
+    return fault(name, found, "64 lower-case hexadecimal digits"), std::string();
+  }
+
+  template <class Integer>
+  Integer integer(const char* name, Integer min, Integer max = std::numeric_limits<Integer>::max()) {
+    return checked_integer(value(name), where(name), min, max);
+  }
+
+  std::vector<int32_t> integers(const char* name, int32_t min) {
+    const Json& found = value(name);
+    if (!found.is_array()) return fault(name, found, "a list of integers"), std::vector<int32_t>();
+    std::vector<int32_t> entries;
+    for (const Json& entry : found) {
+      const std::string entry_name = fmt::format("{}[{}]", name, entries.size());
+      entries.push_back(checked_integer(entry, where(entry_name), min, std::numeric_limits<int32_t>::max()));
+    }
+    return entries;
+  }
+
+  double real(const char* name, double min, double max) {
+    return checked_real(value(name), where(name), min, max);
+  }
+
+  std::pair<double, double> interval(const char* name, double min, double max) {
+    const Json& found = value(name);
+    if (!found.is_array() || found.size() != 2)
+      return fault(name, found, "a list of two numbers"), std::pair(min, max);
+    const std::pair ends(checked_real(found[0], where(name), min, max),
+                         checked_real(found[1], where(name), min, max));
+    if (ends.first > ends.second) fault(name, found, "the lower end first");
+    return ends;
+  }
+
+  bool flag(const char* name) {
+    const Json& found = value(name);
+    if (found.is_boolean()) return found.get<bool>();
+    return fault(name, found, "true or false"), false;
+  }
+
+  // Reads a name by `parse`, which throws InvalidArgument listing the known names.
+  template <class Parse>
+  auto named(const char* name, Parse parse) -> decltype(parse(std::string())) {
+    const std::string found = text(name);
+    try {
+      if (!found.empty()) return parse(found);
+    } catch (const InvalidArgument& error) {
+      faults_.push_back(fmt::format("{}: {}", where(name), error.what()));
+    }
+    return {};
+  }
+
+  std::string full(const std::string& name) const { return path_.empty() ? name : path_ + "." + name; }
+  // The field as messages name it.
+  std::string where(const std::string& name) const { return in_quotes(full(name)); }
+
+ private:
+  void fault(const char* name, const Json& found, const std::string& expected) {
+    fault(where(name), found, expected);
+  }
+  void fault(const std::string& place, const Json& found, const std::string& expected) {
+    if (&found == &missing_) return;
+    faults_.push_back(fmt::format("{} is {}, expected {}", place, shown(found), expected));
+  }
+
+  template <class Integer>
+  Integer checked_integer(const Json& found, const std::string& place, Integer min, Integer max) {
+    // A number too large for int64 is kept by the parser as unsigned or as a float; both fail here.
+    if (found.is_number_integer() && !(found.is_number_unsigned() && found.get<uint64_t>() > uint64_t(max))) {
+      const auto number = found.get<int64_t>();
+      if (number >= min && number <= max) return static_cast<Integer>(number);
+    }
+    const bool bounded = max != std::numeric_limits<Integer>::max();
+    fault(place, found,
+          bounded ? fmt::format("an integer {} to {}", min, max) : fmt::format("an integer >= {}", min));
+    return min;
+  }
+
+  double checked_real(const Json& found, const std::string& place, double min, double max) {
+    if (found.is_number()) {
+      const auto number = found.get<double>();
+      if (number >= min && number <= max) return number;
+    }
+    return fault(place, found, fmt::format("a number from {} to {}", min, max)), min;
+  }
+
+  // Its address marks a value that is not there, which has been reported as such.
+  inline static const Json missing_;
+  const Json& object_;
+  std::string path_;
+  std::vector<std::string>& faults_;
+  std::set<std::string> known_;
+};
+
+model::ModelIdentity read_model(Fields fields) {
+  model::ModelIdentity model;
+  model.id = fields.text("id");
+  model.config_sha256 = fields.sha256("config_sha256");
+  model.weights_fingerprint = fields.sha256("weights_fingerprint");
+  model.layers = fields.integer<int32_t>("layers", 1);
+  model.num_q_heads = fields.integer<int32_t>("num_q_heads", 1);
+  model.num_kv_heads = fields.integer<int32_t>("num_kv_heads", 1);
+  model.head_dim = fields.integer<int32_t>("head_dim", 1);
+  return model;
+}
+
+AttentionSettings read_attention(Fields fields, std::vector<std::string>* faults) {
+  AttentionSettings attention;
+  attention.estimator = fields.named("estimator", kernels::parse_estimator);
+  attention.prefill = fields.named("prefill", parse_prefill_mode);
+  attention.tile = fields.integer<int32_t>("tile", 1);
+  attention.score_stage = fields.named("score_stage", kernels::parse_score_stage);
+  attention.score_budget = fields.integer<int32_t>("score_budget", 0);
+  attention.mean_group_query = fields.flag("mean_group_query");
+  if ((attention.score_stage == kernels::ScoreStage::kExact) != (attention.score_budget == 0)) {
+    faults->push_back(
+        fmt::format("'attention.score_budget' is {} with score stage {}, expected 0 for exact scores and at "
+                    "least 1 for the others",
+                    attention.score_budget, kernels::name(attention.score_stage)));
+  }
+  return attention;
+}
+
+TaskRecord read_task(Fields fields) {
+  TaskRecord task;
+  task.name = fields.text("name");
+  task.version = fields.integer<int32_t>("version", 1);
+  task.prompt_style = fields.text("prompt_style");
+  task.train_sha256 = fields.sha256("train_sha256");
+  if (fields.has("heldout_sha256")) task.heldout_sha256 = fields.sha256("heldout_sha256");
+  return task;
+}
+
+AccuracyRecord read_accuracy(Fields fields, std::vector<std::string>* faults) {
+  AccuracyRecord score;
+  score.questions = fields.integer<int64_t>("n", 1);
+  score.correct = fields.integer<int64_t>("correct", 0, score.questions);
+  std::tie(score.low, score.high) = fields.interval("interval_95", 0, 1);
+  if (score.accuracy() < score.low - kRatioTolerance || score.accuracy() > score.high + kRatioTolerance) {
+    faults->push_back(fmt::format("{} does not hold the accuracy {}/{}", fields.where("interval_95"),
+                                  score.correct, score.questions));
+  }
+  return score;
+}
+
+PairedRecord read_paired(Fields fields, const EvaluationRecord& scores, std::vector<std::string>* faults) {
+  PairedRecord paired;
+  const std::string test = fields.text("test");
+  if (!test.empty() && test != "mcnemar-exact") {
+    faults->push_back(fmt::format("{} is \"{}\", expected \"mcnemar-exact\"", fields.where("test"), test));
+  }
+  paired.only_learned = fields.integer<int64_t>("only_learned", 0);
+  paired.only_uniform = fields.integer<int64_t>("only_uniform", 0);
+  paired.p_value = fields.real("p_value", 0, 1);
+  paired.difference = fields.real("difference", -1, 1);
+  std::tie(paired.low, paired.high) = fields.interval("interval_95", -1, 1);
+  if (!scores.uniform || !scores.learned || scores.uniform->questions != scores.learned->questions) {
+    faults->push_back(
+        "'evaluation.paired' needs 'evaluation.uniform' and 'evaluation.learned' on the same questions");
+    return paired;
+  }
+  const int64_t gained = scores.learned->correct - scores.uniform->correct;
+  if (paired.only_learned - paired.only_uniform != gained) {
+    faults->push_back(fmt::format("'evaluation.paired' says {} - {} more right answers, the scores say {}",
+                                  paired.only_learned, paired.only_uniform, gained));
+  } else if (paired.only_learned > scores.learned->correct) {
+    faults->push_back(fmt::format("'evaluation.paired.only_learned' is {}, but only {} answers are right",
+                                  paired.only_learned, scores.learned->correct));
+  }
+  const double difference = double(gained) / double(scores.learned->questions);
+  if (std::abs(paired.difference - difference) > kRatioTolerance ||
+      paired.difference < paired.low - kRatioTolerance || paired.difference > paired.high + kRatioTolerance) {
+    faults->push_back(fmt::format("'evaluation.paired.difference' is {} in [{}, {}], the scores differ by {}",
+                                  paired.difference, paired.low, paired.high, difference));
+  }
+  return paired;
+}
+
+EvaluationRecord read_evaluation(const Json& object, std::vector<std::string>* faults) {
+  EvaluationRecord evaluation;
+  Fields fields(object, "evaluation", faults);
+  const auto accuracy = [&](const char* name) -> std::optional<AccuracyRecord> {
+    if (!fields.has(name)) return std::nullopt;
+    return read_accuracy({fields.value(name), fields.full(name), faults}, faults);
+  };
+  evaluation.uniform = accuracy("uniform");
+  evaluation.learned = accuracy("learned");
+  evaluation.dense = accuracy("dense");
+  if (fields.has("paired")) {
+    evaluation.paired =
+        read_paired({fields.value("paired"), "evaluation.paired", faults}, evaluation, faults);
+  }
+  return evaluation;
+}
+
+void check_samples(const ScheduleFile& file, std::vector<std::string>* faults) {
+  if (file.schedule.samples.size() != static_cast<size_t>(file.model.layers)) {
+    faults->push_back(fmt::format("'samples' has {} entries, the model has {} layers",
+                                  file.schedule.samples.size(), file.model.layers));
+  }
+  if (file.schedule.total() != file.total) {
+    faults->push_back(fmt::format("'samples' sum to {}, 'total' is {}", file.schedule.total(), file.total));
+  }
+}
+
+// The parser keeps the last of two fields of one name; a file that says a thing twice is refused instead.
+class DuplicateFinder {
+ public:
+  bool operator()(int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) open_.emplace_back();
+    if (event == Json::parse_event_t::object_end) open_.pop_back();
+    if (event == Json::parse_event_t::key && !open_.back().insert(parsed.get<std::string>()).second) {
+      duplicates_.push_back(in_quotes(parsed.get<std::string>()) + " is there twice in one object");
+    }
+    return true;
+  }
+  const std::vector<std::string>& duplicates() const { return duplicates_; }
+
+ private:
+  std::vector<std::set<std::string>> open_;
+  std::vector<std::string> duplicates_;
+};
+
+Json accuracy_json(const AccuracyRecord& score) {
+  return {{"n", score.questions}, {"correct", score.correct}, {"interval_95", {score.low, score.high}}};
+}
+
+Json evaluation_json(const EvaluationRecord& evaluation) {
+  Json json = Json::object();
+  if (evaluation.uniform) json["uniform"] = accuracy_json(*evaluation.uniform);
+  if (evaluation.learned) json["learned"] = accuracy_json(*evaluation.learned);
+  if (evaluation.dense) json["dense"] = accuracy_json(*evaluation.dense);
+  if (const auto& paired = evaluation.paired) {
+    json["paired"] = {{"test", "mcnemar-exact"},
+                      {"only_learned", paired->only_learned},
+                      {"only_uniform", paired->only_uniform},
+                      {"p_value", paired->p_value},
+                      {"difference", paired->difference},
+                      {"interval_95", {paired->low, paired->high}}};
+  }
+  return json;
+}
+
+Json file_json(const ScheduleFile& file) {
+  Json task = {{"name", file.task.name},
+               {"version", file.task.version},
+               {"prompt_style", file.task.prompt_style},
+               {"train_sha256", file.task.train_sha256}};
+  if (file.task.heldout_sha256) task["heldout_sha256"] = *file.task.heldout_sha256;
+  return {{"schema_version", kScheduleSchemaVersion},
+          {"model",
+           {{"id", file.model.id},
+            {"config_sha256", file.model.config_sha256},
+            {"weights_fingerprint", file.model.weights_fingerprint},
+            {"layers", file.model.layers},
+            {"num_q_heads", file.model.num_q_heads},
+            {"num_kv_heads", file.model.num_kv_heads},
+            {"head_dim", file.model.head_dim}}},
+          {"attention",
+           {{"estimator", kernels::name(file.attention.estimator)},
+            {"prefill", prefill_mode_name(file.attention.prefill)},
+            {"tile", file.attention.tile},
+            {"score_stage", kernels::name(file.attention.score_stage)},
+            {"score_budget", file.attention.score_budget},
+            {"mean_group_query", file.attention.mean_group_query}}},
+          {"samples", file.schedule.samples},
+          {"total", file.total},
+          {"floor", file.floor},
+          {"task", std::move(task)},
+          {"evaluation", evaluation_json(file.evaluation)},
+          {"run_id", file.run_id},
+          {"policy_version", file.policy_version},
+          {"tool_version", file.tool_version}};
+}
+
+// Indented JSON with lists of numbers on one line. A line end is never inside a JSON text, so only lists are
+// touched.
+std::string readable(const Json& json) {
+  static const std::regex kNumberList(R"(\[\n([-+.0-9eE,\s]*)\n\s*\])");
+  static const std::regex kSeparator(R"(,\s+)");
+  static const std::regex kIndent(R"(^\s+)");
+  const std::string indented = json.dump(2);
+  std::string text;
+  auto rest = indented.begin();
+  for (std::sregex_iterator list(indented.begin(), indented.end(), kNumberList), end; list != end; ++list) {
+    const std::string numbers = std::regex_replace((*list)[1].str(), kSeparator, ", ");
+    text.append(rest, (*list)[0].first);
+    text += fmt::format("[{}]", std::regex_replace(numbers, kIndent, ""));
+    rest = (*list)[0].second;
+  }
+  return text.append(rest, indented.end()) + "\n";
+}
+
+}  // namespace
+
+model::PrefillMode parse_prefill_mode(std::string_view text) {
+  if (text == "dense") return model::PrefillMode::kDense;
+  if (text == "sampled") return model::PrefillMode::kSampled;
+  throw InvalidArgument(fmt::format("\"{}\" is no prefill mode; known are dense and sampled", text));
+}
+
+std::string_view prefill_mode_name(model::PrefillMode mode) {
+  return mode == model::PrefillMode::kDense ? "dense" : "sampled";
+}
+
+ScheduleFile parse_schedule_file(std::string_view text, const std::string& place) {
+  DuplicateFinder finder;
+  Json json;
+  try {
+    json = Json::parse(text, std::ref(finder));
+  } catch (const Json::parse_error& error) {
+    throw CorruptFile(fmt::format(
+        "{}: byte {} is no JSON; expected a schedule.json as `allot tune` writes it", place, error.byte));
+  } catch (const Json::out_of_range&) {
+    throw CorruptFile(
+        fmt::format("{}: a number is beyond the range of a 64-bit float; expected a schedule.json as `allot "
+                    "tune` writes it",
+                    place));
+  }
+  // The version decides what the other fields mean, so it is read before them.
+  if (json.is_object() && json.contains("schema_version") &&
+      json["schema_version"] != kScheduleSchemaVersion) {
+    throw Unsupported(
+        fmt::format("{}: 'schema_version' is {}, this allot reads {}; use the allot that wrote the file",
+                    place, shown(json["schema_version"]), kScheduleSchemaVersion));
+  }
+
+  std::vector<std::string> faults = finder.duplicates();
+  ScheduleFile file;
+  {
+    Fields fields(json, "", &faults);
+    fields.value("schema_version");
+    file.model = read_model({fields.value("model"), "model", &faults});
+    file.attention = read_attention({fields.value("attention"), "attention", &faults}, &faults);
+    file.floor = fields.integer<int32_t>("floor", 0);
+    file.schedule.samples = fields.integers("samples", file.floor);
+    file.total = fields.integer<int64_t>("total", 0);
+    file.task = read_task({fields.value("task"), "task", &faults});
+    file.evaluation = read_evaluation(fields.value("evaluation"), &faults);
+    file.run_id = fields.text("run_id");
+    file.policy_version = fields.integer<int64_t>("policy_version", 0);
+    file.tool_version = fields.text("tool_version");
+  }
+  // Contradictions between fields mean something only when each field is sound.
+  if (faults.empty()) check_samples(file, &faults);
+  if (!faults.empty()) throw CorruptFile(fmt::format("{}: {}", place, fmt::join(faults, "; ")));
+  return file;
+}
+
+ScheduleFile read_schedule_file(const std::filesystem::path& path) {
+  return parse_schedule_file(read_file(path), path.string());
+}
+
+std::string format_schedule_file(const ScheduleFile& file) {
+  try {
+    std::string text = readable(file_json(file));
+    parse_schedule_file(text, "schedule to be written");
+    return text;
+  } catch (const CorruptFile& fault) {
+    throw InvalidArgument(fault.what());
+  } catch (const Json::type_error&) {
+    throw InvalidArgument("schedule to be written: a text is no UTF-8; expected UTF-8 in every field");
+  }
+}
+
+void write_schedule_file(const std::filesystem::path& path, const ScheduleFile& file) {
+  write_file_atomically(path, format_schedule_file(file));
+}
+
+void check_matches(const ScheduleFile& file, const model::ModelIdentity& model) {
+  std::vector<std::string> differences;
+  const auto compare = [&](const char* field, const auto& schedule_has, const auto& model_has) {
+    if (schedule_has == model_has) return;
+    differences.push_back(fmt::format("{} {} against {}", field, shown(schedule_has), shown(model_has)));
+  };
+  compare("config_sha256", file.model.config_sha256, model.config_sha256);
+  compare("weights_fingerprint", file.model.weights_fingerprint, model.weights_fingerprint);
+  compare("layers", file.model.layers, model.layers);
+  compare("num_q_heads", file.model.num_q_heads, model.num_q_heads);
+  compare("num_kv_heads", file.model.num_kv_heads, model.num_kv_heads);
+  compare("head_dim", file.model.head_dim, model.head_dim);
+  if (differences.empty()) return;
+  throw Mismatch(
+      fmt::format("the schedule was learned for model '{}', this model is '{}' and differs (schedule against "
+                  "model): {}; use the model "
+                  "of the schedule, or learn a schedule for this one with `allot tune`",
+                  file.model.id, model.id, fmt::join(differences, "; ")));
+}
+
+}  // namespace allot::app

@@ -1,0 +1,170 @@
+#include "app/run/run_spec_builder.h"
+
+#include <chrono>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "aggregator/run_spec.h"
+#include "app/run/identity.h"
+#include "base/error.h"
+#include "evaluation/task.h"
+#include "kernels/estimator.h"
+#include "model/model_config.h"
+#include "model/tokenizer.h"
+#include "policy/policy.h"
+
+namespace allot::app {
+namespace {
+
+// "20260131-174502-3fa9": sorts by time, and two runs started in one second still differ.
+std::string new_run_id() {
+  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm utc = {};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  const size_t length = std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &utc);
+  std::snprintf(text + length, sizeof text - length, "-%04x", std::random_device{}() & 0xffffu);
+  return text;
+}
+
+evaluation::PromptStyle prompt_style(const RunOptions& run) {
+  if (run.prompt != "auto") return evaluation::parse_prompt_style(run.prompt);
+  return evaluation::prompt_style_for(model::Tokenizer::load(run.model).chat_template());
+}
+
+// Faults that are seen without reading a file.
+void check_options(const RunOptions& run) {
+  std::vector<std::string> faults;
+  if (run.model.empty()) faults.emplace_back("--model is missing: the directory of a Hugging Face model");
+  if (run.data.empty()) faults.emplace_back("--data is missing: a file of questions to learn on");
+  if (run.policy.total == 0)
+    faults.emplace_back("--total is missing: attention samples of all layers together, e.g. 8 per layer");
+  if (run.heldout.empty() && run.heldout_questions > 0) {
+    faults.emplace_back(
+        "--heldout is missing: a file of questions to verify on, or --heldout-questions 0 for none");
+  }
+  const bool exact_scores = run.attention.score_stage == "exact";
+  if (exact_scores != (run.attention.score_budget == 0)) {
+    faults.push_back("--score-stage " + run.attention.score_stage + " with --score-budget " +
+                     std::to_string(run.attention.score_budget) +
+                     ": a budget of 0 belongs to exact, a budget above 0 to the others");
+  }
+  if (faults.empty()) return;
+  std::string message;
+  for (const std::string& fault : faults) message += (message.empty() ? "" : "; ") + fault;
+  throw UsageError(message);
+}
+
+void set_task(const RunOptions& run, wire::TaskSpec* spec) {
+  const auto style = prompt_style(run);
+  const auto task = evaluation::make_task(run.task, style);
+  spec->set_name(std::string(task->name()));
+  spec->set_version(task->version());
+  spec->set_prompt_style(std::string(evaluation::name(style)));
+  *spec->mutable_train() = to_wire(task->load(run.data));
+  if (run.heldout_questions == 0 || run.heldout.empty()) return;
+  *spec->mutable_heldout() = to_wire(task->load(run.heldout));
+  if (spec->heldout().sha256() == spec->train().sha256()) {
+    throw UsageError("--heldout " + run.heldout.string() + " has the same content as --data " +
+                     run.data.string() + "; verify on questions that the learning does not see");
+  }
+  spec->set_heldout_questions(
+      std::min(static_cast<uint32_t>(run.heldout_questions), spec->heldout().questions()));
+}
+
+}  // namespace
+
+void declare_run_options(OptionSet& options, RunOptions* run) {
+  constexpr int32_t kManyInt32 = std::numeric_limits<int32_t>::max();
+  constexpr int64_t kMany = 1'000'000'000;
+  std::vector<std::string> styles = evaluation::prompt_style_names();
+  styles.insert(styles.begin(), "auto");
+  options.path("model", &run->model,
+               "directory of a Hugging Face model (config.json, tokenizer.json, *.safetensors)");
+  options.path("data", &run->data, "questions to learn on, JSONL with 'question' and 'answer'");
+  options.path("heldout", &run->heldout, "questions to verify on, never used for learning");
+  options.path("run", &run->run, "run directory: history, schedule.json, report.html; resumes what is in it");
+  options.integer("total", &run->policy.total, 1, kMany, "N",
+                  "attention samples of all layers together (no default)");
+  options.integer("floor", &run->policy.floor, 0, 1'000'000, "S",
+                  "least samples of a layer; 0 lets a layer's attention be dropped");
+  options.choice("task", &run->task, evaluation::task_names(), "how questions are asked and answers graded");
+  options.choice("prompt-style", &run->prompt, styles,
+                 "prompt style; auto goes by the model's chat template");
+  options.integer("heldout-questions", &run->heldout_questions, 0, kManyInt32, "N",
+                  "verify on the first N held-out questions; 0 for no verification");
+
+  options.integer("episodes", &run->episodes, 1, kMany, "N", "schedules to score while learning");
+  options.integer("questions", &run->questions, 1, 1'000'000, "N", "questions of one episode");
+  options.choice("policy", &run->policy.name, policy::policy_names(), "the learner");
+  options.integer("max-policy-lag", &run->policy.max_policy_lag, 0, kMany, "V",
+                  "outcomes older than V policy versions are stored, not learned from");
+  options.real("learning-rate", &run->policy.learning_rate, 1e-9, 1e3, "A", "reinforce-paper: step size");
+  options.integer("episodes-per-update", &run->policy.episodes_per_update, 2, 100'000, "N",
+                  "reinforce-paper: episodes of one update");
+  options.integer("pairs-per-update", &run->policy.pairs_per_update, 1, 100'000, "N",
+                  "pairs: pairs of one update");
+  options.real("perturbation", &run->policy.perturbation, 1e-6, 10, "C",
+               "pairs: added to and taken from each policy logit");
+  options.real("gain", &run->policy.gain, 1e-9, 1e6, "A",
+               "pairs: update k has gain A / (k + 1 + offset)^decay");
+  options.real("gain-offset", &run->policy.gain_offset, 0, 1e9, "K", "pairs: offset of the gain");
+  options.real("gain-decay", &run->policy.gain_decay, 0, 1, "D", "pairs: decay of the gain");
+  options.real("perturbation-decay", &run->policy.perturbation_decay, 0, 1, "D",
+               "pairs: decay of the perturbation");
+
+  declare_attention_options(&options, &run->attention, EstimatorChoice::kSampled);
+
+  options.choice("dtype", &run->dtype, {"float32", "bfloat16"}, "weights, activations and KV cache");
+  options.real("temperature", &run->temperature, 0, 100, "T",
+               "of the choice of tokens; 0 takes the likeliest");
+  options.real("top-p", &run->top_p, 1e-6, 1, "P",
+               "likeliest tokens with probability P in all are chosen from");
+  options.real("repetition-penalty", &run->repetition_penalty, 0.01, 100, "R",
+               "above 1 makes seen tokens less likely");
+  options.integer("max-new-tokens", &run->max_new_tokens, 1, 1'000'000, "N", "length of a reply, at most");
+
+  options.integer("seed", &run->seed, 0, std::numeric_limits<uint32_t>::max(), "N",
+                  "of every random draw of the run");
+  options.integer("lease-seconds", &run->lease_seconds, 1, 1'000'000, "S",
+                  "a silent worker's episodes are given to others after this");
+  options.integer("max-attempts", &run->max_attempts, 1, 1'000'000, "N",
+                  "tries of one episode before it is set aside");
+}
+
+wire::RunSpec build_run_spec(const RunOptions& run) {
+  check_options(run);
+  wire::RunSpec spec;
+  spec.set_schema_version(aggregator::kSpecVersion);
+  spec.set_run_id(new_run_id());
+  *spec.mutable_model() = to_wire(model::identify_model(run.model));
+  spec.set_model_path(absolute_path(run.model).string());
+  set_task(run, spec.mutable_task());
+
+  auto* attention = spec.mutable_attention();
+  attention->set_estimator(run.attention.estimator);
+  attention->set_prefill(run.attention.prefill);
+  attention->set_tile(run.attention.tile);
+  attention->set_score_stage(run.attention.score_stage);
+  attention->set_score_budget(run.attention.score_budget);
+  attention->set_mean_group_query(run.attention.mean_group_query);
+
+  auto* generation = spec.mutable_generation();
+  generation->set_dtype(run.dtype);
+  generation->set_temperature(run.temperature);
+  generation->set_top_p(run.top_p);
+  generation->set_repetition_penalty(run.repetition_penalty);
+  generation->set_max_new_tokens(run.max_new_tokens);
+
+  *spec.mutable_policy() = aggregator::policy_spec(run.policy);
+  spec.set_seed(static_cast<uint32_t>(run.seed));
+  spec.set_episodes(run.episodes);
+  spec.set_questions_per_episode(static_cast<uint32_t>(run.questions));
+  spec.set_lease_ms(run.lease_seconds * 1000);
+  spec.set_max_attempts(run.max_attempts);
+  aggregator::validate(spec);
+  return spec;
+}
+
+}  // namespace allot::app

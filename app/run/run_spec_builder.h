@@ -1,0 +1,51 @@
+// From the options of `allot tune` and `allot aggregator` to the record that fixes a run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "app/cli/options.h"
+#include "app/run/attention_options.h"
+#include "policy/policy.h"
+#include "wire/messages.pb.h"
+
+namespace allot::app {
+
+// What a run is, as given on the command line or in a config file. The values here are the defaults.
+struct RunOptions {
+  std::filesystem::path run = "runs/tune";
+  std::filesystem::path model;
+  std::filesystem::path data;
+  std::filesystem::path heldout;
+  std::string task = "gsm8k";
+  std::string prompt = "auto";
+  int32_t heldout_questions = 512;
+
+  int64_t episodes = 250;
+  int32_t questions = 16;
+  policy::PolicyConfig policy;  // layers and seed follow from the model and from `seed`
+
+  AttentionOptions attention;
+
+  std::string dtype = "bfloat16";
+  double temperature = 0;
+  double top_p = 1;
+  double repetition_penalty = 1;
+  int32_t max_new_tokens = 256;
+
+  int64_t seed = 1;
+  int64_t lease_seconds = 120;
+  int32_t max_attempts = 5;
+};
+
+// Declares the options above. None is marked as required: build_run_spec names all that is missing.
+void declare_run_options(OptionSet& options, RunOptions* run);
+
+// Reads the model directory and the data files and fixes the run: the model, tokenizer and data enter by
+// their fingerprints, paths are made absolute, run_id is new. Throws UsageError for options that are missing
+// or do not fit each other (all of them at once), InvalidArgument where they do not fit the model or the
+// data, and the errors of the readers.
+wire::RunSpec build_run_spec(const RunOptions& run);
+
+}  // namespace allot::app

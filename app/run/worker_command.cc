@@ -1,0 +1,183 @@
+#include "app/run/worker_command.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <optional>
+
+#include "app/cli/options.h"
+#include "app/cli/stop_signal.h"
+#include "app/cli/version.h"
+#include "app/run/identity.h"
+#include "app/run/run_directory.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "evaluation/task.h"
+#include "wire/codec.h"
+#include "wire/endpoint.h"
+#include "worker/connection.h"
+
+namespace allot::app {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kFirstWait = 250ms;
+constexpr Duration kLongestWait = 10s;
+
+std::string default_name() {
+  char host[256] = "worker";
+  ::gethostname(host, sizeof host - 1);
+  return std::string(host) + "-" + std::to_string(::getpid());
+}
+
+using worker::AggregatorPlace;
+
+// The place in the run directory, as soon as an aggregator has announced it; nothing when asked to stop
+// before.
+std::optional<AggregatorPlace> find_aggregator(const WorkerOptions& options, const std::atomic<bool>& stop) {
+  if (!options.connect.empty()) return AggregatorPlace{options.connect, load_keys(options.keys, options.run)};
+  bool told = false;
+  while (!stop) {
+    if (auto endpoint = read_endpoint(options.run))
+      return AggregatorPlace{*endpoint, load_keys(options.keys, options.run)};
+    if (!std::exchange(told, true)) spdlog::info("waiting for an aggregator of {}", options.run.string());
+    pause_for(kFirstWait);
+  }
+  return std::nullopt;
+}
+
+// The place in the run directory when it names another address than `endpoint`. Whoever may write there is
+// trusted with the run, its history included, so it is trusted with the key of the new place. A worker with
+// keys never follows to a place without: the key of that place is then missing, and this throws.
+std::optional<AggregatorPlace> moved_aggregator(const WorkerOptions& options, const std::string& endpoint) {
+  if (!options.connect.empty()) return std::nullopt;
+  const auto now = read_endpoint(options.run);
+  if (!now || *now == endpoint) return std::nullopt;
+  return AggregatorPlace{*now, load_keys(options.keys, options.run)};
+}
+
+// One frame, waited for in pieces, so that a signal to stop is heard between them.
+std::optional<std::string> receive(wire::Client* client, Duration wait, const std::atomic<bool>& stop) {
+  const auto deadline = std::chrono::steady_clock::now() + wait;
+  while (!stop && std::chrono::steady_clock::now() < deadline) {
+    if (auto frame = client->receive(kFirstWait)) return frame;
+  }
+  return std::nullopt;
+}
+
+// Asks the aggregator which run it serves, until it answers; nothing when asked to stop before. The worker
+// must know the run to find the model that it introduces itself with. `place` follows an aggregator that
+// moves.
+std::optional<wire::RunSpec> ask_for_run(const WorkerOptions& options, AggregatorPlace* place,
+                                         const std::atomic<bool>& stop) {
+  const std::string& endpoint = place->endpoint;
+  std::string told;
+  for (Duration wait = kFirstWait; !stop; wait = std::min(2 * wait, kLongestWait)) {
+    wire::Client client(endpoint, place->keys);
+    wire::Envelope question;
+    question.set_number(1);
+    question.mutable_hello()->set_client(true);
+    client.send(wire::encode(question));
+    const auto frame = receive(&client, wait, stop);
+    if (!frame) {
+      // Not the end: an operator may add the key while this worker waits.
+      const auto failure = client.handshake_failure();
+      if (failure && *failure != told) spdlog::warn("{}: {}", endpoint, told = *failure);
+      if (auto moved = moved_aggregator(options, endpoint)) *place = std::move(*moved);
+      continue;
+    }
+    const auto decoded = wire::decode(*frame);
+    if (const auto* failure = std::get_if<wire::DecodeFailure>(&decoded)) {
+      if (failure->fault == wire::DecodeFault::kOtherVersion)
+        throw Mismatch(endpoint + " cannot be worked for: " + failure->message);
+      throw NetworkError("the answer of " + endpoint + " cannot be read: " + failure->message);
+    }
+    const auto& answer = std::get<wire::Envelope>(decoded);
+    if (answer.has_refused())
+      throw Mismatch(endpoint + " refuses this worker: " + answer.refused().message());
+    if (answer.has_welcome()) return answer.welcome().spec();
+  }
+  return std::nullopt;
+}
+
+// The run with the paths of this machine.
+wire::RunSpec with_local_paths(wire::RunSpec spec, const WorkerOptions& options) {
+  if (!options.model.empty()) spec.set_model_path(absolute_path(options.model).string());
+  if (!options.train.empty())
+    spec.mutable_task()->mutable_train()->set_path(absolute_path(options.train).string());
+  if (!options.heldout.empty())
+    spec.mutable_task()->mutable_heldout()->set_path(absolute_path(options.heldout).string());
+  return spec;
+}
+
+wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options, const std::string& device) {
+  const auto task =
+      evaluation::make_task(spec.task().name(), evaluation::parse_prompt_style(spec.task().prompt_style()));
+  if (task->version() != spec.task().version()) {
+    throw Mismatch("the run grades with version " + std::to_string(spec.task().version()) + " of task " +
+                   spec.task().name() + ", this worker has version " + std::to_string(task->version()) +
+                   "; use the build of allot that started the run");
+  }
+  wire::Hello hello;
+  hello.set_worker(options.name.empty() ? default_name() : options.name);
+  hello.set_build(version());
+  hello.set_device(device);
+  *hello.mutable_model() = to_wire(model::identify_model(spec.model_path()));
+  *hello.mutable_train() = to_wire(task->load(spec.task().train().path()));
+  if (spec.task().heldout_questions() > 0)
+    *hello.mutable_heldout() = to_wire(task->load(spec.task().heldout().path()));
+  return hello;
+}
+
+}  // namespace
+
+int run_worker_command(std::span<const std::string> arguments, const DeviceText& device_text,
+                       const RunnerOf& runner_of) {
+  WorkerOptions options;
+  OptionSet set("worker",
+                "score schedules for an aggregator until the run is finished or a signal asks to stop",
+                "allot worker --connect tcp://aggregator:5557 --model /models/tiny-gsm");
+  set.path("run", &options.run,
+           "run directory; its file 'endpoint' names the aggregator, also after it has moved");
+  set.text("connect", &options.connect, "ENDPOINT", "the aggregator at tcp://HOST:PORT instead");
+  declare_key_options(set, &options.keys);
+  set.path("model", &options.model, "model directory, where it is not where the run says");
+  set.path("train", &options.train, "training questions, where they are not where the run says");
+  set.path("heldout", &options.heldout, "held-out questions, where they are not where the run says");
+  set.text("name", &options.name, "NAME",
+           "unique among the run's workers; default: host name and process number");
+  set.device(&options.device);
+  set.integer("threads", &options.threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
+  set.integer("max-sequences", &options.max_sequences, 1, 65536, "N", "replies decoded together");
+  set.flag("exit-when-finished", &options.exit_when_finished, "end when the run is finished");
+  set.integer(
+      "drained-exit-code", &options.drained_exit_code, 0, 255, "CODE",
+      "exit status after a signal asked to stop, for a supervisor that takes 0 as the end of the run");
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+  if (options.run.empty() == options.connect.empty()) {
+    throw UsageError("give one of --run DIR and --connect ENDPOINT");
+  }
+
+  const auto& stop = watch_stop_signals();
+  auto aggregator = find_aggregator(options, stop);
+  if (!aggregator) return options.drained_exit_code;
+  const auto run = ask_for_run(options, &*aggregator, stop);
+  if (!run) return options.drained_exit_code;
+  const wire::Hello hello = introduction(with_local_paths(*run, options), options, device_text(options));
+
+  worker::ConnectionOptions to{.endpoint = aggregator->endpoint,
+                               .keys = aggregator->keys,
+                               .exit_when_finished = options.exit_when_finished};
+  to.moved = [&](const std::string& endpoint) { return moved_aggregator(options, endpoint); };
+  to.preempted = [] { return stop_signal() == SIGTERM; };
+  worker::Connection connection(std::move(to));
+  const int code = connection.run(
+      hello, [&](const wire::RunSpec& spec) { return runner_of(with_local_paths(spec, options), options); },
+      stop);
+  return stop ? options.drained_exit_code : code;
+}
+
+}  // namespace allot::app

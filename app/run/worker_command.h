@@ -1,0 +1,49 @@
+// The command `worker` without its model: options, finding the aggregator and the run, introducing itself.
+// What scores the schedules is given by the caller, so that the real worker and simulations differ in that
+// alone.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "app/run/key_options.h"
+#include "wire/messages.pb.h"
+#include "worker/episode.h"
+
+namespace allot::app {
+
+struct WorkerOptions {
+  std::filesystem::path run;  // run directory whose file `endpoint` names the aggregator
+  std::string connect;        // or its address
+  KeyOptions keys;
+  std::filesystem::path model;  // empty: where the run's spec says, as for the data files
+  std::filesystem::path train;
+  std::filesystem::path heldout;
+  std::string name;  // empty: host name and process number
+  std::string device = "cpu";
+  int32_t threads = 0;          // 0 = all cores
+  int32_t max_sequences = 256;  // replies decoded together
+  bool exit_when_finished = false;
+  int32_t drained_exit_code = 0;  // exit status after a signal asked to stop
+};
+
+// Makes the runner of a run. The paths in `spec` are those that this worker uses.
+using RunnerOf = std::function<std::unique_ptr<worker::EpisodeRunner>(const wire::RunSpec& spec,
+                                                                      const WorkerOptions& options)>;
+
+// What status shows of the place where a worker with these options runs.
+using DeviceText = std::function<std::string(const WorkerOptions& options)>;
+
+// Works for a run until it is finished (with --exit-when-finished) or a signal asks to stop, then hands its
+// leases back with the answers it has; SIGTERM is taken for the loss of the machine, SIGINT for a person.
+// Returns the exit status: 0, or options.drained_exit_code after a signal.
+// Throws UsageError for wrong options, Mismatch when the aggregator refuses the model or the data (with both
+// values), and the errors of the readers. docs/wire-protocol.md lists the exit codes.
+int run_worker_command(std::span<const std::string> arguments, const DeviceText& device_text,
+                       const RunnerOf& runner_of);
+
+}  // namespace allot::app

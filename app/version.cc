@@ -1,9 +1,0 @@
-#include "app/version.h"
-
-namespace allot::app {
-
-const char* version() {
-  return ALLOT_VERSION;
-}
-
-}  // namespace allot::app

@@ -1,0 +1,127 @@
+#include "app/view/progress.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace allot::app {
+namespace {
+
+constexpr size_t kBarCells = 24;
+constexpr size_t kLeastBarCells = 8;
+constexpr size_t kPlainColumns = 160;
+constexpr auto kPlainInterval = std::chrono::seconds(10);
+
+std::string bar(double share, size_t cells) {
+  const auto full = static_cast<size_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(cells));
+  return fmt::format("[{:#<{}}{:.<{}}]", "", full, "", cells - full);
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.1f}%", 100 * share);
+}
+
+struct Done {
+  int64_t done;
+  int64_t wanted;
+  double share() const { return wanted > 0 ? static_cast<double>(done) / static_cast<double>(wanted) : 0; }
+};
+
+Done work_of(const wire::Status& status) {
+  if (status.stage() == "learn") return {status.episodes_done(), status.episodes_wanted()};
+  const Answered questions = answered(status);
+  return {questions.done, questions.wanted};
+}
+
+}  // namespace
+
+std::string format_seconds(double seconds) {
+  if (!(seconds >= 0)) return "?";
+  const auto whole = std::llround(seconds);
+  if (whole < 60) return fmt::format("{}s", whole);
+  if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
+  return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
+}
+
+Answered answered(const wire::Status& status) {
+  Answered sum;
+  for (const auto& score : status.scores()) {
+    sum.done += score.answered();
+    sum.wanted += score.wanted();
+  }
+  return sum;
+}
+
+std::string progress_line(const wire::Status& status, size_t columns) {
+  const Done work = work_of(status);
+  std::string rest = fmt::format(" {}/{}", work.done, work.wanted);
+  if (status.stage() != "finished") rest += "  eta " + format_seconds(status.eta_s());
+  if (status.stage() == "learn") {
+    if (work.done > 0) rest += "  reward " + percent(status.mean_reward_recent());
+  } else {
+    for (const auto& score : status.scores()) {
+      if (score.answered() == 0) continue;
+      const double accuracy = static_cast<double>(score.correct()) / static_cast<double>(score.answered());
+      rest += fmt::format("  {} {}", score.label(), percent(accuracy));
+    }
+  }
+  rest += fmt::format("  schedule {}", fmt::join(status.recommended(), ","));
+
+  // Numbers say more than a long bar: on a narrow terminal it gives way first.
+  const size_t taken = status.stage().size() + rest.size() + 3;
+  const size_t cells = std::clamp(columns > taken ? columns - taken : 0, kLeastBarCells, kBarCells);
+  std::string line = status.stage() + " " + bar(work.share(), cells) + rest;
+  if (line.size() > columns)
+    line = columns > 3 ? line.substr(0, columns - 3) + "..." : line.substr(0, columns);
+  return line;
+}
+
+size_t ProgressView::columns() const {
+  winsize size = {};
+  if (!terminal_) return kPlainColumns;
+  if (::ioctl(::fileno(stream_), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col - 1u;  // the last column would wrap on some terminals
+}
+
+bool ProgressView::worth_a_line(const wire::Status& status, Timestamp now) {
+  const Done work = work_of(status);
+  const auto twentieth = static_cast<int64_t>(work.share() * 20);
+  const bool moved = work.done != last_done_;
+  if (status.stage() == last_stage_ && twentieth == last_twentieth_ &&
+      !(moved && now - last_line_ >= kPlainInterval)) {
+    return false;
+  }
+  last_stage_ = status.stage();
+  last_twentieth_ = twentieth;
+  last_done_ = work.done;
+  last_line_ = now;
+  return true;
+}
+
+void ProgressView::update(const wire::Status& status, Timestamp now) {
+  if (terminal_) {
+    drawn_ = progress_line(status, columns());
+    std::fprintf(stream_, "\r\x1b[K%s", drawn_.c_str());
+  } else if (worth_a_line(status, now)) {
+    std::fprintf(stream_, "%s\n", progress_line(status, columns()).c_str());
+  }
+  std::fflush(stream_);
+}
+
+void ProgressView::message(std::string_view text) {
+  if (terminal_) std::fputs("\r\x1b[K", stream_);
+  std::fprintf(stream_, "%.*s\n", static_cast<int>(text.size()), text.data());
+  if (terminal_) std::fputs(drawn_.c_str(), stream_);
+  std::fflush(stream_);
+}
+
+void ProgressView::end() {
+  if (!drawn_.empty()) std::fputc('\n', stream_);
+  drawn_.clear();
+  std::fflush(stream_);
+}
+
+}  // namespace allot::app

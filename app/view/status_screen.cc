@@ -1,0 +1,241 @@
+#include "app/view/status_screen.h"
+
+#include <fmt/format.h>
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "aggregator/metrics.h"
+#include "app/view/progress.h"
+#include "evaluation/statistics.h"
+
+namespace allot::app {
+namespace {
+
+constexpr std::string_view kUpright[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+constexpr std::string_view kLying[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+
+// The text cut to so many columns of a terminal, and free of anything that would move its cursor: what a peer
+// sent is shown, not obeyed.
+std::string fitted(std::string_view text, size_t columns) {
+  struct Cell {
+    std::string_view bytes;
+    size_t width;
+  };
+  std::vector<Cell> cells;
+  size_t total = 0;
+  while (!text.empty()) {
+    utf8proc_int32_t code = -1;
+    const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                         static_cast<utf8proc_ssize_t>(text.size()), &code);
+    const auto category = length > 0 ? utf8proc_category(code) : UTF8PROC_CATEGORY_CC;
+    const bool shown = category != UTF8PROC_CATEGORY_CC && category != UTF8PROC_CATEGORY_CF;
+    const size_t taken = length > 0 ? static_cast<size_t>(length) : 1;
+    cells.push_back(
+        shown ? Cell{text.substr(0, taken), static_cast<size_t>(std::max(0, utf8proc_charwidth(code)))}
+              : Cell{"?", 1});
+    total += cells.back().width;
+    text.remove_prefix(taken);
+  }
+  std::string line;
+  size_t used = 0;
+  for (const Cell& cell : cells) {
+    if (total > columns && used + cell.width + 1 > columns) return columns == 0 ? "" : line + "…";
+    line += cell.bytes;
+    used += cell.width;
+  }
+  return line;
+}
+
+std::string percent(double ratio) {
+  return fmt::format("{:.1f}%", 100 * ratio);
+}
+
+// A bar of at most `cells` characters in eighths of one.
+std::string bar(double share, size_t cells) {
+  const auto eighths =
+      static_cast<size_t>(std::llround(std::clamp(share, 0.0, 1.0) * static_cast<double>(8 * cells)));
+  std::string text;
+  for (size_t i = 0; i < eighths / 8; ++i) text += "█";
+  return text + std::string(kLying[eighths % 8]);
+}
+
+std::string heading(const wire::Status& status) {
+  const double share = status.episodes_wanted() > 0 ? static_cast<double>(status.episodes_done()) /
+                                                          static_cast<double>(status.episodes_wanted())
+                                                    : 0;
+  const Answered questions = answered(status);
+  std::string text = status.paused() ? "paused in " + status.stage() : status.stage();
+  if (status.stage() == "learn") {
+    text += fmt::format("  {} of {} episodes ({})", status.episodes_done(), status.episodes_wanted(),
+                        percent(share));
+  } else {
+    text += fmt::format("  {} of {} held-out answers", questions.done, questions.wanted);
+  }
+  if (status.stage() != "finished" && !status.paused()) text += "  eta " + format_seconds(status.eta_s());
+  if (status.target_reward() > 0) text += "  target reward " + percent(status.target_reward());
+  return text + fmt::format("  {} spent", format_seconds(status.elapsed_s()));
+}
+
+std::string learner_line(const wire::Status& status) {
+  return fmt::format(
+      "policy   version {}, entropy {:.3f} of at most {:.3f}, reward {} lately, {:.2f} episodes/s",
+      status.policy_version(), status.entropy(), std::log(std::max(1, status.shares_size())),
+      percent(status.mean_reward_recent()), status.episodes_per_second());
+}
+
+std::string worker_line(const wire::Status& status) {
+  const aggregator::WorkerCounts counts = aggregator::count_workers(status);
+  if (counts.all() == 0) return "workers  none connected";
+  const auto waiting = std::ranges::count_if(
+      status.workers(), [](const wire::WorkerStatus& worker) { return worker.quarantined_ms() > 0; });
+  return fmt::format("workers  {}: {} busy, {} idle, {} silent{}; {} leases held", counts.all(), counts.busy,
+                     counts.idle, counts.silent, waiting > 0 ? fmt::format(", {} failing", waiting) : "",
+                     status.episodes_running());
+}
+
+std::string counter_line(const wire::Status& status) {
+  std::string text;
+  const auto& counters = status.counters();
+  const auto& reflection = *counters.GetReflection();
+  for (int i = 0; i < counters.GetDescriptor()->field_count(); ++i) {
+    const auto* field = counters.GetDescriptor()->field(i);
+    const int64_t count = reflection.GetInt64(counters, field);
+    if (count != 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", field->name(), count);
+  }
+  return "leases   " + (text.empty() ? "none yet" : text);
+}
+
+std::vector<std::string> score_lines(const wire::Status& status) {
+  std::vector<std::string> lines;
+  for (const wire::Score& score : status.scores()) {
+    std::string line = fmt::format("{:<8} {} of {} right", score.label(), score.correct(), score.answered());
+    if (score.answered() > 0 && score.correct() >= 0 && score.correct() <= score.answered()) {
+      const auto interval = evaluation::wilson_interval(score.correct(), score.answered());
+      line +=
+          fmt::format(" = {} ({:.1f} to {})",
+                      percent(static_cast<double>(score.correct()) / static_cast<double>(score.answered())),
+                      100 * interval.low, percent(interval.high));
+    }
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+std::vector<std::string> curve_lines(const wire::Status& status, size_t columns) {
+  const wire::LearningCurve& curve = status.curve();
+  if (curve.mean_size() == 0) return {"reward   the curve begins with the first episode"};
+  const std::vector<double> mean(curve.mean().begin(), curve.mean().end());
+  const auto [low, high] = std::ranges::minmax(mean);
+  const size_t room = columns > 9 ? columns - 9 : 1;
+  return {"reward   " + sparkline(mean, low, high, room),
+          fmt::format("         mean of {} episodes, {} to {}; now {} ({:.1f} to {})",
+                      std::max(curve.window(), curve.episodes_per_point()), percent(low), percent(high),
+                      percent(mean.back()), 100 * *curve.low().rbegin(), percent(*curve.high().rbegin()))};
+}
+
+// A bar a layer while there are rows, else one character a layer.
+std::vector<std::string> schedule_lines(const wire::Status& status, size_t columns, size_t rows) {
+  const auto& samples = status.recommended();
+  if (samples.empty()) return {};
+  const auto most = std::max(1, *std::ranges::max_element(samples));
+  if (static_cast<size_t>(samples.size()) > rows) {
+    const std::vector<double> values(samples.begin(), samples.end());
+    return {fmt::format("schedule layers 0 to {}, at most {} samples", samples.size() - 1, most),
+            "         " + sparkline(values, 0, most, columns > 9 ? columns - 9 : 1)};
+  }
+  std::vector<std::string> lines;
+  const size_t room = columns > 24 ? columns - 24 : 1;
+  for (int layer = 0; layer < samples.size(); ++layer) {
+    lines.push_back(fmt::format("layer {:>3} {:>6}  {}", layer, samples[layer],
+                                bar(static_cast<double>(samples[layer]) / most, std::min<size_t>(room, 60))));
+  }
+  return lines;
+}
+
+std::vector<std::string> worker_lines(const wire::Status& status, size_t rows) {
+  std::vector<const wire::WorkerStatus*> workers;
+  for (const wire::WorkerStatus& worker : status.workers()) workers.push_back(&worker);
+  std::ranges::sort(workers, {}, [&](const auto* worker) {
+    return std::tuple(worker->quarantined_ms() == 0, !aggregator::is_silent(*worker, status),
+                      worker->worker().size(), worker->worker());
+  });
+  std::vector<std::string> lines;
+  for (const wire::WorkerStatus* worker : workers) {
+    if (lines.size() + 1 >= rows && lines.size() + 1 < workers.size()) {
+      lines.push_back(fmt::format("  and {} more", workers.size() - lines.size()));
+      break;
+    }
+    const std::string remark =
+        worker->quarantined_ms() > 0
+            ? fmt::format("waits {} after failures: {}",
+                          format_seconds(static_cast<double>(worker->quarantined_ms()) / 1000),
+                          worker->last_failure())
+            : worker->device();
+    lines.push_back(fmt::format("  {:<20} {:>4} leases {:>8} done  seen {:>6} ago{}  {}", worker->worker(),
+                                worker->leases(), worker->episodes_done(),
+                                format_seconds(static_cast<double>(worker->last_seen_ms()) / 1000),
+                                aggregator::is_silent(*worker, status) ? " (silent)" : "", remark));
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string sparkline(const std::vector<double>& values, double low, double high, size_t columns) {
+  std::string text;
+  const size_t cells = std::min(columns, values.size());
+  for (size_t cell = 0; cell < cells; ++cell) {
+    const size_t from = cell * values.size() / cells, to = (cell + 1) * values.size() / cells;
+    double sum = 0;
+    for (size_t i = from; i < to; ++i) sum += values[i];
+    const double share = high > low ? (sum / static_cast<double>(to - from) - low) / (high - low) : 0.5;
+    text += kUpright[static_cast<size_t>(std::clamp(share * 8, 0.0, 7.0))];
+  }
+  return text;
+}
+
+std::vector<std::string> status_screen(const wire::Status& status, std::string_view notice, ScreenSize size) {
+  std::vector<std::string> lines;
+  const auto append = [&](const std::vector<std::string>& more) {
+    lines.insert(lines.end(), more.begin(), more.end());
+  };
+  if (!notice.empty()) lines.emplace_back(notice);
+  if (status.run_id().empty()) {  // nothing is known yet
+    for (std::string& line : lines) line = fitted(line, size.columns);
+    return lines;
+  }
+  lines.push_back(fmt::format("allot run {}: {} on {}", status.run_id(), status.model(), status.task()));
+  lines.push_back(heading(status));
+  lines.push_back(learner_line(status));
+  lines.push_back(worker_line(status));
+  lines.push_back(counter_line(status));
+  append(score_lines(status));
+  append(curve_lines(status, size.columns));
+  // The rest is shared out: half of it to the schedule, what that leaves to the workers.
+  const size_t rest = size.rows > lines.size() + 2 ? size.rows - lines.size() - 2 : 2;
+  const auto workers = static_cast<size_t>(status.workers_size());
+  append(schedule_lines(status, size.columns, std::max(rest / 2, rest - std::min(rest, workers))));
+  if (lines.size() < size.rows) append(worker_lines(status, size.rows - lines.size()));
+  if (lines.size() > size.rows) lines.resize(size.rows);
+  for (std::string& line : lines) line = fitted(line, size.columns);
+  return lines;
+}
+
+std::string status_line(const wire::Status& status) {
+  const aggregator::WorkerCounts counts = aggregator::count_workers(status);
+  std::string line = fmt::format("{}  workers {}", heading(status), counts.all());
+  if (counts.silent > 0) line += fmt::format(" ({} silent)", counts.silent);
+  if (status.episodes_done() > 0) line += fmt::format("  reward {}", percent(status.mean_reward_recent()));
+  for (const wire::Score& score : status.scores()) {
+    if (score.answered() < 1) continue;
+    line +=
+        fmt::format("  {} {}", score.label(),
+                    percent(static_cast<double>(score.correct()) / static_cast<double>(score.answered())));
+  }
+  return line;
+}
+
+}  // namespace allot::app

@@ -1,0 +1,230 @@
+#include "app/view/status_view.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "aggregator/learning_curve.h"
+#include "aggregator/metrics.h"
+#include "aggregator/run_spec.h"
+#include "app/cli/version.h"
+#include "app/report/run_summary.h"
+#include "app/view/progress.h"
+#include "evaluation/statistics.h"
+
+namespace allot::app {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using nlohmann::json;
+
+json message_json(const Message& message);
+
+// One value of a field; `i` is its place in a repeated one.
+json value_json(const Message& message, const FieldDescriptor* field, int i) {
+  const auto& reflection = *message.GetReflection();
+  const bool list = field->is_repeated();
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return list ? reflection.GetRepeatedInt32(message, field, i) : reflection.GetInt32(message, field);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return list ? reflection.GetRepeatedInt64(message, field, i) : reflection.GetInt64(message, field);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return list ? reflection.GetRepeatedUInt32(message, field, i) : reflection.GetUInt32(message, field);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return list ? reflection.GetRepeatedUInt64(message, field, i) : reflection.GetUInt64(message, field);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return list ? reflection.GetRepeatedDouble(message, field, i) : reflection.GetDouble(message, field);
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return list ? reflection.GetRepeatedFloat(message, field, i) : reflection.GetFloat(message, field);
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return list ? reflection.GetRepeatedBool(message, field, i) : reflection.GetBool(message, field);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return (list ? reflection.GetRepeatedEnum(message, field, i) : reflection.GetEnum(message, field))
+          ->name();
+    case FieldDescriptor::CPPTYPE_STRING:
+      return list ? reflection.GetRepeatedString(message, field, i) : reflection.GetString(message, field);
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return message_json(list ? reflection.GetRepeatedMessage(message, field, i)
+                               : reflection.GetMessage(message, field));
+  }
+  return nullptr;
+}
+
+json field_json(const Message& message, const FieldDescriptor* field) {
+  if (!field->is_repeated()) return value_json(message, field, 0);
+  json list = json::array();
+  const int size = message.GetReflection()->FieldSize(message, field);
+  for (int i = 0; i < size; ++i) list.push_back(value_json(message, field, i));
+  return list;
+}
+
+// Every field under its name. (Protobuf's own JSON writes 64-bit numbers as text.)
+json message_json(const Message& message) {
+  json object = json::object();
+  const auto& descriptor = *message.GetDescriptor();
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    object[descriptor.field(i)->name()] = field_json(message, descriptor.field(i));
+  }
+  return object;
+}
+
+// With the accuracy and its 95 % interval; null before the first answer.
+json score_json(const wire::Score& score) {
+  json object = message_json(score);
+  for (const char* name : {"accuracy", "low", "high"}) object[name] = nullptr;
+  if (score.answered() < 1 || score.correct() < 0 || score.correct() > score.answered()) return object;
+  const auto interval = evaluation::wilson_interval(score.correct(), score.answered());
+  object["accuracy"] = static_cast<double>(score.correct()) / static_cast<double>(score.answered());
+  object["low"] = interval.low;
+  object["high"] = interval.high;
+  return object;
+}
+
+// The first `most` workers in the order of the list.
+json workers_json(const wire::Status& status, size_t most) {
+  std::vector<const wire::WorkerStatus*> workers;
+  for (const wire::WorkerStatus& worker : status.workers()) workers.push_back(&worker);
+  const auto shown = workers.begin() + static_cast<std::ptrdiff_t>(std::min(most, workers.size()));
+  std::partial_sort(workers.begin(), shown, workers.end(), [&](const auto* a, const auto* b) {
+    const bool a_silent = aggregator::is_silent(*a, status), b_silent = aggregator::is_silent(*b, status);
+    return a_silent != b_silent ? a_silent : a->worker() < b->worker();
+  });
+  json list = json::array();
+  for (auto at = workers.begin(); at != shown; ++at) {
+    list.push_back(message_json(**at));
+    list.back()["silent"] = aggregator::is_silent(**at, status);
+  }
+  return list;
+}
+
+// "granted 40, accepted 38, expired 2": the counters that are not zero.
+std::string counters_line(const wire::Counters& counters) {
+  std::string line;
+  const json named = message_json(counters);
+  for (const auto& [name, count] : named.items()) {
+    if (count != 0) line += fmt::format("{}{} {}", line.empty() ? "" : ", ", name, count.get<int64_t>());
+  }
+  return line.empty() ? "none" : line;
+}
+
+}  // namespace
+
+wire::Status status_of(const aggregator::RunData& run) {
+  wire::Status status;
+  aggregator::describe_run(run.spec, &status);
+  status.set_stage(run.stage);
+  status.set_episodes_wanted(run.episodes_wanted);
+  status.set_episodes_done(std::ssize(run.learned));
+  aggregator::LearningCurve curve;
+  for (const auto& episode : run.learned) curve.add(episode.reward);
+  curve.write(status.mutable_curve());
+  if (!run.learned.empty()) status.set_mean_reward_recent(moving_mean(run.learned).mean);
+  if (!run.versions.empty()) {
+    const auto& version = run.versions.back();
+    status.mutable_shares()->Add(version.shares.begin(), version.shares.end());
+    status.set_entropy(version.entropy);
+  }
+  status.mutable_recommended()->Add(run.recommended.begin(), run.recommended.end());
+  status.set_policy_version(run.policy_version);
+  status.set_elapsed_s(run.elapsed_s);
+  status.set_eta_s(run.stage == "finished" ? 0 : -1);
+  *status.mutable_counters() = run.counters;
+  for (const aggregator::Steered& steered : run.steering) {
+    *status.add_steering() = aggregator::to_wire(steered);
+  }
+  status.set_paused(run.paused);
+  status.set_target_reward(run.target_reward);
+  const auto shown = std::min(run.given_up.size(), aggregator::kGivenUpShown);
+  for (const auto& set_aside : std::span(run.given_up).last(shown))
+    *status.add_given_up() = aggregator::to_wire(set_aside);
+  for (const auto& row : run.scores) {
+    auto* score = status.add_scores();
+    score->set_label(row.label);
+    score->mutable_samples()->Add(row.samples.begin(), row.samples.end());
+    score->set_answered(static_cast<int64_t>(row.correct.size()));
+    score->set_correct(std::ranges::count(row.correct, uint8_t{1}));
+    score->set_wanted(run.spec.task().heldout_questions());
+  }
+  return status;
+}
+
+json to_json(const wire::Status& status, const StatusContext& context) {
+  json object = json::object();
+  const auto& descriptor = *wire::Status::descriptor();
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    const FieldDescriptor* field = descriptor.field(i);
+    if (field->number() == wire::Status::kWorkersFieldNumber) {
+      object[field->name()] = workers_json(status, context.most_workers);
+    } else if (field->number() == wire::Status::kScoresFieldNumber) {
+      json& scores = object[field->name()] = json::array();
+      for (const wire::Score& score : status.scores()) scores.push_back(score_json(score));
+    } else {
+      object[field->name()] = field_json(status, field);
+    }
+  }
+  for (int i = 0; i < status.steering_size(); ++i)
+    object["steering"][i]["action"] = action_name(status.steering(i));
+  if (status.target_reward() <= 0) object["target_reward"] = nullptr;
+  if (status.eta_s() < 0) object["eta_s"] = nullptr;
+  const aggregator::WorkerCounts counts = aggregator::count_workers(status);
+  object["worker_counts"] = {
+      {"all", counts.all()}, {"busy", counts.busy}, {"idle", counts.idle}, {"silent", counts.silent}};
+  object["schema"] = 1;
+  object["version"] = version();
+  object["running"] = context.running;
+  object["ready"] = context.running && context.why_not_ready.empty();
+  object["why_not_ready"] = context.why_not_ready;
+  object["at_ms"] = context.at_ms;
+  return object;
+}
+
+std::string json_line(const json& object) {
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string format_status(const wire::Status& status) {
+  std::string text = fmt::format("run       {}, stage {}{}\n", status.run_id(), status.stage(),
+                                 status.paused() ? ", paused" : "");
+  text += fmt::format("episodes  {} of {} done, {} running, {:.2f} per second, eta {}, {} spent\n",
+                      status.episodes_done(), status.episodes_wanted(), status.episodes_running(),
+                      status.episodes_per_second(), format_seconds(status.eta_s()),
+                      format_seconds(status.elapsed_s()));
+  text += fmt::format("policy    version {}, entropy {:.3f}, recent mean reward {:.1f}%\n",
+                      status.policy_version(), status.entropy(), 100 * status.mean_reward_recent());
+  text += fmt::format("schedule  {}\n", fmt::join(status.recommended(), ","));
+  for (const auto& score : status.scores()) {
+    const double accuracy = score.answered() > 0
+                                ? static_cast<double>(score.correct()) / static_cast<double>(score.answered())
+                                : 0;
+    text += fmt::format("score     {:<8} {}/{} correct ({:.1f}%), {} wanted\n", score.label(),
+                        score.correct(), score.answered(), 100 * accuracy, score.wanted());
+  }
+  if (status.target_reward() > 0)
+    text += fmt::format("target    learning stops at a recent mean reward of {:.1f}%\n",
+                        100 * status.target_reward());
+  for (const auto& event : status.steering())
+    text += fmt::format("steered   {} by {}\n", wish_text(event), event.by());
+  for (const auto& given_up : status.given_up()) {
+    text += fmt::format("given up  episode {}{}: {}\n", given_up.episode(),
+                        given_up.poisoned() ? " (poisoned)" : "", given_up.reason());
+  }
+  text += "leases    " + counters_line(status.counters()) + "\n";
+  for (const auto& worker : status.workers()) {
+    text += fmt::format("worker    {} on {}, allot {}: {} leases, {} episodes done, seen {:.1f} s ago\n",
+                        worker.worker(), worker.device(), worker.build(), worker.leases(),
+                        worker.episodes_done(), static_cast<double>(worker.last_seen_ms()) / 1000);
+    if (worker.quarantined_ms() > 0) {
+      text += fmt::format("          waits {:.0f} s after {} failures in a row, the last: {}\n",
+                          static_cast<double>(worker.quarantined_ms()) / 1000, worker.failures_in_a_row(),
+                          worker.last_failure());
+    }
+  }
+  return text;
+}
+
+}  // namespace allot::app

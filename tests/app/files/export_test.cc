@@ -1,0 +1,159 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "app/cli/command.h"
+#include "app/files/export_formats.h"
+#include "app/report/run_summary.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/temporary_directory.h"
+#include "model/model_config.h"
+#include "tests/app/report/example_run.h"
+#include "tests/app/small_model.h"
+
+namespace allot::app {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+// A model directory and a schedule learned for it, new for each test.
+class Export : public ::testing::Test {
+ protected:
+  Export() {
+    model_ = write_small_model(directory_.path() / "small").model;
+    file_ = schedule_file_of(example_run(), "0.1.0");
+    file_.model = model::identify_model(model_);
+    file_.model.tokenizer_sha256.clear();
+    write_schedule_file(schedule(), file_);
+  }
+
+  std::filesystem::path schedule() const { return directory_.path() / "schedule.json"; }
+  ExportRequest request() const { return {.schedule = file_, .model = std::nullopt}; }
+
+  // What `allot export` with these words throws; "" when it does not.
+  static std::string fault(const std::vector<std::string>& words) {
+    try {
+      run_export(words);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  const TemporaryDirectory directory_;
+  std::filesystem::path model_;
+  ScheduleFile file_;
+};
+
+TEST_F(Export, JsonHoldsTheSamplesAndHowTheyAreUsed) {
+  const Json json = Json::parse(export_schedule(request(), "json"));
+  EXPECT_EQ(json, Json({{"model", file_.model.id},
+                        {"estimator", "sys"},
+                        {"prefill", "sampled"},
+                        {"total", 64},
+                        {"samples", file_.schedule.samples}}));
+}
+
+TEST_F(Export, CsvHasOneLinePerLayer) {
+  file_.schedule.samples = {50, 8, 6};
+  EXPECT_EQ(export_schedule(request(), "csv"), "layer,samples\n0,50\n1,8\n2,6\n");
+}
+
+TEST_F(Export, OverlayNamesTheModelItIsFor) {
+  const Json json = Json::parse(export_schedule(request(), "hf"));
+  ASSERT_EQ(json.size(), 1u);
+  const Json& allot = json.at("allot");
+  EXPECT_EQ(allot.at("schema_version"), 1);
+  EXPECT_EQ(allot.at("samples"), file_.schedule.samples);
+  EXPECT_EQ(allot.at("estimator"), "sys");
+  EXPECT_EQ(allot.at("prefill"), "sampled");
+  EXPECT_EQ(allot.at("tile"), 256);
+  EXPECT_EQ(allot.at("score_stage"), "exact");
+  EXPECT_EQ(allot.at("score_budget"), 0);
+  EXPECT_EQ(allot.at("mean_group_query"), false);
+  EXPECT_EQ(allot.at("model_config_sha256"), file_.model.config_sha256);
+  EXPECT_EQ(allot.at("weights_fingerprint"), file_.model.weights_fingerprint);
+  EXPECT_EQ(allot.at("run_id"), file_.run_id);
+}
+
+TEST_F(Export, MergedConfigKeepsEveryFieldOfTheModelInItsOrder) {
+  const std::string before = read_file(model_ / "config.json");
+  const std::filesystem::path out = directory_.path() / "exported" / "config.json";
+  EXPECT_EQ(fault({"--schedule", schedule().string(), "--format", "hf-config", "--model", model_.string(),
+                   "--out", out.string()}),
+            "");
+  EXPECT_EQ(read_file(model_ / "config.json"), before);
+  const Json original = Json::parse(before);
+  Json merged = Json::parse(read_file(out));
+  EXPECT_EQ(merged.at("allot"), Json::parse(to_hf_overlay(request())).at("allot"));
+  merged.erase("allot");
+  EXPECT_EQ(merged.dump(), original.dump());
+}
+
+TEST_F(Export, EveryFormatIsReachableByItsNameAndEndsWithANewline) {
+  ExportRequest with_model = request();
+  with_model.model = model_;
+  ASSERT_EQ(export_formats().size(), 4u);
+  for (const ExportFormat& format : export_formats()) {
+    EXPECT_TRUE(export_schedule(with_model, format.name).ends_with("\n")) << format.name;
+  }
+}
+
+TEST_F(Export, ModelThatDoesNotMatchIsRefusedNamingBothInEveryFormat) {
+  file_.model.id = "another";
+  file_.model.weights_fingerprint = std::string(64, '9');
+  write_schedule_file(schedule(), file_);
+  for (const ExportFormat& format : export_formats()) {
+    const std::filesystem::path out = directory_.path() / "never";
+    EXPECT_THAT(fault({"--schedule", schedule().string(), "--format", format.name, "--model", model_.string(),
+                       "--out", out.string()}),
+                AllOf(HasSubstr("'another'"), HasSubstr(fmt::format("'{}'", model_.filename().string())),
+                      HasSubstr("weights_fingerprint"), HasSubstr(std::string(64, '9'))));
+    EXPECT_FALSE(std::filesystem::exists(out));
+  }
+}
+
+TEST_F(Export, NothingIsWrittenIntoTheModelDirectory) {
+  const std::string before = read_file(model_ / "config.json");
+  for (const std::filesystem::path& out :
+       {model_ / "config.json", model_ / "other.json", model_ / "." / "config.json",
+        model_ / "sub" / ".." / "config.json"}) {
+    EXPECT_THAT(fault({"--schedule", schedule().string(), "--format", "hf-config", "--model", model_.string(),
+                       "--out", out.string()}),
+                HasSubstr("lies in the model directory"));
+  }
+  std::filesystem::create_directory_symlink(model_, directory_.path() / "link");
+  EXPECT_THAT(fault({"--schedule", schedule().string(), "--format", "hf-config", "--model", model_.string(),
+                     "--out", (directory_.path() / "link" / "config.json").string()}),
+              HasSubstr("lies in the model directory"));
+  EXPECT_EQ(read_file(model_ / "config.json"), before);
+  EXPECT_FALSE(std::filesystem::exists(model_ / "other.json"));
+}
+
+TEST_F(Export, WrongUseIsAnsweredWithWhatIsMissing) {
+  EXPECT_THAT(fault({"--format", "csv"}), HasSubstr("schedule"));
+  EXPECT_THAT(fault({"--schedule", schedule().string(), "--format", "hf-config"}), HasSubstr("--model"));
+  EXPECT_THAT(fault({"--schedule", schedule().string(), "--format", "yaml"}),
+              AllOf(HasSubstr("yaml"), HasSubstr("csv")));
+  EXPECT_THAT(fault({"--schedule", (directory_.path() / "absent.json").string()}), HasSubstr("absent.json"));
+  EXPECT_THROW((void)export_schedule(request(), "yaml"), InvalidArgument);
+  EXPECT_THROW((void)export_schedule(request(), "hf-config"), InvalidArgument);
+}
+
+TEST_F(Export, ConfigThatIsNoObjectIsRefused) {
+  write_file_atomically(model_ / "config.json", "[1]");
+  ExportRequest with_model = request();
+  with_model.model = model_;
+  EXPECT_THROW((void)to_hf_config(with_model), CorruptFile);
+}
+
+}  // namespace
+}  // namespace allot::app

@@ -1,0 +1,320 @@
+#include "app/files/schedule_file.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/temporary_directory.h"
+
+namespace allot::app {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::ordered_json;
+
+const std::string kConfigHash(64, 'a');
+const std::string kWeights(64, 'b');
+
+ScheduleFile example() {
+  ScheduleFile file;
+  file.model = {.id = "tiny-gsm",
+                .config_sha256 = kConfigHash,
+                .tokenizer_sha256 = "",
+                .weights_fingerprint = kWeights,
+                .layers = 4,
+                .num_q_heads = 8,
+                .num_kv_heads = 4,
+                .head_dim = 32};
+  file.attention.estimator = kernels::Estimator::kThreshold;
+  file.attention.prefill = model::PrefillMode::kDense;
+  file.schedule.samples = {20, 7, 3, 2};
+  file.total = 32;
+  file.task = {.name = "gsm8k",
+               .version = 2,
+               .prompt_style = "plain",
+               .train_sha256 = std::string(64, 'c'),
+               .heldout_sha256 = std::string(64, 'd')};
+  file.evaluation.uniform = AccuracyRecord{.questions = 200, .correct = 28, .low = 0.0985, .high = 0.195};
+  file.evaluation.learned = AccuracyRecord{.questions = 200, .correct = 190, .low = 0.91, .high = 0.973};
+  file.evaluation.dense = AccuracyRecord{.questions = 200, .correct = 200, .low = 0.981, .high = 1};
+  file.evaluation.paired = PairedRecord{.only_learned = 164,
+                                        .only_uniform = 2,
+                                        .p_value = 4.5e-46,
+                                        .difference = 0.81,
+                                        .low = 0.74,
+                                        .high = 0.86};
+  file.run_id = "r-1";
+  file.policy_version = 25;
+  file.tool_version = "0.1.0";
+  return file;
+}
+
+// The message with which a file of this JSON is refused; "" when it is read.
+std::string refusal(const Json& json) {
+  try {
+    (void)parse_schedule_file(json.dump(), "s.json");
+  } catch (const CorruptFile& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// The refusal of the example with the value at `pointer` replaced.
+std::string refusal_with(const std::string& pointer, const Json& value) {
+  Json json = Json::parse(format_schedule_file(example()));
+  json[Json::json_pointer(pointer)] = value;
+  return refusal(json);
+}
+
+std::string refusal_without(const std::string& parent, const std::string& field) {
+  Json json = Json::parse(format_schedule_file(example()));
+  json[Json::json_pointer(parent)].erase(field);
+  return refusal(json);
+}
+
+TEST(ScheduleFile, ReadsBackExactlyWhatWasWritten) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path path = directory.path() / "new" / "schedule.json";
+  write_schedule_file(path, example());
+  EXPECT_EQ(read_schedule_file(path), example());
+
+  ScheduleFile bare = example();
+  bare.evaluation = {};
+  bare.task.heldout_sha256.reset();
+  bare.attention = {.estimator = kernels::Estimator::kProp,
+                    .prefill = model::PrefillMode::kSampled,
+                    .tile = 64,
+                    .score_stage = kernels::ScoreStage::kBernoulliStrat,
+                    .score_budget = 48,
+                    .mean_group_query = true};
+  bare.floor = 0;
+  bare.schedule.samples = {32, 0, 0, 0};
+  write_schedule_file(path, bare);
+  EXPECT_EQ(read_schedule_file(path), bare);
+}
+
+TEST(ScheduleFile, SameContentGivesTheSameBytesWithFieldsInTheDocumentedOrder) {
+  const std::string text = format_schedule_file(example());
+  EXPECT_EQ(text, format_schedule_file(parse_schedule_file(text, "s.json")));
+  std::vector<std::string> names;
+  const Json json = Json::parse(text);
+  for (const auto& [name, value] : json.items()) names.push_back(name);
+  EXPECT_THAT(names,
+              ::testing::ElementsAre("schema_version", "model", "attention", "samples", "total", "floor",
+                                     "task", "evaluation", "run_id", "policy_version", "tool_version"));
+}
+
+std::string missing(const std::string& parent, const std::string& field) {
+  return fmt::format("'{}{}' is missing", parent, field);
+}
+
+TEST(ScheduleFile, EveryFieldIsRequiredAndNamedWhenMissing) {
+  for (const char* name : {"schema_version", "model", "attention", "samples", "total", "floor", "task",
+                           "evaluation", "run_id", "policy_version", "tool_version"}) {
+    EXPECT_THAT(refusal_without("", name), AllOf(HasSubstr("s.json: "), HasSubstr(missing("", name))));
+  }
+  for (const char* name :
+       {"id", "config_sha256", "weights_fingerprint", "layers", "num_q_heads", "num_kv_heads", "head_dim"}) {
+    EXPECT_THAT(refusal_without("/model", name), HasSubstr(missing("model.", name)));
+  }
+  for (const char* name :
+       {"estimator", "prefill", "tile", "score_stage", "score_budget", "mean_group_query"}) {
+    EXPECT_THAT(refusal_without("/attention", name), HasSubstr(missing("attention.", name)));
+  }
+  for (const char* name : {"name", "version", "prompt_style", "train_sha256"}) {
+    EXPECT_THAT(refusal_without("/task", name), HasSubstr(missing("task.", name)));
+  }
+  for (const char* name : {"n", "correct", "interval_95"}) {
+    EXPECT_THAT(refusal_without("/evaluation/dense", name), HasSubstr(missing("evaluation.dense.", name)));
+  }
+  for (const char* name : {"test", "only_learned", "only_uniform", "p_value", "difference", "interval_95"}) {
+    EXPECT_THAT(refusal_without("/evaluation/paired", name), HasSubstr(missing("evaluation.paired.", name)));
+  }
+}
+
+struct BadValue {
+  const char* pointer;
+  Json value;
+  const char* message;
+};
+
+class BadValues : public ::testing::TestWithParam<BadValue> {};
+
+TEST_P(BadValues, AreRefusedWithFieldAndValue) {
+  EXPECT_THAT(refusal_with(GetParam().pointer, GetParam().value), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    ScheduleFile, BadValues,
+    ::testing::Values(
+        BadValue{"/model", 7, "'model' is 7, expected an object"},
+        BadValue{"/model/id", "", "'model.id' is \"\", expected a text that is not empty"},
+        BadValue{"/model/config_sha256", "abc",
+                 "'model.config_sha256' is \"abc\", expected 64 lower-case hexadecimal digits"},
+        BadValue{"/model/weights_fingerprint", nullptr, "'model.weights_fingerprint' is null, expected 64"},
+        BadValue{"/model/layers", 0, "'model.layers' is 0, expected an integer >= 1"},
+        BadValue{"/model/head_dim", 4294967296, "'model.head_dim' is 4294967296, expected an integer"},
+        BadValue{"/attention/estimator", "santa", "'attention.estimator': "},
+        BadValue{"/attention/prefill", "sparse",
+                 "\"sparse\" is no prefill mode; known are dense and sampled"},
+        BadValue{"/attention/score_stage", "iid", "'attention.score_stage': "},
+        BadValue{"/attention/tile", 0, "'attention.tile' is 0"},
+        BadValue{"/attention/score_budget", 5, "'attention.score_budget' is 5 with score stage exact"},
+        BadValue{"/attention/mean_group_query", 1,
+                 "'attention.mean_group_query' is 1, expected true or false"},
+        BadValue{"/samples", "20,7,3,2", "'samples' is \"20,7,3,2\", expected a list of integers"},
+        BadValue{"/samples/2", 2.5, "'samples[2]' is 2.5, expected an integer >= 1"},
+        BadValue{"/samples/1", 0, "'samples[1]' is 0, expected an integer >= 1"},
+        BadValue{"/samples/0", -3, "'samples[0]' is -3, expected an integer >= 1"},
+        BadValue{"/samples", {30, 1, 1}, "'samples' has 3 entries, the model has 4 layers"},
+        BadValue{"/samples", {20, 7, 3, 3}, "'samples' sum to 33, 'total' is 32"},
+        BadValue{"/total", 31, "'samples' sum to 32, 'total' is 31"},
+        BadValue{"/total", std::numeric_limits<uint64_t>::max(),
+                 "'total' is 18446744073709551615, expected an integer"},
+        BadValue{"/floor", -1, "'floor' is -1, expected an integer >= 0"},
+        BadValue{"/task/version", "2", "'task.version' is \"2\", expected an integer >= 1"},
+        BadValue{"/task/heldout_sha256", "", "'task.heldout_sha256' is \"\""},
+        BadValue{"/evaluation", Json::array(), "'evaluation' is [], expected an object"},
+        BadValue{"/evaluation/uniform/n", 0, "'evaluation.uniform.n' is 0, expected an integer >= 1"},
+        BadValue{"/evaluation/uniform/correct", 201,
+                 "'evaluation.uniform.correct' is 201, expected an integer 0 to 200"},
+        BadValue{"/evaluation/uniform/interval_95",
+                 {0.2},
+                 "'evaluation.uniform.interval_95' is [0.2], expected a list of two"},
+        BadValue{"/evaluation/uniform/interval_95", {0.2, 0.1}, "expected the lower end first"},
+        BadValue{"/evaluation/uniform/interval_95", {0.2, 0.3}, "does not hold the accuracy 28/200"},
+        BadValue{"/evaluation/uniform/interval_95", {-0.1, 0.3}, "is -0.1, expected a number from 0 to 1"},
+        BadValue{"/evaluation/paired/test", "t-test",
+                 "'evaluation.paired.test' is \"t-test\", expected \"mcnemar-exact\""},
+        BadValue{"/evaluation/paired/p_value", 1.5, "'evaluation.paired.p_value' is 1.5"},
+        BadValue{"/evaluation/paired/only_uniform", 3, "says 164 - 3 more right answers, the scores say 162"},
+        BadValue{"/evaluation/paired/difference", 0.8, "'evaluation.paired.difference' is 0.8"},
+        BadValue{"/run_id", 12, "'run_id' is 12"}, BadValue{"/policy_version", -1, "'policy_version' is -1"},
+        BadValue{"/sampels", {1}, "'sampels' is not a field of this format"},
+        BadValue{"/model/weights", "x", "'model.weights' is not a field of this format"}));
+
+TEST(ScheduleFile, AllFaultsAreReportedAtOnce) {
+  Json json = Json::parse(format_schedule_file(example()));
+  json["total"] = "many";
+  json["model"]["layers"] = -1;
+  json.erase("run_id");
+  EXPECT_THAT(refusal(json), AllOf(HasSubstr("'total' is \"many\""), HasSubstr("'model.layers' is -1"),
+                                   HasSubstr("'run_id' is missing")));
+}
+
+TEST(ScheduleFile, PairedTestNeedsBothScores) {
+  EXPECT_THAT(refusal_without("/evaluation", "uniform"),
+              HasSubstr("'evaluation.paired' needs 'evaluation.uniform' and 'evaluation.learned'"));
+}
+
+TEST(ScheduleFile, FieldThatIsThereTwiceIsRefused) {
+  std::string text = format_schedule_file(example());
+  text.replace(text.find("\"floor\": 1"), 10, "\"floor\": 0,\n  \"floor\": 1");
+  EXPECT_THROW(
+      {
+        try {
+          (void)parse_schedule_file(text, "s.json");
+        } catch (const CorruptFile& error) {
+          EXPECT_STREQ(error.what(), "s.json: 'floor' is there twice in one object");
+          throw;
+        }
+      },
+      CorruptFile);
+}
+
+TEST(ScheduleFile, TextThatIsNoJsonIsRefusedWithItsByte) {
+  const std::string text = format_schedule_file(example());
+  const std::string cut = text.substr(0, 100);
+  try {
+    (void)parse_schedule_file(cut, "s.json");
+    FAIL() << "a cut file was read";
+  } catch (const CorruptFile& error) {
+    EXPECT_THAT(error.what(), HasSubstr("s.json: byte 101 is no JSON"));
+  }
+  EXPECT_THROW((void)parse_schedule_file("[1, 2]", "s.json"), CorruptFile);
+  EXPECT_THROW((void)parse_schedule_file("", "s.json"), CorruptFile);
+}
+
+TEST(ScheduleFile, AnotherSchemaVersionIsUnsupportedWhateverElseTheFileHolds) {
+  try {
+    (void)parse_schedule_file(R"({"schema_version": 2, "layers": []})", "s.json");
+    FAIL() << "schema version 2 was read";
+  } catch (const Unsupported& error) {
+    EXPECT_THAT(error.what(), HasSubstr("s.json: 'schema_version' is 2, this allot reads 1"));
+  }
+}
+
+TEST(ScheduleFile, ExampleInTheDocumentationIsReadAndHasTheBytesThatAreWritten) {
+  const std::string page = read_file(std::filesystem::path(ALLOT_SOURCE_DIR) / "docs" / "schedule-format.md");
+  const std::string fence = "```json\n";
+  const size_t start = page.find(fence) + fence.size();
+  const std::string text = page.substr(start, page.find("```", start) - start);
+  EXPECT_EQ(format_schedule_file(parse_schedule_file(text, "docs/schedule-format.md")), text);
+}
+
+TEST(ScheduleFile, MissingFileIsNamed) {
+  const TemporaryDirectory directory;
+  EXPECT_THROW((void)read_schedule_file(directory.path() / "absent.json"), NotFound);
+}
+
+TEST(ScheduleFile, ContentThatCouldNotBeReadBackIsNotWritten) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path path = directory.path() / "unwritten.json";
+  ScheduleFile file = example();
+  file.total = 33;
+  EXPECT_THROW(write_schedule_file(path, file), InvalidArgument);
+  file = example();
+  file.evaluation.paired->p_value = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THROW(write_schedule_file(path, file), InvalidArgument);
+  file = example();
+  file.run_id = "\xff";
+  EXPECT_THROW(write_schedule_file(path, file), InvalidArgument);
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(ScheduleFile, MatchingModelPassesWhateverItsNameAndTokenizer) {
+  model::ModelIdentity model = example().model;
+  model.id = "copy-of-tiny";
+  model.tokenizer_sha256 = std::string(64, 'e');
+  EXPECT_NO_THROW(check_matches(example(), model));
+}
+
+TEST(ScheduleFile, OtherModelIsRefusedNamingBothInEveryFieldThatDiffers) {
+  model::ModelIdentity model = example().model;
+  model.id = "llama-8b";
+  model.layers = 32;
+  model.num_q_heads = 32;
+  model.num_kv_heads = 8;
+  model.head_dim = 128;
+  model.config_sha256 = std::string(64, '1');
+  model.weights_fingerprint = std::string(64, '2');
+  try {
+    check_matches(example(), model);
+    FAIL() << "another model was accepted";
+  } catch (const Mismatch& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("'tiny-gsm'"), HasSubstr("'llama-8b'"), HasSubstr("layers 4 against 32"),
+                      HasSubstr("num_q_heads 8 against 32"), HasSubstr("num_kv_heads 4 against 8"),
+                      HasSubstr("head_dim 32 against 128"), HasSubstr(kConfigHash),
+                      HasSubstr(std::string(64, '1')), HasSubstr(kWeights), HasSubstr(std::string(64, '2'))));
+  }
+  model = example().model;
+  model.weights_fingerprint = std::string(64, '2');
+  try {
+    check_matches(example(), model);
+    FAIL() << "other weights were accepted";
+  } catch (const Mismatch& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("weights_fingerprint"), Not(HasSubstr("config_sha256"))));
+  }
+}
+
+}  // namespace
+}  // namespace allot::app
