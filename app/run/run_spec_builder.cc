@@ -8,6 +8,7 @@
 #include "aggregator/run_spec.h"
 #include "app/run/identity.h"
 #include "base/error.h"
+#include "evaluation/overlap.h"
 #include "evaluation/task.h"
 #include "kernels/estimator.h"
 #include "model/model_config.h"
@@ -62,13 +63,12 @@ void set_task(const RunOptions& run, wire::TaskSpec* spec) {
   spec->set_name(std::string(task->name()));
   spec->set_version(task->version());
   spec->set_prompt_style(std::string(evaluation::name(style)));
-  *spec->mutable_train() = to_wire(task->load(run.data));
+  const evaluation::Dataset train = task->load(run.data);
+  *spec->mutable_train() = to_wire(train);
   if (run.heldout_questions == 0 || run.heldout.empty()) return;
-  *spec->mutable_heldout() = to_wire(task->load(run.heldout));
-  if (spec->heldout().sha256() == spec->train().sha256()) {
-    throw UsageError("--heldout " + run.heldout.string() + " has the same content as --data " +
-                     run.data.string() + "; verify on questions that the learning does not see");
-  }
+  const evaluation::Dataset heldout = task->load(run.heldout);
+  evaluation::check_held_out(train, heldout);
+  *spec->mutable_heldout() = to_wire(heldout);
   spec->set_heldout_questions(
       std::min(static_cast<uint32_t>(run.heldout_questions), spec->heldout().questions()));
 }

@@ -139,7 +139,19 @@ TEST_F(RunSpecBuilder, MoreQuestionsThanTheFileHasIsRefused) {
 
 TEST_F(RunSpecBuilder, VerifyingOnTheTrainingQuestionsIsRefused) {
   run_.heldout = run_.data;
-  EXPECT_THAT(fault<UsageError>(), HasSubstr("has the same content as --data"));
+  EXPECT_THAT(fault<UsageError>(), HasSubstr("24 of the 24 questions of --heldout"));
+}
+
+TEST_F(RunSpecBuilder, HeldOutQuestionsThatAreLearnedOnAreRefusedWithTheirLines) {
+  const std::string train = read_file(small_.train);
+  const std::string second_line =
+      train.substr(train.find('\n') + 1, train.find('\n', train.find('\n') + 1) - train.find('\n'));
+  write_file_atomically(small_.heldout, read_file(small_.heldout) + second_line);
+  EXPECT_THAT(fault<UsageError>(), AllOf(HasSubstr("1 of the 13 questions of --heldout"),
+                                         HasSubstr("lines 13 of the held-out file are lines 2 of")));
+  // Without a verification there is nothing to hold out.
+  run_.heldout_questions = 0;
+  EXPECT_EQ(build_run_spec(run_).task().heldout_questions(), 0u);
 }
 
 TEST_F(RunSpecBuilder, ScoreStageAndBudgetBelongTogether) {

@@ -1,0 +1,52 @@
+#include "evaluation/overlap.h"
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
+
+#include <span>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "evaluation/text.h"
+
+namespace allot::evaluation {
+namespace {
+
+constexpr size_t kLinesNamed = 10;
+
+std::string lines(std::span<const RepeatedQuestion> repeats, uint32_t RepeatedQuestion::*line) {
+  std::vector<uint32_t> named;
+  for (const RepeatedQuestion& repeat : repeats.first(std::min(repeats.size(), kLinesNamed)))
+    named.push_back(repeat.*line);
+  const size_t more = repeats.size() - named.size();
+  return fmt::format("{}{}", fmt::join(named, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+}  // namespace
+
+std::vector<RepeatedQuestion> repeated_questions(const Dataset& first, const Dataset& second) {
+  std::unordered_map<std::string_view, uint32_t> line_of;
+  for (const Question& question : first.questions) line_of.emplace(trim(question.text), question.id + 1);
+  std::vector<RepeatedQuestion> repeats;
+  for (const Question& question : second.questions) {
+    const auto found = line_of.find(trim(question.text));
+    if (found != line_of.end()) repeats.push_back({found->second, question.id + 1});
+  }
+  return repeats;
+}
+
+void check_held_out(const Dataset& train, const Dataset& heldout) {
+  const std::vector<RepeatedQuestion> repeats = repeated_questions(train, heldout);
+  if (repeats.empty()) return;
+  throw UsageError(fmt::format(
+      "{} of the {} questions of --heldout {} also stand in --data {}: lines {} of the held-out file are "
+      "lines {} of "
+      "the file learned on; remove them from one of the two files, so that the verdict is on questions that "
+      "the "
+      "learning never saw",
+      repeats.size(), heldout.questions.size(), heldout.path.string(), train.path.string(),
+      lines(repeats, &RepeatedQuestion::second_line), lines(repeats, &RepeatedQuestion::first_line)));
+}
+
+}  // namespace allot::evaluation

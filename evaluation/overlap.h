@@ -1,0 +1,28 @@
+// Questions that stand in two data files. A verdict on held-out questions is one only when the learning never
+// saw them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "evaluation/task.h"
+
+namespace allot::evaluation {
+
+// Lines of one question in two files, counted from 1.
+struct RepeatedQuestion {
+  uint32_t first_line = 0;
+  uint32_t second_line = 0;
+  friend bool operator==(const RepeatedQuestion&, const RepeatedQuestion&) = default;
+};
+
+// The questions of `second` that `first` holds as well, in the order of `second`: same text, white space at
+// its ends aside. A question that `first` holds several times is paired with the first of them.
+std::vector<RepeatedQuestion> repeated_questions(const Dataset& first, const Dataset& second);
+
+// Throws UsageError when a question of `heldout` also stands in `train`, with the number of such questions,
+// the lines of the first ten in both files, and what to do.
+void check_held_out(const Dataset& train, const Dataset& heldout);
+
+}  // namespace allot::evaluation

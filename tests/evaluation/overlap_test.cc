@@ -1,0 +1,76 @@
+#include "evaluation/overlap.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace allot::evaluation {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+Dataset dataset(const char* path, const std::vector<std::string>& texts) {
+  Dataset data{.path = path, .sha256 = path, .questions = {}};
+  for (const std::string& text : texts)
+    data.questions.push_back(
+        {.id = static_cast<uint32_t>(data.questions.size()), .text = text, .solution = "", .answer = "1"});
+  return data;
+}
+
+TEST(Overlap, PairsTheLinesOfAQuestionThatIsInBothFiles) {
+  const Dataset train = dataset("train", {"a", "b", "c", "b"});
+  EXPECT_THAT(repeated_questions(train, dataset("heldout", {"x", "c", "y", "b"})),
+              ElementsAre(RepeatedQuestion{3, 2}, RepeatedQuestion{2, 4}));
+  EXPECT_THAT(repeated_questions(train, dataset("heldout", {"x", "y"})), IsEmpty());
+}
+
+TEST(Overlap, WhiteSpaceAtTheEndsOfAQuestionDoesNotHideIt) {
+  EXPECT_THAT(repeated_questions(dataset("train", {" How many?\n"}), dataset("heldout", {"How many?\t"})),
+              ElementsAre(RepeatedQuestion{1, 1}));
+  EXPECT_THAT(repeated_questions(dataset("train", {"How  many?"}), dataset("heldout", {"How many?"})),
+              IsEmpty());
+}
+
+// Its message, or nothing when the files are fine.
+std::string refusal(const Dataset& train, const Dataset& heldout) {
+  try {
+    check_held_out(train, heldout);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Overlap, RefusalCountsAllAndNamesTheFirstTenLinesOfBothFiles) {
+  std::vector<std::string> train = {"only learned on"}, heldout;
+  for (int i = 0; i < 12; ++i) {
+    train.push_back("question " + std::to_string(i));
+    heldout.push_back("question " + std::to_string(i));
+  }
+  heldout.push_back("only held out");
+  const std::string message = refusal(dataset("t.jsonl", train), dataset("h.jsonl", heldout));
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("12 of the 13 questions of --heldout h.jsonl"), HasSubstr("--data t.jsonl"),
+                    HasSubstr("lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more of the held-out file"),
+                    HasSubstr("lines 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more of the file learned on")));
+  EXPECT_THAT(refusal(dataset("t", {"a", "b"}), dataset("h", {"b"})),
+              AllOf(HasSubstr("lines 1 of"), HasSubstr("lines 2 of"), Not(HasSubstr("more"))));
+  EXPECT_EQ(refusal(dataset("t", {"a"}), dataset("h", {"b"})), "");
+}
+
+// The data that the repository carries, which its quick start and its tests verify on.
+TEST(Overlap, EmbeddedHeldOutQuestionsAreNotLearnedOn) {
+  const std::filesystem::path folder = std::filesystem::path(ALLOT_SOURCE_DIR) / "assets/tiny-gsm";
+  const auto task = make_task("gsm8k", PromptStyle::kPlain);
+  const Dataset train = task->load(folder / "train.jsonl");
+  EXPECT_THAT(repeated_questions(train, task->load(folder / "heldout.jsonl")), IsEmpty());
+  EXPECT_EQ(repeated_questions(train, train).size(), train.questions.size());
+}
+
+}  // namespace
+}  // namespace allot::evaluation
