@@ -88,6 +88,10 @@ std::vector<std::string> policy_names() {
   return {"pairs", "reinforce-paper", "reinforce"};
 }
 
+int64_t default_max_policy_lag(std::string_view name) {
+  return name == "reinforce-paper" ? kNoPolicyLagLimit : PolicyConfig{}.max_policy_lag;
+}
+
 std::unique_ptr<Policy> make_policy(const PolicyConfig& config) {
   validate(config);
   if (config.name == "pairs") return std::make_unique<Pairs>(config);

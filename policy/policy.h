@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -35,13 +36,16 @@ enum class TellResult {
   kUnknown,    // this number was never asked; nothing changed
 };
 
+// As max_policy_lag: every outcome is learned from, however old.
+inline constexpr int64_t kNoPolicyLagLimit = std::numeric_limits<int64_t>::max();
+
 struct PolicyConfig {
   std::string name = "pairs";  // one of policy_names()
   int layers = 0;
   int64_t total = 0;
   int32_t floor = 1;
   uint64_t seed = 0;
-  int64_t max_policy_lag = 50;  // versions
+  int64_t max_policy_lag = 50;  // versions, or kNoPolicyLagLimit
   // reinforce-paper (Algorithm 1) and reinforce
   double learning_rate = 0.02;
   int episodes_per_update = 10;
@@ -90,6 +94,9 @@ double entropy(const std::vector<double>& shares);
 
 // "pairs", "reinforce-paper", "reinforce".
 std::vector<std::string> policy_names();
+// What max_policy_lag is of a policy unless its user says otherwise: 50 versions, but no limit for
+// reinforce-paper, since the paper learns from every outcome.
+int64_t default_max_policy_lag(std::string_view name);
 // Starts at equal shares. Throws InvalidArgument as validate() does.
 std::unique_ptr<Policy> make_policy(const PolicyConfig& config);
 // Throws CorruptFile when `state` was not written by save() of a policy of this configuration.

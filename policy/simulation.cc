@@ -141,9 +141,9 @@ Landscape calibrate(const Calibration& calibration) {
 Landscape paper_landscape() {
   return calibrate({.sensitivities = deepseek_sensitivities(),
                     .total = 224,
-                    .dense = 0.78,
-                    .uniform_accuracy = 0.52,
-                    .best_accuracy = 0.72,
+                    .dense = 0.8875,
+                    .uniform_accuracy = 0.5246,
+                    .best_accuracy = 0.775,
                     .question_spread = 1.5});
 }
 

@@ -127,7 +127,8 @@ struct OptionSet::Impl {
     bool repeatable = false;
     bool required = false;
     bool given = false;
-    bool in_config = true;  // false for --help, --config and --dry-run
+    bool shows_default = true;  // in --help; false where `range` says it
+    bool in_config = true;      // false for --help, --config and --dry-run
     // Sets the field; the returned fault (what was expected) is empty when the value was good.
     std::function<std::string(const std::string&)> set;
     // The field's present values; one unless repeatable.
@@ -453,6 +454,18 @@ void OptionSet::texts(const char* name, std::vector<std::string>* field, const c
               .clear = [=] { field->clear(); }});
 }
 
+void OptionSet::custom(Custom option) {
+  impl_->add({.name = std::move(option.name),
+              .hint = std::move(option.hint),
+              .help = std::move(option.help),
+              .range = std::move(option.range),
+              .repeatable = option.repeatable,
+              .shows_default = false,
+              .set = std::move(option.set),
+              .get = std::move(option.get),
+              .clear = std::move(option.clear)});
+}
+
 void OptionSet::positional(const char* name, std::string* field, const char* hint, const char* help) {
   text(name, field, hint, help);
   impl_->positionals.emplace_back(name);
@@ -527,7 +540,7 @@ std::string OptionSet::help() const {
     const auto values = option.get();
     if (option.required) {
       facts += facts.empty() ? "required" : "; required";
-    } else if (!option.is_flag && !values.empty() && !values.front().empty()) {
+    } else if (option.shows_default && !option.is_flag && !values.empty() && !values.front().empty()) {
       facts += (facts.empty() ? "default " : "; default ") + values.front();
     }
     if (!facts.empty()) text += " (" + facts + ")";

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -44,6 +45,21 @@ class OptionSet {
   void flag(const char* name, bool* field, const char* help);
   // May be given several times.
   void texts(const char* name, std::vector<std::string>* field, const char* hint, const char* help);
+  // An option whose value its caller reads and prints.
+  struct Custom {
+    std::string name;
+    std::string hint;
+    std::string help;
+    std::string range;        // what --help says of the values, "from 1 to 8; default 4"
+    bool repeatable = false;  // set() is then called once per value
+    // Takes the value; returns what was expected instead, or an empty text when the value was good.
+    std::function<std::string(const std::string&)> set;
+    // The present values, which --dry-run prints; at most one unless repeatable.
+    std::function<std::vector<std::string>()> get;
+    // Of a repeatable option: forgets the values of the config file, which the command line replaces.
+    std::function<void()> clear = [] {};
+  };
+  void custom(Custom option);
   // The next bare word of the command line; the same name works as an option.
   void positional(const char* name, std::string* field, const char* hint, const char* help);
   // After parse(), options named here that got no value are a UsageError.

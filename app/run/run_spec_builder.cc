@@ -1,5 +1,6 @@
 #include "app/run/run_spec_builder.h"
 
+#include <charconv>
 #include <chrono>
 #include <limits>
 #include <random>
@@ -73,6 +74,37 @@ void set_task(const RunOptions& run, wire::TaskSpec* spec) {
       std::min(static_cast<uint32_t>(run.heldout_questions), spec->heldout().questions()));
 }
 
+int64_t max_policy_lag(const RunOptions& run) {
+  return run.max_policy_lag.value_or(policy::default_max_policy_lag(run.policy.name));
+}
+
+void declare_max_policy_lag(OptionSet& options, RunOptions* run) {
+  options.custom({.name = "max-policy-lag",
+                  .hint = "V",
+                  .help = "an outcome is stored but not learned from when the policy has been updated more "
+                          "than V times since it was asked for; none = there is no such limit",
+                  .range = "a whole number of at least 0, or none; default none for reinforce-paper, else 50",
+                  .set = [run](const std::string& text) -> std::string {
+                    int64_t versions = 0;
+                    const auto [end, error] =
+                        std::from_chars(text.data(), text.data() + text.size(), versions);
+                    if (text == "none") {
+                      run->max_policy_lag = policy::kNoPolicyLagLimit;
+                    } else if (error == std::errc() && end == text.data() + text.size() && versions >= 0) {
+                      run->max_policy_lag = versions;
+                    } else {
+                      return "a whole number of at least 0, or none, is expected";
+                    }
+                    return "";
+                  },
+                  .get =
+                      [run] {
+                        const int64_t versions = max_policy_lag(*run);
+                        return std::vector<std::string>{
+                            versions == policy::kNoPolicyLagLimit ? "none" : std::to_string(versions)};
+                      }});
+}
+
 }  // namespace
 
 void declare_run_options(OptionSet& options, RunOptions* run) {
@@ -98,11 +130,11 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
   options.integer("episodes", &run->episodes, 1, kMany, "N", "schedules to score while learning");
   options.integer("questions", &run->questions, 1, 1'000'000, "N", "questions of one episode");
   options.choice("policy", &run->policy.name, policy::policy_names(), "the learner");
-  options.integer("max-policy-lag", &run->policy.max_policy_lag, 0, kMany, "V",
-                  "outcomes older than V policy versions are stored, not learned from");
-  options.real("learning-rate", &run->policy.learning_rate, 1e-9, 1e3, "A", "reinforce-paper: step size");
+  declare_max_policy_lag(options, run);
+  options.real("learning-rate", &run->policy.learning_rate, 1e-9, 1e3, "A",
+               "reinforce-paper and reinforce: step size");
   options.integer("episodes-per-update", &run->policy.episodes_per_update, 2, 100'000, "N",
-                  "reinforce-paper: episodes of one update");
+                  "reinforce-paper and reinforce: episodes of one update");
   options.integer("pairs-per-update", &run->policy.pairs_per_update, 1, 100'000, "N",
                   "pairs: pairs of one update");
   options.real("perturbation", &run->policy.perturbation, 1e-6, 10, "C",
@@ -157,7 +189,9 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   generation->set_repetition_penalty(run.repetition_penalty);
   generation->set_max_new_tokens(run.max_new_tokens);
 
-  *spec.mutable_policy() = aggregator::policy_spec(run.policy);
+  policy::PolicyConfig policy = run.policy;
+  policy.max_policy_lag = max_policy_lag(run);
+  *spec.mutable_policy() = aggregator::policy_spec(policy);
   spec.set_seed(static_cast<uint32_t>(run.seed));
   spec.set_episodes(run.episodes);
   spec.set_questions_per_episode(static_cast<uint32_t>(run.questions));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "app/cli/options.h"
@@ -24,7 +25,8 @@ struct RunOptions {
 
   int64_t episodes = 250;
   int32_t questions = 16;
-  policy::PolicyConfig policy;  // layers and seed follow from the model and from `seed`
+  policy::PolicyConfig policy;            // layers and seed follow from the model and from `seed`
+  std::optional<int64_t> max_policy_lag;  // empty: as the policy declares
 
   AttentionOptions attention;
 

@@ -202,6 +202,27 @@ TEST(TuneOptions, DryRunPrintsAConfigThatResolvesToItself) {
   EXPECT_EQ(second.out, first.out);
 }
 
+TEST(TuneOptions, MaxPolicyLagIsANumberOrNone) {
+  const auto resolved = [](std::vector<std::string> more) {
+    std::vector<std::string> command{"allot", "tune",    "--model", "m",        "--data",
+                                     "d",     "--total", "64",      "--dry-run"};
+    command.insert(command.end(), more.begin(), more.end());
+    const auto result = run_command(command);
+    EXPECT_EQ(result.code, 0) << result.err;
+    const size_t at = result.out.find("\nmax-policy-lag = ");
+    return result.out.substr(at + 1, result.out.find('\n', at + 1) - at - 1);
+  };
+  EXPECT_EQ(resolved({}), "max-policy-lag = 50");
+  EXPECT_EQ(resolved({"--policy", "reinforce-paper"}), "max-policy-lag = none");
+  EXPECT_EQ(resolved({"--policy", "reinforce-paper", "--max-policy-lag", "7"}), "max-policy-lag = 7");
+  EXPECT_EQ(resolved({"--max-policy-lag", "none"}), "max-policy-lag = none");
+  for (const char* wrong : {"-1", "ten", "1.5", "5x"}) {
+    const auto result = run_command({"allot", "tune", "--model", "m", "--data", "d", "--total", "64",
+                                     std::string("--max-policy-lag=") + wrong, "--dry-run"});
+    EXPECT_EQ(result.code, 2) << wrong;
+  }
+}
+
 TEST(TuneOptions, EveryShippedConfigFileIsAccepted) {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(std::string(ALLOT_SOURCE_DIR) + "/configs")) {

@@ -76,8 +76,8 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
   };
   expect_change([](RunOptions& run) { run.policy.total = 65; }, "policy.total: 64 != 65");
   expect_change([](RunOptions& run) { run.policy.floor = 0; }, "policy.floor");
-  expect_change([](RunOptions& run) { run.policy.name = "reinforce-paper"; }, "policy.name");
-  expect_change([](RunOptions& run) { run.policy.max_policy_lag = 3; }, "policy.max_policy_lag");
+  expect_change([](RunOptions& run) { run.policy.name = "reinforce"; }, "policy.name");
+  expect_change([](RunOptions& run) { run.max_policy_lag = 3; }, "policy.max_policy_lag");
   expect_change([](RunOptions& run) { run.policy.learning_rate = 0.5; }, "policy.learning_rate");
   expect_change([](RunOptions& run) { run.policy.episodes_per_update = 7; }, "policy.episodes_per_update");
   expect_change([](RunOptions& run) { run.policy.pairs_per_update = 7; }, "policy.pairs_per_update");
@@ -102,6 +102,18 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
   expect_change([](RunOptions& run) { run.seed = 7; }, "seed");
   expect_change([](RunOptions& run) { run.lease_seconds = 7; }, "lease_ms");
   expect_change([](RunOptions& run) { run.max_attempts = 7; }, "max_attempts");
+}
+
+TEST_F(RunSpecBuilder, OnlyAlgorithm1LearnsFromOutcomesOfAnyAgeByDefault) {
+  const auto lag = [&](const char* policy) {
+    run_.policy.name = policy;
+    return build_run_spec(run_).policy().max_policy_lag();
+  };
+  EXPECT_EQ(lag("pairs"), 50);
+  EXPECT_EQ(lag("reinforce"), 50);
+  EXPECT_EQ(lag("reinforce-paper"), policy::kNoPolicyLagLimit);
+  run_.max_policy_lag = 7;
+  EXPECT_EQ(lag("reinforce-paper"), 7);
 }
 
 TEST_F(RunSpecBuilder, OtherWeightsAreAnotherRun) {

@@ -229,5 +229,17 @@ TEST(Reinforce, AnOutcomeOlderThanTheLagIsStale) {
   EXPECT_NE(policy->save(), before);  // proposal 6 is no longer waited for
 }
 
+TEST(Reinforce, WithoutALimitAnOutcomeOfAnyAgeIsLearnedFrom) {
+  PolicyConfig config = small_config("reinforce-paper");
+  config.max_policy_lag = kNoPolicyLagLimit;
+  const auto policy = make_policy(config);
+  const int64_t episodes = 100 * config.episodes_per_update;
+  policy->ask(static_cast<int>(episodes));
+  for (int64_t number = episodes - 1; number >= 0; --number) {
+    EXPECT_EQ(policy->tell({number, 0.5}), TellResult::kLearned);
+  }
+  EXPECT_EQ(policy->version(), 100);
+}
+
 }  // namespace
 }  // namespace allot::policy
