@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "evaluation/generation.h"
+
 namespace allot::evaluation {
 
 struct Question {
@@ -49,6 +51,10 @@ class Task {
   // complete() can only turn true with a piece of text that has one of these characters; empty: it never
   // does. Spares decoding loops the reply's text after every token.
   virtual std::string_view completing_characters() const = 0;
+
+  // How replies are generated where nobody says otherwise. Its stop rule is kAnswer where complete() can turn
+  // true.
+  virtual Generation generation_defaults() const = 0;
 
   // For predictions from elsewhere. `answer` is a gold answer, bare or as a worked solution; the question has
   // no text and number 0. Throws InvalidArgument when it holds no answer.

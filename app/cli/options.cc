@@ -379,6 +379,16 @@ void OptionSet::integer(const char* name, std::optional<int64_t>* field, int64_t
   impl_->number(name, field, min, max, hint, help);
 }
 
+void OptionSet::integer(const char* name, std::optional<int32_t>* field, int32_t min, int32_t max,
+                        const char* hint, const char* help) {
+  impl_->number(name, field, min, max, hint, help);
+}
+
+void OptionSet::real(const char* name, std::optional<double>* field, double min, double max, const char* hint,
+                     const char* help) {
+  impl_->number(name, field, min, max, hint, help);
+}
+
 void OptionSet::real(const char* name, double* field, double min, double max, const char* hint,
                      const char* help) {
   impl_->number(name, field, min, max, hint, help);

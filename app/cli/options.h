@@ -32,10 +32,14 @@ class OptionSet {
                const char* help);
   void integer(const char* name, int32_t* field, int32_t min, int32_t max, const char* hint,
                const char* help);
-  // Empty without a default.
+  // Empty without a default; `help` says what then applies.
   void integer(const char* name, std::optional<int64_t>* field, int64_t min, int64_t max, const char* hint,
                const char* help);
+  void integer(const char* name, std::optional<int32_t>* field, int32_t min, int32_t max, const char* hint,
+               const char* help);
   void real(const char* name, double* field, double min, double max, const char* hint, const char* help);
+  void real(const char* name, std::optional<double>* field, double min, double max, const char* hint,
+            const char* help);
   // The option --device: where the model runs, checked as parse_device (base/device.h) does.
   // With an empty field as default, an empty value stands for none.
   void device(std::string* field);

@@ -31,6 +31,7 @@ std::string table(const evaluation::Ablation& ablation) {
 
 evaluation::AblationSettings settings(const Scoring& scoring) {
   const ScoringOptions& options = scoring.options();
+  const evaluation::Generation& generation = scoring.generation();
   return {.model = scoring.model().id,
           .weights_fingerprint = scoring.model().weights_fingerprint,
           .task = std::string(scoring.task().name()),
@@ -39,7 +40,7 @@ evaluation::AblationSettings settings(const Scoring& scoring) {
           .data_sha256 = scoring.dataset().sha256,
           .estimator = options.attention.estimator,
           .prefill = options.attention.prefill,
-          .dtype = options.dtype,
+          .dtype = std::string(kernels::name(generation.dtype)),
           .seed = static_cast<uint32_t>(options.seed),
           .tool_version = version()};
 }

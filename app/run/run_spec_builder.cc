@@ -58,16 +58,21 @@ void check_options(const RunOptions& run) {
   throw UsageError(message);
 }
 
-void set_task(const RunOptions& run, wire::TaskSpec* spec) {
-  const auto style = prompt_style(run);
-  const auto task = evaluation::make_task(run.task, style);
-  spec->set_name(std::string(task->name()));
-  spec->set_version(task->version());
-  spec->set_prompt_style(std::string(evaluation::name(style)));
-  const evaluation::Dataset train = task->load(run.data);
+void set_generation(const evaluation::Generation& generation, wire::GenerationSpec* spec) {
+  spec->set_dtype(std::string(kernels::name(generation.dtype)));
+  spec->set_temperature(generation.temperature);
+  spec->set_top_p(generation.top_p);
+  spec->set_repetition_penalty(generation.repetition_penalty);
+  spec->set_max_new_tokens(generation.max_new_tokens);
+}
+
+void set_task(const RunOptions& run, const evaluation::Task& task, wire::TaskSpec* spec) {
+  spec->set_name(std::string(task.name()));
+  spec->set_version(task.version());
+  const evaluation::Dataset train = task.load(run.data);
   *spec->mutable_train() = to_wire(train);
   if (run.heldout_questions == 0 || run.heldout.empty()) return;
-  const evaluation::Dataset heldout = task->load(run.heldout);
+  const evaluation::Dataset heldout = task.load(run.heldout);
   evaluation::check_held_out(train, heldout);
   *spec->mutable_heldout() = to_wire(heldout);
   spec->set_heldout_questions(
@@ -148,14 +153,7 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
 
   declare_attention_options(&options, &run->attention, EstimatorChoice::kSampled);
 
-  options.choice("dtype", &run->dtype, {"float32", "bfloat16"}, "weights, activations and KV cache");
-  options.real("temperature", &run->temperature, 0, 100, "T",
-               "of the choice of tokens; 0 takes the likeliest");
-  options.real("top-p", &run->top_p, 1e-6, 1, "P",
-               "likeliest tokens with probability P in all are chosen from");
-  options.real("repetition-penalty", &run->repetition_penalty, 0.01, 100, "R",
-               "above 1 makes seen tokens less likely");
-  options.integer("max-new-tokens", &run->max_new_tokens, 1, 1'000'000, "N", "length of a reply, at most");
+  declare_generation_options(&options, &run->generation, run->task);
 
   options.integer("seed", &run->seed, 0, std::numeric_limits<uint32_t>::max(), "N",
                   "of every random draw of the run");
@@ -172,7 +170,11 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   spec.set_run_id(new_run_id());
   *spec.mutable_model() = to_wire(model::identify_model(run.model));
   spec.set_model_path(absolute_path(run.model).string());
-  set_task(run, spec.mutable_task());
+  const auto style = prompt_style(run);
+  const auto task = evaluation::make_task(run.task, style);
+  set_task(run, *task, spec.mutable_task());
+  spec.mutable_task()->set_prompt_style(std::string(evaluation::name(style)));
+  set_generation(resolve(run.generation, *task), spec.mutable_generation());
 
   auto* attention = spec.mutable_attention();
   attention->set_estimator(run.attention.estimator);
@@ -181,13 +183,6 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   attention->set_score_stage(run.attention.score_stage);
   attention->set_score_budget(run.attention.score_budget);
   attention->set_mean_group_query(run.attention.mean_group_query);
-
-  auto* generation = spec.mutable_generation();
-  generation->set_dtype(run.dtype);
-  generation->set_temperature(run.temperature);
-  generation->set_top_p(run.top_p);
-  generation->set_repetition_penalty(run.repetition_penalty);
-  generation->set_max_new_tokens(run.max_new_tokens);
 
   policy::PolicyConfig policy = run.policy;
   policy.max_policy_lag = max_policy_lag(run);

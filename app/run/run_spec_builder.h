@@ -8,6 +8,7 @@
 
 #include "app/cli/options.h"
 #include "app/run/attention_options.h"
+#include "app/run/generation_options.h"
 #include "policy/policy.h"
 #include "wire/messages.pb.h"
 
@@ -30,11 +31,7 @@ struct RunOptions {
 
   AttentionOptions attention;
 
-  std::string dtype = "bfloat16";
-  double temperature = 0;
-  double top_p = 1;
-  double repetition_penalty = 1;
-  int32_t max_new_tokens = 256;
+  GenerationOptions generation;
 
   int64_t seed = 1;
   int64_t lease_seconds = 120;

@@ -25,12 +25,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// S2ANTA paper, Appendix O.
-constexpr model::SamplingParams kPaperSampling = {
-    .temperature = 0.6, .top_p = 0.95, .repetition_penalty = 1.1};
-// Appendix O names no limit; long enough for a step-by-step answer of a reasoning model.
-constexpr int32_t kChatNewTokens = 2048;
-
 evaluation::PromptStyle style_of(const ScoringOptions& options) {
   if (options.prompt_style != "auto") return evaluation::parse_prompt_style(options.prompt_style);
   return evaluation::prompt_style_for(model::Tokenizer::load(options.model).chat_template());
@@ -54,10 +48,10 @@ AttentionOptions options_of(const AttentionSettings& settings) {
           .mean_group_query = settings.mean_group_query};
 }
 
-model::EngineOptions engine_options(const ScoringOptions& options) {
+model::EngineOptions engine_options(const ScoringOptions& options, kernels::DType dtype) {
   const AttentionSettings attention = settings_of(options.attention);
   model::EngineOptions engine;
-  engine.dtype = kernels::parse_dtype(options.dtype);
+  engine.dtype = dtype;
   engine.estimator = attention.estimator;
   engine.prefill = attention.prefill;
   engine.tile = attention.tile;
@@ -70,11 +64,11 @@ model::EngineOptions engine_options(const ScoringOptions& options) {
   return engine;
 }
 
-worker::GenerationLimits generation_limits(const ScoringOptions& options) {
-  return {.sampling = {.temperature = options.temperature,
-                       .top_p = options.top_p,
-                       .repetition_penalty = options.repetition_penalty},
-          .max_new_tokens = options.max_new_tokens};
+worker::GenerationLimits generation_limits(const evaluation::Generation& generation) {
+  return {.sampling = {.temperature = generation.temperature,
+                       .top_p = generation.top_p,
+                       .repetition_penalty = generation.repetition_penalty},
+          .max_new_tokens = generation.max_new_tokens};
 }
 
 std::string detail_line(const std::string& schedule, const evaluation::Question& question,
@@ -142,17 +136,8 @@ void declare_scoring_options(OptionSet* set, ScoringOptions* options) {
               "how a question is put; auto goes by the model's chat template");
   set->integer("limit", &options->limit, 0, kMany, "N", "score the first N questions; 0 for all");
   declare_attention_options(set, &options->attention, EstimatorChoice::kAny);
-  set->choice("dtype", &options->dtype, {"bfloat16", "float32", "float16"},
-              "of weights, activations and cache");
+  declare_generation_options(set, &options->generation, options->task);
   set->integer("seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N", "of every random draw");
-  set->integer("max-new-tokens", &options->max_new_tokens, 1, 1 << 20, "N",
-               "longest reply; 2048 where the prompt style is not plain");
-  set->real("temperature", &options->temperature, 0, 100, "T",
-            "0 is greedy; 0.6 where the prompt style is not plain");
-  set->real("top-p", &options->top_p, 1e-9, 1, "P",
-            "sample from the likeliest tokens of this mass; 0.95 where the prompt style is not plain");
-  set->real("repetition-penalty", &options->repetition_penalty, 0.01, 100, "R",
-            "1 is none; 1.1 where the prompt style is not plain");
   set->device(&options->device);
   set->integer("threads", &options->threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
   set->integer("max-sequences", &options->max_sequences, 1, 65536, "N", "replies decoded together");
@@ -203,16 +188,12 @@ Scoring::Scoring(const ScoringOptions& options, const OptionSet& set)
       model_(model::identify_model(options.model)),
       style_(style_of(options)),
       task_(evaluation::make_task(options.task, style_)),
-      dataset_(task_->load(options.data)) {
+      dataset_(task_->load(options.data)),
+      generation_(resolve(options.generation, *task_)) {
   if (options_.limit > std::ssize(dataset_.questions))
     throw UsageError(fmt::format("--limit {} is more than the {} questions of {}", options_.limit,
                                  dataset_.questions.size(), options_.data.string()));
   questions_ = static_cast<uint32_t>(options_.limit > 0 ? options_.limit : std::ssize(dataset_.questions));
-  if (style_ == evaluation::PromptStyle::kPlain) return;
-  if (!set_.given("temperature")) options_.temperature = kPaperSampling.temperature;
-  if (!set_.given("top-p")) options_.top_p = kPaperSampling.top_p;
-  if (!set_.given("repetition-penalty")) options_.repetition_penalty = kPaperSampling.repetition_penalty;
-  if (!set_.given("max-new-tokens")) options_.max_new_tokens = kChatNewTokens;
 }
 
 Scoring::~Scoring() = default;
@@ -243,8 +224,8 @@ void Scoring::adopt(const AttentionSettings& attention, const std::string& sourc
 std::vector<Score> Scoring::run(std::span<const NamedSchedule> schedules) {
   const SystemClock clock;
   worker::ModelRunner runner(
-      std::make_unique<worker::EngineGenerator>(options_.model, engine_options(options_),
-                                                generation_limits(options_)),
+      std::make_unique<worker::EngineGenerator>(options_.model, engine_options(options_, generation_.dtype),
+                                                generation_limits(generation_)),
       evaluation::make_task(options_.task, style_), {.train = dataset_.questions, .heldout = {}},
       {.run_seed = static_cast<uint32_t>(options_.seed),
        .questions_per_episode = static_cast<int32_t>(worker::kQuestionsPerScoringEpisode)},
@@ -297,11 +278,11 @@ Json Scoring::settings_json() const {
         {"score_budget", options_.attention.score_budget},
         {"mean_group_query", options_.attention.mean_group_query}}},
       {"generation",
-       {{"dtype", options_.dtype},
-        {"temperature", options_.temperature},
-        {"top_p", options_.top_p},
-        {"repetition_penalty", options_.repetition_penalty},
-        {"max_new_tokens", options_.max_new_tokens}}},
+       {{"dtype", kernels::name(generation_.dtype)},
+        {"temperature", generation_.temperature},
+        {"top_p", generation_.top_p},
+        {"repetition_penalty", generation_.repetition_penalty},
+        {"max_new_tokens", generation_.max_new_tokens}}},
       {"seed", options_.seed},
       {"device", options_.device}};
 }

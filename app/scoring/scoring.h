@@ -14,6 +14,7 @@
 #include "app/cli/options.h"
 #include "app/files/schedule_file.h"
 #include "app/run/attention_options.h"
+#include "app/run/generation_options.h"
 #include "evaluation/statistics.h"
 #include "evaluation/task.h"
 #include "model/model_config.h"
@@ -28,12 +29,8 @@ struct ScoringOptions {
   std::string prompt_style = "auto";
   int64_t limit = 0;  // 0 = all questions
   AttentionOptions attention;
-  std::string dtype = "bfloat16";
+  GenerationOptions generation;
   int64_t seed = 0;
-  int32_t max_new_tokens = 256;
-  double temperature = 0;
-  double top_p = 1;
-  double repetition_penalty = 1;
   std::string device = "cpu";
   int32_t threads = 0;
   int32_t max_sequences = 256;
@@ -67,8 +64,7 @@ struct Score {
 // Model, task, data and settings of one command, loaded and checked.
 class Scoring {
  public:
-  // `set` tells which options were given: sampling parameters that were not are greedy for the plain prompt
-  // style and the paper's (Appendix O) for the others.
+  // `set` tells which options were given.
   Scoring(const ScoringOptions& options, const OptionSet& set);
   ~Scoring();
 
@@ -77,6 +73,7 @@ class Scoring {
   const evaluation::Task& task() const { return *task_; }
   evaluation::PromptStyle prompt_style() const { return style_; }
   const ScoringOptions& options() const { return options_; }  // resolved
+  const evaluation::Generation& generation() const { return generation_; }
   uint32_t questions() const { return questions_; }
 
   // Parses the arguments. A schedule.json brings its attention settings where no flag sets them; files that
@@ -98,6 +95,7 @@ class Scoring {
   evaluation::PromptStyle style_;
   std::unique_ptr<evaluation::Task> task_;
   evaluation::Dataset dataset_;
+  evaluation::Generation generation_;
   uint32_t questions_ = 0;
   std::string attention_source_;  // the schedule.json whose settings are in use
   double seconds_ = 0;

@@ -26,6 +26,16 @@ constexpr std::string_view kLlamaSystem =
     "on a new "
     "line.";
 
+// S2ANTA paper, Appendix O: of all runs on GSM8K.
+constexpr double kPaperTemperature = 0.6;
+constexpr double kPaperTopP = 0.95;
+constexpr double kPaperRepetitionPenalty = 1.1;
+// Appendix O names no limit. "Towards Multiplier-Free Transformers with Stochastic Attention", section 4.2,
+// has the same models, prompts and settings, and caps DeepSeek-R1-Distill-Qwen-7B and Llama-3.1-8B-Instruct
+// so.
+constexpr int32_t kReasoningNewTokens = 4096;
+constexpr int32_t kLlamaNewTokens = 1024;
+
 // What follows the last "####" of a worked solution; the whole of a text without one.
 std::string_view published_answer(std::string_view solution) {
   const size_t marker = solution.rfind(kMarker);
@@ -191,6 +201,18 @@ std::string_view Gsm8k::completing_characters() const {
       return "\n";
   }
   return "";
+}
+
+Generation Gsm8k::generation_defaults() const {
+  Generation generation{
+      .stop = completing_characters().empty() ? StopRule::kEos : StopRule::kAnswer,
+  };
+  if (style_ == PromptStyle::kPlain) return generation;
+  generation.temperature = kPaperTemperature;
+  generation.top_p = kPaperTopP;
+  generation.repetition_penalty = kPaperRepetitionPenalty;
+  generation.max_new_tokens = style_ == PromptStyle::kLlamaChat ? kLlamaNewTokens : kReasoningNewTokens;
+  return generation;
 }
 
 Question Gsm8k::gold(std::string_view answer) const {

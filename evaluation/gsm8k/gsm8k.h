@@ -24,6 +24,8 @@ class Gsm8k final : public Task {
   Verdict grade(const Question& question, std::string_view reply) const override;
   bool complete(std::string_view reply) const override;
   std::string_view completing_characters() const override;
+  // The papers' settings for the chat styles; greedy and 256 new tokens for kPlain.
+  Generation generation_defaults() const override;
   Question gold(std::string_view answer) const override;
   bool equal(const Question& question, std::string_view answer) const override;
 

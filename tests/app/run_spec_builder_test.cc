@@ -88,17 +88,26 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
   expect_change([](RunOptions& run) { run.policy.perturbation_decay = 0.2; }, "policy.perturbation_decay");
   expect_change([](RunOptions& run) { run.episodes = 7; }, "episodes");
   expect_change([](RunOptions& run) { run.questions = 7; }, "questions_per_episode");
-  expect_change([](RunOptions& run) { run.prompt = "boxed"; }, "task.prompt_style");
+  // The prompt style brings its generation defaults unless they are given.
+  const evaluation::Generation plain =
+      evaluation::make_task("gsm8k", evaluation::PromptStyle::kPlain)->generation_defaults();
+  expect_change(
+      [&](RunOptions& run) {
+        run.prompt = "boxed";
+        run.generation = options_of(plain);
+      },
+      "task.prompt_style");
   expect_change([](RunOptions& run) { run.heldout_questions = 7; }, "task.heldout_questions");
   expect_change([](RunOptions& run) { run.attention.estimator = "iid"; }, "attention.estimator");
   expect_change([](RunOptions& run) { run.attention.prefill = "dense"; }, "attention.prefill");
   expect_change([](RunOptions& run) { run.attention.tile = 128; }, "attention.tile");
   expect_change([](RunOptions& run) { run.attention.mean_group_query = true; }, "attention.mean_group_query");
-  expect_change([](RunOptions& run) { run.dtype = "float32"; }, "generation.dtype");
-  expect_change([](RunOptions& run) { run.temperature = 0.6; }, "generation.temperature");
-  expect_change([](RunOptions& run) { run.top_p = 0.95; }, "generation.top_p");
-  expect_change([](RunOptions& run) { run.repetition_penalty = 1.1; }, "generation.repetition_penalty");
-  expect_change([](RunOptions& run) { run.max_new_tokens = 7; }, "generation.max_new_tokens");
+  expect_change([](RunOptions& run) { run.generation.dtype = "float32"; }, "generation.dtype");
+  expect_change([](RunOptions& run) { run.generation.temperature = 0.6; }, "generation.temperature");
+  expect_change([](RunOptions& run) { run.generation.top_p = 0.95; }, "generation.top_p");
+  expect_change([](RunOptions& run) { run.generation.repetition_penalty = 1.1; },
+                "generation.repetition_penalty");
+  expect_change([](RunOptions& run) { run.generation.max_new_tokens = 7; }, "generation.max_new_tokens");
   expect_change([](RunOptions& run) { run.seed = 7; }, "seed");
   expect_change([](RunOptions& run) { run.lease_seconds = 7; }, "lease_ms");
   expect_change([](RunOptions& run) { run.max_attempts = 7; }, "max_attempts");

@@ -28,6 +28,22 @@ CommandResult run(const std::string& command, const Words& more) {
   return run_command(words);
 }
 
+// What --help says of an option, its defaults and range included.
+std::string help_of(const std::string& command, const std::string& option) {
+  const std::string help = run_command({"allot", command, "--help"}).out;
+  const size_t start = help.find("  --" + option + " ");
+  return start == std::string::npos ? "" : help.substr(start, help.find("\n  --", start) - start);
+}
+
+TEST(GenerationOptionsOfCommands, AreTheSameInAllThatAnswerQuestions) {
+  for (const char* option : {"dtype", "temperature", "top-p", "repetition-penalty", "max-new-tokens"}) {
+    const std::string expected = help_of("tune", option);
+    EXPECT_NE(expected, "") << option;
+    for (const char* command : {"aggregator", "eval", "verify", "ablate"})
+      EXPECT_EQ(help_of(command, option), expected) << command;
+  }
+}
+
 TEST(EvalCommand, ScoresSchedulesOnTheSameQuestionsAndComparesThem) {
   const CommandResult result =
       run("eval", {"--limit", "24", "--schedule", "dense", "--schedule", "uniform:2", "--json"});

@@ -1,0 +1,33 @@
+// How replies are generated, as options of the commands that learn schedules and of those that score them.
+// What is not given follows from the task and its prompt style, so that all of them measure under the same
+// conditions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "app/cli/options.h"
+#include "evaluation/task.h"
+
+namespace allot::app {
+
+// As given; empty fields take the task's default.
+struct GenerationOptions {
+  std::string dtype = "bfloat16";
+  std::optional<double> temperature;
+  std::optional<double> top_p;
+  std::optional<double> repetition_penalty;
+  std::optional<int32_t> max_new_tokens;
+};
+
+// Declares the options above. --help shows their defaults under each prompt style of `task`.
+void declare_generation_options(OptionSet* set, GenerationOptions* options, const std::string& task);
+
+// What was given, and the defaults of `task` for the rest. The stop rule is the task's.
+evaluation::Generation resolve(const GenerationOptions& options, const evaluation::Task& task);
+
+// Every option as resolved, for --dry-run.
+GenerationOptions options_of(const evaluation::Generation& generation);
+
+}  // namespace allot::app

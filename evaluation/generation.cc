@@ -1,0 +1,29 @@
+#include "evaluation/generation.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include "base/error.h"
+
+namespace allot::evaluation {
+
+std::string_view name(StopRule rule) {
+  return rule == StopRule::kEos ? "eos" : "answer";
+}
+
+StopRule parse_stop_rule(std::string_view text) {
+  for (const StopRule rule : {StopRule::kEos, StopRule::kAnswer})
+    if (name(rule) == text) return rule;
+  throw InvalidArgument(fmt::format("\"{}\" is no stop rule; known are eos and answer", text));
+}
+
+std::string describe(const Generation& generation) {
+  std::string text(kernels::name(generation.dtype));
+  text += generation.temperature == 0
+              ? ", greedy"
+              : fmt::format(", temperature {}, top-p {}", generation.temperature, generation.top_p);
+  if (generation.repetition_penalty != 1)
+    text += fmt::format(", repetition penalty {}", generation.repetition_penalty);
+  return text + fmt::format(", at most {} new tokens", generation.max_new_tokens);
+}
+
+}  // namespace allot::evaluation
