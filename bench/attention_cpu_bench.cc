@@ -86,7 +86,7 @@ void attention(benchmark::State& state, Shape shape, Estimator estimator, int32_
   p.query_start = starts.data();
   p.lengths = lengths.data();
   p.out = out.data();
-  p.estimator = estimator;
+  p.method.estimator = estimator;
   p.budgets = budgets.data();
   p.draws = draws.data();
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "base/philox.h"
-#include "kernels/estimator.h"
+#include "kernels/method.h"
 
 namespace allot::kernels {
 
@@ -40,17 +40,13 @@ struct AttentionParams {
   const int32_t* lengths = nullptr;      // [batch] keys visible to the last query; >= number of queries
   void* out = nullptr;                   // [num_queries, num_q_heads, head_dim], contiguous
 
-  // Estimation.
-  Estimator estimator = Estimator::kExact;
+  // Estimation. `prefill` is the caller's to heed: to the kernels a query of a prompt is a query.
+  AttentionMethod method = {.estimator = Estimator::kExact};
   // [batch] samples S per query head; 0 = zero output, kDenseBudget = exact for that sequence; may be null
   // for kExact.
   const int32_t* budgets = nullptr;
   const SequenceDraws* draws = nullptr;  // [batch]; may be null for kExact and kTopk
   uint32_t layer = 0;                    // coordinate of the draws
-  int32_t tile = 256;                    // keys per tile for kProp and kFlash
-  ScoreStage score_stage = ScoreStage::kExact;
-  int32_t score_budget = 0;       // B of the Bernoulli stages
-  bool mean_group_query = false;  // one Bernoulli query per head group (Appendix C.2)
 };
 
 // Budget of a sequence whose attention is exact while batch mates sample.

@@ -45,10 +45,11 @@ std::vector<double> cached_vectors(const AttentionParams& p, const void* pages, 
 // Successes among the B Bernoulli variables of a query element with success probability `probability`.
 int32_t bernoulli_successes(const AttentionParams& p, const DrawRow& draws, int32_t i, double probability) {
   int32_t successes = 0;
-  for (int32_t b = 0; b < p.score_budget; ++b) {
+  for (int32_t b = 0; b < p.method.score_budget; ++b) {
     const double u = draw_uniform(draws, bernoulli_draw(b, i, p.head_dim));
     // Stratified: sample b has its uniform number in [b/B, (b + 1)/B).
-    const double point = p.score_stage == ScoreStage::kBernoulliStrat ? (b + u) / p.score_budget : u;
+    const double point =
+        p.method.score_stage == ScoreStage::kBernoulliStrat ? (b + u) / p.method.score_budget : u;
     if (point < probability) ++successes;
   }
   return successes;
@@ -177,12 +178,12 @@ DrawRow draw_row(const AttentionParams& p, const Row& row) {
 std::vector<double> score_query(const AttentionParams& p, const Row& row) {
   std::vector<double> query(p.head_dim);
   for (int32_t i = 0; i < p.head_dim; ++i) query[i] = query_element(p, row, row.head, i);
-  if (p.score_stage == ScoreStage::kExact) return query;
+  if (p.method.score_stage == ScoreStage::kExact) return query;
 
   // Equation 8 draws from |q|; equation 10 from the group's mean of |q|, under the group's first query head.
   const int32_t group = group_size(p);
-  const int32_t first_head = p.mean_group_query ? row.head / group * group : row.head;
-  const int32_t heads = p.mean_group_query ? group : 1;
+  const int32_t first_head = p.method.mean_group_query ? row.head / group * group : row.head;
+  const int32_t heads = p.method.mean_group_query ? group : 1;
   std::vector<double> magnitude(p.head_dim, 0.0);
   for (int32_t head = first_head; head < first_head + heads; ++head) {
     for (int32_t i = 0; i < p.head_dim; ++i) magnitude[i] += std::abs(query_element(p, row, head, i)) / heads;
@@ -192,7 +193,8 @@ std::vector<double> score_query(const AttentionParams& p, const Row& row) {
   draws.head = static_cast<uint32_t>(first_head);
   for (int32_t i = 0; i < p.head_dim; ++i) {
     if (magnitude[i] == 0) continue;  // the query is zero here too
-    const double estimate = norm * bernoulli_successes(p, draws, i, magnitude[i] / norm) / p.score_budget;
+    const double estimate =
+        norm * bernoulli_successes(p, draws, i, magnitude[i] / norm) / p.method.score_budget;
     query[i] *= estimate / magnitude[i];  // one head: norm * sign(q) * successes / B; a group: equation 13
   }
   return query;
@@ -271,9 +273,9 @@ std::vector<Selected> select(std::span<const double> p, const Selection& selecti
 }
 
 std::vector<Selected> select(const AttentionParams& p, const Row& row) {
-  const Selection selection{.estimator = p.estimator,
+  const Selection selection{.estimator = p.method.estimator,
                             .budget = p.budgets == nullptr ? kDenseBudget : p.budgets[row.sequence],
-                            .tile = p.tile};
+                            .tile = p.method.tile};
   const DrawRow draws = p.draws == nullptr ? DrawRow{} : draw_row(p, row);
   return select(softmax(scores(p, row)), selection, draws);
 }

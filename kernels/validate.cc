@@ -21,10 +21,10 @@ void check_pointer(const void* pointer, const char* field) {
 }
 
 bool samples_values(const AttentionParams& p) {
-  return p.estimator != Estimator::kExact;
+  return p.method.estimator != Estimator::kExact;
 }
 bool samples_scores(const AttentionParams& p) {
-  return p.score_stage != ScoreStage::kExact;
+  return p.method.score_stage != ScoreStage::kExact;
 }
 
 void check_shapes(const AttentionParams& p) {
@@ -52,14 +52,15 @@ void check_shapes(const AttentionParams& p) {
 }
 
 void check_estimation(const AttentionParams& p) {
-  const bool tiled = p.estimator == Estimator::kProp || p.estimator == Estimator::kFlash;
-  if (tiled && p.tile < 1) {
-    refuse("estimator {} has tiles of {} keys; expected at least 1", name(p.estimator), p.tile);
+  const bool tiled = p.method.estimator == Estimator::kProp || p.method.estimator == Estimator::kFlash;
+  if (tiled && p.method.tile < 1) {
+    refuse("estimator {} has tiles of {} keys; expected at least 1", name(p.method.estimator), p.method.tile);
   }
-  if (samples_scores(p) && (p.score_budget < 1 || p.score_budget > kMaxBudget)) {
-    refuse("score stage {} has budget {}; expected 1 to {}", name(p.score_stage), p.score_budget, kMaxBudget);
+  if (samples_scores(p) && (p.method.score_budget < 1 || p.method.score_budget > kMaxBudget)) {
+    refuse("score stage {} has budget {}; expected 1 to {}", name(p.method.score_stage),
+           p.method.score_budget, kMaxBudget);
   }
-  if (p.mean_group_query && !samples_scores(p)) {
+  if (p.method.mean_group_query && !samples_scores(p)) {
     refuse("mean_group_query is set with the exact score stage; it needs bernoulli or bernoulli-strat");
   }
   if (p.layer >= kTokenLayer) refuse("layer is {}; expected less than {}", p.layer, kTokenLayer);
@@ -86,14 +87,14 @@ void check_budget(const AttentionParams& p, int64_t sequence, int32_t length) {
     refuse("sequence {} has sample budget {}; expected 0 to {}, or {} for exact attention", sequence, budget,
            kMaxBudget, kDenseBudget);
   }
-  if (p.estimator == Estimator::kFlash && budget > 0) {
-    const int32_t tiles = tile_count(length, p.tile);
+  if (p.method.estimator == Estimator::kFlash && budget > 0) {
+    const int32_t tiles = tile_count(length, p.method.tile);
     if (budget < tiles) {
       refuse(
           "estimator flash needs a sample in every tile: sequence {} has length {}, {} tiles of {} keys, but "
           "a budget "
           "of {}; raise the budget, enlarge the tile or use sys",
-          sequence, length, tiles, p.tile, budget);
+          sequence, length, tiles, p.method.tile, budget);
     }
   }
 }
@@ -120,7 +121,7 @@ void validate(const AttentionParams& p) {
   check_pointer(p.page_table, "page_table");
   check_pointer(p.out, "out");
   if (samples_values(p)) check_pointer(p.budgets, "budgets");
-  const bool needs_draws = samples_scores(p) || (samples_values(p) && p.estimator != Estimator::kTopk);
+  const bool needs_draws = samples_scores(p) || (samples_values(p) && p.method.estimator != Estimator::kTopk);
   if (needs_draws) check_pointer(p.draws, "draws");
   for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t queries = p.query_start[b + 1] - p.query_start[b];

@@ -10,15 +10,6 @@
 
 namespace allot::model {
 
-// How attention is estimated: the same for all sequences but for their budgets.
-struct AttentionOptions {
-  kernels::Estimator estimator = kernels::Estimator::kExact;
-  int32_t tile = 256;  // keys per tile of `prop` and `flash`
-  kernels::ScoreStage score_stage = kernels::ScoreStage::kExact;
-  int32_t score_budget = 0;
-  bool mean_group_query = false;
-};
-
 // New tokens of several sequences, one sequence after the other.
 struct ForwardBatch {
   std::vector<int32_t> tokens;       // [num_tokens]

@@ -40,12 +40,13 @@ class Backend {
   // output row; choices[i] belongs to batch.output_rows[i], and no two have the same slot. Returns
   // [output_rows.size()], valid until the next call; the chosen tokens count as seen. Throws Error when a
   // logit of an output row is not a number.
-  virtual std::span<const int32_t> step(const ForwardBatch& batch, const AttentionOptions& attention,
+  virtual std::span<const int32_t> step(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
                                         std::span<const TokenChoice> choices) = 0;
 
   // The same pass without a choice: float32 logits [output_rows.size(), vocab_size], valid until the next
   // call.
-  virtual std::span<const float> logits(const ForwardBatch& batch, const AttentionOptions& attention) = 0;
+  virtual std::span<const float> logits(const ForwardBatch& batch,
+                                        const kernels::AttentionMethod& attention) = 0;
 };
 
 // The backend of options.device, with its weights loaded and its cache made. `options` are checked and have

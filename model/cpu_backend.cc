@@ -59,7 +59,7 @@ class CpuBackend final : public Backend {
     for (int32_t id : prompt) seen_[slot].add(id, vocab_size_);
   }
 
-  std::span<const int32_t> step(const ForwardBatch& batch, const AttentionOptions& attention,
+  std::span<const int32_t> step(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
                                 std::span<const TokenChoice> choices) override {
     assert(choices.size() == batch.output_rows.size());
     const std::span<float> logits = decoder_.forward(batch, attention);
@@ -78,7 +78,8 @@ class CpuBackend final : public Backend {
     return chosen_;
   }
 
-  std::span<const float> logits(const ForwardBatch& batch, const AttentionOptions& attention) override {
+  std::span<const float> logits(const ForwardBatch& batch,
+                                const kernels::AttentionMethod& attention) override {
     return decoder_.forward(batch, attention);
   }
 

@@ -65,7 +65,7 @@ Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const KvCach
   }
 }
 
-std::span<float> Decoder::forward(const ForwardBatch& batch, const AttentionOptions& attention) {
+std::span<float> Decoder::forward(const ForwardBatch& batch, const kernels::AttentionMethod& attention) {
   rope_.extend_to(*std::max_element(batch.lengths.begin(), batch.lengths.end()));
   for_each_block(batch.num_tokens(), [&](const Block& block) {
     embed(batch, block);
@@ -235,7 +235,7 @@ void Decoder::project_logits(const Block& block) {
   std::transform(rounded, rounded + block.rows() * config_.vocab_size, out, kernels::float_from_bfloat16);
 }
 
-void Decoder::attend(int32_t layer, const AttentionPlan& plan, const AttentionOptions& options) {
+void Decoder::attend(int32_t layer, const AttentionPlan& plan, const kernels::AttentionMethod& method) {
   kernels::AttentionParams shared{.num_q_heads = config_.num_q_heads,
                                   .num_kv_heads = config_.num_kv_heads,
                                   .head_dim = config_.head_dim,
@@ -247,13 +247,7 @@ void Decoder::attend(int32_t layer, const AttentionPlan& plan, const AttentionOp
                                   .key_pages = cache_.keys(layer),
                                   .value_pages = cache_.values(layer),
                                   .layer = static_cast<uint32_t>(layer)};
-  if (!plan.all_dense(layer)) {
-    shared.estimator = options.estimator;
-    shared.tile = options.tile;
-    shared.score_stage = options.score_stage;
-    shared.score_budget = options.score_budget;
-    shared.mean_group_query = options.mean_group_query;
-  }
+  if (!plan.all_dense(layer)) shared.method = method;
   const std::span<const AttentionPlan::Launch> launches = plan.launches();
   run_parallel(static_cast<int64_t>(launches.size()), threads_, [&](int64_t index, int) {
     kernels::AttentionParams params = shared;

@@ -32,7 +32,7 @@ class Decoder {
   // Writes keys and values of the new tokens to the cache and returns float32 logits [output_rows.size(),
   // vocab_size], valid until the next call. Row kernels and attention give a row the same bits whatever its
   // batch; docs/engine.md says how far the matrix products do.
-  std::span<float> forward(const ForwardBatch& batch, const AttentionOptions& attention);
+  std::span<float> forward(const ForwardBatch& batch, const kernels::AttentionMethod& attention);
 
  private:
   // Memory of one thread for one block of rows.
@@ -66,7 +66,7 @@ class Decoder {
   void project_qkv(int32_t layer, const ForwardBatch& batch, const Block& block);
   void finish_layer(int32_t layer, const Block& block);
   void project_logits(const Block& block);
-  void attend(int32_t layer, const AttentionPlan& plan, const AttentionOptions& options);
+  void attend(int32_t layer, const AttentionPlan& plan, const kernels::AttentionMethod& method);
   void keep_rows(std::span<const int64_t> rows);
 
   std::byte* row(Buffer& buffer, int64_t index, int64_t width) const {

@@ -36,8 +36,9 @@ void check_options(const EngineOptions& options) {
   at_least("cache_tokens", options.cache_tokens, 0);
   at_least("prefill_chunk_tokens", prefill_chunk(options), 2);
   at_least("threads", options.threads, 0);
-  at_least("tile", options.tile, 1);
-  if (options.score_stage != kernels::ScoreStage::kExact) at_least("score_budget", options.score_budget, 1);
+  at_least("tile", options.attention.tile, 1);
+  if (options.attention.score_stage != kernels::ScoreStage::kExact)
+    at_least("score_budget", options.attention.score_budget, 1);
   if (!faults.empty()) throw InvalidArgument(fmt::format("engine options: {}", fmt::join(faults, "; ")));
   if (options.dtype == kernels::DType::kFloat16 && options.device == "cpu") {
     throw Unsupported(
@@ -136,8 +137,6 @@ struct Engine::Impl {
       : options(resolved(wanted)),
         config(read_model_config(directory)),
         defaults(read_generation_defaults(directory)),
-        attention{options.estimator, options.tile, options.score_stage, options.score_budget,
-                  options.mean_group_query},
         backend(load_backend(directory, config, options)),
         allocator(backend->cache_shape().num_pages) {
     options.cache_tokens = allocator.num_pages() * options.page_size;
@@ -157,7 +156,6 @@ struct Engine::Impl {
   EngineOptions options;
   ModelConfig config;
   GenerationDefaults defaults;
-  AttentionOptions attention;
   std::unique_ptr<Backend> backend;
   PageAllocator allocator;
   std::vector<int32_t> free_slots;  // a stack
@@ -182,18 +180,19 @@ void Engine::Impl::check_samples(std::span<const int32_t> samples, int64_t lengt
     refuse("the schedule has {} entries, expected {}, one for each layer of the model", samples.size(),
            config.num_layers);
   }
-  const int32_t tiles = kernels::tile_count(static_cast<int32_t>(length), options.tile);
+  const int32_t tiles = kernels::tile_count(static_cast<int32_t>(length), options.attention.tile);
   for (size_t layer = 0; layer < samples.size(); ++layer) {
     if (samples[layer] < 0 || samples[layer] > kernels::kMaxBudget) {
       refuse("the schedule gives layer {} {} samples, expected 0 to {}", layer, samples[layer],
              kernels::kMaxBudget);
     }
-    if (options.estimator == kernels::Estimator::kFlash && samples[layer] > 0 && samples[layer] < tiles) {
+    if (options.attention.estimator == kernels::Estimator::kFlash && samples[layer] > 0 &&
+        samples[layer] < tiles) {
       refuse(
           "the schedule gives layer {} {} samples, but estimator flash needs one in each of {} tiles of {} "
           "keys for {} "
           "tokens; raise the budget, enlarge the tile or use sys",
-          layer, samples[layer], tiles, options.tile, length);
+          layer, samples[layer], tiles, options.attention.tile, length);
     }
   }
 }
@@ -321,7 +320,7 @@ std::vector<GenerationResult> Engine::step() {
   const auto start = SteadyClock::now();
   const std::vector<Advance> advances = impl_->next_advances();
   const bool prefill = advances.front().sequence->in_prefill();
-  const bool dense = prefill && impl_->options.prefill == PrefillMode::kDense;
+  const bool dense = prefill && impl_->options.attention.prefill == kernels::Prefill::kDense;
   std::vector<Sequence*> ready;
   std::vector<TokenChoice> choices;
   for (const Advance& advance : advances) {
@@ -331,7 +330,7 @@ std::vector<GenerationResult> Engine::step() {
   }
   const ForwardBatch batch =
       make_batch(advances, impl_->config.num_layers, dense, impl_->options.page_size, Outputs::kLastIfReady);
-  const std::span<const int32_t> tokens = impl_->backend->step(batch, impl_->attention, choices);
+  const std::span<const int32_t> tokens = impl_->backend->step(batch, impl_->options.attention, choices);
 
   EngineCounters& counters = impl_->counters;
   for (const auto& [sequence, new_tokens] : advances) {
@@ -384,7 +383,7 @@ std::vector<float> Engine::logits(std::span<const int32_t> ids, std::span<const 
                         prefill_tokens(length, length - sequence.cached, prefill_chunk(impl_->options))};
     const ForwardBatch batch =
         make_batch({&chunk, 1}, impl_->config.num_layers, false, impl_->options.page_size, Outputs::kAll);
-    const std::span<const float> rows = impl_->backend->logits(batch, impl_->attention);
+    const std::span<const float> rows = impl_->backend->logits(batch, impl_->options.attention);
     sequence.cached += chunk.new_tokens;
     result.insert(result.end(), rows.begin(), rows.end());
   }

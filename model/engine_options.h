@@ -6,23 +6,16 @@
 #include <optional>
 #include <string>
 
-#include "kernels/estimator.h"
+#include "kernels/method.h"
 
 namespace allot::model {
-
-enum class PrefillMode { kDense, kSampled };
 
 struct EngineOptions {
   std::string device = "cpu";  // "cpu", "cuda" (= "cuda:0") or "cuda:N"
   // The seed of weights made at random (random_weights.h); nothing = those of the directory's checkpoint.
   std::optional<uint64_t> random_weights = std::nullopt;
   kernels::DType dtype = kernels::DType::kBFloat16;  // of weights, activations and cache; logits are float32
-  kernels::Estimator estimator = kernels::Estimator::kSys;
-  PrefillMode prefill = PrefillMode::kSampled;
-  int32_t tile = 256;  // keys per tile of `prop` and `flash`
-  kernels::ScoreStage score_stage = kernels::ScoreStage::kExact;
-  int32_t score_budget = 0;
-  bool mean_group_query = false;
+  kernels::AttentionMethod attention = {};
   int32_t page_size = 16;
   int32_t max_sequences = 256;  // decoded together
   int64_t cache_tokens = 0;  // capacity of the KV cache; 0 = max_sequences * max_position_embeddings, bounded

@@ -2,21 +2,11 @@
 
 #include <utility>
 
-#include "base/error.h"
 #include "worker/engine_generator.h"
 #include "worker/model_runner.h"
+#include "worker/spec_method.h"
 
 namespace allot::worker {
-namespace {
-
-model::PrefillMode prefill_mode(const std::string& text) {
-  if (text == "dense") return model::PrefillMode::kDense;
-  if (text == "sampled") return model::PrefillMode::kSampled;
-  throw InvalidArgument("prefill mode \"" + text + "\" is unknown; known are dense and sampled");
-}
-
-}  // namespace
-
 std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const MachineOptions& machine,
                                                 const Clock& clock) {
   auto task =
@@ -28,12 +18,7 @@ std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const
 
   model::EngineOptions engine;
   engine.dtype = kernels::parse_dtype(spec.generation().dtype());
-  engine.estimator = kernels::parse_estimator(spec.attention().estimator());
-  engine.prefill = prefill_mode(spec.attention().prefill());
-  engine.tile = spec.attention().tile();
-  engine.score_stage = kernels::parse_score_stage(spec.attention().score_stage());
-  engine.score_budget = spec.attention().score_budget();
-  engine.mean_group_query = spec.attention().mean_group_query();
+  engine.attention = attention_method(spec.attention());
   engine.device = machine.device;
   engine.threads = machine.threads;
   engine.max_sequences = machine.max_sequences;

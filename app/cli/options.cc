@@ -347,6 +347,14 @@ void OptionSet::path(const char* name, std::filesystem::path* field, const char*
 
 void OptionSet::choice(const char* name, std::string* field, std::vector<std::string> choices,
                        const char* help) {
+  choice(
+      name, std::move(choices), [=](const std::string& value) { *field = value; }, [=] { return *field; },
+      help);
+}
+
+void OptionSet::choice(const char* name, std::vector<std::string> choices,
+                       std::function<void(const std::string&)> set, std::function<std::string()> get,
+                       const char* help) {
   impl_->add({.name = name,
               .hint = "NAME",
               .help = help,
@@ -358,10 +366,10 @@ void OptionSet::choice(const char* name, std::string* field, std::vector<std::st
                       return "one of " + join(choices) + " is expected" +
                              (nearest ? "; did you mean " + *nearest + "?" : "");
                     }
-                    *field = value;
+                    set(value);
                     return std::string();
                   },
-              .get = [=] { return std::vector{*field}; }});
+              .get = [=] { return std::vector{get()}; }});
 }
 
 void OptionSet::integer(const char* name, int64_t* field, int64_t min, int64_t max, const char* hint,

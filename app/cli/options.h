@@ -11,6 +11,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace allot::app {
@@ -28,6 +30,14 @@ class OptionSet {
   void text(const char* name, std::string* field, const char* hint, const char* help);
   void path(const char* name, std::filesystem::path* field, const char* help);
   void choice(const char* name, std::string* field, std::vector<std::string> choices, const char* help);
+  // The same for a value that `read` reads and the function name() beside its type writes.
+  template <class Value>
+  void choice(const char* option, Value* field, Value (*read)(std::string_view),
+              std::vector<std::string> choices, const char* help) {
+    choice(
+        option, std::move(choices), [=](const std::string& text) { *field = read(text); },
+        [=] { return std::string(name(*field)); }, help);
+  }
   void integer(const char* name, int64_t* field, int64_t min, int64_t max, const char* hint,
                const char* help);
   void integer(const char* name, int32_t* field, int32_t min, int32_t max, const char* hint,
@@ -85,6 +95,9 @@ class OptionSet {
   std::string help() const;
 
  private:
+  void choice(const char* name, std::vector<std::string> choices, std::function<void(const std::string&)> set,
+              std::function<std::string()> get, const char* help);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -38,8 +38,8 @@ evaluation::AblationSettings settings(const Scoring& scoring) {
           .task_version = scoring.task().version(),
           .prompt_style = std::string(evaluation::name(scoring.prompt_style())),
           .data_sha256 = scoring.dataset().sha256,
-          .estimator = options.attention.estimator,
-          .prefill = options.attention.prefill,
+          .estimator = std::string(kernels::name(options.attention.estimator)),
+          .prefill = std::string(kernels::name(options.attention.prefill)),
           .dtype = std::string(kernels::name(generation.dtype)),
           .seed = static_cast<uint32_t>(options.seed),
           .tool_version = version()};

@@ -41,7 +41,7 @@ struct BenchOptions {
   int32_t samples = 8;
   std::optional<int64_t> random_weights;
   std::string attention = "both";
-  std::string prefill = "sampled";
+  kernels::Prefill prefill = kernels::Prefill::kSampled;
   std::string cache_fill = "computed";
   std::string device = "cpu";
   int32_t max_sequences = 256;
@@ -128,8 +128,7 @@ Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) 
   if (options.prefill_chunk)
     engine_options.prefill_chunk_tokens = static_cast<int32_t>(*options.prefill_chunk);
   engine_options.cache_tokens = cache_tokens(options, engine_options.page_size);
-  engine_options.prefill =
-      options.prefill == "dense" ? model::PrefillMode::kDense : model::PrefillMode::kSampled;
+  engine_options.attention.prefill = options.prefill;
   engine_options.skip_prefill = options.cache_fill == "random";
   if (options.random_weights) engine_options.random_weights = static_cast<uint64_t>(*options.random_weights);
   const auto start = std::chrono::steady_clock::now();
@@ -143,8 +142,9 @@ Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) 
   const bench::GenerateTiming middle = bench::median(timings);
   Row row{.engine = "allot",
           .dtype = std::string(kernels::name(dtype)),
-          .attention =
-              samples > 0 ? fmt::format("{} {}", kernels::name(engine_options.estimator), samples) : "dense",
+          .attention = samples > 0
+                           ? fmt::format("{} {}", kernels::name(engine_options.attention.estimator), samples)
+                           : "dense",
           .prompts = workload.prompts,
           .seconds = middle.total_seconds,
           .fastest = fastest->total_seconds,
@@ -265,7 +265,7 @@ nlohmann::ordered_json row_json(const Row& row, const BenchOptions& options) {
                                  {"new_tokens", workload.new_tokens},
                                  {"repetitions", workload.repetitions},
                                  {"max_sequences", options.max_sequences},
-                                 {"prefill", options.prefill},
+                                 {"prefill", kernels::name(options.prefill)},
                                  {"cache_fill", options.cache_fill},
                                  {"temperature", workload.sampling.temperature},
                                  {"top_p", workload.sampling.top_p},
@@ -372,7 +372,7 @@ int run_bench(std::span<const std::string> arguments) {
   set.integer("new-tokens", &options.workload.new_tokens, 1, 1 << 20, "N", "length of each reply");
   set.integer("samples", &options.samples, 1, 1'000'000, "S", "samples per layer of the sampled rows");
   set.choice("attention", &options.attention, {"both", "dense", "sampled"}, "which rows to measure");
-  set.choice("prefill", &options.prefill, {"dense", "sampled"},
+  set.choice("prefill", &options.prefill, kernels::parse_prefill, {"dense", "sampled"},
              "attention over the prompt in sampled rows: exact, or sampled as in decoding");
   set.choice("cache-fill", &options.cache_fill, {"computed", "random"},
              "random takes the prompts for cached, with random numbers in the cache: times decoding after a "

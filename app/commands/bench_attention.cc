@@ -7,12 +7,12 @@
 #include "app/cli/command.h"
 #include "app/cli/options.h"
 #include "app/cli/version.h"
+#include "app/run/attention_options.h"
 #include "base/error.h"
 #include "bench/attention/attention_bench.h"
 #include "bench/attention/report.h"
 #include "bench/attention/shapes.h"
 #include "kernels/estimator.h"
-#include "kernels/sampling.h"
 
 namespace allot::app {
 
@@ -23,7 +23,6 @@ int run_bench_attention(std::span<const std::string> arguments) {
   std::string estimators = "sys,threshold,prop,flash,iid,strat,exact";
   std::string layout = "both";
   std::string dtype = "bfloat16";
-  std::string score_stage = "exact";
   bool no_peers = false;
   bool json = false;
   AttentionWorkload workload;
@@ -38,12 +37,8 @@ int run_bench_attention(std::span<const std::string> arguments) {
   set.choice("dtype", &dtype, {"bfloat16", "float16"}, "numbers of query, cache and output");
   set.real("score-deviation", &workload.score_deviation, 0.0, 1000.0, "X",
            "standard deviation of the scores: 1 is flat, larger is more peaked");
-  set.integer("tile", &workload.tile, 16, 1 << 20, "KEYS", "keys of a tile of prop and flash");
-  set.choice("score-stage", &score_stage, {"exact", "bernoulli", "bernoulli-strat"},
-             "scores of the sampled estimators");
-  set.integer("score-budget", &workload.score_budget, 0, kernels::kMaxBudget, "B",
-              "samples of the query that a Bernoulli score stage draws");
-  set.flag("mean-group-query", &workload.mean_group_query, "one Bernoulli query per head group");
+  declare_estimator_settings(&set, &workload.method);
+  declare_score_options(&set, &workload.method);
   set.flag("no-peers", &no_peers, "leave PyTorch's kernels out");
   set.integer("warmups", &workload.warmups, 0, 10'000, "N", "runs before the timed ones");
   set.integer("runs", &workload.runs, 1, 100'000, "N", "timed runs");
@@ -61,7 +56,6 @@ int run_bench_attention(std::span<const std::string> arguments) {
   workload.paged = layout != "contiguous";
   workload.contiguous = layout != "paged";
   workload.dtype = kernels::parse_dtype(dtype);
-  workload.score_stage = kernels::parse_score_stage(score_stage);
 
   Machine machine;
   Conditions conditions;

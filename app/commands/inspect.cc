@@ -122,7 +122,7 @@ Findings inspect_schedule(const fs::path& file) {
     findings.facts["total"] = schedule.total;
     findings.facts["floor"] = schedule.floor;
     findings.facts["estimator"] = kernels::name(schedule.attention.estimator);
-    findings.facts["prefill"] = prefill_mode_name(schedule.attention.prefill);
+    findings.facts["prefill"] = kernels::name(schedule.attention.prefill);
     findings.facts["task"] = schedule.task.name;
     findings.facts["run_id"] = schedule.run_id;
     findings.facts["policy_version"] = schedule.policy_version;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "evaluation/method_json.h"
 
 namespace allot::app {
 namespace {
@@ -24,19 +25,14 @@ constexpr ExportFormat kFormats[] = {
 
 // What an engine needs to run the schedule and to tell whether it is meant for its model.
 Json overlay(const ScheduleFile& file) {
-  return {{"schema_version", kScheduleSchemaVersion},
-          {"samples", file.schedule.samples},
-          {"estimator", kernels::name(file.attention.estimator)},
-          {"prefill", prefill_mode_name(file.attention.prefill)},
-          {"tile", file.attention.tile},
-          {"score_stage", kernels::name(file.attention.score_stage)},
-          {"score_budget", file.attention.score_budget},
-          {"mean_group_query", file.attention.mean_group_query},
-          {"model_id", file.model.id},
-          {"model_config_sha256", file.model.config_sha256},
-          {"weights_fingerprint", file.model.weights_fingerprint},
-          {"run_id", file.run_id},
-          {"tool_version", file.tool_version}};
+  Json json = {{"schema_version", kScheduleSchemaVersion}, {"samples", file.schedule.samples}};
+  json.update(evaluation::method_json(file.attention));
+  json.update({{"model_id", file.model.id},
+               {"model_config_sha256", file.model.config_sha256},
+               {"weights_fingerprint", file.model.weights_fingerprint},
+               {"run_id", file.run_id},
+               {"tool_version", file.tool_version}});
+  return json;
 }
 
 std::string text_of(const Json& json) {
@@ -49,7 +45,7 @@ std::string to_json(const ExportRequest& request) {
   const ScheduleFile& file = request.schedule;
   return text_of({{"model", file.model.id},
                   {"estimator", kernels::name(file.attention.estimator)},
-                  {"prefill", prefill_mode_name(file.attention.prefill)},
+                  {"prefill", kernels::name(file.attention.prefill)},
                   {"total", file.total},
                   {"samples", file.schedule.samples}});
 }

@@ -14,161 +14,18 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "evaluation/json_fields.h"
+#include "evaluation/method_json.h"
 
 namespace allot::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Fields = evaluation::JsonFields;
+using evaluation::shown;
 
 // A stored ratio may differ from the one computed here by rounding, no more.
 constexpr double kRatioTolerance = 1e-9;
-
-std::string in_quotes(const std::string& name) {
-  return fmt::format("'{}'", name);
-}
-
-// A value as shown in a message: what the file says, cut short.
-std::string shown(const Json& value) {
-  constexpr size_t kLongest = 80;  // a quoted SHA-256 fits
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "…";
-}
-
-// One JSON object, read field by field. Faults are collected, so that a person repairs a file in one go; a
-// field with a fault reads as an empty value.
-class Fields {
- public:
-  Fields(const Json& object, std::string path, std::vector<std::string>* faults)
-      : object_(object), path_(std::move(path)), faults_(*faults) {
-    if (!object_.is_object()) fault(path_.empty() ? "the file" : in_quotes(path_), object_, "an object");
-  }
-
-  // Names what no reader asked for.
-  ~Fields() {
-    if (!object_.is_object()) return;
-    for (const auto& [name, value] : object_.items()) {
-      if (!known_.contains(name)) faults_.push_back(where(name) + " is not a field of this format");
-    }
-  }
-  Fields(const Fields&) = delete;
-  Fields& operator=(const Fields&) = delete;
-
-  bool has(const char* name) {
-    known_.insert(name);
-    return object_.is_object() && object_.contains(name);
-  }
-
-  const Json& value(const char* name) {
-    if (has(name)) return object_.at(name);
-    if (object_.is_object()) faults_.push_back(where(name) + " is missing");
-    return missing_;
-  }
-
-  std::string text(const char* name) {
-    const Json& found = value(name);
-    if (found.is_string() && !found.get_ref<const std::string&>().empty()) return found.get<std::string>();
-    return fault(name, found, "a text that is not empty"), std::string();
-  }
-
-  std::string sha256(const char* name) {
-    const Json& found = value(name);
-    if (found.is_string()) {
-      const auto& hash = found.get_ref<const std::string&>();
-      const bool hexadecimal = hash.find_first_not_of("0123456789abcdef") == std::string::npos;
-      if (hash.size() == 64 && hexadecimal) return hash;
-    }
-    return fault(name, found, "64 lower-case hexadecimal digits"), std::string();
-  }
-
-  template <class Integer>
-  Integer integer(const char* name, Integer min, Integer max = std::numeric_limits<Integer>::max()) {
-    return checked_integer(value(name), where(name), min, max);
-  }
-
-  std::vector<int32_t> integers(const char* name, int32_t min) {
-    const Json& found = value(name);
-    if (!found.is_array()) return fault(name, found, "a list of integers"), std::vector<int32_t>();
-    std::vector<int32_t> entries;
-    for (const Json& entry : found) {
-      const std::string entry_name = fmt::format("{}[{}]", name, entries.size());
-      entries.push_back(checked_integer(entry, where(entry_name), min, std::numeric_limits<int32_t>::max()));
-    }
-    return entries;
-  }
-
-  double real(const char* name, double min, double max) {
-    return checked_real(value(name), where(name), min, max);
-  }
-
-  std::pair<double, double> interval(const char* name, double min, double max) {
-    const Json& found = value(name);
-    if (!found.is_array() || found.size() != 2)
-      return fault(name, found, "a list of two numbers"), std::pair(min, max);
-    const std::pair ends(checked_real(found[0], where(name), min, max),
-                         checked_real(found[1], where(name), min, max));
-    if (ends.first > ends.second) fault(name, found, "the lower end first");
-    return ends;
-  }
-
-  bool flag(const char* name) {
-    const Json& found = value(name);
-    if (found.is_boolean()) return found.get<bool>();
-    return fault(name, found, "true or false"), false;
-  }
-
-  // Reads a name by `parse`, which throws InvalidArgument listing the known names.
-  template <class Parse>
-  auto named(const char* name, Parse parse) -> decltype(parse(std::string())) {
-    const std::string found = text(name);
-    try {
-      if (!found.empty()) return parse(found);
-    } catch (const InvalidArgument& error) {
-      faults_.push_back(fmt::format("{}: {}", where(name), error.what()));
-    }
-    return {};
-  }
-
-  std::string full(const std::string& name) const { return path_.empty() ? name : path_ + "." + name; }
-  // The field as messages name it.
-  std::string where(const std::string& name) const { return in_quotes(full(name)); }
-
- private:
-  void fault(const char* name, const Json& found, const std::string& expected) {
-    fault(where(name), found, expected);
-  }
-  void fault(const std::string& place, const Json& found, const std::string& expected) {
-    if (&found == &missing_) return;
-    faults_.push_back(fmt::format("{} is {}, expected {}", place, shown(found), expected));
-  }
-
-  template <class Integer>
-  Integer checked_integer(const Json& found, const std::string& place, Integer min, Integer max) {
-    // A number too large for int64 is kept by the parser as unsigned or as a float; both fail here.
-    if (found.is_number_integer() && !(found.is_number_unsigned() && found.get<uint64_t>() > uint64_t(max))) {
-      const auto number = found.get<int64_t>();
-      if (number >= min && number <= max) return static_cast<Integer>(number);
-    }
-    const bool bounded = max != std::numeric_limits<Integer>::max();
-    fault(place, found,
-          bounded ? fmt::format("an integer {} to {}", min, max) : fmt::format("an integer >= {}", min));
-    return min;
-  }
-
-  double checked_real(const Json& found, const std::string& place, double min, double max) {
-    if (found.is_number()) {
-      const auto number = found.get<double>();
-      if (number >= min && number <= max) return number;
-    }
-    return fault(place, found, fmt::format("a number from {} to {}", min, max)), min;
-  }
-
-  // Its address marks a value that is not there, which has been reported as such.
-  inline static const Json missing_;
-  const Json& object_;
-  std::string path_;
-  std::vector<std::string>& faults_;
-  std::set<std::string> known_;
-};
 
 model::ModelIdentity read_model(Fields fields) {
   model::ModelIdentity model;
@@ -180,23 +37,6 @@ model::ModelIdentity read_model(Fields fields) {
   model.num_kv_heads = fields.integer<int32_t>("num_kv_heads", 1);
   model.head_dim = fields.integer<int32_t>("head_dim", 1);
   return model;
-}
-
-AttentionSettings read_attention(Fields fields, std::vector<std::string>* faults) {
-  AttentionSettings attention;
-  attention.estimator = fields.named("estimator", kernels::parse_estimator);
-  attention.prefill = fields.named("prefill", parse_prefill_mode);
-  attention.tile = fields.integer<int32_t>("tile", 1);
-  attention.score_stage = fields.named("score_stage", kernels::parse_score_stage);
-  attention.score_budget = fields.integer<int32_t>("score_budget", 0);
-  attention.mean_group_query = fields.flag("mean_group_query");
-  if ((attention.score_stage == kernels::ScoreStage::kExact) != (attention.score_budget == 0)) {
-    faults->push_back(
-        fmt::format("'attention.score_budget' is {} with score stage {}, expected 0 for exact scores and at "
-                    "least 1 for the others",
-                    attention.score_budget, kernels::name(attention.score_stage)));
-  }
-  return attention;
 }
 
 TaskRecord read_task(Fields fields) {
@@ -288,7 +128,7 @@ class DuplicateFinder {
     if (event == Json::parse_event_t::object_start) open_.emplace_back();
     if (event == Json::parse_event_t::object_end) open_.pop_back();
     if (event == Json::parse_event_t::key && !open_.back().insert(parsed.get<std::string>()).second) {
-      duplicates_.push_back(in_quotes(parsed.get<std::string>()) + " is there twice in one object");
+      duplicates_.push_back(fmt::format("'{}' is there twice in one object", parsed.get<std::string>()));
     }
     return true;
   }
@@ -334,13 +174,7 @@ Json file_json(const ScheduleFile& file) {
             {"num_q_heads", file.model.num_q_heads},
             {"num_kv_heads", file.model.num_kv_heads},
             {"head_dim", file.model.head_dim}}},
-          {"attention",
-           {{"estimator", kernels::name(file.attention.estimator)},
-            {"prefill", prefill_mode_name(file.attention.prefill)},
-            {"tile", file.attention.tile},
-            {"score_stage", kernels::name(file.attention.score_stage)},
-            {"score_budget", file.attention.score_budget},
-            {"mean_group_query", file.attention.mean_group_query}}},
+          {"attention", evaluation::method_json(file.attention)},
           {"samples", file.schedule.samples},
           {"total", file.total},
           {"floor", file.floor},
@@ -371,16 +205,6 @@ std::string readable(const Json& json) {
 
 }  // namespace
 
-model::PrefillMode parse_prefill_mode(std::string_view text) {
-  if (text == "dense") return model::PrefillMode::kDense;
-  if (text == "sampled") return model::PrefillMode::kSampled;
-  throw InvalidArgument(fmt::format("\"{}\" is no prefill mode; known are dense and sampled", text));
-}
-
-std::string_view prefill_mode_name(model::PrefillMode mode) {
-  return mode == model::PrefillMode::kDense ? "dense" : "sampled";
-}
-
 ScheduleFile parse_schedule_file(std::string_view text, const std::string& place) {
   DuplicateFinder finder;
   Json json;
@@ -409,7 +233,7 @@ ScheduleFile parse_schedule_file(std::string_view text, const std::string& place
     Fields fields(json, "", &faults);
     fields.value("schema_version");
     file.model = read_model({fields.value("model"), "model", &faults});
-    file.attention = read_attention({fields.value("attention"), "attention", &faults}, &faults);
+    file.attention = evaluation::read_method({fields.value("attention"), "attention", &faults});
     file.floor = fields.integer<int32_t>("floor", 0);
     file.schedule.samples = fields.integers("samples", file.floor);
     file.total = fields.integer<int64_t>("total", 0);

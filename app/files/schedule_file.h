@@ -9,8 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/estimator.h"
-#include "model/engine.h"
+#include "kernels/method.h"
 #include "model/model_config.h"
 #include "policy/schedule.h"
 
@@ -18,17 +17,6 @@ namespace allot::app {
 
 // Raised when a field changes its meaning or becomes required. Readers refuse other versions.
 inline constexpr int32_t kScheduleSchemaVersion = 1;
-
-// How attention was computed while the schedule was learned and scored.
-struct AttentionSettings {
-  kernels::Estimator estimator = kernels::Estimator::kSys;
-  model::PrefillMode prefill = model::PrefillMode::kSampled;
-  int32_t tile = 256;  // keys per tile of `prop` and `flash`
-  kernels::ScoreStage score_stage = kernels::ScoreStage::kExact;
-  int32_t score_budget = 0;  // 0 exactly when score_stage is kExact
-  bool mean_group_query = false;
-  friend bool operator==(const AttentionSettings&, const AttentionSettings&) = default;
-};
 
 struct TaskRecord {
   std::string name;  // "gsm8k"
@@ -73,8 +61,8 @@ struct EvaluationRecord {
 struct ScheduleFile {
   // tokenizer_sha256 is not part of the file (samples do not depend on it) and is empty after reading.
   model::ModelIdentity model;
-  AttentionSettings attention;
-  policy::Schedule schedule;  // [model.layers], sum = total, each >= floor
+  kernels::AttentionMethod attention;  // while the schedule was learned and scored
+  policy::Schedule schedule;           // [model.layers], sum = total, each >= floor
   int64_t total = 0;
   int32_t floor = 1;
   TaskRecord task;
@@ -99,10 +87,6 @@ std::string format_schedule_file(const ScheduleFile& file);
 
 // Writes format_schedule_file atomically. Throws InvalidArgument and StorageError.
 void write_schedule_file(const std::filesystem::path& path, const ScheduleFile& file);
-
-// "dense" or "sampled". Throws InvalidArgument naming both.
-model::PrefillMode parse_prefill_mode(std::string_view text);
-std::string_view prefill_mode_name(model::PrefillMode mode);
 
 // Throws Mismatch naming every field in which the schedule's model and `model` differ, with both values. `id`
 // (a directory name) and the tokenizer do not count.

@@ -10,7 +10,9 @@
 #include "app/report/markup.h"
 #include "app/report/report.h"
 #include "app/report/run_summary.h"
+#include "kernels/method.h"
 #include "policy/schedule.h"
+#include "worker/spec_method.h"
 
 namespace allot::app {
 namespace {
@@ -182,15 +184,6 @@ std::string dataset(const wire::DatasetIdentity& data) {
   return fmt::format("{}, {} questions, SHA-256", data.path(), data.questions());
 }
 
-std::string attention(const wire::AttentionSpec& spec) {
-  std::string text = spec.estimator();
-  if (text == "prop" || text == "flash") text += fmt::format(" in tiles of {} keys", spec.tile());
-  text += fmt::format(", prefill {}, scores {}", spec.prefill(), spec.score_stage());
-  if (spec.score_budget() > 0) text += fmt::format(" with budget {}", spec.score_budget());
-  if (spec.mean_group_query()) text += " by mean group query";
-  return text;
-}
-
 std::string generation(const wire::GenerationSpec& spec) {
   std::string text = spec.dtype();
   text += spec.temperature() == 0
@@ -230,7 +223,7 @@ std::vector<Fact> conditions(const aggregator::RunData& run, const std::string& 
        fmt::format("{} version {}, prompt style {}", task.name(), task.version(), task.prompt_style())},
       {"Learned on", dataset(task.train()), task.train().sha256()},
       verified_on(task),
-      {"Attention", attention(spec.attention())},
+      {"Attention", kernels::describe(worker::attention_method(spec.attention()))},
       {"Generation", generation(spec.generation())},
       {"Budget",
        fmt::format("{} samples in all, at least {} per layer", spec.policy().total(), spec.policy().floor())},

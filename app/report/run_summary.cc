@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "evaluation/statistics.h"
+#include "worker/spec_method.h"
 
 namespace allot::app {
 namespace {
@@ -111,7 +112,6 @@ std::string wish_text(const wire::SteeringEvent& event) {
 ScheduleFile schedule_file_of(const aggregator::RunData& run, const std::string& tool_version) {
   const wire::RunSpec& spec = run.spec;
   const wire::ModelIdentity& model = spec.model();
-  const wire::AttentionSpec& attention = spec.attention();
   const wire::TaskSpec& task = spec.task();
   ScheduleFile file;
   file.model = {.id = model.id(),
@@ -122,12 +122,7 @@ ScheduleFile schedule_file_of(const aggregator::RunData& run, const std::string&
                 .num_q_heads = model.num_q_heads(),
                 .num_kv_heads = model.num_kv_heads(),
                 .head_dim = model.head_dim()};
-  file.attention = {.estimator = kernels::parse_estimator(attention.estimator()),
-                    .prefill = parse_prefill_mode(attention.prefill()),
-                    .tile = attention.tile(),
-                    .score_stage = kernels::parse_score_stage(attention.score_stage()),
-                    .score_budget = attention.score_budget(),
-                    .mean_group_query = attention.mean_group_query()};
+  file.attention = worker::attention_method(spec.attention());
   file.schedule.samples = run.recommended;
   file.total = spec.policy().total();
   file.floor = spec.policy().floor();

@@ -11,10 +11,10 @@
 #include "base/error.h"
 #include "evaluation/overlap.h"
 #include "evaluation/task.h"
-#include "kernels/estimator.h"
 #include "model/model_config.h"
 #include "model/tokenizer.h"
 #include "policy/policy.h"
+#include "worker/spec_method.h"
 
 namespace allot::app {
 namespace {
@@ -46,10 +46,9 @@ void check_options(const RunOptions& run) {
     faults.emplace_back(
         "--heldout is missing: a file of questions to verify on, or --heldout-questions 0 for none");
   }
-  const bool exact_scores = run.attention.score_stage == "exact";
-  if (exact_scores != (run.attention.score_budget == 0)) {
-    faults.push_back("--score-stage " + run.attention.score_stage + " with --score-budget " +
-                     std::to_string(run.attention.score_budget) +
+  if (!kernels::has_consistent_scores(run.attention)) {
+    faults.push_back("--score-stage " + std::string(kernels::name(run.attention.score_stage)) +
+                     " with --score-budget " + std::to_string(run.attention.score_budget) +
                      ": a budget of 0 belongs to exact, a budget above 0 to the others");
   }
   if (faults.empty()) return;
@@ -176,13 +175,7 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   spec.mutable_task()->set_prompt_style(std::string(evaluation::name(style)));
   set_generation(resolve(run.generation, *task), spec.mutable_generation());
 
-  auto* attention = spec.mutable_attention();
-  attention->set_estimator(run.attention.estimator);
-  attention->set_prefill(run.attention.prefill);
-  attention->set_tile(run.attention.tile);
-  attention->set_score_stage(run.attention.score_stage);
-  attention->set_score_budget(run.attention.score_budget);
-  attention->set_mean_group_query(run.attention.mean_group_query);
+  *spec.mutable_attention() = worker::attention_spec(run.attention);
 
   policy::PolicyConfig policy = run.policy;
   policy.max_policy_lag = max_policy_lag(run);

@@ -29,7 +29,7 @@ struct RunOptions {
   policy::PolicyConfig policy;            // layers and seed follow from the model and from `seed`
   std::optional<int64_t> max_policy_lag;  // empty: as the policy declares
 
-  AttentionOptions attention;
+  kernels::AttentionMethod attention;
 
   GenerationOptions generation;
 

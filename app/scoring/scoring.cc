@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "evaluation/method_json.h"
 #include "model/tokenizer.h"
 #include "worker/engine_generator.h"
 #include "worker/model_runner.h"
@@ -30,34 +31,10 @@ evaluation::PromptStyle style_of(const ScoringOptions& options) {
   return evaluation::prompt_style_for(model::Tokenizer::load(options.model).chat_template());
 }
 
-AttentionSettings settings_of(const AttentionOptions& options) {
-  return {.estimator = kernels::parse_estimator(options.estimator),
-          .prefill = parse_prefill_mode(options.prefill),
-          .tile = options.tile,
-          .score_stage = kernels::parse_score_stage(options.score_stage),
-          .score_budget = options.score_budget,
-          .mean_group_query = options.mean_group_query};
-}
-
-AttentionOptions options_of(const AttentionSettings& settings) {
-  return {.estimator = std::string(kernels::name(settings.estimator)),
-          .prefill = std::string(prefill_mode_name(settings.prefill)),
-          .tile = settings.tile,
-          .score_stage = std::string(kernels::name(settings.score_stage)),
-          .score_budget = settings.score_budget,
-          .mean_group_query = settings.mean_group_query};
-}
-
 model::EngineOptions engine_options(const ScoringOptions& options, kernels::DType dtype) {
-  const AttentionSettings attention = settings_of(options.attention);
   model::EngineOptions engine;
   engine.dtype = dtype;
-  engine.estimator = attention.estimator;
-  engine.prefill = attention.prefill;
-  engine.tile = attention.tile;
-  engine.score_stage = attention.score_stage;
-  engine.score_budget = attention.score_budget;
-  engine.mean_group_query = attention.mean_group_query;
+  engine.attention = options.attention;
   engine.max_sequences = options.max_sequences;
   engine.device = options.device;
   engine.threads = options.threads;
@@ -207,18 +184,15 @@ std::vector<NamedSchedule> Scoring::schedules(std::span<const std::string> argum
   return schedules;
 }
 
-void Scoring::adopt(const AttentionSettings& attention, const std::string& source) {
-  const bool flags_rule = set_.given("estimator") || set_.given("prefill") || set_.given("tile") ||
-                          set_.given("score-stage") || set_.given("score-budget") ||
-                          set_.given("mean-group-query");
-  if (flags_rule) return;
-  if (!attention_source_.empty() && settings_of(options_.attention) != attention)
+void Scoring::adopt(const kernels::AttentionMethod& attention, const std::string& source) {
+  if (attention_given(set_)) return;
+  if (!attention_source_.empty() && options_.attention != attention)
     throw Mismatch(fmt::format(
         "{} and {} were learned with different attention settings; set --estimator, --prefill and the "
         "like to score both under the same",
         attention_source_, source));
   attention_source_ = source;
-  options_.attention = options_of(attention);
+  options_.attention = attention;
 }
 
 std::vector<Score> Scoring::run(std::span<const NamedSchedule> schedules) {
@@ -270,13 +244,7 @@ Json Scoring::settings_json() const {
       {"task",
        {{"name", task_->name()}, {"version", task_->version()}, {"prompt_style", evaluation::name(style_)}}},
       {"data", {{"path", options_.data.string()}, {"sha256", dataset_.sha256}, {"questions", questions_}}},
-      {"attention",
-       {{"estimator", options_.attention.estimator},
-        {"prefill", options_.attention.prefill},
-        {"tile", options_.attention.tile},
-        {"score_stage", options_.attention.score_stage},
-        {"score_budget", options_.attention.score_budget},
-        {"mean_group_query", options_.attention.mean_group_query}}},
+      {"attention", evaluation::method_json(options_.attention)},
       {"generation",
        {{"dtype", kernels::name(generation_.dtype)},
         {"temperature", generation_.temperature},

@@ -28,7 +28,7 @@ struct ScoringOptions {
   std::string task = "gsm8k";
   std::string prompt_style = "auto";
   int64_t limit = 0;  // 0 = all questions
-  AttentionOptions attention;
+  kernels::AttentionMethod attention;
   GenerationOptions generation;
   int64_t seed = 0;
   std::string device = "cpu";
@@ -87,7 +87,7 @@ class Scoring {
   double seconds() const { return seconds_; }  // of run(), without loading
 
  private:
-  void adopt(const AttentionSettings& attention, const std::string& source);
+  void adopt(const kernels::AttentionMethod& attention, const std::string& source);
 
   ScoringOptions options_;
   const OptionSet& set_;

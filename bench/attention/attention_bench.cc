@@ -119,7 +119,7 @@ class ShapeRun {
     layouts_.push_back({std::move(name), std::move(plan), pages});
   }
 
-  std::unique_ptr<OwnLaunch> launch(const Layout& layout, const Estimation& estimation) const {
+  std::unique_ptr<OwnLaunch> launch(const Layout& layout, const kernels::AttentionMethod& method) const {
     return std::make_unique<OwnLaunch>(Batch{.shape = &shape_,
                                              .lengths = lengths_,
                                              .budgets = budgets_,
@@ -128,7 +128,7 @@ class ShapeRun {
                                              .key_pages = layout.pages.keys,
                                              .value_pages = layout.pages.values,
                                              .plan = &layout.plan},
-                                       estimation, torch_.stream());
+                                       method, torch_.stream());
   }
 
   // The output that all others are compared with; on a fault there is none, and the fault is returned.
@@ -189,13 +189,10 @@ class ShapeRun {
     if (!is_exact) {
       row.fewest_samples = shape_.fewest_samples;
       row.most_samples = shape_.most_samples;
-      if (workload_.score_stage != kernels::ScoreStage::kExact) {
-        row.cache +=
-            fmt::format(", scores {} {}{}", kernels::name(workload_.score_stage), workload_.score_budget,
-                        workload_.mean_group_query ? " of the mean group query" : "");
-      }
+      if (workload_.method.score_stage != kernels::ScoreStage::kExact)
+        row.cache += ", scores " + kernels::describe_scores(workload_.method);
     }
-    const std::string unsuitable = why_unsuitable(estimator, workload_.tile, lengths_, budgets_);
+    const std::string unsuitable = why_unsuitable(estimator, workload_.method.tile, lengths_, budgets_);
     if (!unsuitable.empty()) {
       row.note = "not measured: " + unsuitable;
       report(row);
@@ -212,26 +209,23 @@ class ShapeRun {
   }
 
   void measure_own(kernels::Estimator estimator, const Layout& layout, Row& row) const {
-    Estimation estimation{.estimator = estimator, .tile = workload_.tile};
-    if (estimator != kernels::Estimator::kExact) {
-      estimation.score_stage = workload_.score_stage;
-      estimation.score_budget = workload_.score_budget;
-      estimation.mean_group_query = workload_.mean_group_query;
-    }
-    const auto own = launch(layout, estimation);
+    kernels::AttentionMethod method = workload_.method;
+    method.estimator = estimator;
+    if (estimator == kernels::Estimator::kExact) method = {.estimator = estimator};
+    const auto own = launch(layout, method);
     own->queue();
-    if (!sound(*own, estimation, row)) return;
+    if (!sound(*own, method, row)) return;
     take_time([&own] { own->queue(); }, row);
-    if (!sound(*own, estimation, row)) row.microseconds.reset();
+    if (!sound(*own, method, row)) row.microseconds.reset();
   }
 
   // Waits for the launch and notes how far its output is from the exact one. An exact output must agree with
   // it; a sampled one must be made of numbers, since how near it lies is a matter of the budget.
-  bool sound(const OwnLaunch& own, const Estimation& estimation, Row& row) const {
+  bool sound(const OwnLaunch& own, const kernels::AttentionMethod& method, Row& row) const {
     own.check_result();
     if (exact_ == nullptr) return true;
     const Difference difference = batch_.difference(own.output(), exact_->output());
-    if (estimation.estimator == kernels::Estimator::kExact) return accepted(difference, row);
+    if (method.estimator == kernels::Estimator::kExact) return accepted(difference, row);
     row.rms_error = difference.rms;
     if (std::isfinite(difference.rms)) return true;
     row.note = "failed: the output holds numbers that are not finite";

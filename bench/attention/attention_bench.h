@@ -8,7 +8,7 @@
 
 #include "bench/attention/report.h"
 #include "bench/attention/shapes.h"
-#include "kernels/estimator.h"
+#include "kernels/method.h"
 
 namespace allot::bench::attention {
 
@@ -21,10 +21,7 @@ struct AttentionWorkload {
   int32_t page_size = 16;
   kernels::DType dtype = kernels::DType::kBFloat16;
   double score_deviation = 1;
-  int32_t tile = 256;
-  kernels::ScoreStage score_stage = kernels::ScoreStage::kExact;
-  int32_t score_budget = 0;
-  bool mean_group_query = false;
+  kernels::AttentionMethod method;  // of the rows that sample, each with an estimator of its own
   int32_t warmups = 10;
   int32_t runs = 40;
 };

@@ -36,7 +36,7 @@ kernels::DeviceLimits limits_of_current_device() {
 
 }  // namespace
 
-OwnLaunch::OwnLaunch(const Batch& batch, const Estimation& estimation, cudaStream_t stream)
+OwnLaunch::OwnLaunch(const Batch& batch, const kernels::AttentionMethod& method, cudaStream_t stream)
     : stream_(stream),
       limits_(limits_of_current_device()),
       bounds_{.num_queries = batch.shape->batch,
@@ -70,13 +70,9 @@ OwnLaunch::OwnLaunch(const Batch& batch, const Estimation& estimation, cudaStrea
   params_.query_start = static_cast<const int64_t*>(query_start_.data());
   params_.lengths = static_cast<const int32_t*>(lengths_.data());
   params_.out = out_.data();
-  params_.estimator = estimation.estimator;
+  params_.method = method;
   params_.budgets = static_cast<const int32_t*>(budgets_.data());
   params_.draws = static_cast<const kernels::SequenceDraws*>(draws_.data());
-  params_.tile = estimation.tile;
-  params_.score_stage = estimation.score_stage;
-  params_.score_budget = estimation.score_budget;
-  params_.mean_group_query = estimation.mean_group_query;
   workspace_ = DeviceBytes(kernels::cuda_workspace_bytes(params_, bounds_, limits_));
 }
 

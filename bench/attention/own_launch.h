@@ -11,15 +11,6 @@
 
 namespace allot::bench::attention {
 
-// How attention is estimated.
-struct Estimation {
-  kernels::Estimator estimator = kernels::Estimator::kExact;
-  int32_t tile = 256;
-  kernels::ScoreStage score_stage = kernels::ScoreStage::kExact;
-  int32_t score_budget = 0;
-  bool mean_group_query = false;
-};
-
 // A batch of sequences on the device; the pointers belong to others and outlive the launch.
 struct Batch {
   const Shape* shape = nullptr;
@@ -35,7 +26,7 @@ struct Batch {
 class OwnLaunch {
  public:
   // Throws what cuda_workspace_bytes throws.
-  OwnLaunch(const Batch& batch, const Estimation& estimation, cudaStream_t stream);
+  OwnLaunch(const Batch& batch, const kernels::AttentionMethod& method, cudaStream_t stream);
 
   // Queues the step on the stream.
   void queue() const;

@@ -130,18 +130,18 @@ void largest_remainder(const double* masses, double total, int32_t tiles, int32_
 template <class V>
 Picks select_tiles(const float* weights, int32_t keys, const AttentionParams& p, int32_t samples,
                    const DrawRow& draws, Workspace& work) {
-  const int32_t tiles = tile_count(keys, p.tile);
+  const int32_t tiles = tile_count(keys, p.method.tile);
   double* masses = work.masses.reserve(tiles);
   int32_t* budgets = work.order.reserve(2 * int64_t{tiles});
   const auto tile_cdf = [&](int32_t t) {
-    return RowCdf<V>(weights + t * p.tile, std::min(p.tile, keys - t * p.tile), work);
+    return RowCdf<V>(weights + t * p.method.tile, std::min(p.method.tile, keys - t * p.method.tile), work);
   };
   double total = 0;
   for (int32_t t = 0; t < tiles; ++t) {
     masses[t] = tile_cdf(t).total();
     total += masses[t];
   }
-  const bool proportional = p.estimator == Estimator::kProp;
+  const bool proportional = p.method.estimator == Estimator::kProp;
   if (proportional) {
     largest_remainder<V>(masses, total, tiles, samples, budgets, budgets + tiles);
   } else {
@@ -152,8 +152,8 @@ Picks select_tiles(const float* weights, int32_t keys, const AttentionParams& p,
   for (int32_t t = 0; t < tiles; ++t) {
     if (budgets[t] == 0 || masses[t] == 0) continue;  // a tile without mass adds nothing under `flash`
     const float weight = proportional ? 1.0f : static_cast<float>(masses[t] / budgets[t]);
-    pick_systematic<V>(tile_cdf(t), t * p.tile, budgets[t], draw_uniform(draws, static_cast<uint32_t>(t)),
-                       weight, picks + count);
+    pick_systematic<V>(tile_cdf(t), t * p.method.tile, budgets[t],
+                       draw_uniform(draws, static_cast<uint32_t>(t)), weight, picks + count);
     count += budgets[t];
   }
   return {.count = count, .scale = static_cast<float>(proportional ? 1.0 / samples : 1.0 / total)};
@@ -241,7 +241,7 @@ Picks select_topk(const float* weights, int32_t keys, int32_t samples, Workspace
 template <class V>
 Picks select_row(const float* weights, int32_t keys, const AttentionParams& p, int32_t samples,
                  const DrawRow& draws, Workspace& work) {
-  switch (p.estimator) {
+  switch (p.method.estimator) {
     case Estimator::kExact:
       return {.scale = 1 / RowCdf<V>(weights, keys, work).total(), .all = true};
     case Estimator::kProp:
@@ -258,13 +258,13 @@ Picks select_row(const float* weights, int32_t keys, const AttentionParams& p, i
   }
   const RowCdf<V> cdf(weights, keys, work);
   Pick* picks = work.picks.reserve(samples);
-  if (p.estimator == Estimator::kSys) {
+  if (p.method.estimator == Estimator::kSys) {
     pick_systematic<V>(cdf, 0, samples, draw_uniform(draws, kRowDraw), 1.0f, picks);
   } else {
     for (int32_t s = 0; s < samples; ++s) {
       const float u = draw_uniform(draws, static_cast<uint32_t>(s));
-      const float target = p.estimator == Estimator::kIid ? independent_target<float>(u)
-                                                          : stratum_target<float>(s, samples, u);
+      const float target = p.method.estimator == Estimator::kIid ? independent_target<float>(u)
+                                                                 : stratum_target<float>(s, samples, u);
       picks[s] = {cdf.locate(target * cdf.total()), 1.0f};
     }
   }

@@ -89,7 +89,7 @@ __device__ __forceinline__ void report_fault(const Args& args, FaultCode fault, 
   const int32_t limit = of_queries              ? args.max_queries
                         : of_length             ? args.max_length
                         : fault == kFaultBudget ? args.max_budget
-                                                : tile_count(s.length, args.p.tile);
+                                                : tile_count(s.length, args.p.method.tile);
   record_fault(args, fault, b, value, limit);
 }
 

@@ -64,7 +64,7 @@ class BernoulliQueries {
   __device__ __forceinline__ BernoulliQueries(const Args& args, char* shared)
       : args_(args),
         head_dim_(args.p.head_dim),
-        query_heads_(args.p.mean_group_query ? args.group : 1),
+        query_heads_(args.p.method.mean_group_query ? args.group : 1),
         fragments_(reinterpret_cast<uint4*>(shared)),
         elements_(reinterpret_cast<BernoulliElement*>(fragments_ +
                                                       head_dim_ / kSectorFeatures * kColumnTiles * 32)),
@@ -77,7 +77,7 @@ class BernoulliQueries {
     if (thread_ == 0) *drawn_ = 0;
     form_elements(segment, sequence);
     __syncthreads();
-    if (args_.p.score_stage == ScoreStage::kBernoulli) {
+    if (args_.p.method.score_stage == ScoreStage::kBernoulli) {
       count_successes(segment, sequence);
       __syncthreads();
     }
@@ -117,7 +117,7 @@ class BernoulliQueries {
     return {.row = {draws.key, draws.question, args_.p.layer, static_cast<uint32_t>(head),
                     static_cast<uint32_t>(position)},
             .head_dim = head_dim_,
-            .budget = args_.p.score_budget};
+            .budget = args_.p.method.score_budget};
   }
 
   // One warp a Bernoulli query: magnitudes (equation 10 for a head group), their maximum, probabilities.
@@ -150,8 +150,8 @@ class BernoulliQueries {
       for (int k = 0; k < kEach; ++k) {
         const int i = 32 * k + lane;
         if (i < head_dim_) {
-          BernoulliElement element = bernoulli_element(magnitude[k], norm, args_.p.score_budget);
-          if (args_.p.score_stage == ScoreStage::kBernoulliStrat && element.threshold > 0) {
+          BernoulliElement element = bernoulli_element(magnitude[k], norm, args_.p.method.score_budget);
+          if (args_.p.method.score_stage == ScoreStage::kBernoulliStrat && element.threshold > 0) {
             element.successes = row_draws.stratified(i, magnitude[k] / norm);
           }
           elements_[r * head_dim_ + i] = element;
@@ -165,7 +165,7 @@ class BernoulliQueries {
                                                   const PassSequence& sequence) {
     const int quads = head_dim_ / 4;
     const int runs = count(segment) * quads;
-    const int32_t budget = args_.p.score_budget;
+    const int32_t budget = args_.p.method.score_budget;
     const int slices = max(1, min(budget, threads_ / runs));
 #pragma unroll 1
     for (int item = thread_; item < runs * slices; item += threads_) {

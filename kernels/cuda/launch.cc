@@ -169,8 +169,8 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
               .overlaps = overlaps && can_overlap},
              args, limits, stream);
     };
-    launch_values(cuda::value_kernel(p.estimator, p.dtype, p.head_dim, plan.row_warps), true);
-    if (p.estimator != Estimator::kExact && bounds.any_dense) {
+    launch_values(cuda::value_kernel(p.method.estimator, p.dtype, p.head_dim, plan.row_warps), true);
+    if (p.method.estimator != Estimator::kExact && bounds.any_dense) {
       launch_values(cuda::dense_kernel(p.dtype, p.head_dim, plan.row_warps), false);
     }
   }

@@ -19,7 +19,7 @@ constexpr int64_t ceil_divide(int64_t a, int64_t b) {
 int32_t choose_column_tiles(const AttentionParams& p, bool decode) {
   const int32_t group = p.num_q_heads / p.num_kv_heads;
   if (decode) return group <= 8 ? 1 : 2;
-  return p.head_dim <= 128 && p.score_stage == ScoreStage::kExact ? 4 : 2;
+  return p.head_dim <= 128 && p.method.score_stage == ScoreStage::kExact ? 4 : 2;
 }
 
 // Blocks that may share a row of up to `entries` entries: as many as any shorter row has, too, for a row
@@ -45,7 +45,7 @@ RowBytes row_bytes(const Plan& plan, int32_t head_dim) {
 
 ScoreKernel score_kernel(const AttentionParams& p, int32_t column_tiles, bool decode) {
   const bool bfloat16 = p.dtype == DType::kBFloat16;
-  if (p.score_stage != ScoreStage::kExact) {
+  if (p.method.score_stage != ScoreStage::kExact) {
     return (bfloat16 ? bernoulli_kernel_bfloat16 : bernoulli_kernel_float16)(p.head_dim, column_tiles);
   }
   return (bfloat16 ? score_kernel_bfloat16 : score_kernel_float16)(p.head_dim, column_tiles, decode);
@@ -78,7 +78,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.column_tiles = choose_column_tiles(p, plan.one_query_each);
 
   plan.row_tiles = (score_tiles(bounds.max_length) + 1) / 2 * 2;
-  const bool dense = p.estimator == Estimator::kExact || bounds.any_dense;
+  const bool dense = p.method.estimator == Estimator::kExact || bounds.any_dense;
   const int32_t entries = dense ? std::max(bounds.max_length, bounds.max_budget) : bounds.max_budget;
   plan.parts = most_parts(entries);
 
@@ -96,7 +96,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   // The rows of a single sequence are complete only when nearly all keys have been read: waiting for the end
   // of the score kernel costs less than announcing every piece.
   plan.overlapped = p.batch > 1 && plan.one_query_each && plan.passes == 1 &&
-                    p.score_stage == ScoreStage::kExact && p.batch * p.num_kv_heads <= kMaxPairs;
+                    p.method.score_stage == ScoreStage::kExact && p.batch * p.num_kv_heads <= kMaxPairs;
 
   const ScoreKernel score = score_kernel(p, plan.column_tiles, plan.one_query_each);
   const int64_t block_bytes = score.block_bytes + score.sequence_bytes * p.batch;
@@ -111,12 +111,12 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
       ceil_divide(work, int64_t{plan.score_blocks} * plan.score_warps), 1, kMaxPieceTiles));
 
   const auto shared_of = [&](int32_t row_warps) {
-    const ValueKernel value = value_kernel(p.estimator, p.dtype, p.head_dim, row_warps);
+    const ValueKernel value = value_kernel(p.method.estimator, p.dtype, p.head_dim, row_warps);
     return value.rows * value.row_bytes(plan.row_tiles);
   };
   constexpr int64_t kModestShared = 16 * 1024;  // leaves a multiprocessor full of blocks
   // By the budgets alone: dense sequences have a kernel of their own.
-  const bool small = p.estimator != Estimator::kExact && bounds.max_budget <= kWarpRowBudget;
+  const bool small = p.method.estimator != Estimator::kExact && bounds.max_budget <= kWarpRowBudget;
   plan.row_warps = small && shared_of(1) <= kModestShared ? 1 : 8;
 
   const int64_t rows = int64_t{plan.pass_queries} * p.num_q_heads;

@@ -27,8 +27,8 @@ class TargetSelection {
   __device__ __forceinline__ double total() const { return masses_.total; }
 
   __device__ __forceinline__ void fill(const Batch& batch) {
-    const bool one_offset = args_.p.estimator == Estimator::kSys;
-    const bool independent = args_.p.estimator == Estimator::kIid;
+    const bool one_offset = args_.p.method.estimator == Estimator::kSys;
+    const bool independent = args_.p.method.estimator == Estimator::kIid;
     const float weight = 1.0f / static_cast<float>(row_.budget);
 #pragma unroll 1
     for (int32_t s = batch.low + group_.thread(); s < batch.high; s += group_.kThreads) {

@@ -22,9 +22,9 @@ class TiledSelection {
       : args_(args),
         row_(row),
         group_(group),
-        proportional_(args.p.estimator == Estimator::kProp),
-        segment_tiles_(args.p.tile / kScoreTile),
-        segments_(tile_count(row.keys, args.p.tile)),
+        proportional_(args.p.method.estimator == Estimator::kProp),
+        segment_tiles_(args.p.method.tile / kScoreTile),
+        segments_(tile_count(row.keys, args.p.method.tile)),
         masses_(group, row),
         cdf_(reinterpret_cast<double*>(shared)),
         first_slot_(reinterpret_cast<int32_t*>(shared + row.tiles * sizeof(double))) {

@@ -41,7 +41,7 @@ void check_support(const AttentionParams& p, const DeviceLimits& limits) {
                 limits.compute_capability / 10, limits.compute_capability % 10);
   }
   if (p.dtype == DType::kFloat32) unsupported("dtype float32 has no CUDA kernel; use bfloat16 or float16");
-  if (p.estimator == Estimator::kTopk) {
+  if (p.method.estimator == Estimator::kTopk) {
     unsupported("estimator topk is a baseline of the CPU kernels; on CUDA use threshold or sys");
   }
   if (p.head_dim != 32 && p.head_dim != 64 && p.head_dim != 96 && p.head_dim != 128 && p.head_dim != 256) {
@@ -111,24 +111,24 @@ void check_bounds(const AttentionParams& p, const LaunchBounds& b) {
         "lower max_length",
         b.max_length, p.max_pages, p.page_size, int64_t{p.max_pages} * p.page_size);
   }
-  if (p.estimator == Estimator::kExact) return;
+  if (p.method.estimator == Estimator::kExact) return;
   if (b.max_budget < 0 || b.max_budget > kMaxBudget) {
     refuse("max_budget is {}; expected 0 to {}", b.max_budget, kMaxBudget);
   }
 }
 
 void check_estimation(const AttentionParams& p) {
-  const bool tiled = p.estimator == Estimator::kProp || p.estimator == Estimator::kFlash;
-  if (tiled && (p.tile < cuda::kScoreTile || p.tile % cuda::kScoreTile != 0)) {
-    refuse("estimator {} has tiles of {} keys; expected a multiple of {}", name(p.estimator), p.tile,
-           cuda::kScoreTile);
+  const bool tiled = p.method.estimator == Estimator::kProp || p.method.estimator == Estimator::kFlash;
+  if (tiled && (p.method.tile < cuda::kScoreTile || p.method.tile % cuda::kScoreTile != 0)) {
+    refuse("estimator {} has tiles of {} keys; expected a multiple of {}", name(p.method.estimator),
+           p.method.tile, cuda::kScoreTile);
   }
-  if (p.score_stage != ScoreStage::kExact) {
-    if (p.score_budget < 1 || p.score_budget > kMaxBudget) {
-      refuse("score stage {} has budget {}; expected 1 to {}", name(p.score_stage), p.score_budget,
-             kMaxBudget);
+  if (p.method.score_stage != ScoreStage::kExact) {
+    if (p.method.score_budget < 1 || p.method.score_budget > kMaxBudget) {
+      refuse("score stage {} has budget {}; expected 1 to {}", name(p.method.score_stage),
+             p.method.score_budget, kMaxBudget);
     }
-  } else if (p.mean_group_query) {
+  } else if (p.method.mean_group_query) {
     refuse("mean_group_query is set with the exact score stage; it needs bernoulli or bernoulli-strat");
   }
 }
@@ -153,10 +153,10 @@ void validate_cuda(const AttentionParams& p, const LaunchBounds& bounds, const D
   check_pointer(p.query_start, "query_start", 8);
   check_pointer(p.lengths, "lengths", 4);
   check_pointer(p.out, "out", 16);
-  if (p.estimator != Estimator::kExact) {
+  if (p.method.estimator != Estimator::kExact) {
     check_pointer(p.budgets, "budgets", 4);
   }
-  if (p.estimator != Estimator::kExact || p.score_stage != ScoreStage::kExact) {
+  if (p.method.estimator != Estimator::kExact || p.method.score_stage != ScoreStage::kExact) {
     check_pointer(p.draws, "draws", 4);
   }
 }

@@ -280,14 +280,14 @@ AttentionParams params_of(const Call& c, void* out) {
           .query_start = c.query_start.const_data_ptr<int64_t>(),
           .lengths = c.lengths.const_data_ptr<int32_t>(),
           .out = out,
-          .estimator = c.estimator,
+          .method = {.estimator = c.estimator,
+                     .tile = narrow<int32_t>(c.tile, "tile"),
+                     .score_stage = c.score_stage,
+                     .score_budget = narrow<int32_t>(c.score_budget, "score_budget"),
+                     .mean_group_query = c.mean_group_query},
           .budgets = c.budgets ? c.budgets->const_data_ptr<int32_t>() : nullptr,
           .draws = c.draws ? static_cast<const SequenceDraws*>(c.draws->const_data_ptr()) : nullptr,
-          .layer = narrow<uint32_t>(c.layer, "layer"),
-          .tile = narrow<int32_t>(c.tile, "tile"),
-          .score_stage = c.score_stage,
-          .score_budget = narrow<int32_t>(c.score_budget, "score_budget"),
-          .mean_group_query = c.mean_group_query};
+          .layer = narrow<uint32_t>(c.layer, "layer")};
 }
 
 int64_t number(const c10::SymInt& symbol) {
@@ -308,7 +308,7 @@ void check_bounds(const AttentionParams& p, const LaunchBounds& bounds) {
   TORCH_CHECK_VALUE(p.query_start[p.batch] == bounds.num_queries, "attention: query_start[", p.batch, "] is ",
                     p.query_start[p.batch], ", but query has ", bounds.num_queries,
                     " rows; the last start is the number of queries");
-  const bool samples = p.estimator != Estimator::kExact;
+  const bool samples = p.method.estimator != Estimator::kExact;
   for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t queries = p.query_start[b + 1] - p.query_start[b];
     TORCH_CHECK_VALUE(queries <= bounds.max_queries, "attention: sequence ", b, " has ", queries,

@@ -101,9 +101,10 @@ class CudaBackend final : public Backend {
 
   const KvCacheShape& cache_shape() const override { return decoder_.cache_shape(); }
   void open_slot(int32_t slot, std::span<const int32_t> prompt) override;
-  std::span<const int32_t> step(const ForwardBatch& batch, const AttentionOptions& attention,
+  std::span<const int32_t> step(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
                                 std::span<const TokenChoice> choices) override;
-  std::span<const float> logits(const ForwardBatch& batch, const AttentionOptions& attention) override;
+  std::span<const float> logits(const ForwardBatch& batch,
+                                const kernels::AttentionMethod& attention) override;
 
  private:
   // Makes the device the calling thread's: before anything is made on it, and in every call, which may come
@@ -115,7 +116,7 @@ class CudaBackend final : public Backend {
   PassPlan plan_of(const ForwardBatch& batch) const;
   KvCacheShape choose_cache(const EngineOptions& options) const;
   // Memory for a pass; what was captured for smaller memory is forgotten.
-  void reserve(const PassPlan& plan, const AttentionOptions& attention);
+  void reserve(const PassPlan& plan, const kernels::AttentionMethod& attention);
   // Sends the batch to the device; the arrays as kernels see them.
   PassArrays send(const PassPlan& plan, const ForwardBatch& batch, std::span<const TokenChoice> choices);
   bool find_dense_prefill();
@@ -275,7 +276,7 @@ PassPlan CudaBackend::plan_of(const ForwardBatch& batch) const {
   return plan;
 }
 
-void CudaBackend::reserve(const PassPlan& plan, const AttentionOptions& attention) {
+void CudaBackend::reserve(const PassPlan& plan, const kernels::AttentionMethod& attention) {
   const int64_t workspace = decoder_.attention_bytes(plan, attention);
   if (decoder_.reserve_attention(workspace, stream_.get())) graphs_.clear();
   if (plan.mode == AttentionMode::kDense && plan.max_queries > 1 && find_dense_prefill()) {
@@ -331,7 +332,8 @@ std::span<const int32_t> CudaBackend::take_choices(int64_t count) {
   return {results + 1, static_cast<size_t>(count)};
 }
 
-std::span<const int32_t> CudaBackend::step(const ForwardBatch& batch, const AttentionOptions& attention,
+std::span<const int32_t> CudaBackend::step(const ForwardBatch& batch,
+                                           const kernels::AttentionMethod& attention,
                                            std::span<const TokenChoice> choices) {
   const DeviceChoice choice(device_number_);
   const PassPlan plan = plan_of(batch);
@@ -354,7 +356,8 @@ std::span<const int32_t> CudaBackend::step(const ForwardBatch& batch, const Atte
   return take_choices(static_cast<int64_t>(choices.size()));
 }
 
-std::span<const float> CudaBackend::logits(const ForwardBatch& batch, const AttentionOptions& attention) {
+std::span<const float> CudaBackend::logits(const ForwardBatch& batch,
+                                           const kernels::AttentionMethod& attention) {
   const DeviceChoice choice(device_number_);
   PassPlan plan = plan_of(batch);
   plan.decode = false;
@@ -401,13 +404,9 @@ void check_attention(const ModelConfig& config, const EngineOptions& options,
                                   .query_start = reinterpret_cast<const int64_t*>(nowhere),
                                   .lengths = reinterpret_cast<const int32_t*>(nowhere),
                                   .out = const_cast<std::byte*>(nowhere),
-                                  .estimator = options.estimator,
+                                  .method = options.attention,
                                   .budgets = reinterpret_cast<const int32_t*>(nowhere),
-                                  .draws = reinterpret_cast<const kernels::SequenceDraws*>(nowhere),
-                                  .tile = options.tile,
-                                  .score_stage = options.score_stage,
-                                  .score_budget = options.score_budget,
-                                  .mean_group_query = options.mean_group_query};
+                                  .draws = reinterpret_cast<const kernels::SequenceDraws*>(nowhere)};
   kernels::validate_cuda(params, {.num_queries = 1, .max_length = 1, .max_budget = 1}, limits);
 }
 

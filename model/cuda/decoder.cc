@@ -80,7 +80,7 @@ kernels::LaunchBounds CudaDecoder::bounds_of(const PassPlan& plan) {
 }
 
 kernels::AttentionParams CudaDecoder::attention_params(const PassPlan& plan,
-                                                       const AttentionOptions& options) const {
+                                                       const kernels::AttentionMethod& method) const {
   kernels::AttentionParams params{.batch = plan.shape.sequences,
                                   .num_q_heads = config_.num_q_heads,
                                   .num_kv_heads = config_.num_kv_heads,
@@ -95,19 +95,13 @@ kernels::AttentionParams CudaDecoder::attention_params(const PassPlan& plan,
                                   .key_pages = cache_.data(),
                                   .value_pages = cache_.data(),
                                   .out = attended_.data()};
-  if (plan.mode != AttentionMode::kDense) {
-    params.estimator = options.estimator;
-    params.tile = options.tile;
-    params.score_stage = options.score_stage;
-    params.score_budget = options.score_budget;
-    params.mean_group_query = options.mean_group_query;
-  }
+  if (plan.mode != AttentionMode::kDense) params.method = method;
   return params;
 }
 
-int64_t CudaDecoder::attention_bytes(const PassPlan& plan, const AttentionOptions& options) const {
+int64_t CudaDecoder::attention_bytes(const PassPlan& plan, const kernels::AttentionMethod& method) const {
   return static_cast<int64_t>(
-      kernels::cuda_workspace_bytes(attention_params(plan, options), bounds_of(plan), device_));
+      kernels::cuda_workspace_bytes(attention_params(plan, method), bounds_of(plan), device_));
 }
 
 bool CudaDecoder::reserve_attention(int64_t bytes, cudaStream_t stream) {
@@ -187,8 +181,8 @@ void CudaDecoder::tune(int64_t rows, cudaStream_t stream) {
 }
 
 void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
-                         const AttentionOptions& options, cudaStream_t stream) {
-  kernels::AttentionParams params = attention_params(plan, options);
+                         const kernels::AttentionMethod& method, cudaStream_t stream) {
+  kernels::AttentionParams params = attention_params(plan, method);
   params.key_pages = keys(layer);
   params.value_pages = values(layer);
   params.page_table = arrays.page_table;
@@ -250,7 +244,7 @@ void CudaDecoder::reserve_dense_prefill(int64_t keys, cudaStream_t stream) {
 }
 
 void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
-                            const AttentionOptions& options, cudaStream_t stream) {
+                            const kernels::AttentionMethod& method, cudaStream_t stream) {
   const DeviceLayerWeights& weights = weights_.layers[layer];
   int64_t rows = plan.shape.rows;
   matmul_.run(product(LayerProduct::kQkv, layer, rows), stream);
@@ -278,7 +272,7 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
   if (plan.mode == AttentionMode::kDense && plan.max_queries > 1 && dense_prefill_ != nullptr) {
     attend_densely(layer, plan, arrays, stream);
   } else {
-    attend(layer, plan, arrays, options, stream);
+    attend(layer, plan, arrays, method, stream);
   }
   if (layer == config_.num_layers - 1 && !plan.decode) {
     // Every key and value is in the cache now: what follows is needed for the rows whose logits are wanted.
@@ -298,8 +292,8 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
   matmul_.run(product(LayerProduct::kDown, layer, rows), stream);
 }
 
-void CudaDecoder::queue(const PassPlan& plan, const PassArrays& arrays, const AttentionOptions& options,
-                        cudaStream_t stream) {
+void CudaDecoder::queue(const PassPlan& plan, const PassArrays& arrays,
+                        const kernels::AttentionMethod& method, cudaStream_t stream) {
   const int64_t rows = plan.shape.rows;
   kernels::gather_embeddings_cuda({.tokens = rows,
                                    .width = config_.hidden_size,
@@ -311,7 +305,7 @@ void CudaDecoder::queue(const PassPlan& plan, const PassArrays& arrays, const At
                                   device_, stream);
   for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
     normalise(weights_.layers[layer].input_norm, rows, layer > 0, stream);
-    run_layer(layer, plan, arrays, options, stream);
+    run_layer(layer, plan, arrays, method, stream);
   }
   const int64_t outputs = plan.shape.outputs;
   if (outputs == 0) return;

@@ -50,7 +50,7 @@ class CudaDecoder {
               const kernels::DeviceLimits& device);
 
   // Bytes of workspace that attention of a plan needs.
-  int64_t attention_bytes(const PassPlan& plan, const AttentionOptions& options) const;
+  int64_t attention_bytes(const PassPlan& plan, const kernels::AttentionMethod& method) const;
 
   // Takes memory for the cache.
   void make_cache(const KvCacheShape& shape);
@@ -71,7 +71,7 @@ class CudaDecoder {
   void tune(int64_t rows, cudaStream_t stream);
 
   // Queues the pass up to the logits of its output rows, the first limits().outputs of them.
-  void queue(const PassPlan& plan, const PassArrays& arrays, const AttentionOptions& options,
+  void queue(const PassPlan& plan, const PassArrays& arrays, const kernels::AttentionMethod& method,
              cudaStream_t stream);
 
   // Queues the logits of output rows first .. first + count of the last pass in place of those it has.
@@ -86,7 +86,8 @@ class CudaDecoder {
   void check(cudaStream_t stream) const;
 
  private:
-  kernels::AttentionParams attention_params(const PassPlan& plan, const AttentionOptions& options) const;
+  kernels::AttentionParams attention_params(const PassPlan& plan,
+                                            const kernels::AttentionMethod& method) const;
   static kernels::LaunchBounds bounds_of(const PassPlan& plan);
   std::byte* keys(int32_t layer) const { return cache_.data() + cache_layer_bytes_ * (2 * layer); }
   std::byte* values(int32_t layer) const { return keys(layer) + cache_layer_bytes_; }
@@ -95,11 +96,11 @@ class CudaDecoder {
   enum class LayerProduct { kQkv, kAttentionOutput, kGateUp, kDown };
   MatmulParams product(LayerProduct which, int32_t layer, int64_t rows) const;
   MatmulParams logits_product(int64_t first, int64_t count) const;
-  void attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays, const AttentionOptions& options,
-              cudaStream_t stream);
+  void attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
+              const kernels::AttentionMethod& method, cudaStream_t stream);
   void attend_densely(int32_t layer, const PassPlan& plan, const PassArrays& arrays, cudaStream_t stream);
   void run_layer(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
-                 const AttentionOptions& options, cudaStream_t stream);
+                 const kernels::AttentionMethod& method, cudaStream_t stream);
   void keep_rows(const PassArrays& arrays, int64_t outputs, int64_t rows, cudaStream_t stream);
 
   ModelConfig config_;

@@ -98,8 +98,10 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
       },
       "task.prompt_style");
   expect_change([](RunOptions& run) { run.heldout_questions = 7; }, "task.heldout_questions");
-  expect_change([](RunOptions& run) { run.attention.estimator = "iid"; }, "attention.estimator");
-  expect_change([](RunOptions& run) { run.attention.prefill = "dense"; }, "attention.prefill");
+  expect_change([](RunOptions& run) { run.attention.estimator = kernels::Estimator::kIid; },
+                "attention.estimator");
+  expect_change([](RunOptions& run) { run.attention.prefill = kernels::Prefill::kDense; },
+                "attention.prefill");
   expect_change([](RunOptions& run) { run.attention.tile = 128; }, "attention.tile");
   expect_change([](RunOptions& run) { run.attention.mean_group_query = true; }, "attention.mean_group_query");
   expect_change([](RunOptions& run) { run.generation.dtype = "float32"; }, "generation.dtype");
@@ -176,7 +178,7 @@ TEST_F(RunSpecBuilder, HeldOutQuestionsThatAreLearnedOnAreRefusedWithTheirLines)
 }
 
 TEST_F(RunSpecBuilder, ScoreStageAndBudgetBelongTogether) {
-  run_.attention.score_stage = "bernoulli";
+  run_.attention.score_stage = kernels::ScoreStage::kBernoulli;
   EXPECT_THAT(fault<UsageError>(), HasSubstr("--score-stage bernoulli with --score-budget 0"));
   run_.attention.score_budget = 16;
   EXPECT_EQ(build_run_spec(run_).attention().score_budget(), 16);

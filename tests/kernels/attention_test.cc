@@ -78,8 +78,8 @@ std::vector<double> plain_row(const AttentionParams& p, const reference::Row& ro
   float total = 0;
   for (float& weight : weights) total += weight = std::exp(weight - largest);
   // Counts over S carry no rounding of the scores; weights made of probabilities carry that of their key.
-  const bool counted = p.estimator == Estimator::kIid || p.estimator == Estimator::kStrat ||
-                       p.estimator == Estimator::kSys || p.estimator == Estimator::kProp;
+  const bool counted = p.method.estimator == Estimator::kIid || p.method.estimator == Estimator::kStrat ||
+                       p.method.estimator == Estimator::kSys || p.method.estimator == Estimator::kProp;
   const bool dense = p.budgets[row.sequence] == kDenseBudget;
   const std::vector<double> probabilities = reference::softmax(reference::scores(p, row));
   const auto plain_weight = [&](const reference::Selected& pick) {
@@ -153,7 +153,7 @@ TEST_P(EveryEstimator, TakesTheReferencesKeysAndStaysWithinTwiceThePlainError) {
         const int32_t page_size = group == 1 ? 1 : group == 4 ? 8 : 16;
         LaunchSpec spec = mixed_launch(GetParam(), dtype, group, page_size);
         Launch launch(spec);
-        launch.params.tile = 64;
+        launch.params.method.tile = 64;
         if (GetParam() == Estimator::kFlash) {
           for (int32_t& budget : launch.budgets) budget = budget > 0 ? std::max(budget, 11) : budget;
         }
@@ -179,7 +179,7 @@ TEST_P(EveryEstimator, GivesTheSameBytesForEveryPageSizeAndPageOrder) {
           LaunchSpec spec = mixed_launch(GetParam(), dtype, 4, page_size);
           spec.page_seed = page_seed;
           Launch launch(spec);
-          launch.params.tile = 100;
+          launch.params.method.tile = 100;
           launch.run(isa);
           if (expected.empty()) expected = launch.output_bytes();
           EXPECT_TRUE(launch.output_bytes() == expected) << describe(spec, isa) << " page seed " << page_seed;
@@ -270,7 +270,7 @@ TEST(AttentionCounts, AddUpToTheBudgetForEverySamplerWithEqualWeights) {
                        .num_kv_heads = 2,
                        .estimator = estimator,
                        .score_deviation = 4});
-        launch.params.tile = 64;
+        launch.params.method.tile = 64;
         for (const std::vector<double>& weights : launch.key_weights(isa)) {
           double counts = 0;
           for (const double weight : weights) {
@@ -368,9 +368,9 @@ TEST(AttentionScoreStage, BernoulliQueriesEqualTheReferences) {
                          .num_q_heads = 8,
                          .num_kv_heads = 2,
                          .estimator = estimator});
-          launch.params.score_stage = stage;
-          launch.params.score_budget = 4;
-          launch.params.mean_group_query = mean_group_query;
+          launch.params.method.score_stage = stage;
+          launch.params.method.score_budget = 4;
+          launch.params.method.mean_group_query = mean_group_query;
           const std::vector<double> expected = reference::attend(launch.params);
           const std::vector<double> out = launch.run(isa);
           int64_t other = 0;

@@ -23,11 +23,11 @@ TEST_P(BernoulliScores, HaveTheExactScoresAsTheirMean) {
   AttentionParams& p = launch.params;
   for (const int32_t head : {0, 3}) {
     const reference::Row row{0, 0, head};
-    p.score_stage = ScoreStage::kExact;
+    p.method.score_stage = ScoreStage::kExact;
     const std::vector<double> exact = reference::scores(p, row);
-    p.score_stage = GetParam().stage;
-    p.score_budget = 3;
-    p.mean_group_query = GetParam().mean_group_query;
+    p.method.score_stage = GetParam().stage;
+    p.method.score_budget = 3;
+    p.method.mean_group_query = GetParam().mean_group_query;
     MeanEstimate mean(exact.size());
     for (uint32_t question = 0; question < 3000; ++question) {
       launch.draws[0].question = question;
@@ -36,7 +36,7 @@ TEST_P(BernoulliScores, HaveTheExactScoresAsTheirMean) {
     }
     EXPECT_LT(mean.largest_z(exact), 4.5) << "head " << head;
     EXPECT_GT(mean.standard_error(0), 1e-4) << "the scores must vary";
-    p.mean_group_query = false;
+    p.method.mean_group_query = false;
   }
 }
 
@@ -55,8 +55,8 @@ double mean_error(ScoreStage stage) {
                    .seed = seed});
     const reference::Row row{0, 0, 0};
     const std::vector<double> exact = reference::scores(launch.params, row);
-    launch.params.score_stage = stage;
-    launch.params.score_budget = 4;
+    launch.params.method.score_stage = stage;
+    launch.params.method.score_budget = 4;
     const std::vector<double> estimate = reference::scores(launch.params, row);
     double error = 0, size = 0;
     for (size_t n = 0; n < exact.size(); ++n) {
@@ -77,8 +77,8 @@ TEST(BernoulliError, AQueryOfZerosHasScoresOfZero) {
   Launch launch(
       {.sequences = {{1, 5, 8}}, .num_q_heads = 1, .num_kv_heads = 1, .estimator = Estimator::kSys});
   for (int32_t i = 0; i < 32; ++i) launch.set_query(0, 0, i, 0);
-  launch.params.score_stage = ScoreStage::kBernoulli;
-  launch.params.score_budget = 2;
+  launch.params.method.score_stage = ScoreStage::kBernoulli;
+  launch.params.method.score_budget = 2;
   for (const double score : reference::scores(launch.params, {0, 0, 0})) EXPECT_EQ(score, 0);
   for (const cpu::Isa isa : testing::supported_isas()) {
     for (const double x : launch.run(isa)) EXPECT_TRUE(std::isfinite(x)) << cpu::name(isa);
@@ -94,10 +94,10 @@ TEST(BernoulliMeanGroupQuery, IsThatOfTheHeadsOwnGroupWhenOneItemHasSeveralKvHea
                  .num_kv_heads = 3,
                  .head_dim = kDim,
                  .estimator = Estimator::kExact});
-  launch.params.score_budget = 4;
-  launch.params.mean_group_query = true;
+  launch.params.method.score_budget = 4;
+  launch.params.method.mean_group_query = true;
   for (const ScoreStage stage : {ScoreStage::kBernoulli, ScoreStage::kBernoulliStrat}) {
-    launch.params.score_stage = stage;
+    launch.params.method.score_stage = stage;
     const std::vector<double> expected = reference::attend(launch.params);
     for (const cpu::Isa isa : testing::supported_isas()) {
       const std::vector<double> out = launch.run(isa);

@@ -102,7 +102,7 @@ Launch::Launch(const LaunchSpec& spec) : spec_(spec) {
   params.query_start = query_starts_.data();
   params.lengths = lengths_.data();
   params.out = static_cast<char*>(out_.data()) + kGuardElements * size_of(spec.dtype);
-  params.estimator = spec.estimator;
+  params.method.estimator = spec.estimator;
   params.budgets = budgets.data();
   params.draws = draws.data();
   params.layer = 5;

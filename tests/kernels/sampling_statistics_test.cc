@@ -32,13 +32,13 @@ LaunchSpec repeated_row(int32_t keys, int32_t budget, int32_t repeats, double sc
 }
 
 Estimates estimate(Launch& launch, Estimator estimator) {
-  launch.params.estimator = estimator;
+  launch.params.method.estimator = estimator;
   return testing::estimates_of(launch.params, launch.run(cpu::best_isa()));
 }
 
 Estimates estimate(const LaunchSpec& spec, Estimator estimator, int32_t tile = 256) {
   Launch launch(spec);
-  launch.params.tile = tile;
+  launch.params.method.tile = tile;
   return estimate(launch, estimator);
 }
 
@@ -74,11 +74,11 @@ TEST_P(UnbiasedEstimator, HasTheExactOutputAsItsMeanInPrefill) {
   LaunchSpec spec = repeated_row(33, 8, 3000, 1.5);
   for (testing::Sequence& sequence : spec.sequences) sequence.queries = 2;
   Launch launch(spec);
-  launch.params.tile = 9;
-  launch.params.estimator = GetParam();
+  launch.params.method.tile = 9;
+  launch.params.method.estimator = GetParam();
   const std::vector<double> outputs = launch.run(cpu::best_isa());
   AttentionParams exact = launch.params;
-  exact.estimator = Estimator::kExact;
+  exact.method.estimator = Estimator::kExact;
   exact.batch = 1;
   const std::vector<double> expected = reference::attend(exact);
   MeanEstimate mean(2 * kHeadDim);
@@ -96,7 +96,7 @@ TEST(BiasedEstimator, TopkStaysWrongHoweverOftenItRuns) {
 TEST(BiasedEstimator, PropMissesTheMeanOn32TilesWithEightSamplesWhereSysDoesNot) {
   const LaunchSpec spec = repeated_row(8192, 8, 600, 2.5, 6);
   Launch launch(spec);
-  launch.params.tile = 256;
+  launch.params.method.tile = 256;
   const Estimates prop = estimate(launch, Estimator::kProp);
   const Estimates sys = estimate(launch, Estimator::kSys);
   EXPECT_GT(bias_norm(prop), 0.3 * norm(prop.exact)) << "|pV| " << norm(prop.exact);

@@ -107,8 +107,8 @@ TEST_F(Validate, BudgetsAreDenseOrFromZeroToTheLargest) {
 }
 
 TEST_F(Validate, FlashNeedsASampleInEveryTile) {
-  p().estimator = Estimator::kFlash;
-  p().tile = 16;
+  p().method.estimator = Estimator::kFlash;
+  p().method.tile = 16;
   EXPECT_THAT(message(), HasSubstr("sequence 1 has length 200, 13 tiles of 16 keys, but a budget of 8"));
   launch_.budgets = {3, 12};
   EXPECT_THAT(message(), HasSubstr("13 tiles of 16 keys, but a budget of 12"));
@@ -117,22 +117,22 @@ TEST_F(Validate, FlashNeedsASampleInEveryTile) {
 }
 
 TEST_F(Validate, ATileOfNoKeysIsRefused) {
-  p().estimator = Estimator::kProp;
-  p().tile = 0;
+  p().method.estimator = Estimator::kProp;
+  p().method.tile = 0;
   EXPECT_THAT(message(), HasSubstr("estimator prop has tiles of 0 keys"));
 }
 
 TEST_F(Validate, ABernoulliStageNeedsABudget) {
-  p().score_stage = ScoreStage::kBernoulli;
+  p().method.score_stage = ScoreStage::kBernoulli;
   EXPECT_THAT(message(), HasSubstr("score stage bernoulli has budget 0"));
-  p().score_budget = kMaxBudget + 1;
+  p().method.score_budget = kMaxBudget + 1;
   EXPECT_THAT(message(), HasSubstr("score stage bernoulli has budget " + std::to_string(kMaxBudget + 1)));
-  p().score_budget = kMaxBudget;
+  p().method.score_budget = kMaxBudget;
   EXPECT_EQ(message(), "accepted");
 }
 
 TEST_F(Validate, AMeanGroupQueryNeedsABernoulliStage) {
-  p().mean_group_query = true;
+  p().method.mean_group_query = true;
   EXPECT_THAT(message(), HasSubstr("mean_group_query is set with the exact score stage"));
 }
 
@@ -144,11 +144,11 @@ TEST_F(Validate, NullPointersAreNamed) {
 TEST_F(Validate, SampledEstimatorsNeedBudgetsAndDraws) {
   p().draws = nullptr;
   EXPECT_THAT(message(), HasSubstr("draws is null"));
-  p().estimator = Estimator::kTopk;
+  p().method.estimator = Estimator::kTopk;
   EXPECT_EQ(message(), "accepted");
   p().budgets = nullptr;
   EXPECT_THAT(message(), HasSubstr("budgets is null"));
-  p().estimator = Estimator::kExact;
+  p().method.estimator = Estimator::kExact;
   EXPECT_EQ(message(), "accepted");
 }
 

@@ -59,7 +59,7 @@ class SampledLogits : public testing::TestWithParam<Estimator> {};
 
 TEST_P(SampledLogits, UseTheDrawsOfTheReferenceInEveryLayer) {
   EngineOptions options = small_engine();
-  options.estimator = GetParam();
+  options.attention.estimator = GetParam();
   options.prefill_chunk_tokens = 7;
   Engine engine(kModel, options);
   const std::vector<int32_t> ids = random_prompt(5, 24);
@@ -125,9 +125,9 @@ TEST(Engine, GenerationSamplesThePromptOnlyWhenPrefillIsSampled) {
   const std::vector<int32_t> prompt = random_prompt(8, 12);
   const std::vector<int32_t> samples{2, 3};
   const ReferenceDecoder reference(kModel);
-  for (PrefillMode mode : {PrefillMode::kDense, PrefillMode::kSampled}) {
+  for (kernels::Prefill mode : {kernels::Prefill::kDense, kernels::Prefill::kSampled}) {
     EngineOptions options = small_engine();
-    options.prefill = mode;
+    options.attention.prefill = mode;
     Engine engine(kModel, options);
     GenerationRequest request = request_of(0, prompt, 10);
     request.samples = samples;
@@ -142,7 +142,7 @@ TEST(Engine, GenerationSamplesThePromptOnlyWhenPrefillIsSampled) {
     const auto logits = reference.logits(
         ids, {.estimator = Estimator::kSys,
               .samples = samples,
-              .dense_prefix = mode == PrefillMode::kDense ? static_cast<int64_t>(prompt.size()) : 0,
+              .dense_prefix = mode == kernels::Prefill::kDense ? static_cast<int64_t>(prompt.size()) : 0,
               .key = kKey,
               .question = 77});
     for (size_t i = 0; i < output.size(); ++i)
@@ -363,8 +363,8 @@ class EngineRefuses : public testing::Test {
   static EngineOptions options() {
     EngineOptions options = small_engine();
     options.cache_tokens = 320;
-    options.estimator = Estimator::kFlash;
-    options.tile = 16;
+    options.attention.estimator = Estimator::kFlash;
+    options.attention.tile = 16;
     return options;
   }
   Engine engine{kModel, options()};

@@ -193,11 +193,10 @@ class ReferenceDecoder {
                                     .query_start = query_start.data(),
                                     .lengths = lengths.data(),
                                     .out = out.data(),
-                                    .estimator = run.estimator,
+                                    .method = {.estimator = run.estimator, .tile = run.tile},
                                     .budgets = budgets.data(),
                                     .draws = draws.data(),
-                                    .layer = static_cast<uint32_t>(layer),
-                                    .tile = run.tile});
+                                    .layer = static_cast<uint32_t>(layer)});
     Rows rows;
     for (auto at = flat.begin(); at != flat.end(); at += static_cast<int64_t>(q[0].size())) {
       rows.emplace_back(at, at + static_cast<int64_t>(q[0].size()));

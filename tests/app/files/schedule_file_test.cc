@@ -34,7 +34,7 @@ ScheduleFile example() {
                 .num_kv_heads = 4,
                 .head_dim = 32};
   file.attention.estimator = kernels::Estimator::kThreshold;
-  file.attention.prefill = model::PrefillMode::kDense;
+  file.attention.prefill = kernels::Prefill::kDense;
   file.schedule.samples = {20, 7, 3, 2};
   file.total = 32;
   file.task = {.name = "gsm8k",
@@ -90,7 +90,7 @@ TEST(ScheduleFile, ReadsBackExactlyWhatWasWritten) {
   bare.evaluation = {};
   bare.task.heldout_sha256.reset();
   bare.attention = {.estimator = kernels::Estimator::kProp,
-                    .prefill = model::PrefillMode::kSampled,
+                    .prefill = kernels::Prefill::kSampled,
                     .tile = 64,
                     .score_stage = kernels::ScoreStage::kBernoulliStrat,
                     .score_budget = 48,
@@ -163,8 +163,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"/model/layers", 0, "'model.layers' is 0, expected an integer >= 1"},
         BadValue{"/model/head_dim", 4294967296, "'model.head_dim' is 4294967296, expected an integer"},
         BadValue{"/attention/estimator", "santa", "'attention.estimator': "},
-        BadValue{"/attention/prefill", "sparse",
-                 "\"sparse\" is no prefill mode; known are dense and sampled"},
+        BadValue{"/attention/prefill", "sparse", "'attention.prefill': "},
         BadValue{"/attention/score_stage", "iid", "'attention.score_stage': "},
         BadValue{"/attention/tile", 0, "'attention.tile' is 0"},
         BadValue{"/attention/score_budget", 5, "'attention.score_budget' is 5 with score stage exact"},

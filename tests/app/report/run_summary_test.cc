@@ -89,7 +89,7 @@ TEST(ScheduleFileOf, CarriesTheRunIntoAFileThatIsAcceptedAndMatchesItsModel) {
   EXPECT_EQ(file.total, 64);
   EXPECT_EQ(file.floor, 1);
   EXPECT_EQ(file.attention.estimator, kernels::Estimator::kSys);
-  EXPECT_EQ(file.attention.prefill, model::PrefillMode::kSampled);
+  EXPECT_EQ(file.attention.prefill, kernels::Prefill::kSampled);
   EXPECT_EQ(file.run_id, run.spec.run_id());
   EXPECT_EQ(file.policy_version, run.policy_version);
   EXPECT_EQ(file.task.train_sha256, run.spec.task().train().sha256());

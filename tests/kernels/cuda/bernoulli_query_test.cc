@@ -33,7 +33,7 @@ float query_element(const AttentionParams& p, const reference::Row& row, int32_t
 // The row's query as BernoulliQueries::estimate of kernels/cuda/bernoulli_kernel.cuh forms it.
 std::vector<float> estimate(const AttentionParams& p, const reference::Row& row) {
   const int32_t group = p.num_q_heads / p.num_kv_heads;
-  const int32_t heads = p.mean_group_query ? group : 1;
+  const int32_t heads = p.method.mean_group_query ? group : 1;
   const int32_t first_head = row.head / heads * heads;
   std::vector<double> magnitude(p.head_dim, 0.0);
   for (int32_t i = 0; i < p.head_dim; ++i) {
@@ -44,19 +44,19 @@ std::vector<float> estimate(const AttentionParams& p, const reference::Row& row)
   const double norm = *std::max_element(magnitude.begin(), magnitude.end());
   DrawRow draw_row = reference::draw_row(p, row);
   draw_row.head = static_cast<uint32_t>(first_head);
-  const cuda::BernoulliDraws draws{draw_row, p.head_dim, p.score_budget};
+  const cuda::BernoulliDraws draws{draw_row, p.head_dim, p.method.score_budget};
   std::vector<BernoulliElement> elements;
   for (int32_t i = 0; i < p.head_dim; ++i) {
-    elements.push_back(cuda::bernoulli_element(magnitude[i], norm, p.score_budget));
-    if (p.score_stage == ScoreStage::kBernoulliStrat && elements[i].threshold > 0) {
+    elements.push_back(cuda::bernoulli_element(magnitude[i], norm, p.method.score_budget));
+    if (p.method.score_stage == ScoreStage::kBernoulliStrat && elements[i].threshold > 0) {
       elements[i].successes = draws.stratified(i, magnitude[i] / norm);
     }
   }
-  for (int32_t i = 0; p.score_stage == ScoreStage::kBernoulli && i < p.head_dim; i += 4) {
+  for (int32_t i = 0; p.method.score_stage == ScoreStage::kBernoulli && i < p.head_dim; i += 4) {
     uint32_t threshold[4];
     int32_t successes[4] = {};
     for (int k = 0; k < 4; ++k) threshold[k] = elements[i + k].threshold;
-    for (int32_t b = 0; b < p.score_budget; ++b) draws.count(b, i, threshold, successes);
+    for (int32_t b = 0; b < p.method.score_budget; ++b) draws.count(b, i, threshold, successes);
     for (int k = 0; k < 4; ++k) elements[i + k].successes += successes[k];
   }
   std::vector<float> result;
@@ -81,9 +81,9 @@ TEST_P(BernoulliQuery, HasTheReferencesSuccessesInEveryElement) {
                        .dtype = dtype,
                        .seed = static_cast<uint32_t>(budget + group)});
         AttentionParams& p = launch.params;
-        p.score_stage = GetParam().stage;
-        p.score_budget = budget;
-        p.mean_group_query = GetParam().mean_group_query;
+        p.method.score_stage = GetParam().stage;
+        p.method.score_budget = budget;
+        p.method.mean_group_query = GetParam().mean_group_query;
         for (int64_t query = 0; query < 6; ++query) {
           for (int32_t head = 0; head < p.num_q_heads; ++head) {
             const reference::Row row =
@@ -116,9 +116,9 @@ TEST_P(BernoulliQuery, HasTheReferencesSuccessesAtTheStratasBounds) {
       }
     }
     AttentionParams& p = launch.params;
-    p.score_stage = GetParam().stage;
-    p.score_budget = budget;
-    p.mean_group_query = GetParam().mean_group_query;
+    p.method.score_stage = GetParam().stage;
+    p.method.score_budget = budget;
+    p.method.mean_group_query = GetParam().mean_group_query;
     for (int32_t head = 0; head < 2; ++head) {
       const std::vector<double> expected = reference::score_query(p, {0, 0, head});
       const std::vector<float> actual = estimate(p, {0, 0, head});
@@ -182,8 +182,8 @@ TEST(BernoulliPlan, FitsTheSharedMemoryOfEveryGpu) {
   p.batch = kMaxCudaBatch;
   p.num_kv_heads = 1;
   p.dtype = DType::kBFloat16;
-  p.score_stage = ScoreStage::kBernoulliStrat;
-  p.score_budget = 4;
+  p.method.score_stage = ScoreStage::kBernoulliStrat;
+  p.method.score_budget = 4;
   for (const int32_t shared_bytes : {166912, 101376, 232448}) {  // compute capability 8.0, 8.6 and 8.9, 9.0
     for (const int32_t head_dim : {32, 64, 96, 128, 256}) {
       for (const int32_t group : {1, 8, 9, 16}) {

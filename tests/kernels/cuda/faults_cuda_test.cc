@@ -37,7 +37,7 @@ class CudaFaults : public CudaTest, public ::testing::WithParamInterface<int32_t
                  .estimator = Estimator::kSys}),
         lengths_(launch_.params.lengths, launch_.params.lengths + 5),
         pages_(launch_.params.page_table, launch_.params.page_table + 5 * launch_.params.max_pages) {
-    launch_.params.tile = 64;
+    launch_.params.method.tile = 64;
     launch_.params.lengths = lengths_.data();
     launch_.params.page_table = pages_.data();
   }
@@ -108,7 +108,7 @@ TEST_P(CudaFaults, ADenseBudgetThatTheBoundsExcludeIsNamed) {
 }
 
 TEST_P(CudaFaults, FlashWithFewerSamplesThanTilesIsNamed) {
-  launch_.params.estimator = Estimator::kFlash;
+  launch_.params.method.estimator = Estimator::kFlash;
   for (const int32_t bad : {1, 3}) expect_bad_value(launch_.budgets[1], bad);  // 4 tiles of 64 keys
 }
 
@@ -117,7 +117,7 @@ TEST_P(CudaFaults, WhatNoRowNeedsIsNoFault) {
   CudaLaunch cuda(launch_);
   pages_[launch_.params.max_pages + 13] = -7;
   EXPECT_EQ(cuda.fault(), "no fault");
-  launch_.params.estimator = Estimator::kExact;
+  launch_.params.method.estimator = Estimator::kExact;
   launch_.budgets[1] = -9;
   EXPECT_EQ(cuda.fault(), "no fault");
 }

@@ -29,7 +29,7 @@ float stored(float x, DType dtype) {
 }
 
 bool samples(const AttentionParams& p, int64_t sequence) {
-  return p.estimator != Estimator::kExact && p.budgets[sequence] > 0;
+  return p.method.estimator != Estimator::kExact && p.budgets[sequence] > 0;
 }
 
 // Every sample of a row weighs the same and no probability enters.
@@ -53,7 +53,7 @@ std::vector<double> plain_row(const AttentionParams& p, const Row& row, const st
   const float largest = *std::max_element(weights.begin(), weights.end());
   float total = 0;
   for (float& weight : weights) total += weight = std::exp(weight - largest);
-  const bool counted = samples(p, row.sequence) && counts_samples(p.estimator);
+  const bool counted = samples(p, row.sequence) && counts_samples(p.method.estimator);
   std::vector<double> result;
   for (int32_t i = 0; i < p.head_dim; ++i) {
     float sum = 0;
@@ -71,8 +71,8 @@ std::vector<double> plain_row(const AttentionParams& p, const Row& row, const st
 Comparison compare_row(const AttentionParams& p, const std::vector<double>& out, const Row& row) {
   Comparison result{.rows = 1};
   const std::vector<double> probabilities = reference::softmax(reference::scores(p, row));
-  const reference::Selection selection{p.estimator,
-                                       p.budgets == nullptr ? kDenseBudget : p.budgets[row.sequence], p.tile};
+  const reference::Selection selection{
+      p.method.estimator, p.budgets == nullptr ? kDenseBudget : p.budgets[row.sequence], p.method.tile};
   const std::vector<Selected> selected = reference::select(
       probabilities, selection, p.draws == nullptr ? DrawRow{} : reference::draw_row(p, row));
   const std::vector<double> values = reference::values(p, row);
@@ -94,7 +94,7 @@ Comparison compare_row(const AttentionParams& p, const std::vector<double>& out,
     result.plain_largest_error = std::max(result.plain_largest_error, plain_error);
     magnitude += absolute * absolute;
   }
-  const bool sampled = samples(p, row.sequence) || p.score_stage != ScoreStage::kExact;
+  const bool sampled = samples(p, row.sequence) || p.method.score_stage != ScoreStage::kExact;
   result.sampled_rows = sampled ? 1 : 0;
   // A sample on another key moves the output by about sqrt(2 head_dim) / S, rounding by 1/100 of a value's
   // norm.

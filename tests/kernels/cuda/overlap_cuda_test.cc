@@ -98,9 +98,9 @@ TEST_F(CudaTest, AttentionWaitsForSlowKernelsThatWriteItsQueriesLengthsAndBudget
         SCOPED_TRACE("stage " + std::to_string(static_cast<int>(stage)) + ", estimator " +
                      std::to_string(static_cast<int>(estimator)) + ", batch " + std::to_string(batch));
         p.batch = batch;
-        p.estimator = estimator;
-        p.score_stage = stage;
-        p.score_budget = stage == ScoreStage::kExact ? 0 : 4;
+        p.method.estimator = estimator;
+        p.method.score_stage = stage;
+        p.method.score_budget = stage == ScoreStage::kExact ? 0 : 4;
         const bool random = estimator != Estimator::kExact || stage != ScoreStage::kExact;
         p.draws = random ? draws.as<SequenceDraws>() : nullptr;
         p.budgets = estimator == Estimator::kExact ? nullptr : gathered.as<int32_t>() + kBatch;

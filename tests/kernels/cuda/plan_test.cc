@@ -52,7 +52,7 @@ AttentionParams launch(const Shape& shape) {
   p.dtype = DType::kBFloat16;
   p.scale = 0.1f;
   p.query_stride = int64_t{p.num_q_heads} * p.head_dim;
-  p.estimator = shape.estimator;
+  p.method.estimator = shape.estimator;
   return p;
 }
 
@@ -61,7 +61,7 @@ LaunchBounds decode(int64_t batch, int32_t max_length, int32_t max_budget = 128)
 }
 
 std::string describe(const AttentionParams& p, const LaunchBounds& b) {
-  return std::string(name(p.estimator)) + " batch " + std::to_string(p.batch) + " heads " +
+  return std::string(name(p.method.estimator)) + " batch " + std::to_string(p.batch) + " heads " +
          std::to_string(p.num_q_heads) + "/" + std::to_string(p.num_kv_heads) + " head_dim " +
          std::to_string(p.head_dim) + " num_queries " + std::to_string(b.num_queries) + " max_queries " +
          std::to_string(b.max_queries) + " max_length " + std::to_string(b.max_length) + " max_budget " +

@@ -63,7 +63,7 @@ TEST_P(CudaPrefill, OfRaggedPromptsFollowsTheReference) {
                       .estimator = GetParam(),
                       .seed = static_cast<uint32_t>(shape.head_dim + shape.group)};
       Launch launch(spec);
-      launch.params.tile = shape.group % 2 == 0 ? 64 : 128;
+      launch.params.method.tile = shape.group % 2 == 0 ? 64 : 128;
       total.add(testing::compare(launch.params, testing::run_cuda(launch)));
     }
     report("ragged prompts", total);
@@ -80,7 +80,7 @@ TEST_P(CudaPrefill, OfAPromptOf600TokensFollowsTheReference) {
                  .dtype = DType::kBFloat16,
                  .estimator = GetParam(),
                  .score_deviation = 3});
-  launch.params.tile = 128;
+  launch.params.method.tile = 128;
   const Comparison total = testing::compare(launch.params, testing::run_cuda(launch));
   report("600 tokens", total);
   testing::expect_near_plain(total, kOtherKeys, "600 tokens");
@@ -97,7 +97,7 @@ TEST_P(CudaPrefill, WithLargeBudgetsFollowsTheReference) {
                   .estimator = GetParam()};
   for (const int32_t max_budget : {400, 4096, 65536}) {
     Launch launch(spec);
-    launch.params.tile = 64;
+    launch.params.method.tile = 64;
     LaunchBounds bounds = testing::tight_bounds(launch.params);
     bounds.max_budget = max_budget;
     const Comparison total = testing::compare(launch.params, testing::CudaLaunch(launch, bounds).run());
@@ -149,9 +149,9 @@ TEST_P(CudaScoreStage, HasTheReferencesQueryInDecodeAndPrefill) {
                           .seed = static_cast<uint32_t>(shape.head_dim + budget)};
           if (prefill) spec.sequences.push_back({40, 90, 8});
           Launch launch(spec);
-          launch.params.score_stage = GetParam().stage;
-          launch.params.score_budget = budget;
-          launch.params.mean_group_query = GetParam().mean_group_query;
+          launch.params.method.score_stage = GetParam().stage;
+          launch.params.method.score_budget = budget;
+          launch.params.method.mean_group_query = GetParam().mean_group_query;
           total.add(testing::compare(launch.params, testing::run_cuda(launch)));
         }
       }
@@ -168,10 +168,10 @@ TEST_P(CudaScoreStage, ComposesWithEveryValueEstimator) {
                    .head_dim = 128,
                    .dtype = DType::kFloat16,
                    .estimator = estimator});
-    launch.params.tile = 64;
-    launch.params.score_stage = GetParam().stage;
-    launch.params.score_budget = 8;
-    launch.params.mean_group_query = GetParam().mean_group_query;
+    launch.params.method.tile = 64;
+    launch.params.method.score_stage = GetParam().stage;
+    launch.params.method.score_budget = 8;
+    launch.params.method.mean_group_query = GetParam().mean_group_query;
     testing::expect_near_plain(testing::compare(launch.params, testing::run_cuda(launch)), 0.06,
                                std::string(name(estimator)));
   }
@@ -186,9 +186,9 @@ TEST_P(CudaScoreStage, OfAQueryOfZerosIsUniformAttention) {
   for (int32_t query = 0; query < 5; ++query) {
     for (int32_t i = 0; i < 4 * 64; ++i) launch.set_query(query, 0, i, 0);
   }
-  launch.params.score_stage = GetParam().stage;
-  launch.params.score_budget = 2;
-  launch.params.mean_group_query = GetParam().mean_group_query;
+  launch.params.method.score_stage = GetParam().stage;
+  launch.params.method.score_budget = 2;
+  launch.params.method.mean_group_query = GetParam().mean_group_query;
   testing::expect_near_plain(testing::compare(launch.params, testing::run_cuda(launch)), 0, "zero query");
 }
 

@@ -55,11 +55,11 @@ Movement compare_keys(Launch& launch, const LaunchSpec& spec, const LaunchBounds
   testing::parallel_for(static_cast<int64_t>(rows.size()), [&](int64_t i) {
     const reference::Row& row = rows[i];
     const testing::Sequence sequence{1, p.lengths[row.sequence], p.budgets[row.sequence]};
-    const std::string where = describe(spec, sequence) + " tile " + std::to_string(p.tile) + " sequence " +
-                              std::to_string(row.sequence) + " query " + std::to_string(row.query) +
-                              " head " + std::to_string(row.head);
+    const std::string where = describe(spec, sequence) + " tile " + std::to_string(p.method.tile) +
+                              " sequence " + std::to_string(row.sequence) + " query " +
+                              std::to_string(row.query) + " head " + std::to_string(row.head);
     const std::vector<double> probabilities = reference::softmax(reference::scores(p, row));
-    const reference::Selection selection{p.estimator, sequence.budget, p.tile};
+    const reference::Selection selection{p.method.estimator, sequence.budget, p.method.tile};
     const auto selected = reference::select(probabilities, selection, reference::draw_row(p, row));
     const std::span<const double> row_weights(weights[i].data(), probabilities.size());
     movements[i] = testing::movement(selection, probabilities, selected, row_weights);
@@ -70,7 +70,7 @@ Movement compare_keys(Launch& launch, const LaunchSpec& spec, const LaunchBounds
     for (size_t n = 0; n < weights[i].size(); ++n) {
       const double weight = weights[i][n];
       const double count = std::round(weight * sequence.budget);
-      total += counts_samples(p.estimator) ? count : weight;
+      total += counts_samples(p.method.estimator) ? count : weight;
       if (count * roundoff >= 0.5) blur += count * roundoff;
       EXPECT_TRUE(weight >= 0 && (n < probabilities.size() || weight == 0))
           << where << " key " << n << " " << weight;
@@ -78,12 +78,12 @@ Movement compare_keys(Launch& launch, const LaunchSpec& spec, const LaunchBounds
         EXPECT_GT(probabilities[n], 0) << where << " key " << n;
       }
     }
-    if (counts_samples(p.estimator)) {
+    if (counts_samples(p.method.estimator)) {
       EXPECT_NEAR(total, sequence.budget, blur) << where;
     } else {
       EXPECT_NEAR(total, 1, 6e-3) << where;
     }
-    const bool tie = p.estimator == Estimator::kProp &&
+    const bool tie = p.method.estimator == Estimator::kProp &&
                      testing::remainder_gap(selection, probabilities) < 1e-3 * sequence.budget;
     if (!tie) {
       EXPECT_LE(movements[i].mass, 1e-3) << where << ": a sample moved farther than to a neighbouring key";
@@ -146,7 +146,7 @@ TEST_P(CudaKeys, AreTheReferencesForEveryShape) {
           sequence.budget = std::min(sequence.budget, max_budget);
         raise_budgets(spec, tile);
         Launch launch(spec);
-        launch.params.tile = tile;
+        launch.params.method.tile = tile;
         LaunchBounds bounds = testing::tight_bounds(launch.params);
         bounds.max_budget = std::max(bounds.max_budget, max_budget);
         total.add(compare_keys(launch, spec, bounds));
@@ -189,7 +189,7 @@ TEST_P(CudaKeys, AreTheReferencesWhenAllScoresAreEqual) {
                   .score_deviation = 0};
   raise_budgets(spec, 64);
   Launch launch(spec);
-  launch.params.tile = 64;
+  launch.params.method.tile = 64;
   report("equal scores", compare_keys(launch, spec, testing::tight_bounds(launch.params)));
 }
 
@@ -210,7 +210,7 @@ TEST_P(CudaKeys, AreOneKeyWhenItHoldsAllTheMass) {
                     .dtype = DType::kBFloat16,
                     .estimator = GetParam()};
     Launch launch(spec);
-    launch.params.tile = 64;
+    launch.params.method.tile = 64;
     for (int64_t b = 0; b < 2; ++b) {
       for (int32_t head = 0; head < 8; ++head) launch.set_query(b, head, 0, 64);
       for (int32_t token = 0; token < 300; ++token) {
@@ -236,7 +236,7 @@ TEST_P(CudaKeys, OfVeryLowScoresAreNeverTaken) {
                     .dtype = DType::kBFloat16,
                     .estimator = GetParam()};
     Launch launch(spec);
-    launch.params.tile = 64;
+    launch.params.method.tile = 64;
     const auto is_low = [](int32_t token) {
       return token < 128 || (token >= 192 && token < 256) || token % 3 == 0;
     };
@@ -266,7 +266,7 @@ TEST_P(CudaKeys, DependOnScoreDifferencesOnly) {
                   .dtype = DType::kBFloat16,
                   .estimator = GetParam()};
   Launch launch(spec);
-  launch.params.tile = 64;
+  launch.params.method.tile = 64;
   for (int64_t b = 0; b < 2; ++b) {
     for (int32_t head = 0; head < 16; ++head) launch.set_query(b, head, 0, 64);
     for (int32_t token = 0; token < (b == 0 ? 300 : 129); ++token) launch.set_key(b, 0, token, 0, -128);
@@ -287,7 +287,7 @@ TEST_P(CudaKeys, FollowBudgetsFromOneToFarBeyondTheRow) {
                     .estimator = GetParam()};
     raise_budgets(spec, 64);
     Launch launch(spec);
-    launch.params.tile = 64;
+    launch.params.method.tile = 64;
     CudaLaunch cuda(launch);
     const auto weights = launch.key_weights([&] { return cuda.run(); });
     for (const reference::Row& row : testing::rows_of(launch.params)) {
@@ -321,7 +321,7 @@ TEST_F(CudaSampling, ThresholdWithASampleForEveryKeyIsExact) {
                   .estimator = Estimator::kThreshold};
   Launch launch(spec);
   const std::vector<double> out = testing::run_cuda(launch);
-  launch.params.estimator = Estimator::kExact;
+  launch.params.method.estimator = Estimator::kExact;
   testing::expect_near_plain(testing::compare(launch.params, out), 0, "threshold");
 }
 
@@ -338,7 +338,7 @@ TEST_P(CudaKeys, OfABudgetOfZeroAreNone) {
         .dtype = DType::kBFloat16,
         .estimator = GetParam()};
     Launch launch(spec);
-    launch.params.tile = 64;
+    launch.params.method.tile = 64;
     for (int32_t head = 0; head < 2; ++head) {
       for (int32_t token = 0; token < 150; ++token) {
         for (int32_t i = 0; i < 64; ++i) {
@@ -373,7 +373,7 @@ TEST_F(CudaSampling, TilesOfOtherSizesAreServedOrRefusedByName) {
                       .dtype = DType::kFloat16,
                       .estimator = estimator};
       Launch launch(spec);
-      launch.params.tile = tile;
+      launch.params.method.tile = tile;
       try {
         compare_keys(launch, spec, testing::tight_bounds(launch.params));
       } catch (const Error& error) {

@@ -34,13 +34,13 @@ LaunchSpec repeated_row(int32_t keys, int32_t budget, int32_t repeats, double sc
 }
 
 Estimates estimate(Launch& launch, Estimator estimator) {
-  launch.params.estimator = estimator;
+  launch.params.method.estimator = estimator;
   return testing::estimates_of(launch.params, testing::run_cuda(launch));
 }
 
 Estimates estimate(const LaunchSpec& spec, Estimator estimator, int32_t tile = 64) {
   Launch launch(spec);
-  launch.params.tile = tile;
+  launch.params.method.tile = tile;
   return estimate(launch, estimator);
 }
 
@@ -81,11 +81,11 @@ TEST_P(CudaUnbiased, HasTheExactOutputAsItsMeanInPrefill) {
   LaunchSpec spec = repeated_row(161, 8, 4000, 1.5);
   for (testing::Sequence& sequence : spec.sequences) sequence.queries = 2;
   Launch launch(spec);
-  launch.params.tile = 64;
-  launch.params.estimator = GetParam();
+  launch.params.method.tile = 64;
+  launch.params.method.estimator = GetParam();
   const std::vector<double> outputs = testing::run_cuda(launch);
   AttentionParams exact = launch.params;
-  exact.estimator = Estimator::kExact;
+  exact.method.estimator = Estimator::kExact;
   exact.batch = 1;
   const std::vector<double> expected = reference::attend(exact);
   MeanEstimate mean(2 * kHeadDim);
@@ -99,7 +99,7 @@ class CudaVariance : public CudaTest {};
 // with the largest fractions always get the samples left over.
 TEST_F(CudaVariance, PropMissesTheMeanOn32TilesWithEightSamplesWhereSysDoesNot) {
   Launch launch(repeated_row(8192, 8, 2000, 2.5, 6));
-  launch.params.tile = 256;
+  launch.params.method.tile = 256;
   const Estimates prop = estimate(launch, Estimator::kProp);
   const Estimates sys = estimate(launch, Estimator::kSys);
   EXPECT_GT(bias_norm(prop), 0.2 * norm(prop.exact)) << "|pV| " << norm(prop.exact);

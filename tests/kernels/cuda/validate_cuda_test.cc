@@ -65,7 +65,7 @@ class ValidateCuda : public ::testing::Test {
     params_.query_start = address<const int64_t>(0x50008);
     params_.lengths = address<const int32_t>(0x60004);
     params_.out = address<void>(0x70030);
-    params_.estimator = Estimator::kSys;
+    params_.method.estimator = Estimator::kSys;
     params_.budgets = address<const int32_t>(0x80004);
     params_.draws = address<const SequenceDraws>(0x90004);
   }
@@ -115,7 +115,7 @@ TEST_F(ValidateCuda, EveryShapeOfTheContractIsAccepted) {
               params_.num_q_heads = 8 * group;
               params_.query_stride = int64_t{8} * group * head_dim;
               params_.page_size = page_size;
-              params_.estimator = estimator;
+              params_.method.estimator = estimator;
               for (const int32_t max_queries : {1, 6}) {
                 bounds_.max_queries = max_queries;
                 ASSERT_EQ(outcome().message, "accepted")
@@ -168,7 +168,7 @@ TEST_F(ValidateCuda, Float32HasNoKernel) {
 }
 
 TEST_F(ValidateCuda, TopkHasNoKernel) {
-  params_.estimator = Estimator::kTopk;
+  params_.method.estimator = Estimator::kTopk;
   expect_unsupported({"topk"});
 }
 
@@ -271,12 +271,12 @@ TEST_F(ValidateCuda, NullPointersAreNamed) {
 }
 
 TEST_F(ValidateCuda, ExactNeedsNeitherBudgetsNorDraws) {
-  params_.estimator = Estimator::kExact;
+  params_.method.estimator = Estimator::kExact;
   params_.budgets = nullptr;
   params_.draws = nullptr;
   EXPECT_EQ(outcome().message, "accepted");
-  params_.score_stage = ScoreStage::kBernoulli;
-  params_.score_budget = 4;
+  params_.method.score_stage = ScoreStage::kBernoulli;
+  params_.method.score_budget = 4;
   expect_invalid({"draws is null"});
 }
 
@@ -294,26 +294,26 @@ TEST_F(ValidateCuda, TheLayerFitsItsPlaceInTheDraws) {
 
 TEST_F(ValidateCuda, TilesHaveKeys) {
   for (const Estimator estimator : {Estimator::kProp, Estimator::kFlash}) {
-    params_.estimator = estimator;
+    params_.method.estimator = estimator;
     for (const int32_t bad : {0, -64}) {
-      params_.tile = bad;
+      params_.method.tile = bad;
       expect_invalid({std::string(name(estimator)), std::to_string(bad)});
     }
   }
 }
 
 TEST_F(ValidateCuda, ABernoulliStageNeedsABudget) {
-  params_.score_stage = ScoreStage::kBernoulliStrat;
+  params_.method.score_stage = ScoreStage::kBernoulliStrat;
   for (const int32_t bad : {0, -1, 1 << 30}) {
-    params_.score_budget = bad;
+    params_.method.score_budget = bad;
     expect_invalid({"bernoulli-strat", std::to_string(bad)});
   }
-  params_.score_budget = 8;
+  params_.method.score_budget = 8;
   EXPECT_EQ(outcome().message, "accepted");
 }
 
 TEST_F(ValidateCuda, AMeanGroupQueryNeedsABernoulliStage) {
-  params_.mean_group_query = true;
+  params_.method.mean_group_query = true;
   expect_invalid({"mean_group_query"});
 }
 

@@ -34,7 +34,7 @@ AttentionParams launch(Estimator estimator, int64_t batch) {
   p.page_table = p.lengths = p.budgets = reinterpret_cast<const int32_t*>(0x20000);
   p.query_start = reinterpret_cast<const int64_t*>(0x30000);
   p.out = reinterpret_cast<void*>(0x40000);
-  p.estimator = estimator;
+  p.method.estimator = estimator;
   p.draws = reinterpret_cast<const SequenceDraws*>(0x50000);
   return p;
 }

@@ -76,12 +76,12 @@ CallArguments arguments_of(const Launch& launch) {
   c.lengths = view(p.lengths, {p.batch}, at::kInt);
   c.budgets = view(p.budgets, {p.batch}, at::kInt);
   c.draws = view(p.draws, {p.batch, 3}, at::kInt);
-  c.estimator = std::string(name(p.estimator));
+  c.estimator = std::string(name(p.method.estimator));
   c.layer = p.layer;
-  c.tile = p.tile;
-  c.score_stage = std::string(name(p.score_stage));
-  c.score_budget = p.score_budget;
-  c.mean_group_query = p.mean_group_query;
+  c.tile = p.method.tile;
+  c.score_stage = std::string(name(p.method.score_stage));
+  c.score_budget = p.method.score_budget;
+  c.mean_group_query = p.method.mean_group_query;
   c.max_queries = 100;
   c.max_budget = 1000;
   c.any_dense = true;
@@ -118,7 +118,7 @@ TEST(TorchBinding, ResultIsTheOneOfTheCpuKernels) {
          {Estimator::kExact, Estimator::kIid, Estimator::kStrat, Estimator::kSys, Estimator::kProp,
           Estimator::kFlash, Estimator::kThreshold, Estimator::kTopk}) {
       Launch launch(ragged(estimator, dtype));
-      launch.params.tile = 16;
+      launch.params.method.tile = 16;
       const std::vector<double> expected = launch.run(cpu::best_isa());
       const Tensor out = call("attend", arguments_of(launch).stack()).toTensor();
       EXPECT_EQ(elements(out), expected) << name(estimator) << ", " << name(dtype);
@@ -132,9 +132,9 @@ TEST(TorchBinding, BernoulliScoreStagesPassTheirOptions) {
   for (const bool mean_group_query : {false, true}) {
     for (const ScoreStage stage : {ScoreStage::kBernoulli, ScoreStage::kBernoulliStrat}) {
       Launch launch(ragged(Estimator::kSys, DType::kFloat32));
-      launch.params.score_stage = stage;
-      launch.params.score_budget = 24;
-      launch.params.mean_group_query = mean_group_query;
+      launch.params.method.score_stage = stage;
+      launch.params.method.score_budget = 24;
+      launch.params.method.mean_group_query = mean_group_query;
       const std::vector<double> expected = launch.run(cpu::best_isa());
       EXPECT_EQ(elements(call("attend", arguments_of(launch).stack()).toTensor()), expected) << name(stage);
     }

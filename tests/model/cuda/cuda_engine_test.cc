@@ -146,7 +146,8 @@ TEST_F(CudaEngine, DensePrefillSamplesGeneratedPositionsOnly) {
   // With one token to come everything is prefill: the schedule must not matter.
   GenerationRequest request = request_of(0, random_prompt(3, 80), 1);
   request.key = kKey;
-  Engine dense(kDeviceModel, on_device({.prefill = PrefillMode::kDense, .prefill_chunk_tokens = 30}));
+  Engine dense(kDeviceModel,
+               on_device({.attention = {.prefill = kernels::Prefill::kDense}, .prefill_chunk_tokens = 30}));
   const auto exact = run(dense, {request});
   request.samples = {1, 1};
   EXPECT_EQ(run(dense, {request}), exact);
@@ -267,7 +268,8 @@ TEST_F(CudaEngine, OnADeviceThatIsNotThereIsRefused) {
 }
 
 TEST_F(CudaEngine, WithEstimatorTopkIsUnsupported) {
-  expect_refusal<Unsupported>(kDeviceModel, on_device({.estimator = Estimator::kTopk}), {"topk"});
+  expect_refusal<Unsupported>(kDeviceModel, on_device({.attention = {.estimator = Estimator::kTopk}}),
+                              {"topk"});
 }
 
 TEST_F(CudaEngine, WithPagesThatTheKernelsDoNotHaveIsUnsupported) {
@@ -279,7 +281,8 @@ TEST_F(CudaEngine, WithPagesThatTheKernelsDoNotHaveIsUnsupported) {
 
 TEST_F(CudaEngine, WithTilesThatTheKernelsDoNotHaveIsRefused) {
   for (const Estimator estimator : {Estimator::kProp, Estimator::kFlash}) {
-    expect_refusal<InvalidArgument>(kDeviceModel, on_device({.estimator = estimator, .tile = 100}),
+    expect_refusal<InvalidArgument>(kDeviceModel,
+                                    on_device({.attention = {.estimator = estimator, .tile = 100}}),
                                     {"tiles of 100 keys", "a multiple of 64"});
   }
 }

@@ -112,7 +112,7 @@ std::vector<float> to_float(const std::vector<std::vector<double>>& rows) {
 class CudaEstimator : public CudaEngine, public testing::WithParamInterface<Estimator> {
  protected:
   static constexpr int32_t kTile = 64;
-  static EngineOptions options() { return {.estimator = GetParam(), .tile = kTile}; }
+  static EngineOptions options() { return {.attention = {.estimator = GetParam(), .tile = kTile}}; }
   const std::filesystem::path model = kCheckpoints / "qwen3_head128";  // 2 layers of 2 heads
   const std::vector<int32_t> samples{3, 3};
 };

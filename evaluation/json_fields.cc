@@ -1,0 +1,122 @@
+#include "evaluation/json_fields.h"
+
+namespace allot::evaluation {
+namespace {
+
+// Its address marks a value that is not there, which has been reported as such.
+const nlohmann::ordered_json kMissing;
+
+}  // namespace
+
+std::string shown(const nlohmann::ordered_json& value) {
+  constexpr size_t kLongest = 80;  // a quoted SHA-256 fits
+  std::string text = value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "…";
+}
+
+JsonFields::JsonFields(const Json& object, std::string path, std::vector<std::string>* faults)
+    : object_(object), path_(std::move(path)), faults_(*faults) {
+  if (!object_.is_object()) unexpected(path_.empty() ? "the file" : fmt::format("'{}'", path_), object_, "an object");
+}
+
+JsonFields::~JsonFields() {
+  if (!object_.is_object()) return;
+  for (const auto& [name, value] : object_.items()) {
+    if (!known_.contains(name)) fault(where(name) + " is not a field of this format");
+  }
+}
+
+bool JsonFields::has(const char* name) {
+  known_.insert(name);
+  return object_.is_object() && object_.contains(name);
+}
+
+const JsonFields::Json& JsonFields::value(const char* name) {
+  if (has(name)) return object_.at(name);
+  if (object_.is_object()) fault(where(name) + " is missing");
+  return kMissing;
+}
+
+std::string JsonFields::text(const char* name) {
+  const Json& found = value(name);
+  if (found.is_string() && !found.get_ref<const std::string&>().empty()) return found.get<std::string>();
+  unexpected(where(name), found, "a text that is not empty");
+  return {};
+}
+
+std::string JsonFields::sha256(const char* name) {
+  const Json& found = value(name);
+  if (found.is_string()) {
+    const auto& hash = found.get_ref<const std::string&>();
+    const bool hexadecimal = hash.find_first_not_of("0123456789abcdef") == std::string::npos;
+    if (hash.size() == 64 && hexadecimal) return hash;
+  }
+  unexpected(where(name), found, "64 lower-case hexadecimal digits");
+  return {};
+}
+
+std::vector<int32_t> JsonFields::integers(const char* name, int32_t min) {
+  constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
+  const Json& found = value(name);
+  std::vector<int32_t> entries;
+  if (!found.is_array()) {
+    unexpected(where(name), found, "a list of integers");
+    return entries;
+  }
+  for (const Json& entry : found) {
+    const std::string place = where(fmt::format("{}[{}]", name, entries.size()));
+    entries.push_back(static_cast<int32_t>(checked_integer(entry, place, min, kMax, /*bounded=*/false)));
+  }
+  return entries;
+}
+
+double JsonFields::real(const char* name, double min, double max) {
+  return checked_real(value(name), where(name), min, max);
+}
+
+std::pair<double, double> JsonFields::interval(const char* name, double min, double max) {
+  const Json& found = value(name);
+  if (!found.is_array() || found.size() != 2) {
+    unexpected(where(name), found, "a list of two numbers");
+    return {min, max};
+  }
+  const std::pair ends(checked_real(found[0], where(name), min, max),
+                       checked_real(found[1], where(name), min, max));
+  if (ends.first > ends.second) unexpected(where(name), found, "the lower end first");
+  return ends;
+}
+
+bool JsonFields::flag(const char* name) {
+  const Json& found = value(name);
+  if (found.is_boolean()) return found.get<bool>();
+  unexpected(where(name), found, "true or false");
+  return false;
+}
+
+void JsonFields::unexpected(const std::string& place, const Json& found, const std::string& expected) {
+  if (&found == &kMissing) return;
+  fault(fmt::format("{} is {}, expected {}", place, shown(found), expected));
+}
+
+int64_t JsonFields::checked_integer(const Json& found, const std::string& place, int64_t min, int64_t max,
+                                    bool bounded) {
+  // A number too large for int64 is kept by the parser as unsigned or as a float; both fail here.
+  if (found.is_number_integer() && !(found.is_number_unsigned() && found.get<uint64_t>() > uint64_t(max))) {
+    const auto number = found.get<int64_t>();
+    if (number >= min && number <= max) return number;
+  }
+  unexpected(place, found,
+             bounded ? fmt::format("an integer {} to {}", min, max) : fmt::format("an integer >= {}", min));
+  return min;
+}
+
+double JsonFields::checked_real(const Json& found, const std::string& place, double min, double max) {
+  if (found.is_number()) {
+    const auto number = found.get<double>();
+    if (number >= min && number <= max) return number;
+  }
+  unexpected(place, found, fmt::format("a number from {} to {}", min, max));
+  return min;
+}
+
+}  // namespace allot::evaluation

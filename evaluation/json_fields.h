@@ -1,0 +1,80 @@
+// Reads one JSON object field by field and collects everything that is wrong with it, so that a person
+// repairs a file in one go.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace allot::evaluation {
+
+// A value as shown in a message: what the file says, cut short.
+std::string shown(const nlohmann::ordered_json& value);
+
+// Each reader returns the field, or, after it has noted a fault, an empty or smallest value. Fields that no
+// reader asked for are faults too, noted when the object goes away.
+class JsonFields {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  // `path` names the object in messages ("attention"; empty for the whole file). `object` and `faults`
+  // outlive this.
+  JsonFields(const Json& object, std::string path, std::vector<std::string>* faults);
+  ~JsonFields();
+  JsonFields(const JsonFields&) = delete;
+  JsonFields& operator=(const JsonFields&) = delete;
+
+  bool has(const char* name);
+  // A fault when the field is missing.
+  const Json& value(const char* name);
+  std::string text(const char* name);    // not empty
+  std::string sha256(const char* name);  // 64 lower-case hexadecimal digits
+  template <class Integer>
+  Integer integer(const char* name, Integer min, Integer max = std::numeric_limits<Integer>::max()) {
+    return static_cast<Integer>(
+        checked_integer(value(name), where(name), min, max, max != std::numeric_limits<Integer>::max()));
+  }
+  std::vector<int32_t> integers(const char* name, int32_t min);
+  double real(const char* name, double min, double max);
+  std::pair<double, double> interval(const char* name, double min, double max);  // the lower end first
+  bool flag(const char* name);
+
+  // Reads a name by `parse`, which throws InvalidArgument listing the known names.
+  template <class Parse>
+  auto named(const char* name, Parse parse) -> decltype(parse(std::string())) {
+    const std::string found = text(name);
+    try {
+      if (!found.empty()) return parse(found);
+    } catch (const InvalidArgument& error) {
+      fault(fmt::format("{}: {}", where(name), error.what()));
+    }
+    return {};
+  }
+
+  std::string full(const std::string& name) const { return path_.empty() ? name : path_ + "." + name; }
+  // The field as messages name it: 'attention.tile'.
+  std::string where(const std::string& name) const { return fmt::format("'{}'", full(name)); }
+  // Notes a fault that a reader found between fields.
+  void fault(std::string text) { faults_.push_back(std::move(text)); }
+
+ private:
+  void unexpected(const std::string& place, const Json& found, const std::string& expected);
+  int64_t checked_integer(const Json& found, const std::string& place, int64_t min, int64_t max,
+                          bool bounded);
+  double checked_real(const Json& found, const std::string& place, double min, double max);
+
+  const Json& object_;
+  std::string path_;
+  std::vector<std::string>& faults_;
+  std::set<std::string> known_;
+};
+
+}  // namespace allot::evaluation

@@ -1,0 +1,30 @@
+#include "evaluation/method_json.h"
+
+namespace allot::evaluation {
+
+nlohmann::ordered_json method_json(const kernels::AttentionMethod& method) {
+  return {{"estimator", kernels::name(method.estimator)},
+          {"prefill", kernels::name(method.prefill)},
+          {"tile", method.tile},
+          {"score_stage", kernels::name(method.score_stage)},
+          {"score_budget", method.score_budget},
+          {"mean_group_query", method.mean_group_query}};
+}
+
+kernels::AttentionMethod read_method(JsonFields&& fields) {
+  kernels::AttentionMethod method;
+  method.estimator = fields.named("estimator", kernels::parse_estimator);
+  method.prefill = fields.named("prefill", kernels::parse_prefill);
+  method.tile = fields.integer<int32_t>("tile", 1);
+  method.score_stage = fields.named("score_stage", kernels::parse_score_stage);
+  method.score_budget = fields.integer<int32_t>("score_budget", 0);
+  method.mean_group_query = fields.flag("mean_group_query");
+  if (!kernels::has_consistent_scores(method)) {
+    fields.fault(
+        fmt::format("{} is {} with score stage {}, expected 0 for exact scores and at least 1 for the others",
+                    fields.where("score_budget"), method.score_budget, kernels::name(method.score_stage)));
+  }
+  return method;
+}
+
+}  // namespace allot::evaluation

@@ -1,0 +1,55 @@
+#include "evaluation/method_json.h"
+
+#include <gmock/gmock.h>
+
+namespace allot::evaluation {
+namespace {
+
+using kernels::AttentionMethod;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+AttentionMethod read(const nlohmann::ordered_json& json, std::vector<std::string>* faults) {
+  return read_method({json, "attention", faults});
+}
+
+TEST(MethodJson, HasTheBytesOfTheFilesBefore) {
+  EXPECT_EQ(method_json({}).dump(),
+            R"({"estimator":"sys","prefill":"sampled","tile":256,"score_stage":"exact","score_budget":0,)"
+            R"("mean_group_query":false})");
+}
+
+TEST(MethodJson, ReadsBackWhatItWrites) {
+  const AttentionMethod method{.estimator = kernels::Estimator::kFlash,
+                               .prefill = kernels::Prefill::kDense,
+                               .tile = 64,
+                               .score_stage = kernels::ScoreStage::kBernoulliStrat,
+                               .score_budget = 12,
+                               .mean_group_query = true};
+  std::vector<std::string> faults;
+  EXPECT_EQ(read(method_json(method), &faults), method);
+  EXPECT_THAT(faults, IsEmpty());
+}
+
+TEST(MethodJson, NamesEveryFaultAtOnce) {
+  nlohmann::ordered_json json = method_json({});
+  json["estimator"] = "guess";
+  json["tile"] = 0;
+  json["colour"] = "red";
+  std::vector<std::string> faults;
+  read(json, &faults);
+  EXPECT_THAT(faults, ElementsAre(HasSubstr("attention.estimator"), HasSubstr("attention.tile"),
+                                  HasSubstr("attention.colour")));
+}
+
+TEST(MethodJson, RefusesAScoreBudgetWithoutAScoreStage) {
+  nlohmann::ordered_json json = method_json({});
+  json["score_budget"] = 4;
+  std::vector<std::string> faults;
+  read(json, &faults);
+  EXPECT_THAT(faults, ElementsAre(HasSubstr("attention.score_budget")));
+}
+
+}  // namespace
+}  // namespace allot::evaluation

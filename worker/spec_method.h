@@ -1,0 +1,13 @@
+// The attention method of a run's spec, as the wire carries it.
+#pragma once
+
+#include "kernels/method.h"
+#include "wire/messages.pb.h"
+
+namespace allot::worker {
+
+// Throws InvalidArgument for a name that this build does not know.
+kernels::AttentionMethod attention_method(const wire::AttentionSpec& spec);
+wire::AttentionSpec attention_spec(const kernels::AttentionMethod& method);
+
+}  // namespace allot::worker
