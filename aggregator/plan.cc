@@ -1,7 +1,11 @@
 #include "aggregator/plan.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 
 #include "aggregator/run_spec.h"
@@ -21,6 +25,19 @@ uint32_t high(int64_t value) {
   return static_cast<uint32_t>(static_cast<uint64_t>(value) >> 32);
 }
 
+std::vector<allot::QuestionResult> question_results(const std::vector<uint32_t>& questions,
+                                                    const std::vector<QuestionResult>& results) {
+  std::vector<allot::QuestionResult> scored(results.size());
+  for (size_t i = 0; i < scored.size(); ++i) {
+    const QuestionResult& from = results[i];
+    const Finish finish = from.finish == wire::FINISH_REASON_LENGTH ? Finish::kLength
+                          : from.finish == wire::FINISH_REASON_STOP ? Finish::kStop
+                                                                    : Finish::kEos;
+    scored[i] = {questions[i], from.correct ? 1.0 : 0.0, finish, from.prompt_tokens, from.output_tokens};
+  }
+  return scored;
+}
+
 }  // namespace
 
 QuestionOrder::QuestionOrder(uint32_t run_seed, uint32_t questions, uint32_t per_batch)
@@ -29,7 +46,7 @@ QuestionOrder::QuestionOrder(uint32_t run_seed, uint32_t questions, uint32_t per
       batches_per_epoch_(questions / per_batch),
       order_(questions) {}
 
-std::vector<uint32_t> QuestionOrder::batch(int64_t batch) {
+std::vector<uint32_t> QuestionOrder::batch(int64_t batch, uint32_t count) {
   const int64_t epoch = batch / batches_per_epoch_;
   if (epoch_ != epoch) {
     std::iota(order_.begin(), order_.end(), 0u);
@@ -41,8 +58,13 @@ std::vector<uint32_t> QuestionOrder::batch(int64_t batch) {
     }
     epoch_ = epoch;
   }
-  const auto first = order_.begin() + (batch % batches_per_epoch_) * per_batch_;
-  return {first, first + per_batch_};
+  std::vector<uint32_t> questions(count);
+  size_t place = static_cast<size_t>(batch % batches_per_epoch_) * per_batch_;
+  for (uint32_t& question : questions) {
+    question = order_[place];
+    if (++place == order_.size()) place = 0;
+  }
+  return questions;
 }
 
 uint32_t sampling_seed(uint32_t run_seed, Stage stage, int64_t batch) {
@@ -80,10 +102,28 @@ Episode Plan::next_learning() {
   Episode episode;
   episode.group = proposal.group;
   episode.samples = proposal.schedule.samples;
-  episode.questions = train_.batch(proposal.group);
+  episode.questions = questions_of(proposal);
   episode.policy_version = proposal.policy_version;
   episode.log_prob = proposal.log_prob;
   return episode;
+}
+
+std::vector<uint32_t> Plan::questions_of(const policy::Proposal& proposal) {
+  const uint32_t questions = spec_.task().train().questions();
+  if (!proposal.questions) {
+    const int64_t count = proposal.num_questions.value_or(static_cast<int>(spec_.questions_per_episode()));
+    if (count < 1 || count > questions) {
+      throw std::logic_error(fmt::format("the policy wants {} of {} questions", count, questions));
+    }
+    return train_.batch(proposal.group, static_cast<uint32_t>(count));
+  }
+  const std::set<uint32_t> different(proposal.questions->begin(), proposal.questions->end());
+  if (different.empty() || different.size() != proposal.questions->size() ||
+      *different.rbegin() >= questions) {
+    throw std::logic_error(fmt::format("the policy wants the questions {}, expected different ones below {}",
+                                       fmt::join(*proposal.questions, ","), questions));
+  }
+  return *proposal.questions;
 }
 
 // All candidates of one batch follow each other, so a verification that is cut short is still paired.
@@ -107,7 +147,8 @@ bool Plan::tell(const Episode& episode, const std::vector<QuestionResult>& resul
   bool used = true;
   if (episode.stage == Stage::kLearn) {
     const double episode_reward = reward(results);
-    switch (policy_->tell({episode.episode.value, episode_reward})) {
+    const std::vector<allot::QuestionResult> scored = question_results(episode.questions, results);
+    switch (policy_->tell({episode.episode.value, episode_reward, scored})) {
       case policy::TellResult::kLearned:
         break;
       case policy::TellResult::kStale:

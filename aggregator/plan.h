@@ -24,8 +24,10 @@ class QuestionOrder {
  public:
   // 1 <= per_batch <= questions.
   QuestionOrder(uint32_t run_seed, uint32_t questions, uint32_t per_batch);
-  // `per_batch` different question ids; a function of (seed, questions, per_batch, batch) alone.
-  std::vector<uint32_t> batch(int64_t batch);
+  // `count` different question ids, 1 <= count <= questions; a function of (seed, questions, per_batch,
+  // batch, count) alone. Of one batch, fewer are the first of more; those after per_batch are the next
+  // batches' and, at the end of an epoch, again its first.
+  std::vector<uint32_t> batch(int64_t batch, uint32_t count);
 
  private:
   uint32_t run_seed_;
@@ -81,6 +83,9 @@ class Plan {
   };
 
   Episode next_learning();
+  // The questions that a proposal names, or those of its group. Throws std::logic_error when it names others
+  // than different ones of the training split, or wants more than there are.
+  std::vector<uint32_t> questions_of(const policy::Proposal& proposal);
   Episode next_verification();
   void close_episode();
   void end_learning_when_done();

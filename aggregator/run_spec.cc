@@ -1,13 +1,56 @@
 #include "aggregator/run_spec.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/descriptor.pb.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "policy/learner.h"
 
 namespace allot::aggregator {
+namespace {
+
+// The field in which the release before kept this parameter; null when it had none. Such fields have the
+// parameters' names and are marked as deprecated.
+const google::protobuf::FieldDescriptor* old_field(std::string_view parameter) {
+  const auto* field = wire::PolicySpec::descriptor()->FindFieldByName(std::string(parameter));
+  return field != nullptr && field->options().deprecated() ? field : nullptr;
+}
+
+void set_old_field(wire::PolicySpec* spec, const policy::Parameter& parameter, double value) {
+  const auto* field = old_field(parameter.name);
+  if (field == nullptr) return;
+  if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_INT32) {
+    wire::PolicySpec::GetReflection()->SetInt32(spec, field, static_cast<int32_t>(value));
+  } else {
+    wire::PolicySpec::GetReflection()->SetDouble(spec, field, value);
+  }
+}
+
+double get_old_field(const wire::PolicySpec& spec, const google::protobuf::FieldDescriptor& field) {
+  const auto& reflection = *wire::PolicySpec::GetReflection();
+  return field.cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_INT32
+             ? reflection.GetInt32(spec, &field)
+             : reflection.GetDouble(spec, &field);
+}
+
+// Those that the spec names, and those of its learner that it has only as a field.
+std::map<std::string, double> parameters_of(const wire::PolicySpec& spec) {
+  std::map<std::string, double> parameters(spec.parameters().begin(), spec.parameters().end());
+  const policy::Learner* learner = policy::find_learner(spec.name());
+  if (learner == nullptr) return parameters;
+  for (const policy::Parameter& declared : learner->parameters) {
+    const std::string name(declared.name);
+    const auto* field = old_field(name);
+    if (field != nullptr && !parameters.contains(name)) parameters[name] = get_old_field(spec, *field);
+  }
+  return parameters;
+}
+
+}  // namespace
 
 void validate(const wire::RunSpec& spec) {
   std::string faults;
@@ -42,14 +85,7 @@ policy::PolicyConfig policy_config(const wire::RunSpec& spec) {
   config.floor = from.floor();
   config.seed = spec.seed();
   config.max_policy_lag = from.max_policy_lag();
-  config.learning_rate = from.learning_rate();
-  config.episodes_per_update = from.episodes_per_update();
-  config.pairs_per_update = from.pairs_per_update();
-  config.perturbation = from.perturbation();
-  config.gain = from.gain();
-  config.gain_offset = from.gain_offset();
-  config.gain_decay = from.gain_decay();
-  config.perturbation_decay = from.perturbation_decay();
+  config.parameters = parameters_of(from);
   return config;
 }
 
@@ -59,14 +95,21 @@ wire::PolicySpec policy_spec(const policy::PolicyConfig& config) {
   spec.set_total(config.total);
   spec.set_floor(config.floor);
   spec.set_max_policy_lag(config.max_policy_lag);
-  spec.set_learning_rate(config.learning_rate);
-  spec.set_episodes_per_update(config.episodes_per_update);
-  spec.set_pairs_per_update(config.pairs_per_update);
-  spec.set_perturbation(config.perturbation);
-  spec.set_gain(config.gain);
-  spec.set_gain_offset(config.gain_offset);
-  spec.set_gain_decay(config.gain_decay);
-  spec.set_perturbation_decay(config.perturbation_decay);
+  // The release before reads a field of every learner and refuses a value out of range.
+  for (const policy::Learner* learner : policy::learners()) {
+    for (const policy::Parameter& declared : learner->parameters) {
+      set_old_field(&spec, declared, declared.initial);
+    }
+  }
+  // A name that is not declared stays, so that validate() can say so.
+  spec.mutable_parameters()->insert(config.parameters.begin(), config.parameters.end());
+  const policy::Learner* learner = policy::find_learner(config.name);
+  if (learner == nullptr) return spec;
+  for (const policy::Parameter& declared : learner->parameters) {
+    const double value = policy::parameter(config, declared.name);
+    (*spec.mutable_parameters())[std::string(declared.name)] = value;
+    set_old_field(&spec, declared, value);
+  }
   return spec;
 }
 

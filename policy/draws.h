@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "base/philox.h"
 
@@ -14,6 +15,14 @@ enum class DrawPurpose : uint32_t {
   kPerturbation,              // number = pair
   kSimulation = 0x73696D00,   // and above: policy/simulation.cc
 };
+
+// The purpose of a learner that is not listed above, by the learner's name: no number has to be agreed on.
+// FNV-1a, 32 bits.
+constexpr DrawPurpose draw_purpose(std::string_view learner) {
+  uint32_t hash = 0x811C9DC5;
+  for (const char letter : learner) hash = (hash ^ static_cast<uint8_t>(letter)) * 0x01000193;
+  return static_cast<DrawPurpose>(hash);
+}
 
 class DrawStream {
  public:

@@ -7,14 +7,11 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "policy/pairs.h"
-#include "policy/reinforce.h"
+#include "policy/learner.h"
 #include "policy/state.h"
 
 namespace allot::policy {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Gathers the faults of a configuration, so that all are reported at once.
 class Faults {
@@ -36,45 +33,49 @@ class Faults {
     expect(false, field, value, range.str());
   }
 
-  void expect_positive(const char* field, double value) {
-    expect(value > 0 && value < kInfinity, field, value, "a finite number above 0");
-  }
-
   const std::string& text() const { return text_; }
 
  private:
   std::string text_;
 };
 
-std::string joined_names() {
+// "a, b, c".
+template <class Range, class Name>
+std::string joined(const Range& range, Name name) {
   std::string names;
-  for (const std::string& name : policy_names()) names += (names.empty() ? "" : ", ") + name;
+  for (const auto& one : range) names += (names.empty() ? "" : ", ") + name(one);
   return names;
+}
+
+void check_parameters(const Learner& learner, const PolicyConfig& config, Faults* faults) {
+  for (const auto& [name, value] : config.parameters) {
+    const Parameter* declared = learner.find(name);
+    if (declared == nullptr) {
+      faults->expect(
+          false, name.c_str(), value,
+          "one of the parameters of " + config.name + ": " + joined(learner.parameters, option_name));
+    } else if (!accepts(*declared, value)) {
+      faults->expect(false, option_name(*declared).c_str(), value, expected_values(*declared));
+    }
+  }
 }
 
 }  // namespace
 
 void validate(const PolicyConfig& config) {
   constexpr int kMostLayers = 65534;  // layer numbers of Philox rows end there (base/philox.h)
-  constexpr int kMostPerUpdate = 1'000'000;
   Faults faults;
-  faults.expect(std::ranges::count(policy_names(), config.name) == 1, "policy", "'" + config.name + "'",
-                "one of " + joined_names());
+  const Learner* learner = find_learner(config.name);
+  if (learner == nullptr) {
+    faults.expect(false, "policy", "'" + config.name + "'",
+                  "one of " + joined(policy_names(), [](const std::string& name) { return name; }));
+  }
   faults.expect_within("layers", config.layers, 1, kMostLayers);
   faults.expect_within("floor", config.floor, 0, std::numeric_limits<int32_t>::max());
   const int64_t least_total = std::max<int64_t>(1, int64_t{config.layers} * config.floor);
   faults.expect_within<int64_t>("total", config.total, least_total, std::numeric_limits<int32_t>::max());
   faults.expect(config.max_policy_lag >= 0, "max-policy-lag", config.max_policy_lag, "at least 0 versions");
-  faults.expect_positive("learning-rate", config.learning_rate);
-  faults.expect_within("episodes-per-update", config.episodes_per_update, 2, kMostPerUpdate);
-  faults.expect_within("pairs-per-update", config.pairs_per_update, 1, kMostPerUpdate);
-  faults.expect(config.perturbation > 0 && config.perturbation <= 10, "perturbation", config.perturbation,
-                "above 0 and at most 10");
-  faults.expect_within("perturbation-decay", config.perturbation_decay, 0.0, 1.0);
-  faults.expect_positive("gain", config.gain);
-  faults.expect(config.gain_offset >= 0 && config.gain_offset < kInfinity, "gain-offset", config.gain_offset,
-                "a finite number of at least 0");
-  faults.expect_within("gain-decay", config.gain_decay, 0.0, 1.0);
+  if (learner != nullptr) check_parameters(*learner, config, &faults);
   if (!faults.text().empty()) throw InvalidArgument("policy configuration: " + faults.text());
 }
 
@@ -85,25 +86,21 @@ double entropy(const std::vector<double>& shares) {
 }
 
 std::vector<std::string> policy_names() {
-  return {"pairs", "reinforce-paper", "reinforce"};
-}
-
-int64_t default_max_policy_lag(std::string_view name) {
-  return name == "reinforce-paper" ? kNoPolicyLagLimit : PolicyConfig{}.max_policy_lag;
+  std::vector<std::string> names;
+  for (const Learner* learner : learners()) names.emplace_back(learner->name);
+  return names;
 }
 
 std::unique_ptr<Policy> make_policy(const PolicyConfig& config) {
   validate(config);
-  if (config.name == "pairs") return std::make_unique<Pairs>(config);
-  return std::make_unique<Reinforce>(config);
+  return find_learner(config.name)->make(config);
 }
 
 std::unique_ptr<Policy> restore_policy(const PolicyConfig& config, std::string_view state) {
   validate(config);
   const nlohmann::json learner = read_state(config, state);
   try {
-    if (config.name == "pairs") return std::make_unique<Pairs>(config, learner);
-    return std::make_unique<Reinforce>(config, learner);
+    return find_learner(config.name)->restore(config, learner);
   } catch (const nlohmann::json::exception& error) {
     require_state(false, error.what());
   } catch (const InvalidArgument& error) {

@@ -5,11 +5,15 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "episode/question_result.h"
 #include "policy/schedule.h"
 
 namespace allot::policy {
@@ -21,12 +25,18 @@ struct Proposal {
   Schedule schedule;
   double log_prob = 0;  // of this schedule under the policy that drew it; 0 where the draw is deterministic
   int64_t policy_version = 0;  // updates the policy had made when it drew this
+  // Questions of the training split to score it on, each once; empty: the caller chooses them by the group.
+  std::optional<std::vector<uint32_t>> questions = {};
+  // Where the caller chooses the questions: how many; empty: as many as the run asks in every episode. Of one
+  // group, the fewer questions are the first of the more.
+  std::optional<int> num_questions = {};
 };
 
-// Mean reward of one proposal; reward in [0, 1].
+// What one proposal earned.
 struct Outcome {
   int64_t number = 0;  // Proposal::number
-  double reward = 0;
+  double reward = 0;   // mean of the scores; finite, in the range of the episode's kind of reward
+  std::span<const QuestionResult> results = {};  // of each question, where the caller has them; not kept
 };
 
 enum class TellResult {
@@ -46,22 +56,12 @@ struct PolicyConfig {
   int32_t floor = 1;
   uint64_t seed = 0;
   int64_t max_policy_lag = 50;  // versions, or kNoPolicyLagLimit
-  // reinforce-paper (Algorithm 1) and reinforce
-  double learning_rate = 0.02;
-  int episodes_per_update = 10;
-  // pairs (symmetric two-level perturbations of the policy logits); defaults measured in docs/policy.md
-  int pairs_per_update = 4;
-  // c_k = perturbation / (k + 1)^perturbation_decay, k = version; at k = 0 a share is multiplied or divided
-  // by about e^1.25 = 3.5.
-  double perturbation = 1.25;
-  double perturbation_decay = 0.1;
-  // a_k = gain / (k + 1 + gain_offset)^gain_decay
-  double gain = 20;
-  double gain_offset = 5;
-  double gain_decay = 0.8;
+  // Of the parameters that the learner declares (policy/learner.h); one left out has its default.
+  std::map<std::string, double> parameters = {};
 };
 
-// Throws InvalidArgument listing every field that is out of range, with its value and range.
+// Throws InvalidArgument listing every field and parameter that is out of range, with its value and range,
+// and every parameter that the learner does not declare.
 void validate(const PolicyConfig& config);
 
 class Policy {
@@ -71,8 +71,8 @@ class Policy {
   // The next `count` proposals (count >= 1). Never blocks and never runs dry: asking ahead of the answers
   // only costs lag.
   virtual std::vector<Proposal> ask(int count) = 0;
-  // Outcomes come in any order, late, repeated or never. Throws InvalidArgument when the reward is not within
-  // [0, 1].
+  // Outcomes come in any order, late, repeated or never. Throws InvalidArgument when the reward is not
+  // finite.
   virtual TellResult tell(const Outcome& outcome) = 0;
   // This proposal will never be told (its episode was given up); its group is completed or dropped without
   // it.
@@ -92,11 +92,8 @@ class Policy {
 // Shannon entropy of shares, in nats; log(layers) for uniform shares.
 double entropy(const std::vector<double>& shares);
 
-// "pairs", "reinforce-paper", "reinforce".
+// Of all learners; the first is the default.
 std::vector<std::string> policy_names();
-// What max_policy_lag is of a policy unless its user says otherwise: 50 versions, but no limit for
-// reinforce-paper, since the paper learns from every outcome.
-int64_t default_max_policy_lag(std::string_view name);
 // Starts at equal shares. Throws InvalidArgument as validate() does.
 std::unique_ptr<Policy> make_policy(const PolicyConfig& config);
 // Throws CorruptFile when `state` was not written by save() of a policy of this configuration.

@@ -1,6 +1,6 @@
 #include "policy/reinforce.h"
 
-#include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "policy/multinomial.h"
 #include "policy/state.h"
@@ -9,11 +9,6 @@ namespace allot::policy {
 namespace {
 
 using nlohmann::json;
-
-// sum += scale * vector
-void add_scaled(std::vector<double>& sum, double scale, const std::vector<double>& vector) {
-  for (size_t i = 0; i < sum.size(); ++i) sum[i] += scale * vector[i];
-}
 
 std::vector<int32_t> read_counts(const json& from, int layers, int64_t draws) {
   Schedule counts{from.get<std::vector<int32_t>>()};
@@ -27,46 +22,22 @@ std::vector<int32_t> read_counts(const json& from, int layers, int64_t draws) {
 
 }  // namespace
 
-std::vector<double> paper_gradient(const std::vector<ReinforceSample>& samples,
-                                   const std::vector<double>& logits) {
-  const auto num_samples = static_cast<double>(samples.size());
-  double baseline = 0;
-  for (const auto& sample : samples) baseline += sample.reward / num_samples;
-  std::vector<double> gradient(logits.size());
-  for (const auto& sample : samples) {
-    add_scaled(gradient, (sample.reward - baseline) / num_samples, multinomial_score(sample.counts, logits));
-  }
-  return gradient;
+void add_scaled(std::vector<double>& sum, double scale, const std::vector<double>& vector) {
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += scale * vector[i];
 }
 
-std::vector<double> corrected_gradient(const std::vector<ReinforceSample>& samples,
-                                       const std::vector<double>& logits) {
-  std::vector<double> weights;
-  double weight_sum = 0;
-  double reward_sum = 0;
-  for (const auto& sample : samples) {
-    weights.push_back(std::exp(multinomial_log_prob(sample.counts, logits) - sample.log_prob));
-    weight_sum += weights.back();
-    reward_sum += weights.back() * sample.reward;
-  }
-  std::vector<double> gradient(logits.size());
-  for (size_t k = 0; k < samples.size(); ++k) {
-    const double others = weight_sum - weights[k];
-    const double baseline = others > 0 ? (reward_sum - weights[k] * samples[k].reward) / others : 0;
-    add_scaled(gradient, weights[k] * (samples[k].reward - baseline) / static_cast<double>(samples.size()),
-               multinomial_score(samples[k].counts, logits));
-  }
-  return gradient;
-}
-
-Reinforce::Reinforce(const PolicyConfig& config)
-    : config_(config), logits_(static_cast<size_t>(config.layers)) {}
-
-Reinforce::Reinforce(const PolicyConfig& config, const json& learner)
+Reinforce::Reinforce(const PolicyConfig& config, Gradient gradient)
     : config_(config),
-      logits_(read_logits(learner, "logits", config.layers)),
-      version_(learner.at("version")),
-      next_number_(learner.at("next_number")) {
+      gradient_(gradient),
+      learning_rate_(parameter(config, "learning_rate")),
+      episodes_per_update_(static_cast<int>(parameter(config, "episodes_per_update"))),
+      logits_(static_cast<size_t>(config.layers)) {}
+
+Reinforce::Reinforce(const PolicyConfig& config, Gradient gradient, const json& learner)
+    : Reinforce(config, gradient) {
+  logits_ = read_logits(learner, "logits", config.layers);
+  version_ = learner.at("version");
+  next_number_ = learner.at("next_number");
   require_state(version_ >= 0 && next_number_ >= 0, "version and next_number must be at least 0");
   for (const json& entry : read_list(learner, "asked")) {
     const int64_t number = entry.at("number");
@@ -106,7 +77,7 @@ TellResult Reinforce::tell(const Outcome& outcome) {
   const Asked& asked = found.mapped();
   if (version_ - asked.version > config_.max_policy_lag) return TellResult::kStale;
   samples_.push_back({asked.counts, outcome.reward, asked.log_prob});
-  if (std::ssize(samples_) == config_.episodes_per_update) update();
+  if (std::ssize(samples_) == episodes_per_update_) update();
   return TellResult::kLearned;
 }
 
@@ -115,9 +86,7 @@ void Reinforce::set_aside(int64_t number) {
 }
 
 void Reinforce::update() {
-  const auto gradient =
-      config_.name == "reinforce" ? corrected_gradient(samples_, logits_) : paper_gradient(samples_, logits_);
-  add_scaled(logits_, config_.learning_rate, gradient);
+  add_scaled(logits_, learning_rate_, gradient_(samples_, logits_));
   samples_.clear();
   ++version_;
 }

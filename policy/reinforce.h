@@ -1,13 +1,12 @@
-// REINFORCE over the multinomial policy. `reinforce-paper` is Algorithm 1 of the S2ANTA paper as published;
-// `reinforce` corrects two things in it: late outcomes are weighted by how likely the present policy is to
-// draw their schedule, and the baseline of an outcome leaves that outcome out, so that the gradient is
-// unbiased.
+// REINFORCE over the multinomial policy: what its two learners, `reinforce-paper` and `reinforce`, share.
+// They differ in the gradient.
 #pragma once
 
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <vector>
 
-#include "policy/policy.h"
+#include "policy/learner.h"
 
 namespace allot::policy {
 
@@ -17,6 +16,10 @@ struct ReinforceSample {
   double reward = 0;
   double log_prob = 0;  // of the counts when they were asked
 };
+
+// The gradient of the expected reward by the logits, estimated from the samples of one update. [layers]
+using Gradient = std::vector<double> (*)(const std::vector<ReinforceSample>& samples,
+                                         const std::vector<double>& logits);
 
 // Algorithm 1, line 13: mean over samples of (reward - mean reward) * (counts - draws * p), p =
 // softmax(logits). [layers]
@@ -29,11 +32,25 @@ std::vector<double> paper_gradient(const std::vector<ReinforceSample>& samples,
 std::vector<double> corrected_gradient(const std::vector<ReinforceSample>& samples,
                                        const std::vector<double>& logits);
 
+// sum += scale * vector
+void add_scaled(std::vector<double>& sum, double scale, const std::vector<double>& vector);
+
+// The parameters of both learners.
+inline constexpr Parameter kReinforceParameters[] = {
+    {.name = "learning_rate", .initial = 0.02, .least = 1e-9, .most = 1e3, .hint = "A", .help = "step size"},
+    {.name = "episodes_per_update",
+     .whole = true,
+     .initial = 10,
+     .least = 2,
+     .most = 100'000,
+     .hint = "N",
+     .help = "episodes of one update"}};
+
 class Reinforce final : public Policy {
  public:
-  explicit Reinforce(const PolicyConfig& config);
+  Reinforce(const PolicyConfig& config, Gradient gradient);
   // Continues from the fields that save() wrote.
-  Reinforce(const PolicyConfig& config, const nlohmann::json& learner);
+  Reinforce(const PolicyConfig& config, Gradient gradient, const nlohmann::json& learner);
 
   std::vector<Proposal> ask(int count) override;
   TellResult tell(const Outcome& outcome) override;
@@ -55,6 +72,10 @@ class Reinforce final : public Policy {
   void update();
 
   PolicyConfig config_;
+  Gradient gradient_;
+  // The parameters, read once.
+  double learning_rate_;
+  int episodes_per_update_;
   std::vector<double> logits_;  // theta, [layers]
   int64_t version_ = 0;
   int64_t next_number_ = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "policy/learner.h"
 
 namespace allot::policy {
 namespace {
@@ -13,20 +14,13 @@ using nlohmann::json;
 constexpr std::string_view kFormat = "allot-policy-1";
 
 json to_json(const PolicyConfig& config) {
-  return {{"name", config.name},
-          {"layers", config.layers},
-          {"total", config.total},
-          {"floor", config.floor},
-          {"seed", config.seed},
-          {"max_policy_lag", config.max_policy_lag},
-          {"learning_rate", config.learning_rate},
-          {"episodes_per_update", config.episodes_per_update},
-          {"pairs_per_update", config.pairs_per_update},
-          {"perturbation", config.perturbation},
-          {"perturbation_decay", config.perturbation_decay},
-          {"gain", config.gain},
-          {"gain_offset", config.gain_offset},
-          {"gain_decay", config.gain_decay}};
+  json fields = {{"name", config.name},   {"layers", config.layers},
+                 {"total", config.total}, {"floor", config.floor},
+                 {"seed", config.seed},   {"max_policy_lag", config.max_policy_lag}};
+  for (const Parameter& declared : find_learner(config.name)->parameters) {
+    fields["parameters." + std::string(declared.name)] = parameter(config, declared.name);
+  }
+  return fields;
 }
 
 }  // namespace
@@ -75,10 +69,9 @@ const json& read_list(const json& learner, const char* field) {
 }
 
 void check_reward(const Outcome& outcome) {
-  if (!(outcome.reward >= 0 && outcome.reward <= 1)) {
+  if (!std::isfinite(outcome.reward)) {
     throw InvalidArgument("tell: the reward of proposal " + std::to_string(outcome.number) + " is " +
-                          std::to_string(outcome.reward) +
-                          "; expected the fraction of right answers, from 0 to 1");
+                          std::to_string(outcome.reward) + "; a finite number is expected");
   }
 }
 

@@ -26,7 +26,7 @@ std::vector<double> read_logits(const nlohmann::json& learner, const char* field
 // The array `field`.
 const nlohmann::json& read_list(const nlohmann::json& learner, const char* field);
 
-// Throws InvalidArgument unless the reward is within [0, 1]; NaN is not.
+// Throws InvalidArgument unless the reward is finite.
 void check_reward(const Outcome& outcome);
 
 }  // namespace allot::policy

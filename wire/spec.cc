@@ -1,10 +1,12 @@
 #include "wire/spec.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -46,11 +48,46 @@ std::string value_text(const Message& message, const FieldDescriptor& field) {
   }
 }
 
+// The value of a parameter, as people read it: of the map, else of the field in which the release before kept
+// it; empty when the spec has neither.
+std::string parameter_text(const PolicySpec& policy, const std::string& name) {
+  const auto found = policy.parameters().find(name);
+  if (found != policy.parameters().end()) return fmt::format("{}", found->second);
+  const FieldDescriptor* field = PolicySpec::descriptor()->FindFieldByName(name);
+  return field != nullptr && field->options().deprecated() ? value_text(policy, *field) : "";
+}
+
+// The parameters that either has by name. Where neither has any, their fields are compared like all others.
+void compare_parameters(const PolicySpec& a, const PolicySpec& b, const std::string& prefix,
+                        std::vector<std::string>* lines) {
+  std::set<std::string> names;
+  for (const PolicySpec* policy : {&a, &b}) {
+    for (const auto& [name, value] : policy->parameters()) names.insert(name);
+  }
+  for (const std::string& name : names) {
+    const std::string left = parameter_text(a, name), right = parameter_text(b, name);
+    if (left != right) {
+      lines->push_back(fmt::format("{}{}: {} != {}", prefix, name, left.empty() ? "none" : left,
+                                   right.empty() ? "none" : right));
+    }
+  }
+}
+
 void compare(const Message& a, const Message& b, const std::string& prefix, std::vector<std::string>* lines) {
+  const auto* left_policy = dynamic_cast<const PolicySpec*>(&a);
+  const auto* right_policy = dynamic_cast<const PolicySpec*>(&b);
+  const bool by_name =
+      left_policy != nullptr && left_policy->parameters_size() + right_policy->parameters_size() > 0;
   const auto& descriptor = *a.GetDescriptor();
   for (int i = 0; i < descriptor.field_count(); ++i) {
     const FieldDescriptor& field = *descriptor.field(i);
     if (std::ranges::find(kForPeople, field.full_name()) != kForPeople.end()) continue;
+    if (field.is_map()) {
+      if (by_name) compare_parameters(*left_policy, *right_policy, prefix, lines);
+      continue;
+    }
+    // Of another learner, or one of those that are compared by name.
+    if (by_name && field.options().deprecated()) continue;
     const std::string name = prefix + field.name();
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
       compare(a.GetReflection()->GetMessage(a, &field), b.GetReflection()->GetMessage(b, &field), name + ".",

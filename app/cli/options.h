@@ -64,7 +64,7 @@ class OptionSet {
     std::string name;
     std::string hint;
     std::string help;
-    std::string range;        // what --help says of the values, "from 1 to 8; default 4"
+    std::string range = {};   // what --help says of the values, "from 1 to 8; default 4"
     bool repeatable = false;  // set() is then called once per value
     // Takes the value; returns what was expected instead, or an empty text when the value was good.
     std::function<std::string(const std::string&)> set;

@@ -6,11 +6,13 @@
 #include <cmath>
 #include <span>
 
+#include "aggregator/run_spec.h"
 #include "app/report/figures.h"
 #include "app/report/markup.h"
 #include "app/report/report.h"
 #include "app/report/run_summary.h"
 #include "kernels/method.h"
+#include "policy/learner.h"
 #include "policy/schedule.h"
 #include "worker/spec_method.h"
 
@@ -194,14 +196,19 @@ std::string generation(const wire::GenerationSpec& spec) {
   return text + fmt::format(", at most {} new tokens", spec.max_new_tokens());
 }
 
-std::string learner(const wire::PolicySpec& spec) {
-  if (spec.name() == "pairs") {
-    return fmt::format("pairs: {} pairs per update, perturbation {} / (k + 1)^{}, gain {} / (k + 1 + {})^{}",
-                       spec.pairs_per_update(), spec.perturbation(), spec.perturbation_decay(), spec.gain(),
-                       spec.gain_offset(), spec.gain_decay());
+// Works for a learner that this release does not have, too.
+std::string learner(const wire::RunSpec& spec) {
+  const policy::PolicyConfig config = aggregator::policy_config(spec);
+  const policy::Learner* declared = policy::find_learner(config.name);
+  std::string text = config.name;
+  if (declared != nullptr) text += fmt::format(" ({})", declared->summary);
+  std::string separator = ": ";
+  for (const auto& [name, value] : config.parameters) {
+    const policy::Parameter* parameter = declared == nullptr ? nullptr : declared->find(name);
+    text += fmt::format("{}{} {}", separator, parameter ? policy::option_name(*parameter) : name, value);
+    separator = ", ";
   }
-  return fmt::format("{}: learning rate {}, {} episodes per update", spec.name(), spec.learning_rate(),
-                     spec.episodes_per_update());
+  return text;
 }
 
 Fact verified_on(const wire::TaskSpec& task) {
@@ -228,7 +235,7 @@ std::vector<Fact> conditions(const aggregator::RunData& run, const std::string& 
       {"Budget",
        fmt::format("{} samples in all, at least {} per layer", spec.policy().total(), spec.policy().floor())},
       {"Learned schedule", "samples of layer 0, 1, …", fmt::format("{}", fmt::join(run.recommended, ","))},
-      {"Policy", fmt::format("{}; {} updates made", learner(spec.policy()), run.policy_version)},
+      {"Policy", fmt::format("{}; {} updates made", learner(spec), run.policy_version)},
       {"Episodes", fmt::format("{} of {}, {} questions each", run.learned.size(), run.episodes_wanted,
                                spec.questions_per_episode())},
       {"Seed", fmt::format("{}", spec.seed())},

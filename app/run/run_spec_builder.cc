@@ -1,6 +1,5 @@
 #include "app/run/run_spec_builder.h"
 
-#include <charconv>
 #include <chrono>
 #include <limits>
 #include <random>
@@ -13,7 +12,6 @@
 #include "evaluation/task.h"
 #include "model/model_config.h"
 #include "model/tokenizer.h"
-#include "policy/policy.h"
 #include "worker/spec_method.h"
 
 namespace allot::app {
@@ -51,6 +49,7 @@ void check_options(const RunOptions& run) {
                      " with --score-budget " + std::to_string(run.attention.score_budget) +
                      ": a budget of 0 belongs to exact, a budget above 0 to the others");
   }
+  for (std::string& fault : policy_faults(run.policy)) faults.push_back(std::move(fault));
   if (faults.empty()) return;
   std::string message;
   for (const std::string& fault : faults) message += (message.empty() ? "" : "; ") + fault;
@@ -78,37 +77,6 @@ void set_task(const RunOptions& run, const evaluation::Task& task, wire::TaskSpe
       std::min(static_cast<uint32_t>(run.heldout_questions), spec->heldout().questions()));
 }
 
-int64_t max_policy_lag(const RunOptions& run) {
-  return run.max_policy_lag.value_or(policy::default_max_policy_lag(run.policy.name));
-}
-
-void declare_max_policy_lag(OptionSet& options, RunOptions* run) {
-  options.custom({.name = "max-policy-lag",
-                  .hint = "V",
-                  .help = "an outcome is stored but not learned from when the policy has been updated more "
-                          "than V times since it was asked for; none = there is no such limit",
-                  .range = "a whole number of at least 0, or none; default none for reinforce-paper, else 50",
-                  .set = [run](const std::string& text) -> std::string {
-                    int64_t versions = 0;
-                    const auto [end, error] =
-                        std::from_chars(text.data(), text.data() + text.size(), versions);
-                    if (text == "none") {
-                      run->max_policy_lag = policy::kNoPolicyLagLimit;
-                    } else if (error == std::errc() && end == text.data() + text.size() && versions >= 0) {
-                      run->max_policy_lag = versions;
-                    } else {
-                      return "a whole number of at least 0, or none, is expected";
-                    }
-                    return "";
-                  },
-                  .get =
-                      [run] {
-                        const int64_t versions = max_policy_lag(*run);
-                        return std::vector<std::string>{
-                            versions == policy::kNoPolicyLagLimit ? "none" : std::to_string(versions)};
-                      }});
-}
-
 }  // namespace
 
 void declare_run_options(OptionSet& options, RunOptions* run) {
@@ -133,22 +101,7 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
 
   options.integer("episodes", &run->episodes, 1, kMany, "N", "schedules to score while learning");
   options.integer("questions", &run->questions, 1, 1'000'000, "N", "questions of one episode");
-  options.choice("policy", &run->policy.name, policy::policy_names(), "the learner");
-  declare_max_policy_lag(options, run);
-  options.real("learning-rate", &run->policy.learning_rate, 1e-9, 1e3, "A",
-               "reinforce-paper and reinforce: step size");
-  options.integer("episodes-per-update", &run->policy.episodes_per_update, 2, 100'000, "N",
-                  "reinforce-paper and reinforce: episodes of one update");
-  options.integer("pairs-per-update", &run->policy.pairs_per_update, 1, 100'000, "N",
-                  "pairs: pairs of one update");
-  options.real("perturbation", &run->policy.perturbation, 1e-6, 10, "C",
-               "pairs: added to and taken from each policy logit");
-  options.real("gain", &run->policy.gain, 1e-9, 1e6, "A",
-               "pairs: update k has gain A / (k + 1 + offset)^decay");
-  options.real("gain-offset", &run->policy.gain_offset, 0, 1e9, "K", "pairs: offset of the gain");
-  options.real("gain-decay", &run->policy.gain_decay, 0, 1, "D", "pairs: decay of the gain");
-  options.real("perturbation-decay", &run->policy.perturbation_decay, 0, 1, "D",
-               "pairs: decay of the perturbation");
+  declare_policy_options(&options, &run->policy);
 
   declare_attention_options(&options, &run->attention, EstimatorChoice::kSampled);
 
@@ -177,9 +130,7 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
 
   *spec.mutable_attention() = worker::attention_spec(run.attention);
 
-  policy::PolicyConfig policy = run.policy;
-  policy.max_policy_lag = max_policy_lag(run);
-  *spec.mutable_policy() = aggregator::policy_spec(policy);
+  *spec.mutable_policy() = aggregator::policy_spec(policy_config(run.policy));
   spec.set_seed(static_cast<uint32_t>(run.seed));
   spec.set_episodes(run.episodes);
   spec.set_questions_per_episode(static_cast<uint32_t>(run.questions));

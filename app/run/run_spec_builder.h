@@ -3,13 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 
 #include "app/cli/options.h"
 #include "app/run/attention_options.h"
 #include "app/run/generation_options.h"
-#include "policy/policy.h"
+#include "app/run/policy_options.h"
 #include "wire/messages.pb.h"
 
 namespace allot::app {
@@ -26,8 +25,7 @@ struct RunOptions {
 
   int64_t episodes = 250;
   int32_t questions = 16;
-  policy::PolicyConfig policy;            // layers and seed follow from the model and from `seed`
-  std::optional<int64_t> max_policy_lag;  // empty: as the policy declares
+  PolicyOptions policy;
 
   kernels::AttentionMethod attention;
 

@@ -216,9 +216,8 @@ TEST_P(CoreResultsTest, AMessageByTheWelcomeOfAnotherEpochIsAskedToSayHelloAndCh
 TEST(CoreResults, ALateResultIsUsedUpToTheAllowedLagAndStaleBeyond) {
   for (const int64_t lag : {1, 2}) {
     wire::RunSpec spec = example_spec();
-    spec.mutable_policy()->set_name("reinforce");
-    spec.mutable_policy()->set_episodes_per_update(2);
-    spec.mutable_policy()->set_max_policy_lag(1);
+    *spec.mutable_policy() = policy_spec(
+        {.name = "reinforce", .total = 64, .max_policy_lag = 1, .parameters = {{"episodes_per_update", 2}}});
     CoreDriver driver(Storage::kMemory, spec);
     driver.hello("slow");
     driver.hello("w");

@@ -28,7 +28,7 @@ inline wire::RunSpec example_spec() {
   policy.name = "pairs";
   policy.total = 64;
   policy.floor = 1;
-  policy.pairs_per_update = 2;
+  policy.parameters = {{"pairs_per_update", 2}};
   *spec.mutable_policy() = policy_spec(policy);
   spec.set_seed(7);
   spec.set_episodes(10);

@@ -40,7 +40,7 @@ TEST(QuestionOrder, AnEpochAsksEveryQuestionOfItsWholeBatchesOnce) {
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     std::set<uint32_t> asked;
     for (int64_t batch = 0; batch < 12; ++batch) {
-      for (const uint32_t question : order.batch(epoch * 12 + batch)) {
+      for (const uint32_t question : order.batch(epoch * 12 + batch, 4)) {
         EXPECT_LT(question, 50u);
         EXPECT_TRUE(asked.insert(question).second) << "question " << question << " twice in epoch " << epoch;
       }
@@ -51,18 +51,112 @@ TEST(QuestionOrder, AnEpochAsksEveryQuestionOfItsWholeBatchesOnce) {
 
 TEST(QuestionOrder, TheOrderDependsOnSeedAndEpochAndNotOnWhatWasAskedBefore) {
   QuestionOrder order(7, 50, 4), fresh(7, 50, 4), other(8, 50, 4);
-  const std::vector<uint32_t> first = order.batch(0);
-  EXPECT_NE(order.batch(12), first) << "the second epoch";
-  EXPECT_EQ(order.batch(0), first);
-  EXPECT_EQ(fresh.batch(12), order.batch(12));
-  EXPECT_NE(other.batch(0), first);
+  const std::vector<uint32_t> first = order.batch(0, 4);
+  EXPECT_NE(order.batch(12, 4), first) << "the second epoch";
+  EXPECT_EQ(order.batch(0, 4), first);
+  EXPECT_EQ(fresh.batch(12, 4), order.batch(12, 4));
+  EXPECT_NE(other.batch(0, 4), first);
 }
 
 TEST(QuestionOrder, EveryQuestionIsAsLikelyFirst) {
   std::vector<int> times(10);
-  for (uint32_t seed = 0; seed < 5000; ++seed) ++times[QuestionOrder(seed, 10, 1).batch(0)[0]];
+  for (uint32_t seed = 0; seed < 5000; ++seed) ++times[QuestionOrder(seed, 10, 1).batch(0, 1)[0]];
   // 500 expected, standard deviation 21; five of them.
   for (const int count : times) EXPECT_NEAR(count, 500, 107);
+}
+
+TEST(QuestionOrder, FewerQuestionsOfABatchAreTheFirstOfMore) {
+  QuestionOrder order(7, 50, 4);
+  for (const int64_t batch : {0, 3, 11, 25}) {
+    const std::vector<uint32_t> all = order.batch(batch, 50);
+    EXPECT_THAT(std::set<uint32_t>(all.begin(), all.end()), SizeIs(50));
+    for (const uint32_t count : {1u, 4u, 9u}) {
+      EXPECT_EQ(order.batch(batch, count), std::vector<uint32_t>(all.begin(), all.begin() + count));
+    }
+  }
+}
+
+// Proposes what it is given, and remembers what it is told.
+class ScriptedPolicy final : public policy::Policy {
+ public:
+  struct Told {
+    int64_t number = 0;
+    double reward = 0;
+    std::vector<allot::QuestionResult> results;
+  };
+  ScriptedPolicy(std::vector<policy::Proposal> script, std::vector<Told>* told)
+      : script_(std::move(script)), told_(told) {}
+
+  std::vector<policy::Proposal> ask(int) override {
+    policy::Proposal proposal = script_.at(static_cast<size_t>(next_));
+    proposal.number = next_++;
+    proposal.schedule = policy::uniform_schedule(8, 8);
+    return {proposal};
+  }
+  policy::TellResult tell(const policy::Outcome& outcome) override {
+    told_->push_back({outcome.number, outcome.reward, {outcome.results.begin(), outcome.results.end()}});
+    return policy::TellResult::kLearned;
+  }
+  void set_aside(int64_t) override {}
+  policy::Schedule recommend() const override { return policy::uniform_schedule(8, 8); }
+  std::vector<double> shares() const override { return std::vector<double>(8, 0.125); }
+  int64_t version() const override { return 0; }
+  std::string save() const override { return ""; }
+
+ private:
+  std::vector<policy::Proposal> script_;
+  std::vector<Told>* told_;
+  int64_t next_ = 0;
+};
+
+TEST(Plan, AsksTheQuestionsThatAProposalNamesOrAsManyAsItWants) {
+  using Questions = std::vector<uint32_t>;
+  std::vector<ScriptedPolicy::Told> told;
+  Plan plan(example_spec(), std::make_unique<ScriptedPolicy>(
+                                std::vector<policy::Proposal>{{.group = 5},
+                                                              {.group = 5, .num_questions = 2},
+                                                              {.group = 5, .num_questions = 9},
+                                                              {.questions = Questions{49, 0, 7}}},
+                                &told));
+  std::vector<Episode> asked;
+  for (int i = 0; i < 4; ++i) asked.push_back(plan.next().value());
+  const Questions& of_group = asked[0].questions;
+  ASSERT_THAT(of_group, SizeIs(4));
+  EXPECT_EQ(asked[1].questions, Questions(of_group.begin(), of_group.begin() + 2));
+  ASSERT_THAT(asked[2].questions, SizeIs(9));
+  EXPECT_TRUE(std::equal(of_group.begin(), of_group.end(), asked[2].questions.begin()));
+  EXPECT_THAT(asked[3].questions, ElementsAre(49, 0, 7));
+}
+
+TEST(Plan, TheOutcomeBringsTheResultOfEachQuestion) {
+  std::vector<ScriptedPolicy::Told> told;
+  Plan plan(example_spec(),
+            std::make_unique<ScriptedPolicy>(
+                std::vector<policy::Proposal>{{.questions = std::vector<uint32_t>{12, 3}}}, &told));
+  const Episode episode = plan.next().value();
+  std::vector<QuestionResult> results = answers(episode, 1);
+  results[0].finish = wire::FINISH_REASON_STOP;
+  results[0].output_tokens = 31;
+  results[1].finish = wire::FINISH_REASON_LENGTH;
+  results[1].prompt_tokens = 17;
+  plan.tell(episode, results);
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_EQ(told[0].reward, 0.5);
+  EXPECT_THAT(told[0].results, ElementsAre(allot::QuestionResult{12, 1, Finish::kStop, 0, 31},
+                                           allot::QuestionResult{3, 0, Finish::kLength, 17, 0}));
+}
+
+TEST(Plan, QuestionsThatAreNotInTheTrainingSplitAreRefused) {
+  using Questions = std::vector<uint32_t>;
+  for (const policy::Proposal& proposal : std::vector<policy::Proposal>{{.questions = Questions{}},
+                                                                        {.questions = Questions{3, 3}},
+                                                                        {.questions = Questions{50}},
+                                                                        {.num_questions = 0},
+                                                                        {.num_questions = 51}}) {
+    std::vector<ScriptedPolicy::Told> told;
+    Plan plan(example_spec(), std::make_unique<ScriptedPolicy>(std::vector{proposal}, &told));
+    EXPECT_THROW(plan.next(), std::logic_error);
+  }
 }
 
 TEST(Plan, ProposalsOfOneGroupGetTheSameQuestionsAndTheSameSamplingSeed) {

@@ -13,7 +13,7 @@ inline wire::RunSpec simulated_spec(int64_t episodes) {
   spec.mutable_task()->mutable_train()->set_questions(7473);
   spec.mutable_task()->mutable_heldout()->set_questions(1319);
   spec.mutable_task()->set_heldout_questions(160);
-  spec.mutable_policy()->set_pairs_per_update(5);
+  (*spec.mutable_policy()->mutable_parameters())["pairs_per_update"] = 5;
   spec.set_lease_ms(5'000);
   spec.set_max_attempts(20);
   return spec;

@@ -12,6 +12,7 @@
 namespace allot::app {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -200,6 +201,41 @@ TEST(TuneOptions, DryRunPrintsAConfigThatResolvesToItself) {
   const auto second = run_command({"allot", "tune", "--config", config.string(), "--dry-run"});
   EXPECT_EQ(second.code, 0) << second.err;
   EXPECT_EQ(second.out, first.out);
+}
+
+TEST(TuneOptions, PolicyOptionsGoThroughADryRunAndFlagsReplaceThoseOfTheFile) {
+  const auto config = fresh_directory() / "tune.conf";
+  std::vector<std::string> command{"allot", "tune",    "--model", "m",        "--data",
+                                   "d",     "--total", "64",      "--dry-run"};
+  command.insert(command.end(), {"--policy-option", "gain=11", "--policy-option", "pairs-per-update=7"});
+  const auto first = run_command(command);
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.out, AllOf(HasSubstr("\npolicy-option = gain=11\npolicy-option = pairs_per_update=7\n"),
+                               HasSubstr("\ngain-offset = 5\n"), Not(HasSubstr("\ngain = ")),
+                               Not(HasSubstr("\nlearning-rate = "))));
+  write_file_atomically(config, first.out);
+  const auto second = run_command({"allot", "tune", "--config", config.string(), "--dry-run"});
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(second.out, first.out);
+  const auto third =
+      run_command({"allot", "tune", "--config", config.string(), "--policy-option", "gain=3", "--dry-run"});
+  EXPECT_THAT(third.out,
+              AllOf(HasSubstr("\npolicy-option = gain=3\n"), HasSubstr("\npairs-per-update = 4\n")));
+}
+
+TEST(TuneOptions, AFlagOfAnotherPolicyIsRefused) {
+  const auto result = run_command({"allot", "tune", "--model", "m", "--data", "d", "--heldout", "h",
+                                   "--total", "64", "--policy", "reinforce-paper", "--gain", "3"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("--gain"), HasSubstr("--learning-rate"), HasSubstr("--episodes-per-update")));
+  for (const char* wrong : {"gain", "gain=", "=3", "gain=much"}) {
+    EXPECT_EQ(run_command({"allot", "tune", "--model", "m", "--data", "d", "--total", "64", "--dry-run",
+                           "--policy-option", wrong})
+                  .code,
+              2)
+        << wrong;
+  }
 }
 
 TEST(TuneOptions, MaxPolicyLagIsANumberOrNone) {

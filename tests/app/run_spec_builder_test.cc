@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "aggregator/run_spec.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/sha256.h"
@@ -14,8 +15,10 @@ namespace allot::app {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 class RunSpecBuilder : public ::testing::Test {
  protected:
@@ -76,16 +79,15 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
   };
   expect_change([](RunOptions& run) { run.policy.total = 65; }, "policy.total: 64 != 65");
   expect_change([](RunOptions& run) { run.policy.floor = 0; }, "policy.floor");
-  expect_change([](RunOptions& run) { run.policy.name = "reinforce"; }, "policy.name");
-  expect_change([](RunOptions& run) { run.max_policy_lag = 3; }, "policy.max_policy_lag");
-  expect_change([](RunOptions& run) { run.policy.learning_rate = 0.5; }, "policy.learning_rate");
-  expect_change([](RunOptions& run) { run.policy.episodes_per_update = 7; }, "policy.episodes_per_update");
-  expect_change([](RunOptions& run) { run.policy.pairs_per_update = 7; }, "policy.pairs_per_update");
-  expect_change([](RunOptions& run) { run.policy.perturbation = 2; }, "policy.perturbation");
-  expect_change([](RunOptions& run) { run.policy.gain = 2; }, "policy.gain");
-  expect_change([](RunOptions& run) { run.policy.gain_offset = 2; }, "policy.gain_offset");
-  expect_change([](RunOptions& run) { run.policy.gain_decay = 0.7; }, "policy.gain_decay");
-  expect_change([](RunOptions& run) { run.policy.perturbation_decay = 0.2; }, "policy.perturbation_decay");
+  expect_change([](RunOptions& run) { run.policy.max_policy_lag = 3; }, "policy.max_policy_lag");
+  expect_change([](RunOptions& run) { run.policy.by_flag["pairs_per_update"] = 7; },
+                "policy.pairs_per_update");
+  expect_change([](RunOptions& run) { run.policy.by_flag["perturbation"] = 2; }, "policy.perturbation");
+  expect_change([](RunOptions& run) { run.policy.by_flag["gain"] = 2; }, "policy.gain");
+  expect_change([](RunOptions& run) { run.policy.by_flag["gain_offset"] = 2; }, "policy.gain_offset");
+  expect_change([](RunOptions& run) { run.policy.by_flag["gain_decay"] = 0.7; }, "policy.gain_decay");
+  expect_change([](RunOptions& run) { run.policy.by_flag["perturbation_decay"] = 0.2; },
+                "policy.perturbation_decay");
   expect_change([](RunOptions& run) { run.episodes = 7; }, "episodes");
   expect_change([](RunOptions& run) { run.questions = 7; }, "questions_per_episode");
   // The prompt style brings its generation defaults unless they are given.
@@ -115,6 +117,60 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
   expect_change([](RunOptions& run) { run.max_attempts = 7; }, "max_attempts");
 }
 
+TEST_F(RunSpecBuilder, TheSpecHasEachParameterByNameAndAsTheReleaseBeforeReadIt) {
+  run_.policy.by_flag = {{"gain", 11}};
+  run_.policy.by_pair = {{"pairs_per_update", 7}};
+  const wire::PolicySpec spec = build_run_spec(run_).policy();
+  EXPECT_THAT(
+      std::map<std::string, double>(spec.parameters().begin(), spec.parameters().end()),
+      ElementsAre(Pair("gain", 11), Pair("gain_decay", 0.8), Pair("gain_offset", 5),
+                  Pair("pairs_per_update", 7), Pair("perturbation", 1.25), Pair("perturbation_decay", 0.1)));
+  const auto old_field = [&](const char* name) {
+    const auto* field = wire::PolicySpec::descriptor()->FindFieldByName(name);
+    const auto& reflection = *wire::PolicySpec::GetReflection();
+    return field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_INT32
+               ? reflection.GetInt32(spec, field)
+               : reflection.GetDouble(spec, field);
+  };
+  EXPECT_EQ(old_field("gain"), 11);
+  EXPECT_EQ(old_field("gain_offset"), 5);
+  EXPECT_EQ(old_field("pairs_per_update"), 7);
+  // Those of other learners have their defaults: the release before refuses a 0.
+  EXPECT_EQ(old_field("learning_rate"), 0.02);
+  EXPECT_EQ(old_field("episodes_per_update"), 10);
+}
+
+TEST_F(RunSpecBuilder, AParameterOfAnotherPolicyIsRefusedNamingThoseOfThisOne) {
+  run_.policy.name = "reinforce";
+  run_.policy.by_flag = {{"gain", 11}};
+  run_.policy.by_pair = {{"pairs_per_update", 7}};
+  EXPECT_THAT(fault<UsageError>(),
+              AllOf(HasSubstr("--gain"), HasSubstr("pairs_per_update"), HasSubstr("--policy reinforce"),
+                    HasSubstr("--learning-rate, --episodes-per-update")));
+}
+
+TEST_F(RunSpecBuilder, AParameterGivenInBothWaysOrOutOfRangeIsRefused) {
+  run_.policy.by_flag = run_.policy.by_pair = {{"gain", 11}};
+  EXPECT_THAT(fault<UsageError>(), HasSubstr("--gain and --policy-option gain"));
+  run_.policy.by_flag.clear();
+  run_.policy.by_pair = {{"pairs_per_update", 1.5}};
+  EXPECT_THAT(fault<UsageError>(),
+              AllOf(HasSubstr("pairs_per_update"), HasSubstr("1.5"), HasSubstr("1 to 100000")));
+}
+
+// The spec.json of a run that the release before began, and the same options now.
+TEST_F(RunSpecBuilder, ARunOfTheReleaseBeforeIsTheSameRun) {
+  for (const char* policy : {"pairs", "reinforce"}) {
+    run_.policy.name = policy;
+    const wire::RunSpec now = build_run_spec(run_);
+    wire::RunSpec before = now;
+    before.mutable_policy()->clear_parameters();
+    EXPECT_THAT(wire::differences(before, now), IsEmpty());
+    EXPECT_EQ(aggregator::policy_config(before).parameters, aggregator::policy_config(now).parameters);
+    EXPECT_FALSE(aggregator::policy_config(before).parameters.empty());
+  }
+}
+
 TEST_F(RunSpecBuilder, OnlyAlgorithm1LearnsFromOutcomesOfAnyAgeByDefault) {
   const auto lag = [&](const char* policy) {
     run_.policy.name = policy;
@@ -123,7 +179,7 @@ TEST_F(RunSpecBuilder, OnlyAlgorithm1LearnsFromOutcomesOfAnyAgeByDefault) {
   EXPECT_EQ(lag("pairs"), 50);
   EXPECT_EQ(lag("reinforce"), 50);
   EXPECT_EQ(lag("reinforce-paper"), policy::kNoPolicyLagLimit);
-  run_.max_policy_lag = 7;
+  run_.policy.max_policy_lag = 7;
   EXPECT_EQ(lag("reinforce-paper"), 7);
 }
 

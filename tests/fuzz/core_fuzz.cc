@@ -31,7 +31,7 @@ wire::RunSpec small_spec() {
   wire::RunSpec spec = aggregator::example_spec();
   spec.mutable_model()->set_layers(3);
   spec.mutable_policy()->set_total(12);
-  spec.mutable_policy()->set_pairs_per_update(1);
+  (*spec.mutable_policy()->mutable_parameters())["pairs_per_update"] = 1;
   spec.set_episodes(6);
   spec.set_questions_per_episode(2);
   spec.mutable_task()->mutable_train()->set_questions(4);

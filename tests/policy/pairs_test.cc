@@ -1,5 +1,3 @@
-#include "policy/pairs.h"
-
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -7,6 +5,7 @@
 
 #include "policy/multinomial.h"
 #include "policy/perturbation.h"
+#include "policy/policy.h"
 
 namespace allot::policy {
 namespace {
@@ -16,7 +15,7 @@ using ::testing::Each;
 using ::testing::Pointwise;
 
 PolicyConfig small_config() {
-  return {.layers = 8, .total = 64, .seed = 4, .max_policy_lag = 1, .pairs_per_update = 2};
+  return {.layers = 8, .total = 64, .seed = 4, .max_policy_lag = 1, .parameters = {{"pairs_per_update", 2}}};
 }
 
 // Tells both halves of pairs first, first + 1, … for one update, with equal rewards.
@@ -105,8 +104,8 @@ TEST(Pairs, ALatePairIsLearnedFromWithinTheLagAndStaleBeyondIt) {
 
 TEST(Pairs, ALatePairCountsTheLessTheFurtherThePolicyMoved) {
   PolicyConfig config = small_config();
-  config.pairs_per_update = 1;
-  config.gain = 6;
+  config.parameters["pairs_per_update"] = 1;
+  config.parameters["gain"] = 6;
   const auto policy = make_policy(config);
   policy->ask(4);
   policy->tell({0, 1.0});
@@ -128,7 +127,7 @@ TEST(Pairs, ALatePairCountsTheLessTheFurtherThePolicyMoved) {
 
 TEST(Pairs, NoLayerLeavesTheReachOfItsPerturbations) {
   PolicyConfig config = small_config();
-  config.gain = 1000;
+  config.parameters["gain"] = 1000;
   const auto policy = make_policy(config);
   for (int round = 0; round < 50; ++round) {
     for (const Proposal& proposal : policy->ask(4)) {

@@ -2,16 +2,20 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "base/error.h"
+#include "policy/draws.h"
+#include "policy/learner.h"
 
 namespace allot::policy {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AllOfArray;
 using ::testing::Each;
 using ::testing::Field;
 using ::testing::HasSubstr;
@@ -21,14 +25,12 @@ using ::testing::ThrowsMessage;
 class EveryPolicy : public ::testing::TestWithParam<std::string> {
  protected:
   static PolicyConfig config() {
-    return {.name = GetParam(),
-            .layers = 6,
-            .total = 40,
-            .seed = 77,
-            .max_policy_lag = 3,
-            .learning_rate = 0.3,
-            .episodes_per_update = 3,
-            .pairs_per_update = 2};
+    PolicyConfig config{.name = GetParam(), .layers = 6, .total = 40, .seed = 77, .max_policy_lag = 3};
+    // Counts, such as how many outcomes make an update, are small, so that few outcomes reach updates.
+    for (const Parameter& declared : find_learner(GetParam())->parameters) {
+      if (declared.whole) config.parameters[std::string(declared.name)] = declared.least + 1;
+    }
+    return config;
   }
 };
 
@@ -148,11 +150,68 @@ TEST_P(EveryPolicy, UnknownAndRepeatedOutcomesChangeNothing) {
   EXPECT_EQ(policy->save(), before);
 }
 
-TEST_P(EveryPolicy, ARewardThatIsNoFractionIsRefusedAndChangesNothing) {
+TEST_P(EveryPolicy, RewardsMayLieInAnyFiniteRange) {
+  const auto policy = make_policy(config());
+  double reward = -700;
+  for (const Proposal& proposal : policy->ask(12)) {
+    EXPECT_EQ(policy->tell({proposal.number, reward += 55.5}), TellResult::kLearned);
+  }
+  EXPECT_GT(policy->version(), 0);
+  EXPECT_NO_THROW(check_schedule(policy->recommend(), 6, 1, 40));
+}
+
+TEST_P(EveryPolicy, DeclaresWhatPeopleNeedToUseIt) {
+  const Learner& learner = *find_learner(GetParam());
+  EXPECT_FALSE(learner.summary.empty());
+  EXPECT_GE(learner.max_policy_lag, 0);
+  for (const Parameter& declared : learner.parameters) {
+    EXPECT_TRUE(accepts(declared, declared.initial)) << declared.name;
+    EXPECT_LT(declared.least, declared.most) << declared.name;
+    EXPECT_FALSE(declared.help.empty()) << declared.name;
+    EXPECT_EQ(std::ranges::count(learner.parameters, declared.name, &Parameter::name), 1) << declared.name;
+    EXPECT_EQ(declared.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_"),
+              std::string_view::npos)
+        << declared.name;
+  }
+}
+
+TEST_P(EveryPolicy, ParametersLeftOutHaveTheirDefaults) {
+  PolicyConfig spelled_out = config();
+  PolicyConfig left_out = config();
+  left_out.parameters.clear();
+  for (const Parameter& declared : find_learner(GetParam())->parameters) {
+    spelled_out.parameters[std::string(declared.name)] = declared.initial;
+  }
+  const auto one = make_policy(spelled_out);
+  const auto other = make_policy(left_out);
+  for (const Event& event : random_events(3, 100)) EXPECT_EQ(apply(*one, event), apply(*other, event));
+  EXPECT_EQ(one->save(), other->save());
+}
+
+TEST_P(EveryPolicy, ParametersOutOfRangeAndUnknownOnesAreRefusedTogether) {
+  PolicyConfig wrong = config();
+  wrong.parameters = {{"no_such_parameter", 1}};
+  std::vector<::testing::Matcher<std::string>> named{HasSubstr("no_such_parameter is 1")};
+  for (const Parameter& declared : find_learner(GetParam())->parameters) {
+    wrong.parameters[std::string(declared.name)] = declared.most + 1;
+    named.push_back(HasSubstr(option_name(declared) + " is "));
+  }
+  EXPECT_THAT([&] { validate(wrong); }, ThrowsMessage<InvalidArgument>(AllOfArray(named)));
+  for (const Parameter& declared : find_learner(GetParam())->parameters) {
+    wrong = config();
+    wrong.parameters[std::string(declared.name)] = std::nan("");
+    EXPECT_THROW(validate(wrong), InvalidArgument) << declared.name;
+    if (!declared.whole) continue;
+    wrong.parameters[std::string(declared.name)] = declared.least + 0.5;
+    EXPECT_THROW(validate(wrong), InvalidArgument) << declared.name;
+  }
+}
+
+TEST_P(EveryPolicy, ARewardThatIsNotFiniteIsRefusedAndChangesNothing) {
   const auto policy = make_policy(config());
   policy->ask(2);
   const std::string before = policy->save();
-  for (const double reward : {-0.01, 1.01, std::nan(""), HUGE_VAL}) {
+  for (const double reward : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
     EXPECT_THAT([&] { policy->tell({0, reward}); }, ThrowsMessage<InvalidArgument>(HasSubstr("proposal 0")));
   }
   EXPECT_EQ(policy->save(), before);
@@ -219,27 +278,35 @@ TEST_P(EveryPolicy, ADamagedStateIsRefused) {
 }
 
 TEST(PolicyConfig, ValidationReportsEveryFaultAtOnce) {
-  const PolicyConfig config{.name = "sgd",
-                            .layers = 0,
-                            .total = -3,
-                            .floor = -1,
-                            .max_policy_lag = -2,
-                            .learning_rate = 0,
-                            .episodes_per_update = 1,
-                            .pairs_per_update = 0,
-                            .perturbation = 11,
-                            .perturbation_decay = 1.5,
-                            .gain = std::nan(""),
-                            .gain_offset = -1,
-                            .gain_decay = 2};
-  EXPECT_THAT([&] { validate(config); },
-              ThrowsMessage<InvalidArgument>(AllOf(
-                  HasSubstr("'sgd', expected one of pairs, reinforce-paper, reinforce"),
-                  HasSubstr("layers is 0"), HasSubstr("total is -3"), HasSubstr("floor is -1"),
-                  HasSubstr("max-policy-lag is -2"), HasSubstr("learning-rate is 0"),
-                  HasSubstr("episodes-per-update is 1, expected 2 to"), HasSubstr("pairs-per-update is 0"),
-                  HasSubstr("perturbation is 11"), HasSubstr("perturbation-decay is 1.5"),
-                  HasSubstr("gain is nan"), HasSubstr("gain-offset is -1"), HasSubstr("gain-decay is 2"))));
+  PolicyConfig config{.name = "sgd", .layers = 0, .total = -3, .floor = -1, .max_policy_lag = -2};
+  EXPECT_THAT(
+      [&] { validate(config); },
+      ThrowsMessage<InvalidArgument>(AllOf(
+          HasSubstr("'sgd', expected one of pairs, reinforce-paper, reinforce"), HasSubstr("layers is 0"),
+          HasSubstr("total is -3"), HasSubstr("floor is -1"), HasSubstr("max-policy-lag is -2"))));
+  config.name = "pairs";
+  config.parameters = {{"pairs_per_update", 0}, {"perturbation", 11}, {"perturbation_decay", 1.5},
+                       {"gain", std::nan("")},  {"gain_offset", -1},  {"gain_decay", 2},
+                       {"learning_rate", 0.1}};
+  EXPECT_THAT(
+      [&] { validate(config); },
+      ThrowsMessage<InvalidArgument>(AllOf(
+          HasSubstr("layers is 0"), HasSubstr("pairs-per-update is 0"), HasSubstr("perturbation is 11"),
+          HasSubstr("perturbation-decay is 1.5"), HasSubstr("gain is nan"), HasSubstr("gain-offset is -1"),
+          HasSubstr("gain-decay is 2"), HasSubstr("learning_rate is 0.1"))));
+}
+
+TEST(Learners, TheDefaultIsTheFirstAndNamesAreUnique) {
+  EXPECT_EQ(PolicyConfig{}.name, learners().front()->name);
+  for (const Learner* learner : learners()) {
+    EXPECT_EQ(std::ranges::count(policy_names(), learner->name), 1) << learner->name;
+  }
+}
+
+TEST(Learners, EachHasItsOwnDraws) {
+  const DrawPurpose one = draw_purpose("one"), other = draw_purpose("other");
+  EXPECT_NE(DrawStream(1, 2, one).bits(), DrawStream(1, 2, other).bits());
+  EXPECT_NE(DrawStream(1, 2, one).bits(), DrawStream(1, 2, DrawPurpose::kMultinomial).bits());
 }
 
 TEST(PolicyConfig, ATotalBelowTheFloorsIsNamedWithTheLeastTotal) {

@@ -14,12 +14,17 @@ using ::testing::ElementsAre;
 using ::testing::Pointwise;
 
 PolicyConfig small_config(const char* name) {
-  return {.name = name, .layers = 3, .total = 12, .floor = 0, .seed = 9, .episodes_per_update = 3};
+  return {.name = name,
+          .layers = 3,
+          .total = 12,
+          .floor = 0,
+          .seed = 9,
+          .parameters = {{"episodes_per_update", 3}}};
 }
 
 TEST(ReinforcePaper, MakesExactlyTheStepOfAlgorithm1) {
   PolicyConfig config = small_config("reinforce-paper");
-  config.learning_rate = 0.05;
+  config.parameters["learning_rate"] = 0.05;
   const auto policy = make_policy(config);
   const std::vector<Proposal> asked = policy->ask(3);
   const std::vector<double> rewards{0.25, 0.75, 0.5};
@@ -178,8 +183,7 @@ TEST(Reinforce, CorrectedGradientOfLateSamplesIsUnbiasedOverAllOutcomesBaselineI
 // the policy has moved, an outcome moves it by w (r - b) (s - N p) with w = pi_now(s) / pi_then(s).
 TEST(Reinforce, ALateOutcomeIsWeightedByTheRatioOfTheChancesThenAndNow) {
   PolicyConfig config = small_config("reinforce");
-  config.learning_rate = 0.3;
-  config.episodes_per_update = 2;
+  config.parameters = {{"learning_rate", 0.3}, {"episodes_per_update", 2}};
   const auto policy = make_policy(config);
   const std::vector<Proposal> asked = policy->ask(4);
   policy->tell({0, 1.0});
@@ -233,7 +237,7 @@ TEST(Reinforce, WithoutALimitAnOutcomeOfAnyAgeIsLearnedFrom) {
   PolicyConfig config = small_config("reinforce-paper");
   config.max_policy_lag = kNoPolicyLagLimit;
   const auto policy = make_policy(config);
-  const int64_t episodes = 100 * config.episodes_per_update;
+  const int64_t episodes = 300;
   policy->ask(static_cast<int>(episodes));
   for (int64_t number = episodes - 1; number >= 0; --number) {
     EXPECT_EQ(policy->tell({number, 0.5}), TellResult::kLearned);

@@ -22,7 +22,7 @@ RunSpec example() {
   spec.mutable_model()->set_layers(8);
   spec.mutable_task()->set_name("gsm8k");
   spec.mutable_task()->mutable_train()->set_sha256("aa");
-  spec.mutable_policy()->set_learning_rate(0.1);
+  (*spec.mutable_policy()->mutable_parameters())["learning_rate"] = 0.1;
   spec.set_episodes(250);
   return spec;
 }
@@ -47,11 +47,39 @@ TEST(Spec, DifferencesNameFieldAndBothValues) {
   RunSpec other = example();
   other.mutable_model()->set_layers(28);
   other.mutable_task()->mutable_train()->set_sha256("bb");
-  other.mutable_policy()->set_learning_rate(0.25);
+  (*other.mutable_policy()->mutable_parameters())["learning_rate"] = 0.25;
   other.set_episodes(500);
   EXPECT_THAT(differences(example(), other),
               ElementsAre("model.layers: 8 != 28", "task.train.sha256: 'aa' != 'bb'",
                           "policy.learning_rate: 0.1 != 0.25", "episodes: 250 != 500"));
+}
+
+// As the release before wrote it: a field for each parameter of each learner.
+RunSpec of_the_release_before(double gain) {
+  return spec_from_json(R"({"policy": {"name": "pairs", "total": "64", "learning_rate": 0.5, "gain": )" +
+                            std::to_string(gain) + R"(, "pairs_per_update": 4}})",
+                        "test");
+}
+
+TEST(Spec, ParametersByNameAreComparedWithTheFieldsOfTheReleaseBefore) {
+  RunSpec now = of_the_release_before(20);
+  auto& parameters = *now.mutable_policy()->mutable_parameters();
+  parameters["gain"] = 20;
+  parameters["pairs_per_update"] = 4;
+  EXPECT_THAT(differences(of_the_release_before(20), now), IsEmpty());
+  EXPECT_THAT(differences(now, of_the_release_before(11)), ElementsAre("policy.gain: 20 != 11"));
+  EXPECT_THAT(differences(of_the_release_before(11), of_the_release_before(20)),
+              ElementsAre("policy.gain: 11 != 20"));
+  parameters["of_later"] = 3;
+  EXPECT_THAT(differences(of_the_release_before(20), now), ElementsAre("policy.of_later: none != 3"));
+}
+
+TEST(Spec, FieldsOfOtherLearnersMayDiffer) {
+  RunSpec old_run = of_the_release_before(20);
+  RunSpec now = spec_from_json(
+      R"({"policy": {"name": "pairs", "total": "64", "learning_rate": 0.02, "gain": 20}})", "test");
+  (*now.mutable_policy()->mutable_parameters())["gain"] = 20;
+  EXPECT_THAT(differences(old_run, now), IsEmpty());
 }
 
 TEST(Spec, NamesAndPlacesMayDiffer) {

@@ -57,11 +57,12 @@ wire::RunSpec example_spec(const ExampleShape& shape) {
   policy.set_total(shape.total);
   policy.set_floor(1);
   policy.set_max_policy_lag(50);
-  policy.set_pairs_per_update(shape.episodes_per_update / 2);
-  policy.set_perturbation(1.5);
-  policy.set_gain(16);
-  policy.set_gain_offset(10);
-  policy.set_gain_decay(0.602);
+  auto& parameters = *policy.mutable_parameters();
+  parameters["pairs_per_update"] = shape.episodes_per_update / 2;
+  parameters["perturbation"] = 1.5;
+  parameters["gain"] = 16;
+  parameters["gain_offset"] = 10;
+  parameters["gain_decay"] = 0.602;
   spec.set_seed(42);
   spec.set_episodes(shape.episodes);
   spec.set_questions_per_episode(16);

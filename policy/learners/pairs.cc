@@ -1,35 +1,134 @@
-#include "policy/pairs.h"
-
+// Symmetric two-level perturbations of the policy logits (after Spall's SPSA, "Multivariate stochastic
+// approximation using a simultaneous perturbation gradient approximation", 1992). A pair scores theta + c d
+// and theta - c d, d a vector of signs, on the same questions; the difference of its rewards estimates the
+// slope along d. docs/policy.md holds the measurements behind the defaults.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <utility>
 
+#include "policy/learner.h"
 #include "policy/multinomial.h"
+#include "policy/perturbation.h"
 #include "policy/state.h"
 
 namespace allot::policy {
+namespace {
 
 using nlohmann::json;
 
-Pairs::Pairs(const PolicyConfig& config)
-    : config_(config),
-      directions_(config.layers, config.seed),
-      logits_(static_cast<size_t>(config.layers)),
-      slope_sum_(static_cast<size_t>(config.layers)) {}
+// The defaults are measured in docs/policy.md.
+constexpr Parameter kParameters[] = {
+    {.name = "pairs_per_update",
+     .whole = true,
+     .initial = 4,
+     .least = 1,
+     .most = 100'000,
+     .hint = "N",
+     .help = "pairs of one update"},
+    // At update 0 a share is multiplied or divided by about e^1.25 = 3.5.
+    {.name = "perturbation",
+     .initial = 1.25,
+     .least = 1e-6,
+     .most = 10,
+     .hint = "C",
+     .help = "added to and taken from each policy logit; at update k it is C / (k + 1)^decay"},
+    {.name = "gain",
+     .initial = 20,
+     .least = 1e-9,
+     .most = 1e6,
+     .hint = "A",
+     .help = "update k has gain A / (k + 1 + offset)^decay"},
+    {.name = "gain_offset", .initial = 5, .least = 0, .most = 1e9, .hint = "K", .help = "offset of the gain"},
+    {.name = "gain_decay", .initial = 0.8, .least = 0, .most = 1, .hint = "D", .help = "decay of the gain"},
+    {.name = "perturbation_decay",
+     .initial = 0.1,
+     .least = 0,
+     .most = 1,
+     .hint = "D",
+     .help = "decay of the perturbation"}};
 
-Pairs::Pairs(const PolicyConfig& config, const json& learner)
-    : config_(config),
-      directions_(config.layers, config.seed),
-      logits_(read_logits(learner, "logits", config.layers)),
-      version_(learner.at("version")),
-      next_number_(learner.at("next_number")),
-      slope_sum_(read_logits(learner, "slope_sum", config.layers)),
-      pairs_in_sum_(learner.at("pairs_in_sum")) {
+class Pairs final : public Policy {
+ public:
+  explicit Pairs(const PolicyConfig& config)
+      : config_(config),
+        pairs_per_update_(static_cast<int>(parameter(config, "pairs_per_update"))),
+        first_perturbation_(parameter(config, "perturbation")),
+        perturbation_decay_(parameter(config, "perturbation_decay")),
+        gain_(parameter(config, "gain")),
+        gain_offset_(parameter(config, "gain_offset")),
+        gain_decay_(parameter(config, "gain_decay")),
+        directions_(config.layers, config.seed),
+        logits_(static_cast<size_t>(config.layers)),
+        slope_sum_(static_cast<size_t>(config.layers)) {}
+  // Continues from the fields that save() wrote.
+  Pairs(const PolicyConfig& config, const json& learner);
+
+  std::vector<Proposal> ask(int count) override;
+  TellResult tell(const Outcome& outcome) override;
+  void set_aside(int64_t number) override;
+  Schedule recommend() const override;
+  std::vector<double> shares() const override;
+  int64_t version() const override { return version_; }
+  std::string save() const override;
+
+ private:
+  enum class Half { kOpen, kTold, kSetAside };
+  // Proposals 2 p and 2 p + 1 are the halves of pair p: theta + c d and theta - c d.
+  struct Pair {
+    int64_t version = 0;            // when it was drawn; fixes c
+    std::vector<double> logits;     // theta then, [layers]
+    std::vector<double> direction;  // d, [layers]
+    std::array<Half, 2> halves{};
+    std::array<double, 2> rewards{};
+  };
+
+  // c of a pair drawn at `version`.
+  double perturbation(int64_t version) const;
+  // The schedule of theta + sign * c * direction at the present theta.
+  Schedule perturbed(const std::vector<double>& direction, double sign) const;
+  // Adds the slope that a complete pair measured to the sum, and updates when the sum is complete. The slope
+  // counts the less the further theta has moved since the pair was drawn: 1 / (1 + (d / c)^2), d the largest
+  // move of a logit.
+  void learn(const Pair& pair);
+  double weight(const Pair& pair) const;
+  void update();
+  // Raises the logits of layers whose mean fell below half a sample above the floor: lower, no perturbation
+  // reaches a whole sample and nothing would bring the layer back.
+  void keep_in_reach();
+
+  PolicyConfig config_;
+  // The parameters, read once.
+  int pairs_per_update_;
+  double first_perturbation_;
+  double perturbation_decay_;
+  double gain_;
+  double gain_offset_;
+  double gain_decay_;
+  PerturbationDirections directions_;
+  std::vector<double> logits_;  // theta, mean 0, [layers]
+  int64_t version_ = 0;
+  int64_t next_number_ = 0;
+  std::map<int64_t, Pair> pairs_;    // those with an open half
+  std::optional<Schedule> waiting_;  // second half of the newest pair, not yet asked
+  std::vector<double> slope_sum_;    // of the update under way, [layers]
+  int pairs_in_sum_ = 0;
+};
+
+Pairs::Pairs(const PolicyConfig& config, const json& learner) : Pairs(config) {
+  logits_ = read_logits(learner, "logits", config.layers);
+  version_ = learner.at("version");
+  next_number_ = learner.at("next_number");
+  slope_sum_ = read_logits(learner, "slope_sum", config.layers);
+  pairs_in_sum_ = learner.at("pairs_in_sum");
   require_state(version_ >= 0 && next_number_ >= 0, "version and next_number must be at least 0");
-  require_state(pairs_in_sum_ >= 0 && pairs_in_sum_ < config_.pairs_per_update,
+  require_state(pairs_in_sum_ >= 0 && pairs_in_sum_ < pairs_per_update_,
                 "pairs_in_sum is " + std::to_string(pairs_in_sum_) + ", expected 0 to " +
-                    std::to_string(config_.pairs_per_update - 1));
+                    std::to_string(pairs_per_update_ - 1));
   for (const json& entry : read_list(learner, "pairs")) {
     const int64_t number = entry.at("pair");
     require_state(number >= 0, "pair " + std::to_string(number) + " was never asked");
@@ -54,7 +153,7 @@ Pairs::Pairs(const PolicyConfig& config, const json& learner)
 }
 
 double Pairs::perturbation(int64_t version) const {
-  return config_.perturbation / std::pow(static_cast<double>(version + 1), config_.perturbation_decay);
+  return first_perturbation_ / std::pow(static_cast<double>(version + 1), perturbation_decay_);
 }
 
 Schedule Pairs::perturbed(const std::vector<double>& direction, double sign) const {
@@ -114,7 +213,7 @@ void Pairs::learn(const Pair& pair) {
   for (size_t layer = 0; layer < slope_sum_.size(); ++layer) {
     slope_sum_[layer] += slope * pair.direction[layer];
   }
-  if (++pairs_in_sum_ == config_.pairs_per_update) update();
+  if (++pairs_in_sum_ == pairs_per_update_) update();
 }
 
 double Pairs::weight(const Pair& pair) const {
@@ -127,10 +226,9 @@ double Pairs::weight(const Pair& pair) const {
 }
 
 void Pairs::update() {
-  const double gain =
-      config_.gain / std::pow(static_cast<double>(version_ + 1) + config_.gain_offset, config_.gain_decay);
+  const double gain = gain_ / std::pow(static_cast<double>(version_ + 1) + gain_offset_, gain_decay_);
   for (size_t layer = 0; layer < logits_.size(); ++layer) {
-    logits_[layer] += gain * slope_sum_[layer] / config_.pairs_per_update;
+    logits_[layer] += gain * slope_sum_[layer] / pairs_per_update_;
   }
   keep_in_reach();
   // A constant added to all logits changes no share; taking the mean out keeps the numbers small.
@@ -177,4 +275,20 @@ std::string Pairs::save() const {
                                {"pairs_in_sum", pairs_in_sum_}});
 }
 
+}  // namespace
+
+namespace learner_rows {
+
+extern const Learner pairs{
+    .name = "pairs",
+    .summary = "scores a perturbation of the policy's logits and its mirror image on the same questions",
+    .parameters = kParameters,
+    .make = [](const PolicyConfig& config) -> std::unique_ptr<Policy> {
+      return std::make_unique<Pairs>(config);
+    },
+    .restore = [](const PolicyConfig& config, const json& state) -> std::unique_ptr<Policy> {
+      return std::make_unique<Pairs>(config, state);
+    }};
+
+}  // namespace learner_rows
 }  // namespace allot::policy

@@ -1,0 +1,48 @@
+#include "policy/learner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <stdexcept>
+
+namespace allot::policy {
+
+std::string option_name(const Parameter& parameter) {
+  std::string name(parameter.name);
+  std::ranges::replace(name, '_', '-');
+  return name;
+}
+
+bool accepts(const Parameter& parameter, double value) {
+  return value >= parameter.least && value <= parameter.most &&
+         (!parameter.whole || value == std::floor(value));
+}
+
+std::string expected_values(const Parameter& parameter) {
+  std::ostringstream text;
+  text.precision(12);
+  text << (parameter.whole ? "a whole number from " : "from ") << parameter.least << " to " << parameter.most;
+  return text.str();
+}
+
+const Parameter* Learner::find(std::string_view parameter) const {
+  const auto found = std::ranges::find(parameters, parameter, &Parameter::name);
+  return found == parameters.end() ? nullptr : &*found;
+}
+
+const Learner* find_learner(std::string_view name) {
+  const auto found = std::ranges::find(learners(), name, &Learner::name);
+  return found == learners().end() ? nullptr : *found;
+}
+
+double parameter(const PolicyConfig& config, std::string_view name) {
+  const Learner* learner = find_learner(config.name);
+  const Parameter* declared = learner == nullptr ? nullptr : learner->find(name);
+  if (declared == nullptr) {
+    throw std::logic_error("'" + config.name + "' declares no parameter '" + std::string(name) + "'");
+  }
+  const auto given = config.parameters.find(std::string(name));
+  return given == config.parameters.end() ? declared->initial : given->second;
+}
+
+}  // namespace allot::policy

@@ -1,0 +1,60 @@
+// What a learner declares of itself. A learner is one file, policy/learners/<name>.cc, that defines
+//   namespace allot::policy::learner_rows { extern const Learner <name>{…}; }
+// and one line in policy/CMakeLists.txt, from which the table of learners is made. Options, validation, specs
+// and reports follow from the declaration, and tests/policy holds every learner to what policy.h promises.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "policy/policy.h"
+
+namespace allot::policy {
+
+// A number that the user of a learner may choose.
+struct Parameter {
+  std::string_view name;  // "gain_offset" in specs and states; the option is --gain-offset
+  bool whole = false;     // whole numbers only
+  double initial = 0;     // the default
+  double least = 0;
+  double most = 0;
+  std::string_view hint;  // of the value in --help: "A"
+  std::string_view help;  // what it does, one line
+};
+
+// "gain-offset": how people write the name.
+std::string option_name(const Parameter& parameter);
+// Finite, within the range, and whole where it has to be.
+bool accepts(const Parameter& parameter, double value);
+// "from 0 to 1", "a whole number from 2 to 100000".
+std::string expected_values(const Parameter& parameter);
+
+struct Learner {
+  std::string_view name;     // as of --policy
+  std::string_view summary;  // what it does, one line without a full stop
+  std::span<const Parameter> parameters;
+  int64_t max_policy_lag = 50;  // unless the user says otherwise
+  // A validated configuration.
+  std::unique_ptr<Policy> (*make)(const PolicyConfig& config) = nullptr;
+  // Continues from the fields that save() gave to write_state (policy/state.h). May throw what nlohmann::json
+  // or the checks of policy/state.h throw.
+  std::unique_ptr<Policy> (*restore)(const PolicyConfig& config, const nlohmann::json& state) = nullptr;
+
+  // Null when it has no parameter of that name.
+  const Parameter* find(std::string_view parameter) const;
+};
+
+// All of them, in the order of policy/CMakeLists.txt; the first is the default.
+std::span<const Learner* const> learners();
+// Null when there is none of that name.
+const Learner* find_learner(std::string_view name);
+
+// The value that the configuration gives a parameter of its learner, else the declared default. Throws
+// std::logic_error when the learner declares no such parameter.
+double parameter(const PolicyConfig& config, std::string_view name);
+
+}  // namespace allot::policy
