@@ -112,12 +112,13 @@ class ScriptedPolicy final : public policy::Policy {
 TEST(Plan, AsksTheQuestionsThatAProposalNamesOrAsManyAsItWants) {
   using Questions = std::vector<uint32_t>;
   std::vector<ScriptedPolicy::Told> told;
-  Plan plan(example_spec(), std::make_unique<ScriptedPolicy>(
-                                std::vector<policy::Proposal>{{.group = 5},
-                                                              {.group = 5, .num_questions = 2},
-                                                              {.group = 5, .num_questions = 9},
-                                                              {.questions = Questions{49, 0, 7}}},
-                                &told));
+  Plan plan(example_spec(),
+            std::make_unique<ScriptedPolicy>(
+                std::vector<policy::Proposal>{{.group = 5, .schedule = {}},
+                                              {.group = 5, .schedule = {}, .num_questions = 2},
+                                              {.group = 5, .schedule = {}, .num_questions = 9},
+                                              {.schedule = {}, .questions = Questions{49, 0, 7}}},
+                &told));
   std::vector<Episode> asked;
   for (int i = 0; i < 4; ++i) asked.push_back(plan.next().value());
   const Questions& of_group = asked[0].questions;
@@ -130,9 +131,10 @@ TEST(Plan, AsksTheQuestionsThatAProposalNamesOrAsManyAsItWants) {
 
 TEST(Plan, TheOutcomeBringsTheResultOfEachQuestion) {
   std::vector<ScriptedPolicy::Told> told;
-  Plan plan(example_spec(),
-            std::make_unique<ScriptedPolicy>(
-                std::vector<policy::Proposal>{{.questions = std::vector<uint32_t>{12, 3}}}, &told));
+  Plan plan(
+      example_spec(),
+      std::make_unique<ScriptedPolicy>(
+          std::vector<policy::Proposal>{{.schedule = {}, .questions = std::vector<uint32_t>{12, 3}}}, &told));
   const Episode episode = plan.next().value();
   std::vector<QuestionResult> results = answers(episode, 1);
   results[0].finish = wire::FINISH_REASON_STOP;
@@ -148,11 +150,12 @@ TEST(Plan, TheOutcomeBringsTheResultOfEachQuestion) {
 
 TEST(Plan, QuestionsThatAreNotInTheTrainingSplitAreRefused) {
   using Questions = std::vector<uint32_t>;
-  for (const policy::Proposal& proposal : std::vector<policy::Proposal>{{.questions = Questions{}},
-                                                                        {.questions = Questions{3, 3}},
-                                                                        {.questions = Questions{50}},
-                                                                        {.num_questions = 0},
-                                                                        {.num_questions = 51}}) {
+  for (const policy::Proposal& proposal :
+       std::vector<policy::Proposal>{{.schedule = {}, .questions = Questions{}},
+                                     {.schedule = {}, .questions = Questions{3, 3}},
+                                     {.schedule = {}, .questions = Questions{50}},
+                                     {.schedule = {}, .num_questions = 0},
+                                     {.schedule = {}, .num_questions = 51}}) {
     std::vector<ScriptedPolicy::Told> told;
     Plan plan(example_spec(), std::make_unique<ScriptedPolicy>(std::vector{proposal}, &told));
     EXPECT_THROW(plan.next(), std::logic_error);

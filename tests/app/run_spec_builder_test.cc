@@ -121,10 +121,10 @@ TEST_F(RunSpecBuilder, TheSpecHasEachParameterByNameAndAsTheReleaseBeforeReadIt)
   run_.policy.by_flag = {{"gain", 11}};
   run_.policy.by_pair = {{"pairs_per_update", 7}};
   const wire::PolicySpec spec = build_run_spec(run_).policy();
-  EXPECT_THAT(
-      std::map<std::string, double>(spec.parameters().begin(), spec.parameters().end()),
-      ElementsAre(Pair("gain", 11), Pair("gain_decay", 0.8), Pair("gain_offset", 5),
-                  Pair("pairs_per_update", 7), Pair("perturbation", 1.25), Pair("perturbation_decay", 0.1)));
+  const std::map<std::string, double> parameters(spec.parameters().begin(), spec.parameters().end());
+  EXPECT_THAT(parameters, ElementsAre(Pair("gain", 11), Pair("gain_decay", 0.8), Pair("gain_offset", 5),
+                                      Pair("pairs_per_update", 7), Pair("perturbation", 1.25),
+                                      Pair("perturbation_decay", 0.1)));
   const auto old_field = [&](const char* name) {
     const auto* field = wire::PolicySpec::descriptor()->FindFieldByName(name);
     const auto& reflection = *wire::PolicySpec::GetReflection();
