@@ -70,7 +70,7 @@ class Auditor {
     if (kept_.contains(told.episode)) ++audit_->answered_in_parts;
     tells_by_lease_.insert(told.lease);
     std::string answers;
-    for (const QuestionResult& result : told.results) answers += result.correct ? '1' : '0';
+    for (const auto& result : told.results) answers += result.correct ? '1' : '0';
     const Episode& episode = asked_[told.episode];
     audit_->tells.push_back(fmt::format("{} [{}] [{}] {}", number, fmt::join(episode.samples, ","),
                                         fmt::join(episode.questions, ","), answers));
@@ -151,7 +151,7 @@ class Auditor {
   std::unique_ptr<const History> history_;
   Audit* audit_;
   std::map<EpisodeId, Episode> asked_;
-  std::map<EpisodeId, std::vector<QuestionResult>> expected_;
+  std::map<EpisodeId, std::vector<aggregator::QuestionResult>> expected_;
   std::map<EpisodeId, std::set<uint32_t>> kept_;
   std::set<EpisodeId> told_, set_aside_;
   std::set<LeaseId> leases_, ended_, tells_by_lease_;
