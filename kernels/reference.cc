@@ -178,7 +178,7 @@ DrawRow draw_row(const AttentionParams& p, const Row& row) {
 std::vector<double> score_query(const AttentionParams& p, const Row& row) {
   std::vector<double> query(p.head_dim);
   for (int32_t i = 0; i < p.head_dim; ++i) query[i] = query_element(p, row, row.head, i);
-  if (p.method.score_stage == ScoreStage::kExact) return query;
+  if (has_exact_scores(p, row.sequence)) return query;
 
   // Equation 8 draws from |q|; equation 10 from the group's mean of |q|, under the group's first query head.
   const int32_t group = group_size(p);

@@ -202,7 +202,7 @@ class Decode {
   // Scores before scaling of every key, the padding of the last block repeating the last key.
   void score() {
     if constexpr (V::kTiles && sizeof(T) == sizeof(uint16_t)) {
-      if (p_.method.score_stage == ScoreStage::kExact && p_.head_dim % 32 == 0 && data_.group <= kLanes) {
+      if (data_.exact_scores && p_.head_dim % 32 == 0 && data_.group <= kLanes) {
         return score_by_tiles();
       }
     }

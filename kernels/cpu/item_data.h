@@ -22,6 +22,7 @@ struct ItemData {
     // Exact attention ignores budgets; a dense budget makes one sequence exact.
     const bool exact = p.method.estimator == Estimator::kExact || p.budgets[item.sequence] == kDenseBudget;
     samples = exact ? kDenseBudget : p.budgets[item.sequence];
+    exact_scores = has_exact_scores(p, item.sequence);
   }
 
   const T* query(int64_t query, int32_t head) const {
@@ -67,6 +68,7 @@ struct ItemData {
   int32_t first_visible;  // keys that the item's first query sees
   int32_t keys;           // keys that the item's last query sees
   int32_t samples;        // S; kDenseBudget = exact, whatever the reason
+  bool exact_scores;      // of the queries as they are
 
  private:
   int64_t token(int64_t query) const { return p.query_start[item.sequence] + item.first_query + query; }

@@ -33,7 +33,7 @@ class Prefill {
         padded_keys_((data_.keys + kLanes - 1) / kLanes * kLanes),
         padded_dim_((p.head_dim + kLanes - 1) / kLanes * kLanes) {
     if constexpr (kMayTile) {
-      score_by_tiles_ = p.method.score_stage == ScoreStage::kExact && p.head_dim % 32 == 0;
+      score_by_tiles_ = data_.exact_scores && p.head_dim % 32 == 0;
       // Counts up to 256 are exact in bfloat16; probabilities lose what the output loses anyway.
       const bool counts = p.method.estimator == Estimator::kSys && data_.samples > 0 && data_.samples <= 256;
       sum_by_tiles_ = p.head_dim % 32 == 0 && (counts || data_.samples == kDenseBudget);

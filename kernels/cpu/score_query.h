@@ -44,7 +44,7 @@ template <class V, class T>
 void score_query(const ItemData<V, T>& data, int64_t query, int32_t head, float* result) {
   const AttentionParams& p = data.p;
   const T* exact = data.query(query, head);
-  if (p.method.score_stage == ScoreStage::kExact) {
+  if (data.exact_scores) {
     int32_t i = 0;
     for (; i + kLanes <= p.head_dim; i += kLanes) V::store(result + i, V::load(exact + i));
     if (i < p.head_dim)

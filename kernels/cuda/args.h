@@ -75,6 +75,14 @@ ALLOT_HOST_DEVICE constexpr int32_t score_tiles(int32_t keys) {
   return (keys + kScoreTile - 1) / kScoreTile;
 }
 
+// Sequences that a score kernel serves. Where dense sequences share a launch with others whose queries are
+// Bernoulli estimates, each kind has a score kernel of its own.
+enum class Scored : int32_t {
+  kEvery,
+  kEstimated,  // those without exact scores
+  kExact,
+};
+
 struct Args {
   AttentionParams p;  // device pointers
   int32_t group;      // query heads that share a KV head
@@ -85,6 +93,7 @@ struct Args {
   int32_t max_queries;
   bool any_dense;
   bool one_query_each;  // decode: query b belongs to sequence b
+  Scored scored;        // by this score kernel
 
   // The pass: queries first_query .. first_query + pass_queries of the launch.
   int32_t first_query;

@@ -408,7 +408,7 @@ __global__ void __launch_bounds__(256, 2) bernoulli_kernel(const __grid_constant
   const int32_t block_queries = 8 * kColumnTiles / args.group;
   block_prefix_sum(batch, item_start, scratch, [&](int32_t b) {
     FaultCode fault;
-    const PassSequence s = pass_sequence(args, b, &fault);
+    const PassSequence s = scored_sequence(args, b, &fault);
     if (blockIdx.x == 0) report_fault(args, fault, b, s);
     if (decode) return s.count * score_tiles(s.length);
     return (s.count + block_queries - 1) / block_queries;

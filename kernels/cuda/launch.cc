@@ -42,6 +42,10 @@ void check_workspace(const CudaWorkspace& workspace, int64_t needed) {
   }
 }
 
+cuda::Divisor full_pieces(const cuda::Plan& plan, const cuda::ScorePlan& score) {
+  return cuda::Divisor((plan.row_tiles + score.piece_tiles - 1) / score.piece_tiles);
+}
+
 cuda::Args make_args(const AttentionParams& p, const LaunchBounds& bounds, const cuda::Plan& plan,
                      const CudaWorkspace& workspace) {
   return {.p = p,
@@ -53,6 +57,7 @@ cuda::Args make_args(const AttentionParams& p, const LaunchBounds& bounds, const
           .max_queries = bounds.max_queries,
           .any_dense = bounds.any_dense,
           .one_query_each = plan.one_query_each,
+          .scored = plan.dense_score.warps > 0 ? cuda::Scored::kEstimated : cuda::Scored::kEvery,
           .first_query = 0,
           .pass_queries = plan.pass_queries,
           .fault = at<cuda::Fault>(workspace, 0),
@@ -61,8 +66,8 @@ cuda::Args make_args(const AttentionParams& p, const LaunchBounds& bounds, const
           .weights = at<uint16_t>(workspace, plan.weights_offset),
           .partial = at<float>(workspace, plan.partial_offset),
           .arrivals = at<int32_t>(workspace, cuda::kArrivalsOffset),
-          .piece_tiles = plan.piece_tiles,
-          .full_pieces = cuda::Divisor((plan.row_tiles + plan.piece_tiles - 1) / plan.piece_tiles),
+          .piece_tiles = plan.score.piece_tiles,
+          .full_pieces = full_pieces(plan, plan.score),
           .next_piece = at<int32_t>(workspace, cuda::kNextPieceOffset),
           .ready = plan.overlapped ? at<int32_t>(workspace, cuda::kReadyOffset) : nullptr,
           .consumed = plan.overlapped ? at<int32_t>(workspace, cuda::kConsumedOffset) : nullptr,
@@ -147,18 +152,31 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
   const cuda::Plan plan = cuda::make_plan(p, bounds, limits);
   check_workspace(workspace, plan.workspace_bytes);
   cuda::Args args = make_args(p, bounds, plan, workspace);
-  const cuda::ScoreKernel score = cuda::score_kernel(p, plan.column_tiles, plan.one_query_each);
   const bool can_overlap = limits.compute_capability >= 90;
+  const auto launch_scores = [&](ScoreStage stage, const cuda::ScorePlan& score, const cuda::Args& score_args,
+                                 bool overlaps) {
+    const cuda::ScoreKernel kernel = cuda::score_kernel(p, stage, score.column_tiles, plan.one_query_each);
+    launch(kernel.function,
+           {.blocks = dim3(static_cast<unsigned>(score.blocks)),
+            .threads = 32 * score.warps,
+            .shared_bytes = score.shared_bytes,
+            .overlaps = overlaps && can_overlap},
+           score_args, limits, stream);
+  };
   for (int32_t pass = 0; pass < plan.passes; ++pass) {
     args.first_query = pass * plan.pass_queries;
     args.pass_queries =
         static_cast<int32_t>(std::min<int64_t>(plan.pass_queries, bounds.num_queries - args.first_query));
-    launch(score.function,
-           {.blocks = dim3(static_cast<unsigned>(plan.score_blocks)),
-            .threads = 32 * plan.score_warps,
-            .shared_bytes = plan.score_shared_bytes,
-            .overlaps = can_overlap},
-           args, limits, stream);
+    launch_scores(p.method.score_stage, plan.score, args, true);
+    if (plan.dense_score.warps > 0) {
+      // After the whole of the first kernel, and the value kernels after the whole of both: each waits for
+      // the end of the one before it.
+      cuda::Args dense = args;
+      dense.scored = cuda::Scored::kExact;
+      dense.piece_tiles = plan.dense_score.piece_tiles;
+      dense.full_pieces = full_pieces(plan, plan.dense_score);
+      launch_scores(ScoreStage::kExact, plan.dense_score, dense, false);
+    }
     const auto launch_values = [&](const cuda::ValueKernel& value, bool overlaps) {
       const int32_t head_blocks = (p.num_q_heads + value.rows - 1) / value.rows;
       launch(value.function,

@@ -16,10 +16,10 @@ constexpr int64_t ceil_divide(int64_t a, int64_t b) {
 
 // Columns for one query of every head in decode; as wide as registers allow in prefill, where a wider product
 // reads the keys less often.
-int32_t choose_column_tiles(const AttentionParams& p, bool decode) {
+int32_t choose_column_tiles(const AttentionParams& p, ScoreStage stage, bool decode) {
   const int32_t group = p.num_q_heads / p.num_kv_heads;
   if (decode) return group <= 8 ? 1 : 2;
-  return p.head_dim <= 128 && p.method.score_stage == ScoreStage::kExact ? 4 : 2;
+  return p.head_dim <= 128 && stage == ScoreStage::kExact ? 4 : 2;
 }
 
 // Blocks that may share a row of up to `entries` entries: as many as any shorter row has, too, for a row
@@ -43,9 +43,9 @@ RowBytes row_bytes(const Plan& plan, int32_t head_dim) {
 
 }  // namespace
 
-ScoreKernel score_kernel(const AttentionParams& p, int32_t column_tiles, bool decode) {
+ScoreKernel score_kernel(const AttentionParams& p, ScoreStage stage, int32_t column_tiles, bool decode) {
   const bool bfloat16 = p.dtype == DType::kBFloat16;
-  if (p.method.score_stage != ScoreStage::kExact) {
+  if (stage != ScoreStage::kExact) {
     return (bfloat16 ? bernoulli_kernel_bfloat16 : bernoulli_kernel_float16)(p.head_dim, column_tiles);
   }
   return (bfloat16 ? score_kernel_bfloat16 : score_kernel_float16)(p.head_dim, column_tiles, decode);
@@ -70,12 +70,35 @@ ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, int
   }
 }
 
+namespace {
+
+// For a launch whose shape `launch` has.
+ScorePlan plan_scores(const AttentionParams& p, ScoreStage stage, const Plan& launch,
+                      const DeviceLimits& limits) {
+  ScorePlan plan{.column_tiles = choose_column_tiles(p, stage, launch.one_query_each)};
+  const ScoreKernel score = score_kernel(p, stage, plan.column_tiles, launch.one_query_each);
+  const int64_t block_bytes = score.block_bytes + score.sequence_bytes * p.batch;
+  plan.warps = static_cast<int32_t>(
+      std::clamp<int64_t>((limits.shared_bytes_per_block - block_bytes) / score.warp_bytes, 1, 8));
+  plan.shared_bytes = block_bytes + plan.warps * score.warp_bytes;
+  plan.blocks = score.blocks * limits.multiprocessors;
+  // Small pieces let fast multiprocessors take over from slow ones; below kMaxPieceTiles finding the next one
+  // costs more than that is worth, unless there is less than one a warp.
+  const int64_t work = launch.one_query_each ? p.batch * p.num_kv_heads * launch.row_tiles : INT32_MAX;
+  plan.piece_tiles = static_cast<int32_t>(
+      std::clamp<int64_t>(ceil_divide(work, int64_t{plan.blocks} * plan.warps), 1, kMaxPieceTiles));
+  return plan;
+}
+
+}  // namespace
+
 Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits) {
   Plan plan;
   plan.workspace_bytes = kHeaderBytes;
   if (bounds.num_queries == 0) return plan;
   plan.one_query_each = bounds.max_queries == 1 && bounds.num_queries == p.batch;
-  plan.column_tiles = choose_column_tiles(p, plan.one_query_each);
+  const ScoreStage stage = p.method.score_stage;
+  plan.score.column_tiles = choose_column_tiles(p, stage, plan.one_query_each);
 
   plan.row_tiles = (score_tiles(bounds.max_length) + 1) / 2 * 2;
   const bool dense = p.method.estimator == Estimator::kExact || bounds.any_dense;
@@ -85,7 +108,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   // A window that cuts blocks of queries short would read the keys more often than needed.
   const RowBytes row = row_bytes(plan, p.head_dim);
   const int64_t query_bytes = p.num_q_heads * row.all();
-  const int64_t block_queries = 8 * plan.column_tiles / (p.num_q_heads / p.num_kv_heads);
+  const int64_t block_queries = 8 * plan.score.column_tiles / (p.num_q_heads / p.num_kv_heads);
   // A grid has at most 65535 queries, and shared rows at most kMaxRows counters.
   const int64_t most = std::min<int64_t>(65535, plan.parts > 1 ? kMaxRows / p.num_q_heads : 65535);
   const int64_t fitting = std::max(std::min(kPassBytes / query_bytes, most), block_queries);
@@ -98,17 +121,11 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.overlapped = p.batch > 1 && plan.one_query_each && plan.passes == 1 &&
                     p.method.score_stage == ScoreStage::kExact && p.batch * p.num_kv_heads <= kMaxPairs;
 
-  const ScoreKernel score = score_kernel(p, plan.column_tiles, plan.one_query_each);
-  const int64_t block_bytes = score.block_bytes + score.sequence_bytes * p.batch;
-  plan.score_warps = static_cast<int32_t>(
-      std::clamp<int64_t>((limits.shared_bytes_per_block - block_bytes) / score.warp_bytes, 1, 8));
-  plan.score_shared_bytes = block_bytes + plan.score_warps * score.warp_bytes;
-  plan.score_blocks = score.blocks * limits.multiprocessors;
-  // Small pieces let fast multiprocessors take over from slow ones; below kMaxPieceTiles finding the next one
-  // costs more than that is worth, unless there is less than one a warp.
-  const int64_t work = plan.one_query_each ? p.batch * p.num_kv_heads * plan.row_tiles : INT32_MAX;
-  plan.piece_tiles = static_cast<int32_t>(std::clamp<int64_t>(
-      ceil_divide(work, int64_t{plan.score_blocks} * plan.score_warps), 1, kMaxPieceTiles));
+  plan.score = plan_scores(p, stage, plan, limits);
+  // The host does not know budgets, only that some may be dense; with no budgets at all none is.
+  if (stage != ScoreStage::kExact && bounds.any_dense && p.budgets != nullptr) {
+    plan.dense_score = plan_scores(p, ScoreStage::kExact, plan, limits);
+  }
 
   const auto shared_of = [&](int32_t row_warps) {
     const ValueKernel value = value_kernel(p.method.estimator, p.dtype, p.head_dim, row_warps);

@@ -9,6 +9,15 @@
 
 namespace allot::kernels::cuda {
 
+// A score kernel of a launch.
+struct ScorePlan {
+  int32_t column_tiles = 1;  // 8 columns each
+  int32_t warps = 0;         // of a block
+  int32_t blocks = 0;
+  int64_t shared_bytes = 0;
+  int32_t piece_tiles = 1;  // score tiles a warp takes at a time
+};
+
 struct Plan {
   // The keys are read in `passes` passes over windows of pass_queries queries of every sequence, so that the
   // weights of a long prefill fit in a bounded workspace. Decode is one pass, unless more than kMaxRows rows
@@ -18,11 +27,10 @@ struct Plan {
   bool one_query_each = false;
   bool overlapped = false;  // rows are sampled while the keys of others are still being read
 
-  int32_t column_tiles = 1;  // of the score kernel: 8 columns each
-  int32_t score_warps = 0;   // of a block
-  int32_t score_blocks = 0;
-  int64_t score_shared_bytes = 0;
-  int32_t piece_tiles = 1;  // score tiles a warp takes at a time
+  ScorePlan score;
+  // Of the dense sequences among others whose queries are Bernoulli estimates; without warps where there are
+  // none.
+  ScorePlan dense_score;
 
   int32_t row_warps = 1;  // of the value kernel
   int32_t parts = 1;      // blocks that may share a row
@@ -40,7 +48,7 @@ inline constexpr int64_t kWorkspaceAlignment = 256;
 inline constexpr int64_t kPassBytes = int64_t{256} << 20;
 
 // The kernels that serve a launch.
-ScoreKernel score_kernel(const AttentionParams& params, int32_t column_tiles, bool decode);
+ScoreKernel score_kernel(const AttentionParams& params, ScoreStage stage, int32_t column_tiles, bool decode);
 ValueKernel dense_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
 ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, int32_t row_warps);
 

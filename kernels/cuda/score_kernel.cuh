@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ A
   const int32_t block_queries = Shape::kColumns / args.group;
   const auto count_items = [&](int32_t b) {
     FaultCode fault;
-    const PassSequence s = pass_sequence(args, b, &fault);
+    const PassSequence s = scored_sequence(args, b, &fault);
     if (blockIdx.x == 0) report_fault(args, fault, b, s);
     if (kDecode) lengths[b] = s.length;
     if (s.count == 0) return 0;

@@ -74,6 +74,14 @@ __device__ __forceinline__ PassSequence pass_sequence(const Args& args, int32_t 
   return s;
 }
 
+// The same for a score kernel: without queries, too, where another score kernel serves the sequence.
+__device__ __forceinline__ PassSequence scored_sequence(const Args& args, int32_t b, FaultCode* fault) {
+  PassSequence s = pass_sequence(args, b, fault);
+  if (args.scored != Scored::kEvery && has_exact_scores(args.p, b) != (args.scored == Scored::kExact))
+    s.count = 0;
+  return s;
+}
+
 // Row of a key in the pool, counted in rows of head_dim elements: in key_pages or value_pages. The key lies
 // in entry `entry` of its sequence's page table, which names `page`.
 __device__ __forceinline__ uint32_t pool_row(const Args& args, int32_t page, int32_t kv_head, int32_t key,

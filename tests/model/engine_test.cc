@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/temporary_directory.h"
 #include "model/weights.h"
+#include "tests/kernels/methods.h"
 #include "tests/model/checkpoints.h"
 #include "tests/model/generate.h"
 #include "tests/model/reference_decoder.h"
@@ -199,6 +200,34 @@ TEST(Engine, ADenseSequenceIsUntouchedByBatchMatesThatSample) {
   EXPECT_EQ(mixed[0], dense[0]);
   EXPECT_EQ(mixed[2], dense[2]);
   EXPECT_NE(mixed[1], dense[1]);
+}
+
+// --- Dense sequences
+
+class DenseSequence : public testing::TestWithParam<kernels::AttentionMethod> {};
+INSTANTIATE_TEST_SUITE_P(Methods, DenseSequence, testing::ValuesIn(kernels::testing::every_method()),
+                         kernels::testing::method_name);
+
+// As by itself under exact attention: in prompts that are sampled, in decoding, and whoever shares the pass.
+TEST_P(DenseSequence, IsUntouchedByBatchMatesThatSample) {
+  const std::vector<std::vector<int32_t>> prompts = ragged_prompts(6);
+  Engine exact(kModel, small_engine());
+  const auto dense = tokens_of(generate(exact, prompts, {.max_new_tokens = 12}));
+  EngineOptions options = small_engine();
+  options.attention = GetParam();
+  Engine engine(kModel, options);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    GenerationRequest request = request_of(i, prompts[i], 12);
+    request.ignore_eos = false;
+    request.key = kKey;
+    if (i % 2 == 1) request.samples = {8, 9};
+    engine.submit(request);
+  }
+  const auto mixed = tokens_of(run_to_end(engine));
+  for (size_t i = 0; i < prompts.size(); i += 2) EXPECT_EQ(mixed[i], dense[i]) << "sequence " << i;
+  if (GetParam().score_stage != kernels::ScoreStage::kExact) {
+    EXPECT_NE(std::vector({mixed[1], mixed[3], mixed[5]}), std::vector({dense[1], dense[3], dense[5]}));
+  }
 }
 
 TEST(Engine, SequencesOfOneBatchFollowTheirOwnSchedules) {

@@ -193,9 +193,9 @@ TEST(BernoulliPlan, FitsTheSharedMemoryOfEveryGpu) {
           const cuda::Plan plan = cuda::make_plan(
               p, {.num_queries = p.batch, .max_queries = max_queries, .max_length = 64},
               {.compute_capability = 80, .multiprocessors = 20, .shared_bytes_per_block = shared_bytes});
-          EXPECT_LE(plan.score_shared_bytes, shared_bytes) << "head_dim " << head_dim << " group " << group;
-          EXPECT_EQ(plan.score_warps, 8);
-          EXPECT_EQ(plan.score_blocks, 40);
+          EXPECT_LE(plan.score.shared_bytes, shared_bytes) << "head_dim " << head_dim << " group " << group;
+          EXPECT_EQ(plan.score.warps, 8);
+          EXPECT_EQ(plan.score.blocks, 40);
         }
       }
     }

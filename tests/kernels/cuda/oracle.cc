@@ -94,7 +94,7 @@ Comparison compare_row(const AttentionParams& p, const std::vector<double>& out,
     result.plain_largest_error = std::max(result.plain_largest_error, plain_error);
     magnitude += absolute * absolute;
   }
-  const bool sampled = samples(p, row.sequence) || p.method.score_stage != ScoreStage::kExact;
+  const bool sampled = samples(p, row.sequence) || !has_exact_scores(p, row.sequence);
   result.sampled_rows = sampled ? 1 : 0;
   // A sample on another key moves the output by about sqrt(2 head_dim) / S, rounding by 1/100 of a value's
   // norm.

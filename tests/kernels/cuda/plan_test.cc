@@ -125,7 +125,7 @@ TEST(CudaPlan, PassesCoverEveryQueryOnce) {
     if (plan.passes == 1) return;
     ++cut;
     // Whole blocks of queries: the score kernel multiplies 8 * column_tiles columns at a time.
-    const int32_t block_queries = 8 * plan.column_tiles / (p.num_q_heads / p.num_kv_heads);
+    const int32_t block_queries = 8 * plan.score.column_tiles / (p.num_q_heads / p.num_kv_heads);
     ASSERT_EQ(plan.pass_queries % block_queries, 0) << describe(p, bounds);
   });
   EXPECT_GT(cut, 100);
@@ -202,9 +202,9 @@ TEST(CudaPlan, SharedMemoryFitsEveryGpu) {
                   const Plan plan = make_plan(p, bounds, device);
                   const std::string what =
                       describe(p, bounds) + " on " + std::to_string(device.compute_capability);
-                  ASSERT_GE(plan.score_warps, 1) << what;
-                  ASSERT_LE(plan.score_warps, 8) << what;
-                  ASSERT_LE(plan.score_shared_bytes, device.shared_bytes_per_block) << what;
+                  ASSERT_GE(plan.score.warps, 1) << what;
+                  ASSERT_LE(plan.score.warps, 8) << what;
+                  ASSERT_LE(plan.score.shared_bytes, device.shared_bytes_per_block) << what;
                   for (const ValueKernel& value : {value_kernel(estimator, p.dtype, head_dim, plan.row_warps),
                                                    dense_kernel(p.dtype, head_dim, plan.row_warps)}) {
                     ASSERT_NE(value.function, nullptr) << what;
@@ -227,8 +227,8 @@ TEST(CudaPlan, ScoreWarpsFillTheSharedMemory) {
   const int32_t expected[] = {8, 6, 6, 8};
   for (size_t i = 0; i < std::size(kDevices); ++i) {
     const Plan plan = make_plan(launch({.batch = 16}), decode(16, 32768), kDevices[i]);
-    EXPECT_EQ(plan.score_warps, expected[i]) << "compute capability " << kDevices[i].compute_capability;
-    EXPECT_GE(plan.score_blocks, kDevices[i].multiprocessors);
+    EXPECT_EQ(plan.score.warps, expected[i]) << "compute capability " << kDevices[i].compute_capability;
+    EXPECT_GE(plan.score.blocks, kDevices[i].multiprocessors);
   }
 }
 
@@ -237,10 +237,10 @@ TEST(CudaPlan, PiecesFitAWarp) {
   static_assert(kMaxPieceTiles * (kScoreTile / kStageKeys) <= 32);
   for_each_launch([](const AttentionParams& p, const LaunchBounds& bounds) {
     const Plan plan = make_plan(p, bounds, kH200);
-    ASSERT_GE(plan.piece_tiles, 1) << describe(p, bounds);
-    ASSERT_LE(plan.piece_tiles, kMaxPieceTiles) << describe(p, bounds);
+    ASSERT_GE(plan.score.piece_tiles, 1) << describe(p, bounds);
+    ASSERT_LE(plan.score.piece_tiles, kMaxPieceTiles) << describe(p, bounds);
   });
-  EXPECT_EQ(make_plan(launch({.batch = 1}), decode(1, 8192), kH200).piece_tiles, 1);
+  EXPECT_EQ(make_plan(launch({.batch = 1}), decode(1, 8192), kH200).score.piece_tiles, 1);
 }
 
 TEST(CudaPlan, PartsSufficeForEveryRowWithinTheBound) {

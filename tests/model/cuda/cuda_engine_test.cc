@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "kernels/estimator.h"
 #include "model/engine.h"
+#include "tests/kernels/methods.h"
 #include "tests/model/checkpoints.h"
 #include "tests/model/cuda/engine_runs.h"
 #include "tests/model/generate.h"
@@ -113,6 +114,23 @@ TEST_F(CudaEngine, GreedyTokensAloneAndAmongRaggedBatchMatesAreBestButForRoundin
     equal += alone == together[i];
   }
   EXPECT_GE(equal, requests.size() / 2);
+}
+
+// A dense sequence stays dense beside mates whose scores are Bernoulli estimates: each of its tokens is best
+// by exact logits of its request alone but for rounding, in prompts that are sampled and in decoding.
+TEST_F(CudaEngine, ADenseSequenceIsExactBesideMatesOfEveryMethod) {
+  const double noise = rounding_noise(kDeviceModel);
+  for (kernels::AttentionMethod method : kernels::testing::every_method()) {
+    if (method.estimator == Estimator::kTopk) continue;  // has no CUDA kernel
+    SCOPED_TRACE(kernels::describe(method));
+    Engine engine(kDeviceModel, on_device({.attention = method, .prefill_chunk_tokens = 64}));
+    std::vector<GenerationRequest> requests = ragged_requests(12, 90, 20);
+    for (size_t i = 1; i < requests.size(); i += 2) requests[i].samples = {8, 9};
+    const auto tokens = run(engine, requests);
+    for (size_t i = 0; i < requests.size(); i += 2) {
+      EXPECT_LT(gaps_of(engine, requests[i], tokens[i]).largest, tie(noise)) << "request " << i;
+    }
+  }
 }
 
 // Dense and sampled sequences share launches. Rounding makes a few draws pick other keys, so sampled
