@@ -38,6 +38,37 @@ bool close(double a, double b) {
   return a == b || std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
 }
 
+bool close(const policy::Description& a, const policy::Description& b) {
+  const auto close_scalars = [](const auto& one, const auto& other) {
+    return one.name == other.name && close(one.value, other.value);
+  };
+  return a.layer_name == b.layer_name &&
+         std::ranges::equal(a.per_layer, b.per_layer, [](double x, double y) { return close(x, y); }) &&
+         std::ranges::equal(a.scalars, b.scalars, close_scalars);
+}
+
+// What of the two differs, in words.
+std::string first_difference(const policy::Description& now, const policy::Description& recorded) {
+  if (now.layer_name != recorded.layer_name || now.per_layer.size() != recorded.per_layer.size()) {
+    return fmt::format("{} {}s, recorded {} {}s", now.per_layer.size(), now.layer_name,
+                       recorded.per_layer.size(), recorded.layer_name);
+  }
+  for (size_t layer = 0; layer < now.per_layer.size(); ++layer) {
+    if (!close(now.per_layer[layer], recorded.per_layer[layer])) {
+      return fmt::format("{} of layer {} is {}, recorded {}", now.layer_name, layer, now.per_layer[layer],
+                         recorded.per_layer[layer]);
+    }
+  }
+  for (const auto& scalar : now.scalars) {
+    const double* other = recorded.find(scalar.name);
+    if (other == nullptr) return fmt::format("no {} is recorded", scalar.name);
+    if (!close(scalar.value, *other)) {
+      return fmt::format("{} is {}, recorded {}", scalar.name, scalar.value, *other);
+    }
+  }
+  return "its digest";
+}
+
 bool same(const Episode& a, const Episode& b) {
   return a.episode == b.episode && a.stage == b.stage && a.label == b.label && a.group == b.group &&
          a.samples == b.samples && a.questions == b.questions && a.sampling_seed == b.sampling_seed &&
@@ -172,13 +203,20 @@ void Core::apply(const Steered& steered) {
 }
 
 void Core::apply(const VersionReached& reached) {
-  const std::vector<double> shares = policy().shares();
-  if (reached.version != policy().version() || !std::ranges::equal(shares, reached.shares, close)) {
-    throw CorruptFile(fmt::format(
-        "the history holds policy version {} where replaying it gives version {} or other shares; it was "
-        "changed or written by another release of the policy",
-        reached.version, policy().version()));
+  const policy::Description described = policy().describe();
+  const bool same_state = !reached.digest || *reached.digest == policy().digest();
+  // Where states differ in last bits only, what is described of them is still close; a learner that describes
+  // nothing has nothing to show for it.
+  const bool is_described = !described.per_layer.empty() || !described.scalars.empty();
+  if (reached.version != policy().version() || !close(described, reached.described) ||
+      (!same_state && !is_described)) {
+    throw CorruptFile(
+        fmt::format("the history holds policy version {} where replaying it gives version {} or another "
+                    "state ({}); it was "
+                    "changed or written by another release of the policy",
+                    reached.version, policy().version(), first_difference(described, reached.described)));
   }
+  replayed_exactly_ = replayed_exactly_ && same_state && described == reached.described;
   noted_version_ = reached.version;
 }
 
@@ -198,9 +236,8 @@ bool Core::tell(EpisodeId episode, const std::vector<QuestionResult>& results) {
 void Core::note_version(Timestamp now) {
   if (policy().version() == noted_version_) return;
   noted_version_ = policy().version();
-  const std::vector<double> shares = policy().shares();
-  outputs_.records.emplace_back(
-      VersionReached{noted_version_, shares, policy().recommend().samples, policy::entropy(shares), now});
+  outputs_.records.emplace_back(VersionReached{noted_version_, policy().describe(),
+                                               policy().recommend().samples, policy().digest(), now});
 }
 
 namespace {

@@ -71,6 +71,8 @@ class Core {
   const wire::Counters& counters() const { return counters_; }
   wire::Status status(Timestamp now) const;
   const policy::Policy& policy() const { return plan_.policy(); }
+  // Every version of the history came out again bit for bit, not only within rounding.
+  bool replayed_exactly() const { return replayed_exactly_; }
   const LeaseTable& leases() const { return leases_; }
   // Every invariant that does not hold, in words; empty for a sound core. For tests.
   std::vector<std::string> broken_invariants() const;
@@ -163,6 +165,7 @@ class Core {
   std::optional<double> target_;          // of the recent mean reward
   std::deque<Steered> steering_;          // the last few
   std::deque<EpisodeSetAside> given_up_;  // the last few
+  bool replayed_exactly_ = true;          // every version of the history came out bit for bit
   int64_t noted_version_ = -1;            // the last version recorded
   wire::Counters counters_;
   std::map<std::string, Worker> workers_;

@@ -20,11 +20,9 @@ wire::Status Core::status(Timestamp now) const {
   status.set_episodes_wanted(plan_.wanted());
   status.set_episodes_running(static_cast<int64_t>(leases_.num_live()));
   status.set_mean_reward_recent(plan_.mean_reward_recent());
-  const std::vector<double> shares = policy().shares();
-  status.mutable_shares()->Add(shares.begin(), shares.end());
+  describe_policy(policy().describe(), &status);
   const std::vector<int32_t> recommended = policy().recommend().samples;
   status.mutable_recommended()->Add(recommended.begin(), recommended.end());
-  status.set_entropy(policy::entropy(shares));
   status.set_policy_version(policy().version());
   status.set_elapsed_s(seconds(spent_before_ + (now - started_)));
   status.set_eta_s(-1);

@@ -215,7 +215,6 @@ class WatchedHistory final : public History {
   void replay(const std::function<void(const Record&)>& visit) const override {
     replay_tables(database_, version_, [&](const Record& record) {
       place_ = std::visit([](const auto& one) { return place_of(one); }, record);
-      if (const auto* reached = std::get_if<VersionReached>(&record)) last_shares_ = reached->shares;
       visit(record);
     });
   }
@@ -225,8 +224,6 @@ class WatchedHistory final : public History {
 
   // The row that was handed out last: "outcomes, episode 17".
   std::string place() const { return fmt::format("{} {}", place_.row, place_.key); }
-  // Of the last version that is recorded.
-  const std::vector<double>& last_shares() const { return last_shares_; }
 
  private:
   struct Place {
@@ -245,7 +242,6 @@ class WatchedHistory final : public History {
   const Database& database_;
   int64_t version_;
   mutable Place place_{"replay, record", 0};
-  mutable std::vector<double> last_shares_;
 };
 
 void Checker::replay() {
@@ -254,7 +250,7 @@ void Checker::replay() {
     const Core core(spec_, policy::make_policy(policy_config(spec_)), history, Timestamp{});
     report_.replayed = true;
     report_.policy_version = core.policy().version();
-    report_.exact = core.policy().shares() == history.last_shares();
+    report_.exact = core.replayed_exactly();
   } catch (const CorruptFile& error) {
     add(history.place(), error.what(), kRestore);
   }

@@ -24,8 +24,9 @@ struct HistoryReport {
   std::vector<std::pair<std::string, int64_t>> rows;  // by table
   bool replayed = false;                              // the replay came to its end
   int64_t policy_version = 0;                         // that it gave
-  // The shares it gave are those that are recorded to the last bit; where exp() differs in the last bit, as
-  // on another machine, they are only equal within rounding.
+  // The state and what is described of it came out to the last bit in every version; where exp() differs in
+  // the last bit, as on another machine, they are only equal within rounding. Before schema version 3 the
+  // shares alone are compared.
   bool exact = false;
   std::vector<HistoryProblem> problems;
 };

@@ -116,6 +116,13 @@ CREATE TABLE steering(
 PRAGMA user_version = 2;
 )sql";
 
+const char* const kHistorySchema3 = R"sql(
+ALTER TABLE versions ADD COLUMN layer_name TEXT NOT NULL DEFAULT 'share';
+ALTER TABLE versions ADD COLUMN scalars TEXT NOT NULL DEFAULT '';
+ALTER TABLE versions ADD COLUMN digest TEXT NOT NULL DEFAULT '';
+PRAGMA user_version = 3;
+)sql";
+
 }  // namespace
 
 void bring_up_to_date(Database* database) {
@@ -126,7 +133,8 @@ void bring_up_to_date(Database* database) {
     database->execute(kHistorySchema1);
     version = 1;
   }
-  if (version == 1) database->execute(kHistorySchema2);
+  if (version < 2) database->execute(kHistorySchema2);
+  if (version < 3) database->execute(kHistorySchema3);
   transaction.commit();
 }
 
@@ -195,6 +203,62 @@ template void parse_list<double>(std::string_view, std::string_view, std::vector
 template std::vector<int32_t> parse_list<int32_t>(std::string_view, std::string_view);
 template std::vector<uint32_t> parse_list<uint32_t>(std::string_view, std::string_view);
 template std::vector<double> parse_list<double>(std::string_view, std::string_view);
+
+namespace {
+
+bool is_entropy_alone(const policy::Description& described) {
+  return described.scalars.size() == 1 && described.scalars[0].name == "entropy";
+}
+
+}  // namespace
+
+std::string scalars_text(const policy::Description& described) {
+  if (is_entropy_alone(described)) return "";
+  if (described.scalars.empty()) return "none";
+  std::string text;
+  for (const auto& scalar : described.scalars) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", scalar.name, scalar.value);
+  }
+  return text;
+}
+
+void parse_scalars(std::string_view text, double entropy, policy::Description* described) {
+  // Assigned in place: a restart comes by here for every version.
+  if (text.empty()) {
+    described->scalars.resize(1);
+    described->scalars[0].name = "entropy";
+    described->scalars[0].value = entropy;
+    return;
+  }
+  described->scalars.clear();
+  if (text == "none") return;
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data(); at != end;) {
+    const char* const equals = std::find(at, end, '=');
+    double value = 0;
+    const char* const next = equals == end ? nullptr : parse_number(equals + 1, end, &value);
+    if (next == nullptr || equals == at || (next != end && (*next != ',' || next + 1 == end))) {
+      throw CorruptFile(fmt::format("versions.scalars of the history is no list of name=number: '{}'", text));
+    }
+    described->scalars.push_back({std::string(at, equals), value});
+    at = next == end ? end : next + 1;
+  }
+}
+
+std::string digest_text(const std::optional<uint64_t>& digest) {
+  return digest ? fmt::format("{:016x}", *digest) : "";
+}
+
+std::optional<uint64_t> parse_digest(std::string_view text) {
+  if (text.empty()) return std::nullopt;
+  uint64_t digest = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), digest, 16);
+  if (error != std::errc{} || end != text.data() + text.size() || text.size() != 16) {
+    throw CorruptFile(
+        fmt::format("versions.digest of the history is '{}'; 16 hexadecimal digits are expected", text));
+  }
+  return digest;
+}
 
 std::string_view verdict_text(Verdict verdict) {
   return word_of(kVerdicts, verdict);

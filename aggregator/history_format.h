@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,7 +13,7 @@
 
 namespace allot::aggregator {
 
-inline constexpr int64_t kHistorySchemaVersion = 2;
+inline constexpr int64_t kHistorySchemaVersion = 3;
 
 // Creates the tables (explained in docs/history-schema.md) in an empty file, and adds to an older history
 // what it lacks; nothing that is there changes. A file of a later version is left as it is.
@@ -34,6 +35,15 @@ std::vector<T> parse_list(std::string_view text, std::string_view where);
 // The same into a list whose room is reused.
 template <class T>
 void parse_list(std::string_view text, std::string_view where, std::vector<T>* values);
+
+// The scalars of a learner as text, "entropy=3.33,step=0.5". Empty stands for the entropy alone, which has a
+// column of its own, and "none" for none.
+std::string scalars_text(const policy::Description& described);
+// Sets the scalars. Throws CorruptFile.
+void parse_scalars(std::string_view text, double entropy, policy::Description* described);
+// 16 hexadecimal digits; empty = none. The reverse throws CorruptFile.
+std::string digest_text(const std::optional<uint64_t>& digest);
+std::optional<uint64_t> parse_digest(std::string_view text);
 
 std::string_view verdict_text(Verdict verdict);
 Verdict parse_verdict(std::string_view text);

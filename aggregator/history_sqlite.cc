@@ -107,8 +107,12 @@ class SqliteHistory final : public History {
                          std::string_view(steering_value(steered)), std::string_view(steered.by));
   }
   void insert(int64_t seq, const VersionReached& reached) {
-    insert_version_.run(reached.version, seq, to_ms(reached.at), std::string_view(list_text(reached.shares)),
-                        std::string_view(list_text(reached.recommended)), reached.entropy);
+    const double* entropy = reached.described.find("entropy");
+    insert_version_.run(
+        reached.version, seq, to_ms(reached.at), std::string_view(list_text(reached.described.per_layer)),
+        std::string_view(list_text(reached.recommended)), entropy == nullptr ? 0.0 : *entropy,
+        std::string_view(reached.described.layer_name), std::string_view(scalars_text(reached.described)),
+        std::string_view(digest_text(reached.digest)));
   }
 
   void write_counters(const wire::Counters& counters) {
@@ -137,7 +141,7 @@ class SqliteHistory final : public History {
   Statement insert_set_aside_{database_, "INSERT INTO set_asides VALUES(?, ?, ?, ?, ?)"};
   Statement insert_kept_{database_, "INSERT INTO kept_answers VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
   Statement insert_steering_{database_, "INSERT INTO steering VALUES(?, ?, ?, ?, ?)"};
-  Statement insert_version_{database_, "INSERT INTO versions VALUES(?, ?, ?, ?, ?, ?)"};
+  Statement insert_version_{database_, "INSERT INTO versions VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"};
 };
 
 // A history as it stands, of any schema version that this release reads. One read transaction keeps what it

@@ -107,9 +107,11 @@ void read_version(const Statement& row, Record* record) {
   auto& reached = as<VersionReached>(record);
   reached.version = row.integer(1);
   reached.at = from_ms(row.integer(2));
-  parse_list(row.text(3), "versions.shares", &reached.shares);
+  parse_list(row.text(3), "versions.shares", &reached.described.per_layer);
   parse_list(row.text(4), "versions.recommended", &reached.recommended);
-  reached.entropy = row.real(5);
+  reached.described.layer_name = row.text(6);
+  parse_scalars(row.text(7), row.real(5), &reached.described);
+  reached.digest = parse_digest(row.text(8));
 }
 
 constexpr HistoryTable kEpisodes{
@@ -128,9 +130,16 @@ constexpr HistoryTable kOutcomes{"outcomes", "episode",
                                  "seconds, correct, finish, prompt_tokens, "
                                  "output_tokens FROM outcomes ORDER BY seq",
                                  read_outcome};
-constexpr HistoryTable kVersions{
-    "versions", "version",
-    "SELECT seq, version, at_ms, shares, recommended, entropy FROM versions ORDER BY version", read_version};
+// Before version 3 a learner was its shares and their entropy.
+constexpr HistoryTable kVersionsOfShares{"versions", "version",
+                                         "SELECT seq, version, at_ms, shares, recommended, entropy, 'share', "
+                                         "'', '' FROM versions ORDER BY version",
+                                         read_version};
+constexpr HistoryTable kVersions{"versions", "version",
+                                 "SELECT seq, version, at_ms, shares, recommended, entropy, layer_name, "
+                                 "scalars, digest FROM versions ORDER "
+                                 "BY version",
+                                 read_version};
 
 constexpr std::array kTables1{
     kEpisodes,
@@ -139,8 +148,23 @@ constexpr std::array kTables1{
     kOutcomes,
     HistoryTable{"set_asides", "episode",
                  "SELECT seq, episode, at_ms, 'exhausted', '' FROM set_asides ORDER BY seq", read_set_aside},
-    kVersions};
+    kVersionsOfShares};
 constexpr std::array kTables2{
+    kEpisodes,
+    kLeases,
+    kLeaseEnds,
+    kOutcomes,
+    HistoryTable{"set_asides", "episode",
+                 "SELECT seq, episode, at_ms, kind, reason FROM set_asides ORDER BY seq", read_set_aside},
+    HistoryTable{
+        "kept_answers", "episode",
+        "SELECT seq, episode, kept_ms, lease, questions, correct, finish, prompt_tokens, output_tokens, "
+        "worker, seconds FROM kept_answers ORDER BY seq",
+        read_kept_answers},
+    HistoryTable{"steering", "at_ms", "SELECT seq, at_ms, action, value, who FROM steering ORDER BY seq",
+                 read_steering},
+    kVersionsOfShares};
+constexpr std::array kTables3{
     kEpisodes,
     kLeases,
     kLeaseEnds,
@@ -160,7 +184,8 @@ constexpr std::array kTables2{
 
 std::span<const HistoryTable> history_tables(int64_t schema_version) {
   if (schema_version == 1) return kTables1;
-  return kTables2;
+  if (schema_version == 2) return kTables2;
+  return kTables3;
 }
 
 namespace {

@@ -164,6 +164,10 @@ void write_learner(Exposition* out, const wire::Status& status) {
   out->gauge("allot_policy_version", "Updates of the policy.", status.policy_version());
   out->gauge("allot_policy_entropy", "Entropy of the layers' shares of the budget, in nats.",
              status.entropy());
+  out->family("allot_policy_number", "gauge", "What the learner describes of itself as a whole, by name.");
+  for (const wire::NamedNumber& number : status.policy_numbers()) {
+    out->sample(number.value(), label("name", number.name()));
+  }
   out->family("allot_schedule_samples", "gauge",
               "Samples per query head and token that the policy recommends for a layer.");
   for (int layer = 0; layer < status.recommended_size(); ++layer) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -11,6 +12,7 @@
 #include "aggregator/lease_table.h"
 #include "base/clock.h"
 #include "base/strong_id.h"
+#include "policy/policy.h"
 
 namespace allot::aggregator {
 
@@ -109,9 +111,9 @@ struct Steered {
 // The policy after an update (and version 0, before any).
 struct VersionReached {
   int64_t version = 0;
-  std::vector<double> shares;        // [layers]
+  policy::Description described;
   std::vector<int32_t> recommended;  // [layers]
-  double entropy = 0;
+  std::optional<uint64_t> digest;    // Policy::digest(); empty in a history from before schema version 3
   Timestamp at;
 };
 

@@ -46,11 +46,15 @@ constexpr const char* kEpisodesAfter =
     "o.told_version, o.told_ms, o.worker, o.seconds, o.correct, o.finish, o.prompt_tokens, o.output_tokens, "
     "o.seq FROM outcomes o JOIN episodes e USING(episode) WHERE o.seq > ? AND o.verdict != 'stale' ORDER BY "
     "o.seq";
-constexpr const char* kVersionsAfter =
-    "SELECT version, at_ms, shares, recommended, entropy FROM versions WHERE version > ? ORDER BY version";
-constexpr const char* kEveryKthVersion =
-    "SELECT version, at_ms, shares, recommended, entropy FROM versions WHERE version % ? = 0 OR version = "
-    "(SELECT max(version) FROM versions) ORDER BY version";
+// A history of an older schema has shares and their entropy alone.
+std::string versions_query(const Database& database, const char* condition) {
+  const bool named = check_schema_version(database) >= 3;
+  return fmt::format(
+      "SELECT version, at_ms, shares, recommended, entropy, {} FROM versions WHERE {} ORDER BY version",
+      named ? "layer_name, scalars" : "'share', ''", condition);
+}
+constexpr const char* kVersionsAfter = "version > ?";
+constexpr const char* kEveryKthVersion = "version % ? = 0 OR version = (SELECT max(version) FROM versions)";
 
 // A row of kEpisodesAfter; what `row` and `results` hold is overwritten and its room reused.
 void read_row(const Statement& query, EpisodeRow* row, std::vector<QuestionResult>* results) {
@@ -71,8 +75,14 @@ void read_row(const Statement& query, EpisodeRow* row, std::vector<QuestionResul
 }
 
 VersionRow read_version(const Statement& query) {
-  return {query.integer(0), from_ms(query.integer(1)), parse_list<double>(query.text(2), "versions.shares"),
-          parse_list<int32_t>(query.text(3), "versions.recommended"), query.real(4)};
+  VersionRow row;
+  row.version = query.integer(0);
+  row.at = from_ms(query.integer(1));
+  row.described.layer_name = query.text(5);
+  parse_list(query.text(2), "versions.shares", &row.described.per_layer);
+  parse_scalars(query.text(6), query.real(4), &row.described);
+  parse_list(query.text(3), "versions.recommended", &row.recommended);
+  return row;
 }
 
 // Returns how many episodes of the verification there are.
@@ -105,7 +115,7 @@ int64_t read_episodes(const Database& database, RunData* run) {
 
 void read_versions(const Database& database, RunData* run) {
   const int64_t count = Statement(database, "SELECT count(*) FROM versions").value();
-  Statement query(database, kEveryKthVersion);
+  Statement query(database, versions_query(database, kEveryKthVersion));
   query.bind(count / RunData::kMostVersions + 1);
   while (query.step()) run->versions.push_back(read_version(query));
   if (run->versions.empty()) return;
@@ -236,7 +246,7 @@ void RunFollower::new_episodes(const std::function<void(const EpisodeRow&)>& vis
 }
 
 void RunFollower::new_versions(const std::function<void(const VersionRow&)>& visit) {
-  Statement query(impl_->database, kVersionsAfter);
+  Statement query(impl_->database, versions_query(impl_->database, kVersionsAfter));
   query.bind(impl_->last_version);
   int64_t version = impl_->last_version;
   while (query.step()) {

@@ -40,9 +40,8 @@ struct LearnedEpisode {
 struct VersionRow {
   int64_t version = 0;
   Timestamp at;
-  std::vector<double> shares;        // [layers]
+  policy::Description described;
   std::vector<int32_t> recommended;  // [layers]
-  double entropy = 0;
 };
 
 // Per-question results of one verified schedule on the held-out questions, in question order.

@@ -127,6 +127,17 @@ void describe_run(const wire::RunSpec& spec, wire::Status* status) {
   status->set_lease_ms(spec.lease_ms());
 }
 
+void describe_policy(const policy::Description& described, wire::Status* status) {
+  status->set_layer_name(described.layer_name);
+  status->mutable_shares()->Add(described.per_layer.begin(), described.per_layer.end());
+  for (const auto& scalar : described.scalars) {
+    wire::NamedNumber& number = *status->add_policy_numbers();
+    number.set_name(scalar.name);
+    number.set_value(scalar.value);
+  }
+  if (const double* entropy = described.find("entropy")) status->set_entropy(*entropy);
+}
+
 int64_t verification_episodes(const wire::RunSpec& spec) {
   const int64_t questions = spec.task().heldout_questions(), batch = spec.questions_per_episode();
   return kVerifiedSchedules * ((questions + batch - 1) / batch);

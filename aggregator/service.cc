@@ -141,9 +141,8 @@ void Service::commit_and_send(Timestamp now) {
   if (!options_.on_policy_update) return;
   for (const Record& record : outputs.records) {
     if (const auto* reached = std::get_if<VersionReached>(&record)) {
-      options_.on_policy_update(
-          {reached->version, reached->at, reached->shares, reached->recommended, reached->entropy},
-          core_.status(now));
+      options_.on_policy_update({reached->version, reached->at, reached->described, reached->recommended},
+                                core_.status(now));
     }
   }
 }

@@ -85,6 +85,20 @@ double entropy(const std::vector<double>& shares) {
   return sum;
 }
 
+Description describe_shares(std::vector<double> shares) {
+  const double of_all = entropy(shares);
+  return {.per_layer = std::move(shares), .scalars = {{"entropy", of_all}}};
+}
+
+const double* Description::find(std::string_view name) const {
+  const auto found = std::ranges::find(scalars, name, &Scalar::name);
+  return found == scalars.end() ? nullptr : &found->value;
+}
+
+uint64_t Policy::digest() const {
+  return StateDigest().add(save()).value();
+}
+
 std::vector<std::string> policy_names() {
   std::vector<std::string> names;
   for (const Learner* learner : learners()) names.emplace_back(learner->name);

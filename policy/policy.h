@@ -22,7 +22,7 @@ namespace allot::policy {
 struct Proposal {
   int64_t number = 0;  // 0, 1, 2, … in the order of asking
   int64_t group = 0;   // proposals of one group are scored on the same questions with the same sampling seed
-  Schedule schedule;
+  Schedule schedule = {};
   double log_prob = 0;  // of this schedule under the policy that drew it; 0 where the draw is deterministic
   int64_t policy_version = 0;  // updates the policy had made when it drew this
   // Questions of the training split to score it on, each once; empty: the caller chooses them by the group.
@@ -64,6 +64,23 @@ struct PolicyConfig {
 // and every parameter that the learner does not declare.
 void validate(const PolicyConfig& config);
 
+// A number per layer and numbers of the whole, under names that people read: [a-z0-9_]+. A learner that holds
+// no number per layer leaves them out.
+struct Description {
+  struct Scalar {
+    std::string name;
+    double value = 0;
+    friend bool operator==(const Scalar&, const Scalar&) = default;
+  };
+  std::string layer_name = "share";
+  std::vector<double> per_layer = {};  // [layers] or empty
+  std::vector<Scalar> scalars = {};
+
+  // The scalar of this name, or null.
+  const double* find(std::string_view name) const;
+  friend bool operator==(const Description&, const Description&) = default;
+};
+
 class Policy {
  public:
   virtual ~Policy() = default;
@@ -80,14 +97,21 @@ class Policy {
 
   // The schedule to export: the apportioned mean of the policy, never the luckiest episode.
   virtual Schedule recommend() const = 0;
-  // Share of the budget above the floor per layer, sums to 1. [layers]
-  virtual std::vector<double> shares() const = 0;
+  // What people are shown of the learner after an update.
+  virtual Description describe() const = 0;
   // Updates made so far.
   virtual int64_t version() const = 0;
+  // Equal for equal states; a replay of the history must give the recorded one after every update. By default
+  // the FNV-1a hash of save(). A learner whose save() grows with the proposals in flight should hash only
+  // what it has learned (StateDigest in policy/state.h): what was asked is in the history and compared there.
+  virtual uint64_t digest() const;
 
   // The whole state as text; restore_policy(config, save()) behaves as this object does, bit for bit.
   virtual std::string save() const = 0;
 };
+
+// A learner's shares of the budget above the floor per layer, which sum to 1, with their entropy.
+Description describe_shares(std::vector<double> shares);
 
 // Shannon entropy of shares, in nats; log(layers) for uniform shares.
 double entropy(const std::vector<double>& shares);

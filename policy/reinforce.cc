@@ -92,11 +92,19 @@ void Reinforce::update() {
 }
 
 Schedule Reinforce::recommend() const {
-  return apportion(shares(), config_.total, config_.floor);
+  return apportion(softmax(logits_), config_.total, config_.floor);
 }
 
-std::vector<double> Reinforce::shares() const {
-  return softmax(logits_);
+Description Reinforce::describe() const {
+  return describe_shares(softmax(logits_));
+}
+
+uint64_t Reinforce::digest() const {
+  StateDigest digest;
+  digest.add(logits_).add(version_).add(next_number_);
+  for (const auto& sample : samples_)
+    digest.add(std::span(&sample.reward, 1)).add(std::span(&sample.log_prob, 1));
+  return digest.value();
 }
 
 std::string Reinforce::save() const {

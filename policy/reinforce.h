@@ -56,9 +56,10 @@ class Reinforce final : public Policy {
   TellResult tell(const Outcome& outcome) override;
   void set_aside(int64_t number) override;
   Schedule recommend() const override;
-  std::vector<double> shares() const override;
+  Description describe() const override;
   int64_t version() const override { return version_; }
   std::string save() const override;
+  uint64_t digest() const override;
 
  private:
   struct Asked {

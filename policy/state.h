@@ -3,13 +3,34 @@
 // bits.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "policy/policy.h"
 
 namespace allot::policy {
+
+// FNV-1a, 64 bits, over the bytes of what is added.
+class StateDigest {
+ public:
+  StateDigest& add(std::string_view bytes) {
+    for (const char byte : bytes) value_ = (value_ ^ static_cast<uint8_t>(byte)) * 0x100000001B3;
+    return *this;
+  }
+  StateDigest& add(std::span<const double> numbers) {
+    return add(std::string_view(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes()));
+  }
+  StateDigest& add(int64_t number) {
+    return add(std::string_view(reinterpret_cast<const char*>(&number), sizeof number));
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0xCBF29CE484222325;
+};
 
 std::string write_state(const PolicyConfig& config, nlohmann::json learner);
 

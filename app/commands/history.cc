@@ -87,7 +87,7 @@ int run_check(const HistoryOptions& options) {
     for (const auto& [table, count] : report.rows)
       std::cout << fmt::format("  {:<14}{:>10} rows\n", table, count);
     if (report.replayed) {
-      std::cout << fmt::format("  replay gives policy version {}, its shares {}\n", report.policy_version,
+      std::cout << fmt::format("  replay gives policy version {}, its state {}\n", report.policy_version,
                                report.exact ? "bit for bit" : "within rounding");
     }
     for (const auto& problem : report.problems) {

@@ -230,12 +230,15 @@
   }
 
   function showTiles(run) {
-    const most = Math.log(Math.max(1, run.shares.length));
+    // The entropy of shares, which are at most uniform, says more beside that of uniform ones.
+    const most = (run.layer_name || 'share') === 'share' ? Math.log(Math.max(1, run.shares.length)) : 0;
+    const shown = (number) => `${number.name} ${number.value.toFixed(3)}`
+      + (number.name === 'entropy' && most > 0 ? `, ${percent(number.value / most, 0)} of uniform` : '');
     const counts = run.worker_counts;
     const tiles = [
       ['Recent reward', run.episodes_done > 0 ? percent(run.mean_reward_recent) : '\u2013', 'mean of the last 20 episodes'],
       ['Speed', run.episodes_per_second > 0 ? rate(run.episodes_per_second) : '\u2013', run.episodes_per_second > 0 ? 'episodes, lately' : 'no episodes lately'],
-      ['Policy', `version ${whole(run.policy_version)}`, most > 0 ? `entropy ${run.entropy.toFixed(3)}, ${percent(run.entropy / most, 0)} of uniform` : 'one layer'],
+      ['Policy', `version ${whole(run.policy_version)}`, run.policy_numbers.map(shown).join('; ')],
       ['Workers', whole(counts.all), counts.all === 0 ? 'none connected'
         : `${whole(counts.busy)} busy, ${whole(counts.idle)} idle` + (counts.silent > 0 ? `, ${whole(counts.silent)} silent` : '')],
       ['Leases', whole(run.episodes_running), 'held by workers now'],

@@ -84,6 +84,12 @@ std::string in_words(const policy::Schedule& schedule) {
   return fmt::format("{} samples in every layer", schedule.samples.front());
 }
 
+// The learner holds a share of the budget for each layer.
+bool describes_shares(const aggregator::RunData& run) {
+  const policy::Description& described = run.versions.front().described;
+  return described.layer_name == "share" && !described.per_layer.empty();
+}
+
 struct Series {
   const char* name;
   const std::optional<AccuracyRecord>* score;
@@ -217,33 +223,60 @@ Chart learning_chart(const aggregator::RunData& run, const EvaluationRecord& eva
   return chart;
 }
 
-Chart entropy_chart(const aggregator::RunData& run, Shape shape) {
+Chart number_chart(const aggregator::RunData& run, const std::string& name, Shape shape) {
+  std::vector<Point> points;
+  for (const size_t i : places_drawn(run.versions.size())) {
+    const double* value = run.versions[i].described.find(name);
+    if (value != nullptr) points.push_back({static_cast<double>(run.versions[i].version), *value});
+  }
+  const auto [least, most] = std::ranges::minmax(points, {}, &Point::y);
+  double low = least.y;
+  double top = most.y > low ? most.y + 0.05 * (most.y - low) : low + 1;
+  // The entropy of shares lies between 0 and that of uniform ones.
+  const bool is_entropy = name == "entropy" && describes_shares(run);
   const double uniform = std::log(run.spec.model().layers());
-  const double top = std::max(uniform * 1.05, 0.1);
-  Chart chart({.description = "Entropy of the policy's shares after each update",
+  if (is_entropy) {
+    low = 0;
+    top = std::max(uniform * 1.05, 0.1);
+  }
+  Chart chart({.description = is_entropy ? "Entropy of the policy's shares after each update"
+                                         : fmt::format("The learner's {} after each update", name),
                .width = shape.width,
                .height = shape.height,
                .margins = {.left = 44, .right = 106, .top = 30, .bottom = 42},
                .x = version_axis(run, shape),
-               .y = {.title = "Entropy (nats)", .from = 0, .to = top, .ticks = round_ticks(0, top, 6)}});
-  std::vector<Point> points;
-  for (const size_t i : places_drawn(run.versions.size())) {
-    points.push_back({static_cast<double>(run.versions[i].version), run.versions[i].entropy});
-  }
-  chart.level(uniform, "uniform", fmt::format("uniform {:.2f}", uniform));
+               .y = {.title = is_entropy ? "Entropy (nats)" : name,
+                     .from = low,
+                     .to = top,
+                     .ticks = round_ticks(low, top, 6)}});
+  if (is_entropy) chart.level(uniform, "uniform", fmt::format("uniform {:.2f}", uniform));
   chart.line(points, "line");
   chart.note(points.back(), {6, 4}, "start", "learned", fmt::format("learned {:.2f}", points.back().y));
   return chart;
 }
 
-Chart shares_chart(const aggregator::RunData& run, Shape shape) {
+Chart layers_chart(const aggregator::RunData& run, Shape shape) {
   const int layers = run.spec.model().layers();
   const Axis versions = version_axis(run, shape);
   Axis layer_rows = layer_axis(layers, shape);
   std::swap(layer_rows.from, layer_rows.to);  // layer 0 on top
   layer_rows.ticks = whole_ticks(-0.5, layers - 0.5, static_cast<int>(shape.height / 18));
-  Chart chart({.description =
-                   "Share of the budget of each layer after each update, as a multiple of the uniform share",
+  const bool shares = describes_shares(run);
+  // Values that are no shares are coloured by where they lie between the least and the greatest of the run.
+  double least = 0, most = 0;
+  if (!shares) {
+    least = most = run.versions.front().described.per_layer.front();
+    for (const aggregator::VersionRow& version : run.versions) {
+      const auto [low, high] = std::ranges::minmax(version.described.per_layer);
+      least = std::min(least, low);
+      most = std::max(most, high);
+    }
+  }
+  const std::string& name = run.versions.front().described.layer_name;
+  Chart chart({.description = shares
+                                  ? "Share of the budget of each layer after each update, as a multiple of "
+                                    "the uniform share"
+                                  : fmt::format("The learner's {} of each layer after each update", name),
                .width = shape.width,
                .height = shape.height,
                .margins = {.left = 44, .right = 12, .top = 54, .bottom = 42},
@@ -260,7 +293,10 @@ Chart shares_chart(const aggregator::RunData& run, Shape shape) {
   }
   for (int layer = 0; layer < layers; ++layer) {
     const auto class_at = [&](int column) {
-      return share_class(layers * shown[static_cast<size_t>(column)]->shares[static_cast<size_t>(layer)]);
+      const double value =
+          shown[static_cast<size_t>(column)]->described.per_layer[static_cast<size_t>(layer)];
+      if (shares) return share_class(layers * value);
+      return most > least ? std::min(8, static_cast<int>(9 * (value - least) / (most - least))) : 4;
     };
     // Neighbours of one class make one rectangle.
     for (int first = 0, next = 0; first < columns; first = next) {
@@ -270,7 +306,14 @@ Chart shares_chart(const aggregator::RunData& run, Shape shape) {
                  kShareClasses[static_cast<size_t>(class_at(first))], "");
     }
   }
-  chart.key("times uniform", kShareClasses, kShareBounds, shape.narrow() ? 21 : 32);
+  if (shares) {
+    chart.key("times uniform", kShareClasses, kShareBounds, shape.narrow() ? 21 : 32);
+  } else {
+    const std::string first = fmt::format("{:.3g}", least + (most - least) / 9);
+    const std::string last = fmt::format("{:.3g}", most - (most - least) / 9);
+    const std::array<const char*, 8> bounds = {first.c_str(), "", "", "", "", "", "", last.c_str()};
+    chart.key(name, kShareClasses, bounds, shape.narrow() ? 21 : 32);
+  }
   return chart;
 }
 
@@ -324,16 +367,28 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
         kWide.height, [&](Shape shape) { return learning_chart(run, evaluation, shape); }));
   }
   if (run.versions.size() >= 2) {
-    figures.push_back(figure(
-        "entropy", "Entropy of the policy",
-        "Entropy of the layers' shares of the budget; it is highest for the uniform schedule and falls "
-        "as the policy commits itself.",
-        220, [&](Shape shape) { return entropy_chart(run, shape); }));
-    figures.push_back(figure("shares", "Shares of the budget while learning",
-                             "Share of each layer as a multiple of the uniform share: grey is about uniform "
-                             "(0.8 to 1.25), blue more, orange less.",
-                             90 + std::clamp(14.0 * run.spec.model().layers(), 160.0, 620.0),
-                             [&](Shape shape) { return shares_chart(run, shape); }));
+    const policy::Description& described = run.versions.back().described;
+    for (const auto& scalar : described.scalars) {
+      const bool entropy = scalar.name == "entropy" && describes_shares(run);
+      figures.push_back(figure(
+          scalar.name, entropy ? "Entropy of the policy" : fmt::format("The policy's {}", scalar.name),
+          entropy ? "Entropy of the layers' shares of the budget; it is highest for the uniform schedule and "
+                    "falls as the policy commits itself."
+                  : "A number that the learner describes itself with, after each update.",
+          220, [&](Shape shape) { return number_chart(run, scalar.name, shape); }));
+    }
+    if (!described.per_layer.empty()) {
+      const bool shares = describes_shares(run);
+      figures.push_back(figure(
+          described.layer_name + "s",
+          shares ? "Shares of the budget while learning"
+                 : fmt::format("The policy's {} of each layer while learning", described.layer_name),
+          shares ? "Share of each layer as a multiple of the uniform share: grey is about uniform (0.8 to "
+                   "1.25), blue more, orange less."
+                 : "Blue is towards the greatest value of the run, orange towards the least.",
+          90 + std::clamp(14.0 * run.spec.model().layers(), 160.0, 620.0),
+          [&](Shape shape) { return layers_chart(run, shape); }));
+    }
   }
   if (const auto& ablation = input.ablation) {
     figures.push_back(

@@ -34,8 +34,10 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
 Chart accuracy_chart(const EvaluationRecord& evaluation, Shape shape);
 Chart schedule_chart(const aggregator::RunData& run, Shape shape);
 Chart learning_chart(const aggregator::RunData& run, const EvaluationRecord& evaluation, Shape shape);
-Chart entropy_chart(const aggregator::RunData& run, Shape shape);
-Chart shares_chart(const aggregator::RunData& run, Shape shape);
+// One of the numbers that the learner describes itself with, "entropy"; at least one version has it.
+Chart number_chart(const aggregator::RunData& run, const std::string& name, Shape shape);
+// What the learner describes of each layer: shares of the budget, or others. At least one version.
+Chart layers_chart(const aggregator::RunData& run, Shape shape);
 Chart ablation_chart(const evaluation::Ablation& ablation, Shape shape);
 
 // Class of a cell of the heat map, 0 to 8, for a share given as a multiple of the uniform share; 4 is "about

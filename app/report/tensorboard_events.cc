@@ -23,7 +23,6 @@ constexpr size_t kChecksumBytes = 4;
 // Bytes of events that may wait to be written.
 constexpr size_t kMostWaiting = size_t{1} << 20;
 constexpr const char* kRewardTag = "reward";
-constexpr const char* kEntropyTag = "policy/entropy";
 
 template <class Integer>
 void append_little_endian(Integer number, std::string* bytes) {
@@ -90,8 +89,9 @@ Held scan(const std::filesystem::path& path) {
     }
     if (event.summary().value_size() > 0) {
       const std::string& tag = event.summary().value(0).tag();
-      if (tag == kRewardTag) held.episodes = std::max(held.episodes, event.step());
-      if (tag == kEntropyTag) held.last_version = std::max(held.last_version, event.step());
+      // What is not an episode's is a version's: it begins with whatever its learner describes first.
+      int64_t& last = tag == kRewardTag ? held.episodes : held.last_version;
+      last = std::max<int64_t>(last, event.step());
     }
     held.bytes += kHeadBytes + record.size() + kChecksumBytes;
   }
@@ -197,10 +197,14 @@ void TensorboardWriter::add(const aggregator::EpisodeRow& episode) {
 void TensorboardWriter::add(const aggregator::VersionRow& version) {
   if (version.version <= last_version_in_file_) return;
   Event event = event_at(version.at, version.version);
-  add_scalar(&event, kEntropyTag, version.entropy);
-  for (size_t layer = 0; layer < version.shares.size(); ++layer) {
-    add_scalar(&event, fmt::format("share/layer_{:02}", layer), version.shares[layer]);
+  for (const auto& scalar : version.described.scalars) {
+    add_scalar(&event, "policy/" + scalar.name, scalar.value);
   }
+  for (size_t layer = 0; layer < version.described.per_layer.size(); ++layer) {
+    add_scalar(&event, fmt::format("{}/layer_{:02}", version.described.layer_name, layer),
+               version.described.per_layer[layer]);
+  }
+  if (event.summary().value_size() == 0) return;  // the learner describes nothing
   append(event.SerializeAsString());
   ++written_.versions;
 }

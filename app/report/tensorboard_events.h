@@ -28,8 +28,8 @@ struct EventsWritten {
 
 // Writes `directory`/events.out.tfevents.0.allot, creating it when it is not there. Scalars, by episode in
 // the order they were told (step 1, 2, …): reward, reward/mean (last 20), policy/lag (versions between ask
-// and tell), episodes_per_second (last 20); by policy version (step = version): policy/entropy (nats),
-// share/layer_00, … Memory does not grow with the run.
+// and tell), episodes_per_second (last 20); by policy version (step = version) what the learner describes:
+// policy/entropy (nats), share/layer_00, … Memory does not grow with the run.
 class TensorboardWriter {
  public:
   // Reads through what the file holds; a record that a killed process left incomplete at its end is cut off

@@ -9,6 +9,7 @@
 
 #include "aggregator/metrics.h"
 #include "app/view/progress.h"
+#include "app/view/status_view.h"
 #include "evaluation/statistics.h"
 
 namespace allot::app {
@@ -80,10 +81,9 @@ std::string heading(const wire::Status& status) {
 }
 
 std::string learner_line(const wire::Status& status) {
-  return fmt::format(
-      "policy   version {}, entropy {:.3f} of at most {:.3f}, reward {} lately, {:.2f} episodes/s",
-      status.policy_version(), status.entropy(), std::log(std::max(1, status.shares_size())),
-      percent(status.mean_reward_recent()), status.episodes_per_second());
+  return fmt::format("policy   version {}{}, reward {} lately, {:.2f} episodes/s", status.policy_version(),
+                     policy_numbers(status), percent(status.mean_reward_recent()),
+                     status.episodes_per_second());
 }
 
 std::string worker_line(const wire::Status& status) {

@@ -114,6 +114,16 @@ std::string counters_line(const wire::Counters& counters) {
 
 }  // namespace
 
+std::string policy_numbers(const wire::Status& status) {
+  std::string text;
+  for (const wire::NamedNumber& number : status.policy_numbers()) {
+    text += fmt::format(", {} {:.3f}", number.name(), number.value());
+  }
+  // An aggregator of the release before has no other.
+  if (text.empty() && status.entropy() != 0) text = fmt::format(", entropy {:.3f}", status.entropy());
+  return text;
+}
+
 wire::Status status_of(const aggregator::RunData& run) {
   wire::Status status;
   aggregator::describe_run(run.spec, &status);
@@ -126,8 +136,7 @@ wire::Status status_of(const aggregator::RunData& run) {
   if (!run.learned.empty()) status.set_mean_reward_recent(moving_mean(run.learned).mean);
   if (!run.versions.empty()) {
     const auto& version = run.versions.back();
-    status.mutable_shares()->Add(version.shares.begin(), version.shares.end());
-    status.set_entropy(version.entropy);
+    aggregator::describe_policy(version.described, &status);
   }
   status.mutable_recommended()->Add(run.recommended.begin(), run.recommended.end());
   status.set_policy_version(run.policy_version);
@@ -194,8 +203,8 @@ std::string format_status(const wire::Status& status) {
                       status.episodes_done(), status.episodes_wanted(), status.episodes_running(),
                       status.episodes_per_second(), format_seconds(status.eta_s()),
                       format_seconds(status.elapsed_s()));
-  text += fmt::format("policy    version {}, entropy {:.3f}, recent mean reward {:.1f}%\n",
-                      status.policy_version(), status.entropy(), 100 * status.mean_reward_recent());
+  text += fmt::format("policy    version {}{}, recent mean reward {:.1f}%\n", status.policy_version(),
+                      policy_numbers(status), 100 * status.mean_reward_recent());
   text += fmt::format("schedule  {}\n", fmt::join(status.recommended(), ","));
   for (const auto& score : status.scores()) {
     const double accuracy = score.answered() > 0

@@ -33,4 +33,7 @@ std::string json_line(const nlohmann::json& json);
 // Several lines for a terminal.
 std::string format_status(const wire::Status& status);
 
+// What the learner describes of itself as a whole: ", entropy 3.332"; empty when it is nothing.
+std::string policy_numbers(const wire::Status& status);
+
 }  // namespace allot::app

@@ -72,9 +72,18 @@ class Pairs final : public Policy {
   TellResult tell(const Outcome& outcome) override;
   void set_aside(int64_t number) override;
   Schedule recommend() const override;
-  std::vector<double> shares() const override;
+  Description describe() const override { return describe_shares(softmax(logits_)); }
   int64_t version() const override { return version_; }
   std::string save() const override;
+  uint64_t digest() const override {
+    return StateDigest()
+        .add(logits_)
+        .add(version_)
+        .add(next_number_)
+        .add(slope_sum_)
+        .add(int64_t{pairs_in_sum_})
+        .value();
+  }
 
  private:
   enum class Half { kOpen, kTold, kSetAside };
@@ -250,11 +259,7 @@ void Pairs::keep_in_reach() {
 }
 
 Schedule Pairs::recommend() const {
-  return apportion(shares(), config_.total, config_.floor);
-}
-
-std::vector<double> Pairs::shares() const {
-  return softmax(logits_);
+  return apportion(softmax(logits_), config_.total, config_.floor);
 }
 
 std::string Pairs::save() const {

@@ -86,9 +86,14 @@ TEST_F(HistoryCheckTest, EachKindOfDamageIsNamedWithItsRowAndARemedy) {
       {"UPDATE episodes SET samples = '57,1,1,1,1,1,1,1' WHERE episode = 2", "episodes, episode 2",
        "not the one that the spec gives"},
       {"UPDATE outcomes SET correct = '1111', finish = 'ssss' WHERE episode = 0", "versions, version",
-       "shares"},
+       "share of layer"},
       {"UPDATE versions SET shares = replace(shares, '0.1', '0.2') WHERE version = 1", "versions, version 1",
-       "other shares"},
+       "share of layer"},
+      {"UPDATE versions SET digest = 'half' WHERE version = 1", "versions, version 1", "'half'"},
+      {"UPDATE versions SET scalars = 'entropy=' WHERE version = 1", "versions, version 1", "'entropy='"},
+      {"UPDATE versions SET scalars = 'entropy=9' WHERE version = 1", "versions, version 1", "entropy is"},
+      {"UPDATE versions SET layer_name = 'step' WHERE version = 1", "versions, version 1",
+       "recorded 8 steps"},
       {"DELETE FROM leases WHERE lease = 2", "outcomes, episode 1", "which is of episode none"},
       {"DELETE FROM leases WHERE lease = 4", "lease_ends, lease 4", "never granted"},
       {"DELETE FROM outcomes WHERE episode = 2", "", "missing before seq"},
@@ -119,10 +124,19 @@ TEST_F(HistoryCheckTest, EachKindOfDamageIsNamedWithItsRowAndARemedy) {
 
 // A run may move to a machine whose exp() differs in the last bit: no problem, but said.
 TEST_F(HistoryCheckTest, SharesThatDifferInTheLastBitReplayAndAreNotExact) {
-  std::vector<double> shares = driver_.records_of<VersionReached>().back().shares;
+  std::vector<double> shares = driver_.records_of<VersionReached>().back().described.per_layer;
   shares[0] = std::nextafter(shares[0], 1);
   const HistoryReport report = report_after("UPDATE versions SET shares = '" + list_text(shares) +
                                             "' WHERE version = (SELECT max(version) FROM versions)");
+  EXPECT_THAT(report.problems, IsEmpty());
+  EXPECT_TRUE(report.replayed);
+  EXPECT_FALSE(report.exact);
+}
+
+TEST_F(HistoryCheckTest, AStateThatDiffersOnlyInItsDigestReplaysAndIsNotExact) {
+  EXPECT_TRUE(report_after("UPDATE versions SET digest = '' WHERE version = 0").exact) << "none was recorded";
+  const HistoryReport report =
+      report_after("UPDATE versions SET digest = '0123456789abcdef' WHERE version = 0");
   EXPECT_THAT(report.problems, IsEmpty());
   EXPECT_TRUE(report.replayed);
   EXPECT_FALSE(report.exact);

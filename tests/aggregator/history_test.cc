@@ -64,7 +64,18 @@ std::vector<Record> one_of_each() {
       Steered{.action = Steering::kStop, .episodes = 0, .by = "ann", .at = kNow},
       LeaseEnded{{2}, LeaseEnd::kPreempted, "", kNow},
       LeaseEnded{{2}, LeaseEnd::kCrashed, "b came back", kNow},
-      VersionReached{13, {0.1, 1.0 / 3, 1e-300}, {1, 2, 3}, 1.0986122886681098, kNow},
+      VersionReached{13,
+                     {.per_layer = {0.1, 1.0 / 3, 1e-300}, .scalars = {{"entropy", 1.0986122886681098}}},
+                     {1, 2, 3},
+                     0x0123456789ABCDEF,
+                     kNow},
+      VersionReached{
+          14,
+          {.layer_name = "step", .per_layer = {-2.5}, .scalars = {{"best", 1.0 / 3}, {"entropy", 2}}},
+          {7},
+          1,
+          kNow},
+      VersionReached{15, {.scalars = {}}, {7}, std::nullopt, kNow},
   };
 }
 
@@ -107,8 +118,11 @@ std::string describe(const Record& record) {
     }
     std::string operator()(const VersionReached& r) const {
       std::string shares;
-      for (const double share : r.shares) shares += fmt::format("{:a} ", share);
-      return fmt::format("version {} {}[{}] {:a} {}", r.version, shares, list_text(r.recommended), r.entropy,
+      for (const double share : r.described.per_layer) shares += fmt::format("{:a} ", share);
+      for (const auto& scalar : r.described.scalars)
+        shares += fmt::format("{} {:a} ", scalar.name, scalar.value);
+      return fmt::format("version {} {} {}[{}] {} {}", r.version, r.described.layer_name, shares,
+                         list_text(r.recommended), r.digest ? fmt::format("{}", *r.digest) : "none",
                          r.at.time_since_epoch().count());
     }
   };
@@ -203,8 +217,10 @@ TEST_F(SqliteHistoryTest, ACommitIsAllOrNothing) {
 TEST_F(SqliteHistoryTest, AnotherSchemaVersionIsRefusedNamingBoth) {
   (void)open_sqlite_history(file_, "test", kNow);
   execute("PRAGMA user_version = 7");
-  EXPECT_THAT([&] { (void)open_sqlite_history(file_, "test", kNow); },
-              ThrowsMessage<Unsupported>(AllOf(HasSubstr("version 7"), HasSubstr("versions 1 to 2"))));
+  EXPECT_THAT(
+      [&] { (void)open_sqlite_history(file_, "test", kNow); },
+      ThrowsMessage<Unsupported>(
+          AllOf(HasSubstr("version 7"), HasSubstr(fmt::format("versions 1 to {}", kHistorySchemaVersion)))));
 }
 
 TEST_F(SqliteHistoryTest, AFileThatIsNoDatabaseIsCorrupt) {

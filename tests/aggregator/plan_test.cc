@@ -99,7 +99,7 @@ class ScriptedPolicy final : public policy::Policy {
   }
   void set_aside(int64_t) override {}
   policy::Schedule recommend() const override { return policy::uniform_schedule(8, 8); }
-  std::vector<double> shares() const override { return std::vector<double>(8, 0.125); }
+  policy::Description describe() const override { return {}; }
   int64_t version() const override { return 0; }
   std::string save() const override { return ""; }
 

@@ -47,7 +47,9 @@ inline PolicyReplay replay_policy(const History& history, const wire::RunSpec& s
       policy.set_aside(set_aside->episode.value);
     } else if (const auto* reached = std::get_if<VersionReached>(&record)) {
       expect(policy.version() == reached->version, "the number of version", reached->version);
-      expect(policy.shares() == reached->shares, "the shares of version", reached->version);
+      expect(policy.describe() == reached->described, "the description of version", reached->version);
+      expect(!reached->digest || policy.digest() == *reached->digest, "the digest of version",
+             reached->version);
     }
   });
   return replay;

@@ -96,7 +96,9 @@ TEST_F(RunFollowerTest, OfALongRunEveryKthVersionIsKeptAndTheLast) {
       .execute(
           fmt::format("WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < "
                       "{}) INSERT INTO "
-                      "versions SELECT n, seq, at_ms, shares, recommended, entropy FROM number, versions",
+                      "versions SELECT n, seq, at_ms, shares, recommended, entropy, layer_name, scalars, "
+                      "digest FROM number, "
+                      "versions",
                       last));
   const RunData whole = read_run(directory_);
   EXPECT_LE(std::ssize(whole.versions), RunData::kMostVersions + 1);

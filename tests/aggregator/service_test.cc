@@ -118,7 +118,7 @@ TEST_F(ServiceTest, TwoWorkersLearnAndVerifyAScheduleOverRealSockets) {
   with_hook.on_policy_update = [&](const VersionRow& row, const wire::Status& status) {
     versions.push_back(row.version);
     EXPECT_GE(status.policy_version(), row.version) << "several updates may share one commit";
-    EXPECT_THAT(row.shares, SizeIs(8));
+    EXPECT_THAT(row.described.per_layer, SizeIs(8));
   };
   {
     Service service(spec, with_hook);

@@ -142,7 +142,7 @@ class Auditor {
     expect(core.policy().save() == by_hand.policy->save(),
            "the core's replay gives another policy than one by hand");
     audit_->policy_version = core.policy().version();
-    audit_->shares = core.policy().shares();
+    audit_->shares = core.policy().describe().per_layer;
     audit_->recommended = core.policy().recommend().samples;
     audit_->policy_state = core.policy().save();
   }

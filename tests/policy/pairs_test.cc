@@ -53,7 +53,7 @@ TEST(Pairs, AnUpdateFollowsTheMeanSlopeOfItsPairs) {
   for (size_t layer = 0; layer < 8; ++layer) {
     theta[layer] = gain / 2 * (0.5 * first[layer] - 0.25 * second[layer]) / (2 * 1.25);
   }
-  EXPECT_THAT(policy->shares(), Pointwise(DoubleNear(1e-12), softmax(theta)));
+  EXPECT_THAT(policy->describe().per_layer, Pointwise(DoubleNear(1e-12), softmax(theta)));
 }
 
 TEST(Pairs, AHalfAskedLaterBelongsToThePolicyThatDrewItsPair) {
@@ -80,7 +80,7 @@ TEST(Pairs, APairWithOneHalfSetAsideIsDropped) {
   EXPECT_EQ(policy->tell({3, 1.0}), TellResult::kStale);
   make_update(*policy, 2);
   EXPECT_EQ(policy->version(), 1);
-  EXPECT_THAT(policy->shares(),
+  EXPECT_THAT(policy->describe().per_layer,
               Each(DoubleNear(0.125, 1e-15)));  // rewards of the dropped pairs left no trace
   for (int64_t number = 0; number < 4; ++number) {
     EXPECT_EQ(policy->tell({number, 1.0}), TellResult::kDuplicate) << number;
@@ -97,7 +97,7 @@ TEST(Pairs, ALatePairIsLearnedFromWithinTheLagAndStaleBeyondIt) {
   EXPECT_EQ(policy->tell({4, 0.5}), TellResult::kLearned);
   EXPECT_EQ(policy->tell({5, 0.5}), TellResult::kLearned);
   ASSERT_EQ(policy->version(), 2);
-  EXPECT_NE(policy->shares(), std::vector<double>(8, 0.125));
+  EXPECT_NE(policy->describe().per_layer, std::vector<double>(8, 0.125));
   EXPECT_EQ(policy->tell({19, 0.5}), TellResult::kStale);  // its mate came in time, the pair did not
   EXPECT_EQ(policy->tell({6, 0.5}), TellResult::kStale);
 }
@@ -122,7 +122,7 @@ TEST(Pairs, ALatePairCountsTheLessTheFurtherThePolicyMoved) {
   for (size_t layer = 0; layer < 8; ++layer) {
     theta[layer] = move * first[layer] + weight * second_gain / 2.5 * second[layer];
   }
-  EXPECT_THAT(policy->shares(), Pointwise(DoubleNear(1e-12), softmax(theta)));
+  EXPECT_THAT(policy->describe().per_layer, Pointwise(DoubleNear(1e-12), softmax(theta)));
 }
 
 TEST(Pairs, NoLayerLeavesTheReachOfItsPerturbations) {
@@ -133,11 +133,11 @@ TEST(Pairs, NoLayerLeavesTheReachOfItsPerturbations) {
     for (const Proposal& proposal : policy->ask(4)) {
       policy->tell({proposal.number, proposal.schedule.samples[0] > 8 ? 1.0 : 0.0});
     }
-    const std::vector<double> shares = policy->shares();
+    const std::vector<double> shares = policy->describe().per_layer;
     EXPECT_GE(*std::ranges::min_element(shares), 0.45 / 56) << "round " << round;
     EXPECT_NEAR(std::accumulate(shares.begin(), shares.end(), 0.0), 1, 1e-12);
   }
-  EXPECT_GT(policy->shares()[0], 0.8);
+  EXPECT_GT(policy->describe().per_layer[0], 0.8);
 }
 
 TEST(Pairs, RewardsThatAreAllEqualMoveNothing) {

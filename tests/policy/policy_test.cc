@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "base/error.h"
 #include "policy/draws.h"
@@ -16,6 +17,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::AllOfArray;
+using ::testing::DoubleNear;
 using ::testing::Each;
 using ::testing::Field;
 using ::testing::HasSubstr;
@@ -88,17 +90,22 @@ std::string apply(Policy& policy, const Event& event) {
     case Event::kSetAside:
       policy.set_aside(event.argument);
   }
-  return seen + nlohmann::json(policy.shares()).dump();
+  const Description described = policy.describe();
+  for (const auto& scalar : described.scalars) seen += scalar.name + nlohmann::json(scalar.value).dump();
+  return seen + nlohmann::json(described.per_layer).dump();
 }
 
-TEST_P(EveryPolicy, StartsAtEqualSharesAndTheUniformSchedule) {
+TEST_P(EveryPolicy, StartsAtTheUniformScheduleAndEqualShares) {
   PolicyConfig even = config();
   even.total = 48;
   const auto policy = make_policy(even);
-  EXPECT_THAT(policy->shares(), Each(1.0 / 6));
   EXPECT_EQ(policy->recommend(), uniform_schedule(6, 8));
   EXPECT_EQ(policy->version(), 0);
-  EXPECT_NEAR(entropy(policy->shares()), std::log(6), 1e-12);
+  const Description described = policy->describe();
+  if (described.layer_name != "share" || described.per_layer.empty()) return;
+  EXPECT_THAT(described.per_layer, Each(DoubleNear(1.0 / 6, 1e-12)));
+  ASSERT_NE(described.find("entropy"), nullptr);
+  EXPECT_NEAR(*described.find("entropy"), std::log(6), 1e-12);
 }
 
 TEST_P(EveryPolicy, ProposalsAreNumberedInOrderAndKeepTotalAndFloor) {
@@ -237,6 +244,41 @@ TEST_P(EveryPolicy, AReplayOfTheSameCallsGivesTheSameState) {
   for (const Event& event : random_events(99, 500)) apply(*first, event);
   for (const Event& event : random_events(99, 500)) apply(*second, event);
   EXPECT_EQ(first->save(), second->save());
+}
+
+TEST_P(EveryPolicy, DescribesALayerEachOrNoneUnderPlainNames) {
+  const auto policy = make_policy(config());
+  for (const Event& event : random_events(5, 200)) {
+    apply(*policy, event);
+    const Description described = policy->describe();
+    if (!described.per_layer.empty()) {
+      ASSERT_EQ(described.per_layer.size(), 6u);
+    }
+    std::vector<std::string> names{described.layer_name};
+    for (const auto& scalar : described.scalars) {
+      EXPECT_TRUE(std::isfinite(scalar.value)) << scalar.name;
+      EXPECT_EQ(described.find(scalar.name), &scalar.value) << scalar.name << " is there twice";
+      names.push_back(scalar.name);
+    }
+    for (const std::string& name : names) {
+      EXPECT_EQ(name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_"), std::string::npos) << name;
+      EXPECT_FALSE(name.empty());
+    }
+  }
+}
+
+TEST_P(EveryPolicy, TheDigestIsThatOfTheStateAndChangesWithEveryUpdate) {
+  const auto policy = make_policy(config());
+  std::set<uint64_t> digests{policy->digest()};
+  for (const Event& event : random_events(11, 300)) {
+    const int64_t version = policy->version();
+    apply(*policy, event);
+    EXPECT_EQ(restore_policy(config(), policy->save())->digest(), policy->digest());
+    if (policy->version() > version) {
+      EXPECT_TRUE(digests.insert(policy->digest()).second) << "version " << policy->version();
+    }
+  }
+  EXPECT_GT(digests.size(), 5u);
 }
 
 TEST_P(EveryPolicy, AsksFarAheadWithoutAnswers) {

@@ -38,8 +38,8 @@ TEST(ReinforcePaper, MakesExactlyTheStepOfAlgorithm1) {
       theta[layer] += 0.05 / 3 * (rewards[k] - 0.5) * (asked[k].schedule.samples[layer] - 4.0);
     }
   }
-  EXPECT_THAT(policy->shares(), Pointwise(DoubleNear(1e-15), softmax(theta)));
-  EXPECT_NE(policy->shares()[0], policy->shares()[1]);
+  EXPECT_THAT(policy->describe().per_layer, Pointwise(DoubleNear(1e-15), softmax(theta)));
+  EXPECT_NE(policy->describe().per_layer[0], policy->describe().per_layer[1]);
 }
 
 TEST(ReinforcePaper, UpdatesWhenTheOutcomesOfAnUpdateHaveArrivedWhateverTheirOrder) {
@@ -58,7 +58,7 @@ TEST(ReinforcePaper, EqualRewardsLeaveThePolicyWhereItIs) {
   const auto policy = make_policy(small_config("reinforce-paper"));
   for (const Proposal& proposal : policy->ask(9)) policy->tell({proposal.number, 0.5});
   EXPECT_EQ(policy->version(), 3);
-  EXPECT_THAT(policy->shares(), Pointwise(DoubleNear(1e-15), std::vector<double>(3, 1.0 / 3)));
+  EXPECT_THAT(policy->describe().per_layer, Pointwise(DoubleNear(1e-15), std::vector<double>(3, 1.0 / 3)));
 }
 
 TEST(Reinforce, DealsTheFloorOutBeforeItDraws) {
@@ -189,7 +189,7 @@ TEST(Reinforce, ALateOutcomeIsWeightedByTheRatioOfTheChancesThenAndNow) {
   policy->tell({0, 1.0});
   policy->tell({1, 0.0});
   ASSERT_EQ(policy->version(), 1);
-  const std::vector<double> now = policy->shares();
+  const std::vector<double> now = policy->describe().per_layer;
   std::vector<double> logits;
   for (const double share : now) logits.push_back(std::log(share));
   policy->tell({2, 0.75});
@@ -205,7 +205,7 @@ TEST(Reinforce, ALateOutcomeIsWeightedByTheRatioOfTheChancesThenAndNow) {
     const double second = weights[1] * (0.25 - 0.75) * (asked[3].schedule.samples[layer] - 12 * now[layer]);
     logits[layer] += 0.3 * (first + second) / 2;
   }
-  EXPECT_THAT(policy->shares(), Pointwise(DoubleNear(1e-12), softmax(logits)));
+  EXPECT_THAT(policy->describe().per_layer, Pointwise(DoubleNear(1e-12), softmax(logits)));
 }
 
 TEST(Reinforce, ABaselineLeavesTheExpectedCorrectedGradientUnchanged) {

@@ -84,12 +84,6 @@ std::vector<double> shares_at(int layers, double progress) {
   return shares;
 }
 
-double entropy_of(const std::vector<double>& shares) {
-  double entropy = 0;
-  for (const double share : shares) entropy -= share * std::log(share);
-  return entropy;
-}
-
 aggregator::ScoreRow score(const std::string& label, const ExampleShape& shape, double accuracy,
                            uint32_t row) {
   aggregator::ScoreRow score{.label = label, .samples = {}, .questions = {}, .correct = {}};
@@ -113,9 +107,8 @@ aggregator::RunData example_run(const ExampleShape& shape) {
     aggregator::VersionRow row;
     row.version = version;
     row.at = at;
-    row.shares = shares_at(shape.layers, progress);
-    row.recommended = policy::apportion(row.shares, shape.total, 1).samples;
-    row.entropy = entropy_of(row.shares);
+    row.described = policy::describe_shares(shares_at(shape.layers, progress));
+    row.recommended = policy::apportion(row.described.per_layer, shape.total, 1).samples;
     return row;
   };
   run.versions.push_back(version_at(0, kStart));

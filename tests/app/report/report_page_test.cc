@@ -199,6 +199,28 @@ TEST(ReportPage, UnfinishedRunSaysSo) {
   EXPECT_TRUE(parse_xml(report_page(example_input())).all("p", "notice").empty());
 }
 
+TEST(Figures, OfALearnerWithoutSharesAreWhatItDescribes) {
+  ReportInput input = example_input({.layers = 2, .total = 10});
+  for (auto& version : input.run.versions) {
+    const auto number = static_cast<double>(version.version);
+    version.described = {.layer_name = "step",
+                         .per_layer = {-1 - number, 4 * number},
+                         .scalars = {{"spread", 3 / (1 + number)}, {"best", number}}};
+  }
+  EXPECT_THAT(figure_names(input),
+              ElementsAre("accuracy", "schedule", "learning", "spread", "best", "steps"));
+  input.run.versions.resize(2);
+  const XmlElement svg = parse_xml(layers_chart(input.run, {.width = 720, .height = 250}).inline_svg());
+  std::vector<std::string> cells;
+  for (const XmlElement* rect : svg.all("rect")) {
+    if (rect->attributes.at("height") != "12") cells.push_back(rect->attributes.at("class"));
+  }
+  // From -2, the least, to 4, the greatest: -1, -2 and 0, 4.
+  EXPECT_THAT(cells, ElementsAre("c1", "c0", "c3", "c8"));
+  for (auto& version : input.run.versions) version.described = {};
+  EXPECT_THAT(figure_names(input), ElementsAre("accuracy", "schedule", "learning"));
+}
+
 TEST(Figures, AreThoseForWhichThereIsData) {
   ReportInput input = example_input();
   EXPECT_THAT(figure_names(input), ElementsAre("accuracy", "schedule", "learning", "entropy", "shares"));
@@ -255,12 +277,14 @@ TEST(Figures, LongRunsAreThinnedOutToWhatCanBeSeen) {
 
 TEST(Figures, EntropyStartsAtThatOfTheUniformSchedule) {
   const ReportInput input = example_input();
-  const XmlElement svg = parse_xml(entropy_chart(input.run, {.width = 720, .height = 220}).inline_svg());
+  const XmlElement svg =
+      parse_xml(number_chart(input.run, "entropy", {.width = 720, .height = 220}).inline_svg());
   const std::string line = svg.all("path", "line").at(0)->attributes.at("d");
   const std::string level = svg.all("line", "uniform").at(0)->attributes.at("y1");
   EXPECT_TRUE(line.starts_with("M44 " + level + "L")) << line << " against " << level;
   EXPECT_THAT(svg.text, HasSubstr(fmt::format("uniform {:.2f}", std::log(8))));
-  EXPECT_THAT(svg.text, HasSubstr(fmt::format("learned {:.2f}", input.run.versions.back().entropy)));
+  EXPECT_THAT(svg.text,
+              HasSubstr(fmt::format("learned {:.2f}", *input.run.versions.back().described.find("entropy"))));
 }
 
 TEST(Figures, CellsOfTheHeatMapShowTheClassOfTheShare) {
@@ -277,10 +301,10 @@ TEST(Figures, CellsOfTheHeatMapShowTheClassOfTheShare) {
   ReportInput input = example_input({.layers = 2, .total = 10});
   input.run.versions.resize(3);
   for (size_t i = 0; i < 3; ++i) input.run.versions[i].version = static_cast<int64_t>(i);
-  input.run.versions[0].shares = {0.5, 0.5};
-  input.run.versions[1].shares = {0.75, 0.25};
-  input.run.versions[2].shares = {0.95, 0.05};
-  const XmlElement svg = parse_xml(shares_chart(input.run, {.width = 720, .height = 250}).inline_svg());
+  input.run.versions[0].described.per_layer = {0.5, 0.5};
+  input.run.versions[1].described.per_layer = {0.75, 0.25};
+  input.run.versions[2].described.per_layer = {0.95, 0.05};
+  const XmlElement svg = parse_xml(layers_chart(input.run, {.width = 720, .height = 250}).inline_svg());
   // Three columns of 664 / 3 pixels from 44; the key comes after the cells.
   std::vector<std::string> cells;
   for (const XmlElement* rect : svg.all("rect")) {

@@ -48,8 +48,10 @@ aggregator::EpisodeRow episode_row(const aggregator::LearnedEpisode& learned) {
 Rows golden_run() {
   constexpr Timestamp kStart{std::chrono::milliseconds(1'760'000'000'000)};
   return {.episodes = {episode_row({.finished = kStart + std::chrono::milliseconds(500), .reward = 0.25})},
-          .versions = {
-              {.version = 0, .at = kStart, .shares = {0.75, 0.25}, .recommended = {3, 1}, .entropy = 0.5}}};
+          .versions = {{.version = 0,
+                        .at = kStart,
+                        .described = {.per_layer = {0.75, 0.25}, .scalars = {{"entropy", 0.5}}},
+                        .recommended = {3, 1}}}};
 }
 
 Rows rows_of(const aggregator::RunData& run) {
