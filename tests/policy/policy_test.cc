@@ -312,6 +312,7 @@ TEST_P(EveryPolicy, ADamagedStateIsRefused) {
   for (const auto& [field, value] : state.at("learner").items()) {
     for (const nlohmann::json& wrong :
          {nlohmann::json("text"), nlohmann::json(-1), nlohmann::json::array({1, 2}), nlohmann::json()}) {
+      if (wrong.is_number() && value.is_number_float()) continue;  // may well be -1
       nlohmann::json damaged = state;
       damaged["learner"][field] = wrong;
       EXPECT_THROW(restore_policy(config(), damaged.dump()), CorruptFile) << field << " = " << wrong;
