@@ -10,7 +10,7 @@ function(allot_flags target)
   if(ALLOT_SANITIZE)
     # GCC 12 sees uninitialised members inside std::function (std::regex) once sanitizers are on.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
-    target_compile_options(${target} PUBLIC -fsanitize=${ALLOT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    target_compile_options(${target} PRIVATE -fsanitize=${ALLOT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     target_link_options(${target} PUBLIC -fsanitize=${ALLOT_SANITIZE})
   endif()
 endfunction()
@@ -46,10 +46,47 @@ function(allot_protobuf name proto)
   endif()
 endfunction()
 
-# allot_test(NAME SOURCES a_test.cc… LINK lib… [LABELS unit|model|slow…]): one GoogleTest executable; each TEST is a CTest.
-# Tests find the repository at ALLOT_SOURCE_DIR and the built tools in ALLOT_BIN_DIR.
+# What nearly every test includes, parsed once. Product sources have no such header: they show that each header names what it needs.
+function(allot_precompile_for_test target)
+  if(NOT ALLOT_PRECOMPILED_TESTS)
+    return()
+  endif()
+  if(NOT TARGET allot_test_headers)
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/allot_test_headers.cc CONTENT "// Owns the precompiled header of the tests.\n")
+    add_library(allot_test_headers OBJECT ${PROJECT_BINARY_DIR}/allot_test_headers.cc)
+    # The libraries whose compile definitions the headers see.
+    target_link_libraries(allot_test_headers PRIVATE spdlog::spdlog GTest::gmock)
+    target_precompile_headers(allot_test_headers PRIVATE
+      <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp> <spdlog/fmt/fmt.h> <spdlog/spdlog.h>
+      <algorithm> <chrono> <filesystem> <fstream> <functional> <map> <optional> <random> <span> <string> <thread> <variant> <vector>)
+    allot_flags(allot_test_headers)
+    allot_test_flags(allot_test_headers)
+  endif()
+  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>)  # for ccache
+  target_precompile_headers(${target} REUSE_FROM allot_test_headers)
+endfunction()
+
+# Tests are compiled for the compiler's time, not theirs. Under UBSan the code under test is instrumented and the tests
+# themselves are not: that halves what they take to compile. AddressSanitizer sees both.
+function(allot_test_flags target)
+  if(ALLOT_SANITIZE)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0 -fno-sanitize=undefined>)
+  else()
+    # GCC 12 warns at -O1 of short strings that are longer than a short string's buffer.
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:CXX>:-O1>
+      $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-array-bounds>)
+  endif()
+endfunction()
+
+# allot_test(NAME SOURCES a_test.cc… LINK lib… [LABELS unit|model|slow…] [RELEASE] [WHOLE]): one GoogleTest executable; each TEST
+# is a CTest. Tests find the repository at ALLOT_SOURCE_DIR and the built tools in ALLOT_BIN_DIR.
+#   RELEASE  its numbers depend on the optimiser, so that a build with ALLOT_TESTS=release has it, too. (That build leaves the
+#            other torch-free tests to the build under sanitizers; see ./check.)
+#   TORCH_FACING  it includes LibTorch's headers, which bring another fmt than the precompiled header has.
+#   WHOLE    one CTest for the executable: starting it takes longer than most of its tests.
 function(allot_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "RELEASE;WHOLE;TORCH_FACING" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
@@ -61,5 +98,16 @@ function(allot_test name)
   target_compile_definitions(${name} PRIVATE ALLOT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" ALLOT_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   allot_flags(${name})
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  allot_test_flags(${name})
+  if(NOT arg_TORCH_FACING)
+    allot_precompile_for_test(${name})
+  endif()
+  if(ALLOT_TESTS STREQUAL "release" AND arg_LABELS STREQUAL "unit" AND NOT arg_RELEASE)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  elseif(arg_WHOLE)
+    add_test(NAME ${name} COMMAND ${name} --gtest_output=xml:${CMAKE_BINARY_DIR}/tests/${name}.xml)
+    set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  else()
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  endif()
 endfunction()

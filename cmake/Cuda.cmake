@@ -1,8 +1,7 @@
-# The CUDA kernels. ALLOT_CUDA_ARCHITECTURES are compute capabilities: 80, 86, 89 and 90a get machine code; "ptx" adds
-# code that the driver compiles for newer GPUs. 90a alone is the default of the gpu preset: every further one adds its
-# compile time once more.
+# The CUDA kernels. ALLOT_CUDA_ARCHITECTURES are compute capabilities: 80, 86, 89 and 90 get machine code; "ptx" adds code of 90
+# that the driver compiles for newer GPUs, and costs no compile time beside 90. Every other one costs its compile time.
 include_guard()
-set(ALLOT_CUDA_ARCHITECTURES 90a CACHE STRING "GPUs to compile for, a list of 80, 86, 89, 90a and ptx")
+set(ALLOT_CUDA_ARCHITECTURES 90 ptx CACHE STRING "GPUs to compile for, a list of 80, 86, 89, 90 and ptx")
 if(NOT CMAKE_CUDA_COMPILER)
   find_program(ALLOT_NVCC nvcc PATHS /usr/local/cuda/bin)
   if(NOT ALLOT_NVCC)
@@ -15,10 +14,10 @@ set(CMAKE_CUDA_ARCHITECTURES "")
 foreach(architecture IN LISTS ALLOT_CUDA_ARCHITECTURES)
   if(architecture STREQUAL "ptx")
     list(APPEND CMAKE_CUDA_ARCHITECTURES 90-virtual)
-  elseif(architecture MATCHES "^(80|86|89|90a)$")
+  elseif(architecture MATCHES "^(80|86|89|90)$")
     list(APPEND CMAKE_CUDA_ARCHITECTURES ${architecture}-real)
   else()
-    message(FATAL_ERROR "ALLOT_CUDA_ARCHITECTURES names '${architecture}'; expected 80, 86, 89, 90a or ptx")
+    message(FATAL_ERROR "ALLOT_CUDA_ARCHITECTURES names '${architecture}'; expected 80, 86, 89, 90 or ptx")
   endif()
 endforeach()
 if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)

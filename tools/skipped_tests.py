@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Prints one line: how many tests of a CTest run were skipped, and why.
+"""Prints one line: how many tests there were, how many of them were skipped, and why.
 
-    skipped_tests.py TESTS.XML      (written by ctest --output-junit)
+    skipped_tests.py TESTS.XML FOLDER      (TESTS.XML written by ctest --output-junit)
+
+A CTest that is a whole GoogleTest executable counts as the tests in FOLDER/NAME.xml, which the executable wrote.
 """
 
 import collections
+import pathlib
 import re
 import sys
 import xml.etree.ElementTree
@@ -16,17 +19,32 @@ def reason(output):
     return found[1].strip() if found else "no reason given"
 
 
-def summary(cases):
-    skipped = [case for case in cases if case.find("skipped") is not None]
+def cases_of(path):
+    return list(xml.etree.ElementTree.parse(path).getroot().iter("testcase"))
+
+
+def skips(path, folder):
+    """One entry for each test: None where it ran, else why it did not."""
+    for case in cases_of(path):
+        own = folder / f"{case.get('name')}.xml"
+        if own.exists():
+            for inner in cases_of(own):
+                skipped = inner.find("skipped")
+                yield None if skipped is None else (skipped.get("message") or "").split("\n")[-1].strip() or "no reason given"
+        else:
+            yield None if case.find("skipped") is None else reason(case.findtext("system-out", ""))
+
+
+def summary(entries):
+    skipped = collections.Counter(why for why in entries if why is not None)
     if not skipped:
-        return f"no test of {len(cases)} was skipped"
-    reasons = collections.Counter(reason(case.findtext("system-out", "")) for case in skipped)
-    why = "; ".join(f"{count} {text}" for text, count in reasons.most_common())
-    return f"{len(skipped)} of {len(cases)} tests were skipped: {why}"
+        return f"{len(entries)} tests, none skipped"
+    reasons = "; ".join(f"{count} {text}" for text, count in skipped.most_common())
+    return f"{len(entries)} tests, {skipped.total()} skipped: {reasons}"
 
 
 def main():
-    print(summary(list(xml.etree.ElementTree.parse(sys.argv[1]).getroot().iter("testcase"))))
+    print(summary(list(skips(sys.argv[1], pathlib.Path(sys.argv[2])))))
 
 
 if __name__ == "__main__":
