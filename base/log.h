@@ -8,7 +8,7 @@
 namespace allot {
 
 // Sends log lines to stderr with time, level and `name` (the command). `level` is one of trace, debug, info,
-// warn, error; anything else throws UsageError naming them.
+// warn, error, off; anything else throws UsageError naming them.
 void set_up_logging(const std::string& name, const std::string& level);
 
 }  // namespace allot

@@ -31,7 +31,7 @@ class Decoder {
 
   // Writes keys and values of the new tokens to the cache and returns float32 logits [output_rows.size(),
   // vocab_size], valid until the next call. Row kernels and attention give a row the same bits whatever its
-  // batch; docs/engine.md says how far the matrix products do.
+  // batch; docs/internals/engine.md says how far the matrix products do.
   std::span<float> forward(const ForwardBatch& batch, const kernels::AttentionMethod& attention);
 
  private:

@@ -49,7 +49,7 @@ struct EngineCounters {
 };
 
 // Not for use by several threads at once. Results do not depend on what else runs: a sequence's random draws
-// are functions of its own coordinates, and docs/engine.md says when its logits are the same to the bit, too.
+// are functions of its own coordinates, and docs/internals/engine.md says when its logits are the same to the bit, too.
 class Engine {
  public:
   // Loads a Hugging Face directory, of which config.json alone is needed for random weights. Throws the

@@ -1,6 +1,6 @@
-// Matrix products through LibTorch, behind an interface without its headers: linear.cc is the only file that
-// compiles against ATen. LibTorch picks oneDNN or MKL and with them AMX and AVX-512 where the processor has
-// them.
+// Matrix products through LibTorch, behind an interface without its headers: linear.cc is the
+// only file of the CPU runtime that compiles against ATen (model/cuda/dense_prefill.cc does on a GPU).
+// LibTorch picks oneDNN or MKL and with them AMX and AVX-512 where the processor has them.
 #pragma once
 
 #include <cstdint>

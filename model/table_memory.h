@@ -1,5 +1,5 @@
 // Memory of large lookup tables. Asked in random order, tables of megabytes spend much of their time
-// translating addresses; 2 MiB pages make that rare. Measured in docs/tokenizer.md.
+// translating addresses; 2 MiB pages make that rare. Measured in docs/internals/tokenizer.md.
 #pragma once
 
 #include <sys/mman.h>

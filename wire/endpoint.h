@@ -20,7 +20,7 @@ inline constexpr size_t kMaxRequestBytes = size_t{1} << 20;
 
 // A worker connects anew after so many messages, once all of them are answered. ZeroMQ keeps what the queues
 // of a connection have once used: a page for 64 messages each way, until it is 64 KiB. In a run of hours the
-// connections of 10,000 workers would take three times the memory (docs/aggregator.md).
+// connections of 10,000 workers would take three times the memory (docs/internals/aggregator.md).
 inline constexpr int kMessagesOfAConnection = 50;
 
 struct ServerKeys {

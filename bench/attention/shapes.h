@@ -25,7 +25,7 @@ struct Shape {
   bool ragged() const { return shortest != longest; }
 };
 
-// The shapes that docs/kernels.md reports, in its order.
+// The shapes that docs/internals/kernels.md reports, in its order.
 std::vector<Shape> standard_shapes();
 
 // The standard shapes called `names` (separated by commas, in that order); every one when `names` is empty.

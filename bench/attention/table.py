@@ -1,4 +1,4 @@
-"""Makes the Markdown tables of docs/kernels.md, section Results, from the JSON lines of `allot bench attention --json`.
+"""Makes the Markdown tables of docs/internals/kernels.md, section Results, from the JSON lines of `allot bench attention --json`.
 
     build-gpu/bin/allot bench attention --json > attention.jsonl
     python bench/attention/table.py attention.jsonl

@@ -1,4 +1,4 @@
-// The chaos run of any size as a program; docs/faults.md has the commands and what they gave.
+// The chaos run of any size as a program; docs/internals/faults.md has the commands and what they gave.
 #include <fmt/format.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Short chaos runs. The long ones of docs/faults.md are the same code with other numbers; a failure names the
+// Short chaos runs. The long ones of docs/internals/faults.md are the same code with other numbers; a failure names the
 // seed and leaves the run directory and the logs of all processes where they are.
 #include "tests/chaos/chaos.h"
 
