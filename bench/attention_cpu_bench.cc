@@ -126,8 +126,8 @@ void add_all() {
   for (const auto& [shape_name, shape] : shapes) {
     for (const cpu::Isa isa : {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512, cpu::Isa::kAmx}) {
       if (isa > cpu::best_isa()) continue;
-      for (const Estimator estimator : {Estimator::kExact, Estimator::kSys, Estimator::kStrat,
-                                        Estimator::kThreshold, Estimator::kProp, Estimator::kTopk}) {
+      for (int number = 0; number < kEstimators; ++number) {
+        const auto estimator = static_cast<Estimator>(number);
         const bool usual = estimator == Estimator::kExact || estimator == Estimator::kSys;
         if (isa != cpu::best_isa() && !usual) continue;
         for (const int threads : {1, 2}) {

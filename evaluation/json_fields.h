@@ -35,6 +35,8 @@ class JsonFields {
   bool has(const char* name);
   // A fault when the field is missing.
   const Json& value(const char* name);
+  // The fields of an object within this one.
+  JsonFields object(const char* name) { return {value(name), full(name), &faults_}; }
   std::string text(const char* name);    // not empty
   std::string sha256(const char* name);  // 64 lower-case hexadecimal digits
   template <class Integer>

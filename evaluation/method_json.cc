@@ -3,12 +3,16 @@
 namespace allot::evaluation {
 
 nlohmann::ordered_json method_json(const kernels::AttentionMethod& method) {
-  return {{"estimator", kernels::name(method.estimator)},
-          {"prefill", kernels::name(method.prefill)},
-          {"tile", method.tile},
-          {"score_stage", kernels::name(method.score_stage)},
-          {"score_budget", method.score_budget},
-          {"mean_group_query", method.mean_group_query}};
+  nlohmann::ordered_json json = {{"estimator", kernels::name(method.estimator)},
+                                 {"prefill", kernels::name(method.prefill)},
+                                 {"tile", method.tile},
+                                 {"score_stage", kernels::name(method.score_stage)},
+                                 {"score_budget", method.score_budget},
+                                 {"mean_group_query", method.mean_group_query}};
+  const auto values = kernels::own_parameters(method.estimator, method.parameters);
+  for (size_t i = 0; i < values.size(); ++i)
+    json["parameters"][kernels::row_of(method.estimator).parameters[i].name] = values[i];
+  return json;
 }
 
 kernels::AttentionMethod read_method(JsonFields&& fields) {
@@ -23,6 +27,11 @@ kernels::AttentionMethod read_method(JsonFields&& fields) {
     fields.fault(
         fmt::format("{} is {} with score stage {}, expected 0 for exact scores and at least 1 for the others",
                     fields.where("score_budget"), method.score_budget, kernels::name(method.score_stage)));
+  }
+  if (kernels::row_of(method.estimator).parameters.empty()) return method;
+  JsonFields own = fields.object("parameters");
+  for (const kernels::MethodParameter& parameter : kernels::row_of(method.estimator).parameters) {
+    kernels::set_parameter(&method, parameter.name, own.real(parameter.name, parameter.min, parameter.max));
   }
   return method;
 }

@@ -4,6 +4,7 @@
 
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/method.h"
@@ -14,12 +15,6 @@ namespace {
 template <class Enum>
 using Named = std::pair<Enum, std::string_view>;
 
-constexpr Named<Estimator> kEstimators[] = {
-    {Estimator::kExact, "exact"},         {Estimator::kIid, "iid"},
-    {Estimator::kStrat, "strat"},         {Estimator::kSys, "sys"},
-    {Estimator::kProp, "prop"},           {Estimator::kFlash, "flash"},
-    {Estimator::kThreshold, "threshold"}, {Estimator::kTopk, "topk"},
-};
 constexpr Named<ScoreStage> kScoreStages[] = {
     {ScoreStage::kExact, "exact"},
     {ScoreStage::kBernoulli, "bernoulli"},
@@ -35,13 +30,16 @@ constexpr Named<DType> kDTypes[] = {
     {DType::kFloat16, "float16"},
 };
 
+[[noreturn]] void refuse_unnamed(int value) {
+  throw InvalidArgument(fmt::format("enumerator {} has no name; the value was not made by allot", value));
+}
+
 template <class Enum>
 std::string_view name_in(std::span<const Named<Enum>> table, Enum value) {
   for (const auto& [entry, text] : table) {
     if (entry == value) return text;
   }
-  throw InvalidArgument(
-      fmt::format("enumerator {} has no name; the value was not made by allot", static_cast<int>(value)));
+  refuse_unnamed(static_cast<int>(value));
 }
 
 template <class Enum>
@@ -58,7 +56,8 @@ Enum parse_in(std::span<const Named<Enum>> table, std::string_view text, std::st
 }  // namespace
 
 std::string_view name(Estimator estimator) {
-  return name_in<Estimator>(kEstimators, estimator);
+  if (static_cast<int>(estimator) >= kEstimators) refuse_unnamed(static_cast<int>(estimator));
+  return row_of(estimator).name;
 }
 std::string_view name(ScoreStage stage) {
   return name_in<ScoreStage>(kScoreStages, stage);
@@ -71,7 +70,9 @@ std::string_view name(DType dtype) {
 }
 
 Estimator parse_estimator(std::string_view text) {
-  return parse_in<Estimator>(kEstimators, text, "estimator");
+  std::vector<Named<Estimator>> names;
+  for (int i = 0; i < kEstimators; ++i) names.emplace_back(static_cast<Estimator>(i), kEstimatorRows[i].name);
+  return parse_in<Estimator>(names, text, "estimator");
 }
 ScoreStage parse_score_stage(std::string_view text) {
   return parse_in<ScoreStage>(kScoreStages, text, "score stage");

@@ -1,23 +1,14 @@
-// Names of the attention estimators and of the score stages; docs/design.md section 5 defines them.
+// Attention estimators (the table in methods/list.h), score stages and dtypes, and their names;
+// docs/design.md section 5 defines them.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-namespace allot::kernels {
+#include "kernels/methods/list.h"
 
-enum class Estimator : uint8_t {
-  kExact,  // softmax . V, no sampling; budgets are ignored
-  kIid,    // S multinomial indices (S2ANTA paper, eq. 4)
-  kStrat,  // one uniform per stratum of the CDF (Appendix A.3)
-  kSys,    // one uniform offset for the row (Appendix A.3)
-  // Per-tile budgets by largest remainder, systematic in the tile (Algorithms 2-5); biased when S is small.
-  kProp,
-  kFlash,      // S / tiles samples in every tile, FlashDecoding merge (Algorithms 6-8); needs S >= tiles
-  kThreshold,  // rows with p >= tau kept exactly, the rest systematic with weight tau; unbiased
-  kTopk,       // S largest, renormalised (Appendix H); biased
-};
+namespace allot::kernels {
 
 enum class ScoreStage : uint8_t {
   kExact,           // q K^T

@@ -2,34 +2,102 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <cmath>
+
+#include "base/error.h"
+#include "kernels/sampling.h"
+
 namespace allot::kernels {
 namespace {
 
-constexpr MethodSetting kEstimatorSettings[] = {
-    {"tile", &AttentionMethod::tile, 1, 1 << 20, "KEYS", "keys per tile of prop and flash"},
-};
-constexpr MethodSetting kScoreSettings[] = {
-    {"score-budget", &AttentionMethod::score_budget, 0, 1 << 20, "B",
-     "Bernoulli draws of a query (score stages other than exact)"},
-    {"mean-group-query", &AttentionMethod::mean_group_query, 0, 1, "",
-     "Bernoulli: draw once per head group, from its mean query"},
-};
+// "prop and flash"
+std::string tiled_names() {
+  std::string names;
+  for (const EstimatorRow& row : kEstimatorRows) {
+    if (row.tiled) names += (names.empty() ? "" : " and ") + std::string(row.name);
+  }
+  return names;
+}
 
 }  // namespace
 
-std::span<const MethodSetting> estimator_settings() {
-  return kEstimatorSettings;
+int32_t least_samples(const AttentionMethod& method, int32_t length) {
+  return row_of(method.estimator).sample_in_every_tile ? tile_count(length, method.tile) : 1;
 }
 
-std::span<const MethodSetting> score_settings() {
-  return kScoreSettings;
+void set_parameter(AttentionMethod* method, std::string_view name, double value) {
+  const std::span<const MethodParameter> parameters = row_of(method->estimator).parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].name != name) continue;
+    method->parameters.values[first_parameter(method->estimator) + i] = value;
+    return;
+  }
+  throw InvalidArgument(
+      fmt::format("estimator {} has no parameter \"{}\"", kernels::name(method->estimator), name));
+}
+
+std::vector<std::string> parameter_faults(const AttentionMethod& method) {
+  std::vector<std::string> faults;
+  const std::span<const double> values = own_parameters(method.estimator, method.parameters);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const MethodParameter& parameter = row_of(method.estimator).parameters[i];
+    const bool fits = values[i] >= parameter.min && values[i] <= parameter.max &&
+                      (!parameter.whole || values[i] == std::floor(values[i]));
+    if (!fits) {
+      faults.push_back(fmt::format("{} is {}, expected {}{} to {}", parameter.name, values[i],
+                                   parameter.whole ? "a whole number " : "", parameter.min, parameter.max));
+    }
+  }
+  return faults;
+}
+
+std::vector<MethodSetting> estimator_settings() {
+  std::vector<MethodSetting> settings = {
+      {"tile", &AttentionMethod::tile, 1, 1 << 20, "KEYS", "keys per tile of " + tiled_names()}};
+  size_t place = 0;
+  for (const EstimatorRow& row : kEstimatorRows) {
+    for (const MethodParameter& parameter : row.parameters) {
+      settings.push_back({parameter.name, place++, parameter.min, parameter.max, parameter.hint,
+                          fmt::format("{}: {}", row.name, parameter.help)});
+    }
+  }
+  return settings;
+}
+
+std::vector<MethodSetting> score_settings() {
+  return {{"score-budget", &AttentionMethod::score_budget, 0, kMaxBudget, "B",
+           "Bernoulli draws of a query (score stages other than exact)"},
+          {"mean-group-query", &AttentionMethod::mean_group_query, 0, 1, "",
+           "Bernoulli: draw once per head group, from its mean query"}};
+}
+
+std::vector<std::string> estimator_names(bool with_exact) {
+  std::vector<std::string> names;
+  for (const EstimatorRow& row : kEstimatorRows) {
+    if (row.samples || with_exact) names.emplace_back(row.name);
+  }
+  return names;
+}
+
+std::string estimators_help(bool with_exact) {
+  std::string help = "how attention is estimated from its samples";
+  const char* separator = ": ";
+  for (const EstimatorRow& row : kEstimatorRows) {
+    if (!row.samples && !with_exact) continue;
+    help += fmt::format("{}{} ({})", separator, row.name, row.summary);
+    separator = ", ";
+  }
+  return help;
 }
 
 std::string describe(const AttentionMethod& method) {
-  const bool tiled = method.estimator == Estimator::kProp || method.estimator == Estimator::kFlash;
-  return fmt::format("{}{}, prefill {}, scores {}", name(method.estimator),
-                     tiled ? fmt::format(" in tiles of {} keys", method.tile) : "", name(method.prefill),
-                     describe_scores(method));
+  const EstimatorRow& row = row_of(method.estimator);
+  std::string text = row.name;
+  if (row.tiled) text += fmt::format(" in tiles of {} keys", method.tile);
+  const std::span<const double> values = own_parameters(method.estimator, method.parameters);
+  for (size_t i = 0; i < values.size(); ++i)
+    text += fmt::format(", {} {}", row.parameters[i].name, values[i]);
+  return text + fmt::format(", prefill {}, scores {}", name(method.prefill), describe_scores(method));
 }
 
 std::string describe_scores(const AttentionMethod& method) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "kernels/estimator.h"
 
@@ -23,29 +24,50 @@ Prefill parse_prefill(std::string_view text);  // throws InvalidArgument naming 
 struct AttentionMethod {
   Estimator estimator = Estimator::kSys;
   Prefill prefill = Prefill::kSampled;
-  int32_t tile = 256;  // keys per tile of `prop` and `flash`
+  int32_t tile = 256;  // keys per tile of the estimators that work by tiles
   ScoreStage score_stage = ScoreStage::kExact;
   int32_t score_budget = 0;       // B of the Bernoulli stages; 0 exactly when score_stage is kExact
   bool mean_group_query = false;  // one Bernoulli query per head group (Appendix C.2)
+  // Of every estimator that has some, at first_parameter(); others than `estimator` keep their defaults.
+  ParameterValues parameters = default_parameters();
   friend bool operator==(const AttentionMethod&, const AttentionMethod&) = default;
 };
+
+// The parameters of one estimator among those of all, in the order of its row.
+inline std::span<const double> own_parameters(Estimator estimator, const ParameterValues& all) {
+  return std::span(all.values).subspan(first_parameter(estimator), row_of(estimator).parameters.size());
+}
 
 // A score budget belongs to the Bernoulli score stages, and they need one.
 constexpr bool has_consistent_scores(const AttentionMethod& method) {
   return (method.score_stage == ScoreStage::kExact) == (method.score_budget == 0);
 }
 
-// A number or switch of a method, as an option shows it.
+// Fewest samples, other than none, that the estimator takes of a row of `length` keys.
+int32_t least_samples(const AttentionMethod& method, int32_t length);
+
+// Sets a parameter of the method's estimator. Throws InvalidArgument when it has none of this name.
+void set_parameter(AttentionMethod* method, std::string_view name, double value);
+
+// What is out of range in the estimator's own parameters, one text each: "epsilon is 3, expected 0 to 1".
+std::vector<std::string> parameter_faults(const AttentionMethod& method);
+
+// A number or switch of a method, as an option shows it. A number without a field of its own is a parameter,
+// by its place among those of all estimators.
 struct MethodSetting {
   const char* name;  // of the option: "score-budget"
-  std::variant<int32_t AttentionMethod::*, bool AttentionMethod::*> field;
-  int32_t min;  // of a number, with max
-  int32_t max;
+  std::variant<int32_t AttentionMethod::*, bool AttentionMethod::*, size_t> field;
+  double min;  // of a number, with max
+  double max;
   const char* hint;  // of its unit
-  const char* help;
+  std::string help;
 };
-std::span<const MethodSetting> estimator_settings();
-std::span<const MethodSetting> score_settings();  // beside the score stage
+std::vector<MethodSetting> estimator_settings();  // beside the estimator itself
+std::vector<MethodSetting> score_settings();      // beside the score stage
+// "how attention is estimated from its samples: iid (independent draws), …", with exact attention where asked
+// for
+std::string estimators_help(bool with_exact);
+std::vector<std::string> estimator_names(bool with_exact);
 
 // "prop in tiles of 256 keys, prefill sampled, scores exact"
 std::string describe(const AttentionMethod& method);

@@ -55,105 +55,19 @@ int32_t bernoulli_successes(const AttentionParams& p, const DrawRow& draws, int3
   return successes;
 }
 
-// Adds `weight` to the first key of [begin, end) whose CDF, summed from `begin`, reaches `target` > 0.
-void pick(std::span<const double> p, int32_t begin, int32_t end, double target, double weight,
-          std::vector<double>& weights) {
-  double cdf = 0;
-  int32_t last_positive = begin;
-  for (int32_t n = begin; n < end; ++n) {
-    if (p[n] > 0) last_positive = n;
-    cdf += p[n];
-    if (cdf >= target) break;
+using Select = void (*)(std::span<const double>, const Choice&, const DrawRow&, std::vector<double>&);
+struct SelectOf {
+  // Null for a method without samples.
+  template <class Method>
+  static constexpr Select of() {
+    if constexpr (Method::kRow.samples) {
+      return Method::select;
+    } else {
+      return nullptr;
+    }
   }
-  weights[last_positive] += weight;  // the last key with mass where rounding leaves the CDF short of its end
-}
-
-double mass(std::span<const double> p, int32_t begin, int32_t end) {
-  return std::accumulate(p.begin() + begin, p.begin() + end, 0.0);
-}
-
-// Systematic sampling of keys [begin, end): `samples` of them, each of weight `weight`.
-void pick_systematic(std::span<const double> p, int32_t begin, int32_t end, int32_t samples, float u,
-                     double weight, std::vector<double>& weights) {
-  const double total = mass(p, begin, end);
-  for (int32_t s = 0; s < samples; ++s) {
-    pick(p, begin, end, stratum_target<double>(s, samples, u) * total, weight, weights);
-  }
-}
-
-// Algorithm 4: floor(S W_t) samples for tile t, the rest to the largest fractions, ties to the lower tile.
-std::vector<int32_t> largest_remainder(std::span<const double> tile_masses, int32_t samples) {
-  std::vector<int32_t> budgets;
-  std::vector<double> fractions;
-  for (const double tile_mass : tile_masses) {
-    budgets.push_back(static_cast<int32_t>(std::floor(samples * tile_mass)));
-    fractions.push_back(samples * tile_mass - budgets.back());
-  }
-  std::vector<size_t> order(tile_masses.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return fractions[a] > fractions[b]; });
-  int32_t left = samples - std::accumulate(budgets.begin(), budgets.end(), 0);
-  for (size_t i = 0; left > 0; i = (i + 1) % order.size(), --left) ++budgets[order[i]];
-  return budgets;
-}
-
-void select_tiles(std::span<const double> p, const Selection& selection, const DrawRow& draws,
-                  std::vector<double>& weights) {
-  const auto keys = static_cast<int32_t>(p.size());
-  const int32_t tiles = tile_count(keys, selection.tile);
-  const int32_t samples = selection.budget;
-  std::vector<double> masses;
-  for (int32_t t = 0; t < tiles; ++t) {
-    masses.push_back(mass(p, t * selection.tile, std::min(keys, (t + 1) * selection.tile)));
-  }
-  const bool proportional = selection.estimator == Estimator::kProp;
-  const std::vector<int32_t> proportional_budgets = largest_remainder(masses, samples);
-  for (int32_t t = 0; t < tiles; ++t) {
-    const int32_t budget = proportional ? proportional_budgets[t] : flash_tile_budget(samples, tiles, t);
-    const double weight = proportional ? 1.0 / samples : masses[t] / budget;
-    pick_systematic(p, t * selection.tile, std::min(keys, (t + 1) * selection.tile), budget,
-                    draw_uniform(draws, static_cast<uint32_t>(t)), weight, weights);
-  }
-}
-
-std::vector<int32_t> by_falling_probability(std::span<const double> p) {
-  std::vector<int32_t> order(p.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return p[a] > p[b]; });
-  return order;
-}
-
-// Keeps the `kept` largest keys with their own weight, where `kept` is the least number that makes the next
-// one smaller than tau = (mass not kept) / (S - kept); draws the others systematically.
-void select_threshold(std::span<const double> p, int32_t samples, const DrawRow& draws,
-                      std::vector<double>& weights) {
-  const std::vector<int32_t> order = by_falling_probability(p);
-  const auto positive = std::count_if(p.begin(), p.end(), [](double probability) { return probability > 0; });
-  if (positive <= samples) {
-    std::copy(p.begin(), p.end(), weights.begin());
-    return;
-  }
-  std::vector<double> rest(p.begin(), p.end());
-  double rest_mass = mass(rest, 0, static_cast<int32_t>(rest.size()));
-  int32_t kept = 0;
-  while (samples - kept > 0 && p[order[kept]] >= rest_mass / (samples - kept)) {
-    weights[order[kept]] = p[order[kept]];
-    rest[order[kept]] = 0;
-    rest_mass = mass(rest, 0, static_cast<int32_t>(rest.size()));
-    ++kept;
-  }
-  pick_systematic(rest, 0, static_cast<int32_t>(rest.size()), samples - kept, draw_uniform(draws, kRowDraw),
-                  rest_mass / (samples - kept), weights);
-}
-
-void select_topk(std::span<const double> p, int32_t samples, std::vector<double>& weights) {
-  std::vector<int32_t> order = by_falling_probability(p);
-  order.resize(std::min<size_t>(order.size(), samples));
-  double kept = 0;
-  for (const int32_t key : order) kept += p[key];
-  for (const int32_t key : order) weights[key] = p[key] / kept;
-}
+};
+constexpr Methods::Table<Select, SelectOf> kSelect;
 
 double squared_norm(std::span<const double> vector) {
   return std::inner_product(vector.begin(), vector.end(), vector.begin(), 0.0);
@@ -232,38 +146,12 @@ std::vector<Selected> select(std::span<const double> p, const Selection& selecti
   const auto keys = static_cast<int32_t>(p.size());
   const int32_t samples = selection.budget;
   std::vector<double> weights(p.size(), 0.0);
-  if (selection.estimator == Estimator::kExact || samples == kDenseBudget) {
+  const Select select_keys = kSelect[selection.estimator];
+  if (select_keys == nullptr || samples == kDenseBudget) {
     std::copy(p.begin(), p.end(), weights.begin());
   } else if (samples > 0) {
-    switch (selection.estimator) {
-      case Estimator::kExact:
-        break;  // above
-      case Estimator::kIid:
-        for (int32_t s = 0; s < samples; ++s) {
-          const float u = draw_uniform(draws, static_cast<uint32_t>(s));
-          pick(p, 0, keys, independent_target<double>(u) * mass(p, 0, keys), 1.0 / samples, weights);
-        }
-        break;
-      case Estimator::kStrat:
-        for (int32_t s = 0; s < samples; ++s) {
-          const float u = draw_uniform(draws, static_cast<uint32_t>(s));
-          pick(p, 0, keys, stratum_target<double>(s, samples, u) * mass(p, 0, keys), 1.0 / samples, weights);
-        }
-        break;
-      case Estimator::kSys:
-        pick_systematic(p, 0, keys, samples, draw_uniform(draws, kRowDraw), 1.0 / samples, weights);
-        break;
-      case Estimator::kProp:
-      case Estimator::kFlash:
-        select_tiles(p, selection, draws, weights);
-        break;
-      case Estimator::kThreshold:
-        select_threshold(p, samples, draws, weights);
-        break;
-      case Estimator::kTopk:
-        select_topk(p, samples, weights);
-        break;
-    }
+    select_keys(p, {samples, selection.tile, own_parameters(selection.estimator, selection.parameters)},
+                draws, weights);
   }
   std::vector<Selected> selected;
   for (int32_t key = 0; key < keys; ++key) {
@@ -275,7 +163,8 @@ std::vector<Selected> select(std::span<const double> p, const Selection& selecti
 std::vector<Selected> select(const AttentionParams& p, const Row& row) {
   const Selection selection{.estimator = p.method.estimator,
                             .budget = p.budgets == nullptr ? kDenseBudget : p.budgets[row.sequence],
-                            .tile = p.method.tile};
+                            .tile = p.method.tile,
+                            .parameters = p.method.parameters};
   const DrawRow draws = p.draws == nullptr ? DrawRow{} : draw_row(p, row);
   return select(softmax(scores(p, row)), selection, draws);
 }

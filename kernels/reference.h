@@ -45,7 +45,8 @@ std::vector<double> values(const AttentionParams& params, const Row& row);
 struct Selection {
   Estimator estimator = Estimator::kExact;
   int32_t budget = 0;  // S, 0 or kDenseBudget
-  int32_t tile = 256;  // kProp and kFlash
+  int32_t tile = 256;
+  ParameterValues parameters = default_parameters();
 };
 std::vector<Selected> select(std::span<const double> probabilities, const Selection& selection,
                              const DrawRow& draws);

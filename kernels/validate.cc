@@ -21,7 +21,7 @@ void check_pointer(const void* pointer, const char* field) {
 }
 
 bool samples_values(const AttentionParams& p) {
-  return p.method.estimator != Estimator::kExact;
+  return row_of(p.method.estimator).samples;
 }
 bool samples_scores(const AttentionParams& p) {
   return p.method.score_stage != ScoreStage::kExact;
@@ -52,8 +52,9 @@ void check_shapes(const AttentionParams& p) {
 }
 
 void check_estimation(const AttentionParams& p) {
-  const bool tiled = p.method.estimator == Estimator::kProp || p.method.estimator == Estimator::kFlash;
-  if (tiled && p.method.tile < 1) {
+  for (const std::string& fault : parameter_faults(p.method))
+    refuse("estimator {}: {}", name(p.method.estimator), fault);
+  if (row_of(p.method.estimator).tiled && p.method.tile < 1) {
     refuse("estimator {} has tiles of {} keys; expected at least 1", name(p.method.estimator), p.method.tile);
   }
   if (samples_scores(p) && (p.method.score_budget < 1 || p.method.score_budget > kMaxBudget)) {
@@ -87,15 +88,13 @@ void check_budget(const AttentionParams& p, int64_t sequence, int32_t length) {
     refuse("sequence {} has sample budget {}; expected 0 to {}, or {} for exact attention", sequence, budget,
            kMaxBudget, kDenseBudget);
   }
-  if (p.method.estimator == Estimator::kFlash && budget > 0) {
-    const int32_t tiles = tile_count(length, p.method.tile);
-    if (budget < tiles) {
-      refuse(
-          "estimator flash needs a sample in every tile: sequence {} has length {}, {} tiles of {} keys, but "
-          "a budget "
-          "of {}; raise the budget, enlarge the tile or use sys",
-          sequence, length, tiles, p.method.tile, budget);
-    }
+  const int32_t least = least_samples(p.method, length);
+  if (budget > 0 && budget < least) {
+    refuse(
+        "estimator {} needs a sample in every tile: sequence {} has length {}, {} tiles of {} keys, but a "
+        "budget "
+        "of {}; raise the budget, enlarge the tile or use sys",
+        name(p.method.estimator), sequence, length, least, p.method.tile, budget);
   }
 }
 
@@ -121,7 +120,7 @@ void validate(const AttentionParams& p) {
   check_pointer(p.page_table, "page_table");
   check_pointer(p.out, "out");
   if (samples_values(p)) check_pointer(p.budgets, "budgets");
-  const bool needs_draws = samples_scores(p) || (samples_values(p) && p.method.estimator != Estimator::kTopk);
+  const bool needs_draws = samples_scores(p) || row_of(p.method.estimator).draws;
   if (needs_draws) check_pointer(p.draws, "draws");
   for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t queries = p.query_start[b + 1] - p.query_start[b];

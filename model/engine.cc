@@ -39,6 +39,7 @@ void check_options(const EngineOptions& options) {
   at_least("tile", options.attention.tile, 1);
   if (options.attention.score_stage != kernels::ScoreStage::kExact)
     at_least("score_budget", options.attention.score_budget, 1);
+  for (std::string& fault : kernels::parameter_faults(options.attention)) faults.push_back(std::move(fault));
   if (!faults.empty()) throw InvalidArgument(fmt::format("engine options: {}", fmt::join(faults, "; ")));
   if (options.dtype == kernels::DType::kFloat16 && options.device == "cpu") {
     throw Unsupported(
@@ -180,19 +181,19 @@ void Engine::Impl::check_samples(std::span<const int32_t> samples, int64_t lengt
     refuse("the schedule has {} entries, expected {}, one for each layer of the model", samples.size(),
            config.num_layers);
   }
-  const int32_t tiles = kernels::tile_count(static_cast<int32_t>(length), options.attention.tile);
+  const int32_t least = kernels::least_samples(options.attention, static_cast<int32_t>(length));
   for (size_t layer = 0; layer < samples.size(); ++layer) {
     if (samples[layer] < 0 || samples[layer] > kernels::kMaxBudget) {
       refuse("the schedule gives layer {} {} samples, expected 0 to {}", layer, samples[layer],
              kernels::kMaxBudget);
     }
-    if (options.attention.estimator == kernels::Estimator::kFlash && samples[layer] > 0 &&
-        samples[layer] < tiles) {
+    if (samples[layer] > 0 && samples[layer] < least) {
       refuse(
-          "the schedule gives layer {} {} samples, but estimator flash needs one in each of {} tiles of {} "
-          "keys for {} "
+          "the schedule gives layer {} {} samples, but estimator {} needs one in each of {} tiles of {} keys "
+          "for {} "
           "tokens; raise the budget, enlarge the tile or use sys",
-          layer, samples[layer], tiles, options.attention.tile, length);
+          layer, samples[layer], kernels::name(options.attention.estimator), least, options.attention.tile,
+          length);
     }
   }
 }

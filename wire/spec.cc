@@ -73,6 +73,23 @@ void compare_parameters(const PolicySpec& a, const PolicySpec& b, const std::str
   }
 }
 
+// The parameters of estimators, which have no fields.
+void compare_parameters(const AttentionSpec& a, const AttentionSpec& b, const std::string& prefix,
+                        std::vector<std::string>* lines) {
+  const auto text = [](const AttentionSpec& spec, const std::string& name) {
+    const auto found = spec.parameters().find(name);
+    return found == spec.parameters().end() ? std::string("none") : fmt::format("{}", found->second);
+  };
+  std::set<std::string> names;
+  for (const AttentionSpec* spec : {&a, &b}) {
+    for (const auto& [name, value] : spec->parameters()) names.insert(name);
+  }
+  for (const std::string& name : names) {
+    const std::string left = text(a, name), right = text(b, name);
+    if (left != right) lines->push_back(fmt::format("{}{}: {} != {}", prefix, name, left, right));
+  }
+}
+
 void compare(const Message& a, const Message& b, const std::string& prefix, std::vector<std::string>* lines) {
   const auto* left_policy = dynamic_cast<const PolicySpec*>(&a);
   const auto* right_policy = dynamic_cast<const PolicySpec*>(&b);
@@ -84,6 +101,8 @@ void compare(const Message& a, const Message& b, const std::string& prefix, std:
     if (std::ranges::find(kForPeople, field.full_name()) != kForPeople.end()) continue;
     if (field.is_map()) {
       if (by_name) compare_parameters(*left_policy, *right_policy, prefix, lines);
+      if (const auto* attention = dynamic_cast<const AttentionSpec*>(&a))
+        compare_parameters(*attention, dynamic_cast<const AttentionSpec&>(b), prefix, lines);
       continue;
     }
     // Of another learner, or one of those that are compared by name.

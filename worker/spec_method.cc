@@ -3,12 +3,14 @@
 namespace allot::worker {
 
 kernels::AttentionMethod attention_method(const wire::AttentionSpec& spec) {
-  return {.estimator = kernels::parse_estimator(spec.estimator()),
-          .prefill = kernels::parse_prefill(spec.prefill()),
-          .tile = spec.tile(),
-          .score_stage = kernels::parse_score_stage(spec.score_stage()),
-          .score_budget = spec.score_budget(),
-          .mean_group_query = spec.mean_group_query()};
+  kernels::AttentionMethod method{.estimator = kernels::parse_estimator(spec.estimator()),
+                                  .prefill = kernels::parse_prefill(spec.prefill()),
+                                  .tile = spec.tile(),
+                                  .score_stage = kernels::parse_score_stage(spec.score_stage()),
+                                  .score_budget = spec.score_budget(),
+                                  .mean_group_query = spec.mean_group_query()};
+  for (const auto& [name, value] : spec.parameters()) kernels::set_parameter(&method, name, value);
+  return method;
 }
 
 wire::AttentionSpec attention_spec(const kernels::AttentionMethod& method) {
@@ -19,6 +21,9 @@ wire::AttentionSpec attention_spec(const kernels::AttentionMethod& method) {
   spec.set_score_stage(std::string(kernels::name(method.score_stage)));
   spec.set_score_budget(method.score_budget);
   spec.set_mean_group_query(method.mean_group_query);
+  const auto values = kernels::own_parameters(method.estimator, method.parameters);
+  for (size_t i = 0; i < values.size(); ++i)
+    (*spec.mutable_parameters())[kernels::row_of(method.estimator).parameters[i].name] = values[i];
   return spec;
 }
 

@@ -6,7 +6,7 @@
 
 namespace allot::worker {
 
-// Throws InvalidArgument for a name that this build does not know.
+// Throws InvalidArgument for a name that this build does not know, of a parameter too.
 kernels::AttentionMethod attention_method(const wire::AttentionSpec& spec);
 wire::AttentionSpec attention_spec(const kernels::AttentionMethod& method);
 

@@ -58,7 +58,7 @@ int run_logits(std::span<const std::string> arguments) {
   std::string ids_text;
   std::string schedule = "dense";
   std::string dtype = "float32";
-  kernels::Estimator estimator = kernels::Estimator::kSys;
+  kernels::AttentionMethod method;
   int64_t seed = 0;
   int64_t question = 0;
   std::optional<int64_t> random_weights;
@@ -72,9 +72,7 @@ int run_logits(std::span<const std::string> arguments) {
   set.path("model", &model, "Hugging Face model directory");
   set.text("ids", &ids_text, "A,B,…", "token ids, used as they are");
   set.text("schedule", &schedule, "S", "dense, uniform:N, a,b,c,… or a schedule.json");
-  set.choice("estimator", &estimator, kernels::parse_estimator,
-             {"exact", "iid", "strat", "sys", "prop", "flash", "threshold", "topk"},
-             "how attention is estimated from its samples");
+  declare_estimator_options(&set, &method, EstimatorChoice::kAny);
   set.choice("dtype", &dtype, {"float32", "bfloat16", "float16"}, "of weights and activations");
   set.integer("seed", &seed, 0, std::numeric_limits<uint32_t>::max(), "N", "of the attention samples");
   set.integer("question", &question, 0, std::numeric_limits<uint32_t>::max(), "N",
@@ -97,7 +95,7 @@ int run_logits(std::span<const std::string> arguments) {
       schedule,
       model::identify_model(model, {.random_weights = options.random_weights, .needs_tokenizer = false}));
   options.dtype = kernels::parse_dtype(dtype);
-  options.attention.estimator = estimator;
+  options.attention = method;
   options.max_sequences = 1;
   options.device = device;
   options.threads = threads;

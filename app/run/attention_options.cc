@@ -1,7 +1,6 @@
 #include "app/run/attention_options.h"
 
 #include <algorithm>
-#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -12,12 +11,17 @@ namespace {
 using kernels::AttentionMethod;
 using kernels::MethodSetting;
 
-void declare(OptionSet* set, std::span<const MethodSetting> settings, AttentionMethod* method) {
+void declare(OptionSet* set, const std::vector<MethodSetting>& settings, AttentionMethod* method) {
   for (const MethodSetting& setting : settings) {
+    const char* help = setting.help.c_str();
     if (const auto* number = std::get_if<int32_t AttentionMethod::*>(&setting.field)) {
-      set->integer(setting.name, &(method->**number), setting.min, setting.max, setting.hint, setting.help);
+      set->integer(setting.name, &(method->**number), static_cast<int32_t>(setting.min),
+                   static_cast<int32_t>(setting.max), setting.hint, help);
+    } else if (const auto* flag = std::get_if<bool AttentionMethod::*>(&setting.field)) {
+      set->flag(setting.name, &(method->**flag), help);
     } else {
-      set->flag(setting.name, &(method->*std::get<bool AttentionMethod::*>(setting.field)), setting.help);
+      set->real(setting.name, &method->parameters.values[std::get<size_t>(setting.field)], setting.min,
+                setting.max, setting.hint, help);
     }
   }
 }
@@ -25,14 +29,17 @@ void declare(OptionSet* set, std::span<const MethodSetting> settings, AttentionM
 }  // namespace
 
 void declare_attention_options(OptionSet* set, AttentionMethod* method, EstimatorChoice choice) {
-  std::vector<std::string> estimators = {"iid", "strat", "sys", "prop", "flash", "threshold", "topk"};
-  if (choice == EstimatorChoice::kAny) estimators.insert(estimators.begin(), "exact");
-  set->choice("estimator", &method->estimator, kernels::parse_estimator, estimators,
-              "how attention is estimated from its samples");
+  declare_estimator_options(set, method, choice);
   set->choice("prefill", &method->prefill, kernels::parse_prefill, {"dense", "sampled"},
               "attention over the prompt: exact, or sampled as in decoding");
-  declare_estimator_settings(set, method);
   declare_score_options(set, method);
+}
+
+void declare_estimator_options(OptionSet* set, AttentionMethod* method, EstimatorChoice choice) {
+  const bool with_exact = choice == EstimatorChoice::kAny;
+  set->choice("estimator", &method->estimator, kernels::parse_estimator, kernels::estimator_names(with_exact),
+              kernels::estimators_help(with_exact).c_str());
+  declare_estimator_settings(set, method);
 }
 
 void declare_estimator_settings(OptionSet* set, AttentionMethod* method) {

@@ -185,21 +185,24 @@ class ShapeRun {
     row.engine = "allot";
     row.kernel = kernels::name(estimator);
     row.cache = layout.name;
-    const bool is_exact = estimator == kernels::Estimator::kExact;
+    const bool is_exact = !kernels::row_of(estimator).samples;
     if (!is_exact) {
       row.fewest_samples = shape_.fewest_samples;
       row.most_samples = shape_.most_samples;
       if (workload_.method.score_stage != kernels::ScoreStage::kExact)
         row.cache += ", scores " + kernels::describe_scores(workload_.method);
     }
-    const std::string unsuitable = why_unsuitable(estimator, workload_.method.tile, lengths_, budgets_);
+    kernels::AttentionMethod method = workload_.method;
+    method.estimator = estimator;
+    if (is_exact) method = {.estimator = estimator};
+    const std::string unsuitable = is_exact ? std::string() : why_unsuitable(method, lengths_, budgets_);
     if (!unsuitable.empty()) {
       row.note = "not measured: " + unsuitable;
       report(row);
       return;
     }
     try {
-      measure_own(estimator, layout, row);
+      measure_own(method, layout, row);
     } catch (const std::exception& error) {
       row.microseconds.reset();
       row.note = "failed: " + first_line(error.what());
@@ -208,10 +211,7 @@ class ShapeRun {
     report(row);
   }
 
-  void measure_own(kernels::Estimator estimator, const Layout& layout, Row& row) const {
-    kernels::AttentionMethod method = workload_.method;
-    method.estimator = estimator;
-    if (estimator == kernels::Estimator::kExact) method = {.estimator = estimator};
+  void measure_own(const kernels::AttentionMethod& method, const Layout& layout, Row& row) const {
     const auto own = launch(layout, method);
     own->queue();
     if (!sound(*own, method, row)) return;
@@ -225,7 +225,7 @@ class ShapeRun {
     own.check_result();
     if (exact_ == nullptr) return true;
     const Difference difference = batch_.difference(own.output(), exact_->output());
-    if (method.estimator == kernels::Estimator::kExact) return accepted(difference, row);
+    if (!kernels::row_of(method.estimator).samples) return accepted(difference, row);
     row.rms_error = difference.rms;
     if (std::isfinite(difference.rms)) return true;
     row.note = "failed: the output holds numbers that are not finite";

@@ -98,6 +98,12 @@ std::vector<Shape> select_shapes(std::string_view names) {
 
 std::vector<kernels::Estimator> select_estimators(std::string_view names) {
   std::vector<kernels::Estimator> selected;
+  if (names.empty()) {
+    for (int i = 0; i < kernels::kEstimators; ++i) {
+      if (kernels::kEstimatorRows[i].cuda) selected.push_back(static_cast<kernels::Estimator>(i));
+    }
+    return selected;
+  }
   for (const std::string_view name : split(names)) {
     kernels::Estimator estimator{};
     try {
@@ -105,8 +111,8 @@ std::vector<kernels::Estimator> select_estimators(std::string_view names) {
     } catch (const InvalidArgument& error) {
       throw UsageError(std::string("--estimators: ") + error.what());
     }
-    if (estimator == kernels::Estimator::kTopk) {
-      throw UsageError("--estimators: topk has no CUDA kernel; it runs on the CPU only");
+    if (!kernels::row_of(estimator).cuda) {
+      throw UsageError(fmt::format("--estimators: {} has no CUDA kernel; it runs on the CPU only", name));
     }
     selected.push_back(estimator);
   }
@@ -121,15 +127,13 @@ std::vector<int32_t> budgets_of(const Shape& shape) {
   return uniforms(Purpose::kBudget, shape.batch, shape.fewest_samples, shape.most_samples);
 }
 
-std::string why_unsuitable(kernels::Estimator estimator, int32_t tile, const std::vector<int32_t>& lengths,
+std::string why_unsuitable(const kernels::AttentionMethod& method, const std::vector<int32_t>& lengths,
                            const std::vector<int32_t>& budgets) {
-  if (estimator != kernels::Estimator::kFlash) return {};
   for (size_t b = 0; b < lengths.size(); ++b) {
-    const int32_t tiles = kernels::tile_count(lengths[b], tile);
-    if (budgets[b] < tiles) {
-      return fmt::format(
-          "flash needs a sample a tile: sequence {} has {} keys, {} tiles of {}, and {} samples", b,
-          lengths[b], tiles, tile, budgets[b]);
+    const int32_t least = kernels::least_samples(method, lengths[b]);
+    if (budgets[b] < least) {
+      return fmt::format("{} needs a sample a tile: sequence {} has {} keys, {} tiles of {}, and {} samples",
+                         kernels::name(method.estimator), b, lengths[b], least, method.tile, budgets[b]);
     }
   }
   return {};

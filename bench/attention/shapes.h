@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/estimator.h"
+#include "kernels/method.h"
 
 namespace allot::bench::attention {
 
@@ -32,17 +32,17 @@ std::vector<Shape> standard_shapes();
 // Throws UsageError that lists the known names.
 std::vector<Shape> select_shapes(std::string_view names);
 
-// The estimators called `names`, separated by commas. Throws UsageError for an unknown name, and for topk,
-// which has no CUDA kernel.
+// The estimators called `names`, separated by commas; every one with a CUDA kernel when `names` is empty.
+// Throws UsageError for an unknown name, and for an estimator without a CUDA kernel.
 std::vector<kernels::Estimator> select_estimators(std::string_view names);
 
 // [batch] keys of each sequence and [batch] samples of each sequence: the same numbers on every call.
 std::vector<int32_t> lengths_of(const Shape& shape);
 std::vector<int32_t> budgets_of(const Shape& shape);
 
-// Why `estimator` cannot run with these lengths and budgets; empty when it can. Only flash is choosy: it
-// draws at least one sample from each tile of `tile` keys.
-std::string why_unsuitable(kernels::Estimator estimator, int32_t tile, const std::vector<int32_t>& lengths,
+// Why the method cannot run with these lengths and budgets; empty when it can. Some estimators draw at least
+// one sample from each tile.
+std::string why_unsuitable(const kernels::AttentionMethod& method, const std::vector<int32_t>& lengths,
                            const std::vector<int32_t>& budgets);
 
 // Bytes of all keys of the batch, `element_bytes` each number; the values have as many.

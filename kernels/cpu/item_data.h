@@ -20,7 +20,7 @@ struct ItemData {
     first_visible = static_cast<int32_t>(p.lengths[item.sequence] - (queries - 1 - item.first_query));
     keys = first_visible + static_cast<int32_t>(item.num_queries) - 1;
     // Exact attention ignores budgets; a dense budget makes one sequence exact.
-    const bool exact = p.method.estimator == Estimator::kExact || p.budgets[item.sequence] == kDenseBudget;
+    const bool exact = !row_of(p.method.estimator).samples || p.budgets[item.sequence] == kDenseBudget;
     samples = exact ? kDenseBudget : p.budgets[item.sequence];
     exact_scores = has_exact_scores(p, item.sequence);
   }

@@ -30,12 +30,13 @@ class Prefill {
       : p_(p),
         work_(work),
         data_(p, item),
+        counts_row_(row_of(p.method.estimator).counts_row),
         padded_keys_((data_.keys + kLanes - 1) / kLanes * kLanes),
         padded_dim_((p.head_dim + kLanes - 1) / kLanes * kLanes) {
     if constexpr (kMayTile) {
       score_by_tiles_ = data_.exact_scores && p.head_dim % 32 == 0;
       // Counts up to 256 are exact in bfloat16; probabilities lose what the output loses anyway.
-      const bool counts = p.method.estimator == Estimator::kSys && data_.samples > 0 && data_.samples <= 256;
+      const bool counts = counts_row_ && data_.samples > 0 && data_.samples <= 256;
       sum_by_tiles_ = p.head_dim % 32 == 0 && (counts || data_.samples == kDenseBudget);
     }
   }
@@ -164,7 +165,7 @@ class Prefill {
 
     if (data_.samples == kDenseBudget) {
       write_weighted(keys, V::set1(1.0f) / total);
-    } else if (p_.method.estimator == Estimator::kSys) {
+    } else if (counts_row_) {
       count_systematic(keys, total);
       write_weighted(keys, V::set1(1.0f / static_cast<float>(data_.samples)));
     } else {
@@ -386,6 +387,7 @@ class Prefill {
   const AttentionParams& p_;
   Workspace& work_;
   const ItemData<V, T> data_;
+  const bool counts_row_;
   const int64_t padded_keys_;
   const int64_t padded_dim_;
   int32_t count_ = 0;  // rows in the lanes

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/attention.h"
 #include "kernels/cpu/vec_generic.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/sampling.h"
@@ -127,22 +128,23 @@ void largest_remainder(const double* masses, double total, int32_t tiles, int32_
   }
 }
 
-template <class V>
-Picks select_tiles(const float* weights, int32_t keys, const AttentionParams& p, int32_t samples,
-                   const DrawRow& draws, Workspace& work) {
-  const int32_t tiles = tile_count(keys, p.method.tile);
+// kProportional: budgets by the tiles' mass (`prop`), else the same for all (`flash`).
+template <class V, bool kProportional>
+Picks select_tiles(const float* weights, int32_t keys, const Choice& choice, const DrawRow& draws,
+                   Workspace& work) {
+  const int32_t samples = choice.samples;
+  const int32_t tiles = tile_count(keys, choice.tile);
   double* masses = work.masses.reserve(tiles);
   int32_t* budgets = work.order.reserve(2 * int64_t{tiles});
   const auto tile_cdf = [&](int32_t t) {
-    return RowCdf<V>(weights + t * p.method.tile, std::min(p.method.tile, keys - t * p.method.tile), work);
+    return RowCdf<V>(weights + t * choice.tile, std::min(choice.tile, keys - t * choice.tile), work);
   };
   double total = 0;
   for (int32_t t = 0; t < tiles; ++t) {
     masses[t] = tile_cdf(t).total();
     total += masses[t];
   }
-  const bool proportional = p.method.estimator == Estimator::kProp;
-  if (proportional) {
+  if constexpr (kProportional) {
     largest_remainder<V>(masses, total, tiles, samples, budgets, budgets + tiles);
   } else {
     for (int32_t t = 0; t < tiles; ++t) budgets[t] = flash_tile_budget(samples, tiles, t);
@@ -151,12 +153,12 @@ Picks select_tiles(const float* weights, int32_t keys, const AttentionParams& p,
   int32_t count = 0;
   for (int32_t t = 0; t < tiles; ++t) {
     if (budgets[t] == 0 || masses[t] == 0) continue;  // a tile without mass adds nothing under `flash`
-    const float weight = proportional ? 1.0f : static_cast<float>(masses[t] / budgets[t]);
-    pick_systematic<V>(tile_cdf(t), t * p.method.tile, budgets[t],
+    const float weight = kProportional ? 1.0f : static_cast<float>(masses[t] / budgets[t]);
+    pick_systematic<V>(tile_cdf(t), t * choice.tile, budgets[t],
                        draw_uniform(draws, static_cast<uint32_t>(t)), weight, picks + count);
     count += budgets[t];
   }
-  return {.count = count, .scale = static_cast<float>(proportional ? 1.0 / samples : 1.0 / total)};
+  return {.count = count, .scale = static_cast<float>(kProportional ? 1.0 / samples : 1.0 / total)};
 }
 
 // Bit i: lane i is positive and at least tau.
@@ -236,39 +238,91 @@ Picks select_topk(const float* weights, int32_t keys, int32_t samples, Workspace
   return {.count = samples, .scale = static_cast<float>(1 / kept)};
 }
 
+// One sample at each target of the whole row: target(s) is the CDF point of sample s.
+template <class V, class Target>
+ALLOT_INLINE Picks pick_targets(const float* weights, int32_t keys, int32_t samples, Workspace& work,
+                                const Target& target) {
+  const RowCdf<V> cdf(weights, keys, work);
+  Pick* picks = work.picks.reserve(samples);
+  for (int32_t s = 0; s < samples; ++s) picks[s] = {cdf.locate(target(s) * cdf.total()), 1.0f};
+  return {.count = samples, .scale = 1 / static_cast<float>(samples)};
+}
+
+// The selections of the estimators by whole vectors: overloads for those that have one.
+template <class V>
+Picks pick(methods::Iid, const float* weights, int32_t keys, const Choice& choice, const DrawRow& draws,
+           Workspace& work) {
+  return pick_targets<V>(weights, keys, choice.samples, work, [&](int32_t s) {
+    return independent_target<float>(draw_uniform(draws, static_cast<uint32_t>(s)));
+  });
+}
+template <class V>
+Picks pick(methods::Strat, const float* weights, int32_t keys, const Choice& choice, const DrawRow& draws,
+           Workspace& work) {
+  return pick_targets<V>(weights, keys, choice.samples, work, [&](int32_t s) {
+    return stratum_target<float>(s, choice.samples, draw_uniform(draws, static_cast<uint32_t>(s)));
+  });
+}
+template <class V>
+Picks pick(methods::Sys, const float* weights, int32_t keys, const Choice& choice, const DrawRow& draws,
+           Workspace& work) {
+  const float u = draw_uniform(draws, kRowDraw);
+  return pick_targets<V>(weights, keys, choice.samples, work,
+                         [&](int32_t s) { return stratum_target<float>(s, choice.samples, u); });
+}
+template <class V>
+Picks pick(methods::Prop, const float* weights, int32_t keys, const Choice& choice, const DrawRow& draws,
+           Workspace& work) {
+  return select_tiles<V, true>(weights, keys, choice, draws, work);
+}
+template <class V>
+Picks pick(methods::Flash, const float* weights, int32_t keys, const Choice& choice, const DrawRow& draws,
+           Workspace& work) {
+  return select_tiles<V, false>(weights, keys, choice, draws, work);
+}
+template <class V>
+Picks pick(methods::Threshold, const float* weights, int32_t keys, const Choice& choice, const DrawRow& draws,
+           Workspace& work) {
+  return select_threshold<V>(weights, keys, choice.samples, draws, work);
+}
+template <class V>
+Picks pick(methods::Topk, const float* weights, int32_t keys, const Choice& choice, const DrawRow& /*draws*/,
+           Workspace& work) {
+  return select_topk<V>(weights, keys, choice.samples, work);
+}
+
+template <class V>
+struct PickOf {
+  using Function = Picks (*)(const float*, int32_t, const Choice&, const DrawRow&, Workspace&);
+  template <class Method>
+  static Picks call(const float* weights, int32_t keys, const Choice& choice, const DrawRow& draws,
+                    Workspace& work) {
+    if constexpr (requires { pick<V>(Method{}, weights, keys, choice, draws, work); }) {
+      return pick<V>(Method{}, weights, keys, choice, draws, work);
+    } else {
+      return Method::pick(weights, keys, choice, draws, work);
+    }
+  }
+  // Null for a method without samples, whose rows are summed whole.
+  template <class Method>
+  static constexpr Function of() {
+    if constexpr (Method::kRow.samples) {
+      return call<Method>;
+    } else {
+      return nullptr;
+    }
+  }
+};
+
 // Picks of a row of `keys` weights; `weights` is followed by zeros up to a whole number of lanes. `samples` >
-// 0.
+// 0, so the method is one that samples.
 template <class V>
 Picks select_row(const float* weights, int32_t keys, const AttentionParams& p, int32_t samples,
                  const DrawRow& draws, Workspace& work) {
-  switch (p.method.estimator) {
-    case Estimator::kExact:
-      return {.scale = 1 / RowCdf<V>(weights, keys, work).total(), .all = true};
-    case Estimator::kProp:
-    case Estimator::kFlash:
-      return select_tiles<V>(weights, keys, p, samples, draws, work);
-    case Estimator::kThreshold:
-      return select_threshold<V>(weights, keys, samples, draws, work);
-    case Estimator::kTopk:
-      return select_topk<V>(weights, keys, samples, work);
-    case Estimator::kIid:
-    case Estimator::kStrat:
-    case Estimator::kSys:
-      break;
-  }
-  const RowCdf<V> cdf(weights, keys, work);
-  Pick* picks = work.picks.reserve(samples);
-  if (p.method.estimator == Estimator::kSys) {
-    pick_systematic<V>(cdf, 0, samples, draw_uniform(draws, kRowDraw), 1.0f, picks);
-  } else {
-    for (int32_t s = 0; s < samples; ++s) {
-      const float u = draw_uniform(draws, static_cast<uint32_t>(s));
-      const float target = p.method.estimator == Estimator::kIid ? independent_target<float>(u)
-                                                                 : stratum_target<float>(s, samples, u);
-      picks[s] = {cdf.locate(target * cdf.total()), 1.0f};
-    }
-  }
-  return {.count = samples, .scale = 1 / static_cast<float>(samples)};
+  static constexpr Methods::Table<typename PickOf<V>::Function, PickOf<V>> kPick;
+  const Estimator estimator = p.method.estimator;
+  const Choice choice{samples, p.method.tile, own_parameters(estimator, p.method.parameters)};
+  return kPick[estimator](weights, keys, choice, draws, work);
 }
 
 }  // namespace allot::kernels::cpu

@@ -25,18 +25,18 @@ struct TileStats {
 // The first fault a launch found, kept until check_cuda reads it. code 0 = none.
 struct Fault {
   int32_t code;
-  int32_t tile;  // of prop and flash
+  int32_t tile;  // keys of one
   int64_t sequence;
   int64_t value;
   int64_t limit;
 };
 enum FaultCode : int32_t {
   kFaultNone = 0,
-  kFaultLength,       // lengths[sequence] outside [number of queries, max_length] or beyond the page table
-  kFaultBudget,       // budgets[sequence] outside [-1 or 0, max_budget]
-  kFaultFlashBudget,  // flash with fewer samples (value) than tiles (limit)
-  kFaultPage,         // page_table names a page outside the pool
-  kFaultQueries,      // a sequence has more queries than max_queries, or less than none
+  kFaultLength,      // lengths[sequence] outside [number of queries, max_length] or beyond the page table
+  kFaultBudget,      // budgets[sequence] outside [-1 or 0, max_budget]
+  kFaultTileBudget,  // fewer samples (value) than tiles (limit), of which each needs one
+  kFaultPage,        // page_table names a page outside the pool
+  kFaultQueries,     // a sequence has more queries than max_queries, or less than none
 };
 
 // Largest number of score tiles a warp takes at a time: their stages fit the lanes of a warp.
@@ -94,6 +94,9 @@ struct Args {
   bool any_dense;
   bool one_query_each;  // decode: query b belongs to sequence b
   Scored scored;        // by this score kernel
+  // Of the estimator's row.
+  bool samples;
+  bool sample_in_every_tile;
 
   // The pass: queries first_query .. first_query + pass_queries of the launch.
   int32_t first_query;

@@ -58,6 +58,8 @@ cuda::Args make_args(const AttentionParams& p, const LaunchBounds& bounds, const
           .any_dense = bounds.any_dense,
           .one_query_each = plan.one_query_each,
           .scored = plan.dense_score.warps > 0 ? cuda::Scored::kEstimated : cuda::Scored::kEvery,
+          .samples = row_of(p.method.estimator).samples,
+          .sample_in_every_tile = row_of(p.method.estimator).sample_in_every_tile,
           .first_query = 0,
           .pass_queries = plan.pass_queries,
           .fault = at<cuda::Fault>(workspace, 0),
@@ -188,7 +190,7 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
              args, limits, stream);
     };
     launch_values(cuda::value_kernel(p.method.estimator, p.dtype, p.head_dim, plan.row_warps), true);
-    if (p.method.estimator != Estimator::kExact && bounds.any_dense) {
+    if (row_of(p.method.estimator).samples && bounds.any_dense) {
       launch_values(cuda::dense_kernel(p.dtype, p.head_dim, plan.row_warps), false);
     }
   }
@@ -216,9 +218,9 @@ void check_cuda(CudaWorkspace workspace, CudaStream stream) {
           "where any_dense is set",
           fault.sequence, fault.value, fault.limit, kDenseBudget));
       break;
-    case cuda::kFaultFlashBudget:
+    case cuda::kFaultTileBudget:
       refuse(fmt::format(
-          "estimator flash needs a sample in every tile: sequence {} has {} tiles of {} keys, but a "
+          "the estimator needs a sample in every tile: sequence {} has {} tiles of {} keys, but a "
           "budget of {}; raise the budget, enlarge the tile or use sys",
           fault.sequence, fault.limit, fault.tile, fault.value));
       break;

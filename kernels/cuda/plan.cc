@@ -51,23 +51,30 @@ ScoreKernel score_kernel(const AttentionParams& p, ScoreStage stage, int32_t col
   return (bfloat16 ? score_kernel_bfloat16 : score_kernel_float16)(p.head_dim, column_tiles, decode);
 }
 
+namespace {
+
+using CudaKernel = ValueKernel (*)(DType dtype, int32_t head_dim, int32_t row_warps);
+struct CudaKernelOf {
+  // Null for a method without a CUDA kernel.
+  template <class Method>
+  static constexpr CudaKernel of() {
+    if constexpr (Method::kRow.cuda) {
+      return Method::cuda_kernel;
+    } else {
+      return nullptr;
+    }
+  }
+};
+constexpr Methods::Table<CudaKernel, CudaKernelOf> kValueKernels;
+
+}  // namespace
+
 ValueKernel dense_kernel(DType dtype, int32_t head_dim, int32_t row_warps) {
-  return (dtype == DType::kBFloat16 ? dense_kernel_bfloat16 : dense_kernel_float16)(head_dim, row_warps);
+  return methods::Exact::cuda_kernel(dtype, head_dim, row_warps);
 }
 
 ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, int32_t row_warps) {
-  const bool bfloat16 = dtype == DType::kBFloat16;
-  switch (estimator) {
-    case Estimator::kThreshold:
-      return (bfloat16 ? threshold_kernel_bfloat16 : threshold_kernel_float16)(head_dim, row_warps);
-    case Estimator::kProp:
-    case Estimator::kFlash:
-      return (bfloat16 ? tiled_kernel_bfloat16 : tiled_kernel_float16)(head_dim, row_warps);
-    case Estimator::kExact:
-      return dense_kernel(dtype, head_dim, row_warps);
-    default:
-      return (bfloat16 ? targets_kernel_bfloat16 : targets_kernel_float16)(head_dim, row_warps);
-  }
+  return kValueKernels[estimator](dtype, head_dim, row_warps);
 }
 
 namespace {
@@ -101,7 +108,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.score.column_tiles = choose_column_tiles(p, stage, plan.one_query_each);
 
   plan.row_tiles = (score_tiles(bounds.max_length) + 1) / 2 * 2;
-  const bool dense = p.method.estimator == Estimator::kExact || bounds.any_dense;
+  const bool dense = !row_of(p.method.estimator).samples || bounds.any_dense;
   const int32_t entries = dense ? std::max(bounds.max_length, bounds.max_budget) : bounds.max_budget;
   plan.parts = most_parts(entries);
 
@@ -133,7 +140,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   };
   constexpr int64_t kModestShared = 16 * 1024;  // leaves a multiprocessor full of blocks
   // By the budgets alone: dense sequences have a kernel of their own.
-  const bool small = p.method.estimator != Estimator::kExact && bounds.max_budget <= kWarpRowBudget;
+  const bool small = row_of(p.method.estimator).samples && bounds.max_budget <= kWarpRowBudget;
   plan.row_warps = small && shared_of(1) <= kModestShared ? 1 : 8;
 
   const int64_t rows = int64_t{plan.pass_queries} * p.num_q_heads;

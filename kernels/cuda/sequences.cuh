@@ -41,17 +41,16 @@ __device__ __forceinline__ FaultCode sequence_fault(const Args& args, int32_t le
       (length > 0 && args.page_size.quotient(length - 1) >= args.p.max_pages)) {
     return kFaultLength;
   }
-  if (args.p.method.estimator == Estimator::kExact) return kFaultNone;
+  if (!args.samples) return kFaultNone;
   if (budget > args.max_budget || budget < (args.any_dense ? kDenseBudget : 0)) return kFaultBudget;
-  if (args.p.method.estimator == Estimator::kFlash && budget > 0 &&
-      budget < tile_count(length, args.p.method.tile)) {
-    return kFaultFlashBudget;
+  if (args.sample_in_every_tile && budget > 0 && budget < tile_count(length, args.p.method.tile)) {
+    return kFaultTileBudget;
   }
   return kFaultNone;
 }
 
 __device__ __forceinline__ int32_t budget_of(const Args& args, int32_t b) {
-  return args.p.method.estimator == Estimator::kExact ? kDenseBudget : args.p.budgets[b];
+  return args.samples ? args.p.budgets[b] : kDenseBudget;
 }
 
 // The sequence's part in the pass; without queries where it broke the bounds or wants no sample, so that none

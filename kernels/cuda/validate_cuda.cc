@@ -41,8 +41,8 @@ void check_support(const AttentionParams& p, const DeviceLimits& limits) {
                 limits.compute_capability / 10, limits.compute_capability % 10);
   }
   if (p.dtype == DType::kFloat32) unsupported("dtype float32 has no CUDA kernel; use bfloat16 or float16");
-  if (p.method.estimator == Estimator::kTopk) {
-    unsupported("estimator topk is a baseline of the CPU kernels; on CUDA use threshold or sys");
+  if (!row_of(p.method.estimator).cuda) {
+    unsupported("estimator {} runs on the CPU only; on CUDA use threshold or sys", name(p.method.estimator));
   }
   if (p.head_dim != 32 && p.head_dim != 64 && p.head_dim != 96 && p.head_dim != 128 && p.head_dim != 256) {
     unsupported("head_dim {} has no kernel; 32, 64, 96, 128 and 256 have", p.head_dim);
@@ -111,15 +111,17 @@ void check_bounds(const AttentionParams& p, const LaunchBounds& b) {
         "lower max_length",
         b.max_length, p.max_pages, p.page_size, int64_t{p.max_pages} * p.page_size);
   }
-  if (p.method.estimator == Estimator::kExact) return;
+  if (!row_of(p.method.estimator).samples) return;
   if (b.max_budget < 0 || b.max_budget > kMaxBudget) {
     refuse("max_budget is {}; expected 0 to {}", b.max_budget, kMaxBudget);
   }
 }
 
 void check_estimation(const AttentionParams& p) {
-  const bool tiled = p.method.estimator == Estimator::kProp || p.method.estimator == Estimator::kFlash;
-  if (tiled && (p.method.tile < cuda::kScoreTile || p.method.tile % cuda::kScoreTile != 0)) {
+  for (const std::string& fault : parameter_faults(p.method))
+    refuse("estimator {}: {}", name(p.method.estimator), fault);
+  if (row_of(p.method.estimator).tiled &&
+      (p.method.tile < cuda::kScoreTile || p.method.tile % cuda::kScoreTile != 0)) {
     refuse("estimator {} has tiles of {} keys; expected a multiple of {}", name(p.method.estimator),
            p.method.tile, cuda::kScoreTile);
   }
@@ -153,10 +155,10 @@ void validate_cuda(const AttentionParams& p, const LaunchBounds& bounds, const D
   check_pointer(p.query_start, "query_start", 8);
   check_pointer(p.lengths, "lengths", 4);
   check_pointer(p.out, "out", 16);
-  if (p.method.estimator != Estimator::kExact) {
+  if (row_of(p.method.estimator).samples) {
     check_pointer(p.budgets, "budgets", 4);
   }
-  if (p.method.estimator != Estimator::kExact || p.method.score_stage != ScoreStage::kExact) {
+  if (row_of(p.method.estimator).draws || p.method.score_stage != ScoreStage::kExact) {
     check_pointer(p.draws, "draws", 4);
   }
 }

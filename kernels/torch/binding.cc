@@ -178,7 +178,7 @@ void check_types(const Call& c) {
                      "; expected Int or UInt32 (torch.int32 or torch.uint32), 32 bits a number");
     check_device(*c.draws, "draws", c.query);
   }
-  TORCH_CHECK_VALUE(c.estimator == Estimator::kExact || (c.budgets && c.max_budget), "attention: estimator ",
+  TORCH_CHECK_VALUE(!row_of(c.estimator).samples || (c.budgets && c.max_budget), "attention: estimator ",
                     std::string(name(c.estimator)), " samples, but ",
                     c.budgets ? "max_budget is None; pass a bound of the budgets"
                               : "budgets is None; pass an int32 tensor [batch] of samples per query head",
@@ -308,7 +308,7 @@ void check_bounds(const AttentionParams& p, const LaunchBounds& bounds) {
   TORCH_CHECK_VALUE(p.query_start[p.batch] == bounds.num_queries, "attention: query_start[", p.batch, "] is ",
                     p.query_start[p.batch], ", but query has ", bounds.num_queries,
                     " rows; the last start is the number of queries");
-  const bool samples = p.method.estimator != Estimator::kExact;
+  const bool samples = row_of(p.method.estimator).samples;
   for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t queries = p.query_start[b + 1] - p.query_start[b];
     TORCH_CHECK_VALUE(queries <= bounds.max_queries, "attention: sequence ", b, " has ", queries,

@@ -93,10 +93,10 @@ TEST(Budgets, OfTheRaggedShapeTakeEveryValueOfTheirRange) {
 }
 
 TEST(WhyUnsuitable, FlashNeedsASampleATile) {
-  EXPECT_THAT(why_unsuitable(Estimator::kFlash, 256, {32768}, {128}), IsEmpty());
-  EXPECT_EQ(why_unsuitable(Estimator::kFlash, 256, {256, 32769}, {1, 128}),
+  EXPECT_THAT(why_unsuitable({.estimator = Estimator::kFlash}, {32768}, {128}), IsEmpty());
+  EXPECT_EQ(why_unsuitable({.estimator = Estimator::kFlash}, {256, 32769}, {1, 128}),
             "flash needs a sample a tile: sequence 1 has 32769 keys, 129 tiles of 256, and 128 samples");
-  EXPECT_THAT(why_unsuitable(Estimator::kSys, 256, {32769}, {1}), IsEmpty());
+  EXPECT_THAT(why_unsuitable({.estimator = Estimator::kSys}, {32769}, {1}), IsEmpty());
 }
 
 TEST(KeyBytes, CountEverySequencesOwnKeys) {

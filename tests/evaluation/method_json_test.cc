@@ -43,6 +43,23 @@ TEST(MethodJson, NamesEveryFaultAtOnce) {
                                   HasSubstr("attention.colour")));
 }
 
+TEST(MethodJson, ReadsBackEveryEstimatorOfTheTable) {
+  for (int number = 0; number < kernels::kEstimators; ++number) {
+    const AttentionMethod method{.estimator = static_cast<kernels::Estimator>(number)};
+    std::vector<std::string> faults;
+    EXPECT_EQ(read(method_json(method), &faults), method);
+    EXPECT_THAT(faults, IsEmpty());
+  }
+}
+
+TEST(MethodJson, RefusesParametersThatTheEstimatorDoesNotHave) {
+  nlohmann::ordered_json json = method_json({});
+  json["parameters"]["page-budget"] = 0.5;
+  std::vector<std::string> faults;
+  read(json, &faults);
+  EXPECT_THAT(faults, ElementsAre(HasSubstr("attention.parameters")));
+}
+
 TEST(MethodJson, RefusesAScoreBudgetWithoutAScoreStage) {
   nlohmann::ordered_json json = method_json({});
   json["score_budget"] = 4;

@@ -10,12 +10,11 @@
 
 namespace allot::kernels::testing {
 
-// Every estimator with every score stage, in tiles that short rows have several of.
+// Every estimator of the table with every score stage, in tiles that short rows have several of.
 inline std::vector<AttentionMethod> every_method() {
   std::vector<AttentionMethod> methods;
-  for (const Estimator estimator :
-       {Estimator::kExact, Estimator::kIid, Estimator::kStrat, Estimator::kSys, Estimator::kProp,
-        Estimator::kFlash, Estimator::kThreshold, Estimator::kTopk}) {
+  for (int number = 0; number < kEstimators; ++number) {
+    const auto estimator = static_cast<Estimator>(number);
     methods.push_back({.estimator = estimator, .tile = 64});
     for (const ScoreStage stage : {ScoreStage::kBernoulli, ScoreStage::kBernoulliStrat}) {
       for (const bool mean_group_query : {false, true}) {

@@ -29,5 +29,11 @@ TEST(SpecMethod, RefusesNamesThatThisBuildDoesNotKnow) {
   EXPECT_THROW(attention_method(spec), InvalidArgument);
 }
 
+TEST(SpecMethod, RefusesAParameterThatTheEstimatorDoesNotHave) {
+  wire::AttentionSpec spec = attention_spec({});
+  (*spec.mutable_parameters())["page-budget"] = 0.5;
+  EXPECT_THROW(attention_method(spec), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace allot::worker

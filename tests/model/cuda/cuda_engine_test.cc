@@ -121,7 +121,7 @@ TEST_F(CudaEngine, GreedyTokensAloneAndAmongRaggedBatchMatesAreBestButForRoundin
 TEST_F(CudaEngine, ADenseSequenceIsExactBesideMatesOfEveryMethod) {
   const double noise = rounding_noise(kDeviceModel);
   for (kernels::AttentionMethod method : kernels::testing::every_method()) {
-    if (method.estimator == Estimator::kTopk) continue;  // has no CUDA kernel
+    if (!kernels::row_of(method.estimator).cuda) continue;
     SCOPED_TRACE(kernels::describe(method));
     Engine engine(kDeviceModel, on_device({.attention = method, .prefill_chunk_tokens = 64}));
     std::vector<GenerationRequest> requests = ragged_requests(12, 90, 20);

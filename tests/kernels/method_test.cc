@@ -1,0 +1,65 @@
+#include "kernels/method.h"
+
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+
+namespace allot::kernels {
+namespace {
+
+using ::testing::Contains;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+TEST(EstimatorTable, HasARowForEveryEnumeratorUnderItsName) {
+  EXPECT_STREQ(row_of(Estimator::kExact).name, "exact");
+  EXPECT_STREQ(row_of(Estimator::kIid).name, "iid");
+  EXPECT_STREQ(row_of(Estimator::kStrat).name, "strat");
+  EXPECT_STREQ(row_of(Estimator::kSys).name, "sys");
+  EXPECT_STREQ(row_of(Estimator::kProp).name, "prop");
+  EXPECT_STREQ(row_of(Estimator::kFlash).name, "flash");
+  EXPECT_STREQ(row_of(Estimator::kThreshold).name, "threshold");
+  EXPECT_STREQ(row_of(Estimator::kTopk).name, "topk");
+  EXPECT_THROW(static_cast<void>(name(static_cast<Estimator>(kEstimators))), InvalidArgument);
+}
+
+TEST(EstimatorTable, NamesThoseThatSampleAndExactWhereAskedFor) {
+  EXPECT_THAT(estimator_names(/*with_exact=*/true), Contains("exact"));
+  EXPECT_THAT(estimator_names(/*with_exact=*/false), Not(Contains("exact")));
+  EXPECT_EQ(estimator_names(true).size(), kEstimatorRows.size());
+}
+
+TEST(LeastSamples, IsASampleInEveryTileForFlashAndOneForOthers) {
+  EXPECT_EQ(least_samples({.estimator = Estimator::kFlash, .tile = 64}, 129), 3);
+  EXPECT_EQ(least_samples({.estimator = Estimator::kProp, .tile = 64}, 129), 1);
+}
+
+TEST(MethodParameters, ThatTheEstimatorDoesNotHaveAreRefused) {
+  AttentionMethod method;
+  EXPECT_THROW(set_parameter(&method, "no-such-parameter", 1), InvalidArgument);
+  EXPECT_THAT(parameter_faults(method), IsEmpty());
+}
+
+// The parameters of whatever estimators have some: at their defaults, at the ends of their ranges and beyond.
+TEST(MethodParameters, LieInTheirRangesAndReachTheirEstimatorAlone) {
+  for (int number = 0; number < kEstimators; ++number) {
+    const auto estimator = static_cast<Estimator>(number);
+    for (size_t i = 0; i < row_of(estimator).parameters.size(); ++i) {
+      const MethodParameter& parameter = row_of(estimator).parameters[i];
+      AttentionMethod method{.estimator = estimator};
+      EXPECT_EQ(own_parameters(estimator, method.parameters)[i], parameter.value) << parameter.name;
+      for (const double value : {parameter.value, parameter.min, parameter.max}) {
+        set_parameter(&method, parameter.name, value);
+        EXPECT_EQ(own_parameters(estimator, method.parameters)[i], value) << parameter.name;
+        EXPECT_THAT(parameter_faults(method), IsEmpty()) << parameter.name;
+      }
+      set_parameter(&method, parameter.name, parameter.max + 1);
+      EXPECT_EQ(parameter_faults(method).size(), 1u) << parameter.name;
+      method.estimator = Estimator::kSys;
+      EXPECT_THAT(parameter_faults(method), IsEmpty()) << "of another estimator";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace allot::kernels
