@@ -34,11 +34,7 @@ evaluation::Ablation example_ablation() {
   std::vector<std::vector<uint8_t>> layers(3, std::vector<uint8_t>(10, 0));
   for (size_t layer = 0; layer < layers.size(); ++layer)
     std::fill_n(layers[layer].begin(), 2 * layer, uint8_t{1});
-  evaluation::AblationSettings settings;
-  settings.model = "tiny-gsm";
-  settings.weights_fingerprint = std::string(64, 'c');
-  settings.task = "gsm8k";
-  return evaluation::make_ablation(settings, {{16, 16, 16}}, base, layers);
+  return evaluation::make_ablation({}, {{16, 16, 16}}, base, layers);
 }
 
 std::vector<std::string> figure_names(const ReportInput& input) {
