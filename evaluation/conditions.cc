@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -222,11 +223,17 @@ std::string describe(const std::vector<Difference>& differences) {
 }
 
 std::string describe(const Conditions& conditions) {
-  if (!conditions.unknown.empty()) return to_json(conditions).dump();
-  return fmt::format("{} version {}, {} prompts; {}; {}; seed {}", conditions.task.name,
-                     conditions.task.version, conditions.task.prompt_style,
-                     kernels::describe(conditions.attention), describe(conditions.generation),
-                     conditions.seed);
+  // Whether all fields are known whose names begin so.
+  const auto known = [&](std::string_view fields) {
+    return std::ranges::none_of(conditions.unknown,
+                                [&](const std::string& field) { return field.starts_with(fields); });
+  };
+  return fmt::format("{} version {}, {} prompts; {}; {}; {}", conditions.task.name, conditions.task.version,
+                     conditions.task.prompt_style,
+                     known("attention.") ? kernels::describe(conditions.attention)
+                                         : std::string(kernels::name(conditions.attention.estimator)),
+                     known("generation.") ? describe(conditions.generation) : "generation not known",
+                     known("seed") ? fmt::format("seed {}", conditions.seed) : "seed not known");
 }
 
 }  // namespace allot::evaluation

@@ -81,7 +81,7 @@ std::vector<Difference> decisive_differences(const Conditions& first, const Cond
 std::string describe(const std::vector<Difference>& differences);
 
 // "gsm8k version 1, plain prompts; sys, prefill sampled, scores exact; bfloat16, greedy, at most 256 new
-// tokens; seed 1". Of conditions with unknown fields it says what is known in JSON.
+// tokens; seed 1". Says what is not known.
 std::string describe(const Conditions& conditions);
 
 }  // namespace allot::evaluation

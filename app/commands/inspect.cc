@@ -124,7 +124,7 @@ Findings inspect_schedule(const fs::path& file) {
     findings.facts["estimator"] = kernels::name(schedule.conditions.attention.estimator);
     findings.facts["prefill"] = kernels::name(schedule.conditions.attention.prefill);
     findings.facts["task"] = schedule.conditions.task.name;
-    findings.facts["conditions"] = evaluation::to_json(schedule.conditions);
+    findings.facts["conditions"] = evaluation::describe(schedule.conditions);
     findings.facts["run_id"] = schedule.run_id;
     findings.facts["policy_version"] = schedule.policy_version;
     findings.facts["tool_version"] = schedule.tool_version;
