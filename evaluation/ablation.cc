@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kSchemaVersion = 1;
+constexpr int kSchemaVersion = 2;
 
 Proportion count(const std::vector<uint8_t>& correct) {
   Proportion score{.questions = static_cast<int64_t>(correct.size()), .correct = 0};
@@ -89,19 +89,22 @@ class Fields {
   std::string place_;
 };
 
-AblationSettings read_settings(const Fields& fields) {
-  return {.model = fields.text("model"),
-          .weights_fingerprint = fields.text("weights_fingerprint"),
-          .task = fields.text("task"),
-          .task_version =
-              static_cast<int32_t>(fields.integer("task_version", 1, std::numeric_limits<int32_t>::max())),
-          .prompt_style = fields.text("prompt_style"),
-          .data_sha256 = fields.text("data_sha256"),
-          .estimator = fields.text("estimator"),
-          .prefill = fields.text("prefill"),
-          .dtype = fields.text("dtype"),
-          .seed = static_cast<uint32_t>(fields.integer("seed", 0, std::numeric_limits<uint32_t>::max())),
-          .tool_version = fields.text("tool_version")};
+// Version 1 has a few of the conditions as fields of its own; the others are not known.
+Conditions read_version_1(const Fields& fields, const Ablation& ablation, const std::string& place) {
+  Json json = unknown_conditions();
+  json["model"]["id"] = fields.text("model");
+  json["model"]["weights_fingerprint"] = fields.text("weights_fingerprint");
+  json["model"]["layers"] = ablation.base.samples.size();
+  json["task"] = {{"name", fields.text("task")},
+                  {"version", fields.integer("task_version", 1, std::numeric_limits<int32_t>::max())},
+                  {"prompt_style", fields.text("prompt_style")}};
+  json["measured_on"] = {{"sha256", fields.text("data_sha256")},
+                         {"questions", ablation.base_score.questions}};
+  json["attention"]["estimator"] = fields.text("estimator");
+  json["attention"]["prefill"] = fields.text("prefill");
+  json["generation"]["dtype"] = fields.text("dtype");
+  json["seed"] = fields.integer("seed", 0, std::numeric_limits<uint32_t>::max());
+  return conditions_from_json(json, place);
 }
 
 LayerAblation read_layer(const Fields& fields, int32_t layer) {
@@ -126,13 +129,13 @@ policy::Schedule one_hot(const policy::Schedule& base, int layer) {
   return schedule;
 }
 
-Ablation make_ablation(AblationSettings settings, policy::Schedule base,
-                       const std::vector<uint8_t>& base_correct,
+Ablation make_ablation(Conditions conditions, policy::Schedule base, const std::vector<uint8_t>& base_correct,
                        const std::vector<std::vector<uint8_t>>& layer_correct) {
   if (layer_correct.size() != base.samples.size())
     throw InvalidArgument(fmt::format("ablation: scores of {} layers for a base schedule of {} layers",
                                       layer_correct.size(), base.samples.size()));
-  Ablation ablation{.settings = std::move(settings),
+  Ablation ablation{.conditions = std::move(conditions),
+                    .tool_version = {},
                     .base = std::move(base),
                     .base_score = count(base_correct),
                     .base_accuracy = {},
@@ -152,20 +155,20 @@ Ablation make_ablation(AblationSettings settings, policy::Schedule base,
   return ablation;
 }
 
+std::vector<Difference> differences_from_run(const Conditions& ablation, const Conditions& run) {
+  std::vector<Difference> found = decisive_differences(ablation, run);
+  const bool on_training =
+      ablation.measured_on && run.learned_on && ablation.measured_on->sha256 == run.learned_on->sha256;
+  if (on_training)
+    std::erase_if(found,
+                  [](const Difference& difference) { return difference.field == "measured_on.sha256"; });
+  return found;
+}
+
 std::string format_ablation(const Ablation& ablation) {
-  const AblationSettings& settings = ablation.settings;
   Json json = {{"schema_version", kSchemaVersion},
-               {"model", settings.model},
-               {"weights_fingerprint", settings.weights_fingerprint},
-               {"task", settings.task},
-               {"task_version", settings.task_version},
-               {"prompt_style", settings.prompt_style},
-               {"data_sha256", settings.data_sha256},
-               {"estimator", settings.estimator},
-               {"prefill", settings.prefill},
-               {"dtype", settings.dtype},
-               {"seed", settings.seed},
-               {"tool_version", settings.tool_version}};
+               {"conditions", to_json(ablation.conditions)},
+               {"tool_version", ablation.tool_version}};
   json["base"] = score_json(ablation.base_score, ablation.base_accuracy);
   json["base"]["samples"] = ablation.base.samples;
   json["layers"] = Json::array();
@@ -185,12 +188,12 @@ Ablation parse_ablation(std::string_view text, const std::string& place) {
   if (json.is_discarded()) throw CorruptFile(fmt::format("{}: not JSON", place));
   const Fields fields(json, place);
   const int64_t version = fields.integer("schema_version", 1, std::numeric_limits<int32_t>::max());
-  if (version != kSchemaVersion)
+  if (version > kSchemaVersion)
     throw Unsupported(
-        fmt::format("{}: schema_version {}, this build reads {}", place, version, kSchemaVersion));
+        fmt::format("{}: schema_version {}, this build reads 1 to {}", place, version, kSchemaVersion));
 
   Ablation ablation;
-  ablation.settings = read_settings(fields);
+  ablation.tool_version = fields.text("tool_version");
   const Fields base(fields.at("base"), place + ": base");
   ablation.base_score = base.proportion();
   ablation.base_accuracy = base.interval("interval_95", 0);
@@ -200,6 +203,8 @@ Ablation parse_ablation(std::string_view text, const std::string& place) {
       base.fail("samples", base.at("samples"), "integers >= 0");
     ablation.base.samples.push_back(samples.get<int32_t>());
   }
+  ablation.conditions = version == 1 ? read_version_1(fields, ablation, place)
+                                     : conditions_from_json(fields.at("conditions"), place + ": conditions");
   const Json& layers = fields.list("layers");
   if (layers.size() != ablation.base.samples.size())
     throw CorruptFile(fmt::format("{}: field \"layers\" has {} entries for a base schedule of {}", place,

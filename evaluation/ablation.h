@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "evaluation/conditions.h"
 #include "evaluation/statistics.h"
 #include "policy/schedule.h"
 
@@ -27,24 +28,9 @@ struct LayerAblation {
   friend bool operator==(const LayerAblation&, const LayerAblation&) = default;
 };
 
-// What was ablated and how it was scored; enough to refuse a mix of two models.
-struct AblationSettings {
-  std::string model;  // directory name
-  std::string weights_fingerprint;
-  std::string task;
-  int32_t task_version = 0;
-  std::string prompt_style;
-  std::string data_sha256;
-  std::string estimator;
-  std::string prefill;
-  std::string dtype;
-  uint32_t seed = 0;
-  std::string tool_version;
-  friend bool operator==(const AblationSettings&, const AblationSettings&) = default;
-};
-
 struct Ablation {
-  AblationSettings settings;
+  Conditions conditions;  // measured_on is there; nothing was learned
+  std::string tool_version;
   policy::Schedule base;
   Proportion base_score;
   Interval base_accuracy;
@@ -55,15 +41,18 @@ struct Ablation {
 // Puts scores together. `base_correct` [questions] and `layer_correct` [layers][questions] hold 1 for right
 // and 0 for wrong, for the same questions in the same order. Throws InvalidArgument when the sizes do not
 // fit.
-Ablation make_ablation(AblationSettings settings, policy::Schedule base,
-                       const std::vector<uint8_t>& base_correct,
+Ablation make_ablation(Conditions conditions, policy::Schedule base, const std::vector<uint8_t>& base_correct,
                        const std::vector<std::vector<uint8_t>>& layer_correct);
 
-// ablation.json: one object with schema_version 1 and the fields above. The same content gives the same
+// The differences for which an ablation says nothing about a run: all that decide results, where an ablation
+// may have asked the questions that the run learned on as well as those that it was verified on.
+std::vector<Difference> differences_from_run(const Conditions& ablation, const Conditions& run);
+
+// ablation.json: one object with schema_version 2 and the fields above. The same content gives the same
 // bytes.
 std::string format_ablation(const Ablation& ablation);
-// Inverse of format_ablation. Throws CorruptFile naming `place` and the field, Unsupported for another schema
-// version.
+// Inverse of format_ablation; also reads schema version 1, which says less of the conditions. Throws
+// CorruptFile naming `place` and the field, Unsupported for another schema version.
 Ablation parse_ablation(std::string_view text, const std::string& place);
 // Throws NotFound, and what parse_ablation throws.
 Ablation read_ablation(const std::filesystem::path& file);

@@ -146,6 +146,7 @@ struct OptionSet::Impl {
   std::string config_file;
   bool show_help = false;
   bool dry_run = false;
+  std::function<void()> resolve = [] {};
 
   Option& add(Option option) { return options.emplace_back(std::move(option)); }
 
@@ -518,12 +519,31 @@ OptionSet::Parsed OptionSet::parse(std::span<const std::string> arguments) {
     for (const std::string& fault : impl_->faults) message += (message.empty() ? "" : "; ") + fault;
     throw UsageError(message);
   }
-  if (impl_->dry_run) {
-    std::cout << resolved();
-    return Parsed::kDone;
-  }
   spdlog::set_level(spdlog::level::from_str(impl_->log_level));
-  return Parsed::kRun;
+  impl_->resolve();
+  if (!impl_->dry_run) return Parsed::kRun;
+  std::cout << resolved();
+  return Parsed::kDone;
+}
+
+void OptionSet::resolve_with(std::function<void()> resolve) {
+  impl_->resolve = std::move(resolve);
+}
+
+void OptionSet::fill(const char* name, const std::string& value) {
+  const Impl::Option& option = *impl_->find(name);
+  if (option.given) return;
+  const std::string fault = option.set(value);
+  if (!fault.empty()) throw UsageError("--" + option.name + " cannot be '" + value + "'; " + fault);
+}
+
+std::string OptionSet::value(const char* name) const {
+  const std::vector<std::string> values = impl_->find(name)->get();
+  return values.empty() ? "" : values.front();
+}
+
+bool OptionSet::dry_run() const {
+  return impl_->dry_run;
 }
 
 bool OptionSet::given(const char* name) const {

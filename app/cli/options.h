@@ -79,6 +79,10 @@ class OptionSet {
   // After parse(), options named here that got no value are a UsageError.
   void require(const char* name);
 
+  // `resolve` sets fields to what follows from other options and from files. parse() calls it when the
+  // options are sound, before --dry-run prints them; what it throws, parse() throws.
+  void resolve_with(std::function<void()> resolve);
+
   enum class Parsed { kRun, kDone };  // kDone: --help or --dry-run has been answered on stdout
   // Called once. Adds --help, --config FILE, --dry-run (prints the resolved config as a config file) and
   // --log-level. Throws UsageError for an unknown option or config key (naming the nearest known one), a
@@ -86,6 +90,14 @@ class OptionSet {
   // required one; several faults are reported at once.
   [[nodiscard]] Parsed parse(std::span<const std::string> arguments);
 
+  // Gives the option `name` a value that neither flag nor config file has set, as from a file that another
+  // option names. Nothing happens when the option was given. Throws UsageError when the option does not take
+  // the value.
+  void fill(const char* name, const std::string& value);
+  // The option's present value as text; empty without one.
+  std::string value(const char* name) const;
+  // Whether --dry-run was given.
+  bool dry_run() const;
   // True when flag or config file gave the option a value that is not empty.
   bool given(const char* name) const;
   // Level of log lines that was asked for.

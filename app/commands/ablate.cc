@@ -12,6 +12,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "evaluation/ablation.h"
+#include "wire/spec.h"
+#include "worker/spec_conditions.h"
 
 namespace allot::app {
 namespace {
@@ -29,20 +31,25 @@ std::string table(const evaluation::Ablation& ablation) {
   return text;
 }
 
-evaluation::AblationSettings settings(const Scoring& scoring) {
-  const ScoringOptions& options = scoring.options();
-  const evaluation::Generation& generation = scoring.generation();
-  return {.model = scoring.model().id,
-          .weights_fingerprint = scoring.model().weights_fingerprint,
-          .task = std::string(scoring.task().name()),
-          .task_version = scoring.task().version(),
-          .prompt_style = std::string(evaluation::name(scoring.prompt_style())),
-          .data_sha256 = scoring.dataset().sha256,
-          .estimator = std::string(kernels::name(options.attention.estimator)),
-          .prefill = std::string(kernels::name(options.attention.prefill)),
-          .dtype = std::string(kernels::name(generation.dtype)),
-          .seed = static_cast<uint32_t>(options.seed),
-          .tool_version = version()};
+// The conditions of the run whose report is to show the ablation.
+ConditionsSource conditions_of_run(const std::filesystem::path& run) {
+  const std::filesystem::path spec = run / "spec.json";
+  if (!std::filesystem::exists(spec))
+    throw NotFound(
+        "--run " + run.string() +
+        " is no run directory: it has no spec.json; give the directory of a run, or use --out FILE");
+  return {.place = spec.string(), .conditions = worker::conditions_of(wire::read_spec(spec))};
+}
+
+// What the report would refuse is refused before anything is scored.
+void check_belongs(const evaluation::Conditions& ablation, const ConditionsSource& run) {
+  const auto differences = evaluation::differences_from_run(ablation, run.conditions);
+  if (differences.empty()) return;
+  throw Mismatch(
+      fmt::format("the run of {} was measured under other conditions (here against the run): {}; leave out "
+                  "the options that change "
+                  "them, or write the result elsewhere with --out FILE",
+                  run.place, evaluation::describe(differences)));
 }
 
 }  // namespace
@@ -61,32 +68,34 @@ int run_ablate(std::span<const std::string> arguments) {
   set.path("out", &out, "also write the result to this file");
   set.path("run", &run, "also write the result as ablation.json of this run directory, for its report");
   set.flag("json", &json, "print the result as JSON, as it is in ablation.json");
+  ScoringPlan plan;
+  set.resolve_with([&] {
+    std::optional<ConditionsSource> source;
+    if (!run.empty()) source = conditions_of_run(run);
+    const bool one_number = base.find_first_not_of("0123456789") == std::string::npos;
+    plan = plan_scoring(std::array{one_number ? "uniform:" + base : base}, source, &options, &set);
+    if (!plan.schedules.front().schedule)
+      throw UsageError("--base dense has no samples to ablate; give a number, a list or a schedule.json");
+    if (source) check_belongs(plan.conditions, *source);
+  });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
-  if (!run.empty() && !std::filesystem::exists(run / "spec.json"))
-    throw NotFound(
-        "--run " + run.string() +
-        " is no run directory: it has no spec.json; give the directory of a run, or use --out FILE");
 
-  Scoring scoring(options, set);
-  const bool one_number = base.find_first_not_of("0123456789") == std::string::npos;
-  std::vector<NamedSchedule> schedules = scoring.schedules(std::array{one_number ? "uniform:" + base : base});
-  if (!schedules.front().schedule)
-    throw UsageError("--base dense has no samples to ablate; give a number, a list or a schedule.json");
-  const policy::Schedule base_schedule = *schedules.front().schedule;
-  for (int layer = 0; layer < scoring.model().layers; ++layer)
-    schedules.push_back({.label = fmt::format("one sample in layer {}", layer),
-                         .schedule = evaluation::one_hot(base_schedule, layer),
-                         .file = std::nullopt});
+  const policy::Schedule base_schedule = *plan.schedules.front().schedule;
+  for (int layer = 0; layer < plan.conditions.model.layers; ++layer)
+    plan.schedules.push_back({.label = fmt::format("one sample in layer {}", layer),
+                              .schedule = evaluation::one_hot(base_schedule, layer),
+                              .file = std::nullopt});
 
-  const std::vector<Score> scores = scoring.run(schedules);
+  const std::vector<Score> scores = score(plan).schedules;
   std::vector<std::vector<uint8_t>> layers;
   for (size_t i = 1; i < scores.size(); ++i) layers.push_back(scores[i].answers.correct);
-  const evaluation::Ablation ablation =
-      evaluation::make_ablation(settings(scoring), base_schedule, scores.front().answers.correct, layers);
+  evaluation::Ablation ablation =
+      evaluation::make_ablation(plan.conditions, base_schedule, scores.front().answers.correct, layers);
+  ablation.tool_version = version();
   const std::string text = evaluation::format_ablation(ablation);
   if (!out.empty()) write_file_atomically(out, text);
   if (!run.empty()) write_file_atomically(run / "ablation.json", text);
-  std::cout << (json ? text : table(ablation));
+  std::cout << (json ? text : describe(plan) + "\n" + table(ablation));
   return 0;
 }
 

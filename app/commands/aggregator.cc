@@ -141,6 +141,16 @@ int run_aggregator(std::span<const std::string> arguments) {
   set.flag("exit-when-finished", &service_options.exit_when_finished,
            "end when the run is finished and the workers know");
   declare_run_options(set, &run);
+  set.resolve_with([&] {
+    if (!set.dry_run() || run.model.empty()) return;
+    // A config is often written where the paths of the cluster lead nowhere.
+    if (!std::filesystem::exists(run.model)) {
+      spdlog::warn("{} is not here; what follows from the model and the data is not looked at",
+                   run.model.string());
+      return;
+    }
+    resolve(build_run_spec(run), &run);
+  });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
   if (key.empty() != allow.empty()) {

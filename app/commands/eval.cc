@@ -33,8 +33,9 @@ std::string table(std::span<const Score> scores) {
   return text;
 }
 
-nlohmann::ordered_json result_json(const Scoring& scoring, std::span<const Score> scores) {
-  nlohmann::ordered_json json = scoring.settings_json();
+nlohmann::ordered_json result_json(const ScoringPlan& plan, const Scores& done) {
+  const std::vector<Score>& scores = done.schedules;
+  nlohmann::ordered_json json = plan_json(plan);
   json["schedules"] = nlohmann::ordered_json::array();
   for (const Score& score : scores) {
     json["schedules"].push_back(score_json(score));
@@ -42,7 +43,7 @@ nlohmann::ordered_json result_json(const Scoring& scoring, std::span<const Score
       json["schedules"].back()["against_first"] =
           verdict_json(worker::compare(score.answers, scores.front().answers));
   }
-  json["seconds"] = scoring.seconds();
+  json["seconds"] = done.seconds;
   return json;
 }
 
@@ -61,13 +62,16 @@ int run_eval(std::span<const std::string> arguments) {
   set.texts("schedule", &wanted, "S",
             "dense, uniform:N, a,b,c,… or a schedule.json; may be given several times; default dense");
   set.flag("json", &json, "print the result as JSON");
+  ScoringPlan plan;
+  set.resolve_with([&] {
+    if (wanted.empty()) wanted = {"dense"};
+    plan = plan_scoring(wanted, std::nullopt, &options, &set);
+  });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
-  if (wanted.empty()) wanted = {"dense"};
 
-  Scoring scoring(options, set);
-  const std::vector<NamedSchedule> schedules = scoring.schedules(wanted);
-  const std::vector<Score> scores = scoring.run(schedules);
-  std::cout << (json ? result_json(scoring, scores).dump(2) + "\n" : table(scores));
+  const Scores scores = score(plan);
+  std::cout << (json ? result_json(plan, scores).dump(2) + "\n"
+                     : describe(plan) + "\n" + table(scores.schedules));
   return 0;
 }
 

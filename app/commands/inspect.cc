@@ -116,14 +116,15 @@ Findings inspect_schedule(const fs::path& file) {
   Findings findings{.kind = "schedule"};
   findings.attempt([&] {
     const ScheduleFile schedule = read_schedule_file(file);
-    findings.facts["model"] = schedule.model.id;
-    findings.facts["layers"] = schedule.model.layers;
+    findings.facts["model"] = schedule.conditions.model.id;
+    findings.facts["layers"] = schedule.conditions.model.layers;
     findings.facts["samples"] = schedule.schedule.samples;
     findings.facts["total"] = schedule.total;
     findings.facts["floor"] = schedule.floor;
-    findings.facts["estimator"] = kernels::name(schedule.attention.estimator);
-    findings.facts["prefill"] = kernels::name(schedule.attention.prefill);
-    findings.facts["task"] = schedule.task.name;
+    findings.facts["estimator"] = kernels::name(schedule.conditions.attention.estimator);
+    findings.facts["prefill"] = kernels::name(schedule.conditions.attention.prefill);
+    findings.facts["task"] = schedule.conditions.task.name;
+    findings.facts["conditions"] = evaluation::describe(schedule.conditions);
     findings.facts["run_id"] = schedule.run_id;
     findings.facts["policy_version"] = schedule.policy_version;
     findings.facts["tool_version"] = schedule.tool_version;

@@ -84,14 +84,17 @@ int run_tune(std::span<const std::string> arguments) {
               "replies that a worker decodes together; 0 for its default");
   set.flag("json", &json, "print the result as one JSON object");
   for (const char* name : {"model", "data", "total"}) set.require(name);
+  wire::RunSpec spec;
+  set.resolve_with([&] {
+    if (!device.empty() && !devices.empty()) {
+      throw UsageError("--device " + device + " and --devices " + devices +
+                       " exclude each other; --devices alone names every device");
+    }
+    spec = build_run_spec(run);
+    resolve(spec, &run);
+  });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
-  if (!device.empty() && !devices.empty()) {
-    throw UsageError("--device " + device + " and --devices " + devices +
-                     " exclude each other; --devices alone names every device");
-  }
-
-  const wire::RunSpec spec = build_run_spec(run);
   const std::string program = model_program();
   const bool was_finished = finished(run.run);
   if (!was_finished) {

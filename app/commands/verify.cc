@@ -1,7 +1,6 @@
 // allot verify: whether one schedule is better than another, question by question.
 #include <spdlog/fmt/fmt.h>
 
-#include <array>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -46,28 +45,29 @@ int run_verify(std::span<const std::string> arguments) {
   set.text("against", &against, "S", "the same; uniform is the first schedule's total spread evenly");
   set.flag("json", &json, "print the result as JSON");
   set.require("schedule");
+  ScoringPlan plan;
+  set.resolve_with([&] {
+    std::vector<std::string> wanted = {schedule};
+    if (against != "uniform") wanted.push_back(against);
+    plan = plan_scoring(wanted, std::nullopt, &options, &set);
+    if (against == "uniform") plan.schedules.push_back(even_spread(plan.schedules.front()));
+  });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
-  Scoring scoring(options, set);
-  std::vector<NamedSchedule> schedules = scoring.schedules(std::array{schedule});
-  if (against == "uniform") {
-    schedules.push_back(even_spread(schedules.front()));
-  } else {
-    const std::vector<NamedSchedule> second = scoring.schedules(std::array{against});
-    schedules.insert(schedules.end(), second.begin(), second.end());
-  }
-  const std::vector<Score> scores = scoring.run(schedules);
+  const Scores done = score(plan);
+  const std::vector<Score>& scores = done.schedules;
   const worker::PairedVerdict verdict = worker::compare(scores[0].answers, scores[1].answers);
   if (json) {
-    nlohmann::ordered_json result = scoring.settings_json();
+    nlohmann::ordered_json result = plan_json(plan);
     result["schedule"] = score_json(scores[0]);
     result["against"] = score_json(scores[1]);
     result["paired"] = verdict_json(verdict);
     result["verdict"] = outcome(verdict);
-    result["seconds"] = scoring.seconds();
+    result["seconds"] = done.seconds;
     std::cout << result.dump(2) << '\n';
     return 0;
   }
+  std::cout << describe(plan) << '\n';
   for (const Score& score : scores)
     std::cout << fmt::format("{}: {}\n", score.schedule.label, format_accuracy(score.answers.proportion()));
   std::cout << format_verdict(verdict) << '\n' << sentence(scores[0], scores[1], outcome(verdict)) << '\n';

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "evaluation/method_json.h"
 
 namespace allot::app {
 namespace {
@@ -25,14 +24,11 @@ constexpr ExportFormat kFormats[] = {
 
 // What an engine needs to run the schedule and to tell whether it is meant for its model.
 Json overlay(const ScheduleFile& file) {
-  Json json = {{"schema_version", kScheduleSchemaVersion}, {"samples", file.schedule.samples}};
-  json.update(evaluation::method_json(file.attention));
-  json.update({{"model_id", file.model.id},
-               {"model_config_sha256", file.model.config_sha256},
-               {"weights_fingerprint", file.model.weights_fingerprint},
-               {"run_id", file.run_id},
-               {"tool_version", file.tool_version}});
-  return json;
+  return {{"schema_version", kScheduleSchemaVersion},
+          {"samples", file.schedule.samples},
+          {"conditions", evaluation::to_json(file.conditions)},
+          {"run_id", file.run_id},
+          {"tool_version", file.tool_version}};
 }
 
 std::string text_of(const Json& json) {
@@ -43,11 +39,12 @@ std::string text_of(const Json& json) {
 
 std::string to_json(const ExportRequest& request) {
   const ScheduleFile& file = request.schedule;
-  return text_of({{"model", file.model.id},
-                  {"estimator", kernels::name(file.attention.estimator)},
-                  {"prefill", kernels::name(file.attention.prefill)},
+  return text_of({{"model", file.conditions.model.id},
+                  {"estimator", kernels::name(file.conditions.attention.estimator)},
+                  {"prefill", kernels::name(file.conditions.attention.prefill)},
                   {"total", file.total},
-                  {"samples", file.schedule.samples}});
+                  {"samples", file.schedule.samples},
+                  {"conditions", evaluation::to_json(file.conditions)}});
 }
 
 std::string to_csv(const ExportRequest& request) {

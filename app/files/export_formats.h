@@ -36,7 +36,7 @@ std::string to_hf_overlay(const ExportRequest& request);
 // The model's config.json with those fields added and everything else as it is. Throws CorruptFile when
 // config.json is no JSON object, InvalidArgument without a model.
 std::string to_hf_config(const ExportRequest& request);
-// {"model", "estimator", "prefill", "total", "samples"}.
+// {"model", "estimator", "prefill", "total", "samples", "conditions"}.
 std::string to_json(const ExportRequest& request);
 // "layer,samples" and one line per layer.
 std::string to_csv(const ExportRequest& request);

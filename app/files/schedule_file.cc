@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -26,28 +27,6 @@ using evaluation::shown;
 
 // A stored ratio may differ from the one computed here by rounding, no more.
 constexpr double kRatioTolerance = 1e-9;
-
-model::ModelIdentity read_model(Fields fields) {
-  model::ModelIdentity model;
-  model.id = fields.text("id");
-  model.config_sha256 = fields.sha256("config_sha256");
-  model.weights_fingerprint = fields.sha256("weights_fingerprint");
-  model.layers = fields.integer<int32_t>("layers", 1);
-  model.num_q_heads = fields.integer<int32_t>("num_q_heads", 1);
-  model.num_kv_heads = fields.integer<int32_t>("num_kv_heads", 1);
-  model.head_dim = fields.integer<int32_t>("head_dim", 1);
-  return model;
-}
-
-TaskRecord read_task(Fields fields) {
-  TaskRecord task;
-  task.name = fields.text("name");
-  task.version = fields.integer<int32_t>("version", 1);
-  task.prompt_style = fields.text("prompt_style");
-  task.train_sha256 = fields.sha256("train_sha256");
-  if (fields.has("heldout_sha256")) task.heldout_sha256 = fields.sha256("heldout_sha256");
-  return task;
-}
 
 AccuracyRecord read_accuracy(Fields fields, std::vector<std::string>* faults) {
   AccuracyRecord score;
@@ -111,10 +90,62 @@ EvaluationRecord read_evaluation(const Json& object, std::vector<std::string>* f
   return evaluation;
 }
 
+// Fields of the conditions that no schedule.json of version 1 says.
+const std::vector<std::string>& unknown_in_version_1() {
+  static const std::vector<std::string> fields = {
+      "model.tokenizer_sha256", "learned_on.questions",      "generation.dtype",
+      "generation.temperature", "generation.top_p",          "generation.repetition_penalty",
+      "generation.stop",        "generation.max_new_tokens", "seed"};
+  return fields;
+}
+
+// The conditions as version 1 has them: in the fields model, attention and task, and in the number of
+// questions scored.
+evaluation::Conditions read_version_1(Fields& file, const EvaluationRecord& evaluation,
+                                      std::vector<std::string>* faults) {
+  evaluation::Conditions conditions;
+  {
+    Fields model(file.value("model"), "model", faults);
+    conditions.model.id = model.text("id");
+    conditions.model.config_sha256 = model.sha256("config_sha256");
+    conditions.model.weights_fingerprint = model.sha256("weights_fingerprint");
+    conditions.model.layers = model.integer<int32_t>("layers", 1);
+    conditions.model.num_q_heads = model.integer<int32_t>("num_q_heads", 1);
+    conditions.model.num_kv_heads = model.integer<int32_t>("num_kv_heads", 1);
+    conditions.model.head_dim = model.integer<int32_t>("head_dim", 1);
+  }
+  conditions.attention = evaluation::read_method({file.value("attention"), "attention", faults});
+  conditions.unknown = {unknown_in_version_1().begin(), unknown_in_version_1().end()};
+  Fields task(file.value("task"), "task", faults);
+  conditions.task.name = task.text("name");
+  conditions.task.version = task.integer<int32_t>("version", 1);
+  conditions.task.prompt_style = task.text("prompt_style");
+  conditions.learned_on = {.sha256 = task.sha256("train_sha256")};
+  if (!task.has("heldout_sha256")) return conditions;
+  conditions.measured_on = {.sha256 = task.sha256("heldout_sha256")};
+  for (const auto* score : {&evaluation.learned, &evaluation.uniform, &evaluation.dense})
+    if (*score)
+      conditions.measured_on->questions = std::max(conditions.measured_on->questions, (*score)->questions);
+  if (conditions.measured_on->questions == 0) conditions.unknown.insert("measured_on.questions");
+  return conditions;
+}
+
+evaluation::Conditions read_conditions(Fields& file, std::vector<std::string>* faults) {
+  evaluation::Conditions conditions =
+      evaluation::read_conditions(file.value("conditions"), "conditions", faults);
+  for (const std::string& field : conditions.unknown) {
+    if (std::ranges::find(unknown_in_version_1(), field) != unknown_in_version_1().end()) continue;
+    if (field == "measured_on.questions") continue;
+    faults->push_back(
+        fmt::format("'conditions.{}' is null, expected a value; a schedule is of no use without it", field));
+  }
+  return conditions;
+}
+
 void check_samples(const ScheduleFile& file, std::vector<std::string>* faults) {
-  if (file.schedule.samples.size() != static_cast<size_t>(file.model.layers)) {
+  if (file.schedule.samples.size() != static_cast<size_t>(file.conditions.model.layers)) {
     faults->push_back(fmt::format("'samples' has {} entries, the model has {} layers",
-                                  file.schedule.samples.size(), file.model.layers));
+                                  file.schedule.samples.size(), file.conditions.model.layers));
   }
   if (file.schedule.total() != file.total) {
     faults->push_back(fmt::format("'samples' sum to {}, 'total' is {}", file.schedule.total(), file.total));
@@ -160,25 +191,11 @@ Json evaluation_json(const EvaluationRecord& evaluation) {
 }
 
 Json file_json(const ScheduleFile& file) {
-  Json task = {{"name", file.task.name},
-               {"version", file.task.version},
-               {"prompt_style", file.task.prompt_style},
-               {"train_sha256", file.task.train_sha256}};
-  if (file.task.heldout_sha256) task["heldout_sha256"] = *file.task.heldout_sha256;
   return {{"schema_version", kScheduleSchemaVersion},
-          {"model",
-           {{"id", file.model.id},
-            {"config_sha256", file.model.config_sha256},
-            {"weights_fingerprint", file.model.weights_fingerprint},
-            {"layers", file.model.layers},
-            {"num_q_heads", file.model.num_q_heads},
-            {"num_kv_heads", file.model.num_kv_heads},
-            {"head_dim", file.model.head_dim}}},
-          {"attention", evaluation::method_json(file.attention)},
+          {"conditions", evaluation::to_json(file.conditions)},
           {"samples", file.schedule.samples},
           {"total", file.total},
           {"floor", file.floor},
-          {"task", std::move(task)},
           {"evaluation", evaluation_json(file.evaluation)},
           {"run_id", file.run_id},
           {"policy_version", file.policy_version},
@@ -221,24 +238,23 @@ ScheduleFile parse_schedule_file(std::string_view text, const std::string& place
   }
   // The version decides what the other fields mean, so it is read before them.
   if (json.is_object() && json.contains("schema_version") &&
-      json["schema_version"] != kScheduleSchemaVersion) {
-    throw Unsupported(
-        fmt::format("{}: 'schema_version' is {}, this allot reads {}; use the allot that wrote the file",
-                    place, shown(json["schema_version"]), kScheduleSchemaVersion));
+      json["schema_version"] != kScheduleSchemaVersion && json["schema_version"] != 1) {
+    throw Unsupported(fmt::format(
+        "{}: 'schema_version' is {}, this allot reads 1 and {}; use the allot that wrote the file", place,
+        shown(json["schema_version"]), kScheduleSchemaVersion));
   }
 
   std::vector<std::string> faults = finder.duplicates();
   ScheduleFile file;
   {
     Fields fields(json, "", &faults);
-    fields.value("schema_version");
-    file.model = read_model({fields.value("model"), "model", &faults});
-    file.attention = evaluation::read_method({fields.value("attention"), "attention", &faults});
+    const bool version_1 = fields.value("schema_version") == 1;
+    file.evaluation = read_evaluation(fields.value("evaluation"), &faults);
+    file.conditions =
+        version_1 ? read_version_1(fields, file.evaluation, &faults) : read_conditions(fields, &faults);
     file.floor = fields.integer<int32_t>("floor", 0);
     file.schedule.samples = fields.integers("samples", file.floor);
     file.total = fields.integer<int64_t>("total", 0);
-    file.task = read_task({fields.value("task"), "task", &faults});
-    file.evaluation = read_evaluation(fields.value("evaluation"), &faults);
     file.run_id = fields.text("run_id");
     file.policy_version = fields.integer<int64_t>("policy_version", 0);
     file.tool_version = fields.text("tool_version");
@@ -270,23 +286,23 @@ void write_schedule_file(const std::filesystem::path& path, const ScheduleFile& 
 }
 
 void check_matches(const ScheduleFile& file, const model::ModelIdentity& model) {
+  constexpr std::string_view kModel = "model.";
+  evaluation::Conditions here = file.conditions;
+  here.model = model;
+  here.unknown.clear();
   std::vector<std::string> differences;
-  const auto compare = [&](const char* field, const auto& schedule_has, const auto& model_has) {
-    if (schedule_has == model_has) return;
-    differences.push_back(fmt::format("{} {} against {}", field, shown(schedule_has), shown(model_has)));
-  };
-  compare("config_sha256", file.model.config_sha256, model.config_sha256);
-  compare("weights_fingerprint", file.model.weights_fingerprint, model.weights_fingerprint);
-  compare("layers", file.model.layers, model.layers);
-  compare("num_q_heads", file.model.num_q_heads, model.num_q_heads);
-  compare("num_kv_heads", file.model.num_kv_heads, model.num_kv_heads);
-  compare("head_dim", file.model.head_dim, model.head_dim);
+  for (const evaluation::Difference& difference : evaluation::differences(file.conditions, here)) {
+    if (!difference.field.starts_with(kModel) || difference.field == "model.id" ||
+        difference.field == "model.tokenizer_sha256")
+      continue;
+    differences.push_back(fmt::format("{} {} against {}", difference.field.substr(kModel.size()),
+                                      difference.first, difference.second));
+  }
   if (differences.empty()) return;
-  throw Mismatch(
-      fmt::format("the schedule was learned for model '{}', this model is '{}' and differs (schedule against "
-                  "model): {}; use the model "
-                  "of the schedule, or learn a schedule for this one with `allot tune`",
-                  file.model.id, model.id, fmt::join(differences, "; ")));
+  throw Mismatch(fmt::format(
+      "the schedule was learned for model '{}', this model is '{}' and differs (schedule against "
+      "model): {}; use the model of the schedule, or learn a schedule for this one with `allot tune`",
+      file.conditions.model.id, model.id, fmt::join(differences, "; ")));
 }
 
 }  // namespace allot::app

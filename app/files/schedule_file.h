@@ -1,6 +1,5 @@
-// schedule.json: a learned schedule with everything needed to use it safely elsewhere: the model it belongs
-// to, how attention was computed, and the evidence. docs/schedule-format.md defines the fields and shows one
-// worked example.
+// schedule.json: a learned schedule with everything needed to use it safely elsewhere: the conditions it was
+// learned under, and the evidence. docs/schedule-format.md defines the fields and shows one worked example.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +8,15 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/method.h"
+#include "evaluation/conditions.h"
 #include "model/model_config.h"
 #include "policy/schedule.h"
 
 namespace allot::app {
 
-// Raised when a field changes its meaning or becomes required. Readers refuse other versions.
-inline constexpr int32_t kScheduleSchemaVersion = 1;
-
-struct TaskRecord {
-  std::string name;  // "gsm8k"
-  int32_t version = 0;
-  std::string prompt_style;                   // of evaluation::prompt_style_names()
-  std::string train_sha256;                   // of the data file that the schedule was learned on
-  std::optional<std::string> heldout_sha256;  // of the data file that the evaluation used
-  friend bool operator==(const TaskRecord&, const TaskRecord&) = default;
-};
+// Raised when a field changes its meaning or becomes required. Version 1, which says nothing of the
+// generation, the seed and the tokenizer, is read too; readers refuse other versions.
+inline constexpr int32_t kScheduleSchemaVersion = 2;
 
 // Right answers of one schedule on the held-out questions, with a 95 % interval of the accuracy in [0, 1].
 struct AccuracyRecord {
@@ -59,13 +50,12 @@ struct EvaluationRecord {
 };
 
 struct ScheduleFile {
-  // tokenizer_sha256 is not part of the file (samples do not depend on it) and is empty after reading.
-  model::ModelIdentity model;
-  kernels::AttentionMethod attention;  // while the schedule was learned and scored
-  policy::Schedule schedule;           // [model.layers], sum = total, each >= floor
+  // While the schedule was learned and scored. What a file of version 1 does not say is in
+  // conditions.unknown.
+  evaluation::Conditions conditions;
+  policy::Schedule schedule;  // [conditions.model.layers], sum = total, each >= floor
   int64_t total = 0;
   int32_t floor = 1;
-  TaskRecord task;
   EvaluationRecord evaluation;
   std::string run_id;
   int64_t policy_version = 0;  // updates the policy had made

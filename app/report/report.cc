@@ -7,21 +7,21 @@
 #include "app/report/run_summary.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "worker/spec_conditions.h"
 
 namespace allot::app {
 namespace {
 
-// An ablation of other weights or another task says nothing about this run.
+// An ablation under other conditions says nothing about this run.
 void check_belongs(const evaluation::Ablation& ablation, const wire::RunSpec& spec,
                    const std::string& place) {
-  const auto check = [&](const char* what, const std::string& ablated, const std::string& learned) {
-    if (ablated == learned) return;
-    throw Mismatch(
-        fmt::format("{}: {} {} was ablated, the run has {}; remove the file or ablate the model of the run",
-                    place, what, ablated, learned));
-  };
-  check("model with weights", ablation.settings.weights_fingerprint, spec.model().weights_fingerprint());
-  check("task", ablation.settings.task, spec.task().name());
+  const auto differences = evaluation::differences_from_run(ablation.conditions, worker::conditions_of(spec));
+  if (differences.empty()) return;
+  throw Mismatch(
+      fmt::format("{} was measured under other conditions than the run (ablation against run): {}; remove "
+                  "the file, or measure it "
+                  "anew with `allot ablate --run`, which takes the conditions of the run",
+                  place, evaluation::describe(differences)));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ struct ReportInput {
 };
 
 // What `run_directory` holds, with its ablation.json where there is one. Throws the errors of the readers,
-// and Mismatch when the ablation is of another model.
+// and Mismatch, naming the differences, when the ablation was measured under other conditions.
 ReportInput read_report_input(const std::filesystem::path& run_directory);
 
 // The page as text: HTML5 that is also well-formed XML. The same input gives the same bytes. Throws

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <span>
 
 #include "aggregator/run_spec.h"
@@ -14,7 +16,7 @@
 #include "kernels/method.h"
 #include "policy/learner.h"
 #include "policy/schedule.h"
-#include "worker/spec_method.h"
+#include "worker/spec_conditions.h"
 
 namespace allot::app {
 namespace {
@@ -186,16 +188,6 @@ std::string dataset(const wire::DatasetIdentity& data) {
   return fmt::format("{}, {} questions, SHA-256", data.path(), data.questions());
 }
 
-std::string generation(const wire::GenerationSpec& spec) {
-  std::string text = spec.dtype();
-  text += spec.temperature() == 0
-              ? ", greedy"
-              : fmt::format(", temperature {}, top-p {}", spec.temperature(), spec.top_p());
-  if (spec.repetition_penalty() != 1)
-    text += fmt::format(", repetition penalty {}", spec.repetition_penalty());
-  return text + fmt::format(", at most {} new tokens", spec.max_new_tokens());
-}
-
 // Works for a learner that this release does not have, too.
 std::string learner(const wire::RunSpec& spec) {
   const policy::PolicyConfig config = aggregator::policy_config(spec);
@@ -217,21 +209,33 @@ Fact verified_on(const wire::TaskSpec& task) {
           task.heldout().sha256()};
 }
 
+// What the ablation of the report asked; everything else is as in the run.
+std::vector<Fact> ablation_facts(const evaluation::Ablation& ablation) {
+  const auto& measured_on = ablation.conditions.measured_on;
+  if (!measured_on) return {};
+  return {{"Layers measured on",
+           fmt::format("{} questions of the data file with this SHA-256, seed {}", measured_on->questions,
+                       ablation.conditions.seed),
+           measured_on->sha256}};
+}
+
 std::vector<Fact> conditions(const aggregator::RunData& run, const std::string& tool_version) {
   const wire::RunSpec& spec = run.spec;
+  const evaluation::Conditions settings = worker::conditions_of(spec);
   const wire::ModelIdentity& model = spec.model();
   const wire::TaskSpec& task = spec.task();
   return {
       {"Model", fmt::format("{}: {} layers, {} query and {} KV heads of {}", model.id(), model.layers(),
                             model.num_q_heads(), model.num_kv_heads(), model.head_dim())},
       {"Model config", "SHA-256", model.config_sha256()},
+      {"Tokenizer", "SHA-256", model.tokenizer_sha256()},
       {"Weights fingerprint", "SHA-256", model.weights_fingerprint()},
       {"Task",
        fmt::format("{} version {}, prompt style {}", task.name(), task.version(), task.prompt_style())},
       {"Learned on", dataset(task.train()), task.train().sha256()},
       verified_on(task),
-      {"Attention", kernels::describe(worker::attention_method(spec.attention()))},
-      {"Generation", generation(spec.generation())},
+      {"Attention", kernels::describe(settings.attention)},
+      {"Generation", evaluation::describe(settings.generation)},
       {"Budget",
        fmt::format("{} samples in all, at least {} per layer", spec.policy().total(), spec.policy().floor())},
       {"Learned schedule", "samples of layer 0, 1, …", fmt::format("{}", fmt::join(run.recommended, ","))},
@@ -338,7 +342,9 @@ std::string report_page(const ReportInput& input) {
     if (figure.name == "accuracy") write_scores(&page, evaluation);
   }
   page.open("section").element("h2", {}, "Conditions");
-  write_facts(&page, conditions(run, input.tool_version));
+  std::vector<Fact> facts = conditions(run, input.tool_version);
+  if (input.ablation) std::ranges::move(ablation_facts(*input.ablation), std::back_inserter(facts));
+  write_facts(&page, facts);
   page.close();
   page.open("section").element("h2", {}, "Leases");
   write_counters(&page, run.counters);

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "evaluation/statistics.h"
-#include "worker/spec_method.h"
+#include "worker/spec_conditions.h"
 
 namespace allot::app {
 namespace {
@@ -111,27 +111,11 @@ std::string wish_text(const wire::SteeringEvent& event) {
 
 ScheduleFile schedule_file_of(const aggregator::RunData& run, const std::string& tool_version) {
   const wire::RunSpec& spec = run.spec;
-  const wire::ModelIdentity& model = spec.model();
-  const wire::TaskSpec& task = spec.task();
   ScheduleFile file;
-  file.model = {.id = model.id(),
-                .config_sha256 = model.config_sha256(),
-                .tokenizer_sha256 = "",
-                .weights_fingerprint = model.weights_fingerprint(),
-                .layers = model.layers(),
-                .num_q_heads = model.num_q_heads(),
-                .num_kv_heads = model.num_kv_heads(),
-                .head_dim = model.head_dim()};
-  file.attention = worker::attention_method(spec.attention());
+  file.conditions = worker::conditions_of(spec);
   file.schedule.samples = run.recommended;
   file.total = spec.policy().total();
   file.floor = spec.policy().floor();
-  file.task = {.name = task.name(),
-               .version = task.version(),
-               .prompt_style = task.prompt_style(),
-               .train_sha256 = task.train().sha256(),
-               .heldout_sha256 = std::nullopt};
-  if (!task.heldout().sha256().empty()) file.task.heldout_sha256 = task.heldout().sha256();
   file.evaluation = evaluate(run);
   file.run_id = spec.run_id();
   file.policy_version = run.policy_version;

@@ -52,11 +52,4 @@ void declare_score_options(OptionSet* set, AttentionMethod* method) {
   declare(set, kernels::score_settings(), method);
 }
 
-bool attention_given(const OptionSet& set) {
-  const auto given = [&](const MethodSetting& setting) { return set.given(setting.name); };
-  return set.given("estimator") || set.given("prefill") || set.given("score-stage") ||
-         std::ranges::any_of(kernels::estimator_settings(), given) ||
-         std::ranges::any_of(kernels::score_settings(), given);
-}
-
 }  // namespace allot::app

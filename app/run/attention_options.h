@@ -17,7 +17,4 @@ void declare_estimator_options(OptionSet* set, kernels::AttentionMethod* method,
 void declare_estimator_settings(OptionSet* set, kernels::AttentionMethod* method);
 void declare_score_options(OptionSet* set, kernels::AttentionMethod* method);
 
-// True when one of those options was given.
-bool attention_given(const OptionSet& set);
-
 }  // namespace allot::app

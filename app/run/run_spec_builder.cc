@@ -12,6 +12,7 @@
 #include "evaluation/task.h"
 #include "model/model_config.h"
 #include "model/tokenizer.h"
+#include "worker/spec_conditions.h"
 #include "worker/spec_method.h"
 
 namespace allot::app {
@@ -138,6 +139,11 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   spec.set_max_attempts(run.max_attempts);
   aggregator::validate(spec);
   return spec;
+}
+
+void resolve(const wire::RunSpec& spec, RunOptions* run) {
+  run->prompt = spec.task().prompt_style();
+  run->generation = options_of(worker::conditions_of(spec).generation);
 }
 
 }  // namespace allot::app

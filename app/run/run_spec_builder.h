@@ -45,4 +45,8 @@ void declare_run_options(OptionSet& options, RunOptions* run);
 // data, and the errors of the readers.
 wire::RunSpec build_run_spec(const RunOptions& run);
 
+// Sets the options that follow from the model and the task (prompt style, generation) to what `spec`, built
+// from `run`, says.
+void resolve(const wire::RunSpec& spec, RunOptions* run);
+
 }  // namespace allot::app

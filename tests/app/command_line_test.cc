@@ -192,11 +192,17 @@ TEST(TuneOptions, ScoreBudgetWithoutAScoreStageIsRefused) {
 }
 
 TEST(TuneOptions, DryRunPrintsAConfigThatResolvesToItself) {
-  const auto config = fresh_directory() / "tune.conf";
-  const auto first = run_command({"allot", "tune", "--model", "m", "--data", "d", "--total", "64", "--gain",
-                                  "0.1", "--json", "--dry-run"});
+  const auto directory = fresh_directory();
+  const auto config = directory / "tune.conf";
+  const auto first = run_command(
+      run_words("allot", "tune", write_small_model(directory), directory / "run", 4,
+                {"--gain", "0.1", "--prompt-style", "llama-chat", "--top-p", "0.75", "--json", "--dry-run"}));
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_THAT(first.out, HasSubstr("\ngain = 0.1\n"));
+  EXPECT_THAT(
+      first.out,
+      HasSubstr("\ntemperature = 0.6\ntop-p = 0.75\nrepetition-penalty = 1.1\nmax-new-tokens = 1024\n"));
+  EXPECT_FALSE(std::filesystem::exists(directory / "run"));
   write_file_atomically(config, first.out);
   const auto second = run_command({"allot", "tune", "--config", config.string(), "--dry-run"});
   EXPECT_EQ(second.code, 0) << second.err;
@@ -204,11 +210,11 @@ TEST(TuneOptions, DryRunPrintsAConfigThatResolvesToItself) {
 }
 
 TEST(TuneOptions, PolicyOptionsGoThroughADryRunAndFlagsReplaceThoseOfTheFile) {
-  const auto config = fresh_directory() / "tune.conf";
-  std::vector<std::string> command{"allot", "tune",    "--model", "m",        "--data",
-                                   "d",     "--total", "64",      "--dry-run"};
-  command.insert(command.end(), {"--policy-option", "gain=11", "--policy-option", "pairs-per-update=7"});
-  const auto first = run_command(command);
+  const auto directory = fresh_directory();
+  const auto config = directory / "tune.conf";
+  const auto first = run_command(
+      run_words("allot", "tune", write_small_model(directory), directory / "run", 4,
+                {"--policy-option", "gain=11", "--policy-option", "pairs-per-update=7", "--dry-run"}));
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_THAT(first.out, AllOf(HasSubstr("\npolicy-option = gain=11\npolicy-option = pairs_per_update=7\n"),
                                HasSubstr("\ngain-offset = 5\n"), Not(HasSubstr("\ngain = ")),
@@ -238,11 +244,42 @@ TEST(TuneOptions, AFlagOfAnotherPolicyIsRefused) {
   }
 }
 
+TEST(TuneOptions, DryRunNamesWhatTheRunWouldTripOver) {
+  const auto directory = fresh_directory();
+  const SmallModel small = write_small_model(directory);
+  const auto code = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"allot",           "tune",     "--heldout-questions", "0", "--run",
+                                      directory / "run", "--dry-run"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_command(words).code;
+  };
+  EXPECT_EQ(code({"--model", small.model, "--data", small.train, "--total", "64"}), 0);
+  EXPECT_NE(code({"--model", directory / "nowhere", "--data", small.train, "--total", "64"}), 0);
+  EXPECT_NE(code({"--model", small.model, "--data", directory / "nowhere", "--total", "64"}), 0);
+  EXPECT_NE(code({"--model", small.model, "--data", small.train, "--total", "3"}), 0);
+}
+
+TEST(AggregatorOptions, DryRunIsAnsweredWhereTheModelIsNotAndSaysSo) {
+  const auto directory = fresh_directory();
+  const SmallModel small = write_small_model(directory);
+  const auto away =
+      run_command({"allot", "aggregator", "--model", "/inputs/model", "--data", "/inputs/train.jsonl",
+                   "--total", "64", "--run", directory / "run", "--dry-run"});
+  EXPECT_EQ(away.code, 0) << away.err;
+  EXPECT_THAT(away.out, HasSubstr("\nprompt-style = auto\n"));
+  EXPECT_THAT(away.err, HasSubstr("/inputs/model is not here"));
+  const auto here = run_command(run_words("allot", "aggregator", small, directory / "run", 4, {"--dry-run"}));
+  EXPECT_EQ(here.code, 0) << here.err;
+  EXPECT_THAT(here.out, HasSubstr("\nprompt-style = plain\n"));
+  EXPECT_THAT(here.out, HasSubstr("\nmax-new-tokens = 256\n"));
+}
+
 TEST(TuneOptions, MaxPolicyLagIsANumberOrNone) {
-  const auto resolved = [](std::vector<std::string> more) {
-    std::vector<std::string> command{"allot", "tune",    "--model", "m",        "--data",
-                                     "d",     "--total", "64",      "--dry-run"};
-    command.insert(command.end(), more.begin(), more.end());
+  const auto directory = fresh_directory();
+  const SmallModel small = write_small_model(directory);
+  const auto resolved = [&](const std::vector<std::string>& more) {
+    auto command = run_words("allot", "tune", small, directory / "run", 4, more);
+    command.emplace_back("--dry-run");
     const auto result = run_command(command);
     EXPECT_EQ(result.code, 0) << result.err;
     const size_t at = result.out.find("\nmax-policy-lag = ");
@@ -260,11 +297,14 @@ TEST(TuneOptions, MaxPolicyLagIsANumberOrNone) {
 }
 
 TEST(TuneOptions, EveryShippedConfigFileIsAccepted) {
+  const auto directory = fresh_directory();
+  const SmallModel small = write_small_model(directory);
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(std::string(ALLOT_SOURCE_DIR) + "/configs")) {
     if (entry.path().extension() != ".conf") continue;
     ++files;
-    const auto result = run_command({"allot", "tune", "--config", entry.path().string(), "--dry-run"});
+    const auto result = run_command(run_words("allot", "tune", small, directory / "run", 4,
+                                              {"--config", entry.path().string(), "--dry-run"}));
     EXPECT_EQ(result.code, 0) << result.err;
   }
   EXPECT_GE(files, 2);

@@ -55,7 +55,7 @@ TEST_F(ModelCommands, TuneLearnsVerifiesAndExportsWithDenseAheadOfUniform) {
   ASSERT_EQ(result.code, 0) << result.err;
   expect_whole_run();
   const auto schedule = read_schedule_file(run_ / "schedule.json");
-  EXPECT_EQ(schedule.model.id, "tiny-gsm");
+  EXPECT_EQ(schedule.conditions.model.id, "tiny-gsm");
   EXPECT_EQ(schedule.schedule.total(), 64);
   EXPECT_GE(schedule.evaluation.dense->correct, 11);
   EXPECT_LE(schedule.evaluation.uniform->correct, 8);

@@ -101,7 +101,7 @@ TEST_F(Tune, WholeRunEndsWithAVerdictAndItsFiles) {
   }
   const auto schedule = read_schedule_file(run_ / "schedule.json");
   EXPECT_EQ(schedule.schedule.total(), 64);
-  EXPECT_EQ(schedule.model.id, "small-model");
+  EXPECT_EQ(schedule.conditions.model.id, "small-model");
   ASSERT_TRUE(schedule.evaluation.paired.has_value());
   EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr("<svg"));
   EXPECT_FALSE(std::filesystem::is_empty(run_ / "tb"));

@@ -14,19 +14,26 @@ namespace {
 using testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
+Conditions conditions() {
+  Conditions made;
+  made.model = {.id = "tiny",
+                .config_sha256 = std::string(64, 'a'),
+                .tokenizer_sha256 = std::string(64, 'b'),
+                .weights_fingerprint = std::string(64, 'c'),
+                .layers = 2,
+                .num_q_heads = 8,
+                .num_kv_heads = 4,
+                .head_dim = 32};
+  made.task = {.name = "gsm8k", .version = 1, .prompt_style = "plain"};
+  made.measured_on = {.sha256 = std::string(64, 'e'), .questions = 4};
+  made.seed = 7;
+  return made;
+}
+
 Ablation example() {
-  const AblationSettings settings{.model = "tiny",
-                                  .weights_fingerprint = "abc",
-                                  .task = "gsm8k",
-                                  .task_version = 1,
-                                  .prompt_style = "plain",
-                                  .data_sha256 = "def",
-                                  .estimator = "sys",
-                                  .prefill = "sampled",
-                                  .dtype = "bfloat16",
-                                  .seed = 7,
-                                  .tool_version = "0.1.0"};
-  return make_ablation(settings, {{16, 8}}, {1, 1, 1, 0}, {{0, 0, 1, 0}, {1, 1, 1, 1}});
+  Ablation ablation = make_ablation(conditions(), {{16, 8}}, {1, 1, 1, 0}, {{0, 0, 1, 0}, {1, 1, 1, 1}});
+  ablation.tool_version = "0.1.0";
+  return ablation;
 }
 
 std::string error_after(const std::function<void(Json*)>& change) {
@@ -73,12 +80,12 @@ TEST(AblationFile, IsReadAsItWasWritten) {
 TEST(AblationFile, WhatIsWrongIsNamed) {
   EXPECT_THROW(parse_ablation("{", "file"), CorruptFile);
   EXPECT_THROW(parse_ablation("[]", "file"), CorruptFile);
-  EXPECT_THAT(error_after([](Json* json) { (*json)["schema_version"] = 2; }),
-              HasSubstr("schema_version 2, this build reads 1"));
-  EXPECT_THAT(error_after([](Json* json) { json->erase("model"); }),
-              HasSubstr("file: field \"model\" is missing"));
-  EXPECT_THAT(error_after([](Json* json) { (*json)["seed"] = -1; }),
-              HasSubstr("field \"seed\" is -1, expected an integer"));
+  EXPECT_THAT(error_after([](Json* json) { (*json)["schema_version"] = 3; }),
+              HasSubstr("schema_version 3, this build reads 1 to 2"));
+  EXPECT_THAT(error_after([](Json* json) { json->erase("conditions"); }),
+              HasSubstr("file: field \"conditions\" is missing"));
+  EXPECT_THAT(error_after([](Json* json) { (*json)["conditions"]["model"].erase("id"); }),
+              HasSubstr("file: conditions: 'model.id' is missing"));
   EXPECT_THAT(error_after([](Json* json) { (*json)["layers"].erase(1); }),
               HasSubstr("has 1 entries for a base schedule of 2"));
   EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][1]["layer"] = 0; }),
@@ -93,6 +100,40 @@ TEST(AblationFile, WhatIsWrongIsNamed) {
                 (*json)["base"]["samples"] = {16, -1};
               }),
               HasSubstr("base: field \"samples\""));
+}
+
+TEST(AblationFile, Version1IsReadAndWhatItDoesNotSayIsUnknown) {
+  const Ablation ablation =
+      read_ablation(std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/ablation/version_1.json");
+  EXPECT_EQ(ablation.conditions.model.id, "tiny-gsm");
+  EXPECT_EQ(ablation.conditions.model.layers, 8);
+  EXPECT_EQ(ablation.conditions.task.prompt_style, "plain");
+  EXPECT_EQ(ablation.conditions.attention.estimator, kernels::Estimator::kSys);
+  EXPECT_EQ(ablation.conditions.measured_on->questions, 16);
+  EXPECT_EQ(ablation.layers.size(), 8u);
+  for (const char* field : {"model.tokenizer_sha256", "attention.tile", "attention.score_budget",
+                            "generation.temperature", "generation.max_new_tokens"})
+    EXPECT_TRUE(ablation.conditions.unknown.contains(field)) << field;
+  for (const char* field :
+       {"model.weights_fingerprint", "task.version", "attention.prefill", "generation.dtype", "seed"})
+    EXPECT_FALSE(ablation.conditions.unknown.contains(field)) << field;
+  EXPECT_EQ(parse_ablation(format_ablation(ablation), "file"), ablation);
+}
+
+TEST(AblationOfARun, DiffersInWhatDecidesResults) {
+  Conditions run = conditions();
+  run.learned_on = {.sha256 = std::string(64, 'd'), .questions = 100};
+  run.measured_on->questions = 50;
+  run.seed = 1;
+  EXPECT_THAT(differences_from_run(conditions(), run), testing::IsEmpty());
+  Conditions ablation = conditions();
+  ablation.measured_on->sha256 = std::string(64, 'd');  // the questions learned on
+  EXPECT_THAT(differences_from_run(ablation, run), testing::IsEmpty());
+  ablation.measured_on->sha256 = std::string(64, '9');
+  ablation.generation.temperature = 0.5;
+  EXPECT_THAT(differences_from_run(ablation, run),
+              testing::ElementsAre(testing::Field(&Difference::field, "measured_on.sha256"),
+                                   Difference{"generation.temperature", "0.5", "0.0"}));
 }
 
 TEST(AblationFile, AMissingFileIsNamed) {

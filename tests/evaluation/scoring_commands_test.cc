@@ -8,9 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "app/files/schedule_file.h"
 #include "base/file.h"
+#include "base/sha256.h"
 #include "evaluation/ablation.h"
+#include "evaluation/task.h"
 #include "tests/app/run_command.h"
+#include "wire/spec.h"
 
 namespace allot::app {
 namespace {
@@ -26,6 +30,37 @@ CommandResult run(const std::string& command, const Words& more) {
   Words words = {"allot", command, "--model", kModel, "--data", kData};
   words.insert(words.end(), more.begin(), more.end());
   return run_command(words);
+}
+
+// The generation options that a command ends up with, as --dry-run prints them.
+std::string resolved_generation(const Words& words) {
+  const CommandResult result = run_command(words);
+  EXPECT_EQ(result.code, 0) << result.err;
+  const size_t start = result.out.find("\ndtype = ");
+  const size_t end = result.out.find('\n', result.out.find("\nmax-new-tokens = ") + 1);
+  return result.out.substr(start, end - start);
+}
+
+TEST(GenerationOptionsOfCommands, HaveTheSameDefaultsUnderEveryPromptStyle) {
+  const std::filesystem::path run = fresh_directory() / "run";
+  for (const std::string& style : evaluation::prompt_style_names()) {
+    const Words common = {"--model", kModel, "--prompt-style", style, "--dry-run"};
+    const auto words = [&](Words command) {
+      command.insert(command.end(), common.begin(), common.end());
+      return command;
+    };
+    const std::string train = kModel + "/train.jsonl";
+    const std::string expected = resolved_generation(
+        words({"allot", "tune", "--data", train, "--heldout", kData, "--total", "64", "--run", run}));
+    EXPECT_THAT(expected, HasSubstr(style == "plain" ? "temperature = 0\n" : "temperature = 0.6\n"));
+    EXPECT_EQ(resolved_generation(words({"allot", "aggregator", "--data", train, "--heldout", kData,
+                                         "--total", "64", "--run", run})),
+              expected);
+    EXPECT_EQ(resolved_generation(words({"allot", "eval", "--data", kData})), expected);
+    EXPECT_EQ(resolved_generation(words({"allot", "verify", "--data", kData, "--schedule", "uniform:8"})),
+              expected);
+    EXPECT_EQ(resolved_generation(words({"allot", "ablate", "--data", kData})), expected);
+  }
 }
 
 // What --help says of an option, its defaults and range included.
@@ -118,6 +153,35 @@ TEST(EvalCommand, WrongInputIsNamedInOneLine) {
   }
 }
 
+TEST(EvalCommand, NamesTheConditionsAndWhereTheyDifferFromAScheduleFile) {
+  app::ScheduleFile file;
+  file.conditions.model = model::identify_model(kModel);
+  file.conditions.task = {.name = "gsm8k", .version = 1, .prompt_style = "plain"};
+  file.conditions.learned_on = {.sha256 = std::string(64, 'd'), .questions = 9};
+  file.conditions.measured_on = {.sha256 = sha256_file(kData), .questions = 9};
+  file.conditions.attention.estimator = kernels::Estimator::kStrat;
+  file.conditions.generation.max_new_tokens = 12;
+  file.schedule = policy::uniform_schedule(8, 4);
+  file.total = 32;
+  file.run_id = "run";
+  file.tool_version = "0.1.0";
+  const std::filesystem::path path = fresh_directory() / "schedule.json";
+  write_schedule_file(path, file);
+  const json result =
+      json::parse(run("eval", {"--limit", "2", "--schedule", path, "--prefill", "dense", "--json"}).out);
+  EXPECT_EQ(result.at("conditions").at("attention").at("estimator"), "strat");
+  EXPECT_EQ(result.at("conditions").at("generation").at("max_new_tokens"), 12);
+  EXPECT_EQ(result.at("conditions").at("measured_on").at("questions"), 2);
+  EXPECT_EQ(
+      result.at("differences"),
+      json::array(
+          {{{"field", "attention.prefill"}, {"schedule", "sampled"}, {"here", "dense"}, {"file", path}}}));
+  EXPECT_LE(result.at("schedules")[0].at("output_tokens"), 2 * 12);
+  const CommandResult text = run("eval", {"--limit", "1", "--schedule", path});
+  EXPECT_THAT(text.out, HasSubstr("strat, prefill sampled"));
+  EXPECT_THAT(text.out, HasSubstr("as in " + path.string()));
+}
+
 TEST(VerifyCommand, FindsTheBetterSchedule) {
   const CommandResult result =
       run("verify", {"--limit", "32", "--schedule", "29,5,5,5,5,5,5,5", "--against", "uniform", "--json"});
@@ -142,12 +206,56 @@ TEST(AblateCommand, FindsTheLayerThatNeedsItsSamples) {
   ASSERT_EQ(result.code, 0) << result.err;
   const evaluation::Ablation ablation = evaluation::read_ablation(out);
   EXPECT_EQ(result.out, read_file(out));
-  EXPECT_EQ(ablation.settings.model, "tiny-gsm");
+  EXPECT_EQ(ablation.conditions.model.id, "tiny-gsm");
+  EXPECT_EQ(ablation.conditions.measured_on->questions, 16);
+  EXPECT_EQ(ablation.conditions.generation.max_new_tokens, 256);
   EXPECT_EQ(ablation.base.samples, std::vector<int32_t>(8, 32));
   ASSERT_EQ(ablation.layers.size(), 8u);
   EXPECT_GE(ablation.base_score.correct, 14);
   EXPECT_LE(ablation.layers[0].score.correct, 2);
   EXPECT_GT(ablation.layers[7].score.correct, ablation.layers[0].score.correct);
+}
+
+TEST(AblateCommand, TakesTheConditionsOfTheRunWhoseReportIsToShowIt) {
+  const std::filesystem::path folder = fresh_directory();
+  wire::RunSpec spec;
+  const model::ModelIdentity model = model::identify_model(kModel);
+  spec.mutable_model()->set_id(model.id);
+  spec.mutable_model()->set_config_sha256(model.config_sha256);
+  spec.mutable_model()->set_tokenizer_sha256(model.tokenizer_sha256);
+  spec.mutable_model()->set_weights_fingerprint(model.weights_fingerprint);
+  spec.mutable_model()->set_layers(model.layers);
+  spec.mutable_model()->set_num_q_heads(model.num_q_heads);
+  spec.mutable_model()->set_num_kv_heads(model.num_kv_heads);
+  spec.mutable_model()->set_head_dim(model.head_dim);
+  auto& task = *spec.mutable_task();
+  task.set_name("gsm8k");
+  task.set_version(1);
+  task.set_prompt_style("plain");
+  task.mutable_heldout()->set_sha256(sha256_file(kData));
+  task.set_heldout_questions(100);
+  auto& attention = *spec.mutable_attention();
+  attention.set_estimator("iid");
+  attention.set_prefill("dense");
+  attention.set_tile(32);
+  attention.set_score_stage("exact");
+  auto& generation = *spec.mutable_generation();
+  generation.set_dtype("float32");
+  generation.set_top_p(1);
+  generation.set_repetition_penalty(1);
+  generation.set_max_new_tokens(12);
+  write_file_atomically(folder / "spec.json", wire::to_json(spec));
+
+  const CommandResult refused = run("ablate", {"--run", folder, "--limit", "2", "--max-new-tokens", "13"});
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("generation.max_new_tokens 13 against 12"));
+  const CommandResult done = run("ablate", {"--run", folder, "--limit", "2"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  const evaluation::Conditions conditions = evaluation::read_ablation(folder / "ablation.json").conditions;
+  EXPECT_EQ(conditions.attention.estimator, kernels::Estimator::kIid);
+  EXPECT_EQ(conditions.attention.tile, 32);
+  EXPECT_EQ(conditions.generation.dtype, kernels::DType::kFloat32);
+  EXPECT_EQ(conditions.generation.max_new_tokens, 12);
 }
 
 TEST(AblateCommand, ADirectoryThatIsNoRunIsRefusedBeforeAnythingIsScored) {

@@ -193,6 +193,7 @@ def documents():
     # The worked example of its documentation.
     text = (REPOSITORY / "docs/schedule-format.md").read_text()
     write("documents", "schedule", "s" + text.split("```json\n")[1].split("```")[0])
+    write("documents", "schedule_1", "s" + (REPOSITORY / "tests/data/schedule/version_1.json").read_text())
     write("documents", "spec", "r" + json.dumps({
         "schema_version": 1, "run_id": "example", "model": {"id": "tiny", "layers": 8}, "model_path": "/models/tiny",
         "task": {"name": "gsm8k", "train": {"sha256": "7a", "questions": 50}, "heldout_questions": 6},

@@ -30,8 +30,7 @@ class Export : public ::testing::Test {
   Export() {
     model_ = write_small_model(directory_.path() / "small").model;
     file_ = schedule_file_of(example_run(), "0.1.0");
-    file_.model = model::identify_model(model_);
-    file_.model.tokenizer_sha256.clear();
+    file_.conditions.model = model::identify_model(model_);
     write_schedule_file(schedule(), file_);
   }
 
@@ -55,11 +54,12 @@ class Export : public ::testing::Test {
 
 TEST_F(Export, JsonHoldsTheSamplesAndHowTheyAreUsed) {
   const Json json = Json::parse(export_schedule(request(), "json"));
-  EXPECT_EQ(json, Json({{"model", file_.model.id},
+  EXPECT_EQ(json, Json({{"model", file_.conditions.model.id},
                         {"estimator", "sys"},
                         {"prefill", "sampled"},
                         {"total", 64},
-                        {"samples", file_.schedule.samples}}));
+                        {"samples", file_.schedule.samples},
+                        {"conditions", evaluation::to_json(file_.conditions)}}));
 }
 
 TEST_F(Export, CsvHasOneLinePerLayer) {
@@ -71,16 +71,11 @@ TEST_F(Export, OverlayNamesTheModelItIsFor) {
   const Json json = Json::parse(export_schedule(request(), "hf"));
   ASSERT_EQ(json.size(), 1u);
   const Json& allot = json.at("allot");
-  EXPECT_EQ(allot.at("schema_version"), 1);
+  EXPECT_EQ(allot.at("schema_version"), 2);
   EXPECT_EQ(allot.at("samples"), file_.schedule.samples);
-  EXPECT_EQ(allot.at("estimator"), "sys");
-  EXPECT_EQ(allot.at("prefill"), "sampled");
-  EXPECT_EQ(allot.at("tile"), 256);
-  EXPECT_EQ(allot.at("score_stage"), "exact");
-  EXPECT_EQ(allot.at("score_budget"), 0);
-  EXPECT_EQ(allot.at("mean_group_query"), false);
-  EXPECT_EQ(allot.at("model_config_sha256"), file_.model.config_sha256);
-  EXPECT_EQ(allot.at("weights_fingerprint"), file_.model.weights_fingerprint);
+  EXPECT_EQ(allot.at("conditions"), evaluation::to_json(file_.conditions));
+  EXPECT_EQ(allot.at("conditions").at("attention").at("estimator"), "sys");
+  EXPECT_EQ(allot.at("conditions").at("generation").at("temperature"), 0);
   EXPECT_EQ(allot.at("run_id"), file_.run_id);
 }
 
@@ -108,8 +103,8 @@ TEST_F(Export, EveryFormatIsReachableByItsNameAndEndsWithANewline) {
 }
 
 TEST_F(Export, ModelThatDoesNotMatchIsRefusedNamingBothInEveryFormat) {
-  file_.model.id = "another";
-  file_.model.weights_fingerprint = std::string(64, '9');
+  file_.conditions.model.id = "another";
+  file_.conditions.model.weights_fingerprint = std::string(64, '9');
   write_schedule_file(schedule(), file_);
   for (const ExportFormat& format : export_formats()) {
     const std::filesystem::path out = directory_.path() / "never";

@@ -25,23 +25,23 @@ const std::string kWeights(64, 'b');
 
 ScheduleFile example() {
   ScheduleFile file;
-  file.model = {.id = "tiny-gsm",
-                .config_sha256 = kConfigHash,
-                .tokenizer_sha256 = "",
-                .weights_fingerprint = kWeights,
-                .layers = 4,
-                .num_q_heads = 8,
-                .num_kv_heads = 4,
-                .head_dim = 32};
-  file.attention.estimator = kernels::Estimator::kThreshold;
-  file.attention.prefill = kernels::Prefill::kDense;
+  file.conditions.model = {.id = "tiny-gsm",
+                           .config_sha256 = kConfigHash,
+                           .tokenizer_sha256 = std::string(64, 'e'),
+                           .weights_fingerprint = kWeights,
+                           .layers = 4,
+                           .num_q_heads = 8,
+                           .num_kv_heads = 4,
+                           .head_dim = 32};
+  file.conditions.attention.estimator = kernels::Estimator::kThreshold;
+  file.conditions.attention.prefill = kernels::Prefill::kDense;
   file.schedule.samples = {20, 7, 3, 2};
   file.total = 32;
-  file.task = {.name = "gsm8k",
-               .version = 2,
-               .prompt_style = "plain",
-               .train_sha256 = std::string(64, 'c'),
-               .heldout_sha256 = std::string(64, 'd')};
+  file.conditions.task = {.name = "gsm8k", .version = 2, .prompt_style = "plain"};
+  file.conditions.learned_on = {.sha256 = std::string(64, 'c'), .questions = 2000};
+  file.conditions.measured_on = {.sha256 = std::string(64, 'd'), .questions = 200};
+  file.conditions.generation.max_new_tokens = 96;
+  file.conditions.seed = 3;
   file.evaluation.uniform = AccuracyRecord{.questions = 200, .correct = 28, .low = 0.0985, .high = 0.195};
   file.evaluation.learned = AccuracyRecord{.questions = 200, .correct = 190, .low = 0.91, .high = 0.973};
   file.evaluation.dense = AccuracyRecord{.questions = 200, .correct = 200, .low = 0.981, .high = 1};
@@ -88,13 +88,13 @@ TEST(ScheduleFile, ReadsBackExactlyWhatWasWritten) {
 
   ScheduleFile bare = example();
   bare.evaluation = {};
-  bare.task.heldout_sha256.reset();
-  bare.attention = {.estimator = kernels::Estimator::kProp,
-                    .prefill = kernels::Prefill::kSampled,
-                    .tile = 64,
-                    .score_stage = kernels::ScoreStage::kBernoulliStrat,
-                    .score_budget = 48,
-                    .mean_group_query = true};
+  bare.conditions.measured_on.reset();
+  bare.conditions.attention = {.estimator = kernels::Estimator::kProp,
+                               .prefill = kernels::Prefill::kSampled,
+                               .tile = 64,
+                               .score_stage = kernels::ScoreStage::kBernoulliStrat,
+                               .score_budget = 48,
+                               .mean_group_query = true};
   bare.floor = 0;
   bare.schedule.samples = {32, 0, 0, 0};
   write_schedule_file(path, bare);
@@ -107,9 +107,8 @@ TEST(ScheduleFile, SameContentGivesTheSameBytesWithFieldsInTheDocumentedOrder) {
   std::vector<std::string> names;
   const Json json = Json::parse(text);
   for (const auto& [name, value] : json.items()) names.push_back(name);
-  EXPECT_THAT(names,
-              ::testing::ElementsAre("schema_version", "model", "attention", "samples", "total", "floor",
-                                     "task", "evaluation", "run_id", "policy_version", "tool_version"));
+  EXPECT_THAT(names, ::testing::ElementsAre("schema_version", "conditions", "samples", "total", "floor",
+                                            "evaluation", "run_id", "policy_version", "tool_version"));
 }
 
 std::string missing(const std::string& parent, const std::string& field) {
@@ -117,21 +116,12 @@ std::string missing(const std::string& parent, const std::string& field) {
 }
 
 TEST(ScheduleFile, EveryFieldIsRequiredAndNamedWhenMissing) {
-  for (const char* name : {"schema_version", "model", "attention", "samples", "total", "floor", "task",
-                           "evaluation", "run_id", "policy_version", "tool_version"}) {
-    EXPECT_THAT(refusal_without("", name), AllOf(HasSubstr("s.json: "), HasSubstr(missing("", name))));
+  for (const char* name : {"schema_version", "conditions", "samples", "total", "floor", "evaluation",
+                           "run_id", "policy_version", "tool_version"}) {
+    EXPECT_THAT(refusal_without("", name), HasSubstr(missing("", name)));
   }
-  for (const char* name :
-       {"id", "config_sha256", "weights_fingerprint", "layers", "num_q_heads", "num_kv_heads", "head_dim"}) {
-    EXPECT_THAT(refusal_without("/model", name), HasSubstr(missing("model.", name)));
-  }
-  for (const char* name :
-       {"estimator", "prefill", "tile", "score_stage", "score_budget", "mean_group_query"}) {
-    EXPECT_THAT(refusal_without("/attention", name), HasSubstr(missing("attention.", name)));
-  }
-  for (const char* name : {"name", "version", "prompt_style", "train_sha256"}) {
-    EXPECT_THAT(refusal_without("/task", name), HasSubstr(missing("task.", name)));
-  }
+  EXPECT_THAT(refusal_without("/conditions/model", "head_dim"),
+              HasSubstr(missing("conditions.model.", "head_dim")));
   for (const char* name : {"n", "correct", "interval_95"}) {
     EXPECT_THAT(refusal_without("/evaluation/dense", name), HasSubstr(missing("evaluation.dense.", name)));
   }
@@ -155,20 +145,24 @@ TEST_P(BadValues, AreRefusedWithFieldAndValue) {
 INSTANTIATE_TEST_SUITE_P(
     ScheduleFile, BadValues,
     ::testing::Values(
-        BadValue{"/model", 7, "'model' is 7, expected an object"},
-        BadValue{"/model/id", "", "'model.id' is \"\", expected a text that is not empty"},
-        BadValue{"/model/config_sha256", "abc",
-                 "'model.config_sha256' is \"abc\", expected 64 lower-case hexadecimal digits"},
-        BadValue{"/model/weights_fingerprint", nullptr, "'model.weights_fingerprint' is null, expected 64"},
-        BadValue{"/model/layers", 0, "'model.layers' is 0, expected an integer >= 1"},
-        BadValue{"/model/head_dim", 4294967296, "'model.head_dim' is 4294967296, expected an integer"},
-        BadValue{"/attention/estimator", "santa", "'attention.estimator': "},
-        BadValue{"/attention/prefill", "sparse", "'attention.prefill': "},
-        BadValue{"/attention/score_stage", "iid", "'attention.score_stage': "},
-        BadValue{"/attention/tile", 0, "'attention.tile' is 0"},
-        BadValue{"/attention/score_budget", 5, "'attention.score_budget' is 5 with score stage exact"},
-        BadValue{"/attention/mean_group_query", 1,
-                 "'attention.mean_group_query' is 1, expected true or false"},
+        BadValue{"/conditions/model", 7, "'conditions.model' is 7, expected an object"},
+        BadValue{"/conditions/model/id", "",
+                 "'conditions.model.id' is \"\", expected a text that is not empty"},
+        BadValue{"/conditions/model/config_sha256", "abc",
+                 "'conditions.model.config_sha256' is \"abc\", expected 64 lower-case hexadecimal digits"},
+        BadValue{"/conditions/model/weights_fingerprint", nullptr,
+                 "'conditions.model.weights_fingerprint' is null, expected a value"},
+        BadValue{"/conditions/model/layers", 0, "'conditions.model.layers' is 0, expected an integer >= 1"},
+        BadValue{"/conditions/model/head_dim", 4294967296,
+                 "'conditions.model.head_dim' is 4294967296, expected an integer"},
+        BadValue{"/conditions/attention/estimator", "santa", "'conditions.attention.estimator': "},
+        BadValue{"/conditions/attention/prefill", "sparse", "'conditions.attention.prefill': "},
+        BadValue{"/conditions/attention/score_stage", "iid", "'conditions.attention.score_stage': "},
+        BadValue{"/conditions/attention/tile", 0, "'conditions.attention.tile' is 0"},
+        BadValue{"/conditions/attention/score_budget", 5,
+                 "'conditions.attention.score_budget' is 5 with score stage exact"},
+        BadValue{"/conditions/attention/mean_group_query", 1,
+                 "'conditions.attention.mean_group_query' is 1, expected true or false"},
         BadValue{"/samples", "20,7,3,2", "'samples' is \"20,7,3,2\", expected a list of integers"},
         BadValue{"/samples/2", 2.5, "'samples[2]' is 2.5, expected an integer >= 1"},
         BadValue{"/samples/1", 0, "'samples[1]' is 0, expected an integer >= 1"},
@@ -179,8 +173,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"/total", std::numeric_limits<uint64_t>::max(),
                  "'total' is 18446744073709551615, expected an integer"},
         BadValue{"/floor", -1, "'floor' is -1, expected an integer >= 0"},
-        BadValue{"/task/version", "2", "'task.version' is \"2\", expected an integer >= 1"},
-        BadValue{"/task/heldout_sha256", "", "'task.heldout_sha256' is \"\""},
+        BadValue{"/conditions/task/version", "2",
+                 "'conditions.task.version' is \"2\", expected an integer >= 1"},
+        BadValue{"/conditions/measured_on/sha256", "", "'conditions.measured_on.sha256' is \"\""},
         BadValue{"/evaluation", Json::array(), "'evaluation' is [], expected an object"},
         BadValue{"/evaluation/uniform/n", 0, "'evaluation.uniform.n' is 0, expected an integer >= 1"},
         BadValue{"/evaluation/uniform/correct", 201,
@@ -198,15 +193,17 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"/evaluation/paired/difference", 0.8, "'evaluation.paired.difference' is 0.8"},
         BadValue{"/run_id", 12, "'run_id' is 12"}, BadValue{"/policy_version", -1, "'policy_version' is -1"},
         BadValue{"/sampels", {1}, "'sampels' is not a field of this format"},
-        BadValue{"/model/weights", "x", "'model.weights' is not a field of this format"}));
+        BadValue{"/conditions/model/weights", "x",
+                 "'conditions.model.weights' is not a field of this format"}));
 
 TEST(ScheduleFile, AllFaultsAreReportedAtOnce) {
   Json json = Json::parse(format_schedule_file(example()));
   json["total"] = "many";
-  json["model"]["layers"] = -1;
+  json["conditions"]["model"]["layers"] = -1;
   json.erase("run_id");
-  EXPECT_THAT(refusal(json), AllOf(HasSubstr("'total' is \"many\""), HasSubstr("'model.layers' is -1"),
-                                   HasSubstr("'run_id' is missing")));
+  EXPECT_THAT(refusal(json),
+              AllOf(HasSubstr("'total' is \"many\""), HasSubstr("'conditions.model.layers' is -1"),
+                    HasSubstr("'run_id' is missing")));
 }
 
 TEST(ScheduleFile, PairedTestNeedsBothScores) {
@@ -244,11 +241,69 @@ TEST(ScheduleFile, TextThatIsNoJsonIsRefusedWithItsByte) {
 
 TEST(ScheduleFile, AnotherSchemaVersionIsUnsupportedWhateverElseTheFileHolds) {
   try {
-    (void)parse_schedule_file(R"({"schema_version": 2, "layers": []})", "s.json");
-    FAIL() << "schema version 2 was read";
+    (void)parse_schedule_file(R"({"schema_version": 3, "layers": []})", "s.json");
+    FAIL() << "schema version 3 was read";
   } catch (const Unsupported& error) {
-    EXPECT_THAT(error.what(), HasSubstr("s.json: 'schema_version' is 2, this allot reads 1"));
+    EXPECT_THAT(error.what(), HasSubstr("s.json: 'schema_version' is 3, this allot reads 1 and 2"));
   }
+}
+
+// Written by the release before, which knew nothing of version 2.
+std::filesystem::path version_1() {
+  return std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/schedule/version_1.json";
+}
+
+TEST(ScheduleFile, Version1IsReadAndWhatItDoesNotSayIsUnknown) {
+  const ScheduleFile file = read_schedule_file(version_1());
+  EXPECT_EQ(file.conditions.model.id, "tiny-gsm");
+  EXPECT_EQ(file.conditions.model.layers, 8);
+  EXPECT_EQ(file.conditions.task,
+            (evaluation::TaskIdentity{.name = "gsm8k", .version = 1, .prompt_style = "plain"}));
+  EXPECT_EQ(file.conditions.attention, kernels::AttentionMethod{});
+  EXPECT_TRUE(file.conditions.learned_on->sha256.starts_with("116f54c4"));
+  EXPECT_TRUE(file.conditions.measured_on->sha256.starts_with("df16c1c5"));
+  EXPECT_EQ(file.conditions.measured_on->questions, 200);
+  EXPECT_EQ(file.schedule.samples, (std::vector<int32_t>{38, 7, 2, 2, 6, 2, 2, 5}));
+  EXPECT_EQ(file.evaluation.learned->correct, 195);
+  EXPECT_THAT(file.conditions.unknown,
+              ::testing::UnorderedElementsAre("model.tokenizer_sha256", "learned_on.questions",
+                                              "generation.dtype", "generation.temperature",
+                                              "generation.top_p", "generation.repetition_penalty",
+                                              "generation.max_new_tokens", "generation.stop", "seed"));
+}
+
+TEST(ScheduleFile, Version1WrittenAnewSaysNullWhereItDoesNotKnow) {
+  const ScheduleFile file = read_schedule_file(version_1());
+  const std::string text = format_schedule_file(file);
+  const Json json = Json::parse(text);
+  EXPECT_EQ(json.at("schema_version"), 2);
+  EXPECT_TRUE(json.at("conditions").at("generation").at("temperature").is_null());
+  EXPECT_EQ(json.at("conditions").at("attention").at("tile"), 256);
+  EXPECT_EQ(parse_schedule_file(text, "s.json"), file);
+}
+
+TEST(ScheduleFile, Version1IsCheckedAsBefore) {
+  const Json good = Json::parse(read_file(version_1()));
+  for (const auto& [parent, field] : {std::pair("", "model"),
+                                      {"", "task"},
+                                      {"", "attention"},
+                                      {"/model", "layers"},
+                                      {"/task", "train_sha256"},
+                                      {"/attention", "tile"}}) {
+    Json json = good;
+    json[Json::json_pointer(parent)].erase(field);
+    const std::string path(*parent == '\0' ? "" : std::string(parent + 1) + ".");
+    EXPECT_THAT(refusal(json), HasSubstr(missing(path, field)));
+  }
+  Json json = good;
+  json["task"]["colour"] = "red";
+  EXPECT_THAT(refusal(json), HasSubstr("'task.colour' is not a field"));
+  json = good;
+  json["conditions"] = Json::object();
+  EXPECT_THAT(refusal(json), HasSubstr("'conditions' is not a field"));
+  json = good;
+  json["model"]["layers"] = 7;
+  EXPECT_THAT(refusal(json), HasSubstr("'samples' has 8 entries, the model has 7 layers"));
 }
 
 TEST(ScheduleFile, ExampleInTheDocumentationIsReadAndHasTheBytesThatAreWritten) {
@@ -280,14 +335,14 @@ TEST(ScheduleFile, ContentThatCouldNotBeReadBackIsNotWritten) {
 }
 
 TEST(ScheduleFile, MatchingModelPassesWhateverItsNameAndTokenizer) {
-  model::ModelIdentity model = example().model;
+  model::ModelIdentity model = example().conditions.model;
   model.id = "copy-of-tiny";
   model.tokenizer_sha256 = std::string(64, 'e');
   EXPECT_NO_THROW(check_matches(example(), model));
 }
 
 TEST(ScheduleFile, OtherModelIsRefusedNamingBothInEveryFieldThatDiffers) {
-  model::ModelIdentity model = example().model;
+  model::ModelIdentity model = example().conditions.model;
   model.id = "llama-8b";
   model.layers = 32;
   model.num_q_heads = 32;
@@ -305,7 +360,7 @@ TEST(ScheduleFile, OtherModelIsRefusedNamingBothInEveryFieldThatDiffers) {
                       HasSubstr("head_dim 32 against 128"), HasSubstr(kConfigHash),
                       HasSubstr(std::string(64, '1')), HasSubstr(kWeights), HasSubstr(std::string(64, '2'))));
   }
-  model = example().model;
+  model = example().conditions.model;
   model.weights_fingerprint = std::string(64, '2');
   try {
     check_matches(example(), model);

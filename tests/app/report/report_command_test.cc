@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "base/file.h"
 #include "tests/app/report/example_run.h"
 #include "tests/app/report/xml.h"
+#include "worker/spec_conditions.h"
 
 namespace allot::app {
 namespace {
@@ -32,22 +34,18 @@ class ReportCommand : public ::testing::Test {
     aggregator::open_sqlite_history(aggregator::history_path(run_), "0.1.0", Timestamp{});
   }
 
-  void write_ablation(const std::string& weights, const std::string& task) {
-    evaluation::AblationSettings settings;
-    settings.model = "tiny-gsm";
-    settings.weights_fingerprint = weights;
-    settings.task = task;
-    settings.task_version = 1;
-    settings.prompt_style = "plain";
-    settings.data_sha256 = std::string(64, 'e');
-    settings.estimator = "sys";
-    settings.prefill = "sampled";
-    settings.dtype = "bfloat16";
-    settings.tool_version = "0.1.0";
+  // The conditions of the run, but for what `change` does to them.
+  void write_ablation(const std::function<void(evaluation::Conditions&)>& change = [](auto&) {}) {
+    evaluation::Conditions conditions = worker::conditions_of(example_run().spec);
+    conditions.learned_on.reset();
+    conditions.measured_on->questions = 10;
+    conditions.seed = 12;
+    change(conditions);
     const std::vector<uint8_t> right(10, 1);
     const std::vector<std::vector<uint8_t>> layers(8, std::vector<uint8_t>(10, 0));
-    const evaluation::Ablation ablation =
-        evaluation::make_ablation(settings, policy::uniform_schedule(8, 16), right, layers);
+    evaluation::Ablation ablation =
+        evaluation::make_ablation(conditions, policy::uniform_schedule(8, 16), right, layers);
+    ablation.tool_version = "0.1.0";
     write_file_atomically(run_ / "ablation.json", evaluation::format_ablation(ablation));
   }
 
@@ -73,20 +71,28 @@ TEST_F(ReportCommand, WritesThePageIntoTheRunDirectoryOrWhereItIsAsked) {
 }
 
 TEST_F(ReportCommand, AblationOfTheRunsModelIsShown) {
-  write_ablation(std::string(64, 'c'), "gsm8k");
+  write_ablation();
   const std::filesystem::path plots = run_ / "plots";
   EXPECT_EQ(fault({"--run", run_.string(), "--plots", plots.string()}), "");
   EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr("What each layer needs"));
   EXPECT_EQ(parse_xml(read_file(plots / "ablation.svg")).name, "svg");
 }
 
-TEST_F(ReportCommand, AblationOfAnotherModelOrTaskIsRefusedNamingBoth) {
-  write_ablation(std::string(64, '7'), "gsm8k");
+TEST_F(ReportCommand, AblationUnderOtherConditionsIsRefusedWithTheDifferences) {
+  write_ablation([](evaluation::Conditions& conditions) {
+    conditions.model.weights_fingerprint = std::string(64, '7');
+  });
   EXPECT_THAT(
       fault({"--run", run_.string()}),
       AllOf(HasSubstr("ablation.json"), HasSubstr(std::string(64, '7')), HasSubstr(std::string(64, 'c'))));
-  write_ablation(std::string(64, 'c'), "mmlu");
-  EXPECT_THAT(fault({"--run", run_.string()}), AllOf(HasSubstr("task mmlu"), HasSubstr("gsm8k")));
+  write_ablation([](evaluation::Conditions& conditions) {
+    conditions.task.name = "mmlu";
+    conditions.attention.estimator = kernels::Estimator::kIid;
+    conditions.generation.max_new_tokens = 31;
+  });
+  EXPECT_THAT(fault({"--run", run_.string()}), AllOf(HasSubstr("task.name \"mmlu\" against \"gsm8k\""),
+                                                     HasSubstr("attention.estimator \"iid\" against \"sys\""),
+                                                     HasSubstr("generation.max_new_tokens 31 against ")));
   EXPECT_FALSE(std::filesystem::exists(run_ / "report.html"));
 }
 
@@ -110,7 +116,7 @@ class OnlyConverter {
 };
 
 TEST_F(ReportCommand, PngFilesComeFromTheConverterAndStandBesideTheSvgFiles) {
-  write_ablation(std::string(64, 'c'), "gsm8k");
+  write_ablation();
   const OnlyConverter converter(run_ / "bin", "#!/bin/sh\necho \"$5\" > \"$4\"\n");
   const std::filesystem::path plots = run_ / "plots";
   EXPECT_EQ(fault({"--run", run_.string(), "--plots", plots.string(), "--png"}), "");
@@ -118,7 +124,7 @@ TEST_F(ReportCommand, PngFilesComeFromTheConverterAndStandBesideTheSvgFiles) {
 }
 
 TEST_F(ReportCommand, ConverterThatIsMissingOrFailsIsNamed) {
-  write_ablation(std::string(64, 'c'), "gsm8k");
+  write_ablation();
   const std::vector<std::string> words = {"--run", run_.string(), "--plots", (run_ / "plots").string(),
                                           "--png"};
   {

@@ -34,11 +34,7 @@ evaluation::Ablation example_ablation() {
   std::vector<std::vector<uint8_t>> layers(3, std::vector<uint8_t>(10, 0));
   for (size_t layer = 0; layer < layers.size(); ++layer)
     std::fill_n(layers[layer].begin(), 2 * layer, uint8_t{1});
-  evaluation::AblationSettings settings;
-  settings.model = "tiny-gsm";
-  settings.weights_fingerprint = std::string(64, 'c');
-  settings.task = "gsm8k";
-  return evaluation::make_ablation(settings, {{16, 16, 16}}, base, layers);
+  return evaluation::make_ablation({}, {{16, 16, 16}}, base, layers);
 }
 
 std::vector<std::string> figure_names(const ReportInput& input) {
@@ -163,6 +159,7 @@ TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
   EXPECT_THAT(row(page, "facts", "Model").at(0),
               HasSubstr("tiny-gsm: 8 layers, 8 query and 4 KV heads of 32"));
   EXPECT_THAT(row(page, "facts", "Model config").at(0), HasSubstr(std::string(64, 'a')));
+  EXPECT_THAT(row(page, "facts", "Tokenizer").at(0), HasSubstr(std::string(64, 'b')));
   EXPECT_THAT(row(page, "facts", "Weights fingerprint").at(0), HasSubstr(std::string(64, 'c')));
   EXPECT_THAT(row(page, "facts", "Learned on").at(0),
               AllOf(HasSubstr("data/train.jsonl, 20000 questions"), HasSubstr(std::string(64, 'd'))));
@@ -179,6 +176,13 @@ TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
   EXPECT_EQ(row(page, "counters", "granted").at(0), "134");
   EXPECT_EQ(row(page, "counters", "released").at(0), "3");
   EXPECT_EQ(row(page, "counters", "set aside").at(0), "0");
+
+  ReportInput ablated = input;
+  ablated.ablation = example_ablation();
+  ablated.ablation->conditions.measured_on = {.sha256 = std::string(64, 'f'), .questions = 10};
+  const XmlElement second = parse_xml(report_page(ablated));
+  EXPECT_THAT(row(second, "facts", "Layers measured on").at(0),
+              AllOf(HasSubstr("10 questions"), HasSubstr(std::string(64, 'f'))));
 }
 
 TEST(ReportPage, NamesFromOutsideCannotBreakThePage) {

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "evaluation/statistics.h"
 #include "tests/app/report/example_run.h"
+#include "worker/spec_conditions.h"
 
 namespace allot::app {
 namespace {
@@ -88,12 +89,11 @@ TEST(ScheduleFileOf, CarriesTheRunIntoAFileThatIsAcceptedAndMatchesItsModel) {
   EXPECT_EQ(file.schedule.samples, run.recommended);
   EXPECT_EQ(file.total, 64);
   EXPECT_EQ(file.floor, 1);
-  EXPECT_EQ(file.attention.estimator, kernels::Estimator::kSys);
-  EXPECT_EQ(file.attention.prefill, kernels::Prefill::kSampled);
+  EXPECT_EQ(file.conditions.attention.estimator, kernels::Estimator::kSys);
+  EXPECT_EQ(file.conditions.attention.prefill, kernels::Prefill::kSampled);
   EXPECT_EQ(file.run_id, run.spec.run_id());
   EXPECT_EQ(file.policy_version, run.policy_version);
-  EXPECT_EQ(file.task.train_sha256, run.spec.task().train().sha256());
-  EXPECT_EQ(file.task.heldout_sha256, run.spec.task().heldout().sha256());
+  EXPECT_EQ(file.conditions, worker::conditions_of(run.spec));
   EXPECT_EQ(file.evaluation, evaluate(run));
   const model::ModelIdentity model{.id = "elsewhere",
                                    .config_sha256 = run.spec.model().config_sha256(),

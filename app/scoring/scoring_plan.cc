@@ -1,0 +1,208 @@
+#include "app/scoring/scoring_plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "app/cli/version.h"
+#include "base/error.h"
+#include "model/tokenizer.h"
+
+namespace allot::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A field of the conditions, as a JSON pointer, and the option that sets it. The task's version and the stop
+// rule follow from the task.
+struct Adoptable {
+  const char* field;
+  const char* option;
+};
+constexpr Adoptable kAdoptable[] = {
+    {"/task/name", "task"},
+    {"/task/prompt_style", "prompt-style"},
+    {"/attention/estimator", "estimator"},
+    {"/attention/prefill", "prefill"},
+    {"/attention/tile", "tile"},
+    {"/attention/score_stage", "score-stage"},
+    {"/attention/score_budget", "score-budget"},
+    {"/attention/mean_group_query", "mean-group-query"},
+    {"/generation/dtype", "dtype"},
+    {"/generation/temperature", "temperature"},
+    {"/generation/top_p", "top-p"},
+    {"/generation/repetition_penalty", "repetition-penalty"},
+    {"/generation/max_new_tokens", "max-new-tokens"},
+};
+
+std::string option_text(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+evaluation::PromptStyle style_of(const ScoringOptions& options) {
+  if (options.prompt_style != "auto") return evaluation::parse_prompt_style(options.prompt_style);
+  return evaluation::prompt_style_for(model::Tokenizer::load(options.model).chat_template());
+}
+
+}  // namespace
+
+void declare_scoring_options(OptionSet* set, ScoringOptions* options) {
+  constexpr int64_t kMany = 1'000'000'000;
+  std::vector<std::string> styles = evaluation::prompt_style_names();
+  styles.insert(styles.begin(), "auto");
+  set->path("model", &options->model, "Hugging Face model directory");
+  set->path("data", &options->data, "questions, JSONL with 'question' and 'answer'");
+  set->choice("task", &options->task, evaluation::task_names(), "how questions are asked and answers graded");
+  set->choice("prompt-style", &options->prompt_style, styles,
+              "prompt style; auto goes by the schedule file, else by the model's chat template");
+  set->integer("limit", &options->limit, 0, kMany, "N", "score the first N questions; 0 for all");
+  declare_attention_options(set, &options->attention, EstimatorChoice::kAny);
+  declare_generation_options(set, &options->generation, options->task);
+  set->integer("seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N", "of every random draw");
+  set->device(&options->device);
+  set->integer("threads", &options->threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
+  set->integer("max-sequences", &options->max_sequences, 1, 65536, "N", "replies decoded together");
+  set->path("details", &options->details, "write every reply and its verdict to this JSONL file");
+  set->require("model");
+  set->require("data");
+}
+
+NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model) {
+  constexpr std::string_view kUniform = "uniform:";
+  NamedSchedule named{.label = text, .schedule = std::nullopt, .file = std::nullopt};
+  if (text == "dense") return named;
+  if (text.starts_with(kUniform)) {
+    const std::string_view number = std::string_view(text).substr(kUniform.size());
+    int32_t samples = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), samples);
+    if (error != std::errc{} || end != number.data() + number.size() || samples < 0)
+      throw InvalidArgument(fmt::format(
+          "schedule \"{}\": uniform:N takes one number >= 0, the samples of every layer, as in uniform:8",
+          text));
+    named.schedule = policy::uniform_schedule(model.layers, samples);
+  } else if (text.find_first_not_of("0123456789,- ") == std::string::npos) {
+    named.schedule = policy::parse_schedule(text);
+  } else {
+    if (!std::filesystem::exists(text))
+      throw NotFound(fmt::format(
+          "schedule \"{}\" is neither dense, uniform:N, a list a,b,c,… nor a file that exists", text));
+    named.file = read_schedule_file(text);
+    check_matches(*named.file, model);
+    named.schedule = named.file->schedule;
+  }
+  policy::check_schedule(*named.schedule, model.layers, /*floor=*/0);
+  return named;
+}
+
+NamedSchedule even_spread(const NamedSchedule& schedule) {
+  if (!schedule.schedule)
+    throw UsageError("dense attention has no total to spread evenly; name the schedule to compare it with");
+  const std::vector<double> shares(schedule.schedule->samples.size(), 1.0);
+  return {.label = "uniform",
+          .schedule = policy::apportion(shares, schedule.schedule->total(), /*floor=*/0),
+          .file = std::nullopt};
+}
+
+void adopt(std::span<const ConditionsSource> sources, OptionSet* set) {
+  std::vector<std::string> contradictions;
+  for (const auto& [field, option] : kAdoptable) {
+    if (set->given(option) && !(std::string_view(option) == "prompt-style" && set->value(option) == "auto"))
+      continue;
+    const ConditionsSource* first = nullptr;
+    Json adopted;
+    for (const ConditionsSource& source : sources) {
+      const Json value = evaluation::to_json(source.conditions).at(Json::json_pointer(field));
+      if (value.is_null() || value == adopted) continue;
+      if (first != nullptr) {
+        contradictions.push_back(fmt::format("--{} is {} in {} and {} in {}", option, option_text(adopted),
+                                             first->place, option_text(value), source.place));
+        break;
+      }
+      first = &source;
+      adopted = value;
+    }
+    if (first != nullptr) set->fill(option, option_text(adopted));
+  }
+  if (contradictions.empty()) return;
+  throw Mismatch(
+      fmt::format("the schedules were measured under different conditions: {}; give these options to score "
+                  "all under the same",
+                  fmt::join(contradictions, "; ")));
+}
+
+ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::optional<ConditionsSource>& run,
+                         ScoringOptions* options, OptionSet* set) {
+  ScoringPlan plan;
+  evaluation::Conditions& conditions = plan.conditions;
+  conditions.model = model::identify_model(options->model);
+  if (run) plan.sources.push_back(*run);
+  for (const std::string& argument : schedules) {
+    plan.schedules.push_back(parse_schedule_argument(argument, conditions.model));
+    if (const auto& file = plan.schedules.back().file) plan.sources.push_back({argument, file->conditions});
+  }
+  adopt(plan.sources, set);
+
+  const evaluation::PromptStyle style = style_of(*options);
+  plan.task = evaluation::make_task(options->task, style);
+  plan.dataset = plan.task->load(options->data);
+  const int64_t questions = std::ssize(plan.dataset.questions);
+  if (options->limit > questions)
+    throw UsageError(fmt::format("--limit {} is more than the {} questions of {}", options->limit, questions,
+                                 options->data.string()));
+  conditions.task = {.name = std::string(plan.task->name()),
+                     .version = plan.task->version(),
+                     .prompt_style = std::string(evaluation::name(style))};
+  conditions.measured_on = {.sha256 = plan.dataset.sha256,
+                            .questions = options->limit > 0 ? options->limit : questions};
+  conditions.attention = options->attention;
+  conditions.generation = resolve(options->generation, *plan.task);
+  conditions.seed = static_cast<uint32_t>(options->seed);
+
+  options->prompt_style = conditions.task.prompt_style;
+  options->generation = options_of(conditions.generation);
+  plan.options = *options;
+  return plan;
+}
+
+Json plan_json(const ScoringPlan& plan) {
+  Json differences = Json::array();
+  for (const ConditionsSource& source : plan.sources) {
+    for (const evaluation::Difference& difference :
+         evaluation::decisive_differences(source.conditions, plan.conditions)) {
+      differences.push_back({{"field", difference.field},
+                             {"schedule", Json::parse(difference.first)},
+                             {"here", Json::parse(difference.second)},
+                             {"file", source.place}});
+    }
+  }
+  return {{"tool_version", version()},
+          {"conditions", evaluation::to_json(plan.conditions)},
+          {"differences", std::move(differences)},
+          {"data", plan.options.data.string()},
+          {"device", plan.options.device}};
+}
+
+std::string describe(const ScoringPlan& plan) {
+  std::string text =
+      fmt::format("conditions: {}; {} questions of {}\n", evaluation::describe(plan.conditions),
+                  plan.questions(), plan.options.data.string());
+  for (const ConditionsSource& source : plan.sources) {
+    const auto differences = evaluation::decisive_differences(source.conditions, plan.conditions);
+    if (differences.empty()) {
+      text += fmt::format("  as in {}{}\n", source.place,
+                          source.conditions.unknown.empty() ? "" : ", as far as it says");
+    }
+    for (const evaluation::Difference& difference : differences) {
+      text += fmt::format("  {} is {} here and {} in {}\n", difference.field, difference.second,
+                          difference.first, source.place);
+    }
+  }
+  return text;
+}
+
+}  // namespace allot::app

@@ -1,0 +1,239 @@
+#include "evaluation/conditions.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "evaluation/json_fields.h"
+#include "evaluation/method_json.h"
+
+namespace allot::evaluation {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The structs are taken apart by structured bindings: a new member does not compile until it is written here,
+// and the reader refuses what it does not read, so none is forgotten.
+Json model_json(const model::ModelIdentity& identity) {
+  const auto& [id, config, tokenizer, weights, layers, num_q_heads, num_kv_heads, head_dim] = identity;
+  return {{"id", id},
+          {"config_sha256", config},
+          {"tokenizer_sha256", tokenizer},
+          {"weights_fingerprint", weights},
+          {"layers", layers},
+          {"num_q_heads", num_q_heads},
+          {"num_kv_heads", num_kv_heads},
+          {"head_dim", head_dim}};
+}
+
+model::ModelIdentity read_model(JsonFields&& fields) {
+  return {.id = fields.text("id"),
+          .config_sha256 = fields.sha256("config_sha256"),
+          .tokenizer_sha256 = fields.sha256("tokenizer_sha256"),
+          .weights_fingerprint = fields.sha256("weights_fingerprint"),
+          .layers = fields.integer<int32_t>("layers", 1),
+          .num_q_heads = fields.integer<int32_t>("num_q_heads", 1),
+          .num_kv_heads = fields.integer<int32_t>("num_kv_heads", 1),
+          .head_dim = fields.integer<int32_t>("head_dim", 1)};
+}
+
+Json task_json(const TaskIdentity& task) {
+  const auto& [name, version, prompt_style] = task;
+  return {{"name", name}, {"version", version}, {"prompt_style", prompt_style}};
+}
+
+TaskIdentity read_task(JsonFields&& fields) {
+  return {.name = fields.text("name"),
+          .version = fields.integer<int32_t>("version", 1),
+          .prompt_style = fields.text("prompt_style")};
+}
+
+Json data_json(const DataUse& data) {
+  const auto& [sha256, questions] = data;
+  return {{"sha256", sha256}, {"questions", questions}};
+}
+
+DataUse read_data(JsonFields&& fields) {
+  return {.sha256 = fields.sha256("sha256"), .questions = fields.integer<int64_t>("questions", 1)};
+}
+
+Json generation_json(const Generation& generation) {
+  const auto& [dtype, temperature, top_p, repetition_penalty, max_new_tokens, stop] = generation;
+  return {{"dtype", kernels::name(dtype)},
+          {"temperature", temperature},
+          {"top_p", top_p},
+          {"repetition_penalty", repetition_penalty},
+          {"max_new_tokens", max_new_tokens},
+          {"stop", name(stop)}};
+}
+
+Generation read_generation(JsonFields&& fields) {
+  return {
+      .dtype = fields.named("dtype", kernels::parse_dtype),
+      .temperature = fields.real("temperature", 0, kMaxTemperature),
+      .top_p = fields.real("top_p", kMinTopP, 1),
+      .repetition_penalty = fields.real("repetition_penalty", kMinRepetitionPenalty, kMaxRepetitionPenalty),
+      .max_new_tokens = fields.integer<int32_t>("max_new_tokens", 1, kMaxNewTokens),
+      .stop = fields.named("stop", parse_stop_rule)};
+}
+
+// Calls `visit(field, value)` for every value that is no object.
+template <class Visit>
+void for_each_field(Json& json, const std::string& path, const Visit& visit) {
+  for (auto& [name, value] : json.items()) {
+    const std::string field = path.empty() ? name : path + "." + name;
+    if (value.is_object()) {
+      for_each_field(value, field, visit);
+    } else {
+      visit(field, value);
+    }
+  }
+}
+
+Json::json_pointer pointer(const std::string& field) {
+  std::string text = "/" + field;
+  std::ranges::replace(text, '.', '/');
+  return Json::json_pointer(text);
+}
+
+// Values that every reader above takes; they stand for what is not known while the rest is read.
+const Conditions& placeholders() {
+  static const Conditions conditions = [] {
+    const std::string hash(64, '0');
+    Conditions made;
+    made.model = {.id = "?",
+                  .config_sha256 = hash,
+                  .tokenizer_sha256 = hash,
+                  .weights_fingerprint = hash,
+                  .layers = 1,
+                  .num_q_heads = 1,
+                  .num_kv_heads = 1,
+                  .head_dim = 1};
+    made.task = {.name = "?", .version = 1, .prompt_style = "?"};
+    made.learned_on = DataUse{.sha256 = hash, .questions = 1};
+    made.measured_on = made.learned_on;
+    return made;
+  }();
+  return conditions;
+}
+
+}  // namespace
+
+bool operator==(const Conditions& first, const Conditions& second) {
+  return to_json(first) == to_json(second);
+}
+
+Json to_json(const Conditions& conditions) {
+  const auto& [model, task, learned_on, measured_on, attention, generation, seed, unknown] = conditions;
+  Json json = {{"model", model_json(model)}, {"task", task_json(task)}};
+  if (learned_on) json["learned_on"] = data_json(*learned_on);
+  if (measured_on) json["measured_on"] = data_json(*measured_on);
+  json["attention"] = method_json(attention);
+  json["generation"] = generation_json(generation);
+  json["seed"] = seed;
+  for (const std::string& field : unknown) json[pointer(field)] = nullptr;
+  return json;
+}
+
+Conditions read_conditions(const Json& json, const std::string& path, std::vector<std::string>* faults) {
+  Conditions conditions;
+  Json known = json;
+  const Json stand_in = to_json(placeholders());
+  if (known.is_object()) {
+    for_each_field(known, "", [&](const std::string& field, Json& value) {
+      if (!value.is_null() || !stand_in.contains(pointer(field))) return;
+      if (stand_in.at(pointer(field)).is_object()) return;  // a group that is null: a fault below
+      conditions.unknown.insert(field);
+      value = stand_in.at(pointer(field));
+    });
+  }
+  // Of a score stage and its budget, what is not known must fit what is.
+  if (conditions.unknown.contains("attention.score_stage")) {
+    Json& attention = known["attention"];
+    attention["score_stage"] =
+        name(attention["score_budget"] == 0 ? kernels::ScoreStage::kExact : kernels::ScoreStage::kBernoulli);
+  } else if (conditions.unknown.contains("attention.score_budget")) {
+    Json& attention = known["attention"];
+    attention["score_budget"] = attention["score_stage"] == name(kernels::ScoreStage::kExact) ? 0 : 1;
+  }
+  JsonFields fields(known, path, faults);
+  conditions.model = read_model({fields.value("model"), fields.full("model"), faults});
+  conditions.task = read_task({fields.value("task"), fields.full("task"), faults});
+  const auto data = [&](const char* name) -> std::optional<DataUse> {
+    if (!fields.has(name)) return std::nullopt;
+    return read_data({fields.value(name), fields.full(name), faults});
+  };
+  conditions.learned_on = data("learned_on");
+  conditions.measured_on = data("measured_on");
+  conditions.attention = read_method({fields.value("attention"), fields.full("attention"), faults});
+  conditions.generation = read_generation({fields.value("generation"), fields.full("generation"), faults});
+  conditions.seed = fields.integer<uint32_t>("seed", 0);
+  return conditions;
+}
+
+Conditions conditions_from_json(const Json& json, const std::string& place) {
+  std::vector<std::string> faults;
+  Conditions conditions = read_conditions(json, "", &faults);
+  if (!faults.empty()) throw CorruptFile(fmt::format("{}: {}", place, fmt::join(faults, "; ")));
+  return conditions;
+}
+
+Json unknown_conditions() {
+  Json json = to_json(placeholders());
+  json.erase("learned_on");
+  json.erase("measured_on");
+  for_each_field(json, "", [](const std::string&, Json& value) { value = nullptr; });
+  return json;
+}
+
+std::vector<Difference> differences(const Conditions& first, const Conditions& second) {
+  std::vector<Difference> found;
+  Json here = to_json(first);
+  const Json there = to_json(second);
+  for_each_field(here, "", [&](const std::string& field, const Json& value) {
+    if (value.is_null() || !there.contains(pointer(field))) return;
+    const Json& other = there.at(pointer(field));
+    if (!other.is_null() && other != value) found.push_back({field, value.dump(), other.dump()});
+  });
+  return found;
+}
+
+bool decides_results(std::string_view field) {
+  constexpr std::array<std::string_view, 5> kFree = {"model.id", "learned_on.sha256", "learned_on.questions",
+                                                     "measured_on.questions", "seed"};
+  return std::ranges::find(kFree, field) == kFree.end();
+}
+
+std::vector<Difference> decisive_differences(const Conditions& first, const Conditions& second) {
+  std::vector<Difference> found = differences(first, second);
+  std::erase_if(found, [](const Difference& difference) { return !decides_results(difference.field); });
+  return found;
+}
+
+std::string describe(const std::vector<Difference>& differences) {
+  std::vector<std::string> parts;
+  for (const Difference& difference : differences)
+    parts.push_back(fmt::format("{} {} against {}", difference.field, difference.first, difference.second));
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+std::string describe(const Conditions& conditions) {
+  // Whether all fields are known whose names begin so.
+  const auto known = [&](std::string_view fields) {
+    return std::ranges::none_of(conditions.unknown,
+                                [&](const std::string& field) { return field.starts_with(fields); });
+  };
+  return fmt::format("{} version {}, {} prompts; {}; {}; {}", conditions.task.name, conditions.task.version,
+                     conditions.task.prompt_style,
+                     known("attention.") ? kernels::describe(conditions.attention)
+                                         : std::string(kernels::name(conditions.attention.estimator)),
+                     known("generation.") ? describe(conditions.generation) : "generation not known",
+                     known("seed") ? fmt::format("seed {}", conditions.seed) : "seed not known");
+}
+
+}  // namespace allot::evaluation

@@ -1,0 +1,87 @@
+// Under which conditions answers were scored: all that a number rests on besides the schedule itself. A run's
+// spec, schedule.json, ablation.json, the output of eval and verify, the report and the exports hold this one
+// type, so that two numbers are compared by comparing their conditions.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "evaluation/generation.h"
+#include "kernels/method.h"
+#include "model/model_config.h"
+
+namespace allot::evaluation {
+
+struct TaskIdentity {
+  std::string name;  // "gsm8k"
+  int32_t version = 1;
+  std::string prompt_style;  // of prompt_style_names()
+  friend bool operator==(const TaskIdentity&, const TaskIdentity&) = default;
+};
+
+// The first `questions` of a data file.
+struct DataUse {
+  std::string sha256;
+  int64_t questions = 0;
+  friend bool operator==(const DataUse&, const DataUse&) = default;
+};
+
+struct Conditions {
+  model::ModelIdentity model;
+  TaskIdentity task;
+  std::optional<DataUse> learned_on;   // absent where nothing was learned
+  std::optional<DataUse> measured_on;  // absent where nothing was measured
+  kernels::AttentionMethod attention;
+  Generation generation;
+  uint32_t seed = 0;
+  // Fields that an older file does not say, as "generation.temperature"; their values above mean nothing.
+  std::set<std::string> unknown;
+};
+// The values of unknown fields do not count.
+bool operator==(const Conditions& first, const Conditions& second);
+
+// The one JSON form; docs/schedule-format.md ("conditions") lists its fields. Fields that are not known are
+// null.
+nlohmann::ordered_json to_json(const Conditions& conditions);
+
+// The inverse. `path` names the object in messages ("conditions"). Everything that is wrong is added to
+// `faults`, each with the name of its field; the conditions are of no use when there is anything.
+Conditions read_conditions(const nlohmann::ordered_json& json, const std::string& path,
+                           std::vector<std::string>* faults);
+// The same for a text or file named `place`. Throws CorruptFile naming every fault.
+Conditions conditions_from_json(const nlohmann::ordered_json& json, const std::string& place);
+
+// What an older file does not say, as to_json writes it: every field of the conditions null, the data absent.
+nlohmann::ordered_json unknown_conditions();
+
+// A field of the conditions, "attention.tile", and its value as JSON text on both sides.
+struct Difference {
+  std::string field;
+  std::string first;
+  std::string second;
+  friend bool operator==(const Difference&, const Difference&) = default;
+};
+
+// Every field in which the two differ, in the order of the JSON form. A field that one side does not know or
+// does not have (nothing was learned) is no difference.
+std::vector<Difference> differences(const Conditions& first, const Conditions& second);
+
+// Whether numbers that differ in `field` measure different things. The seed, how many questions were asked,
+// what was learned on and the model's name do not count.
+bool decides_results(std::string_view field);
+// The differences for which that is true.
+std::vector<Difference> decisive_differences(const Conditions& first, const Conditions& second);
+
+// "attention.tile 256 against 128; generation.top_p 1 against 0.95".
+std::string describe(const std::vector<Difference>& differences);
+
+// "gsm8k version 1, plain prompts; sys, prefill sampled, scores exact; bfloat16, greedy, at most 256 new
+// tokens; seed 1". Says what is not known.
+std::string describe(const Conditions& conditions);
+
+}  // namespace allot::evaluation

@@ -1,0 +1,225 @@
+// The conditions under which eval, verify and ablate are about to measure.
+#include "app/scoring/scoring_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "tests/app/run_command.h"
+#include "tests/app/small_model.h"
+
+namespace allot::app {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using Json = nlohmann::ordered_json;
+using Words = std::vector<std::string>;
+
+class ScoringPlanTest : public ::testing::Test {
+ protected:
+  ScoringPlanTest() : directory_(fresh_directory()), small_(write_small_model(directory_)) {}
+
+  // A schedule learned for the small model under conditions that are no option's default.
+  ScheduleFile learned() const {
+    ScheduleFile file;
+    file.conditions.model = model::identify_model(small_.model);
+    file.conditions.task = {.name = "gsm8k", .version = 1, .prompt_style = "llama-chat"};
+    file.conditions.learned_on = {.sha256 = std::string(64, 'd'), .questions = 24};
+    file.conditions.measured_on = {
+        .sha256 =
+            evaluation::make_task("gsm8k", evaluation::PromptStyle::kPlain)->load(small_.heldout).sha256,
+        .questions = 12};
+    file.conditions.attention = {.estimator = kernels::Estimator::kIid,
+                                 .prefill = kernels::Prefill::kDense,
+                                 .tile = 64,
+                                 .score_stage = kernels::ScoreStage::kBernoulli,
+                                 .score_budget = 5,
+                                 .mean_group_query = true};
+    file.conditions.generation = {.dtype = kernels::DType::kFloat32,
+                                  .temperature = 0.25,
+                                  .top_p = 0.5,
+                                  .repetition_penalty = 1.25,
+                                  .max_new_tokens = 33,
+                                  .stop = evaluation::StopRule::kEos};
+    file.conditions.seed = 11;
+    file.schedule = policy::uniform_schedule(8, 4);
+    file.total = 32;
+    file.run_id = "run";
+    file.tool_version = "0.1.0";
+    return file;
+  }
+
+  std::string written(const ScheduleFile& file, const char* name = "schedule.json") const {
+    write_schedule_file(directory_ / name, file);
+    return (directory_ / name).string();
+  }
+
+  // What `allot eval` with these words is about to do; with --dry-run its config in `dry_run_`.
+  ScoringPlan plan(const Words& more) {
+    Words words = {"--model", small_.model.string(), "--data", small_.heldout.string()};
+    words.insert(words.end(), more.begin(), more.end());
+    return plan_of(words);
+  }
+  ScoringPlan plan_of(const Words& words) {
+    ScoringOptions options;
+    Words schedules;
+    OptionSet set("eval", "summary", "example");
+    declare_scoring_options(&set, &options);
+    set.texts("schedule", &schedules, "S", "schedules");
+    ScoringPlan made;
+    set.resolve_with([&] { made = plan_scoring(schedules, std::nullopt, &options, &set); });
+    testing::internal::CaptureStdout();
+    const auto parsed = [&] {
+      try {
+        return set.parse(words);
+      } catch (...) {
+        testing::internal::GetCapturedStdout();
+        throw;
+      }
+    }();
+    const std::string out = testing::internal::GetCapturedStdout();
+    if (parsed == OptionSet::Parsed::kDone) dry_run_ = out;
+    return made;
+  }
+
+  std::string mismatch(const Words& words) {
+    try {
+      plan(words);
+    } catch (const Mismatch& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  std::filesystem::path directory_;
+  SmallModel small_;
+  std::string dry_run_;
+};
+
+TEST_F(ScoringPlanTest, TakesWhatAScheduleFileSays) {
+  const ScheduleFile file = learned();
+  const ScoringPlan made = plan({"--schedule", written(file)});
+  EXPECT_EQ(made.conditions.task, file.conditions.task);
+  EXPECT_EQ(made.conditions.attention, file.conditions.attention);
+  EXPECT_EQ(made.conditions.generation, file.conditions.generation);
+  EXPECT_EQ(made.conditions.model, file.conditions.model);
+  EXPECT_EQ(made.conditions.measured_on, file.conditions.measured_on);
+  EXPECT_EQ(made.conditions.seed, 0u);
+  EXPECT_FALSE(made.conditions.learned_on);
+  EXPECT_EQ(plan_json(made).at("conditions"), evaluation::to_json(made.conditions));
+  EXPECT_THAT(plan_json(made).at("differences"), IsEmpty());
+  EXPECT_THAT(describe(made), AllOf(HasSubstr("llama-chat"), HasSubstr("iid"), HasSubstr("temperature 0.25"),
+                                    HasSubstr("as in " + (directory_ / "schedule.json").string())));
+}
+
+TEST_F(ScoringPlanTest, AFlagThatChangesAnAdoptedValueIsNamedAsADifference) {
+  const std::string path = written(learned());
+  const ScoringPlan made =
+      plan({"--schedule", path, "--tile", "128", "--top-p", "0.75", "--prompt-style", "boxed"});
+  EXPECT_EQ(made.conditions.attention.tile, 128);
+  EXPECT_EQ(made.conditions.attention.estimator, kernels::Estimator::kIid);
+  EXPECT_EQ(made.conditions.generation.temperature, 0.25);
+  const auto difference = [&](const char* field, const Json& there, const Json& here) {
+    return Json{{"field", field}, {"schedule", there}, {"here", here}, {"file", path}};
+  };
+  EXPECT_EQ(plan_json(made).at("differences"),
+            Json::array({difference("task.prompt_style", "llama-chat", "boxed"),
+                         difference("attention.tile", 64, 128), difference("generation.top_p", 0.5, 0.75),
+                         difference("generation.stop", "eos", "answer")}));
+  EXPECT_THAT(describe(made),
+              AllOf(HasSubstr("attention.tile is 128 here and 64 in " + path), Not(HasSubstr("as in"))));
+}
+
+TEST_F(ScoringPlanTest, OtherQuestionsThanTheFilesAreADifference) {
+  const ScoringPlan made = plan_of({"--model", small_.model.string(), "--data", small_.train.string(),
+                                    "--schedule", written(learned()), "--limit", "3", "--seed", "5"});
+  const Json differences = plan_json(made).at("differences");
+  ASSERT_EQ(differences.size(), 1u);
+  EXPECT_EQ(differences[0].at("field"), "measured_on.sha256");
+  EXPECT_EQ(made.questions(), 3u);
+}
+
+TEST_F(ScoringPlanTest, FilesOfDifferentConditionsAreRefusedUnlessFlagsDecide) {
+  ScheduleFile other = learned();
+  other.conditions.attention.tile = 128;
+  other.conditions.generation.max_new_tokens = 44;
+  const Words both = {"--schedule", written(learned()), "--schedule", written(other, "other.json")};
+  EXPECT_THAT(mismatch(both),
+              AllOf(HasSubstr("--tile is 64 in"), HasSubstr("128 in"), HasSubstr("--max-new-tokens is 33 in"),
+                    HasSubstr("other.json"), Not(HasSubstr("--estimator"))));
+  Words decided = both;
+  for (const char* word : {"--tile", "64", "--max-new-tokens", "44"}) decided.emplace_back(word);
+  const ScoringPlan made = plan(decided);
+  EXPECT_EQ(made.conditions.attention.tile, 64);
+  const Json differences = plan_json(made).at("differences");
+  ASSERT_EQ(differences.size(), 2u);
+  EXPECT_EQ(differences[0].at("field"), "generation.max_new_tokens");
+  EXPECT_EQ(differences[1].at("field"), "attention.tile");
+}
+
+TEST_F(ScoringPlanTest, WhatAnOlderFileDoesNotSayComesFromTheTask) {
+  ScheduleFile old = learned();
+  old.conditions.task.prompt_style = "boxed";
+  for (const char* field :
+       {"generation.dtype", "generation.temperature", "generation.top_p", "generation.stop",
+        "generation.repetition_penalty", "generation.max_new_tokens", "seed"})
+    old.conditions.unknown.insert(field);
+  const std::string path = written(old, "old.json");
+  const auto boxed = evaluation::make_task("gsm8k", evaluation::PromptStyle::kBoxed)->generation_defaults();
+  ScoringPlan made = plan({"--schedule", path});
+  EXPECT_EQ(made.conditions.generation, boxed);
+  EXPECT_EQ(made.conditions.attention, old.conditions.attention);
+  EXPECT_THAT(plan_json(made).at("differences"), IsEmpty());
+  EXPECT_THAT(describe(made), HasSubstr("as far as it says"));
+  // Another file may know it.
+  ScheduleFile newer = learned();
+  newer.conditions.task.prompt_style = "boxed";
+  newer.conditions.generation.stop = evaluation::StopRule::kAnswer;
+  made = plan({"--schedule", path, "--schedule", written(newer, "newer.json")});
+  EXPECT_EQ(made.conditions.generation, newer.conditions.generation);
+}
+
+TEST_F(ScoringPlanTest, WithoutAFileTheConditionsAreThoseOfModelAndTask) {
+  const ScoringPlan made = plan({"--schedule", "uniform:3"});
+  EXPECT_EQ(made.conditions.task.prompt_style, "plain");
+  EXPECT_EQ(made.conditions.attention, kernels::AttentionMethod{});
+  EXPECT_EQ(made.conditions.generation, made.task->generation_defaults());
+  EXPECT_THAT(plan_json(made).at("differences"), IsEmpty());
+}
+
+TEST_F(ScoringPlanTest, ADryRunPrintsAConfigThatGivesTheSameConditions) {
+  for (const Words& words :
+       {Words{"--schedule", "uniform:3"},
+        {"--schedule", written(learned())},
+        {"--schedule", written(learned()), "--tile", "128", "--limit", "2", "--seed", "8"},
+        {"--schedule", "dense", "--prompt-style", "boxed"}}) {
+    Words dry = words;
+    dry.emplace_back("--dry-run");
+    const ScoringPlan first = plan(dry);
+    const std::string config = dry_run_;
+    EXPECT_THAT(config, HasSubstr("\ntemperature = "));
+    EXPECT_THAT(config, Not(HasSubstr("auto")));
+    write_file_atomically(directory_ / "eval.conf", config);
+    const ScoringPlan again = plan_of({"--config", (directory_ / "eval.conf").string()});
+    EXPECT_EQ(again.conditions, first.conditions);
+    EXPECT_EQ(again.conditions, plan(words).conditions);
+    EXPECT_EQ(again.schedules.front().label, first.schedules.front().label);
+    plan_of({"--config", (directory_ / "eval.conf").string(), "--dry-run"});
+    EXPECT_EQ(dry_run_, config);
+  }
+}
+
+TEST_F(ScoringPlanTest, ADryRunLooksAtTheFiles) {
+  EXPECT_THROW(plan_of({"--model", "nowhere", "--data", "nowhere", "--dry-run"}), NotFound);
+  EXPECT_THROW(plan({"--limit", "13", "--dry-run"}), UsageError);
+  EXPECT_THROW(plan({"--schedule", "1,2,3", "--dry-run"}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace allot::app

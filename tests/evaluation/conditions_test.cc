@@ -1,0 +1,181 @@
+#include "evaluation/conditions.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace allot::evaluation {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Json = nlohmann::ordered_json;
+
+Conditions example() {
+  Conditions conditions;
+  conditions.model = {.id = "tiny",
+                      .config_sha256 = std::string(64, 'a'),
+                      .tokenizer_sha256 = std::string(64, 'b'),
+                      .weights_fingerprint = std::string(64, 'c'),
+                      .layers = 4,
+                      .num_q_heads = 8,
+                      .num_kv_heads = 2,
+                      .head_dim = 32};
+  conditions.task = {.name = "gsm8k", .version = 1, .prompt_style = "boxed"};
+  conditions.learned_on = {.sha256 = std::string(64, 'd'), .questions = 2000};
+  conditions.measured_on = {.sha256 = std::string(64, 'e'), .questions = 512};
+  conditions.attention = {.estimator = kernels::Estimator::kProp,
+                          .prefill = kernels::Prefill::kDense,
+                          .tile = 64,
+                          .score_stage = kernels::ScoreStage::kBernoulli,
+                          .score_budget = 8,
+                          .mean_group_query = true};
+  conditions.generation = {.dtype = kernels::DType::kFloat32,
+                           .temperature = 0.6,
+                           .top_p = 0.95,
+                           .repetition_penalty = 1.1,
+                           .max_new_tokens = 4096,
+                           .stop = StopRule::kAnswer};
+  conditions.seed = 3;
+  return conditions;
+}
+
+// Another value that each field may have.
+const std::map<std::string, Json>& other_values() {
+  static const std::map<std::string, Json> values = {
+      {"model.id", "small"},
+      {"model.config_sha256", std::string(64, '1')},
+      {"model.tokenizer_sha256", std::string(64, '1')},
+      {"model.weights_fingerprint", std::string(64, '1')},
+      {"model.layers", 5},
+      {"model.num_q_heads", 9},
+      {"model.num_kv_heads", 9},
+      {"model.head_dim", 64},
+      {"task.name", "mmlu"},
+      {"task.version", 2},
+      {"task.prompt_style", "plain"},
+      {"learned_on.sha256", std::string(64, '1')},
+      {"learned_on.questions", 7},
+      {"measured_on.sha256", std::string(64, '1')},
+      {"measured_on.questions", 7},
+      {"attention.estimator", "sys"},
+      {"attention.prefill", "sampled"},
+      {"attention.tile", 128},
+      {"attention.score_stage", "bernoulli-strat"},
+      {"attention.score_budget", 9},
+      {"attention.mean_group_query", false},
+      {"generation.dtype", "bfloat16"},
+      {"generation.temperature", 0.5},
+      {"generation.top_p", 0.5},
+      {"generation.repetition_penalty", 1.5},
+      {"generation.max_new_tokens", 7},
+      {"generation.stop", "eos"},
+      {"seed", 4},
+  };
+  return values;
+}
+
+std::vector<std::string> fields_of(const Json& json) {
+  std::vector<std::string> fields;
+  const Json flat = json.flatten();
+  for (const auto& [pointer, value] : flat.items()) {
+    std::string field = pointer.substr(1);
+    std::ranges::replace(field, '/', '.');
+    fields.push_back(field);
+  }
+  return fields;
+}
+
+Json with(const std::string& field, const Json& value) {
+  Json json = to_json(example());
+  std::string pointer = "/" + field;
+  std::ranges::replace(pointer, '.', '/');
+  json.at(Json::json_pointer(pointer)) = value;
+  return json;
+}
+
+TEST(Conditions, AreReadAsTheyWereWritten) {
+  EXPECT_EQ(conditions_from_json(to_json(example()), "file"), example());
+  Conditions bare = example();
+  bare.learned_on.reset();
+  bare.measured_on.reset();
+  EXPECT_EQ(conditions_from_json(to_json(bare), "file"), bare);
+  EXPECT_NE(bare, example());
+}
+
+// A field that is new in the JSON form but not here fails the first expectation.
+TEST(Conditions, ADifferenceInAnyFieldIsFoundAndNamedWithBothValues) {
+  const std::vector<std::string> fields = fields_of(to_json(example()));
+  EXPECT_EQ(fields.size(), other_values().size());
+  EXPECT_THAT(differences(example(), example()), IsEmpty());
+  for (const std::string& field : fields) {
+    ASSERT_TRUE(other_values().contains(field)) << field;
+    const Json& value = other_values().at(field);
+    std::string pointer = "/" + field;
+    std::ranges::replace(pointer, '.', '/');
+    const Conditions other = conditions_from_json(with(field, value), "file");
+    EXPECT_NE(other, example()) << field;
+    EXPECT_THAT(differences(example(), other),
+                ElementsAre(Difference{field, to_json(example()).at(Json::json_pointer(pointer)).dump(),
+                                       value.dump()}));
+  }
+}
+
+TEST(Conditions, EveryFieldIsRequiredAndCheckedAndNamed) {
+  for (const std::string& field : fields_of(to_json(example()))) {
+    std::string pointer = "/" + field;
+    std::ranges::replace(pointer, '.', '/');
+    for (const bool missing : {true, false}) {
+      Json json = with(field, Json::array());
+      const Json::json_pointer place(pointer);
+      if (missing) json.at(place.parent_pointer()).erase(place.back());
+      try {
+        (void)conditions_from_json(json, "file");
+        FAIL() << field;
+      } catch (const CorruptFile& error) {
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("file: "), HasSubstr("'" + field + "'")));
+      }
+    }
+  }
+  EXPECT_THROW((void)conditions_from_json(with("model", 7), "file"), CorruptFile);
+  EXPECT_THROW((void)conditions_from_json(Json(), "file"), CorruptFile);
+  Json extra = to_json(example());
+  extra["adapter"] = "none";
+  EXPECT_THROW((void)conditions_from_json(extra, "file"), CorruptFile);
+}
+
+TEST(Conditions, AFieldThatIsNullIsUnknownAndNoDifference) {
+  for (const std::string& field : fields_of(to_json(example()))) {
+    const Conditions unsure = conditions_from_json(with(field, nullptr), "file");
+    EXPECT_THAT(unsure.unknown, ElementsAre(field));
+    EXPECT_EQ(to_json(unsure), with(field, nullptr));
+    EXPECT_THAT(differences(unsure, example()), IsEmpty());
+    EXPECT_THAT(differences(example(), unsure), IsEmpty());
+    EXPECT_NE(unsure, example());
+  }
+  const Conditions none = conditions_from_json(unknown_conditions(), "file");
+  EXPECT_THAT(differences(none, example()), IsEmpty());
+  EXPECT_FALSE(none.measured_on);
+}
+
+TEST(Conditions, SeedsAndAmountsDoNotDecideResults) {
+  std::vector<std::string> free;
+  for (const std::string& field : fields_of(to_json(example())))
+    if (!decides_results(field)) free.push_back(field);
+  EXPECT_THAT(free, ElementsAre("model.id", "learned_on.sha256", "learned_on.questions",
+                                "measured_on.questions", "seed"));
+  Conditions other = example();
+  other.seed = 9;
+  other.generation.top_p = 1;
+  EXPECT_THAT(decisive_differences(example(), other),
+              ElementsAre(Difference{"generation.top_p", "0.95", "1.0"}));
+}
+
+}  // namespace
+}  // namespace allot::evaluation

@@ -1,0 +1,44 @@
+#include "worker/spec_conditions.h"
+
+#include "evaluation/task.h"
+#include "worker/spec_method.h"
+
+namespace allot::worker {
+
+model::ModelIdentity model_identity(const wire::ModelIdentity& identity) {
+  return {.id = identity.id(),
+          .config_sha256 = identity.config_sha256(),
+          .tokenizer_sha256 = identity.tokenizer_sha256(),
+          .weights_fingerprint = identity.weights_fingerprint(),
+          .layers = identity.layers(),
+          .num_q_heads = identity.num_q_heads(),
+          .num_kv_heads = identity.num_kv_heads(),
+          .head_dim = identity.head_dim()};
+}
+
+evaluation::Conditions conditions_of(const wire::RunSpec& spec) {
+  const wire::TaskSpec& task = spec.task();
+  const wire::GenerationSpec& generation = spec.generation();
+  evaluation::Conditions conditions;
+  conditions.model = model_identity(spec.model());
+  conditions.task = {.name = task.name(), .version = task.version(), .prompt_style = task.prompt_style()};
+  conditions.learned_on = {.sha256 = task.train().sha256(), .questions = task.train().questions()};
+  if (task.heldout_questions() > 0) {
+    conditions.measured_on = {.sha256 = task.heldout().sha256(), .questions = task.heldout_questions()};
+  }
+  conditions.attention = attention_method(spec.attention());
+  conditions.generation = {
+      .dtype = kernels::parse_dtype(generation.dtype()),
+      .temperature = generation.temperature(),
+      .top_p = generation.top_p(),
+      .repetition_penalty = generation.repetition_penalty(),
+      .max_new_tokens = generation.max_new_tokens(),
+      // Not in the spec: it is the task's, and of its version.
+      .stop = evaluation::make_task(task.name(), evaluation::parse_prompt_style(task.prompt_style()))
+                  ->generation_defaults()
+                  .stop};
+  conditions.seed = spec.seed();
+  return conditions;
+}
+
+}  // namespace allot::worker

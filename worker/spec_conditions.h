@@ -1,0 +1,15 @@
+// The conditions of a run, from its spec.
+#pragma once
+
+#include "evaluation/conditions.h"
+#include "wire/messages.pb.h"
+
+namespace allot::worker {
+
+// The held-out questions are those measured on; a run without verification measures on none. Throws
+// InvalidArgument for a name in the spec that this build does not know.
+evaluation::Conditions conditions_of(const wire::RunSpec& spec);
+
+model::ModelIdentity model_identity(const wire::ModelIdentity& identity);
+
+}  // namespace allot::worker
