@@ -10,13 +10,12 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "episode/finish.h"
 #include "model/engine_options.h"
 #include "model/model_config.h"
 #include "model/sampling.h"
 
 namespace allot::model {
-
-enum class FinishReason { kEos, kStop, kLength };
 
 struct GenerationRequest {
   uint64_t id = 0;  // the caller's; returned with the result, so it should be unique among pending requests
@@ -37,7 +36,7 @@ struct GenerationRequest {
 struct GenerationResult {
   uint64_t id = 0;
   std::vector<int32_t> tokens;  // without the prompt; ends with the eos token when finish is kEos
-  FinishReason finish = FinishReason::kLength;
+  Finish finish = Finish::kLength;
   int32_t prompt_tokens = 0;
 };
 
@@ -49,7 +48,8 @@ struct EngineCounters {
 };
 
 // Not for use by several threads at once. Results do not depend on what else runs: a sequence's random draws
-// are functions of its own coordinates, and docs/internals/engine.md says when its logits are the same to the bit, too.
+// are functions of its own coordinates, and docs/internals/engine.md says when its logits are the same to the
+// bit, too.
 class Engine {
  public:
   // Loads a Hugging Face directory, of which config.json alone is needed for random weights. Throws the

@@ -47,10 +47,10 @@ class Auditor {
   }
 
   void see(const EpisodeAsked& asked) {
-    const Episode& episode = asked.episode;
+    const PlannedEpisode& episode = asked.episode;
     ++audit_->episodes;
-    asked_[episode.episode] = episode;
-    expected_[episode.episode] = simulated_results(episode, spec_.seed());
+    asked_[episode.id] = episode;
+    expected_[episode.id] = simulated_results(episode, spec_.seed());
   }
   void see(const LeaseGranted& granted) {
     ++audit_->leases;
@@ -63,14 +63,15 @@ class Auditor {
   void see(const EpisodeTold& told) {
     const int64_t number = told.episode.value;
     ++audit_->outcomes;
-    audit_->stale += told.verdict == wire::Ack::VERDICT_STALE;
+    audit_->stale += told.verdict == AckVerdict::kStale;
     expect(asked_.contains(told.episode), "episode {} is told and was never asked", number);
     expect(told_.insert(told.episode).second, "episode {} has two outcomes", number);
-    expect(told.results == expected_[told.episode], "the outcome of episode {} is not the model's", number);
+    expect(numbered(told.results, asked_[told.episode]) == expected_[told.episode],
+           "the outcome of episode {} is not the model's", number);
     if (kept_.contains(told.episode)) ++audit_->answered_in_parts;
     tells_by_lease_.insert(told.lease);
     std::string answers;
-    for (const auto& result : told.results) answers += result.correct ? '1' : '0';
+    for (const QuestionResult& result : told.results) answers += result.score == 1 ? '1' : '0';
     const Episode& episode = asked_[told.episode];
     audit_->tells.push_back(fmt::format("{} [{}] [{}] {}", number, fmt::join(episode.samples, ","),
                                         fmt::join(episode.questions, ","), answers));

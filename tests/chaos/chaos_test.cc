@@ -1,5 +1,5 @@
-// Short chaos runs. The long ones of docs/internals/faults.md are the same code with other numbers; a failure names the
-// seed and leaves the run directory and the logs of all processes where they are.
+// Short chaos runs. The long ones of docs/internals/faults.md are the same code with other numbers; a failure
+// names the seed and leaves the run directory and the logs of all processes where they are.
 #include "tests/chaos/chaos.h"
 
 #include <fmt/format.h>
