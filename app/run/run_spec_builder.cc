@@ -19,6 +19,9 @@
 namespace allot::app {
 namespace {
 
+// Verified on where nobody says otherwise.
+constexpr int32_t kHeldoutQuestions = 512;
+
 // "20260131-174502-3fa9": sorts by time, and two runs started in one second still differ.
 std::string new_run_id() {
   const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -42,7 +45,7 @@ void check_options(const RunOptions& run) {
   if (run.data.empty()) faults.emplace_back("--data is missing: a file of questions to learn on");
   if (run.policy.total == 0)
     faults.emplace_back("--total is missing: attention samples of all layers together, e.g. 8 per layer");
-  if (run.heldout.empty() && run.heldout_questions > 0) {
+  if (run.heldout.empty() && run.heldout_questions.value_or(kHeldoutQuestions) > 0) {
     faults.emplace_back(
         "--heldout is missing: a file of questions to verify on, or --heldout-questions 0 for none");
   }
@@ -71,12 +74,17 @@ void set_task(const RunOptions& run, const evaluation::Task& task, wire::TaskSpe
   spec->set_version(task.version());
   const evaluation::Dataset train = task.load(run.data);
   *spec->mutable_train() = to_wire(train);
-  if (run.heldout_questions == 0 || run.heldout.empty()) return;
+  const int32_t wanted = run.heldout_questions.value_or(kHeldoutQuestions);
+  if (wanted == 0 || run.heldout.empty()) return;
   const evaluation::Dataset heldout = task.load(run.heldout);
   evaluation::check_held_out(train, heldout);
   *spec->mutable_heldout() = to_wire(heldout);
-  spec->set_heldout_questions(
-      std::min(static_cast<uint32_t>(run.heldout_questions), spec->heldout().questions()));
+  const uint32_t there = spec->heldout().questions();
+  if (run.heldout_questions && static_cast<uint32_t>(wanted) > there) {
+    throw UsageError("--heldout-questions " + std::to_string(wanted) + ", but --heldout " +
+                     run.heldout.string() + " holds " + std::to_string(there));
+  }
+  spec->set_heldout_questions(std::min(static_cast<uint32_t>(wanted), there));
 }
 
 }  // namespace
@@ -99,7 +107,8 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
   options.choice("prompt-style", &run->prompt, styles,
                  "prompt style; auto goes by the model's chat template");
   options.integer("heldout-questions", &run->heldout_questions, 0, kManyInt32, "N",
-                  "verify on the first N held-out questions; 0 for no verification");
+                  "verify on the first N held-out questions, 0 for no verification; by default 512, or all "
+                  "of a smaller file");
 
   options.integer("episodes", &run->episodes, 1, kMany, "N", "schedules to score while learning");
   options.integer("questions", &run->questions, 1, 1'000'000, "N", "questions of one episode");
@@ -144,6 +153,7 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
 
 void resolve(const wire::RunSpec& spec, RunOptions* run) {
   run->prompt = spec.task().prompt_style();
+  run->heldout_questions = static_cast<int32_t>(spec.task().heldout_questions());
   run->generation = options_of(worker::conditions_of(spec).generation);
 }
 

@@ -21,7 +21,7 @@ struct RunOptions {
   std::filesystem::path heldout;
   std::string task = "gsm8k";
   std::string prompt = "auto";
-  int32_t heldout_questions = 512;
+  std::optional<int32_t> heldout_questions;  // empty: the first 512, or all of a smaller file
 
   int64_t episodes = 250;
   int32_t questions = 16;
@@ -45,8 +45,8 @@ void declare_run_options(OptionSet& options, RunOptions* run);
 // data, and the errors of the readers.
 wire::RunSpec build_run_spec(const RunOptions& run);
 
-// Sets the options that follow from the model and the task (prompt style, generation) to what `spec`, built
-// from `run`, says.
+// Sets the options that follow from model, task and data (prompt style, generation, held-out questions) to
+// what `spec`, built from `run`, says.
 void resolve(const wire::RunSpec& spec, RunOptions* run);
 
 }  // namespace allot::app

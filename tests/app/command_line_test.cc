@@ -303,8 +303,9 @@ TEST(TuneOptions, EveryShippedConfigFileIsAccepted) {
   for (const auto& entry : std::filesystem::directory_iterator(std::string(ALLOT_SOURCE_DIR) + "/configs")) {
     if (entry.path().extension() != ".conf") continue;
     ++files;
-    const auto result = run_command(run_words("allot", "tune", small, directory / "run", 4,
-                                              {"--config", entry.path().string(), "--dry-run"}));
+    const auto result =
+        run_command(run_words("allot", "tune", small, directory / "run", 4,
+                              {"--config", entry.path().string(), "--heldout-questions", "12", "--dry-run"}));
     EXPECT_EQ(result.code, 0) << result.err;
   }
   EXPECT_GE(files, 2);

@@ -207,6 +207,13 @@ TEST_F(RunSpecBuilder, NoVerificationNeedsNoHeldoutFile) {
   EXPECT_EQ(build_run_spec(run_).task().heldout_questions(), 0u);
 }
 
+TEST_F(RunSpecBuilder, MoreHeldOutQuestionsThanTheFileHasAreRefusedWhenAskedFor) {
+  run_.heldout_questions = 13;
+  EXPECT_THAT(fault<UsageError>(), AllOf(HasSubstr("--heldout-questions 13"), HasSubstr("holds 12")));
+  run_.heldout_questions = 12;
+  EXPECT_EQ(build_run_spec(run_).task().heldout_questions(), 12u);
+}
+
 TEST_F(RunSpecBuilder, TotalBelowTheFloorOfAllLayersNamesBothNumbers) {
   run_.policy.total = 7;
   EXPECT_THAT(fault<InvalidArgument>(), AllOf(HasSubstr("7"), HasSubstr("8")));
