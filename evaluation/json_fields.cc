@@ -16,7 +16,8 @@ std::string shown(const nlohmann::ordered_json& value) {
 
 JsonFields::JsonFields(const Json& object, std::string path, std::vector<std::string>* faults)
     : object_(object), path_(std::move(path)), faults_(*faults) {
-  if (!object_.is_object()) unexpected(path_.empty() ? "the file" : fmt::format("'{}'", path_), object_, "an object");
+  if (!object_.is_object())
+    unexpected(path_.empty() ? "the file" : fmt::format("'{}'", path_), object_, "an object");
 }
 
 JsonFields::~JsonFields() {
