@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "wire/codec.h"
+#include "wire/episode_codec.h"
 #include "wire/spec.h"
 
 namespace allot::aggregator {
@@ -69,10 +70,9 @@ std::string first_difference(const policy::Description& now, const policy::Descr
   return "its digest";
 }
 
-bool same(const Episode& a, const Episode& b) {
-  return a.episode == b.episode && a.stage == b.stage && a.label == b.label && a.group == b.group &&
-         a.samples == b.samples && a.questions == b.questions && a.sampling_seed == b.sampling_seed &&
-         a.policy_version == b.policy_version && close(a.log_prob, b.log_prob);
+bool same(const PlannedEpisode& a, const PlannedEpisode& b) {
+  return static_cast<const Episode&>(a) == b && a.stage == b.stage && a.label == b.label &&
+         a.group == b.group && a.policy_version == b.policy_version && close(a.log_prob, b.log_prob);
 }
 
 template <class T>
@@ -115,16 +115,16 @@ Core::Core(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, co
 // ----------------------------------------------------------------------------------------------
 
 void Core::apply(const EpisodeAsked& asked) {
-  std::optional<Episode> again = plan_.next();
+  std::optional<PlannedEpisode> again = plan_.next();
   if (!again || !same(*again, asked.episode)) {
     throw CorruptFile(fmt::format(
         "episode {} of the history is not the one that the spec gives when it is asked again; spec.json "
         "or the history was changed, or they were written by another release of the policy",
-        asked.episode.episode.value));
+        asked.episode.id.value));
   }
   again->log_prob = asked.episode.log_prob;  // the rest is equal
-  open_[asked.episode.episode].episode = *std::move(again);
-  leases_.offer(asked.episode.episode);
+  open_[asked.episode.id].episode = *std::move(again);
+  leases_.offer(asked.episode.id);
 }
 
 void Core::apply(const LeaseGranted& granted) {
@@ -148,7 +148,7 @@ void Core::apply(const EpisodeTold& told) {
                                        told.episode.value, told.told_version, policy().version()));
   }
   const bool used = tell(told.episode, told.results);
-  if (used != (told.verdict != wire::Ack::VERDICT_STALE)) {
+  if (used != (told.verdict != AckVerdict::kStale)) {
     throw std::logic_error(fmt::format("the outcome of episode {} was {}stale and is not so again",
                                        told.episode.value, used ? "" : "not "));
   }
@@ -170,14 +170,14 @@ void Core::apply(const AnswersKept& kept) {
   Open& open = found->second;
   const std::vector<uint32_t>& questions = open.episode.questions;
   open.kept.resize(questions.size());
-  for (size_t i = 0; i < kept.questions.size(); ++i) {
-    const auto asked = std::ranges::find(questions, kept.questions[i]);
+  for (const QuestionResult& result : kept.results) {
+    const auto asked = std::ranges::find(questions, result.question);
     if (asked == questions.end() || open.kept[static_cast<size_t>(asked - questions.begin())]) {
       throw std::logic_error(
-          fmt::format("the answer to question {} of episode {} is kept, which is not asked",
-                      kept.questions[i], kept.episode.value));
+          fmt::format("the answer to question {} of episode {} is kept, which is not asked", result.question,
+                      kept.episode.value));
     }
-    open.kept[static_cast<size_t>(asked - questions.begin())] = kept.results[i];
+    open.kept[static_cast<size_t>(asked - questions.begin())] = result;
   }
   open.kept_seconds += kept.seconds;
 }
@@ -191,6 +191,9 @@ void Core::apply(const Steered& steered) {
       paused_ = false;
       break;
     case Steering::kTarget:
+      if (!row_of(plan_.reward_kind()).holds(steered.reward))
+        throw std::logic_error(
+            fmt::format("the target is a mean reward of {}, which no episode can have", steered.reward));
       target_ = steered.reward;
       break;
     case Steering::kStop:
@@ -220,7 +223,7 @@ void Core::apply(const VersionReached& reached) {
   noted_version_ = reached.version;
 }
 
-bool Core::tell(EpisodeId episode, const std::vector<QuestionResult>& results) {
+bool Core::tell(EpisodeId episode, std::span<const QuestionResult> results) {
   const auto open = open_.find(episode);
   if (open == open_.end())
     throw std::logic_error(fmt::format("episode {} is told but not open", episode.value));
@@ -228,7 +231,16 @@ bool Core::tell(EpisodeId episode, const std::vector<QuestionResult>& results) {
     throw std::logic_error(fmt::format("episode {} is told {} results to {} questions", episode.value,
                                        results.size(), open->second.episode.questions.size()));
   }
-  const bool used = plan_.tell(open->second.episode, results);
+  telling_.assign(results.begin(), results.end());
+  const RewardKindRow& kind = row_of(plan_.reward_kind());
+  for (size_t place = 0; place < telling_.size(); ++place) {
+    telling_[place].question = open->second.episode.questions[place];
+    if (!kind.holds(telling_[place].score))
+      throw std::logic_error(fmt::format("question {} of episode {} has score {}, {} to {} is expected of {}",
+                                         telling_[place].question, episode.value, telling_[place].score,
+                                         kind.low, kind.high, kind.name));
+  }
+  const bool used = plan_.tell(open->second.episode, telling_);
   open_.erase(open);
   return used;
 }
@@ -428,9 +440,9 @@ std::optional<EpisodeId> Core::next_episode(const std::string& worker, Timestamp
     const Open& open = open_.at(waiting);
     if (!open.failed_on(worker) || !another_may_take(open, worker, now)) return waiting;
   }
-  std::optional<Episode> asked = plan_.next();
+  std::optional<PlannedEpisode> asked = plan_.next();
   if (!asked) return std::nullopt;
-  const EpisodeId episode = asked->episode;
+  const EpisodeId episode = asked->id;
   leases_.offer(episode);
   open_[episode].episode = *asked;
   outputs_.records.emplace_back(EpisodeAsked{std::move(*asked), now});
@@ -439,21 +451,19 @@ std::optional<EpisodeId> Core::next_episode(const std::string& worker, Timestamp
 
 wire::Lease Core::grant(EpisodeId id, const std::string& worker, Timestamp now) {
   const Open& open = open_.at(id);
-  const Episode& episode = open.episode;
+  const PlannedEpisode& episode = open.episode;
   const LeaseGranted granted{leases_.next_lease(), id, leases_.attempt(id), worker, now};
   perform(granted);
   counters_.set_granted(counters_.granted() + 1);
   wire::Lease lease;
+  wire::fill(episode, &lease);
   lease.set_lease(granted.lease.value);
-  lease.set_episode(id.value);
   lease.set_attempt(granted.attempt);
-  lease.set_kind(wire::LEASE_KIND_ANSWERS);
-  lease.set_split(episode.stage == Stage::kLearn ? wire::SPLIT_TRAIN : wire::SPLIT_HELDOUT);
-  lease.mutable_samples()->Add(episode.samples.begin(), episode.samples.end());
-  for (size_t place = 0; place < episode.questions.size(); ++place) {
-    if (open.kept.empty() || !open.kept[place]) lease.add_questions(episode.questions[place]);
+  if (!open.kept.empty()) {
+    lease.clear_questions();
+    for (size_t place = 0; place < episode.questions.size(); ++place)
+      if (!open.kept[place]) lease.add_questions(episode.questions[place]);
   }
-  lease.set_sampling_seed(episode.sampling_seed);
   lease.set_policy_version(episode.policy_version);
   lease.set_deadline_ms(spec_.lease_ms());
   return lease;

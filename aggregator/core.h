@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -92,7 +93,7 @@ class Core {
   };
   // An episode that is asked, neither told nor set aside.
   struct Open {
-    Episode episode;
+    PlannedEpisode episode;
     std::vector<std::optional<QuestionResult>> kept;  // in the order of the questions; empty = none
     double kept_seconds = 0;
     struct Try {
@@ -122,7 +123,8 @@ class Core {
   void apply(const Steered& steered);
   template <class R>
   void perform(R record);  // applies it and queues it for the history
-  bool tell(EpisodeId episode, const std::vector<QuestionResult>& results);
+  // Results in the order of the episode's questions, whose numbers they need not have.
+  bool tell(EpisodeId episode, std::span<const QuestionResult> results);
   void note_version(Timestamp now);
 
   void handle(const wire::Envelope& message, const std::string& peer, Timestamp now);
@@ -144,7 +146,7 @@ class Core {
   wire::Lease grant(EpisodeId episode, const std::string& worker, Timestamp now);
   wire::Ack judge(const wire::EpisodeResult& result, const std::string& worker, Timestamp now);
   // `told` lacks its verdict and version.
-  Verdict accept(EpisodeTold told, bool live);
+  AckVerdict accept(EpisodeTold told, bool live);
   void fail(LeaseId lease, bool live, LeaseEnd how, const std::string& reason, Timestamp now);
   void give_up(EpisodeId episode, Timestamp now);
   void end_lease(LeaseId lease, LeaseEnd how, const std::string& reason, Timestamp now);
@@ -174,6 +176,7 @@ class Core {
   int failures_in_a_row_ = 0;  // episodes set aside after a failure, since the last that was told
   std::string last_failure_;
   uint64_t number_ = 0;
+  std::vector<QuestionResult> telling_;  // room of tell()
   Timestamp next_forgetting_;
   std::string answering_peer_;  // of the message being handled
   uint64_t answering_number_ = 0;

@@ -9,7 +9,9 @@
 
 #include "aggregator/core.h"
 #include "aggregator/peer_text.h"
+#include "aggregator/wire_conversion.h"
 #include "base/log.h"
+#include "wire/episode_codec.h"
 
 namespace allot::aggregator {
 namespace {
@@ -24,50 +26,45 @@ constexpr int kMostQuarantineDoublings = 4;
 // An episode that failed on one worker is kept for others for so many lease times.
 constexpr int kReservedLeaseTimes = 5;
 
-using Outcomes = google::protobuf::RepeatedPtrField<wire::QuestionOutcome>;
-
-// Why these are no answers to questions of `episode`, each at most once and in its order; empty when they
-// are.
-std::string misfit(const Outcomes& outcomes, double seconds, const Episode& episode) {
+// Reads the answers of a wire::EpisodeResult or wire::PartialResult. Returns why they are no answers to
+// questions of `episode`, each at most once and in its order; empty when they are.
+template <class Message>
+std::string read_answers(const Message& message, const Episode& episode,
+                         std::vector<QuestionResult>* results) {
+  const double seconds = message.seconds();
   if (!std::isfinite(seconds) || seconds < 0) {
     return fmt::format("seconds is {}, a number of at least 0 is expected", seconds);
   }
+  if (std::string fault = wire::read_results(message, results); !fault.empty()) return fault;
+  const RewardKindRow& kind = row_of(episode.kind);
   auto next = episode.questions.begin();
-  for (int i = 0; i < outcomes.size(); ++i) {
-    const wire::QuestionOutcome& outcome = outcomes[i];
-    const auto asked = std::find(next, episode.questions.end(), outcome.question());
+  for (size_t i = 0; i < results->size(); ++i) {
+    const QuestionResult& result = (*results)[i];
+    const auto asked = std::find(next, episode.questions.end(), result.question);
     if (asked == episode.questions.end()) {
       return fmt::format(
           "outcome {} is of question {}, which episode {} does not ask there; the order of the lease's "
           "questions is "
           "expected",
-          i, outcome.question(), episode.episode.value);
+          i, result.question, episode.id.value);
     }
     next = asked + 1;
-    if (outcome.finish() < wire::FINISH_REASON_EOS || outcome.finish() > wire::FINISH_REASON_LENGTH) {
-      return fmt::format("outcome {} has finish reason {}, 1 to 3 is expected", i,
-                         static_cast<int>(outcome.finish()));
-    }
-    if (outcome.prompt_tokens() < 0 || outcome.output_tokens() < 0) {
-      return fmt::format("outcome {} counts {} prompt and {} output tokens, at least 0 is expected", i,
-                         outcome.prompt_tokens(), outcome.output_tokens());
+    if (!std::isfinite(result.score) || !kind.holds(result.score)) {
+      return fmt::format("outcome {} has score {}, {} to {} is expected of {}", i, result.score, kind.low,
+                         kind.high, kind.name);
     }
   }
   return "";
 }
 
-QuestionResult to_result(const wire::QuestionOutcome& outcome) {
-  return {outcome.correct(), outcome.finish(), outcome.prompt_tokens(), outcome.output_tokens()};
-}
-
 // Fills the answers that fit the episode into the places that have none yet.
 using Answers = std::vector<std::optional<QuestionResult>>;
-void fill(const Outcomes& outcomes, const Episode& episode, Answers* answers) {
+void fill(std::span<const QuestionResult> results, const Episode& episode, Answers* answers) {
   answers->resize(episode.questions.size());
   size_t place = 0;
-  for (const wire::QuestionOutcome& outcome : outcomes) {
-    while (episode.questions[place] != outcome.question()) ++place;
-    if (!(*answers)[place]) (*answers)[place] = to_result(outcome);
+  for (const QuestionResult& result : results) {
+    while (episode.questions[place] != result.question) ++place;
+    if (!(*answers)[place]) (*answers)[place] = result;
   }
 }
 
@@ -81,24 +78,24 @@ bool is_failure(LeaseEnd how) {
   return how == LeaseEnd::kFailed || how == LeaseEnd::kRejected || how == LeaseEnd::kCrashed;
 }
 
-void count(wire::Counters* counters, Verdict verdict) {
+void count(wire::Counters* counters, AckVerdict verdict) {
   switch (verdict) {
-    case Ack::VERDICT_ACCEPTED:
+    case AckVerdict::kAccepted:
       counters->set_accepted(counters->accepted() + 1);
       break;
-    case Ack::VERDICT_DUPLICATE:
+    case AckVerdict::kDuplicate:
       counters->set_duplicate(counters->duplicate() + 1);
       break;
-    case Ack::VERDICT_LATE:
+    case AckVerdict::kLate:
       counters->set_late(counters->late() + 1);
       break;
-    case Ack::VERDICT_STALE:
+    case AckVerdict::kStale:
       counters->set_stale(counters->stale() + 1);
       break;
-    case Ack::VERDICT_FAILED:
+    case AckVerdict::kFailed:
       counters->set_failed(counters->failed() + 1);
       break;
-    case Ack::VERDICT_REJECTED:
+    case AckVerdict::kRejected:
       counters->set_rejected(counters->rejected() + 1);
       break;
     default:
@@ -112,16 +109,16 @@ void Core::result(const wire::EpisodeResult& result, const std::string& worker, 
   Ack ack = judge(result, worker, now);
   ack.set_lease(result.lease());
   ack.set_episode(result.episode());
-  count(&counters_, ack.verdict());
   *reply().mutable_ack() = std::move(ack);
 }
 
 Ack Core::judge(const wire::EpisodeResult& result, const std::string& worker, Timestamp now) {
   const LeaseId lease{result.lease()};
   const EpisodeId episode{result.episode()};
-  const auto verdict = [](Verdict value, std::string message) {
+  const auto verdict = [this](AckVerdict value, std::string message) {
+    count(&counters_, value);
     Ack ack;
-    ack.set_verdict(value);
+    ack.set_verdict(to_wire(value));
     ack.set_message(std::move(message));
     return ack;
   };
@@ -129,19 +126,19 @@ Ack Core::judge(const wire::EpisodeResult& result, const std::string& worker, Ti
   const bool live = judgement.standing == Standing::kLive;
   switch (judgement.standing) {
     case Standing::kUnknown:
-      return verdict(Ack::VERDICT_REJECTED, fmt::format("run {} granted no lease {} of episode {}; forget it",
+      return verdict(AckVerdict::kRejected, fmt::format("run {} granted no lease {} of episode {}; forget it",
                                                         spec_.run_id(), lease.value, episode.value));
     case Standing::kDuplicate: {
-      Ack ack = verdict(Ack::VERDICT_DUPLICATE, "answered before");
-      ack.set_stored(judgement.stored);
+      Ack ack = verdict(AckVerdict::kDuplicate, "answered before");
+      ack.set_stored(to_wire(judgement.stored));
       return ack;
     }
     case Standing::kSetAside:
-      return verdict(Ack::VERDICT_STALE, fmt::format("episode {} was set aside after {} attempts",
+      return verdict(AckVerdict::kStale, fmt::format("episode {} was set aside after {} attempts",
                                                      episode.value, spec_.max_attempts()));
     case Standing::kLive:
       if (!leases_.held_episode(lease, worker)) {
-        return verdict(Ack::VERDICT_REJECTED,
+        return verdict(AckVerdict::kRejected,
                        fmt::format("lease {} is held by another worker than {}", lease.value, worker));
       }
       break;
@@ -157,13 +154,14 @@ Ack Core::judge(const wire::EpisodeResult& result, const std::string& worker, Ti
     end(LeaseEnd::kFailed,
         fmt::format("episode {} failed on {}{}: {}", episode.value, worker,
                     result.crashed() ? ", which broke" : "", one_line(result.error(), kMaxReasonBytes)));
-    return verdict(Ack::VERDICT_FAILED, "noted");
+    return verdict(AckVerdict::kFailed, "noted");
   }
   const Open& open = open_.at(episode);
-  std::string reason = misfit(result.outcomes(), result.seconds(), open.episode);
+  std::vector<QuestionResult> results;
+  std::string reason = read_answers(result, open.episode, &results);
   Answers answers = open.kept;
   if (reason.empty()) {
-    fill(result.outcomes(), open.episode, &answers);
+    fill(results, open.episode, &answers);
     const auto missing = std::ranges::find_if(answers, [](const auto& answer) { return !answer; });
     if (missing != answers.end()) {
       reason =
@@ -174,7 +172,7 @@ Ack Core::judge(const wire::EpisodeResult& result, const std::string& worker, Ti
   if (!reason.empty()) {
     end(LeaseEnd::kRejected,
         fmt::format("result of episode {} from {} rejected: {}", episode.value, worker, reason));
-    return verdict(Ack::VERDICT_REJECTED, std::move(reason));
+    return verdict(AckVerdict::kRejected, std::move(reason));
   }
   return verdict(accept({.episode = episode,
                          .lease = lease,
@@ -186,11 +184,11 @@ Ack Core::judge(const wire::EpisodeResult& result, const std::string& worker, Ti
                  "");
 }
 
-Verdict Core::accept(EpisodeTold told, bool live) {
-  told.verdict = live ? Ack::VERDICT_ACCEPTED : Ack::VERDICT_LATE;
+AckVerdict Core::accept(EpisodeTold told, bool live) {
+  told.verdict = live ? AckVerdict::kAccepted : AckVerdict::kLate;
   told.told_version = policy().version();
-  if (!tell(told.episode, told.results)) told.verdict = Ack::VERDICT_STALE;
-  const Verdict verdict = told.verdict;
+  if (!tell(told.episode, told.results)) told.verdict = AckVerdict::kStale;
+  const AckVerdict verdict = told.verdict;
   const Timestamp now = told.at;
   Worker& worker = workers_[told.worker];
   ++worker.episodes_done;
@@ -234,7 +232,8 @@ void Core::keep(const wire::PartialResult& partial, const std::string& worker, T
   if (!live && standing != Standing::kLate)
     return;  // nothing is missing any more, or there never was such a lease
   const Episode& asked = open_.at(episode).episode;
-  std::string reason = misfit(partial.outcomes(), partial.seconds(), asked);
+  std::vector<QuestionResult> results;
+  std::string reason = read_answers(partial, asked, &results);
   if (live && !leases_.held_episode(lease, worker)) reason = "the lease is held by another worker";
   if (!reason.empty()) {
     spdlog::warn("answers of episode {} from {} are not kept: {}", episode.value, worker, reason);
@@ -243,21 +242,19 @@ void Core::keep(const wire::PartialResult& partial, const std::string& worker, T
   }
   AnswersKept kept{.episode = episode,
                    .lease = lease,
-                   .questions = {},
                    .results = {},
                    .worker = worker,
                    .seconds = partial.seconds(),
                    .at = now};
   Answers answers = open_.at(episode).kept;
   const Answers before = answers.empty() ? Answers(asked.questions.size()) : answers;
-  fill(partial.outcomes(), asked, &answers);
+  fill(results, asked, &answers);
   for (size_t place = 0; place < answers.size(); ++place) {
     if (before[place] || !answers[place]) continue;
-    kept.questions.push_back(asked.questions[place]);
     kept.results.push_back(*answers[place]);
   }
-  if (kept.questions.empty()) return;
-  counters_.set_answers_kept(counters_.answers_kept() + std::ssize(kept.questions));
+  if (kept.results.empty()) return;
+  counters_.set_answers_kept(counters_.answers_kept() + std::ssize(kept.results));
   perform(std::move(kept));
   const Open& open = open_.at(episode);
   if (open.missing() > 0) return;

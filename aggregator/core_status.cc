@@ -5,6 +5,7 @@
 
 #include "aggregator/core.h"
 #include "aggregator/run_spec.h"
+#include "aggregator/wire_conversion.h"
 
 namespace allot::aggregator {
 bool Core::everyone_heard_finished() const {
@@ -47,7 +48,8 @@ wire::Status Core::status(Timestamp now) const {
     if (quarantined(worker_name, now)) row.set_quarantined_ms((worker.quarantined_until - now).count());
     row.set_last_failure(worker.last_failure);
   }
-  for (wire::Score& score : plan_.scores()) *status.add_scores() = std::move(score);
+  for (const VerifiedSchedule& schedule : plan_.verified())
+    *status.add_scores() = to_wire(schedule, plan_.heldout_questions());
   status.set_epoch(epoch_);
   plan_.curve().write(status.mutable_curve());
   status.set_paused(paused_);
@@ -69,7 +71,7 @@ std::vector<std::string> Core::broken_invariants() const {
   check(open_.size() == leases_.num_open(), "as many episodes are open as the lease table has",
         std::ssize(open_));
   for (const auto& [episode, open] : open_) {
-    check(open.episode.episode == episode, "an open episode is under its own number", episode.value);
+    check(open.episode.id == episode, "an open episode is under its own number", episode.value);
     check(open.kept.empty() || open.kept.size() == open.episode.questions.size(), "one place per question",
           episode.value);
     check(open.missing() > 0, "an episode with all its answers is told", episode.value);

@@ -1,6 +1,8 @@
 // Core: what operators ask of a run that goes on.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "aggregator/core.h"
 #include "aggregator/peer_text.h"
 #include "base/log.h"
@@ -67,19 +69,21 @@ std::string Core::steer(const wire::Control& control, const std::string& by, Tim
     record(Steering::kEpisodes);
     return fmt::format("{} learning episodes are wanted, {} are done", control.episodes(), plan_.learned());
   }
-  if (!(control.reward() > 0 && control.reward() <= 1))
-    return fmt::format("the target is a mean reward of {}, above 0 and at most 1 is expected",
-                       control.reward());
+  const RewardKindRow& kind = row_of(plan_.reward_kind());
+  if (!std::isfinite(control.reward()) || control.reward() <= kind.low || control.reward() > kind.high)
+    return fmt::format("the target is a mean reward of {}, above {} and at most {} is expected",
+                       control.reward(), kind.low, kind.high);
   record(Steering::kTarget);
   stop_at_target(now);
-  return fmt::format("learning stops when the last {} episodes have a mean reward of {}; now it is {:.3f}",
-                     Plan::kRecentRewards, control.reward(), plan_.mean_reward_recent());
+  return fmt::format("learning stops when the last {} episodes have a mean reward of {}; now it is {}",
+                     Plan::kRecentRewards, kind.format(control.reward()),
+                     kind.format(plan_.mean_reward_recent()));
 }
 
 // A record of its own, so that a replay need not compare rewards.
 void Core::stop_at_target(Timestamp now) {
   if (!target_ || stage() != Stage::kLearn || !plan_.recent_is_full() ||
-      plan_.mean_reward_recent() < *target_)
+      !row_of(plan_.reward_kind()).reaches(plan_.mean_reward_recent(), *target_))
     return;
   spdlog::info("the recent mean reward {:.3f} reached the target {}", plan_.mean_reward_recent(), *target_);
   perform(Steered{.action = Steering::kStop,

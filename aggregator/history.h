@@ -12,7 +12,7 @@
 
 #include "aggregator/records.h"
 #include "base/clock.h"
-#include "wire/messages.pb.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::aggregator {
 
@@ -36,18 +36,6 @@ class History {
   // it returns the records survive the death of the process (SQLite: of the machine). Throws StorageError.
   virtual void commit(std::span<const Record> records, const wire::Counters& counters, Timestamp now) = 0;
 };
-
-// What a history in memory writes to; it outlives its openings, as a file does.
-struct MemoryStore {
-  std::vector<Record> records;
-  wire::Counters counters;
-  struct Epoch {
-    Timestamp started, last;
-  };
-  std::vector<Epoch> epochs;  // epoch number = place + 1
-};
-
-std::unique_ptr<History> open_memory_history(MemoryStore* store, Timestamp now);
 
 // `file` is made when it does not exist. `build` is noted beside the epoch. Throws StorageError, CorruptFile
 // (not a history) or Unsupported (of another schema version).

@@ -230,7 +230,7 @@ class WatchedHistory final : public History {
     const char* row;
     int64_t key;
   };
-  static Place place_of(const EpisodeAsked& r) { return {"episodes, episode", r.episode.episode.value}; }
+  static Place place_of(const EpisodeAsked& r) { return {"episodes, episode", r.episode.id.value}; }
   static Place place_of(const LeaseGranted& r) { return {"leases, lease", r.lease.value}; }
   static Place place_of(const LeaseEnded& r) { return {"lease_ends, lease", r.lease.value}; }
   static Place place_of(const EpisodeTold& r) { return {"outcomes, episode", r.episode.value}; }

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "wire/messages.pb.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::aggregator {
 

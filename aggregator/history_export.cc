@@ -21,9 +21,11 @@ struct Exported {
 
 constexpr std::array kExported{
     Exported{"episodes", "SELECT * FROM episodes ORDER BY seq"},
-    Exported{"outcomes",
-             "SELECT *, length(replace(correct, '0', '')) * 1.0 / length(correct) AS reward FROM outcomes "
-             "ORDER BY seq"},
+    Exported{
+        "outcomes",
+        "SELECT *, CASE WHEN score IS NULL THEN length(replace(correct, '0', '')) * 1.0 / length(correct) "
+        "ELSE (SELECT avg(value) FROM json_each('[' || score || ']')) END AS reward FROM outcomes "
+        "ORDER BY seq"},
     Exported{"leases", "SELECT * FROM leases ORDER BY lease"},
     Exported{"lease_ends", "SELECT * FROM lease_ends ORDER BY seq"},
     Exported{"kept_answers", "SELECT * FROM kept_answers ORDER BY seq"},
@@ -34,10 +36,15 @@ constexpr std::array kExported{
     Exported{"counters", "SELECT * FROM counters ORDER BY name"},
 };
 
+// Of a history before version 3, whose scores are all 0 or 1.
+constexpr const char* kOutcomes1 =
+    "SELECT *, length(replace(correct, '0', '')) * 1.0 / length(correct) AS reward FROM outcomes ORDER BY "
+    "seq";
+
 // Columns whose text is a list of numbers: JSON but for the brackets.
 bool is_list(std::string_view column) {
-  constexpr std::array<std::string_view, 6> kLists{"samples",       "questions", "prompt_tokens",
-                                                   "output_tokens", "shares",    "recommended"};
+  constexpr std::array<std::string_view, 7> kLists{"samples", "questions",   "prompt_tokens", "output_tokens",
+                                                   "shares",  "recommended", "score"};
   return std::ranges::find(kLists, column) != kLists.end();
 }
 
@@ -112,7 +119,7 @@ int64_t export_history(const std::filesystem::path& file, std::string_view table
     throw InvalidArgument(fmt::format("history {} has schema version {}, which has no table {}",
                                       file.string(), version, table));
   }
-  Statement rows(database, exported->query);
+  Statement rows(database, version < 3 && table == "outcomes" ? kOutcomes1 : exported->query);
   if (format == ExportFormat::kCsv) write_csv_names(rows, out);
   int64_t count = 0;
   for (; rows.step(); ++count) {

@@ -6,20 +6,20 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <concepts>
 #include <limits>
 #include <type_traits>
 #include <utility>
 
 #include "base/error.h"
+#include "wire/messages.pb.h"
 
 namespace allot::aggregator {
 namespace {
 
-constexpr std::array<std::pair<Verdict, std::string_view>, 3> kVerdicts{
-    {{wire::Ack::VERDICT_ACCEPTED, "accepted"},
-     {wire::Ack::VERDICT_LATE, "late"},
-     {wire::Ack::VERDICT_STALE, "stale"}}};
+constexpr std::array<std::pair<AckVerdict, std::string_view>, 3> kVerdicts{
+    {{AckVerdict::kAccepted, "accepted"}, {AckVerdict::kLate, "late"}, {AckVerdict::kStale, "stale"}}};
 constexpr std::array<std::pair<LeaseEnd, std::string_view>, 7> kLeaseEnds{
     {{LeaseEnd::kExpired, "expired"},
      {LeaseEnd::kReleased, "released"},
@@ -36,8 +36,8 @@ constexpr std::array<std::pair<Steering, std::string_view>, 5> kSteerings{
      {Steering::kStop, "stop"},
      {Steering::kTarget, "target"},
      {Steering::kEpisodes, "episodes"}}};
-constexpr std::array<std::pair<wire::FinishReason, char>, 3> kFinishes{
-    {{wire::FINISH_REASON_EOS, 'e'}, {wire::FINISH_REASON_STOP, 's'}, {wire::FINISH_REASON_LENGTH, 'l'}}};
+constexpr std::array<std::pair<Finish, char>, 3> kFinishes{
+    {{Finish::kEos, 'e'}, {Finish::kStop, 's'}, {Finish::kLength, 'l'}}};
 
 // Where the number that starts at `at` ends, or null when none does or it does not fit.
 const char* parse_number(const char* at, const char* end, double* value) {
@@ -117,6 +117,9 @@ PRAGMA user_version = 2;
 )sql";
 
 const char* const kHistorySchema3 = R"sql(
+ALTER TABLE episodes ADD COLUMN kind TEXT NOT NULL DEFAULT 'answers';
+ALTER TABLE outcomes ADD COLUMN score TEXT;
+ALTER TABLE kept_answers ADD COLUMN score TEXT;
 ALTER TABLE versions ADD COLUMN layer_name TEXT NOT NULL DEFAULT 'share';
 ALTER TABLE versions ADD COLUMN scalars TEXT NOT NULL DEFAULT '';
 ALTER TABLE versions ADD COLUMN digest TEXT NOT NULL DEFAULT '';
@@ -260,10 +263,10 @@ std::optional<uint64_t> parse_digest(std::string_view text) {
   return digest;
 }
 
-std::string_view verdict_text(Verdict verdict) {
+std::string_view verdict_text(AckVerdict verdict) {
   return word_of(kVerdicts, verdict);
 }
-Verdict parse_verdict(std::string_view text) {
+AckVerdict parse_verdict(std::string_view text) {
   return value_of(kVerdicts, text, "verdict");
 }
 std::string_view lease_end_text(LeaseEnd how) {
@@ -320,7 +323,7 @@ void parse_steering_value(std::string_view text, Steered* steered) {
       good = read(&steered->episodes) && steered->episodes >= 0;
       break;
     case Steering::kTarget:
-      good = read(&steered->reward) && steered->reward >= 0 && steered->reward <= 1;
+      good = read(&steered->reward) && steered->reward >= 0 && std::isfinite(steered->reward);
       break;
     case Steering::kPause:
     case Steering::kResume:
@@ -330,7 +333,7 @@ void parse_steering_value(std::string_view text, Steered* steered) {
   if (!good) {
     throw CorruptFile(
         fmt::format("the history holds the steering '{}' with value '{}'; stop and episodes have a "
-                    "number of episodes, target a reward of 0 to 1, pause and resume nothing",
+                    "number of episodes, target a mean reward of at least 0, pause and resume nothing",
                     steering_text(steered->action), text));
   }
 }
@@ -338,23 +341,32 @@ void parse_steering_value(std::string_view text, Steered* steered) {
 ResultColumns result_columns(const std::vector<QuestionResult>& results) {
   ResultColumns columns;
   std::vector<int32_t> prompt_tokens, output_tokens;
+  bool graded = false;
   for (const QuestionResult& result : results) {
-    columns.correct += result.correct ? '1' : '0';
+    columns.correct += result.score == 1 ? '1' : '0';
+    graded = graded || (result.score != 0 && result.score != 1);
     columns.finish += word_of(kFinishes, result.finish);
     prompt_tokens.push_back(result.prompt_tokens);
     output_tokens.push_back(result.output_tokens);
   }
   columns.prompt_tokens = list_text(prompt_tokens);
   columns.output_tokens = list_text(output_tokens);
+  if (graded) {
+    std::vector<double> scores;
+    for (const QuestionResult& result : results) scores.push_back(result.score);
+    columns.score = list_text(scores);
+  }
   return columns;
 }
 
-void parse_results(std::string_view correct, std::string_view finish, std::string_view prompt_tokens,
-                   std::string_view output_tokens, std::vector<QuestionResult>* results) {
+void parse_results(const ResultTexts& texts, std::vector<QuestionResult>* results) {
+  const auto& [correct, finish, prompt_tokens, output_tokens, score] = texts;
   // Reused by the next call: a restart comes by here for every episode.
   thread_local std::vector<int32_t> prompts, outputs;
+  thread_local std::vector<double> scores;
   parse_list(prompt_tokens, "outcomes.prompt_tokens", &prompts);
   parse_list(output_tokens, "outcomes.output_tokens", &outputs);
+  parse_list(score, "outcomes.score", &scores);
   if (finish.size() != correct.size() || prompts.size() != correct.size() ||
       outputs.size() != correct.size() || correct.find_first_not_of("01") != std::string_view::npos) {
     throw CorruptFile(fmt::format(
@@ -362,17 +374,27 @@ void parse_results(std::string_view correct, std::string_view finish, std::strin
         "and {} in output_tokens; one 0 or 1 and one each per question is expected",
         correct.size(), correct, finish.size(), prompts.size(), outputs.size()));
   }
+  if (!scores.empty() && scores.size() != correct.size()) {
+    throw CorruptFile(
+        fmt::format("an outcome of the history has {} scores ('{}') for {} questions; none, or "
+                    "one per question is expected",
+                    scores.size(), score, correct.size()));
+  }
   results->resize(correct.size());
   for (size_t i = 0; i < results->size(); ++i) {
-    (*results)[i] = {correct[i] == '1', value_of(kFinishes, finish[i], "finish"), prompts[i], outputs[i]};
+    const double right = correct[i] == '1' ? 1 : 0;
+    (*results)[i] = {.question = 0,
+                     .score = scores.empty() ? right : scores[i],
+                     .finish = value_of(kFinishes, finish[i], "finish"),
+                     .prompt_tokens = prompts[i],
+                     .output_tokens = outputs[i]};
+    if (((*results)[i].score == 1) != (right == 1) || !std::isfinite((*results)[i].score)) {
+      throw CorruptFile(
+          fmt::format("an outcome of the history has score {} where correct has {}; 1 is "
+                      "expected where correct has 1, and a finite number there alone",
+                      (*results)[i].score, correct[i]));
+    }
   }
-}
-
-std::vector<QuestionResult> parse_results(std::string_view correct, std::string_view finish,
-                                          std::string_view prompt_tokens, std::string_view output_tokens) {
-  std::vector<QuestionResult> results;
-  parse_results(correct, finish, prompt_tokens, output_tokens, &results);
-  return results;
 }
 
 }  // namespace allot::aggregator

@@ -10,6 +10,7 @@
 
 #include "aggregator/records.h"
 #include "aggregator/sqlite.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::aggregator {
 
@@ -45,8 +46,8 @@ void parse_scalars(std::string_view text, double entropy, policy::Description* d
 std::string digest_text(const std::optional<uint64_t>& digest);
 std::optional<uint64_t> parse_digest(std::string_view text);
 
-std::string_view verdict_text(Verdict verdict);
-Verdict parse_verdict(std::string_view text);
+std::string_view verdict_text(AckVerdict verdict);
+AckVerdict parse_verdict(std::string_view text);
 std::string_view lease_end_text(LeaseEnd how);
 LeaseEnd parse_lease_end(std::string_view text);
 Stage parse_stage(std::string_view text);
@@ -60,18 +61,21 @@ std::string steering_value(const Steered& steered);
 // Sets episodes or reward, as the action has it. Throws CorruptFile.
 void parse_steering_value(std::string_view text, Steered* steered);
 
-// Results of one episode as four columns, each with one entry per question: "1011", "ees", "231,219,244",
-// "52,48,60".
+// Results of one episode as columns, each with one entry per question: "101", "ees", "231,219,244",
+// "52,48,60", "1,0.25,1"; the questions' numbers are not among them.
 struct ResultColumns {
-  std::string correct;
-  std::string finish;  // e(os), s(top), l(ength)
+  std::string correct;  // 1 where the score is 1, else 0
+  std::string finish;   // e(os), s(top), l(ength)
   std::string prompt_tokens;
   std::string output_tokens;
+  std::optional<std::string> score;  // not there: the scores are what `correct` says
 };
 ResultColumns result_columns(const std::vector<QuestionResult>& results);
-std::vector<QuestionResult> parse_results(std::string_view correct, std::string_view finish,
-                                          std::string_view prompt_tokens, std::string_view output_tokens);
-void parse_results(std::string_view correct, std::string_view finish, std::string_view prompt_tokens,
-                   std::string_view output_tokens, std::vector<QuestionResult>* results);
+struct ResultTexts {
+  std::string_view correct, finish, prompt_tokens, output_tokens;
+  std::string_view score;  // empty: the scores are what `correct` says
+};
+// Overwrites `results`, whose room is reused; the results have no question numbers. Throws CorruptFile.
+void parse_results(const ResultTexts& texts, std::vector<QuestionResult>* results);
 
 }  // namespace allot::aggregator

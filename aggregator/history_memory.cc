@@ -1,6 +1,7 @@
+#include "aggregator/history_memory.h"
+
 #include <fmt/format.h>
 
-#include "aggregator/history.h"
 #include "base/error.h"
 
 namespace allot::aggregator {

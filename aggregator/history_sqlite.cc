@@ -8,6 +8,7 @@
 #include "aggregator/history_tables.h"
 #include "aggregator/sqlite.h"
 #include "base/error.h"
+#include "wire/messages.pb.h"
 
 namespace allot::aggregator {
 namespace {
@@ -69,12 +70,12 @@ class SqliteHistory final : public History {
 
  private:
   void insert(int64_t seq, const EpisodeAsked& asked) {
-    const Episode& episode = asked.episode;
-    insert_episode_.run(episode.episode.value, seq, to_ms(asked.at), name(episode.stage),
+    const PlannedEpisode& episode = asked.episode;
+    insert_episode_.run(episode.id.value, seq, to_ms(asked.at), name(episode.stage),
                         std::string_view(episode.label), episode.group,
                         std::string_view(list_text(episode.samples)),
                         std::string_view(list_text(episode.questions)), int64_t{episode.sampling_seed},
-                        episode.policy_version, episode.log_prob);
+                        episode.policy_version, episode.log_prob, row_of(episode.kind).name);
   }
   void insert(int64_t seq, const LeaseGranted& granted) {
     insert_lease_.run(granted.lease.value, seq, to_ms(granted.at), granted.episode.value,
@@ -89,7 +90,8 @@ class SqliteHistory final : public History {
     insert_outcome_.run(seq, told.episode.value, told.lease.value, to_ms(told.at), verdict_text(told.verdict),
                         told.told_version, std::string_view(told.worker), told.seconds,
                         std::string_view(columns.correct), std::string_view(columns.finish),
-                        std::string_view(columns.prompt_tokens), std::string_view(columns.output_tokens));
+                        std::string_view(columns.prompt_tokens), std::string_view(columns.output_tokens),
+                        columns.score);
   }
   void insert(int64_t seq, const EpisodeSetAside& set_aside) {
     insert_set_aside_.run(seq, set_aside.episode.value, to_ms(set_aside.at), give_up_text(set_aside.kind),
@@ -97,10 +99,12 @@ class SqliteHistory final : public History {
   }
   void insert(int64_t seq, const AnswersKept& kept) {
     const ResultColumns columns = result_columns(kept.results);
+    std::vector<uint32_t> questions;
+    for (const QuestionResult& result : kept.results) questions.push_back(result.question);
     insert_kept_.run(seq, kept.episode.value, kept.lease.value, to_ms(kept.at), std::string_view(kept.worker),
-                     kept.seconds, std::string_view(list_text(kept.questions)),
-                     std::string_view(columns.correct), std::string_view(columns.finish),
-                     std::string_view(columns.prompt_tokens), std::string_view(columns.output_tokens));
+                     kept.seconds, std::string_view(list_text(questions)), std::string_view(columns.correct),
+                     std::string_view(columns.finish), std::string_view(columns.prompt_tokens),
+                     std::string_view(columns.output_tokens), columns.score);
   }
   void insert(int64_t seq, const Steered& steered) {
     insert_steering_.run(seq, to_ms(steered.at), steering_text(steered.action),
@@ -134,12 +138,12 @@ class SqliteHistory final : public History {
   Statement newest_epoch_{database_, "SELECT max(epoch) FROM epochs"};
   Statement touch_epoch_{database_, "UPDATE epochs SET last_ms = ? WHERE epoch = ?"};
   Statement set_counter_{database_, "INSERT OR REPLACE INTO counters VALUES(?, ?)"};
-  Statement insert_episode_{database_, "INSERT INTO episodes VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
+  Statement insert_episode_{database_, "INSERT INTO episodes VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
   Statement insert_lease_{database_, "INSERT INTO leases VALUES(?, ?, ?, ?, ?, ?)"};
   Statement insert_lease_end_{database_, "INSERT INTO lease_ends VALUES(?, ?, ?, ?, ?)"};
-  Statement insert_outcome_{database_, "INSERT INTO outcomes VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
+  Statement insert_outcome_{database_, "INSERT INTO outcomes VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
   Statement insert_set_aside_{database_, "INSERT INTO set_asides VALUES(?, ?, ?, ?, ?)"};
-  Statement insert_kept_{database_, "INSERT INTO kept_answers VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
+  Statement insert_kept_{database_, "INSERT INTO kept_answers VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
   Statement insert_steering_{database_, "INSERT INTO steering VALUES(?, ?, ?, ?, ?)"};
   Statement insert_version_{database_, "INSERT INTO versions VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"};
 };

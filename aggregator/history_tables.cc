@@ -28,12 +28,21 @@ R& as(Record* record) {
   return record->emplace<R>();
 }
 
+RewardKind parse_kind(std::string_view name) {
+  try {
+    return parse_reward_kind(name);
+  } catch (const InvalidArgument& error) {
+    throw CorruptFile(fmt::format("an episode of the history: {}", error.what()));
+  }
+}
+
 void read_episode(const Statement& row, Record* record) {
   auto& asked = as<EpisodeAsked>(record);
-  Episode& episode = asked.episode;
-  episode.episode = {row.integer(1)};
+  PlannedEpisode& episode = asked.episode;
+  episode.id = {row.integer(1)};
   asked.at = from_ms(row.integer(2));
   episode.stage = parse_stage(row.text(3));
+  episode.split = split_of(episode.stage);
   episode.label = row.text(4);
   episode.group = row.integer(5);
   parse_list(row.text(6), "episodes.samples", &episode.samples);
@@ -41,6 +50,7 @@ void read_episode(const Statement& row, Record* record) {
   episode.sampling_seed = static_cast<uint32_t>(row.integer(8));
   episode.policy_version = row.integer(9);
   episode.log_prob = row.real(10);
+  episode.kind = parse_kind(row.text(11));
 }
 
 void read_lease(const Statement& row, Record* record) {
@@ -69,7 +79,7 @@ void read_outcome(const Statement& row, Record* record) {
   told.told_version = row.integer(5);
   told.worker = row.text(6);
   told.seconds = row.real(7);
-  parse_results(row.text(8), row.text(9), row.text(10), row.text(11), &told.results);
+  parse_results({row.text(8), row.text(9), row.text(10), row.text(11), row.text(12)}, &told.results);
 }
 
 void read_set_aside(const Statement& row, Record* record) {
@@ -85,14 +95,15 @@ void read_kept_answers(const Statement& row, Record* record) {
   kept.episode = {row.integer(1)};
   kept.at = from_ms(row.integer(2));
   kept.lease = {row.integer(3)};
-  parse_list(row.text(4), "kept_answers.questions", &kept.questions);
-  parse_results(row.text(5), row.text(6), row.text(7), row.text(8), &kept.results);
+  parse_results({row.text(5), row.text(6), row.text(7), row.text(8), row.text(11)}, &kept.results);
   kept.worker = row.text(9);
   kept.seconds = row.real(10);
-  if (kept.questions.size() != kept.results.size()) {
+  const auto questions = parse_list<uint32_t>(row.text(4), "kept_answers.questions");
+  if (questions.size() != kept.results.size()) {
     throw CorruptFile(fmt::format("the history keeps {} answers to {} questions of episode {}",
-                                  kept.results.size(), kept.questions.size(), kept.episode.value));
+                                  kept.results.size(), questions.size(), kept.episode.value));
   }
+  for (size_t i = 0; i < questions.size(); ++i) kept.results[i].question = questions[i];
 }
 
 void read_steering(const Statement& row, Record* record) {
@@ -114,10 +125,15 @@ void read_version(const Statement& row, Record* record) {
   reached.digest = parse_digest(row.text(8));
 }
 
-constexpr HistoryTable kEpisodes{
+constexpr HistoryTable kEpisodes1{
     "episodes", "episode",
     "SELECT seq, episode, asked_ms, stage, label, question_group, samples, questions, sampling_seed, "
-    "policy_version, log_prob FROM episodes ORDER BY episode",
+    "policy_version, log_prob, 'answers' FROM episodes ORDER BY episode",
+    read_episode};
+constexpr HistoryTable kEpisodes3{
+    "episodes", "episode",
+    "SELECT seq, episode, asked_ms, stage, label, question_group, samples, questions, sampling_seed, "
+    "policy_version, log_prob, kind FROM episodes ORDER BY episode",
     read_episode};
 constexpr HistoryTable kLeases{
     "leases", "lease", "SELECT seq, lease, granted_ms, episode, attempt, worker FROM leases ORDER BY lease",
@@ -125,11 +141,21 @@ constexpr HistoryTable kLeases{
 constexpr HistoryTable kLeaseEnds{"lease_ends", "lease",
                                   "SELECT seq, lease, ended_ms, ending, reason FROM lease_ends ORDER BY seq",
                                   read_lease_end};
-constexpr HistoryTable kOutcomes{"outcomes", "episode",
-                                 "SELECT seq, episode, told_ms, lease, verdict, told_version, worker, "
-                                 "seconds, correct, finish, prompt_tokens, "
-                                 "output_tokens FROM outcomes ORDER BY seq",
-                                 read_outcome};
+constexpr HistoryTable kOutcomes1{"outcomes", "episode",
+                                  "SELECT seq, episode, told_ms, lease, verdict, told_version, worker, "
+                                  "seconds, correct, finish, prompt_tokens, output_tokens, NULL "
+                                  "FROM outcomes ORDER BY seq",
+                                  read_outcome};
+constexpr HistoryTable kOutcomes3{"outcomes", "episode",
+                                  "SELECT seq, episode, told_ms, lease, verdict, told_version, worker, "
+                                  "seconds, correct, finish, prompt_tokens, output_tokens, score "
+                                  "FROM outcomes ORDER BY seq",
+                                  read_outcome};
+constexpr HistoryTable kSetAsides2{"set_asides", "episode",
+                                   "SELECT seq, episode, at_ms, kind, reason FROM set_asides ORDER BY seq",
+                                   read_set_aside};
+constexpr HistoryTable kSteering2{
+    "steering", "at_ms", "SELECT seq, at_ms, action, value, who FROM steering ORDER BY seq", read_steering};
 // Before version 3 a learner was its shares and their entropy.
 constexpr HistoryTable kVersionsOfShares{"versions", "version",
                                          "SELECT seq, version, at_ms, shares, recommended, entropy, 'share', "
@@ -142,42 +168,38 @@ constexpr HistoryTable kVersions{"versions", "version",
                                  read_version};
 
 constexpr std::array kTables1{
-    kEpisodes,
+    kEpisodes1,
     kLeases,
     kLeaseEnds,
-    kOutcomes,
+    kOutcomes1,
     HistoryTable{"set_asides", "episode",
                  "SELECT seq, episode, at_ms, 'exhausted', '' FROM set_asides ORDER BY seq", read_set_aside},
     kVersionsOfShares};
 constexpr std::array kTables2{
-    kEpisodes,
+    kEpisodes1,
     kLeases,
     kLeaseEnds,
-    kOutcomes,
-    HistoryTable{"set_asides", "episode",
-                 "SELECT seq, episode, at_ms, kind, reason FROM set_asides ORDER BY seq", read_set_aside},
+    kOutcomes1,
+    kSetAsides2,
     HistoryTable{
         "kept_answers", "episode",
         "SELECT seq, episode, kept_ms, lease, questions, correct, finish, prompt_tokens, output_tokens, "
-        "worker, seconds FROM kept_answers ORDER BY seq",
+        "worker, seconds, NULL FROM kept_answers ORDER BY seq",
         read_kept_answers},
-    HistoryTable{"steering", "at_ms", "SELECT seq, at_ms, action, value, who FROM steering ORDER BY seq",
-                 read_steering},
+    kSteering2,
     kVersionsOfShares};
 constexpr std::array kTables3{
-    kEpisodes,
+    kEpisodes3,
     kLeases,
     kLeaseEnds,
-    kOutcomes,
-    HistoryTable{"set_asides", "episode",
-                 "SELECT seq, episode, at_ms, kind, reason FROM set_asides ORDER BY seq", read_set_aside},
+    kOutcomes3,
+    kSetAsides2,
     HistoryTable{
         "kept_answers", "episode",
         "SELECT seq, episode, kept_ms, lease, questions, correct, finish, prompt_tokens, output_tokens, "
-        "worker, seconds FROM kept_answers ORDER BY seq",
+        "worker, seconds, score FROM kept_answers ORDER BY seq",
         read_kept_answers},
-    HistoryTable{"steering", "at_ms", "SELECT seq, at_ms, action, value, who FROM steering ORDER BY seq",
-                 read_steering},
+    kSteering2,
     kVersions};
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "wire/messages.pb.h"
+
 namespace allot::aggregator {
 namespace {
 
@@ -30,6 +32,7 @@ void LearningCurve::add(double reward) {
 }
 
 void LearningCurve::write(wire::LearningCurve* curve) const {
+  const RewardKindRow& row = row_of(kind_);
   curve->Clear();
   curve->set_window(kWindow);
   curve->set_episodes_per_point(episodes_per_point_);
@@ -45,8 +48,8 @@ void LearningCurve::write(wire::LearningCurve* curve) const {
     curve->add_episodes(episodes);
     curve->add_reward(points_[last].sum / static_cast<double>(points_[last].episodes));
     curve->add_mean(mean);
-    curve->add_low(std::max(0.0, mean - kNormal95 * error));
-    curve->add_high(std::min(1.0, mean + kNormal95 * error));
+    curve->add_low(row.clamp(mean - kNormal95 * error));
+    curve->add_high(row.clamp(mean + kNormal95 * error));
   }
 }
 

@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "wire/messages.pb.h"
+#include "episode/reward_kind.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::aggregator {
 
@@ -16,11 +17,13 @@ class LearningCurve {
   static constexpr int64_t kWindow = 20;
   static constexpr size_t kMaxPoints = 256;
 
+  explicit LearningCurve(RewardKind kind = RewardKind::kAnswers) : kind_(kind) {}
+
   // The next reward, in the order the episodes were told.
   void add(double reward);
   // Sets `curve`. With one episode a point, mean and interval at a point are those of the last kWindow
   // episodes (all, before there are so many); with more, of the fewest whole points that hold kWindow. The
-  // interval is mean -+ 1.96 standard errors within [0, 1].
+  // interval is mean -+ 1.96 standard errors within the range of the reward kind.
   void write(wire::LearningCurve* curve) const;
 
  private:
@@ -33,6 +36,7 @@ class LearningCurve {
     Point& operator+=(const Point& other);
   };
 
+  RewardKind kind_;
   int64_t episodes_per_point_ = 1;  // doubles whenever the points are full
   std::vector<Point> points_;
 };

@@ -80,7 +80,7 @@ void LeaseTable::end(LeaseId lease, LeaseEnd how) {
   (open.tries_used < max_attempts_ ? waiting_ : exhausted_).insert(episode);
 }
 
-std::optional<LeaseId> LeaseTable::done(EpisodeId episode, LeaseId lease, Verdict verdict) {
+std::optional<LeaseId> LeaseTable::done(EpisodeId episode, LeaseId lease, AckVerdict verdict) {
   const Standing standing = judge(lease, episode).standing;
   require(standing == Standing::kLive || standing == Standing::kLate, "result of lease", lease.value,
           "its episode is not open");
@@ -93,7 +93,7 @@ std::optional<LeaseId> LeaseTable::done(EpisodeId episode, LeaseId lease, Verdic
     drop_live(lease, LeaseState::kAnswered);
   }
   record(lease).state = LeaseState::kAnswered;
-  record(episode) = {EpisodeState::kDone, static_cast<uint8_t>(verdict)};
+  record(episode) = {EpisodeState::kDone, verdict};
   waiting_.erase(episode);
   exhausted_.erase(episode);
   open_.erase(episode);
@@ -156,11 +156,11 @@ std::vector<EpisodeId> LeaseTable::exhausted() const {
 Judgement LeaseTable::judge(LeaseId lease, EpisodeId episode) const {
   if (!known(lease) || record(lease).episode != episode) return {Standing::kUnknown};
   const LeaseState state = record(lease).state;
-  if (state == LeaseState::kFailed) return {Standing::kDuplicate, wire::Ack::VERDICT_FAILED};
-  if (state == LeaseState::kRejected) return {Standing::kDuplicate, wire::Ack::VERDICT_REJECTED};
+  if (state == LeaseState::kFailed) return {Standing::kDuplicate, AckVerdict::kFailed};
+  if (state == LeaseState::kRejected) return {Standing::kDuplicate, AckVerdict::kRejected};
   switch (record(episode).state) {
     case EpisodeState::kDone:
-      return {Standing::kDuplicate, static_cast<Verdict>(record(episode).verdict)};
+      return {Standing::kDuplicate, record(episode).verdict};
     case EpisodeState::kSetAside:
       return {Standing::kSetAside};
     case EpisodeState::kOpen:

@@ -23,11 +23,19 @@
 
 #include "base/clock.h"
 #include "base/strong_id.h"
-#include "wire/messages.pb.h"
 
 namespace allot::aggregator {
 
-using Verdict = wire::Ack::Verdict;
+// What a worker is told of its result.
+enum class AckVerdict : uint8_t {
+  kNone,
+  kAccepted,
+  kDuplicate,  // answered before; the stored verdict stands
+  kLate,       // after the lease had expired, and used
+  kStale,      // stored, too old to learn from
+  kFailed,     // an error was noted; the episode will be offered again or set aside
+  kRejected,   // does not fit its lease
+};
 
 enum class LeaseEnd : uint8_t {
   kExpired,     // its deadline passed
@@ -50,7 +58,7 @@ enum class Standing : uint8_t {
 
 struct Judgement {
   Standing standing;
-  Verdict stored = wire::Ack::VERDICT_UNSPECIFIED;  // of a duplicate
+  AckVerdict stored = AckVerdict::kNone;  // of a duplicate
 };
 
 class LeaseTable {
@@ -66,7 +74,7 @@ class LeaseTable {
   void grant(LeaseId lease, EpisodeId episode, const std::string& worker, Timestamp now);
   void end(LeaseId lease, LeaseEnd how);  // not kSuperseded, which done() does
   // The result of `lease` was stored. Returns the lease of another worker that this supersedes.
-  std::optional<LeaseId> done(EpisodeId episode, LeaseId lease, Verdict verdict);
+  std::optional<LeaseId> done(EpisodeId episode, LeaseId lease, AckVerdict verdict);
   void set_aside(EpisodeId episode);
   // Renews those of `leases` that `worker` holds; returns the others, which it should stop working on.
   std::vector<int64_t> renew(const std::string& worker, std::span<const int64_t> leases, Timestamp now);
@@ -100,7 +108,7 @@ class LeaseTable {
   enum class LeaseState : uint8_t { kLive, kExpired, kReleased, kFailed, kRejected, kSuperseded, kAnswered };
   struct EpisodeRecord {
     EpisodeState state = EpisodeState::kOpen;
-    uint8_t verdict = 0;
+    AckVerdict verdict = AckVerdict::kNone;
   };
   struct LeaseRecord {
     EpisodeId episode;

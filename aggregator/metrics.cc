@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "aggregator/run_directory.h"
+#include "episode/reward_kind.h"
 
 namespace allot::aggregator {
 namespace {
@@ -159,8 +160,12 @@ void write_run(Exposition* out, const wire::Status& status) {
 }
 
 void write_learner(Exposition* out, const wire::Status& status) {
-  out->gauge("allot_mean_reward_recent", "Mean reward of the last 20 learning episodes, 0 to 1.",
-             status.mean_reward_recent());
+  const RewardKindRow* kind = find_reward_kind(status.reward_kind());
+  const std::string help = kind == nullptr
+                               ? "Mean reward of the last 20 learning episodes."
+                               : fmt::format("Mean reward ({}) of the last 20 learning episodes, {} to {}.",
+                                             kind->measure, kind->low, kind->high);
+  out->gauge("allot_mean_reward_recent", help, status.mean_reward_recent());
   out->gauge("allot_policy_version", "Updates of the policy.", status.policy_version());
   out->gauge("allot_policy_entropy", "Entropy of the layers' shares of the budget, in nats.",
              status.entropy());

@@ -10,6 +10,7 @@
 
 #include "aggregator/run_spec.h"
 #include "base/philox.h"
+#include "wire/messages.pb.h"
 
 namespace allot::aggregator {
 namespace {
@@ -23,19 +24,6 @@ uint32_t low(int64_t value) {
 }
 uint32_t high(int64_t value) {
   return static_cast<uint32_t>(static_cast<uint64_t>(value) >> 32);
-}
-
-std::vector<allot::QuestionResult> question_results(const std::vector<uint32_t>& questions,
-                                                    const std::vector<QuestionResult>& results) {
-  std::vector<allot::QuestionResult> scored(results.size());
-  for (size_t i = 0; i < scored.size(); ++i) {
-    const QuestionResult& from = results[i];
-    const Finish finish = from.finish == wire::FINISH_REASON_LENGTH ? Finish::kLength
-                          : from.finish == wire::FINISH_REASON_STOP ? Finish::kStop
-                                                                    : Finish::kEos;
-    scored[i] = {questions[i], from.correct ? 1.0 : 0.0, finish, from.prompt_tokens, from.output_tokens};
-  }
-  return scored;
 }
 
 }  // namespace
@@ -73,33 +61,42 @@ uint32_t sampling_seed(uint32_t run_seed, Stage stage, int64_t batch) {
 }
 
 Plan::Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy)
-    : spec_(spec),
+    : kind_(parse_reward_kind(spec.reward_kind())),
+      seed_(spec.seed()),
+      train_questions_(spec.task().train().questions()),
+      questions_per_episode_(spec.questions_per_episode()),
+      heldout_questions_(spec.task().heldout_questions()),
+      verification_episodes_(verification_episodes(spec)),
+      uniform_samples_(even_schedule(spec).samples),
       policy_(std::move(policy)),
       train_(spec.seed(), spec.task().train().questions(), spec.questions_per_episode()),
-      wanted_(spec.episodes()) {}
+      wanted_(spec.episodes()),
+      curve_(kind_) {}
 
-std::optional<Episode> Plan::next() {
+std::optional<PlannedEpisode> Plan::next() {
   const bool wanted = stage_ == Stage::kLearn    ? learned_ + open_ < wanted_
-                      : stage_ == Stage::kVerify ? verify_asked_ < verification_episodes(spec_)
+                      : stage_ == Stage::kVerify ? verify_asked_ < verification_episodes_
                                                  : false;
   if (!wanted) return std::nullopt;
-  Episode episode = stage_ == Stage::kLearn ? next_learning() : next_verification();
-  episode.episode = {next_episode_++};
+  PlannedEpisode episode = stage_ == Stage::kLearn ? next_learning() : next_verification();
+  episode.id = {next_episode_++};
+  episode.kind = kind_;
+  episode.split = split_of(stage_);
   episode.stage = stage_;
-  episode.sampling_seed = sampling_seed(spec_.seed(), stage_, episode.group);
+  episode.sampling_seed = sampling_seed(seed_, stage_, episode.group);
   ++open_;
   return episode;
 }
 
 // One proposal at a time, so that the order of calls, which the replay repeats, is the order of episodes. The
 // halves of a group follow each other, so no more than one group is ever left incomplete.
-Episode Plan::next_learning() {
+PlannedEpisode Plan::next_learning() {
   const std::vector<policy::Proposal> proposals = policy_->ask(1);
   if (proposals.size() != 1 || proposals[0].number != next_episode_) {
     throw std::logic_error("the policy did not answer ask(1) with the next proposal");
   }
   const policy::Proposal& proposal = proposals[0];
-  Episode episode;
+  PlannedEpisode episode;
   episode.group = proposal.group;
   episode.samples = proposal.schedule.samples;
   episode.questions = questions_of(proposal);
@@ -109,9 +106,9 @@ Episode Plan::next_learning() {
 }
 
 std::vector<uint32_t> Plan::questions_of(const policy::Proposal& proposal) {
-  const uint32_t questions = spec_.task().train().questions();
+  const uint32_t questions = train_questions_;
   if (!proposal.questions) {
-    const int64_t count = proposal.num_questions.value_or(static_cast<int>(spec_.questions_per_episode()));
+    const int64_t count = proposal.num_questions.value_or(static_cast<int>(questions_per_episode_));
     if (count < 1 || count > questions) {
       throw std::logic_error(fmt::format("the policy wants {} of {} questions", count, questions));
     }
@@ -127,15 +124,15 @@ std::vector<uint32_t> Plan::questions_of(const policy::Proposal& proposal) {
 }
 
 // All candidates of one batch follow each other, so a verification that is cut short is still paired.
-Episode Plan::next_verification() {
+PlannedEpisode Plan::next_verification() {
   const int64_t batch = verify_asked_ / kVerifiedSchedules;
-  const Candidate& candidate = candidates_[static_cast<size_t>(verify_asked_ % kVerifiedSchedules)];
-  const uint32_t first = static_cast<uint32_t>(batch) * spec_.questions_per_episode();
-  const uint32_t last = std::min(first + spec_.questions_per_episode(), spec_.task().heldout_questions());
-  Episode episode;
-  episode.label = candidate.label;
+  const VerifiedSchedule& verified = verified_[static_cast<size_t>(verify_asked_ % kVerifiedSchedules)];
+  const uint32_t first = static_cast<uint32_t>(batch) * questions_per_episode_;
+  const uint32_t last = std::min(first + questions_per_episode_, heldout_questions_);
+  PlannedEpisode episode;
+  episode.label = verified.label;
   episode.group = batch;
-  episode.samples = candidate.samples;
+  episode.samples = verified.samples;
   episode.questions.resize(last - first);
   std::iota(episode.questions.begin(), episode.questions.end(), first);
   episode.policy_version = policy_->version();
@@ -143,12 +140,11 @@ Episode Plan::next_verification() {
   return episode;
 }
 
-bool Plan::tell(const Episode& episode, const std::vector<QuestionResult>& results) {
+bool Plan::tell(const PlannedEpisode& episode, std::span<const QuestionResult> results) {
   bool used = true;
   if (episode.stage == Stage::kLearn) {
-    const double episode_reward = reward(results);
-    const std::vector<allot::QuestionResult> scored = question_results(episode.questions, results);
-    switch (policy_->tell({episode.episode.value, episode_reward, scored})) {
+    const double reward = mean_score(results);
+    switch (policy_->tell({episode.id.value, reward, results})) {
       case policy::TellResult::kLearned:
         break;
       case policy::TellResult::kStale:
@@ -160,21 +156,24 @@ bool Plan::tell(const Episode& episode, const std::vector<QuestionResult>& resul
     }
     if (used) {
       ++learned_;
-      curve_.add(episode_reward);
-      recent_rewards_.push_back(episode_reward);
+      curve_.add(reward);
+      recent_rewards_.push_back(reward);
       if (recent_rewards_.size() > kRecentRewards) recent_rewards_.pop_front();
     }
   } else {
-    const auto candidate = std::ranges::find(candidates_, episode.label, &Candidate::label);
-    candidate->answered += static_cast<int64_t>(results.size());
-    candidate->correct += std::ranges::count(results, true, &QuestionResult::correct);
+    const auto verified = std::ranges::find(verified_, episode.label, &VerifiedSchedule::label);
+    verified->answered += std::ssize(results);
+    for (const QuestionResult& result : results) {
+      verified->right += result.score == 1;
+      verified->score_sum += result.score;
+    }
   }
   close_episode();
   return used;
 }
 
-void Plan::set_aside(const Episode& episode) {
-  if (episode.stage == Stage::kLearn) policy_->set_aside(episode.episode.value);
+void Plan::set_aside(const PlannedEpisode& episode) {
+  if (episode.stage == Stage::kLearn) policy_->set_aside(episode.id.value);
   close_episode();
 }
 
@@ -184,7 +183,7 @@ void Plan::close_episode() {
     end_learning_when_done();
   } else {
     ++verify_closed_;
-    if (verify_closed_ == verification_episodes(spec_)) stage_ = Stage::kFinished;
+    if (verify_closed_ == verification_episodes_) stage_ = Stage::kFinished;
   }
 }
 
@@ -197,34 +196,20 @@ void Plan::want(int64_t episodes) {
 
 void Plan::end_learning_when_done() {
   if (learned_ < wanted_ || open_ > 0) return;
-  stage_ = verification_episodes(spec_) > 0 ? Stage::kVerify : Stage::kFinished;
+  stage_ = verification_episodes_ > 0 ? Stage::kVerify : Stage::kFinished;
   if (stage_ == Stage::kFinished) return;
-  candidates_ = {
-      {"uniform", even_schedule(spec_).samples}, {"learned", policy_->recommend().samples}, {"dense", {}}};
+  verified_ = {{"uniform", uniform_samples_}, {"learned", policy_->recommend().samples}, {"dense", {}}};
 }
 
 int64_t Plan::remaining() const {
   const int64_t learning = stage_ == Stage::kLearn ? std::max(wanted_ - learned_, open_) : 0;
-  return learning + verification_episodes(spec_) - verify_closed_;
+  return learning + verification_episodes_ - verify_closed_;
 }
 
 double Plan::mean_reward_recent() const {
   if (recent_rewards_.empty()) return 0;
   return std::accumulate(recent_rewards_.begin(), recent_rewards_.end(), 0.0) /
          static_cast<double>(recent_rewards_.size());
-}
-
-std::vector<wire::Score> Plan::scores() const {
-  std::vector<wire::Score> scores;
-  for (const Candidate& candidate : candidates_) {
-    wire::Score& score = scores.emplace_back();
-    score.set_label(candidate.label);
-    score.mutable_samples()->Add(candidate.samples.begin(), candidate.samples.end());
-    score.set_answered(candidate.answered);
-    score.set_correct(candidate.correct);
-    score.set_wanted(spec_.task().heldout_questions());
-  }
-  return scores;
 }
 
 }  // namespace allot::aggregator

@@ -3,18 +3,18 @@
 // the same spec and the same calls give the same episodes, so a restart replays it.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "aggregator/learning_curve.h"
 #include "aggregator/records.h"
 #include "policy/policy.h"
-#include "wire/messages.pb.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::aggregator {
 
@@ -41,6 +41,17 @@ class QuestionOrder {
 // batch.
 uint32_t sampling_seed(uint32_t run_seed, Stage stage, int64_t batch);
 
+// A schedule of the verification and what it has scored so far.
+struct VerifiedSchedule {
+  std::string label;             // "uniform", "learned", "dense"
+  std::vector<int32_t> samples;  // [layers]; empty = dense
+  int64_t answered = 0;
+  int64_t right = 0;  // answers whose score is 1
+  double score_sum = 0;
+
+  double mean() const { return answered == 0 ? 0 : score_sum / static_cast<double>(answered); }
+};
+
 class Plan {
  public:
   static constexpr size_t kRecentRewards = 20;
@@ -51,11 +62,11 @@ class Plan {
   Stage stage() const { return stage_; }
   // The next episode, or nothing while all that the stage needs is asked. While learning, never more are
   // asked than are still wanted; one set aside or too stale to learn from is replaced by a new one.
-  std::optional<Episode> next();
+  std::optional<PlannedEpisode> next();
   // Takes the results of an open episode; false when it was too stale to learn from.
-  bool tell(const Episode& episode, const std::vector<QuestionResult>& results);
+  bool tell(const PlannedEpisode& episode, std::span<const QuestionResult> results);
   // Gives an open episode up.
-  void set_aside(const Episode& episode);
+  void set_aside(const PlannedEpisode& episode);
 
   // Learning episodes wanted from now on, in place of the spec's number; those that are open are learned from
   // in any case, and when nothing is open any more the verification begins. Throws std::logic_error once it
@@ -63,6 +74,7 @@ class Plan {
   void want(int64_t episodes);
   int64_t wanted() const { return wanted_; }
 
+  RewardKind reward_kind() const { return kind_; }
   const policy::Policy& policy() const { return *policy_; }
   int64_t learned() const { return learned_; }
   // Episodes of the present stage and those after it that are neither told nor set aside yet.
@@ -72,25 +84,27 @@ class Plan {
   const LearningCurve& curve() const { return curve_; }
   bool recent_is_full() const { return recent_rewards_.size() == kRecentRewards; }
   // Empty before the verification.
-  std::vector<wire::Score> scores() const;
+  const std::vector<VerifiedSchedule>& verified() const { return verified_; }
+  int64_t heldout_questions() const { return heldout_questions_; }
 
  private:
-  struct Candidate {
-    const char* label;
-    std::vector<int32_t> samples;  // empty = dense
-    int64_t answered = 0;
-    int64_t correct = 0;
-  };
-
-  Episode next_learning();
+  PlannedEpisode next_learning();
   // The questions that a proposal names, or those of its group. Throws std::logic_error when it names others
   // than different ones of the training split, or wants more than there are.
   std::vector<uint32_t> questions_of(const policy::Proposal& proposal);
-  Episode next_verification();
+  PlannedEpisode next_verification();
   void close_episode();
   void end_learning_when_done();
 
-  wire::RunSpec spec_;
+  // Of the spec.
+  RewardKind kind_;
+  uint32_t seed_;
+  uint32_t train_questions_;
+  uint32_t questions_per_episode_;
+  uint32_t heldout_questions_;
+  int64_t verification_episodes_;
+  std::vector<int32_t> uniform_samples_;  // [layers]
+
   std::unique_ptr<policy::Policy> policy_;
   QuestionOrder train_;
   Stage stage_ = Stage::kLearn;
@@ -100,7 +114,7 @@ class Plan {
   int64_t learned_ = 0;  // told while learning and used
   int64_t verify_asked_ = 0;
   int64_t verify_closed_ = 0;
-  std::vector<Candidate> candidates_;
+  std::vector<VerifiedSchedule> verified_;
   std::deque<double> recent_rewards_;
   LearningCurve curve_;
 };

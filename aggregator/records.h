@@ -12,29 +12,30 @@
 #include "aggregator/lease_table.h"
 #include "base/clock.h"
 #include "base/strong_id.h"
+#include "episode/episode.h"
+#include "episode/question_result.h"
 #include "policy/policy.h"
 
 namespace allot::aggregator {
 
 enum class Stage : uint8_t { kLearn, kVerify, kFinished };
 std::string_view name(Stage stage);  // "learn", "verify", "finished"
+// The data file that a stage asks questions of.
+Split split_of(Stage stage);
 
-// A schedule to score on a batch of questions. While learning, the episode's number is its proposal's number;
-// the episodes of the verification follow.
-struct Episode {
-  EpisodeId episode;
+// An episode and why it is asked. While learning, the episode's number is its proposal's number; the episodes
+// of the verification follow.
+struct PlannedEpisode : Episode {
   Stage stage = Stage::kLearn;
-  std::string label;  // of a verified schedule: "uniform", "learned", "dense"; empty while learning
-  int64_t group = 0;  // learning: of the proposal; verification: number of the question batch
-  std::vector<int32_t> samples;  // [layers]; empty = dense
-  std::vector<uint32_t> questions;
-  uint32_t sampling_seed = 0;
+  std::string label;           // of a verified schedule: "uniform", "learned", "dense"; empty while learning
+  int64_t group = 0;           // learning: of the proposal; verification: number of the question batch
   int64_t policy_version = 0;  // updates the policy had made when it drew the schedule
   double log_prob = 0;
+  friend bool operator==(const PlannedEpisode&, const PlannedEpisode&) = default;
 };
 
 struct EpisodeAsked {
-  Episode episode;
+  PlannedEpisode episode;
   Timestamp at;
 };
 
@@ -53,21 +54,12 @@ struct LeaseEnded {
   Timestamp at;
 };
 
-struct QuestionResult {
-  bool correct = false;
-  wire::FinishReason finish = wire::FINISH_REASON_EOS;
-  int32_t prompt_tokens = 0;
-  int32_t output_tokens = 0;
-  friend bool operator==(const QuestionResult&, const QuestionResult&) = default;
-};
-
 // Answers to a part of an open episode's questions, of a lease that was given back before the rest was
 // answered. A later lease asks only what is missing.
 struct AnswersKept {
   EpisodeId episode;
   LeaseId lease;
-  std::vector<uint32_t> questions;      // in the order of Episode::questions; none was kept before
-  std::vector<QuestionResult> results;  // in the order of `questions`
+  std::vector<QuestionResult> results;  // in the order of Episode::questions; none was kept before
   std::string worker;
   double seconds = 0;
   Timestamp at;
@@ -77,9 +69,11 @@ struct AnswersKept {
 struct EpisodeTold {
   EpisodeId episode;
   LeaseId lease;
-  Verdict verdict = wire::Ack::VERDICT_ACCEPTED;  // or VERDICT_LATE, VERDICT_STALE
-  std::vector<QuestionResult> results;            // in the order of Episode::questions
-  int64_t told_version = 0;                       // updates the policy had made before it
+  AckVerdict verdict = AckVerdict::kAccepted;  // or kLate, kStale
+  // One per question of Episode::questions, in their order. Those of a history, which does not repeat the
+  // questions' numbers, have none.
+  std::vector<QuestionResult> results;
+  int64_t told_version = 0;  // updates the policy had made before it
   std::string worker;
   double seconds = 0;
   Timestamp at;
@@ -120,13 +114,7 @@ struct VersionReached {
 using Record = std::variant<EpisodeAsked, LeaseGranted, LeaseEnded, EpisodeTold, EpisodeSetAside,
                             VersionReached, AnswersKept, Steered>;
 
-wire::SteeringEvent to_wire(const Steered& steered);
-wire::GivenUp to_wire(const EpisodeSetAside& set_aside);
-
 // A status lists at most so many episodes that were given up, the last.
 inline constexpr size_t kGivenUpShown = 20;
-
-// Fraction correct.
-double reward(const std::vector<QuestionResult>& results);
 
 }  // namespace allot::aggregator

@@ -20,10 +20,10 @@ Timestamp from_ms(int64_t ms) {
   return Timestamp{Duration{ms}};
 }
 
-// One verified schedule while its batches are collected: question -> correct.
+// One verified schedule while its batches are collected: question -> score.
 struct Candidate {
   std::vector<int32_t> samples;
-  std::map<uint32_t, uint8_t> correct;
+  std::map<uint32_t, double> scores;
 };
 
 void add_scores(const std::map<std::string, Candidate>& candidates, RunData* run) {
@@ -33,19 +33,22 @@ void add_scores(const std::map<std::string, Candidate>& candidates, RunData* run
     ScoreRow& row = run->scores.emplace_back();
     row.label = label;
     row.samples = found->second.samples;
-    for (const auto& [question, correct] : found->second.correct) {
+    for (const auto& [question, score] : found->second.scores) {
       row.questions.push_back(question);
-      row.correct.push_back(correct);
+      row.scores.push_back(score);
     }
   }
 }
 
 // Accepted episodes whose outcome came after a seq, in the order they were told.
-constexpr const char* kEpisodesAfter =
-    "SELECT e.episode, e.stage, e.label, e.question_group, e.samples, e.policy_version, e.questions, "
-    "o.told_version, o.told_ms, o.worker, o.seconds, o.correct, o.finish, o.prompt_tokens, o.output_tokens, "
-    "o.seq FROM outcomes o JOIN episodes e USING(episode) WHERE o.seq > ? AND o.verdict != 'stale' ORDER BY "
-    "o.seq";
+std::string episodes_after(int64_t schema_version) {
+  return fmt::format(
+      "SELECT e.episode, e.stage, e.label, e.question_group, e.samples, e.policy_version, e.questions, "
+      "o.told_version, o.told_ms, o.worker, o.seconds, o.correct, o.finish, o.prompt_tokens, "
+      "o.output_tokens, {}, o.seq FROM outcomes o JOIN episodes e USING(episode) "
+      "WHERE o.seq > ? AND o.verdict != 'stale' ORDER BY o.seq",
+      schema_version >= 3 ? "o.score" : "NULL");
+}
 // A history of an older schema has shares and their entropy alone.
 std::string versions_query(const Database& database, const char* condition) {
   const bool named = check_schema_version(database) >= 3;
@@ -56,15 +59,15 @@ std::string versions_query(const Database& database, const char* condition) {
 constexpr const char* kVersionsAfter = "version > ?";
 constexpr const char* kEveryKthVersion = "version % ? = 0 OR version = (SELECT max(version) FROM versions)";
 
-// A row of kEpisodesAfter; what `row` and `results` hold is overwritten and its room reused.
+// A row of episodes_after(); what `row` and `results` hold is overwritten and its room reused.
 void read_row(const Statement& query, EpisodeRow* row, std::vector<QuestionResult>* results) {
-  parse_results(query.text(11), query.text(12), query.text(13), query.text(14), results);
+  parse_results({query.text(11), query.text(12), query.text(13), query.text(14), query.text(15)}, results);
   row->episode = query.integer(0);
   row->stage = name(parse_stage(query.text(1)));
   row->label = query.text(2);
   row->group = query.integer(3);
   parse_list(query.text(4), "episodes.samples", &row->samples);
-  row->reward = reward(*results);
+  row->reward = mean_score(*results);
   row->asked_version = query.integer(5);
   row->told_version = query.integer(7);
   row->finished = from_ms(query.integer(8));
@@ -86,9 +89,9 @@ VersionRow read_version(const Statement& query) {
 }
 
 // Returns how many episodes of the verification there are.
-int64_t read_episodes(const Database& database, RunData* run) {
+int64_t read_episodes(const Database& database, int64_t schema_version, RunData* run) {
   std::map<std::string, Candidate> candidates;
-  Statement query(database, kEpisodesAfter);
+  Statement query(database, episodes_after(schema_version));
   query.bind(int64_t{0});
   EpisodeRow row;
   std::vector<QuestionResult> results;
@@ -107,7 +110,7 @@ int64_t read_episodes(const Database& database, RunData* run) {
     }
     Candidate& candidate = candidates[row.label];
     candidate.samples = row.samples;
-    for (size_t i = 0; i < questions.size(); ++i) candidate.correct[questions[i]] = results[i].correct;
+    for (size_t i = 0; i < questions.size(); ++i) candidate.scores[questions[i]] = results[i].score;
   }
   add_scores(candidates, run);
   return verified;
@@ -200,12 +203,17 @@ RunData read_run(const std::filesystem::path& run_directory) {
     require_file(run_directory, file);
   RunData run;
   run.spec = wire::read_spec(spec_path(run_directory));
+  try {
+    run.kind = parse_reward_kind(run.spec.reward_kind());
+  } catch (const InvalidArgument& error) {
+    throw CorruptFile(fmt::format("{}: {}", spec_path(run_directory).string(), error.what()));
+  }
   Database database(history_path(run_directory), Database::Mode::kReadOnly);
   Transaction snapshot(&database, "BEGIN");
   const int64_t schema_version = check_schema_version(database);
   run.episodes_wanted = run.spec.episodes();
   if (schema_version >= 2) read_steering(database, &run);
-  const int64_t verified = read_episodes(database, &run);
+  const int64_t verified = read_episodes(database, schema_version, &run);
   read_versions(database, &run);
   read_given_up(database, schema_version, &run);
   run.counters = read_counters(database);
@@ -216,13 +224,14 @@ RunData read_run(const std::filesystem::path& run_directory) {
 
 struct RunFollower::Impl {
   Database database;
+  int64_t schema_version = 0;
   int64_t last_seq = 0;  // of an outcome handed over
   int64_t last_version = -1;
 };
 
 RunFollower::RunFollower(const std::filesystem::path& run_directory)
     : impl_(new Impl{.database = {existing_history(run_directory), Database::Mode::kReadOnly}}) {
-  check_schema_version(impl_->database);
+  impl_->schema_version = check_schema_version(impl_->database);
 }
 
 RunFollower::~RunFollower() = default;
@@ -232,14 +241,14 @@ Timestamp RunFollower::started() const {
 }
 
 void RunFollower::new_episodes(const std::function<void(const EpisodeRow&)>& visit) {
-  Statement query(impl_->database, kEpisodesAfter);
+  Statement query(impl_->database, episodes_after(impl_->schema_version));
   query.bind(impl_->last_seq);
   EpisodeRow row;
   std::vector<QuestionResult> results;
   int64_t seq = impl_->last_seq;
   while (query.step()) {
     read_row(query, &row, &results);
-    seq = query.integer(15);
+    seq = query.integer(16);
     visit(row);
   }
   impl_->last_seq = seq;

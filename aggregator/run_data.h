@@ -49,7 +49,7 @@ struct ScoreRow {
   std::string label;
   std::vector<int32_t> samples;  // empty = dense
   std::vector<uint32_t> questions;
-  std::vector<uint8_t> correct;  // 0 or 1, same order
+  std::vector<double> scores;  // same order
 };
 
 struct RunData {
@@ -57,10 +57,11 @@ struct RunData {
   static constexpr int64_t kMostVersions = 4096;
 
   wire::RunSpec spec;
-  std::string stage;                    // "learn", "verify", "finished"
-  int64_t episodes_wanted = 0;          // learning episodes, as the spec or the last steering has it
-  std::vector<LearnedEpisode> learned;  // accepted ones, in the order they were told
-  std::vector<VersionRow> versions;     // of the policy, from 0
+  RewardKind kind = RewardKind::kAnswers;  // of the spec: what its rewards and scores are
+  std::string stage;                       // "learn", "verify", "finished"
+  int64_t episodes_wanted = 0;             // learning episodes, as the spec or the last steering has it
+  std::vector<LearnedEpisode> learned;     // accepted ones, in the order they were told
+  std::vector<VersionRow> versions;        // of the policy, from 0
   std::vector<ScoreRow> scores;
   std::vector<int32_t> recommended;  // [layers]
   int64_t policy_version = 0;

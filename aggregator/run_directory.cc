@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "wire/messages.pb.h"
 #include "wire/spec.h"
 
 namespace allot::aggregator {
@@ -36,8 +37,8 @@ RunDirectory::RunDirectory(const std::filesystem::path& path, const wire::RunSpe
   lock();
   try {
     if (std::filesystem::exists(spec_path(path_))) {
-      spec_ = wire::read_spec(spec_path(path_));
-      if (const auto differences = wire::differences(spec_, wanted); !differences.empty()) {
+      spec_ = std::make_unique<wire::RunSpec>(wire::read_spec(spec_path(path_)));
+      if (const auto differences = wire::differences(*spec_, wanted); !differences.empty()) {
         throw Mismatch(fmt::format(
             "run directory {} holds a run of another spec ({}); choose another directory, or start with the "
             "options of that run",
@@ -51,7 +52,7 @@ RunDirectory::RunDirectory(const std::filesystem::path& path, const wire::RunSpe
             path_.string()));
       }
       write_file_atomically(spec_path(path_), wire::to_json(wanted));
-      spec_ = wanted;
+      spec_ = std::make_unique<wire::RunSpec>(wanted);
     }
   } catch (...) {
     ::close(lock_file_);

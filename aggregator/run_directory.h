@@ -2,9 +2,10 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 
-#include "wire/messages.pb.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::aggregator {
 
@@ -29,13 +30,13 @@ class RunDirectory {
 
   const std::filesystem::path& path() const { return path_; }
   // As stored: the names and places in it are those of the first start.
-  const wire::RunSpec& spec() const { return spec_; }
+  const wire::RunSpec& spec() const { return *spec_; }
 
  private:
   void lock();
 
   std::filesystem::path path_;
-  wire::RunSpec spec_;
+  std::unique_ptr<wire::RunSpec> spec_;
   int lock_file_ = -1;
 };
 

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "episode/reward_kind.h"
 #include "policy/learner.h"
+#include "wire/messages.pb.h"
 
 namespace allot::aggregator {
 namespace {
@@ -72,6 +74,13 @@ void validate(const wire::RunSpec& spec) {
          fmt::format("at most the {} questions of the held-out file", task.heldout().questions()));
   expect(spec.lease_ms() >= 1, "lease_ms", spec.lease_ms(), "at least 1");
   expect(spec.max_attempts() >= 1, "max_attempts", spec.max_attempts(), "at least 1");
+  try {
+    const RewardKindRow& kind = row_of(parse_reward_kind(spec.reward_kind()));
+    expect(kind.not_usable.empty(), "reward_kind", kind.name,
+           fmt::format("another kind: {}", kind.not_usable));
+  } catch (const InvalidArgument& error) {
+    faults += (faults.empty() ? "" : "; ") + std::string(error.what());
+  }
   if (!faults.empty()) throw InvalidArgument("the run cannot be started: " + faults);
   policy::validate(policy_config(spec));
 }
@@ -125,6 +134,7 @@ void describe_run(const wire::RunSpec& spec, wire::Status* status) {
   status->set_estimator(spec.attention().estimator());
   status->set_total_samples(spec.policy().total());
   status->set_lease_ms(spec.lease_ms());
+  status->set_reward_kind(spec.reward_kind());
 }
 
 void describe_policy(const policy::Description& described, wire::Status* status) {

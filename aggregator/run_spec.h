@@ -3,7 +3,7 @@
 
 #include "policy/policy.h"
 #include "policy/schedule.h"
-#include "wire/messages.pb.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::aggregator {
 

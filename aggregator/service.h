@@ -16,7 +16,6 @@
 #include "aggregator/run_directory.h"
 #include "base/clock.h"
 #include "wire/endpoint.h"
-#include "wire/messages.pb.h"
 
 namespace allot::aggregator {
 

@@ -93,6 +93,13 @@ Statement& Statement::bind(double value) {
   return *this;
 }
 
+Statement& Statement::bind(const std::optional<std::string>& value) {
+  if (value) return bind(std::string_view(*value));
+  if (const int code = sqlite3_bind_null(handle_.get(), ++bound_); code != SQLITE_OK)
+    database_->fail(code, "binding");
+  return *this;
+}
+
 Statement& Statement::bind(std::string_view value) {
   sqlite3_bind_text(handle_.get(), ++bound_, value.data(), static_cast<int>(value.size()), SQLITE_TRANSIENT);
   return *this;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -67,6 +68,7 @@ class Statement {
   Statement& bind(int64_t value);
   Statement& bind(double value);
   Statement& bind(std::string_view value);
+  Statement& bind(const std::optional<std::string>& value);  // nothing: NULL
 
   // Steps to the next row; false at the end, after which the statement may be bound and run again.
   bool step();

@@ -2,15 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+
+#include "episode/finish.h"
 
 namespace allot {
-
-// Why a reply ended.
-enum class Finish : uint8_t {
-  kEos,     // the model ended it
-  kStop,    // it held its final answer
-  kLength,  // it was cut off at the limit of new tokens
-};
 
 struct QuestionResult {
   uint32_t question = 0;  // number within its split
@@ -20,5 +16,12 @@ struct QuestionResult {
   int32_t output_tokens = 0;
   friend bool operator==(const QuestionResult&, const QuestionResult&) = default;
 };
+
+// The reward of an episode: the mean score of its questions, of which there is at least one.
+inline double mean_score(std::span<const QuestionResult> results) {
+  double sum = 0;
+  for (const QuestionResult& result : results) sum += result.score;
+  return sum / static_cast<double>(results.size());
+}
 
 }  // namespace allot

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "episode/finish.h"
 
 namespace allot::evaluation {
 
@@ -24,12 +25,10 @@ struct Prompt {
   std::string_view completing;  // outlives the prompt's answer
 };
 
-enum class ReplyEnd { kEos, kComplete, kLength };
-
 struct Reply {
   uint64_t id = 0;
   std::string text;
-  ReplyEnd end = ReplyEnd::kLength;
+  Finish finish = Finish::kLength;
   int32_t prompt_tokens = 0;
   int32_t output_tokens = 0;
 };

@@ -29,8 +29,9 @@ struct Dataset {
   std::vector<Question> questions;
 };
 
-struct Verdict {
-  bool correct = false;
+// What a reply is worth.
+struct Grade {
+  double score = 0;                   // 1 right, 0 wrong; a task with partial credit gives what is between
   bool extracted = false;             // an answer was found in the reply
   std::optional<std::string> answer;  // what was found
 };
@@ -45,7 +46,7 @@ class Task {
   virtual Dataset load(const std::filesystem::path& file) const = 0;
   // Text given to the tokenizer, chat markup included where the prompt style has it.
   virtual std::string prompt(const Question& question) const = 0;
-  virtual Verdict grade(const Question& question, std::string_view reply) const = 0;
+  virtual Grade grade(const Question& question, std::string_view reply) const = 0;
   // True when the reply so far already holds its final answer, so that decoding can stop.
   virtual bool complete(std::string_view reply) const = 0;
   // complete() can only turn true with a piece of text that has one of these characters; empty: it never

@@ -151,7 +151,7 @@ struct Engine::Impl {
   void release(Sequence& sequence);
   std::vector<GenerationResult> take_tokens(std::span<Sequence* const> ready,
                                             std::span<const int32_t> tokens);
-  std::optional<FinishReason> finished(const Sequence& sequence) const;
+  std::optional<Finish> finished(const Sequence& sequence) const;
 
   EngineOptions options;
   ModelConfig config;
@@ -242,13 +242,13 @@ std::vector<Advance> Engine::Impl::next_advances() {
   return advances;
 }
 
-std::optional<FinishReason> Engine::Impl::finished(const Sequence& sequence) const {
+std::optional<Finish> Engine::Impl::finished(const Sequence& sequence) const {
   const std::span<const int32_t> output = sequence.output();
   const bool is_eos =
       std::ranges::find(defaults.eos_token_ids, output.back()) != defaults.eos_token_ids.end();
-  if (is_eos && !sequence.request.ignore_eos) return FinishReason::kEos;
-  if (sequence.request.stop && sequence.request.stop(output)) return FinishReason::kStop;
-  if (static_cast<int32_t>(output.size()) == sequence.request.max_new_tokens) return FinishReason::kLength;
+  if (is_eos && !sequence.request.ignore_eos) return Finish::kEos;
+  if (sequence.request.stop && sequence.request.stop(output)) return Finish::kStop;
+  if (static_cast<int32_t>(output.size()) == sequence.request.max_new_tokens) return Finish::kLength;
   return std::nullopt;
 }
 
@@ -265,7 +265,7 @@ std::vector<GenerationResult> Engine::Impl::take_tokens(std::span<Sequence* cons
   for (size_t i = 0; i < ready.size(); ++i) {
     Sequence& sequence = *ready[i];
     sequence.tokens.push_back(tokens[i]);
-    const std::optional<FinishReason> finish = finished(sequence);
+    const std::optional<Finish> finish = finished(sequence);
     if (!finish) continue;
     results.push_back({.id = sequence.request.id,
                        .tokens = {sequence.output().begin(), sequence.output().end()},

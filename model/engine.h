@@ -10,13 +10,12 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "episode/finish.h"
 #include "model/engine_options.h"
 #include "model/model_config.h"
 #include "model/sampling.h"
 
 namespace allot::model {
-
-enum class FinishReason { kEos, kStop, kLength };
 
 struct GenerationRequest {
   uint64_t id = 0;  // the caller's; returned with the result, so it should be unique among pending requests
@@ -37,7 +36,7 @@ struct GenerationRequest {
 struct GenerationResult {
   uint64_t id = 0;
   std::vector<int32_t> tokens;  // without the prompt; ends with the eos token when finish is kEos
-  FinishReason finish = FinishReason::kLength;
+  Finish finish = Finish::kLength;
   int32_t prompt_tokens = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <google/protobuf/stubs/logging.h>
 
 #include "base/error.h"
+#include "wire/messages.pb.h"
 
 namespace allot::wire {
 namespace {

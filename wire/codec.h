@@ -8,7 +8,7 @@
 #include <string_view>
 #include <variant>
 
-#include "wire/messages.pb.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::wire {
 

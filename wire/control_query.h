@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "wire/keys.h"
-#include "wire/messages.pb.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::wire {
 

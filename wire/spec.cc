@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "wire/messages.pb.h"
 
 namespace allot::wire {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "wire/messages.pb.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::wire {
 

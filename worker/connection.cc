@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "wire/codec.h"
 #include "wire/endpoint.h"
+#include "wire/episode_codec.h"
+#include "wire/messages.pb.h"
 #include "wire/spec.h"
 
 namespace allot::worker {
@@ -24,43 +26,13 @@ using wire::Envelope;
 // The stop flag is looked at this often when nothing else happens.
 constexpr Duration kPoll = 100ms;
 
-EpisodeTask to_task(const wire::Lease& lease) {
-  EpisodeTask task;
-  task.lease = {lease.lease()};
-  task.episode = {lease.episode()};
-  task.samples = {lease.samples().begin(), lease.samples().end()};
-  task.split = lease.split() == wire::SPLIT_HELDOUT ? Split::kHeldout : Split::kTrain;
-  task.questions = {lease.questions().begin(), lease.questions().end()};
-  task.sampling_seed = lease.sampling_seed();
-  return task;
-}
-
-wire::FinishReason to_wire(Finish finish) {
-  switch (finish) {
-    case Finish::kEos:
-      return wire::FINISH_REASON_EOS;
-    case Finish::kStop:
-      return wire::FINISH_REASON_STOP;
-    case Finish::kLength:
-      return wire::FINISH_REASON_LENGTH;
-  }
-  return wire::FINISH_REASON_UNSPECIFIED;
-}
-
-// Lease, episode, time and outcomes: of a wire::EpisodeResult or a wire::PartialResult.
+// Lease, episode, time and results: of a wire::EpisodeResult or a wire::PartialResult.
 template <class Message>
 void fill(const EpisodeResult& result, LeaseId lease, Message* message) {
   message->set_lease(lease.value);
   message->set_episode(result.episode.value);
   message->set_seconds(result.seconds);
-  for (const QuestionOutcome& outcome : result.outcomes) {
-    wire::QuestionOutcome& row = *message->add_outcomes();
-    row.set_question(outcome.question);
-    row.set_correct(outcome.correct);
-    row.set_finish(to_wire(outcome.finish));
-    row.set_prompt_tokens(outcome.prompt_tokens);
-    row.set_output_tokens(outcome.output_tokens);
-  }
+  wire::fill(result.results, message);
 }
 
 wire::EpisodeResult failure(LeaseId lease, EpisodeId episode, const std::string& reason) {
@@ -237,7 +209,7 @@ class Connection::Session {
     for (const auto& [episode, lease] : running_) {
       body.add_leases(lease.value);
       const EpisodeResult answered = runner_->answered_so_far(episode);
-      if (!answered.outcomes.empty()) fill(answered, lease, body.add_partial());
+      if (!answered.results.empty()) fill(answered, lease, body.add_partial());
     }
     return message;
   }
@@ -357,14 +329,12 @@ class Connection::Session {
       running_[episode] = id;  // only to be released
       return;
     }
-    if (lease.kind() != wire::LEASE_KIND_ANSWERS) {
-      unacked_[id] = {
-          failure(id, episode, "this worker cannot run leases of kind " + std::to_string(lease.kind())), {}};
-      return;
-    }
     running_[episode] = id;
     try {
-      runner_->start(to_task(lease));
+      Episode leased = wire::episode_of(lease);
+      if (const RewardKindRow& kind = row_of(leased.kind); !kind.not_usable.empty())
+        throw InvalidArgument(fmt::format("an episode of kind {}: {}", kind.name, kind.not_usable));
+      runner_->start(std::move(leased));
     } catch (const std::exception& error) {
       running_.erase(episode);
       unacked_[id] = {failure(id, episode, error.what()), {}};

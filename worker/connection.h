@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "wire/keys.h"
-#include "wire/messages.pb.h"
-#include "worker/episode.h"
+#include "wire/messages_fwd.h"
+#include "worker/episode_runner.h"
 
 namespace allot::worker {
 

@@ -8,22 +8,6 @@
 #include "base/error.h"
 
 namespace allot::worker {
-namespace {
-
-evaluation::ReplyEnd end_of(model::FinishReason finish) {
-  switch (finish) {
-    case model::FinishReason::kEos:
-      return evaluation::ReplyEnd::kEos;
-    case model::FinishReason::kStop:
-      return evaluation::ReplyEnd::kComplete;
-    case model::FinishReason::kLength:
-      return evaluation::ReplyEnd::kLength;
-  }
-  return evaluation::ReplyEnd::kLength;
-}
-
-}  // namespace
-
 EngineGenerator::EngineGenerator(const std::filesystem::path& model_directory,
                                  const model::EngineOptions& options, const GenerationLimits& limits)
     : tokenizer_(model::Tokenizer::load(model_directory)),
@@ -87,7 +71,7 @@ std::vector<evaluation::Reply> EngineGenerator::step() {
   for (const model::GenerationResult& result : engine_.step())
     replies.push_back({.id = result.id,
                        .text = text_of(result.tokens),
-                       .end = end_of(result.finish),
+                       .finish = result.finish,
                        .prompt_tokens = result.prompt_tokens,
                        .output_tokens = static_cast<int32_t>(result.tokens.size())});
   return replies;

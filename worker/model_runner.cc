@@ -10,18 +10,6 @@
 namespace allot::worker {
 namespace {
 
-Finish finish_of(evaluation::ReplyEnd end) {
-  switch (end) {
-    case evaluation::ReplyEnd::kEos:
-      return Finish::kEos;
-    case evaluation::ReplyEnd::kComplete:
-      return Finish::kStop;
-    case evaluation::ReplyEnd::kLength:
-      return Finish::kLength;
-  }
-  return Finish::kLength;
-}
-
 double seconds_between(Timestamp start, Timestamp end) {
   return std::chrono::duration<double>(end - start).count();
 }
@@ -54,47 +42,43 @@ const evaluation::Question& ModelRunner::question(Split split, uint32_t id) cons
   return questions[id];
 }
 
-void ModelRunner::start(EpisodeTask task) {
-  cancel(task.episode);  // an episode that is leased once more starts afresh
+void ModelRunner::start(Episode episode) {
+  cancel(episode.id);  // an episode that is leased once more starts afresh
   Running running;
-  running.task = std::move(task);
+  running.episode = std::move(episode);
   running.started = clock_.now();
+  const EpisodeId id = running.episode.id;
   try {
     submit(&running);
   } catch (const InvalidArgument& error) {
     withdraw(running);
-    EpisodeResult failed;
-    failed.lease = running.task.lease;
-    failed.episode = running.task.episode;
-    failed.error = error.what();
-    finished_.push_back(std::move(failed));
+    finished_.push_back({.episode = id, .results = {}, .seconds = 0, .error = error.what()});
     return;
   }
-  const EpisodeId episode = running.task.episode;
-  running_.emplace(episode, std::move(running));
+  running_.emplace(id, std::move(running));
 }
 
 void ModelRunner::submit(Running* running) {
-  const EpisodeTask& task = running->task;
-  if (task.questions.empty())
-    throw InvalidArgument(fmt::format("episode {} has no questions", task.episode.value));
-  running->outcomes.resize(task.questions.size());
-  running->unanswered = task.questions.size();
-  for (size_t index = 0; index < task.questions.size(); ++index) {
-    const evaluation::Question& asked = question(task.split, task.questions[index]);
-    running->outcomes[index].question = task.questions[index];
+  const Episode& episode = running->episode;
+  if (episode.questions.empty())
+    throw InvalidArgument(fmt::format("episode {} has no questions", episode.id.value));
+  running->results.resize(episode.questions.size());
+  running->unanswered = episode.questions.size();
+  for (size_t index = 0; index < episode.questions.size(); ++index) {
+    const evaluation::Question& asked = question(episode.split, episode.questions[index]);
+    running->results[index].question = episode.questions[index];
     evaluation::Prompt prompt;
     prompt.id = next_prompt_++;
     prompt.text = task_->prompt(asked);
-    prompt.samples = task.samples;
-    prompt.key = {.run_seed = options_.run_seed, .sampling_seed = task.sampling_seed};
-    prompt.question = task.questions[index];
+    prompt.samples = episode.samples;
+    prompt.key = {.run_seed = options_.run_seed, .sampling_seed = episode.sampling_seed};
+    prompt.question = episode.questions[index];
     prompt.completing = task_->completing_characters();
     if (!prompt.completing.empty())
       prompt.complete = [this](std::string_view reply) { return task_->complete(reply); };
     generator_->submit(prompt);
     running->prompts.push_back(prompt.id);
-    places_.emplace(prompt.id, Place{task.episode, index});
+    places_.emplace(prompt.id, Place{episode.id, index});
   }
 }
 
@@ -117,33 +101,30 @@ void ModelRunner::take(const evaluation::Reply& reply) {
   const auto found = running_.find(episode);
   Running& running = found->second;
 
-  const evaluation::Verdict verdict =
-      task_->grade(question(running.task.split, running.task.questions[index]), reply.text);
-  QuestionOutcome& outcome = running.outcomes[index];
-  outcome.correct = verdict.correct;
-  outcome.finish = finish_of(reply.end);
-  outcome.prompt_tokens = reply.prompt_tokens;
-  outcome.output_tokens = reply.output_tokens;
-  if (observer_) observer_(running.task, index, reply, verdict);
+  const evaluation::Grade grade =
+      task_->grade(question(running.episode.split, running.episode.questions[index]), reply.text);
+  QuestionResult& result = running.results[index];
+  result.score = grade.score;
+  result.finish = reply.finish;
+  result.prompt_tokens = reply.prompt_tokens;
+  result.output_tokens = reply.output_tokens;
+  if (observer_) observer_(running.episode, index, reply, grade);
   if (--running.unanswered > 0) return;
 
-  EpisodeResult result;
-  result.lease = running.task.lease;
-  result.episode = episode;
-  result.outcomes = std::move(running.outcomes);
-  result.seconds = seconds_between(running.started, clock_.now());
-  finished_.push_back(std::move(result));
+  finished_.push_back({.episode = episode,
+                       .results = std::move(running.results),
+                       .seconds = seconds_between(running.started, clock_.now()),
+                       .error = ""});
   running_.erase(found);
 }
 
 EpisodeResult ModelRunner::answered_so_far(EpisodeId episode) const {
-  EpisodeResult result{.lease = {}, .episode = episode, .outcomes = {}, .seconds = 0, .error = ""};
+  EpisodeResult result{.episode = episode, .results = {}, .seconds = 0, .error = ""};
   const auto found = running_.find(episode);
   if (found == running_.end()) return result;
   const Running& running = found->second;
-  result.lease = running.task.lease;
   for (size_t index = 0; index < running.prompts.size(); ++index) {
-    if (!places_.contains(running.prompts[index])) result.outcomes.push_back(running.outcomes[index]);
+    if (!places_.contains(running.prompts[index])) result.results.push_back(running.results[index]);
   }
   result.seconds = seconds_between(running.started, clock_.now());
   return result;

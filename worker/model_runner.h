@@ -1,4 +1,4 @@
-// Runs episodes on a generator: questions to prompts, replies to outcomes. Several episodes with different
+// Runs episodes on a generator: questions to prompts, replies to results. Several episodes with different
 // schedules share the generator's batch; an episode is done when its last question is answered. Knows no
 // LibTorch.
 #pragma once
@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "evaluation/generator.h"
 #include "evaluation/task.h"
-#include "worker/episode.h"
+#include "worker/episode_runner.h"
 
 namespace allot::worker {
 
@@ -27,7 +27,7 @@ struct ModelRunnerOptions {
   int32_t questions_per_episode = 16;  // usual size, from which capacity() follows
 };
 
-// Not for use by several threads at once. Outcomes are a function of the episode and the seeds (as far as the
+// Not for use by several threads at once. Results are a function of the episode and the seeds (as far as the
 // generator's replies are), not of what else is in flight.
 class ModelRunner final : public EpisodeRunner {
  public:
@@ -39,7 +39,7 @@ class ModelRunner final : public EpisodeRunner {
   int capacity() const override;
   // An episode that cannot be run (no questions, an unknown question, a schedule that does not fit the model,
   // a prompt that is too long) comes back from the next advance() with its error.
-  void start(EpisodeTask task) override;
+  void start(Episode episode) override;
   // Throws what the generator throws when the model itself fails.
   std::vector<EpisodeResult> advance() override;
   EpisodeResult answered_so_far(EpisodeId episode) const override;
@@ -47,17 +47,17 @@ class ModelRunner final : public EpisodeRunner {
 
   // Called with each graded reply; for commands that show or keep them. `place` is the question's place in
   // its episode.
-  using Observer = std::function<void(const EpisodeTask&, size_t place, const evaluation::Reply&,
-                                      const evaluation::Verdict&)>;
+  using Observer =
+      std::function<void(const Episode&, size_t place, const evaluation::Reply&, const evaluation::Grade&)>;
   void observe(Observer observer) { observer_ = std::move(observer); }
   // The question a lease means. Throws InvalidArgument naming id, split and its size.
   const evaluation::Question& question(Split split, uint32_t id) const;
 
  private:
   struct Running {
-    EpisodeTask task;
-    std::vector<QuestionOutcome> outcomes;  // in the order of task.questions
-    std::vector<uint64_t> prompts;          // id of each question's prompt
+    Episode episode;
+    std::vector<QuestionResult> results;  // in the order of episode.questions
+    std::vector<uint64_t> prompts;        // id of each question's prompt
     size_t unanswered = 0;
     Timestamp started;
   };

@@ -13,17 +13,16 @@ int64_t episodes_per_schedule(uint32_t questions) {
   return (int64_t{questions} + kQuestionsPerScoringEpisode - 1) / kQuestionsPerScoringEpisode;
 }
 
-EpisodeTask scoring_episode(int64_t number, std::span<const std::vector<int32_t>> schedules,
-                            uint32_t questions) {
+Episode scoring_episode(int64_t number, std::span<const std::vector<int32_t>> schedules, uint32_t questions) {
   const int64_t per_schedule = episodes_per_schedule(questions);
   const auto first = static_cast<uint32_t>(number % per_schedule) * kQuestionsPerScoringEpisode;
-  EpisodeTask task;
-  task.episode = {number};
-  task.samples = schedules[static_cast<size_t>(number / per_schedule)];
+  Episode episode;
+  episode.id = {number};
+  episode.samples = schedules[static_cast<size_t>(number / per_schedule)];
   for (uint32_t question = first; question < std::min(first + kQuestionsPerScoringEpisode, questions);
        ++question)
-    task.questions.push_back(question);
-  return task;
+    episode.questions.push_back(question);
+  return episode;
 }
 
 }  // namespace
@@ -66,14 +65,14 @@ std::vector<ScheduleScore> score_schedules(EpisodeRunner* runner,
       if (!result.error.empty())
         throw Error(fmt::format("schedule {} of {}: {}", schedule + 1, schedules.size(), result.error));
       ScheduleScore& score = scores[schedule];
-      for (const QuestionOutcome& outcome : result.outcomes) {
-        score.correct[outcome.question] = outcome.correct;
-        score.prompt_tokens += outcome.prompt_tokens;
-        score.output_tokens += outcome.output_tokens;
-        score.cut_off += outcome.finish == Finish::kLength;
+      for (const QuestionResult& answer : result.results) {
+        score.correct[answer.question] = answer.score == 1;
+        score.prompt_tokens += answer.prompt_tokens;
+        score.output_tokens += answer.output_tokens;
+        score.cut_off += answer.finish == Finish::kLength;
       }
       ++finished;
-      answered += std::ssize(result.outcomes);
+      answered += std::ssize(result.results);
     }
     control.progress(answered, wanted);
   }

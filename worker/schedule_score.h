@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "evaluation/statistics.h"
-#include "worker/episode.h"
+#include "worker/episode_runner.h"
 
 namespace allot::worker {
 

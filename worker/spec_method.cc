@@ -1,5 +1,7 @@
 #include "worker/spec_method.h"
 
+#include "wire/messages.pb.h"
+
 namespace allot::worker {
 
 kernels::AttentionMethod attention_method(const wire::AttentionSpec& spec) {

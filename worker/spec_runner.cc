@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "wire/messages.pb.h"
 #include "worker/engine_generator.h"
 #include "worker/model_runner.h"
 #include "worker/spec_method.h"

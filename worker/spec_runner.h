@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/clock.h"
-#include "wire/messages.pb.h"
-#include "worker/episode.h"
+#include "wire/messages_fwd.h"
+#include "worker/episode_runner.h"
 
 namespace allot::worker {
 

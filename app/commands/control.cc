@@ -14,6 +14,7 @@
 #include "app/run/run_directory.h"
 #include "base/error.h"
 #include "wire/control_query.h"
+#include "wire/messages.pb.h"
 
 namespace allot::app {
 namespace {

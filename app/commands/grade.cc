@@ -30,7 +30,7 @@ bool grade_line(const std::string& line, const evaluation::Task& task) {
     throw InvalidArgument("not a JSON object; expected {\"prediction\": text, \"answer\": text}");
   const std::string prediction = text_field(row, "prediction");
   const evaluation::Question question = task.gold(text_field(row, "answer"));
-  return task.equal(question, prediction) || task.grade(question, prediction).correct;
+  return task.equal(question, prediction) || task.grade(question, prediction).score == 1;
 }
 
 }  // namespace

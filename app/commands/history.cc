@@ -14,6 +14,7 @@
 #include "app/cli/options.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "wire/messages.pb.h"
 #include "wire/spec.h"
 
 namespace allot::app {

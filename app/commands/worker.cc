@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/device.h"
 #include "model/cuda_devices.h"
+#include "wire/messages.pb.h"
 #include "worker/spec_runner.h"
 
 namespace allot::app {

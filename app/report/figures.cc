@@ -53,6 +53,21 @@ Axis percent_axis(const char* title) {
   return {.title = title, .from = 0, .to = 1, .ticks = percent_ticks(0, 1, 6)};
 }
 
+// The axis of rewards: the whole range of a kind that has one, else from its lower bound to `most`.
+Axis reward_axis(const RewardKindRow& kind, double most) {
+  if (kind.kind == RewardKind::kAnswers) return percent_axis("Reward (right answers)");
+  const double to = std::isfinite(kind.high) ? kind.high : std::max(most * 1.05, kind.low + 1e-6);
+  Axis axis{.title = fmt::format("Reward ({}, {})", kind.measure, kind.unit),
+            .from = kind.low,
+            .to = to,
+            .ticks = {}};
+  for (int i = 0; i <= 5; ++i) {
+    const double value = kind.low + (to - kind.low) * i / 5;
+    axis.ticks.push_back({value, fmt::format("{:.3g}", value * kind.per_unit)});
+  }
+  return axis;
+}
+
 // The axis of policy versions.
 Axis version_axis(const aggregator::RunData& run, Shape shape) {
   const auto first = static_cast<double>(run.versions.front().version);
@@ -188,6 +203,8 @@ Chart schedule_chart(const aggregator::RunData& run, Shape shape) {
 }
 
 Chart learning_chart(const aggregator::RunData& run, const EvaluationRecord& evaluation, Shape shape) {
+  double most = 0;
+  for (const auto& episode : run.learned) most = std::max(most, episode.reward);
   const auto last = static_cast<double>(run.learned.size());
   Chart chart(
       {.description =
@@ -199,14 +216,14 @@ Chart learning_chart(const aggregator::RunData& run, const EvaluationRecord& eva
              .from = 0,
              .to = last,
              .ticks = whole_ticks(0, last, shape.narrow() ? 4 : 8)},
-       .y = percent_axis("Reward (right answers)")});
+       .y = reward_axis(row_of(run.kind), most)});
   std::vector<Point> dots;
   std::vector<Point> mean;
   std::vector<Point> low;
   std::vector<Point> high;
   for (const size_t i : places_drawn(run.learned.size())) {
     const auto x = static_cast<double>(i + 1);
-    const MovingMean moving = moving_mean(std::span(run.learned).first(i + 1));
+    const MovingMean moving = moving_mean(std::span(run.learned).first(i + 1), run.kind);
     dots.push_back({x, run.learned[i].reward});
     mean.push_back({x, moving.mean});
     low.push_back({x, moving.low});

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "aggregator/run_spec.h"
+#include "aggregator/wire_conversion.h"
 #include "app/report/figures.h"
 #include "app/report/markup.h"
 #include "app/report/report.h"

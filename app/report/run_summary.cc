@@ -20,11 +20,18 @@ const aggregator::ScoreRow* find_score(const aggregator::RunData& run, const std
   return found == run.scores.end() ? nullptr : &*found;
 }
 
+// 1 for each right answer, 0 for the others.
+std::vector<uint8_t> right(const aggregator::ScoreRow& score) {
+  std::vector<uint8_t> right;
+  for (const double one : score.scores) right.push_back(one == 1);
+  return right;
+}
+
 void check_score(const aggregator::ScoreRow& score) {
-  if (score.questions.size() != score.correct.size()) {
+  if (score.questions.size() != score.scores.size()) {
     throw CorruptFile(
         fmt::format("history: score '{}' has {} questions and {} results; expected one result per question",
-                    score.label, score.questions.size(), score.correct.size()));
+                    score.label, score.questions.size(), score.scores.size()));
   }
   for (size_t i = 1; i < score.questions.size(); ++i) {
     if (score.questions[i - 1] < score.questions[i]) continue;
@@ -39,7 +46,7 @@ std::optional<AccuracyRecord> accuracy(const aggregator::ScoreRow* score) {
   check_score(*score);
   AccuracyRecord record;
   record.questions = std::ssize(score->questions);
-  record.correct = std::ranges::count(score->correct, 1);
+  record.correct = std::ranges::count(score->scores, 1.0);
   const evaluation::Interval interval = evaluation::wilson_interval(record.correct, record.questions);
   record.low = interval.low;
   record.high = interval.high;
@@ -50,7 +57,7 @@ std::optional<AccuracyRecord> accuracy(const aggregator::ScoreRow* score) {
 std::optional<PairedRecord> paired(const aggregator::ScoreRow* learned, const aggregator::ScoreRow* uniform) {
   if (learned == nullptr || uniform == nullptr || learned->questions.empty()) return std::nullopt;
   if (learned->questions != uniform->questions) return std::nullopt;
-  const evaluation::Pairs pairs = evaluation::count_pairs(learned->correct, uniform->correct);
+  const evaluation::Pairs pairs = evaluation::count_pairs(right(*learned), right(*uniform));
   const evaluation::Interval interval =
       evaluation::paired_difference_interval(pairs.only_first, pairs.only_second, pairs.questions);
   PairedRecord record;
@@ -65,7 +72,8 @@ std::optional<PairedRecord> paired(const aggregator::ScoreRow* learned, const ag
 
 }  // namespace
 
-MovingMean moving_mean(std::span<const aggregator::LearnedEpisode> episodes) {
+MovingMean moving_mean(std::span<const aggregator::LearnedEpisode> episodes, RewardKind kind) {
+  const RewardKindRow& row = row_of(kind);
   const auto window = episodes.last(std::min<size_t>(episodes.size(), kRewardWindow));
   const auto count = static_cast<double>(window.size());
   double sum = 0;
@@ -74,7 +82,7 @@ MovingMean moving_mean(std::span<const aggregator::LearnedEpisode> episodes) {
   double squares = 0;
   for (const auto& episode : window) squares += (episode.reward - mean) * (episode.reward - mean);
   const double error = window.size() < 2 ? 0 : std::sqrt(squares / (count - 1) / count);
-  return {mean, std::max(0.0, mean - kNormal95 * error), std::min(1.0, mean + kNormal95 * error)};
+  return {mean, row.clamp(mean - kNormal95 * error), row.clamp(mean + kNormal95 * error)};
 }
 
 EvaluationRecord evaluate(const aggregator::RunData& run) {

@@ -21,7 +21,7 @@ struct MovingMean {
   double low = 0;
   double high = 0;
 };
-MovingMean moving_mean(std::span<const aggregator::LearnedEpisode> episodes);
+MovingMean moving_mean(std::span<const aggregator::LearnedEpisode> episodes, RewardKind kind);
 
 // Accuracies of the verified schedules with their intervals, and learned against uniform question by
 // question. Scores that the run does not hold (yet) stay absent. Throws CorruptFile when a score lists a

@@ -1,4 +1,5 @@
 #include "app/run/identity.h"
+#include "wire/messages.pb.h"
 
 namespace allot::app {
 

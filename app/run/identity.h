@@ -5,7 +5,7 @@
 
 #include "evaluation/task.h"
 #include "model/model_config.h"
-#include "wire/messages.pb.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::app {
 

@@ -14,6 +14,7 @@
 #include "app/run/run_directory.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "wire/messages.pb.h"
 #include "wire/status_query.h"
 
 namespace allot::app {

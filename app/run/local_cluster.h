@@ -13,7 +13,7 @@
 
 #include "app/cli/child_process.h"
 #include "base/device.h"
-#include "wire/messages.pb.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::app {
 

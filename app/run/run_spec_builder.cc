@@ -12,6 +12,7 @@
 #include "evaluation/task.h"
 #include "model/model_config.h"
 #include "model/tokenizer.h"
+#include "wire/messages.pb.h"
 #include "worker/spec_conditions.h"
 #include "worker/spec_method.h"
 

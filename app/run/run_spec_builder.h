@@ -9,7 +9,7 @@
 #include "app/run/attention_options.h"
 #include "app/run/generation_options.h"
 #include "app/run/policy_options.h"
-#include "wire/messages.pb.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::app {
 

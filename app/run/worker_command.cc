@@ -17,6 +17,7 @@
 #include "evaluation/task.h"
 #include "wire/codec.h"
 #include "wire/endpoint.h"
+#include "wire/messages.pb.h"
 #include "worker/connection.h"
 
 namespace allot::app {

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "app/run/key_options.h"
-#include "wire/messages.pb.h"
-#include "worker/episode.h"
+#include "wire/messages_fwd.h"
+#include "worker/episode_runner.h"
 
 namespace allot::app {
 

@@ -37,13 +37,13 @@ worker::GenerationLimits generation_limits(const evaluation::Generation& generat
 }
 
 std::string detail_line(const std::string& schedule, const evaluation::Question& question,
-                        const evaluation::Reply& reply, const evaluation::Verdict& verdict) {
+                        const evaluation::Reply& reply, const evaluation::Grade& grade) {
   const Json row = {{"schedule", schedule},
                     {"question", question.id},
                     {"gold", question.answer},
-                    {"answer", verdict.answer ? Json(*verdict.answer) : Json()},
-                    {"extracted", verdict.extracted},
-                    {"correct", verdict.correct},
+                    {"answer", grade.answer ? Json(*grade.answer) : Json()},
+                    {"extracted", grade.extracted},
+                    {"correct", grade.score == 1},
                     {"output_tokens", reply.output_tokens},
                     {"reply", reply.text}};
   // A reply may end within a character.
@@ -106,11 +106,11 @@ Scores score(const ScoringPlan& plan) {
   // By schedule and question, so that the file's order is not that of the answers' arrival.
   std::map<std::pair<size_t, uint32_t>, std::string> details;
   if (!plan.options.details.empty())
-    runner.observe([&](const worker::EpisodeTask& episode, size_t place, const evaluation::Reply& reply,
-                       const evaluation::Verdict& verdict) {
-      const size_t schedule = worker::scored_schedule(episode.episode, questions);
+    runner.observe([&](const Episode& episode, size_t place, const evaluation::Reply& reply,
+                       const evaluation::Grade& grade) {
+      const size_t schedule = worker::scored_schedule(episode.id, questions);
       const evaluation::Question& question = plan.dataset.questions[episode.questions[place]];
-      details[{schedule, question.id}] = detail_line(schedules[schedule].label, question, reply, verdict);
+      details[{schedule, question.id}] = detail_line(schedules[schedule].label, question, reply, grade);
     });
 
   std::vector<std::vector<int32_t>> samples;

@@ -1,4 +1,6 @@
 #include "app/view/progress.h"
+#include "episode/reward_kind.h"
+#include "wire/messages.pb.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,10 +20,6 @@ constexpr auto kPlainInterval = std::chrono::seconds(10);
 std::string bar(double share, size_t cells) {
   const auto full = static_cast<size_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(cells));
   return fmt::format("[{:#<{}}{:.<{}}]", "", full, "", cells - full);
-}
-
-std::string percent(double share) {
-  return fmt::format("{:.1f}%", 100 * share);
 }
 
 struct Done {
@@ -55,17 +53,27 @@ Answered answered(const wire::Status& status) {
   return sum;
 }
 
+std::string reward_text(const wire::Status& status, double reward) {
+  const RewardKindRow* kind = find_reward_kind(status.reward_kind());
+  return kind == nullptr ? fmt::format("{:.4g}", reward) : kind->format(reward);
+}
+
+double mean_score(const wire::Score& score) {
+  if (score.answered() < 1) return 0;
+  return score.has_mean() ? score.mean()
+                          : static_cast<double>(score.correct()) / static_cast<double>(score.answered());
+}
+
 std::string progress_line(const wire::Status& status, size_t columns) {
   const Done work = work_of(status);
   std::string rest = fmt::format(" {}/{}", work.done, work.wanted);
   if (status.stage() != "finished") rest += "  eta " + format_seconds(status.eta_s());
   if (status.stage() == "learn") {
-    if (work.done > 0) rest += "  reward " + percent(status.mean_reward_recent());
+    if (work.done > 0) rest += "  reward " + reward_text(status, status.mean_reward_recent());
   } else {
     for (const auto& score : status.scores()) {
       if (score.answered() == 0) continue;
-      const double accuracy = static_cast<double>(score.correct()) / static_cast<double>(score.answered());
-      rest += fmt::format("  {} {}", score.label(), percent(accuracy));
+      rest += fmt::format("  {} {}", score.label(), reward_text(status, mean_score(score)));
     }
   }
   rest += fmt::format("  schedule {}", fmt::join(status.recommended(), ","));

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/clock.h"
-#include "wire/messages.pb.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::app {
 
@@ -19,6 +19,12 @@ struct Answered {
   int64_t wanted = 0;
 };
 Answered answered(const wire::Status& status);
+
+// A reward or a mean score of the run in the unit of its kind: "61.3%", "0.031 nats"; that of a kind which
+// this release does not know as a bare number.
+std::string reward_text(const wire::Status& status, double reward);
+// Mean score of a verified schedule; 0 before the first answer.
+double mean_score(const wire::Score& score);
 
 // One line of at most `columns` characters: stage, bar, episodes (in the verify stage: questions) done and
 // wanted, ETA, recent mean reward or the scores so far, and the schedule recommended at present, cut where

@@ -76,13 +76,13 @@ std::string heading(const wire::Status& status) {
     text += fmt::format("  {} of {} held-out answers", questions.done, questions.wanted);
   }
   if (status.stage() != "finished" && !status.paused()) text += "  eta " + format_seconds(status.eta_s());
-  if (status.target_reward() > 0) text += "  target reward " + percent(status.target_reward());
+  if (status.target_reward() > 0) text += "  target reward " + reward_text(status, status.target_reward());
   return text + fmt::format("  {} spent", format_seconds(status.elapsed_s()));
 }
 
 std::string learner_line(const wire::Status& status) {
   return fmt::format("policy   version {}{}, reward {} lately, {:.2f} episodes/s", status.policy_version(),
-                     policy_numbers(status), percent(status.mean_reward_recent()),
+                     policy_numbers(status), reward_text(status, status.mean_reward_recent()),
                      status.episodes_per_second());
 }
 
@@ -112,7 +112,9 @@ std::vector<std::string> score_lines(const wire::Status& status) {
   std::vector<std::string> lines;
   for (const wire::Score& score : status.scores()) {
     std::string line = fmt::format("{:<8} {} of {} right", score.label(), score.correct(), score.answered());
-    if (score.answered() > 0 && score.correct() >= 0 && score.correct() <= score.answered()) {
+    if (score.has_mean()) {
+      line += " = " + reward_text(status, score.mean());
+    } else if (score.answered() > 0 && score.correct() >= 0 && score.correct() <= score.answered()) {
       const auto interval = evaluation::wilson_interval(score.correct(), score.answered());
       line +=
           fmt::format(" = {} ({:.1f} to {})",
@@ -130,10 +132,12 @@ std::vector<std::string> curve_lines(const wire::Status& status, size_t columns)
   const std::vector<double> mean(curve.mean().begin(), curve.mean().end());
   const auto [low, high] = std::ranges::minmax(mean);
   const size_t room = columns > 9 ? columns - 9 : 1;
-  return {"reward   " + sparkline(mean, low, high, room),
-          fmt::format("         mean of {} episodes, {} to {}; now {} ({:.1f} to {})",
-                      std::max(curve.window(), curve.episodes_per_point()), percent(low), percent(high),
-                      percent(mean.back()), 100 * *curve.low().rbegin(), percent(*curve.high().rbegin()))};
+  return {
+      "reward   " + sparkline(mean, low, high, room),
+      fmt::format("         mean of {} episodes, {} to {}; now {} ({} to {})",
+                  std::max(curve.window(), curve.episodes_per_point()), reward_text(status, low),
+                  reward_text(status, high), reward_text(status, mean.back()),
+                  reward_text(status, *curve.low().rbegin()), reward_text(status, *curve.high().rbegin()))};
 }
 
 // A bar a layer while there are rows, else one character a layer.
@@ -228,12 +232,10 @@ std::string status_line(const wire::Status& status) {
   const aggregator::WorkerCounts counts = aggregator::count_workers(status);
   std::string line = fmt::format("{}  workers {}", heading(status), counts.all());
   if (counts.silent > 0) line += fmt::format(" ({} silent)", counts.silent);
-  if (status.episodes_done() > 0) line += fmt::format("  reward {}", percent(status.mean_reward_recent()));
+  if (status.episodes_done() > 0) line += "  reward " + reward_text(status, status.mean_reward_recent());
   for (const wire::Score& score : status.scores()) {
     if (score.answered() < 1) continue;
-    line +=
-        fmt::format("  {} {}", score.label(),
-                    percent(static_cast<double>(score.correct()) / static_cast<double>(score.answered())));
+    line += fmt::format("  {} {}", score.label(), reward_text(status, mean_score(score)));
   }
   return line;
 }

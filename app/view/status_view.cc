@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 #include <vector>
 
 #include "aggregator/learning_curve.h"
 #include "aggregator/metrics.h"
 #include "aggregator/run_spec.h"
+#include "aggregator/wire_conversion.h"
 #include "app/cli/version.h"
 #include "app/report/run_summary.h"
 #include "app/view/progress.h"
@@ -77,6 +79,11 @@ json message_json(const Message& message) {
 json score_json(const wire::Score& score) {
   json object = message_json(score);
   for (const char* name : {"accuracy", "low", "high"}) object[name] = nullptr;
+  if (score.has_mean()) {
+    object["accuracy"] = score.mean();  // the messages have no spread of graded scores, hence no interval
+    return object;
+  }
+  object["mean"] = nullptr;
   if (score.answered() < 1 || score.correct() < 0 || score.correct() > score.answered()) return object;
   const auto interval = evaluation::wilson_interval(score.correct(), score.answered());
   object["accuracy"] = static_cast<double>(score.correct()) / static_cast<double>(score.answered());
@@ -130,10 +137,10 @@ wire::Status status_of(const aggregator::RunData& run) {
   status.set_stage(run.stage);
   status.set_episodes_wanted(run.episodes_wanted);
   status.set_episodes_done(std::ssize(run.learned));
-  aggregator::LearningCurve curve;
+  aggregator::LearningCurve curve(run.kind);
   for (const auto& episode : run.learned) curve.add(episode.reward);
   curve.write(status.mutable_curve());
-  if (!run.learned.empty()) status.set_mean_reward_recent(moving_mean(run.learned).mean);
+  if (!run.learned.empty()) status.set_mean_reward_recent(moving_mean(run.learned, run.kind).mean);
   if (!run.versions.empty()) {
     const auto& version = run.versions.back();
     aggregator::describe_policy(version.described, &status);
@@ -155,8 +162,11 @@ wire::Status status_of(const aggregator::RunData& run) {
     auto* score = status.add_scores();
     score->set_label(row.label);
     score->mutable_samples()->Add(row.samples.begin(), row.samples.end());
-    score->set_answered(static_cast<int64_t>(row.correct.size()));
-    score->set_correct(std::ranges::count(row.correct, uint8_t{1}));
+    score->set_answered(std::ssize(row.scores));
+    score->set_correct(std::ranges::count(row.scores, 1.0));
+    const double sum = std::accumulate(row.scores.begin(), row.scores.end(), 0.0);
+    if (sum != static_cast<double>(score->correct()))
+      score->set_mean(sum / static_cast<double>(row.scores.size()));
     score->set_wanted(run.spec.task().heldout_questions());
   }
   return status;
@@ -203,19 +213,16 @@ std::string format_status(const wire::Status& status) {
                       status.episodes_done(), status.episodes_wanted(), status.episodes_running(),
                       status.episodes_per_second(), format_seconds(status.eta_s()),
                       format_seconds(status.elapsed_s()));
-  text += fmt::format("policy    version {}{}, recent mean reward {:.1f}%\n", status.policy_version(),
-                      policy_numbers(status), 100 * status.mean_reward_recent());
+  text += fmt::format("policy    version {}{}, recent mean reward {}\n", status.policy_version(),
+                      policy_numbers(status), reward_text(status, status.mean_reward_recent()));
   text += fmt::format("schedule  {}\n", fmt::join(status.recommended(), ","));
   for (const auto& score : status.scores()) {
-    const double accuracy = score.answered() > 0
-                                ? static_cast<double>(score.correct()) / static_cast<double>(score.answered())
-                                : 0;
-    text += fmt::format("score     {:<8} {}/{} correct ({:.1f}%), {} wanted\n", score.label(),
-                        score.correct(), score.answered(), 100 * accuracy, score.wanted());
+    text += fmt::format("score     {:<8} {}/{} correct ({}), {} wanted\n", score.label(), score.correct(),
+                        score.answered(), reward_text(status, mean_score(score)), score.wanted());
   }
   if (status.target_reward() > 0)
-    text += fmt::format("target    learning stops at a recent mean reward of {:.1f}%\n",
-                        100 * status.target_reward());
+    text += fmt::format("target    learning stops at a recent mean reward of {}\n",
+                        reward_text(status, status.target_reward()));
   for (const auto& event : status.steering())
     text += fmt::format("steered   {} by {}\n", wish_text(event), event.by());
   for (const auto& given_up : status.given_up()) {

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "aggregator/run_data.h"
-#include "wire/messages.pb.h"
 
 namespace allot::app {
 

@@ -158,15 +158,15 @@ std::string Gsm8k::prompt(const Question& question) const {
   return {};
 }
 
-Verdict Gsm8k::grade(const Question& question, std::string_view reply) const {
-  Verdict verdict;
+Grade Gsm8k::grade(const Question& question, std::string_view reply) const {
+  Grade grade;
   const std::optional<std::string_view> found = extract(style_, reply);
-  if (!found) return verdict;
-  verdict.answer = std::string(found->substr(0, kMaxAnswerBytes));
+  if (!found) return grade;
+  grade.answer = std::string(found->substr(0, kMaxAnswerBytes));
   const std::optional<Number> answer = parse_number(*found);
-  verdict.extracted = answer.has_value();
-  verdict.correct = answer && same_value(question, *answer);
-  return verdict;
+  grade.extracted = answer.has_value();
+  grade.score = answer && same_value(question, *answer) ? 1 : 0;
+  return grade;
 }
 
 bool Gsm8k::complete(std::string_view reply) const {

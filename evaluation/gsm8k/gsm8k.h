@@ -21,7 +21,7 @@ class Gsm8k final : public Task {
   // JSON lines {"question": text, "answer": solution that ends with "#### number"}.
   Dataset load(const std::filesystem::path& file) const override;
   std::string prompt(const Question& question) const override;
-  Verdict grade(const Question& question, std::string_view reply) const override;
+  Grade grade(const Question& question, std::string_view reply) const override;
   bool complete(std::string_view reply) const override;
   std::string_view completing_characters() const override;
   // The papers' settings for the chat styles; greedy and 256 new tokens for kPlain.

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "aggregator/core.h"
-#include "aggregator/history.h"
+#include "aggregator/history_memory.h"
 #include "aggregator/run_spec.h"
 #include "base/clock.h"
 #include "base/temporary_directory.h"

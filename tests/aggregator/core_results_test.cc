@@ -3,6 +3,8 @@
 
 #include <limits>
 
+#include <limits>
+
 #include "tests/aggregator/core_driver.h"
 #include "tests/aggregator/replay.h"
 
@@ -54,12 +56,13 @@ TEST_P(CoreResultsTest, AnswersThatCameWithAReleaseAreKeptAndAWorkerThatKnowsNot
     if (!crash) continue;
     EXPECT_EQ(driver_.answer("b", result_of(rest, 1)).verdict(), Ack::VERDICT_ACCEPTED);
   }
-  const std::vector<EpisodeTold> told = driver_.records_of<EpisodeTold>();
+  std::vector<EpisodeTold> told = driver_.records_of<EpisodeTold>();
   ASSERT_THAT(told, SizeIs(1));
-  EXPECT_THAT(told[0].results, ElementsAre(QuestionResult{true, wire::FINISH_REASON_LENGTH, 100, 10},
-                                           QuestionResult{true, wire::FINISH_REASON_STOP, 200, 50},
-                                           QuestionResult{true, wire::FINISH_REASON_LENGTH, 102, 10},
-                                           QuestionResult{false, wire::FINISH_REASON_STOP, 200, 50}));
+  for (QuestionResult& result : told[0].results) result.question = 0;  // which a file does not repeat
+  EXPECT_THAT(told[0].results, ElementsAre(QuestionResult{0, 1, Finish::kLength, 100, 10},
+                                           QuestionResult{0, 1, Finish::kStop, 200, 50},
+                                           QuestionResult{0, 1, Finish::kLength, 102, 10},
+                                           QuestionResult{0, 0, Finish::kStop, 200, 50}));
   EXPECT_DOUBLE_EQ(told[0].seconds, 0.25 + 0.5);
   EXPECT_DOUBLE_EQ(driver_.status().mean_reward_recent(), 0.75);
   EXPECT_EQ(driver_.status().counters().answers_kept(), 2);
@@ -76,7 +79,9 @@ TEST_P(CoreResultsTest, KeptAnswersAreInTheHistoryBeforeTheReleaseIsAnswered) {
   driver_.core().receive("peer of a", wire::encode(message), driver_.clock().now());
   const Outputs outputs = driver_.core().take();
   ASSERT_THAT(outputs.records, SizeIs(2));
-  EXPECT_THAT(std::get<AnswersKept>(outputs.records[0]).questions, ElementsAre(whole.questions(1)));
+  const std::vector<QuestionResult>& kept = std::get<AnswersKept>(outputs.records[0]).results;
+  ASSERT_THAT(kept, SizeIs(1));
+  EXPECT_EQ(kept[0].question, whole.questions(1));
   EXPECT_TRUE(std::holds_alternative<LeaseEnded>(outputs.records[1]));
   ASSERT_THAT(outputs.replies, SizeIs(1));
   EXPECT_TRUE(outputs.replies[0].envelope.has_released());
@@ -121,7 +126,7 @@ TEST_P(CoreResultsTest, AWorkerThatWasSilentTooLongStillLeavesItsAnswersBehind) 
   EXPECT_EQ(driver_.status().counters().answers_kept(), 1);
   EXPECT_EQ(driver_.status().counters().released(), 0);
   EXPECT_EQ(driver_.answer("b", result_of(second, 4)).verdict(), Ack::VERDICT_ACCEPTED);
-  EXPECT_EQ(driver_.records_of<EpisodeTold>().at(0).results.at(1).finish, wire::FINISH_REASON_LENGTH)
+  EXPECT_EQ(driver_.records_of<EpisodeTold>().at(0).results.at(1).finish, Finish::kLength)
       << "the answer that was kept first stands";
 }
 
@@ -381,6 +386,73 @@ TEST_P(CoreResultsTest, NoWorkerWaitsWhenNobodyElseCouldGoOn) {
   EXPECT_TRUE(driver_.request("broken", 1).has_wait());
   driver_.release("leaving", given_back, {});
   EXPECT_TRUE(driver_.request("broken", 1).has_grant());
+}
+
+// ---- Partial credit
+
+TEST_P(CoreResultsTest, ScoresBetweenRightAndWrongAreStoredAndLearnedFrom) {
+  driver_.hello("w");
+  const std::vector<double> scores = {0.25, 1, 0, 1.0 / 3};
+  const auto graded = [&](const wire::Lease& held) {
+    wire::EpisodeResult result = result_of(held, 0);
+    for (int i = 0; i < result.outcomes_size(); ++i) {
+      result.mutable_outcomes(i)->set_correct(scores[static_cast<size_t>(i)] == 1);
+      result.mutable_outcomes(i)->set_score(scores[static_cast<size_t>(i)]);
+    }
+    return result;
+  };
+  EXPECT_EQ(driver_.answer("w", graded(lease("w"))).verdict(), Ack::VERDICT_ACCEPTED);
+  const double expected = (0.25 + 1 + 1.0 / 3) / 4;
+  EXPECT_DOUBLE_EQ(driver_.status().mean_reward_recent(), expected);
+  for (int episode = 1; episode < 10; ++episode) driver_.answer("w", graded(lease("w")));
+  for (wire::Lease held = lease("w"); held.lease() != 0;) {  // the verification
+    driver_.answer("w", graded(held));
+    const std::vector<wire::Lease> next = driver_.leases("w", 1);
+    if (next.empty()) break;
+    held = next[0];
+  }
+  const wire::Status before = driver_.status();
+  ASSERT_EQ(before.stage(), "finished");
+  EXPECT_GT(before.scores(0).answered(), 0);
+  EXPECT_TRUE(before.scores(0).has_mean());
+  const std::string policy = driver_.core().policy().save();
+  driver_.crash();
+  const wire::Status after = driver_.status();
+  EXPECT_EQ(driver_.core().policy().save(), policy) << "the replay learns from the same scores";
+  EXPECT_EQ(after.scores(0).mean(), before.scores(0).mean());
+  EXPECT_DOUBLE_EQ(after.mean_reward_recent(), expected);
+  const std::vector<QuestionResult> stored = driver_.records_of<EpisodeTold>().at(0).results;
+  ASSERT_THAT(stored, SizeIs(4));
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(stored[i].score, scores[i]);
+}
+
+TEST_P(CoreResultsTest, KeptAnswersKeepTheirScores) {
+  driver_.hello("a");
+  driver_.hello("b");
+  const wire::Lease whole = lease("a");
+  wire::Envelope message;
+  message.mutable_release()->add_leases(whole.lease());
+  wire::PartialResult& partial = *message.mutable_release()->add_partial() =
+      CoreDriver::partial_of(whole, {1});
+  partial.mutable_outcomes(0)->set_score(0.75);
+  driver_.send("a", std::move(message));
+  driver_.crash();
+  driver_.hello("b");
+  const wire::Lease rest = lease("b");
+  ASSERT_EQ(rest.questions_size(), 3);
+  driver_.answer("b", result_of(rest, 3));
+  EXPECT_EQ(driver_.records_of<EpisodeTold>().at(0).results.at(1).score, 0.75);
+  EXPECT_DOUBLE_EQ(driver_.status().mean_reward_recent(), 3.75 / 4);
+}
+
+TEST_P(CoreResultsTest, AScoreThatTheKindCannotHaveIsRejected) {
+  driver_.hello("w");
+  for (const double score : {-0.25, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
+    wire::EpisodeResult result = result_of(lease("w"), 4);
+    result.mutable_outcomes(2)->set_score(score);
+    EXPECT_EQ(driver_.answer("w", result).verdict(), Ack::VERDICT_REJECTED) << score;
+  }
+  EXPECT_EQ(driver_.status().episodes_done(), 0);
 }
 
 }  // namespace

@@ -413,7 +413,7 @@ TEST_P(CoreTest, KilledAfterAnyCommitTheRunGoesOnWithTheSamePolicyBitForBit) {
     for (const wire::Lease& lease : leases) {
       const wire::EpisodeResult result =
           result_of(lease, lease.samples_size() == 0 ? 4 : lease.samples(0) / 4);
-      const Verdict verdict = driver_.answer("w", result).verdict();
+      const Ack::Verdict verdict = driver_.answer("w", result).verdict();
       EXPECT_TRUE(verdict == Ack::VERDICT_ACCEPTED || verdict == Ack::VERDICT_LATE);
       const std::string after = policy_state();
       if (random() % 2 == 0) {
@@ -540,6 +540,17 @@ TEST_P(CoreTest, ARecordThatDoesNotFitTheStateIsCorrupt) {
   const std::vector<Record> lost{LeaseEnded{{5}, LeaseEnd::kExpired, "", driver_.clock().now()}};
   driver_.history().commit(lost, {}, driver_.clock().now());
   EXPECT_THROW(driver_.crash(), CorruptFile);
+}
+
+TEST(RunSpecTest, ARunOfAKindThatNoWorkerComputesIsRefusedBeforeItStarts) {
+  wire::RunSpec spec = example_spec();
+  EXPECT_NO_THROW(validate(spec));
+  spec.set_reward_kind("answers");
+  EXPECT_NO_THROW(validate(spec));
+  for (const char* kind : {"divergence", "speed"}) {
+    spec.set_reward_kind(kind);
+    EXPECT_THAT([&] { validate(spec); }, testing::ThrowsMessage<InvalidArgument>(HasSubstr(kind)));
+  }
 }
 
 }  // namespace

@@ -102,10 +102,11 @@ TEST_F(DrainTest, APreemptedWorkerIsGoneWithinSecondsAndTheAnswersItHadAreNotAsk
   std::map<EpisodeId, Episode> episodes;
   int64_t kept = 0;
   history->replay([&](const Record& record) {
-    if (const auto* one = std::get_if<EpisodeAsked>(&record)) episodes[one->episode.episode] = one->episode;
-    if (const auto* one = std::get_if<AnswersKept>(&record)) kept += std::ssize(one->questions);
+    if (const auto* one = std::get_if<EpisodeAsked>(&record)) episodes[one->episode.id] = one->episode;
+    if (const auto* one = std::get_if<AnswersKept>(&record)) kept += std::ssize(one->results);
     if (const auto* told = std::get_if<EpisodeTold>(&record)) {
-      EXPECT_EQ(told->results, simulated_results(episodes.at(told->episode), spec.seed()));
+      EXPECT_EQ(numbered(told->results, episodes.at(told->episode)),
+                simulated_results(episodes.at(told->episode), spec.seed()));
     }
   });
   EXPECT_EQ(kept, drained.counters().answers_kept());

@@ -87,6 +87,12 @@ TEST_F(HistoryCheckTest, EachKindOfDamageIsNamedWithItsRowAndARemedy) {
        "not the one that the spec gives"},
       {"UPDATE outcomes SET correct = '1111', finish = 'ssss' WHERE episode = 0", "versions, version",
        "share of layer"},
+      {"UPDATE outcomes SET correct = '1000', score = '1,0.5,0,0' WHERE episode = 0", "versions, version",
+       "share of layer"},
+      {"UPDATE outcomes SET score = '1,1,3,0' WHERE episode = 0", "outcomes, episode 0", "score 3"},
+      {"UPDATE outcomes SET score = '1,1' WHERE episode = 0", "outcomes, episode 0", "2 scores"},
+      {"UPDATE episodes SET kind = 'divergence' WHERE episode = 2", "episodes, episode 2",
+       "not the one that the spec gives"},
       {"UPDATE versions SET shares = replace(shares, '0.1', '0.2') WHERE version = 1", "versions, version 1",
        "share of layer"},
       {"UPDATE versions SET digest = 'half' WHERE version = 1", "versions, version 1", "'half'"},
@@ -107,7 +113,7 @@ TEST_F(HistoryCheckTest, EachKindOfDamageIsNamedWithItsRowAndARemedy) {
        "an outcome too"},
       {"INSERT INTO lease_ends SELECT 999, lease, ended_ms, ending, reason FROM lease_ends",
        "lease_ends, lease 4", "ends 2 times"},
-      {"INSERT INTO kept_answers VALUES(999, 1, 1, 0, 'w', 1, '0', '1', 's', '1', '1')",
+      {"INSERT INTO kept_answers VALUES(999, 1, 1, 0, 'w', 1, '0', '1', 's', '1', '1', NULL)",
        "kept_answers, episode 1", "of lease 1, which is of episode 0"},
       {"UPDATE lease_ends SET seq = 1", "", "is there twice"},
       {"UPDATE counters SET value = value + 1 WHERE name = 'accepted'", "counters, accepted", "tables have"},
@@ -236,8 +242,14 @@ TEST_F(HistoryCheckTest, RowsAreExportedAsJsonLinesWithListsAndAsCsv) {
                     HasSubstr("\"reward\":0.5}\n")));
   const std::string csv = exported(driver_.file(), "outcomes", ExportFormat::kCsv);
   EXPECT_THAT(csv, testing::StartsWith("seq,episode,lease,told_ms,verdict,"));
-  EXPECT_THAT(csv, HasSubstr("1100,ssss,\"200,200,200,200\",\"50,50,50,50\",0.5\r\n"));
+  EXPECT_THAT(csv, HasSubstr("1100,ssss,\"200,200,200,200\",\"50,50,50,50\",,0.5\r\n"));
   EXPECT_EQ(std::ranges::count(csv, '\n'), 1 + 7);
+  const auto graded = directory_.path() / "graded.sqlite";
+  backup_history(driver_.file(), graded);
+  Database(graded, Database::Mode::kReadWrite)
+      .execute("UPDATE outcomes SET correct = '0000', score = '0.5,0.25,0.125,0.125' WHERE episode = 0");
+  EXPECT_THAT(exported(graded, "outcomes", ExportFormat::kJsonLines),
+              HasSubstr("\"score\":[0.5,0.25,0.125,0.125],\"reward\":0.25}\n"));
   for (const std::string& table : exported_tables()) {
     EXPECT_NO_THROW((void)exported(driver_.file(), table.c_str(), ExportFormat::kCsv)) << table;
   }

@@ -1,4 +1,4 @@
-#include "aggregator/history.h"
+#include "aggregator/history_memory.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -22,17 +22,19 @@ using wire::Ack;
 constexpr Timestamp kNow{Duration{1'700'000'000'123}};
 
 std::vector<Record> one_of_each() {
-  Episode asked{.episode = {0},
-                .stage = Stage::kVerify,
-                .label = "learned",
-                .group = 3,
-                .samples = {33, 8, 7},
-                .questions = {4'000'000'000u, 0, 17},
-                .sampling_seed = 0xFFFFFFFFu,
-                .policy_version = 12,
-                .log_prob = -0.1};
-  Episode dense = asked;
-  dense.episode = {1};
+  PlannedEpisode asked{{.id = {0},
+                        .split = Split::kHeldout,
+                        .samples = {33, 8, 7},
+                        .questions = {4'000'000'000u, 0, 17},
+                        .sampling_seed = 0xFFFFFFFFu},
+                       Stage::kVerify,
+                       "learned",
+                       3,
+                       12,
+                       -0.1};
+  PlannedEpisode dense = asked;
+  dense.id = {1};
+  dense.kind = RewardKind::kDivergence;
   dense.samples.clear();
   return {
       EpisodeAsked{asked, kNow},
@@ -40,22 +42,15 @@ std::vector<Record> one_of_each() {
       EpisodeAsked{dense, kNow},
       LeaseEnded{{1}, LeaseEnd::kFailed, "out of memory; DROP TABLE", kNow},
       LeaseGranted{{2}, {0}, 2, "b", kNow},
-      EpisodeTold{
-          {0},
-          {2},
-          Ack::VERDICT_LATE,
-          {{true, wire::FINISH_REASON_STOP, 200, 50}, {false, wire::FINISH_REASON_LENGTH, 1, 0}, {true}},
-          12,
-          "b",
-          0.25,
-          kNow},
-      AnswersKept{{1},
+      EpisodeTold{{0},
                   {2},
-                  {4'000'000'000u, 17},
-                  {{true}, {false, wire::FINISH_REASON_LENGTH, 3, 4}},
-                  "c",
-                  0.5,
+                  AckVerdict::kLate,
+                  {{0, 1, Finish::kStop, 200, 50}, {0, 1.0 / 3, Finish::kLength, 1, 0}, {0, 1}},
+                  12,
+                  "b",
+                  0.25,
                   kNow},
+      AnswersKept{{1}, {2}, {{4'000'000'000u, 1}, {17, 0, Finish::kLength, 3, 4}}, "c", 0.5, kNow},
       EpisodeSetAside{{1}, GiveUp::kPoisoned, "failed on 'a'; failed on b", kNow},
       Steered{.action = Steering::kPause, .by = "ann", .at = kNow},
       Steered{.action = Steering::kResume, .by = "ann", .at = kNow},
@@ -83,10 +78,11 @@ std::vector<Record> one_of_each() {
 std::string describe(const Record& record) {
   struct Describe {
     std::string operator()(const EpisodeAsked& r) const {
-      const Episode& e = r.episode;
-      return fmt::format("asked {} {} {} {} [{}] [{}] {} {} {:a} {}", e.episode.value, name(e.stage), e.label,
-                         e.group, list_text(e.samples), list_text(e.questions), e.sampling_seed,
-                         e.policy_version, e.log_prob, r.at.time_since_epoch().count());
+      const PlannedEpisode& e = r.episode;
+      return fmt::format("asked {} {} {} {} {} {} [{}] [{}] {} {} {:a} {}", e.id.value, row_of(e.kind).name,
+                         static_cast<int>(e.split), name(e.stage), e.label, e.group, list_text(e.samples),
+                         list_text(e.questions), e.sampling_seed, e.policy_version, e.log_prob,
+                         r.at.time_since_epoch().count());
     }
     std::string operator()(const LeaseGranted& r) const {
       return fmt::format("granted {} {} {} {} {}", r.lease.value, r.episode.value, r.attempt, r.worker,
@@ -96,20 +92,24 @@ std::string describe(const Record& record) {
       return fmt::format("ended {} {} {} {}", r.lease.value, lease_end_text(r.how), r.reason,
                          r.at.time_since_epoch().count());
     }
+    static std::string results(const std::vector<QuestionResult>& results, bool numbered) {
+      std::string text;
+      for (const QuestionResult& r : results)
+        text += fmt::format("({} {:a} {} {} {})", numbered ? r.question : 0, r.score,
+                            static_cast<int>(r.finish), r.prompt_tokens, r.output_tokens);
+      return text;
+    }
     std::string operator()(const EpisodeTold& r) const {
-      const ResultColumns c = result_columns(r.results);
-      return fmt::format("told {} {} {} {} {} {} {} {} {} {:a} {}", r.episode.value, r.lease.value,
-                         verdict_text(r.verdict), c.correct, c.finish, c.prompt_tokens, c.output_tokens,
-                         r.told_version, r.worker, r.seconds, r.at.time_since_epoch().count());
+      return fmt::format("told {} {} {} {} {} {} {:a} {}", r.episode.value, r.lease.value,
+                         verdict_text(r.verdict), results(r.results, false), r.told_version, r.worker,
+                         r.seconds, r.at.time_since_epoch().count());
     }
     std::string operator()(const EpisodeSetAside& r) const {
       return fmt::format("set aside {} {} {} {}", r.episode.value, give_up_text(r.kind), r.reason,
                          r.at.time_since_epoch().count());
     }
     std::string operator()(const AnswersKept& r) const {
-      const ResultColumns c = result_columns(r.results);
-      return fmt::format("kept {} {} [{}] {} {} {} {} {} {:a} {}", r.episode.value, r.lease.value,
-                         list_text(r.questions), c.correct, c.finish, c.prompt_tokens, c.output_tokens,
+      return fmt::format("kept {} {} {} {} {:a} {}", r.episode.value, r.lease.value, results(r.results, true),
                          r.worker, r.seconds, r.at.time_since_epoch().count());
     }
     std::string operator()(const Steered& r) const {
@@ -243,8 +243,10 @@ TEST_F(SqliteHistoryTest, ValuesThatContradictTheFormatAreCorruptAndQuoted) {
         "UPDATE lease_ends SET ending = 'lost'", "UPDATE set_asides SET kind = 'bored'",
         "UPDATE kept_answers SET questions = '1'", "UPDATE kept_answers SET finish = 'xx'",
         "UPDATE steering SET action = 'hurry'", "UPDATE steering SET value = '-1' WHERE action = 'episodes'",
-        "UPDATE steering SET value = '1.5' WHERE action = 'target'",
-        "UPDATE steering SET value = '1' WHERE action = 'pause'", "UPDATE versions SET shares = 'half'"}) {
+        "UPDATE steering SET value = '-0.5' WHERE action = 'target'", "UPDATE outcomes SET score = '1,0.5'",
+        "UPDATE outcomes SET score = '0.5,0.3,1'", "UPDATE outcomes SET score = '1,nan,1'",
+        "UPDATE episodes SET kind = 'speed'", "UPDATE steering SET value = '1' WHERE action = 'pause'",
+        "UPDATE versions SET shares = 'half'"}) {
     SCOPED_TRACE(damage);
     const auto copy = directory_.path() / "copy.sqlite";
     std::filesystem::copy_file(file_, copy, std::filesystem::copy_options::overwrite_existing);

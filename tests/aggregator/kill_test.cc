@@ -93,7 +93,7 @@ TEST_F(KillTest, AggregatorAndWorkersKilledAgainAndAgainLoseNothingAndCountNothi
   std::map<int64_t, double> expected;
   history->replay([&](const Record& record) {
     if (const auto* asked = std::get_if<EpisodeAsked>(&record)) {
-      expected[asked->episode.episode.value] = reward(simulated_results(asked->episode, spec.seed()));
+      expected[asked->episode.id.value] = mean_score(simulated_results(asked->episode, spec.seed()));
     }
   });
   std::set<int64_t> counted;

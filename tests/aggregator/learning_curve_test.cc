@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/philox.h"
+#include "wire/messages.pb.h"
 
 namespace allot::aggregator {
 namespace {
@@ -80,6 +81,20 @@ TEST(LearningCurveTest, HoweverLongTheRunThePointsAreBoundedAndHoldEveryEpisodeO
     }
     EXPECT_THAT(sum, DoubleNear(std::accumulate(values.begin(), values.end(), 0.0), 1e-6)) << count;
   }
+}
+
+TEST(LearningCurveTest, TheBandEndsWhereTheKindOfRewardDoes) {
+  const auto curve_of_kind = [](RewardKind kind) {
+    LearningCurve curve(kind);
+    for (const double reward : {0.1, 2.5, 0.2, 3.5}) curve.add(reward);
+    wire::LearningCurve written;
+    curve.write(&written);
+    return written;
+  };
+  const wire::LearningCurve divergence = curve_of_kind(RewardKind::kDivergence);
+  EXPECT_EQ(divergence.low(1), 0);
+  EXPECT_GT(divergence.high(1), 2.5);
+  EXPECT_EQ(curve_of_kind(RewardKind::kAnswers).high(1), 1);
 }
 
 }  // namespace

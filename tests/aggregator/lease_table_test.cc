@@ -11,7 +11,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-using wire::Ack;
 using namespace std::chrono_literals;
 
 constexpr EpisodeId kFirst{0}, kSecond{1};
@@ -98,7 +97,7 @@ TEST_F(LeaseTableTest, ALateResultCountsWhileItsEpisodeIsNotDone) {
   clock_.advance(10s);
   expire_due();
   EXPECT_EQ(table_.judge(kLease1, kFirst).standing, Standing::kLate);
-  EXPECT_EQ(table_.done(kFirst, kLease1, Ack::VERDICT_LATE), std::nullopt);
+  EXPECT_EQ(table_.done(kFirst, kLease1, AckVerdict::kLate), std::nullopt);
   EXPECT_EQ(table_.next_waiting(), kSecond) << "an episode that is done is offered no more";
 }
 
@@ -107,23 +106,23 @@ TEST_F(LeaseTableTest, ALateResultSupersedesTheLeaseOfTheNextWorker) {
   clock_.advance(10s);
   expire_due();
   table_.grant(kLease2, kFirst, "b", now());
-  EXPECT_EQ(table_.done(kFirst, kLease1, Ack::VERDICT_LATE), kLease2);
+  EXPECT_EQ(table_.done(kFirst, kLease1, AckVerdict::kLate), kLease2);
   EXPECT_THAT(table_.renew("b", std::vector<int64_t>{2}, now()), ElementsAre(2)) << "b is told to stop";
   const Judgement second = table_.judge(kLease2, kFirst);
   EXPECT_EQ(second.standing, Standing::kDuplicate);
-  EXPECT_EQ(second.stored, Ack::VERDICT_LATE);
+  EXPECT_EQ(second.stored, AckVerdict::kLate);
 }
 
 TEST_F(LeaseTableTest, ARepeatedResultFindsTheVerdictThatWasStored) {
   table_.grant(kLease1, kFirst, "a", now());
   EXPECT_EQ(table_.judge(kLease1, kFirst).standing, Standing::kLive);
-  table_.done(kFirst, kLease1, Ack::VERDICT_STALE);
+  table_.done(kFirst, kLease1, AckVerdict::kStale);
   EXPECT_EQ(table_.judge(kLease1, kFirst).standing, Standing::kDuplicate);
-  EXPECT_EQ(table_.judge(kLease1, kFirst).stored, Ack::VERDICT_STALE);
+  EXPECT_EQ(table_.judge(kLease1, kFirst).stored, AckVerdict::kStale);
 
   table_.grant(kLease2, kSecond, "a", now());
   table_.end(kLease2, LeaseEnd::kFailed);
-  EXPECT_EQ(table_.judge(kLease2, kSecond).stored, Ack::VERDICT_FAILED);
+  EXPECT_EQ(table_.judge(kLease2, kSecond).stored, AckVerdict::kFailed);
 }
 
 TEST_F(LeaseTableTest, LeasesThatWereNeverGrantedAreUnknown) {
@@ -140,7 +139,7 @@ TEST_F(LeaseTableTest, EventsThatDoNotFitTheStateChangeNothing) {
   EXPECT_THROW(table_.grant(kLease2, kFirst, "a", now()), std::logic_error);
   EXPECT_THROW(table_.end(kLease1, LeaseEnd::kExpired), std::logic_error);
   EXPECT_THROW(table_.set_aside(kFirst), std::logic_error);
-  EXPECT_THROW(table_.done(kFirst, kLease1, Ack::VERDICT_ACCEPTED), std::logic_error);
+  EXPECT_THROW(table_.done(kFirst, kLease1, AckVerdict::kAccepted), std::logic_error);
   table_.grant(kLease1, kFirst, "a", now());
   EXPECT_THROW(table_.grant(kLease2, kFirst, "b", now()), std::logic_error);
   EXPECT_THROW(table_.end(kLease1, LeaseEnd::kSuperseded), std::logic_error);
@@ -237,7 +236,7 @@ TEST(LeaseTable, RandomEventsNeverBreakAnInvariantAndAgreeWithAPlainModel) {
             if (how == LeaseEnd::kCrashed) ++episode.tries;
             break;
           }
-          table.done({mine.episode}, lease, Ack::VERDICT_ACCEPTED);
+          table.done({mine.episode}, lease, AckVerdict::kAccepted);
           episode.closed = true;
           for (Model::Lease& other : model.leases) {
             if (other.episode == mine.episode) other.state = Model::Lease::kAnswered;

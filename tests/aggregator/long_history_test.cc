@@ -7,6 +7,7 @@
 
 #include "base/temporary_directory.h"
 #include "tests/aggregator/child.h"
+#include "wire/messages.pb.h"
 #include "wire/status_query.h"
 
 namespace allot::aggregator {

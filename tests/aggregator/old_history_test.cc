@@ -1,4 +1,5 @@
 // Histories that earlier releases wrote still open, and their runs go on.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "aggregator/history_check.h"
@@ -15,16 +16,17 @@
 namespace allot::aggregator {
 namespace {
 
+using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-const std::filesystem::path kVersion1 =
-    std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/history/version_1.sqlite";
-
-class Version1Test : public testing::Test {
+// Histories by the schema version that wrote them.
+class OldHistoryTest : public testing::TestWithParam<int> {
  protected:
-  Version1Test() {
-    std::filesystem::copy_file(kVersion1, file());
+  explicit OldHistoryTest(int version = GetParam()) {
+    std::filesystem::copy_file(std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/history" /
+                                   fmt::format("version_{}.sqlite", version),
+                               file());
     std::filesystem::permissions(file(), std::filesystem::perms::owner_write,
                                  std::filesystem::perm_options::add);
     write_file_atomically(spec_path(directory_.path()), wire::to_json(example_spec()));
@@ -34,6 +36,16 @@ class Version1Test : public testing::Test {
     return Statement(Database(file(), Database::Mode::kReadOnly), "PRAGMA user_version").value();
   }
   TemporaryDirectory directory_;
+};
+INSTANTIATE_TEST_SUITE_P(Versions, OldHistoryTest, testing::Values(1, 2));
+
+class Version1Test : public OldHistoryTest {
+ protected:
+  Version1Test() : OldHistoryTest(1) {}
+};
+class Version2Test : public OldHistoryTest {
+ protected:
+  Version2Test() : OldHistoryTest(2) {}
 };
 
 TEST_F(Version1Test, ItIsReadAsItIs) {
@@ -50,16 +62,32 @@ TEST_F(Version1Test, ItIsReadAsItIs) {
   EXPECT_EQ(schema_version(), 1);
 }
 
-TEST_F(Version1Test, ItIsCheckedAsItIs) {
+TEST_F(Version2Test, ItIsReadAsItIs) {
+  ASSERT_EQ(schema_version(), 2);
+  const RunData run = read_run(directory_.path());
+  EXPECT_EQ(run.stage, "learn");
+  std::vector<double> rewards;
+  for (const EpisodeRow& row : episode_rows(directory_.path())) rewards.push_back(row.reward);
+  EXPECT_THAT(rewards, ElementsAre(0.25, 0.5, 1, 0.5, 0.5)) << "the stale one is left out";
+  EXPECT_EQ(run.kind, RewardKind::kAnswers);
+  EXPECT_EQ(run.counters.answers_kept(), 3);
+  EXPECT_EQ(run.episodes_wanted, 8);
+  EXPECT_THAT(run.steering, SizeIs(4));
+  ASSERT_THAT(run.given_up, SizeIs(1));
+  EXPECT_EQ(run.given_up[0].kind, GiveUp::kPoisoned);
+  EXPECT_EQ(schema_version(), 2);
+}
+
+TEST_P(OldHistoryTest, ItIsCheckedAsItIs) {
   const HistoryReport report = check_history(file(), example_spec());
   for (const HistoryProblem& problem : report.problems)
     ADD_FAILURE() << problem.where << ": " << problem.what;
-  EXPECT_EQ(report.schema_version, 1);
+  EXPECT_EQ(report.schema_version, GetParam());
   EXPECT_TRUE(report.exact);
-  EXPECT_EQ(schema_version(), 1);
+  EXPECT_EQ(schema_version(), GetParam());
 }
 
-TEST_F(Version1Test, ItIsBroughtUpToDateAndItsRunGoesOnToTheEnd) {
+TEST_P(OldHistoryTest, ItIsBroughtUpToDateAndItsRunGoesOnToTheEnd) {
   ManualClock clock{Timestamp{Duration{1'700'001'000'000}}};
   const wire::RunSpec spec = example_spec();
   {
@@ -98,7 +126,7 @@ TEST_F(Version1Test, ItIsBroughtUpToDateAndItsRunGoesOnToTheEnd) {
 }
 
 // A new history and one that was brought up to date have the same tables.
-TEST_F(Version1Test, ItEndsUpWithTheTablesOfANewHistory) {
+TEST_P(OldHistoryTest, ItEndsUpWithTheTablesOfANewHistory) {
   const auto tables = [](const std::filesystem::path& history) {
     (void)open_sqlite_history(history, "test", Timestamp{});
     const Database database(history, Database::Mode::kReadOnly);

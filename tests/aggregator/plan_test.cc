@@ -25,12 +25,13 @@ Plan make_plan(const wire::RunSpec& spec) {
 
 std::vector<QuestionResult> answers(const Episode& episode, size_t correct) {
   std::vector<QuestionResult> results(episode.questions.size());
-  for (size_t i = 0; i < correct; ++i) results[i].correct = true;
+  for (size_t i = 0; i < results.size(); ++i) results[i].question = episode.questions[i];
+  for (size_t i = 0; i < correct; ++i) results[i].score = 1;
   return results;
 }
 
-std::vector<Episode> all_open(Plan* plan) {
-  std::vector<Episode> episodes;
+std::vector<PlannedEpisode> all_open(Plan* plan) {
+  std::vector<PlannedEpisode> episodes;
   while (auto episode = plan->next()) episodes.push_back(*episode);
   return episodes;
 }
@@ -82,7 +83,7 @@ class ScriptedPolicy final : public policy::Policy {
   struct Told {
     int64_t number = 0;
     double reward = 0;
-    std::vector<allot::QuestionResult> results;
+    std::vector<QuestionResult> results;
   };
   ScriptedPolicy(std::vector<policy::Proposal> script, std::vector<Told>* told)
       : script_(std::move(script)), told_(told) {}
@@ -119,7 +120,7 @@ TEST(Plan, AsksTheQuestionsThatAProposalNamesOrAsManyAsItWants) {
                                               {.group = 5, .schedule = {}, .num_questions = 9},
                                               {.schedule = {}, .questions = Questions{49, 0, 7}}},
                 &told));
-  std::vector<Episode> asked;
+  std::vector<PlannedEpisode> asked;
   for (int i = 0; i < 4; ++i) asked.push_back(plan.next().value());
   const Questions& of_group = asked[0].questions;
   ASSERT_THAT(of_group, SizeIs(4));
@@ -135,17 +136,17 @@ TEST(Plan, TheOutcomeBringsTheResultOfEachQuestion) {
       example_spec(),
       std::make_unique<ScriptedPolicy>(
           std::vector<policy::Proposal>{{.schedule = {}, .questions = std::vector<uint32_t>{12, 3}}}, &told));
-  const Episode episode = plan.next().value();
+  const PlannedEpisode episode = plan.next().value();
   std::vector<QuestionResult> results = answers(episode, 1);
-  results[0].finish = wire::FINISH_REASON_STOP;
+  results[0].finish = Finish::kStop;
   results[0].output_tokens = 31;
-  results[1].finish = wire::FINISH_REASON_LENGTH;
+  results[1].finish = Finish::kLength;
   results[1].prompt_tokens = 17;
   plan.tell(episode, results);
   ASSERT_THAT(told, SizeIs(1));
   EXPECT_EQ(told[0].reward, 0.5);
-  EXPECT_THAT(told[0].results, ElementsAre(allot::QuestionResult{12, 1, Finish::kStop, 0, 31},
-                                           allot::QuestionResult{3, 0, Finish::kLength, 17, 0}));
+  EXPECT_THAT(told[0].results, ElementsAre(QuestionResult{12, 1, Finish::kStop, 0, 31},
+                                           QuestionResult{3, 0, Finish::kLength, 17, 0}));
 }
 
 TEST(Plan, QuestionsThatAreNotInTheTrainingSplitAreRefused) {
@@ -164,11 +165,11 @@ TEST(Plan, QuestionsThatAreNotInTheTrainingSplitAreRefused) {
 
 TEST(Plan, ProposalsOfOneGroupGetTheSameQuestionsAndTheSameSamplingSeed) {
   Plan plan = make_plan(example_spec());
-  const std::vector<Episode> episodes = all_open(&plan);
+  const std::vector<PlannedEpisode> episodes = all_open(&plan);
   ASSERT_THAT(episodes, SizeIs(10));
   std::set<uint32_t> seeds;
   for (size_t i = 0; i < episodes.size(); i += 2) {
-    const Episode &first = episodes[i], &second = episodes[i + 1];
+    const PlannedEpisode &first = episodes[i], &second = episodes[i + 1];
     EXPECT_EQ(first.group, second.group);
     EXPECT_EQ(first.questions, second.questions);
     EXPECT_EQ(first.sampling_seed, second.sampling_seed);
@@ -179,14 +180,14 @@ TEST(Plan, ProposalsOfOneGroupGetTheSameQuestionsAndTheSameSamplingSeed) {
 
 TEST(Plan, LearningNeverHasMoreOpenThanAreStillWanted) {
   Plan plan = make_plan(example_spec());
-  std::vector<Episode> open = all_open(&plan);
+  std::vector<PlannedEpisode> open = all_open(&plan);
   EXPECT_THAT(open, SizeIs(10));
   EXPECT_TRUE(plan.tell(open[3], answers(open[3], 2)));
   EXPECT_EQ(plan.next(), std::nullopt);
   plan.set_aside(open[4]);
-  const std::optional<Episode> replacement = plan.next();
+  const std::optional<PlannedEpisode> replacement = plan.next();
   ASSERT_TRUE(replacement.has_value()) << "one that is set aside is replaced";
-  EXPECT_EQ(replacement->episode.value, 10);
+  EXPECT_EQ(replacement->id.value, 10);
   EXPECT_EQ(plan.next(), std::nullopt);
 }
 
@@ -194,9 +195,9 @@ TEST(Plan, EpisodesTooStaleToLearnFromAreCountedOutAndReplaced) {
   wire::RunSpec spec = example_spec();
   spec.mutable_policy()->set_max_policy_lag(0);
   Plan plan = make_plan(spec);
-  std::vector<Episode> open = all_open(&plan);
+  std::vector<PlannedEpisode> open = all_open(&plan);
   int64_t used = 0;
-  for (const Episode& episode : open) used += plan.tell(episode, answers(episode, 4));
+  for (const PlannedEpisode& episode : open) used += plan.tell(episode, answers(episode, 4));
   EXPECT_EQ(used, 4) << "two pairs make an update, after which the other six lag by one version";
   EXPECT_EQ(plan.learned(), used);
   EXPECT_THAT(all_open(&plan), SizeIs(6));
@@ -204,14 +205,14 @@ TEST(Plan, EpisodesTooStaleToLearnFromAreCountedOutAndReplaced) {
 
 TEST(Plan, VerificationPairsUniformLearnedAndDenseOnTheFirstHeldOutQuestions) {
   Plan plan = make_plan(example_spec());
-  for (const Episode& episode : all_open(&plan)) plan.tell(episode, answers(episode, 1));
+  for (const PlannedEpisode& episode : all_open(&plan)) plan.tell(episode, answers(episode, 1));
   EXPECT_EQ(plan.stage(), Stage::kVerify);
   const std::vector<int32_t> learned = plan.policy().recommend().samples;
-  const std::vector<Episode> episodes = all_open(&plan);
+  const std::vector<PlannedEpisode> episodes = all_open(&plan);
   ASSERT_THAT(episodes, SizeIs(6));
   for (size_t batch = 0; batch < 2; ++batch) {
-    const Episode &uniform = episodes[3 * batch], &tuned = episodes[3 * batch + 1],
-                  &dense = episodes[3 * batch + 2];
+    const PlannedEpisode &uniform = episodes[3 * batch], &tuned = episodes[3 * batch + 1],
+                         &dense = episodes[3 * batch + 2];
     EXPECT_EQ(uniform.label, "uniform");
     EXPECT_THAT(uniform.samples, Each(8));
     EXPECT_EQ(tuned.label, "learned");
@@ -232,26 +233,26 @@ TEST(Plan, VerificationPairsUniformLearnedAndDenseOnTheFirstHeldOutQuestions) {
   EXPECT_EQ(plan.stage(), Stage::kFinished);
   EXPECT_EQ(plan.next(), std::nullopt);
   EXPECT_EQ(plan.remaining(), 0);
-  const std::vector<wire::Score> scores = plan.scores();
+  const std::vector<VerifiedSchedule>& scores = plan.verified();
   ASSERT_THAT(scores, SizeIs(3));
-  EXPECT_EQ(scores[0].answered(), 2) << "the batch set aside is missing";
-  EXPECT_EQ(scores[1].answered(), 6);
-  EXPECT_EQ(scores[1].correct(), 4);
-  EXPECT_EQ(scores[1].wanted(), 6);
+  EXPECT_EQ(scores[0].answered, 2) << "the batch set aside is missing";
+  EXPECT_EQ(scores[1].answered, 6);
+  EXPECT_EQ(scores[1].right, 4);
+  EXPECT_EQ(plan.heldout_questions(), 6);
 }
 
 TEST(Plan, WithoutHeldOutQuestionsTheRunIsFinishedAfterLearning) {
   wire::RunSpec spec = example_spec();
   spec.mutable_task()->set_heldout_questions(0);
   Plan plan = make_plan(spec);
-  for (const Episode& episode : all_open(&plan)) plan.tell(episode, answers(episode, 0));
+  for (const PlannedEpisode& episode : all_open(&plan)) plan.tell(episode, answers(episode, 0));
   EXPECT_EQ(plan.stage(), Stage::kFinished);
 }
 
 TEST(Plan, RecentRewardsAreTheMeanOfTheEpisodesUsed) {
   Plan plan = make_plan(example_spec());
   EXPECT_EQ(plan.mean_reward_recent(), 0);
-  const std::vector<Episode> open = all_open(&plan);
+  const std::vector<PlannedEpisode> open = all_open(&plan);
   plan.tell(open[0], answers(open[0], 4));
   plan.tell(open[1], answers(open[1], 1));
   EXPECT_DOUBLE_EQ(plan.mean_reward_recent(), (1 + 0.25) / 2);

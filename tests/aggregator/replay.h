@@ -12,6 +12,7 @@
 #include "aggregator/history.h"
 #include "aggregator/run_spec.h"
 #include "policy/policy.h"
+#include "wire/messages.pb.h"
 
 namespace allot::aggregator {
 
@@ -33,15 +34,15 @@ inline PolicyReplay replay_policy(const History& history, const wire::RunSpec& s
     if (const auto* asked = std::get_if<EpisodeAsked>(&record);
         asked && asked->episode.stage == Stage::kLearn) {
       const policy::Proposal proposal = policy.ask(1).at(0);
-      const int64_t number = asked->episode.episode.value;
+      const int64_t number = asked->episode.id.value;
       expect(proposal.number == number, "the number of episode", number);
       expect(proposal.schedule.samples == asked->episode.samples, "the schedule of episode", number);
       expect(proposal.log_prob == asked->episode.log_prob, "the log_prob of episode", number);
-      learning.insert(asked->episode.episode);
+      learning.insert(asked->episode.id);
     } else if (const auto* told = std::get_if<EpisodeTold>(&record);
                told && learning.contains(told->episode)) {
       expect(policy.version() == told->told_version, "the told_version of episode", told->episode.value);
-      policy.tell({told->episode.value, reward(told->results)});
+      policy.tell({told->episode.value, mean_score(told->results)});
     } else if (const auto* set_aside = std::get_if<EpisodeSetAside>(&record);
                set_aside && learning.contains(set_aside->episode)) {
       policy.set_aside(set_aside->episode.value);

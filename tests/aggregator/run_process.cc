@@ -54,8 +54,8 @@ class TalkingRunner final : public worker::EpisodeRunner {
   explicit TalkingRunner(std::unique_ptr<EpisodeRunner> runner) : runner_(std::move(runner)) {}
 
   int capacity() const override { return runner_->capacity(); }
-  void start(worker::EpisodeTask task) override {
-    runner_->start(std::move(task));
+  void start(Episode episode) override {
+    runner_->start(std::move(episode));
     std::cout << "started" << std::endl;
   }
   std::vector<worker::EpisodeResult> advance() override {

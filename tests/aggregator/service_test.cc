@@ -139,7 +139,7 @@ TEST_F(ServiceTest, TwoWorkersLearnAndVerifyAScheduleOverRealSockets) {
   for (const ScoreRow& score : run.scores) EXPECT_THAT(score.questions, SizeIs(20));
   EXPECT_THAT(run.scores[0].samples, Each(8));
   EXPECT_EQ(run.scores[1].samples, run.recommended);
-  const auto right = [&](size_t i) { return std::ranges::count(run.scores[i].correct, 1); };
+  const auto right = [&](size_t i) { return std::ranges::count(run.scores[i].scores, 1.0); };
   EXPECT_GT(right(1), right(0) + 10) << "learned against uniform, of 20";
   EXPECT_EQ(run.counters.accepted() + run.counters.late(), 300 + 6);
 }

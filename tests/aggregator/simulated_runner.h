@@ -11,7 +11,7 @@
 #include "aggregator/records.h"
 #include "base/philox.h"
 #include "policy/simulation.h"
-#include "worker/episode.h"
+#include "worker/episode_runner.h"
 
 namespace allot::aggregator {
 
@@ -26,44 +26,44 @@ class SimulatedRunner final : public worker::EpisodeRunner {
   void go_by_questions() { by_questions_ = true; }
 
   int capacity() const override { return capacity_; }
-  void start(worker::EpisodeTask task) override { running_.push_back({std::move(task), {}}); }
+  void start(Episode episode) override { running_.push_back({std::move(episode), {}}); }
   std::vector<worker::EpisodeResult> advance() override {
     if (running_.empty()) return {};
     if (step_.count() > 0) std::this_thread::sleep_for(step_);  // the model's time
     Running& oldest = running_.front();
     do {
-      oldest.outcomes.push_back(answer(oldest.task, oldest.task.questions[oldest.outcomes.size()]));
-    } while (!by_questions_ && oldest.outcomes.size() < oldest.task.questions.size());
-    if (oldest.outcomes.size() < oldest.task.questions.size()) return {};
-    worker::EpisodeResult result = answered_so_far(oldest.task.episode);
+      oldest.results.push_back(answer(oldest.episode, oldest.episode.questions[oldest.results.size()]));
+    } while (!by_questions_ && oldest.results.size() < oldest.episode.questions.size());
+    if (oldest.results.size() < oldest.episode.questions.size()) return {};
+    worker::EpisodeResult result = answered_so_far(oldest.episode.id);
     running_.pop_front();
     return {std::move(result)};
   }
   worker::EpisodeResult answered_so_far(EpisodeId episode) const override {
-    worker::EpisodeResult result{.lease = {}, .episode = episode, .outcomes = {}, .seconds = 0, .error = ""};
+    worker::EpisodeResult result{.episode = episode, .results = {}, .seconds = 0, .error = ""};
     for (const Running& running : running_) {
-      if (running.task.episode != episode) continue;
-      result.lease = running.task.lease;
-      result.outcomes = running.outcomes;
+      if (running.episode.id != episode) continue;
+      result.results = running.results;
       result.seconds = 0.001;
     }
     return result;
   }
   void cancel(EpisodeId episode) override {
-    std::erase_if(running_, [&](const Running& running) { return running.task.episode == episode; });
+    std::erase_if(running_, [&](const Running& running) { return running.episode.id == episode; });
   }
 
  private:
   struct Running {
-    worker::EpisodeTask task;
-    std::vector<worker::QuestionOutcome> outcomes;
+    Episode episode;
+    std::vector<QuestionResult> results;
   };
 
-  worker::QuestionOutcome answer(const worker::EpisodeTask& task, uint32_t question) const {
-    const double chance =
-        task.samples.empty() ? landscape_.dense : landscape_.chance(policy::Schedule{task.samples}, question);
-    const float draw = draw_uniform({.key = {run_seed_, task.sampling_seed}, .question = question}, 0);
-    return {question, draw < chance, worker::Finish::kStop, 200, 50};
+  QuestionResult answer(const Episode& episode, uint32_t question) const {
+    const double chance = episode.samples.empty()
+                              ? landscape_.dense
+                              : landscape_.chance(policy::Schedule{episode.samples}, question);
+    const float draw = draw_uniform({.key = {run_seed_, episode.sampling_seed}, .question = question}, 0);
+    return {question, draw < chance ? 1.0 : 0.0, Finish::kStop, 200, 50};
   }
 
   uint32_t run_seed_;
@@ -74,20 +74,18 @@ class SimulatedRunner final : public worker::EpisodeRunner {
   std::deque<Running> running_;
 };
 
+// The results of an outcome with the questions' numbers, which a history does not repeat.
+inline std::vector<QuestionResult> numbered(std::vector<QuestionResult> results, const Episode& episode) {
+  for (size_t i = 0; i < results.size() && i < episode.questions.size(); ++i)
+    results[i].question = episode.questions[i];
+  return results;
+}
+
 // What any worker answers to `episode`.
 inline std::vector<QuestionResult> simulated_results(const Episode& episode, uint32_t run_seed) {
   SimulatedRunner runner(run_seed, 1, std::chrono::microseconds{0});
-  runner.start({.lease = {},
-                .episode = episode.episode,
-                .samples = episode.samples,
-                .questions = episode.questions,
-                .sampling_seed = episode.sampling_seed});
-  const std::vector<worker::EpisodeResult> answered = runner.advance();
-  std::vector<QuestionResult> results;
-  for (const worker::QuestionOutcome& outcome : answered.at(0).outcomes)
-    results.push_back(
-        {outcome.correct, wire::FINISH_REASON_STOP, outcome.prompt_tokens, outcome.output_tokens});
-  return results;
+  runner.start(episode);
+  return runner.advance().at(0).results;
 }
 
 }  // namespace allot::aggregator

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
+#include "wire/messages.pb.h"
 
 namespace allot::app {
 namespace {

@@ -1,4 +1,5 @@
 #include "app/view/progress.h"
+#include "wire/messages.pb.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,6 +9,7 @@
 #include "base/sha256.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
+#include "wire/messages.pb.h"
 #include "wire/spec.h"
 
 namespace allot::app {

@@ -14,6 +14,7 @@
 #include "app/run/worker_command.h"
 #include "base/philox.h"
 #include "policy/simulation.h"
+#include "wire/messages.pb.h"
 
 namespace allot::app {
 namespace {
@@ -26,32 +27,31 @@ class SimulatedRunner final : public worker::EpisodeRunner {
   // every time.
   int capacity() const override { return 1; }
 
-  void start(worker::EpisodeTask task) override { tasks_.emplace(task.episode, std::move(task)); }
+  void start(Episode episode) override { episodes_.emplace(episode.id, std::move(episode)); }
 
   std::vector<worker::EpisodeResult> advance() override {
     std::vector<worker::EpisodeResult> results;
-    for (const auto& [episode, task] : tasks_) {
-      if (held(episode)) {
+    for (const auto& [id, episode] : episodes_) {
+      if (held(id)) {
         pause_for(std::chrono::milliseconds(2));
         return {};
       }
       worker::EpisodeResult result;
-      result.lease = task.lease;
-      result.episode = episode;
-      for (const uint32_t question : task.questions) {
-        const DrawRow row{.key = {run_seed_, task.sampling_seed}, .question = question};
-        result.outcomes.push_back({.question = question,
-                                   .correct = draw_uniform(row, 0) < chance(task, question),
-                                   .prompt_tokens = 10,
-                                   .output_tokens = 20});
+      result.episode = id;
+      for (const uint32_t question : episode.questions) {
+        const DrawRow row{.key = {run_seed_, episode.sampling_seed}, .question = question};
+        result.results.push_back({.question = question,
+                                  .score = draw_uniform(row, 0) < chance(episode, question) ? 1.0 : 0.0,
+                                  .prompt_tokens = 10,
+                                  .output_tokens = 20});
       }
       results.push_back(std::move(result));
     }
-    tasks_.clear();
+    episodes_.clear();
     return results;
   }
 
-  void cancel(EpisodeId episode) override { tasks_.erase(episode); }
+  void cancel(EpisodeId episode) override { episodes_.erase(episode); }
 
  private:
   static bool held(EpisodeId episode) {
@@ -59,13 +59,13 @@ class SimulatedRunner final : public worker::EpisodeRunner {
     return episode.value >= 20 && file != nullptr && std::filesystem::exists(file);
   }
 
-  double chance(const worker::EpisodeTask& task, uint32_t question) const {
-    return task.samples.empty() ? landscape_.dense : landscape_.chance({task.samples}, question);
+  double chance(const Episode& episode, uint32_t question) const {
+    return episode.samples.empty() ? landscape_.dense : landscape_.chance({episode.samples}, question);
   }
 
   uint32_t run_seed_;
   policy::Landscape landscape_;
-  std::map<EpisodeId, worker::EpisodeTask> tasks_;
+  std::map<EpisodeId, Episode> episodes_;
 };
 
 // As many GPUs as ALLOT_SIMULATED_GPUS says.

@@ -81,7 +81,7 @@ class Tune : public ::testing::Test {
     for (const auto& score : run.scores) {
       EXPECT_EQ(std::set<uint32_t>(score.questions.begin(), score.questions.end()).size(), 12u)
           << score.label;
-      EXPECT_EQ(score.correct.size(), 12u);
+      EXPECT_EQ(score.scores.size(), 12u);
     }
   }
 

@@ -47,10 +47,10 @@ class Auditor {
   }
 
   void see(const EpisodeAsked& asked) {
-    const Episode& episode = asked.episode;
+    const PlannedEpisode& episode = asked.episode;
     ++audit_->episodes;
-    asked_[episode.episode] = episode;
-    expected_[episode.episode] = simulated_results(episode, spec_.seed());
+    asked_[episode.id] = episode;
+    expected_[episode.id] = simulated_results(episode, spec_.seed());
   }
   void see(const LeaseGranted& granted) {
     ++audit_->leases;
@@ -63,14 +63,15 @@ class Auditor {
   void see(const EpisodeTold& told) {
     const int64_t number = told.episode.value;
     ++audit_->outcomes;
-    audit_->stale += told.verdict == wire::Ack::VERDICT_STALE;
+    audit_->stale += told.verdict == AckVerdict::kStale;
     expect(asked_.contains(told.episode), "episode {} is told and was never asked", number);
     expect(told_.insert(told.episode).second, "episode {} has two outcomes", number);
-    expect(told.results == expected_[told.episode], "the outcome of episode {} is not the model's", number);
+    expect(numbered(told.results, asked_[told.episode]) == expected_[told.episode],
+           "the outcome of episode {} is not the model's", number);
     if (kept_.contains(told.episode)) ++audit_->answered_in_parts;
     tells_by_lease_.insert(told.lease);
     std::string answers;
-    for (const auto& result : told.results) answers += result.correct ? '1' : '0';
+    for (const QuestionResult& result : told.results) answers += result.score == 1 ? '1' : '0';
     const Episode& episode = asked_[told.episode];
     audit_->tells.push_back(fmt::format("{} [{}] [{}] {}", number, fmt::join(episode.samples, ","),
                                         fmt::join(episode.questions, ","), answers));
@@ -82,13 +83,12 @@ class Auditor {
   }
   void see(const VersionReached&) {}
   void see(const AnswersKept& kept) {
-    audit_->answers_kept += std::ssize(kept.questions);
+    audit_->answers_kept += std::ssize(kept.results);
     const std::vector<uint32_t>& questions = asked_[kept.episode].questions;
-    for (size_t i = 0; i < kept.questions.size(); ++i) {
-      const uint32_t question = kept.questions[i];
+    for (const QuestionResult& result : kept.results) {
+      const uint32_t question = result.question;
       const auto place = std::ranges::find(questions, question) - questions.begin();
-      expect(place < std::ssize(questions) &&
-                 kept.results[i] == expected_[kept.episode][static_cast<size_t>(place)],
+      expect(place < std::ssize(questions) && result == expected_[kept.episode][static_cast<size_t>(place)],
              "the kept answer to question {} of episode {} is not the model's", question, kept.episode.value);
       expect(kept_[kept.episode].insert(question).second, "question {} of episode {} is kept twice", question,
              kept.episode.value);
@@ -151,7 +151,7 @@ class Auditor {
   std::unique_ptr<const History> history_;
   Audit* audit_;
   std::map<EpisodeId, Episode> asked_;
-  std::map<EpisodeId, std::vector<aggregator::QuestionResult>> expected_;
+  std::map<EpisodeId, std::vector<QuestionResult>> expected_;
   std::map<EpisodeId, std::set<uint32_t>> kept_;
   std::set<EpisodeId> told_, set_aside_;
   std::set<LeaseId> leases_, ended_, tells_by_lease_;

@@ -35,8 +35,7 @@ constexpr int64_t kEpisodes = 60;
 // The questions of an older lease and the answers of the model.
 previous::EpisodeResult answer(const previous::Lease& lease, uint32_t run_seed) {
   SimulatedRunner runner(run_seed, 1, 0us);
-  runner.start({.lease = {lease.lease()},
-                .episode = {lease.episode()},
+  runner.start({.id = {lease.episode()},
                 .samples = {lease.samples().begin(), lease.samples().end()},
                 .questions = {lease.questions().begin(), lease.questions().end()},
                 .sampling_seed = lease.sampling_seed()});
@@ -45,13 +44,13 @@ previous::EpisodeResult answer(const previous::Lease& lease, uint32_t run_seed) 
   result.set_episode(lease.episode());
   result.set_seconds(0.001);
   const worker::EpisodeResult answered = runner.advance().at(0);
-  for (const worker::QuestionOutcome& outcome : answered.outcomes) {
+  for (const QuestionResult& answer : answered.results) {
     previous::QuestionOutcome& row = *result.add_outcomes();
-    row.set_question(outcome.question);
-    row.set_correct(outcome.correct);
+    row.set_question(answer.question);
+    row.set_correct(answer.score == 1);
     row.set_finish(previous::FINISH_REASON_STOP);
-    row.set_prompt_tokens(outcome.prompt_tokens);
-    row.set_output_tokens(outcome.output_tokens);
+    row.set_prompt_tokens(answer.prompt_tokens);
+    row.set_output_tokens(answer.output_tokens);
   }
   return result;
 }

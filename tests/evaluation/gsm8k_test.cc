@@ -48,7 +48,7 @@ void expect_gold_scores_full(const std::filesystem::path& file, size_t questions
     EXPECT_EQ(dataset.questions.size(), questions);
     size_t correct = 0;
     for (const Question& question : dataset.questions) {
-      correct += task->grade(question, question.solution).correct;
+      correct += task->grade(question, question.solution).score == 1;
       EXPECT_TRUE(task->equal(question, question.answer)) << question.answer;
     }
     EXPECT_EQ(correct, questions) << name(style);
@@ -135,15 +135,15 @@ TEST(Gsm8kPrompt, PlainIsTheQuestionAndALineEnd) {
 TEST(Gsm8kGrade, ReportsWhatItFound) {
   const std::unique_ptr<Task> task = gsm8k_task(PromptStyle::kBoxed);
   const Question question = task->gold("18");
-  const Verdict right = task->grade(question, "So \\boxed{18 \\text{ dollars}}");
-  EXPECT_TRUE(right.correct && right.extracted);
+  const Grade right = task->grade(question, "So \\boxed{18 \\text{ dollars}}");
+  EXPECT_TRUE(right.score == 1 && right.extracted);
   EXPECT_EQ(right.answer, "18 \\text{ dollars}");
-  const Verdict wrong = task->grade(question, "So \\boxed{19}");
-  EXPECT_TRUE(!wrong.correct && wrong.extracted);
-  const Verdict blank = task->grade(question, "");
-  EXPECT_TRUE(!blank.correct && !blank.extracted && !blank.answer);
-  const Verdict words = task->grade(question, "So \\boxed{eighteen}");
-  EXPECT_TRUE(!words.correct && !words.extracted);
+  const Grade wrong = task->grade(question, "So \\boxed{19}");
+  EXPECT_TRUE(wrong.score == 0 && wrong.extracted);
+  const Grade blank = task->grade(question, "");
+  EXPECT_TRUE(blank.score == 0 && !blank.extracted && !blank.answer);
+  const Grade words = task->grade(question, "So \\boxed{eighteen}");
+  EXPECT_TRUE(words.score == 0 && !words.extracted);
   EXPECT_EQ(words.answer, "eighteen");
 }
 
@@ -153,7 +153,7 @@ TEST(Gsm8kGrade, EachStyleReadsItsOwnPlaceOnly) {
        {std::pair{PromptStyle::kBoxed, "1"}, {PromptStyle::kPlain, "2"}, {PromptStyle::kLlamaChat, "3"}})
     for (const char* answer : {"1", "2", "3"}) {
       const std::unique_ptr<Task> task = gsm8k_task(style);
-      EXPECT_EQ(task->grade(task->gold(answer), reply).correct, std::string_view(answer) == gold)
+      EXPECT_EQ(task->grade(task->gold(answer), reply).score == 1, std::string_view(answer) == gold)
           << name(style) << " " << answer;
     }
 }

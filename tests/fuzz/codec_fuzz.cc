@@ -6,6 +6,7 @@
 
 #include "tests/fuzz/fuzz_target.h"
 #include "wire/codec.h"
+#include "wire/messages.pb.h"
 
 namespace allot::fuzz {
 namespace {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "aggregator/core.h"
+#include "aggregator/history_memory.h"
 #include "aggregator/run_spec.h"
 #include "base/error.h"
 #include "base/log.h"

@@ -5,6 +5,7 @@
 #include "model/model_config.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_file.h"
+#include "wire/messages.pb.h"
 #include "wire/spec.h"
 
 namespace allot::fuzz {

@@ -285,7 +285,7 @@ TEST(Engine, RefillsSlotsAsSequencesFinish) {
     for (const GenerationResult& result : engine.step()) {
       order.push_back(result.id);
       EXPECT_THAT(result.tokens, SizeIs(new_tokens[result.id]));
-      EXPECT_EQ(result.finish, FinishReason::kLength);
+      EXPECT_EQ(result.finish, Finish::kLength);
       EXPECT_EQ(result.prompt_tokens, 4);
     }
   }
@@ -358,7 +358,7 @@ TEST(Engine, EndsAtAnEosTokenUnlessToldNotTo) {
     request.ignore_eos = false;
     engine.submit(request);
     const GenerationResult result = run_to_end(engine).at(0);
-    EXPECT_EQ(result.finish, FinishReason::kEos);
+    EXPECT_EQ(result.finish, Finish::kEos);
     EXPECT_EQ(result.tokens, std::vector<int32_t>(through.begin(), eos + 1));
     return;
   }
@@ -375,7 +375,7 @@ TEST(Engine, AsksStopAfterEachToken) {
   };
   engine.submit(request);
   const GenerationResult result = run_to_end(engine).at(0);
-  EXPECT_EQ(result.finish, FinishReason::kStop);
+  EXPECT_EQ(result.finish, Finish::kStop);
   EXPECT_THAT(result.tokens, SizeIs(4));
   EXPECT_THAT(asked, ElementsAre(1, 2, 3, 4));
 }

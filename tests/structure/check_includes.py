@@ -20,7 +20,7 @@ ALLOWED = {
     "episode": set(),
     "policy": {"episode"},
     "wire": {"episode"},
-    "model": {"kernels"},
+    "model": {"episode", "kernels"},
     "evaluation": {"episode", "kernels", "policy", "model"},
     "aggregator": {"episode", "policy", "wire"},
     "worker": {"episode", "wire", "policy", "evaluation", "model", "kernels"},

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "wire/messages.pb.h"
 
 namespace allot::wire {
 namespace {

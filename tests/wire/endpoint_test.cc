@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "wire/codec.h"
+#include "wire/messages.pb.h"
 #include "wire/status_query.h"
 
 namespace allot::wire {

@@ -20,6 +20,7 @@
 #include "base/temporary_directory.h"
 #include "wire/codec.h"
 #include "wire/endpoint.h"
+#include "wire/messages.pb.h"
 #include "wire/status_query.h"
 
 namespace allot::wire {

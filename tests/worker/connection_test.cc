@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "wire/codec.h"
 #include "wire/endpoint.h"
+#include "wire/messages.pb.h"
 
 namespace allot::worker {
 namespace {
@@ -113,10 +114,11 @@ class ScriptedAggregator {
 // What the test sees and steers of the runner, which lives on the worker's thread.
 struct RunnerControl {
   std::mutex mutex;
-  std::vector<EpisodeTask> started;
+  std::vector<Episode> started;
   std::vector<int64_t> cancelled;
   bool finish_episodes = true;  // else they run for ever
   std::string start_error, advance_error;
+  double partial_credit = 0;   // score of questions with an odd number
   int64_t half_answered = -1;  // number of the episode that has an answer to question 6
 
   std::vector<int64_t> cancelled_now() {
@@ -129,24 +131,24 @@ class ScriptedRunner final : public EpisodeRunner {
  public:
   explicit ScriptedRunner(RunnerControl* control) : control_(control) {}
   int capacity() const override { return 2; }
-  void start(EpisodeTask task) override {
+  void start(Episode episode) override {
     const std::scoped_lock lock(control_->mutex);
     if (!control_->start_error.empty()) throw InvalidArgument(control_->start_error);
-    control_->started.push_back(task);
-    running_.push_back(std::move(task));
+    control_->started.push_back(episode);
+    running_.push_back(std::move(episode));
   }
   std::vector<EpisodeResult> advance() override {
     const std::scoped_lock lock(control_->mutex);
     if (!control_->advance_error.empty()) throw Error(control_->advance_error);
     std::vector<EpisodeResult> results;
     if (!control_->finish_episodes) return results;
-    for (const EpisodeTask& task : running_) {
+    for (const Episode& episode : running_) {
       EpisodeResult& result = results.emplace_back();
-      result.lease = task.lease;
-      result.episode = task.episode;
+      result.episode = episode.id;
       result.seconds = 1.5;
-      for (const uint32_t question : task.questions) {
-        result.outcomes.push_back({question, question % 2 == 0, Finish::kLength, 200, 50});
+      for (const uint32_t question : episode.questions) {
+        result.results.push_back(
+            {question, question % 2 == 0 ? 1.0 : control_->partial_credit, Finish::kLength, 200, 50});
       }
     }
     running_.clear();
@@ -154,19 +156,19 @@ class ScriptedRunner final : public EpisodeRunner {
   }
   EpisodeResult answered_so_far(EpisodeId episode) const override {
     const std::scoped_lock lock(control_->mutex);
-    EpisodeResult result{.lease = {}, .episode = episode, .outcomes = {}, .seconds = 2.5, .error = ""};
-    if (episode.value == control_->half_answered) result.outcomes = {{6, true, Finish::kStop, 100, 20}};
+    EpisodeResult result{.episode = episode, .results = {}, .seconds = 2.5, .error = ""};
+    if (episode.value == control_->half_answered) result.results = {{6, 1, Finish::kStop, 100, 20}};
     return result;
   }
   void cancel(EpisodeId episode) override {
     const std::scoped_lock lock(control_->mutex);
     control_->cancelled.push_back(episode.value);
-    std::erase_if(running_, [&](const EpisodeTask& task) { return task.episode == episode; });
+    std::erase_if(running_, [&](const Episode& running) { return running.id == episode; });
   }
 
  private:
   RunnerControl* control_;
-  std::vector<EpisodeTask> running_;
+  std::vector<Episode> running_;
 };
 
 class ConnectionTest : public testing::Test {

@@ -17,7 +17,6 @@ namespace {
 using evaluation::Prompt;
 using evaluation::Question;
 using evaluation::Reply;
-using evaluation::ReplyEnd;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -72,16 +71,15 @@ Reply add(const Prompt& prompt) {
   const int sum = std::stoi(prompt.text) + std::stoi(prompt.text.substr(prompt.text.find('+') + 1));
   return {.id = 0,
           .text = "#### " + std::to_string(sum),
-          .end = ReplyEnd::kEos,
+          .finish = Finish::kEos,
           .prompt_tokens = 4,
           .output_tokens = 7};
 }
 
-EpisodeTask episode(int64_t number, std::vector<uint32_t> questions, std::vector<int32_t> samples = {4, 4}) {
-  return {.lease = {100 + number},
-          .episode = {number},
-          .samples = std::move(samples),
+Episode episode(int64_t number, std::vector<uint32_t> questions, std::vector<int32_t> samples = {4, 4}) {
+  return {.id = {number},
           .split = Split::kTrain,
+          .samples = std::move(samples),
           .questions = std::move(questions),
           .sampling_seed = static_cast<uint32_t>(10 * number)};
 }
@@ -107,53 +105,52 @@ class ModelRunnerTest : public testing::Test {
 TEST_F(ModelRunnerTest, GradesEachQuestionAndKeepsTheirOrder) {
   fake_.answer = [](const Prompt& prompt) {
     Reply reply = add(prompt);
-    if (prompt.question == 7) reply.text = "#### 5", reply.end = ReplyEnd::kLength;
-    if (prompt.question == 2) reply.end = ReplyEnd::kComplete;
+    if (prompt.question == 7) reply.text = "#### 5", reply.finish = Finish::kLength;
+    if (prompt.question == 2) reply.finish = Finish::kStop;
     return reply;
   };
   runner_.start(episode(1, {7, 2, 9}));
   const std::vector<EpisodeResult> results = run_all();
   ASSERT_EQ(results.size(), 1u);
-  EXPECT_EQ(results[0].lease.value, 101);
   EXPECT_EQ(results[0].episode.value, 1);
   EXPECT_EQ(results[0].error, "");
-  ASSERT_EQ(results[0].outcomes.size(), 3u);
-  EXPECT_EQ(results[0].outcomes[0].question, 7u);
-  EXPECT_FALSE(results[0].outcomes[0].correct);
-  EXPECT_EQ(results[0].outcomes[0].finish, Finish::kLength);
-  EXPECT_TRUE(results[0].outcomes[1].correct);
-  EXPECT_EQ(results[0].outcomes[1].finish, Finish::kStop);
-  EXPECT_TRUE(results[0].outcomes[2].correct);
-  EXPECT_EQ(results[0].outcomes[2].finish, Finish::kEos);
-  EXPECT_EQ(results[0].outcomes[2].prompt_tokens, 4);
-  EXPECT_EQ(results[0].outcomes[2].output_tokens, 7);
+  ASSERT_EQ(results[0].results.size(), 3u);
+  EXPECT_EQ(results[0].results[0].question, 7u);
+  EXPECT_EQ(results[0].results[0].score, 0);
+  EXPECT_EQ(results[0].results[0].finish, Finish::kLength);
+  EXPECT_EQ(results[0].results[1].score, 1);
+  EXPECT_EQ(results[0].results[1].finish, Finish::kStop);
+  EXPECT_EQ(results[0].results[2].score, 1);
+  EXPECT_EQ(results[0].results[2].finish, Finish::kEos);
+  EXPECT_EQ(results[0].results[2].prompt_tokens, 4);
+  EXPECT_EQ(results[0].results[2].output_tokens, 7);
 }
 
 TEST_F(ModelRunnerTest, TheAnswersOfARunningEpisodeCanBeHadBeforeItIsDone) {
   runner_.start(episode(1, {7, 2, 9}));
-  EXPECT_TRUE(runner_.answered_so_far({1}).outcomes.empty());
+  EXPECT_TRUE(runner_.answered_so_far({1}).results.empty());
   fake_.waiting.push_back(fake_.waiting.front());  // question 7 is answered after the others
   fake_.waiting.pop_front();
   clock_.advance(Duration{1500});
   for (size_t answered = 1; answered <= 2; ++answered) {
     EXPECT_TRUE(runner_.advance().empty());
     const EpisodeResult so_far = runner_.answered_so_far({1});
-    EXPECT_EQ(so_far.lease.value, 101);
+    EXPECT_EQ(so_far.episode.value, 1);
     EXPECT_EQ(so_far.seconds, 1.5);
-    ASSERT_EQ(so_far.outcomes.size(), answered);
-    EXPECT_EQ(so_far.outcomes[0].question, 2u);
-    EXPECT_TRUE(so_far.outcomes.back().correct);
+    ASSERT_EQ(so_far.results.size(), answered);
+    EXPECT_EQ(so_far.results[0].question, 2u);
+    EXPECT_EQ(so_far.results.back().score, 1);
   }
-  EXPECT_EQ(runner_.answered_so_far({1}).outcomes[1].question, 9u);
-  EXPECT_TRUE(runner_.answered_so_far({2}).outcomes.empty());
+  EXPECT_EQ(runner_.answered_so_far({1}).results[1].question, 9u);
+  EXPECT_TRUE(runner_.answered_so_far({2}).results.empty());
   EXPECT_EQ(runner_.advance().size(), 1u);
-  EXPECT_TRUE(runner_.answered_so_far({1}).outcomes.empty());
+  EXPECT_TRUE(runner_.answered_so_far({1}).results.empty());
 }
 
 // What a lease that asks only the missing questions gives is what the whole episode would have given there.
 TEST_F(ModelRunnerTest, APartOfAnEpisodeIsAskedWithThePromptsOfTheWhole) {
-  EpisodeTask part_of_it = episode(1, {2, 9});
-  part_of_it.episode = {2};  // so that both run at once
+  Episode part_of_it = episode(1, {2, 9});
+  part_of_it.id = {2};  // so that both run at once
   runner_.start(episode(1, {7, 2, 9}));
   runner_.start(std::move(part_of_it));
   ASSERT_EQ(fake_.submitted.size(), 5u);
@@ -192,12 +189,12 @@ TEST_F(ModelRunnerTest, EpisodesInFlightShareTheGeneratorAndFinishApart) {
 }
 
 TEST_F(ModelRunnerTest, TheHeldoutSplitHasItsOwnQuestions) {
-  EpisodeTask task = episode(1, {4});
+  Episode task = episode(1, {4});
   task.split = Split::kHeldout;
   runner_.start(task);
   EXPECT_EQ(fake_.submitted.at(0).text, "4+1000\n");
   const std::vector<EpisodeResult> results = run_all();
-  EXPECT_TRUE(results.at(0).outcomes.at(0).correct);
+  EXPECT_EQ(results.at(0).results.at(0).score, 1);
 }
 
 TEST_F(ModelRunnerTest, SecondsRunFromTheStartToTheLastAnswer) {
@@ -218,8 +215,8 @@ TEST_F(ModelRunnerTest, AnEpisodeThatCannotRunComesBackWithItsReason) {
   const std::vector<EpisodeResult> results = run_all();
   ASSERT_EQ(results.size(), 4u);
   EXPECT_EQ(results[0].error, "question 20 of the train split, which has 20 questions");
-  EXPECT_EQ(results[0].lease.value, 101);
-  EXPECT_TRUE(results[0].outcomes.empty());
+  EXPECT_EQ(results[0].episode.value, 1);
+  EXPECT_TRUE(results[0].results.empty());
   EXPECT_EQ(results[1].error, "episode 2 has no questions");
   EXPECT_THAT(results[2].error, HasSubstr("3 layers"));
   EXPECT_EQ(results[3].error, "");
@@ -238,16 +235,14 @@ TEST_F(ModelRunnerTest, ACancelledEpisodeIsForgotten) {
   EXPECT_EQ(results[0].episode.value, 2);
 }
 
-TEST_F(ModelRunnerTest, AnEpisodeStartedAgainRunsOnceUnderItsNewLease) {
+TEST_F(ModelRunnerTest, AnEpisodeStartedAgainRunsOnceWithItsNewQuestions) {
   runner_.start(episode(1, {0, 1}));
   EXPECT_TRUE(runner_.advance().empty());
-  EpisodeTask again = episode(1, {0, 1});
-  again.lease = {555};
-  runner_.start(again);
+  runner_.start(episode(1, {3, 4}));
   const std::vector<EpisodeResult> results = run_all();
   ASSERT_EQ(results.size(), 1u);
-  EXPECT_EQ(results[0].lease.value, 555);
-  EXPECT_EQ(results[0].outcomes.size(), 2u);
+  ASSERT_EQ(results[0].results.size(), 2u);
+  EXPECT_EQ(results[0].results[0].question, 3u);
 }
 
 TEST_F(ModelRunnerTest, CapacityIsTheEpisodesThatFillTheGenerator) {
@@ -260,11 +255,10 @@ TEST_F(ModelRunnerTest, AnIdleRunnerReturnsNothingAtOnce) {
 
 TEST_F(ModelRunnerTest, TheObserverSeesEachGradedReply) {
   std::vector<std::string> seen;
-  runner_.observe(
-      [&](const EpisodeTask& task, size_t place, const Reply& reply, const evaluation::Verdict& verdict) {
-        seen.push_back(std::to_string(task.questions[place]) + ": " + reply.text +
-                       (verdict.correct ? " right" : " wrong"));
-      });
+  runner_.observe([&](const Episode& task, size_t place, const Reply& reply, const evaluation::Grade& grade) {
+    seen.push_back(std::to_string(task.questions[place]) + ": " + reply.text +
+                   (grade.score == 1 ? " right" : " wrong"));
+  });
   runner_.start(episode(1, {3, 4}));
   run_all();
   EXPECT_THAT(seen, ElementsAre("3: #### 4 right", "4: #### 5 right"));

@@ -21,31 +21,30 @@ using testing::HasSubstr;
 class BackwardRunner final : public EpisodeRunner {
  public:
   int capacity() const override { return 2; }
-  void start(EpisodeTask task) override {
-    in_flight_.push_back(std::move(task));
+  void start(Episode episode) override {
+    in_flight_.push_back(std::move(episode));
     most_in_flight_ = std::max(most_in_flight_, in_flight_.size());
   }
   std::vector<EpisodeResult> advance() override {
     if (in_flight_.empty()) return {};
-    const EpisodeTask task = in_flight_.back();
+    const Episode episode = in_flight_.back();
     in_flight_.pop_back();
-    EpisodeResult result{
-        .lease = task.lease, .episode = task.episode, .outcomes = {}, .seconds = 1, .error = fail_with_};
-    for (const uint32_t question : task.questions) {
-      const bool correct = task.samples.empty() || question < static_cast<uint32_t>(task.samples[0]);
-      result.outcomes.push_back({.question = question,
-                                 .correct = correct,
-                                 .finish = correct ? Finish::kEos : Finish::kLength,
-                                 .prompt_tokens = 10,
-                                 .output_tokens = 3});
-      ++asked_[task.samples][question];
-      seeds_.insert(task.sampling_seed);
+    EpisodeResult result{.episode = episode.id, .results = {}, .seconds = 1, .error = fail_with_};
+    for (const uint32_t question : episode.questions) {
+      const bool correct = episode.samples.empty() || question < static_cast<uint32_t>(episode.samples[0]);
+      result.results.push_back({.question = question,
+                                .score = correct ? 1.0 : 0.0,
+                                .finish = correct ? Finish::kEos : Finish::kLength,
+                                .prompt_tokens = 10,
+                                .output_tokens = 3});
+      ++asked_[episode.samples][question];
+      seeds_.insert(episode.sampling_seed);
     }
     return {result};
   }
   void cancel(EpisodeId) override {}
 
-  std::vector<EpisodeTask> in_flight_;
+  std::vector<Episode> in_flight_;
   size_t most_in_flight_ = 0;
   std::string fail_with_;
   std::map<std::vector<int32_t>, std::map<uint32_t, int>> asked_;

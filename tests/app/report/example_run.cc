@@ -86,10 +86,10 @@ std::vector<double> shares_at(int layers, double progress) {
 
 aggregator::ScoreRow score(const std::string& label, const ExampleShape& shape, double accuracy,
                            uint32_t row) {
-  aggregator::ScoreRow score{.label = label, .samples = {}, .questions = {}, .correct = {}};
+  aggregator::ScoreRow score{.label = label, .samples = {}, .questions = {}, .scores = {}};
   for (uint32_t question = 0; question < shape.questions; ++question) {
     score.questions.push_back(question);
-    score.correct.push_back(draw(row, question) < accuracy ? 1 : 0);
+    score.scores.push_back(draw(row, question) < accuracy ? 1 : 0);
   }
   return score;
 }

@@ -92,10 +92,10 @@ TEST(ReportPage, HeadlineSaysWhatThePairedTestFound) {
 
 TEST(ReportPage, HeadlineAdmitsALossAndAnUndecidedTest) {
   ReportInput input = example_input();
-  std::swap(input.run.scores[0].correct, input.run.scores[1].correct);
+  std::swap(input.run.scores[0].scores, input.run.scores[1].scores);
   EXPECT_THAT(parse_xml(report_page(input)).all("p", "verdict").at(0)->text,
               HasSubstr("it is worse (\u2212"));
-  input.run.scores[0].correct = input.run.scores[1].correct;
+  input.run.scores[0].scores = input.run.scores[1].scores;
   EXPECT_THAT(parse_xml(report_page(input)).all("p", "verdict").at(0)->text,
               AllOf(HasSubstr("no difference could be shown"), HasSubstr("p\u00a0=\u00a01.000")));
   input.run.scores.clear();

@@ -22,15 +22,17 @@ using ::testing::HasSubstr;
 aggregator::RunData six_questions() {
   aggregator::RunData run = example_run();
   const std::vector<uint32_t> questions = {0, 1, 2, 3, 4, 5};
-  run.scores = {{.label = "uniform", .samples = {}, .questions = questions, .correct = {0, 0, 1, 1, 0, 0}},
-                {.label = "learned", .samples = {}, .questions = questions, .correct = {0, 1, 1, 0, 1, 1}}};
+  run.scores = {{.label = "uniform", .samples = {}, .questions = questions, .scores = {0, 0, 1, 1, 0, 0}},
+                {.label = "learned", .samples = {}, .questions = questions, .scores = {0, 1, 1, 0, 1, 1}}};
   return run;
 }
 
 TEST(MovingMean, IsTheMeanOfTheLastTwentyWithTheIntervalOfTheirSpread) {
   std::vector<aggregator::LearnedEpisode> episodes(30, {.finished = {}, .reward = 0.5});
   episodes[0].reward = 1;
-  const auto after = [&](size_t count) { return moving_mean(std::span(episodes).first(count)); };
+  const auto after = [&](size_t count) {
+    return moving_mean(std::span(episodes).first(count), RewardKind::kAnswers);
+  };
   EXPECT_EQ(after(1).mean, 1);
   EXPECT_EQ(after(1).low, 1);  // one value has no spread
   EXPECT_DOUBLE_EQ(after(2).mean, 0.75);

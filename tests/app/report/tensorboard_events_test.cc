@@ -228,7 +228,7 @@ TEST_F(TensorboardEvents, MeanAndSpeedAreThoseOfTheLastTwentyEpisodes) {
   const std::vector<float> means_written = scalars().at("reward/mean").values;
   ASSERT_EQ(means_written.size(), 90u);
   for (size_t i = 0; i < 90; ++i) {
-    const double mean = moving_mean(std::span(run.learned).first(i + 1)).mean;
+    const double mean = moving_mean(std::span(run.learned).first(i + 1), RewardKind::kAnswers).mean;
     EXPECT_EQ(means_written[i], static_cast<float>(mean)) << i;
   }
   const std::chrono::duration<double> twenty = run.learned[89].finished - run.learned[69].finished;

@@ -1,0 +1,50 @@
+#include "aggregator/wire_conversion.h"
+
+#include <array>
+
+#include "wire/messages.pb.h"
+
+namespace allot::aggregator {
+
+wire::Ack_Verdict to_wire(AckVerdict verdict) {
+  using wire::Ack;
+  static constexpr std::array kVerdicts = {
+      Ack::VERDICT_UNSPECIFIED, Ack::VERDICT_ACCEPTED, Ack::VERDICT_DUPLICATE, Ack::VERDICT_LATE,
+      Ack::VERDICT_STALE,       Ack::VERDICT_FAILED,   Ack::VERDICT_REJECTED};  // [AckVerdict]
+  return kVerdicts[static_cast<size_t>(verdict)];
+}
+
+wire::SteeringEvent to_wire(const Steered& steered) {
+  using wire::Control;
+  static constexpr std::array kActions = {Control::ACTION_PAUSE, Control::ACTION_RESUME, Control::ACTION_STOP,
+                                          Control::ACTION_TARGET, Control::ACTION_EPISODES};  // [Steering]
+  wire::SteeringEvent event;
+  event.set_action(kActions[static_cast<size_t>(steered.action)]);
+  event.set_episodes(steered.episodes);
+  event.set_reward(steered.reward);
+  event.set_by(steered.by);
+  event.set_at_ms(steered.at.time_since_epoch().count());
+  return event;
+}
+
+wire::GivenUp to_wire(const EpisodeSetAside& set_aside) {
+  wire::GivenUp given_up;
+  given_up.set_episode(set_aside.episode.value);
+  given_up.set_poisoned(set_aside.kind == GiveUp::kPoisoned);
+  given_up.set_reason(set_aside.reason);
+  return given_up;
+}
+
+wire::Score to_wire(const VerifiedSchedule& schedule, int64_t wanted) {
+  wire::Score score;
+  score.set_label(schedule.label);
+  score.mutable_samples()->Add(schedule.samples.begin(), schedule.samples.end());
+  score.set_answered(schedule.answered);
+  score.set_correct(schedule.right);
+  score.set_wanted(wanted);
+  if (schedule.answered > 0 && schedule.score_sum != static_cast<double>(schedule.right))
+    score.set_mean(schedule.mean());
+  return score;
+}
+
+}  // namespace allot::aggregator

@@ -1,0 +1,19 @@
+// The aggregator's own types as messages.
+#pragma once
+
+#include <cstdint>
+
+#include "aggregator/lease_table.h"
+#include "aggregator/plan.h"
+#include "aggregator/records.h"
+#include "wire/messages_fwd.h"
+
+namespace allot::aggregator {
+
+wire::Ack_Verdict to_wire(AckVerdict verdict);
+wire::SteeringEvent to_wire(const Steered& steered);
+wire::GivenUp to_wire(const EpisodeSetAside& set_aside);
+// `wanted` is the number of questions of the verification.
+wire::Score to_wire(const VerifiedSchedule& schedule, int64_t wanted);
+
+}  // namespace allot::aggregator

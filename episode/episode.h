@@ -1,0 +1,26 @@
+// An episode: one schedule scored on one batch of questions. What a learner asks for, a worker runs and a
+// history keeps.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/strong_id.h"
+#include "episode/reward_kind.h"
+
+namespace allot {
+
+// The data file that a question's number is of.
+enum class Split : uint8_t { kTrain, kHeldout };
+
+struct Episode {
+  EpisodeId id;
+  RewardKind kind = RewardKind::kAnswers;
+  Split split = Split::kTrain;
+  std::vector<int32_t> samples;     // [layers]; empty = dense
+  std::vector<uint32_t> questions;  // numbers within the split
+  uint32_t sampling_seed = 0;       // second half of every draw's key
+  friend bool operator==(const Episode&, const Episode&) = default;
+};
+
+}  // namespace allot

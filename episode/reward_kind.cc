@@ -1,0 +1,65 @@
+#include "episode/reward_kind.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "base/error.h"
+
+namespace allot {
+namespace {
+
+constexpr std::array<RewardKindRow, 2> kRows{{
+    {.kind = RewardKind::kAnswers,
+     .name = "answers",
+     .measure = "accuracy",
+     .low = 0,
+     .high = 1,
+     .higher_is_better = true,
+     .unit = "%",
+     .per_unit = 100,
+     .decimals = 1,
+     .not_usable = ""},
+    {.kind = RewardKind::kDivergence,
+     .name = "divergence",
+     .measure = "divergence",
+     .low = 0,
+     .high = std::numeric_limits<double>::infinity(),
+     .higher_is_better = false,
+     .unit = "nats",
+     .per_unit = 1,
+     .decimals = 3,
+     .not_usable = "no worker computes divergences yet"},
+}};
+
+}  // namespace
+
+std::string RewardKindRow::format(double score) const {
+  return fmt::format("{:.{}f}{}{}", score * per_unit, decimals, unit == "%" ? "" : " ", unit);
+}
+
+std::span<const RewardKindRow> reward_kinds() {
+  return kRows;
+}
+
+const RewardKindRow& row_of(RewardKind kind) {
+  return *std::ranges::find(kRows, kind, &RewardKindRow::kind);
+}
+
+const RewardKindRow* find_reward_kind(std::string_view name) {
+  if (name.empty()) return &row_of(RewardKind::kAnswers);
+  const auto* row = std::ranges::find(kRows, name, &RewardKindRow::name);
+  return row == kRows.end() ? nullptr : row;
+}
+
+RewardKind parse_reward_kind(std::string_view name) {
+  if (const RewardKindRow* row = find_reward_kind(name)) return row->kind;
+  std::string names;
+  for (const RewardKindRow& known : kRows)
+    names += fmt::format("{}'{}'", names.empty() ? "" : " or ", known.name);
+  throw InvalidArgument(fmt::format("the reward kind is '{}', expected {}", name, names));
+}
+
+}  // namespace allot

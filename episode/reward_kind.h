@@ -1,0 +1,48 @@
+// What an episode measures of its schedule: the kinds of reward, one row each, with the range of a score,
+// which direction is better and how a score is written. Everything that clamps, compares or prints a reward
+// asks the row of the run's kind.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace allot {
+
+enum class RewardKind : uint8_t {
+  kAnswers,     // replies are generated and graded
+  kDivergence,  // teacher-forced: mean KL divergence of the sampled from the dense next-token distributions
+};
+
+struct RewardKindRow {
+  RewardKind kind;
+  std::string_view name;     // in a spec and in the history: "answers", "divergence"
+  std::string_view measure;  // what a reader calls it: "accuracy", "divergence"
+  double low;                // range of a score, and so of a reward; `high` may be infinite
+  double high;
+  bool higher_is_better;
+  std::string_view unit;  // of what format() prints: "%", "nats"
+  double per_unit;        // scores are multiplied by this to be in `unit`
+  int decimals;           // that format() prints
+  // Empty where workers can run episodes of this kind, else why they cannot.
+  std::string_view not_usable;
+
+  bool holds(double score) const { return score >= low && score <= high; }  // false for NaN
+  // `score`, or the bound that it is beyond.
+  double clamp(double score) const { return score < low ? low : score > high ? high : score; }
+  // True when `score` is as good as `goal` or better.
+  bool reaches(double score, double goal) const { return higher_is_better ? score >= goal : score <= goal; }
+  // "98.4%", "0.031 nats".
+  std::string format(double score) const;
+};
+
+std::span<const RewardKindRow> reward_kinds();
+const RewardKindRow& row_of(RewardKind kind);
+// Null for a name that is none of theirs; an empty one is `answers`, as below.
+const RewardKindRow* find_reward_kind(std::string_view name);
+// The kind of that name; an empty name is `answers`, which specs and histories from before there were other
+// kinds mean. Throws InvalidArgument listing the names.
+RewardKind parse_reward_kind(std::string_view name);
+
+}  // namespace allot

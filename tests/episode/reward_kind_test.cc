@@ -1,0 +1,74 @@
+#include "episode/reward_kind.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "base/error.h"
+#include "episode/question_result.h"
+
+namespace allot {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+TEST(RewardKind, EveryKindIsFoundByItsName) {
+  for (const RewardKindRow& row : reward_kinds()) {
+    EXPECT_EQ(parse_reward_kind(row.name), row.kind);
+    EXPECT_EQ(&row_of(row.kind), &row);
+    EXPECT_LT(row.low, row.high);
+  }
+  EXPECT_EQ(reward_kinds().size(), 2u);
+}
+
+TEST(RewardKind, SpecsFromBeforeThereWereKindsMeanAnswers) {
+  EXPECT_EQ(parse_reward_kind(""), RewardKind::kAnswers);
+  EXPECT_EQ(find_reward_kind("")->kind, RewardKind::kAnswers);
+}
+
+TEST(RewardKind, AnUnknownNameIsRefusedWithTheKnownOnes) {
+  EXPECT_THAT([] { parse_reward_kind("speed"); },
+              ThrowsMessage<InvalidArgument>(
+                  testing::AllOf(HasSubstr("'speed'"), HasSubstr("'answers'"), HasSubstr("'divergence'"))));
+  EXPECT_EQ(find_reward_kind("speed"), nullptr);
+}
+
+TEST(RewardKind, AScoreIsWrittenInItsUnit) {
+  EXPECT_EQ(row_of(RewardKind::kAnswers).format(0.984), "98.4%");
+  EXPECT_EQ(row_of(RewardKind::kAnswers).format(1), "100.0%");
+  EXPECT_EQ(row_of(RewardKind::kDivergence).format(0.0312), "0.031 nats");
+}
+
+TEST(RewardKind, AnswersEndAtOneAndDivergencesDoNot) {
+  const RewardKindRow& answers = row_of(RewardKind::kAnswers);
+  EXPECT_EQ(answers.clamp(-0.1), 0);
+  EXPECT_EQ(answers.clamp(0.5), 0.5);
+  EXPECT_EQ(answers.clamp(1.1), 1);
+  EXPECT_TRUE(answers.holds(0) && answers.holds(0.25) && answers.holds(1));
+  EXPECT_FALSE(answers.holds(1.01) || answers.holds(-0.01) || answers.holds(kNan));
+  const RewardKindRow& divergence = row_of(RewardKind::kDivergence);
+  EXPECT_EQ(divergence.clamp(17.5), 17.5);
+  EXPECT_EQ(divergence.clamp(-0.1), 0);
+  EXPECT_TRUE(divergence.holds(17.5));
+  EXPECT_FALSE(divergence.holds(-0.1) || divergence.holds(kNan));
+  EXPECT_EQ(divergence.high, kInfinity);
+}
+
+TEST(RewardKind, AGoalIsReachedFromTheSideThatIsWorse) {
+  EXPECT_TRUE(row_of(RewardKind::kAnswers).reaches(0.7, 0.65));
+  EXPECT_FALSE(row_of(RewardKind::kAnswers).reaches(0.6, 0.65));
+  EXPECT_TRUE(row_of(RewardKind::kDivergence).reaches(0.02, 0.03));
+  EXPECT_FALSE(row_of(RewardKind::kDivergence).reaches(0.04, 0.03));
+}
+
+TEST(QuestionResult, ARewardIsTheMeanOfTheScores) {
+  const QuestionResult results[] = {{.question = 3, .score = 1}, {.question = 4, .score = 0.25}};
+  EXPECT_EQ(mean_score(results), 0.625);
+}
+
+}  // namespace
+}  // namespace allot

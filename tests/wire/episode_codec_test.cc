@@ -1,0 +1,107 @@
+#include "wire/episode_codec.h"
+
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+#include "wire/messages.pb.h"
+
+namespace allot::wire {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+allot::Episode example_episode(RewardKind kind, allot::Split split) {
+  return {.id = {7},
+          .kind = kind,
+          .split = split,
+          .samples = {33, 8, 7},
+          .questions = {4'000'000'000u, 0, 17},
+          .sampling_seed = 0xFFFFFFFFu};
+}
+
+TEST(EpisodeCodec, ALeaseGivesItsEpisodeBack) {
+  for (const RewardKind kind : {RewardKind::kAnswers, RewardKind::kDivergence}) {
+    for (const allot::Split split : {allot::Split::kTrain, allot::Split::kHeldout}) {
+      Lease lease;
+      lease.add_samples(99);  // of what was there before
+      fill(example_episode(kind, split), &lease);
+      EXPECT_EQ(episode_of(lease), example_episode(kind, split));
+    }
+  }
+}
+
+TEST(EpisodeCodec, ALeaseOfAKindOrSplitOfALaterReleaseIsRefused) {
+  Lease lease;
+  fill(example_episode(RewardKind::kAnswers, allot::Split::kTrain), &lease);
+  lease.set_kind(static_cast<LeaseKind>(9));
+  EXPECT_THAT([&] { (void)episode_of(lease); }, ThrowsMessage<InvalidArgument>(HasSubstr("kind 9")));
+  lease.set_kind(LEASE_KIND_ANSWERS);
+  lease.set_split(static_cast<allot::wire::Split>(5));
+  EXPECT_THAT([&] { (void)episode_of(lease); }, ThrowsMessage<InvalidArgument>(HasSubstr("split 5")));
+}
+
+TEST(EpisodeCodec, ResultsWithAnyScoreComeBackBitForBit) {
+  const std::vector<QuestionResult> results = {{1, 1, Finish::kEos, 10, 20},
+                                               {2, 0, Finish::kStop, 11, 21},
+                                               {3, 1.0 / 3, Finish::kLength, 12, 22},
+                                               {4, 17.25, Finish::kEos, 0, 0}};
+  EpisodeResult whole;
+  fill(results, &whole);
+  EpisodeResult arrived;
+  ASSERT_TRUE(arrived.ParseFromString(whole.SerializeAsString()));
+  std::vector<QuestionResult> read;
+  EXPECT_EQ(read_results(arrived, &read), "");
+  EXPECT_EQ(read, results);
+  PartialResult part;
+  fill(results, &part);
+  EXPECT_EQ(read_results(part, &read), "");
+  EXPECT_EQ(read, results);
+}
+
+// What an aggregator of the release before sees of a graded answer, and what a worker of it reports.
+TEST(EpisodeCodec, AScoreGoesBesideWhatTheReleaseBeforeReads) {
+  const std::vector<QuestionResult> results = {{1, 1}, {2, 0}, {3, 0.5}};
+  EpisodeResult message;
+  fill(results, &message);
+  EXPECT_TRUE(message.outcomes(0).correct());
+  EXPECT_FALSE(message.outcomes(1).correct());
+  EXPECT_FALSE(message.outcomes(2).correct());
+  EXPECT_FALSE(message.outcomes(0).has_score()) << "what `correct` says takes no room";
+  EXPECT_FALSE(message.outcomes(1).has_score());
+  EXPECT_EQ(message.outcomes(2).score(), 0.5);
+
+  EpisodeResult older;
+  for (const bool correct : {true, false}) {
+    QuestionOutcome& outcome = *older.add_outcomes();
+    outcome.set_correct(correct);
+    outcome.set_finish(FINISH_REASON_STOP);
+  }
+  std::vector<QuestionResult> read;
+  EXPECT_EQ(read_results(older, &read), "");
+  ASSERT_EQ(read.size(), 2u);
+  EXPECT_EQ(read[0].score, 1);
+  EXPECT_EQ(read[1].score, 0);
+}
+
+TEST(EpisodeCodec, OutcomesThatAreNoResultsAreNamed) {
+  using Change = void (*)(QuestionOutcome*);
+  const std::vector<std::pair<Change, const char*>> changes{
+      {[](QuestionOutcome* o) { o->set_finish(FINISH_REASON_UNSPECIFIED); }, "finish reason 0"},
+      {[](QuestionOutcome* o) { o->set_finish(static_cast<FinishReason>(4)); }, "finish reason 4"},
+      {[](QuestionOutcome* o) { o->set_prompt_tokens(-3); }, "-3 prompt"},
+      {[](QuestionOutcome* o) { o->set_output_tokens(-4); }, "-4 output"},
+  };
+  for (const auto& [change, reason] : changes) {
+    const std::vector<QuestionResult> results = {{1, 1}, {2, 0}};
+    EpisodeResult message;
+    fill(results, &message);
+    change(message.mutable_outcomes(1));
+    std::vector<QuestionResult> read;
+    EXPECT_THAT(read_results(message, &read), testing::AllOf(HasSubstr("outcome 1"), HasSubstr(reason)));
+  }
+}
+
+}  // namespace
+}  // namespace allot::wire
