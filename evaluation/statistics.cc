@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/math/distributions/binomial.hpp>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
@@ -27,6 +28,62 @@ void check_pairs(int64_t only_first, int64_t only_second) {
     throw InvalidArgument(
         fmt::format("{} and {} questions that one schedule alone got right; expected numbers >= 0",
                     only_first, only_second));
+}
+
+// The middle 95 % of resampled means of `values`: each resample draws as many values as there are, with
+// replacement.
+Interval bootstrap_mean(std::span<const double> values, uint32_t seed) {
+  const auto count = static_cast<uint64_t>(values.size());
+  std::vector<double> means(kResamples);
+  for (uint32_t resample = 0; resample < kResamples; ++resample) {
+    double sum = 0;
+    for (uint64_t drawn = 0; drawn < count;) {
+      const PhiloxBlock block = philox4x32_10(
+          {{resample, static_cast<uint32_t>(drawn / 4), static_cast<uint32_t>(drawn >> 34), 0}}, seed, 0);
+      for (int word = 0; word < 4 && drawn < count; ++word, ++drawn)
+        sum += values[(uint64_t{block.word[word]} * count) >> 32];
+    }
+    means[resample] = sum / static_cast<double>(count);
+  }
+  std::sort(means.begin(), means.end());
+  const auto percentile = [&](double share) {
+    return means[static_cast<size_t>(std::lround(share * (kResamples - 1)))];
+  };
+  return {percentile(0.025), percentile(0.975)};
+}
+
+// p-value of the sum of `differences` when each has either sign with probability 1/2.
+double permutation_test(std::span<const double> differences, uint32_t seed) {
+  constexpr uint32_t kSignKey = 1;  // apart from the bootstrap's draws
+  double observed = 0, scale = 0;
+  for (const double one : differences) observed += one, scale += std::abs(one);
+  if (scale == 0) return 1;
+  // Sums of the same numbers in another order of signs must not differ by their rounding.
+  const double least = std::abs(observed) - 1e-12 * scale;
+  int64_t as_large = 1;
+  for (uint32_t draw = 0; draw < kResamples; ++draw) {
+    double sum = 0;
+    PhiloxBlock block{};
+    for (size_t i = 0; i < differences.size(); ++i) {
+      const size_t bit = i % 128;
+      if (bit == 0)
+        block = philox4x32_10({{draw, static_cast<uint32_t>(i / 128), static_cast<uint32_t>(i >> 39), 0}},
+                              seed, kSignKey);
+      sum += (block.word[bit / 32] >> (bit % 32)) & 1 ? differences[i] : -differences[i];
+    }
+    as_large += std::abs(sum) >= least;
+  }
+  return static_cast<double>(as_large) / (kResamples + 1);
+}
+
+bool right_or_wrong(std::span<const double> scores) {
+  return std::ranges::all_of(scores, [](double score) { return score == 0 || score == 1; });
+}
+
+void check_finite(std::span<const double> scores) {
+  for (const double score : scores)
+    if (!std::isfinite(score))
+      throw InvalidArgument(fmt::format("a score is {}; a number is expected", score));
 }
 
 }  // namespace
@@ -103,6 +160,49 @@ Interval paired_difference_interval(int64_t only_first, int64_t only_second, int
     return static_cast<double>(differences[rank]) / static_cast<double>(questions);
   };
   return {percentile(0.025), percentile(0.975)};
+}
+
+MeanScore mean_of_scores(std::span<const double> scores, uint32_t seed) {
+  check_finite(scores);
+  const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
+  const auto count = static_cast<int64_t>(scores.size());
+  const double mean = count == 0 ? 0 : sum / static_cast<double>(count);
+  if (right_or_wrong(scores)) {
+    const auto right = static_cast<int64_t>(sum);
+    return {mean, wilson_interval(right, count), standard_error(right, count)};
+  }
+  double squares = 0;
+  for (const double score : scores) squares += (score - mean) * (score - mean);
+  return {mean, bootstrap_mean(scores, seed), std::sqrt(squares) / static_cast<double>(count)};
+}
+
+PairedTest compare_scores(std::span<const double> first, std::span<const double> second, uint32_t seed) {
+  if (first.size() != second.size())
+    throw InvalidArgument(fmt::format("paired scores of {} and of {} questions; expected the same questions",
+                                      first.size(), second.size()));
+  check_finite(first);
+  check_finite(second);
+  PairedTest test{.questions = static_cast<int64_t>(first.size()),
+                  .graded = !right_or_wrong(first) || !right_or_wrong(second)};
+  test.pairs.questions = test.questions;
+  std::vector<double> differences(first.size());
+  for (size_t i = 0; i < first.size(); ++i) {
+    differences[i] = first[i] - second[i];
+    test.pairs.only_first += first[i] > second[i];
+    test.pairs.only_second += second[i] > first[i];
+  }
+  if (!test.graded) {
+    test.difference = test.pairs.difference();
+    test.interval =
+        paired_difference_interval(test.pairs.only_first, test.pairs.only_second, test.questions, seed);
+    test.p_value = mcnemar_exact(test.pairs.only_first, test.pairs.only_second);
+    return test;
+  }
+  test.difference =
+      std::accumulate(differences.begin(), differences.end(), 0.0) / static_cast<double>(test.questions);
+  test.interval = bootstrap_mean(differences, seed);
+  test.p_value = permutation_test(differences, seed);
+  return test;
 }
 
 }  // namespace allot::evaluation

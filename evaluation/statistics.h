@@ -57,4 +57,32 @@ double mcnemar_exact(int64_t only_first, int64_t only_second);
 Interval paired_difference_interval(int64_t only_first, int64_t only_second, int64_t questions,
                                     uint32_t seed = 0);
 
+// Mean of scores between 0 and 1 (partial credit) and its 95 % interval: Wilson's where all scores are 0 or
+// 1, else the percentile bootstrap over questions, 10,000 resamples under `seed`.
+struct MeanScore {
+  double mean = 0;  // 0 for no questions
+  Interval interval;
+  double standard_error = 0;  // 0 for no questions
+};
+MeanScore mean_of_scores(std::span<const double> scores, uint32_t seed = 0);
+
+// Two schedules on the same questions, by their scores.
+struct PairedTest {
+  int64_t questions = 0;
+  bool graded = false;    // some score is neither 0 nor 1
+  Pairs pairs;            // who scored higher; where all scores are 0 or 1, who alone was right
+  double difference = 0;  // mean score of the first minus that of the second
+  Interval interval;      // of the difference: percentile bootstrap over questions
+  // Two-sided. McNemar's exact test where all scores are 0 or 1, else a paired permutation test: the share of
+  // 10,000 draws that swap each question's two scores with probability 1/2 whose difference is at least as
+  // large, the observed assignment counted among them.
+  double p_value = 1;
+
+  // "exact McNemar test" or "paired permutation test".
+  const char* method() const { return graded ? "paired permutation test" : "exact McNemar test"; }
+};
+// `first` and `second` are scores of the same questions in the same order. Draws are Philox under `seed`, so
+// the same scores give the same result. Takes 10,000 steps a question.
+PairedTest compare_scores(std::span<const double> first, std::span<const double> second, uint32_t seed = 0);
+
 }  // namespace allot::evaluation

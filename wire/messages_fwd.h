@@ -10,6 +10,7 @@ class ControlReply;
 class Counters;
 class DatasetIdentity;
 class Envelope;
+class GenerationSpec;
 class EpisodeResult;
 class GivenUp;
 class Hello;

@@ -28,16 +28,13 @@ Episode scoring_episode(int64_t number, std::span<const std::vector<int32_t>> sc
 }  // namespace
 
 evaluation::Proportion ScheduleScore::proportion() const {
-  return {.questions = std::ssize(correct), .correct = std::ranges::count(correct, uint8_t{1})};
+  return {.questions = std::ssize(scores), .correct = std::ranges::count(scores, 1.0)};
 }
 
-PairedVerdict compare(const ScheduleScore& first, const ScheduleScore& second) {
-  PairedVerdict verdict;
-  verdict.pairs = evaluation::count_pairs(first.correct, second.correct);
-  const auto& [only_first, only_second, questions] = verdict.pairs;
-  verdict.difference = evaluation::paired_difference_interval(only_first, only_second, questions);
-  verdict.p_value = evaluation::mcnemar_exact(only_first, only_second);
-  return verdict;
+std::vector<uint8_t> ScheduleScore::right() const {
+  std::vector<uint8_t> right;
+  for (const double score : scores) right.push_back(score == 1);
+  return right;
 }
 
 size_t scored_schedule(EpisodeId episode, uint32_t questions) {
@@ -48,7 +45,7 @@ std::vector<ScheduleScore> score_schedules(EpisodeRunner* runner,
                                            std::span<const std::vector<int32_t>> schedules,
                                            uint32_t questions, const ScoringControl& control) {
   std::vector<ScheduleScore> scores(schedules.size());
-  for (ScheduleScore& score : scores) score.correct.resize(questions);
+  for (ScheduleScore& score : scores) score.scores.resize(questions);
   const int64_t episodes = episodes_per_schedule(questions) * std::ssize(schedules);
   const int64_t wanted = int64_t{questions} * std::ssize(schedules);
   // One more than fill the runner, so that a place that becomes free is taken at once.
@@ -66,7 +63,7 @@ std::vector<ScheduleScore> score_schedules(EpisodeRunner* runner,
         throw Error(fmt::format("schedule {} of {}: {}", schedule + 1, schedules.size(), result.error));
       ScheduleScore& score = scores[schedule];
       for (const QuestionResult& answer : result.results) {
-        score.correct[answer.question] = answer.score == 1;
+        score.scores[answer.question] = answer.score;
         score.prompt_tokens += answer.prompt_tokens;
         score.output_tokens += answer.output_tokens;
         score.cut_off += answer.finish == Finish::kLength;

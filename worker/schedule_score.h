@@ -14,22 +14,14 @@ namespace allot::worker {
 
 // Answers of one schedule, in question order.
 struct ScheduleScore {
-  std::vector<uint8_t> correct;  // [questions], 0 or 1
+  std::vector<double> scores;  // [questions], 1 right, 0 wrong or between
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
   int64_t cut_off = 0;  // replies that ended at their length limit
 
-  evaluation::Proportion proportion() const;
+  evaluation::Proportion proportion() const;  // of the answers that are right
+  std::vector<uint8_t> right() const;         // [questions], 1 where the answer is
 };
-
-// One schedule against another on the same questions.
-struct PairedVerdict {
-  evaluation::Pairs pairs;
-  evaluation::Interval difference;  // of the accuracies, first minus second
-  double p_value = 1;               // exact McNemar
-};
-// Throws InvalidArgument when the two did not answer the same number of questions.
-PairedVerdict compare(const ScheduleScore& first, const ScheduleScore& second);
 
 // Questions of one scoring episode.
 inline constexpr uint32_t kQuestionsPerScoringEpisode = 16;

@@ -1,6 +1,7 @@
 #include "worker/spec_conditions.h"
 
 #include "evaluation/task.h"
+#include "wire/messages.pb.h"
 #include "worker/spec_method.h"
 
 namespace allot::worker {

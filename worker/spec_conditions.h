@@ -2,7 +2,7 @@
 #pragma once
 
 #include "evaluation/conditions.h"
-#include "wire/messages.pb.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::worker {
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "evaluation/ablation.h"
+#include "wire/messages.pb.h"
 #include "wire/spec.h"
 #include "worker/spec_conditions.h"
 
@@ -88,9 +89,9 @@ int run_ablate(std::span<const std::string> arguments) {
 
   const std::vector<Score> scores = score(plan).schedules;
   std::vector<std::vector<uint8_t>> layers;
-  for (size_t i = 1; i < scores.size(); ++i) layers.push_back(scores[i].answers.correct);
+  for (size_t i = 1; i < scores.size(); ++i) layers.push_back(scores[i].answers.right());
   evaluation::Ablation ablation =
-      evaluation::make_ablation(plan.conditions, base_schedule, scores.front().answers.correct, layers);
+      evaluation::make_ablation(plan.conditions, base_schedule, scores.front().answers.right(), layers);
   ablation.tool_version = version();
   const std::string text = evaluation::format_ablation(ablation);
   if (!out.empty()) write_file_atomically(out, text);

@@ -12,6 +12,10 @@
 namespace allot::app {
 namespace {
 
+evaluation::PairedTest against(const Score& first, const Score& second) {
+  return evaluation::compare_scores(first.answers.scores, second.answers.scores);
+}
+
 std::string table(std::span<const Score> scores) {
   size_t width = std::string_view("schedule").size();
   for (const Score& score : scores) width = std::max(width, score.schedule.label.size());
@@ -22,14 +26,15 @@ std::string table(std::span<const Score> scores) {
     const evaluation::Proportion proportion = score.answers.proportion();
     text += fmt::format("{:<{}}  {:>8}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", score.schedule.label, width,
                         score.schedule.schedule ? std::to_string(score.schedule.schedule->total()) : "all",
-                        proportion.questions, proportion.correct, format_accuracy(proportion),
+                        proportion.questions, proportion.correct, format_accuracy(score.answers),
                         score.answers.output_tokens, score.answers.cut_off);
   }
   if (scores.size() > 1)
-    text += fmt::format("\nagainst {} (exact McNemar test)\n", scores.front().schedule.label);
+    text += fmt::format("\nagainst {} ({})\n", scores.front().schedule.label,
+                        against(scores[1], scores[0]).method());
   for (const Score& score : scores.subspan(1))
-    text += fmt::format("{:<{}}  {}\n", score.schedule.label, width,
-                        format_verdict(worker::compare(score.answers, scores.front().answers)));
+    text +=
+        fmt::format("{:<{}}  {}\n", score.schedule.label, width, format_test(against(score, scores.front())));
   return text;
 }
 
@@ -40,8 +45,7 @@ nlohmann::ordered_json result_json(const ScoringPlan& plan, const Scores& done) 
   for (const Score& score : scores) {
     json["schedules"].push_back(score_json(score));
     if (&score != scores.data())
-      json["schedules"].back()["against_first"] =
-          verdict_json(worker::compare(score.answers, scores.front().answers));
+      json["schedules"].back()["against_first"] = test_json(against(score, scores.front()));
   }
   json["seconds"] = done.seconds;
   return json;

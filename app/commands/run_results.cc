@@ -71,10 +71,10 @@ std::string format_results(const aggregator::RunData& run, const std::filesystem
   if (evaluation.paired) {
     const PairedRecord& paired = *evaluation.paired;
     text += fmt::format(
-        "learned against uniform: {:+.1f} points ({:+.1f} .. {:+.1f}), {} questions gained, {} lost, exact "
-        "McNemar p {}\n",
+        "learned against uniform: {:+.1f} points ({:+.1f} .. {:+.1f}), {} questions gained, {} lost, {} p "
+        "{}\n",
         100 * paired.difference, 100 * paired.low, 100 * paired.high, paired.only_learned,
-        paired.only_uniform, p_value(paired.p_value));
+        paired.only_uniform, paired.graded ? "paired permutation" : "exact McNemar", p_value(paired.p_value));
   }
   text +=
       fmt::format("schedule of {} samples: {}\n", run.spec.policy().total(), fmt::join(run.recommended, ","));

@@ -13,9 +13,9 @@ namespace {
 constexpr double kSignificance = 0.05;
 
 // "better", "worse" or "undecided".
-std::string outcome(const worker::PairedVerdict& verdict) {
-  if (verdict.p_value >= kSignificance) return "undecided";
-  return verdict.pairs.only_first > verdict.pairs.only_second ? "better" : "worse";
+std::string outcome(const evaluation::PairedTest& test) {
+  if (test.p_value >= kSignificance) return "undecided";
+  return test.difference > 0 ? "better" : "worse";
 }
 
 std::string sentence(const Score& first, const Score& second, const std::string& outcome) {
@@ -23,7 +23,7 @@ std::string sentence(const Score& first, const Score& second, const std::string&
   const std::string& b = second.schedule.label;
   if (outcome == "undecided")
     return fmt::format("undecided: {} and {} do not differ significantly on these {} questions", a, b,
-                       first.answers.correct.size());
+                       first.answers.scores.size());
   return fmt::format("{}: {} scores {} than {}", outcome, a, outcome == "better" ? "higher" : "lower", b);
 }
 
@@ -56,21 +56,22 @@ int run_verify(std::span<const std::string> arguments) {
 
   const Scores done = score(plan);
   const std::vector<Score>& scores = done.schedules;
-  const worker::PairedVerdict verdict = worker::compare(scores[0].answers, scores[1].answers);
+  const evaluation::PairedTest test =
+      evaluation::compare_scores(scores[0].answers.scores, scores[1].answers.scores);
   if (json) {
     nlohmann::ordered_json result = plan_json(plan);
     result["schedule"] = score_json(scores[0]);
     result["against"] = score_json(scores[1]);
-    result["paired"] = verdict_json(verdict);
-    result["verdict"] = outcome(verdict);
+    result["paired"] = test_json(test);
+    result["verdict"] = outcome(test);
     result["seconds"] = done.seconds;
     std::cout << result.dump(2) << '\n';
     return 0;
   }
   std::cout << describe(plan) << '\n';
   for (const Score& score : scores)
-    std::cout << fmt::format("{}: {}\n", score.schedule.label, format_accuracy(score.answers.proportion()));
-  std::cout << format_verdict(verdict) << '\n' << sentence(scores[0], scores[1], outcome(verdict)) << '\n';
+    std::cout << fmt::format("{}: {}\n", score.schedule.label, format_accuracy(score.answers));
+  std::cout << format_test(test) << '\n' << sentence(scores[0], scores[1], outcome(test)) << '\n';
   return 0;
 }
 

@@ -33,6 +33,7 @@ AccuracyRecord read_accuracy(Fields fields, std::vector<std::string>* faults) {
   score.questions = fields.integer<int64_t>("n", 1);
   score.correct = fields.integer<int64_t>("correct", 0, score.questions);
   std::tie(score.low, score.high) = fields.interval("interval_95", 0, 1);
+  if (fields.has("mean_score")) score.mean_score = fields.real("mean_score", 0, 1);
   if (score.accuracy() < score.low - kRatioTolerance || score.accuracy() > score.high + kRatioTolerance) {
     faults->push_back(fmt::format("{} does not hold the accuracy {}/{}", fields.where("interval_95"),
                                   score.correct, score.questions));
@@ -43,8 +44,10 @@ AccuracyRecord read_accuracy(Fields fields, std::vector<std::string>* faults) {
 PairedRecord read_paired(Fields fields, const EvaluationRecord& scores, std::vector<std::string>* faults) {
   PairedRecord paired;
   const std::string test = fields.text("test");
-  if (!test.empty() && test != "mcnemar-exact") {
-    faults->push_back(fmt::format("{} is \"{}\", expected \"mcnemar-exact\"", fields.where("test"), test));
+  paired.graded = test == "permutation";
+  if (!test.empty() && test != "mcnemar-exact" && test != "permutation") {
+    faults->push_back(fmt::format("{} is \"{}\", expected \"mcnemar-exact\" or \"permutation\"",
+                                  fields.where("test"), test));
   }
   paired.only_learned = fields.integer<int64_t>("only_learned", 0);
   paired.only_uniform = fields.integer<int64_t>("only_uniform", 0);
@@ -57,14 +60,16 @@ PairedRecord read_paired(Fields fields, const EvaluationRecord& scores, std::vec
     return paired;
   }
   const int64_t gained = scores.learned->correct - scores.uniform->correct;
-  if (paired.only_learned - paired.only_uniform != gained) {
+  if (paired.graded) {
+    // Who scored higher says nothing of by how much.
+  } else if (paired.only_learned - paired.only_uniform != gained) {
     faults->push_back(fmt::format("'evaluation.paired' says {} - {} more right answers, the scores say {}",
                                   paired.only_learned, paired.only_uniform, gained));
   } else if (paired.only_learned > scores.learned->correct) {
     faults->push_back(fmt::format("'evaluation.paired.only_learned' is {}, but only {} answers are right",
                                   paired.only_learned, scores.learned->correct));
   }
-  const double difference = double(gained) / double(scores.learned->questions);
+  const double difference = scores.learned->accuracy() - scores.uniform->accuracy();
   if (std::abs(paired.difference - difference) > kRatioTolerance ||
       paired.difference < paired.low - kRatioTolerance || paired.difference > paired.high + kRatioTolerance) {
     faults->push_back(fmt::format("'evaluation.paired.difference' is {} in [{}, {}], the scores differ by {}",
@@ -171,7 +176,10 @@ class DuplicateFinder {
 };
 
 Json accuracy_json(const AccuracyRecord& score) {
-  return {{"n", score.questions}, {"correct", score.correct}, {"interval_95", {score.low, score.high}}};
+  Json json = {{"n", score.questions}, {"correct", score.correct}};
+  if (score.mean_score) json["mean_score"] = *score.mean_score;
+  json["interval_95"] = {score.low, score.high};
+  return json;
 }
 
 Json evaluation_json(const EvaluationRecord& evaluation) {
@@ -180,7 +188,7 @@ Json evaluation_json(const EvaluationRecord& evaluation) {
   if (evaluation.learned) json["learned"] = accuracy_json(*evaluation.learned);
   if (evaluation.dense) json["dense"] = accuracy_json(*evaluation.dense);
   if (const auto& paired = evaluation.paired) {
-    json["paired"] = {{"test", "mcnemar-exact"},
+    json["paired"] = {{"test", paired->graded ? "permutation" : "mcnemar-exact"},
                       {"only_learned", paired->only_learned},
                       {"only_uniform", paired->only_uniform},
                       {"p_value", paired->p_value},

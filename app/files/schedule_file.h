@@ -24,18 +24,23 @@ struct AccuracyRecord {
   int64_t correct = 0;
   double low = 0;
   double high = 0;
-  double accuracy() const { return static_cast<double>(correct) / static_cast<double>(questions); }
+  std::optional<double> mean_score = {};  // of answers with partial credit; without it all are right or wrong
+  double accuracy() const {
+    return mean_score ? *mean_score : static_cast<double>(correct) / static_cast<double>(questions);
+  }
   friend bool operator==(const AccuracyRecord&, const AccuracyRecord&) = default;
 };
 
-// Learned against uniform, question by question: the exact McNemar test.
+// Learned against uniform, question by question (evaluation::compare_scores).
 struct PairedRecord {
-  int64_t only_learned = 0;  // questions that only the learned schedule got right
+  int64_t only_learned = 0;  // questions that only the learned schedule got right, or scored higher on
   int64_t only_uniform = 0;
   double p_value = 1;     // two-sided
   double difference = 0;  // accuracy of learned minus accuracy of uniform, with its 95 % interval
   double low = 0;
   double high = 0;
+  bool graded = false;  // partial credit: the paired permutation test, else the exact McNemar test
+  const char* test() const { return graded ? "paired permutation test" : "exact McNemar test"; }
   friend bool operator==(const PairedRecord&, const PairedRecord&) = default;
 };
 

@@ -115,10 +115,10 @@ void write_verdict(Markup* page, const aggregator::RunData& run, const Evaluatio
   page->text(
       fmt::format("With {} samples the learned schedule answers {} of {} held-out questions, the uniform "
                   "schedule {}: {} ({}, 95\u00a0% "
-                  "interval {}; exact McNemar test, p\u00a0",
+                  "interval {}; {}, p\u00a0",
                   run.spec.policy().total(), percent(evaluation.learned->accuracy()),
                   evaluation.learned->questions, percent(evaluation.uniform->accuracy()), finding,
-                  points(paired.difference), interval(paired.low, paired.high)));
+                  points(paired.difference), interval(paired.low, paired.high), paired.test()));
   page->insert(p_value(paired.p_value)).text(").");
   if (evaluation.dense)
     page->text(fmt::format(" Dense attention answers {}.", percent(evaluation.dense->accuracy())));

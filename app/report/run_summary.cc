@@ -20,13 +20,6 @@ const aggregator::ScoreRow* find_score(const aggregator::RunData& run, const std
   return found == run.scores.end() ? nullptr : &*found;
 }
 
-// 1 for each right answer, 0 for the others.
-std::vector<uint8_t> right(const aggregator::ScoreRow& score) {
-  std::vector<uint8_t> right;
-  for (const double one : score.scores) right.push_back(one == 1);
-  return right;
-}
-
 void check_score(const aggregator::ScoreRow& score) {
   if (score.questions.size() != score.scores.size()) {
     throw CorruptFile(
@@ -47,9 +40,11 @@ std::optional<AccuracyRecord> accuracy(const aggregator::ScoreRow* score) {
   AccuracyRecord record;
   record.questions = std::ssize(score->questions);
   record.correct = std::ranges::count(score->scores, 1.0);
-  const evaluation::Interval interval = evaluation::wilson_interval(record.correct, record.questions);
-  record.low = interval.low;
-  record.high = interval.high;
+  const evaluation::MeanScore mean = evaluation::mean_of_scores(score->scores);
+  if (record.correct + std::ranges::count(score->scores, 0.0) != record.questions)
+    record.mean_score = mean.mean;
+  record.low = mean.interval.low;
+  record.high = mean.interval.high;
   return record;
 }
 
@@ -57,16 +52,15 @@ std::optional<AccuracyRecord> accuracy(const aggregator::ScoreRow* score) {
 std::optional<PairedRecord> paired(const aggregator::ScoreRow* learned, const aggregator::ScoreRow* uniform) {
   if (learned == nullptr || uniform == nullptr || learned->questions.empty()) return std::nullopt;
   if (learned->questions != uniform->questions) return std::nullopt;
-  const evaluation::Pairs pairs = evaluation::count_pairs(right(*learned), right(*uniform));
-  const evaluation::Interval interval =
-      evaluation::paired_difference_interval(pairs.only_first, pairs.only_second, pairs.questions);
+  const evaluation::PairedTest test = evaluation::compare_scores(learned->scores, uniform->scores);
   PairedRecord record;
-  record.only_learned = pairs.only_first;
-  record.only_uniform = pairs.only_second;
-  record.p_value = evaluation::mcnemar_exact(pairs.only_first, pairs.only_second);
-  record.difference = pairs.difference();
-  record.low = interval.low;
-  record.high = interval.high;
+  record.only_learned = test.pairs.only_first;
+  record.only_uniform = test.pairs.only_second;
+  record.p_value = test.p_value;
+  record.difference = test.difference;
+  record.low = test.interval.low;
+  record.high = test.interval.high;
+  record.graded = test.graded;
   return record;
 }
 

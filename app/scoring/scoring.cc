@@ -136,43 +136,45 @@ Scores score(const ScoringPlan& plan) {
   return scores;
 }
 
-std::string format_accuracy(const evaluation::Proportion& score) {
-  const evaluation::Interval interval = evaluation::wilson_interval(score.correct, score.questions);
-  return fmt::format("{:.1f} % [{:.1f}, {:.1f}]", 100 * score.accuracy(), 100 * interval.low,
-                     100 * interval.high);
+std::string format_accuracy(const worker::ScheduleScore& score) {
+  const evaluation::MeanScore mean = evaluation::mean_of_scores(score.scores);
+  return fmt::format("{:.1f} % [{:.1f}, {:.1f}]", 100 * mean.mean, 100 * mean.interval.low,
+                     100 * mean.interval.high);
 }
 
 Json score_json(const Score& score) {
   const evaluation::Proportion proportion = score.answers.proportion();
-  const evaluation::Interval interval = evaluation::wilson_interval(proportion.correct, proportion.questions);
+  const evaluation::MeanScore mean = evaluation::mean_of_scores(score.answers.scores);
   Json json = {{"schedule", score.schedule.label}};
   json["samples"] = score.schedule.schedule ? Json(score.schedule.schedule->samples) : Json();
   json["total"] = score.schedule.schedule ? Json(score.schedule.schedule->total()) : Json();
   json["n"] = proportion.questions;
   json["correct"] = proportion.correct;
-  json["accuracy"] = proportion.accuracy();
-  json["interval_95"] = {interval.low, interval.high};
-  json["standard_error"] = evaluation::standard_error(proportion.correct, proportion.questions);
+  json["accuracy"] = mean.mean;
+  json["interval_95"] = {mean.interval.low, mean.interval.high};
+  json["standard_error"] = mean.standard_error;
   json["prompt_tokens"] = score.answers.prompt_tokens;
   json["output_tokens"] = score.answers.output_tokens;
   json["cut_off"] = score.answers.cut_off;
   return json;
 }
 
-std::string format_verdict(const worker::PairedVerdict& verdict) {
-  return fmt::format("{:+.1f} points [{:+.1f}, {:+.1f}], p = {:.2g} ({} questions only here, {} only there)",
-                     100 * verdict.pairs.difference(), 100 * verdict.difference.low,
-                     100 * verdict.difference.high, verdict.p_value, verdict.pairs.only_first,
-                     verdict.pairs.only_second);
+std::string format_test(const evaluation::PairedTest& test) {
+  const auto counts = test.graded ? fmt::format("{} questions higher here, {} there", test.pairs.only_first,
+                                                test.pairs.only_second)
+                                  : fmt::format("{} questions only here, {} only there",
+                                                test.pairs.only_first, test.pairs.only_second);
+  return fmt::format("{:+.1f} points [{:+.1f}, {:+.1f}], p = {:.2g} ({})", 100 * test.difference,
+                     100 * test.interval.low, 100 * test.interval.high, test.p_value, counts);
 }
 
-Json verdict_json(const worker::PairedVerdict& verdict) {
-  return {{"test", "mcnemar-exact"},
-          {"only_first", verdict.pairs.only_first},
-          {"only_second", verdict.pairs.only_second},
-          {"p_value", verdict.p_value},
-          {"difference", verdict.pairs.difference()},
-          {"interval_95", {verdict.difference.low, verdict.difference.high}}};
+Json test_json(const evaluation::PairedTest& test) {
+  return {{"test", test.graded ? "permutation" : "mcnemar-exact"},
+          {"only_first", test.pairs.only_first},
+          {"only_second", test.pairs.only_second},
+          {"p_value", test.p_value},
+          {"difference", test.difference},
+          {"interval_95", {test.interval.low, test.interval.high}}};
 }
 
 }  // namespace allot::app

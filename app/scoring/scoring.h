@@ -27,11 +27,11 @@ struct Scores {
 Scores score(const ScoringPlan& plan);
 
 // "71.4 % [65.2, 76.9]".
-std::string format_accuracy(const evaluation::Proportion& score);
+std::string format_accuracy(const worker::ScheduleScore& score);
 nlohmann::ordered_json score_json(const Score& score);
 
 // "+57.1 points [50.2, 63.9], p = 1.2e-20 (121 questions only here, 7 only there)".
-std::string format_verdict(const worker::PairedVerdict& verdict);
-nlohmann::ordered_json verdict_json(const worker::PairedVerdict& verdict);
+std::string format_test(const evaluation::PairedTest& test);
+nlohmann::ordered_json test_json(const evaluation::PairedTest& test);
 
 }  // namespace allot::app

@@ -83,13 +83,12 @@ class Auditor {
   }
   void see(const VersionReached&) {}
   void see(const AnswersKept& kept) {
-    audit_->answers_kept += std::ssize(kept.questions);
+    audit_->answers_kept += std::ssize(kept.results);
     const std::vector<uint32_t>& questions = asked_[kept.episode].questions;
-    for (size_t i = 0; i < kept.questions.size(); ++i) {
-      const uint32_t question = kept.questions[i];
+    for (const QuestionResult& result : kept.results) {
+      const uint32_t question = result.question;
       const auto place = std::ranges::find(questions, question) - questions.begin();
-      expect(place < std::ssize(questions) &&
-                 kept.results[i] == expected_[kept.episode][static_cast<size_t>(place)],
+      expect(place < std::ssize(questions) && result == expected_[kept.episode][static_cast<size_t>(place)],
              "the kept answer to question {} of episode {} is not the model's", question, kept.episode.value);
       expect(kept_[kept.episode].insert(question).second, "question {} of episode {} is kept twice", question,
              kept.episode.value);
@@ -152,7 +151,7 @@ class Auditor {
   std::unique_ptr<const History> history_;
   Audit* audit_;
   std::map<EpisodeId, Episode> asked_;
-  std::map<EpisodeId, std::vector<aggregator::QuestionResult>> expected_;
+  std::map<EpisodeId, std::vector<QuestionResult>> expected_;
   std::map<EpisodeId, std::set<uint32_t>> kept_;
   std::set<EpisodeId> told_, set_aside_;
   std::set<LeaseId> leases_, ended_, tells_by_lease_;

@@ -14,6 +14,7 @@
 #include "evaluation/ablation.h"
 #include "evaluation/task.h"
 #include "tests/app/run_command.h"
+#include "wire/messages.pb.h"
 #include "wire/spec.h"
 
 namespace allot::app {

@@ -101,7 +101,7 @@ class Session {
     const LeaseId answered = lease();
     const EpisodeId of = episode();
     const Standing standing = table_.judge(answered, of).standing;
-    const auto superseded = table_.done(of, answered, AckVerdict::kAccepted);
+    const auto superseded = table_.done(of, answered, aggregator::AckVerdict::kAccepted);
     require(standing == Standing::kLive || standing == Standing::kLate,
             "a result is taken from a lease that is held or late only");
     require(!superseded || *superseded != answered, "a lease does not supersede itself");

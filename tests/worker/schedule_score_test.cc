@@ -33,7 +33,7 @@ class BackwardRunner final : public EpisodeRunner {
     for (const uint32_t question : episode.questions) {
       const bool correct = episode.samples.empty() || question < static_cast<uint32_t>(episode.samples[0]);
       result.results.push_back({.question = question,
-                                .score = correct ? 1.0 : 0.0,
+                                .score = correct ? 1.0 : credit_,
                                 .finish = correct ? Finish::kEos : Finish::kLength,
                                 .prompt_tokens = 10,
                                 .output_tokens = 3});
@@ -46,6 +46,7 @@ class BackwardRunner final : public EpisodeRunner {
 
   std::vector<Episode> in_flight_;
   size_t most_in_flight_ = 0;
+  double credit_ = 0;  // of a wrong answer
   std::string fail_with_;
   std::map<std::vector<int32_t>, std::map<uint32_t, int>> asked_;
   std::set<uint32_t> seeds_;
@@ -66,8 +67,8 @@ TEST(ScoreSchedules, EachScheduleAnswersEachQuestionOnceWithTheSameSeed) {
   EXPECT_EQ(scores[0].proportion(), (evaluation::Proportion{40, 40}));
   EXPECT_EQ(scores[1].proportion(), (evaluation::Proportion{40, 20}));
   EXPECT_EQ(scores[2].proportion(), (evaluation::Proportion{40, 33}));
-  EXPECT_EQ(scores[1].correct[19], 1);
-  EXPECT_EQ(scores[1].correct[20], 0);
+  EXPECT_EQ(scores[1].scores[19], 1);
+  EXPECT_EQ(scores[1].scores[20], 0);
   EXPECT_EQ(scores[1].cut_off, 20);
   EXPECT_EQ(scores[1].prompt_tokens, 400);
   EXPECT_EQ(scores[1].output_tokens, 120);
@@ -120,15 +121,13 @@ TEST(ScoreSchedules, StopsWhenAsked) {
   }
 }
 
-TEST(Compare, IsThePairedTestOfTheAnswers) {
-  const ScheduleScore first{.correct = {1, 1, 1, 1, 0}}, second{.correct = {0, 0, 1, 0, 1}};
-  const PairedVerdict verdict = compare(first, second);
-  EXPECT_EQ(verdict.pairs.only_first, 3);
-  EXPECT_EQ(verdict.pairs.only_second, 1);
-  EXPECT_DOUBLE_EQ(verdict.pairs.difference(), 0.4);
-  EXPECT_DOUBLE_EQ(verdict.p_value, evaluation::mcnemar_exact(3, 1));
-  EXPECT_EQ(verdict.difference, evaluation::paired_difference_interval(3, 1, 5));
-  EXPECT_THROW((void)compare(first, ScheduleScore{.correct = {1}}), InvalidArgument);
+TEST(ScoreSchedules, PartialCreditIsKept) {
+  BackwardRunner runner;
+  runner.credit_ = 0.25;
+  const std::vector<std::vector<int32_t>> schedules = {{3}};
+  const std::vector<ScheduleScore> scores = score_schedules(&runner, schedules, 5, kQuiet);
+  EXPECT_THAT(scores[0].scores, ElementsAre(1, 1, 1, 0.25, 0.25));
+  EXPECT_THAT(scores[0].right(), ElementsAre(1, 1, 1, 0, 0));
 }
 
 }  // namespace

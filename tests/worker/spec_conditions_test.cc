@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "wire/messages.pb.h"
 
 namespace allot::worker {
 namespace {

@@ -45,6 +45,26 @@ TEST(MovingMean, IsTheMeanOfTheLastTwentyWithTheIntervalOfTheirSpread) {
   EXPECT_DOUBLE_EQ(after(21).mean, 0.5);  // the first value has left the window
 }
 
+TEST(Evaluate, PartialCreditCountsByItsScores) {
+  aggregator::RunData run = six_questions();
+  run.scores[1].scores = {0, 1, 1, 0.25, 1, 0.5};
+  const EvaluationRecord evaluation = evaluate(run);
+  ASSERT_TRUE(evaluation.uniform && evaluation.learned && evaluation.paired);
+  EXPECT_FALSE(evaluation.uniform->mean_score);
+  EXPECT_EQ(evaluation.learned->correct, 3);
+  EXPECT_DOUBLE_EQ(evaluation.learned->accuracy(), 3.75 / 6);
+  const evaluation::PairedTest test = evaluation::compare_scores(run.scores[1].scores, run.scores[0].scores);
+  EXPECT_TRUE(evaluation.paired->graded);
+  EXPECT_DOUBLE_EQ(evaluation.paired->difference, 1.75 / 6);
+  EXPECT_EQ(evaluation.paired->p_value, test.p_value);
+  EXPECT_EQ(evaluation.paired->low, test.interval.low);
+  EXPECT_EQ(evaluation.paired->only_learned, 3);
+  EXPECT_EQ(evaluation.paired->only_uniform, 1);
+  // And in the file.
+  const ScheduleFile file = schedule_file_of(run, "test");
+  EXPECT_EQ(parse_schedule_file(format_schedule_file(file), "s.json").evaluation, evaluation);
+}
+
 TEST(Evaluate, CountsRightAnswersAndPairsThemByQuestion) {
   const EvaluationRecord evaluation = evaluate(six_questions());
   ASSERT_TRUE(evaluation.uniform && evaluation.learned && evaluation.paired);
@@ -63,7 +83,7 @@ TEST(Evaluate, CountsRightAnswersAndPairsThemByQuestion) {
 TEST(Evaluate, LeavesOutWhatIsNotThereAndDoesNotPairDifferentQuestions) {
   aggregator::RunData run = six_questions();
   run.scores[0].questions.pop_back();
-  run.scores[0].correct.pop_back();
+  run.scores[0].scores.pop_back();
   EXPECT_FALSE(evaluate(run).paired);
   EXPECT_TRUE(evaluate(run).uniform);
   run.scores.clear();
@@ -72,7 +92,7 @@ TEST(Evaluate, LeavesOutWhatIsNotThereAndDoesNotPairDifferentQuestions) {
 
 TEST(Evaluate, RefusesScoresThatContradictThemselves) {
   aggregator::RunData run = six_questions();
-  run.scores[1].correct.pop_back();
+  run.scores[1].scores.pop_back();
   EXPECT_THROW((void)evaluate(run), CorruptFile);
   run = six_questions();
   run.scores[1].questions[3] = 2;
