@@ -21,24 +21,30 @@ using Json = nlohmann::ordered_json;
 // A field of the conditions, as a JSON pointer, and the option that sets it. The task's version and the stop
 // rule follow from the task.
 struct Adoptable {
-  const char* field;
-  const char* option;
+  Json::json_pointer field;
+  std::string option;
 };
-constexpr Adoptable kAdoptable[] = {
-    {"/task/name", "task"},
-    {"/task/prompt_style", "prompt-style"},
-    {"/attention/estimator", "estimator"},
-    {"/attention/prefill", "prefill"},
-    {"/attention/tile", "tile"},
-    {"/attention/score_stage", "score-stage"},
-    {"/attention/score_budget", "score-budget"},
-    {"/attention/mean_group_query", "mean-group-query"},
-    {"/generation/dtype", "dtype"},
-    {"/generation/temperature", "temperature"},
-    {"/generation/top_p", "top-p"},
-    {"/generation/repetition_penalty", "repetition-penalty"},
-    {"/generation/max_new_tokens", "max-new-tokens"},
-};
+
+// Task and prompt style, and all that `conditions` say of attention and generation: each key there is an
+// option's name with '_' for '-'.
+std::vector<Adoptable> adoptable(const Json& conditions) {
+  std::vector<Adoptable> fields = {{Json::json_pointer("/task/name"), "task"},
+                                   {Json::json_pointer("/task/prompt_style"), "prompt-style"}};
+  const auto add = [&](const auto& self, const Json::json_pointer& place) -> void {
+    for (const auto& [key, value] : conditions.at(place).items()) {
+      if (value.is_object()) {
+        self(self, place / key);  // an estimator's own parameters
+        continue;
+      }
+      std::string option = key;
+      std::replace(option.begin(), option.end(), '_', '-');
+      fields.push_back({place / key, std::move(option)});
+    }
+  };
+  add(add, Json::json_pointer("/attention"));
+  add(add, Json::json_pointer("/generation"));
+  return fields;
+}
 
 std::string option_text(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
@@ -110,13 +116,23 @@ NamedSchedule even_spread(const NamedSchedule& schedule) {
 
 void adopt(std::span<const ConditionsSource> sources, OptionSet* set) {
   std::vector<std::string> contradictions;
-  for (const auto& [field, option] : kAdoptable) {
-    if (set->given(option) && !(std::string_view(option) == "prompt-style" && set->value(option) == "auto"))
+  std::vector<Json> conditions;
+  std::vector<Adoptable> fields;
+  for (const ConditionsSource& source : sources) {
+    conditions.push_back(evaluation::to_json(source.conditions));
+    for (Adoptable& found : adoptable(conditions.back())) {
+      const auto same = [&](const Adoptable& known) { return known.option == found.option; };
+      if (std::none_of(fields.begin(), fields.end(), same)) fields.push_back(std::move(found));
+    }
+  }
+  for (const auto& [field, option] : fields) {
+    if (set->given(option.c_str()) && !(option == "prompt-style" && set->value(option.c_str()) == "auto"))
       continue;
     const ConditionsSource* first = nullptr;
     Json adopted;
-    for (const ConditionsSource& source : sources) {
-      const Json value = evaluation::to_json(source.conditions).at(Json::json_pointer(field));
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const ConditionsSource& source = sources[i];
+      const Json value = conditions[i].value(field, Json());
       if (value.is_null() || value == adopted) continue;
       if (first != nullptr) {
         contradictions.push_back(fmt::format("--{} is {} in {} and {} in {}", option, option_text(adopted),
@@ -126,7 +142,7 @@ void adopt(std::span<const ConditionsSource> sources, OptionSet* set) {
       first = &source;
       adopted = value;
     }
-    if (first != nullptr) set->fill(option, option_text(adopted));
+    if (first != nullptr) set->fill(option.c_str(), option_text(adopted));
   }
   if (contradictions.empty()) return;
   throw Mismatch(
