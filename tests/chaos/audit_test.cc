@@ -96,7 +96,7 @@ TEST_F(AuditTest, EpisodeThatIsCountedTwiceIsAFaultThoughTheCountersAgree) {
           "CREATE TABLE copies AS SELECT * FROM outcomes; DROP TABLE outcomes; "
           "ALTER TABLE copies RENAME TO outcomes; INSERT INTO outcomes "
           "SELECT (SELECT max(seq) + 1 FROM outcomes), episode, lease, told_ms, verdict, told_version, "
-          "worker, seconds, correct, finish, prompt_tokens, output_tokens FROM outcomes WHERE episode = 49; "
+          "worker, seconds, correct, finish, prompt_tokens, output_tokens, score FROM outcomes WHERE episode = 49; "
           "UPDATE counters SET value = value + 1 WHERE name = 'accepted'"),
       Contains(AllOf(HasSubstr("outcomes, episode 49"), HasSubstr("is told but not open"))));
 }

@@ -227,10 +227,11 @@ TEST_F(Security, HundredsOfConnectionsAtOnceAreAllServed) {
     clients.back()->send(std::to_string(i));
   }
   std::set<std::string> heard;
-  while (heard.size() < kClients) {
-    const auto message = server.receive(kDeadline);
-    ASSERT_TRUE(message.has_value()) << heard.size() << " of " << kClients << " were heard";
-    heard.insert(message->frame);
+  // The socket may wake up without a whole frame: only silence again and again is a failure.
+  for (int silences = 0; heard.size() < kClients;) {
+    const auto message = server.receive(500ms);
+    if (message) heard.insert(message->frame);
+    ASSERT_LT(silences += !message, 20) << heard.size() << " of " << kClients << " were heard";
   }
 }
 
