@@ -20,12 +20,13 @@ namespace allot::app {
 namespace {
 
 std::string table(const evaluation::Ablation& ablation) {
-  std::string text =
-      fmt::format("base {}: {}\n\n", ablation.base.to_string(), format_accuracy(ablation.base_score));
+  std::string text = fmt::format("base {}: {}\n\n", ablation.base.to_string(),
+                                 format_accuracy(ablation.base_score.accuracy(), ablation.base_accuracy));
   text += fmt::format("{:>5}  {:<24}  {:<28}  {:>8}\n", "layer", "accuracy [95 % interval]",
                       "drop in points [95 %]", "p");
   for (const evaluation::LayerAblation& layer : ablation.layers)
-    text += fmt::format("{:>5}  {:<24}  {:<28}  {:>8.2g}\n", layer.layer, format_accuracy(layer.score),
+    text += fmt::format("{:>5}  {:<24}  {:<28}  {:>8.2g}\n", layer.layer,
+                        format_accuracy(layer.score.accuracy(), layer.accuracy),
                         fmt::format("{:.1f} [{:.1f}, {:.1f}]", 100 * layer.drop,
                                     100 * layer.drop_interval.low, 100 * layer.drop_interval.high),
                         layer.p_value);

@@ -136,10 +136,13 @@ Scores score(const ScoringPlan& plan) {
   return scores;
 }
 
+std::string format_accuracy(double accuracy, const evaluation::Interval& interval) {
+  return fmt::format("{:.1f} % [{:.1f}, {:.1f}]", 100 * accuracy, 100 * interval.low, 100 * interval.high);
+}
+
 std::string format_accuracy(const worker::ScheduleScore& score) {
   const evaluation::MeanScore mean = evaluation::mean_of_scores(score.scores);
-  return fmt::format("{:.1f} % [{:.1f}, {:.1f}]", 100 * mean.mean, 100 * mean.interval.low,
-                     100 * mean.interval.high);
+  return format_accuracy(mean.mean, mean.interval);
 }
 
 Json score_json(const Score& score) {

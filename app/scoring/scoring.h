@@ -27,6 +27,7 @@ struct Scores {
 Scores score(const ScoringPlan& plan);
 
 // "71.4 % [65.2, 76.9]".
+std::string format_accuracy(double accuracy, const evaluation::Interval& interval);
 std::string format_accuracy(const worker::ScheduleScore& score);
 nlohmann::ordered_json score_json(const Score& score);
 
