@@ -530,6 +530,10 @@ void OptionSet::resolve_with(std::function<void()> resolve) {
   impl_->resolve = std::move(resolve);
 }
 
+bool OptionSet::has(const char* name) const {
+  return impl_->find(name) != nullptr;
+}
+
 void OptionSet::fill(const char* name, const std::string& value) {
   const Impl::Option& option = *impl_->find(name);
   if (option.given) return;

@@ -98,6 +98,8 @@ class OptionSet {
   std::string value(const char* name) const;
   // Whether --dry-run was given.
   bool dry_run() const;
+  // True when the option was declared.
+  bool has(const char* name) const;
   // True when flag or config file gave the option a value that is not empty.
   bool given(const char* name) const;
   // Level of log lines that was asked for.

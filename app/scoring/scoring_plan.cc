@@ -126,6 +126,7 @@ void adopt(std::span<const ConditionsSource> sources, OptionSet* set) {
     }
   }
   for (const auto& [field, option] : fields) {
+    if (!set->has(option.c_str())) continue;  // the stop rule follows from the task
     if (set->given(option.c_str()) && !(option == "prompt-style" && set->value(option.c_str()) == "auto"))
       continue;
     const ConditionsSource* first = nullptr;

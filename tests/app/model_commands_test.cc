@@ -44,7 +44,7 @@ class ModelCommands : public ::testing::Test {
     for (const auto& row : aggregator::episode_rows(run_, "learn"))
       EXPECT_TRUE(learned.insert(row.episode).second) << row.episode;
     EXPECT_EQ(learned.size(), 20u);
-    for (const auto& score : run.scores) EXPECT_EQ(score.correct.size(), 12u) << score.label;
+    for (const auto& score : run.scores) EXPECT_EQ(score.scores.size(), 12u) << score.label;
   }
 
   std::filesystem::path run_;
