@@ -182,8 +182,9 @@ PairedTest compare_scores(std::span<const double> first, std::span<const double>
                                       first.size(), second.size()));
   check_finite(first);
   check_finite(second);
-  PairedTest test{.questions = static_cast<int64_t>(first.size()),
-                  .graded = !right_or_wrong(first) || !right_or_wrong(second)};
+  PairedTest test;
+  test.questions = static_cast<int64_t>(first.size());
+  test.graded = !right_or_wrong(first) || !right_or_wrong(second);
   test.pairs.questions = test.questions;
   std::vector<double> differences(first.size());
   for (size_t i = 0; i < first.size(); ++i) {

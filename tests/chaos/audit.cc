@@ -150,7 +150,7 @@ class Auditor {
   wire::RunSpec spec_;
   std::unique_ptr<const History> history_;
   Audit* audit_;
-  std::map<EpisodeId, Episode> asked_;
+  std::map<EpisodeId, PlannedEpisode> asked_;
   std::map<EpisodeId, std::vector<QuestionResult>> expected_;
   std::map<EpisodeId, std::set<uint32_t>> kept_;
   std::set<EpisodeId> told_, set_aside_;
