@@ -25,7 +25,7 @@ constexpr int kMaxLeasesPerRequest = 64;
 // Episodes given up after a failure, one after the other, with no success in between: then the fault is in
 // the run.
 constexpr int kMaxFailuresInARow = 5;
-constexpr size_t kSteeringShown = 50;
+constexpr size_t kControlsShown = 50;
 // A peer silent for this long, and for ten leases, is forgotten; it is told to introduce itself when it comes
 // back.
 constexpr Duration kForgetAfter = 10min;
@@ -139,7 +139,7 @@ void Core::apply(const LeaseEnded& ended) {
   std::string worker = leases_.holder(ended.lease);
   leases_.end(ended.lease, ended.how);
   if (ended.how == LeaseEnd::kReleased || ended.how == LeaseEnd::kPreempted) return;
-  open_.at(episode).tries.push_back({std::move(worker), ended.how, ended.reason});
+  open_.at(episode).attempts.push_back({std::move(worker), ended.how, ended.reason});
 }
 
 void Core::apply(const EpisodeTold& told) {
@@ -155,11 +155,11 @@ void Core::apply(const EpisodeTold& told) {
   leases_.done(told.episode, told.lease, told.verdict);
 }
 
-void Core::apply(const EpisodeSetAside& set_aside) {
-  leases_.set_aside(set_aside.episode);
-  plan_.set_aside(open_.at(set_aside.episode).episode);
-  open_.erase(set_aside.episode);
-  push_bounded(&given_up_, set_aside, kGivenUpShown);
+void Core::apply(const EpisodeGivenUp& given_up) {
+  leases_.give_up(given_up.episode);
+  plan_.give_up(open_.at(given_up.episode).episode);
+  open_.erase(given_up.episode);
+  push_bounded(&given_up_, given_up, kGivenUpShown);
 }
 
 void Core::apply(const AnswersKept& kept) {
@@ -182,27 +182,27 @@ void Core::apply(const AnswersKept& kept) {
   open.kept_seconds += kept.seconds;
 }
 
-void Core::apply(const Steered& steered) {
-  switch (steered.action) {
-    case Steering::kPause:
+void Core::apply(const RunControlled& controlled) {
+  switch (controlled.action) {
+    case ControlAction::kPause:
       paused_ = true;
       break;
-    case Steering::kResume:
+    case ControlAction::kResume:
       paused_ = false;
       break;
-    case Steering::kTarget:
-      if (!row_of(plan_.reward_kind()).holds(steered.reward))
+    case ControlAction::kTarget:
+      if (!row_of(plan_.reward_kind()).holds(controlled.reward))
         throw std::logic_error(
-            fmt::format("the target is a mean reward of {}, which no episode can have", steered.reward));
-      target_ = steered.reward;
+            fmt::format("the target is a mean reward of {}, which no episode can have", controlled.reward));
+      target_ = controlled.reward;
       break;
-    case Steering::kStop:
-    case Steering::kEpisodes:
+    case ControlAction::kStop:
+    case ControlAction::kEpisodes:
       target_.reset();
-      plan_.want(steered.episodes);
+      plan_.want(controlled.episodes);
       break;
   }
-  push_bounded(&steering_, steered, kSteeringShown);
+  push_bounded(&controls_, controlled, kControlsShown);
 }
 
 void Core::apply(const VersionReached& reached) {

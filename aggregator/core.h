@@ -37,7 +37,7 @@ struct Reply {
 enum class Rights : uint8_t {
   kViewer,    // nothing
   kWorker,    // work
-  kOperator,  // and steer the run
+  kOperator,  // and control the run
 };
 
 struct Outputs {
@@ -91,18 +91,18 @@ class Core {
     int quarantines = 0;  // since its last result
     Timestamp quarantined_until;
   };
-  // An episode that is asked, neither told nor set aside.
+  // An episode that is asked, neither told nor given up.
   struct Open {
     PlannedEpisode episode;
     std::vector<std::optional<QuestionResult>> kept;  // in the order of the questions; empty = none
     double kept_seconds = 0;
-    struct Try {
+    struct Attempt {
       std::string worker;
       LeaseEnd how;
       std::string reason;
     };
-    std::vector<Try> tries;    // that ended without a result, releases left out
-    Timestamp reserved_until;  // for workers on which it has not failed
+    std::vector<Attempt> attempts;  // that ended without a result, releases left out
+    Timestamp reserved_until;       // for workers on which it has not failed
 
     bool failed_on(const std::string& worker) const;
     int64_t missing() const;  // questions without an answer
@@ -117,10 +117,10 @@ class Core {
   void apply(const LeaseGranted& granted);
   void apply(const LeaseEnded& ended);
   void apply(const EpisodeTold& told);
-  void apply(const EpisodeSetAside& set_aside);
+  void apply(const EpisodeGivenUp& given_up);
   void apply(const VersionReached& reached);
   void apply(const AnswersKept& kept);
-  void apply(const Steered& steered);
+  void apply(const RunControlled& controlled);
   template <class R>
   void perform(R record);  // applies it and queues it for the history
   // Results in the order of the episode's questions, whose numbers they need not have.
@@ -135,7 +135,7 @@ class Core {
   void release(const wire::Release& release, const std::string& worker, Timestamp now);
   void keep(const wire::PartialResult& partial, const std::string& worker, Timestamp now);
   void control(const wire::Control& control, Rights rights, Timestamp now);
-  std::string steer(const wire::Control& control, const std::string& by, Timestamp now);
+  std::string follow(const wire::Control& control, const std::string& by, Timestamp now);
   void stop_at_target(Timestamp now);
 
   std::optional<EpisodeId> next_episode(const std::string& worker, Timestamp now);
@@ -164,16 +164,16 @@ class Core {
   LeaseTable leases_;
   std::unordered_map<EpisodeId, Open> open_;
   bool paused_ = false;
-  std::optional<double> target_;          // of the recent mean reward
-  std::deque<Steered> steering_;          // the last few
-  std::deque<EpisodeSetAside> given_up_;  // the last few
-  bool replayed_exactly_ = true;          // every version of the history came out bit for bit
-  int64_t noted_version_ = -1;            // the last version recorded
+  std::optional<double> target_;         // of the recent mean reward
+  std::deque<RunControlled> controls_;   // the last few
+  std::deque<EpisodeGivenUp> given_up_;  // the last few
+  bool replayed_exactly_ = true;         // every version of the history came out bit for bit
+  int64_t noted_version_ = -1;           // the last version recorded
   wire::Counters counters_;
   std::map<std::string, Worker> workers_;
   std::unordered_map<std::string, Peer> peers_;  // by routing id
   std::deque<Timestamp> recent_tells_;
-  int failures_in_a_row_ = 0;  // episodes set aside after a failure, since the last that was told
+  int failures_in_a_row_ = 0;  // episodes given up after a failure, since the last that was told
   std::string last_failure_;
   uint64_t number_ = 0;
   std::vector<QuestionResult> telling_;  // room of tell()

@@ -133,8 +133,8 @@ Ack Core::judge(const wire::EpisodeResult& result, const std::string& worker, Ti
       ack.set_stored(to_wire(judgement.stored));
       return ack;
     }
-    case Standing::kSetAside:
-      return verdict(AckVerdict::kStale, fmt::format("episode {} was set aside after {} attempts",
+    case Standing::kGivenUp:
+      return verdict(AckVerdict::kStale, fmt::format("episode {} was given up after {} attempts",
                                                      episode.value, spec_.max_attempts()));
     case Standing::kLive:
       if (!leases_.held_episode(lease, worker)) {
@@ -283,25 +283,25 @@ void Core::end_lease(LeaseId lease, LeaseEnd how, const std::string& reason, Tim
 }
 
 void Core::give_up(EpisodeId episode, Timestamp now) {
-  const std::vector<Open::Try>& tries = open_.at(episode).tries;
-  EpisodeSetAside set_aside{.episode = episode, .kind = GiveUp::kExhausted, .reason = "", .at = now};
+  const std::vector<Open::Attempt>& attempts = open_.at(episode).attempts;
+  EpisodeGivenUp given_up{.episode = episode, .kind = GiveUp::kExhausted, .reason = "", .at = now};
   std::set<std::string> failed_on;
-  for (const Open::Try& one : tries) {
-    if (is_failure(one.how)) failed_on.insert(one.worker);
-    set_aside.reason += (set_aside.reason.empty() ? "" : "; ") +
-                        (one.reason.empty() ? "no word from " + one.worker : one.reason);
+  for (const Open::Attempt& attempt : attempts) {
+    if (is_failure(attempt.how)) failed_on.insert(attempt.worker);
+    given_up.reason += (given_up.reason.empty() ? "" : "; ") +
+                       (attempt.reason.empty() ? "no word from " + attempt.worker : attempt.reason);
   }
-  set_aside.reason = one_line(set_aside.reason, kMaxReasonBytes);
+  given_up.reason = one_line(given_up.reason, kMaxReasonBytes);
   if (failed_on.size() > 1) {
-    set_aside.kind = GiveUp::kPoisoned;
+    given_up.kind = GiveUp::kPoisoned;
     counters_.set_poisoned(counters_.poisoned() + 1);
   }
-  if (is_failure(tries.back().how)) ++failures_in_a_row_;
+  if (is_failure(attempts.back().how)) ++failures_in_a_row_;
   counters_.set_set_aside(counters_.set_aside() + 1);
-  spdlog::warn("episode {} is set aside after {} attempts{}: {}", episode.value, tries.size(),
+  spdlog::warn("episode {} is given up after {} attempts{}: {}", episode.value, attempts.size(),
                failed_on.size() > 1 ? fmt::format(", it failed on {} workers", failed_on.size()) : "",
-               set_aside.reason);
-  perform(std::move(set_aside));
+               given_up.reason);
+  perform(std::move(given_up));
   note_version(now);
 }
 
@@ -309,8 +309,8 @@ void Core::give_up(EpisodeId episode, Timestamp now) {
 // ----------------------------------------------------------------------------------------------
 
 bool Core::Open::failed_on(const std::string& worker) const {
-  return std::ranges::any_of(tries,
-                             [&](const Try& one) { return is_failure(one.how) && one.worker == worker; });
+  return std::ranges::any_of(
+      attempts, [&](const Attempt& attempt) { return is_failure(attempt.how) && attempt.worker == worker; });
 }
 
 int64_t Core::Open::missing() const {

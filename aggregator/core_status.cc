@@ -54,11 +54,11 @@ wire::Status Core::status(Timestamp now) const {
   plan_.curve().write(status.mutable_curve());
   status.set_paused(paused_);
   status.set_target_reward(target_.value_or(0));
-  for (const EpisodeSetAside& set_aside : given_up_) {
-    *status.add_given_up() = to_wire(set_aside);
+  for (const EpisodeGivenUp& given_up : given_up_) {
+    *status.add_given_up() = to_wire(given_up);
   }
-  for (const Steered& steered : steering_) {
-    *status.add_steering() = to_wire(steered);
+  for (const RunControlled& controlled : controls_) {
+    *status.add_steering() = to_wire(controlled);
   }
   return status;
 }
@@ -75,14 +75,14 @@ std::vector<std::string> Core::broken_invariants() const {
     check(open.kept.empty() || open.kept.size() == open.episode.questions.size(), "one place per question",
           episode.value);
     check(open.missing() > 0, "an episode with all its answers is told", episode.value);
-    check(std::ssize(open.tries) + 1 == leases_.attempt(episode), "a try for each attempt used up",
+    check(std::ssize(open.attempts) + 1 == leases_.attempt(episode), "a record for each attempt used up",
           episode.value);
   }
   check(counters_.preempted() <= counters_.released(), "preempted leases are released ones",
         counters_.preempted());
   check(counters_.timed_out() <= counters_.expired(), "timed-out leases are expired ones",
         counters_.timed_out());
-  check(counters_.poisoned() <= counters_.set_aside(), "poisoned episodes are set aside",
+  check(counters_.poisoned() <= counters_.set_aside(), "poisoned episodes are given up",
         counters_.poisoned());
   return broken;
 }

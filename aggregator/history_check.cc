@@ -234,9 +234,11 @@ class WatchedHistory final : public History {
   static Place place_of(const LeaseGranted& r) { return {"leases, lease", r.lease.value}; }
   static Place place_of(const LeaseEnded& r) { return {"lease_ends, lease", r.lease.value}; }
   static Place place_of(const EpisodeTold& r) { return {"outcomes, episode", r.episode.value}; }
-  static Place place_of(const EpisodeSetAside& r) { return {"set_asides, episode", r.episode.value}; }
+  static Place place_of(const EpisodeGivenUp& r) { return {"set_asides, episode", r.episode.value}; }
   static Place place_of(const AnswersKept& r) { return {"kept_answers, episode", r.episode.value}; }
-  static Place place_of(const Steered& r) { return {"steering, at_ms", r.at.time_since_epoch().count()}; }
+  static Place place_of(const RunControlled& r) {
+    return {"steering, at_ms", r.at.time_since_epoch().count()};
+  }
   static Place place_of(const VersionReached& r) { return {"versions, version", r.version}; }
 
   const Database& database_;

@@ -30,12 +30,12 @@ constexpr std::array<std::pair<LeaseEnd, std::string_view>, 7> kLeaseEnds{
      {LeaseEnd::kCrashed, "crashed"}}};
 constexpr std::array<std::pair<GiveUp, std::string_view>, 2> kGiveUps{
     {{GiveUp::kExhausted, "exhausted"}, {GiveUp::kPoisoned, "poisoned"}}};
-constexpr std::array<std::pair<Steering, std::string_view>, 5> kSteerings{
-    {{Steering::kPause, "pause"},
-     {Steering::kResume, "resume"},
-     {Steering::kStop, "stop"},
-     {Steering::kTarget, "target"},
-     {Steering::kEpisodes, "episodes"}}};
+constexpr std::array<std::pair<ControlAction, std::string_view>, 5> kControlActions{
+    {{ControlAction::kPause, "pause"},
+     {ControlAction::kResume, "resume"},
+     {ControlAction::kStop, "stop"},
+     {ControlAction::kTarget, "target"},
+     {ControlAction::kEpisodes, "episodes"}}};
 constexpr std::array<std::pair<Finish, char>, 3> kFinishes{
     {{Finish::kEos, 'e'}, {Finish::kStop, 's'}, {Finish::kLength, 'l'}}};
 
@@ -290,51 +290,51 @@ std::string_view give_up_text(GiveUp kind) {
 GiveUp parse_give_up(std::string_view text) {
   return value_of(kGiveUps, text, "kind of giving up");
 }
-std::string_view steering_text(Steering action) {
-  return word_of(kSteerings, action);
+std::string_view control_action_text(ControlAction action) {
+  return word_of(kControlActions, action);
 }
-Steering parse_steering(std::string_view text) {
-  return value_of(kSteerings, text, "steering");
+ControlAction parse_control_action(std::string_view text) {
+  return value_of(kControlActions, text, "control action");
 }
 
-std::string steering_value(const Steered& steered) {
-  switch (steered.action) {
-    case Steering::kStop:
-    case Steering::kEpisodes:
-      return std::to_string(steered.episodes);
-    case Steering::kTarget:
-      return fmt::format("{}", steered.reward);
-    case Steering::kPause:
-    case Steering::kResume:
+std::string control_value(const RunControlled& controlled) {
+  switch (controlled.action) {
+    case ControlAction::kStop:
+    case ControlAction::kEpisodes:
+      return std::to_string(controlled.episodes);
+    case ControlAction::kTarget:
+      return fmt::format("{}", controlled.reward);
+    case ControlAction::kPause:
+    case ControlAction::kResume:
       break;
   }
   return "";
 }
 
-void parse_steering_value(std::string_view text, Steered* steered) {
+void parse_control_value(std::string_view text, RunControlled* controlled) {
   const auto read = [&](auto* value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
     return error == std::errc{} && end == text.data() + text.size();
   };
   bool good = false;
-  switch (steered->action) {
-    case Steering::kStop:
-    case Steering::kEpisodes:
-      good = read(&steered->episodes) && steered->episodes >= 0;
+  switch (controlled->action) {
+    case ControlAction::kStop:
+    case ControlAction::kEpisodes:
+      good = read(&controlled->episodes) && controlled->episodes >= 0;
       break;
-    case Steering::kTarget:
-      good = read(&steered->reward) && steered->reward >= 0 && std::isfinite(steered->reward);
+    case ControlAction::kTarget:
+      good = read(&controlled->reward) && controlled->reward >= 0 && std::isfinite(controlled->reward);
       break;
-    case Steering::kPause:
-    case Steering::kResume:
+    case ControlAction::kPause:
+    case ControlAction::kResume:
       good = text.empty();
       break;
   }
   if (!good) {
     throw CorruptFile(
-        fmt::format("the history holds the steering '{}' with value '{}'; stop and episodes have a "
+        fmt::format("the history holds the control '{}' with value '{}'; stop and episodes have a "
                     "number of episodes, target a mean reward of at least 0, pause and resume nothing",
-                    steering_text(steered->action), text));
+                    control_action_text(controlled->action), text));
   }
 }
 

@@ -53,13 +53,13 @@ LeaseEnd parse_lease_end(std::string_view text);
 Stage parse_stage(std::string_view text);
 std::string_view give_up_text(GiveUp kind);
 GiveUp parse_give_up(std::string_view text);
-std::string_view steering_text(Steering action);
-Steering parse_steering(std::string_view text);
+std::string_view control_action_text(ControlAction action);
+ControlAction parse_control_action(std::string_view text);
 
-// What belongs to a steering: "500" episodes, a reward "0.65", or nothing.
-std::string steering_value(const Steered& steered);
+// The value of a control: "500" episodes, a reward "0.65", or nothing.
+std::string control_value(const RunControlled& controlled);
 // Sets episodes or reward, as the action has it. Throws CorruptFile.
-void parse_steering_value(std::string_view text, Steered* steered);
+void parse_control_value(std::string_view text, RunControlled* controlled);
 
 // Results of one episode as columns, each with one entry per question: "101", "ees", "231,219,244",
 // "52,48,60", "1,0.25,1"; the questions' numbers are not among them.

@@ -93,9 +93,9 @@ class SqliteHistory final : public History {
                         std::string_view(columns.prompt_tokens), std::string_view(columns.output_tokens),
                         columns.score);
   }
-  void insert(int64_t seq, const EpisodeSetAside& set_aside) {
-    insert_set_aside_.run(seq, set_aside.episode.value, to_ms(set_aside.at), give_up_text(set_aside.kind),
-                          std::string_view(set_aside.reason));
+  void insert(int64_t seq, const EpisodeGivenUp& given_up) {
+    insert_given_up_.run(seq, given_up.episode.value, to_ms(given_up.at), give_up_text(given_up.kind),
+                         std::string_view(given_up.reason));
   }
   void insert(int64_t seq, const AnswersKept& kept) {
     const ResultColumns columns = result_columns(kept.results);
@@ -106,9 +106,9 @@ class SqliteHistory final : public History {
                      std::string_view(columns.finish), std::string_view(columns.prompt_tokens),
                      std::string_view(columns.output_tokens), columns.score);
   }
-  void insert(int64_t seq, const Steered& steered) {
-    insert_steering_.run(seq, to_ms(steered.at), steering_text(steered.action),
-                         std::string_view(steering_value(steered)), std::string_view(steered.by));
+  void insert(int64_t seq, const RunControlled& controlled) {
+    insert_control_.run(seq, to_ms(controlled.at), control_action_text(controlled.action),
+                        std::string_view(control_value(controlled)), std::string_view(controlled.by));
   }
   void insert(int64_t seq, const VersionReached& reached) {
     const double* entropy = reached.described.find("entropy");
@@ -142,9 +142,9 @@ class SqliteHistory final : public History {
   Statement insert_lease_{database_, "INSERT INTO leases VALUES(?, ?, ?, ?, ?, ?)"};
   Statement insert_lease_end_{database_, "INSERT INTO lease_ends VALUES(?, ?, ?, ?, ?)"};
   Statement insert_outcome_{database_, "INSERT INTO outcomes VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
-  Statement insert_set_aside_{database_, "INSERT INTO set_asides VALUES(?, ?, ?, ?, ?)"};
+  Statement insert_given_up_{database_, "INSERT INTO set_asides VALUES(?, ?, ?, ?, ?)"};
   Statement insert_kept_{database_, "INSERT INTO kept_answers VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"};
-  Statement insert_steering_{database_, "INSERT INTO steering VALUES(?, ?, ?, ?, ?)"};
+  Statement insert_control_{database_, "INSERT INTO steering VALUES(?, ?, ?, ?, ?)"};
   Statement insert_version_{database_, "INSERT INTO versions VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"};
 };
 

@@ -82,12 +82,12 @@ void read_outcome(const Statement& row, Record* record) {
   parse_results({row.text(8), row.text(9), row.text(10), row.text(11), row.text(12)}, &told.results);
 }
 
-void read_set_aside(const Statement& row, Record* record) {
-  auto& set_aside = as<EpisodeSetAside>(record);
-  set_aside.episode = {row.integer(1)};
-  set_aside.at = from_ms(row.integer(2));
-  set_aside.kind = parse_give_up(row.text(3));
-  set_aside.reason = row.text(4);
+void read_given_up(const Statement& row, Record* record) {
+  auto& given_up = as<EpisodeGivenUp>(record);
+  given_up.episode = {row.integer(1)};
+  given_up.at = from_ms(row.integer(2));
+  given_up.kind = parse_give_up(row.text(3));
+  given_up.reason = row.text(4);
 }
 
 void read_kept_answers(const Statement& row, Record* record) {
@@ -106,12 +106,12 @@ void read_kept_answers(const Statement& row, Record* record) {
   for (size_t i = 0; i < questions.size(); ++i) kept.results[i].question = questions[i];
 }
 
-void read_steering(const Statement& row, Record* record) {
-  auto& steered = record->emplace<Steered>();
-  steered.at = from_ms(row.integer(1));
-  steered.action = parse_steering(row.text(2));
-  parse_steering_value(row.text(3), &steered);
-  steered.by = row.text(4);
+void read_control(const Statement& row, Record* record) {
+  auto& controlled = record->emplace<RunControlled>();
+  controlled.at = from_ms(row.integer(1));
+  controlled.action = parse_control_action(row.text(2));
+  parse_control_value(row.text(3), &controlled);
+  controlled.by = row.text(4);
 }
 
 void read_version(const Statement& row, Record* record) {
@@ -151,11 +151,11 @@ constexpr HistoryTable kOutcomes3{"outcomes", "episode",
                                   "seconds, correct, finish, prompt_tokens, output_tokens, score "
                                   "FROM outcomes ORDER BY seq",
                                   read_outcome};
-constexpr HistoryTable kSetAsides2{"set_asides", "episode",
-                                   "SELECT seq, episode, at_ms, kind, reason FROM set_asides ORDER BY seq",
-                                   read_set_aside};
-constexpr HistoryTable kSteering2{
-    "steering", "at_ms", "SELECT seq, at_ms, action, value, who FROM steering ORDER BY seq", read_steering};
+constexpr HistoryTable kGivenUp2{"set_asides", "episode",
+                                 "SELECT seq, episode, at_ms, kind, reason FROM set_asides ORDER BY seq",
+                                 read_given_up};
+constexpr HistoryTable kControls2{
+    "steering", "at_ms", "SELECT seq, at_ms, action, value, who FROM steering ORDER BY seq", read_control};
 // Before version 3 a learner was its shares and their entropy.
 constexpr HistoryTable kVersionsOfShares{"versions", "version",
                                          "SELECT seq, version, at_ms, shares, recommended, entropy, 'share', "
@@ -173,33 +173,33 @@ constexpr std::array kTables1{
     kLeaseEnds,
     kOutcomes1,
     HistoryTable{"set_asides", "episode",
-                 "SELECT seq, episode, at_ms, 'exhausted', '' FROM set_asides ORDER BY seq", read_set_aside},
+                 "SELECT seq, episode, at_ms, 'exhausted', '' FROM set_asides ORDER BY seq", read_given_up},
     kVersionsOfShares};
 constexpr std::array kTables2{
     kEpisodes1,
     kLeases,
     kLeaseEnds,
     kOutcomes1,
-    kSetAsides2,
+    kGivenUp2,
     HistoryTable{
         "kept_answers", "episode",
         "SELECT seq, episode, kept_ms, lease, questions, correct, finish, prompt_tokens, output_tokens, "
         "worker, seconds, NULL FROM kept_answers ORDER BY seq",
         read_kept_answers},
-    kSteering2,
+    kControls2,
     kVersionsOfShares};
 constexpr std::array kTables3{
     kEpisodes3,
     kLeases,
     kLeaseEnds,
     kOutcomes3,
-    kSetAsides2,
+    kGivenUp2,
     HistoryTable{
         "kept_answers", "episode",
         "SELECT seq, episode, kept_ms, lease, questions, correct, finish, prompt_tokens, output_tokens, "
         "worker, seconds, score FROM kept_answers ORDER BY seq",
         read_kept_answers},
-    kSteering2,
+    kControls2,
     kVersions};
 
 }  // namespace

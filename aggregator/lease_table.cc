@@ -76,8 +76,8 @@ void LeaseTable::end(LeaseId lease, LeaseEnd how) {
       require(false, "end of lease", lease.value, "only done() supersedes a lease");
   }
   open.live.reset();
-  if (how != LeaseEnd::kReleased && how != LeaseEnd::kPreempted) ++open.tries_used;
-  (open.tries_used < max_attempts_ ? waiting_ : exhausted_).insert(episode);
+  if (how != LeaseEnd::kReleased && how != LeaseEnd::kPreempted) ++open.attempts_used;
+  (open.attempts_used < max_attempts_ ? waiting_ : exhausted_).insert(episode);
 }
 
 std::optional<LeaseId> LeaseTable::done(EpisodeId episode, LeaseId lease, AckVerdict verdict) {
@@ -100,12 +100,12 @@ std::optional<LeaseId> LeaseTable::done(EpisodeId episode, LeaseId lease, AckVer
   return superseded;
 }
 
-void LeaseTable::set_aside(EpisodeId episode) {
+void LeaseTable::give_up(EpisodeId episode) {
   require(exhausted_.contains(episode), "setting aside episode", episode.value,
           "it has attempts left or is not open");
   exhausted_.erase(episode);
   open_.erase(episode);
-  record(episode).state = EpisodeState::kSetAside;
+  record(episode).state = EpisodeState::kGivenUp;
 }
 
 std::vector<int64_t> LeaseTable::renew(const std::string& worker, std::span<const int64_t> leases,
@@ -132,7 +132,7 @@ std::optional<EpisodeId> LeaseTable::next_waiting() const {
 }
 
 int LeaseTable::attempt(EpisodeId open_episode) const {
-  return open_.at(open_episode).tries_used + 1;
+  return open_.at(open_episode).attempts_used + 1;
 }
 
 std::vector<LeaseId> LeaseTable::due(Timestamp now) const {
@@ -161,8 +161,8 @@ Judgement LeaseTable::judge(LeaseId lease, EpisodeId episode) const {
   switch (record(episode).state) {
     case EpisodeState::kDone:
       return {Standing::kDuplicate, record(episode).verdict};
-    case EpisodeState::kSetAside:
-      return {Standing::kSetAside};
+    case EpisodeState::kGivenUp:
+      return {Standing::kGivenUp};
     case EpisodeState::kOpen:
       break;
   }
@@ -200,9 +200,9 @@ std::vector<std::string> LeaseTable::broken_invariants() const {
     const int places =
         int{open.live.has_value()} + int{waiting_.contains(episode)} + int{exhausted_.contains(episode)};
     check(places == 1, "open episode is in one place: leased, waiting or exhausted", episode.value);
-    check(open.tries_used <= max_attempts_, "no more tries than allowed", episode.value);
-    check(exhausted_.contains(episode) == (open.tries_used == max_attempts_),
-          "out of tries exactly when exhausted", episode.value);
+    check(open.attempts_used <= max_attempts_, "no more attempts than allowed", episode.value);
+    check(exhausted_.contains(episode) == (open.attempts_used == max_attempts_),
+          "out of attempts exactly when exhausted", episode.value);
     if (open.live)
       check(live_.contains(*open.live), "the lease of a leased episode is live", open.live->value);
   }

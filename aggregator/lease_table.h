@@ -5,7 +5,7 @@
 //   offered ─▶ waiting ─▶ leased ─▶ done
 //                 ▲         ├─▶ expired, crashed, failed, rejected: waiting again, one attempt used up
 //                 └─────────┴─▶ released, preempted: waiting again, no attempt used up
-//   waiting with no attempt left ─▶ set aside
+//   waiting with no attempt left ─▶ given up
 //
 // A result is still taken from a lease that expired or was released, while its episode is not done; the lease
 // that another worker holds by then is superseded. An episode that is done keeps a few bytes, so 100,000 of
@@ -33,7 +33,7 @@ enum class AckVerdict : uint8_t {
   kDuplicate,  // answered before; the stored verdict stands
   kLate,       // after the lease had expired, and used
   kStale,      // stored, too old to learn from
-  kFailed,     // an error was noted; the episode will be offered again or set aside
+  kFailed,     // an error was noted; the episode will be offered again or given up
   kRejected,   // does not fit its lease
 };
 
@@ -52,7 +52,7 @@ enum class Standing : uint8_t {
   kLive,       // the lease is held
   kLate,       // the lease expired or was released, and the episode is not done
   kDuplicate,  // the lease was answered or the episode is done: the stored verdict stands
-  kSetAside,   // the episode was given up
+  kGivenUp,    // the episode was given up
   kUnknown,    // no such lease, or it is of another episode
 };
 
@@ -63,7 +63,7 @@ struct Judgement {
 
 class LeaseTable {
  public:
-  // A lease runs for `lease_time` after its grant or last renewal; an episode is set aside after
+  // A lease runs for `lease_time` after its grant or last renewal; an episode is given up after
   // `max_attempts` leases that expired, crashed, failed or were rejected. Both positive.
   LeaseTable(Duration lease_time, int max_attempts) : lease_time_(lease_time), max_attempts_(max_attempts) {}
 
@@ -75,7 +75,7 @@ class LeaseTable {
   void end(LeaseId lease, LeaseEnd how);  // not kSuperseded, which done() does
   // The result of `lease` was stored. Returns the lease of another worker that this supersedes.
   std::optional<LeaseId> done(EpisodeId episode, LeaseId lease, AckVerdict verdict);
-  void set_aside(EpisodeId episode);
+  void give_up(EpisodeId episode);
   // Renews those of `leases` that `worker` holds; returns the others, which it should stop working on.
   std::vector<int64_t> renew(const std::string& worker, std::span<const int64_t> leases, Timestamp now);
   // After a restart: every live lease gets the whole lease time to be heard of again.
@@ -85,10 +85,10 @@ class LeaseTable {
   std::optional<EpisodeId> next_waiting() const;  // the oldest with an attempt left
   const std::set<EpisodeId>& waiting() const { return waiting_; }
   LeaseId next_lease() const { return {static_cast<int64_t>(leases_.size()) + 1}; }
-  int attempt(EpisodeId open_episode) const;  // number of the next or present try: 1, 2, …
+  int attempt(EpisodeId open_episode) const;  // number of the next or present attempt: 1, 2, …
   std::vector<LeaseId> due(Timestamp now) const;
   std::optional<Timestamp> next_deadline() const;
-  std::vector<EpisodeId> exhausted() const;  // to be set aside
+  std::vector<EpisodeId> exhausted() const;  // to be given up
   Judgement judge(LeaseId lease, EpisodeId episode) const;
   std::optional<EpisodeId> held_episode(LeaseId lease,
                                         const std::string& worker) const;  // when `worker` holds it
@@ -104,7 +104,7 @@ class LeaseTable {
   std::vector<std::string> broken_invariants() const;
 
  private:
-  enum class EpisodeState : uint8_t { kOpen, kDone, kSetAside };
+  enum class EpisodeState : uint8_t { kOpen, kDone, kGivenUp };
   enum class LeaseState : uint8_t { kLive, kExpired, kReleased, kFailed, kRejected, kSuperseded, kAnswered };
   struct EpisodeRecord {
     EpisodeState state = EpisodeState::kOpen;
@@ -115,7 +115,7 @@ class LeaseTable {
     LeaseState state = LeaseState::kLive;
   };
   struct OpenEpisode {
-    int tries_used = 0;
+    int attempts_used = 0;
     std::optional<LeaseId> live;
   };
   struct LiveLease {

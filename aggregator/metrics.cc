@@ -88,9 +88,9 @@ struct OwnCounter {
 };
 constexpr OwnCounter kOwnCounters[] = {
     {"granted", "allot_leases_granted_total", "Leases handed to workers."},
-    {"set_aside", "allot_episodes_set_aside_total", "Episodes given up after their last try."},
+    {"set_aside", "allot_episodes_set_aside_total", "Episodes given up after their last attempt."},
     {"poisoned", "allot_episodes_poisoned_total",
-     "Of those set aside: the episode failed on different workers."},
+     "Of those given up: the episode failed on different workers."},
     {"preempted", "allot_leases_preempted_total", "Of those released: the worker's machine is taken away."},
     {"crashed", "allot_leases_crashed_total", "Leases whose worker broke while it held them."},
     {"timed_out", "allot_leases_timed_out_total", "Of those expired: the deadline passed."},

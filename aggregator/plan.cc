@@ -172,8 +172,8 @@ bool Plan::tell(const PlannedEpisode& episode, std::span<const QuestionResult> r
   return used;
 }
 
-void Plan::set_aside(const PlannedEpisode& episode) {
-  if (episode.stage == Stage::kLearn) policy_->set_aside(episode.id.value);
+void Plan::give_up(const PlannedEpisode& episode) {
+  if (episode.stage == Stage::kLearn) policy_->give_up(episode.id.value);
   close_episode();
 }
 

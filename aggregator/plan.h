@@ -61,12 +61,12 @@ class Plan {
 
   Stage stage() const { return stage_; }
   // The next episode, or nothing while all that the stage needs is asked. While learning, never more are
-  // asked than are still wanted; one set aside or too stale to learn from is replaced by a new one.
+  // asked than are still wanted; one that is given up or too stale to learn from is replaced by a new one.
   std::optional<PlannedEpisode> next();
   // Takes the results of an open episode; false when it was too stale to learn from.
   bool tell(const PlannedEpisode& episode, std::span<const QuestionResult> results);
   // Gives an open episode up.
-  void set_aside(const PlannedEpisode& episode);
+  void give_up(const PlannedEpisode& episode);
 
   // Learning episodes wanted from now on, in place of the spec's number; those that are open are learned from
   // in any case, and when nothing is open any more the verification begins. Throws std::logic_error once it
@@ -77,7 +77,7 @@ class Plan {
   RewardKind reward_kind() const { return kind_; }
   const policy::Policy& policy() const { return *policy_; }
   int64_t learned() const { return learned_; }
-  // Episodes of the present stage and those after it that are neither told nor set aside yet.
+  // Episodes of the present stage and those after it that are neither told nor given up yet.
   int64_t remaining() const;
   // Of the last kRecentRewards learning episodes that were used, 0 before the first.
   double mean_reward_recent() const;

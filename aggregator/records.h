@@ -80,22 +80,22 @@ struct EpisodeTold {
 };
 
 enum class GiveUp : uint8_t {
-  kExhausted,  // its tries are used up
+  kExhausted,  // its attempts are used up
   kPoisoned,   // and it failed on different workers, so that the fault is most likely its own
 };
 
-struct EpisodeSetAside {
+struct EpisodeGivenUp {
   EpisodeId episode;
   GiveUp kind = GiveUp::kExhausted;
-  std::string reason;  // how its tries ended
+  std::string reason;  // how its attempts ended
   Timestamp at;
 };
 
-enum class Steering : uint8_t { kPause, kResume, kStop, kTarget, kEpisodes };
+enum class ControlAction : uint8_t { kPause, kResume, kStop, kTarget, kEpisodes };
 
 // What an operator asked for, or the run itself when it reached its target.
-struct Steered {
-  Steering action = Steering::kPause;
+struct RunControlled {
+  ControlAction action = ControlAction::kPause;
   int64_t episodes = 0;  // kStop and kEpisodes: learning episodes wanted from now on
   double reward = 0;     // kTarget: mean of the recent learning episodes that ends the learning
   std::string by;
@@ -111,8 +111,8 @@ struct VersionReached {
   Timestamp at;
 };
 
-using Record = std::variant<EpisodeAsked, LeaseGranted, LeaseEnded, EpisodeTold, EpisodeSetAside,
-                            VersionReached, AnswersKept, Steered>;
+using Record = std::variant<EpisodeAsked, LeaseGranted, LeaseEnded, EpisodeTold, EpisodeGivenUp,
+                            VersionReached, AnswersKept, RunControlled>;
 
 // A status lists at most so many episodes that were given up, the last.
 inline constexpr size_t kGivenUpShown = 20;

@@ -127,32 +127,32 @@ void read_versions(const Database& database, RunData* run) {
 }
 
 // The same rule as Core's: a number of episodes ends a target.
-void follow(const Steered& steered, RunData* run) {
-  switch (steered.action) {
-    case Steering::kPause:
-    case Steering::kResume:
-      run->paused = steered.action == Steering::kPause;
+void follow(const RunControlled& controlled, RunData* run) {
+  switch (controlled.action) {
+    case ControlAction::kPause:
+    case ControlAction::kResume:
+      run->paused = controlled.action == ControlAction::kPause;
       return;
-    case Steering::kTarget:
-      run->target_reward = steered.reward;
+    case ControlAction::kTarget:
+      run->target_reward = controlled.reward;
       return;
-    case Steering::kStop:
-    case Steering::kEpisodes:
+    case ControlAction::kStop:
+    case ControlAction::kEpisodes:
       run->target_reward = 0;
-      run->episodes_wanted = steered.episodes;
+      run->episodes_wanted = controlled.episodes;
       return;
   }
 }
 
-void read_steering(const Database& database, RunData* run) {
+void read_control(const Database& database, RunData* run) {
   Statement query(database, "SELECT at_ms, action, value, who FROM steering ORDER BY seq");
   while (query.step()) {
-    Steered steered{.action = parse_steering(query.text(1)),
-                    .by = std::string(query.text(3)),
-                    .at = from_ms(query.integer(0))};
-    parse_steering_value(query.text(2), &steered);
-    follow(steered, run);
-    run->steering.push_back(std::move(steered));
+    RunControlled controlled{.action = parse_control_action(query.text(1)),
+                             .by = std::string(query.text(3)),
+                             .at = from_ms(query.integer(0))};
+    parse_control_value(query.text(2), &controlled);
+    follow(controlled, run);
+    run->controls.push_back(std::move(controlled));
   }
 }
 
@@ -169,7 +169,7 @@ void read_given_up(const Database& database, int64_t schema_version, RunData* ru
 }
 
 // The same rule as Plan's: learning ends when as many episodes as are wanted are learned from and none is
-// open, verification when each of its episodes is told or set aside.
+// open, verification when each of its episodes is told or given up.
 std::string stage_of(const Database& database, const RunData& run, int64_t verified) {
   const int64_t open = Statement(database,
                                  "SELECT count(*) FROM episodes e WHERE stage = 'learn' AND NOT EXISTS"
@@ -212,7 +212,7 @@ RunData read_run(const std::filesystem::path& run_directory) {
   Transaction snapshot(&database, "BEGIN");
   const int64_t schema_version = check_schema_version(database);
   run.episodes_wanted = run.spec.episodes();
-  if (schema_version >= 2) read_steering(database, &run);
+  if (schema_version >= 2) read_control(database, &run);
   const int64_t verified = read_episodes(database, schema_version, &run);
   read_versions(database, &run);
   read_given_up(database, schema_version, &run);

@@ -59,16 +59,16 @@ struct RunData {
   wire::RunSpec spec;
   RewardKind kind = RewardKind::kAnswers;  // of the spec: what its rewards and scores are
   std::string stage;                       // "learn", "verify", "finished"
-  int64_t episodes_wanted = 0;             // learning episodes, as the spec or the last steering has it
+  int64_t episodes_wanted = 0;             // learning episodes, as the spec or the last control says
   std::vector<LearnedEpisode> learned;     // accepted ones, in the order they were told
   std::vector<VersionRow> versions;        // of the policy, from 0
   std::vector<ScoreRow> scores;
   std::vector<int32_t> recommended;  // [layers]
   int64_t policy_version = 0;
   wire::Counters counters;
-  std::vector<Steered> steering;  // what operators asked for, in order; none in a history of version 1
-  std::vector<EpisodeSetAside> given_up;  // in order; without reasons in a history of version 1
-  double target_reward = 0;               // that ends the learning, as the last steering has it; 0 = none
+  std::vector<RunControlled> controls;   // what operators asked for, in order; none in a history of version 1
+  std::vector<EpisodeGivenUp> given_up;  // in order; without reasons in a history of version 1
+  double target_reward = 0;              // that ends the learning, as the last control says; 0 = none
   bool paused = false;
   double elapsed_s = 0;
 };

@@ -14,25 +14,26 @@ wire::Ack_Verdict to_wire(AckVerdict verdict) {
   return kVerdicts[static_cast<size_t>(verdict)];
 }
 
-wire::SteeringEvent to_wire(const Steered& steered) {
+wire::ControlEvent to_wire(const RunControlled& controlled) {
   using wire::Control;
   static constexpr std::array kActions = {Control::ACTION_PAUSE, Control::ACTION_RESUME, Control::ACTION_STOP,
-                                          Control::ACTION_TARGET, Control::ACTION_EPISODES};  // [Steering]
-  wire::SteeringEvent event;
-  event.set_action(kActions[static_cast<size_t>(steered.action)]);
-  event.set_episodes(steered.episodes);
-  event.set_reward(steered.reward);
-  event.set_by(steered.by);
-  event.set_at_ms(steered.at.time_since_epoch().count());
+                                          Control::ACTION_TARGET,
+                                          Control::ACTION_EPISODES};  // [ControlAction]
+  wire::ControlEvent event;
+  event.set_action(kActions[static_cast<size_t>(controlled.action)]);
+  event.set_episodes(controlled.episodes);
+  event.set_reward(controlled.reward);
+  event.set_by(controlled.by);
+  event.set_at_ms(controlled.at.time_since_epoch().count());
   return event;
 }
 
-wire::GivenUp to_wire(const EpisodeSetAside& set_aside) {
-  wire::GivenUp given_up;
-  given_up.set_episode(set_aside.episode.value);
-  given_up.set_poisoned(set_aside.kind == GiveUp::kPoisoned);
-  given_up.set_reason(set_aside.reason);
-  return given_up;
+wire::GivenUp to_wire(const EpisodeGivenUp& given_up) {
+  wire::GivenUp message;
+  message.set_episode(given_up.episode.value);
+  message.set_poisoned(given_up.kind == GiveUp::kPoisoned);
+  message.set_reason(given_up.reason);
+  return message;
 }
 
 wire::Score to_wire(const VerifiedSchedule& schedule, int64_t wanted) {

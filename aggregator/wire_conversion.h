@@ -11,8 +11,8 @@
 namespace allot::aggregator {
 
 wire::Ack_Verdict to_wire(AckVerdict verdict);
-wire::SteeringEvent to_wire(const Steered& steered);
-wire::GivenUp to_wire(const EpisodeSetAside& set_aside);
+wire::ControlEvent to_wire(const RunControlled& controlled);
+wire::GivenUp to_wire(const EpisodeGivenUp& given_up);
 // `wanted` is the number of questions of the verification.
 wire::Score to_wire(const VerifiedSchedule& schedule, int64_t wanted);
 

@@ -42,7 +42,7 @@ struct Outcome {
 enum class TellResult {
   kLearned,    // used, or kept for the update its group completes
   kStale,      // older than max_policy_lag versions, or its group was dropped: counted, not learned from
-  kDuplicate,  // this proposal was told or set aside before; nothing changed
+  kDuplicate,  // this proposal was told or given up before; nothing changed
   kUnknown,    // this number was never asked; nothing changed
 };
 
@@ -93,7 +93,7 @@ class Policy {
   virtual TellResult tell(const Outcome& outcome) = 0;
   // This proposal will never be told (its episode was given up); its group is completed or dropped without
   // it.
-  virtual void set_aside(int64_t number) = 0;
+  virtual void give_up(int64_t number) = 0;
 
   // The schedule to export: the apportioned mean of the policy, never the luckiest episode.
   virtual Schedule recommend() const = 0;

@@ -81,7 +81,7 @@ TellResult Reinforce::tell(const Outcome& outcome) {
   return TellResult::kLearned;
 }
 
-void Reinforce::set_aside(int64_t number) {
+void Reinforce::give_up(int64_t number) {
   asked_.erase(number);
 }
 

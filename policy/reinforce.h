@@ -54,7 +54,7 @@ class Reinforce final : public Policy {
 
   std::vector<Proposal> ask(int count) override;
   TellResult tell(const Outcome& outcome) override;
-  void set_aside(int64_t number) override;
+  void give_up(int64_t number) override;
   Schedule recommend() const override;
   Description describe() const override;
   int64_t version() const override { return version_; }
@@ -80,7 +80,7 @@ class Reinforce final : public Policy {
   std::vector<double> logits_;  // theta, [layers]
   int64_t version_ = 0;
   int64_t next_number_ = 0;
-  std::map<int64_t, Asked> asked_;        // neither told nor set aside
+  std::map<int64_t, Asked> asked_;        // neither told nor given up
   std::vector<ReinforceSample> samples_;  // of the update under way
 };
 

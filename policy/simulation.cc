@@ -176,7 +176,7 @@ std::vector<double> simulate(Policy& policy, const Landscape& landscape, const S
     const Proposal proposal = std::move(out.back());
     out.pop_back();
     if (arrival.uniform() < options.loss) {
-      policy.set_aside(proposal.number);
+      policy.give_up(proposal.number);
     } else {
       policy.tell({proposal.number, reward(landscape, proposal, options)});
     }

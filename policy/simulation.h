@@ -61,7 +61,7 @@ struct SimulationOptions {
   int episodes = 0;
   int questions_per_episode = 16;
   int in_flight = 1;  // proposals out at once; they finish in random order
-  double loss = 0;    // chance that an episode is given up (set_aside) instead of told
+  double loss = 0;    // chance that an episode is given up instead of told
   uint64_t seed = 0;
   std::vector<int> checkpoints;  // episode counts, ascending
 };

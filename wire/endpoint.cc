@@ -138,7 +138,7 @@ Server::Server(const ServerOptions& options) {
           "--insecure listens without");
     }
     spdlog::warn(
-        "INSECURE: everyone who can reach {} may read this run, answer for workers and steer it; nothing is "
+        "INSECURE: everyone who can reach {} may read this run, answer for workers and control it; nothing is "
         "encrypted. Give --key and --allow unless nobody else is on that network",
         options.bind);
   }

@@ -54,7 +54,7 @@ void write_key_pair(const std::filesystem::path& file, const KeyPair& pair);
 // process that is not root. No message quotes the file.
 KeyPair read_key_pair(const std::filesystem::path& file);
 
-// What a key may do. A viewer asks for the status; a worker also takes leases; an operator also steers the
+// What a key may do. A viewer asks for the status; a worker also takes leases; an operator also controls the
 // run.
 enum class Role : uint8_t { kViewer, kWorker, kOperator };
 

@@ -23,7 +23,7 @@ class QuestionOutcome;
 class RunSpec;
 class Score;
 class Status;
-class SteeringEvent;
+class ControlEvent;
 class WorkerStatus;
 enum Ack_Verdict : int;
 

@@ -62,7 +62,7 @@ wire::Control control_of(const ControlOptions& options, bool with_target) {
     control.set_action(with_target ? Control::ACTION_TARGET : Control::ACTION_STOP);
     control.set_reward(options.at_reward);
   } else {
-    throw UsageError("'" + action + "' is no wish; say pause, resume, stop or episodes N");
+    throw UsageError("'" + action + "' is no action; say pause, resume, stop or episodes N");
   }
   if (with_target && action != "stop") throw UsageError("--at-reward belongs to stop");
   return control;
@@ -72,7 +72,7 @@ std::string endpoint_of(const ControlOptions& options) {
   if (!options.connect.empty()) return options.connect;
   if (const auto endpoint = read_endpoint(options.run)) return *endpoint;
   throw NotFound("no aggregator serves " + options.run.string() +
-                 " (it has no file 'endpoint'); a run is steered while it goes on");
+                 " (it has no file 'endpoint'); only a run that goes on can be controlled");
 }
 
 }  // namespace

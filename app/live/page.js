@@ -281,7 +281,7 @@
     duplicate: 'results answered before', released: 'leases given back', preempted: 'of released: machine taken away',
     answers_kept: 'questions not asked again', expired: 'leases not renewed in time', timed_out: 'of expired: deadline passed',
     crashed: 'leases whose worker broke', failed: 'episodes a worker could not run', rejected: 'results that did not fit',
-    set_aside: 'episodes given up', poisoned: 'of set aside: failed on several workers', malformed: 'messages that could not be read',
+    set_aside: 'episodes given up', poisoned: 'of given up: failed on several workers', malformed: 'messages that could not be read',
   };
   const TROUBLE = new Set(['crashed', 'failed', 'rejected', 'set_aside', 'poisoned', 'malformed']);
 
@@ -306,9 +306,9 @@
     target: (event) => `set the target reward to ${percent(event.reward)}`,
     episodes: (event) => `set the learning episodes to ${whole(event.episodes)}`,
   };
-  function showSteering(run) {
-    byId('steering-section').hidden = run.steering.length === 0;
-    byId('steering').replaceChildren(...run.steering.slice(-10).reverse().map((event) => {
+  function showControls(run) {
+    byId('control-section').hidden = run.steering.length === 0;
+    byId('control').replaceChildren(...run.steering.slice(-10).reverse().map((event) => {
       const said = ACTIONS[event.action] || (() => event.action);
       return element('p', {class: 'event'}, element('span', {class: 'quiet'}, new Date(event.at_ms).toLocaleString()), ` ${event.by} ${said(event)}.`);
     }));
@@ -354,7 +354,7 @@
     drawCharts(run);
     showScores(run);
     showCounters(run);
-    showSteering(run);
+    showControls(run);
     showWorkers(run);
     byId('updated').textContent = `allot ${run.version}, start ${whole(run.epoch)} of the aggregator; as of ${new Date(run.at_ms).toLocaleTimeString()}`;
   }

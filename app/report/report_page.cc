@@ -268,7 +268,7 @@ void write_counters(Markup* page, const wire::Counters& counters) {
       {"failed", counters.failed(), "episodes that a worker could not run"},
       {"rejected", counters.rejected(), "results that did not fit their lease"},
       {"malformed", counters.malformed(), "messages that could not be read"},
-      {"set aside", counters.set_aside(), "episodes given up after the last try"},
+      {"given up", counters.set_aside(), "episodes without an attempt left"},
       {"preempted", counters.preempted(), "of the released leases, those of a machine that was taken away"},
       {"timed out", counters.timed_out(), "of the expired leases, those that reached their deadline"},
       {"crashed", counters.crashed(), "leases whose worker broke"},
@@ -296,22 +296,22 @@ void open_events(Markup* page, const char* title, std::initializer_list<const ch
 
 // What operators asked for, and what came to nothing; neither section is there without such an event.
 void write_events(Markup* page, const aggregator::RunData& run) {
-  if (!run.steering.empty()) {
-    open_events(page, "Steering", {"When", "Who", "What"});
-    for (const aggregator::Steered& steered : run.steering) {
-      page->open("tr").element("td", {}, utc(steered.at)).element("td", {}, steered.by);
-      page->element("td", {}, wish_text(aggregator::to_wire(steered))).close();
+  if (!run.controls.empty()) {
+    open_events(page, "Control", {"When", "Who", "What"});
+    for (const aggregator::RunControlled& controlled : run.controls) {
+      page->open("tr").element("td", {}, utc(controlled.at)).element("td", {}, controlled.by);
+      page->element("td", {}, control_text(aggregator::to_wire(controlled))).close();
     }
     page->close().close().close();
   }
   if (run.given_up.empty()) return;
   const size_t before = run.given_up.size() - std::min(run.given_up.size(), kGivenUpListed);
   open_events(page, "Episodes given up", {"When", "Episode", "Why"});
-  for (const aggregator::EpisodeSetAside& set_aside : std::span(run.given_up).subspan(before)) {
-    page->open("tr").element("td", {}, utc(set_aside.at));
-    page->element("td", {}, std::to_string(set_aside.episode.value));
-    std::string why = set_aside.reason.empty() ? "its tries were used up" : set_aside.reason;
-    if (set_aside.kind == aggregator::GiveUp::kPoisoned) why = "failed on different workers: " + why;
+  for (const aggregator::EpisodeGivenUp& given_up : std::span(run.given_up).subspan(before)) {
+    page->open("tr").element("td", {}, utc(given_up.at));
+    page->element("td", {}, std::to_string(given_up.episode.value));
+    std::string why = given_up.reason.empty() ? "its attempts were used up" : given_up.reason;
+    if (given_up.kind == aggregator::GiveUp::kPoisoned) why = "failed on different workers: " + why;
     page->element("td", {}, why).close();
   }
   page->close().close();

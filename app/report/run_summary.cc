@@ -90,7 +90,7 @@ EvaluationRecord evaluate(const aggregator::RunData& run) {
   return evaluation;
 }
 
-std::string action_name(const wire::SteeringEvent& event) {
+std::string action_name(const wire::ControlEvent& event) {
   const std::string& name = wire::Control::Action_Name(event.action());
   std::string word = name.substr(name.find('_') + 1);
   std::ranges::transform(word, word.begin(),
@@ -98,7 +98,7 @@ std::string action_name(const wire::SteeringEvent& event) {
   return word;
 }
 
-std::string wish_text(const wire::SteeringEvent& event) {
+std::string control_text(const wire::ControlEvent& event) {
   switch (event.action()) {
     case wire::Control::ACTION_STOP:
       return fmt::format("stop after {} episodes", event.episodes());

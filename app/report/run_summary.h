@@ -28,9 +28,9 @@ MovingMean moving_mean(std::span<const aggregator::LearnedEpisode> episodes, Rew
 // question twice or has another number of results than questions.
 EvaluationRecord evaluate(const aggregator::RunData& run);
 
-// An operator's wish: its name ("pause", "episodes"), and what was asked for ("stop after 120 episodes").
-std::string action_name(const wire::SteeringEvent& event);
-std::string wish_text(const wire::SteeringEvent& event);
+// An operator's command: its name ("pause", "episodes"), and what was asked for ("stop after 120 episodes").
+std::string action_name(const wire::ControlEvent& event);
+std::string control_text(const wire::ControlEvent& event);
 
 // schedule.json of a run: its recommended schedule with the evidence so far. Throws InvalidArgument when the
 // spec names an unknown estimator or score stage.

@@ -123,7 +123,7 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
   options.integer("lease-seconds", &run->lease_seconds, 1, 1'000'000, "S",
                   "a silent worker's episodes are given to others after this");
   options.integer("max-attempts", &run->max_attempts, 1, 1'000'000, "N",
-                  "tries of one episode before it is set aside");
+                  "attempts at one episode before it is given up");
 }
 
 wire::RunSpec build_run_spec(const RunOptions& run) {

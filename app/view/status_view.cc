@@ -150,14 +150,14 @@ wire::Status status_of(const aggregator::RunData& run) {
   status.set_elapsed_s(run.elapsed_s);
   status.set_eta_s(run.stage == "finished" ? 0 : -1);
   *status.mutable_counters() = run.counters;
-  for (const aggregator::Steered& steered : run.steering) {
-    *status.add_steering() = aggregator::to_wire(steered);
+  for (const aggregator::RunControlled& controlled : run.controls) {
+    *status.add_steering() = aggregator::to_wire(controlled);
   }
   status.set_paused(run.paused);
   status.set_target_reward(run.target_reward);
   const auto shown = std::min(run.given_up.size(), aggregator::kGivenUpShown);
-  for (const auto& set_aside : std::span(run.given_up).last(shown))
-    *status.add_given_up() = aggregator::to_wire(set_aside);
+  for (const auto& given_up : std::span(run.given_up).last(shown))
+    *status.add_given_up() = aggregator::to_wire(given_up);
   for (const auto& row : run.scores) {
     auto* score = status.add_scores();
     score->set_label(row.label);
@@ -224,7 +224,7 @@ std::string format_status(const wire::Status& status) {
     text += fmt::format("target    learning stops at a recent mean reward of {}\n",
                         reward_text(status, status.target_reward()));
   for (const auto& event : status.steering())
-    text += fmt::format("steered   {} by {}\n", wish_text(event), event.by());
+    text += fmt::format("control   {} by {}\n", control_text(event), event.by());
   for (const auto& given_up : status.given_up()) {
     text += fmt::format("given up  episode {}{}: {}\n", given_up.episode(),
                         given_up.poisoned() ? " (poisoned)" : "", given_up.reason());

@@ -70,7 +70,7 @@ class Pairs final : public Policy {
 
   std::vector<Proposal> ask(int count) override;
   TellResult tell(const Outcome& outcome) override;
-  void set_aside(int64_t number) override;
+  void give_up(int64_t number) override;
   Schedule recommend() const override;
   Description describe() const override { return describe_shares(softmax(logits_)); }
   int64_t version() const override { return version_; }
@@ -86,7 +86,7 @@ class Pairs final : public Policy {
   }
 
  private:
-  enum class Half { kOpen, kTold, kSetAside };
+  enum class Half { kOpen, kTold, kGivenUp };
   // Proposals 2 p and 2 p + 1 are the halves of pair p: theta + c d and theta - c d.
   struct Pair {
     int64_t version = 0;            // when it was drawn; fixes c
@@ -202,17 +202,17 @@ TellResult Pairs::tell(const Outcome& outcome) {
   if (other == Half::kOpen) return stale ? TellResult::kStale : TellResult::kLearned;
   const Pair pair = std::move(found->second);
   pairs_.erase(found);
-  if (other == Half::kSetAside || stale) return TellResult::kStale;
+  if (other == Half::kGivenUp || stale) return TellResult::kStale;
   learn(pair);
   return TellResult::kLearned;
 }
 
-void Pairs::set_aside(int64_t number) {
+void Pairs::give_up(int64_t number) {
   if (number < 0 || number >= next_number_) return;
   const auto found = pairs_.find(number / 2);
   const auto half = static_cast<size_t>(number % 2);
   if (found == pairs_.end() || found->second.halves[half] != Half::kOpen) return;
-  found->second.halves[half] = Half::kSetAside;
+  found->second.halves[half] = Half::kGivenUp;
   if (found->second.halves[1 - half] != Half::kOpen) pairs_.erase(found);
 }
 

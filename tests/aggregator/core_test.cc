@@ -219,7 +219,7 @@ TEST_P(CoreTest, ResultsThatDoNotFitAreRejectedWithTheReasonAndNeverLearnedFrom)
   EXPECT_EQ(driver_.status().counters().rejected(), static_cast<int64_t>(changes.size()) + 1);
 }
 
-TEST_P(CoreTest, AFailingEpisodeIsTriedAgainThenSetAsideAndReplaced) {
+TEST_P(CoreTest, AFailingEpisodeIsTriedAgainThenGivenUpAndReplaced) {
   driver_.hello("w");
   wire::EpisodeResult error;
   error.set_error("out of memory\nsecond line");
@@ -243,7 +243,7 @@ TEST_P(CoreTest, AFailingEpisodeIsTriedAgainThenSetAsideAndReplaced) {
   EXPECT_EQ(driver_.answer("w", late).verdict(), Ack::VERDICT_DUPLICATE) << "lease 1 was answered: failed";
 }
 
-TEST_P(CoreTest, AResultAfterItsEpisodeWasSetAsideIsStale) {
+TEST_P(CoreTest, AResultAfterItsEpisodeWasGivenUpIsStale) {
   driver_.hello("w");
   wire::Lease lease;
   for (int attempt = 1; attempt <= 3; ++attempt) {
@@ -470,11 +470,12 @@ TEST(Core, RandomMessagesOfThreeWorkersNeverBreakTheRun) {
           }
           break;
         case 10: {
-          constexpr std::array kWishes = {wire::Control::ACTION_PAUSE, wire::Control::ACTION_RESUME,
-                                          wire::Control::ACTION_RESUME, wire::Control::ACTION_EPISODES,
-                                          wire::Control::ACTION_TARGET};
+          constexpr std::array kControls = {wire::Control::ACTION_PAUSE, wire::Control::ACTION_RESUME,
+                                            wire::Control::ACTION_RESUME, wire::Control::ACTION_EPISODES,
+                                            wire::Control::ACTION_TARGET};
           if (random() % 4 == 0)
-            driver.control(kWishes[random() % kWishes.size()], 5 + static_cast<int64_t>(random() % 10), 0.9);
+            driver.control(kControls[random() % kControls.size()], 5 + static_cast<int64_t>(random() % 10),
+                           0.9);
           break;
         }
         case 1:

@@ -31,7 +31,7 @@ using testing::SizeIs;
 using testing::ThrowsMessage;
 using namespace std::chrono_literals;
 
-// A run in which every kind of row but kept answers and steering has been written.
+// A run in which every kind of row but kept answers and control has been written.
 class HistoryCheckTest : public testing::Test {
  protected:
   HistoryCheckTest() {

@@ -51,12 +51,12 @@ std::vector<Record> one_of_each() {
                   0.25,
                   kNow},
       AnswersKept{{1}, {2}, {{4'000'000'000u, 1}, {17, 0, Finish::kLength, 3, 4}}, "c", 0.5, kNow},
-      EpisodeSetAside{{1}, GiveUp::kPoisoned, "failed on 'a'; failed on b", kNow},
-      Steered{.action = Steering::kPause, .by = "ann", .at = kNow},
-      Steered{.action = Steering::kResume, .by = "ann", .at = kNow},
-      Steered{.action = Steering::kTarget, .reward = 2.0 / 3, .by = "ann", .at = kNow},
-      Steered{.action = Steering::kEpisodes, .episodes = 5'000'000'000, .by = "bob's", .at = kNow},
-      Steered{.action = Steering::kStop, .episodes = 0, .by = "ann", .at = kNow},
+      EpisodeGivenUp{{1}, GiveUp::kPoisoned, "failed on 'a'; failed on b", kNow},
+      RunControlled{.action = ControlAction::kPause, .by = "ann", .at = kNow},
+      RunControlled{.action = ControlAction::kResume, .by = "ann", .at = kNow},
+      RunControlled{.action = ControlAction::kTarget, .reward = 2.0 / 3, .by = "ann", .at = kNow},
+      RunControlled{.action = ControlAction::kEpisodes, .episodes = 5'000'000'000, .by = "bob's", .at = kNow},
+      RunControlled{.action = ControlAction::kStop, .episodes = 0, .by = "ann", .at = kNow},
       LeaseEnded{{2}, LeaseEnd::kPreempted, "", kNow},
       LeaseEnded{{2}, LeaseEnd::kCrashed, "b came back", kNow},
       VersionReached{13,
@@ -104,17 +104,17 @@ std::string describe(const Record& record) {
                          verdict_text(r.verdict), results(r.results, false), r.told_version, r.worker,
                          r.seconds, r.at.time_since_epoch().count());
     }
-    std::string operator()(const EpisodeSetAside& r) const {
-      return fmt::format("set aside {} {} {} {}", r.episode.value, give_up_text(r.kind), r.reason,
+    std::string operator()(const EpisodeGivenUp& r) const {
+      return fmt::format("given up {} {} {} {}", r.episode.value, give_up_text(r.kind), r.reason,
                          r.at.time_since_epoch().count());
     }
     std::string operator()(const AnswersKept& r) const {
       return fmt::format("kept {} {} {} {} {:a} {}", r.episode.value, r.lease.value, results(r.results, true),
                          r.worker, r.seconds, r.at.time_since_epoch().count());
     }
-    std::string operator()(const Steered& r) const {
-      return fmt::format("steered {} {} {:a} {} {}", steering_text(r.action), r.episodes, r.reward, r.by,
-                         r.at.time_since_epoch().count());
+    std::string operator()(const RunControlled& r) const {
+      return fmt::format("controlled {} {} {:a} {} {}", control_action_text(r.action), r.episodes, r.reward,
+                         r.by, r.at.time_since_epoch().count());
     }
     std::string operator()(const VersionReached& r) const {
       std::string shares;

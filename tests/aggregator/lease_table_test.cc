@@ -63,7 +63,7 @@ TEST_F(LeaseTableTest, RenewalMovesTheDeadlineAndTellsWhichLeasesAreNotHeld) {
   EXPECT_THAT(table_.due(now()), ElementsAre(kLease2));
 }
 
-TEST_F(LeaseTableTest, AnEpisodeWithoutAttemptsLeftIsExhaustedAndThenSetAside) {
+TEST_F(LeaseTableTest, AnEpisodeWithoutAttemptsLeftIsExhaustedAndThenGivenUp) {
   table_.grant(kLease1, kFirst, "a", now());
   table_.end(kLease1, LeaseEnd::kFailed);
   EXPECT_THAT(table_.exhausted(), IsEmpty());
@@ -71,9 +71,9 @@ TEST_F(LeaseTableTest, AnEpisodeWithoutAttemptsLeftIsExhaustedAndThenSetAside) {
   table_.end(kLease2, LeaseEnd::kExpired);
   EXPECT_THAT(table_.exhausted(), ElementsAre(kFirst));
   EXPECT_EQ(table_.next_waiting(), kSecond);
-  table_.set_aside(kFirst);
+  table_.give_up(kFirst);
   EXPECT_THAT(table_.exhausted(), IsEmpty());
-  EXPECT_EQ(table_.judge(kLease2, kFirst).standing, Standing::kSetAside);
+  EXPECT_EQ(table_.judge(kLease2, kFirst).standing, Standing::kGivenUp);
 }
 
 TEST_F(LeaseTableTest, AReleasedLeaseUsesUpNoAttempt) {
@@ -138,7 +138,7 @@ TEST_F(LeaseTableTest, EventsThatDoNotFitTheStateChangeNothing) {
   EXPECT_THROW(table_.offer({7}), std::logic_error);
   EXPECT_THROW(table_.grant(kLease2, kFirst, "a", now()), std::logic_error);
   EXPECT_THROW(table_.end(kLease1, LeaseEnd::kExpired), std::logic_error);
-  EXPECT_THROW(table_.set_aside(kFirst), std::logic_error);
+  EXPECT_THROW(table_.give_up(kFirst), std::logic_error);
   EXPECT_THROW(table_.done(kFirst, kLease1, AckVerdict::kAccepted), std::logic_error);
   table_.grant(kLease1, kFirst, "a", now());
   EXPECT_THROW(table_.grant(kLease2, kFirst, "b", now()), std::logic_error);
@@ -200,7 +200,7 @@ TEST(LeaseTable, RandomEventsNeverBreakAnInvariantAndAgreeWithAPlainModel) {
             ASSERT_LE(mine.deadline, clock.now());
             table.end(lease, LeaseEnd::kExpired);
             mine.state = Model::Lease::kOver;
-            ++model.episodes[static_cast<size_t>(mine.episode)].tries;
+            ++model.episodes[static_cast<size_t>(mine.episode)].attempts;
           }
           break;
         }
@@ -233,7 +233,7 @@ TEST(LeaseTable, RandomEventsNeverBreakAnInvariantAndAgreeWithAPlainModel) {
             const LeaseEnd how = kEnds[random() % kEnds.size()];
             table.end(lease, how);
             mine.state = Model::Lease::kOver;
-            if (how == LeaseEnd::kCrashed) ++episode.tries;
+            if (how == LeaseEnd::kCrashed) ++episode.attempts;
             break;
           }
           table.done({mine.episode}, lease, AckVerdict::kAccepted);
@@ -246,7 +246,7 @@ TEST(LeaseTable, RandomEventsNeverBreakAnInvariantAndAgreeWithAPlainModel) {
         case 7:
           for (const EpisodeId episode : table.exhausted()) {
             ASSERT_EQ(model.episodes[static_cast<size_t>(episode.value)].tries, 3);
-            table.set_aside(episode);
+            table.give_up(episode);
             model.episodes[static_cast<size_t>(episode.value)].closed = true;
           }
           break;

@@ -56,7 +56,7 @@ TEST_F(Version1Test, ItIsReadAsItIs) {
   EXPECT_EQ(run.counters.accepted(), 3);
   EXPECT_EQ(run.counters.set_aside(), 1);
   EXPECT_EQ(run.episodes_wanted, 10);
-  EXPECT_THAT(run.steering, IsEmpty());
+  EXPECT_THAT(run.controls, IsEmpty());
   ASSERT_THAT(run.given_up, SizeIs(1));
   EXPECT_EQ(run.given_up[0].reason, "");
   EXPECT_EQ(schema_version(), 1);
@@ -72,7 +72,7 @@ TEST_F(Version2Test, ItIsReadAsItIs) {
   EXPECT_EQ(run.kind, RewardKind::kAnswers);
   EXPECT_EQ(run.counters.answers_kept(), 3);
   EXPECT_EQ(run.episodes_wanted, 8);
-  EXPECT_THAT(run.steering, SizeIs(4));
+  EXPECT_THAT(run.controls, SizeIs(4));
   ASSERT_THAT(run.given_up, SizeIs(1));
   EXPECT_EQ(run.given_up[0].kind, GiveUp::kPoisoned);
   EXPECT_EQ(schema_version(), 2);

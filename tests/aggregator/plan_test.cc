@@ -98,7 +98,7 @@ class ScriptedPolicy final : public policy::Policy {
     told_->push_back({outcome.number, outcome.reward, {outcome.results.begin(), outcome.results.end()}});
     return policy::TellResult::kLearned;
   }
-  void set_aside(int64_t) override {}
+  void give_up(int64_t) override {}
   policy::Schedule recommend() const override { return policy::uniform_schedule(8, 8); }
   policy::Description describe() const override { return {}; }
   int64_t version() const override { return 0; }
@@ -184,9 +184,9 @@ TEST(Plan, LearningNeverHasMoreOpenThanAreStillWanted) {
   EXPECT_THAT(open, SizeIs(10));
   EXPECT_TRUE(plan.tell(open[3], answers(open[3], 2)));
   EXPECT_EQ(plan.next(), std::nullopt);
-  plan.set_aside(open[4]);
+  plan.give_up(open[4]);
   const std::optional<PlannedEpisode> replacement = plan.next();
-  ASSERT_TRUE(replacement.has_value()) << "one that is set aside is replaced";
+  ASSERT_TRUE(replacement.has_value()) << "one that is given up is replaced";
   EXPECT_EQ(replacement->id.value, 10);
   EXPECT_EQ(plan.next(), std::nullopt);
 }
@@ -228,14 +228,14 @@ TEST(Plan, VerificationPairsUniformLearnedAndDenseOnTheFirstHeldOutQuestions) {
   }
   EXPECT_NE(episodes[0].sampling_seed, episodes[3].sampling_seed);
 
-  plan.set_aside(episodes[0]);
+  plan.give_up(episodes[0]);
   for (size_t i = 1; i < episodes.size(); ++i) plan.tell(episodes[i], answers(episodes[i], 2));
   EXPECT_EQ(plan.stage(), Stage::kFinished);
   EXPECT_EQ(plan.next(), std::nullopt);
   EXPECT_EQ(plan.remaining(), 0);
   const std::vector<VerifiedSchedule>& scores = plan.verified();
   ASSERT_THAT(scores, SizeIs(3));
-  EXPECT_EQ(scores[0].answered, 2) << "the batch set aside is missing";
+  EXPECT_EQ(scores[0].answered, 2) << "the group given up is missing";
   EXPECT_EQ(scores[1].answered, 6);
   EXPECT_EQ(scores[1].right, 4);
   EXPECT_EQ(plan.heldout_questions(), 6);

@@ -43,9 +43,9 @@ inline PolicyReplay replay_policy(const History& history, const wire::RunSpec& s
                told && learning.contains(told->episode)) {
       expect(policy.version() == told->told_version, "the told_version of episode", told->episode.value);
       policy.tell({told->episode.value, mean_score(told->results)});
-    } else if (const auto* set_aside = std::get_if<EpisodeSetAside>(&record);
-               set_aside && learning.contains(set_aside->episode)) {
-      policy.set_aside(set_aside->episode.value);
+    } else if (const auto* given_up = std::get_if<EpisodeGivenUp>(&record);
+               given_up && learning.contains(given_up->episode)) {
+      policy.give_up(given_up->episode.value);
     } else if (const auto* reached = std::get_if<VersionReached>(&record)) {
       expect(policy.version() == reached->version, "the number of version", reached->version);
       expect(policy.describe() == reached->described, "the description of version", reached->version);

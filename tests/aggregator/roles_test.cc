@@ -75,7 +75,7 @@ TEST_F(Roles, ResultOfAnotherHoldersLeaseIsRejectedThoughTheWorkerTakesItsName) 
   EXPECT_EQ(core_.status(now_).workers(0).worker(), "ann/w");
 }
 
-TEST_F(Roles, HistoryNotesTheHolderOfTheKeyThatSteered) {
+TEST_F(Roles, HistoryNotesTheHolderOfTheKeyThatControlled) {
   wire::Envelope control;
   control.mutable_control()->set_action(wire::Control::ACTION_PAUSE);
   control.mutable_control()->set_by("the boss");

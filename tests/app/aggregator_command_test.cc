@@ -199,16 +199,16 @@ TEST_F(AggregatorCommand, ARunIsPausedResumedAndCutShortFromOutside) {
   EXPECT_THAT(after.at("steering")[2].at("by").get<std::string>(), HasSubstr("@"));
   EXPECT_FALSE(after.at("paused"));
   EXPECT_THAT(run_command({tool(), "status", "--run", run_.string()}).out,
-              HasSubstr("steered   pause by ann\n"));
+              HasSubstr("control   pause by ann\n"));
 
   const auto late = control({"stop"});
   EXPECT_EQ(late.code, 1);
   EXPECT_THAT(late.err, HasSubstr("no aggregator serves " + run_.string()));
 }
 
-TEST_F(AggregatorCommand, WishesThatMakeNoSenseAreWrongUsageOrRefusedWithTheReason) {
+TEST_F(AggregatorCommand, ControlsThatMakeNoSenseAreWrongUsageOrRefusedWithTheReason) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong{
-      {{"hurry"}, "'hurry' is no wish"},
+      {{"hurry"}, "'hurry' is no action"},
       {{"episodes"}, "episodes needs their number"},
       {{"episodes", "ten"}, "not 'ten'"},
       {{"pause", "5"}, "'5' is not expected after pause"},

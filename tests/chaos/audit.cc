@@ -76,10 +76,9 @@ class Auditor {
     audit_->tells.push_back(fmt::format("{} [{}] [{}] {}", number, fmt::join(episode.samples, ","),
                                         fmt::join(episode.questions, ","), answers));
   }
-  void see(const EpisodeSetAside& set_aside) {
-    ++audit_->set_aside;
-    expect(set_aside_.insert(set_aside.episode).second, "episode {} is set aside twice",
-           set_aside.episode.value);
+  void see(const EpisodeGivenUp& given_up) {
+    ++audit_->given_up;
+    expect(given_up_.insert(given_up.episode).second, "episode {} is given up twice", given_up.episode.value);
   }
   void see(const VersionReached&) {}
   void see(const AnswersKept& kept) {
@@ -94,12 +93,12 @@ class Auditor {
              kept.episode.value);
     }
   }
-  void see(const Steered&) {}
+  void see(const RunControlled&) {}
 
   void check_completeness() {
     std::map<Stage, int64_t> used;
     for (const auto& [id, episode] : asked_) {
-      const int outcomes = told_.contains(id) + set_aside_.contains(id);
+      const int outcomes = told_.contains(id) + given_up_.contains(id);
       expect(outcomes == 1, "episode {} has {} outcomes, exactly one is expected", id.value, outcomes);
       used[episode.stage] += told_.contains(id);
     }
@@ -127,7 +126,7 @@ class Auditor {
     equal("crashed", counters.crashed(), ended(LeaseEnd::kCrashed));
     equal("released", counters.released(), ended(LeaseEnd::kReleased) + ended(LeaseEnd::kPreempted));
     equal("preempted", counters.preempted(), ended(LeaseEnd::kPreempted));
-    equal("set_aside", counters.set_aside(), audit_->set_aside);
+    equal("set_aside", counters.set_aside(), audit_->given_up);
     equal("answers_kept", counters.answers_kept(), audit_->answers_kept);
     equal("failed", counters.failed(), 0);
     equal("rejected", counters.rejected(), 0);
@@ -153,7 +152,7 @@ class Auditor {
   std::map<EpisodeId, PlannedEpisode> asked_;
   std::map<EpisodeId, std::vector<QuestionResult>> expected_;
   std::map<EpisodeId, std::set<uint32_t>> kept_;
-  std::set<EpisodeId> told_, set_aside_;
+  std::set<EpisodeId> told_, given_up_;
   std::set<LeaseId> leases_, ended_, tells_by_lease_;
   std::map<LeaseEnd, int64_t> endings_;
 };

@@ -283,7 +283,7 @@ class Storm {
     const bool workers_in_peace = options_.worker_faults_per_second <= 0 && !network_;
     if (const int64_t expired = last->counters().timed_out(); workers_in_peace && expired > 0)
       fault("{} leases of workers that were there all the time ran out", expired);
-    if (report_->audit.set_aside > 0) fault("{} episodes were given up", report_->audit.set_aside);
+    if (report_->audit.given_up > 0) fault("{} episodes were given up", report_->audit.given_up);
   }
 
   const ChaosOptions& options_;

@@ -76,9 +76,9 @@ class Session {
       case 5:
         return done();
       case 6:
-        return table_.set_aside(episode());
+        return table_.give_up(episode());
       case 7:
-        for (const EpisodeId exhausted : table_.exhausted()) table_.set_aside(exhausted);
+        for (const EpisodeId exhausted : table_.exhausted()) table_.give_up(exhausted);
         return;
       case 8:
         return renew();

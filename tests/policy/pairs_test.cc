@@ -71,12 +71,12 @@ TEST(Pairs, AHalfAskedLaterBelongsToThePolicyThatDrewItsPair) {
   EXPECT_EQ(policy->ask(1)[0].policy_version, 1);
 }
 
-TEST(Pairs, APairWithOneHalfSetAsideIsDropped) {
+TEST(Pairs, APairWithOneHalfGivenUpIsDropped) {
   const auto policy = make_policy(small_config());
   policy->ask(8);
   EXPECT_EQ(policy->tell({0, 1.0}), TellResult::kLearned);
-  policy->set_aside(1);
-  policy->set_aside(2);
+  policy->give_up(1);
+  policy->give_up(2);
   EXPECT_EQ(policy->tell({3, 1.0}), TellResult::kStale);
   make_update(*policy, 2);
   EXPECT_EQ(policy->version(), 1);

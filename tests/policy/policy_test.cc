@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(Learners, EveryPolicy, ::testing::ValuesIn(policy_names
 
 // One call of a random event sequence.
 struct Event {
-  enum { kAsk, kTell, kSetAside } kind;
+  enum { kAsk, kTell, kGivenUp } kind;
   int64_t argument = 0;  // how many to ask for, or a proposal's number
   double reward = 0;
 };
@@ -67,7 +67,7 @@ std::vector<Event> random_events(uint32_t seed, int count) {
     } else {
       const int64_t number = std::max<int64_t>(-1, asked + 1 - below(14));
       events.push_back(
-          {choice == 9 ? Event::kSetAside : Event::kTell, number, static_cast<double>(below(17)) / 16});
+          {choice == 9 ? Event::kGivenUp : Event::kTell, number, static_cast<double>(below(17)) / 16});
     }
   }
   return events;
@@ -87,8 +87,8 @@ std::string apply(Policy& policy, const Event& event) {
     case Event::kTell:
       seen = std::to_string(static_cast<int>(policy.tell({event.argument, event.reward})));
       break;
-    case Event::kSetAside:
-      policy.set_aside(event.argument);
+    case Event::kGivenUp:
+      policy.give_up(event.argument);
   }
   const Description described = policy.describe();
   for (const auto& scalar : described.scalars) seen += scalar.name + nlohmann::json(scalar.value).dump();
@@ -144,16 +144,16 @@ TEST_P(EveryPolicy, UnknownAndRepeatedOutcomesChangeNothing) {
   const auto policy = make_policy(config());
   policy->ask(5);
   EXPECT_EQ(policy->tell({2, 0.5}), TellResult::kLearned);
-  policy->set_aside(4);
+  policy->give_up(4);
   const std::string before = policy->save();
   EXPECT_EQ(policy->tell({2, 1.0}), TellResult::kDuplicate);
   EXPECT_EQ(policy->tell({4, 1.0}), TellResult::kDuplicate);
   EXPECT_EQ(policy->tell({5, 1.0}), TellResult::kUnknown);
   EXPECT_EQ(policy->tell({-1, 1.0}), TellResult::kUnknown);
-  policy->set_aside(2);
-  policy->set_aside(4);
-  policy->set_aside(5);
-  policy->set_aside(-1);
+  policy->give_up(2);
+  policy->give_up(4);
+  policy->give_up(5);
+  policy->give_up(-1);
   EXPECT_EQ(policy->save(), before);
 }
 

@@ -48,7 +48,7 @@ TEST(ReinforcePaper, UpdatesWhenTheOutcomesOfAnUpdateHaveArrivedWhateverTheirOrd
   policy->tell({6, 1.0});
   policy->tell({0, 0.0});
   EXPECT_EQ(policy->version(), 0);
-  policy->set_aside(1);
+  policy->give_up(1);
   EXPECT_EQ(policy->version(), 0);
   policy->tell({3, 0.5});
   EXPECT_EQ(policy->version(), 1);

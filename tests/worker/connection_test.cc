@@ -111,7 +111,7 @@ class ScriptedAggregator {
   uint64_t number_ = 0;
 };
 
-// What the test sees and steers of the runner, which lives on the worker's thread.
+// What the test sees of the runner and tells it, which lives on the worker's thread.
 struct RunnerControl {
   std::mutex mutex;
   std::vector<Episode> started;

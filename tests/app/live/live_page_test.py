@@ -137,17 +137,17 @@ class LivePage(unittest.TestCase):
         self.assertIn("start 2 of the aggregator", self.text("#updated"))
         browser.complaints.clear()
 
-    def test_shows_a_paused_run_with_its_target_who_steered_it_and_workers_that_wait(self):
+    def test_shows_a_paused_run_with_its_target_who_controlled_it_and_workers_that_wait(self):
         run, browser = self.run_, self.browser
         run.serve()
-        for wish in (["pause"], ["stop", "--at-reward", "0.65"], ["episodes", "300"], ["resume"], ["pause"], ["stop", "--at-reward", "0.7"]):
-            subprocess.run([run.allot, "control", *wish, "--run", run.directory, "--name", "ann"], check=True, capture_output=True)
+        for control in (["pause"], ["stop", "--at-reward", "0.65"], ["episodes", "300"], ["resume"], ["pause"], ["stop", "--at-reward", "0.7"]):
+            subprocess.run([run.allot, "control", *control, "--run", run.directory, "--name", "ann"], check=True, capture_output=True)
         figures = run.wait_until(lambda now: now["target_reward"] == 0.7)
         browser.size(1280)
         browser.open(run.url)
         self.assertEqual(self.text("#stage"), "Paused")
         self.assertIn("target reward 70.0\u00a0%", self.text("#summary"))
-        said = [text.split("ann ")[1] for text in self.texts("#steering .event")]
+        said = [text.split("ann ")[1] for text in self.texts("#control .event")]
         self.assertEqual(said, ["set the target reward to 70.0\u00a0%.", "paused the run.", "resumed the run.",
                                 "set the learning episodes to 300.", "set the target reward to 65.0\u00a0%.", "paused the run."])
         failing = worker(1) | {"quarantined_ms": 61_000, "last_failure": HOSTILE}
@@ -158,7 +158,7 @@ class LivePage(unittest.TestCase):
         self.assertEqual(self.text("#workers .trouble"), f"gets no leases for 1\u00a0min 01\u00a0s: {HOSTILE}")
         self.assertIn(HOSTILE, self.text("#counters"))
         self.assertFalse(browser.value("document.body.dataset.fooled"))
-        self.expect_fit("steered")
+        self.expect_fit("controlled")
         browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
 
     def test_fits_from_one_to_sixty_four_layers_and_from_none_to_ten_thousand_workers(self):

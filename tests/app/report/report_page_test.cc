@@ -103,14 +103,14 @@ TEST(ReportPage, HeadlineAdmitsALossAndAnUndecidedTest) {
               HasSubstr("has not been compared"));
 }
 
-TEST(ReportPage, SteeringAndEpisodesGivenUpAreListedWhereThereAreAny) {
+TEST(ReportPage, ControlsAndEpisodesGivenUpAreListedWhereThereAreAny) {
   ReportInput input = example_input();
   EXPECT_TRUE(parse_xml(report_page(input)).all("table", "events").empty());
   const Timestamp at{std::chrono::seconds(1'760'000'000)};
-  input.run.steering = {
-      {.action = aggregator::Steering::kPause, .by = "ann", .at = at},
-      {.action = aggregator::Steering::kTarget, .reward = 0.65, .by = "<b>", .at = at},
-      {.action = aggregator::Steering::kStop, .episodes = 90, .by = "target 0.65", .at = at}};
+  input.run.controls = {
+      {.action = aggregator::ControlAction::kPause, .by = "ann", .at = at},
+      {.action = aggregator::ControlAction::kTarget, .reward = 0.65, .by = "<b>", .at = at},
+      {.action = aggregator::ControlAction::kStop, .episodes = 90, .by = "target 0.65", .at = at}};
   input.run.given_up = {{{7}, aggregator::GiveUp::kPoisoned, "w1: no memory; w2: no memory", at},
                         {{9}, aggregator::GiveUp::kExhausted, "", at}};
   const XmlElement page = parse_xml(report_page(input));
@@ -127,7 +127,7 @@ TEST(ReportPage, SteeringAndEpisodesGivenUpAreListedWhereThereAreAny) {
                           "target 0.65", "stop after 90 episodes"));
   EXPECT_THAT(cells(*tables[1]),
               ElementsAre(when, "7", "failed on different workers: w1: no memory; w2: no memory", when, "9",
-                          "its tries were used up"));
+                          "its attempts were used up"));
 }
 
 TEST(ReportPage, OfManyEpisodesGivenUpTheLastAreListedAndTheOthersCounted) {
@@ -175,7 +175,7 @@ TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
   EXPECT_EQ(row(page, "facts", "Tool").at(0), "allot 9.8.7");
   EXPECT_EQ(row(page, "counters", "granted").at(0), "134");
   EXPECT_EQ(row(page, "counters", "released").at(0), "3");
-  EXPECT_EQ(row(page, "counters", "set aside").at(0), "0");
+  EXPECT_EQ(row(page, "counters", "given up").at(0), "0");
 
   ReportInput ablated = input;
   ablated.ablation = example_ablation();

@@ -21,9 +21,9 @@ using wire::Ack;
 using wire::Control;
 using namespace std::chrono_literals;
 
-class CoreSteeringTest : public testing::TestWithParam<Storage> {
+class CoreControlTest : public testing::TestWithParam<Storage> {
  protected:
-  CoreSteeringTest() { driver_.hello("w"); }
+  CoreControlTest() { driver_.hello("w"); }
   // The run goes on as it was, and by hand the policy is the same.
   void expect_replayed() {
     const wire::Status before = driver_.status();
@@ -51,10 +51,10 @@ class CoreSteeringTest : public testing::TestWithParam<Storage> {
   CoreDriver driver_{GetParam(), long_spec()};
   std::vector<int64_t> held_;
 };
-INSTANTIATE_TEST_SUITE_P(Histories, CoreSteeringTest, testing::Values(Storage::kMemory, Storage::kSqlite),
+INSTANTIATE_TEST_SUITE_P(Histories, CoreControlTest, testing::Values(Storage::kMemory, Storage::kSqlite),
                          storage_name);
 
-TEST_P(CoreSteeringTest, APausedRunGrantsNothingAndTakesTheResultsOfWhatRuns) {
+TEST_P(CoreControlTest, APausedRunGrantsNothingAndTakesTheResultsOfWhatRuns) {
   for (int i = 0; i < 3; ++i) {
     learn(1, 2);
     driver_.clock().advance(1s);
@@ -78,36 +78,36 @@ TEST_P(CoreSteeringTest, APausedRunGrantsNothingAndTakesTheResultsOfWhatRuns) {
   EXPECT_TRUE(driver_.control(Control::ACTION_RESUME).done());
   EXPECT_EQ(driver_.leases("w", 1).size(), 1u);
   EXPECT_FALSE(driver_.control(Control::ACTION_RESUME).done()) << "it is not paused any more";
-  EXPECT_THAT(driver_.records_of<Steered>(), SizeIs(2));
+  EXPECT_THAT(driver_.records_of<RunControlled>(), SizeIs(2));
 }
 
-TEST_P(CoreSteeringTest, EachSteeringIsInTheHistoryWithWhoAndWhen) {
+TEST_P(CoreControlTest, EachControlIsInTheHistoryWithWhoAndWhen) {
   driver_.clock().advance(5s);
   Control control;
   control.set_action(Control::ACTION_EPISODES);
   control.set_episodes(40);
   EXPECT_TRUE(driver_.control(control, "bob\n(ops)").done());
-  const std::vector<Steered> steered = driver_.records_of<Steered>();
-  ASSERT_THAT(steered, SizeIs(1));
-  EXPECT_EQ(steered[0].action, Steering::kEpisodes);
-  EXPECT_EQ(steered[0].episodes, 40);
-  EXPECT_EQ(steered[0].by, "bob (ops)");
-  EXPECT_EQ(steered[0].at, driver_.clock().now());
-  const wire::SteeringEvent event = driver_.status().steering(0);
+  const std::vector<RunControlled> controlled = driver_.records_of<RunControlled>();
+  ASSERT_THAT(controlled, SizeIs(1));
+  EXPECT_EQ(controlled[0].action, ControlAction::kEpisodes);
+  EXPECT_EQ(controlled[0].episodes, 40);
+  EXPECT_EQ(controlled[0].by, "bob (ops)");
+  EXPECT_EQ(controlled[0].at, driver_.clock().now());
+  const wire::ControlEvent event = driver_.status().steering(0);
   EXPECT_EQ(event.action(), Control::ACTION_EPISODES);
   EXPECT_EQ(event.by(), "bob (ops)");
   EXPECT_EQ(event.at_ms(), driver_.clock().now().time_since_epoch().count());
 }
 
-TEST_P(CoreSteeringTest, TheStatusHoldsTheLastFiftyOfManySteerings) {
+TEST_P(CoreControlTest, TheStatusHoldsTheLastFiftyOfManyControls) {
   for (int i = 1; i <= 60; ++i) driver_.control(Control::ACTION_EPISODES, 100 + i);
   ASSERT_EQ(driver_.status().steering_size(), 50);
   EXPECT_EQ(driver_.status().steering(0).episodes(), 111);
   EXPECT_EQ(driver_.status().steering(49).episodes(), 160);
-  EXPECT_THAT(driver_.records_of<Steered>(), SizeIs(60));
+  EXPECT_THAT(driver_.records_of<RunControlled>(), SizeIs(60));
 }
 
-TEST_P(CoreSteeringTest, AStoppedRunLearnsFromWhatRunsThenVerifies) {
+TEST_P(CoreControlTest, AStoppedRunLearnsFromWhatRunsThenVerifies) {
   learn(4, 2);
   const std::vector<wire::Lease> running = driver_.leases("w", 2);
   EXPECT_TRUE(driver_.control(Control::ACTION_STOP).done());
@@ -133,7 +133,7 @@ TEST_P(CoreSteeringTest, AStoppedRunLearnsFromWhatRunsThenVerifies) {
   expect_replayed();
 }
 
-TEST_P(CoreSteeringTest, AnEpisodeThatIsGivenUpAfterAStopDoesNotHoldTheRunUp) {
+TEST_P(CoreControlTest, AnEpisodeThatIsGivenUpAfterAStopDoesNotHoldTheRunUp) {
   const wire::Lease lease = driver_.leases("w", 1).at(0);
   driver_.control(Control::ACTION_STOP);
   driver_.fail("w", lease, "no");
@@ -143,7 +143,7 @@ TEST_P(CoreSteeringTest, AnEpisodeThatIsGivenUpAfterAStopDoesNotHoldTheRunUp) {
   expect_replayed();
 }
 
-TEST_P(CoreSteeringTest, LearningStopsWhenTheRecentMeanReachesTheTarget) {
+TEST_P(CoreControlTest, LearningStopsWhenTheRecentMeanReachesTheTarget) {
   EXPECT_TRUE(driver_.control(Control::ACTION_TARGET, 0, 0.75).done());
   learn(20, 2);
   EXPECT_EQ(driver_.status().stage(), "learn");
@@ -154,11 +154,11 @@ TEST_P(CoreSteeringTest, LearningStopsWhenTheRecentMeanReachesTheTarget) {
   EXPECT_EQ(driver_.status().stage(), "verify");
   EXPECT_EQ(driver_.status().episodes_done(), 30);
   EXPECT_EQ(driver_.status().episodes_wanted(), 30);
-  EXPECT_EQ(driver_.records_of<Steered>().back().by, "target 0.75");
+  EXPECT_EQ(driver_.records_of<RunControlled>().back().by, "target 0.75");
   expect_replayed();
 }
 
-TEST_P(CoreSteeringTest, ATargetThatIsReachedAlreadyStopsAtOnceAndANewNumberOfEpisodesRemovesATarget) {
+TEST_P(CoreControlTest, ATargetThatIsReachedAlreadyStopsAtOnceAndANewNumberOfEpisodesRemovesATarget) {
   EXPECT_TRUE(driver_.control(Control::ACTION_TARGET, 0, 0.5).done());
   learn(19, 4);
   EXPECT_EQ(driver_.status().stage(), "learn") << "the mean of fewer than 20 is no mean yet";
@@ -172,7 +172,7 @@ TEST_P(CoreSteeringTest, ATargetThatIsReachedAlreadyStopsAtOnceAndANewNumberOfEp
   expect_replayed();
 }
 
-TEST_P(CoreSteeringTest, MoreOrFewerEpisodesMayBeWantedAtAnyTimeWhileLearning) {
+TEST_P(CoreControlTest, MoreOrFewerEpisodesMayBeWantedAtAnyTimeWhileLearning) {
   learn(2, 2);
   EXPECT_TRUE(driver_.control(Control::ACTION_EPISODES, 5).done());
   const std::vector<wire::Lease> running = driver_.leases("w", 64);
@@ -187,7 +187,7 @@ TEST_P(CoreSteeringTest, MoreOrFewerEpisodesMayBeWantedAtAnyTimeWhileLearning) {
   expect_replayed();
 }
 
-TEST_P(CoreSteeringTest, WishesThatMakeNoSenseAreRefusedAndLeaveNoTrace) {
+TEST_P(CoreControlTest, ControlsThatMakeNoSenseAreRefusedAndLeaveNoTrace) {
   for (const int64_t episodes : {int64_t{0}, int64_t{-4}, std::numeric_limits<int64_t>::max()})
     EXPECT_FALSE(driver_.control(Control::ACTION_EPISODES, episodes).done());
   for (const double reward : {0.0, -1.0, 1.01, std::numeric_limits<double>::quiet_NaN()})
@@ -196,11 +196,11 @@ TEST_P(CoreSteeringTest, WishesThatMakeNoSenseAreRefusedAndLeaveNoTrace) {
   Control nameless;
   nameless.set_action(Control::ACTION_PAUSE);
   EXPECT_FALSE(driver_.control(nameless, "").done());
-  EXPECT_THAT(driver_.records_of<Steered>(), IsEmpty());
+  EXPECT_THAT(driver_.records_of<RunControlled>(), IsEmpty());
   EXPECT_EQ(driver_.status().episodes_wanted(), 100);
 }
 
-TEST_P(CoreSteeringTest, APeerWithAWorkersRightsMayNotSteer) {
+TEST_P(CoreControlTest, APeerWithAWorkersRightsMayNotControl) {
   wire::Envelope message;
   message.mutable_control()->set_action(Control::ACTION_STOP);
   message.mutable_control()->set_by("mallory");
@@ -212,7 +212,7 @@ TEST_P(CoreSteeringTest, APeerWithAWorkersRightsMayNotSteer) {
   EXPECT_THAT(outputs.replies[0].envelope.control_reply().message(), HasSubstr("operator's key"));
 }
 
-TEST_P(CoreSteeringTest, WhoReadsTheRunDirectorySeesTheSteeringAndTheStageThatFollows) {
+TEST_P(CoreControlTest, WhoReadsTheRunDirectorySeesTheControlAndTheStageThatFollows) {
   if (GetParam() == Storage::kMemory) GTEST_SKIP() << "a history in memory has no directory";
   const auto directory = driver_.file().parent_path();
   write_file_atomically(spec_path(directory), wire::to_json(driver_.spec()));
@@ -232,8 +232,8 @@ TEST_P(CoreSteeringTest, WhoReadsTheRunDirectorySeesTheSteeringAndTheStageThatFo
   EXPECT_FALSE(run.paused);
   EXPECT_EQ(run.stage, "learn") << "an episode is open";
   EXPECT_EQ(run.episodes_wanted, 0);
-  ASSERT_THAT(run.steering, SizeIs(4));
-  EXPECT_EQ(run.steering[0].by, "ann");
+  ASSERT_THAT(run.controls, SizeIs(4));
+  EXPECT_EQ(run.controls[0].by, "ann");
   driver_.answer("w", result_of(running, 4));
   EXPECT_EQ(read_run(directory).stage, "verify");
   finish(&driver_, "w");

@@ -18,12 +18,12 @@ void Core::control(const wire::Control& control, Rights rights, Timestamp now) {
   wire::ControlReply answer;
   const std::string by = one_line(control.by(), kMaxNameBytes);
   if (rights != Rights::kOperator) {
-    answer.set_message("this key may work for the run, not steer it; use an operator's key");
+    answer.set_message("this key may work for the run, not control it; use an operator's key");
   } else if (by.empty()) {
-    answer.set_message("the history notes who steers a run; give a name");
+    answer.set_message("the history notes who controls a run; give a name");
   } else {
     const size_t before = outputs_.records.size();
-    answer.set_message(steer(control, by, now));
+    answer.set_message(follow(control, by, now));
     answer.set_done(outputs_.records.size() > before);
     if (answer.done())
       spdlog::info("{} by {}: {}", wire::Control::Action_Name(control.action()), by, answer.message());
@@ -31,25 +31,25 @@ void Core::control(const wire::Control& control, Rights rights, Timestamp now) {
   *reply().mutable_control_reply() = std::move(answer);
 }
 
-// Follows the wish, with a record of it, or refuses, without one; says which.
-std::string Core::steer(const wire::Control& control, const std::string& by, Timestamp now) {
+// Follows `control` and records it, or refuses it and records nothing. The answer says which.
+std::string Core::follow(const wire::Control& control, const std::string& by, Timestamp now) {
   const bool finished = stage() == Stage::kFinished;
-  const auto record = [&](Steering action) {
-    perform(Steered{.action = action,
-                    .episodes = action == Steering::kStop ? plan_.learned() : control.episodes(),
-                    .reward = control.reward(),
-                    .by = by,
-                    .at = now});
+  const auto record = [&](ControlAction action) {
+    perform(RunControlled{.action = action,
+                          .episodes = action == ControlAction::kStop ? plan_.learned() : control.episodes(),
+                          .reward = control.reward(),
+                          .by = by,
+                          .at = now});
     note_version(now);
   };
   switch (control.action()) {
     case wire::Control::ACTION_PAUSE:
       if (finished) return "the run is finished";
-      record(Steering::kPause);
+      record(ControlAction::kPause);
       return fmt::format("paused; {} leases still run", leases_.num_live());
     case wire::Control::ACTION_RESUME:
       if (!paused_) return "the run is not paused";
-      record(Steering::kResume);
+      record(ControlAction::kResume);
       return "resumed";
     case wire::Control::ACTION_STOP:
     case wire::Control::ACTION_TARGET:
@@ -60,20 +60,20 @@ std::string Core::steer(const wire::Control& control, const std::string& by, Tim
   }
   if (stage() != Stage::kLearn) return fmt::format("the learning is over, the stage is {}", name(stage()));
   if (control.action() == wire::Control::ACTION_STOP) {
-    record(Steering::kStop);
+    record(ControlAction::kStop);
     return fmt::format("learning stops after {} episodes and those that run", plan_.learned());
   }
   if (control.action() == wire::Control::ACTION_EPISODES) {
     if (control.episodes() < 1 || control.episodes() > kMostEpisodes)
       return fmt::format("episodes is {}, 1 to {} is expected", control.episodes(), kMostEpisodes);
-    record(Steering::kEpisodes);
+    record(ControlAction::kEpisodes);
     return fmt::format("{} learning episodes are wanted, {} are done", control.episodes(), plan_.learned());
   }
   const RewardKindRow& kind = row_of(plan_.reward_kind());
   if (!std::isfinite(control.reward()) || control.reward() <= kind.low || control.reward() > kind.high)
     return fmt::format("the target is a mean reward of {}, above {} and at most {} is expected",
                        control.reward(), kind.low, kind.high);
-  record(Steering::kTarget);
+  record(ControlAction::kTarget);
   stop_at_target(now);
   return fmt::format("learning stops when the last {} episodes have a mean reward of {}; now it is {}",
                      Plan::kRecentRewards, kind.format(control.reward()),
@@ -86,10 +86,10 @@ void Core::stop_at_target(Timestamp now) {
       !row_of(plan_.reward_kind()).reaches(plan_.mean_reward_recent(), *target_))
     return;
   spdlog::info("the recent mean reward {:.3f} reached the target {}", plan_.mean_reward_recent(), *target_);
-  perform(Steered{.action = Steering::kStop,
-                  .episodes = plan_.learned(),
-                  .by = fmt::format("target {}", *target_),
-                  .at = now});
+  perform(RunControlled{.action = ControlAction::kStop,
+                        .episodes = plan_.learned(),
+                        .by = fmt::format("target {}", *target_),
+                        .at = now});
 }
 
 }  // namespace allot::aggregator
