@@ -93,11 +93,4 @@ GenerateTiming median(std::vector<GenerateTiming> timings) {
   return *middle;
 }
 
-double quantile(std::vector<double> values, double share) {
-  const double count = std::ceil(share * static_cast<double>(values.size()));
-  const auto place = values.begin() + std::max<std::ptrdiff_t>(0, static_cast<std::ptrdiff_t>(count) - 1);
-  std::ranges::nth_element(values, place);
-  return *place;
-}
-
 }  // namespace allot::bench

@@ -1,5 +1,5 @@
-// Times batched generation, the work of a tuning run: `allot bench decode` and the stand-alone
-// generate_bench print it, and bench/hf_generate.py does the same work with Hugging Face generate.
+// Times batched generation, the work of a tuning run: `allot bench decode` prints it, and
+// bench/hf_generate.py does the same work with Hugging Face generate.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,5 @@ int32_t tokens_of_decode_steps(int steps);
 
 // The repetition with the median total. `timings` is not empty.
 GenerateTiming median(std::vector<GenerateTiming> timings);
-
-// The smallest value that `share` in (0, 1] of the values do not exceed. `values` is not empty.
-double quantile(std::vector<double> values, double share);
 
 }  // namespace allot::bench

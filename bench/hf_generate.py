@@ -3,7 +3,7 @@
 
     python bench/hf_generate.py MODEL --dtype float32 --threads 2
 
-Prints one line of JSON with medians, as generate_bench does. --make-random writes a random 8-layer model to MODEL first.
+Prints one line of JSON with medians, which `allot bench decode` reads. --make-random writes a random 8-layer model to MODEL first.
 --random-weights needs MODEL/config.json alone; its numbers are torch's, not those of model/random_weights.h.
 """
 

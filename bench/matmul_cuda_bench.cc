@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "bench/attention/stream_timer.h"
+#include "bench/output.h"
 #include "kernels/bfloat16.h"
 #include "kernels/matvec_cuda.h"
 #include "model/cuda/device_memory.h"
@@ -78,7 +79,7 @@ int64_t weight_bytes(const Product& product) {
 }
 
 std::string range(const WarmTimes& times) {
-  return fmt::format("{:.2f} to {:.2f}", times.least, times.most);
+  return span_text(times.least, times.most, 2);
 }
 
 class Bench {
@@ -107,9 +108,7 @@ class Bench {
     check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
     fmt::print("{}, L2 cache {} MB, cuBLASLt {}, bfloat16; microseconds are medians of {} graphs\n",
                properties.name, cache / 1'000'000, cublasLtGetVersion(), kTimedGraphs);
-    fmt::print("{:<32} {:>9} {:>9} {:>17} {:>6} {:>9} {:>8} {:>8} {:>9} {:>17} {:>8}\n", "product x rows",
-               "first us", "tuned us", "least to most", "ratio", "tuning ms", "GB/s", "TFLOP/s", "matvec us",
-               "least to most", "GB/s");
+    fmt::print("{}", table_.head());
   }
 
   void compare(const Product& product, int64_t rows) {
@@ -133,14 +132,19 @@ class Bench {
     const std::chrono::duration<double, std::milli> tuning = std::chrono::steady_clock::now() - start;
     const WarmTimes tuned = run_with(tuned_);
     const auto bytes = static_cast<double>(weight_bytes(product));
-    fmt::print("{:<32} {:>9.2f} {:>9.2f} {:>17} {:>6.3f} {:>9.0f} {:>8.0f} {:>8.1f}", name, first.median,
-               tuned.median, range(tuned), first.median / tuned.median, tuning.count(),
-               bytes / tuned.median / 1e3, bytes * static_cast<double>(rows) / tuned.median / 1e6);
+    std::vector<Cell> cells = {name,
+                               first.median,
+                               tuned.median,
+                               range(tuned),
+                               first.median / tuned.median,
+                               tuning.count(),
+                               bytes / tuned.median / 1e3,
+                               bytes * static_cast<double>(rows) / tuned.median / 1e6};
     if (kernels::matvec_supports(rows, product.in_features, p.dtype)) {
       const WarmTimes own = time(p, product, [&](const MatmulParams& turn) { run_matvec(turn); });
-      fmt::print(" {:>9.2f} {:>17} {:>8.0f}", own.median, range(own), bytes / own.median / 1e3);
+      cells.insert(cells.end(), {own.median, range(own), bytes / own.median / 1e3});
     }
-    fmt::print("\n");
+    fmt::print("{}", table_.line(cells));
     std::fflush(stdout);
   }
 
@@ -173,6 +177,17 @@ class Bench {
     });
   }
 
+  const Table table_{{{"product x rows", -32},
+                      {"first us", 10, 2},
+                      {"tuned us", 10, 2},
+                      {"least..most", 18},
+                      {"ratio", 7, 3},
+                      {"tuning ms", 10},
+                      {"GB/s", 9},
+                      {"TFLOP/s", 9, 1},
+                      {"matvec us", 10, 2},
+                      {"least..most", 18},
+                      {"GB/s", 9}}};
   std::string filter_;
   int64_t copies_bytes_ = 0;
   DeviceBuffer weights_, inputs_, outs_, biases_;

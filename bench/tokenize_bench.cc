@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/quantile.h"
+#include "bench/output.h"
 #include "model/tokenizer.h"
 
 namespace {
@@ -64,14 +66,17 @@ int main(int argc, char** argv) {
       else
         speeds.push_back(speed);
     }
-    std::sort(speeds.begin(), speeds.end());
-    fmt::print(
-        "{{\"what\":\"allot\",\"tokenizer\":\"{}\",\"texts\":\"{}\",\"bytes\":{},\"tokens\":{},"
-        "\"repetitions\":{},"
-        "\"first_pass\":{:.1f},\"megabytes_per_second\":{:.1f},\"slowest\":{:.1f},\"fastest\":{:.1f},\"load_"
-        "seconds\":{:.2f}}}\n",
-        argv[1], argv[2], bytes, tokens, repetitions, first_speed, speeds[speeds.size() / 2], speeds.front(),
-        speeds.back(), load_seconds);
+    fmt::print("{}", allot::bench::json_line({{"what", "allot"},
+                                              {"tokenizer", argv[1]},
+                                              {"texts", argv[2]},
+                                              {"bytes", bytes},
+                                              {"tokens", tokens},
+                                              {"repetitions", repetitions},
+                                              {"first_pass", first_speed},
+                                              {"megabytes_per_second", allot::quantile(speeds, 0.5)},
+                                              {"slowest", std::ranges::min(speeds)},
+                                              {"fastest", std::ranges::max(speeds)},
+                                              {"load_seconds", load_seconds}}));
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}: {}\n", argv[0], error.what());
     return 1;

@@ -46,24 +46,54 @@ function(allot_protobuf name proto)
   endif()
 endfunction()
 
-# What nearly every test includes, parsed once. Product sources have no such header: they show that each header names what it needs.
+# allot_precompile(HEADERS target… LINK lib… INCLUDE header…): the headers that most sources of the targets include, parsed once. The
+# targets have the compile definitions of LINK and the flags of allot_flags.
+function(allot_precompile name)
+  cmake_parse_arguments(arg "" "" "LINK;INCLUDE" ${ARGN})
+  if(NOT TARGET ${name})
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${name}.cc CONTENT "// Owns a precompiled header.\n")
+    add_library(${name} OBJECT ${PROJECT_BINARY_DIR}/${name}.cc)
+    target_link_libraries(${name} PRIVATE ${arg_LINK})
+    target_precompile_headers(${name} PRIVATE ${arg_INCLUDE})
+    allot_flags(${name})
+  endif()
+endfunction()
+
+function(allot_use_precompiled target name)
+  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>)  # for ccache
+  target_precompile_headers(${target} REUSE_FROM ${name})
+endfunction()
+
+set(ALLOT_STANDARD_HEADERS
+  <algorithm> <chrono> <filesystem> <fstream> <functional> <map> <optional> <random> <span> <string> <thread> <variant> <vector>)
+
 function(allot_precompile_for_test target)
-  if(NOT ALLOT_PRECOMPILED_TESTS)
+  if(ALLOT_PRECOMPILE STREQUAL "none")
     return()
   endif()
   if(NOT TARGET allot_test_headers)
-    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/allot_test_headers.cc CONTENT "// Owns the precompiled header of the tests.\n")
-    add_library(allot_test_headers OBJECT ${PROJECT_BINARY_DIR}/allot_test_headers.cc)
-    # The libraries whose compile definitions the headers see.
-    target_link_libraries(allot_test_headers PRIVATE spdlog::spdlog GTest::gmock)
-    target_precompile_headers(allot_test_headers PRIVATE
-      <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp> <spdlog/fmt/fmt.h> <spdlog/spdlog.h>
-      <algorithm> <chrono> <filesystem> <fstream> <functional> <map> <optional> <random> <span> <string> <thread> <variant> <vector>)
-    allot_flags(allot_test_headers)
+    allot_precompile(allot_test_headers
+      LINK spdlog::spdlog GTest::gmock
+      INCLUDE <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp> <spdlog/fmt/fmt.h> <spdlog/spdlog.h> ${ALLOT_STANDARD_HEADERS})
     allot_test_flags(allot_test_headers)
   endif()
-  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>)  # for ccache
-  target_precompile_headers(${target} REUSE_FROM allot_test_headers)
+  allot_use_precompiled(${target} allot_test_headers)
+endfunction()
+
+# Only where compile time is all that counts, since a precompiled header hides the includes that a source lacks: another build of
+# ./check compiles the same sources without it.
+function(allot_precompile_for_product)
+  if(NOT ALLOT_PRECOMPILE STREQUAL "all")
+    return()
+  endif()
+  allot_precompile(allot_product_headers
+    LINK spdlog::spdlog protobuf::libprotobuf
+    INCLUDE
+      <google/protobuf/map_field_inl.h> <google/protobuf/message.h> <nlohmann/json.hpp> <spdlog/fmt/fmt.h> <spdlog/spdlog.h>
+      ${ALLOT_STANDARD_HEADERS})
+  foreach(target ${ARGN})
+    allot_use_precompiled(allot_${target} allot_product_headers)
+  endforeach()
 endfunction()
 
 # Tests are compiled for the compiler's time, not theirs. Under UBSan the code under test is instrumented and the tests

@@ -5,12 +5,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "evaluation/accuracy.h"
 #include "evaluation/conditions.h"
-#include "evaluation/statistics.h"
 #include "policy/schedule.h"
 
 namespace allot::evaluation {
@@ -20,11 +21,10 @@ policy::Schedule one_hot(const policy::Schedule& base, int layer);
 
 struct LayerAblation {
   int32_t layer = 0;
-  Proportion score;
-  Interval accuracy;       // Wilson
-  double drop = 0;         // accuracy of the base minus accuracy with this layer ablated
-  Interval drop_interval;  // paired bootstrap
-  double p_value = 1;      // exact McNemar against the base
+  Accuracy accuracy = {};
+  double drop = 0;              // accuracy of the base minus accuracy with this layer ablated
+  Interval drop_interval = {};  // 95 %, as in PairedTest
+  double p_value = 1;           // of the drop, as in PairedTest
   friend bool operator==(const LayerAblation&, const LayerAblation&) = default;
 };
 
@@ -32,17 +32,16 @@ struct Ablation {
   Conditions conditions;  // measured_on is there; nothing was learned
   std::string tool_version;
   policy::Schedule base;
-  Proportion base_score;
-  Interval base_accuracy;
+  Accuracy base_accuracy;
   std::vector<LayerAblation> layers;  // in layer order, one per layer of `base`
   friend bool operator==(const Ablation&, const Ablation&) = default;
 };
 
-// Puts scores together. `base_correct` [questions] and `layer_correct` [layers][questions] hold 1 for right
-// and 0 for wrong, for the same questions in the same order. Throws InvalidArgument when the sizes do not
+// Puts scores together. `base_scores` [questions] and `layer_scores` [layers][questions] are in [0, 1], for
+// the same questions in the same order; partial credit counts. Throws InvalidArgument when the sizes do not
 // fit.
-Ablation make_ablation(Conditions conditions, policy::Schedule base, const std::vector<uint8_t>& base_correct,
-                       const std::vector<std::vector<uint8_t>>& layer_correct);
+Ablation make_ablation(Conditions conditions, policy::Schedule base, std::span<const double> base_scores,
+                       const std::vector<std::vector<double>>& layer_scores);
 
 // The differences for which an ablation says nothing about a run: all that decide results, where an ablation
 // may have asked the questions that the run learned on as well as those that it was verified on.
@@ -52,7 +51,7 @@ std::vector<Difference> differences_from_run(const Conditions& ablation, const C
 // bytes.
 std::string format_ablation(const Ablation& ablation);
 // Inverse of format_ablation; also reads schema version 1, which says less of the conditions. Throws
-// CorruptFile naming `place` and the field, Unsupported for another schema version.
+// CorruptFile naming `place` and everything that is wrong, Unsupported for another schema version.
 Ablation parse_ablation(std::string_view text, const std::string& place);
 // Throws NotFound, and what parse_ablation throws.
 Ablation read_ablation(const std::filesystem::path& file);

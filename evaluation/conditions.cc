@@ -176,13 +176,6 @@ Conditions read_conditions(const Json& json, const std::string& path, std::vecto
   return conditions;
 }
 
-Conditions conditions_from_json(const Json& json, const std::string& place) {
-  std::vector<std::string> faults;
-  Conditions conditions = read_conditions(json, "", &faults);
-  if (!faults.empty()) throw CorruptFile(fmt::format("{}: {}", place, fmt::join(faults, "; ")));
-  return conditions;
-}
-
 Json unknown_conditions() {
   Json json = to_json(placeholders());
   json.erase("learned_on");

@@ -53,8 +53,6 @@ nlohmann::ordered_json to_json(const Conditions& conditions);
 // `faults`, each with the name of its field; the conditions are of no use when there is anything.
 Conditions read_conditions(const nlohmann::ordered_json& json, const std::string& path,
                            std::vector<std::string>* faults);
-// The same for a text or file named `place`. Throws CorruptFile naming every fault.
-Conditions conditions_from_json(const nlohmann::ordered_json& json, const std::string& place);
 
 // What an older file does not say, as to_json writes it: every field of the conditions null, the data absent.
 nlohmann::ordered_json unknown_conditions();

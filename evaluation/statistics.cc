@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "base/quantile.h"
 
 namespace allot::evaluation {
 namespace {
@@ -45,11 +46,7 @@ Interval bootstrap_mean(std::span<const double> values, uint32_t seed) {
     }
     means[resample] = sum / static_cast<double>(count);
   }
-  std::sort(means.begin(), means.end());
-  const auto percentile = [&](double share) {
-    return means[static_cast<size_t>(std::lround(share * (kResamples - 1)))];
-  };
-  return {percentile(0.025), percentile(0.975)};
+  return {quantile(means, 0.025), quantile(means, 0.975)};
 }
 
 // p-value of the sum of `differences` when each has either sign with probability 1/2.
@@ -140,7 +137,7 @@ Interval paired_difference_interval(int64_t only_first, int64_t only_second, int
   const auto first_end = static_cast<uint64_t>(only_first);
   const auto second_end = static_cast<uint64_t>(only_first + only_second);
   const auto count = static_cast<uint64_t>(questions);
-  std::vector<int64_t> differences(kResamples);
+  std::vector<double> differences(kResamples);
   for (uint32_t resample = 0; resample < kResamples; ++resample) {
     int64_t difference = 0;
     for (uint64_t drawn = 0; drawn < count;) {
@@ -152,14 +149,9 @@ Interval paired_difference_interval(int64_t only_first, int64_t only_second, int
         difference -= question >= first_end && question < second_end;
       }
     }
-    differences[resample] = difference;
+    differences[resample] = static_cast<double>(difference) / static_cast<double>(questions);
   }
-  std::sort(differences.begin(), differences.end());
-  const auto percentile = [&](double share) {
-    const auto rank = static_cast<size_t>(std::lround(share * (kResamples - 1)));
-    return static_cast<double>(differences[rank]) / static_cast<double>(questions);
-  };
-  return {percentile(0.025), percentile(0.975)};
+  return {quantile(differences, 0.025), quantile(differences, 0.975)};
 }
 
 MeanScore mean_of_scores(std::span<const double> scores, uint32_t seed) {

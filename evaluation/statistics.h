@@ -14,17 +14,6 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
-// Right answers among questions; accuracy is in [0, 1], 0 for no questions.
-struct Proportion {
-  int64_t questions = 0;
-  int64_t correct = 0;
-
-  double accuracy() const {
-    return questions == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(questions);
-  }
-  friend bool operator==(const Proportion&, const Proportion&) = default;
-};
-
 // Wilson's score interval of a proportion (Wilson, 1927), without continuity correction: good at 0 and 1 and
 // for few questions. [0, 1] for no questions.
 Interval wilson_interval(int64_t correct, int64_t questions);
@@ -42,6 +31,7 @@ struct Pairs {
     return questions == 0 ? 0
                           : static_cast<double>(only_first - only_second) / static_cast<double>(questions);
   }
+  friend bool operator==(const Pairs&, const Pairs&) = default;
 };
 
 // Counts two runs over the same questions in the same order; 1 is right, 0 is wrong.
@@ -80,6 +70,7 @@ struct PairedTest {
 
   // "exact McNemar test" or "paired permutation test".
   const char* method() const { return graded ? "paired permutation test" : "exact McNemar test"; }
+  friend bool operator==(const PairedTest&, const PairedTest&) = default;
 };
 // `first` and `second` are scores of the same questions in the same order. Draws are Philox under `seed`, so
 // the same scores give the same result. Takes 10,000 steps a question.

@@ -27,16 +27,6 @@ Episode scoring_episode(int64_t number, std::span<const std::vector<int32_t>> sc
 
 }  // namespace
 
-evaluation::Proportion ScheduleScore::proportion() const {
-  return {.questions = std::ssize(scores), .correct = std::ranges::count(scores, 1.0)};
-}
-
-std::vector<uint8_t> ScheduleScore::right() const {
-  std::vector<uint8_t> right;
-  for (const double score : scores) right.push_back(score == 1);
-  return right;
-}
-
 size_t scored_schedule(EpisodeId episode, uint32_t questions) {
   return static_cast<size_t>(episode.value / episodes_per_schedule(questions));
 }

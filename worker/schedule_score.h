@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "evaluation/statistics.h"
 #include "worker/episode_runner.h"
 
 namespace allot::worker {
@@ -18,9 +17,6 @@ struct ScheduleScore {
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
   int64_t cut_off = 0;  // replies that ended at their length limit
-
-  evaluation::Proportion proportion() const;  // of the answers that are right
-  std::vector<uint8_t> right() const;         // [questions], 1 where the answer is
 };
 
 // Questions of one scoring episode.

@@ -11,6 +11,7 @@
 #include "app/scoring/scoring.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/number_text.h"
 #include "evaluation/ablation.h"
 #include "wire/messages.pb.h"
 #include "wire/spec.h"
@@ -20,15 +21,12 @@ namespace allot::app {
 namespace {
 
 std::string table(const evaluation::Ablation& ablation) {
-  std::string text = fmt::format("base {}: {}\n\n", ablation.base.to_string(),
-                                 format_accuracy(ablation.base_score.accuracy(), ablation.base_accuracy));
-  text += fmt::format("{:>5}  {:<24}  {:<28}  {:>8}\n", "layer", "accuracy [95 % interval]",
-                      "drop in points [95 %]", "p");
+  std::string text = fmt::format("base {}: {}\n\n", ablation.base.to_string(), text(ablation.base_accuracy));
+  text += fmt::format("{:>5}  {:<24}  {:<28}  {:>8}\n", "layer", "accuracy (95% interval)",
+                      "drop (95% interval)", "p");
   for (const evaluation::LayerAblation& layer : ablation.layers)
-    text += fmt::format("{:>5}  {:<24}  {:<28}  {:>8.2g}\n", layer.layer,
-                        format_accuracy(layer.score.accuracy(), layer.accuracy),
-                        fmt::format("{:.1f} [{:.1f}, {:.1f}]", 100 * layer.drop,
-                                    100 * layer.drop_interval.low, 100 * layer.drop_interval.high),
+    text += fmt::format("{:>5}  {:<24}  {:<28}  {:>8.2g}\n", layer.layer, text(layer.accuracy),
+                        points_with_range(layer.drop, layer.drop_interval.low, layer.drop_interval.high),
                         layer.p_value);
   return text;
 }
@@ -89,10 +87,10 @@ int run_ablate(std::span<const std::string> arguments) {
                               .file = std::nullopt});
 
   const std::vector<Score> scores = score(plan).schedules;
-  std::vector<std::vector<uint8_t>> layers;
-  for (size_t i = 1; i < scores.size(); ++i) layers.push_back(scores[i].answers.right());
+  std::vector<std::vector<double>> layers;
+  for (size_t i = 1; i < scores.size(); ++i) layers.push_back(scores[i].answers.scores);
   evaluation::Ablation ablation =
-      evaluation::make_ablation(plan.conditions, base_schedule, scores.front().answers.right(), layers);
+      evaluation::make_ablation(plan.conditions, base_schedule, scores.front().answers.scores, layers);
   ablation.tool_version = version();
   const std::string text = evaluation::format_ablation(ablation);
   if (!out.empty()) write_file_atomically(out, text);

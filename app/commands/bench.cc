@@ -20,7 +20,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/quantile.h"
 #include "bench/generate.h"
+#include "bench/output.h"
 #ifdef ALLOT_WITH_CUDA
 #include "bench/kernel_profile.h"
 #endif
@@ -81,7 +83,7 @@ struct Row {
 // Milliseconds of a decode step that this share of the steps do not exceed; nothing without a step.
 std::optional<double> step_milliseconds(const Row& row, double share) {
   if (!row.timing || row.timing->decode_steps.empty()) return std::nullopt;
-  return 1000 * bench::quantile(row.timing->decode_steps, share);
+  return 1000 * quantile(row.timing->decode_steps, share);
 }
 
 // Nothing when there were none.
@@ -218,36 +220,40 @@ nlohmann::json optional_json(const std::optional<Value>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json();
 }
 
-std::string cell(const std::optional<double>& value, int decimals) {
-  return value ? fmt::format("{:.{}f}", *value, decimals) : "-";
-}
-
 void print_steps(const std::vector<Row>& rows) {
-  std::cout << fmt::format("\n{:<14}{:<10}{:<10}{:>9}{:>18}{:>18}{:>10}{:>12}{:>10}{:>10}\n", "", "dtype",
-                           "attention", "load s", "prefill tokens/s", "decode tokens/s", "steps", "median ms",
-                           "p5 ms", "p95 ms");
+  const bench::Table table({{"", -14},
+                            {"dtype", -10},
+                            {"attention", -10},
+                            {"load s", 9, 2},
+                            {"prefill tokens/s", 18},
+                            {"decode tokens/s", 18},
+                            {"steps", 10},
+                            {"median ms", 12, 3},
+                            {"p5 ms", 10, 3},
+                            {"p95 ms", 10, 3}});
+  std::cout << '\n' << table.head();
   for (const Row& row : rows) {
     if (!row.timing) continue;
-    std::cout << fmt::format("{:<14}{:<10}{:<10}{:>9}{:>18}{:>18}{:>10}{:>12}{:>10}{:>10}\n", row.engine,
-                             row.dtype, row.attention, cell(row.load_seconds, 2),
-                             cell(per_second(row.timing->prefill_tokens, row.timing->prefill_seconds), 0),
-                             cell(per_second(row.timing->decode_tokens, row.timing->decode_seconds), 0),
-                             row.timing->decode_steps.size(), cell(step_milliseconds(row, 0.5), 3),
-                             cell(step_milliseconds(row, 0.05), 3), cell(step_milliseconds(row, 0.95), 3));
+    std::cout << table.line({row.engine, row.dtype, row.attention, row.load_seconds,
+                             per_second(row.timing->prefill_tokens, row.timing->prefill_seconds),
+                             per_second(row.timing->decode_tokens, row.timing->decode_seconds),
+                             row.timing->decode_steps.size(), step_milliseconds(row, 0.5),
+                             step_milliseconds(row, 0.05), step_milliseconds(row, 0.95)});
   }
 }
 
 void print_profile(const Row& row) {
   if (row.profile.empty()) return;
-  std::cout << fmt::format(
-      "\n{} {} {}: kernels of a decode step after the prompts, mean of {} steps; {:.1f} us with a kernel "
-      "running\n{:<60}{:>10}{:>12}{:>8}\n",
-      row.engine, row.dtype, row.attention, kProfiledSteps, row.profile_busy, "kernel", "launches", "us",
-      "%");
-  for (const ProfileRow& kernel : row.profile) {
-    std::cout << fmt::format("{:<60}{:>10.1f}{:>12.1f}{:>8.1f}\n", kernel.kernel, kernel.launches,
-                             kernel.microseconds, 100 * kernel.microseconds / row.profile_busy);
-  }
+  const bench::Table table({{"kernel", -60}, {"launches", 10, 1}, {"us", 12, 1}, {"%", 8, 1}});
+  std::cout
+      << fmt::format(
+             "\n{} {} {}: kernels of a decode step after the prompts, mean of {} steps; {:.1f} us with a "
+             "kernel running\n",
+             row.engine, row.dtype, row.attention, kProfiledSteps, row.profile_busy)
+      << table.head();
+  for (const ProfileRow& kernel : row.profile)
+    std::cout << table.line(
+        {kernel.kernel, kernel.launches, kernel.microseconds, 100 * kernel.microseconds / row.profile_busy});
 }
 
 nlohmann::ordered_json row_json(const Row& row, const BenchOptions& options) {
@@ -318,7 +324,7 @@ void check_comparable(const BenchOptions& options) {
 void print(const std::vector<Row>& rows, const BenchOptions& options) {
   const bench::GenerateWorkload& workload = options.workload;
   if (options.json) {
-    for (const Row& row : rows) std::cout << row_json(row, options).dump() << '\n';
+    for (const Row& row : rows) std::cout << bench::json_line(row_json(row, options));
     return;
   }
   std::cout << fmt::format(
@@ -328,19 +334,25 @@ void print(const std::vector<Row>& rows, const BenchOptions& options) {
       options.cache_fill == "random" ? " (not computed, the cache is random)" : "", workload.new_tokens,
       sampling_text(workload.sampling), options.device, options.threads, options.max_sequences,
       workload.repetitions, workload.warm_ups);
+  const bench::Table table({{"", -14},
+                            {"dtype", -10},
+                            {"attention", -10},
+                            {"prompts", 9},
+                            {"seconds", 10, 3},
+                            {"fastest..slowest", 18},
+                            {"prefill", 10, 3},
+                            {"decode", 10, 3},
+                            {"new tokens/s", 14},
+                            {"times the peer", 16, 2}});
   const auto peer = std::ranges::find(rows, std::string("hugging face"), &Row::engine);
-  std::cout << fmt::format("{:<14}{:<10}{:<10}{:>9}{:>10}{:>18}{:>10}{:>10}{:>14}{}\n", "", "dtype",
-                           "attention", "prompts", "seconds", "fastest..slowest", "prefill", "decode",
-                           "new tokens/s", peer == rows.end() ? "" : "   to the peer");
+  std::cout << table.head();
   for (const Row& row : rows) {
-    std::cout << fmt::format("{:<14}{:<10}{:<10}{:>9}{:>10.3f}{:>18}{:>10.3f}{:>10.3f}{:>14.0f}{}\n",
-                             row.engine, row.dtype, row.attention, row.prompts, row.seconds,
-                             row.fastest ? fmt::format("{:.3f}..{:.3f}", *row.fastest, *row.slowest) : "-",
-                             row.prefill_seconds, row.decode_seconds, tokens_per_second(row, workload),
-                             peer == rows.end()
-                                 ? ""
-                                 : fmt::format("{:>13.2f}x", tokens_per_second(row, workload) /
-                                                                 tokens_per_second(*peer, workload)));
+    const double speed = tokens_per_second(row, workload);
+    std::cout << table.line(
+        {row.engine, row.dtype, row.attention, row.prompts, row.seconds,
+         row.fastest ? bench::span_text(*row.fastest, *row.slowest, 3) : "-", row.prefill_seconds,
+         row.decode_seconds, speed,
+         peer == rows.end() ? std::nullopt : std::optional(speed / tokens_per_second(*peer, workload))});
   }
   print_steps(rows);
   for (const Row& row : rows) print_profile(row);

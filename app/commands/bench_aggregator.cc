@@ -25,8 +25,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/quantile.h"
 #include "base/temporary_directory.h"
 #include "bench/aggregator/aggregator_load.h"
+#include "bench/output.h"
 #include "wire/keys.h"
 #include "wire/spec.h"
 
@@ -91,7 +93,7 @@ double sync_milliseconds(const std::filesystem::path& directory) {
   ::close(descriptor);
   std::filesystem::remove(file);
   if (times.size() < 51) throw StorageError("cannot write and sync " + file);
-  return bench::quantile(times, 0.5);
+  return quantile(times, 0.5);
 }
 
 struct Phase {
@@ -186,9 +188,9 @@ void print_json(const Bench& bench, const BenchOptions& options) {
         {"leases_per_second", static_cast<double>(figures.leases) / figures.seconds},
         {"results_per_second", static_cast<double>(figures.results) / figures.seconds},
         {"reply_ms",
-         {{"p50", bench::quantile(figures.reply_ms, 0.5)},
-          {"p99", bench::quantile(figures.reply_ms, 0.99)},
-          {"max", bench::quantile(figures.reply_ms, 1)}}},
+         {{"p50", bench::json_number(quantile(figures.reply_ms, 0.5))},
+          {"p99", bench::json_number(quantile(figures.reply_ms, 0.99))},
+          {"max", bench::json_number(quantile(figures.reply_ms, 1))}}},
         {"aggregator_cpu_seconds", phase.cpu_seconds},
         {"aggregator_resident_mib", phase.resident_mib},
         {"aggregator_peak_mib", bench.usage.peak_mib},
@@ -196,28 +198,36 @@ void print_json(const Bench& bench, const BenchOptions& options) {
         {"disk_sync_ms", bench.sync_ms},
         {"cores", std::thread::hardware_concurrency()},
         {"version", version()}};
-    std::cout << json.dump() << '\n';
+    std::cout << bench::json_line(json);
   }
 }
 
 void print(const Bench& bench, const BenchOptions& options) {
   if (options.json) return print_json(bench, options);
   std::cout << fmt::format(
-      "{} workers on loopback, {} messages under way at full rate, aggregator and workers on {} cores, disk "
-      "sync "
-      "{:.2f} ms\n",
+      "{} workers on loopback, {} messages under way at full rate, aggregator and workers on {} cores, "
+      "disk sync {:.2f} ms\n",
       options.workers, options.window, std::thread::hardware_concurrency(), bench.sync_ms);
-  std::cout << fmt::format("{:<14}{:>9}{:>10}{:>11}{:>9}{:>9}{:>9}{:>12}{:>8}{:>8}{:>7}{:>10}\n", "",
-                           "seconds", "leases/s", "results/s", "p50 ms", "p99 ms", "max ms", "heartbeats",
-                           "waits", "CPU s", "CPU %", "resident");
+  const bench::Table table({{"", -14},
+                            {"seconds", 9, 2},
+                            {"leases/s", 10},
+                            {"results/s", 11},
+                            {"p50 ms", 9, 2},
+                            {"p99 ms", 9, 2},
+                            {"max ms", 9, 1},
+                            {"heartbeats", 12},
+                            {"waits", 8},
+                            {"CPU s", 8, 2},
+                            {"CPU %", 7},
+                            {"resident MiB", 14}});
+  std::cout << table.head();
   for (const Phase& phase : bench.phases) {
     const bench::LoadFigures& figures = phase.figures;
-    std::cout << fmt::format(
-        "{:<14}{:>9.2f}{:>10.0f}{:>11.0f}{:>9.2f}{:>9.2f}{:>9.1f}{:>12}{:>8}{:>8.2f}{:>7.0f}{:>6.0f} MiB\n",
-        phase.name, figures.seconds, static_cast<double>(figures.leases) / figures.seconds,
-        static_cast<double>(figures.results) / figures.seconds, bench::quantile(figures.reply_ms, 0.5),
-        bench::quantile(figures.reply_ms, 0.99), bench::quantile(figures.reply_ms, 1), figures.heartbeats,
-        figures.waits, phase.cpu_seconds, 100 * phase.cpu_seconds / figures.seconds, phase.resident_mib);
+    std::cout << table.line(
+        {phase.name, figures.seconds, static_cast<double>(figures.leases) / figures.seconds,
+         static_cast<double>(figures.results) / figures.seconds, quantile(figures.reply_ms, 0.5),
+         quantile(figures.reply_ms, 0.99), quantile(figures.reply_ms, 1), figures.heartbeats, figures.waits,
+         phase.cpu_seconds, 100 * phase.cpu_seconds / figures.seconds, phase.resident_mib});
   }
   std::cout << fmt::format(
       "aggregator: {:.1f} MiB resident ({:.1f} at most); history: {:.0f} bytes an episode\n",

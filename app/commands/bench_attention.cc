@@ -69,8 +69,7 @@ int run_bench_attention(std::span<const std::string> arguments) {
           },
       .row =
           [&](const Row& row) {
-            std::cout << (json ? json_line(row, machine, conditions) + "\n" : table_line(row, machine))
-                      << std::flush;
+            std::cout << (json ? row_line(row, machine, conditions) : table_line(row, machine)) << std::flush;
           },
   };
   const int failures = run_attention_bench(workload, version(), listener);

@@ -21,13 +21,13 @@ std::string table(std::span<const Score> scores) {
   for (const Score& score : scores) width = std::max(width, score.schedule.label.size());
   std::string text =
       fmt::format("{:<{}}  {:>8}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", "schedule", width, "samples", "n",
-                  "correct", "accuracy [95 % interval]", "new tokens", "cut off");
+                  "correct", "accuracy (95% interval)", "new tokens", "cut off");
   for (const Score& score : scores) {
-    const evaluation::Proportion proportion = score.answers.proportion();
+    const evaluation::Accuracy accuracy = evaluation::accuracy_of(score.answers.scores);
     text += fmt::format("{:<{}}  {:>8}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", score.schedule.label, width,
                         score.schedule.schedule ? std::to_string(score.schedule.schedule->total()) : "all",
-                        proportion.questions, proportion.correct, format_accuracy(score.answers),
-                        score.answers.output_tokens, score.answers.cut_off);
+                        accuracy.questions, accuracy.correct, text(accuracy), score.answers.output_tokens,
+                        score.answers.cut_off);
   }
   if (scores.size() > 1)
     text += fmt::format("\nagainst {} ({})\n", scores.front().schedule.label,
@@ -45,7 +45,7 @@ nlohmann::ordered_json result_json(const ScoringPlan& plan, const Scores& done) 
   for (const Score& score : scores) {
     json["schedules"].push_back(score_json(score));
     if (&score != scores.data())
-      json["schedules"].back()["against_first"] = test_json(against(score, scores.front()));
+      json["schedules"].back()["against_first"] = to_json(against(score, scores.front()), "first", "second");
   }
   json["seconds"] = done.seconds;
   return json;

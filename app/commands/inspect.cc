@@ -104,14 +104,6 @@ Findings inspect_model(const fs::path& directory) {
   return findings;
 }
 
-nlohmann::ordered_json accuracy_json(const AccuracyRecord& record) {
-  return {{"questions", record.questions},
-          {"correct", record.correct},
-          {"accuracy", record.accuracy()},
-          {"low", record.low},
-          {"high", record.high}};
-}
-
 Findings inspect_schedule(const fs::path& file) {
   Findings findings{.kind = "schedule"};
   findings.attempt([&] {
@@ -128,9 +120,9 @@ Findings inspect_schedule(const fs::path& file) {
     findings.facts["run_id"] = schedule.run_id;
     findings.facts["policy_version"] = schedule.policy_version;
     findings.facts["tool_version"] = schedule.tool_version;
-    if (schedule.evaluation.uniform) findings.facts["uniform"] = accuracy_json(*schedule.evaluation.uniform);
-    if (schedule.evaluation.learned) findings.facts["learned"] = accuracy_json(*schedule.evaluation.learned);
-    if (schedule.evaluation.dense) findings.facts["dense"] = accuracy_json(*schedule.evaluation.dense);
+    if (schedule.evaluation.uniform) findings.facts["uniform"] = to_json(*schedule.evaluation.uniform);
+    if (schedule.evaluation.learned) findings.facts["learned"] = to_json(*schedule.evaluation.learned);
+    if (schedule.evaluation.dense) findings.facts["dense"] = to_json(*schedule.evaluation.dense);
   });
   return findings;
 }

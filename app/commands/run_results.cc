@@ -13,13 +13,15 @@
 #include "app/run/run_directory.h"
 #include "app/view/progress.h"
 #include "base/file.h"
+#include "base/number_text.h"
+#include "evaluation/accuracy.h"
 
 namespace allot::app {
 namespace {
 
 struct NamedRecord {
   const char* label;
-  const std::optional<AccuracyRecord>* record;
+  const std::optional<evaluation::Accuracy>* record;
 };
 
 std::vector<NamedRecord> named(const EvaluationRecord& evaluation) {
@@ -30,11 +32,6 @@ std::string samples_of(const aggregator::RunData& run, const std::string& label)
   const auto score = std::ranges::find(run.scores, label, &aggregator::ScoreRow::label);
   if (score == run.scores.end() || score->samples.empty()) return "exact attention";
   return fmt::format("{}", fmt::join(score->samples, ","));
-}
-
-// Exact p-values of a plain victory underflow; a zero would claim more than was computed.
-std::string p_value(double p) {
-  return p < 1e-300 ? "< 1e-300" : fmt::format("= {:.2g}", p);
 }
 
 std::vector<std::pair<std::string, std::filesystem::path>> files(const std::filesystem::path& run) {
@@ -62,19 +59,15 @@ std::string format_results(const aggregator::RunData& run, const std::filesystem
   }
   for (const auto& [label, record] : named(evaluation)) {
     if (!*record) continue;
-    const AccuracyRecord& accuracy = **record;
-    text += fmt::format("{:<9}{:>12}{:>10.1f}%   {:<18}{}\n", label,
-                        fmt::format("{}/{}", accuracy.correct, accuracy.questions), 100 * accuracy.accuracy(),
-                        fmt::format("{:.1f} .. {:.1f}%", 100 * accuracy.low, 100 * accuracy.high),
-                        samples_of(run, label));
+    const evaluation::Accuracy& accuracy = **record;
+    text += fmt::format("{:<9}{:>12}{:>11}   {:<18}{}\n", label,
+                        fmt::format("{}/{}", accuracy.correct, accuracy.questions), percent(accuracy.value),
+                        percent_range(accuracy.interval.low, accuracy.interval.high), samples_of(run, label));
   }
-  if (evaluation.paired) {
-    const PairedRecord& paired = *evaluation.paired;
-    text += fmt::format(
-        "learned against uniform: {:+.1f} points ({:+.1f} .. {:+.1f}), {} questions gained, {} lost, {} p "
-        "{}\n",
-        100 * paired.difference, 100 * paired.low, 100 * paired.high, paired.only_learned,
-        paired.only_uniform, paired.graded ? "paired permutation" : "exact McNemar", p_value(paired.p_value));
+  if (const auto& paired = evaluation.paired) {
+    text += fmt::format("learned against uniform: {} ({}; {} questions gained, {} lost)\n",
+                        evaluation::text(*paired), paired->method(), paired->pairs.only_first,
+                        paired->pairs.only_second);
   }
   text +=
       fmt::format("schedule of {} samples: {}\n", run.spec.policy().total(), fmt::join(run.recommended, ","));
@@ -103,19 +96,10 @@ nlohmann::ordered_json results_json(const aggregator::RunData& run,
   for (const auto& [label, record] : named(evaluation)) {
     if (!*record) continue;
     const auto score = std::ranges::find(run.scores, label, &aggregator::ScoreRow::label);
-    json["scores"][label] = {{"samples", score->samples},     {"questions", (*record)->questions},
-                             {"correct", (*record)->correct}, {"accuracy", (*record)->accuracy()},
-                             {"low", (*record)->low},         {"high", (*record)->high}};
+    json["scores"][label] = {{"samples", score->samples}};
+    json["scores"][label].update(to_json(**record));
   }
-  if (evaluation.paired) {
-    const PairedRecord& paired = *evaluation.paired;
-    json["paired"] = {{"only_learned", paired.only_learned},
-                      {"only_uniform", paired.only_uniform},
-                      {"p_value", paired.p_value},
-                      {"difference", paired.difference},
-                      {"low", paired.low},
-                      {"high", paired.high}};
-  }
+  if (evaluation.paired) json["paired"] = to_json(*evaluation.paired, "learned", "uniform");
   for (const auto& [name, file] : files(run_directory)) json["files"][name] = file.string();
   return json;
 }

@@ -62,7 +62,7 @@ int run_verify(std::span<const std::string> arguments) {
     nlohmann::ordered_json result = plan_json(plan);
     result["schedule"] = score_json(scores[0]);
     result["against"] = score_json(scores[1]);
-    result["paired"] = test_json(test);
+    result["paired"] = to_json(test, "first", "second");
     result["verdict"] = outcome(test);
     result["seconds"] = done.seconds;
     std::cout << result.dump(2) << '\n';
@@ -70,7 +70,8 @@ int run_verify(std::span<const std::string> arguments) {
   }
   std::cout << describe(plan) << '\n';
   for (const Score& score : scores)
-    std::cout << fmt::format("{}: {}\n", score.schedule.label, format_accuracy(score.answers));
+    std::cout << fmt::format("{}: {}\n", score.schedule.label,
+                             text(evaluation::accuracy_of(score.answers.scores)));
   std::cout << format_test(test) << '\n' << sentence(scores[0], scores[1], outcome(test)) << '\n';
   return 0;
 }

@@ -28,52 +28,30 @@ using evaluation::shown;
 // A stored ratio may differ from the one computed here by rounding, no more.
 constexpr double kRatioTolerance = 1e-9;
 
-AccuracyRecord read_accuracy(Fields fields, std::vector<std::string>* faults) {
-  AccuracyRecord score;
-  score.questions = fields.integer<int64_t>("n", 1);
-  score.correct = fields.integer<int64_t>("correct", 0, score.questions);
-  std::tie(score.low, score.high) = fields.interval("interval_95", 0, 1);
-  if (fields.has("mean_score")) score.mean_score = fields.real("mean_score", 0, 1);
-  if (score.accuracy() < score.low - kRatioTolerance || score.accuracy() > score.high + kRatioTolerance) {
-    faults->push_back(fmt::format("{} does not hold the accuracy {}/{}", fields.where("interval_95"),
-                                  score.correct, score.questions));
-  }
-  return score;
-}
-
-PairedRecord read_paired(Fields fields, const EvaluationRecord& scores, std::vector<std::string>* faults) {
-  PairedRecord paired;
-  const std::string test = fields.text("test");
-  paired.graded = test == "permutation";
-  if (!test.empty() && test != "mcnemar-exact" && test != "permutation") {
-    faults->push_back(fmt::format("{} is \"{}\", expected \"mcnemar-exact\" or \"permutation\"",
-                                  fields.where("test"), test));
-  }
-  paired.only_learned = fields.integer<int64_t>("only_learned", 0);
-  paired.only_uniform = fields.integer<int64_t>("only_uniform", 0);
-  paired.p_value = fields.real("p_value", 0, 1);
-  paired.difference = fields.real("difference", -1, 1);
-  std::tie(paired.low, paired.high) = fields.interval("interval_95", -1, 1);
-  if (!scores.uniform || !scores.learned || scores.uniform->questions != scores.learned->questions) {
+evaluation::PairedTest read_paired(Fields fields, const EvaluationRecord& scores,
+                                   std::vector<std::string>* faults) {
+  const int64_t questions = scores.learned ? scores.learned->questions : 0;
+  const evaluation::PairedTest paired = evaluation::read_paired_test(fields, "learned", "uniform", questions);
+  if (!scores.uniform || !scores.learned || scores.uniform->questions != questions) {
     faults->push_back(
         "'evaluation.paired' needs 'evaluation.uniform' and 'evaluation.learned' on the same questions");
     return paired;
   }
+  const auto [only_learned, only_uniform, of] = paired.pairs;
   const int64_t gained = scores.learned->correct - scores.uniform->correct;
   if (paired.graded) {
     // Who scored higher says nothing of by how much.
-  } else if (paired.only_learned - paired.only_uniform != gained) {
+  } else if (only_learned - only_uniform != gained) {
     faults->push_back(fmt::format("'evaluation.paired' says {} - {} more right answers, the scores say {}",
-                                  paired.only_learned, paired.only_uniform, gained));
-  } else if (paired.only_learned > scores.learned->correct) {
+                                  only_learned, only_uniform, gained));
+  } else if (only_learned > scores.learned->correct) {
     faults->push_back(fmt::format("'evaluation.paired.only_learned' is {}, but only {} answers are right",
-                                  paired.only_learned, scores.learned->correct));
+                                  only_learned, scores.learned->correct));
   }
-  const double difference = scores.learned->accuracy() - scores.uniform->accuracy();
-  if (std::abs(paired.difference - difference) > kRatioTolerance ||
-      paired.difference < paired.low - kRatioTolerance || paired.difference > paired.high + kRatioTolerance) {
-    faults->push_back(fmt::format("'evaluation.paired.difference' is {} in [{}, {}], the scores differ by {}",
-                                  paired.difference, paired.low, paired.high, difference));
+  const double difference = scores.learned->value - scores.uniform->value;
+  if (std::abs(paired.difference - difference) > kRatioTolerance) {
+    faults->push_back(fmt::format("'evaluation.paired.difference' is {}, the scores differ by {}",
+                                  paired.difference, difference));
   }
   return paired;
 }
@@ -81,9 +59,10 @@ PairedRecord read_paired(Fields fields, const EvaluationRecord& scores, std::vec
 EvaluationRecord read_evaluation(const Json& object, std::vector<std::string>* faults) {
   EvaluationRecord evaluation;
   Fields fields(object, "evaluation", faults);
-  const auto accuracy = [&](const char* name) -> std::optional<AccuracyRecord> {
+  const auto accuracy = [&](const char* name) -> std::optional<evaluation::Accuracy> {
     if (!fields.has(name)) return std::nullopt;
-    return read_accuracy({fields.value(name), fields.full(name), faults}, faults);
+    Fields score = fields.object(name);
+    return evaluation::read_accuracy(score);
   };
   evaluation.uniform = accuracy("uniform");
   evaluation.learned = accuracy("learned");
@@ -175,26 +154,12 @@ class DuplicateFinder {
   std::vector<std::string> duplicates_;
 };
 
-Json accuracy_json(const AccuracyRecord& score) {
-  Json json = {{"n", score.questions}, {"correct", score.correct}};
-  if (score.mean_score) json["mean_score"] = *score.mean_score;
-  json["interval_95"] = {score.low, score.high};
-  return json;
-}
-
 Json evaluation_json(const EvaluationRecord& evaluation) {
   Json json = Json::object();
-  if (evaluation.uniform) json["uniform"] = accuracy_json(*evaluation.uniform);
-  if (evaluation.learned) json["learned"] = accuracy_json(*evaluation.learned);
-  if (evaluation.dense) json["dense"] = accuracy_json(*evaluation.dense);
-  if (const auto& paired = evaluation.paired) {
-    json["paired"] = {{"test", paired->graded ? "permutation" : "mcnemar-exact"},
-                      {"only_learned", paired->only_learned},
-                      {"only_uniform", paired->only_uniform},
-                      {"p_value", paired->p_value},
-                      {"difference", paired->difference},
-                      {"interval_95", {paired->low, paired->high}}};
-  }
+  if (evaluation.uniform) json["uniform"] = to_json(*evaluation.uniform);
+  if (evaluation.learned) json["learned"] = to_json(*evaluation.learned);
+  if (evaluation.dense) json["dense"] = to_json(*evaluation.dense);
+  if (evaluation.paired) json["paired"] = to_json(*evaluation.paired, "learned", "uniform");
   return json;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "evaluation/accuracy.h"
 #include "evaluation/conditions.h"
 #include "model/model_config.h"
 #include "policy/schedule.h"
@@ -18,39 +19,13 @@ namespace allot::app {
 // generation, the seed and the tokenizer, is read too; readers refuse other versions.
 inline constexpr int32_t kScheduleSchemaVersion = 2;
 
-// Right answers of one schedule on the held-out questions, with a 95 % interval of the accuracy in [0, 1].
-struct AccuracyRecord {
-  int64_t questions = 0;
-  int64_t correct = 0;
-  double low = 0;
-  double high = 0;
-  std::optional<double> mean_score = {};  // of answers with partial credit; without it all are right or wrong
-  double accuracy() const {
-    return mean_score ? *mean_score : static_cast<double>(correct) / static_cast<double>(questions);
-  }
-  friend bool operator==(const AccuracyRecord&, const AccuracyRecord&) = default;
-};
-
-// Learned against uniform, question by question (evaluation::compare_scores).
-struct PairedRecord {
-  int64_t only_learned = 0;  // questions that only the learned schedule got right, or scored higher on
-  int64_t only_uniform = 0;
-  double p_value = 1;     // two-sided
-  double difference = 0;  // accuracy of learned minus accuracy of uniform, with its 95 % interval
-  double low = 0;
-  double high = 0;
-  bool graded = false;  // partial credit: the paired permutation test, else the exact McNemar test
-  const char* test() const { return graded ? "paired permutation test" : "exact McNemar test"; }
-  friend bool operator==(const PairedRecord&, const PairedRecord&) = default;
-};
-
-// What was measured; every part is optional, and `paired` needs `uniform` and `learned` on the same
-// questions.
+// What was measured on the held-out questions; every part is optional, and `paired`, learned against uniform,
+// needs `uniform` and `learned` on the same questions.
 struct EvaluationRecord {
-  std::optional<AccuracyRecord> uniform;
-  std::optional<AccuracyRecord> learned;
-  std::optional<AccuracyRecord> dense;
-  std::optional<PairedRecord> paired;
+  std::optional<evaluation::Accuracy> uniform;
+  std::optional<evaluation::Accuracy> learned;
+  std::optional<evaluation::Accuracy> dense;
+  std::optional<evaluation::PairedTest> paired;
   friend bool operator==(const EvaluationRecord&, const EvaluationRecord&) = default;
 };
 

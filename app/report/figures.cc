@@ -9,6 +9,7 @@
 #include <span>
 
 #include "app/report/run_summary.h"
+#include "base/number_text.h"
 #include "policy/schedule.h"
 
 namespace allot::app {
@@ -107,7 +108,7 @@ bool describes_shares(const aggregator::RunData& run) {
 
 struct Series {
   const char* name;
-  const std::optional<AccuracyRecord>* score;
+  const std::optional<evaluation::Accuracy>* score;
 };
 
 std::vector<Series> measured(const EvaluationRecord& evaluation) {
@@ -132,10 +133,6 @@ Figure figure(std::string name, std::string title, std::string caption, double h
 
 }  // namespace
 
-std::string percent(double ratio) {
-  return fmt::format("{:.1f}\u00a0%", 100 * ratio);
-}
-
 int share_class(double times_uniform) {
   return static_cast<int>(std::ranges::upper_bound(kClassBounds, times_uniform) - kClassBounds.begin());
 }
@@ -145,23 +142,23 @@ Chart accuracy_chart(const EvaluationRecord& evaluation, Shape shape) {
   const auto count = static_cast<double>(rows.size());
   Axis names{.title = "", .from = count - 0.5, .to = -0.5, .ticks = {}};
   for (size_t i = 0; i < rows.size(); ++i) names.ticks.push_back({static_cast<double>(i), rows[i].name});
-  Axis accuracy = percent_axis("Held-out accuracy with 95\u00a0% interval");
-  Chart chart({.description = "Held-out accuracy of each schedule with its 95 % interval",
+  Axis accuracy = percent_axis("Held-out accuracy with 95% interval");
+  Chart chart({.description = "Held-out accuracy of each schedule with its 95% interval",
                .width = shape.width,
                .height = shape.height,
                .margins = {.left = 62, .right = 22, .top = 6, .bottom = 42},
                .x = accuracy,
                .y = names});
   for (size_t i = 0; i < rows.size(); ++i) {
-    const AccuracyRecord& score = **rows[i].score;
+    const evaluation::Accuracy& score = **rows[i].score;
     const auto row = static_cast<double>(i);
-    const std::string text = percent(score.accuracy());
-    chart.whisker({score.low, row}, {score.accuracy(), row}, {score.high, row},
+    const std::string text = percent(score.value);
+    chart.whisker({score.interval.low, row}, {score.value, row}, {score.interval.high, row},
                   fmt::format("whisker {}", rows[i].name), fmt::format("{}: {}", rows[i].name, text));
     // Beside the interval, on the side that has room.
-    const bool left = score.high > 0.8;
-    chart.note({left ? score.low : score.high, row}, {left ? -8.0 : 8.0, 4}, left ? "end" : "start",
-               "strong halo", text);
+    const bool left = score.interval.high > 0.8;
+    chart.note({left ? score.interval.low : score.interval.high, row}, {left ? -8.0 : 8.0, 4},
+               left ? "end" : "start", "strong halo", text);
   }
   return chart;
 }
@@ -208,7 +205,7 @@ Chart learning_chart(const aggregator::RunData& run, const EvaluationRecord& eva
   const auto last = static_cast<double>(run.learned.size());
   Chart chart(
       {.description =
-           "Reward of each learning episode as a dot, their moving mean as a line with its 95 % interval",
+           "Reward of each learning episode as a dot, their moving mean as a line with its 95% interval",
        .width = shape.width,
        .height = shape.height,
        .margins = {.left = 50, .right = 106, .top = 30, .bottom = 42},
@@ -233,7 +230,7 @@ Chart learning_chart(const aggregator::RunData& run, const EvaluationRecord& eva
   chart.band(low, high, "band");
   chart.dots(dots, "dots");
   for (const Series& series : measured(evaluation)) {
-    const double accuracy = (*series.score)->accuracy();
+    const double accuracy = (*series.score)->value;
     chart.level(accuracy, series.name, fmt::format("{} {}", series.name, percent(accuracy)));
   }
   chart.line(mean, "line");
@@ -336,18 +333,18 @@ Chart layers_chart(const aggregator::RunData& run, Shape shape) {
 
 Chart ablation_chart(const evaluation::Ablation& ablation, Shape shape) {
   const auto layers = static_cast<int>(ablation.layers.size());
-  Chart chart({.description = "Accuracy with one sample in one layer, for each layer, with its 95 % interval",
+  Chart chart({.description = "Accuracy with one sample in one layer, for each layer, with its 95% interval",
                .width = shape.width,
                .height = shape.height,
                .margins = {.left = 50, .right = 106, .top = 30, .bottom = 42},
                .x = layer_axis(layers, shape),
                .y = percent_axis("Accuracy with one sample in this layer")});
-  const double base = ablation.base_score.accuracy();
+  const double base = ablation.base_accuracy.value;
   chart.level(base, "plain", fmt::format("base {}", percent(base)));
   for (const evaluation::LayerAblation& row : ablation.layers) {
     const auto x = static_cast<double>(row.layer);
-    const double accuracy = row.score.accuracy();
-    chart.whisker({x, row.accuracy.low}, {x, accuracy}, {x, row.accuracy.high}, "whisker",
+    const double accuracy = row.accuracy.value;
+    chart.whisker({x, row.accuracy.interval.low}, {x, accuracy}, {x, row.accuracy.interval.high}, "whisker",
                   fmt::format("Layer {}: {}", row.layer, percent(accuracy)));
   }
   return chart;
@@ -359,7 +356,7 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
   std::vector<Figure> figures;
   if (rows > 0) {
     figures.push_back(figure("accuracy", "Accuracy on questions the learning never saw",
-                             "Dots are measured accuracies, lines their 95\u00a0% intervals.",
+                             "Dots are measured accuracies, lines their 95% intervals.",
                              48 + 30.0 * static_cast<double>(rows),
                              [&](Shape shape) { return accuracy_chart(evaluation, shape); }));
   }
@@ -376,7 +373,7 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
         fmt::format(
             "Each dot is the reward of one episode: the share of right answers to its questions. The line is "
             "the mean of "
-            "the last {} episodes with its 95\u00a0% interval; ticks below mark policy updates. Episodes try "
+            "the last {} episodes with its 95% interval; ticks below mark policy updates. Episodes try "
             "schedules around the policy's mean, so their rewards may lie below what that mean scores; "
             "dashed "
             "lines are held-out accuracies.",
@@ -412,7 +409,7 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
         figure("ablation", "What each layer needs",
                fmt::format("One sample in one layer at a time, the others as in the base of {}, scored on "
                            "the same {} questions with "
-                           "their 95\u00a0% intervals. A layer far below the dashed line needs its samples.",
+                           "their 95% intervals. A layer far below the dashed line needs its samples.",
                            in_words(ablation->base), ablation->base_score.questions),
                kWide.height, [&](Shape shape) { return ablation_chart(*ablation, shape); }));
   }

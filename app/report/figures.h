@@ -44,7 +44,4 @@ Chart ablation_chart(const evaluation::Ablation& ablation, Shape shape);
 // uniform".
 int share_class(double times_uniform);
 
-// "96.1 %" for 0.961.
-std::string percent(double ratio);
-
 }  // namespace allot::app

@@ -14,6 +14,7 @@
 #include "app/report/markup.h"
 #include "app/report/report.h"
 #include "app/report/run_summary.h"
+#include "base/number_text.h"
 #include "kernels/method.h"
 #include "policy/learner.h"
 #include "policy/schedule.h"
@@ -74,22 +75,15 @@ footer { border-top: 1px solid var(--rule); padding-top: 1rem; font-size: .875re
 @media print { body { max-width: none; padding: 0; font-size: 10.5pt; } }
 )css";
 
-std::string interval(double low, double high) {
-  return fmt::format("{:.1f} to {:.1f}", 100 * low, 100 * high);
-}
-
-std::string points(double difference) {
-  return fmt::format("{}{:.1f}\u00a0points", difference < 0 ? "\u2212" : "+", std::abs(100 * difference));
-}
-
-// "= 0.032" as markup, or "= 3.1 x 10^-24" where decimals would say nothing.
-std::string p_value(double p) {
-  constexpr double kLeast = 1e-300;
-  if (p >= 0.001) return fmt::format("=\u00a0{:.3f}", p);
-  if (p < kLeast) return "&lt;\u00a010<sup>\u2212300</sup>";
-  const int exponent = static_cast<int>(std::floor(std::log10(p)));
-  return fmt::format("=\u00a0{:.1f}\u00a0\u00d7\u00a010<sup>\u2212{}</sup>", p / std::pow(10, exponent),
-                     -exponent);
+// As markup: "= 0.032", or "= 3.1 x 10^-24" where decimals would say nothing.
+std::string p_value_markup(double p) {
+  const std::string value = p_value_text(p);
+  const size_t exponent = value.find("e-");
+  std::string markup = value.starts_with('<') ? "&lt;" : "=";
+  if (exponent == std::string::npos) return markup + "\u00a0" + value.substr(2);
+  const std::string factor = value.substr(2, exponent - 2);
+  markup += factor == "1" ? "\u00a0" : "\u00a0" + factor + "\u00a0\u00d7\u00a0";
+  return fmt::format("{}10<sup>\u2212{}</sup>", markup, value.substr(exponent + 2));
 }
 
 std::string duration(double seconds) {
@@ -107,21 +101,20 @@ void write_verdict(Markup* page, const aggregator::RunData& run, const Evaluatio
                   "The learned schedule has not been compared with the uniform one yet.");
     return;
   }
-  const PairedRecord& paired = *evaluation.paired;
+  const evaluation::PairedTest& paired = *evaluation.paired;
   const char* finding = paired.p_value >= kSignificant ? "no difference could be shown"
                         : paired.difference > 0        ? "it is better"
                                                        : "it is worse";
   page->open("p", {{"class", "verdict"}});
-  page->text(
-      fmt::format("With {} samples the learned schedule answers {} of {} held-out questions, the uniform "
-                  "schedule {}: {} ({}, 95\u00a0% "
-                  "interval {}; {}, p\u00a0",
-                  run.spec.policy().total(), percent(evaluation.learned->accuracy()),
-                  evaluation.learned->questions, percent(evaluation.uniform->accuracy()), finding,
-                  points(paired.difference), interval(paired.low, paired.high), paired.test()));
-  page->insert(p_value(paired.p_value)).text(").");
+  page->text(fmt::format(
+      "With {} samples the learned schedule answers {} of {} held-out questions, the uniform "
+      "schedule {}: {} ({}, 95% interval {}; {}, p\u00a0",
+      run.spec.policy().total(), percent(evaluation.learned->value), evaluation.learned->questions,
+      percent(evaluation.uniform->value), finding, points(paired.difference),
+      points_range(paired.interval.low, paired.interval.high), paired.method()));
+  page->insert(p_value_markup(paired.p_value)).text(").");
   if (evaluation.dense)
-    page->text(fmt::format(" Dense attention answers {}.", percent(evaluation.dense->accuracy())));
+    page->text(fmt::format(" Dense attention answers {}.", percent(evaluation.dense->value)));
   page->close();
 }
 
@@ -143,25 +136,24 @@ void write_header(Markup* page, const aggregator::RunData& run, const Evaluation
 }
 
 void write_scores(Markup* page, const EvaluationRecord& evaluation) {
-  const std::pair<const char*, const std::optional<AccuracyRecord>*> rows[] = {
+  const std::pair<const char*, const std::optional<evaluation::Accuracy>*> rows[] = {
       {"dense", &evaluation.dense}, {"learned", &evaluation.learned}, {"uniform", &evaluation.uniform}};
   page->open("section").open("table", {{"class", "scores"}}).open("thead").open("tr");
-  for (const char* head : {"Schedule", "Right", "Accuracy", "95\u00a0% interval"})
-    page->element("th", {}, head);
+  for (const char* head : {"Schedule", "Right", "Accuracy", "95% interval"}) page->element("th", {}, head);
   page->close().close().open("tbody");
   for (const auto& [name, score] : rows) {
     if (!*score) continue;
     page->open("tr").element("th", {}, name);
     page->element("td", {}, fmt::format("{} of {}", (*score)->correct, (*score)->questions));
-    page->element("td", {}, percent((*score)->accuracy()));
-    page->element("td", {}, interval((*score)->low, (*score)->high) + "\u00a0%").close();
+    page->element("td", {}, percent((*score)->value));
+    page->element("td", {}, percent_range((*score)->interval.low, (*score)->interval.high)).close();
   }
   page->close().close();
   if (const auto& paired = evaluation.paired) {
     page->element("p", {{"class", "paired"}},
                   fmt::format("Question by question, {} are right only with the learned schedule and {} only "
                               "with the uniform one.",
-                              paired->only_learned, paired->only_uniform));
+                              paired->pairs.only_first, paired->pairs.only_second));
   }
   page->close();
 }

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "evaluation/statistics.h"
+#include "evaluation/accuracy.h"
 #include "worker/spec_conditions.h"
 
 namespace allot::app {
@@ -34,34 +34,18 @@ void check_score(const aggregator::ScoreRow& score) {
   }
 }
 
-std::optional<AccuracyRecord> accuracy(const aggregator::ScoreRow* score) {
+std::optional<evaluation::Accuracy> accuracy(const aggregator::ScoreRow* score) {
   if (score == nullptr || score->questions.empty()) return std::nullopt;
   check_score(*score);
-  AccuracyRecord record;
-  record.questions = std::ssize(score->questions);
-  record.correct = std::ranges::count(score->scores, 1.0);
-  const evaluation::MeanScore mean = evaluation::mean_of_scores(score->scores);
-  if (record.correct + std::ranges::count(score->scores, 0.0) != record.questions)
-    record.mean_score = mean.mean;
-  record.low = mean.interval.low;
-  record.high = mean.interval.high;
-  return record;
+  return evaluation::accuracy_of(score->scores);
 }
 
 // A test needs both schedules on the same questions; while a verification is under way they may not be.
-std::optional<PairedRecord> paired(const aggregator::ScoreRow* learned, const aggregator::ScoreRow* uniform) {
+std::optional<evaluation::PairedTest> paired(const aggregator::ScoreRow* learned,
+                                             const aggregator::ScoreRow* uniform) {
   if (learned == nullptr || uniform == nullptr || learned->questions.empty()) return std::nullopt;
   if (learned->questions != uniform->questions) return std::nullopt;
-  const evaluation::PairedTest test = evaluation::compare_scores(learned->scores, uniform->scores);
-  PairedRecord record;
-  record.only_learned = test.pairs.only_first;
-  record.only_uniform = test.pairs.only_second;
-  record.p_value = test.p_value;
-  record.difference = test.difference;
-  record.low = test.interval.low;
-  record.high = test.interval.high;
-  record.graded = test.graded;
-  return record;
+  return evaluation::compare_scores(learned->scores, uniform->scores);
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <cassert>
 #include <cmath>
 
+#include "base/number_text.h"
+
 namespace allot::app {
 namespace {
 
@@ -123,9 +125,8 @@ std::vector<Tick> round_ticks(double low, double high, int most) {
 }
 
 std::vector<Tick> percent_ticks(double low, double high, int most) {
-  return ticks_of(low, high, most, 0, [](double value, double step) {
-    return fmt::format("{:.{}f}\u00a0%", 100 * value, decimals_of(100 * step));
-  });
+  return ticks_of(low, high, most, 0,
+                  [](double value, double step) { return percent(value, decimals_of(100 * step)); });
 }
 
 std::vector<Tick> whole_ticks(double low, double high, int most) {

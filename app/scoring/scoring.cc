@@ -11,6 +11,7 @@
 #include "app/view/progress.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/number_text.h"
 #include "worker/engine_generator.h"
 #include "worker/model_runner.h"
 
@@ -68,9 +69,9 @@ class ProgressLine {
     const double elapsed = std::chrono::duration<double>(now - start_).count();
     const double left =
         done == 0 ? -1 : elapsed * static_cast<double>(wanted - done) / static_cast<double>(done);
-    const std::string line =
-        fmt::format("{} of {} answers ({:.0f} %), {} left", done, wanted,
-                    100.0 * static_cast<double>(done) / static_cast<double>(wanted), format_seconds(left));
+    const std::string line = fmt::format("{} of {} answers ({}), {} left", done, wanted,
+                                         percent(static_cast<double>(done) / static_cast<double>(wanted), 0),
+                                         format_seconds(left));
     if (terminal_) {
       std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
       drawn_ = true;
@@ -136,26 +137,12 @@ Scores score(const ScoringPlan& plan) {
   return scores;
 }
 
-std::string format_accuracy(double accuracy, const evaluation::Interval& interval) {
-  return fmt::format("{:.1f} % [{:.1f}, {:.1f}]", 100 * accuracy, 100 * interval.low, 100 * interval.high);
-}
-
-std::string format_accuracy(const worker::ScheduleScore& score) {
-  const evaluation::MeanScore mean = evaluation::mean_of_scores(score.scores);
-  return format_accuracy(mean.mean, mean.interval);
-}
-
 Json score_json(const Score& score) {
-  const evaluation::Proportion proportion = score.answers.proportion();
-  const evaluation::MeanScore mean = evaluation::mean_of_scores(score.answers.scores);
   Json json = {{"schedule", score.schedule.label}};
   json["samples"] = score.schedule.schedule ? Json(score.schedule.schedule->samples) : Json();
   json["total"] = score.schedule.schedule ? Json(score.schedule.schedule->total()) : Json();
-  json["n"] = proportion.questions;
-  json["correct"] = proportion.correct;
-  json["accuracy"] = mean.mean;
-  json["interval_95"] = {mean.interval.low, mean.interval.high};
-  json["standard_error"] = mean.standard_error;
+  json.update(evaluation::to_json(evaluation::accuracy_of(score.answers.scores)));
+  json["standard_error"] = evaluation::mean_of_scores(score.answers.scores).standard_error;
   json["prompt_tokens"] = score.answers.prompt_tokens;
   json["output_tokens"] = score.answers.output_tokens;
   json["cut_off"] = score.answers.cut_off;
@@ -163,21 +150,8 @@ Json score_json(const Score& score) {
 }
 
 std::string format_test(const evaluation::PairedTest& test) {
-  const auto counts = test.graded ? fmt::format("{} questions higher here, {} there", test.pairs.only_first,
-                                                test.pairs.only_second)
-                                  : fmt::format("{} questions only here, {} only there",
-                                                test.pairs.only_first, test.pairs.only_second);
-  return fmt::format("{:+.1f} points [{:+.1f}, {:+.1f}], p = {:.2g} ({})", 100 * test.difference,
-                     100 * test.interval.low, 100 * test.interval.high, test.p_value, counts);
-}
-
-Json test_json(const evaluation::PairedTest& test) {
-  return {{"test", test.graded ? "permutation" : "mcnemar-exact"},
-          {"only_first", test.pairs.only_first},
-          {"only_second", test.pairs.only_second},
-          {"p_value", test.p_value},
-          {"difference", test.difference},
-          {"interval_95", {test.interval.low, test.interval.high}}};
+  return fmt::format("{} ({} questions {} here, {} there)", evaluation::text(test), test.pairs.only_first,
+                     test.graded ? "higher" : "right only", test.pairs.only_second);
 }
 
 }  // namespace allot::app

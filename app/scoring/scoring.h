@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "app/scoring/scoring_plan.h"
-#include "evaluation/statistics.h"
+#include "evaluation/accuracy.h"
 #include "worker/schedule_score.h"
 
 namespace allot::app {
@@ -26,13 +26,10 @@ struct Scores {
 // what loading the model throws, and Error when asked to stop.
 Scores score(const ScoringPlan& plan);
 
-// "71.4 % [65.2, 76.9]".
-std::string format_accuracy(double accuracy, const evaluation::Interval& interval);
-std::string format_accuracy(const worker::ScheduleScore& score);
+// The accuracy as evaluation::to_json has it, the schedule and what its answers took.
 nlohmann::ordered_json score_json(const Score& score);
 
-// "+57.1 points [50.2, 63.9], p = 1.2e-20 (121 questions only here, 7 only there)".
+// "+57.1 points (+50.2 to +63.9), p = 1.2e-20 (121 questions right only here, 7 there)".
 std::string format_test(const evaluation::PairedTest& test);
-nlohmann::ordered_json test_json(const evaluation::PairedTest& test);
 
 }  // namespace allot::app

@@ -1,6 +1,4 @@
 #include "app/view/progress.h"
-#include "episode/reward_kind.h"
-#include "wire/messages.pb.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,6 +7,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "app/view/terminal_text.h"
+#include "episode/reward_kind.h"
+#include "wire/messages.pb.h"
+
 namespace allot::app {
 namespace {
 
@@ -16,11 +18,6 @@ constexpr size_t kBarCells = 24;
 constexpr size_t kLeastBarCells = 8;
 constexpr size_t kPlainColumns = 160;
 constexpr auto kPlainInterval = std::chrono::seconds(10);
-
-std::string bar(double share, size_t cells) {
-  const auto full = static_cast<size_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(cells));
-  return fmt::format("[{:#<{}}{:.<{}}]", "", full, "", cells - full);
-}
 
 struct Done {
   int64_t done;
@@ -81,10 +78,7 @@ std::string progress_line(const wire::Status& status, size_t columns) {
   // Numbers say more than a long bar: on a narrow terminal it gives way first.
   const size_t taken = status.stage().size() + rest.size() + 3;
   const size_t cells = std::clamp(columns > taken ? columns - taken : 0, kLeastBarCells, kBarCells);
-  std::string line = status.stage() + " " + bar(work.share(), cells) + rest;
-  if (line.size() > columns)
-    line = columns > 3 ? line.substr(0, columns - 3) + "..." : line.substr(0, columns);
-  return line;
+  return fitted(fmt::format("{} |{:<{}}|{}", status.stage(), bar(work.share(), cells), cells, rest), columns);
 }
 
 size_t ProgressView::columns() const {

@@ -1,67 +1,19 @@
 #include "app/view/status_screen.h"
 
 #include <fmt/format.h>
-#include <utf8proc.h>
 
 #include <algorithm>
-#include <cmath>
 #include <tuple>
 
 #include "aggregator/metrics.h"
 #include "app/view/progress.h"
 #include "app/view/status_view.h"
+#include "app/view/terminal_text.h"
+#include "base/number_text.h"
 #include "evaluation/statistics.h"
 
 namespace allot::app {
 namespace {
-
-constexpr std::string_view kUpright[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-constexpr std::string_view kLying[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-
-// The text cut to so many columns of a terminal, and free of anything that would move its cursor: what a peer
-// sent is shown, not obeyed.
-std::string fitted(std::string_view text, size_t columns) {
-  struct Cell {
-    std::string_view bytes;
-    size_t width;
-  };
-  std::vector<Cell> cells;
-  size_t total = 0;
-  while (!text.empty()) {
-    utf8proc_int32_t code = -1;
-    const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                         static_cast<utf8proc_ssize_t>(text.size()), &code);
-    const auto category = length > 0 ? utf8proc_category(code) : UTF8PROC_CATEGORY_CC;
-    const bool shown = category != UTF8PROC_CATEGORY_CC && category != UTF8PROC_CATEGORY_CF;
-    const size_t taken = length > 0 ? static_cast<size_t>(length) : 1;
-    cells.push_back(
-        shown ? Cell{text.substr(0, taken), static_cast<size_t>(std::max(0, utf8proc_charwidth(code)))}
-              : Cell{"?", 1});
-    total += cells.back().width;
-    text.remove_prefix(taken);
-  }
-  std::string line;
-  size_t used = 0;
-  for (const Cell& cell : cells) {
-    if (total > columns && used + cell.width + 1 > columns) return columns == 0 ? "" : line + "…";
-    line += cell.bytes;
-    used += cell.width;
-  }
-  return line;
-}
-
-std::string percent(double ratio) {
-  return fmt::format("{:.1f}%", 100 * ratio);
-}
-
-// A bar of at most `cells` characters in eighths of one.
-std::string bar(double share, size_t cells) {
-  const auto eighths =
-      static_cast<size_t>(std::llround(std::clamp(share, 0.0, 1.0) * static_cast<double>(8 * cells)));
-  std::string text;
-  for (size_t i = 0; i < eighths / 8; ++i) text += "█";
-  return text + std::string(kLying[eighths % 8]);
-}
 
 std::string heading(const wire::Status& status) {
   const double share = status.episodes_wanted() > 0 ? static_cast<double>(status.episodes_done()) /
@@ -116,10 +68,7 @@ std::vector<std::string> score_lines(const wire::Status& status) {
       line += " = " + reward_text(status, score.mean());
     } else if (score.answered() > 0 && score.correct() >= 0 && score.correct() <= score.answered()) {
       const auto interval = evaluation::wilson_interval(score.correct(), score.answered());
-      line +=
-          fmt::format(" = {} ({:.1f} to {})",
-                      percent(static_cast<double>(score.correct()) / static_cast<double>(score.answered())),
-                      100 * interval.low, percent(interval.high));
+      line += " = " + percent_with_range(mean_score(score), interval.low, interval.high);
     }
     lines.push_back(std::move(line));
   }
@@ -187,19 +136,6 @@ std::vector<std::string> worker_lines(const wire::Status& status, size_t rows) {
 }
 
 }  // namespace
-
-std::string sparkline(const std::vector<double>& values, double low, double high, size_t columns) {
-  std::string text;
-  const size_t cells = std::min(columns, values.size());
-  for (size_t cell = 0; cell < cells; ++cell) {
-    const size_t from = cell * values.size() / cells, to = (cell + 1) * values.size() / cells;
-    double sum = 0;
-    for (size_t i = from; i < to; ++i) sum += values[i];
-    const double share = high > low ? (sum / static_cast<double>(to - from) - low) / (high - low) : 0.5;
-    text += kUpright[static_cast<size_t>(std::clamp(share * 8, 0.0, 7.0))];
-  }
-  return text;
-}
 
 std::vector<std::string> status_screen(const wire::Status& status, std::string_view notice, ScreenSize size) {
   std::vector<std::string> lines;

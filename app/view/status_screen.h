@@ -17,10 +17,6 @@ struct ScreenSize {
   size_t rows = 24;
 };
 
-// One character for each value, from the lowest block for `low` to the highest for `high`; at most `columns`,
-// neighbours averaged where there are more values.
-std::string sparkline(const std::vector<double>& values, double low, double high, size_t columns);
-
 // The status in lines that fit the size: what matters most comes first, and the lists that do not fit
 // (layers, counters, workers) end with how many more there are. `notice` is a line of its own, on top, when
 // not empty.

@@ -59,14 +59,6 @@ wire::RunSpec load_spec(int64_t episodes) {
   return spec;
 }
 
-double quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  const auto place = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::max<size_t>(place, 1) - 1);
-  std::ranges::nth_element(values, at);
-  return *at;
-}
-
 AggregatorLoad::AggregatorLoad(const std::string& endpoint, const wire::RunSpec& spec, int workers,
                                const std::optional<wire::ClientKeys>& keys)
     : spec_(spec), workers_(static_cast<size_t>(workers)), crowd_(endpoint, workers, keys) {

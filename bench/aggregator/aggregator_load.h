@@ -32,9 +32,6 @@ struct LoadFigures {
   double per_second() const { return static_cast<double>(leases + results) / seconds; }
 };
 
-// The value that `share` of `values` do not exceed; 0 of none.
-double quantile(std::vector<double> values, double share);
-
 class AggregatorLoad {
  public:
   using Clock = std::chrono::steady_clock;

@@ -14,6 +14,7 @@
 #include <exception>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -21,6 +22,7 @@
 
 #include "bench/attention/device.h"
 #include "bench/attention/stream_timer.h"
+#include "bench/output.h"
 #include "kernels/bfloat16.h"
 #include "kernels/rows_cuda.h"
 #include "model/cuda/dense_prefill.h"
@@ -56,12 +58,27 @@ DeviceBytes copied(const std::vector<T>& values) {
   return to_device(std::span<const T>(values));
 }
 
-// Prints a line; `work` operations or bytes of a call are shown in units of 10^12 a second.
-void time(const StreamTimer& timer, const std::string& name, double work, const char* unit,
+const Table& table() {
+  static const Table columns({{"call", -48},
+                              {"median us", 10, 1},
+                              {"least us", 10, 1},
+                              {"most us", 10, 1},
+                              {"TB/s", 8, 2},
+                              {"TFLOP/s", 9, 2}});
+  return columns;
+}
+
+enum class Work : uint8_t { kBytes, kOperations };
+
+// Prints a line; `work` bytes or operations of a call are shown in units of 10^12 a second.
+void time(const StreamTimer& timer, const std::string& name, double work, Work of,
           const std::function<void()>& queue) {
   const WarmTimes times = timer.time(name, queue);
-  fmt::print("{:<48} {:>9.1f} {:>9.1f} {:>9.1f} {:>8.2f} {}\n", name, times.median, times.least, times.most,
-             work / times.median / 1e6, unit);
+  const double rate = work / times.median / 1e6;
+  const Cell none(std::optional<double>{});
+  fmt::print(
+      "{}", table().line({name, times.median, times.least, times.most, of == Work::kBytes ? Cell(rate) : none,
+                          of == Work::kOperations ? Cell(rate) : none}));
   std::fflush(stdout);
 }
 
@@ -171,18 +188,18 @@ void measure(int32_t length, const kernels::DeviceLimits& limits, const model::c
       (length - kNewTokens) * double{kNewTokens} + kNewTokens * (double{kNewTokens} + 1) / 2;
   const double operations = 4.0 * kWidth * visible;
   const double gathered = 2.0 * static_cast<double>(keys.size() + values.size());  // read and written
-  time(timer, fmt::format("gather_cache of {}", length), gathered, "TB/s", gather);
-  time(timer, fmt::format("FlashAttention {} of {}", kNewTokens, length), operations, "TFLOP/s", flash);
+  time(timer, fmt::format("gather_cache of {}", length), gathered, Work::kBytes, gather);
+  time(timer, fmt::format("FlashAttention {} of {}", kNewTokens, length), operations, Work::kOperations,
+       flash);
   time(timer, fmt::format("gather_cache and FlashAttention {} of {}", kNewTokens, length), operations,
-       "TFLOP/s", [&] {
+       Work::kOperations, [&] {
          gather();
          flash();
        });
-  time(timer, fmt::format("attend_cuda exact {} of {}", kNewTokens, length), operations, "TFLOP/s",
+  time(timer, fmt::format("attend_cuda exact {} of {}", kNewTokens, length), operations, Work::kOperations,
        [&] { kernels::attend_cuda(params, bounds, limits, workspace, timer.stream()); });
   kernels::check_cuda(workspace, timer.stream());
-  fmt::print("{:<48} {:>9.2g}\n", "  difference of the outputs, relative rms",
-             relative_difference(flash_out, exact_out));
+  fmt::print("  difference of the outputs, relative rms {:.2g}\n", relative_difference(flash_out, exact_out));
 }
 
 void run() {
@@ -194,7 +211,7 @@ void run() {
   fmt::print("loading LibTorch's CUDA part takes {} MB of device memory\n",
              (free_before - free_bytes()) / 1'000'000);
   const StreamTimer timer(kWarmups, kRuns);
-  fmt::print("{:<48} {:>9} {:>9} {:>9}\n", "call", "median us", "least us", "most us");
+  fmt::print("{}", table().head());
   for (const int32_t length : {2048, 8192, 30720}) measure(length, limits, *prefill, timer);
   const int64_t free_after = free_bytes();
   prefill->release_memory();

@@ -2,27 +2,30 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
+
+#include "base/quantile.h"
+#include "bench/output.h"
 
 namespace allot::bench::attention {
 namespace {
 
 constexpr double kGiga = 1e9;
 constexpr double kMega = 1e6;
-constexpr const char* kColumns = "{:<14}{:<20}{:>9}{:>11}{:>18}{:>9}{:>10}{:>8}{:>8}{:>10}{:>10}  {}\n";
-
-double percentile(const std::vector<double>& sorted, double fraction) {
-  const double place = fraction * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<size_t>(place);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (place - std::floor(place)) * (sorted[above] - sorted[below]);
-}
-
-// An empty cell is a dash.
-std::string cell(const std::optional<double>& value, const char* format) {
-  return value ? fmt::format(fmt::runtime(format), *value) : "-";
+const Table& table() {
+  static const Table columns({{"shape", -14},
+                              {"kernel", -20},
+                              {"samples", 9},
+                              {"median us", 11, 1},
+                              {"5..95 % us", 18},
+                              {"K GB/s", 9},
+                              {"K+V GB/s", 10},
+                              {"K/read", 8, 2},
+                              {"ratio", 8, 2},
+                              {"rms err.", 10, 5},
+                              {"max rel.", 10, 5},
+                              {"  cache", -30}});
+  return columns;
 }
 
 std::optional<double> times(const std::optional<double>& value, double factor) {
@@ -35,16 +38,10 @@ std::string samples_cell(const Row& row) {
   return fmt::format("{}..{}", row.fewest_samples, row.most_samples);
 }
 
-nlohmann::ordered_json json_value(const std::optional<double>& value) {
-  // JSON has no NaN; an output that is not finite is said in the note.
-  return value && std::isfinite(*value) ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
-}
-
 }  // namespace
 
-Spread spread_of(std::vector<double> values) {
-  std::ranges::sort(values);
-  return {percentile(values, 0.5), percentile(values, 0.05), percentile(values, 0.95)};
+Spread spread_of(const std::vector<double>& values) {
+  return {quantile(values, 0.5), quantile(values, 0.05), quantile(values, 0.95)};
 }
 
 std::optional<double> key_rate(const Row& row) {
@@ -68,27 +65,24 @@ std::string table_head(const Machine& machine, const Conditions& conditions) {
              conditions.warmups, conditions.runs) +
          fmt::format("read bandwidth {:.0f} GB/s; ratio = best exact median of torch / median\n\n",
                      machine.read_bytes_per_second / kGiga) +
-         fmt::format(fmt::runtime(kColumns), "shape", "kernel", "samples", "median us", "5..95 % us",
-                     "K GB/s", "K+V GB/s", "K/read", "ratio", "rms err.", "max rel.", "cache");
+         table().head();
 }
 
 std::string table_line(const Row& row, const Machine& machine) {
   const std::optional<double> rate = key_rate(row);
-  const std::string spread =
-      row.microseconds ? fmt::format("{:.1f}..{:.1f}", row.microseconds->p5, row.microseconds->p95) : "-";
-  std::string line = fmt::format(
-      fmt::runtime(kColumns), row.shape, row.kernel, samples_cell(row),
-      row.microseconds ? fmt::format("{:.1f}", row.microseconds->median) : "-", spread,
-      cell(times(rate, 1 / kGiga), "{:.0f}"), cell(times(rate, 2 / kGiga), "{:.0f}"),
-      cell(machine.read_bytes_per_second > 0 ? times(rate, 1 / machine.read_bytes_per_second) : std::nullopt,
-           "{:.2f}"),
-      cell(ratio(row), "{:.2f}"), cell(row.rms_error, "{:.5f}"), cell(row.max_relative_error, "{:.5f}"),
-      row.cache);
+  const auto share_of_read =
+      machine.read_bytes_per_second > 0 ? times(rate, 1 / machine.read_bytes_per_second) : std::nullopt;
+  std::string line =
+      table().line({row.shape, row.kernel, samples_cell(row),
+                    row.microseconds ? Cell(row.microseconds->median) : Cell("-"),
+                    row.microseconds ? span_text(row.microseconds->p5, row.microseconds->p95, 1) : "-",
+                    times(rate, 1 / kGiga), times(rate, 2 / kGiga), share_of_read, ratio(row), row.rms_error,
+                    row.max_relative_error, "  " + row.cache});
   if (!row.note.empty()) line += fmt::format("{:<14}{}\n", "", row.note);
   return line;
 }
 
-std::string json_line(const Row& row, const Machine& machine, const Conditions& conditions) {
+std::string row_line(const Row& row, const Machine& machine, const Conditions& conditions) {
   const std::optional<double> rate = key_rate(row);
   const auto microseconds = [&](double Spread::*field) {
     return row.microseconds ? nlohmann::ordered_json((*row.microseconds).*field) : nlohmann::ordered_json();
@@ -117,15 +111,15 @@ std::string json_line(const Row& row, const Machine& machine, const Conditions& 
       {"p5_us", microseconds(&Spread::p5)},
       {"p95_us", microseconds(&Spread::p95)},
       {"key_bytes", row.key_bytes},
-      {"k_gb_per_s", json_value(times(rate, 1 / kGiga))},
-      {"kv_gb_per_s", json_value(times(rate, 2 / kGiga))},
+      {"k_gb_per_s", json_number(times(rate, 1 / kGiga))},
+      {"kv_gb_per_s", json_number(times(rate, 2 / kGiga))},
       {"read_gb_per_s", machine.read_bytes_per_second / kGiga},
       {"best_exact",
        row.best_exact.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.best_exact)},
-      {"best_exact_us", json_value(row.best_exact_microseconds)},
-      {"ratio", json_value(ratio(row))},
-      {"rms_error", json_value(row.rms_error)},
-      {"max_relative_error", json_value(row.max_relative_error)},
+      {"best_exact_us", json_number(row.best_exact_microseconds)},
+      {"ratio", json_number(ratio(row))},
+      {"rms_error", json_number(row.rms_error)},
+      {"max_relative_error", json_number(row.max_relative_error)},
       {"note", row.note},
       {"device", machine.device},
       {"driver", machine.driver},
@@ -133,7 +127,7 @@ std::string json_line(const Row& row, const Machine& machine, const Conditions& 
       {"torch", machine.torch},
       {"cudnn", machine.cudnn},
       {"version", machine.allot}};
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json_line(json);
 }
 
 }  // namespace allot::bench::attention

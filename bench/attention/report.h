@@ -36,7 +36,7 @@ struct Spread {
 };
 
 // Median and percentiles, linear between the two nearest values. `values` is not empty.
-Spread spread_of(std::vector<double> values);
+Spread spread_of(const std::vector<double>& values);
 
 struct Row {
   // What was measured.
@@ -76,7 +76,7 @@ std::string table_head(const Machine& machine, const Conditions& conditions);
 // One line of the table, and one more for a note; ends with a line break.
 std::string table_line(const Row& row, const Machine& machine);
 
-// One JSON object on one line, without a line break.
-std::string json_line(const Row& row, const Machine& machine, const Conditions& conditions);
+// One JSON object on one line, with a line break.
+std::string row_line(const Row& row, const Machine& machine, const Conditions& conditions);
 
 }  // namespace allot::bench::attention

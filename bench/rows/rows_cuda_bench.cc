@@ -18,6 +18,7 @@
 
 #include "bench/attention/device.h"
 #include "bench/attention/stream_timer.h"
+#include "bench/output.h"
 #include "kernels/bfloat16.h"
 #include "kernels/rows_cuda.h"
 #include "kernels/token_sampler_cuda.h"
@@ -90,7 +91,7 @@ std::vector<uint32_t> seen_by_a_long_reply(int64_t rows, int32_t vocab_size) {
 class Bench {
  public:
   explicit Bench(std::string filter) : filter_(std::move(filter)), limits_(limits_of_current_device()) {
-    fmt::print("{:<52} {:>9} {:>9} {:>9} {:>8}\n", "call", "median us", "least us", "most us", "GB/s");
+    fmt::print("{}", table_.head());
   }
 
   void norms(int64_t rows, int32_t width) {
@@ -233,8 +234,7 @@ class Bench {
   // Prints the line of the last wanted() call.
   void time(double bytes, const std::function<void()>& queue) {
     const WarmTimes times = timer_.time_in_graph(name_, kCallsOfGraph, [&](int64_t) { queue(); });
-    fmt::print("{:<52} {:>9.2f} {:>9.2f} {:>9.2f} {:>8.0f}\n", name_, times.median, times.least, times.most,
-               bytes / times.median / 1e3);
+    fmt::print("{}", table_.line({name_, times.median, times.least, times.most, bytes / times.median / 1e3}));
     std::fflush(stdout);
   }
 
@@ -242,6 +242,8 @@ class Bench {
   DeviceLimits limits_;
   std::string name_;
   StreamTimer timer_{kWarmups, kRuns};
+  const Table table_{
+      {{"call", -52}, {"median us", 10, 2}, {"least us", 10, 2}, {"most us", 10, 2}, {"GB/s", 9}}};
 };
 
 void run(const std::string& filter) {

@@ -64,6 +64,12 @@ class Written {
   ProgressView view_;
 };
 
+// Of UTF-8: every byte but those that continue a character.
+int64_t characters(const std::string& text) {
+  return std::ranges::count_if(text,
+                               [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; });
+}
+
 TEST(Progress, SecondsAreShownInTheirTwoLargestUnits) {
   EXPECT_EQ(format_seconds(0), "0s");
   EXPECT_EQ(format_seconds(59.4), "59s");
@@ -74,7 +80,7 @@ TEST(Progress, SecondsAreShownInTheirTwoLargestUnits) {
 
 TEST(Progress, LearningLineShowsBarEtaRewardAndSchedule) {
   EXPECT_EQ(progress_line(learning(50), 200),
-            "learn [############............] 50/100  eta 1m 15s  reward 81.2%  schedule 33,8,7");
+            "learn |████████████            | 50/100  eta 1m 15s  reward 81.2%  schedule 33,8,7");
 }
 
 TEST(Progress, VerifyLineCountsQuestionsAndShowsScores) {
@@ -86,15 +92,15 @@ TEST(Progress, VerifyLineCountsQuestionsAndShowsScores) {
 
 TEST(Progress, BarGivesWayToTheNumbersOnANarrowTerminal) {
   const std::string line = progress_line(learning(50), 70);
-  EXPECT_THAT(line, StartsWith("learn [######......] 50/100"));
+  EXPECT_THAT(line, StartsWith("learn |██████      | 50/100"));
   EXPECT_THAT(line, EndsWith("schedule 33,8,7"));
-  EXPECT_EQ(line.size(), 70u);
+  EXPECT_EQ(characters(line), 70);
 }
 
 TEST(Progress, LineIsCutAtTheTerminalsWidth) {
   const std::string line = progress_line(learning(50), 40);
-  EXPECT_EQ(line.size(), 40u);
-  EXPECT_THAT(line, EndsWith("..."));
+  EXPECT_EQ(characters(line), 40);
+  EXPECT_THAT(line, EndsWith("…"));
 }
 
 TEST(Progress, EmptyStatusHasALine) {

@@ -96,7 +96,7 @@ TEST_F(Tune, WholeRunEndsWithAVerdictAndItsFiles) {
   ASSERT_EQ(result.code, 0) << result.err;
   expect_whole_run();
   for (const char* part :
-       {"uniform", "learned", "dense", "95% interval", "exact McNemar p", "schedule.json"}) {
+       {"uniform", "learned", "dense", "95% interval", "exact McNemar test", "schedule.json"}) {
     EXPECT_THAT(result.out, HasSubstr(part));
   }
   const auto schedule = read_schedule_file(run_ / "schedule.json");

@@ -1,20 +1,18 @@
 #include "bench/generate.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace allot::bench {
 namespace {
 
-TEST(Quantile, IsTheSmallestValueThatTheShareDoesNotExceed) {
-  const std::vector<double> values{5, 1, 4, 2, 3};
-  EXPECT_EQ(quantile(values, 0.05), 1);
-  EXPECT_EQ(quantile(values, 0.2), 1);
-  EXPECT_EQ(quantile(values, 0.21), 2);
-  EXPECT_EQ(quantile(values, 0.5), 3);
-  EXPECT_EQ(quantile(values, 0.95), 5);
-  EXPECT_EQ(quantile(values, 1), 5);
-  EXPECT_EQ(quantile({7}, 0.05), 7);
+TEST(MedianTiming, IsTheRepetitionInTheMiddleAsAWhole) {
+  std::vector<GenerateTiming> timings(3);
+  timings[0] = {.total_seconds = 5, .prefill_seconds = 1};
+  timings[1] = {.total_seconds = 1, .prefill_seconds = 3};
+  timings[2] = {.total_seconds = 2, .prefill_seconds = 2};
+  const GenerateTiming middle = median(timings);
+  EXPECT_EQ(middle.total_seconds, 2);
+  EXPECT_EQ(middle.prefill_seconds, 2);
 }
 
 }  // namespace

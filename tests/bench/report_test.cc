@@ -106,8 +106,8 @@ TEST(Table, RowWithoutATimeHasDashesAndItsReason) {
 }
 
 TEST(Json, HoldsRowMachineAndConditionsOnOneLine) {
-  const std::string line = json_line(some_row(), some_machine(), some_conditions());
-  EXPECT_EQ(line.find('\n'), std::string::npos);
+  const std::string line = row_line(some_row(), some_machine(), some_conditions());
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
   const auto json = nlohmann::json::parse(line);
   EXPECT_EQ(json.at("what"), "attention");
   EXPECT_EQ(json.at("median_us"), 20.0);
@@ -125,7 +125,7 @@ TEST(Json, MissingAndNotFiniteNumbersAreNull) {
   Row row = some_row();
   row.microseconds.reset();
   row.rms_error = std::numeric_limits<double>::quiet_NaN();
-  const auto json = nlohmann::json::parse(json_line(row, some_machine(), some_conditions()));
+  const auto json = nlohmann::json::parse(row_line(row, some_machine(), some_conditions()));
   EXPECT_EQ(json.at("median_us"), nullptr);
   EXPECT_EQ(json.at("ratio"), nullptr);
   EXPECT_EQ(json.at("rms_error"), nullptr);

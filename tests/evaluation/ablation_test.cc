@@ -30,8 +30,10 @@ Conditions conditions() {
   return made;
 }
 
+const std::vector<double> kBaseScores = {1, 1, 1, 0};
+
 Ablation example() {
-  Ablation ablation = make_ablation(conditions(), {{16, 8}}, {1, 1, 1, 0}, {{0, 0, 1, 0}, {1, 1, 1, 1}});
+  Ablation ablation = make_ablation(conditions(), {{16, 8}}, kBaseScores, {{0, 0, 1, 0}, {1, 1, 1, 1}});
   ablation.tool_version = "0.1.0";
   return ablation;
 }
@@ -55,20 +57,31 @@ TEST(OneHot, LeavesOneSampleInOneLayer) {
 
 TEST(MakeAblation, ComparesEachLayerWithTheBase) {
   const Ablation ablation = example();
-  EXPECT_EQ(ablation.base_score, (Proportion{4, 3}));
+  EXPECT_EQ(ablation.base_accuracy, accuracy_of(kBaseScores));
   ASSERT_EQ(ablation.layers.size(), 2u);
   EXPECT_EQ(ablation.layers[0].layer, 0);
-  EXPECT_EQ(ablation.layers[0].score, (Proportion{4, 1}));
+  EXPECT_EQ(ablation.layers[0].accuracy.correct, 1);
   EXPECT_DOUBLE_EQ(ablation.layers[0].drop, 0.5);
   EXPECT_DOUBLE_EQ(ablation.layers[0].p_value, 0.5);  // 2 to 0: 2 / 2^2
-  EXPECT_EQ(ablation.layers[0].accuracy, wilson_interval(1, 4));
+  EXPECT_EQ(ablation.layers[0].accuracy.interval, wilson_interval(1, 4));
   EXPECT_EQ(ablation.layers[0].drop_interval, paired_difference_interval(2, 0, 4));
   EXPECT_DOUBLE_EQ(ablation.layers[1].drop, -0.25);
 }
 
+TEST(MakeAblation, PartialCreditCounts) {
+  const std::vector<double> base = {1, 0.75, 0.5, 1};
+  const std::vector<double> layer = {0.5, 0.75, 0, 1};
+  const Ablation ablation = make_ablation(conditions(), {{16}}, base, {layer});
+  const PairedTest drop = compare_scores(base, layer);
+  EXPECT_DOUBLE_EQ(ablation.base_accuracy.value, 0.8125);
+  EXPECT_DOUBLE_EQ(ablation.layers[0].drop, 0.25);
+  EXPECT_EQ(ablation.layers[0].drop_interval, drop.interval);
+  EXPECT_EQ(ablation.layers[0].p_value, drop.p_value);
+}
+
 TEST(MakeAblation, ScoresThatDoNotFitAreRefused) {
-  EXPECT_THROW(make_ablation({}, {{16, 16}}, {1}, {{1}}), InvalidArgument);
-  EXPECT_THROW(make_ablation({}, {{16}}, {1, 0}, {{1}}), InvalidArgument);
+  EXPECT_THROW(make_ablation({}, {{16, 16}}, kBaseScores, {{1, 1, 1, 0}}), InvalidArgument);
+  EXPECT_THROW(make_ablation({}, {{16}}, kBaseScores, {{1}}), InvalidArgument);
 }
 
 TEST(AblationFile, IsReadAsItWasWritten) {
@@ -81,25 +94,24 @@ TEST(AblationFile, WhatIsWrongIsNamed) {
   EXPECT_THROW(parse_ablation("{", "file"), CorruptFile);
   EXPECT_THROW(parse_ablation("[]", "file"), CorruptFile);
   EXPECT_THAT(error_after([](Json* json) { (*json)["schema_version"] = 3; }),
-              HasSubstr("schema_version 3, this build reads 1 to 2"));
+              HasSubstr("'schema_version' is 3"));
   EXPECT_THAT(error_after([](Json* json) { json->erase("conditions"); }),
-              HasSubstr("file: field \"conditions\" is missing"));
+              HasSubstr("'conditions' is missing"));
   EXPECT_THAT(error_after([](Json* json) { (*json)["conditions"]["model"].erase("id"); }),
-              HasSubstr("file: conditions: 'model.id' is missing"));
-  EXPECT_THAT(error_after([](Json* json) { (*json)["layers"].erase(1); }),
-              HasSubstr("has 1 entries for a base schedule of 2"));
+              HasSubstr("'conditions.model.id' is missing"));
+  EXPECT_THAT(error_after([](Json* json) { (*json)["layers"].erase(1); }), HasSubstr("'layers'"));
   EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][1]["layer"] = 0; }),
-              HasSubstr("layers[1]: field \"layer\" is 0"));
+              HasSubstr("'layers[1].layer' is 0"));
   EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][0]["correct"] = 9; }),
-              HasSubstr("layers[0]: field \"correct\" is 9, expected an integer from 0 to 4"));
+              HasSubstr("'layers[0].correct' is 9, expected an integer 0 to 4"));
   EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][0]["drop"] = 1.5; }),
-              HasSubstr("field \"drop\" is 1.5"));
+              HasSubstr("'layers[0].drop' is 1.5"));
   EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][0]["interval_95"] = {0}; }),
-              HasSubstr("expected a pair of numbers"));
+              HasSubstr("'layers[0].interval_95'"));
   EXPECT_THAT(error_after([](Json* json) {
                 (*json)["base"]["samples"] = {16, -1};
               }),
-              HasSubstr("base: field \"samples\""));
+              HasSubstr("'base.samples[1]' is -1"));
 }
 
 TEST(AblationFile, Version1IsReadAndWhatItDoesNotSayIsUnknown) {

@@ -1,5 +1,7 @@
 #include "evaluation/conditions.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -98,6 +100,14 @@ Json with(const std::string& field, const Json& value) {
   std::ranges::replace(pointer, '.', '/');
   json.at(Json::json_pointer(pointer)) = value;
   return json;
+}
+
+// What a file of them holds; CorruptFile with all that is wrong.
+Conditions conditions_from_json(const Json& json, const std::string& place) {
+  std::vector<std::string> faults;
+  Conditions conditions = read_conditions(json, "", &faults);
+  if (!faults.empty()) throw CorruptFile(fmt::format("{}: {}", place, fmt::join(faults, "; ")));
+  return conditions;
 }
 
 TEST(Conditions, AreReadAsTheyWereWritten) {

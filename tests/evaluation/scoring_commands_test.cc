@@ -119,7 +119,7 @@ TEST(EvalCommand, PrintsATableForPeople) {
   const CommandResult result =
       run("eval", {"--limit", "4", "--schedule", "dense", "--schedule", "29,5,5,5,5,5,5,5"});
   ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("accuracy [95 % interval]"));
+  EXPECT_THAT(result.out, HasSubstr("accuracy (95% interval)"));
   EXPECT_THAT(result.out, HasSubstr("against dense (exact McNemar test)"));
   EXPECT_THAT(result.out, HasSubstr("29,5,5,5,5,5,5,5"));
 }

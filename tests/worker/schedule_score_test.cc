@@ -64,9 +64,9 @@ TEST(ScoreSchedules, EachScheduleAnswersEachQuestionOnceWithTheSameSeed) {
     for (const auto& [question, times] : runner.asked_[samples]) EXPECT_EQ(times, 1) << question;
   }
   EXPECT_THAT(runner.seeds_, ElementsAre(0u));
-  EXPECT_EQ(scores[0].proportion(), (evaluation::Proportion{40, 40}));
-  EXPECT_EQ(scores[1].proportion(), (evaluation::Proportion{40, 20}));
-  EXPECT_EQ(scores[2].proportion(), (evaluation::Proportion{40, 33}));
+  EXPECT_EQ(std::ranges::count(scores[0].scores, 1.0), 40);
+  EXPECT_EQ(std::ranges::count(scores[1].scores, 1.0), 20);
+  EXPECT_EQ(std::ranges::count(scores[2].scores, 1.0), 33);
   EXPECT_EQ(scores[1].scores[19], 1);
   EXPECT_EQ(scores[1].scores[20], 0);
   EXPECT_EQ(scores[1].cut_off, 20);
@@ -127,7 +127,7 @@ TEST(ScoreSchedules, PartialCreditIsKept) {
   const std::vector<std::vector<int32_t>> schedules = {{3}};
   const std::vector<ScheduleScore> scores = score_schedules(&runner, schedules, 5, kQuiet);
   EXPECT_THAT(scores[0].scores, ElementsAre(1, 1, 1, 0.25, 0.25));
-  EXPECT_THAT(scores[0].right(), ElementsAre(1, 1, 1, 0, 0));
+  EXPECT_THAT(scores[0].scores, ElementsAre(1, 1, 1, 0, 0));
 }
 
 }  // namespace

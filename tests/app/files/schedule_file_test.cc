@@ -42,15 +42,14 @@ ScheduleFile example() {
   file.conditions.measured_on = {.sha256 = std::string(64, 'd'), .questions = 200};
   file.conditions.generation.max_new_tokens = 96;
   file.conditions.seed = 3;
-  file.evaluation.uniform = AccuracyRecord{.questions = 200, .correct = 28, .low = 0.0985, .high = 0.195};
-  file.evaluation.learned = AccuracyRecord{.questions = 200, .correct = 190, .low = 0.91, .high = 0.973};
-  file.evaluation.dense = AccuracyRecord{.questions = 200, .correct = 200, .low = 0.981, .high = 1};
-  file.evaluation.paired = PairedRecord{.only_learned = 164,
-                                        .only_uniform = 2,
-                                        .p_value = 4.5e-46,
-                                        .difference = 0.81,
-                                        .low = 0.74,
-                                        .high = 0.86};
+  file.evaluation.uniform = {.questions = 200, .correct = 28, .value = 0.14, .interval = {0.0985, 0.195}};
+  file.evaluation.learned = {.questions = 200, .correct = 190, .value = 0.95, .interval = {0.91, 0.973}};
+  file.evaluation.dense = {.questions = 200, .correct = 200, .value = 1, .interval = {0.981, 1}};
+  file.evaluation.paired = {.questions = 200,
+                            .pairs = {.only_first = 164, .only_second = 2, .questions = 200},
+                            .difference = 0.81,
+                            .interval = {0.74, 0.86},
+                            .p_value = 4.5e-46};
   file.run_id = "r-1";
   file.policy_version = 25;
   file.tool_version = "0.1.0";
@@ -184,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
                  {0.2},
                  "'evaluation.uniform.interval_95' is [0.2], expected a list of two"},
         BadValue{"/evaluation/uniform/interval_95", {0.2, 0.1}, "expected the lower end first"},
-        BadValue{"/evaluation/uniform/interval_95", {0.2, 0.3}, "does not hold the accuracy 28/200"},
+        BadValue{"/evaluation/uniform/interval_95", {0.2, 0.3}, "does not hold the accuracy 0.14"},
         BadValue{"/evaluation/uniform/interval_95", {-0.1, 0.3}, "is -0.1, expected a number from 0 to 1"},
         BadValue{"/evaluation/paired/test", "t-test",
                  "'evaluation.paired.test' is \"t-test\", expected \"mcnemar-exact\""},

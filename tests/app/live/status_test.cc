@@ -9,6 +9,7 @@
 #include "app/report/run_summary.h"
 #include "app/view/status_screen.h"
 #include "app/view/status_view.h"
+#include "app/view/terminal_text.h"
 
 namespace allot::app {
 namespace {

@@ -12,6 +12,7 @@
 #include "app/report/run_summary.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/number_text.h"
 #include "tests/app/report/example_run.h"
 #include "tests/app/report/xml.h"
 
@@ -81,13 +82,12 @@ TEST(ReportPage, HeadlineSaysWhatThePairedTestFound) {
   const XmlElement page = parse_xml(report_page(input));
   const std::string verdict = page.all("p", "verdict").at(0)->text;
   EXPECT_THAT(verdict, HasSubstr("With 64 samples"));
-  EXPECT_THAT(verdict, HasSubstr(percent(evaluation.learned->accuracy()) + " of 200 held-out questions"));
-  EXPECT_THAT(verdict, HasSubstr("the uniform schedule " + percent(evaluation.uniform->accuracy())));
-  EXPECT_THAT(verdict, HasSubstr(fmt::format("it is better (+{:.1f}\u00a0points",
-                                             100 * evaluation.paired->difference)));
-  EXPECT_THAT(verdict, HasSubstr(fmt::format("95\u00a0% interval {:.1f} to {:.1f}",
-                                             100 * evaluation.paired->low, 100 * evaluation.paired->high)));
-  EXPECT_THAT(verdict, HasSubstr("Dense attention answers " + percent(evaluation.dense->accuracy())));
+  EXPECT_THAT(verdict, HasSubstr(percent(evaluation.learned->value) + " of 200 held-out questions"));
+  EXPECT_THAT(verdict, HasSubstr("the uniform schedule " + percent(evaluation.uniform->value)));
+  EXPECT_THAT(verdict, HasSubstr("it is better (" + points(evaluation.paired->difference)));
+  EXPECT_THAT(verdict,
+              HasSubstr(points_range(evaluation.paired->interval.low, evaluation.paired->interval.high)));
+  EXPECT_THAT(verdict, HasSubstr("Dense attention answers " + percent(evaluation.dense->value)));
 }
 
 TEST(ReportPage, HeadlineAdmitsALossAndAnUndecidedTest) {
@@ -143,16 +143,16 @@ TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
   const ReportInput input = example_input();
   const EvaluationRecord evaluation = evaluate(input.run);
   const XmlElement page = parse_xml(report_page(input));
-  const AccuracyRecord& learned = *evaluation.learned;
+  const evaluation::Accuracy& learned = *evaluation.learned;
   EXPECT_THAT(row(page, "scores", "learned"),
-              ElementsAre(fmt::format("{} of 200", learned.correct), percent(learned.accuracy()),
-                          fmt::format("{:.1f} to {:.1f}\u00a0%", 100 * learned.low, 100 * learned.high)));
+              ElementsAre(fmt::format("{} of 200", learned.correct), percent(learned.value),
+                          percent_range(learned.interval.low, learned.interval.high)));
   EXPECT_EQ(row(page, "scores", "uniform").at(0), fmt::format("{} of 200", evaluation.uniform->correct));
   EXPECT_EQ(row(page, "scores", "dense").at(0), fmt::format("{} of 200", evaluation.dense->correct));
   EXPECT_THAT(
       page.all("p", "paired").at(0)->text,
       HasSubstr(fmt::format("{} are right only with the learned schedule and {} only with the uniform",
-                            evaluation.paired->only_learned, evaluation.paired->only_uniform)));
+                            evaluation.paired->pairs.only_first, evaluation.paired->pairs.only_second)));
 
   EXPECT_THAT(row(page, "facts", "Learned schedule").at(0),
               HasSubstr(fmt::format("{}", fmt::join(input.run.recommended, ","))));
@@ -326,13 +326,15 @@ TEST(Figures, AblationShowsEachLayersAccuracyWithItsInterval) {
   const auto y_of = [](double accuracy) { return 258 - 228 * accuracy; };
   for (size_t layer = 0; layer < 3; ++layer) {
     const XmlElement& line = *whiskers[layer]->all("line").at(0);
-    EXPECT_NEAR(std::stod(line.attributes.at("y1")), y_of(ablation.layers[layer].accuracy.low), 0.06);
-    EXPECT_NEAR(std::stod(line.attributes.at("y2")), y_of(ablation.layers[layer].accuracy.high), 0.06);
+    EXPECT_NEAR(std::stod(line.attributes.at("y1")), y_of(ablation.layers[layer].accuracy.interval.low),
+                0.06);
+    EXPECT_NEAR(std::stod(line.attributes.at("y2")), y_of(ablation.layers[layer].accuracy.interval.high),
+                0.06);
     EXPECT_NEAR(std::stod(whiskers[layer]->all("circle").at(0)->attributes.at("cy")),
                 y_of(0.2 * double(layer)), 0.06);
   }
   EXPECT_NEAR(std::stod(svg.all("line", "level").at(0)->attributes.at("y1")), y_of(0.9), 0.06);
-  EXPECT_THAT(svg.text, HasSubstr("base 90.0\u00a0%"));
+  EXPECT_THAT(svg.text, HasSubstr("base 90.0%"));
 }
 
 TEST(Figures, NarrowDrawingsKeepTheirTextSizeInsteadOfShrinking) {

@@ -50,16 +50,15 @@ TEST(Evaluate, PartialCreditCountsByItsScores) {
   run.scores[1].scores = {0, 1, 1, 0.25, 1, 0.5};
   const EvaluationRecord evaluation = evaluate(run);
   ASSERT_TRUE(evaluation.uniform && evaluation.learned && evaluation.paired);
-  EXPECT_FALSE(evaluation.uniform->mean_score);
+  EXPECT_DOUBLE_EQ(evaluation.uniform->value, 2.0 / 6);
   EXPECT_EQ(evaluation.learned->correct, 3);
-  EXPECT_DOUBLE_EQ(evaluation.learned->accuracy(), 3.75 / 6);
+  EXPECT_DOUBLE_EQ(evaluation.learned->value, 3.75 / 6);
   const evaluation::PairedTest test = evaluation::compare_scores(run.scores[1].scores, run.scores[0].scores);
   EXPECT_TRUE(evaluation.paired->graded);
   EXPECT_DOUBLE_EQ(evaluation.paired->difference, 1.75 / 6);
-  EXPECT_EQ(evaluation.paired->p_value, test.p_value);
-  EXPECT_EQ(evaluation.paired->low, test.interval.low);
-  EXPECT_EQ(evaluation.paired->only_learned, 3);
-  EXPECT_EQ(evaluation.paired->only_uniform, 1);
+  EXPECT_EQ(evaluation.paired, test);
+  EXPECT_EQ(evaluation.paired->pairs.only_first, 3);
+  EXPECT_EQ(evaluation.paired->pairs.only_second, 1);
   // And in the file.
   const ScheduleFile file = schedule_file_of(run, "test");
   EXPECT_EQ(parse_schedule_file(format_schedule_file(file), "s.json").evaluation, evaluation);
@@ -71,10 +70,9 @@ TEST(Evaluate, CountsRightAnswersAndPairsThemByQuestion) {
   EXPECT_EQ(evaluation.uniform->questions, 6);
   EXPECT_EQ(evaluation.uniform->correct, 2);
   EXPECT_EQ(evaluation.learned->correct, 4);
-  EXPECT_EQ(evaluation.learned->low, evaluation::wilson_interval(4, 6).low);
-  EXPECT_EQ(evaluation.learned->high, evaluation::wilson_interval(4, 6).high);
-  EXPECT_EQ(evaluation.paired->only_learned, 3);
-  EXPECT_EQ(evaluation.paired->only_uniform, 1);
+  EXPECT_EQ(evaluation.learned->interval, evaluation::wilson_interval(4, 6));
+  EXPECT_EQ(evaluation.paired->pairs.only_first, 3);
+  EXPECT_EQ(evaluation.paired->pairs.only_second, 1);
   EXPECT_THAT(evaluation.paired->difference, DoubleNear(2.0 / 6, 1e-12));
   EXPECT_THAT(evaluation.paired->p_value, DoubleNear(0.625, 1e-12));  // 2 (1 + 4) / 2^4
   EXPECT_FALSE(evaluation.dense);

@@ -37,9 +37,8 @@ TEST(Ticks, AreRoundNumbersWithinTheRange) {
   EXPECT_THAT(labels(round_ticks(-3, 12, 5)), ElementsAre("0", "5", "10"));
   EXPECT_THAT(labels(round_ticks(0, 0.07, 4)), ElementsAre("0.00", "0.02", "0.04", "0.06"));
   EXPECT_THAT(labels(round_ticks(120, 4100, 5)), ElementsAre("1000", "2000", "3000", "4000"));
-  EXPECT_THAT(labels(percent_ticks(0, 1, 3)), ElementsAre("0\u00a0%", "50\u00a0%", "100\u00a0%"));
-  EXPECT_THAT(labels(percent_ticks(0.97, 1, 4)),
-              ElementsAre("97\u00a0%", "98\u00a0%", "99\u00a0%", "100\u00a0%"));
+  EXPECT_THAT(labels(percent_ticks(0, 1, 3)), ElementsAre("0%", "50%", "100%"));
+  EXPECT_THAT(labels(percent_ticks(0.97, 1, 4)), ElementsAre("97%", "98%", "99%", "100%"));
 }
 
 TEST(Ticks, OfCountsAreWholeNumbers) {
