@@ -156,7 +156,7 @@ wire::Status status_of(const aggregator::RunData& run) {
   aggregator::describe_run(run.spec, &status);
   status.set_stage(run.stage);
   status.set_episodes_wanted(run.episodes_wanted);
-  status.set_episodes_done(std::ssize(run.learned));
+  status.set_episodes_done(std::ssize(run.learned) + run.learned_of_other_kinds);
   aggregator::LearningCurve curve(run.kind);
   for (const auto& episode : run.learned) curve.add(episode.reward);
   curve.write(status.mutable_curve());
