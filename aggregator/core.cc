@@ -232,7 +232,7 @@ bool Core::tell(EpisodeId episode, std::span<const QuestionResult> results) {
                                        results.size(), open->second.episode.questions.size()));
   }
   telling_.assign(results.begin(), results.end());
-  const RewardKindRow& kind = row_of(plan_.reward_kind());
+  const RewardKindRow& kind = row_of(open->second.episode.kind);
   for (size_t place = 0; place < telling_.size(); ++place) {
     telling_[place].question = open->second.episode.questions[place];
     if (!kind.holds(telling_[place].score))

@@ -290,6 +290,13 @@ std::string_view give_up_text(GiveUp kind) {
 GiveUp parse_give_up(std::string_view text) {
   return value_of(kGiveUps, text, "kind of giving up");
 }
+RewardKind parse_episode_kind(std::string_view text) {
+  try {
+    return parse_reward_kind(text);
+  } catch (const InvalidArgument& error) {
+    throw CorruptFile(fmt::format("an episode of the history: {}", error.what()));
+  }
+}
 std::string_view control_action_text(ControlAction action) {
   return word_of(kControlActions, action);
 }

@@ -53,6 +53,7 @@ LeaseEnd parse_lease_end(std::string_view text);
 Stage parse_stage(std::string_view text);
 std::string_view give_up_text(GiveUp kind);
 GiveUp parse_give_up(std::string_view text);
+RewardKind parse_episode_kind(std::string_view text);
 std::string_view control_action_text(ControlAction action);
 ControlAction parse_control_action(std::string_view text);
 

@@ -28,14 +28,6 @@ R& as(Record* record) {
   return record->emplace<R>();
 }
 
-RewardKind parse_kind(std::string_view name) {
-  try {
-    return parse_reward_kind(name);
-  } catch (const InvalidArgument& error) {
-    throw CorruptFile(fmt::format("an episode of the history: {}", error.what()));
-  }
-}
-
 void read_episode(const Statement& row, Record* record) {
   auto& asked = as<EpisodeAsked>(record);
   PlannedEpisode& episode = asked.episode;
@@ -50,7 +42,7 @@ void read_episode(const Statement& row, Record* record) {
   episode.sampling_seed = static_cast<uint32_t>(row.integer(8));
   episode.policy_version = row.integer(9);
   episode.log_prob = row.real(10);
-  episode.kind = parse_kind(row.text(11));
+  episode.kind = parse_episode_kind(row.text(11));
 }
 
 void read_lease(const Statement& row, Record* record) {

@@ -80,7 +80,6 @@ std::optional<PlannedEpisode> Plan::next() {
   if (!wanted) return std::nullopt;
   PlannedEpisode episode = stage_ == Stage::kLearn ? next_learning() : next_verification();
   episode.id = {next_episode_++};
-  episode.kind = kind_;
   episode.split = split_of(stage_);
   episode.stage = stage_;
   episode.sampling_seed = sampling_seed(seed_, stage_, episode.group);
@@ -97,6 +96,7 @@ PlannedEpisode Plan::next_learning() {
   }
   const policy::Proposal& proposal = proposals[0];
   PlannedEpisode episode;
+  episode.kind = kind_of(proposal);
   episode.group = proposal.group;
   episode.samples = proposal.schedule.samples;
   episode.questions = questions_of(proposal);
@@ -123,6 +123,16 @@ std::vector<uint32_t> Plan::questions_of(const policy::Proposal& proposal) {
   return *proposal.questions;
 }
 
+RewardKind Plan::kind_of(const policy::Proposal& proposal) const {
+  if (!proposal.reward_kind || *proposal.reward_kind == kind_) return kind_;
+  const RewardKindRow& kind = row_of(*proposal.reward_kind);
+  if (!kind.not_usable.empty()) {
+    throw std::logic_error(fmt::format("the policy wants an episode of kind {}, which cannot be run: {}",
+                                       kind.name, kind.not_usable));
+  }
+  return kind.kind;
+}
+
 // All candidates of one batch follow each other, so a verification that is cut short is still paired.
 PlannedEpisode Plan::next_verification() {
   const int64_t batch = verify_asked_ / kVerifiedSchedules;
@@ -130,6 +140,7 @@ PlannedEpisode Plan::next_verification() {
   const uint32_t first = static_cast<uint32_t>(batch) * questions_per_episode_;
   const uint32_t last = std::min(first + questions_per_episode_, heldout_questions_);
   PlannedEpisode episode;
+  episode.kind = kind_;
   episode.label = verified.label;
   episode.group = batch;
   episode.samples = verified.samples;
@@ -144,7 +155,7 @@ bool Plan::tell(const PlannedEpisode& episode, std::span<const QuestionResult> r
   bool used = true;
   if (episode.stage == Stage::kLearn) {
     const double reward = mean_score(results);
-    switch (policy_->tell({episode.id.value, reward, results})) {
+    switch (policy_->tell({episode.id.value, reward, results, episode.kind})) {
       case policy::TellResult::kLearned:
         break;
       case policy::TellResult::kStale:
@@ -154,8 +165,9 @@ bool Plan::tell(const PlannedEpisode& episode, std::span<const QuestionResult> r
       case policy::TellResult::kUnknown:
         throw std::logic_error("the policy does not know an open episode as open");
     }
-    if (used) {
-      ++learned_;
+    if (used) ++learned_;
+    // Means of different measures say nothing.
+    if (used && episode.kind == kind_) {
       curve_.add(reward);
       recent_rewards_.push_back(reward);
       if (recent_rewards_.size() > kRecentRewards) recent_rewards_.pop_front();

@@ -79,7 +79,7 @@ class Plan {
   int64_t learned() const { return learned_; }
   // Episodes of the present stage and those after it that are neither told nor given up yet.
   int64_t remaining() const;
-  // Of the last kRecentRewards learning episodes that were used, 0 before the first.
+  // Of the last kRecentRewards learning episodes of the run's kind that were used, 0 before the first.
   double mean_reward_recent() const;
   const LearningCurve& curve() const { return curve_; }
   bool recent_is_full() const { return recent_rewards_.size() == kRecentRewards; }
@@ -92,6 +92,8 @@ class Plan {
   // The questions that a proposal names, or those of its group. Throws std::logic_error when it names others
   // than different ones of the training split, or wants more than there are.
   std::vector<uint32_t> questions_of(const policy::Proposal& proposal);
+  // What a proposal measures. Throws std::logic_error when workers cannot run it.
+  RewardKind kind_of(const policy::Proposal& proposal) const;
   PlannedEpisode next_verification();
   void close_episode();
   void end_learning_when_done();

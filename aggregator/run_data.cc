@@ -45,9 +45,9 @@ std::string episodes_after(int64_t schema_version) {
   return fmt::format(
       "SELECT e.episode, e.stage, e.label, e.question_group, e.samples, e.policy_version, e.questions, "
       "o.told_version, o.told_ms, o.worker, o.seconds, o.correct, o.finish, o.prompt_tokens, "
-      "o.output_tokens, {}, o.seq FROM outcomes o JOIN episodes e USING(episode) "
+      "o.output_tokens, {}, o.seq, {} FROM outcomes o JOIN episodes e USING(episode) "
       "WHERE o.seq > ? AND o.verdict != 'stale' ORDER BY o.seq",
-      schema_version >= 3 ? "o.score" : "NULL");
+      schema_version >= 3 ? "o.score" : "NULL", schema_version >= 3 ? "e.kind" : "'answers'");
 }
 // A history of an older schema has shares and their entropy alone.
 std::string versions_query(const Database& database, const char* condition) {
@@ -66,6 +66,7 @@ void read_row(const Statement& query, EpisodeRow* row, std::vector<QuestionResul
   row->stage = name(parse_stage(query.text(1)));
   row->label = query.text(2);
   row->group = query.integer(3);
+  row->kind = parse_episode_kind(query.text(17));
   parse_list(query.text(4), "episodes.samples", &row->samples);
   row->reward = mean_score(*results);
   row->asked_version = query.integer(5);
@@ -99,7 +100,10 @@ int64_t read_episodes(const Database& database, int64_t schema_version, RunData*
   while (query.step()) {
     read_row(query, &row, &results);
     if (row.stage == name(Stage::kLearn)) {
-      run->learned.push_back({row.finished, row.reward});
+      if (row.kind == run->kind)
+        run->learned.push_back({row.finished, row.reward});
+      else
+        ++run->learned_of_other_kinds;
       continue;
     }
     ++verified;
@@ -176,7 +180,8 @@ std::string stage_of(const Database& database, const RunData& run, int64_t verif
                                  "(SELECT 1 FROM outcomes o WHERE o.episode = e.episode) AND NOT EXISTS"
                                  "(SELECT 1 FROM set_asides s WHERE s.episode = e.episode)")
                            .value();
-  if (std::ssize(run.learned) < run.episodes_wanted || open > 0) return std::string(name(Stage::kLearn));
+  const int64_t learned = std::ssize(run.learned) + run.learned_of_other_kinds;
+  if (learned < run.episodes_wanted || open > 0) return std::string(name(Stage::kLearn));
   const int64_t given_up =
       Statement(database,
                 "SELECT count(*) FROM set_asides JOIN episodes USING(episode) WHERE stage = 'verify'")

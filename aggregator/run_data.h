@@ -21,6 +21,7 @@ struct EpisodeRow {
   std::string stage;  // "learn" or "verify"
   std::string label;  // of a verified schedule: "uniform", "learned", "dense"; empty while learning
   int64_t group = 0;
+  RewardKind kind = RewardKind::kAnswers;
   std::vector<int32_t> samples;  // empty = dense
   double reward = 0;
   int64_t asked_version = 0;
@@ -60,7 +61,8 @@ struct RunData {
   RewardKind kind = RewardKind::kAnswers;  // of the spec: what its rewards and scores are
   std::string stage;                       // "learn", "verify", "finished"
   int64_t episodes_wanted = 0;             // learning episodes, as the spec or the last control says
-  std::vector<LearnedEpisode> learned;     // accepted ones, in the order they were told
+  std::vector<LearnedEpisode> learned;     // accepted ones of that kind, in the order they were told
+  int64_t learned_of_other_kinds = 0;      // accepted ones that a learner wanted measured otherwise
   std::vector<VersionRow> versions;        // of the policy, from 0
   std::vector<ScoreRow> scores;
   std::vector<int32_t> recommended;  // [layers]

@@ -5,7 +5,6 @@
 
 #include <map>
 #include <string>
-#include <vector>
 
 #include "base/error.h"
 #include "episode/reward_kind.h"
@@ -123,8 +122,7 @@ wire::PolicySpec policy_spec(const policy::PolicyConfig& config) {
 }
 
 policy::Schedule even_schedule(const wire::RunSpec& spec) {
-  const std::vector<double> equal(static_cast<size_t>(spec.model().layers()), 1.0);
-  return policy::apportion(equal, spec.policy().total(), spec.policy().floor());
+  return policy::even_schedule(spec.model().layers(), spec.policy().total(), spec.policy().floor());
 }
 
 void describe_run(const wire::RunSpec& spec, wire::Status* status) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "episode/question_result.h"
+#include "episode/reward_kind.h"
 #include "policy/schedule.h"
 
 namespace allot::policy {
@@ -30,6 +31,9 @@ struct Proposal {
   // Where the caller chooses the questions: how many; empty: as many as the run asks in every episode. Of one
   // group, the fewer questions are the first of the more.
   std::optional<int> num_questions = {};
+  // What to measure of it; empty: what the run measures. The caller refuses a kind that workers cannot run.
+  // Rewards of another kind than the run's are told like all, but are not in its learning curve.
+  std::optional<RewardKind> reward_kind = {};
 };
 
 // What one proposal earned.
@@ -37,6 +41,7 @@ struct Outcome {
   int64_t number = 0;  // Proposal::number
   double reward = 0;   // mean of the scores; finite, in the range of the episode's kind of reward
   std::span<const QuestionResult> results = {};  // of each question, where the caller has them; not kept
+  RewardKind kind = RewardKind::kAnswers;        // that was measured
 };
 
 enum class TellResult {

@@ -136,4 +136,12 @@ Schedule apportion(std::span<const double> shares, int64_t total, int32_t floor)
   return schedule;
 }
 
+Schedule even_schedule(int layers, int64_t total, int32_t floor) {
+  if (layers < 1) {
+    throw InvalidArgument("even schedule: a total of " + std::to_string(total) + " over " +
+                          std::to_string(layers) + " layers; expected at least 1 layer");
+  }
+  return apportion(std::vector<double>(static_cast<size_t>(layers), 1.0), total, floor);
+}
+
 }  // namespace allot::policy

@@ -34,4 +34,9 @@ void check_schedule(const Schedule& schedule, int layers, int32_t floor, int64_t
 // Throws InvalidArgument when total < layers * floor.
 Schedule apportion(std::span<const double> shares, int64_t total, int32_t floor);
 
+// The schedule "uniform" of evidence and reports: `total` spread evenly over `layers` layers, so that no two
+// entries differ by more than 1 and the larger ones come first. The floor changes none of them, it only says
+// what is refused: throws InvalidArgument when layers < 1, or as apportion() does.
+Schedule even_schedule(int layers, int64_t total, int32_t floor);
+
 }  // namespace allot::policy

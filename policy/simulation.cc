@@ -128,8 +128,8 @@ Landscape calibrate(const Calibration& calibration) {
                           ", dense " + std::to_string(dense) + "; expected 0 < uniform < best < dense");
   }
   Landscape landscape{.sensitivities = sensitivities, .dense = dense, .question_spread = spread};
-  const std::vector<double> equal(sensitivities.size(), 1.0);
-  const double uniform_noise = std::log(landscape.noise(apportion(equal, total, floor)));
+  const Schedule even = even_schedule(static_cast<int>(sensitivities.size()), total, floor);
+  const double uniform_noise = std::log(landscape.noise(even));
   const double best_noise = std::log(landscape.noise(landscape.best(total, floor)));
   const double uniform_x = inverse_mean_sigmoid(uniform / dense, spread);
   const double best_x = inverse_mean_sigmoid(best / dense, spread);

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <utility>
 
 #include "app/cli/nearest_name.h"
@@ -153,6 +154,13 @@ struct OptionSet::Impl {
   Option* find(std::string_view name) {
     const auto it = std::ranges::find(options, name, &Option::name);
     return it == options.end() ? nullptr : &*it;
+  }
+
+  // The option that our own code names. A name that was not declared is a bug of ours, not a wrong usage.
+  Option& declared(std::string_view name) {
+    if (Option* option = find(name)) return *option;
+    throw std::logic_error("allot " + command + " declares no option --" + std::string(name) +
+                           "; declare it first, or ask has() whether it is declared");
   }
 
   std::vector<std::string> names() const {
@@ -491,7 +499,7 @@ void OptionSet::positional(const char* name, std::string* field, const char* hin
 }
 
 void OptionSet::require(const char* name) {
-  impl_->find(name)->required = true;
+  impl_->declared(name).required = true;
 }
 
 OptionSet::Parsed OptionSet::parse(std::span<const std::string> arguments) {
@@ -535,14 +543,14 @@ bool OptionSet::has(const char* name) const {
 }
 
 void OptionSet::fill(const char* name, const std::string& value) {
-  const Impl::Option& option = *impl_->find(name);
+  const Impl::Option& option = impl_->declared(name);
   if (option.given) return;
   const std::string fault = option.set(value);
   if (!fault.empty()) throw UsageError("--" + option.name + " cannot be '" + value + "'; " + fault);
 }
 
 std::string OptionSet::value(const char* name) const {
-  const std::vector<std::string> values = impl_->find(name)->get();
+  const std::vector<std::string> values = impl_->declared(name).get();
   return values.empty() ? "" : values.front();
 }
 

@@ -76,7 +76,8 @@ class OptionSet {
   void custom(Custom option);
   // The next bare word of the command line; the same name works as an option.
   void positional(const char* name, std::string* field, const char* hint, const char* help);
-  // After parse(), options named here that got no value are a UsageError.
+  // After parse(), options named here that got no value are a UsageError. Throws std::logic_error for a name
+  // that was not declared.
   void require(const char* name);
 
   // `resolve` sets fields to what follows from other options and from files. parse() calls it when the
@@ -92,9 +93,10 @@ class OptionSet {
 
   // Gives the option `name` a value that neither flag nor config file has set, as from a file that another
   // option names. Nothing happens when the option was given. Throws UsageError when the option does not take
-  // the value.
+  // the value, and std::logic_error for a name that was not declared.
   void fill(const char* name, const std::string& value);
-  // The option's present value as text; empty without one.
+  // The option's present value as text; empty without one. Throws std::logic_error for a name that was not
+  // declared.
   std::string value(const char* name) const;
   // Whether --dry-run was given.
   bool dry_run() const;

@@ -11,6 +11,22 @@
   const whole = (n) => (Math.round(n) + 0).toLocaleString('en-US');  // + 0: no "-0"
   const percent = (ratio, digits = 1) => (100 * ratio).toFixed(digits) + '\u00a0%';
   const plural = (n, one, many) => `${whole(n)} ${n === 1 ? one : many}`;
+
+  // Rewards, as the status says that those of this run read. Scores of a unit of one letter, as %, carry it everywhere;
+  // a longer one stands where there is room.
+  const PLAIN = {measure: 'reward', unit: '', per_unit: 1, decimals: 3, low: null, high: null, higher_is_better: true};
+  let rewards = PLAIN;
+  const inUnit = (reward, digits = rewards.decimals) => (rewards.per_unit * reward + 0).toFixed(digits);
+  const unitIsShort = () => rewards.unit.length <= 1;
+  const withUnit = (number) => rewards.unit === '' ? number : `${number}\u00a0${rewards.unit}`;
+  const rewardText = (reward, digits) => withUnit(inUnit(reward, digits));
+  const narrowText = (reward, digits) => unitIsShort() ? rewardText(reward, digits) : inUnit(reward, digits);
+  const intervalText = (low, high) => `95\u00a0% interval ${inUnit(low)} to ${rewardText(high)}`;
+  const targetText = (reward) => (rewards.higher_is_better ? '' : 'at most ') + rewardText(reward);
+  const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+  // What a verified schedule earned: right answers, where they are counted, else the mean of its scores.
+  const earned = (score) => score.accuracy ?? score.mean;
+
   function duration(seconds) {
     if (seconds === null || !Number.isFinite(seconds)) return 'unknown';
     const s = Math.round(seconds);
@@ -112,21 +128,23 @@
     byId('curve-caption').textContent = '';
     if (episodes.length === 0) return nothingYet(place, 'The curve begins with the first episode.');
     const measured = run.scores.filter((score) => score.answered > 0);
-    const values = [...reward, ...low, ...high, ...measured.map((score) => score.accuracy)];
+    const values = [...reward, ...low, ...high, ...measured.map(earned)];
     let from = Math.min(...values), to = Math.max(...values);
-    const margin = Math.max(0.02, 0.08 * (to - from));
-    from = Math.max(0, from - margin);
-    to = Math.min(1, to + margin);
+    // At least twenty steps of the last decimal that is printed.
+    const margin = Math.max(20 * Math.pow(10, -rewards.decimals) / rewards.per_unit, 0.08 * (to - from));
+    from = Math.max(rewards.low ?? -Infinity, from - margin);
+    to = Math.min(rewards.high ?? Infinity, to + margin);
     const wide = place.clientWidth >= 500;
     const yTicks = ticks(from, to, 6, false);
     const last = Math.max(2, episodes[episodes.length - 1]);
-    const digits = yTicks.step < 0.01 ? 1 : 0;
+    const digits = Math.max(0, -Math.floor(Math.log10(rewards.per_unit * yTicks.step) + 1e-9));
     const frame = chart(place, {
       description: `Reward of ${plural(last, 'learning episode', 'learning episodes')} with a moving mean and its interval`,
       x: {from: 1, to: last, ticks: ticks(1, last, wide ? 8 : 4, true).list, title: 'learning episode'},
-      y: {from, to, ticks: yTicks.list, name: (value) => percent(value, digits)},
+      y: {from, to, ticks: yTicks.list, name: (value) => narrowText(value, digits)},
       right: measured.length > 0 ? 104 : 16,
     });
+    if (!unitIsShort()) frame.svg.append(label(frame.left, 10, rewards.unit));
     const at = (i, value) => `${frame.toX(episodes[i]).toFixed(1)} ${frame.toY(value).toFixed(1)}`;
     const indices = episodes.map((_, i) => i);
     frame.svg.append(shape('path', {class: 'band',
@@ -134,12 +152,12 @@
     indices.reverse();
     frame.svg.append(shape('path', {class: 'dots', d: indices.map((i) => `M${at(i, reward[i])}h0`).join('')}));
     frame.svg.append(shape('path', {class: 'line', d: `M${indices.map((i) => at(i, mean[i])).join('L')}`}));
-    levels(frame, measured.map((score) => ({value: score.accuracy, style: score.label, name: `${score.label} ${percent(score.accuracy)}`})));
+    levels(frame, measured.map((score) => ({value: earned(score), style: score.label, name: `${score.label} ${narrowText(earned(score))}`})));
     const dot = perPoint === 1 ? 'Dots are episodes' : `Dots are means of ${whole(perPoint)} episodes`;
     const caption = `${dot}; the line is the mean of the last ${whole(Math.max(window, perPoint))} with its 95\u00a0% interval.`
-      + (measured.length > 0 ? ' Dashed lines are held-out accuracies.' : '');
+      + (measured.length > 0 ? ` Dashed lines show the held-out ${rewards.measure}.` : '');
     byId('curve-caption').textContent = caption;
-    readOut(frame, episodes, (i) => `Up to episode ${whole(episodes[i])}: mean ${percent(mean[i])}, 95\u00a0% interval ${(100 * low[i]).toFixed(1)} to ${percent(high[i])}.`,
+    readOut(frame, episodes, (i) => `Up to episode ${whole(episodes[i])}: mean ${rewardText(mean[i])}, ${intervalText(low[i], high[i])}.`,
       (i) => frame.toY(mean[i]), caption);
     place.replaceChildren(frame.svg);
   }
@@ -222,7 +240,7 @@
     const share = wanted > 0 ? Math.min(1, done / wanted) : 0;
     const parts = [`${whole(done)} of ${whole(wanted)} ${what}`];
     if (run.stage !== 'finished' && !run.paused) parts.push(run.eta_s === null ? 'time left unknown' : `${duration(run.eta_s)} left`);
-    if (run.target_reward > 0) parts.push(`target reward ${percent(run.target_reward)}`);
+    if (run.target_reward !== null) parts.push(`target reward ${targetText(run.target_reward)}`);
     parts.push(`${duration(run.elapsed_s)} spent`);
     byId('summary').textContent = parts.join(' \u00b7 ');
     byId('done').style.width = `${100 * share}%`;
@@ -236,7 +254,8 @@
       + (number.name === 'entropy' && most > 0 ? `, ${percent(number.value / most, 0)} of uniform` : '');
     const counts = run.worker_counts;
     const tiles = [
-      ['Recent reward', run.episodes_done > 0 ? percent(run.mean_reward_recent) : '\u2013', 'mean of the last 20 episodes'],
+      ['Recent reward', run.episodes_done > 0 ? rewardText(run.mean_reward_recent) : '\u2013',
+        'mean of the last 20 episodes' + (rewards.higher_is_better ? '' : '; lower is better')],
       ['Speed', run.episodes_per_second > 0 ? rate(run.episodes_per_second) : '\u2013', run.episodes_per_second > 0 ? 'episodes, lately' : 'no episodes lately'],
       ['Policy', `version ${whole(run.policy_version)}`, run.policy_numbers.map(shown).join('; ')],
       ['Workers', whole(counts.all), counts.all === 0 ? 'none connected'
@@ -254,25 +273,33 @@
         : 'Uniform, learned and dense are compared on held-out questions after learning.');
     }
     place.classList.remove('empty');
+    const counted = run.scores.some((score) => score.correct !== null);
+    const known = run.scores.filter((score) => score.answered > 0);
+    // The bounds of the picture: the range of rewards; where it is open, what there is to show.
+    const from = rewards.low ?? Math.min(0, ...known.map(earned));
+    const to = rewards.high ?? (Math.max(0, ...known.map(earned)) || 1);
+    const along = (value) => 100 * (value - from) / (to - from);
     const rows = run.scores.map((score) => {
-      const made = row([[score.label], [`${whole(score.correct)} of ${whole(score.answered)}`, 'number']]);
+      const made = row([[score.label], [counted ? `${whole(score.correct)} of ${whole(score.answered)}` : whole(score.answered), 'number']]);
       if (score.answered === 0) {
         made.append(element('td', {class: 'number quiet'}, '\u2013'), element('td', {class: 'range'}));
         return made;
       }
-      const interval = `95\u00a0% interval ${(100 * score.low).toFixed(1)} to ${percent(score.high)}`;
-      const picture = shape('svg', {viewBox: '-1 0 102 16', preserveAspectRatio: 'none', role: 'img', 'aria-label': interval},
-        shape('title', {}, interval),
-        shape('line', {class: 'track', x1: 0, x2: 100, y1: 8, y2: 8, 'vector-effect': 'non-scaling-stroke'}),
-        shape('line', {class: `whisker ${score.label}`, x1: 100 * score.low, x2: 100 * score.high, y1: 8, y2: 8, 'vector-effect': 'non-scaling-stroke'}),
-        shape('line', {class: `whisker ${score.label}`, x1: 100 * score.accuracy, x2: 100 * score.accuracy, y1: 2, y2: 14, 'vector-effect': 'non-scaling-stroke'}));
-      made.append(element('td', {class: 'number'}, percent(score.accuracy)), element('td', {class: 'range'}, picture),
-        element('td', {class: 'number quiet'}, `${(100 * score.low).toFixed(1)} to ${(100 * score.high).toFixed(1)}`));
+      const value = earned(score), between = score.low !== null;
+      const shown = between ? intervalText(score.low, score.high) : rewardText(value);
+      const line = (classes, x1, x2, y1, y2) => shape('line', {class: classes, x1, x2, y1, y2, 'vector-effect': 'non-scaling-stroke'});
+      const picture = shape('svg', {viewBox: '-1 0 102 16', preserveAspectRatio: 'none', role: 'img', 'aria-label': shown},
+        shape('title', {}, shown), line('track', 0, 100, 8, 8),
+        ...(between ? [line(`whisker ${score.label}`, along(score.low), along(score.high), 8, 8)] : []),
+        line(`whisker ${score.label}`, along(value), along(value), 2, 14));
+      made.append(element('td', {class: 'number'}, rewardText(value)), element('td', {class: 'range'}, picture),
+        element('td', {class: 'number quiet'}, between ? `${inUnit(score.low)} to ${inUnit(score.high)}` : ''));
       return made;
     });
     const note = run.scores.some((score) => score.answered < score.wanted)
       ? `${whole(run.scores.reduce((sum, score) => sum + score.answered, 0))} of ${whole(run.scores.reduce((sum, score) => sum + score.wanted, 0))} answers are in.` : '';
-    place.replaceChildren(table('scores', [['Schedule'], ['Right', 'number'], ['Accuracy', 'number'], ['0 to 100\u00a0%', 'range'], ['95\u00a0%', 'number']], rows),
+    place.replaceChildren(table('scores', [['Schedule'], [counted ? 'Right' : 'Answered', 'number'], [capital(rewards.measure), 'number'],
+      [`${Number(inUnit(from))} to ${withUnit(Number(inUnit(to)))}`, 'range'], ['95\u00a0%', 'number']], rows),
       element('p', {class: 'more'}, note));
   }
 
@@ -303,7 +330,7 @@
 
   const ACTIONS = {
     pause: () => 'paused the run', resume: () => 'resumed the run', stop: () => 'ended the learning',
-    target: (event) => `set the target reward to ${percent(event.reward)}`,
+    target: (event) => `set the target reward to ${targetText(event.reward)}`,
     episodes: (event) => `set the learning episodes to ${whole(event.episodes)}`,
   };
   function showControls(run) {
@@ -349,6 +376,8 @@
   }
 
   function show(run) {
+    rewards = run.rewards || PLAIN;
+    byId('measure').textContent = rewards.measure;
     showHeader(run);
     showTiles(run);
     drawCharts(run);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "app/cli/version.h"
 #include "app/report/run_summary.h"
 #include "app/view/progress.h"
+#include "episode/reward_kind.h"
 #include "evaluation/statistics.h"
 
 namespace allot::app {
@@ -75,10 +77,28 @@ json message_json(const Message& message) {
   return object;
 }
 
-// With the accuracy and its 95 % interval; null before the first answer.
-json score_json(const wire::Score& score) {
+// The row of the run's kind of reward, so that a reader needs no list of kinds; null for a kind that only a
+// later release knows.
+json rewards_json(const RewardKindRow* kind) {
+  if (kind == nullptr) return nullptr;
+  // JSON has no infinity.
+  const auto bound = [](double value) { return std::isfinite(value) ? json(value) : json(nullptr); };
+  return {{"name", kind->name},         {"measure", kind->measure},
+          {"unit", kind->unit},         {"per_unit", kind->per_unit},
+          {"decimals", kind->decimals}, {"low", bound(kind->low)},
+          {"high", bound(kind->high)},  {"higher_is_better", kind->higher_is_better}};
+}
+
+// With the accuracy and its 95 % interval; null before the first answer. Where no answers are graded there is
+// nothing right or wrong to count, only the mean of the scores.
+json score_json(const wire::Score& score, const RewardKindRow* kind) {
   json object = message_json(score);
   for (const char* name : {"accuracy", "low", "high"}) object[name] = nullptr;
+  if (kind == nullptr || kind->kind != RewardKind::kAnswers) {
+    object["correct"] = nullptr;
+    object["mean"] = score.answered() > 0 ? json(mean_score(score)) : json(nullptr);
+    return object;
+  }
   if (score.has_mean()) {
     object["accuracy"] = score.mean();  // the messages have no spread of graded scores, hence no interval
     return object;
@@ -136,7 +156,7 @@ wire::Status status_of(const aggregator::RunData& run) {
   aggregator::describe_run(run.spec, &status);
   status.set_stage(run.stage);
   status.set_episodes_wanted(run.episodes_wanted);
-  status.set_episodes_done(std::ssize(run.learned));
+  status.set_episodes_done(std::ssize(run.learned) + run.learned_of_other_kinds);
   aggregator::LearningCurve curve(run.kind);
   for (const auto& episode : run.learned) curve.add(episode.reward);
   curve.write(status.mutable_curve());
@@ -174,6 +194,7 @@ wire::Status status_of(const aggregator::RunData& run) {
 
 json to_json(const wire::Status& status, const StatusContext& context) {
   json object = json::object();
+  const RewardKindRow* kind = find_reward_kind(status.reward_kind());
   const auto& descriptor = *wire::Status::descriptor();
   for (int i = 0; i < descriptor.field_count(); ++i) {
     const FieldDescriptor* field = descriptor.field(i);
@@ -181,13 +202,14 @@ json to_json(const wire::Status& status, const StatusContext& context) {
       object[field->name()] = workers_json(status, context.most_workers);
     } else if (field->number() == wire::Status::kScoresFieldNumber) {
       json& scores = object[field->name()] = json::array();
-      for (const wire::Score& score : status.scores()) scores.push_back(score_json(score));
+      for (const wire::Score& score : status.scores()) scores.push_back(score_json(score, kind));
     } else {
       object[field->name()] = field_json(status, field);
     }
   }
   for (int i = 0; i < status.steering_size(); ++i)
     object["steering"][i]["action"] = action_name(status.steering(i));
+  object["rewards"] = rewards_json(kind);
   if (status.target_reward() <= 0) object["target_reward"] = nullptr;
   if (status.eta_s() < 0) object["eta_s"] = nullptr;
   const aggregator::WorkerCounts counts = aggregator::count_workers(status);

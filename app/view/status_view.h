@@ -23,7 +23,7 @@ struct StatusContext {
 
 // The object of /api/run and of `allot status --json`, which docs/monitoring.md describes: every field of the
 // status under its name in messages.proto, numbers as numbers, "eta_s" null while unknown, and what follows
-// from them (intervals of scores, numbers of workers).
+// from them (intervals of scores, numbers of workers, how rewards of the run's kind read).
 nlohmann::json to_json(const wire::Status& status, const StatusContext& context);
 
 // Text of such an object on one line. Bytes that are no UTF-8 become U+FFFD.

@@ -84,6 +84,7 @@ class ScriptedPolicy final : public policy::Policy {
     int64_t number = 0;
     double reward = 0;
     std::vector<QuestionResult> results;
+    RewardKind kind = RewardKind::kAnswers;
   };
   ScriptedPolicy(std::vector<policy::Proposal> script, std::vector<Told>* told)
       : script_(std::move(script)), told_(told) {}
@@ -95,7 +96,8 @@ class ScriptedPolicy final : public policy::Policy {
     return {proposal};
   }
   policy::TellResult tell(const policy::Outcome& outcome) override {
-    told_->push_back({outcome.number, outcome.reward, {outcome.results.begin(), outcome.results.end()}});
+    told_->push_back(
+        {outcome.number, outcome.reward, {outcome.results.begin(), outcome.results.end()}, outcome.kind});
     return policy::TellResult::kLearned;
   }
   void give_up(int64_t) override {}
@@ -160,6 +162,50 @@ TEST(Plan, QuestionsThatAreNotInTheTrainingSplitAreRefused) {
     std::vector<ScriptedPolicy::Told> told;
     Plan plan(example_spec(), std::make_unique<ScriptedPolicy>(std::vector{proposal}, &told));
     EXPECT_THROW(plan.next(), std::logic_error);
+  }
+}
+
+TEST(Plan, AProposalWithoutAKindOfRewardGetsTheRunsAndOneWithAKindThatKind) {
+  wire::RunSpec spec = example_spec();
+  spec.set_reward_kind("divergence");  // not one that may start yet, so that there are two
+  spec.set_episodes(2);
+  std::vector<ScriptedPolicy::Told> told;
+  Plan plan(spec, std::make_unique<ScriptedPolicy>(
+                      std::vector<policy::Proposal>{{.schedule = {}},
+                                                    {.schedule = {}, .reward_kind = RewardKind::kAnswers}},
+                      &told));
+  const PlannedEpisode of_run = plan.next().value(), of_proposal = plan.next().value();
+  EXPECT_EQ(of_run.kind, RewardKind::kDivergence);
+  EXPECT_EQ(of_proposal.kind, RewardKind::kAnswers);
+
+  EXPECT_TRUE(plan.tell(of_proposal, answers(of_proposal, 4)));
+  EXPECT_EQ(plan.mean_reward_recent(), 0) << "a share of right answers in the mean of divergences";
+  std::vector<QuestionResult> divergences = answers(of_run, 0);
+  for (QuestionResult& result : divergences) result.score = 0.25;
+  EXPECT_TRUE(plan.tell(of_run, divergences));
+  EXPECT_EQ(plan.mean_reward_recent(), 0.25);
+  wire::LearningCurve curve;
+  plan.curve().write(&curve);
+  EXPECT_THAT(curve.reward(), ElementsAre(0.25));
+  EXPECT_EQ(plan.learned(), 2);
+  ASSERT_THAT(told, SizeIs(2));
+  EXPECT_EQ(told[0].kind, RewardKind::kAnswers);
+  EXPECT_EQ(told[1].kind, RewardKind::kDivergence);
+  EXPECT_EQ(plan.next().value().kind, RewardKind::kDivergence)
+      << "the verification measures what the run does";
+}
+
+TEST(Plan, AKindOfRewardThatWorkersCannotRunIsRefused) {
+  for (const RewardKindRow& row : reward_kinds()) {
+    std::vector<ScriptedPolicy::Told> told;
+    Plan plan(example_spec(),
+              std::make_unique<ScriptedPolicy>(
+                  std::vector<policy::Proposal>{{.schedule = {}, .reward_kind = row.kind}}, &told));
+    if (row.not_usable.empty()) {
+      EXPECT_EQ(plan.next().value().kind, row.kind);
+    } else {
+      EXPECT_THROW(plan.next(), std::logic_error) << row.name;
+    }
   }
 }
 

@@ -90,6 +90,20 @@ TEST_F(RunFollowerTest, TheWholeRunKeepsItsRewardsInTheirOrder) {
   }
 }
 
+TEST_F(RunFollowerTest, EpisodesOfAnotherKindThanTheRunsCountButAreNotInItsCurve) {
+  run(4);
+  Database(driver_.file(), Database::Mode::kReadWrite)
+      .execute("UPDATE episodes SET kind = 'divergence' WHERE episode = 1");
+  const RunData whole = read_run(directory_);
+  const std::vector<EpisodeRow> rows = episode_rows(directory_);
+  ASSERT_THAT(rows, SizeIs(4));
+  EXPECT_EQ(rows[0].kind, RewardKind::kAnswers);
+  EXPECT_EQ(rows[1].kind, RewardKind::kDivergence);
+  EXPECT_THAT(whole.learned, SizeIs(3));
+  EXPECT_EQ(whole.learned[1].reward, rows[2].reward);
+  EXPECT_EQ(whole.learned_of_other_kinds, 1);
+}
+
 TEST_F(RunFollowerTest, OfALongRunEveryKthVersionIsKeptAndTheLast) {
   const int64_t last = 2 * RunData::kMostVersions + 7;
   Database(driver_.file(), Database::Mode::kReadWrite)

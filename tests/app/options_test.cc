@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
+#include <stdexcept>
 
 #include "app/cli/nearest_name.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "tests/message_of.h"
 
 namespace allot::app {
 namespace {
@@ -250,6 +253,26 @@ TEST_F(Options, HelpListsOptionsWithRangeDefaultAndExampleEvenBesideFaults) {
   EXPECT_THAT(help, HasSubstr("--floor S"));
   EXPECT_THAT(help, HasSubstr("least samples of a layer (from 0 to 8; default 1)"));
   EXPECT_THAT(help, HasSubstr("one of pairs, reinforce-paper; default pairs"));
+}
+
+TEST_F(Options, AnOptionThatIsNotGivenIsFilledAndOneThatIsGivenStays) {
+  ASSERT_EQ(parse({"--total", "9"}), OptionSet::Parsed::kRun);
+  options_.fill("total", "12");
+  options_.fill("floor", "3");
+  EXPECT_EQ(options_.value("total"), "9");
+  EXPECT_EQ(options_.value("floor"), "3");
+  EXPECT_EQ(options_.value("seed"), "");
+  EXPECT_THROW(options_.fill("gain", "2"), UsageError);
+}
+
+TEST_F(Options, ANameThatNoOptionHasIsRefusedByName) {
+  ASSERT_EQ(parse({}), OptionSet::Parsed::kRun);
+  EXPECT_FALSE(options_.has("totl"));
+  for (const std::function<void()>& use : {std::function<void()>([&] { options_.fill("totl", "5"); }),
+                                           std::function<void()>([&] { (void)options_.value("totl"); }),
+                                           std::function<void()>([&] { options_.require("totl"); })}) {
+    EXPECT_THAT(message_of<std::logic_error>(use), HasSubstr("--totl"));
+  }
 }
 
 TEST(NearestName, FindsSwapsAndLeavesStrangersAlone) {

@@ -11,6 +11,7 @@
 #include "kernels/reference.h"
 #include "kernels/sampling.h"
 #include "launch.h"
+#include "tests/kernels/methods.h"
 
 namespace allot::kernels {
 namespace {
@@ -18,9 +19,6 @@ namespace {
 using testing::Launch;
 using testing::LaunchSpec;
 using testing::supported_isas;
-
-constexpr Estimator kAll[] = {Estimator::kExact, Estimator::kIid,   Estimator::kStrat,     Estimator::kSys,
-                              Estimator::kProp,  Estimator::kFlash, Estimator::kThreshold, Estimator::kTopk};
 
 // Odd lengths, decode and prefill in one batch, every kind of budget.
 LaunchSpec mixed_launch(Estimator estimator, DType dtype, int32_t group, int32_t page_size) {
@@ -139,7 +137,7 @@ void compare(Launch& launch, cpu::Isa isa, Comparison& total) {
 }
 
 class EveryEstimator : public ::testing::TestWithParam<Estimator> {};
-INSTANTIATE_TEST_SUITE_P(Attention, EveryEstimator, ::testing::ValuesIn(kAll),
+INSTANTIATE_TEST_SUITE_P(Attention, EveryEstimator, ::testing::ValuesIn(testing::every_estimator()),
                          [](const auto& estimator) { return std::string(name(estimator.param)); });
 
 // The error allowed is twice that of a plain program in the same dtype; the keys may differ where a target
@@ -335,7 +333,7 @@ TEST(AttentionCounts, OfSysEqualTheReferencesExceptAtBoundaries) {
 
 TEST(AttentionBudget, OfZeroGivesZerosAndDenseGivesExactAttentionBesideSampledMates) {
   for (const cpu::Isa isa : supported_isas()) {
-    for (const Estimator estimator : kAll) {
+    for (const Estimator estimator : testing::every_estimator()) {
       if (estimator == Estimator::kExact) continue;
       LaunchSpec spec{
           .sequences = {{1, 50, 0}, {1, 50, kDenseBudget}, {4, 20, 0}, {4, 20, kDenseBudget}, {1, 50, 8}},

@@ -10,11 +10,17 @@
 
 namespace allot::kernels::testing {
 
+// Every estimator of the table, in its order.
+inline std::vector<Estimator> every_estimator() {
+  std::vector<Estimator> estimators;
+  for (int number = 0; number < kEstimators; ++number) estimators.push_back(static_cast<Estimator>(number));
+  return estimators;
+}
+
 // Every estimator of the table with every score stage, in tiles that short rows have several of.
 inline std::vector<AttentionMethod> every_method() {
   std::vector<AttentionMethod> methods;
-  for (int number = 0; number < kEstimators; ++number) {
-    const auto estimator = static_cast<Estimator>(number);
+  for (const Estimator estimator : every_estimator()) {
     methods.push_back({.estimator = estimator, .tile = 64});
     for (const ScoreStage stage : {ScoreStage::kBernoulli, ScoreStage::kBernoulliStrat}) {
       for (const bool mean_group_query : {false, true}) {

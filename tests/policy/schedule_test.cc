@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -111,6 +113,33 @@ TEST(Apportion, RefusesWhatItCannotShareOut) {
   expect_refused({std::nan(""), 1}, 4, 0, "share of layer 0");
   expect_refused({1, HUGE_VAL}, 4, 0, "share of layer 1 is inf");
   expect_refused({0, 0}, 4, 0, "all 2 shares are 0");
+}
+
+TEST(EvenSchedule, SpreadsTheTotalWithTheRestInTheLowerLayers) {
+  EXPECT_THAT(even_schedule(4, 8, 1).samples, ElementsAre(2, 2, 2, 2));
+  EXPECT_THAT(even_schedule(4, 10, 1).samples, ElementsAre(3, 3, 2, 2));
+  EXPECT_THAT(even_schedule(3, 2, 0).samples, ElementsAre(1, 1, 0));
+  EXPECT_THAT(even_schedule(1, 7, 7).samples, ElementsAre(7));
+}
+
+TEST(EvenSchedule, IsTheSameUnderEveryFloorThatFits) {
+  for (int layers = 1; layers <= 40; ++layers) {
+    for (const int64_t total : {layers * 3, layers * 3 + 1, layers * 4 - 1, layers * 200 + 7}) {
+      const Schedule schedule = even_schedule(layers, total, 0);
+      const auto [least, most] = std::ranges::minmax_element(schedule.samples);
+      ASSERT_LE(*most - *least, 1) << layers << " layers, " << total;
+      ASSERT_TRUE(std::ranges::is_sorted(schedule.samples, std::greater()));
+      for (const int32_t floor : {0, 1, 3})
+        ASSERT_NO_THROW(check_schedule(even_schedule(layers, total, floor), layers, floor, total));
+      ASSERT_EQ(even_schedule(layers, total, 3), schedule) << layers << " layers, " << total;
+    }
+  }
+}
+
+TEST(EvenSchedule, RefusesNoLayersAndATotalBelowTheFloor) {
+  EXPECT_THROW(even_schedule(0, 8, 0), InvalidArgument);
+  EXPECT_THROW(even_schedule(-1, 8, 0), InvalidArgument);
+  EXPECT_THROW(even_schedule(3, 2, 1), InvalidArgument);
 }
 
 }  // namespace

@@ -161,6 +161,54 @@ class LivePage(unittest.TestCase):
         self.expect_fit("controlled")
         browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
 
+    def test_writes_rewards_as_the_status_says_that_their_kind_reads(self):
+        run, browser = self.run_, self.browser
+        run.serve()
+        figures = run.figures()
+        # A kind that no release has: the page must not know kinds by name.
+        figures.update(stage="verify", episodes_done=40, target_reward=0.012, mean_reward_recent=0.01834,
+                       reward_kind="wait", rewards={"name": "wait", "measure": "delay", "unit": "ms", "per_unit": 1000, "decimals": 2,
+                                                    "low": 0, "high": None, "higher_is_better": False},
+                       steering=[{"action": "target", "reward": 0.012, "episodes": 0, "by": "ann", "at_ms": 1}])
+        reward = [0.05 - 0.03 * i / 39 for i in range(40)]
+        figures["curve"] = {"window": 20, "episodes_per_point": 1, "episodes": list(range(1, 41)), "reward": reward, "mean": reward,
+                            "low": [r - 0.004 for r in reward], "high": [r + 0.004 for r in reward]}
+        score = {"samples": [], "answered": 8, "correct": None, "wanted": 64, "accuracy": None, "low": None, "high": None}
+        figures["scores"] = [score | {"label": "uniform", "mean": 0.0312}, score | {"label": "learned", "mean": 0.0208},
+                             score | {"label": "dense", "answered": 0, "mean": None}]
+        script = browser.call("Page.addScriptToEvaluateOnNewDocument", source=STUB % json.dumps(figures))
+        browser.size(1280)
+        browser.open(run.url)
+        self.assertIn("target reward at most 12.00\u00a0ms", self.text("#summary"))
+        self.assertTrue(self.text("#control .event").endswith("ann set the target reward to at most 12.00\u00a0ms."))
+        tiles = dict(zip(self.texts("#tiles dt"), self.texts("#tiles dd:not(.note)")))
+        self.assertEqual(tiles["Recent reward"], "18.34\u00a0ms")
+        self.assertIn("lower is better", self.text("#tiles .note"))
+        self.assertEqual([self.text("#measure"), *self.texts("#scores th")], ["delay", "Schedule", "Answered", "Delay", "0 to 31.2\u00a0ms", "95\u00a0%"])
+        self.assertEqual(self.texts("#scores tbody td:nth-child(2)"), ["8", "8", "0"])
+        self.assertEqual(self.texts("#scores tbody td:nth-child(3)"), ["31.20\u00a0ms", "20.80\u00a0ms", "\u2013"])
+        self.assertEqual(self.texts("#scores tbody tr:first-child td:last-child"), [""], "no interval of a mean alone")
+        self.assertEqual(self.texts("#curve text[text-anchor=end]"), ["20", "30", "40", "50"])
+        self.assertLessEqual({"ms", "uniform 31.20", "learned 20.80"}, set(self.texts("#curve text")))
+        self.assertIn("held-out delay", self.text("#curve-caption"))
+        self.expect_fit("other-kind")
+        browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
+
+    def test_answers_with_partial_credit_have_no_interval(self):
+        run, browser = self.run_, self.browser
+        run.serve()
+        figures = run.figures()
+        figures.update(stage="verify")
+        figures["scores"] = [{"label": "learned", "samples": [], "answered": 8, "correct": 3, "wanted": 64, "accuracy": 0.4375,
+                              "mean": 0.4375, "low": None, "high": None}]
+        script = browser.call("Page.addScriptToEvaluateOnNewDocument", source=STUB % json.dumps(figures))
+        browser.open(run.url)
+        self.assertEqual(self.text("#measure"), "accuracy")
+        self.assertEqual(self.texts("#scores th"), ["Schedule", "Right", "Accuracy", "0 to 100\u00a0%", "95\u00a0%"])
+        self.assertEqual(self.texts("#scores tbody td")[:3], ["learned", "3 of 8", "43.8\u00a0%"])
+        self.assertEqual(self.texts("#scores tbody td:last-child"), [""])
+        browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
+
     def test_fits_from_one_to_sixty_four_layers_and_from_none_to_ten_thousand_workers(self):
         run, browser = self.run_, self.browser
         run.serve()

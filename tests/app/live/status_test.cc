@@ -10,6 +10,7 @@
 #include "app/view/status_screen.h"
 #include "app/view/status_view.h"
 #include "app/view/terminal_text.h"
+#include "episode/reward_kind.h"
 
 namespace allot::app {
 namespace {
@@ -99,6 +100,47 @@ TEST(StatusJson, ScoresCarryTheirIntervals) {
   EXPECT_EQ(made["accuracy"], 0.8);
   EXPECT_NEAR(made["low"].get<double>(), 0.6696, 1e-4);  // Wilson's interval of 40 in 50
   EXPECT_NEAR(made["high"].get<double>(), 0.8876, 1e-4);
+}
+
+TEST(StatusJson, SaysHowRewardsOfTheRunsKindRead) {
+  wire::Status status = example();
+  for (const RewardKindRow& row : reward_kinds()) {
+    status.set_reward_kind(std::string(row.name));
+    const json rewards = to_json(status, {})["rewards"];
+    EXPECT_EQ(rewards["name"], row.name);
+    EXPECT_EQ(rewards["measure"], row.measure);
+    EXPECT_EQ(rewards["unit"], row.unit);
+    EXPECT_EQ(rewards["per_unit"], row.per_unit);
+    EXPECT_EQ(rewards["decimals"], row.decimals);
+    EXPECT_EQ(rewards["low"], row.low);
+    EXPECT_EQ(rewards["high"].is_null(), std::isinf(row.high)) << "JSON has no infinity";
+    EXPECT_EQ(rewards["higher_is_better"], row.higher_is_better);
+  }
+  status.clear_reward_kind();
+  EXPECT_EQ(to_json(status, {})["rewards"]["name"], "answers") << "a run from before there were kinds";
+  status.set_reward_kind("a kind of a later release");
+  EXPECT_TRUE(to_json(status, {})["rewards"].is_null());
+}
+
+TEST(StatusJson, ScoresOfAnotherKindThanAnswersAreMeansAndCountNothingRight) {
+  wire::Status status = example();
+  auto& score = *status.add_scores();
+  score.set_answered(4);
+  for (const char* kind : {"divergence", "a kind of a later release"}) {
+    status.set_reward_kind(kind);
+    score.clear_mean();
+    score.set_correct(1);  // one of the four happens to be 1, the others 0
+    json made = to_json(status, {})["scores"][0];
+    EXPECT_EQ(made["mean"], 0.25) << kind;
+    score.set_mean(0.031);
+    made = to_json(status, {})["scores"][0];
+    EXPECT_EQ(made["mean"], 0.031) << kind;
+    for (const char* name : {"correct", "accuracy", "low", "high"})
+      EXPECT_TRUE(made[name].is_null()) << kind << ": " << name;
+    EXPECT_EQ(made["answered"], 4);
+  }
+  score.set_answered(0);
+  EXPECT_TRUE(to_json(status, {})["scores"][0]["mean"].is_null()) << "before the first answer";
 }
 
 TEST(StatusJson, BytesThatAreNoUtf8DoNotBreakTheLine) {

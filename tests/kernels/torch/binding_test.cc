@@ -15,6 +15,7 @@
 
 #include "kernels/attention.h"
 #include "tests/kernels/launch.h"
+#include "tests/kernels/methods.h"
 
 namespace allot::kernels {
 namespace {
@@ -114,9 +115,7 @@ CallArguments sampled(const Launch& launch) {
 
 TEST(TorchBinding, ResultIsTheOneOfTheCpuKernels) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    for (const Estimator estimator :
-         {Estimator::kExact, Estimator::kIid, Estimator::kStrat, Estimator::kSys, Estimator::kProp,
-          Estimator::kFlash, Estimator::kThreshold, Estimator::kTopk}) {
+    for (const Estimator estimator : testing::every_estimator()) {
       Launch launch(ragged(estimator, dtype));
       launch.params.method.tile = 16;
       const std::vector<double> expected = launch.run(cpu::best_isa());
