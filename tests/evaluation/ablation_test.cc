@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "tests/names.h"
 
 namespace allot::evaluation {
 namespace {
 
-using testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
 Conditions conditions() {
@@ -81,25 +81,24 @@ TEST(AblationFile, WhatIsWrongIsNamed) {
   EXPECT_THROW(parse_ablation("{", "file"), CorruptFile);
   EXPECT_THROW(parse_ablation("[]", "file"), CorruptFile);
   EXPECT_THAT(error_after([](Json* json) { (*json)["schema_version"] = 3; }),
-              HasSubstr("schema_version 3, this build reads 1 to 2"));
+              Names("file", "schema_version", 3, 1, 2));
   EXPECT_THAT(error_after([](Json* json) { json->erase("conditions"); }),
-              HasSubstr("file: field \"conditions\" is missing"));
+              Names("file", "conditions", "missing"));
   EXPECT_THAT(error_after([](Json* json) { (*json)["conditions"]["model"].erase("id"); }),
-              HasSubstr("file: conditions: 'model.id' is missing"));
-  EXPECT_THAT(error_after([](Json* json) { (*json)["layers"].erase(1); }),
-              HasSubstr("has 1 entries for a base schedule of 2"));
+              Names("file", "conditions", "model.id", "missing"));
+  EXPECT_THAT(error_after([](Json* json) { (*json)["layers"].erase(1); }), Names("layers", 1, 2));
   EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][1]["layer"] = 0; }),
-              HasSubstr("layers[1]: field \"layer\" is 0"));
+              Names("layers[1]", "layer", 0));
   EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][0]["correct"] = 9; }),
-              HasSubstr("layers[0]: field \"correct\" is 9, expected an integer from 0 to 4"));
+              Names("layers[0]", "correct", 9, 0, 4));
   EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][0]["drop"] = 1.5; }),
-              HasSubstr("field \"drop\" is 1.5"));
+              Names("layers[0]", "drop", 1.5));
   EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][0]["interval_95"] = {0}; }),
-              HasSubstr("expected a pair of numbers"));
+              Names("layers[0]", "interval_95", "[0]"));
   EXPECT_THAT(error_after([](Json* json) {
                 (*json)["base"]["samples"] = {16, -1};
               }),
-              HasSubstr("base: field \"samples\""));
+              Names("base", "samples"));
 }
 
 TEST(AblationFile, Version1IsReadAndWhatItDoesNotSayIsUnknown) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "tests/names.h"
 
 namespace allot::evaluation {
 namespace {
@@ -139,7 +140,7 @@ TEST(Conditions, EveryFieldIsRequiredAndCheckedAndNamed) {
         (void)conditions_from_json(json, "file");
         FAIL() << field;
       } catch (const CorruptFile& error) {
-        EXPECT_THAT(error.what(), AllOf(HasSubstr("file: "), HasSubstr("'" + field + "'")));
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("file: "), Names(field)));
       }
     }
   }

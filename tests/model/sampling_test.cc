@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "tests/names.h"
 
 namespace allot::model {
 namespace {
@@ -160,7 +161,7 @@ TEST(TokenSampler, DrawsFromTheDistributionOfTransformers) {
 TEST(SamplingParams, RefusesValuesOutOfRangeByName) {
   EXPECT_NO_THROW(validate(SamplingParams{.temperature = 0.7, .top_p = 0.9, .repetition_penalty = 1.1}));
   const auto refuses = [](SamplingParams params, const char* field) {
-    EXPECT_THAT([&] { validate(params); }, ThrowsMessage<InvalidArgument>(HasSubstr(field)));
+    EXPECT_THAT([&] { validate(params); }, ThrowsMessage<InvalidArgument>(Names(field)));
   };
   refuses({.temperature = -1}, "temperature is -1");
   refuses({.temperature = NAN}, "temperature is nan");

@@ -8,11 +8,11 @@
 #include <random>
 
 #include "base/error.h"
+#include "tests/names.h"
 
 namespace allot::policy {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -27,9 +27,7 @@ TEST(Schedule, ParsesWhatItPrintsAndAllowsBlanksAroundEntries) {
 
 TEST(Schedule, ParseNamesTheBadEntryAndItsLayer) {
   const auto expect_rejected = [](const char* text, const char* layer, const char* entry) {
-    EXPECT_THAT([&] { parse_schedule(text); },
-                ThrowsMessage<InvalidArgument>(AllOf(HasSubstr(layer), HasSubstr(entry))))
-        << text;
+    EXPECT_THAT([&] { parse_schedule(text); }, ThrowsMessage<InvalidArgument>(Names(layer, entry))) << text;
   };
   expect_rejected("", "layer 0", "''");
   expect_rejected("1,2,", "layer 2", "''");
@@ -51,11 +49,11 @@ TEST(Schedule, CheckNamesLengthFloorAndSum) {
   EXPECT_NO_THROW(check_schedule(schedule, 3, 0, 8));
   EXPECT_NO_THROW(check_schedule(schedule, 3, 0));
   EXPECT_THAT([&] { check_schedule(schedule, 4, 0); },
-              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("3 entries"), HasSubstr("4 layers"))));
+              ThrowsMessage<InvalidArgument>(Names("3 entries", "4 layers")));
   EXPECT_THAT([&] { check_schedule(schedule, 3, 1); },
-              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("layer 1 gets 0"), HasSubstr("floor is 1"))));
+              ThrowsMessage<InvalidArgument>(Names("layer 1", 0, "floor", 1)));
   EXPECT_THAT([&] { check_schedule(schedule, 3, 0, 9); },
-              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("sums to 8"), HasSubstr("budget is 9"))));
+              ThrowsMessage<InvalidArgument>(Names(8, "budget", 9)));
 }
 
 TEST(Apportion, SharesOutByLargestRemainder) {
