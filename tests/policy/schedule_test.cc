@@ -14,7 +14,6 @@ namespace allot::policy {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 TEST(Schedule, ParsesWhatItPrintsAndAllowsBlanksAroundEntries) {
@@ -99,16 +98,16 @@ TEST(Apportion, SurvivesSharesAtTheEdgeOfTheNumberRange) {
 
 TEST(Apportion, RefusesWhatItCannotShareOut) {
   const auto expect_refused = [](std::vector<double> shares, int64_t total, int32_t floor,
-                                 const char* names) {
-    EXPECT_THAT([&] { apportion(shares, total, floor); }, ThrowsMessage<InvalidArgument>(HasSubstr(names)));
+                                 const NamesMatcher& names) {
+    EXPECT_THAT([&] { apportion(shares, total, floor); }, ThrowsMessage<InvalidArgument>(names));
   };
-  expect_refused({1, 1, 1}, 2, 1, "total of 2 over 3 layers with floor 1");
-  expect_refused({1, 1}, 4, -1, "floor -1");
-  expect_refused({1, 1}, int64_t{1} << 31, 0, "2147483648");
-  expect_refused({1, -0.5}, 4, 0, "share of layer 1 is -0.5");
-  expect_refused({std::nan(""), 1}, 4, 0, "share of layer 0");
-  expect_refused({1, HUGE_VAL}, 4, 0, "share of layer 1 is inf");
-  expect_refused({0, 0}, 4, 0, "all 2 shares are 0");
+  expect_refused({1, 1, 1}, 2, 1, Names("total", 2, 3, "floor", 1));
+  expect_refused({1, 1}, 4, -1, Names("floor", -1));
+  expect_refused({1, 1}, int64_t{1} << 31, 0, Names(2147483648));
+  expect_refused({1, -0.5}, 4, 0, Names("share", "layer 1", -0.5));
+  expect_refused({std::nan(""), 1}, 4, 0, Names("share", "layer 0", "nan"));
+  expect_refused({1, HUGE_VAL}, 4, 0, Names("share", "layer 1", "inf"));
+  expect_refused({0, 0}, 4, 0, Names("shares", 2, 0));
 }
 
 }  // namespace

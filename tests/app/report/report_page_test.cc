@@ -150,7 +150,8 @@ TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
   EXPECT_THAT(page.all("p", "paired").at(0)->text,
               Names(evaluation.paired->only_learned, "learned", evaluation.paired->only_uniform, "uniform"));
 
-  EXPECT_THAT(row(page, "facts", "Learned schedule").at(0), Names(fmt::join(input.run.recommended, ",")));
+  EXPECT_THAT(row(page, "facts", "Learned schedule").at(0),
+              Names(fmt::format("{}", fmt::join(input.run.recommended, ","))));
   EXPECT_THAT(row(page, "facts", "Model").at(0), Names("tiny-gsm", "8 layers", 8, 4, 32));
   EXPECT_THAT(row(page, "facts", "Model config").at(0), Names(std::string(64, 'a')));
   EXPECT_THAT(row(page, "facts", "Tokenizer").at(0), Names(std::string(64, 'b')));
@@ -158,11 +159,11 @@ TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
   EXPECT_THAT(row(page, "facts", "Learned on").at(0), Names("data/train.jsonl", 20000, std::string(64, 'd')));
   EXPECT_THAT(row(page, "facts", "Verified on").at(0),
               Names(200, "data/heldout.jsonl", std::string(64, 'e')));
-  EXPECT_EQ(row(page, "facts", "Attention").at(0), "sys, prefill sampled, scores exact");
-  EXPECT_EQ(row(page, "facts", "Generation").at(0), "bfloat16, greedy, at most 96 new tokens");
-  EXPECT_EQ(row(page, "facts", "Budget").at(0), "64 samples in all, at least 1 per layer");
+  EXPECT_THAT(row(page, "facts", "Attention").at(0), Names("sys", "sampled", "exact"));
+  EXPECT_THAT(row(page, "facts", "Generation").at(0), Names("bfloat16", "greedy", 96));
+  EXPECT_THAT(row(page, "facts", "Budget").at(0), Names(64, 1));
   EXPECT_THAT(row(page, "facts", "Policy").at(0), Names(12, "updates"));
-  EXPECT_EQ(row(page, "facts", "Episodes").at(0), "120 of 120, 16 questions each");
+  EXPECT_THAT(row(page, "facts", "Episodes").at(0), Names(120, 120, 16));
   EXPECT_EQ(row(page, "facts", "Seed").at(0), "42");
   EXPECT_EQ(row(page, "facts", "Time spent").at(0), "1 min 23 s");
   EXPECT_EQ(row(page, "facts", "Tool").at(0), "allot 9.8.7");
