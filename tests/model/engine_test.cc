@@ -26,7 +26,6 @@ namespace {
 using kernels::DType;
 using kernels::Estimator;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::ThrowsMessage;
@@ -555,7 +554,7 @@ TEST(BrokenCheckpoint, WithWeightsThatAreNotNumbersIsReportedByTheFirstStep) {
   model.make_norm_nan();
   Engine engine(model.path(), small_engine());
   engine.submit(request_of(0, {3, 4}, 4));
-  EXPECT_THAT([&] { (void)engine.step(); }, ThrowsMessage<Error>(HasSubstr("not a number")));
+  EXPECT_THAT([&] { (void)engine.step(); }, ThrowsMessage<Error>(Names("logit")));
 }
 
 }  // namespace

@@ -31,7 +31,6 @@ using kernels::testing::Launch;
 using kernels::testing::LaunchSpec;
 using kernels::testing::require;
 using ::testing::AnyOf;
-using ::testing::HasSubstr;
 
 class DensePrefillCuda : public kernels::testing::CudaTest {
  protected:
@@ -336,7 +335,7 @@ TEST(DensePrefill, RefusesWhatItCannotDoWithTheValues) {
 
 TEST(DensePrefill, NamesTheLibraryOrTheDeviceThatIsMissing) {
   EXPECT_THAT(message_of<Error>([] { (void)DensePrefill::load(1000); }),
-              AnyOf(HasSubstr("libtorch_cuda.so: "), HasSubstr("device 1000 is not among them")));
+              AnyOf(Names("libtorch_cuda.so"), Names("device 1000")));
 }
 
 }  // namespace
