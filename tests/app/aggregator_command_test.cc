@@ -181,7 +181,7 @@ TEST_F(AggregatorCommand, ARunIsPausedResumedAndCutShortFromOutside) {
   RunningCommand working(worker());
   const auto more = control({"episodes", "12"});
   EXPECT_EQ(more.code, 0) << more.err;
-  EXPECT_THAT(more.out, Names(12, 0));
+  EXPECT_THAT(more.out, Names("episodes", 12, 0));
   EXPECT_EQ(status().at("episodes_wanted"), 12);
   EXPECT_EQ(status().at("episodes_done"), 0);
   EXPECT_EQ(control({"resume"}).code, 0);

@@ -28,7 +28,7 @@ TEST(HistoryCommand, ABenchRunIsCheckedExportedBackedUpAndADamagedCopyIsNamed) {
   EXPECT_EQ(run_command({tool, "history", "backup", run, copy}).code, 0);
   const auto checked = run_command({tool, "history", "check", copy});
   EXPECT_EQ(checked.code, 0) << checked.out << checked.err;
-  EXPECT_THAT(checked.out, Names("bit"));
+  EXPECT_THAT(checked.out, Names("bit for bit"));
   const auto rows = run_command({tool, "history", "export", copy, "--what", "outcomes"});
   EXPECT_GE(std::ranges::count(rows.out, '\n'), 100);
 

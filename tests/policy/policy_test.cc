@@ -218,7 +218,7 @@ TEST_P(EveryPolicy, ARewardThatIsNotFiniteIsRefusedAndChangesNothing) {
   policy->ask(2);
   const std::string before = policy->save();
   for (const double reward : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
-    EXPECT_THAT([&] { policy->tell({0, reward}); }, ThrowsMessage<InvalidArgument>(Names(0)));
+    EXPECT_THAT([&] { policy->tell({0, reward}); }, ThrowsMessage<InvalidArgument>(Names("proposal 0")));
   }
   EXPECT_EQ(policy->save(), before);
   EXPECT_EQ(policy->tell({0, 1.0}), TellResult::kLearned);

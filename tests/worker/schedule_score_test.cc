@@ -117,7 +117,7 @@ TEST(ScoreSchedules, StopsWhenAsked) {
                           {.progress = [](int64_t, int64_t) {}, .stop_asked = [&] { return ++steps > 2; }});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), Names(32, 64));
+    EXPECT_THAT(error.what(), Names("answers", 32, 64));
   }
 }
 

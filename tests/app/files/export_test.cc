@@ -121,12 +121,12 @@ TEST_F(Export, NothingIsWrittenIntoTheModelDirectory) {
         model_ / "sub" / ".." / "config.json"}) {
     EXPECT_THAT(fault({"--schedule", schedule().string(), "--format", "hf-config", "--model", model_.string(),
                        "--out", out.string()}),
-                Names(out, model_));
+                Names(out, "model directory"));
   }
   std::filesystem::create_directory_symlink(model_, directory_.path() / "link");
   EXPECT_THAT(fault({"--schedule", schedule().string(), "--format", "hf-config", "--model", model_.string(),
                      "--out", (directory_.path() / "link" / "config.json").string()}),
-              Names(model_));
+              Names("model directory"));
   EXPECT_EQ(read_file(model_ / "config.json"), before);
   EXPECT_FALSE(std::filesystem::exists(model_ / "other.json"));
 }

@@ -194,9 +194,9 @@ TEST_F(TensorboardEvents, DamagedRecordIsNamedWithItsByte) {
     }
     return "";
   };
-  EXPECT_THAT(fault_after_flip(3), Names(0, "length"));
-  EXPECT_THAT(fault_after_flip(20), Names(0, "content"));
-  EXPECT_THAT(fault_after_flip(60), Names(40, "content"));
+  EXPECT_THAT(fault_after_flip(3), Names("byte 0", "length"));
+  EXPECT_THAT(fault_after_flip(20), Names("byte 0", "content"));
+  EXPECT_THAT(fault_after_flip(60), Names("byte 40", "content"));
 }
 
 TEST_F(TensorboardEvents, AFileWrittenInPiecesByTwoProcessesIsTheOneWrittenAtOnce) {

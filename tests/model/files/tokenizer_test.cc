@@ -269,11 +269,11 @@ TEST_F(TokenizerTest, TemplatesAreChecked) {
       message_for<CorruptFile>(characters(), "/post_processor", processor({token, sequence}, json::object())),
       Names("special_tokens.<s>", "missing"));
   EXPECT_THAT(message_for<Unsupported>(characters(), "/post_processor", processor(json::array({token}), ids)),
-              Names(0));
+              Names("post_processor", "0 times"));
   json beyond = ids;
   beyond["<s>"]["ids"] = {99};
   EXPECT_THAT(message_for<CorruptFile>(characters(), "/post_processor", processor({token, sequence}, beyond)),
-              Names(99));
+              Names("token id 99"));
 }
 
 // DeepSeek-R1-Distill-Qwen-7B: the post-processor adds nothing, tokenizer_config.json asks for the token.
