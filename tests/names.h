@@ -83,7 +83,7 @@ NamesMatcher Names(const Values&... values) {
       return fmt::format("{}", value);
     }
   };
-  return NamesMatcher({text_of(values)...});
+  return NamesMatcher(std::vector<std::string>{text_of(values)...});
 }
 
 // Of a list that a table of cases keeps.
