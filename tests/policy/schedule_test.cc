@@ -104,7 +104,7 @@ TEST(Apportion, RefusesWhatItCannotShareOut) {
   expect_refused({1, 1, 1}, 2, 1, Names("total", 2, 3, "floor", 1));
   expect_refused({1, 1}, 4, -1, Names("floor", -1));
   expect_refused({1, 1}, int64_t{1} << 31, 0, Names(2147483648));
-  expect_refused({1, -0.5}, 4, 0, Names("share", "layer 1", -0.5));
+  expect_refused({1, -0.5}, 4, 0, Names("share", "layer 1", "-0.500000"));
   expect_refused({std::nan(""), 1}, 4, 0, Names("share", "layer 0", "nan"));
   expect_refused({1, HUGE_VAL}, 4, 0, Names("share", "layer 1", "inf"));
   expect_refused({0, 0}, 4, 0, Names("shares", 2, 0));
