@@ -15,7 +15,7 @@
 
 #include "kernels/attention.h"
 #include "tests/kernels/launch.h"
-#include "tests/names.h"
+#include "tests/names_matcher.h"
 
 namespace allot::kernels {
 namespace {
