@@ -37,6 +37,7 @@ struct PlannedEpisode : Episode {
 struct EpisodeAsked {
   PlannedEpisode episode;
   Timestamp at;
+  friend bool operator==(const EpisodeAsked&, const EpisodeAsked&) = default;
 };
 
 struct LeaseGranted {
@@ -45,6 +46,7 @@ struct LeaseGranted {
   int attempt = 1;
   std::string worker;
   Timestamp at;
+  friend bool operator==(const LeaseGranted&, const LeaseGranted&) = default;
 };
 
 struct LeaseEnded {
@@ -52,6 +54,7 @@ struct LeaseEnded {
   LeaseEnd how = LeaseEnd::kExpired;
   std::string reason;  // of a failed or rejected one
   Timestamp at;
+  friend bool operator==(const LeaseEnded&, const LeaseEnded&) = default;
 };
 
 // Answers to a part of an open episode's questions, of a lease that was given back before the rest was
@@ -63,6 +66,7 @@ struct AnswersKept {
   std::string worker;
   double seconds = 0;
   Timestamp at;
+  friend bool operator==(const AnswersKept&, const AnswersKept&) = default;
 };
 
 // The one stored result of an episode; what was kept of it before is part of it.
@@ -77,6 +81,7 @@ struct EpisodeTold {
   std::string worker;
   double seconds = 0;
   Timestamp at;
+  friend bool operator==(const EpisodeTold&, const EpisodeTold&) = default;
 };
 
 enum class GiveUp : uint8_t {
@@ -89,6 +94,7 @@ struct EpisodeGivenUp {
   GiveUp kind = GiveUp::kExhausted;
   std::string reason;  // how its attempts ended
   Timestamp at;
+  friend bool operator==(const EpisodeGivenUp&, const EpisodeGivenUp&) = default;
 };
 
 enum class ControlAction : uint8_t { kPause, kResume, kStop, kTarget, kEpisodes };
@@ -100,6 +106,7 @@ struct RunControlled {
   double reward = 0;     // kTarget: mean of the recent learning episodes that ends the learning
   std::string by;
   Timestamp at;
+  friend bool operator==(const RunControlled&, const RunControlled&) = default;
 };
 
 // The policy after an update (and version 0, before any).
@@ -109,6 +116,7 @@ struct VersionReached {
   std::vector<int32_t> recommended;  // [layers]
   std::optional<uint64_t> digest;    // Policy::digest(); empty in a history from before schema version 3
   Timestamp at;
+  friend bool operator==(const VersionReached&, const VersionReached&) = default;
 };
 
 using Record = std::variant<EpisodeAsked, LeaseGranted, LeaseEnded, EpisodeTold, EpisodeGivenUp,

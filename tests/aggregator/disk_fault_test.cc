@@ -13,12 +13,10 @@
 #include "tests/aggregator/core_driver.h"
 #include "tests/aggregator/replay.h"
 #include "tests/aggregator/simulated_spec.h"
+#include "tests/names.h"
 
 namespace allot::aggregator {
 namespace {
-
-using testing::AllOf;
-using testing::HasSubstr;
 
 // Works on the history in `directory` until a commit throws, in a child process, so that limits and mounts
 // are its own. Its standard output: one line "acked N" for each commit that returned, then the message of the
@@ -124,7 +122,7 @@ TEST_F(DiskFaultTest, AFullDiskEndsTheProcessWithItsNameAndLosesNothingThatWasAc
       const rlimit files{limit, limit};
       return ::setrlimit(RLIMIT_FSIZE, &files) == 0;
     });
-    EXPECT_THAT(said, AllOf(HasSubstr(file_.string()), HasSubstr("check that the disk is not full")));
+    EXPECT_THAT(said, Names(file_, "disk", "full"));
     EXPECT_GT(acked_in(said), 0);
     expect_nothing_lost(file_, acked_in(said));
   }
@@ -139,7 +137,7 @@ TEST_F(DiskFaultTest, ATmpfsThatIsFullLosesNothingThatWasAcked) {
     GTEST_SKIP() << "mounting a tmpfs is not permitted here (needs CAP_SYS_ADMIN)";
   }
   const std::string said = work_until_the_disk_fails(mounted, [] { return true; });
-  EXPECT_THAT(said, AllOf(HasSubstr((mounted / "history.sqlite").string()), HasSubstr("full")));
+  EXPECT_THAT(said, Names(mounted / "history.sqlite", "full"));
   // More room, as an operator would make: the same files on a disk with space.
   for (const auto& entry : std::filesystem::directory_iterator(mounted)) {
     if (entry.path().extension() != ".sqlite-shm") std::filesystem::copy(entry, saved);
@@ -162,8 +160,7 @@ TEST_F(DiskFaultTest, AStartOnADiskThatTurnedReadOnlyIsRefusedWithItsName) {
   }
   ASSERT_EQ(::mount("none", mounted.c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "size=50m"), 0);
   EXPECT_THAT([&] { (void)open_sqlite_history(mounted / "history.sqlite", "test", clock.now()); },
-              testing::ThrowsMessage<StorageError>(
-                  AllOf(HasSubstr((mounted / "history.sqlite").string()), HasSubstr("can be written"))));
+              testing::ThrowsMessage<StorageError>(Names(mounted / "history.sqlite", "written")));
   EXPECT_EQ(::umount(mounted.c_str()), 0);
 }
 

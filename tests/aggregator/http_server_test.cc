@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "tests/names.h"
 
 namespace allot::aggregator {
 namespace {
@@ -89,7 +90,7 @@ TEST(HttpAddressTest, AddressesAreHostAndPort) {
        {"", "8080", ":8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:80x",
         "::1:80", "host.example:80", "127.evil.example:80", "http://127.0.0.1:80"}) {
     EXPECT_THAT([&] { (void)parse_http_address(wrong); },
-                ThrowsMessage<InvalidArgument>(HasSubstr("ADDRESS:PORT")))
+                ThrowsMessage<InvalidArgument>(Names("ADDRESS:PORT")))
         << wrong;
   }
 }
@@ -176,7 +177,7 @@ TEST_F(HttpServerTest, APortInUseIsNamed) {
   const std::string url = server_.url();
   const std::string port = url.substr(url.rfind(':') + 1, url.size() - url.rfind(':') - 2);
   EXPECT_THAT([&] { HttpServer second(parse_http_address("127.0.0.1:" + port), {}); },
-              ThrowsMessage<NetworkError>(AllOf(HasSubstr("127.0.0.1:" + port), HasSubstr("in use"))));
+              ThrowsMessage<NetworkError>(Names("127.0.0.1:" + port, "in use")));
 }
 
 }  // namespace

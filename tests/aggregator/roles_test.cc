@@ -3,10 +3,10 @@
 
 #include "tests/aggregator/core_driver.h"
 
+#include "tests/names.h"
+
 namespace allot::aggregator {
 namespace {
-
-using testing::HasSubstr;
 
 class Roles : public testing::Test {
  protected:
@@ -58,7 +58,7 @@ TEST_F(Roles, AViewerMayAskForTheStatusAndNothingElse) {
   for (const wire::Envelope& message : {hello("w"), request(), control}) {
     const wire::Envelope answer = send("v", Rights::kViewer, "wall", message);
     EXPECT_EQ(answer.refused().reason(), wire::Refused::REASON_NOT_ALLOWED) << answer.DebugString();
-    EXPECT_THAT(answer.refused().message(), HasSubstr("wall"));
+    EXPECT_THAT(answer.refused().message(), Names("wall"));
   }
   EXPECT_FALSE(core_.status(now_).paused());
 }

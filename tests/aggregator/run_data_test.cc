@@ -10,6 +10,7 @@
 #include "base/temporary_directory.h"
 #include "tests/aggregator/core_driver.h"
 #include "tests/aggregator/episode_rows.h"
+#include "tests/names.h"
 #include "wire/spec.h"
 
 namespace allot::aggregator {
@@ -135,7 +136,7 @@ TEST_F(RunFollowerTest, WhatAnInterruptedVisitDidNotFinishComesAgain) {
 TEST_F(RunFollowerTest, ADirectoryWithoutAHistoryIsNamed) {
   const TemporaryDirectory empty;
   EXPECT_THAT([&] { RunFollower follower(empty.path()); },
-              testing::ThrowsMessage<NotFound>(testing::HasSubstr(empty.path().string())));
+              testing::ThrowsMessage<NotFound>(Names(empty.path())));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "bench/aggregator/crowd.h"
 #include "tests/aggregator/example_spec.h"
 #include "tests/aggregator/simulated_runner.h"
+#include "tests/names.h"
 #include "wire/codec.h"
 #include "wire/endpoint.h"
 #include "wire/status_query.h"
@@ -18,9 +19,7 @@
 namespace allot::aggregator {
 namespace {
 
-using testing::AllOf;
 using testing::Each;
-using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 using testing::ThrowsMessage;
@@ -101,7 +100,7 @@ TEST_F(ServiceTest, RoleOfAKeyDecidesWhatItsHolderMayDo) {
   EXPECT_EQ(answer_to(viewer, hello).refused().reason(), wire::Refused::REASON_NOT_ALLOWED);
   EXPECT_EQ(answer_to(viewer, pause).refused().reason(), wire::Refused::REASON_NOT_ALLOWED);
   EXPECT_TRUE(answer_to(worker, hello).has_welcome());
-  EXPECT_THAT(answer_to(worker, pause).control_reply().message(), HasSubstr("operator's key"));
+  EXPECT_THAT(answer_to(worker, pause).control_reply().message(), Names("operator's key"));
   EXPECT_FALSE(
       wire::query_status(service.endpoint(), kDeadline, wire::ClientKeys{own.public_key, viewer}).paused());
   EXPECT_TRUE(answer_to(chief, pause).control_reply().done());
@@ -191,7 +190,7 @@ TEST_F(ServiceTest, StoppedAndStartedAgainTheRunGoesOnWhereItWas) {
 TEST_F(ServiceTest, ASecondAggregatorOnTheSameDirectoryIsRefused) {
   Service service(example_spec(), options());
   EXPECT_THAT([&] { Service second(example_spec(), options()); },
-              ThrowsMessage<StorageError>(AllOf(HasSubstr("another aggregator"), HasSubstr(run_.string()))));
+              ThrowsMessage<StorageError>(Names("aggregator", run_)));
   EXPECT_EQ(read_file(run_ / "endpoint"), service.endpoint() + "\n") << "the first one's file is untouched";
 }
 
@@ -220,9 +219,8 @@ TEST_F(ServiceTest, ARunOfAnotherSpecIsRefusedNamingEveryFieldThatDiffers) {
   wire::RunSpec other = example_spec();
   other.set_seed(8);
   other.mutable_policy()->set_total(128);
-  EXPECT_THAT(
-      [&] { Service second(other, options()); },
-      ThrowsMessage<Mismatch>(AllOf(HasSubstr("policy.total: 64 != 128"), HasSubstr("seed: 7 != 8"))));
+  EXPECT_THAT([&] { Service second(other, options()); },
+              ThrowsMessage<Mismatch>(Names("policy.total", 64, 128, "seed", 7, 8)));
   EXPECT_EQ(read_file(run_ / "spec.json"), stored);
 }
 
@@ -236,12 +234,12 @@ TEST_F(ServiceTest, WhatCannotBeStartedLeavesNothingBehind) {
   ServiceOptions in_use = options();
   in_use.server.bind = taken.endpoint();
   EXPECT_THAT([&] { Service service(example_spec(), in_use); },
-              ThrowsMessage<NetworkError>(AllOf(HasSubstr(taken.endpoint()), HasSubstr("in use"))));
+              ThrowsMessage<NetworkError>(Names(taken.endpoint(), "in use")));
   EXPECT_FALSE(std::filesystem::exists(run_));
 }
 
 TEST_F(ServiceTest, DirectoriesThatAreNoRunAreNamed) {
-  EXPECT_THAT([&] { (void)read_run(run_); }, ThrowsMessage<NotFound>(HasSubstr("spec.json")));
+  EXPECT_THAT([&] { (void)read_run(run_); }, ThrowsMessage<NotFound>(Names("spec.json")));
   { Service service(example_spec(), options()); }
   std::filesystem::remove(run_ / "spec.json");
   EXPECT_THROW((void)read_run(run_), NotFound);

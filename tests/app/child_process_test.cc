@@ -11,12 +11,12 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "tests/names.h"
 
 namespace allot::app {
 namespace {
 
 using std::chrono::seconds;
-using ::testing::HasSubstr;
 
 constexpr auto kPatience = seconds(30);
 
@@ -46,7 +46,7 @@ TEST(ChildProcess, KilledChildReportsItsSignal) {
   const auto status = child.wait(kPatience);
   ASSERT_TRUE(status);
   EXPECT_EQ(status->signal, SIGKILL);
-  EXPECT_THAT(status->to_string(), HasSubstr("signal 9"));
+  EXPECT_THAT(status->to_string(), Names("signal", 9));
 }
 
 TEST(ChildProcess, StopKillsAChildThatIgnoresTheRequest) {
@@ -61,7 +61,7 @@ TEST(ChildProcess, MissingProgramIsAnErrorThatNamesIt) {
     ChildProcess child({"/nowhere/allot"}, log_path());
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("cannot start /nowhere/allot: exec: No such file or directory"));
+    EXPECT_THAT(error.what(), Names("/nowhere/allot", "No such file or directory"));
   }
 }
 

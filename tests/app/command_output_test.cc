@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "tests/names.h"
 
 namespace allot::app {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 TEST(CommandOutput, IsWhatTheProgramWroteHoweverLong) {
@@ -25,17 +25,17 @@ TEST(CommandOutput, OfAProgramThatFailsIsAnErrorNamingTheCommand) {
       [] {
         (void)output_of({"/bin/sh", "-c", "exit 3"});
       },
-      ThrowsMessage<Error>("/bin/sh -c exit 3 exited with code 3"));
+      ThrowsMessage<Error>(Names("/bin/sh -c exit 3", "code 3")));
   EXPECT_THAT(
       [] {
         (void)output_of({"/bin/sh", "-c", "kill -9 $$"});
       },
-      ThrowsMessage<Error>(HasSubstr("was ended by signal 9")));
+      ThrowsMessage<Error>(Names("signal", 9)));
   EXPECT_THAT(
       [] {
         (void)output_of({"/nowhere/allot-model", "devices"});
       },
-      ThrowsMessage<Error>("cannot start /nowhere/allot-model: No such file or directory"));
+      ThrowsMessage<Error>(Names("/nowhere/allot-model", "No such file or directory")));
 }
 
 }  // namespace

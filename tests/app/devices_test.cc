@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "tests/app/run_command.h"
+#include "tests/names.h"
 
 namespace allot::app {
 namespace {
@@ -59,15 +60,13 @@ TEST(Devices, ChosenWithoutCudaAskNobody) {
 }
 
 TEST(Devices, ThatAreNotHereAreRefusedWithWhatIsHere) {
-  EXPECT_THAT([] { (void)choose_devices("cuda:0,cuda:2", [] { return kTwo; }); },
-              ThrowsMessage<Unsupported>("device cuda:2 is not here; found: cuda:0 NVIDIA H200, 139 GiB; "
-                                         "cuda:1 NVIDIA L4, 22 GiB"));
-  EXPECT_THAT([] { (void)choose_devices("cpu,cuda:0", [] { return kNone; }); },
-              ThrowsMessage<Unsupported>("device cuda:0 is not here; found: no CUDA device (no driver)"));
   EXPECT_THAT(
-      [] { (void)choose_devices("all", [] { return kNone; }); },
-      ThrowsMessage<Unsupported>("devices \"all\" are the CUDA devices of this machine, but found: no "
-                                 "CUDA device (no driver); device cpu runs without CUDA"));
+      [] { (void)choose_devices("cuda:0,cuda:2", [] { return kTwo; }); },
+      ThrowsMessage<Unsupported>(Names("cuda:2", "cuda:0 NVIDIA H200, 139 GiB", "cuda:1 NVIDIA L4, 22 GiB")));
+  EXPECT_THAT([] { (void)choose_devices("cpu,cuda:0", [] { return kNone; }); },
+              ThrowsMessage<Unsupported>(Names("cuda:0", "no driver")));
+  EXPECT_THAT([] { (void)choose_devices("all", [] { return kNone; }); },
+              ThrowsMessage<Unsupported>(Names("devices", "all", "no driver", "cpu")));
 }
 
 TEST(Devices, AreReadFromTheAnswerOfTheModelProgram) {
@@ -86,7 +85,7 @@ TEST(Devices, ThatCannotBeReadAreAnErrorShowingTheAnswer) {
   for (const char* answer : {"cpu", R"({"devices": 1})", R"({"devices": [{"device": "tpu"}]})"}) {
     const std::string program = program_answering(answer);
     EXPECT_THAT([&] { (void)ask_for_cuda_devices(program); },
-                ThrowsMessage<Error>(HasSubstr("devices --json answered \"" + std::string(answer))));
+                ThrowsMessage<Error>(Names("--json", "\"" + std::string(answer))));
   }
 }
 
@@ -126,9 +125,8 @@ TEST(Devices, CheckedFailWhereTheyAreBrokenOrNotThereOrNoDevices) {
   const auto broken = [](int32_t) -> model::CudaCheck { throw CudaError("cudaMemset: unspecified failure"); };
   EXPECT_THAT([&] { (void)check_output("cuda:0", broken); },
               ThrowsMessage<CudaError>("cudaMemset: unspecified failure"));
-  EXPECT_THAT([&] { (void)check_output("cuda:2", broken); },
-              ThrowsMessage<Unsupported>(HasSubstr("device cuda:2 is not here")));
-  EXPECT_THAT([&] { (void)check_output("gpu", broken); }, ThrowsMessage<UsageError>(HasSubstr("\"gpu\"")));
+  EXPECT_THAT([&] { (void)check_output("cuda:2", broken); }, ThrowsMessage<Unsupported>(Names("cuda:2")));
+  EXPECT_THAT([&] { (void)check_output("gpu", broken); }, ThrowsMessage<UsageError>(Names("gpu")));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
+#include "tests/names.h"
 
 namespace allot::app {
 namespace {
@@ -27,7 +28,7 @@ TEST(HistoryCommand, ABenchRunIsCheckedExportedBackedUpAndADamagedCopyIsNamed) {
   EXPECT_EQ(run_command({tool, "history", "backup", run, copy}).code, 0);
   const auto checked = run_command({tool, "history", "check", copy});
   EXPECT_EQ(checked.code, 0) << checked.out << checked.err;
-  EXPECT_THAT(checked.out, HasSubstr("bit for bit"));
+  EXPECT_THAT(checked.out, Names("bit for bit"));
   const auto rows = run_command({tool, "history", "export", copy, "--what", "outcomes"});
   EXPECT_GE(std::ranges::count(rows.out, '\n'), 100);
 
@@ -36,7 +37,7 @@ TEST(HistoryCommand, ABenchRunIsCheckedExportedBackedUpAndADamagedCopyIsNamed) {
   write_file_atomically(directory / "copy" / "history.sqlite", bytes);
   const auto damaged = run_command({tool, "history", "check", copy});
   EXPECT_EQ(damaged.code, 1);
-  EXPECT_THAT(damaged.out, AllOf(HasSubstr("PROBLEM"), HasSubstr("remedy")));
+  EXPECT_THAT(damaged.out, Names("PROBLEM", "remedy"));
   EXPECT_EQ(run_command({tool, "history", "mend", copy}).code, 2);
 }
 

@@ -9,13 +9,10 @@
 #include "base/file.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
+#include "tests/names.h"
 
 namespace allot::app {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 class KeysCommand : public ::testing::Test {
  protected:
@@ -51,7 +48,7 @@ TEST_F(KeysCommand, NewWritesAKeyForItsOwnerAndPrintsThePublicHalf) {
   EXPECT_EQ(run_command({tool(), "keys", "public", file("a.key")}).out, key + "\n");
   const auto again = run_command({tool(), "keys", "new", "--out", file("a.key")});
   EXPECT_EQ(again.code, 1);
-  EXPECT_THAT(again.err, HasSubstr("not replaced"));
+  EXPECT_THAT(again.err, Names(file("a.key"), "replaced"));
   EXPECT_EQ(run_command({tool(), "keys", "public"}).code, 2);
   EXPECT_EQ(run_command({tool(), "keys", "old"}).code, 2);
 }
@@ -72,7 +69,7 @@ TEST_F(KeysCommand, ARunWithKeysServesThoseOnTheListAndNoSecretLeavesItsFile) {
   const auto stranger = run_command({tool(), "status", "--connect", "tcp://127.0.0.1:" + port, "--key",
                                      file("stranger.key"), "--server-key", (run_ / "server-key").string()});
   EXPECT_EQ(stranger.code, 1);
-  EXPECT_THAT(stranger.err, HasSubstr("allow-list"));
+  EXPECT_THAT(stranger.err, Names("allow-list"));
   const auto known = run_command({tool(), "status", "--connect", "tcp://127.0.0.1:" + port, "--key",
                                   file("worker.key"), "--server-key", (run_ / "server-key").string()});
   EXPECT_EQ(known.code, 0) << known.err;
@@ -84,7 +81,7 @@ TEST_F(KeysCommand, ARunWithKeysServesThoseOnTheListAndNoSecretLeavesItsFile) {
   const auto served = serving.wait();
   EXPECT_EQ(served.code, 0) << served.err;
   EXPECT_EQ(aggregator::read_run(run_).stage, "finished");
-  EXPECT_THAT(served.err, HasSubstr("node-a/"));
+  EXPECT_THAT(served.err, Names("node-a/"));
 
   const auto shown =
       run_command(aggregator({"--key", file("server.key"), "--allow", file("keys.txt"), "--dry-run"}));
@@ -105,20 +102,19 @@ TEST_F(KeysCommand, HalfOfWhatKeysNeedIsRefusedWithTheRemedy) {
   new_key("server.key");
   const auto no_list = run_command(aggregator({"--key", file("server.key")}));
   EXPECT_EQ(no_list.code, 2);
-  EXPECT_THAT(no_list.err, HasSubstr("--allow"));
+  EXPECT_THAT(no_list.err, Names("--allow"));
   const auto no_keys = run_command(aggregator({"--bind", "tcp://0.0.0.0:*"}));
   EXPECT_EQ(no_keys.code, 1);
-  EXPECT_THAT(no_keys.err,
-              AllOf(HasSubstr("allot keys new"), HasSubstr("--allow"), HasSubstr("tcp://0.0.0.0:*")));
+  EXPECT_THAT(no_keys.err, Names("--allow", "tcp://0.0.0.0:*", "allot keys new"));
   const auto no_server =
       run_command({tool(), "status", "--connect", "tcp://127.0.0.1:1", "--key", file("server.key")});
   EXPECT_EQ(no_server.code, 2);
-  EXPECT_THAT(no_server.err, HasSubstr("--server-key"));
+  EXPECT_THAT(no_server.err, Names("--server-key"));
   ASSERT_EQ(::chmod(file("server.key").c_str(), 0644), 0);
   write_file_atomically(file("keys.txt"), "");
   const auto open = run_command(aggregator({"--key", file("server.key"), "--allow", file("keys.txt")}));
   EXPECT_EQ(open.code, 1);
-  EXPECT_THAT(open.err, AllOf(HasSubstr("0644"), HasSubstr("chmod 600")));
+  EXPECT_THAT(open.err, Names("0644", "chmod 600"));
 }
 
 }  // namespace

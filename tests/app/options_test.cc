@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "tests/message_of.h"
+#include "tests/names.h"
 
 namespace allot::app {
 namespace {
@@ -95,20 +96,19 @@ TEST_F(Options, DefaultsStayAndAreNotGiven) {
 }
 
 TEST_F(Options, UnknownOptionNamesTheNearest) {
-  EXPECT_EQ(fault_of({"--totl", "5"}), "unknown option --totl; did you mean --total?");
+  EXPECT_THAT(fault_of({"--totl", "5"}), Names("unknown", "--totl", "--total"));
 }
 
 TEST_F(Options, UnknownOptionFarFromAllPointsToHelp) {
-  EXPECT_EQ(fault_of({"--zzzzzzzzz"}), "unknown option --zzzzzzzzz; allot tune --help lists the options");
+  EXPECT_THAT(fault_of({"--zzzzzzzzz"}), Names("unknown", "--zzzzzzzzz", "allot tune --help"));
 }
 
 TEST_F(Options, PrefixOfAnOptionIsNotThatOption) {
-  EXPECT_THAT(fault_of({"--tot", "5"}), HasSubstr("unknown"));
+  EXPECT_THAT(fault_of({"--tot", "5"}), Names("unknown", "--tot"));
 }
 
 TEST_F(Options, OutOfRangeValueNamesValueAndRange) {
-  EXPECT_EQ(fault_of({"--total", "1001"}),
-            "--total has the value '1001'; a whole number from 1 to 1000 is expected");
+  EXPECT_THAT(fault_of({"--total", "1001"}), Names("--total", 1001, 1, 1000));
   EXPECT_EQ(fields_.total, 64);
 }
 
@@ -120,43 +120,39 @@ TEST_F(Options, NumbersThatDoNotParseAreFaults) {
     EXPECT_THROW((void)options.parse(std::vector<std::string>{std::string("--total=") + value}), UsageError)
         << value;
   }
-  EXPECT_THAT(fault_of({"--gain", "nan"}), HasSubstr("a number from 0 to 1"));
+  EXPECT_THAT(fault_of({"--gain", "nan"}), Names("--gain", "nan", 0, 1));
 }
 
 TEST_F(Options, NegativeNumberIsAValueNotAnOption) {
-  EXPECT_THAT(fault_of({"--floor", "-1"}), HasSubstr("--floor has the value '-1'"));
+  EXPECT_THAT(fault_of({"--floor", "-1"}), Names("--floor", "-1"));
 }
 
 TEST_F(Options, UnknownChoiceNamesTheChoicesAndTheNearest) {
-  EXPECT_EQ(fault_of({"--policy", "pair"}),
-            "--policy has the value 'pair'; one of pairs, reinforce-paper is expected; did you mean pairs?");
+  EXPECT_THAT(fault_of({"--policy", "pair"}), Names("--policy", "pair", "pairs", "reinforce-paper", "pairs"));
 }
 
 TEST_F(Options, RepeatedOptionIsAFault) {
-  EXPECT_EQ(fault_of({"--total", "5", "--total", "6"}), "--total is given twice");
+  EXPECT_THAT(fault_of({"--total", "5", "--total", "6"}), Names("--total", "twice"));
 }
 
 TEST_F(Options, OptionWithoutValueIsAFault) {
-  EXPECT_EQ(fault_of({"--floor", "--json", "--total"}), "--floor needs a value S; --total needs a value N");
+  EXPECT_THAT(fault_of({"--floor", "--json", "--total"}), Names("--floor", "S", "--total", "N"));
   EXPECT_TRUE(fields_.json);
 }
 
 TEST_F(Options, SurplusWordIsAFault) {
-  EXPECT_THAT(fault_of({"dir", "more"}), HasSubstr("'more' is not expected"));
+  EXPECT_THAT(fault_of({"dir", "more"}), Names("more"));
 }
 
 TEST_F(Options, ShortOptionIsAFault) {
-  EXPECT_THAT(fault_of({"dir", "-x"}), HasSubstr("unknown option -x"));
+  EXPECT_THAT(fault_of({"dir", "-x"}), Names("unknown", "-x"));
 }
 
 TEST_F(Options, SeveralFaultsAreReportedTogether) {
   options_.require("run");
   const std::string fault = fault_of({"--totl", "5", "--floor", "9", "--policy"});
-  EXPECT_THAT(fault, HasSubstr("--totl"));
-  EXPECT_THAT(fault, HasSubstr("from 0 to 8"));
-  EXPECT_THAT(fault, HasSubstr("--policy needs a value"));
-  EXPECT_THAT(fault, HasSubstr("--run is missing: run directory"));
-  EXPECT_THAT(fault, Not(HasSubstr("'5'")));
+  EXPECT_THAT(fault, Names("--totl", "--floor", 9, 0, 8, "--policy", "--run", "missing"));
+  EXPECT_THAT(fault, Not(Names(5)));
 }
 
 TEST_F(Options, ConfigFileSetsFieldsAndFlagsWin) {
@@ -179,15 +175,14 @@ TEST_F(Options, FlagOfTheCommandLineTurnsOffWhatTheFileTurnsOn) {
 TEST_F(Options, ConfigFaultsNameFileLineAndNearestKey) {
   const std::string file = config("totl = 7\nfloor = 9\njust words\nconfig = other\n");
   const std::string fault = fault_of({"--config", file});
-  EXPECT_THAT(fault, HasSubstr(file + ":1: unknown option totl; did you mean total?"));
-  EXPECT_THAT(fault, HasSubstr(file + ":2: floor has the value '9'; a whole number from 0 to 8 is expected"));
-  EXPECT_THAT(fault, HasSubstr(file + ":3: 'just words' is no 'name = value'"));
-  EXPECT_THAT(fault, HasSubstr(file + ":4: unknown option config"));
+  EXPECT_THAT(fault, Names(file + ":1", "unknown", "totl", "total"));
+  EXPECT_THAT(fault, Names(file + ":2", "floor", 9, 0, 8));
+  EXPECT_THAT(fault, Names(file + ":3", "just words", "name = value"));
+  EXPECT_THAT(fault, Names(file + ":4", "unknown", "config"));
 }
 
 TEST_F(Options, ConfigKeyGivenTwiceIsAFault) {
-  EXPECT_THAT(fault_of({"--config", config("total = 7\ntotal = 8\n")}),
-              HasSubstr(":2: total is given twice"));
+  EXPECT_THAT(fault_of({"--config", config("total = 7\ntotal = 8\n")}), Names(":2", "total", "twice"));
 }
 
 TEST_F(Options, MissingConfigFileIsAnError) {

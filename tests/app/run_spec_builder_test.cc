@@ -9,15 +9,14 @@
 #include "base/sha256.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
+#include "tests/names.h"
 #include "wire/messages.pb.h"
 #include "wire/spec.h"
 
 namespace allot::app {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
@@ -76,7 +75,7 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
     change(changed);
     const auto differences = wire::differences(before, build_run_spec(changed));
     ASSERT_EQ(differences.size(), 1u) << field;
-    EXPECT_THAT(differences.front(), HasSubstr(field));
+    EXPECT_THAT(differences.front(), Names(field));
   };
   expect_change([](RunOptions& run) { run.policy.total = 65; }, "policy.total: 64 != 65");
   expect_change([](RunOptions& run) { run.policy.floor = 0; }, "policy.floor");
@@ -145,18 +144,16 @@ TEST_F(RunSpecBuilder, AParameterOfAnotherPolicyIsRefusedNamingThoseOfThisOne) {
   run_.policy.name = "reinforce";
   run_.policy.by_flag = {{"gain", 11}};
   run_.policy.by_pair = {{"pairs_per_update", 7}};
-  EXPECT_THAT(fault<UsageError>(),
-              AllOf(HasSubstr("--gain"), HasSubstr("pairs_per_update"), HasSubstr("--policy reinforce"),
-                    HasSubstr("--learning-rate, --episodes-per-update")));
+  EXPECT_THAT(fault<UsageError>(), Names("--gain", "pairs_per_update", "--policy reinforce",
+                                         "--learning-rate", "--episodes-per-update"));
 }
 
 TEST_F(RunSpecBuilder, AParameterGivenInBothWaysOrOutOfRangeIsRefused) {
   run_.policy.by_flag = run_.policy.by_pair = {{"gain", 11}};
-  EXPECT_THAT(fault<UsageError>(), HasSubstr("--gain and --policy-option gain"));
+  EXPECT_THAT(fault<UsageError>(), Names("--gain", "--policy-option gain"));
   run_.policy.by_flag.clear();
   run_.policy.by_pair = {{"pairs_per_update", 1.5}};
-  EXPECT_THAT(fault<UsageError>(),
-              AllOf(HasSubstr("pairs_per_update"), HasSubstr("1.5"), HasSubstr("1 to 100000")));
+  EXPECT_THAT(fault<UsageError>(), Names("pairs_per_update", 1.5, 1, 100000));
 }
 
 // The spec.json of a run that the release before began, and the same options now.
@@ -191,14 +188,14 @@ TEST_F(RunSpecBuilder, OtherWeightsAreAnotherRun) {
   write_file_atomically(small_.model / "model.safetensors", weights);
   const auto differences = wire::differences(before, build_run_spec(run_));
   ASSERT_EQ(differences.size(), 1u);
-  EXPECT_THAT(differences.front(), HasSubstr("model.weights_fingerprint"));
+  EXPECT_THAT(differences.front(), Names("model.weights_fingerprint"));
 }
 
 TEST_F(RunSpecBuilder, MissingOptionsAreNamedTogether) {
   const RunOptions none;
   run_ = none;
-  EXPECT_THAT(fault<UsageError>(), AllOf(HasSubstr("--model is missing"), HasSubstr("--data is missing"),
-                                         HasSubstr("--total is missing"), HasSubstr("--heldout is missing")));
+  EXPECT_THAT(fault<UsageError>(),
+              Names("--model", "missing", "--data", "missing", "--total", "missing", "--heldout", "missing"));
 }
 
 TEST_F(RunSpecBuilder, NoVerificationNeedsNoHeldoutFile) {
@@ -209,24 +206,24 @@ TEST_F(RunSpecBuilder, NoVerificationNeedsNoHeldoutFile) {
 
 TEST_F(RunSpecBuilder, MoreHeldOutQuestionsThanTheFileHasAreRefusedWhenAskedFor) {
   run_.heldout_questions = 13;
-  EXPECT_THAT(fault<UsageError>(), AllOf(HasSubstr("--heldout-questions 13"), HasSubstr("holds 12")));
+  EXPECT_THAT(fault<UsageError>(), Names("--heldout-questions", 13, 12));
   run_.heldout_questions = 12;
   EXPECT_EQ(build_run_spec(run_).task().heldout_questions(), 12u);
 }
 
 TEST_F(RunSpecBuilder, TotalBelowTheFloorOfAllLayersNamesBothNumbers) {
   run_.policy.total = 7;
-  EXPECT_THAT(fault<InvalidArgument>(), AllOf(HasSubstr("7"), HasSubstr("8")));
+  EXPECT_THAT(fault<InvalidArgument>(), Names("total", 7, 8));
 }
 
 TEST_F(RunSpecBuilder, MoreQuestionsThanTheFileHasIsRefused) {
   run_.questions = 25;
-  EXPECT_THAT(fault<InvalidArgument>(), AllOf(HasSubstr("25"), HasSubstr("24")));
+  EXPECT_THAT(fault<InvalidArgument>(), Names("questions_per_episode", 25, 24));
 }
 
 TEST_F(RunSpecBuilder, VerifyingOnTheTrainingQuestionsIsRefused) {
   run_.heldout = run_.data;
-  EXPECT_THAT(fault<UsageError>(), HasSubstr("24 of the 24 questions of --heldout"));
+  EXPECT_THAT(fault<UsageError>(), Names(24, 24, "--heldout"));
 }
 
 TEST_F(RunSpecBuilder, HeldOutQuestionsThatAreLearnedOnAreRefusedWithTheirLines) {
@@ -234,8 +231,7 @@ TEST_F(RunSpecBuilder, HeldOutQuestionsThatAreLearnedOnAreRefusedWithTheirLines)
   const std::string second_line =
       train.substr(train.find('\n') + 1, train.find('\n', train.find('\n') + 1) - train.find('\n'));
   write_file_atomically(small_.heldout, read_file(small_.heldout) + second_line);
-  EXPECT_THAT(fault<UsageError>(), AllOf(HasSubstr("1 of the 13 questions of --heldout"),
-                                         HasSubstr("lines 13 of the held-out file are lines 2 of")));
+  EXPECT_THAT(fault<UsageError>(), Names(1, 13, "--heldout", "lines 13", "lines 2"));
   // Without a verification there is nothing to hold out.
   run_.heldout_questions = 0;
   EXPECT_EQ(build_run_spec(run_).task().heldout_questions(), 0u);
@@ -243,7 +239,7 @@ TEST_F(RunSpecBuilder, HeldOutQuestionsThatAreLearnedOnAreRefusedWithTheirLines)
 
 TEST_F(RunSpecBuilder, ScoreStageAndBudgetBelongTogether) {
   run_.attention.score_stage = kernels::ScoreStage::kBernoulli;
-  EXPECT_THAT(fault<UsageError>(), HasSubstr("--score-stage bernoulli with --score-budget 0"));
+  EXPECT_THAT(fault<UsageError>(), Names("--score-stage", "bernoulli", "--score-budget", 0));
   run_.attention.score_budget = 16;
   EXPECT_EQ(build_run_spec(run_).attention().score_budget(), 16);
 }

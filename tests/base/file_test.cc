@@ -8,11 +8,10 @@
 #include "base/error.h"
 #include "base/sha256.h"
 #include "base/temporary_directory.h"
+#include "tests/names.h"
 
 namespace allot {
 namespace {
-
-using ::testing::HasSubstr;
 
 class FileTest : public ::testing::Test {
  protected:
@@ -38,7 +37,7 @@ TEST_F(FileTest, AMissingFileIsNotFoundUnderItsName) {
     read_file(folder_ / "absent");
     FAIL() << "read a file that does not exist";
   } catch (const NotFound& error) {
-    EXPECT_THAT(error.what(), HasSubstr((folder_ / "absent").string()));
+    EXPECT_THAT(error.what(), Names(folder_ / "absent"));
   }
 }
 

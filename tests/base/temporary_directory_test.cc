@@ -9,12 +9,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "tests/names.h"
 
 namespace allot {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 // Sets TMPDIR and puts the old value back.
@@ -75,8 +74,7 @@ TEST(TemporaryDirectory, WithoutAPlaceForItIsAStorageErrorThatNamesThePlace) {
   const TemporaryDirectory parent;
   const std::string absent = (parent.path() / "absent").string();
   const TmpdirIs tmpdir(absent);
-  EXPECT_THAT([] { TemporaryDirectory directory; },
-              ThrowsMessage<StorageError>(AllOf(HasSubstr(absent), HasSubstr("let TMPDIR name"))));
+  EXPECT_THAT([] { TemporaryDirectory directory; }, ThrowsMessage<StorageError>(Names(absent, "TMPDIR")));
 }
 
 }  // namespace

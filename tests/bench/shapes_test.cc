@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "tests/message_of.h"
+#include "tests/names.h"
 
 namespace allot::bench::attention {
 namespace {
@@ -18,7 +19,6 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Ge;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Le;
 
@@ -56,8 +56,8 @@ TEST(SelectShapes, KeepsTheOrderOfTheNames) {
 
 TEST(SelectShapes, AnUnknownNameIsRefusedWithTheKnownOnes) {
   EXPECT_THAT(message_of<UsageError>([] { select_shapes("1x8k,2x8k"); }),
-              AllOf(HasSubstr("no shape \"2x8k\""), HasSubstr("1x8k, 1x32k"), HasSubstr("512-ragged")));
-  EXPECT_THAT(message_of<UsageError>([] { select_shapes("1x8k,"); }), HasSubstr("no shape \"\""));
+              Names("2x8k", "1x8k", "1x32k", "512-ragged"));
+  EXPECT_THAT(message_of<UsageError>([] { select_shapes("1x8k,"); }), Names("\"\""));
 }
 
 TEST(SelectEstimators, ReadsNamesInOrder) {
@@ -65,9 +65,8 @@ TEST(SelectEstimators, ReadsNamesInOrder) {
 }
 
 TEST(SelectEstimators, TopkAndUnknownNamesAreRefused) {
-  EXPECT_THAT(message_of<UsageError>([] { select_estimators("sys,topk"); }),
-              HasSubstr("topk has no CUDA kernel"));
-  EXPECT_THAT(message_of<UsageError>([] { select_estimators("sis"); }), HasSubstr("sis"));
+  EXPECT_THAT(message_of<UsageError>([] { select_estimators("sys,topk"); }), Names("topk", "CUDA"));
+  EXPECT_THAT(message_of<UsageError>([] { select_estimators("sis"); }), Names("sis"));
 }
 
 TEST(Lengths, AreEqualWhereTheShapeIsNotRagged) {
@@ -94,8 +93,8 @@ TEST(Budgets, OfTheRaggedShapeTakeEveryValueOfTheirRange) {
 
 TEST(WhyUnsuitable, FlashNeedsASampleATile) {
   EXPECT_THAT(why_unsuitable({.estimator = Estimator::kFlash}, {32768}, {128}), IsEmpty());
-  EXPECT_EQ(why_unsuitable({.estimator = Estimator::kFlash}, {256, 32769}, {1, 128}),
-            "flash needs a sample a tile: sequence 1 has 32769 keys, 129 tiles of 256, and 128 samples");
+  EXPECT_THAT(why_unsuitable({.estimator = Estimator::kFlash}, {256, 32769}, {1, 128}),
+              Names("sequence 1", 32769, 129, 256, 128));
   EXPECT_THAT(why_unsuitable({.estimator = Estimator::kSys}, {32769}, {1}), IsEmpty());
 }
 

@@ -6,11 +6,11 @@
 
 #include "base/error.h"
 #include "episode/question_result.h"
+#include "tests/names.h"
 
 namespace allot {
 namespace {
 
-using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -32,8 +32,7 @@ TEST(RewardKind, SpecsFromBeforeThereWereKindsMeanAnswers) {
 
 TEST(RewardKind, AnUnknownNameIsRefusedWithTheKnownOnes) {
   EXPECT_THAT([] { parse_reward_kind("speed"); },
-              ThrowsMessage<InvalidArgument>(
-                  testing::AllOf(HasSubstr("'speed'"), HasSubstr("'answers'"), HasSubstr("'divergence'"))));
+              ThrowsMessage<InvalidArgument>(Names("speed", "answers", "divergence")));
   EXPECT_EQ(find_reward_kind("speed"), nullptr);
 }
 

@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "tests/names.h"
 
 namespace allot::evaluation {
 namespace {
 
-using testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
 Conditions conditions() {
@@ -94,24 +94,24 @@ TEST(AblationFile, WhatIsWrongIsNamed) {
   EXPECT_THROW(parse_ablation("{", "file"), CorruptFile);
   EXPECT_THROW(parse_ablation("[]", "file"), CorruptFile);
   EXPECT_THAT(error_after([](Json* json) { (*json)["schema_version"] = 3; }),
-              HasSubstr("'schema_version' is 3"));
+              Names("file", "schema_version", 3, 1, 2));
   EXPECT_THAT(error_after([](Json* json) { json->erase("conditions"); }),
-              HasSubstr("'conditions' is missing"));
+              Names("file", "conditions", "missing"));
   EXPECT_THAT(error_after([](Json* json) { (*json)["conditions"]["model"].erase("id"); }),
-              HasSubstr("'conditions.model.id' is missing"));
-  EXPECT_THAT(error_after([](Json* json) { (*json)["layers"].erase(1); }), HasSubstr("'layers'"));
+              Names("file", "conditions.model.id", "missing"));
+  EXPECT_THAT(error_after([](Json* json) { (*json)["layers"].erase(1); }), Names("layers", 1, 2));
   EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][1]["layer"] = 0; }),
-              HasSubstr("'layers[1].layer' is 0"));
+              Names("layers[1].layer", 0, 1));
   EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][0]["correct"] = 9; }),
-              HasSubstr("'layers[0].correct' is 9, expected an integer 0 to 4"));
+              Names("layers[0].correct", 9, 0, 4));
   EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][0]["drop"] = 1.5; }),
-              HasSubstr("'layers[0].drop' is 1.5"));
+              Names("layers[0].drop", 1.5));
   EXPECT_THAT(error_after([](Json* json) { (*json)["layers"][0]["interval_95"] = {0}; }),
-              HasSubstr("'layers[0].interval_95'"));
+              Names("layers[0].interval_95", "[0]"));
   EXPECT_THAT(error_after([](Json* json) {
                 (*json)["base"]["samples"] = {16, -1};
               }),
-              HasSubstr("'base.samples[1]' is -1"));
+              Names("base.samples[1]", -1));
 }
 
 TEST(AblationFile, Version1IsReadAndWhatItDoesNotSayIsUnknown) {

@@ -9,13 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "tests/names.h"
 
 namespace allot::evaluation {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Json = nlohmann::ordered_json;
 
@@ -149,7 +148,7 @@ TEST(Conditions, EveryFieldIsRequiredAndCheckedAndNamed) {
         (void)conditions_from_json(json, "file");
         FAIL() << field;
       } catch (const CorruptFile& error) {
-        EXPECT_THAT(error.what(), AllOf(HasSubstr("file: "), HasSubstr("'" + field + "'")));
+        EXPECT_THAT(error.what(), Names("file", field));
       }
     }
   }

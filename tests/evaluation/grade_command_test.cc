@@ -5,10 +5,10 @@
 
 #include "tests/app/run_command.h"
 
+#include "tests/names.h"
+
 namespace allot::app {
 namespace {
-
-using testing::HasSubstr;
 
 std::string line(const std::string& prediction, const std::string& answer) {
   return R"({"prediction": ")" + prediction + R"(", "answer": ")" + answer + "\"}\n";
@@ -38,18 +38,17 @@ TEST(GradeCommand, ABrokenLineIsNamedAfterTheVerdictsBeforeIt) {
       run_command({"allot", "grade"}, line("18", "18") + "{\"prediction\": \"5\"}\n");
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.out, "{\"correct\":1}\n");
-  EXPECT_THAT(result.err, HasSubstr("line 2 of stdin: no field \"answer\""));
-  EXPECT_THAT(run_command({"allot", "grade"}, "5\n").err, HasSubstr("line 1 of stdin: not a JSON object"));
-  EXPECT_THAT(run_command({"allot", "grade"}, line("5", "many")).err,
-              HasSubstr("the gold answer \"many\" is not a number"));
+  EXPECT_THAT(result.err, Names("line 2", "stdin", "answer"));
+  EXPECT_THAT(run_command({"allot", "grade"}, "5\n").err, Names("line 1", "stdin", "JSON"));
+  EXPECT_THAT(run_command({"allot", "grade"}, line("5", "many")).err, Names("answer", "many"));
   EXPECT_THAT(run_command({"allot", "grade"}, "{\"prediction\": [], \"answer\": \"5\"}\n").err,
-              HasSubstr("field \"prediction\" is of type array"));
+              Names("prediction", "array"));
 }
 
 TEST(GradeCommand, AnUnknownTaskIsWrongUsage) {
   const CommandResult result = run_command({"allot", "grade", "--task", "mmlu"});
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, HasSubstr("one of gsm8k is expected"));
+  EXPECT_THAT(result.err, Names("--task", "gsm8k"));
 }
 
 }  // namespace

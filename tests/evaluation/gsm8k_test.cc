@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "base/temporary_directory.h"
+#include "tests/names.h"
 
 namespace allot::evaluation {
 namespace {
@@ -85,16 +86,14 @@ TEST(Gsm8kData, AFileThatIsNotThereIsNamed) {
 
 TEST(Gsm8kData, BrokenLinesAreNamedWithLineAndField) {
   const std::string good = "{\"question\": \"q\", \"answer\": \"a #### 1\"}\n";
-  EXPECT_THAT(load_error(good + "not json\n"), HasSubstr(".jsonl: line 2: not a JSON object"));
-  EXPECT_THAT(load_error(good + "\n" + good), HasSubstr("line 2: not a JSON object"));
-  EXPECT_THAT(load_error("{\"answer\": \"#### 1\"}"), HasSubstr("line 1: no field \"question\""));
-  EXPECT_THAT(load_error("{\"question\": \"q\", \"answer\": 5}"),
-              HasSubstr("field \"answer\" is of type number"));
-  EXPECT_THAT(load_error("{\"question\": \"\", \"answer\": \"#### 1\"}"),
-              HasSubstr("field \"question\" is empty"));
-  EXPECT_THAT(load_error("{\"question\": \"q\", \"answer\": \"1\"}"), HasSubstr("has no \"####\""));
-  EXPECT_THAT(load_error("{\"question\": \"q\", \"answer\": \"#### many\"}"), HasSubstr("#### many"));
-  EXPECT_THAT(load_error(" \n"), HasSubstr("holds no questions"));
+  EXPECT_THAT(load_error(good + "not json\n"), Names("line 2", "JSON"));
+  EXPECT_THAT(load_error(good + "\n" + good), Names("line 2", "JSON"));
+  EXPECT_THAT(load_error("{\"answer\": \"#### 1\"}"), Names("line 1", "question"));
+  EXPECT_THAT(load_error("{\"question\": \"q\", \"answer\": 5}"), Names("line 1", "answer", "number"));
+  EXPECT_THAT(load_error("{\"question\": \"\", \"answer\": \"#### 1\"}"), Names("question", "empty"));
+  EXPECT_THAT(load_error("{\"question\": \"q\", \"answer\": \"1\"}"), Names("####"));
+  EXPECT_THAT(load_error("{\"question\": \"q\", \"answer\": \"#### many\"}"), Names("#### many"));
+  EXPECT_THAT(load_error(" \n"), Names("questions"));
 }
 
 TEST(Gsm8kData, WindowsLineEndsAndAMissingLastLineEndAreRead) {
@@ -236,7 +235,7 @@ TEST(TaskRegistry, UnknownNamesAreRefusedWithTheKnownOnes) {
     make_task("mmlu", PromptStyle::kBoxed);
     FAIL();
   } catch (const InvalidArgument& error) {
-    EXPECT_STREQ(error.what(), "task \"mmlu\" is unknown; known are: gsm8k");
+    EXPECT_THAT(error.what(), Names("mmlu", "gsm8k"));
   }
   EXPECT_THROW(parse_prompt_style("chat"), InvalidArgument);
   for (const PromptStyle style : kStyles) EXPECT_EQ(parse_prompt_style(name(style)), style);

@@ -2,12 +2,13 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/names.h"
+
 namespace allot::evaluation {
 namespace {
 
 using kernels::AttentionMethod;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 AttentionMethod read(const nlohmann::ordered_json& json, std::vector<std::string>* faults) {
@@ -39,8 +40,8 @@ TEST(MethodJson, NamesEveryFaultAtOnce) {
   json["colour"] = "red";
   std::vector<std::string> faults;
   read(json, &faults);
-  EXPECT_THAT(faults, ElementsAre(HasSubstr("attention.estimator"), HasSubstr("attention.tile"),
-                                  HasSubstr("attention.colour")));
+  EXPECT_THAT(faults,
+              ElementsAre(Names("attention.estimator"), Names("attention.tile"), Names("attention.colour")));
 }
 
 TEST(MethodJson, ReadsBackEveryEstimatorOfTheTable) {
@@ -57,7 +58,7 @@ TEST(MethodJson, RefusesParametersThatTheEstimatorDoesNotHave) {
   json["parameters"]["page-budget"] = 0.5;
   std::vector<std::string> faults;
   read(json, &faults);
-  EXPECT_THAT(faults, ElementsAre(HasSubstr("attention.parameters")));
+  EXPECT_THAT(faults, ElementsAre(Names("attention.parameters")));
 }
 
 TEST(MethodJson, RefusesAScoreBudgetWithoutAScoreStage) {
@@ -65,7 +66,7 @@ TEST(MethodJson, RefusesAScoreBudgetWithoutAScoreStage) {
   json["score_budget"] = 4;
   std::vector<std::string> faults;
   read(json, &faults);
-  EXPECT_THAT(faults, ElementsAre(HasSubstr("attention.score_budget")));
+  EXPECT_THAT(faults, ElementsAre(Names("attention.score_budget")));
 }
 
 }  // namespace

@@ -7,11 +7,10 @@
 
 #include "base/error.h"
 #include "tests/message_of.h"
+#include "tests/names.h"
 
 namespace allot::kernels {
 namespace {
-
-using ::testing::HasSubstr;
 
 TEST(EstimatorName, EveryNameReadsBackAsItself) {
   for (int i = 0; i < kEstimators; ++i) {
@@ -27,14 +26,12 @@ TEST(EstimatorName, EveryNameReadsBackAsItself) {
 
 TEST(EstimatorName, AnUnknownNameIsRefusedWithTheKnownOnes) {
   const std::string refusal = message_of<InvalidArgument>([] { parse_estimator("systematic"); });
-  EXPECT_THAT(refusal, HasSubstr("\"systematic\""));
-  // Each name between separators, since "sys" is a part of what was given.
-  for (const EstimatorRow& row : kEstimatorRows)
-    EXPECT_THAT(refusal + ",", HasSubstr(" " + std::string(row.name) + ",")) << row.name;
+  EXPECT_THAT(refusal, Names("systematic"));
+  for (const EstimatorRow& row : kEstimatorRows) EXPECT_THAT(refusal, Names(row.name));
   EXPECT_THAT(message_of<InvalidArgument>([] { parse_score_stage("Bernoulli"); }),
-              HasSubstr("exact, bernoulli, bernoulli-strat"));
+              Names("Bernoulli", "exact", "bernoulli", "bernoulli-strat"));
   EXPECT_THAT(message_of<InvalidArgument>([] { parse_dtype("float8"); }),
-              HasSubstr("float32, bfloat16, float16"));
+              Names("float8", "float32", "bfloat16", "float16"));
 }
 
 }  // namespace

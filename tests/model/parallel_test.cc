@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "tests/names.h"
 
 namespace allot::model {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 TEST(RunParallel, RunsEveryIndexOnce) {
@@ -45,7 +45,7 @@ TEST(RunParallel, RethrowsWhatATaskThrows) {
       if (index == 7) throw InvalidArgument("seven");
     };
     EXPECT_THAT([&] { run_parallel(100, threads, fail_at_seven); },
-                ThrowsMessage<InvalidArgument>(HasSubstr("seven")));
+                ThrowsMessage<InvalidArgument>(Names("seven")));
   }
 }
 

@@ -10,13 +10,12 @@
 #include <random>
 
 #include "base/error.h"
+#include "tests/names.h"
 
 namespace allot::policy {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 TEST(Schedule, ParsesWhatItPrintsAndAllowsBlanksAroundEntries) {
@@ -29,9 +28,7 @@ TEST(Schedule, ParsesWhatItPrintsAndAllowsBlanksAroundEntries) {
 
 TEST(Schedule, ParseNamesTheBadEntryAndItsLayer) {
   const auto expect_rejected = [](const char* text, const char* layer, const char* entry) {
-    EXPECT_THAT([&] { parse_schedule(text); },
-                ThrowsMessage<InvalidArgument>(AllOf(HasSubstr(layer), HasSubstr(entry))))
-        << text;
+    EXPECT_THAT([&] { parse_schedule(text); }, ThrowsMessage<InvalidArgument>(Names(layer, entry))) << text;
   };
   expect_rejected("", "layer 0", "''");
   expect_rejected("1,2,", "layer 2", "''");
@@ -53,11 +50,11 @@ TEST(Schedule, CheckNamesLengthFloorAndSum) {
   EXPECT_NO_THROW(check_schedule(schedule, 3, 0, 8));
   EXPECT_NO_THROW(check_schedule(schedule, 3, 0));
   EXPECT_THAT([&] { check_schedule(schedule, 4, 0); },
-              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("3 entries"), HasSubstr("4 layers"))));
+              ThrowsMessage<InvalidArgument>(Names("3 entries", "4 layers")));
   EXPECT_THAT([&] { check_schedule(schedule, 3, 1); },
-              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("layer 1 gets 0"), HasSubstr("floor is 1"))));
+              ThrowsMessage<InvalidArgument>(Names("layer 1", 0, "floor", 1)));
   EXPECT_THAT([&] { check_schedule(schedule, 3, 0, 9); },
-              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("sums to 8"), HasSubstr("budget is 9"))));
+              ThrowsMessage<InvalidArgument>(Names(8, "budget", 9)));
 }
 
 TEST(Apportion, SharesOutByLargestRemainder) {
@@ -103,16 +100,16 @@ TEST(Apportion, SurvivesSharesAtTheEdgeOfTheNumberRange) {
 
 TEST(Apportion, RefusesWhatItCannotShareOut) {
   const auto expect_refused = [](std::vector<double> shares, int64_t total, int32_t floor,
-                                 const char* names) {
-    EXPECT_THAT([&] { apportion(shares, total, floor); }, ThrowsMessage<InvalidArgument>(HasSubstr(names)));
+                                 const NamesMatcher& names) {
+    EXPECT_THAT([&] { apportion(shares, total, floor); }, ThrowsMessage<InvalidArgument>(names));
   };
-  expect_refused({1, 1, 1}, 2, 1, "total of 2 over 3 layers with floor 1");
-  expect_refused({1, 1}, 4, -1, "floor -1");
-  expect_refused({1, 1}, int64_t{1} << 31, 0, "2147483648");
-  expect_refused({1, -0.5}, 4, 0, "share of layer 1 is -0.5");
-  expect_refused({std::nan(""), 1}, 4, 0, "share of layer 0");
-  expect_refused({1, HUGE_VAL}, 4, 0, "share of layer 1 is inf");
-  expect_refused({0, 0}, 4, 0, "all 2 shares are 0");
+  expect_refused({1, 1, 1}, 2, 1, Names("total", 2, 3, "floor", 1));
+  expect_refused({1, 1}, 4, -1, Names("floor", -1));
+  expect_refused({1, 1}, int64_t{1} << 31, 0, Names(2147483648));
+  expect_refused({1, -0.5}, 4, 0, Names("share", "layer 1", "-0.500000"));
+  expect_refused({std::nan(""), 1}, 4, 0, Names("share", "layer 0", "nan"));
+  expect_refused({1, HUGE_VAL}, 4, 0, Names("share", "layer 1", "inf"));
+  expect_refused({0, 0}, 4, 0, Names("shares", 2, 0));
 }
 
 TEST(EvenSchedule, SpreadsTheTotalWithTheRestInTheLowerLayers) {

@@ -3,13 +3,13 @@
 #include <gmock/gmock.h>
 
 #include "base/error.h"
+#include "tests/names.h"
 #include "wire/messages.pb.h"
 
 namespace allot::wire {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 allot::Episode example_episode(RewardKind kind, allot::Split split) {
@@ -36,10 +36,10 @@ TEST(EpisodeCodec, ALeaseOfAKindOrSplitOfALaterReleaseIsRefused) {
   Lease lease;
   fill(example_episode(RewardKind::kAnswers, allot::Split::kTrain), &lease);
   lease.set_kind(static_cast<LeaseKind>(9));
-  EXPECT_THAT([&] { (void)episode_of(lease); }, ThrowsMessage<InvalidArgument>(HasSubstr("kind 9")));
+  EXPECT_THAT([&] { (void)episode_of(lease); }, ThrowsMessage<InvalidArgument>(Names("kind", 9)));
   lease.set_kind(LEASE_KIND_ANSWERS);
   lease.set_split(static_cast<allot::wire::Split>(5));
-  EXPECT_THAT([&] { (void)episode_of(lease); }, ThrowsMessage<InvalidArgument>(HasSubstr("split 5")));
+  EXPECT_THAT([&] { (void)episode_of(lease); }, ThrowsMessage<InvalidArgument>(Names("split", 5)));
 }
 
 TEST(EpisodeCodec, ResultsWithAnyScoreComeBackBitForBit) {
@@ -87,19 +87,19 @@ TEST(EpisodeCodec, AScoreGoesBesideWhatTheReleaseBeforeReads) {
 
 TEST(EpisodeCodec, OutcomesThatAreNoResultsAreNamed) {
   using Change = void (*)(QuestionOutcome*);
-  const std::vector<std::pair<Change, const char*>> changes{
-      {[](QuestionOutcome* o) { o->set_finish(FINISH_REASON_UNSPECIFIED); }, "finish reason 0"},
-      {[](QuestionOutcome* o) { o->set_finish(static_cast<FinishReason>(4)); }, "finish reason 4"},
-      {[](QuestionOutcome* o) { o->set_prompt_tokens(-3); }, "-3 prompt"},
-      {[](QuestionOutcome* o) { o->set_output_tokens(-4); }, "-4 output"},
+  const std::vector<std::tuple<Change, const char*, int>> changes{
+      {[](QuestionOutcome* o) { o->set_finish(FINISH_REASON_UNSPECIFIED); }, "finish", 0},
+      {[](QuestionOutcome* o) { o->set_finish(static_cast<FinishReason>(4)); }, "finish", 4},
+      {[](QuestionOutcome* o) { o->set_prompt_tokens(-3); }, "prompt", -3},
+      {[](QuestionOutcome* o) { o->set_output_tokens(-4); }, "output", -4},
   };
-  for (const auto& [change, reason] : changes) {
+  for (const auto& [change, field, value] : changes) {
     const std::vector<QuestionResult> results = {{1, 1}, {2, 0}};
     EpisodeResult message;
     fill(results, &message);
     change(message.mutable_outcomes(1));
     std::vector<QuestionResult> read;
-    EXPECT_THAT(read_results(message, &read), testing::AllOf(HasSubstr("outcome 1"), HasSubstr(reason)));
+    EXPECT_THAT(read_results(message, &read), Names("outcome 1", field, value));
   }
 }
 

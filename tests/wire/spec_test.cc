@@ -4,6 +4,7 @@
 #include <google/protobuf/util/message_differencer.h>
 
 #include "base/error.h"
+#include "tests/names.h"
 #include "wire/messages.pb.h"
 
 namespace allot::wire {
@@ -38,7 +39,7 @@ TEST(Spec, JsonKeepsEveryFieldAndPrintsTheUnsetOnes) {
 TEST(Spec, TextThatIsNoSpecIsCorruptAndNamesTheFile) {
   for (const char* json : {"", "{", "[]", R"({"episodes": "many"})", R"({"no_such_field": 1})"}) {
     EXPECT_THAT([&] { (void)spec_from_json(json, "runs/a/spec.json"); },
-                ThrowsMessage<CorruptFile>(HasSubstr("runs/a/spec.json")))
+                ThrowsMessage<CorruptFile>(Names("runs/a/spec.json")))
         << json;
   }
   EXPECT_THROW((void)read_spec("no/such/spec.json"), NotFound);

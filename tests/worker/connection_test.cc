@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "tests/names.h"
 #include "wire/codec.h"
 #include "wire/endpoint.h"
 #include "wire/messages.pb.h"
@@ -16,9 +17,7 @@
 namespace allot::worker {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::ThrowsMessage;
 using testing::UnorderedElementsAre;
@@ -267,8 +266,7 @@ TEST_F(ConnectionTest, ARefusalEndsTheWorkerWithTheAggregatorsReason) {
     m->mutable_refused()->set_reason(wire::Refused::REASON_MODEL);
     m->mutable_refused()->set_message("model 'a' is not 'b'");
   });
-  EXPECT_THAT([&] { worker_.get(); }, ThrowsMessage<Mismatch>(AllOf(HasSubstr("model 'a' is not 'b'"),
-                                                                    HasSubstr(aggregator_->endpoint()))));
+  EXPECT_THAT([&] { worker_.get(); }, ThrowsMessage<Mismatch>(Names("'a'", "'b'", aggregator_->endpoint())));
 }
 
 TEST_F(ConnectionTest, AnEpisodeThatCannotBeStartedIsReportedAndTheWorkerGoesOn) {
@@ -298,7 +296,7 @@ TEST_F(ConnectionTest, ARunnerThatThrowsEndsTheWorkerAfterItsEpisodesAreReported
     aggregator_->ack(result, Ack::VERDICT_FAILED);
   }
   EXPECT_THAT(reported, UnorderedElementsAre(4, 5));
-  EXPECT_THAT([&] { worker_.get(); }, ThrowsMessage<Error>(HasSubstr("device lost")));
+  EXPECT_THAT([&] { worker_.get(); }, ThrowsMessage<Error>(Names("device lost")));
 }
 
 TEST_F(ConnectionTest, AStoppingWorkerGivesItsLeasesBackAndEndsWell) {
@@ -572,8 +570,7 @@ TEST_F(ConnectionTest, AnotherRunAtTheSameAddressEndsTheWorker) {
       [](Envelope* m) { m->mutable_refused()->set_reason(wire::Refused::REASON_NOT_INTRODUCED); });
   aggregator_->expect(Envelope::kHello);
   aggregator_->welcome("another");
-  EXPECT_THAT([&] { worker_.get(); },
-              ThrowsMessage<Mismatch>(AllOf(HasSubstr("'another'"), HasSubstr("'run'"))));
+  EXPECT_THAT([&] { worker_.get(); }, ThrowsMessage<Mismatch>(Names("another", "run")));
 }
 
 TEST_F(ConnectionTest, MessagesThatCannotBeReadAreDropped) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "tests/names.h"
 
 namespace allot::worker {
 namespace {
@@ -18,7 +19,6 @@ using evaluation::Prompt;
 using evaluation::Question;
 using evaluation::Reply;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 // What the fake generator was asked and how it answers: a function from prompts to replies, one reply a step.
 struct FakeState {
@@ -214,11 +214,11 @@ TEST_F(ModelRunnerTest, AnEpisodeThatCannotRunComesBackWithItsReason) {
   runner_.start(episode(4, {0}));
   const std::vector<EpisodeResult> results = run_all();
   ASSERT_EQ(results.size(), 4u);
-  EXPECT_EQ(results[0].error, "question 20 of the train split, which has 20 questions");
+  EXPECT_THAT(results[0].error, Names("question 20", "train", 20));
   EXPECT_EQ(results[0].episode.value, 1);
   EXPECT_TRUE(results[0].results.empty());
-  EXPECT_EQ(results[1].error, "episode 2 has no questions");
-  EXPECT_THAT(results[2].error, HasSubstr("3 layers"));
+  EXPECT_THAT(results[1].error, Names("episode 2", "questions"));
+  EXPECT_THAT(results[2].error, Names("3 layers"));
   EXPECT_EQ(results[3].error, "");
   EXPECT_EQ(fake_.submitted.size(), 2u);  // question 0 of episode 1, withdrawn, and of episode 4
 }

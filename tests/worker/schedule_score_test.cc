@@ -9,12 +9,12 @@
 #include <string>
 
 #include "base/error.h"
+#include "tests/names.h"
 
 namespace allot::worker {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 // Finishes the newest episode first. A question is right when its number is below the schedule's first
 // sample.
@@ -104,7 +104,7 @@ TEST(ScoreSchedules, AnEpisodeThatCannotRunEndsItWithTheReason) {
     (void)score_schedules(&runner, schedules, 20, kQuiet);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "schedule 1 of 1: the prompt is too long");
+    EXPECT_THAT(error.what(), Names("schedule", 1, 1, "the prompt is too long"));
   }
 }
 
@@ -117,7 +117,7 @@ TEST(ScoreSchedules, StopsWhenAsked) {
                           {.progress = [](int64_t, int64_t) {}, .stop_asked = [&] { return ++steps > 2; }});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("stopped after 32 of 64 answers"));
+    EXPECT_THAT(error.what(), Names("answers", 32, 64));
   }
 }
 

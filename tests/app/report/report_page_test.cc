@@ -15,6 +15,7 @@
 #include "base/number_text.h"
 #include "tests/app/report/example_run.h"
 #include "tests/app/report/xml.h"
+#include "tests/names.h"
 
 namespace allot::app {
 namespace {
@@ -81,26 +82,24 @@ TEST(ReportPage, HeadlineSaysWhatThePairedTestFound) {
   const EvaluationRecord evaluation = evaluate(input.run);
   const XmlElement page = parse_xml(report_page(input));
   const std::string verdict = page.all("p", "verdict").at(0)->text;
-  EXPECT_THAT(verdict, HasSubstr("With 64 samples"));
-  EXPECT_THAT(verdict, HasSubstr(percent(evaluation.learned->value) + " of 200 held-out questions"));
-  EXPECT_THAT(verdict, HasSubstr("the uniform schedule " + percent(evaluation.uniform->value)));
-  EXPECT_THAT(verdict, HasSubstr("it is better (" + points(evaluation.paired->difference)));
-  EXPECT_THAT(verdict,
-              HasSubstr(points_range(evaluation.paired->interval.low, evaluation.paired->interval.high)));
-  EXPECT_THAT(verdict, HasSubstr("Dense attention answers " + percent(evaluation.dense->value)));
+  EXPECT_THAT(verdict, Names(64, 200, percent(evaluation.learned->value), percent(evaluation.uniform->value),
+                             percent(evaluation.dense->value)));
+  const evaluation::PairedTest& paired = *evaluation.paired;
+  EXPECT_THAT(verdict, Names("better", points(paired.difference), "95%",
+                             points_range(paired.interval.low, paired.interval.high)));
 }
 
 TEST(ReportPage, HeadlineAdmitsALossAndAnUndecidedTest) {
   ReportInput input = example_input();
   std::swap(input.run.scores[0].scores, input.run.scores[1].scores);
   EXPECT_THAT(parse_xml(report_page(input)).all("p", "verdict").at(0)->text,
-              HasSubstr("it is worse (\u2212"));
+              AllOf(Names("worse"), HasSubstr("(\u2212")));
   input.run.scores[0].scores = input.run.scores[1].scores;
   EXPECT_THAT(parse_xml(report_page(input)).all("p", "verdict").at(0)->text,
-              AllOf(HasSubstr("no difference could be shown"), HasSubstr("p\u00a0=\u00a01.000")));
+              Names("no difference", "p\u00a0=\u00a01.000"));
   input.run.scores.clear();
   EXPECT_THAT(parse_xml(report_page(input)).all("p", "verdict").at(0)->text,
-              HasSubstr("has not been compared"));
+              AllOf(Names("not"), Not(Names("better")), Not(Names("worse")), Not(Names("no difference"))));
 }
 
 TEST(ReportPage, ControlsAndEpisodesGivenUpAreListedWhereThereAreAny) {
@@ -136,7 +135,7 @@ TEST(ReportPage, OfManyEpisodesGivenUpTheLastAreListedAndTheOthersCounted) {
     input.run.given_up.push_back({{episode}, aggregator::GiveUp::kExhausted, "expired", {}});
   const std::string text = report_page(input);
   EXPECT_THAT(text, AllOf(HasSubstr("<td>119</td>"), HasSubstr("<td>70</td>"), Not(HasSubstr("<td>69</td>")),
-                          HasSubstr("70 more were given up before these")));
+                          Names("70 more")));
 }
 
 TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
@@ -149,27 +148,23 @@ TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
                           percent_range(learned.interval.low, learned.interval.high)));
   EXPECT_EQ(row(page, "scores", "uniform").at(0), fmt::format("{} of 200", evaluation.uniform->correct));
   EXPECT_EQ(row(page, "scores", "dense").at(0), fmt::format("{} of 200", evaluation.dense->correct));
-  EXPECT_THAT(
-      page.all("p", "paired").at(0)->text,
-      HasSubstr(fmt::format("{} are right only with the learned schedule and {} only with the uniform",
-                            evaluation.paired->pairs.only_first, evaluation.paired->pairs.only_second)));
+  EXPECT_THAT(page.all("p", "paired").at(0)->text, Names(evaluation.paired->pairs.only_first, "learned",
+                                                         evaluation.paired->pairs.only_second, "uniform"));
 
   EXPECT_THAT(row(page, "facts", "Learned schedule").at(0),
-              HasSubstr(fmt::format("{}", fmt::join(input.run.recommended, ","))));
-  EXPECT_THAT(row(page, "facts", "Model").at(0),
-              HasSubstr("tiny-gsm: 8 layers, 8 query and 4 KV heads of 32"));
-  EXPECT_THAT(row(page, "facts", "Model config").at(0), HasSubstr(std::string(64, 'a')));
-  EXPECT_THAT(row(page, "facts", "Tokenizer").at(0), HasSubstr(std::string(64, 'b')));
-  EXPECT_THAT(row(page, "facts", "Weights fingerprint").at(0), HasSubstr(std::string(64, 'c')));
-  EXPECT_THAT(row(page, "facts", "Learned on").at(0),
-              AllOf(HasSubstr("data/train.jsonl, 20000 questions"), HasSubstr(std::string(64, 'd'))));
+              Names(fmt::format("{}", fmt::join(input.run.recommended, ","))));
+  EXPECT_THAT(row(page, "facts", "Model").at(0), Names("tiny-gsm", "8 layers", 8, 4, 32));
+  EXPECT_THAT(row(page, "facts", "Model config").at(0), Names(std::string(64, 'a')));
+  EXPECT_THAT(row(page, "facts", "Tokenizer").at(0), Names(std::string(64, 'b')));
+  EXPECT_THAT(row(page, "facts", "Weights fingerprint").at(0), Names(std::string(64, 'c')));
+  EXPECT_THAT(row(page, "facts", "Learned on").at(0), Names("data/train.jsonl", 20000, std::string(64, 'd')));
   EXPECT_THAT(row(page, "facts", "Verified on").at(0),
-              AllOf(HasSubstr("the first 200 of data/heldout.jsonl"), HasSubstr(std::string(64, 'e'))));
-  EXPECT_EQ(row(page, "facts", "Attention").at(0), "sys, prefill sampled, scores exact");
-  EXPECT_EQ(row(page, "facts", "Generation").at(0), "bfloat16, greedy, at most 96 new tokens");
-  EXPECT_EQ(row(page, "facts", "Budget").at(0), "64 samples in all, at least 1 per layer");
-  EXPECT_THAT(row(page, "facts", "Policy").at(0), HasSubstr("12 updates made"));
-  EXPECT_EQ(row(page, "facts", "Episodes").at(0), "120 of 120, 16 questions each");
+              Names(200, "data/heldout.jsonl", std::string(64, 'e')));
+  EXPECT_THAT(row(page, "facts", "Attention").at(0), Names("sys", "sampled", "exact"));
+  EXPECT_THAT(row(page, "facts", "Generation").at(0), Names("bfloat16", "greedy", 96));
+  EXPECT_THAT(row(page, "facts", "Budget").at(0), Names(64, 1));
+  EXPECT_THAT(row(page, "facts", "Policy").at(0), Names(12, "updates"));
+  EXPECT_THAT(row(page, "facts", "Episodes").at(0), Names(120, 120, 16));
   EXPECT_EQ(row(page, "facts", "Seed").at(0), "42");
   EXPECT_EQ(row(page, "facts", "Time spent").at(0), "1 min 23 s");
   EXPECT_EQ(row(page, "facts", "Tool").at(0), "allot 9.8.7");
@@ -181,8 +176,7 @@ TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
   ablated.ablation = example_ablation();
   ablated.ablation->conditions.measured_on = {.sha256 = std::string(64, 'f'), .questions = 10};
   const XmlElement second = parse_xml(report_page(ablated));
-  EXPECT_THAT(row(second, "facts", "Layers measured on").at(0),
-              AllOf(HasSubstr("10 questions"), HasSubstr(std::string(64, 'f'))));
+  EXPECT_THAT(row(second, "facts", "Layers measured on").at(0), Names("10 questions", std::string(64, 'f')));
 }
 
 TEST(ReportPage, NamesFromOutsideCannotBreakThePage) {
@@ -198,8 +192,7 @@ TEST(ReportPage, UnfinishedRunSaysSo) {
   input.run.stage = "learn";
   input.run.learned.resize(7);
   const XmlElement page = parse_xml(report_page(input));
-  EXPECT_THAT(page.all("p", "notice").at(0)->text,
-              HasSubstr("\u201clearn\u201d with 7 of 120 learning episodes"));
+  EXPECT_THAT(page.all("p", "notice").at(0)->text, Names("\u201clearn\u201d", 7, 120));
   EXPECT_TRUE(parse_xml(report_page(example_input())).all("p", "notice").empty());
 }
 
@@ -286,9 +279,9 @@ TEST(Figures, EntropyStartsAtThatOfTheUniformSchedule) {
   const std::string line = svg.all("path", "line").at(0)->attributes.at("d");
   const std::string level = svg.all("line", "uniform").at(0)->attributes.at("y1");
   EXPECT_TRUE(line.starts_with("M44 " + level + "L")) << line << " against " << level;
-  EXPECT_THAT(svg.text, HasSubstr(fmt::format("uniform {:.2f}", std::log(8))));
+  EXPECT_THAT(svg.text, Names(fmt::format("uniform {:.2f}", std::log(8))));
   EXPECT_THAT(svg.text,
-              HasSubstr(fmt::format("learned {:.2f}", *input.run.versions.back().described.find("entropy"))));
+              Names(fmt::format("learned {:.2f}", *input.run.versions.back().described.find("entropy"))));
 }
 
 TEST(Figures, CellsOfTheHeatMapShowTheClassOfTheShare) {

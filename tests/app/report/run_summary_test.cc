@@ -10,13 +10,13 @@
 #include "base/error.h"
 #include "evaluation/statistics.h"
 #include "tests/app/report/example_run.h"
+#include "tests/names.h"
 #include "worker/spec_conditions.h"
 
 namespace allot::app {
 namespace {
 
 using ::testing::DoubleNear;
-using ::testing::HasSubstr;
 
 // Six questions; learned is right on 1, 2, 4, 5, uniform on 2, 3.
 aggregator::RunData six_questions() {
@@ -98,7 +98,7 @@ TEST(Evaluate, RefusesScoresThatContradictThemselves) {
     (void)evaluate(run);
     FAIL() << "a question counted twice";
   } catch (const CorruptFile& error) {
-    EXPECT_THAT(error.what(), HasSubstr("score 'learned' has question 2 after question 2"));
+    EXPECT_THAT(error.what(), Names("learned", "question", 2, 2));
   }
 }
 

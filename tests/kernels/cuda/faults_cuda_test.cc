@@ -7,13 +7,13 @@
 
 #include "cuda_launch.h"
 
+#include "tests/names.h"
+
 namespace allot::kernels {
 namespace {
 
-using ::testing::AllOf;
 using testing::CudaLaunch;
 using testing::CudaTest;
-using ::testing::HasSubstr;
 using testing::Launch;
 using testing::LaunchSpec;
 
@@ -50,7 +50,7 @@ class CudaFaults : public CudaTest, public ::testing::WithParamInterface<int32_t
     CudaLaunch cuda(launch_, bounds);
     const std::vector<double> expected = cuda.run();
     break_it();
-    EXPECT_THAT(cuda.fault(), AllOf(HasSubstr("sequence 1"), HasSubstr(value)));
+    EXPECT_THAT(cuda.fault(), Names("sequence 1", value));
     const std::vector<double> out = cuda.output();
     const auto per_sequence = static_cast<size_t>(GetParam() * cuda.query_elements());
     for (size_t i = 0; i < out.size(); ++i) {
@@ -130,7 +130,7 @@ TEST_P(CudaFaults, ASequenceWithMoreQueriesThanTheBoundIsNamed) {
   CudaLaunch cuda(launch_, bounds);
   starts[2] += 1;  // sequence 1 takes a query of sequence 2
   launch_.params.query_start = starts.data();
-  EXPECT_THAT(cuda.fault(), AllOf(HasSubstr("sequence 1"), HasSubstr(std::to_string(GetParam() + 1))));
+  EXPECT_THAT(cuda.fault(), Names("sequence 1", GetParam() + 1));
   cuda.output();  // guards
 }
 
@@ -142,7 +142,7 @@ TEST_P(CudaFaults, FallingQueryStartsAreNamed) {
   for (const int64_t bad : {int64_t{-4}, int64_t{1} << 40}) {
     starts[2] = bad;
     launch_.params.query_start = starts.data();
-    EXPECT_THAT(cuda.fault(), HasSubstr("sequence")) << "query_start[2] = " << bad;
+    EXPECT_THAT(cuda.fault(), Names("sequence")) << "query_start[2] = " << bad;
     cuda.output();
   }
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/matvec_cuda.h"
+#include "tests/names.h"
 
 namespace allot::kernels {
 namespace {
@@ -31,31 +32,24 @@ std::string refused(const Change& change) {
 }
 
 TEST(MatvecCudaHost, RefusesWhatItCannotDoWithTheValues) {
-  EXPECT_EQ(refused([](MatvecParams& p) { p.rows = 5; }), "matvec on CUDA: rows is 5; expected 0 to 4");
-  EXPECT_EQ(refused([](MatvecParams& p) { p.rows = -1; }), "matvec on CUDA: rows is -1; expected 0 to 4");
-  EXPECT_EQ(refused([](MatvecParams& p) { p.out_features = 0; }),
-            "matvec on CUDA: out_features is 0; expected at least 1");
-  EXPECT_EQ(refused([](MatvecParams& p) { p.in_features = 20; }),
-            "matvec on CUDA: in_features is 20; expected a multiple of 8, at least 8");
-  EXPECT_EQ(refused([](MatvecParams& p) { p.in_features = 0; }),
-            "matvec on CUDA: in_features is 0; expected a multiple of 8, at least 8");
-  EXPECT_EQ(refused([](MatvecParams& p) { p.dtype = DType::kFloat32; }),
-            "matvec on CUDA: dtype is float32; expected bfloat16 or float16");
-  EXPECT_EQ(refused([](MatvecParams& p) { p.out_stride = 2; }),
-            "matvec on CUDA: out_stride is 2; expected at least 3");
+  EXPECT_THAT(refused([](MatvecParams& p) { p.rows = 5; }), Names("rows", 5, 0, 4));
+  EXPECT_THAT(refused([](MatvecParams& p) { p.rows = -1; }), Names("rows", -1, 0, 4));
+  EXPECT_THAT(refused([](MatvecParams& p) { p.out_features = 0; }), Names("out_features", 0, 1));
+  EXPECT_THAT(refused([](MatvecParams& p) { p.in_features = 20; }), Names("in_features", 20, 8, 8));
+  EXPECT_THAT(refused([](MatvecParams& p) { p.in_features = 0; }), Names("in_features", 0, 8, 8));
+  EXPECT_THAT(refused([](MatvecParams& p) { p.dtype = DType::kFloat32; }),
+              Names("dtype", "float32", "bfloat16", "float16"));
+  EXPECT_THAT(refused([](MatvecParams& p) { p.out_stride = 2; }), Names("out_stride", 2, 3));
 }
 
 TEST(MatvecCudaHost, RefusesArraysThatAreMissingOrNotAligned) {
-  EXPECT_EQ(refused([](MatvecParams& p) { p.input = nullptr; }),
-            "matvec on CUDA: input is null; it must point to device memory");
-  EXPECT_EQ(refused([](MatvecParams& p) { p.weight = nullptr; }),
-            "matvec on CUDA: weight is null; it must point to device memory");
-  EXPECT_EQ(refused([](MatvecParams& p) { p.out = nullptr; }),
-            "matvec on CUDA: out is null; it must point to device memory");
-  EXPECT_EQ(refused([](MatvecParams& p) { p.input = reinterpret_cast<const void*>(0x1008); }),
-            "matvec on CUDA: input is at 0x1008; expected a multiple of 16 bytes");
-  EXPECT_EQ(refused([](MatvecParams& p) { p.weight = reinterpret_cast<const void*>(0x2002); }),
-            "matvec on CUDA: weight is at 0x2002; expected a multiple of 16 bytes");
+  EXPECT_THAT(refused([](MatvecParams& p) { p.input = nullptr; }), Names("input", "null"));
+  EXPECT_THAT(refused([](MatvecParams& p) { p.weight = nullptr; }), Names("weight", "null"));
+  EXPECT_THAT(refused([](MatvecParams& p) { p.out = nullptr; }), Names("out", "null"));
+  EXPECT_THAT(refused([](MatvecParams& p) { p.input = reinterpret_cast<const void*>(0x1008); }),
+              Names("input", "0x1008", 16));
+  EXPECT_THAT(refused([](MatvecParams& p) { p.weight = reinterpret_cast<const void*>(0x2002); }),
+              Names("weight", "0x2002", 16));
 }
 
 TEST(MatvecCudaHost, QueuesNothingForNoRows) {

@@ -7,11 +7,10 @@
 #include "kernels/rows_cuda.h"
 #include "kernels/token_sampler_cuda.h"
 #include "tests/message_of.h"
+#include "tests/names.h"
 
 namespace allot::kernels {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr DeviceLimits kH200{
     .compute_capability = 90, .multiprocessors = 132, .shared_bytes_per_block = 232448};
@@ -37,24 +36,22 @@ TEST(RowsCudaHost, RefuseWhatTheyCannotDoWithTheValues) {
   const auto norm = [](RmsNormParams p) {
     return message_of<InvalidArgument>([&] { rms_norm_cuda(p, kH200, nullptr); });
   };
-  EXPECT_EQ(norm({.rows = 1, .width = 0}), "rms_norm on CUDA: width is 0; expected at least 1");
-  EXPECT_EQ(norm({.rows = -2, .width = 8}), "rms_norm on CUDA: rows is -2; expected 0 to 2147483647");
-  EXPECT_EQ(norm({.rows = 1, .width = 8, .epsilon = -1}),
-            "rms_norm on CUDA: epsilon is -1; expected 0 or more");
-  EXPECT_EQ(norm({.rows = 1, .width = 8, .input = data}),
-            "rms_norm on CUDA: weight is null; it must point to device memory");
+  EXPECT_THAT(norm({.rows = 1, .width = 0}), Names("rms_norm", "width", 0, 1));
+  EXPECT_THAT(norm({.rows = -2, .width = 8}), Names("rms_norm", "rows", -2, 0, 2147483647));
+  EXPECT_THAT(norm({.rows = 1, .width = 8, .epsilon = -1}), Names("rms_norm", "epsilon", -1, 0));
+  EXPECT_THAT(norm({.rows = 1, .width = 8, .input = data}), Names("rms_norm", "weight", "null"));
 
   const auto silu = [](SiluAndMultiplyParams p) {
     return message_of<InvalidArgument>([&] { silu_and_multiply_cuda(p, kH200, nullptr); });
   };
-  EXPECT_THAT(silu({.rows = 1, .width = 1 << 30}), HasSubstr("width is 1073741824; expected 1 to 16776960"));
-  EXPECT_THAT(silu({.rows = 1, .width = 8, .gate_up = data}), HasSubstr("out is null"));
+  EXPECT_THAT(silu({.rows = 1, .width = 1 << 30}), Names("width", 1 << 30, 1, 16776960));
+  EXPECT_THAT(silu({.rows = 1, .width = 8, .gate_up = data}), Names("out", "null"));
 
-  EXPECT_EQ(
+  EXPECT_THAT(
       message_of<InvalidArgument>([] { gather_embeddings_cuda({.tokens = 1, .width = 8}, kH200, nullptr); }),
-      "gather_embeddings on CUDA: vocab_size is 0; expected at least 1");
-  EXPECT_EQ(message_of<InvalidArgument>([] { gather_rows_cuda({.rows = 1, .width = 8}, kH200, nullptr); }),
-            "gather_rows on CUDA: source_rows is 0; expected at least 1");
+      Names("gather_embeddings", "vocab_size", 0, 1));
+  EXPECT_THAT(message_of<InvalidArgument>([] { gather_rows_cuda({.rows = 1, .width = 8}, kH200, nullptr); }),
+              Names("gather_rows", "source_rows", 0, 1));
 }
 
 TEST(RowsCudaHost, RefuseRotaryShapesThatDoNotFit) {
@@ -63,14 +60,12 @@ TEST(RowsCudaHost, RefuseRotaryShapesThatDoNotFit) {
     change(p);
     return message_of<InvalidArgument>([&] { rotate_and_store_cuda(p, kH200, nullptr); });
   };
-  EXPECT_THAT(refused([](RotaryParams& p) { p.head_dim = 63; }),
-              HasSubstr("head_dim is 63; expected an even number"));
-  EXPECT_THAT(refused([](RotaryParams& p) { p.qkv_stride = 511; }),
-              HasSubstr("qkv_stride is 511; expected at least 512"));
-  EXPECT_THAT(refused([](RotaryParams& p) { p.slots = nullptr; }), HasSubstr("slots is null"));
-  EXPECT_THAT(refused([](RotaryParams& p) { p.norm_epsilon = -1; }), HasSubstr("norm_epsilon is -1"));
+  EXPECT_THAT(refused([](RotaryParams& p) { p.head_dim = 63; }), Names("head_dim", 63, "even"));
+  EXPECT_THAT(refused([](RotaryParams& p) { p.qkv_stride = 511; }), Names("qkv_stride", 511, 512));
+  EXPECT_THAT(refused([](RotaryParams& p) { p.slots = nullptr; }), Names("slots", "null"));
+  EXPECT_THAT(refused([](RotaryParams& p) { p.norm_epsilon = -1; }), Names("norm_epsilon", -1));
   EXPECT_THAT(refused([](RotaryParams& p) { p.num_pages = int64_t{1} << 28; }),
-              HasSubstr("the pool has 268435456 pages of 16 tokens; expected 0 to 268435455 pages"));
+              Names("pages", 268435456, 16, 0, 268435455));
 }
 
 TEST(RowsCudaHost, RefuseCachesThatCannotBeGathered) {
@@ -91,17 +86,16 @@ TEST(RowsCudaHost, RefuseCachesThatCannotBeGathered) {
     change(p);
     return message_of<InvalidArgument>([&] { gather_cache_cuda(p, kH200, nullptr); });
   };
-  EXPECT_EQ(refused([](GatherCacheParams& p) { p.total_keys = int64_t{1} << 31; }),
-            "gather_cache on CUDA: total_keys is 2147483648; expected 0 to 2147483647");
-  EXPECT_EQ(refused([](GatherCacheParams& p) { p.page_size = 0; }),
-            "gather_cache on CUDA: page_size is 0; expected at least 1");
-  EXPECT_EQ(refused([](GatherCacheParams& p) { p.num_pages = -1; }),
-            "gather_cache on CUDA: the pool has -1 pages; expected 0 to 2147483647");
-  EXPECT_EQ(refused([](GatherCacheParams& p) { p.num_kv_heads = 1 << 20; }),
-            "gather_cache on CUDA: a key has 1048576 heads of 128 elements; expected at most 16777216 "
-            "elements");
-  EXPECT_EQ(refused([](GatherCacheParams& p) { p.cum_keys = nullptr; }),
-            "gather_cache on CUDA: cum_keys is null; it must point to device memory");
+  EXPECT_THAT(refused([](GatherCacheParams& p) { p.total_keys = int64_t{1} << 31; }),
+              Names("gather_cache", "total_keys", 2147483648, 0, 2147483647));
+  EXPECT_THAT(refused([](GatherCacheParams& p) { p.page_size = 0; }),
+              Names("gather_cache", "page_size", 0, 1));
+  EXPECT_THAT(refused([](GatherCacheParams& p) { p.num_pages = -1; }),
+              Names("gather_cache", -1, 0, 2147483647));
+  EXPECT_THAT(refused([](GatherCacheParams& p) { p.num_kv_heads = 1 << 20; }),
+              Names("gather_cache", 1048576, 128, 16777216));
+  EXPECT_THAT(refused([](GatherCacheParams& p) { p.cum_keys = nullptr; }),
+              Names("gather_cache", "cum_keys", "null"));
   EXPECT_EQ(refused([](GatherCacheParams& p) { p.total_keys = 0; }), "nothing was thrown")
       << "nothing to copy";
 }
@@ -127,29 +121,26 @@ TEST(TokenSamplerCudaHost, RefusesWhatItCannotDoWithTheValues) {
     change(p);
     return message_of<InvalidArgument>([&] { choose_tokens_cuda(p, kH200, nullptr); });
   };
-  EXPECT_EQ(refused([](ChooseTokensParams& p) { p.vocab_size = 300000; }),
-            "choose_tokens on CUDA: vocab_size is 300000; expected 1 to 262144");
-  EXPECT_EQ(
-      refused([](ChooseTokensParams& p) { p.logits_stride = 100; }),
-      "choose_tokens on CUDA: logits_stride is 100 elements; expected a multiple of 8, at least vocab_size "
-      "= 100");
-  EXPECT_THAT(refused([](ChooseTokensParams& p) { p.logits_stride = 96; }), HasSubstr("logits_stride is 96"));
+  EXPECT_THAT(refused([](ChooseTokensParams& p) { p.vocab_size = 300000; }),
+              Names("choose_tokens", "vocab_size", 300000, 1, 262144));
+  EXPECT_THAT(refused([](ChooseTokensParams& p) { p.logits_stride = 100; }),
+              Names("choose_tokens", "logits_stride", 100, 8, "vocab_size", 100));
+  EXPECT_THAT(refused([](ChooseTokensParams& p) { p.logits_stride = 96; }), Names("logits_stride", 96));
   EXPECT_THAT(refused([](ChooseTokensParams& p) { p.dtype = DType::kFloat16; }),
-              HasSubstr("logits are float16; expected bfloat16 or float32"));
+              Names("logits", "float16", "bfloat16", "float32"));
   EXPECT_THAT(refused([](ChooseTokensParams& p) { p.logits = reinterpret_cast<const void*>(0x1008); }),
-              HasSubstr("0x1008, which is not a multiple of 16"));
-  EXPECT_THAT(refused([](ChooseTokensParams& p) { p.seen = nullptr; }), HasSubstr("seen is null"));
-  EXPECT_THAT(refused([](ChooseTokensParams& p) { p.seen_rows = 1; }),
-              HasSubstr("seen has 1 rows for 2 rows of logits"));
-  EXPECT_THAT(refused([](ChooseTokensParams& p) { p.rows = -1; }), HasSubstr("rows is -1"));
+              Names("0x1008", 16));
+  EXPECT_THAT(refused([](ChooseTokensParams& p) { p.seen = nullptr; }), Names("seen", "null"));
+  EXPECT_THAT(refused([](ChooseTokensParams& p) { p.seen_rows = 1; }), Names("seen", 1, 2));
+  EXPECT_THAT(refused([](ChooseTokensParams& p) { p.rows = -1; }), Names("rows", -1));
 
   EXPECT_THAT(message_of<InvalidArgument>([] {
                 clear_seen_cuda({.vocab_size = 8, .seen = choice().seen, .seen_rows = 4, .row = 4}, nullptr);
               }),
-              HasSubstr("row is 4; seen has rows 0 to 3"));
+              Names("row", 4, "seen", 0, 3));
   EXPECT_THAT(
       message_of<InvalidArgument>([] { mark_seen_cuda({.tokens = 1, .vocab_size = 8}, kH200, nullptr); }),
-      HasSubstr("ids is null"));
+      Names("ids", "null"));
 }
 
 TEST(TokenSamplerCudaHost, SharesARowAmongMoreBlocksTheFewerRowsThereAre) {

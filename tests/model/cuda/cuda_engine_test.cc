@@ -16,6 +16,7 @@
 #include "tests/model/checkpoints.h"
 #include "tests/model/cuda/engine_runs.h"
 #include "tests/model/generate.h"
+#include "tests/names.h"
 
 namespace allot::model {
 namespace {
@@ -23,7 +24,6 @@ namespace {
 using kernels::DType;
 using kernels::Estimator;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::ThrowsMessage;
@@ -251,7 +251,7 @@ TEST_F(CudaEngine, WithWeightsThatAreNotNumbersIsReportedByEveryStep) {
   Engine engine(model.path(), on_device());
   for (uint64_t id = 0; id < 2; ++id) {
     engine.submit(request_of(id, {3, 4}, 4));
-    EXPECT_THAT([&] { (void)engine.step(); }, ThrowsMessage<Error>(HasSubstr("not a number")));
+    EXPECT_THAT([&] { (void)engine.step(); }, ThrowsMessage<Error>(Names("logit")));
     EXPECT_TRUE(engine.cancel(id));
   }
 }
@@ -260,12 +260,12 @@ TEST_F(CudaEngine, WithWeightsThatAreNotNumbersIsReportedByEveryStep) {
 
 template <class Expected>
 void expect_refusal(const std::filesystem::path& model, const EngineOptions& options,
-                    const std::vector<std::string>& parts) {
+                    const std::vector<std::string>& named) {
   try {
     Engine engine(model, options);
-    ADD_FAILURE() << "the engine was made; expected a refusal with " << testing::PrintToString(parts);
+    ADD_FAILURE() << "the engine was made; expected a refusal with " << testing::PrintToString(named);
   } catch (const Expected& error) {
-    for (const std::string& part : parts) EXPECT_THAT(error.what(), HasSubstr(part));
+    EXPECT_THAT(error.what(), NamesAll(named));
   }
 }
 
@@ -275,7 +275,7 @@ TEST(CudaEngineOptions, WithADtypeThatTheDeviceDoesNotServeAreUnsupported) {
     EngineOptions options = on_device();
     options.dtype = dtype;
     expect_refusal<Unsupported>(kDeviceModel, options,
-                                {"dtype " + std::string(kernels::name(dtype)), "use bfloat16"});
+                                {"dtype", std::string(kernels::name(dtype)), "bfloat16"});
   }
 }
 
@@ -293,15 +293,14 @@ TEST_F(CudaEngine, WithEstimatorTopkIsUnsupported) {
 TEST_F(CudaEngine, WithPagesThatTheKernelsDoNotHaveIsUnsupported) {
   for (const int32_t page_size : {5, 8, 24}) {
     expect_refusal<Unsupported>(kDeviceModel, on_device({.page_size = page_size}),
-                                {std::to_string(page_size), "multiple of 16"});
+                                {std::to_string(page_size), "16"});
   }
 }
 
 TEST_F(CudaEngine, WithTilesThatTheKernelsDoNotHaveIsRefused) {
   for (const Estimator estimator : {Estimator::kProp, Estimator::kFlash}) {
-    expect_refusal<InvalidArgument>(kDeviceModel,
-                                    on_device({.attention = {.estimator = estimator, .tile = 100}}),
-                                    {"tiles of 100 keys", "a multiple of 64"});
+    expect_refusal<InvalidArgument>(
+        kDeviceModel, on_device({.attention = {.estimator = estimator, .tile = 100}}), {"100", "64"});
   }
 }
 
@@ -312,9 +311,9 @@ TEST_F(CudaEngine, OfAModelWithHeadsThatTheKernelsDoNotHaveIsUnsupported) {
 TEST_F(CudaEngine, WithACacheBeyondTheDevicesMemoryIsRefusedWithTheNumbers) {
   EngineOptions options = on_device();
   options.cache_tokens = int64_t{1} << 34;  // of 2 layers, keys and values, 1 head, 64 elements, 2 bytes
-  expect_refusal<Error>(kDeviceModel, options,
-                        {std::to_string(options.cache_tokens) + " tokens",
-                         std::to_string(options.cache_tokens * 512) + " bytes", "cache_tokens"});
+  expect_refusal<Error>(
+      kDeviceModel, options,
+      {std::to_string(options.cache_tokens), std::to_string(options.cache_tokens * 512), "cache_tokens"});
 }
 
 TEST_F(CudaEngine, SizesTheCacheForEverySlotByDefault) {
