@@ -22,12 +22,12 @@ using namespace std::chrono_literals;
 using wire::Refused;
 
 constexpr int kMaxLeasesPerRequest = 64;
-// Episodes given up after a failure, one after the other, with no success in between: then the fault is in
-// the run.
+// Episodes given up after a failure, one after the other, with no success in between: then the fault is
+// in the run.
 constexpr int kMaxFailuresInARow = 5;
 constexpr size_t kControlsShown = 50;
-// A peer silent for this long, and for ten leases, is forgotten; it is told to introduce itself when it comes
-// back.
+// A peer silent for this long, and for ten leases, is forgotten; it is told to introduce itself when
+// it comes back.
 constexpr Duration kForgetAfter = 10min;
 
 bool is_name(const std::string& text) {
@@ -112,7 +112,6 @@ Core::Core(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, co
 }
 
 // ---- Applying records
-// ----------------------------------------------------------------------------------------------
 
 void Core::apply(const EpisodeAsked& asked) {
   std::optional<PlannedEpisode> again = plan_.next();
@@ -264,7 +263,6 @@ void sign(wire::Envelope* message, const std::string& user) {
 }  // namespace
 
 // ---- Messages
-// ------------------------------------------------------------------------------------------------------
 
 void Core::receive(const std::string& peer, std::string_view frame, Timestamp now, Rights rights,
                    const std::string& user) {
@@ -429,8 +427,8 @@ Duration Core::put_off() {
   return std::min(Duration{100} + 2 * Duration{put_off_this_round_++}, Duration{10'000});
 }
 
-// With many workers waiting, each asks less often, so that together they stay below about 500 questions a
-// second.
+// With many workers waiting, each asks less often, so that together they stay below about 500
+// questions a second.
 Duration Core::retry_after() const {
   return std::clamp(Duration{2} * static_cast<int64_t>(workers_.size()), Duration{100}, Duration{10'000});
 }

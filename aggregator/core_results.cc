@@ -1,5 +1,5 @@
-// Core: what becomes of leases. Results, answers of a worker that leaves, failures, and who is told to wait
-// for them.
+// Core: what becomes of leases. Results, answers of a worker that leaves, failures, and who is told to
+// wait for them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -306,7 +306,6 @@ void Core::give_up(EpisodeId episode, Timestamp now) {
 }
 
 // ---- Workers that fail
-// ----------------------------------------------------------------------------------------------
 
 bool Core::Open::failed_on(const std::string& worker) const {
   return std::ranges::any_of(

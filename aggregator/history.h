@@ -42,9 +42,9 @@ class History {
 std::unique_ptr<History> open_sqlite_history(const std::filesystem::path& file, const std::string& build,
                                              Timestamp now);
 
-// A history as it is at this moment, also while an aggregator writes it, and of any schema version that this
-// release reads: no epoch begins, nothing is brought up to date, and commit() is not allowed. Throws as
-// open_sqlite_history does.
+// A history as it is at this moment, also while an aggregator writes it, and of any schema version that
+// this release reads: no epoch begins, nothing is brought up to date, and commit() is not allowed. Throws
+// as open_sqlite_history does.
 std::unique_ptr<const History> read_sqlite_history(const std::filesystem::path& file);
 
 }  // namespace allot::aggregator

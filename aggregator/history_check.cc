@@ -19,8 +19,8 @@ const char* const kRestore = "restore a copy (allot history backup makes them), 
 const char* const kDamaged =
     "stop the aggregator and copy the run directory before anything else; then restore a copy of the file";
 
-// Rows that contradict what docs/history-schema.md promises. Each query gives the row and what is wrong with
-// it.
+// Rows that contradict what docs/history-schema.md promises. Each query gives the row and what is
+// wrong with it.
 struct Rule {
   int64_t since;  // schema version
   const char* query;

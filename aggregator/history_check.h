@@ -1,5 +1,5 @@
-// Whether a history is whole: what an operator asks after a crash, of a backup, or before trusting a restored
-// copy.
+// Whether a history is whole: what an operator asks after a crash, of a backup, or before trusting
+// a restored copy.
 #pragma once
 
 #include <cstdint>

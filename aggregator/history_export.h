@@ -1,5 +1,5 @@
-// The rows of a history as text for other programs, one at a time, so that a history of any length needs
-// little memory.
+// The rows of a history as text for other programs, one at a time, so that a history of any length
+// needs little memory.
 #pragma once
 
 #include <cstdint>

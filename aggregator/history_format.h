@@ -20,8 +20,8 @@ inline constexpr int64_t kHistorySchemaVersion = 3;
 // what it lacks; nothing that is there changes. A file of a later version is left as it is.
 void bring_up_to_date(Database* database);
 
-// The file's schema version. Throws Unsupported for one that this release cannot read, naming it and those it
-// can.
+// The file's schema version. Throws Unsupported for one that this release cannot read, naming it and
+// those it can.
 int64_t check_schema_version(const Database& database);
 
 wire::Counters read_counters(const Database& database);

@@ -250,8 +250,8 @@ class Batch {
 // Batches on their way from the thread that reads them to the one that applies them, a few at most, and back.
 class Belt {
  public:
-  // Takes what is in `batch` and leaves it empty, with the room of one that came back. False when nobody
-  // wants more.
+  // Takes what is in `batch` and leaves it empty, with the room of one that came back. False when
+  // nobody wants more.
   bool put(Batch* batch) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return full_.size() < kMostBatches || abandoned_; });
@@ -347,8 +347,8 @@ void read_ahead(const Database& database, int64_t schema_version, Belt* belt) {
 
 }  // namespace
 
-// Reading a row and applying its record take about as long, so a second thread reads ahead. It alone uses the
-// database meanwhile.
+// Reading a row and applying its record take about as long, so a second thread reads ahead. It alone uses
+// the database meanwhile.
 void replay_tables(const Database& database, int64_t schema_version,
                    const std::function<void(const Record&)>& visit) {
   Belt belt;

@@ -67,9 +67,9 @@ class LeaseTable {
   // `max_attempts` leases that expired, crashed, failed or were rejected. Both positive.
   LeaseTable(Duration lease_time, int max_attempts) : lease_time_(lease_time), max_attempts_(max_attempts) {}
 
-  // Events. Episodes are numbered 0, 1, 2, … and leases 1, 2, 3, … in the order of these calls; an event that
-  // does not fit the state (a bug, or a history that was tampered with) throws std::logic_error and changes
-  // nothing.
+  // Events. Episodes are numbered 0, 1, 2, … and leases 1, 2, 3, … in the order of these calls; an
+  // event that does not fit the state (a bug, or a history that was tampered with) throws
+  // std::logic_error and changes nothing.
   void offer(EpisodeId episode);
   void grant(LeaseId lease, EpisodeId episode, const std::string& worker, Timestamp now);
   void end(LeaseId lease, LeaseEnd how);  // not kSuperseded, which done() does

@@ -38,8 +38,8 @@ std::vector<uint32_t> QuestionOrder::batch(int64_t batch, uint32_t count) {
   const int64_t epoch = batch / batches_per_epoch_;
   if (epoch_ != epoch) {
     std::iota(order_.begin(), order_.end(), 0u);
-    // Fisher-Yates; element i takes word i % 4 of block i / 4. The bias of the scaled draw is below questions
-    // / 2^32.
+    // Fisher-Yates; element i takes word i % 4 of block i / 4. The bias of the scaled draw is below
+    // questions / 2^32.
     for (uint32_t i = static_cast<uint32_t>(order_.size()) - 1; i > 0; --i) {
       const PhiloxBlock block = philox4x32_10({{i / 4, low(epoch), high(epoch), 0}}, run_seed_, kOrderKey);
       std::swap(order_[i], order_[(uint64_t{block.word[i % 4]} * (uint64_t{i} + 1)) >> 32]);

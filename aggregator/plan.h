@@ -37,8 +37,8 @@ class QuestionOrder {
   std::vector<uint32_t> order_;
 };
 
-// Sampling seed of question batch `batch` of a stage: the same for every schedule that is scored on the
-// batch.
+// Sampling seed of question batch `batch` of a stage: the same for every schedule that is scored
+// on the batch.
 uint32_t sampling_seed(uint32_t run_seed, Stage stage, int64_t batch);
 
 // A schedule of the verification and what it has scored so far.
@@ -68,9 +68,9 @@ class Plan {
   // Gives an open episode up.
   void give_up(const PlannedEpisode& episode);
 
-  // Learning episodes wanted from now on, in place of the spec's number; those that are open are learned from
-  // in any case, and when nothing is open any more the verification begins. Throws std::logic_error once it
-  // has begun.
+  // Learning episodes wanted from now on, in place of the spec's number; those that are open are learned
+  // from in any case, and when nothing is open any more the verification begins. Throws std::logic_error
+  // once it has begun.
   void want(int64_t episodes);
   int64_t wanted() const { return wanted_; }
 

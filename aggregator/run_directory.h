@@ -19,10 +19,10 @@ std::filesystem::path http_path(const std::filesystem::path& run_directory);
 
 class RunDirectory {
  public:
-  // Makes the directory and its spec.json when they do not exist, and holds the lock until destroyed (the
-  // system drops it with the process, however that ends). Throws Mismatch when the directory holds a run of
-  // another spec, naming every field that differs; StorageError, also when another aggregator works there;
-  // CorruptFile.
+  // Makes the directory and its spec.json when they do not exist, and holds the lock until destroyed
+  // (the system drops it with the process, however that ends). Throws Mismatch when the directory holds
+  // a run of another spec, naming every field that differs; StorageError, also when another aggregator
+  // works there; CorruptFile.
   RunDirectory(const std::filesystem::path& path, const wire::RunSpec& wanted);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;

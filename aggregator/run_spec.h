@@ -26,8 +26,8 @@ void describe_run(const wire::RunSpec& spec, wire::Status* status);
 // Sets the fields of a status that show what a learner describes of itself.
 void describe_policy(const policy::Description& described, wire::Status* status);
 
-// Episodes of the verification: uniform, learned and dense on each batch of held-out questions; 0 = no
-// verification.
+// Episodes of the verification: uniform, learned and dense on each batch of held-out questions;
+// 0 = no verification.
 inline constexpr int64_t kVerifiedSchedules = 3;
 int64_t verification_episodes(const wire::RunSpec& spec);
 

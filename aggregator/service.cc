@@ -96,8 +96,8 @@ void Service::run(const std::atomic<bool>& stop) {
   publish(now);
 }
 
-// All messages that are there share one transaction: one sync of the disk, however many workers speak at
-// once.
+// All messages that are there share one transaction: one sync of the disk, however many workers
+// speak at once.
 void Service::serve_once() {
   std::optional<wire::Server::Message> message = server_.receive(kPoll);
   round_began_ = std::chrono::steady_clock::now();

@@ -7,8 +7,8 @@
 namespace allot::aggregator {
 namespace {
 
-// A reader waits this long while the writer opens, recovers or closes the file; in between nobody waits for
-// anybody.
+// A reader waits this long while the writer opens, recovers or closes the file; in between nobody
+// waits for anybody.
 constexpr int kBusyTimeoutMs = 10'000;
 
 // A connection belongs to one thread at a time, so SQLite's own locks would guard nothing; they took a fifth

@@ -17,8 +17,8 @@ class Error : public std::runtime_error {
   virtual int exit_code() const { return 1; }
 };
 
-// The command line or a config file is wrong: unknown option, value out of range, options that exclude each
-// other.
+// The command line or a config file is wrong: unknown option, value out of range, options that
+// exclude each other.
 class UsageError : public Error {
  public:
   using Error::Error;

@@ -1,5 +1,5 @@
-// An episode: one schedule scored on one batch of questions. What a learner asks for, a worker runs and a
-// history keeps.
+// An episode: one schedule scored on one batch of questions. What a learner asks for, a worker runs and
+// a history keeps.
 #pragma once
 
 #include <cstdint>

@@ -45,8 +45,8 @@ struct Conditions {
 // The values of unknown fields do not count.
 bool operator==(const Conditions& first, const Conditions& second);
 
-// The one JSON form; docs/schedule-format.md ("conditions") lists its fields. Fields that are not known are
-// null.
+// The one JSON form; docs/schedule-format.md ("conditions") lists its fields. Fields that are not
+// known are null.
 nlohmann::ordered_json to_json(const Conditions& conditions);
 
 // The inverse. `path` names the object in messages ("conditions"). Everything that is wrong is added to

@@ -38,11 +38,11 @@ class Generator {
   virtual ~Generator() = default;
   // Prompts answered together; more wait their turn.
   virtual int32_t max_prompts() const = 0;
-  // Throws InvalidArgument for a prompt that cannot be answered: too long, or `samples` of another length
-  // than layers.
+  // Throws InvalidArgument for a prompt that cannot be answered: too long, or `samples` of another
+  // length than layers.
   virtual void submit(const Prompt& prompt) = 0;
-  // Works for a while (one step of the model) and returns the replies that ended. Empty and at once when
-  // nothing waits.
+  // Works for a while (one step of the model) and returns the replies that ended. Empty and at once
+  // when nothing waits.
   virtual std::vector<Reply> step() = 0;
   // Forgets a prompt; unknown ids are ignored.
   virtual void cancel(uint64_t id) = 0;

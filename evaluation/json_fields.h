@@ -25,8 +25,8 @@ class JsonFields {
  public:
   using Json = nlohmann::ordered_json;
 
-  // `path` names the object in messages ("attention"; empty for the whole file). `object` and `faults`
-  // outlive this.
+  // `path` names the object in messages ("attention"; empty for the whole file). `object` and
+  // `faults` outlive this.
   JsonFields(const Json& object, std::string path, std::vector<std::string>* faults);
   ~JsonFields();
   JsonFields(const JsonFields&) = delete;

@@ -1,5 +1,5 @@
-// Questions that stand in two data files. A verdict on held-out questions is one only when the learning never
-// saw them.
+// Questions that stand in two data files. A verdict on held-out questions is one only when the learning
+// never saw them.
 #pragma once
 
 #include <cstdint>

@@ -30,8 +30,8 @@ void check_pairs(int64_t only_first, int64_t only_second) {
                     only_first, only_second));
 }
 
-// The middle 95 % of resampled means of `values`: each resample draws as many values as there are, with
-// replacement.
+// The middle 95 % of resampled means of `values`: each resample draws as many values as there
+// are, with replacement.
 Interval bootstrap_mean(std::span<const double> values, uint32_t seed) {
   const auto count = static_cast<uint64_t>(values.size());
   std::vector<double> means(kResamples);
@@ -135,8 +135,8 @@ Interval paired_difference_interval(int64_t only_first, int64_t only_second, int
   check_pairs(only_first, only_second);
   check_proportion(only_first + only_second, questions);
   if (questions == 0) return {-1, 1};
-  // A question drawn from [0, questions): the first only_first are the first schedule's, the next only_second
-  // the second's.
+  // A question drawn from [0, questions): the first only_first are the first schedule's, the next
+  // only_second the second's.
   const auto first_end = static_cast<uint64_t>(only_first);
   const auto second_end = static_cast<uint64_t>(only_first + only_second);
   const auto count = static_cast<uint64_t>(questions);

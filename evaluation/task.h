@@ -53,8 +53,8 @@ class Task {
   // does. Spares decoding loops the reply's text after every token.
   virtual std::string_view completing_characters() const = 0;
 
-  // How replies are generated where nobody says otherwise. Its stop rule is kAnswer where complete() can turn
-  // true.
+  // How replies are generated where nobody says otherwise. Its stop rule is kAnswer where complete()
+  // can turn true.
   virtual Generation generation_defaults() const = 0;
 
   // For predictions from elsewhere. `answer` is a gold answer, bare or as a worked solution; the question has

@@ -1,7 +1,7 @@
-// One launch of attention over a paged KV cache for a ragged batch: decode (one query a sequence) and prefill
-// (many) are the same call. CPU implementation in attention_cpu.cc; the slow double-precision twin is
-// reference.h. Raw pointers only: tensors become pointers in model/, nothing here allocates tensors or knows
-// LibTorch.
+// One launch of attention over a paged KV cache for a ragged batch: decode (one query a sequence) and
+// prefill (many) are the same call. CPU implementation in attention_cpu.cc; the slow double-precision
+// twin is reference.h. Raw pointers only: tensors become pointers in model/, nothing here allocates
+// tensors or knows LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -61,10 +61,10 @@ ALLOT_HOST_DEVICE constexpr bool has_exact_scores(const AttentionParams& params,
          (params.budgets != nullptr && params.budgets[sequence] == kDenseBudget);
 }
 
-// Checks shapes, strides, page numbers, budgets and pointers. Throws InvalidArgument naming sequence, value
-// and what was expected, for example: "attention: sequence 3 has length 200, which needs 13 pages of 16
-// tokens, but its page table has room for 12". `flash` with a budget below a row's tile count is refused
-// here.
+// Checks shapes, strides, page numbers, budgets and pointers. Throws InvalidArgument naming sequence,
+// value and what was expected, for example: "attention: sequence 3 has length 200, which needs 13
+// pages of 16 tokens, but its page table has room for 12". `flash` with a budget below a row's tile
+// count is refused here.
 void validate(const AttentionParams& params);
 
 // Runs the launch on the calling thread's pool of `num_threads` threads (1 = the calling thread only).

@@ -64,8 +64,8 @@ struct MethodSetting {
 };
 std::vector<MethodSetting> estimator_settings();  // beside the estimator itself
 std::vector<MethodSetting> score_settings();      // beside the score stage
-// "how attention is estimated from its samples: iid (independent draws), …", with exact attention where asked
-// for
+// "how attention is estimated from its samples: iid (independent draws), …", with exact attention
+// where asked for
 std::string estimators_help(bool with_exact);
 std::vector<std::string> estimator_names(bool with_exact);
 

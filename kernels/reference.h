@@ -53,8 +53,8 @@ std::vector<Selected> select(std::span<const double> probabilities, const Select
 // The same for a row of a launch.
 std::vector<Selected> select(const AttentionParams& params, const Row& row);
 
-// Output of every row of the launch [num_queries, num_q_heads, head_dim]. Checks as validate() does; does not
-// touch params.out.
+// Output of every row of the launch [num_queries, num_q_heads, head_dim]. Checks as validate() does; does
+// not touch params.out.
 std::vector<double> attend(const AttentionParams& params);
 
 // Closed forms of Appendix N: trace of the covariance of the estimate of sum_n p_n V_n from `samples` draws.

@@ -23,8 +23,8 @@ struct RowPlace {
 };
 inline constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-// Checks fields of one operation. All functions throw InvalidArgument naming operation, field, value and what
-// was expected.
+// Checks fields of one operation. All functions throw InvalidArgument naming operation, field, value and
+// what was expected.
 class RowCheck {
  public:
   RowCheck(const char* operation, const RowPlace& place) : operation_(operation), place_(place) {}

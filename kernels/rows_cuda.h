@@ -12,17 +12,17 @@
 //
 // Every row is computed by itself and in a fixed order: a result depends neither on the other rows nor on
 // their number. Against the CPU: gather_embeddings_cuda, gather_rows_cuda, the residual stream of
-// rms_norm_cuda and values (without a bias or with one) are equal to the bit; out of rms_norm_cuda, rotated
-// queries and keys and silu_and_multiply_cuda differ by float32 rounding before the result is rounded
-// (another order of the sum of squares, fused multiply-adds, another exponential), in bfloat16 at most the
-// last bit.
+// rms_norm_cuda and values (without a bias or with one) are equal to the bit; out of rms_norm_cuda,
+// rotated queries and keys and silu_and_multiply_cuda differ by float32 rounding before the result is
+// rounded (another order of the sum of squares, fused multiply-adds, another exponential), in bfloat16 at
+// most the last bit.
 //
 // What the host cannot see is the content of device arrays. A padding row (a decode step captured for more
 // rows than are live) is marked by a negative slot or id; see each function. An entry that is out of range
 // otherwise makes the row's results NaN, so that the token sampler reports it (token_sampler_cuda.h).
 //
-// All functions throw InvalidArgument as in rows.h before anything is queued, CudaError when the launch is
-// refused.
+// All functions throw InvalidArgument as in rows.h before anything is queued, CudaError when the
+// launch is refused.
 #pragma once
 
 #include <cstdint>

@@ -21,8 +21,8 @@
 //
 // Under threshold the keys kept (p >= tau) weigh p and the rest is the mass of the others.
 //
-// The mean group query (Appendix C.2) is drawn once a head group, under the number of the group's first query
-// head.
+// The mean group query (Appendix C.2) is drawn once a head group, under the number of the group's
+// first query head.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,8 @@ ALLOT_HOST_DEVICE constexpr uint32_t bernoulli_draw(int32_t b, int32_t i, int32_
   return kScoreDraws + static_cast<uint32_t>(b) * static_cast<uint32_t>(head_dim) + static_cast<uint32_t>(i);
 }
 
-// Target of sample `s` of `samples` in its stratum ((s)/samples, (s + 1)/samples], as a fraction of the mass
-// sampled.
+// Target of sample `s` of `samples` in its stratum ((s)/samples, (s + 1)/samples], as a fraction of
+// the mass sampled.
 template <class Real>
 ALLOT_HOST_DEVICE constexpr Real stratum_target(int32_t s, int32_t samples, float u) {
   return (static_cast<Real>(s + 1) - static_cast<Real>(u)) / static_cast<Real>(samples);

@@ -1,5 +1,5 @@
-// Host checks of a launch: everything the kernels index with is proven in range here, so they need no checks
-// themselves.
+// Host checks of a launch: everything the kernels index with is proven in range here, so they need
+// no checks themselves.
 #include <spdlog/fmt/fmt.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Tokens that tokenizer.json adds to its model's vocabulary; they are found in the text before anything else
-// cuts it.
+// Tokens that tokenizer.json adds to its model's vocabulary; they are found in the text before anything
+// else cuts it.
 #pragma once
 
 #include <array>

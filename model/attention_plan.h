@@ -1,5 +1,5 @@
-// What a forward pass works on, and how its attention is cut into launches that threads take one by one.
-// Torch-free.
+// What a forward pass works on, and how its attention is cut into launches that threads take one
+// by one. Torch-free.
 #pragma once
 
 #include <cstdint>

@@ -43,8 +43,8 @@ class Backend {
   virtual std::span<const int32_t> step(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
                                         std::span<const TokenChoice> choices) = 0;
 
-  // The same pass without a choice: float32 logits [output_rows.size(), vocab_size], valid until the next
-  // call.
+  // The same pass without a choice: float32 logits [output_rows.size(), vocab_size], valid until
+  // the next call.
   virtual std::span<const float> logits(const ForwardBatch& batch,
                                         const kernels::AttentionMethod& attention) = 0;
 };

@@ -73,8 +73,8 @@ class BytePairEncoder {
   std::array<std::optional<int32_t>, 256> byte_ids_;      // of a single byte: byte-level symbols
   std::array<std::optional<int32_t>, 256> fallback_ids_;  // of <0x00> to <0xFF>
   MergeTable merges_;
-  // Of rules for two byte symbols, by both bytes. Empty where some byte has no symbol, or ranks are too large
-  // for encode_few_bytes.
+  // Of rules for two byte symbols, by both bytes. Empty where some byte has no symbol, or ranks are too
+  // large for encode_few_bytes.
   std::vector<MergeTable::Merge> byte_pairs_;
   CharacterTokens characters_;  // for encode_few_bytes
   // By id. Each entry only ever changes from kUnknown to its one true value, so relaxed order is enough.

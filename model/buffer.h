@@ -11,8 +11,8 @@ namespace allot::model {
 class Buffer {
  public:
   Buffer() = default;
-  // `bytes` >= 0; 0 gives an empty buffer. Throws Error with the size and the system's reason when the
-  // mapping fails.
+  // `bytes` >= 0; 0 gives an empty buffer. Throws Error with the size and the system's reason when
+  // the mapping fails.
   explicit Buffer(int64_t bytes);
   ~Buffer();
   Buffer(Buffer&& other) noexcept

@@ -15,9 +15,9 @@
 namespace allot::model {
 namespace {
 
-// Matrix products run on whole groups of this many rows. The libraries take other code paths for one row or a
-// few, and those sum in another order: padding keeps a sequence's bits independent of how many batch mates it
-// has.
+// Matrix products run on whole groups of this many rows. The libraries take other code paths for one row or
+// a few, and those sum in another order: padding keeps a sequence's bits independent of how many batch
+// mates it has.
 constexpr int64_t kRowGroup = 16;
 // Rows of a block at most: its activations stay in a core's level-2 cache from one product to the next.
 constexpr int64_t kMaxBlockRows = 256;
@@ -86,8 +86,8 @@ std::span<float> Decoder::forward(const ForwardBatch& batch, const kernels::Atte
     });
   }
 
-  // Every key and value is in the cache now: what follows is needed for the rows whose logits are wanted
-  // alone.
+  // Every key and value is in the cache now: what follows is needed for the rows whose logits
+  // are wanted alone.
   const int64_t outputs = static_cast<int64_t>(batch.output_rows.size());
   if (outputs == 0) return {};
   const int64_t logits_bytes = round_up(outputs, kMaxBlockRows) * config_.vocab_size * int64_t{sizeof(float)};
@@ -203,8 +203,8 @@ void Decoder::project_qkv(int32_t layer, const ForwardBatch& batch, const Block&
   });
 }
 
-// From the attention's output to the layer's, which stays in scratch.hidden for the next norm to add to the
-// residual.
+// From the attention's output to the layer's, which stays in scratch.hidden for the next norm to add
+// to the residual.
 void Decoder::finish_layer(int32_t layer, const Block& block) {
   const LayerWeights& weights = weights_.layers[layer];
   Scratch& scratch = block.scratch;

@@ -224,8 +224,8 @@ void Engine::Impl::admit() {
   }
 }
 
-// The prompts that are not in the cache yet, oldest first, up to a chunk; when there are none, one token of
-// every sequence.
+// The prompts that are not in the cache yet, oldest first, up to a chunk; when there are none, one token
+// of every sequence.
 std::vector<Advance> Engine::Impl::next_advances() {
   std::vector<Advance> advances;
   int64_t room = prefill_chunk(options);

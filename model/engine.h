@@ -48,8 +48,8 @@ struct EngineCounters {
 };
 
 // Not for use by several threads at once. Results do not depend on what else runs: a sequence's random draws
-// are functions of its own coordinates, and docs/internals/engine.md says when its logits are the same to the
-// bit, too.
+// are functions of its own coordinates, and docs/internals/engine.md says when its logits are the same to
+// the bit, too.
 class Engine {
  public:
   // Loads a Hugging Face directory, of which config.json alone is needed for random weights. Throws the
@@ -67,10 +67,10 @@ class Engine {
   // As given, with device, threads and cache_tokens resolved to what is in use.
   const EngineOptions& options() const;
 
-  // Queues a request. Throws InvalidArgument when the prompt is empty or has an id beyond the vocabulary,
-  // when prompt and new tokens exceed the model's positions or the cache's capacity, when `samples` has
-  // another length than layers or a value the estimator refuses, or when a sampling parameter is out of
-  // range.
+  // Queues a request. Throws InvalidArgument when the prompt is empty or has an id beyond the
+  // vocabulary, when prompt and new tokens exceed the model's positions or the cache's capacity, when
+  // `samples` has another length than layers or a value the estimator refuses, or when a sampling
+  // parameter is out of range.
   void submit(GenerationRequest request);
   // Sequences queued or in flight.
   int64_t pending() const;

@@ -29,8 +29,8 @@ struct EngineOptions {
   int threads = 0;  // 0 = all cores
 };
 
-// On a GPU a pass costs the same launches however many tokens it has; on a CPU its activations should stay in
-// the caches.
+// On a GPU a pass costs the same launches however many tokens it has; on a CPU its activations should stay
+// in the caches.
 inline int32_t prefill_chunk(const EngineOptions& options) {
   return options.prefill_chunk_tokens.value_or(options.device == "cpu" ? 2048 : 8192);
 }

@@ -1,5 +1,5 @@
-// Typed reading of a JSON file that says, for each fault, which field of which file holds what and what was
-// expected.
+// Typed reading of a JSON file that says, for each fault, which field of which file holds what and
+// what was expected.
 #pragma once
 
 #include <cstdint>

@@ -65,8 +65,8 @@ struct ModelIdentity {
   std::string id;                // the directory's name, for people
   std::string config_sha256;     // of config.json's bytes
   std::string tokenizer_sha256;  // of tokenizer.json's bytes
-  // SHA-256 over every tensor's name, dtype, shape and a fixed sample of its bytes; the same however it is
-  // sharded.
+  // SHA-256 over every tensor's name, dtype, shape and a fixed sample of its bytes; the same however
+  // it is sharded.
   std::string weights_fingerprint;
   int32_t layers = 0;
   int32_t num_q_heads = 0;

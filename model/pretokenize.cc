@@ -66,8 +66,8 @@ std::vector<Part> find_parts(const Regex& pattern, std::string_view text, Regex:
   return parts;
 }
 
-// Joins parts that belong together. `joins(part, before)` says whether `part` extends the piece of the part
-// before it.
+// Joins parts that belong together. `joins(part, before)` says whether `part` extends the piece of the
+// part before it.
 template <typename Joins>
 std::vector<TextRange> join_parts(const std::vector<Part>& parts, Joins joins) {
   std::vector<TextRange> pieces;

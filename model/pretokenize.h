@@ -32,9 +32,9 @@ class PreTokenizer {
     std::deque<std::string> prefixed;
   };
 
-  // The pieces of `text` (UTF-8), none of them empty. They live as long as `text` and until the next call
-  // with `scratch`. Pieces are plain text even where byte_level(): the model does without the byte-level
-  // alphabet.
+  // The pieces of `text` (UTF-8), none of them empty. They live as long as `text` and until the
+  // next call with `scratch`. Pieces are plain text even where byte_level(): the model does without
+  // the byte-level alphabet.
   const std::vector<std::string_view>& split(std::string_view text, Scratch& scratch) const;
 
   // The model sees bytes, not characters.

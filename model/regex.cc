@@ -49,8 +49,8 @@ class Translator {
  private:
   static constexpr std::string_view kHex = "0-9A-Fa-f";
 
-  // As Oniguruma's tables have it: outside a class its \w also takes the superscripts and fractions of
-  // Latin-1.
+  // As Oniguruma's tables have it: outside a class its \w also takes the superscripts and
+  // fractions of Latin-1.
   static std::string word(bool in_class) {
     return Regex::word_members().append(in_class ? "" : R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})");
   }

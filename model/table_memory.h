@@ -10,8 +10,8 @@
 
 namespace allot::model {
 
-// An allocator that asks for huge pages where they fit in; where the system grants none, the memory is
-// ordinary.
+// An allocator that asks for huge pages where they fit in; where the system grants none, the
+// memory is ordinary.
 template <typename T>
 struct TableAllocator {
   using value_type = T;

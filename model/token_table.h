@@ -1,5 +1,5 @@
-// From the text of a token to its id, for one question a piece: open addressing, short texts inside the
-// slots.
+// From the text of a token to its id, for one question a piece: open addressing, short texts
+// inside the slots.
 #pragma once
 
 #include <bit>

@@ -191,8 +191,8 @@ struct Tokenizer::Impl {
   std::optional<std::string> chat_template;
 
  private:
-  // As many as calls ran at once; what they remember of earlier texts makes later ones fast and changes no
-  // id.
+  // As many as calls ran at once; what they remember of earlier texts makes later ones fast and
+  // changes no id.
   std::mutex mutex_;
   std::vector<std::unique_ptr<Scratch>> unused_;
 };

@@ -57,9 +57,9 @@ class WeightsSource {
   std::map<std::string, std::vector<int64_t>> shapes_;
 };
 
-// Writes elements [first, first + count) of `tensor` to `out` as `dtype`, rounded to nearest even where that
-// is narrower. 0 <= first <= first + count <= tensor.count(). `out` has count elements and is aligned for
-// them.
+// Writes elements [first, first + count) of `tensor` to `out` as `dtype`, rounded to nearest even where
+// that is narrower. 0 <= first <= first + count <= tensor.count(). `out` has count elements and is
+// aligned for them.
 void write_elements(const WeightTensor& tensor, int64_t first, int64_t count, kernels::DType dtype,
                     std::byte* out);
 

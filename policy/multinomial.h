@@ -1,5 +1,5 @@
-// The policy of Algorithm 1: `draws` samples fall on the layers independently, each with the softmax of the
-// policy logits.
+// The policy of Algorithm 1: `draws` samples fall on the layers independently, each with the softmax of
+// the policy logits.
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,8 @@ namespace allot::policy {
 // independent signs leak until it averages out.
 std::vector<double> perturbation_direction(int layers, uint64_t seed, int64_t pair);
 
-// perturbation_direction for pairs that are mostly of the same cycle as the one before: that cycle is dealt
-// once.
+// perturbation_direction for pairs that are mostly of the same cycle as the one before: that cycle
+// is dealt once.
 class PerturbationDirections {
  public:
   PerturbationDirections(int layers, uint64_t seed);

@@ -88,11 +88,11 @@ class Policy {
   // The next `count` proposals (count >= 1). Never blocks and never runs dry: asking ahead of the answers
   // only costs lag.
   virtual std::vector<Proposal> ask(int count) = 0;
-  // Outcomes come in any order, late, repeated or never. Throws InvalidArgument when the reward is not
-  // finite.
+  // Outcomes come in any order, late, repeated or never. Throws InvalidArgument when the reward
+  // is not finite.
   virtual TellResult tell(const Outcome& outcome) = 0;
-  // This proposal will never be told (its episode was given up); its group is completed or dropped without
-  // it.
+  // This proposal will never be told (its episode was given up); its group is completed or
+  // dropped without it.
   virtual void give_up(int64_t number) = 0;
 
   // The schedule to export: the apportioned mean of the policy, never the luckiest episode.

@@ -1,5 +1,5 @@
-// A schedule: how many attention samples each layer gets. Parsing, printing, checking and apportionment live
-// here.
+// A schedule: how many attention samples each layer gets. Parsing, printing, checking and
+// apportionment live here.
 #pragma once
 
 #include <cstdint>

@@ -57,8 +57,8 @@ double inverse_mean_sigmoid(double mean, double spread) {
   return (low + high) / 2;
 }
 
-// DeepSeek 7B under one-hot ablation: layers 12 to 18 collapse, the first one suffers, most others barely
-// notice.
+// DeepSeek 7B under one-hot ablation: layers 12 to 18 collapse, the first one suffers, most
+// others barely notice.
 std::vector<double> deepseek_sensitivities() {
   std::vector<double> sensitivities(28, 0.02);
   sensitivities[0] = 0.5;

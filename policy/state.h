@@ -1,6 +1,6 @@
-// The text form of a policy's state: one JSON object that holds the configuration beside the learner's own
-// fields. Numbers survive exactly: nlohmann_json prints a double with the digits that read back to the same
-// bits.
+// The text form of a policy's state: one JSON object that holds the configuration beside the learner's
+// own fields. Numbers survive exactly: nlohmann_json prints a double with the digits that read back to
+// the same bits.
 #pragma once
 
 #include <cstdint>

@@ -43,8 +43,8 @@ bool is_loopback(const std::string& host) {
 
 // At least what CURVE adds to a frame, which ZeroMQ counts as part of it.
 constexpr size_t kEncryptionBytes = 64;
-// Messages of one peer that wait to be read; then its connection is read no further. An honest peer has a few
-// under way.
+// Messages of one peer that wait to be read; then its connection is read no further. An honest peer has a
+// few under way.
 constexpr int kMaxWaitingMessages = 64;
 // A peer that is silent for so long is asked whether it lives (by ZeroMQ itself), and let go when it does not
 // answer in the same time.

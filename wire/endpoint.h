@@ -49,9 +49,9 @@ class Server {
     KeyHolder from;  // of the connection's key; without keys everyone is an operator without a name
   };
 
-  // Throws InvalidArgument for an address that is not tcp://ADDRESS:PORT or that is not loopback without keys
-  // or `insecure`, NetworkError when it cannot be bound (a port in use), naming it and what to do, and what
-  // read_allow_list() throws.
+  // Throws InvalidArgument for an address that is not tcp://ADDRESS:PORT or that is not loopback without
+  // keys or `insecure`, NetworkError when it cannot be bound (a port in use), naming it and what to do, and
+  // what read_allow_list() throws.
   explicit Server(const ServerOptions& options);
   ~Server();
   Server(const Server&) = delete;

@@ -54,8 +54,8 @@ void write_key_pair(const std::filesystem::path& file, const KeyPair& pair);
 // process that is not root. No message quotes the file.
 KeyPair read_key_pair(const std::filesystem::path& file);
 
-// What a key may do. A viewer asks for the status; a worker also takes leases; an operator also controls the
-// run.
+// What a key may do. A viewer asks for the status; a worker also takes leases; an operator also
+// controls the run.
 enum class Role : uint8_t { kViewer, kWorker, kOperator };
 
 struct KeyHolder {

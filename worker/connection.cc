@@ -348,8 +348,8 @@ class Connection::Session {
     }
   }
 
-  // The aggregator counts on this lease no more. A finished result is delivered all the same: it may still be
-  // of use.
+  // The aggregator counts on this lease no more. A finished result is delivered all the same: it may still
+  // be of use.
   void forget(LeaseId lease) {
     const auto running = std::ranges::find(running_, lease, [](const auto& entry) { return entry.second; });
     if (running == running_.end()) return;

@@ -24,8 +24,8 @@ class EpisodeRunner {
   // Episodes this runner works on at once with benefit.
   virtual int capacity() const = 0;
   virtual void start(Episode episode) = 0;
-  // Works for a while (one engine step) and returns the episodes that became complete. Returns at once when
-  // idle.
+  // Works for a while (one engine step) and returns the episodes that became complete. Returns at
+  // once when idle.
   virtual std::vector<EpisodeResult> advance() = 0;
   // The answers that a running episode has so far, some of its questions' in their order, and the time they
   // took. Without results for an unknown episode, and from a runner that answers episodes as a whole.

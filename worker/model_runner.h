@@ -1,6 +1,6 @@
-// Runs episodes on a generator: questions to prompts, replies to results. Several episodes with different
-// schedules share the generator's batch; an episode is done when its last question is answered. Knows no
-// LibTorch.
+// Runs episodes on a generator: questions to prompts, replies to results. Several episodes with
+// different schedules share the generator's batch; an episode is done when its last question is
+// answered. Knows no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,8 @@ class ModelRunner final : public EpisodeRunner {
   EpisodeResult answered_so_far(EpisodeId episode) const override;
   void cancel(EpisodeId episode) override;
 
-  // Called with each graded reply; for commands that show or keep them. `place` is the question's place in
-  // its episode.
+  // Called with each graded reply; for commands that show or keep them. `place` is the question's place
+  // in its episode.
   using Observer =
       std::function<void(const Episode&, size_t place, const evaluation::Reply&, const evaluation::Grade&)>;
   void observe(Observer observer) { observer_ = std::move(observer); }

@@ -1,5 +1,5 @@
-// Scores fixed schedules on many questions with an episode runner: what evaluation and ablation do in one
-// process.
+// Scores fixed schedules on many questions with an episode runner: what evaluation and ablation do
+// in one process.
 #pragma once
 
 #include <cstdint>

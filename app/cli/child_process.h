@@ -1,5 +1,5 @@
-// A child process of this one: started with its output in a log file, ended when this process ends, never
-// left behind.
+// A child process of this one: started with its output in a log file, ended when this process ends,
+// never left behind.
 #pragma once
 
 #include <sys/types.h>

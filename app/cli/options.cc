@@ -213,8 +213,8 @@ void OptionSet::Impl::unknown(const std::string& name, const std::string& where)
 }
 
 po::parsed_options OptionSet::Impl::tokenize(std::vector<std::string> arguments) {
-  // Boost.Program_options stops at an option without a value, or takes the next option for it; these are
-  // found first.
+  // Boost.Program_options stops at an option without a value, or takes the next option for it; these
+  // are found first.
   for (size_t at = 0; at < arguments.size() && arguments[at] != "--";) {
     const Option* option = arguments[at].starts_with("--") ? find(arguments[at].substr(2)) : nullptr;
     const bool takes_value = option != nullptr && !option->is_flag;

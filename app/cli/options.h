@@ -1,6 +1,6 @@
-// Options of a sub-command: each is declared once with its name, field, hint, range and help; the same name
-// is its key in a config file (`name = value` a line, # comments). Flags win over the file. Built on
-// Boost.Program_options.
+// Options of a sub-command: each is declared once with its name, field, hint, range and help; the
+// same name is its key in a config file (`name = value` a line, # comments). Flags win over the file.
+// Built on Boost.Program_options.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ class OptionSet {
   OptionSet(const OptionSet&) = delete;
   OptionSet& operator=(const OptionSet&) = delete;
 
-  // Each call declares one option; the field's present value is the default shown by --help. Fields outlive
-  // parse().
+  // Each call declares one option; the field's present value is the default shown by --help.
+  // Fields outlive parse().
   void text(const char* name, std::string* field, const char* hint, const char* help);
   void path(const char* name, std::filesystem::path* field, const char* help);
   void choice(const char* name, std::string* field, std::vector<std::string> choices, const char* help);
@@ -91,8 +91,8 @@ class OptionSet {
   [[nodiscard]] Parsed parse(std::span<const std::string> arguments);
 
   // Gives the option `name` a value that neither flag nor config file has set, as from a file that another
-  // option names. Nothing happens when the option was given. Throws UsageError when the option does not take
-  // the value.
+  // option names. Nothing happens when the option was given. Throws UsageError when the option does not
+  // take the value.
   void fill(const char* name, const std::string& value);
   // The option's present value as text; empty without one.
   std::string value(const char* name) const;

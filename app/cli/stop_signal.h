@@ -1,5 +1,5 @@
-// SIGINT and SIGTERM as a flag that loops look at: a process that is asked to stop finishes what it holds
-// first.
+// SIGINT and SIGTERM as a flag that loops look at: a process that is asked to stop finishes what
+// it holds first.
 #pragma once
 
 #include <atomic>

@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A model directory is somebody's source of truth, often shared or a link into a cache: nothing is written
-// into it.
+// A model directory is somebody's source of truth, often shared or a link into a cache: nothing is
+// written into it.
 void refuse_to_touch_model(const fs::path& out, const fs::path& model) {
   const fs::path folder = fs::weakly_canonical(fs::absolute(out)).parent_path();
   if (folder != fs::weakly_canonical(fs::absolute(model))) return;

@@ -1,5 +1,5 @@
-// allot keys: makes the keys with which aggregators and workers know each other, and prints their public
-// half.
+// allot keys: makes the keys with which aggregators and workers know each other, and prints
+// their public half.
 #include <iostream>
 
 #include "app/cli/command.h"

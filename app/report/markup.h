@@ -1,5 +1,5 @@
-// Writes HTML and SVG as well-formed XML: elements are closed in order and every text and attribute is
-// escaped.
+// Writes HTML and SVG as well-formed XML: elements are closed in order and every text and
+// attribute is escaped.
 #pragma once
 
 #include <initializer_list>

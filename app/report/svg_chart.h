@@ -86,8 +86,8 @@ class Chart {
   void whisker(Point low, Point value, Point high, std::string_view style, const std::string& tip);
   // Short ticks on the lower edge of the plotting area.
   void rug(std::span<const double> xs, std::string_view style);
-  // A horizontal line over the whole width; its label stands right of it, moved up or down where labels would
-  // overlap.
+  // A horizontal line over the whole width; its label stands right of it, moved up or down where
+  // labels would overlap.
   void level(double y, std::string_view style, const std::string& label);
   // Text at a place, moved by pixels. `anchor` is start, middle or end.
   void note(Point at, Point shift, std::string_view anchor, std::string_view style, const std::string& text);

@@ -11,8 +11,8 @@ enum class EstimatorChoice { kSampled, kAny };
 
 // Declares one option for each field of `method`, whose present values are the defaults.
 void declare_attention_options(OptionSet* set, kernels::AttentionMethod* method, EstimatorChoice choice);
-// Those of them that say which estimator and how it works, how the estimators work, and how scores are
-// computed.
+// Those of them that say which estimator and how it works, how the estimators work, and how
+// scores are computed.
 void declare_estimator_options(OptionSet* set, kernels::AttentionMethod* method, EstimatorChoice choice);
 void declare_estimator_settings(OptionSet* set, kernels::AttentionMethod* method);
 void declare_score_options(OptionSet* set, kernels::AttentionMethod* method);

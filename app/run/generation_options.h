@@ -1,6 +1,6 @@
-// How replies are generated, as options of the commands that learn schedules and of those that score them.
-// What is not given follows from the task and its prompt style, so that all of them measure under the same
-// conditions.
+// How replies are generated, as options of the commands that learn schedules and of those that score
+// them. What is not given follows from the task and its prompt style, so that all of them measure under
+// the same conditions.
 #pragma once
 
 #include <cstdint>

@@ -140,8 +140,8 @@ void LocalCluster::keep_alive(int64_t progress) {
     if (advanced) member.starts = 0;
     const auto ended = member.process->poll();
     if (!ended) return;
-    // A worker may learn that the run is finished a moment before this process does: a good end waits one
-    // round.
+    // A worker may learn that the run is finished a moment before this process does: a good end
+    // waits one round.
     if (ended->success() && !std::exchange(member.ended_well, true)) return;
     member.ended_well = false;
     if (ended->code == kMismatch) give_up<Mismatch>(member, ended->to_string());

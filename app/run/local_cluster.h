@@ -1,5 +1,5 @@
-// The aggregator and the workers of one run as child processes on this machine: what a cluster does, on
-// loopback.
+// The aggregator and the workers of one run as child processes on this machine: what a cluster
+// does, on loopback.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// The options that say how a run learns. Those of the learners' parameters are made from what the learners
-// declare (policy/learner.h).
+// The options that say how a run learns. Those of the learners' parameters are made from what the
+// learners declare (policy/learner.h).
 #pragma once
 
 #include <cstdint>

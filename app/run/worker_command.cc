@@ -36,8 +36,8 @@ std::string default_name() {
 
 using worker::AggregatorPlace;
 
-// The place in the run directory, as soon as an aggregator has announced it; nothing when asked to stop
-// before.
+// The place in the run directory, as soon as an aggregator has announced it; nothing when asked
+// to stop before.
 std::optional<AggregatorPlace> find_aggregator(const WorkerOptions& options, const std::atomic<bool>& stop) {
   if (!options.connect.empty()) return AggregatorPlace{options.connect, load_keys(options.keys, options.run)};
   bool told = false;
@@ -69,9 +69,9 @@ std::optional<std::string> receive(wire::Client* client, Duration wait, const st
   return std::nullopt;
 }
 
-// Asks the aggregator which run it serves, until it answers; nothing when asked to stop before. The worker
-// must know the run to find the model that it introduces itself with. `place` follows an aggregator that
-// moves.
+// Asks the aggregator which run it serves, until it answers; nothing when asked to stop before. The
+// worker must know the run to find the model that it introduces itself with. `place` follows an
+// aggregator that moves.
 std::optional<wire::RunSpec> ask_for_run(const WorkerOptions& options, AggregatorPlace* place,
                                          const std::atomic<bool>& stop) {
   const std::string& endpoint = place->endpoint;

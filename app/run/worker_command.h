@@ -1,6 +1,6 @@
-// The command `worker` without its model: options, finding the aggregator and the run, introducing itself.
-// What scores the schedules is given by the caller, so that the real worker and simulations differ in that
-// alone.
+// The command `worker` without its model: options, finding the aggregator and the run, introducing
+// itself. What scores the schedules is given by the caller, so that the real worker and simulations
+// differ in that alone.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +40,9 @@ using DeviceText = std::function<std::string(const WorkerOptions& options)>;
 
 // Works for a run until it is finished (with --exit-when-finished) or a signal asks to stop, then hands its
 // leases back with the answers it has; SIGTERM is taken for the loss of the machine, SIGINT for a person.
-// Returns the exit status: 0, or options.drained_exit_code after a signal.
-// Throws UsageError for wrong options, Mismatch when the aggregator refuses the model or the data (with both
-// values), and the errors of the readers. docs/wire-protocol.md lists the exit codes.
+// Returns the exit status: 0, or options.drained_exit_code after a signal. Throws UsageError for wrong
+// options, Mismatch when the aggregator refuses the model or the data (with both values), and the errors of
+// the readers. docs/wire-protocol.md lists the exit codes.
 int run_worker_command(std::span<const std::string> arguments, const DeviceText& device_text,
                        const RunnerOf& runner_of);
 

@@ -28,9 +28,9 @@ constexpr std::string_view kLlamaSystem =
 constexpr double kPaperTemperature = 0.6;
 constexpr double kPaperTopP = 0.95;
 constexpr double kPaperRepetitionPenalty = 1.1;
-// Appendix O names no limit. "Towards Multiplier-Free Transformers with Stochastic Attention", section 4.2,
-// has the same models, prompts and settings, and caps DeepSeek-R1-Distill-Qwen-7B and Llama-3.1-8B-Instruct
-// so.
+// Appendix O names no limit. "Towards Multiplier-Free Transformers with Stochastic Attention",
+// section 4.2, has the same models, prompts and settings, and caps DeepSeek-R1-Distill-Qwen-7B
+// and Llama-3.1-8B-Instruct so.
 constexpr int32_t kReasoningNewTokens = 4096;
 constexpr int32_t kLlamaNewTokens = 1024;
 
@@ -140,8 +140,8 @@ std::string Gsm8k::prompt(const Question& question) const {
     case PromptStyle::kBoxed:
       return fmt::format("{}\n\n{}", question.text, kBoxedInstruction);
     case PromptStyle::kLlamaChat:
-      // Without <|begin_of_text|>: the tokenizer's post-processor puts it in front, as before any other
-      // prompt.
+      // Without <|begin_of_text|>: the tokenizer's post-processor puts it in front, as before
+      // any other prompt.
       return fmt::format(
           "<|start_header_id|>system<|end_header_id|>\n\n{}<|eot_id|><|start_header_id|>user<|end_header_id|>"
           "\n\n{}<|eot_id|>"

@@ -1,6 +1,6 @@
-// GSM8K (Cobbe et al., "Training Verifiers to Solve Math Word Problems", 2021): grade-school word problems
-// with one number as the answer. README.md in this folder describes prompts, extraction, grading and
-// versions.
+// GSM8K (Cobbe et al., "Training Verifiers to Solve Math Word Problems", 2021): grade-school word
+// problems with one number as the answer. README.md in this folder describes prompts, extraction,
+// grading and versions.
 #pragma once
 
 #include <filesystem>

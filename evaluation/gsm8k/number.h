@@ -9,8 +9,8 @@
 
 namespace allot::evaluation::gsm8k {
 
-// Wide enough for every product of two numbers of kMaxDigits digits before and after the point: nothing can
-// overflow.
+// Wide enough for every product of two numbers of kMaxDigits digits before and after the point:
+// nothing can overflow.
 using Integer = boost::multiprecision::int1024_t;
 
 // numerator / denominator, not reduced; denominator > 0.
@@ -29,13 +29,13 @@ struct Number {
   bool percent = false;  // written with "%" or "percent"; `value` is the number before the sign
 };
 
-// Texts longer than this and numbers with more digits than this are no answers, so that hostile input costs
-// nothing.
+// Texts longer than this and numbers with more digits than this are no answers, so that hostile
+// input costs nothing.
 inline constexpr size_t kMaxAnswerBytes = 512;
 inline constexpr size_t kMaxDigits = 64;
 
-// The number that the whole of `text` writes, or nothing. Never throws, for any bytes. Linear in the text's
-// length.
+// The number that the whole of `text` writes, or nothing. Never throws, for any bytes. Linear in
+// the text's length.
 std::optional<Number> parse_number(std::string_view text);
 
 }  // namespace allot::evaluation::gsm8k

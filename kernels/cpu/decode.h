@@ -280,8 +280,8 @@ class Decode {
     }
   }
 
-  // Adds lanes `dim` .. `dim` + 16 of some weighted values to every row of a KV head. Weights in the padding
-  // are zero.
+  // Adds lanes `dim` .. `dim` + 16 of some weighted values to every row of a KV head. Weights in the
+  // padding are zero.
   template <int kKeys>
   void add_values(const T* const (&vectors)[kKeys], int32_t kv_head, int32_t first, int32_t dim) {
     const int32_t lanes = std::min(kLanes, p_.head_dim - dim);

@@ -1,5 +1,5 @@
-// Where a work item's data lies: queries, cached vectors, budgets, draws, outputs. Shared by decode and
-// prefill.
+// Where a work item's data lies: queries, cached vectors, budgets, draws, outputs. Shared by
+// decode and prefill.
 #pragma once
 
 #include <cstdint>

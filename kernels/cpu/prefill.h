@@ -117,8 +117,8 @@ class Prefill {
               uint16_t{0});
   }
 
-  // Transposed values as pairs of keys [head_dim][pairs of keys], so that a tile has 16 elements times 32
-  // keys.
+  // Transposed values as pairs of keys [head_dim][pairs of keys], so that a tile has 16 elements
+  // times 32 keys.
   void load_tile_values(const int64_t* offsets) {
     static constexpr uint16_t kZeros[256] = {};
     pair_stride_ = (data_.keys + 31) / 32 * 16;
@@ -205,8 +205,8 @@ class Prefill {
     }
   }
 
-  // Scores of kKeyTile keys for the sixteen rows; keys a row does not see get the lowest float, which weighs
-  // 0.
+  // Scores of kKeyTile keys for the sixteen rows; keys a row does not see get the lowest float,
+  // which weighs 0.
   F score_tile(int32_t first, const int32_t (&visible)[kLanes], F largest) {
     F sums[V::kKeyTile];
     dot_tile(first, sums);

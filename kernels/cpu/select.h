@@ -115,8 +115,8 @@ void largest_remainder(const double* masses, double total, int32_t tiles, int32_
     const double fa = fraction(a), fb = fraction(b);
     return fa != fb ? fa > fb : a < b;
   };
-  // Rounding may leave `left` one below 0 or above the number of tiles with a fraction; both walks stay in
-  // range.
+  // Rounding may leave `left` one below 0 or above the number of tiles with a fraction; both walks
+  // stay in range.
   const int32_t ordered = std::min(std::max(left, 0), tiles);
   std::partial_sort(order, order + ordered, order + tiles, larger);
   for (int32_t i = 0; left > 0; i = (i + 1) % tiles, --left) ++budgets[order[i]];

@@ -60,8 +60,8 @@ inline constexpr int32_t kWarpRowBudget = 32;
 // Blocks that share a row at most, each with its own contiguous part of the entries.
 inline constexpr int32_t kMaxParts = 16;
 
-// Entries (samples, or keys where all are wanted) that one part of a row takes: whole batches, few enough
-// parts.
+// Entries (samples, or keys where all are wanted) that one part of a row takes: whole batches,
+// few enough parts.
 ALLOT_HOST_DEVICE constexpr int32_t part_entries(int32_t entries) {
   const int32_t batches = (entries + kBatchEntries - 1) / kBatchEntries;
   return kBatchEntries * ((batches + kMaxParts - 1) / kMaxParts);

@@ -261,8 +261,8 @@ class BernoulliScorer {
       score_tile(rows, (keys + kStageKeys - 1) / kStageKeys, scores);
       finish(segment, sequence, tile, scores);
     }
-    // A page outside the pool: its keys are unknown, so every row of the segment becomes NaN, once all warps
-    // have written.
+    // A page outside the pool: its keys are unknown, so every row of the segment becomes NaN, once all
+    // warps have written.
     if (__syncthreads_or(page_fault)) poison(segment, sequence);
   }
 

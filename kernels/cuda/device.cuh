@@ -1,6 +1,6 @@
-// The few machine instructions the kernels need beyond CUDA C++: matrix products of 16-bit elements,
-// streaming copies from global to shared memory, and the overlap of a kernel's start with its predecessor's
-// end.
+// The few machine instructions the kernels need beyond CUDA C++: matrix products of 16-bit
+// elements, streaming copies from global to shared memory, and the overlap of a kernel's start with
+// its predecessor's end.
 #pragma once
 
 #include <cuda_bf16.h>

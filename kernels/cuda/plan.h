@@ -28,8 +28,8 @@ struct Plan {
   bool overlapped = false;  // rows are sampled while the keys of others are still being read
 
   ScorePlan score;
-  // Of the dense sequences among others whose queries are Bernoulli estimates; without warps where there are
-  // none.
+  // Of the dense sequences among others whose queries are Bernoulli estimates; without warps where
+  // there are none.
   ScorePlan dense_score;
 
   int32_t row_warps = 1;  // of the value kernel

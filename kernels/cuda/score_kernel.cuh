@@ -40,8 +40,8 @@ __host__ __device__ constexpr int64_t score_shared_bytes(int warps, int64_t batc
 }
 
 // A warp's unit of work: consecutive score tiles, at most args.piece_tiles, of one sequence, KV head and
-// block of queries. Pieces are small and handed out one by one, because multiprocessors differ in how fast
-// they read.
+// block of queries. Pieces are small and handed out one by one, because multiprocessors differ in how
+// fast they read.
 struct Piece {
   bool exists = false;
   bool bad_page = false;  // lane's own: among those of the lane's stages
@@ -243,8 +243,8 @@ class PieceScorer {
 };
 
 // Asks for the page number of the warp's first piece before the lengths are known, as if all sequences had
-// max_length keys: a short decode step is a chain of latencies, and this takes one out of it where the guess
-// is right.
+// max_length keys: a short decode step is a chain of latencies, and this takes one out of it where the
+// guess is right.
 __device__ __forceinline__ void prefetch_page(const Args& args, int32_t worker, int lane) {
   const int32_t unit = args.num_kv_heads.quotient(worker);
   const int32_t b = args.full_pieces.quotient(unit);

@@ -32,8 +32,8 @@ __device__ __forceinline__ void record_fault(const Args& args, FaultCode code, i
   }
 }
 
-// What the bounds promise of a sequence; a sequence that breaks them gets NaN as output and no key is read
-// for it.
+// What the bounds promise of a sequence; a sequence that breaks them gets NaN as output and no key is
+// read for it.
 __device__ __forceinline__ FaultCode sequence_fault(const Args& args, int32_t length, int32_t queries,
                                                     int32_t budget) {
   if (queries < 0 || queries > args.max_queries) return kFaultQueries;

@@ -185,8 +185,8 @@ void check_types(const Call& c) {
                     ", or use estimator exact");
 }
 
-// Sizes and strides. What they must be for the kernels (head_dim, page_size, alignment) is validated by
-// those.
+// Sizes and strides. What they must be for the kernels (head_dim, page_size, alignment) is
+// validated by those.
 void check_shapes(const Call& c) {
   const int64_t batch = c.lengths.size(0);
   check_size(c.query_start, "query_start", 0, batch + 1, "the size of lengths and one more");
@@ -414,8 +414,8 @@ std::optional<c10::IValue> workspace_bytes(Arguments arguments) {
   return static_cast<int64_t>(cuda_workspace_bytes(params_of(c, nullptr), bounds_of(c), context.limits()));
 }
 
-// A workspace on its own. The CPU kernels need none and raise at the launch, so there is nothing to do for
-// them.
+// A workspace on its own. The CPU kernels need none and raise at the launch, so there is nothing to
+// do for them.
 template <void (*operation)(CudaWorkspace, CudaStream)>
 std::optional<c10::IValue> on_workspace(Arguments arguments) {
   const Tensor workspace = arguments[0].toTensor();

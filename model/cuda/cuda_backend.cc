@@ -28,8 +28,8 @@ namespace allot::model {
 namespace cuda {
 namespace {
 
-// Device memory that is left to libraries, the driver, graphs and the keys and values of a long prompt in a
-// row.
+// Device memory that is left to libraries, the driver, graphs and the keys and values of a long prompt
+// in a row.
 constexpr int64_t kSpareBytes = int64_t{3} << 30;
 // Prompts are padded to multiples of this many rows, so that products have few different sizes.
 constexpr int64_t kPrefillRows = 64;

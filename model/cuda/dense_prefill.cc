@@ -63,8 +63,8 @@ class CurrentStream {
   c10::Stream previous_;
 };
 
-// Memory of the device as tensors. LibTorch is told the device, which it would otherwise ask its own CUDA
-// runtime about.
+// Memory of the device as tensors. LibTorch is told the device, which it would otherwise ask its own
+// CUDA runtime about.
 class Views {
  public:
   Views(at::Device device, DType dtype)

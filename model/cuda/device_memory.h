@@ -13,8 +13,8 @@ namespace allot::model::cuda {
 // Throws CudaError naming `what` and the runtime's reason unless `status` is success.
 void check(cudaError_t status, const char* what);
 
-// Where a buffer lies: on the device, or on the host, page-locked, so that copies to and from it run beside
-// the host.
+// Where a buffer lies: on the device, or on the host, page-locked, so that copies to and from it run
+// beside the host.
 enum class Memory { kDevice, kPinned };
 
 // Uninitialised memory of one kind, aligned to 256 bytes.

@@ -25,8 +25,8 @@ struct MatmulParams {
   // kernels queued earlier have ended: wait for the stream after writing it.
   const void* weight = nullptr;
   const void* bias = nullptr;  // [out_features], aligned to 16 bytes; null = none
-  // [rows, out_stride], aligned to 16 bytes; no part of another array. Elements from out_features on are not
-  // written.
+  // [rows, out_stride], aligned to 16 bytes; no part of another array. Elements from out_features on
+  // are not written.
   void* out = nullptr;
   int64_t out_stride = 0;  // elements between rows of out, >= out_features
 };

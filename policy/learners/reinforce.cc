@@ -1,6 +1,6 @@
-// `reinforce` corrects two things in Algorithm 1: late outcomes are weighted by how likely the present policy
-// is to draw their schedule, and the baseline of an outcome leaves that outcome out, so that the gradient is
-// unbiased.
+// `reinforce` corrects two things in Algorithm 1: late outcomes are weighted by how likely the present
+// policy is to draw their schedule, and the baseline of an outcome leaves that outcome out, so that the
+// gradient is unbiased.
 #include <cmath>
 #include <nlohmann/json.hpp>
 

@@ -9,9 +9,9 @@
 
 namespace allot::kernels::cuda {
 
-// penalised() for the logits whose bit is set. Not inlined: in a batch of long replies most warps meet a seen
-// token in most of their vectors, but one or two, and divisions for all of a vector would be half of the
-// kernel's time.
+// penalised() for the logits whose bit is set. Not inlined: in a batch of long replies most warps meet a
+// seen token in most of their vectors, but one or two, and divisions for all of a vector would be half of
+// the kernel's time.
 __device__ __noinline__ inline void penalise_some(float* x, uint32_t bits, float penalty) {
   for (; bits != 0; bits &= bits - 1) {
     const int j = __ffs(static_cast<int>(bits)) - 1;
