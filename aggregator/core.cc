@@ -414,8 +414,8 @@ void Core::lease_request(const wire::LeaseRequest& request, const std::string& w
     const Worker& broken = workers_.at(worker);
     wait.set_retry_after_ms((broken.quarantined_until - now).count());
     wait.set_message(
-        fmt::format("worker {} failed {} times in a row and waits while other workers go on; the last "
-                    "failure: {}",
+        fmt::format("worker {} failed {} times in a row and waits while other workers go on; the "
+                    "last failure: {}",
                     worker, broken.failures_in_a_row, broken.last_failure));
   } else if (allowed > wanted) {
     wait.set_retry_after_ms(put_off().count());

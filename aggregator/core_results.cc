@@ -44,8 +44,7 @@ std::string read_answers(const Message& message, const Episode& episode,
     if (asked == episode.questions.end()) {
       return fmt::format(
           "outcome {} is of question {}, which episode {} does not ask there; the order of the lease's "
-          "questions is "
-          "expected",
+          "questions is expected",
           i, result.question, episode.id.value);
     }
     next = asked + 1;

@@ -34,10 +34,9 @@ constexpr Rule kRules[] = {
      "SELECT 'leases, lease ' || lease, 'its episode ' || episode || ' was never asked' FROM leases "
      "WHERE episode NOT IN (SELECT episode FROM episodes)"},
     {1,
-     "SELECT 'outcomes, episode ' || o.episode, 'it is told by lease ' || o.lease || ', which is of episode "
-     "' "
-     "|| ifnull(l.episode, 'none') FROM outcomes o LEFT JOIN leases l USING(lease) WHERE l.episode IS NOT "
-     "o.episode"},
+     "SELECT 'outcomes, episode ' || o.episode, 'it is told by lease ' || o.lease || ', which is of "
+     "episode ' || ifnull(l.episode, 'none') FROM outcomes o LEFT JOIN leases l USING(lease) "
+     "WHERE l.episode IS NOT o.episode"},
     {1,
      "SELECT 'outcomes, episode ' || o.episode, 'it has ' || length(o.correct) || ' answers to ' || "
      "(length(e.questions) - length(replace(e.questions, ',', '')) + 1) || ' questions' "
@@ -47,13 +46,11 @@ constexpr Rule kRules[] = {
      "SELECT 'set_asides, episode ' || episode, 'it has an outcome too' FROM set_asides "
      "WHERE episode IN (SELECT episode FROM outcomes)"},
     {1,
-     "SELECT 'lease_ends, lease ' || lease, 'it ends ' || count(*) || ' times' FROM lease_ends GROUP BY "
-     "lease "
-     "HAVING count(*) > 1"},
+     "SELECT 'lease_ends, lease ' || lease, 'it ends ' || count(*) || ' times' FROM lease_ends "
+     "GROUP BY lease HAVING count(*) > 1"},
     {2,
      "SELECT 'kept_answers, episode ' || k.episode, 'they are of lease ' || k.lease || ', which is of "
-     "episode ' "
-     "|| ifnull(l.episode, 'none') FROM kept_answers k LEFT JOIN leases l USING(lease) "
+     "episode ' || ifnull(l.episode, 'none') FROM kept_answers k LEFT JOIN leases l USING(lease) "
      "WHERE l.episode IS NOT k.episode"},
     {1,
      "SELECT 'epochs, epoch ' || epoch, 'its number is not 1 above the one before' FROM epochs "

@@ -163,8 +163,7 @@ constexpr HistoryTable kVersionsOfShares{"versions", "version",
                                          read_version};
 constexpr HistoryTable kVersions{"versions", "version",
                                  "SELECT seq, version, at_ms, shares, recommended, entropy, layer_name, "
-                                 "scalars, digest FROM versions ORDER "
-                                 "BY version",
+                                 "scalars, digest FROM versions ORDER BY version",
                                  read_version};
 
 constexpr std::array kTables1{

@@ -188,8 +188,8 @@ HttpServer::HttpServer(const HttpAddress& address, Handlers handlers) : impl_(st
   }
   if (impl_->address.port < 0) {
     throw NetworkError(
-        fmt::format("cannot serve HTTP on {}:{}: {}; choose another port, * for a free one, or an address of "
-                    "this machine",
+        fmt::format("cannot serve HTTP on {}:{}: {}; choose another port, * for a free one, or an "
+                    "address of this machine",
                     address.host, address.port == 0 ? "*" : std::to_string(address.port),
                     errno != 0 ? std::strerror(errno) : "the address cannot be used"));
   }

@@ -43,8 +43,8 @@ void check_options(const EngineOptions& options) {
   if (!faults.empty()) throw InvalidArgument(fmt::format("engine options: {}", fmt::join(faults, "; ")));
   if (options.dtype == kernels::DType::kFloat16 && options.device == "cpu") {
     throw Unsupported(
-        "engine options: dtype float16 has CUDA kernels only, and device is cpu; use bfloat16 or float32, or "
-        "another device");
+        "engine options: dtype float16 has CUDA kernels only, and device is cpu; use bfloat16 or float32, "
+        "or another device");
   }
 }
 
@@ -190,8 +190,7 @@ void Engine::Impl::check_samples(std::span<const int32_t> samples, int64_t lengt
     if (samples[layer] > 0 && samples[layer] < least) {
       refuse(
           "the schedule gives layer {} {} samples, but estimator {} needs one in each of {} tiles of {} keys "
-          "for {} "
-          "tokens; raise the budget, enlarge the tile or use sys",
+          "for {} tokens; raise the budget, enlarge the tile or use sys",
           layer, samples[layer], kernels::name(options.attention.estimator), least, options.attention.tile,
           length);
     }
@@ -373,8 +372,8 @@ std::vector<float> Engine::logits(std::span<const int32_t> ids, std::span<const 
   sequence.pages = impl_->allocator.allocate(needed);
   if (sequence.pages.empty()) {
     refuse(
-        "logits of {} tokens need {} pages of the KV cache, but requests in flight leave {}; finish them "
-        "first",
+        "logits of {} tokens need {} pages of the KV cache, but requests in flight leave {}; "
+        "finish them first",
         length, needed, impl_->allocator.free_pages());
   }
   std::vector<float> result;

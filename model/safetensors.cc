@@ -271,8 +271,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory, MappingAcces
         directory.string() +
         " has neither model.safetensors nor model.safetensors.index.json; give a Hugging Face model "
         "directory whose weights are stored as safetensors, or let weights be made at random where the "
-        "command "
-        "has --random-weights");
+        "command has --random-weights");
   }
   const auto shards = read_index(index);
   for (const auto& [name, tensors] : shards) {

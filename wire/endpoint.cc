@@ -161,10 +161,9 @@ Server::Server(const ServerOptions& options) {
     impl_->socket.bind(options.bind);
   } catch (const zmq::error_t& error) {
     if (error.num() == EADDRINUSE) {
-      throw NetworkError(
-          "cannot listen on " + options.bind +
-          ": the port is in use; stop the process that holds it, choose another port, or use port * "
-          "for a free one");
+      throw NetworkError("cannot listen on " + options.bind +
+                         ": the port is in use; stop the process that holds it, choose another port, "
+                         "or use port * for a free one");
     }
     throw NetworkError("cannot listen on " + options.bind + ": " + error.what() +
                        "; the address must belong to this machine");
@@ -206,11 +205,11 @@ std::string handshake_text(uint16_t event, uint32_t value) {
     return "the aggregator has as many connections as it allows; try again later";
   }
   if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
-    return "the aggregator does not know this key; add the public key (allot keys public FILE) to its "
-           "allow-list";
+    return "the aggregator does not know this key; add the public key (allot keys public FILE) "
+           "to its allow-list";
   }
-  return "the handshake failed; check that both sides use keys, and that the aggregator's public key is the "
-         "one given here";
+  return "the handshake failed; check that both sides use keys, and that the aggregator's public key is "
+         "the one given here";
 }
 
 }  // namespace

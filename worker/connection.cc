@@ -283,8 +283,7 @@ class Connection::Session {
     if (welcome.epoch() < epoch_) {
       spdlog::warn(
           "{} is of epoch {} after one of epoch {}: its history was restored from an older copy, or a newer "
-          "aggregator "
-          "has replaced it and it will end at its next lease",
+          "aggregator has replaced it and it will end at its next lease",
           aggregator_.endpoint, welcome.epoch(), epoch_);
     }
     epoch_ = welcome.epoch();

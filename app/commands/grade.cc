@@ -41,8 +41,7 @@ int run_grade(std::span<const std::string> arguments) {
   OptionSet set(
       "grade",
       "Grade JSON lines {\"prediction\", \"answer\"} on stdin; each gives a line {\"correct\": 0 or 1}. A "
-      "prediction "
-      "is a whole reply or a bare answer, an answer is bare or a worked solution.",
+      "prediction is a whole reply or a bare answer, an answer is bare or a worked solution.",
       "echo '{\"prediction\": \"So it is \\\\boxed{18}.\", \"answer\": \"18\"}' | allot grade --task gsm8k");
   set.choice("task", &task_name, evaluation::task_names(), "whose rules to grade by");
   set.choice("prompt-style", &style, evaluation::prompt_style_names(),

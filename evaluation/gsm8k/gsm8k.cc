@@ -143,8 +143,8 @@ std::string Gsm8k::prompt(const Question& question) const {
       // Without <|begin_of_text|>: the tokenizer's post-processor puts it in front, as before
       // any other prompt.
       return fmt::format(
-          "<|start_header_id|>system<|end_header_id|>\n\n{}<|eot_id|><|start_header_id|>user<|end_header_id|>"
-          "\n\n{}<|eot_id|>"
+          "<|start_header_id|>system<|end_header_id|>\n\n{}<|eot_id|>"
+          "<|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|>"
           "<|start_header_id|>assistant<|end_header_id|>\n\n",
           kLlamaSystem, question.text);
     case PromptStyle::kDeepseekChat:
@@ -220,8 +220,7 @@ Question Gsm8k::gold(std::string_view answer) const {
   if (!parse_number(question.answer))
     throw InvalidArgument(
         fmt::format("gsm8k: the gold answer \"{}\" is not a number; expected one such as 18, 1,234.50 or "
-                    "\\frac{{1}}{{2}}, "
-                    "bare or after \"####\"",
+                    "\\frac{{1}}{{2}}, bare or after \"####\"",
                     question.answer.substr(0, 40)));
   return question;
 }

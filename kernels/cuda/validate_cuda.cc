@@ -107,8 +107,8 @@ void check_bounds(const AttentionParams& p, const LaunchBounds& b) {
   }
   if (int64_t{b.max_length} > int64_t{p.max_pages} * p.page_size) {
     refuse(
-        "max_length is {}, but the page table has room for {} pages of {} tokens = {}; widen the table or "
-        "lower max_length",
+        "max_length is {}, but the page table has room for {} pages of {} tokens = {}; widen the table "
+        "or lower max_length",
         b.max_length, p.max_pages, p.page_size, int64_t{p.max_pages} * p.page_size);
   }
   if (!row_of(p.method.estimator).samples) return;
