@@ -49,8 +49,8 @@ class Unsupported : public Error {
   using Error::Error;
 };
 
-// Two things that must belong together do not (model and schedule, worker and run, run directory and spec);
-// the message names both. Starting the process again with the same arguments cures nothing, so it has a
+// Two things that must match do not (model and schedule, worker and run, run directory and spec); the message
+// names both. Starting the process again with the same arguments does not help, so this error has an exit
 // status of its own.
 class Mismatch : public Error {
  public:

@@ -10,7 +10,7 @@
 
 namespace allot {
 
-// The data file that a question's number is of.
+// The data file that a question's number refers to.
 enum class Split : uint8_t { kTrain, kHeldout };
 
 struct Episode {

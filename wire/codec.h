@@ -13,8 +13,8 @@
 namespace allot::wire {
 
 inline constexpr uint32_t kProtocolVersion = 1;
-// Larger frames are refused on both sides. The largest honest message, a Grant of many leases, is
-// far below it.
+// Larger frames are refused on both sides. The largest legitimate message, a Grant of many leases,
+// is far smaller.
 inline constexpr size_t kMaxFrameBytes = size_t{8} << 20;
 
 enum class DecodeFault : uint8_t {

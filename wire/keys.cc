@@ -28,7 +28,7 @@ constexpr size_t kMaxKeyFileSize = 4096;
 constexpr std::string_view kPublicField = "public ";
 constexpr std::string_view kSecretField = "secret ";
 
-// Text that holds a secret, overwritten when it goes.
+// Text that holds a secret; overwritten when it is destroyed.
 struct SecretText {
   ~SecretText() { ::explicit_bzero(text.data(), text.size()); }
   std::string text;
@@ -91,7 +91,7 @@ std::optional<Role> parse_role(std::string_view text) {
   return std::nullopt;
 }
 
-// Reads from the file that was checked, not from what its name may mean a moment later.
+// Reads from the file that was checked, not from whatever its name may refer to a moment later.
 void read_checked(const std::filesystem::path& file, std::string* text) {
   const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
