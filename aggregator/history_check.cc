@@ -19,8 +19,7 @@ const char* const kRestore = "restore a copy (allot history backup makes them), 
 const char* const kDamaged =
     "stop the aggregator and copy the run directory before anything else; then restore a copy of the file";
 
-// Rows that contradict what docs/history-schema.md promises. Each query gives the row and what is
-// wrong with it.
+// Queries for rows that contradict docs/history-schema.md. Each gives the row and what is wrong with it.
 struct Rule {
   int64_t since;  // schema version
   const char* query;
@@ -57,8 +56,9 @@ constexpr Rule kRules[] = {
      "WHERE epoch != (SELECT count(*) FROM epochs AS e WHERE e.epoch <= epochs.epoch)"},
 };
 
-// Counters that are also the number of some rows. The others count what leaves no row (duplicates, unreadable
-// messages), or rows and more, and are only checked from below.
+// Counters that can be checked against a number of rows. Where `exact` is false the counter also counts
+// events that leave no row, so the rows are only a lower bound. Other counters (duplicates, unreadable
+// messages) leave no rows at all.
 struct CounterRule {
   int64_t since;
   const char* name;
@@ -90,7 +90,7 @@ class Checker {
 
   HistoryReport run() {
     report_.schema_version = check_schema_version(database_);
-    // Rows of a damaged file mean nothing.
+    // The rows of a damaged file mean nothing, so they are not checked.
     const bool sound = attempt("file", kDamaged, [&] { check_file(); }) && report_.problems.empty();
     if (!sound) return std::move(report_);
     report_.epochs = Statement(database_, "SELECT count(*) FROM epochs").value();
@@ -111,7 +111,7 @@ class Checker {
     report_.problems.push_back({std::move(where), std::move(what), std::move(remedy)});
   }
 
-  // False, with the error as a problem, when `part` throws one.
+  // Returns false, and adds the error to the problems, when `part` throws one.
   bool attempt(const char* where, const char* remedy, const std::function<void()>& part) {
     try {
       part();
@@ -201,7 +201,7 @@ class Checker {
   HistoryReport report_;
 };
 
-// A history that remembers how far its replay came.
+// A history that remembers how far its replay got.
 class WatchedHistory final : public History {
  public:
   WatchedHistory(const Database& database, int64_t version) : database_(database), version_(version) {}

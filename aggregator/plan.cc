@@ -15,7 +15,8 @@
 namespace allot::aggregator {
 namespace {
 
-// Second key words of the plan's own draws; they only have to differ from each other.
+// The second key word of each kind of draw that the plan makes itself; they only have to differ
+// from each other.
 constexpr uint32_t kOrderKey = 0x6F726465;  // "orde"
 constexpr uint32_t kSeedKey = 0x73656564;   // "seed"
 
@@ -88,8 +89,8 @@ std::optional<PlannedEpisode> Plan::next() {
   return episode;
 }
 
-// One proposal at a time, so that the order of calls, which the replay repeats, is the order of episodes. The
-// halves of a group follow each other, so no more than one group is ever left incomplete.
+// Asks for one proposal at a time, so that the order of calls, which the replay repeats, is the order of
+// episodes. The proposals of a group come one after the other, so at most one group is left incomplete.
 PlannedEpisode Plan::next_learning() {
   const std::vector<policy::Proposal> proposals = policy_->ask(1);
   if (proposals.size() != 1 || proposals[0].number != next_episode_) {
@@ -123,7 +124,8 @@ std::vector<uint32_t> Plan::questions_of(const policy::Proposal& proposal) {
   return *proposal.questions;
 }
 
-// All candidates of one batch follow each other, so a verification that is cut short is still paired.
+// All schedules are scored on one batch before the next batch begins, so a verification that is cut short
+// is still paired.
 PlannedEpisode Plan::next_verification() {
   const int64_t batch = verify_asked_ / kVerifiedSchedules;
   const VerifiedSchedule& verified = verified_[static_cast<size_t>(verify_asked_ % kVerifiedSchedules)];
