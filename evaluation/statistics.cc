@@ -54,11 +54,11 @@ Interval bootstrap_mean(std::span<const double> values, uint32_t seed) {
 
 // p-value of the sum of `differences` when each has either sign with probability 1/2.
 double permutation_test(std::span<const double> differences, uint32_t seed) {
-  constexpr uint32_t kSignKey = 1;  // apart from the bootstrap's draws
+  constexpr uint32_t kSignKey = 1;  // a key apart from that of the bootstrap's draws
   double observed = 0, scale = 0;
   for (const double one : differences) observed += one, scale += std::abs(one);
   if (scale == 0) return 1;
-  // Sums of the same numbers in another order of signs must not differ by their rounding.
+  // Allows for rounding: equal sums that were added with other signs may differ in their last bits.
   const double least = std::abs(observed) - 1e-12 * scale;
   int64_t as_large = 1;
   for (uint32_t draw = 0; draw < kResamples; ++draw) {

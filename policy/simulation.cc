@@ -11,10 +11,10 @@
 namespace allot::policy {
 namespace {
 
-constexpr uint32_t kNumQuestions = 7473;  // as many as GSM8K's training set
+constexpr uint32_t kNumQuestions = 7473;  // as many as GSM8K's training set has
 constexpr double kSamplesOfAnEmptyLayer = 0.25;
 
-// Streams of the simulation; the learner's own draws are apart from these.
+// Streams of the simulation, apart from the learner's own draws.
 enum class Stream : uint32_t { kDifficulty, kQuestions, kAnswers, kArrival };
 
 DrawStream stream(Stream which, uint64_t seed, uint64_t number) {

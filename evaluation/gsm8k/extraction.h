@@ -1,5 +1,5 @@
 // Finding the final answer in a reply, one way per prompt style (S2ANTA paper, Tables 21 and 23). README.md
-// in this folder says what exactly is looked for and why.
+// in this folder says exactly what each looks for and why.
 #pragma once
 
 #include <optional>

@@ -24,17 +24,17 @@ constexpr std::string_view kBoxedInstruction =
 constexpr std::string_view kLlamaSystem =
     "You are a precise mathematician. Explain your reasoning step by step, then output ONLY the final number on a new line.";
 
-// S2ANTA paper, Appendix O: of all runs on GSM8K.
+// S2ANTA paper, Appendix O: the settings of all runs on GSM8K.
 constexpr double kPaperTemperature = 0.6;
 constexpr double kPaperTopP = 0.95;
 constexpr double kPaperRepetitionPenalty = 1.1;
-// Appendix O names no limit. "Towards Multiplier-Free Transformers with Stochastic Attention",
-// section 4.2, has the same models, prompts and settings, and caps DeepSeek-R1-Distill-Qwen-7B
-// and Llama-3.1-8B-Instruct so.
+// Limits on the new tokens. Appendix O names none. "Towards Multiplier-Free Transformers with Stochastic
+// Attention", section 4.2, uses the same models, prompts and settings and sets these limits, for
+// DeepSeek-R1-Distill-Qwen-7B and for Llama-3.1-8B-Instruct.
 constexpr int32_t kReasoningNewTokens = 4096;
 constexpr int32_t kLlamaNewTokens = 1024;
 
-// What follows the last "####" of a worked solution; the whole of a text without one.
+// The text after the last "####" of a worked solution; all of a text without one.
 std::string_view published_answer(std::string_view solution) {
   const size_t marker = solution.rfind(kMarker);
   return trim(marker == kNone ? solution : solution.substr(marker + kMarker.size()));
@@ -171,12 +171,12 @@ bool Gsm8k::complete(std::string_view reply) const {
   switch (style_) {
     case PromptStyle::kBoxed:
     case PromptStyle::kDeepseekChat: {
-      // A box that holds a number: an empty one is the instruction repeated.
+      // The box must hold a number: an empty box is a repetition of the instruction.
       const std::optional<std::string_view> boxed = last_boxed(reply);
       return boxed && parse_number(*boxed) && !thinking(style_, reply);
     }
     case PromptStyle::kLlamaChat:
-      return false;  // any line may be the last
+      return false;  // any line may turn out to be the last
     case PromptStyle::kPlain: {
       const size_t marker = reply.find(kMarker);
       if (marker == kNone) return false;
