@@ -48,7 +48,7 @@ void attend(const AttentionParams& params, int num_threads, Isa isa) {
   const auto attend_item = kernels_of(isa).attend;
   ThreadPool::of_this_thread().for_each(static_cast<int64_t>(items.size()), num_threads, [&](int64_t i) {
     thread_local Workspace workspace;
-    // Later items of a prompt see more keys: the long ones first, so that no thread is left with one
+    // Later items of a prompt see more keys. The long items come first, so that no thread still works on one
     // at the end.
     attend_item(params, items[items.size() - 1 - i], workspace);
   });

@@ -41,7 +41,7 @@ std::vector<double> softmax(std::span<const double> scores);
 std::vector<double> keys(const AttentionParams& params, const Row& row);
 std::vector<double> values(const AttentionParams& params, const Row& row);
 
-// How an estimator turns probabilities into weighted keys, rising by key, each key at most once.
+// How an estimator turns probabilities into weighted keys, in ascending order, each key at most once.
 struct Selection {
   Estimator estimator = Estimator::kExact;
   int32_t budget = 0;  // S, 0 or kDenseBudget

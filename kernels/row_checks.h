@@ -1,5 +1,5 @@
-// Host checks of the row operations: what params must keep wherever the operation runs. The content of arrays
-// is for those to check who can read it.
+// Host checks of the row operations: what params must satisfy wherever the operation runs. The content of
+// arrays is checked by code that can read it.
 #pragma once
 
 #include <spdlog/fmt/fmt.h>
@@ -56,7 +56,7 @@ class RowCheck {
   const RowPlace& place_;
 };
 
-// Pointers are not looked at when there are no rows. The result can refuse more.
+// Pointers are not checked when there are no rows. The returned RowCheck can be used for further checks.
 RowCheck check_fields(const RmsNormParams& params, const RowPlace& place);
 RowCheck check_fields(const RotaryParams& params, const RowPlace& place);
 RowCheck check_fields(const SiluAndMultiplyParams& params, const RowPlace& place);

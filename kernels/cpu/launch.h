@@ -9,7 +9,7 @@
 
 namespace allot::kernels::cpu {
 
-// Instruction sets in rising order; each includes those before it.
+// Instruction sets in ascending order; each includes those before it.
 enum class Isa { kPortable, kAvx2, kAvx512, kAmx };
 
 const char* name(Isa isa);

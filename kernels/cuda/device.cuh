@@ -35,8 +35,7 @@ __device__ __forceinline__ void multiply_accumulate(float (&acc)[4], const uint4
   }
 }
 
-// The kernel after this one may start its prologue; it still waits for this one's end before it reads
-// results.
+// Lets the next kernel start its prologue; it still waits for the end of this one before it reads results.
 __device__ __forceinline__ void let_dependents_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -15,7 +15,8 @@
 namespace allot::kernels {
 namespace {
 
-// The counters of the workspace's header hold a pass of many queries of so many heads.
+// With at most this many query heads, the counters in the workspace's header suffice for a pass
+// of many queries.
 constexpr int32_t kMaxQueryHeads = 1024;
 static_assert(cuda::kMaxRows / kMaxQueryHeads >= 1024);
 
@@ -135,7 +136,7 @@ void check_estimation(const AttentionParams& p) {
   }
 }
 
-// All that a plan depends on.
+// Checks everything that a plan depends on.
 void check_plan(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits) {
   check_shapes(p);
   check_support(p, limits);
