@@ -1,6 +1,6 @@
-// Parallel loops of this folder, all on the one thread pool that attention uses, too: a second pool would
-// fight it for the cores. LibTorch's own pool stays unused (linear.cc), because its threads spin long while
-// they wait, which costs whole time slices as soon as another process wants a core.
+// Parallel loops of this folder, all on the thread pool that attention uses, because a second pool would
+// compete with it for the cores. LibTorch's own pool stays unused (linear.cc): its threads spin long while
+// they wait, which costs whole time slices as soon as another process needs a core.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 namespace allot::model {
 namespace {
 
-// Blocks made side by side, in loops that the compiler turns into vector instructions.
+// Number of blocks made together, in loops that the compiler turns into vector instructions.
 constexpr uint64_t kLanes = 32;
 constexpr uint64_t kGroup = kLanes * kRandomBlock;
 

@@ -55,7 +55,7 @@ class Translator {
     return Regex::word_members().append(in_class ? "" : R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})");
   }
 
-  // A general category with the members that PCRE2 lacks.
+  // A general category, with the members that PCRE2 lacks added.
   static std::string category(std::string_view name, bool negated = false) {
     std::string members = negated ? R"(\P{)" : R"(\p{)";
     members.append(name).append("}");
@@ -140,7 +140,7 @@ class Translator {
       case 'd':
         return character_set(category("Nd"), false);
       case 'D':
-        if (in_class_) return copy(2);  // as a negated property
+        if (in_class_) return copy(2);  // is a negated property
         return character_set(category("Nd"), true);
       case 't':
       case 'n':
@@ -228,7 +228,7 @@ struct Regex::Code {
     if (code == nullptr) {
       throw Unsupported("the pattern " + pattern + " is not supported: " + error_text(error));
     }
-    // Where no executable memory can be had, the interpreter matches the same, only slower.
+    // Where no executable memory is available, the interpreter gives the same matches, only slower.
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
   }
   Code(const Code&) = delete;

@@ -1,5 +1,5 @@
 // Matrix products on a CUDA device through cuBLASLt, each with the library's first choice of algorithm or
-// with what was fastest when it was measured on this device: one of the library's algorithms or, for a few
+// with the one that was measured to be fastest on this device: one of the library's algorithms or, for a few
 // rows, matvec_cuda (kernels/matvec_cuda.h).
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace allot::model::cuda {
 
-// out = input * weight^T, and += the bias where there is one.
+// out = input * weight^T, plus the bias where there is one.
 struct MatmulParams {
   int64_t rows = 0;          // >= 1
   int32_t out_features = 0;  // >= 1
@@ -78,7 +78,7 @@ class Matmul {
 
   // Queues the product. One that was not tuned runs with the library's first choice. Allocates no device
   // memory of its own and may be captured; the first product of its sizes makes the driver load a kernel,
-  // which belongs before a capture. Throws as validate_matmul does, CudaError when the library refuses.
+  // which should happen before a capture. Throws as validate_matmul does, CudaError when the library refuses.
   void run(const MatmulParams& params, cudaStream_t stream);
 
  private:
