@@ -59,7 +59,7 @@ int run_eval(std::span<const std::string> arguments) {
   bool json = false;
   OptionSet set(
       "eval",
-      "Score a model under dense attention or under schedules, on the same questions with the same draws.",
+      "score a model under dense attention or under schedules, on the same questions with the same draws",
       "allot eval --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl "
       "--schedule dense --schedule uniform:8");
   declare_scoring_options(&set, &options);

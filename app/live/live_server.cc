@@ -23,7 +23,7 @@ using aggregator::LiveState;
 
 constexpr const char* kJson = "application/json; charset=utf-8";
 
-// 128 bits that a page's visitor cannot guess.
+// 128 random bits that nobody can guess.
 std::string fresh_nonce() {
   std::random_device device;
   std::string nonce;

@@ -48,7 +48,8 @@ std::optional<AccuracyRecord> accuracy(const aggregator::ScoreRow* score) {
   return record;
 }
 
-// A test needs both schedules on the same questions; while a verification is under way they may not be.
+// A test needs both schedules scored on the same questions; while a verification runs this may not
+// be the case.
 std::optional<PairedRecord> paired(const aggregator::ScoreRow* learned, const aggregator::ScoreRow* uniform) {
   if (learned == nullptr || uniform == nullptr || learned->questions.empty()) return std::nullopt;
   if (learned->questions != uniform->questions) return std::nullopt;

@@ -26,7 +26,7 @@ using nlohmann::json;
 
 json message_json(const Message& message);
 
-// One value of a field; `i` is its place in a repeated one.
+// One value of a field; `i` is its index in a repeated one.
 json value_json(const Message& message, const FieldDescriptor* field, int i) {
   const auto& reflection = *message.GetReflection();
   const bool list = field->is_repeated();
@@ -75,12 +75,12 @@ json message_json(const Message& message) {
   return object;
 }
 
-// With the accuracy and its 95 % interval; null before the first answer.
+// Adds the accuracy and its 95 % interval; null before the first answer.
 json score_json(const wire::Score& score) {
   json object = message_json(score);
   for (const char* name : {"accuracy", "low", "high"}) object[name] = nullptr;
   if (score.has_mean()) {
-    object["accuracy"] = score.mean();  // the messages have no spread of graded scores, hence no interval
+    object["accuracy"] = score.mean();  // no interval, because the messages have no spread of graded scores
     return object;
   }
   object["mean"] = nullptr;
@@ -126,7 +126,7 @@ std::string policy_numbers(const wire::Status& status) {
   for (const wire::NamedNumber& number : status.policy_numbers()) {
     text += fmt::format(", {} {:.3f}", number.name(), number.value());
   }
-  // An aggregator of the release before has no other.
+  // An aggregator of the previous release sends only the entropy.
   if (text.empty() && status.entropy() != 0) text = fmt::format(", entropy {:.3f}", status.entropy());
   return text;
 }
