@@ -214,8 +214,7 @@ void Core::apply(const VersionReached& reached) {
       (!same_state && !is_described)) {
     throw CorruptFile(
         fmt::format("the history holds policy version {} where replaying it gives version {} or another "
-                    "state ({}); it was "
-                    "changed or written by another release of the policy",
+                    "state ({}); it was changed or written by another release of the policy",
                     reached.version, policy().version(), first_difference(described, reached.described)));
   }
   replayed_exactly_ = replayed_exactly_ && same_state && described == reached.described;

@@ -71,8 +71,7 @@ void Database::fail(int code, std::string_view doing) const {
   }
   throw StorageError(
       fmt::format("history {}: {} failed: {}; check that the disk is not full and the directory can be "
-                  "written, then start "
-                  "again: nothing that was acked is lost",
+                  "written, then start again: nothing that was acked is lost",
                   file_.string(), doing, reason));
 }
 
