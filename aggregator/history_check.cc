@@ -188,7 +188,7 @@ class Checker {
       add(fmt::format("counters, {}", rule.name),
           fmt::format("it is {}, the tables have {} such rows{}", counted, rows,
                       rule.exact ? "" : " at least"),
-          "the rows are what counts, a run goes on unharmed; the counter was changed by hand");
+          "only the rows matter, so the run can go on unharmed; the counter was changed by hand");
     }
   }
 

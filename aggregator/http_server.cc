@@ -95,7 +95,7 @@ bool HttpAddress::loopback() const {
 HttpAddress parse_http_address(const std::string& text) {
   const auto fail = [&] {
     throw InvalidArgument(fmt::format(
-        "'{}' is no address to serve HTTP on; expected ADDRESS:PORT such as 127.0.0.1:8080, [::1]:8080 or "
+        "'{}' is not an address to serve HTTP on; expected ADDRESS:PORT such as 127.0.0.1:8080, [::1]:8080 or "
         "0.0.0.0:8080, with port * for a free one",
         text));
   };

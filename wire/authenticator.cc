@@ -138,7 +138,7 @@ struct Authenticator::Impl {
       const std::lock_guard lock(mutex);
       allow_list = std::move(list);
     } catch (const Error& error) {
-      spdlog::error("the allow-list was changed and cannot be used, the last one stays: {}", error.what());
+      spdlog::error("the changed allow-list cannot be used, the old one stays in force: {}", error.what());
     }
   }
 

@@ -224,7 +224,7 @@ class Connection::Session {
       const auto decoded = wire::decode(*frame);
       if (const auto* fault = std::get_if<wire::DecodeFailure>(&decoded)) {
         if (fault->fault == wire::DecodeFault::kOtherVersion) {
-          throw Mismatch(fmt::format("{} cannot be worked for: {}", aggregator_.endpoint, fault->message));
+          throw Mismatch(fmt::format("cannot work for {}: {}", aggregator_.endpoint, fault->message));
         }
         spdlog::warn("dropped a message from {}: {}", aggregator_.endpoint, fault->message);
         continue;

@@ -91,7 +91,7 @@ std::optional<wire::RunSpec> ask_for_run(const WorkerOptions& options, Aggregato
     const auto decoded = wire::decode(*frame);
     if (const auto* failure = std::get_if<wire::DecodeFailure>(&decoded)) {
       if (failure->fault == wire::DecodeFault::kOtherVersion)
-        throw Mismatch(endpoint + " cannot be worked for: " + failure->message);
+        throw Mismatch("cannot work for " + endpoint + ": " + failure->message);
       throw NetworkError("the answer of " + endpoint + " cannot be read: " + failure->message);
     }
     const auto& answer = std::get<wire::Envelope>(decoded);
