@@ -8,8 +8,8 @@
 
 namespace allot {
 
-// Base of all errors that allot throws. The command line prints what() as one line and exits with
-// exit_code().
+// Base of all errors that allot throws. The command line prints what() as one line and
+// exits with exit_code().
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -30,8 +30,8 @@ struct Selected {
 int32_t visible_keys(const AttentionParams& params, const Row& row);
 // Coordinates of the row's draws; position = visible keys - 1.
 DrawRow draw_row(const AttentionParams& params, const Row& row);
-// The row's query after the score stage [head_dim]: the query itself, or its Bernoulli estimate (equations
-// 8-13).
+// The row's query after the score stage [head_dim]: the query itself, or its Bernoulli
+// estimate (equations 8-13).
 std::vector<double> score_query(const AttentionParams& params, const Row& row);
 // Scores before the softmax [visible keys], scaled.
 std::vector<double> scores(const AttentionParams& params, const Row& row);

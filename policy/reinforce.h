@@ -21,8 +21,8 @@ struct ReinforceSample {
 using Gradient = std::vector<double> (*)(const std::vector<ReinforceSample>& samples,
                                          const std::vector<double>& logits);
 
-// Algorithm 1, line 13: mean over samples of (reward - mean reward) * (counts - draws * p), p =
-// softmax(logits). [layers]
+// Algorithm 1, line 13: mean over samples of (reward - mean reward) * (counts - draws * p),
+// p = softmax(logits). [layers]
 std::vector<double> paper_gradient(const std::vector<ReinforceSample>& samples,
                                    const std::vector<double>& logits);
 

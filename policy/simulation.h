@@ -66,8 +66,8 @@ struct SimulationOptions {
   std::vector<int> checkpoints;  // episode counts, ascending
 };
 
-// Runs `policy` against `landscape`; the expected accuracy of recommend() after each checkpoint.
-// [checkpoints]
+// Runs `policy` against `landscape`; the expected accuracy of recommend() after
+// each checkpoint. [checkpoints]
 std::vector<double> simulate(Policy& policy, const Landscape& landscape, const SimulationOptions& options);
 
 }  // namespace allot::policy

@@ -18,10 +18,10 @@ namespace allot::wire {
 // longer one ends the connection before it is buffered.
 inline constexpr size_t kMaxRequestBytes = size_t{1} << 20;
 
-// A worker reconnects after this many messages, once all of them are answered, because ZeroMQ never shrinks a
-// connection's queues: they take a page for every 64 messages each way, up to 64 KiB. Otherwise the
-// connections of 10,000 workers would take three times the memory in a run of hours
-// (docs/internals/aggregator.md).
+// A worker reconnects after this many messages, once all of them are answered, because ZeroMQ
+// never shrinks a connection's queues: they take a page for every 64 messages each way, up to
+// 64 KiB. Otherwise the connections of 10,000 workers would take three times the memory in a
+// run of hours (docs/internals/aggregator.md).
 inline constexpr int kMessagesOfAConnection = 50;
 
 struct ServerKeys {

@@ -45,8 +45,8 @@ struct PairedRecord {
   friend bool operator==(const PairedRecord&, const PairedRecord&) = default;
 };
 
-// What was measured; every part is optional, and `paired` needs `uniform` and `learned` on the same
-// questions.
+// What was measured; every part is optional, and `paired` needs `uniform` and `learned` on
+// the same questions.
 struct EvaluationRecord {
   std::optional<AccuracyRecord> uniform;
   std::optional<AccuracyRecord> learned;

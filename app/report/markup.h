@@ -37,8 +37,8 @@ class Markup {
   std::vector<std::string> open_;
 };
 
-// `text` with & < > " replaced by their XML entities; control characters that XML does not allow become
-// U+FFFD.
+// `text` with & < > " replaced by their XML entities; control characters that XML does not
+// allow become U+FFFD.
 std::string escape_xml(std::string_view text);
 
 }  // namespace allot::app

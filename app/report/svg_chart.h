@@ -82,8 +82,8 @@ class Chart {
   void band(std::span<const Point> low, std::span<const Point> high, std::string_view style);
   // Round dots of equal size in one path; their diameter is the stroke width of the style.
   void dots(std::span<const Point> points, std::string_view style);
-  // A line from `low` to `high` with a dot at `value`: a measurement with its interval, vertical or
-  // horizontal.
+  // A line from `low` to `high` with a dot at `value`: a measurement with its interval,
+  // vertical or horizontal.
   void whisker(Point low, Point value, Point high, std::string_view style, const std::string& tip);
   // Short ticks on the lower edge of the plotting area.
   void rug(std::span<const double> xs, std::string_view style);

@@ -89,8 +89,8 @@ Held scan(const std::filesystem::path& path) {
     }
     if (event.summary().value_size() > 0) {
       const std::string& tag = event.summary().value(0).tag();
-      // A tag that is not an episode's is a version's, which begins with whatever its learner describes
-      // first.
+      // A tag that is not an episode's is a version's, which begins with whatever its
+      // learner describes first.
       int64_t& last = tag == kRewardTag ? held.episodes : held.last_version;
       last = std::max<int64_t>(last, event.step());
     }

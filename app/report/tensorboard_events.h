@@ -64,8 +64,8 @@ class TensorboardWriter {
   EventsWritten written_;
 };
 
-// Keeps the file of `directory` up to date with the history of a run. Throws as RunFollower and
-// TensorboardWriter do.
+// Keeps the file of `directory` up to date with the history of a run. Throws as RunFollower
+// and TensorboardWriter do.
 class TensorboardFollower {
  public:
   TensorboardFollower(const std::filesystem::path& run_directory, const std::filesystem::path& directory);

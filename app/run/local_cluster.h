@@ -1,5 +1,5 @@
-// The aggregator and the workers of one run as child processes on this machine: a cluster on the loopback
-// address.
+// The aggregator and the workers of one run as child processes on this machine: a cluster on
+// the loopback address.
 #pragma once
 
 #include <chrono>

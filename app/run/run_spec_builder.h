@@ -13,8 +13,8 @@
 
 namespace allot::app {
 
-// The definition of a run, as given on the command line or in a config file. The values here are the
-// defaults.
+// The definition of a run, as given on the command line or in a config file. The values here
+// are the defaults.
 struct RunOptions {
   std::filesystem::path run = "runs/tune";
   std::filesystem::path model;

@@ -1,5 +1,5 @@
-// How the progress of a run is shown: one line that is redrawn on a terminal, a new line now and then
-// elsewhere.
+// How the progress of a run is shown: one line that is redrawn on a terminal, a new line now
+// and then elsewhere.
 #pragma once
 
 #include <cstdio>

@@ -126,8 +126,8 @@ void Reader::take_variable() {
   rest_ = before;
 }
 
-// Digits, or digits in groups of three with one kind of separator and no leading zero: "1234", "1,234",
-// "1\,234".
+// Digits, or digits in groups of three with one kind of separator and no leading zero:
+// "1234", "1,234", "1\,234".
 std::optional<Integer> Reader::take_integer() {
   std::string digits;
   size_t end = 0;

@@ -39,8 +39,8 @@ enum FaultCode : int32_t {
   kFaultQueries,     // a sequence has more queries than max_queries, or less than none
 };
 
-// Largest number of score tiles that a warp takes at a time, so that there is a lane for each of their
-// stages.
+// Largest number of score tiles that a warp takes at a time, so that there is a lane for each
+// of their stages.
 inline constexpr int32_t kMaxPieceTiles = 4;
 
 // Every workspace starts with a header that is the same for every launch: the fault, and counters that are
@@ -104,8 +104,8 @@ struct Args {
   int32_t first_query;
   int32_t pass_queries;
 
-  // Workspace. Row (query q of the pass, head h) has its score tiles from (q * num_q_heads + h) * row_tiles
-  // on.
+  // Workspace. The score tiles of a row (query q of the pass, head h) begin at tile (q * num_q_heads +
+  // h) * row_tiles.
   Fault* fault;
   int32_t row_tiles;    // score tiles of max_length keys, or one more: an even number
   TileStats* stats;     // [pass_queries, num_q_heads, row_tiles]

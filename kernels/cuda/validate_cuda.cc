@@ -1,5 +1,5 @@
-// Host checks of a CUDA launch. The content of device arrays is checked by the kernels themselves
-// (kernels/cuda/sequences.cuh).
+// Host checks of a CUDA launch. The content of device arrays is checked by the
+// kernels themselves (kernels/cuda/sequences.cuh).
 #include <spdlog/fmt/fmt.h>
 
 #include <cmath>

@@ -115,8 +115,8 @@ __device__ __forceinline__ int32_t sequence_of(const Args& args, int32_t query) 
   return low;
 }
 
-// Grid: num_q_heads / kRows, parts, queries of the pass, in the order in which the score kernel completes
-// rows.
+// Grid: num_q_heads / kRows, parts, queries of the pass, in the order in which the score
+// kernel completes rows.
 template <class Selection, class T, int kHeadDim, int kWarps>
 __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 : 2)
     value_kernel(const __grid_constant__ Args args) {

@@ -49,8 +49,8 @@ at::ScalarType scalar_type(DType dtype) {
 // Makes a stream LibTorch's current one on this thread.
 class CurrentStream {
  public:
-  // LibTorch names a stream that it did not make by its handle, and the default stream by 0
-  // (c10/cuda/CUDAStream.h, getStreamFromExternal).
+  // LibTorch names a stream that it did not make by its handle, and the default stream by
+  // 0 (c10/cuda/CUDAStream.h, getStreamFromExternal).
   CurrentStream(at::Device device, kernels::CudaStream stream)
       : previous_(guard_.exchangeStream(c10::Stream(
             c10::Stream::UNSAFE, device, static_cast<c10::StreamId>(reinterpret_cast<intptr_t>(stream))))) {}

@@ -34,8 +34,8 @@ constexpr int kTimedGraphs = 3;
 constexpr int64_t kFewestRunsOfGraph = 5;
 constexpr int64_t kMostCopies = 32;
 constexpr int64_t kCachesOfCopies = 4;
-// Part of matvec_cuda's time: an algorithm of the library is preferred only when it takes less. See
-// Matmul::tune.
+// Part of matvec_cuda's time: an algorithm of the library is preferred only when it takes
+// less. See Matmul::tune.
 constexpr float kLibraryPreferredBelow = 0.97f;
 
 // A handle of cuBLASLt or of the CUDA runtime, destroyed with its owner.

@@ -1,5 +1,5 @@
-// What the host checks in this folder require of params in addition to those of the CPU
-// (kernels/row_checks.h).
+// What the host checks in this folder require of params in addition to those of
+// the CPU (kernels/row_checks.h).
 #pragma once
 
 #include <cstdint>
