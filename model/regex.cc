@@ -169,8 +169,7 @@ class Translator {
     replace(2, "(?:(?<=" + set + ")(?!" + set + ")|(?<!" + set + ")(?=" + set + "))");
   }
 
-  // \p{L}, \p{Lu}, \p{^L}, \p{Han}. Categories have names of at most two letters; all else is taken for a
-  // script.
+  // \p{L}, \p{Lu}, \p{^L}, \p{Han}. Categories have names of at most two letters; longer names are scripts.
   void property() {
     const size_t close = pattern_.find('}', at_);
     if (at_ + 2 >= pattern_.size() || pattern_[at_ + 2] != '{' || close == std::string_view::npos) {
