@@ -22,19 +22,19 @@ using namespace std::chrono_literals;
 using wire::Refused;
 
 constexpr int kMaxLeasesPerRequest = 64;
-// Episodes given up after a failure, one after the other, with no success in between: then the fault is in
-// the run.
+// When this many episodes in a row were given up after a failure, with no success in between, the fault is
+// in the run.
 constexpr int kMaxFailuresInARow = 5;
 constexpr size_t kControlsShown = 50;
-// A peer silent for this long, and for ten leases, is forgotten; it is told to introduce itself when it comes
-// back.
+// A peer that was silent for this long and for ten lease times is forgotten; when it comes back it is told
+// to introduce itself.
 constexpr Duration kForgetAfter = 10min;
 
 bool is_name(const std::string& text) {
   return !text.empty() && text.size() <= kMaxNameBytes && text == one_line(text, kMaxNameBytes);
 }
 
-// Doubles are compared within rounding: a run may move to a machine whose exp() differs in the last bit.
+// Compares doubles within rounding, because a run may move to a machine whose exp() differs in the last bit.
 bool close(double a, double b) {
   return a == b || std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
 }
@@ -48,7 +48,7 @@ bool close(const policy::Description& a, const policy::Description& b) {
          std::ranges::equal(a.scalars, b.scalars, close_scalars);
 }
 
-// What of the two differs, in words.
+// Says in words where the two differ.
 std::string first_difference(const policy::Description& now, const policy::Description& recorded) {
   if (now.layer_name != recorded.layer_name || now.per_layer.size() != recorded.per_layer.size()) {
     return fmt::format("{} {}s, recorded {} {}s", now.per_layer.size(), now.layer_name,
@@ -112,7 +112,6 @@ Core::Core(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, co
 }
 
 // ---- Applying records
-// ----------------------------------------------------------------------------------------------
 
 void Core::apply(const EpisodeAsked& asked) {
   std::optional<PlannedEpisode> again = plan_.next();
@@ -132,7 +131,7 @@ void Core::apply(const LeaseGranted& granted) {
 }
 
 void Core::apply(const LeaseEnded& ended) {
-  if (ended.how == LeaseEnd::kSuperseded) return;  // done with the outcome that superseded it
+  if (ended.how == LeaseEnd::kSuperseded) return;  // was handled with the outcome that superseded it
   if (!leases_.is_live(ended.lease))
     throw std::logic_error(fmt::format("lease {} ends twice", ended.lease.value));
   const EpisodeId episode = leases_.episode(ended.lease);
@@ -208,15 +207,14 @@ void Core::apply(const RunControlled& controlled) {
 void Core::apply(const VersionReached& reached) {
   const policy::Description described = policy().describe();
   const bool same_state = !reached.digest || *reached.digest == policy().digest();
-  // Where states differ in last bits only, what is described of them is still close; a learner that describes
-  // nothing has nothing to show for it.
+  // Where states differ only in their last bits, their descriptions are still close. A learner that describes
+  // nothing cannot be compared this way, so its digest must be equal.
   const bool is_described = !described.per_layer.empty() || !described.scalars.empty();
   if (reached.version != policy().version() || !close(described, reached.described) ||
       (!same_state && !is_described)) {
     throw CorruptFile(
         fmt::format("the history holds policy version {} where replaying it gives version {} or another "
-                    "state ({}); it was "
-                    "changed or written by another release of the policy",
+                    "state ({}); it was changed or written by another release of the policy",
                     reached.version, policy().version(), first_difference(described, reached.described)));
   }
   replayed_exactly_ = replayed_exactly_ && same_state && described == reached.described;
@@ -254,7 +252,7 @@ void Core::note_version(Timestamp now) {
 
 namespace {
 
-// Names in a message become those of its key's holder.
+// Prefixes the names in a message with the name of its key's holder.
 void sign(wire::Envelope* message, const std::string& user) {
   const auto of_user = [&](const std::string& given) { return given.empty() ? given : user + "/" + given; };
   if (message->has_hello()) message->mutable_hello()->set_worker(of_user(message->hello().worker()));
@@ -264,7 +262,6 @@ void sign(wire::Envelope* message, const std::string& user) {
 }  // namespace
 
 // ---- Messages
-// ------------------------------------------------------------------------------------------------------
 
 void Core::receive(const std::string& peer, std::string_view frame, Timestamp now, Rights rights,
                    const std::string& user) {
@@ -309,7 +306,7 @@ void Core::handle(const wire::Envelope& message, const std::string& peer, Timest
                   fmt::format("{} by the welcome of epoch {}, this is epoch {}; say hello first",
                               wire::body_name(message), message.epoch(), epoch_));
   }
-  // Any message is a sign of life, and renews the leases it lists.
+  // Any message is a sign of life and renews the leases that it lists.
   const std::string& worker = known->second.worker;
   known->second.last_seen = workers_[worker].last_seen = now;
   const std::vector<int64_t> unknown = leases_.renew(worker, listed_leases(message), now);
@@ -366,7 +363,7 @@ void Core::hello(const wire::Envelope& message, Timestamp now) {
 void Core::introduce(const wire::Envelope& message, Timestamp now) {
   const wire::Hello& hello = message.hello();
   Worker& worker = workers_[hello.worker()];
-  // Workers connect anew now and then (wire/endpoint.h), which is no news.
+  // Workers reconnect now and then (wire/endpoint.h), which is not worth a log line.
   const bool was_here = now - worker.last_seen <= Duration{spec_.lease_ms()};
   worker.device = one_line(hello.device(), kMaxNameBytes);
   worker.build = one_line(hello.build(), kMaxNameBytes);
@@ -377,8 +374,8 @@ void Core::introduce(const wire::Envelope& message, Timestamp now) {
               "worker {} ({}, build {}) is here with {} leases", hello.worker(), worker.device, worker.build,
               message.leases_size());
   leases_.renew(hello.worker(), listed_leases(message), now);
-  // A worker of this name that lists a lease no more has died since, or never got its Grant. However many
-  // leases it held, it died once.
+  // A worker of this name that no longer lists one of its leases has died since, or never got the Grant. That
+  // counts as one failure, however many leases it held.
   std::string death;
   for (const LeaseId lease : leases_.held_by(hello.worker())) {
     if (std::ranges::find(message.leases(), lease.value) != message.leases().end()) continue;
@@ -416,21 +413,21 @@ void Core::lease_request(const wire::LeaseRequest& request, const std::string& w
     const Worker& broken = workers_.at(worker);
     wait.set_retry_after_ms((broken.quarantined_until - now).count());
     wait.set_message(
-        fmt::format("worker {} failed {} times in a row and waits while other workers go on; the last "
-                    "failure: {}",
+        fmt::format("worker {} failed {} times in a row and waits while other workers go on; the "
+                    "last failure: {}",
                     worker, broken.failures_in_a_row, broken.last_failure));
   } else if (allowed > wanted) {
     wait.set_retry_after_ms(put_off().count());
   }
 }
 
-// Each comes back 2 ms after the one before, so that together they ask 500 times a second.
+// Each worker is told to come back 2 ms after the one before, so that together they ask 500 times a second.
 Duration Core::put_off() {
   return std::min(Duration{100} + 2 * Duration{put_off_this_round_++}, Duration{10'000});
 }
 
-// With many workers waiting, each asks less often, so that together they stay below about 500 questions a
-// second.
+// With many workers waiting, each asks less often, so that together they stay below about 500
+// questions a second.
 Duration Core::retry_after() const {
   return std::clamp(Duration{2} * static_cast<int64_t>(workers_.size()), Duration{100}, Duration{10'000});
 }

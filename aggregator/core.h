@@ -2,9 +2,9 @@
 // Everything it knows follows from the spec and the records, so a restart on the same history continues where
 // the last one ended.
 //
-// The order that makes it safe: receive() and tick() change the state and queue records and replies; the edge
-// takes both, commits the records, and only then sends the replies. When the commit fails the process ends
-// without having answered.
+// The order of steps makes this safe: receive() and tick() change the state and queue records and replies;
+// the caller takes both, commits the records, and only then sends the replies. When the commit fails, the
+// process ends without having answered.
 #pragma once
 
 #include <cstdint>
@@ -53,16 +53,17 @@ class Core {
   Core(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, const History& history,
        Timestamp now);
 
-  // One frame of a peer; it may hold anything. `rights` are those of the peer's key; every peer of a loopback
-  // address, which needs no key, is an operator. `user` names the key's holder, empty without keys: the
-  // worker "w" of user "ann" is known as "ann/w", so that no key speaks for the workers of another.
+  // Handles one frame of a peer, which may hold anything. `rights` are those of the peer's key; on a
+  // loopback address, which needs no key, every peer is an operator. `user` names the key's holder and is
+  // empty without keys: the worker "w" of user "ann" is known as "ann/w", so that no key can speak for the
+  // workers of another.
   void receive(const std::string& peer, std::string_view frame, Timestamp now,
                Rights rights = Rights::kOperator, const std::string& user = "");
-  // Expires leases and forgets peers that were silent for long. Throws Error when the run cannot get on:
-  // episodes fail one after the other whatever is tried.
+  // Expires leases and forgets peers that were silent for long. Throws Error when the run cannot go on
+  // because one episode after the other fails.
   void tick(Timestamp now);
-  // What was queued since the last call. Ends a round: in each, kMaxLeasesPerRound leases are granted, and
-  // who asks for more is told to come back, one after the other.
+  // Returns what was queued since the last call, and ends a round. In each round at most kMaxLeasesPerRound
+  // leases are granted; workers that ask for more are told to come back, one after the other.
   static constexpr int kMaxLeasesPerRound = 512;
   [[nodiscard]] Outputs take();
 
@@ -72,10 +73,10 @@ class Core {
   const wire::Counters& counters() const { return counters_; }
   wire::Status status(Timestamp now) const;
   const policy::Policy& policy() const { return plan_.policy(); }
-  // Every version of the history came out again bit for bit, not only within rounding.
+  // True when the replay gave every policy version of the history bit for bit, not only within rounding.
   bool replayed_exactly() const { return replayed_exactly_; }
   const LeaseTable& leases() const { return leases_; }
-  // Every invariant that does not hold, in words; empty for a sound core. For tests.
+  // Every invariant that is broken, in words; empty for a sound core. For tests.
   std::vector<std::string> broken_invariants() const;
 
  private:
@@ -85,13 +86,13 @@ class Core {
     int64_t episodes_done = 0;  // since this start
     Timestamp last_seen;
     bool heard_finished = false;
-    bool leaving = false;  // gave its leases back and asked for none since
+    bool leaving = false;  // it gave its leases back and has not asked for one since
     int failures_in_a_row = 0;
     std::string last_failure;
     int quarantines = 0;  // since its last result
     Timestamp quarantined_until;
   };
-  // An episode that is asked, neither told nor given up.
+  // An open episode: asked, but neither told nor given up.
   struct Open {
     PlannedEpisode episode;
     std::vector<std::optional<QuestionResult>> kept;  // in the order of the questions; empty = none
@@ -101,18 +102,18 @@ class Core {
       LeaseEnd how;
       std::string reason;
     };
-    std::vector<Attempt> attempts;  // that ended without a result, releases left out
-    Timestamp reserved_until;       // for workers on which it has not failed
+    std::vector<Attempt> attempts;  // those that ended without a result, without releases
+    Timestamp reserved_until;       // until then only for workers on which it has not failed
 
     bool failed_on(const std::string& worker) const;
-    int64_t missing() const;  // questions without an answer
+    int64_t missing() const;  // number of questions without an answer
   };
   struct Peer {
     std::string worker;  // its name; empty for a client
     Timestamp last_seen;
   };
 
-  // State changes that a record stands for: of the history at the start, and of perform().
+  // The state change of each kind of record, both when the history is replayed at the start and in perform().
   void apply(const EpisodeAsked& asked);
   void apply(const LeaseGranted& granted);
   void apply(const LeaseEnded& ended);
@@ -123,7 +124,7 @@ class Core {
   void apply(const RunControlled& controlled);
   template <class R>
   void perform(R record);  // applies it and queues it for the history
-  // Results in the order of the episode's questions, whose numbers they need not have.
+  // `results` are in the order of the episode's questions; they need not carry the questions' numbers.
   bool tell(EpisodeId episode, std::span<const QuestionResult> results);
   void note_version(Timestamp now);
 
@@ -151,10 +152,10 @@ class Core {
   void give_up(EpisodeId episode, Timestamp now);
   void end_lease(LeaseId lease, LeaseEnd how, const std::string& reason, Timestamp now);
 
-  wire::Envelope& reply();  // to the message being handled
+  wire::Envelope& reply();  // the reply to the message being handled
   void refuse(wire::Refused::Reason reason, const std::string& message);
   Duration retry_after() const;
-  Duration put_off();  // a lease request, for whose lease this round has no room
+  Duration put_off();  // when to ask again: this round grants no more leases
 
   wire::RunSpec spec_;
   int64_t epoch_;
@@ -167,7 +168,7 @@ class Core {
   std::optional<double> target_;         // of the recent mean reward
   std::deque<RunControlled> controls_;   // the last few
   std::deque<EpisodeGivenUp> given_up_;  // the last few
-  bool replayed_exactly_ = true;         // every version of the history came out bit for bit
+  bool replayed_exactly_ = true;         // see replayed_exactly()
   int64_t noted_version_ = -1;           // the last version recorded
   wire::Counters counters_;
   std::map<std::string, Worker> workers_;
@@ -178,7 +179,7 @@ class Core {
   uint64_t number_ = 0;
   std::vector<QuestionResult> telling_;  // room of tell()
   Timestamp next_forgetting_;
-  std::string answering_peer_;  // of the message being handled
+  std::string answering_peer_;  // who sent the message being handled
   uint64_t answering_number_ = 0;
   int granted_this_round_ = 0;  // leases
   int put_off_this_round_ = 0;  // requests

@@ -1,4 +1,4 @@
-// Core: what operators ask of a run that goes on.
+// Core: operators' commands to a running run.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ void Core::control(const wire::Control& control, Rights rights, Timestamp now) {
   *reply().mutable_control_reply() = std::move(answer);
 }
 
-// Follows `control` and records it, or refuses it and records nothing. The answer says which.
+// Carries out `control` and records it, or refuses it and records nothing. The answer says which.
 std::string Core::follow(const wire::Control& control, const std::string& by, Timestamp now) {
   const bool finished = stage() == Stage::kFinished;
   const auto record = [&](ControlAction action) {
@@ -80,7 +80,7 @@ std::string Core::follow(const wire::Control& control, const std::string& by, Ti
                      kind.format(plan_.mean_reward_recent()));
 }
 
-// A record of its own, so that a replay need not compare rewards.
+// Reaching the target has a record of its own, so that a replay need not compare rewards.
 void Core::stop_at_target(Timestamp now) {
   if (!target_ || stage() != Stage::kLearn || !plan_.recent_is_full() ||
       !row_of(plan_.reward_kind()).reaches(plan_.mean_reward_recent(), *target_))

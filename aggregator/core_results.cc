@@ -1,5 +1,5 @@
-// Core: what becomes of leases. Results, answers of a worker that leaves, failures, and who is told to wait
-// for them.
+// Core: how leases end. Results, answers of a worker that leaves, failures, and which workers have to wait
+// because of their failures.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,15 +19,17 @@ namespace {
 using wire::Ack;
 
 constexpr size_t kRecentTells = 50;
-// A worker that failed so many episodes since its last result is told to wait while others are there.
+// A worker that failed this many episodes since its last result is told to wait (quarantined) while other
+// workers are there.
 constexpr int kFailuresToQuarantine = 3;
-// A quarantine lasts one lease time, the next one twice as long, and so on this often.
+// The first quarantine of a worker lasts one lease time; each further one lasts twice as long, up to
+// this many doublings.
 constexpr int kMostQuarantineDoublings = 4;
-// An episode that failed on one worker is kept for others for so many lease times.
+// An episode that failed on one worker is reserved for other workers for this many lease times.
 constexpr int kReservedLeaseTimes = 5;
 
-// Reads the answers of a wire::EpisodeResult or wire::PartialResult. Returns why they are no answers to
-// questions of `episode`, each at most once and in its order; empty when they are.
+// Reads the answers of a wire::EpisodeResult or wire::PartialResult. They must answer questions of `episode`,
+// each at most once and in the episode's order; returns what is wrong with them, empty when nothing is.
 template <class Message>
 std::string read_answers(const Message& message, const Episode& episode,
                          std::vector<QuestionResult>* results) {
@@ -44,8 +46,7 @@ std::string read_answers(const Message& message, const Episode& episode,
     if (asked == episode.questions.end()) {
       return fmt::format(
           "outcome {} is of question {}, which episode {} does not ask there; the order of the lease's "
-          "questions is "
-          "expected",
+          "questions is expected",
           i, result.question, episode.id.value);
     }
     next = asked + 1;
@@ -57,7 +58,7 @@ std::string read_answers(const Message& message, const Episode& episode,
   return "";
 }
 
-// Fills the answers that fit the episode into the places that have none yet.
+// Fills in the answers to those of the episode's questions that have none yet.
 using Answers = std::vector<std::optional<QuestionResult>>;
 void fill(std::span<const QuestionResult> results, const Episode& episode, Answers* answers) {
   answers->resize(episode.questions.size());
@@ -208,7 +209,7 @@ AckVerdict Core::accept(EpisodeTold told, bool live) {
 void Core::fail(LeaseId lease, bool live, LeaseEnd how, const std::string& reason, Timestamp now) {
   spdlog::warn("{}", reason);
   last_failure_ = reason;
-  // A lease that ended before has used up its attempt already.
+  // A lease that has already ended has used up its attempt.
   if (live) end_lease(lease, how, reason, now);
 }
 
@@ -223,14 +224,15 @@ void Core::release(const wire::Release& release, const std::string& worker, Time
   *reply().mutable_released()->mutable_leases() = release.leases();
 }
 
-// Also of a lease that has expired meanwhile: an answer depends on nothing but the episode and the question.
+// Answers under a lease that has expired meanwhile are kept too: an answer depends on nothing but the episode
+// and the question.
 void Core::keep(const wire::PartialResult& partial, const std::string& worker, Timestamp now) {
   const LeaseId lease{partial.lease()};
   const EpisodeId episode{partial.episode()};
   const Standing standing = leases_.judge(lease, episode).standing;
   const bool live = standing == Standing::kLive;
   if (!live && standing != Standing::kLate)
-    return;  // nothing is missing any more, or there never was such a lease
+    return;  // no answer is missing any more, or there never was such a lease
   const Episode& asked = open_.at(episode).episode;
   std::vector<QuestionResult> results;
   std::string reason = read_answers(partial, asked, &results);
@@ -306,7 +308,6 @@ void Core::give_up(EpisodeId episode, Timestamp now) {
 }
 
 // ---- Workers that fail
-// ----------------------------------------------------------------------------------------------
 
 bool Core::Open::failed_on(const std::string& worker) const {
   return std::ranges::any_of(

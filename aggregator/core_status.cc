@@ -1,4 +1,4 @@
-// Core: what others see of it.
+// Core: the status that others see, and the check of its invariants.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The run's memory: an append-only sequence of records. A restart replays it; nothing else is kept. Tables,
-// guarantees and costs are in docs/history-schema.md.
+// The run's memory: an append-only sequence of records. A restart replays it; nothing else is stored.
+// docs/history-schema.md describes tables, guarantees and costs.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@
 
 namespace allot::aggregator {
 
-// One opening of a run's history. Opening starts a new epoch, which fences out every earlier one: their next
-// commit throws StorageError and writes nothing.
+// A run's history, opened once. Opening starts a new epoch, which fences out every earlier one: the next
+// commit of an earlier epoch throws StorageError and writes nothing.
 class History {
  public:
   virtual ~History() = default;
 
   virtual int64_t epoch() const = 0;
-  // Time spent by the earlier epochs.
+  // Time that the earlier epochs spent on the run.
   virtual Duration spent_before() const = 0;
-  // As last committed.
+  // The counters as last committed.
   virtual wire::Counters counters() const = 0;
 
   // Hands every record to `visit` in the order of writing, without holding more than one in memory. Throws
@@ -37,14 +37,14 @@ class History {
   virtual void commit(std::span<const Record> records, const wire::Counters& counters, Timestamp now) = 0;
 };
 
-// `file` is made when it does not exist. `build` is noted beside the epoch. Throws StorageError, CorruptFile
+// Creates `file` when it does not exist. `build` is recorded with the epoch. Throws StorageError, CorruptFile
 // (not a history) or Unsupported (of another schema version).
 std::unique_ptr<History> open_sqlite_history(const std::filesystem::path& file, const std::string& build,
                                              Timestamp now);
 
-// A history as it is at this moment, also while an aggregator writes it, and of any schema version that this
-// release reads: no epoch begins, nothing is brought up to date, and commit() is not allowed. Throws as
-// open_sqlite_history does.
+// Opens a history for reading, as it is at this moment, even while an aggregator writes it, in any schema
+// version that this release reads: it starts no epoch, upgrades nothing, and commit() is not allowed. Throws
+// as open_sqlite_history does.
 std::unique_ptr<const History> read_sqlite_history(const std::filesystem::path& file);
 
 }  // namespace allot::aggregator

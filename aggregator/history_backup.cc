@@ -17,8 +17,8 @@ void copy_database(const std::filesystem::path& from, const std::filesystem::pat
   Database copy(to, Database::Mode::kReadWrite);
   sqlite3_backup* backup = sqlite3_backup_init(copy.handle(), "main", source.handle(), "main");
   if (backup == nullptr) copy.fail(sqlite3_errcode(copy.handle()), "starting a backup");
-  // In one step: it reads one snapshot, which a writer neither disturbs nor waits for. In several steps each
-  // commit of the aggregator would start the copy anew.
+  // One step copies all pages of one snapshot; the writer does not disturb it and does not wait for it. In
+  // several steps, each commit of the aggregator would start the copy again from the beginning.
   const int stepped = sqlite3_backup_step(backup, -1);
   const int finished = sqlite3_backup_finish(backup);
   if (stepped != SQLITE_DONE) copy.fail(stepped, "writing a backup");

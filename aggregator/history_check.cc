@@ -19,8 +19,7 @@ const char* const kRestore = "restore a copy (allot history backup makes them), 
 const char* const kDamaged =
     "stop the aggregator and copy the run directory before anything else; then restore a copy of the file";
 
-// Rows that contradict what docs/history-schema.md promises. Each query gives the row and what is wrong with
-// it.
+// Queries for rows that contradict docs/history-schema.md. Each gives the row and what is wrong with it.
 struct Rule {
   int64_t since;  // schema version
   const char* query;
@@ -34,10 +33,9 @@ constexpr Rule kRules[] = {
      "SELECT 'leases, lease ' || lease, 'its episode ' || episode || ' was never asked' FROM leases "
      "WHERE episode NOT IN (SELECT episode FROM episodes)"},
     {1,
-     "SELECT 'outcomes, episode ' || o.episode, 'it is told by lease ' || o.lease || ', which is of episode "
-     "' "
-     "|| ifnull(l.episode, 'none') FROM outcomes o LEFT JOIN leases l USING(lease) WHERE l.episode IS NOT "
-     "o.episode"},
+     "SELECT 'outcomes, episode ' || o.episode, 'it is told by lease ' || o.lease || ', which is of "
+     "episode ' || ifnull(l.episode, 'none') FROM outcomes o LEFT JOIN leases l USING(lease) "
+     "WHERE l.episode IS NOT o.episode"},
     {1,
      "SELECT 'outcomes, episode ' || o.episode, 'it has ' || length(o.correct) || ' answers to ' || "
      "(length(e.questions) - length(replace(e.questions, ',', '')) + 1) || ' questions' "
@@ -47,21 +45,20 @@ constexpr Rule kRules[] = {
      "SELECT 'set_asides, episode ' || episode, 'it has an outcome too' FROM set_asides "
      "WHERE episode IN (SELECT episode FROM outcomes)"},
     {1,
-     "SELECT 'lease_ends, lease ' || lease, 'it ends ' || count(*) || ' times' FROM lease_ends GROUP BY "
-     "lease "
-     "HAVING count(*) > 1"},
+     "SELECT 'lease_ends, lease ' || lease, 'it ends ' || count(*) || ' times' FROM lease_ends "
+     "GROUP BY lease HAVING count(*) > 1"},
     {2,
      "SELECT 'kept_answers, episode ' || k.episode, 'they are of lease ' || k.lease || ', which is of "
-     "episode ' "
-     "|| ifnull(l.episode, 'none') FROM kept_answers k LEFT JOIN leases l USING(lease) "
+     "episode ' || ifnull(l.episode, 'none') FROM kept_answers k LEFT JOIN leases l USING(lease) "
      "WHERE l.episode IS NOT k.episode"},
     {1,
      "SELECT 'epochs, epoch ' || epoch, 'its number is not 1 above the one before' FROM epochs "
      "WHERE epoch != (SELECT count(*) FROM epochs AS e WHERE e.epoch <= epochs.epoch)"},
 };
 
-// Counters that are also the number of some rows. The others count what leaves no row (duplicates, unreadable
-// messages), or rows and more, and are only checked from below.
+// Counters that can be checked against a number of rows. Where `exact` is false the counter also counts
+// events that leave no row, so the rows are only a lower bound. Other counters (duplicates, unreadable
+// messages) leave no rows at all.
 struct CounterRule {
   int64_t since;
   const char* name;
@@ -93,7 +90,7 @@ class Checker {
 
   HistoryReport run() {
     report_.schema_version = check_schema_version(database_);
-    // Rows of a damaged file mean nothing.
+    // The rows of a damaged file mean nothing, so they are not checked.
     const bool sound = attempt("file", kDamaged, [&] { check_file(); }) && report_.problems.empty();
     if (!sound) return std::move(report_);
     report_.epochs = Statement(database_, "SELECT count(*) FROM epochs").value();
@@ -114,7 +111,7 @@ class Checker {
     report_.problems.push_back({std::move(where), std::move(what), std::move(remedy)});
   }
 
-  // False, with the error as a problem, when `part` throws one.
+  // Returns false, and adds the error to the problems, when `part` throws one.
   bool attempt(const char* where, const char* remedy, const std::function<void()>& part) {
     try {
       part();
@@ -191,7 +188,7 @@ class Checker {
       add(fmt::format("counters, {}", rule.name),
           fmt::format("it is {}, the tables have {} such rows{}", counted, rows,
                       rule.exact ? "" : " at least"),
-          "the rows are what counts, a run goes on unharmed; the counter was changed by hand");
+          "only the rows matter, so the run can go on unharmed; the counter was changed by hand");
     }
   }
 
@@ -204,7 +201,7 @@ class Checker {
   HistoryReport report_;
 };
 
-// A history that remembers how far its replay came.
+// A history that remembers how far its replay got.
 class WatchedHistory final : public History {
  public:
   WatchedHistory(const Database& database, int64_t version) : database_(database), version_(version) {}

@@ -1,5 +1,5 @@
-// Whether a history is whole: what an operator asks after a crash, of a backup, or before trusting a restored
-// copy.
+// Checks whether a history is complete and consistent: after a crash, after a backup, or before a restored
+// copy is trusted.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,21 @@ struct HistoryReport {
   int64_t schema_version = 0;
   int64_t epochs = 0;
   std::vector<std::pair<std::string, int64_t>> rows;  // by table
-  bool replayed = false;                              // the replay came to its end
-  int64_t policy_version = 0;                         // that it gave
-  // The state and what is described of it came out to the last bit in every version; where exp() differs in
-  // the last bit, as on another machine, they are only equal within rounding. Before schema version 3 the
-  // shares alone are compared.
+  bool replayed = false;                              // the replay got to the end
+  int64_t policy_version = 0;                         // the last version that the replay gave
+  // True when every version's state and description came out equal to the last bit. On a machine whose
+  // exp() differs in the last bit they are only equal within rounding. Before schema version 3 only the
+  // shares are compared.
   bool exact = false;
   std::vector<HistoryProblem> problems;
 };
 
-// Reads the whole of `file` at one moment, also while an aggregator writes it, and changes nothing: SQLite's
-// own check, the format of every row, the numbering, the references between tables, the counters against the
-// rows, and a replay under `spec` that must give every recorded ask, verdict and version again. Everything
-// found is listed, except that the replay ends at its first contradiction. Throws NotFound when there is no
-// file, Unsupported for a schema version of a later release, CorruptFile for what is no database and
-// StorageError when it cannot be read.
+// Reads all of `file`, as it is at one moment, even while an aggregator writes it, and changes nothing. It
+// runs SQLite's own check, checks the format of every row, the numbering, the references between tables and
+// the counters against the rows, and replays the history under `spec`, which must give every recorded ask,
+// verdict and version again. Lists everything that is wrong, except that the replay ends at its first
+// contradiction. Throws NotFound when there is no file, Unsupported for a schema version of a later release,
+// CorruptFile for a file that is no database, and StorageError when it cannot be read.
 HistoryReport check_history(const std::filesystem::path& file, const wire::RunSpec& spec);
 
 }  // namespace allot::aggregator

@@ -24,8 +24,8 @@ constexpr std::array kExported{
     Exported{
         "outcomes",
         "SELECT *, CASE WHEN score IS NULL THEN length(replace(correct, '0', '')) * 1.0 / length(correct) "
-        "ELSE (SELECT avg(value) FROM json_each('[' || score || ']')) END AS reward FROM outcomes "
-        "ORDER BY seq"},
+        "ELSE (SELECT avg(value) FROM json_each('[' || score || ']')) END AS reward "
+        "FROM outcomes ORDER BY seq"},
     Exported{"leases", "SELECT * FROM leases ORDER BY lease"},
     Exported{"lease_ends", "SELECT * FROM lease_ends ORDER BY seq"},
     Exported{"kept_answers", "SELECT * FROM kept_answers ORDER BY seq"},
@@ -36,12 +36,12 @@ constexpr std::array kExported{
     Exported{"counters", "SELECT * FROM counters ORDER BY name"},
 };
 
-// Of a history before version 3, whose scores are all 0 or 1.
+// For a history before version 3, whose scores are all 0 or 1.
 constexpr const char* kOutcomes1 =
-    "SELECT *, length(replace(correct, '0', '')) * 1.0 / length(correct) AS reward FROM outcomes ORDER BY "
-    "seq";
+    "SELECT *, length(replace(correct, '0', '')) * 1.0 / length(correct) AS reward FROM outcomes "
+    "ORDER BY seq";
 
-// Columns whose text is a list of numbers: JSON but for the brackets.
+// Columns whose text is a list of numbers, which is JSON except for the missing brackets.
 bool is_list(std::string_view column) {
   constexpr std::array<std::string_view, 7> kLists{"samples", "questions",   "prompt_tokens", "output_tokens",
                                                    "shares",  "recommended", "score"};

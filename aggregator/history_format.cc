@@ -39,13 +39,14 @@ constexpr std::array<std::pair<ControlAction, std::string_view>, 5> kControlActi
 constexpr std::array<std::pair<Finish, char>, 3> kFinishes{
     {{Finish::kEos, 'e'}, {Finish::kStop, 's'}, {Finish::kLength, 'l'}}};
 
-// Where the number that starts at `at` ends, or null when none does or it does not fit.
+// Returns where the number that starts at `at` ends; null when there is no number or it does not fit.
 const char* parse_number(const char* at, const char* end, double* value) {
   const auto [next, error] = std::from_chars(at, end, *value);
   return error == std::errc{} ? next : nullptr;
 }
 
-// By hand: a restart reads fifty such numbers an episode, and std::from_chars takes three times as long.
+// Written by hand: a restart reads fifty such numbers per episode, and std::from_chars takes three
+// times as long.
 template <std::integral Integer>
 const char* parse_number(const char* at, const char* end, Integer* value) {
   const bool negative = std::is_signed_v<Integer> && at != end && *at == '-';
@@ -75,8 +76,8 @@ auto value_of(const Table& table, Word text, const char* what) {
   throw CorruptFile(fmt::format("the history holds {} '{}', which this release does not know", what, text));
 }
 
-// The tables of version 1, and what each later version adds. A new history goes through all of them, so it is
-// what an old one becomes.
+// The tables of version 1, and what each later version adds. A new history goes through all these steps, so
+// it is the same as an old one that was upgraded.
 const char* const kHistorySchema1 = R"sql(
 CREATE TABLE epochs(
   epoch INTEGER PRIMARY KEY, started_ms INTEGER NOT NULL, last_ms INTEGER NOT NULL, build TEXT NOT NULL) STRICT;
@@ -152,7 +153,7 @@ int64_t check_schema_version(const Database& database) {
   return found;
 }
 
-// A name this release does not know is a counter of a later one.
+// Skips a name that this release does not know: it is a counter of a later release.
 wire::Counters read_counters(const Database& database) {
   wire::Counters counters;
   Statement query(database, "SELECT name, value FROM counters");
@@ -226,7 +227,7 @@ std::string scalars_text(const policy::Description& described) {
 }
 
 void parse_scalars(std::string_view text, double entropy, policy::Description* described) {
-  // Assigned in place: a restart comes by here for every version.
+  // Assigned in place, because a restart gets here for every version.
   if (text.empty()) {
     described->scalars.resize(1);
     described->scalars[0].name = "entropy";
@@ -368,7 +369,7 @@ ResultColumns result_columns(const std::vector<QuestionResult>& results) {
 
 void parse_results(const ResultTexts& texts, std::vector<QuestionResult>* results) {
   const auto& [correct, finish, prompt_tokens, output_tokens, score] = texts;
-  // Reused by the next call: a restart comes by here for every episode.
+  // Reused by the next call, because a restart gets here for every episode.
   thread_local std::vector<int32_t> prompts, outputs;
   thread_local std::vector<double> scores;
   parse_list(prompt_tokens, "outcomes.prompt_tokens", &prompts);

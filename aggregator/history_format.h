@@ -16,12 +16,12 @@ namespace allot::aggregator {
 
 inline constexpr int64_t kHistorySchemaVersion = 3;
 
-// Creates the tables (explained in docs/history-schema.md) in an empty file, and adds to an older history
-// what it lacks; nothing that is there changes. A file of a later version is left as it is.
+// Creates the tables (explained in docs/history-schema.md) in an empty file, and adds what is missing to an
+// older history, without changing its rows. A file of a later version is left as it is.
 void bring_up_to_date(Database* database);
 
-// The file's schema version. Throws Unsupported for one that this release cannot read, naming it and those it
-// can.
+// The file's schema version. Throws Unsupported for one that this release cannot read, naming it and the
+// versions that it can read.
 int64_t check_schema_version(const Database& database);
 
 wire::Counters read_counters(const Database& database);
@@ -33,12 +33,12 @@ std::string list_text(const std::vector<double>& values);
 // Inverse of list_text for T = int32_t, uint32_t, double. Throws CorruptFile naming `where`.
 template <class T>
 std::vector<T> parse_list(std::string_view text, std::string_view where);
-// The same into a list whose room is reused.
+// The same, but writes into an existing list whose memory is reused.
 template <class T>
 void parse_list(std::string_view text, std::string_view where, std::vector<T>* values);
 
-// The scalars of a learner as text, "entropy=3.33,step=0.5". Empty stands for the entropy alone, which has a
-// column of its own, and "none" for none.
+// The scalars of a learner as text, "entropy=3.33,step=0.5". An empty text means the entropy alone, which has
+// a column of its own; "none" means no scalars.
 std::string scalars_text(const policy::Description& described);
 // Sets the scalars. Throws CorruptFile.
 void parse_scalars(std::string_view text, double entropy, policy::Description* described);
@@ -59,24 +59,24 @@ ControlAction parse_control_action(std::string_view text);
 
 // The value of a control: "500" episodes, a reward "0.65", or nothing.
 std::string control_value(const RunControlled& controlled);
-// Sets episodes or reward, as the action has it. Throws CorruptFile.
+// Sets the episodes or the reward, whichever the action has. Throws CorruptFile.
 void parse_control_value(std::string_view text, RunControlled* controlled);
 
 // Results of one episode as columns, each with one entry per question: "101", "ees", "231,219,244",
-// "52,48,60", "1,0.25,1"; the questions' numbers are not among them.
+// "52,48,60", "1,0.25,1"; the questions' numbers are not included.
 struct ResultColumns {
   std::string correct;  // 1 where the score is 1, else 0
   std::string finish;   // e(os), s(top), l(ength)
   std::string prompt_tokens;
   std::string output_tokens;
-  std::optional<std::string> score;  // not there: the scores are what `correct` says
+  std::optional<std::string> score;  // absent: the scores are those in `correct`
 };
 ResultColumns result_columns(const std::vector<QuestionResult>& results);
 struct ResultTexts {
   std::string_view correct, finish, prompt_tokens, output_tokens;
-  std::string_view score;  // empty: the scores are what `correct` says
+  std::string_view score;  // empty: the scores are those in `correct`
 };
-// Overwrites `results`, whose room is reused; the results have no question numbers. Throws CorruptFile.
+// Overwrites `results`, whose memory is reused; the results have no question numbers. Throws CorruptFile.
 void parse_results(const ResultTexts& texts, std::vector<QuestionResult>* results);
 
 }  // namespace allot::aggregator

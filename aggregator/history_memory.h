@@ -1,4 +1,4 @@
-// A history without a file, with the behaviour of the one in SQLite: for tests.
+// A history without a file that behaves like the one in SQLite; for tests.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@
 
 namespace allot::aggregator {
 
-// What a history in memory writes to; it outlives its openings, as a file does.
+// What a history in memory writes to. Like a file, it outlives the histories that were opened on it.
 struct MemoryStore {
   std::vector<Record> records;
   wire::Counters counters;
   struct Epoch {
     Timestamp started, last;
   };
-  std::vector<Epoch> epochs;  // epoch number = place + 1
+  std::vector<Epoch> epochs;  // epoch number = index + 1
 };
 
 std::unique_ptr<History> open_memory_history(MemoryStore* store, Timestamp now);

@@ -18,8 +18,8 @@ int64_t to_ms(Timestamp time) {
 }
 Database open_for_writing(const std::filesystem::path& file) {
   Database database(file, Database::Mode::kReadWrite);
-  // FULL: a worker forgets a result once it is acked, so an ack has to outlive a power cut. All messages of
-  // one poll round share one transaction, hence one sync.
+  // FULL, because a worker forgets a result once it is acked: what was acked must survive a power cut. All
+  // messages of one poll round share one transaction, hence one sync.
   database.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
   bring_up_to_date(&database);
   check_schema_version(database);
@@ -38,7 +38,7 @@ class SqliteHistory final : public History {
     transaction.commit();
     counters_ = read_counters(database_);
     for (const HistoryTable& table : history_tables(kHistorySchemaVersion)) {
-      // The last row of each table has its greatest seq.
+      // The last row of each table has the table's greatest seq.
       Statement last(database_, fmt::format("SELECT seq FROM {} ORDER BY rowid DESC LIMIT 1", table.name));
       seq_ = std::max(seq_, last.value());
     }
@@ -148,8 +148,8 @@ class SqliteHistory final : public History {
   Statement insert_version_{database_, "INSERT INTO versions VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"};
 };
 
-// A history as it stands, of any schema version that this release reads. One read transaction keeps what it
-// shows at one moment.
+// A history opened for reading, in any schema version that this release reads. One read transaction makes it
+// show the state at one moment.
 class SqliteReader final : public History {
  public:
   explicit SqliteReader(const std::filesystem::path& file)

@@ -21,7 +21,7 @@ Timestamp from_ms(int64_t ms) {
   return Timestamp{Duration{ms}};
 }
 
-// `record` as an R, which it is already when the last row was of the same table.
+// `record` as an R; it already is one when the last row came from the same table.
 template <class R>
 R& as(Record* record) {
   if (auto* same = std::get_if<R>(record)) return *same;
@@ -148,15 +148,14 @@ constexpr HistoryTable kGivenUp2{"set_asides", "episode",
                                  read_given_up};
 constexpr HistoryTable kControls2{
     "steering", "at_ms", "SELECT seq, at_ms, action, value, who FROM steering ORDER BY seq", read_control};
-// Before version 3 a learner was its shares and their entropy.
+// Before version 3 a learner was described by its shares and their entropy.
 constexpr HistoryTable kVersionsOfShares{"versions", "version",
                                          "SELECT seq, version, at_ms, shares, recommended, entropy, 'share', "
                                          "'', '' FROM versions ORDER BY version",
                                          read_version};
 constexpr HistoryTable kVersions{"versions", "version",
                                  "SELECT seq, version, at_ms, shares, recommended, entropy, layer_name, "
-                                 "scalars, digest FROM versions ORDER "
-                                 "BY version",
+                                 "scalars, digest FROM versions ORDER BY version",
                                  read_version};
 
 constexpr std::array kTables1{
@@ -204,11 +203,11 @@ std::span<const HistoryTable> history_tables(int64_t schema_version) {
 
 namespace {
 
-// Records of a stretch of the history. They lie apart by table, so that a batch that is filled again finds
-// room for texts and lists in each record of its kind.
+// Successive records of the history. They are stored by table, so that a batch that is filled again can reuse
+// the memory of the texts and lists in records of the same kind.
 class Batch {
  public:
-  // Where the next record of `table` is to be read into; it counts once it is kept.
+  // The record to read the next row of `table` into; it becomes part of the batch with keep().
   Record* room(size_t table) {
     if (table >= tables_.size()) tables_.resize(table + 1);
     Slots& slots = tables_[table];
@@ -239,11 +238,12 @@ class Batch {
   std::vector<size_t> order_;  // the table of each record
 };
 
-// Batches on their way from the thread that reads them to the one that applies them, a few at most, and back.
+// A bounded queue of batches from the thread that reads them to the one that applies them. Used batches go
+// back, so that their memory is reused.
 class Belt {
  public:
-  // Takes what is in `batch` and leaves it empty, with the room of one that came back. False when nobody
-  // wants more.
+  // Queues the content of `batch` and leaves it empty, with the memory of a used one if there is any. False
+  // when the other side wants no more.
   bool put(Batch* batch) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return full_.size() < kMostBatches || abandoned_; });
@@ -256,14 +256,14 @@ class Belt {
     changed_.notify_all();
     return true;
   }
-  // No more comes; `error` is thrown by take() after the last batch.
+  // Ends the queue; take() throws `error`, if any, after the last batch.
   void close(std::exception_ptr error) {
     const std::lock_guard lock(mutex_);
     closed_ = true;
     error_ = std::move(error);
     changed_.notify_all();
   }
-  // Gives `batch` back and puts the next one in its place; false at the end.
+  // Gives `batch` back for reuse and replaces it by the next one; false at the end.
   bool take(Batch* batch) {
     batch->clear();
     std::unique_lock lock(mutex_);
@@ -297,8 +297,8 @@ class Belt {
 
 constexpr size_t kBatch = 512;
 
-// Merges the tables by seq and puts batches on the belt until nobody wants more. What came before a row that
-// cannot be read is on the belt when its error is thrown, as if one thread did both.
+// Merges the tables by seq and queues batches until the other side wants no more. When a row cannot be read,
+// the rows before it are queued before the error is thrown, as if one thread did both.
 void read_ahead(const Database& database, int64_t schema_version, Belt* belt) {
   struct Cursor {
     Statement rows;
@@ -339,8 +339,8 @@ void read_ahead(const Database& database, int64_t schema_version, Belt* belt) {
 
 }  // namespace
 
-// Reading a row and applying its record take about as long, so a second thread reads ahead. It alone uses the
-// database meanwhile.
+// Reading a row takes about as long as applying its record, so a second thread reads ahead. Meanwhile only
+// that thread uses the database.
 void replay_tables(const Database& database, int64_t schema_version,
                    const std::function<void(const Record&)>& visit) {
   Belt belt;

@@ -20,13 +20,13 @@
 namespace allot::aggregator {
 namespace {
 
-// A scrape, two probes and some pages at a time; more wait their turn.
+// Enough threads for a scrape, two probes and some pages at once; further requests wait their turn.
 constexpr size_t kThreads = 8;
 constexpr size_t kWaiting = 64;
 constexpr time_t kTimeoutSeconds = 5;
 
-// Connections wait for a thread in a queue of bounded length. When it is full the thread that accepts waits,
-// and the system refuses what comes on top: memory and open files stay bounded whatever clients do.
+// Connections wait for a thread in a queue of bounded length. When it is full, the accepting thread waits and
+// the system refuses further connections, so memory and open files stay bounded whatever clients do.
 class BoundedQueue final : public httplib::TaskQueue {
  public:
   BoundedQueue() {
@@ -95,7 +95,7 @@ bool HttpAddress::loopback() const {
 HttpAddress parse_http_address(const std::string& text) {
   const auto fail = [&] {
     throw InvalidArgument(fmt::format(
-        "'{}' is no address to serve HTTP on; expected ADDRESS:PORT such as 127.0.0.1:8080, [::1]:8080 or "
+        "'{}' is not an address to serve HTTP on; expected ADDRESS:PORT such as 127.0.0.1:8080, [::1]:8080 or "
         "0.0.0.0:8080, with port * for a free one",
         text));
   };
@@ -164,13 +164,13 @@ HttpServer::HttpServer(const HttpAddress& address, Handlers handlers) : impl_(st
   impl_->handlers = std::move(handlers);
   httplib::Server& server = impl_->server;
   server.new_task_queue = [] { return new BoundedQueue; };
-  // The library's own choice is SO_REUSEPORT, with which a second server would silently share the port.
+  // The library's default is SO_REUSEPORT, with which a second server would silently share the port.
   server.set_socket_options([](socket_t socket) {
     const int yes = 1;
     ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   });
-  // Every path is looked up here, before the library reads a body; since that stays unread, a connection
-  // serves one request.
+  // Every path is looked up here, before the library reads a body. Because the body stays unread, a
+  // connection serves only one request.
   server.set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
     impl_->answer(request, response);
     return httplib::Server::HandlerResponse::Handled;
@@ -188,8 +188,8 @@ HttpServer::HttpServer(const HttpAddress& address, Handlers handlers) : impl_(st
   }
   if (impl_->address.port < 0) {
     throw NetworkError(
-        fmt::format("cannot serve HTTP on {}:{}: {}; choose another port, * for a free one, or an address of "
-                    "this machine",
+        fmt::format("cannot serve HTTP on {}:{}: {}; choose another port, * for a free one, or an "
+                    "address of this machine",
                     address.host, address.port == 0 ? "*" : std::to_string(address.port),
                     errno != 0 ? std::strerror(errno) : "the address cannot be used"));
   }

@@ -1,9 +1,9 @@
 // A small read-only HTTP server (cpp-httplib) beside the service loop: fixed paths, GET and HEAD alone, a
 // fixed number of threads, every request bounded in size and time. It knows nothing of runs.
 //
-// Who may connect is the network's matter: there is no log-in and no encryption, so it listens on loopback
-// unless it is told otherwise. On loopback it answers only requests that name the machine itself as host: a
-// web page elsewhere cannot read it through a name that it made point here.
+// The network decides who may connect: there is no log-in and no encryption, so it listens on loopback unless
+// it is told otherwise. On loopback it answers only requests that name the machine itself as host, so that a
+// web page from elsewhere cannot read it through a host name that was made to point here.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace allot::aggregator {
 
-// "ADDRESS:PORT" in its parts; a port of 0 is chosen by the system ("*").
+// The parts of "ADDRESS:PORT"; port 0 ("*") lets the system choose one.
 struct HttpAddress {
   std::string host;
   int port = 0;
@@ -27,18 +27,18 @@ struct HttpResponse {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
-  std::map<std::string, std::string> headers = {};  // further ones
+  std::map<std::string, std::string> headers = {};  // further headers
 };
 
 class HttpServer {
  public:
-  // By path: called on the server's threads, several at once. What a handler throws becomes a 500 without its
-  // text, which goes to the log.
+  // The handler of each path. Handlers are called on the server's threads, several at once. What a handler
+  // throws becomes a 500 without the error's text, which goes to the log.
   using Handlers = std::map<std::string, std::function<HttpResponse()>>;
 
-  // Listens when it returns. Throws NetworkError when the address cannot be bound.
+  // The server listens when the constructor returns. Throws NetworkError when the address cannot be bound.
   HttpServer(const HttpAddress& address, Handlers handlers);
-  // Finishes the requests that are being answered.
+  // Lets requests that are being answered finish.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

@@ -13,21 +13,22 @@ namespace allot::aggregator {
 
 class LearningCurve {
  public:
-  // Episodes of the moving mean.
+  // Episodes in the moving mean.
   static constexpr int64_t kWindow = 20;
   static constexpr size_t kMaxPoints = 256;
 
   explicit LearningCurve(RewardKind kind = RewardKind::kAnswers) : kind_(kind) {}
 
-  // The next reward, in the order the episodes were told.
+  // Adds the next reward, in the order in which the episodes were told.
   void add(double reward);
-  // Sets `curve`. With one episode a point, mean and interval at a point are those of the last kWindow
-  // episodes (all, before there are so many); with more, of the fewest whole points that hold kWindow. The
-  // interval is mean -+ 1.96 standard errors within the range of the reward kind.
+  // Sets `curve`. With one episode per point, mean and interval at a point are those of the last kWindow
+  // episodes (of all while there are fewer); with more episodes per point, those of the fewest whole
+  // points that hold kWindow episodes. The interval is mean -+ 1.96 standard errors, cut to the range of
+  // the reward kind.
   void write(wire::LearningCurve* curve) const;
 
  private:
-  // Moments of neighbouring episodes.
+  // Count, sum and sum of squares of the rewards of successive episodes.
   struct Point {
     int64_t episodes = 0;
     double sum = 0;

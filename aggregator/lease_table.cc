@@ -101,7 +101,7 @@ std::optional<LeaseId> LeaseTable::done(EpisodeId episode, LeaseId lease, AckVer
 }
 
 void LeaseTable::give_up(EpisodeId episode) {
-  require(exhausted_.contains(episode), "setting aside episode", episode.value,
+  require(exhausted_.contains(episode), "giving up episode", episode.value,
           "it has attempts left or is not open");
   exhausted_.erase(episode);
   open_.erase(episode);

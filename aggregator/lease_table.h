@@ -7,9 +7,8 @@
 //                 └─────────┴─▶ released, preempted: waiting again, no attempt used up
 //   waiting with no attempt left ─▶ given up
 //
-// A result is still taken from a lease that expired or was released, while its episode is not done; the lease
-// that another worker holds by then is superseded. An episode that is done keeps a few bytes, so 100,000 of
-// them are nothing.
+// While its episode is not done, a result is still accepted from a lease that expired or was released; the
+// lease that another worker holds by then is superseded. A finished episode costs a few bytes.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +29,8 @@ namespace allot::aggregator {
 enum class AckVerdict : uint8_t {
   kNone,
   kAccepted,
-  kDuplicate,  // answered before; the stored verdict stands
-  kLate,       // after the lease had expired, and used
+  kDuplicate,  // answered before; the stored verdict is final
+  kLate,       // came after the lease had expired, but is used
   kStale,      // stored, too old to learn from
   kFailed,     // an error was noted; the episode will be offered again or given up
   kRejected,   // does not fit its lease
@@ -43,7 +42,7 @@ enum class LeaseEnd : uint8_t {
   kFailed,      // its episode could not be run
   kRejected,    // its result did not fit
   kSuperseded,  // a late result of another lease answered its episode
-  kPreempted,   // given back by a worker whose machine is taken away
+  kPreempted,   // given back by a worker whose machine is being taken away
   kCrashed,     // its worker came back without it
 };
 
@@ -51,7 +50,7 @@ enum class LeaseEnd : uint8_t {
 enum class Standing : uint8_t {
   kLive,       // the lease is held
   kLate,       // the lease expired or was released, and the episode is not done
-  kDuplicate,  // the lease was answered or the episode is done: the stored verdict stands
+  kDuplicate,  // the lease was answered or the episode is done: the stored verdict is final
   kGivenUp,    // the episode was given up
   kUnknown,    // no such lease, or it is of another episode
 };
@@ -67,9 +66,9 @@ class LeaseTable {
   // `max_attempts` leases that expired, crashed, failed or were rejected. Both positive.
   LeaseTable(Duration lease_time, int max_attempts) : lease_time_(lease_time), max_attempts_(max_attempts) {}
 
-  // Events. Episodes are numbered 0, 1, 2, … and leases 1, 2, 3, … in the order of these calls; an event that
-  // does not fit the state (a bug, or a history that was tampered with) throws std::logic_error and changes
-  // nothing.
+  // Events. Episodes are numbered 0, 1, 2, … and leases 1, 2, 3, … in the order of these calls; an
+  // event that does not fit the state (a bug, or a history that was tampered with) throws
+  // std::logic_error and changes nothing.
   void offer(EpisodeId episode);
   void grant(LeaseId lease, EpisodeId episode, const std::string& worker, Timestamp now);
   void end(LeaseId lease, LeaseEnd how);  // not kSuperseded, which done() does
@@ -78,14 +77,14 @@ class LeaseTable {
   void give_up(EpisodeId episode);
   // Renews those of `leases` that `worker` holds; returns the others, which it should stop working on.
   std::vector<int64_t> renew(const std::string& worker, std::span<const int64_t> leases, Timestamp now);
-  // After a restart: every live lease gets the whole lease time to be heard of again.
+  // After a restart: gives every live lease a whole lease time in which its worker can be heard of again.
   void renew_all(Timestamp now);
 
   // Questions.
   std::optional<EpisodeId> next_waiting() const;  // the oldest with an attempt left
   const std::set<EpisodeId>& waiting() const { return waiting_; }
   LeaseId next_lease() const { return {static_cast<int64_t>(leases_.size()) + 1}; }
-  int attempt(EpisodeId open_episode) const;  // number of the next or present attempt: 1, 2, …
+  int attempt(EpisodeId open_episode) const;  // number of the next or current attempt: 1, 2, …
   std::vector<LeaseId> due(Timestamp now) const;
   std::optional<Timestamp> next_deadline() const;
   std::vector<EpisodeId> exhausted() const;  // to be given up
@@ -100,7 +99,7 @@ class LeaseTable {
   size_t num_live() const { return live_.size(); }
   std::map<std::string, int> leases_per_worker() const;
 
-  // Every invariant that does not hold, in words; empty for a sound table. For tests.
+  // Every invariant that is broken, in words; empty for a sound table. For tests.
   std::vector<std::string> broken_invariants() const;
 
  private:

@@ -20,7 +20,7 @@ LiveState::LiveState(std::string why_not_ready, Moment now)
 
 void LiveState::publish(std::shared_ptr<const Snapshot> snapshot) {
   const std::lock_guard lock(mutex_);
-  // What is replaced is freed after the lock is, unless a reader still holds it.
+  // The replaced snapshot is freed after the lock is released, unless a reader still holds it.
   snapshot_.swap(snapshot);
   why_not_ready_.clear();
 }

@@ -1,5 +1,5 @@
-// What the service loop lets other threads see: immutable snapshots, and when the loop last went round. The
-// loop never waits for a reader; a reader gets the latest snapshot and keeps it as long as it likes.
+// What the service loop shows to other threads: immutable snapshots, and when the loop last completed a
+// round. The loop never waits for a reader; a reader gets the latest snapshot and may keep it for any time.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ class Histogram {
   double sum() const { return sum_; }
 
  private:
-  std::array<double, kBounds> bounds_;         // rising
+  std::array<double, kBounds> bounds_;         // ascending
   std::array<int64_t, kBounds + 1> counts_{};  // of each interval; the last is above every bound
   double sum_ = 0;
 };
@@ -39,13 +39,13 @@ class Histogram {
 struct ServiceFigures {
   // Seconds that workers reported for accepted episodes, late and stale ones included.
   Histogram episode_seconds{{0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600}};
-  // From the moment a round of the loop began to take messages to the moment a reply went to the socket.
+  // Time from when a round of the loop began to take messages until a reply went to the socket.
   Histogram reply_seconds{{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5}};
   Histogram commit_seconds{{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5}};
   int64_t messages = 0;     // received
   int64_t replies = 0;      // sent
   int64_t records = 0;      // committed to the history
-  Timestamp last_progress;  // of the last episode told; of the start, before one was
+  Timestamp last_progress;  // when the last episode was told; before the first, the start
 };
 
 struct Snapshot {
@@ -58,26 +58,27 @@ class LiveState {
  public:
   using Moment = std::chrono::steady_clock::time_point;
 
-  // Nothing of the run is known yet; `why_not_ready` says what is being done.
+  // Until the first snapshot, when nothing of the run is known yet, `why_not_ready` says what is being done.
   explicit LiveState(std::string why_not_ready, Moment now = std::chrono::steady_clock::now());
 
-  // For the service's thread.
+  // The next functions are for the service's thread.
   void publish(std::shared_ptr<const Snapshot> snapshot);
   void went_round(Moment now) { last_round_.store(now); }
-  // The run is served no more; snapshots stay.
+  // Notes that the run is no longer served; snapshots stay.
   void stopping();
 
-  // For any thread. The latest snapshot; null before the first.
+  // The functions from here on are for any thread. The latest snapshot; null before the first.
   std::shared_ptr<const Snapshot> snapshot() const;
-  // Empty while workers are served, else what keeps them waiting.
+  // Empty while workers are served, else the reason why they are not.
   std::string why_not_ready() const;
-  // Since the loop went round, or since the start while the run is being opened.
+  // Time since the loop last completed a round, or since the start while the run is being opened.
   Duration silence(Moment now) const;
-  // False until the first snapshot: opening a long history takes its time and is no reason to be killed.
+  // False until the first snapshot: opening a long history takes time, and a liveness probe must not kill the
+  // process for it.
   bool serving() const;
 
  private:
-  mutable std::mutex mutex_;  // held for the copy of a pointer or a short text only
+  mutable std::mutex mutex_;  // held only to copy a pointer or a short text
   std::shared_ptr<const Snapshot> snapshot_;
   std::string why_not_ready_;
   std::atomic<Moment> last_round_;

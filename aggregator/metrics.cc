@@ -19,7 +19,7 @@
 namespace allot::aggregator {
 namespace {
 
-// A label value as the format wants it.
+// A label value, escaped as the format requires.
 std::string escaped(std::string_view value) {
   std::string text;
   for (const char c : value) {
@@ -80,7 +80,7 @@ class Exposition {
   std::string text_;
 };
 
-// Counters that are no ends of leases have metrics of their own.
+// Counters that are not in kLeaseOutcomes have metrics of their own.
 struct OwnCounter {
   std::string_view field;
   std::string_view metric;
@@ -97,12 +97,12 @@ constexpr OwnCounter kOwnCounters[] = {
     {"answers_kept", "allot_answers_kept_total", "Questions not asked again after a lease was given back."},
     {"malformed", "allot_messages_malformed_total", "Messages of peers that could not be read."},
 };
-// What becomes of a lease or of a result that comes for it. Counters that refine one of these ("of expired")
-// are metrics of their own, so that outcomes can be added up.
+// The ways in which a lease, or a result for it, can end. Counters that count a part of one of these ("of
+// those expired") are separate metrics, so that these can be added up.
 constexpr std::string_view kLeaseOutcomes[] = {"accepted",  "expired", "released", "late",
                                                "duplicate", "stale",   "failed",   "rejected"};
 
-// Every field of Counters, those that later releases add too.
+// Writes every field of Counters, including those that later releases add.
 void write_counters(Exposition* out, const wire::Counters& counters) {
   const auto& reflection = *counters.GetReflection();
   const auto& descriptor = *counters.GetDescriptor();

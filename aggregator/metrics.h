@@ -1,5 +1,5 @@
-// The run and its aggregator as Prometheus reads them (text format 0.0.4). docs/monitoring.md lists every
-// metric; none carries a label whose values a peer chooses, so their number is bounded.
+// Metrics of the run and its aggregator for Prometheus (text format 0.0.4). docs/monitoring.md lists every
+// metric. No metric has a label whose values a peer chooses, so the number of series is bounded.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace allot::aggregator {
 
-// Workers of a status: each holds leases, waits for one, or was silent for longer than a lease.
+// The workers of a status, counted by whether they hold leases, wait for one, or were silent for longer than
+// a lease time.
 struct WorkerCounts {
   int64_t busy = 0;
   int64_t idle = 0;
@@ -21,7 +22,7 @@ struct WorkerCounts {
 WorkerCounts count_workers(const wire::Status& status);
 bool is_silent(const wire::WorkerStatus& worker, const wire::Status& status);
 
-// What the system says about this process; read anew with every scrape.
+// What the system reports about this process; read again for every scrape.
 struct ProcessFigures {
   int64_t resident_bytes = 0;
   int64_t virtual_bytes = 0;
@@ -30,7 +31,7 @@ struct ProcessFigures {
   int64_t open_files = 0;
   int64_t max_files = 0;
 };
-// Of this process, from /proc. Fields that cannot be read stay 0.
+// The figures of this process, from /proc. Fields that cannot be read stay 0.
 ProcessFigures read_process_figures();
 
 // The disk under a run directory.
@@ -42,8 +43,8 @@ struct StorageFigures {
 // Fields that cannot be read stay 0.
 StorageFigures read_storage_figures(const std::filesystem::path& run_directory);
 
-// The whole answer to a scrape. Without a snapshot (the history is still being read) only the process, its
-// build and allot_ready are there.
+// The whole answer to a scrape. Without a snapshot (while the history is still being read) it holds only the
+// process, its build and allot_ready.
 std::string prometheus_text(const Snapshot* snapshot, bool ready, const std::string& build,
                             const ProcessFigures& process, const StorageFigures& storage);
 

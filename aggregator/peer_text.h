@@ -9,8 +9,8 @@ namespace allot::aggregator {
 inline constexpr size_t kMaxNameBytes = 200;
 inline constexpr size_t kMaxReasonBytes = 1000;
 
-// One line, not too long, and not cut within a character of UTF-8: a message that quotes half of one could
-// not be read.
+// `text` as one line of limited length. It is not cut within a UTF-8 character, because a message that quotes
+// half a character could not be decoded.
 inline std::string one_line(std::string text, size_t limit) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');

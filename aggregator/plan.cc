@@ -15,7 +15,8 @@
 namespace allot::aggregator {
 namespace {
 
-// Second key words of the plan's own draws; they only have to differ from each other.
+// The second key word of each kind of draw that the plan makes itself; they only have to differ
+// from each other.
 constexpr uint32_t kOrderKey = 0x6F726465;  // "orde"
 constexpr uint32_t kSeedKey = 0x73656564;   // "seed"
 
@@ -38,8 +39,8 @@ std::vector<uint32_t> QuestionOrder::batch(int64_t batch, uint32_t count) {
   const int64_t epoch = batch / batches_per_epoch_;
   if (epoch_ != epoch) {
     std::iota(order_.begin(), order_.end(), 0u);
-    // Fisher-Yates; element i takes word i % 4 of block i / 4. The bias of the scaled draw is below questions
-    // / 2^32.
+    // Fisher-Yates; element i takes word i % 4 of block i / 4. The bias of the scaled draw is below
+    // questions / 2^32.
     for (uint32_t i = static_cast<uint32_t>(order_.size()) - 1; i > 0; --i) {
       const PhiloxBlock block = philox4x32_10({{i / 4, low(epoch), high(epoch), 0}}, run_seed_, kOrderKey);
       std::swap(order_[i], order_[(uint64_t{block.word[i % 4]} * (uint64_t{i} + 1)) >> 32]);
@@ -87,8 +88,8 @@ std::optional<PlannedEpisode> Plan::next() {
   return episode;
 }
 
-// One proposal at a time, so that the order of calls, which the replay repeats, is the order of episodes. The
-// halves of a group follow each other, so no more than one group is ever left incomplete.
+// Asks for one proposal at a time, so that the order of calls, which the replay repeats, is the order of
+// episodes. The proposals of a group come one after the other, so at most one group is left incomplete.
 PlannedEpisode Plan::next_learning() {
   const std::vector<policy::Proposal> proposals = policy_->ask(1);
   if (proposals.size() != 1 || proposals[0].number != next_episode_) {
@@ -133,7 +134,8 @@ RewardKind Plan::kind_of(const policy::Proposal& proposal) const {
   return kind.kind;
 }
 
-// All candidates of one batch follow each other, so a verification that is cut short is still paired.
+// All schedules are scored on one batch before the next batch begins, so a verification that is cut short is
+// still paired.
 PlannedEpisode Plan::next_verification() {
   const int64_t batch = verify_asked_ / kVerifiedSchedules;
   const VerifiedSchedule& verified = verified_[static_cast<size_t>(verify_asked_ % kVerifiedSchedules)];

@@ -1,6 +1,6 @@
-// What a run asks for, in order: first the policy's proposals on training questions, then the paired
-// verification of uniform, learned and dense on the held-out questions, then nothing. Pure and deterministic:
-// the same spec and the same calls give the same episodes, so a restart replays it.
+// Decides which episodes a run needs, in order: first the policy's proposals on training questions, then the
+// paired verification of uniform, learned and dense on the held-out questions, then none. Pure and
+// deterministic: the same spec and the same calls give the same episodes, so a restart can replay them.
 #pragma once
 
 #include <cstdint>
@@ -18,30 +18,31 @@
 
 namespace allot::aggregator {
 
-// Question batches of the learning stage. Each epoch visits the training questions in a new random order
-// under the run seed, in whole batches; the few left over at its end wait for the next epoch.
+// Question batches of the learning stage. Each epoch goes through the training questions in a new
+// random order, which depends on the run seed, in whole batches; questions left over at its end wait
+// for the next epoch.
 class QuestionOrder {
  public:
   // 1 <= per_batch <= questions.
   QuestionOrder(uint32_t run_seed, uint32_t questions, uint32_t per_batch);
   // `count` different question ids, 1 <= count <= questions; a function of (seed, questions, per_batch,
-  // batch, count) alone. Of one batch, fewer are the first of more; those after per_batch are the next
-  // batches' and, at the end of an epoch, again its first.
+  // batch, count) alone. A smaller `count` gives the first ids of a larger one. Ids beyond per_batch are
+  // those of the next batches and, at the end of an epoch, its first ids again.
   std::vector<uint32_t> batch(int64_t batch, uint32_t count);
 
  private:
   uint32_t run_seed_;
   uint32_t per_batch_;
   int64_t batches_per_epoch_;
-  std::optional<int64_t> epoch_;  // that order_ is of
+  std::optional<int64_t> epoch_;  // the epoch of order_
   std::vector<uint32_t> order_;
 };
 
-// Sampling seed of question batch `batch` of a stage: the same for every schedule that is scored on the
-// batch.
+// Sampling seed of question batch `batch` of a stage: the same for every schedule that is scored
+// on the batch.
 uint32_t sampling_seed(uint32_t run_seed, Stage stage, int64_t batch);
 
-// A schedule of the verification and what it has scored so far.
+// A schedule of the verification and its scores so far.
 struct VerifiedSchedule {
   std::string label;             // "uniform", "learned", "dense"
   std::vector<int32_t> samples;  // [layers]; empty = dense
@@ -56,30 +57,30 @@ class Plan {
  public:
   static constexpr size_t kRecentRewards = 20;
 
-  // A validated spec and a policy that was asked nothing yet.
+  // Takes a validated spec and a policy that was not asked for anything yet.
   Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy);
 
   Stage stage() const { return stage_; }
-  // The next episode, or nothing while all that the stage needs is asked. While learning, never more are
-  // asked than are still wanted; one that is given up or too stale to learn from is replaced by a new one.
+  // The next episode, or nothing while the stage needs no more. While learning, no more episodes are asked
+  // than are still wanted; one that is given up or too stale to learn from is replaced by a new one.
   std::optional<PlannedEpisode> next();
   // Takes the results of an open episode; false when it was too stale to learn from.
   bool tell(const PlannedEpisode& episode, std::span<const QuestionResult> results);
   // Gives an open episode up.
   void give_up(const PlannedEpisode& episode);
 
-  // Learning episodes wanted from now on, in place of the spec's number; those that are open are learned from
-  // in any case, and when nothing is open any more the verification begins. Throws std::logic_error once it
-  // has begun.
+  // Changes the number of learning episodes, in place of the spec's. Open episodes are learned from in any
+  // case; when none is open any more the verification begins. Throws std::logic_error once it has begun.
   void want(int64_t episodes);
   int64_t wanted() const { return wanted_; }
 
   RewardKind reward_kind() const { return kind_; }
   const policy::Policy& policy() const { return *policy_; }
   int64_t learned() const { return learned_; }
-  // Episodes of the present stage and those after it that are neither told nor given up yet.
+  // Episodes of the current and the later stages that are neither told nor given up yet.
   int64_t remaining() const;
-  // Of the last kRecentRewards learning episodes of the run's kind that were used, 0 before the first.
+  // Mean reward of the last kRecentRewards learning episodes of the run's kind that were used; 0 before the
+  // first.
   double mean_reward_recent() const;
   const LearningCurve& curve() const { return curve_; }
   bool recent_is_full() const { return recent_rewards_.size() == kRecentRewards; }
@@ -89,8 +90,8 @@ class Plan {
 
  private:
   PlannedEpisode next_learning();
-  // The questions that a proposal names, or those of its group. Throws std::logic_error when it names others
-  // than different ones of the training split, or wants more than there are.
+  // The questions that a proposal names, or those of its group. Throws std::logic_error when it names one
+  // twice or one that the training split does not have, or wants more than there are.
   std::vector<uint32_t> questions_of(const policy::Proposal& proposal);
   // What a proposal measures. Throws std::logic_error when workers cannot run it.
   RewardKind kind_of(const policy::Proposal& proposal) const;
@@ -98,7 +99,7 @@ class Plan {
   void close_episode();
   void end_learning_when_done();
 
-  // Of the spec.
+  // From the spec.
   RewardKind kind_;
   uint32_t seed_;
   uint32_t train_questions_;
@@ -112,8 +113,8 @@ class Plan {
   Stage stage_ = Stage::kLearn;
   int64_t wanted_;
   int64_t next_episode_ = 0;
-  int64_t open_ = 0;     // of the present stage
-  int64_t learned_ = 0;  // told while learning and used
+  int64_t open_ = 0;     // episodes of the current stage
+  int64_t learned_ = 0;  // learning episodes that were told and used
   int64_t verify_asked_ = 0;
   int64_t verify_closed_ = 0;
   std::vector<VerifiedSchedule> verified_;

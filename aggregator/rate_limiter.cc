@@ -13,8 +13,7 @@ RateLimiter::RateLimiter(const RateLimits& limits) : limits_(limits), shared_{li
   if (!(limits.per_second > 0) || !(limits.burst >= 1) || limits.max_senders == 0) {
     throw InvalidArgument(
         fmt::format("rate limits of {} messages a second, {} at once and {} senders; more than 0, at least 1 "
-                    "and at least 1 "
-                    "are expected",
+                    "and at least 1 are expected",
                     limits.per_second, limits.burst, limits.max_senders));
   }
   time_to_fill_ = Duration{static_cast<int64_t>(std::ceil(1000 * limits.burst / limits.per_second))};

@@ -1,6 +1,6 @@
-// How many messages each sender may send: a bucket of tokens per sender, filled at a steady rate. Pure: time
-// comes in as an argument. Memory is bounded: a sender that was quiet until its bucket was full again is
-// forgotten, and where there are too many all the same, the further ones share one bucket.
+// Limits how many messages each sender may send: a bucket of tokens per sender, filled at a steady rate.
+// Pure: time comes in as an argument. Memory is bounded: a sender that was quiet until its bucket was full
+// again is forgotten, and when there are too many senders anyway, the additional ones share one bucket.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 namespace allot::aggregator {
 
 struct RateLimits {
-  double per_second = 1'000;    // messages of one sender
-  double burst = 5'000;         // at once, after a quiet time; at least 1
-  size_t max_senders = 50'000;  // with a bucket of their own
+  double per_second = 1'000;    // messages of one sender per second
+  double burst = 5'000;         // messages at once after a quiet time; at least 1
+  size_t max_senders = 50'000;  // senders with a bucket of their own
 };
 
 class RateLimiter {
@@ -23,8 +23,8 @@ class RateLimiter {
   // Throws InvalidArgument when a limit is not positive or the burst is below 1.
   explicit RateLimiter(const RateLimits& limits);
 
-  // Takes one message of `sender` into account. Nothing when it may be handled; otherwise it is over the
-  // limit, and the next one may be handled after the time returned, at least 1 ms.
+  // Counts one message of `sender`. Returns nothing when the message may be handled; otherwise it is over the
+  // limit, and the next one may be handled after the returned time, which is at least 1 ms.
   [[nodiscard]] std::optional<Duration> excess(const std::string& sender, Timestamp now);
 
   size_t num_senders() const { return buckets_.size(); }

@@ -1,5 +1,6 @@
-// What happened in a run, one struct per kind of event. The history stores them in order; the core is a fold
-// over them, so applying a stored sequence to a fresh core gives the state of the one that wrote it.
+// What happened in a run, one struct per kind of event. The history stores them in order. The core's
+// state follows from them alone: applying a stored sequence to a fresh core gives the state of the core
+// that wrote it.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ namespace allot::aggregator {
 
 enum class Stage : uint8_t { kLearn, kVerify, kFinished };
 std::string_view name(Stage stage);  // "learn", "verify", "finished"
-// The data file that a stage asks questions of.
+// The data file whose questions a stage asks.
 Split split_of(Stage stage);
 
 // An episode and why it is asked. While learning, the episode's number is its proposal's number; the episodes
@@ -28,7 +29,7 @@ Split split_of(Stage stage);
 struct PlannedEpisode : Episode {
   Stage stage = Stage::kLearn;
   std::string label;           // of a verified schedule: "uniform", "learned", "dense"; empty while learning
-  int64_t group = 0;           // learning: of the proposal; verification: number of the question batch
+  int64_t group = 0;           // learning: the proposal's group; verification: number of the question batch
   int64_t policy_version = 0;  // updates the policy had made when it drew the schedule
   double log_prob = 0;
   friend bool operator==(const PlannedEpisode&, const PlannedEpisode&) = default;
@@ -52,30 +53,30 @@ struct LeaseGranted {
 struct LeaseEnded {
   LeaseId lease;
   LeaseEnd how = LeaseEnd::kExpired;
-  std::string reason;  // of a failed or rejected one
+  std::string reason;  // for a failed or rejected lease
   Timestamp at;
   friend bool operator==(const LeaseEnded&, const LeaseEnded&) = default;
 };
 
-// Answers to a part of an open episode's questions, of a lease that was given back before the rest was
-// answered. A later lease asks only what is missing.
+// Answers to some of an open episode's questions, kept from a lease that was given back before the rest was
+// answered. A later lease asks only the missing ones.
 struct AnswersKept {
   EpisodeId episode;
   LeaseId lease;
-  std::vector<QuestionResult> results;  // in the order of Episode::questions; none was kept before
+  std::vector<QuestionResult> results;  // in the order of Episode::questions; only new ones
   std::string worker;
   double seconds = 0;
   Timestamp at;
   friend bool operator==(const AnswersKept&, const AnswersKept&) = default;
 };
 
-// The one stored result of an episode; what was kept of it before is part of it.
+// The one stored result of an episode; it includes answers that were kept before.
 struct EpisodeTold {
   EpisodeId episode;
   LeaseId lease;
   AckVerdict verdict = AckVerdict::kAccepted;  // or kLate, kStale
-  // One per question of Episode::questions, in their order. Those of a history, which does not repeat the
-  // questions' numbers, have none.
+  // One per question of Episode::questions, in their order. When read from a history, which does not repeat
+  // the questions' numbers, they carry no numbers.
   std::vector<QuestionResult> results;
   int64_t told_version = 0;  // updates the policy had made before it
   std::string worker;
@@ -86,7 +87,7 @@ struct EpisodeTold {
 
 enum class GiveUp : uint8_t {
   kExhausted,  // its attempts are used up
-  kPoisoned,   // and it failed on different workers, so that the fault is most likely its own
+  kPoisoned,   // and it failed on different workers, so most likely the episode is at fault
 };
 
 struct EpisodeGivenUp {
@@ -99,7 +100,7 @@ struct EpisodeGivenUp {
 
 enum class ControlAction : uint8_t { kPause, kResume, kStop, kTarget, kEpisodes };
 
-// What an operator asked for, or the run itself when it reached its target.
+// A command of an operator, or of the run itself when it reached its target.
 struct RunControlled {
   ControlAction action = ControlAction::kPause;
   int64_t episodes = 0;  // kStop and kEpisodes: learning episodes wanted from now on
@@ -109,7 +110,7 @@ struct RunControlled {
   friend bool operator==(const RunControlled&, const RunControlled&) = default;
 };
 
-// The policy after an update (and version 0, before any).
+// The policy after an update (or version 0, before the first).
 struct VersionReached {
   int64_t version = 0;
   policy::Description described;
@@ -122,7 +123,7 @@ struct VersionReached {
 using Record = std::variant<EpisodeAsked, LeaseGranted, LeaseEnded, EpisodeTold, EpisodeGivenUp,
                             VersionReached, AnswersKept, RunControlled>;
 
-// A status lists at most so many episodes that were given up, the last.
+// A status lists only the most recent episodes that were given up, at most this many.
 inline constexpr size_t kGivenUpShown = 20;
 
 }  // namespace allot::aggregator

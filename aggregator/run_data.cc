@@ -20,7 +20,7 @@ Timestamp from_ms(int64_t ms) {
   return Timestamp{Duration{ms}};
 }
 
-// One verified schedule while its batches are collected: question -> score.
+// The scores of one verified schedule while its batches are collected: question -> score.
 struct Candidate {
   std::vector<int32_t> samples;
   std::map<uint32_t, double> scores;
@@ -40,7 +40,7 @@ void add_scores(const std::map<std::string, Candidate>& candidates, RunData* run
   }
 }
 
-// Accepted episodes whose outcome came after a seq, in the order they were told.
+// Accepted episodes whose outcome has a seq above a given one, in the order in which they were told.
 std::string episodes_after(int64_t schema_version) {
   return fmt::format(
       "SELECT e.episode, e.stage, e.label, e.question_group, e.samples, e.policy_version, e.questions, "
@@ -49,7 +49,7 @@ std::string episodes_after(int64_t schema_version) {
       "WHERE o.seq > ? AND o.verdict != 'stale' ORDER BY o.seq",
       schema_version >= 3 ? "o.score" : "NULL", schema_version >= 3 ? "e.kind" : "'answers'");
 }
-// A history of an older schema has shares and their entropy alone.
+// A history of an older schema has only shares and their entropy.
 std::string versions_query(const Database& database, const char* condition) {
   const bool named = check_schema_version(database) >= 3;
   return fmt::format(
@@ -59,7 +59,7 @@ std::string versions_query(const Database& database, const char* condition) {
 constexpr const char* kVersionsAfter = "version > ?";
 constexpr const char* kEveryKthVersion = "version % ? = 0 OR version = (SELECT max(version) FROM versions)";
 
-// A row of episodes_after(); what `row` and `results` hold is overwritten and its room reused.
+// Reads a row of episodes_after() into `row` and `results`, reusing their memory.
 void read_row(const Statement& query, EpisodeRow* row, std::vector<QuestionResult>* results) {
   parse_results({query.text(11), query.text(12), query.text(13), query.text(14), query.text(15)}, results);
   row->episode = query.integer(0);
@@ -89,7 +89,7 @@ VersionRow read_version(const Statement& query) {
   return row;
 }
 
-// Returns how many episodes of the verification there are.
+// Returns the number of told episodes of the verification.
 int64_t read_episodes(const Database& database, int64_t schema_version, RunData* run) {
   std::map<std::string, Candidate> candidates;
   Statement query(database, episodes_after(schema_version));
@@ -172,8 +172,8 @@ void read_given_up(const Database& database, int64_t schema_version, RunData* ru
   }
 }
 
-// The same rule as Plan's: learning ends when as many episodes as are wanted are learned from and none is
-// open, verification when each of its episodes is told or given up.
+// The same rule as Plan's: learning ends when the wanted number of episodes was learned from and none is
+// open; verification ends when each of its episodes is told or given up.
 std::string stage_of(const Database& database, const RunData& run, int64_t verified) {
   const int64_t open = Statement(database,
                                  "SELECT count(*) FROM episodes e WHERE stage = 'learn' AND NOT EXISTS"
@@ -230,7 +230,7 @@ RunData read_run(const std::filesystem::path& run_directory) {
 struct RunFollower::Impl {
   Database database;
   int64_t schema_version = 0;
-  int64_t last_seq = 0;  // of an outcome handed over
+  int64_t last_seq = 0;  // of the last outcome handed over
   int64_t last_version = -1;
 };
 

@@ -1,4 +1,4 @@
-// Everything a finished or running run holds, read from its directory without disturbing the aggregator: what
+// The data of a finished or running run, read from its directory without disturbing the aggregator: what
 // status, report, export and inspect show.
 #pragma once
 
@@ -32,7 +32,7 @@ struct EpisodeRow {
   int64_t output_tokens = 0;
 };
 
-// What is kept of each learning episode: all that a curve needs, so that a run of a million takes 16 MB.
+// What is kept of each learning episode: only what a curve needs, so a million episodes take 16 MB.
 struct LearnedEpisode {
   Timestamp finished;
   double reward = 0;
@@ -54,13 +54,14 @@ struct ScoreRow {
 };
 
 struct RunData {
-  // Of the policy versions of a long run every k-th is kept, so that there are at most so many; and the last.
+  // Of the policy versions of a long run only every k-th is kept, so that there are at most this many, and
+  // also the last.
   static constexpr int64_t kMostVersions = 4096;
 
   wire::RunSpec spec;
-  RewardKind kind = RewardKind::kAnswers;  // of the spec: what its rewards and scores are
+  RewardKind kind = RewardKind::kAnswers;  // from the spec: what rewards and scores measure
   std::string stage;                       // "learn", "verify", "finished"
-  int64_t episodes_wanted = 0;             // learning episodes, as the spec or the last control says
+  int64_t episodes_wanted = 0;             // learning episodes, from the spec or the last control
   std::vector<LearnedEpisode> learned;     // accepted ones of that kind, in the order they were told
   int64_t learned_of_other_kinds = 0;      // accepted ones that a learner wanted measured otherwise
   std::vector<VersionRow> versions;        // of the policy, from 0
@@ -70,16 +71,17 @@ struct RunData {
   wire::Counters counters;
   std::vector<RunControlled> controls;   // what operators asked for, in order; none in a history of version 1
   std::vector<EpisodeGivenUp> given_up;  // in order; without reasons in a history of version 1
-  double target_reward = 0;              // that ends the learning, as the last control says; 0 = none
+  double target_reward = 0;              // ends the learning, from the last control; 0 = none
   bool paused = false;
   double elapsed_s = 0;
 };
 
-// Reads `run_directory`/spec.json and history.sqlite, also while an aggregator writes it. Throws NotFound
-// when they are not there and CorruptFile when they contradict their formats.
+// Reads `run_directory`/spec.json and history.sqlite, even while an aggregator writes it. Throws NotFound
+// when they do not exist and CorruptFile when they contradict their formats.
 RunData read_run(const std::filesystem::path& run_directory);
 
-// Follows a run as it grows: every row is read once, and one is held at a time, however long the run is.
+// Follows a run as it grows: every row is read once, and only one is in memory at a time, however long
+// the run is.
 class RunFollower {
  public:
   // Throws NotFound without a history, StorageError or CorruptFile for one that cannot be read.
@@ -88,11 +90,12 @@ class RunFollower {
   RunFollower(const RunFollower&) = delete;
   RunFollower& operator=(const RunFollower&) = delete;
 
-  // When policy version 0 was there; the clock's zero before.
+  // When policy version 0 was recorded; the clock's zero before that.
   Timestamp started() const;
 
-  // Hands over the rows since the last call that returned, the first time all: episodes in the order they
-  // were told, versions in their own. A row is valid during the call of `visit` only. Throws CorruptFile.
+  // Hands over the rows that were added since the last call that returned, at first all rows: episodes in the
+  // order in which they were told, versions in ascending order. A row is valid only during the call of
+  // `visit`. Throws CorruptFile.
   void new_episodes(const std::function<void(const EpisodeRow&)>& visit);
   void new_versions(const std::function<void(const VersionRow&)>& visit);
 

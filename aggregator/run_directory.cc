@@ -47,8 +47,7 @@ RunDirectory::RunDirectory(const std::filesystem::path& path, const wire::RunSpe
     } else {
       if (std::filesystem::exists(history_path(path_))) {
         throw CorruptFile(fmt::format(
-            "run directory {} has a history.sqlite but no spec.json; restore it or choose another "
-            "directory",
+            "run directory {} has a history.sqlite but no spec.json; restore it or choose another directory",
             path_.string()));
       }
       write_file_atomically(spec_path(path_), wire::to_json(wanted));

@@ -12,24 +12,24 @@ namespace allot::aggregator {
 std::filesystem::path spec_path(const std::filesystem::path& run_directory);
 std::filesystem::path history_path(const std::filesystem::path& run_directory);
 std::filesystem::path endpoint_path(const std::filesystem::path& run_directory);
-// The public key of the aggregator that listens there, where it has one.
+// The file with the public key of the aggregator that serves this directory, if it has one.
 std::filesystem::path server_key_path(const std::filesystem::path& run_directory);
-// Names the URL of the live page while one is served.
+// The file with the URL of the live page while one is served.
 std::filesystem::path http_path(const std::filesystem::path& run_directory);
 
 class RunDirectory {
  public:
-  // Makes the directory and its spec.json when they do not exist, and holds the lock until destroyed (the
-  // system drops it with the process, however that ends). Throws Mismatch when the directory holds a run of
-  // another spec, naming every field that differs; StorageError, also when another aggregator works there;
-  // CorruptFile.
+  // Makes the directory and its spec.json when they do not exist, and holds the lock until destroyed
+  // (the system drops it with the process, however that ends). Throws Mismatch when the directory holds
+  // a run of another spec, naming every field that differs; StorageError, also when another aggregator
+  // works there; CorruptFile.
   RunDirectory(const std::filesystem::path& path, const wire::RunSpec& wanted);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  // As stored: the names and places in it are those of the first start.
+  // The spec as stored: its names and paths are those of the first start.
   const wire::RunSpec& spec() const { return *spec_; }
 
  private:

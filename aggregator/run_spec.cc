@@ -14,7 +14,7 @@
 namespace allot::aggregator {
 namespace {
 
-// The field in which the release before kept this parameter; null when it had none. Such fields have the
+// The field in which the previous release kept this parameter; null when there is none. Such fields have the
 // parameters' names and are marked as deprecated.
 const google::protobuf::FieldDescriptor* old_field(std::string_view parameter) {
   const auto* field = wire::PolicySpec::descriptor()->FindFieldByName(std::string(parameter));
@@ -38,7 +38,7 @@ double get_old_field(const wire::PolicySpec& spec, const google::protobuf::Field
              : reflection.GetDouble(spec, &field);
 }
 
-// Those that the spec names, and those of its learner that it has only as a field.
+// The parameters that the spec names, and those of its learner that it has only as a field.
 std::map<std::string, double> parameters_of(const wire::PolicySpec& spec) {
   std::map<std::string, double> parameters(spec.parameters().begin(), spec.parameters().end());
   const policy::Learner* learner = policy::find_learner(spec.name());
@@ -103,13 +103,13 @@ wire::PolicySpec policy_spec(const policy::PolicyConfig& config) {
   spec.set_total(config.total);
   spec.set_floor(config.floor);
   spec.set_max_policy_lag(config.max_policy_lag);
-  // The release before reads a field of every learner and refuses a value out of range.
+  // The previous release reads the fields of every learner and refuses values out of range.
   for (const policy::Learner* learner : policy::learners()) {
     for (const policy::Parameter& declared : learner->parameters) {
       set_old_field(&spec, declared, declared.initial);
     }
   }
-  // A name that is not declared stays, so that validate() can say so.
+  // A name that is not declared is kept, so that validate() can report it.
   spec.mutable_parameters()->insert(config.parameters.begin(), config.parameters.end());
   const policy::Learner* learner = policy::find_learner(config.name);
   if (learner == nullptr) return spec;

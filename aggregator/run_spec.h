@@ -12,22 +12,22 @@ inline constexpr int32_t kSpecVersion = 1;
 // Throws InvalidArgument listing every field that is out of range, with its value and what is expected.
 void validate(const wire::RunSpec& spec);
 
-// The policy a run learns with. The run's seed is the policy's.
+// The configuration of the policy that a run learns with. The run's seed is the policy's seed.
 policy::PolicyConfig policy_config(const wire::RunSpec& spec);
-// The reverse, but for the layers and the seed, which a spec has from its model and its run.
+// The inverse, except for the layers and the seed, which a spec takes from its model and its run.
 wire::PolicySpec policy_spec(const policy::PolicyConfig& config);
 
 // The budget split evenly: total / layers in each layer, the rest by largest remainder.
 policy::Schedule even_schedule(const wire::RunSpec& spec);
 
-// Sets the fields of a status that say which run it is of.
+// Sets the fields of a status that identify the run.
 void describe_run(const wire::RunSpec& spec, wire::Status* status);
 
-// Sets the fields of a status that show what a learner describes of itself.
+// Sets the fields of a status that hold the learner's description of itself.
 void describe_policy(const policy::Description& described, wire::Status* status);
 
-// Episodes of the verification: uniform, learned and dense on each batch of held-out questions; 0 = no
-// verification.
+// Episodes of the verification: uniform, learned and dense on each batch of held-out questions;
+// 0 = no verification.
 inline constexpr int64_t kVerifiedSchedules = 3;
 int64_t verification_episodes(const wire::RunSpec& spec);
 

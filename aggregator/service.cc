@@ -14,11 +14,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The stop flag and lease deadlines are looked at this often when no message comes.
+// How often to check the stop flag and the lease deadlines when no message comes.
 constexpr Duration kPoll = 100ms;
-// One transaction holds at most so many messages, so that the first of them does not wait long for its
-// answer. The others stay where they are: in the queues of their connections, which ZeroMQ stops reading when
-// they are full, so that nothing is dropped.
+// One transaction holds at most this many messages, so that the first of them does not wait long for its
+// answer. Further messages stay in the queues of their connections. ZeroMQ stops reading a connection whose
+// queue is full, so nothing is dropped.
 constexpr int kMaxMessagesPerRound = 1000;
 // Counters and the time spent are written at least this often.
 constexpr Duration kCommitAtLeastEvery = 10s;
@@ -35,8 +35,8 @@ Rights rights_of(wire::Role role) {
   return Rights::kViewer;
 }
 
-// Snapshots are made so often, and rarer where one takes long (thousands of workers): at most this part of
-// the loop's time goes into them.
+// How often snapshots are made. Where one takes long (thousands of workers) they are made less often: at most
+// 1 / kSnapshotShare of the loop's time goes into them.
 constexpr auto kSnapshotEvery = 1s;
 constexpr int kSnapshotShare = 50;
 
@@ -96,8 +96,7 @@ void Service::run(const std::atomic<bool>& stop) {
   publish(now);
 }
 
-// All messages that are there share one transaction: one sync of the disk, however many workers speak at
-// once.
+// All waiting messages share one transaction: one sync of the disk, however many workers speak at once.
 void Service::serve_once() {
   std::optional<wire::Server::Message> message = server_.receive(kPoll);
   round_began_ = std::chrono::steady_clock::now();
@@ -108,7 +107,7 @@ void Service::serve_once() {
     if (within_rate(*message, now)) {
       core_.receive(message->peer, message->frame, now, rights_of(message->from.role), message->from.name);
     }
-    // A message that is taken is handled: the next one stays where it is when the round is full.
+    // Every message that is taken is handled; when the round is full the next one is not taken.
     if (count == kMaxMessagesPerRound) break;
     message = server_.receive(Duration::zero());
   }
@@ -117,7 +116,7 @@ void Service::serve_once() {
   if (options_.live && std::chrono::steady_clock::now() >= next_snapshot_) publish(now);
 }
 
-// Not even read: reading is what costs.
+// Messages over the rate are not even decoded, because decoding is what costs time.
 bool Service::within_rate(const wire::Server::Message& message, Timestamp now) {
   const std::optional<Duration> excess = rate_limiter_.excess(message.peer, now);
   if (!excess) return true;

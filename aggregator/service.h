@@ -23,13 +23,14 @@ struct ServiceOptions {
   std::filesystem::path run_directory;
   wire::ServerOptions server;
   RateLimits rate;    // of each connection
-  std::string build;  // tool version, noted in the history
+  std::string build;  // tool version, recorded in the history
   bool exit_when_finished = false;
-  Duration linger{5'000};  // at most so long after the end, so that workers hear of it
+  Duration linger{5'000};  // how long to keep serving after the run ends, so workers learn that it is over
   // Called on the service's thread with each new version of the policy (0 at the first start) once it is
-  // committed. The status is of the moment of the call and may be some versions further.
+  // committed. The status is that of the moment of the call and may already be some versions ahead.
   std::function<void(const VersionRow&, const wire::Status&)> on_policy_update;
-  // Told about once a second how the run stands, and at every round that the loop lives. Null: nobody looks.
+  // Gets the state of the run about once a second, and a sign of life at every round of the loop.
+  // May be null.
   std::shared_ptr<LiveState> live;
 };
 
@@ -39,7 +40,7 @@ class Service {
   // connect. The file run_directory/endpoint then names the address, until a clean exit. Throws
   // InvalidArgument (spec, address), NetworkError (port in use), Mismatch (another spec), CorruptFile,
   // Unsupported, StorageError (also when another aggregator holds the directory); a directory that was
-  // refused is as it was.
+  // refused is left unchanged.
   Service(const wire::RunSpec& spec, ServiceOptions options);
   ~Service();
   Service(const Service&) = delete;
@@ -49,14 +50,14 @@ class Service {
   const wire::RunSpec& spec() const { return directory_.spec(); }
   wire::Status status() const { return core_.status(clock_.now()); }
 
-  // Serves until `stop` is set, or with exit_when_finished until the run is finished and the workers know.
-  // What was answered is in the history when it returns or throws; a later start continues from there. Throws
-  // StorageError, and Error when the run cannot get on.
+  // Serves until `stop` is set, or with exit_when_finished until the run is finished and the workers know it.
+  // Everything that was answered is in the history when it returns or throws; a later start continues from
+  // there. Throws StorageError, and Error when the run cannot go on.
   void run(const std::atomic<bool>& stop);
 
  private:
   void serve_once();
-  // False for a sender over its rate, who is told when to go on.
+  // False for a sender over its rate limit, which is told when to continue.
   bool within_rate(const wire::Server::Message& message, Timestamp now);
   void commit_and_send(Timestamp now);
   void note(const Outputs& outputs, Timestamp now);

@@ -7,11 +7,11 @@
 namespace allot::aggregator {
 namespace {
 
-// A reader waits this long while the writer opens, recovers or closes the file; in between nobody waits for
-// anybody.
+// How long a reader waits while the writer opens, recovers or closes the file; at other times nobody
+// has to wait.
 constexpr int kBusyTimeoutMs = 10'000;
 
-// A connection belongs to one thread at a time, so SQLite's own locks would guard nothing; they took a fifth
+// Only one thread at a time uses a connection, so SQLite's own locks would protect nothing; they took a fifth
 // of the time of a restart.
 sqlite3* open(const std::string& name, int flags, int* code) {
   sqlite3* handle = nullptr;
@@ -19,7 +19,7 @@ sqlite3* open(const std::string& name, int flags, int* code) {
   return handle;
 }
 
-// A file: address with the characters that mean something there escaped.
+// The file as a "file:" address, with special characters escaped.
 std::string immutable_address(const std::filesystem::path& file) {
   std::string address = "file:";
   for (const char c : file.string()) {
@@ -49,7 +49,8 @@ Database::Database(const std::filesystem::path& file, Mode mode) : file_(file) {
   }
   const bool not_writable = code == SQLITE_CANTOPEN || code == SQLITE_READONLY;
   if (not_writable && !std::filesystem::exists(file.string() + "-wal")) {
-    // A WAL database needs its -shm file even to be read; without a log there is nothing to share.
+    // A database in WAL mode needs its -shm file even for reading. Without a log there is nothing to share,
+    // so it can be opened as immutable.
     handle_.reset(open(immutable_address(file), SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, &code));
   }
   if (code != SQLITE_OK) fail(code, "opening");
@@ -70,8 +71,7 @@ void Database::fail(int code, std::string_view doing) const {
   }
   throw StorageError(
       fmt::format("history {}: {} failed: {}; check that the disk is not full and the directory can be "
-                  "written, then start "
-                  "again: nothing that was acked is lost",
+                  "written, then start again: nothing that was acked is lost",
                   file_.string(), doing, reason));
 }
 

@@ -17,8 +17,8 @@ class Database {
  public:
   enum class Mode : uint8_t { kReadWrite, kReadOnly };
 
-  // Creates the file in kReadWrite. A read-only opening of a history whose directory cannot be written is
-  // possible once no writer is left. Throws StorageError.
+  // Creates the file in kReadWrite. A history in a directory that cannot be written can be opened for reading
+  // once no writer is left. Throws StorageError.
   Database(const std::filesystem::path& file, Mode mode);
 
   // Runs one or several statements that give no rows.
@@ -82,13 +82,13 @@ class Statement {
   // The one integer that a query without parameters gives.
   int64_t value();
 
-  // Columns of the present row, in order of the SELECT.
+  // Columns of the current row, in the order of the SELECT.
   int64_t integer(int column) const { return sqlite3_column_int64(handle_.get(), column); }
   double real(int column) const { return sqlite3_column_double(handle_.get(), column); }
   // Valid until the next step.
   std::string_view text(int column) const;
   int type(int column) const { return sqlite3_column_type(handle_.get(), column); }  // SQLITE_INTEGER, …
-  // Known before the first row, too.
+  // Also known before the first row.
   int columns() const { return sqlite3_column_count(handle_.get()); }
   const char* name(int column) const { return sqlite3_column_name(handle_.get(), column); }
   const Database& database() const { return *database_; }

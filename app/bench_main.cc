@@ -1,5 +1,5 @@
-// The executable with the CUDA kernels and their peers: apart, because allot-model also runs on machines
-// without a GPU. People type `allot`, which hands `allot bench attention` over.
+// The executable with the CUDA kernels and their peers: separate, because allot-model also runs on machines
+// without a GPU. Users type `allot`, which starts this program for `allot bench attention`.
 #include <string>
 #include <vector>
 

@@ -1,5 +1,6 @@
-// The light executable: no LibTorch, no CUDA. Commands that run a model are handed over to allot-model beside
-// it, and `bench attention`, which needs a GPU, to allot-bench; `bench aggregator` is in here.
+// The light executable: no LibTorch, no CUDA. Commands that run a model are passed on to the executable
+// allot-model beside it, and `bench attention`, which needs a GPU, to allot-bench; `bench aggregator` is part
+// of this executable.
 #include <string>
 #include <vector>
 
@@ -8,7 +9,7 @@
 namespace allot::app {
 namespace {
 
-// What is measured without a model is measured here, the rest is handed over.
+// Benchmarks without a model run here, the others in another executable.
 int run_light_bench(std::span<const std::string> arguments) {
   if (!arguments.empty() && arguments[0] == "aggregator") return run_bench_aggregator(arguments);
   std::vector<std::string> words = {"bench"};
@@ -27,17 +28,18 @@ int main(int argc, char** argv) {
        run_aggregator},
       {"worker", "score schedules for an aggregator", true, nullptr},
       {"devices", "list the devices that models can run on here", true, nullptr},
-      {"status", "show how far a run is", false, run_status},
+      {"status", "show the progress of a run", false, run_status},
       {"control", "pause, resume or stop a run, or change its number of episodes", false, run_control},
       {"eval", "score a model under dense attention or under schedules", true, nullptr},
       {"verify", "paired verdict of one schedule against another", true, nullptr},
-      {"ablate", "one sample in one layer at a time: which layers need attention", true, nullptr},
+      {"ablate", "measure each layer's importance: one layer gets one sample, the others the base budget",
+       true, nullptr},
       {"history", "check, export or back up the history of a run", false, run_history},
-      {"export", "write a schedule in the form that an engine loads", false, run_export},
+      {"export", "write a schedule in a format that other programs load", false, run_export},
       {"report", "write the report of a run and its plots", false, run_report},
       {"inspect", "say what a model, a schedule or a run holds and what is wrong with it", false,
        run_inspect},
-      {"keys", "make the keys with which aggregators and workers know each other", false, run_keys},
+      {"keys", "create the keys that authenticate aggregators and workers", false, run_keys},
       {"tokenize", "lines of text to token ids", false, run_tokenize},
       {"logits", "logits of token ids, as a .npy array", true, nullptr},
       {"grade", "grade predictions against gold answers", false, run_grade},

@@ -1,4 +1,4 @@
-// The executable with the model runtime. People type `allot`, which hands these commands over.
+// The executable with the model runtime. Users type `allot`, which passes these commands on to it.
 #include <string>
 #include <vector>
 
@@ -11,7 +11,8 @@ int main(int argc, char** argv) {
       {"devices", "list the devices that models can run on here", true, run_devices},
       {"eval", "score a model under dense attention or under schedules", true, run_eval},
       {"verify", "paired verdict of one schedule against another", true, run_verify},
-      {"ablate", "one sample in one layer at a time: which layers need attention", true, run_ablate},
+      {"ablate", "measure each layer's importance: one layer gets one sample, the others the base budget",
+       true, run_ablate},
       {"logits", "logits of token ids, as a .npy array", true, run_logits},
       {"bench", "measure decoding, attention and the aggregator beside their peers", true, run_bench},
   };

@@ -1,5 +1,5 @@
-// Time as an argument. Decisions take a Clock (or a time point), so tests move time by hand and nothing
-// sleeps.
+// Time as an argument: decisions take a Clock (or a time point), so tests move time by hand and nothing
+// has to sleep.
 #pragma once
 
 #include <chrono>

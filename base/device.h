@@ -18,12 +18,12 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// "cpu", "cuda" (= "cuda:0") or "cuda:N". Whether there is such a device is not asked. Throws InvalidArgument
-// for any other text.
+// Reads "cpu", "cuda" (= "cuda:0") or "cuda:N"; does not check that such a device exists. Throws
+// InvalidArgument for any other text.
 Device parse_device(std::string_view text);
 
-// A comma list of such names, in its order: "cuda:0,cuda:2,cpu". Throws InvalidArgument for a name that
-// parse_device refuses and for a device that is listed twice.
+// Reads a comma-separated list of such names and keeps its order: "cuda:0,cuda:2,cpu". Throws InvalidArgument
+// for a name that parse_device refuses and for a device that is listed twice.
 std::vector<Device> parse_device_list(std::string_view text);
 
 }  // namespace allot

@@ -8,8 +8,8 @@
 
 namespace allot {
 
-// Base of all errors that allot throws. The command line prints what() as one line and exits with
-// exit_code().
+// Base of all errors that allot throws. The command line prints what() as one line and
+// exits with exit_code().
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -17,8 +17,8 @@ class Error : public std::runtime_error {
   virtual int exit_code() const { return 1; }
 };
 
-// The command line or a config file is wrong: unknown option, value out of range, options that exclude each
-// other.
+// The command line or a config file is wrong: unknown option, value out of range, options that
+// exclude each other.
 class UsageError : public Error {
  public:
   using Error::Error;
@@ -49,8 +49,8 @@ class Unsupported : public Error {
   using Error::Error;
 };
 
-// Two things that must belong together do not (model and schedule, worker and run, run directory and spec);
-// the message names both. Starting the process again with the same arguments cures nothing, so it has a
+// Two things that must match do not (model and schedule, worker and run, run directory and spec); the message
+// names both. Starting the process again with the same arguments does not help, so this error has an exit
 // status of its own.
 class Mismatch : public Error {
  public:

@@ -1,12 +1,12 @@
-// A directory for what need not outlast its maker.
+// A directory for files that are only needed while the object that made it lives.
 #pragma once
 
 #include <filesystem>
 
 namespace allot {
 
-// A new, empty directory that only this user may enter, named allot-XXXXXX where the system keeps temporary
-// files ($TMPDIR, else /tmp). It is removed with all that is in it when this object ends; what cannot be
+// A new, empty directory named allot-XXXXXX that only this user may enter, in the system's directory for
+// temporary files ($TMPDIR, else /tmp). The destructor removes it with all its content; what cannot be
 // removed stays, without an error.
 class TemporaryDirectory {
  public:
@@ -17,7 +17,7 @@ class TemporaryDirectory {
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  // From now on the directory outlasts this object, for somebody to look into.
+  // Keeps the directory when this object is destroyed, so that somebody can look into it.
   void keep() { kept_ = true; }
 
  private:

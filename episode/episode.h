@@ -1,5 +1,5 @@
-// An episode: one schedule scored on one batch of questions. What a learner asks for, a worker runs and a
-// history keeps.
+// An episode: one schedule scored on one batch of questions. What a learner asks for, a worker runs and
+// a history keeps.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace allot {
 
-// The data file that a question's number is of.
+// The data file that a question's number refers to.
 enum class Split : uint8_t { kTrain, kHeldout };
 
 struct Episode {

@@ -1,4 +1,5 @@
-// What a question's reply was worth, as workers report it, histories store it and learners learn from it.
+// The score of one reply with its tokens, as workers report it, histories store it and learners
+// learn from it.
 #pragma once
 
 #include <cstdint>

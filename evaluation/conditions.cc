@@ -17,8 +17,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The structs are taken apart by structured bindings: a new member does not compile until it is written here,
-// and the reader refuses what it does not read, so none is forgotten.
+// The structs are taken apart by structured bindings, so code with a new member does not compile until the
+// member is written here; and the reader refuses fields that it does not read. So no member can be forgotten.
 Json model_json(const model::ModelIdentity& identity) {
   const auto& [id, config, tokenizer, weights, layers, num_q_heads, num_kv_heads, head_dim] = identity;
   return {{"id", id},
@@ -82,7 +82,7 @@ Generation read_generation(JsonFields&& fields) {
       .stop = fields.named("stop", parse_stop_rule)};
 }
 
-// Calls `visit(field, value)` for every value that is no object.
+// Calls `visit(field, value)` for every value that is not an object.
 template <class Visit>
 void for_each_field(Json& json, const std::string& path, const Visit& visit) {
   for (auto& [name, value] : json.items()) {
@@ -101,7 +101,7 @@ Json::json_pointer pointer(const std::string& field) {
   return Json::json_pointer(text);
 }
 
-// Values that every reader above takes; they stand for what is not known while the rest is read.
+// Values that every reader above accepts; they take the place of unknown fields while the rest is read.
 const Conditions& placeholders() {
   static const Conditions conditions = [] {
     const std::string hash(64, '0');
@@ -147,12 +147,13 @@ Conditions read_conditions(const Json& json, const std::string& path, std::vecto
   if (known.is_object()) {
     for_each_field(known, "", [&](const std::string& field, Json& value) {
       if (!value.is_null() || !stand_in.contains(pointer(field))) return;
-      if (stand_in.at(pointer(field)).is_object()) return;  // a group that is null: a fault below
+      if (stand_in.at(pointer(field)).is_object())
+        return;  // a whole group that is null is a fault, noted below
       conditions.unknown.insert(field);
       value = stand_in.at(pointer(field));
     });
   }
-  // Of a score stage and its budget, what is not known must fit what is.
+  // When only one of score stage and score budget is known, the placeholder of the other must fit it.
   if (conditions.unknown.contains("attention.score_stage")) {
     Json& attention = known["attention"];
     attention["score_stage"] =
@@ -216,7 +217,7 @@ std::string describe(const std::vector<Difference>& differences) {
 }
 
 std::string describe(const Conditions& conditions) {
-  // Whether all fields are known whose names begin so.
+  // Whether all fields whose names begin with this text are known.
   const auto known = [&](std::string_view fields) {
     return std::ranges::none_of(conditions.unknown,
                                 [&](const std::string& field) { return field.starts_with(fields); });

@@ -1,6 +1,6 @@
-// Under which conditions answers were scored: all that a number rests on besides the schedule itself. A run's
-// spec, schedule.json, ablation.json, the output of eval and verify, the report and the exports hold this one
-// type, so that two numbers are compared by comparing their conditions.
+// The conditions under which replies were scored: everything that a number depends on besides the schedule
+// itself. A run's spec, schedule.json, ablation.json, the output of eval and verify, the report and the
+// exports all use this one type, so that comparing conditions shows whether two numbers may be compared.
 #pragma once
 
 #include <cstdint>
@@ -39,22 +39,24 @@ struct Conditions {
   kernels::AttentionMethod attention;
   Generation generation;
   uint32_t seed = 0;
-  // Fields that an older file does not say, as "generation.temperature"; their values above mean nothing.
+  // Fields that are missing in an older file, for example "generation.temperature"; their values
+  // above mean nothing.
   std::set<std::string> unknown;
 };
-// The values of unknown fields do not count.
+// Equal when the same fields are unknown and all others are equal.
 bool operator==(const Conditions& first, const Conditions& second);
 
-// The one JSON form; docs/schedule-format.md ("conditions") lists its fields. Fields that are not known are
-// null.
+// The one JSON form; docs/schedule-format.md ("conditions") lists its fields. Fields that are not
+// known are null.
 nlohmann::ordered_json to_json(const Conditions& conditions);
 
-// The inverse. `path` names the object in messages ("conditions"). Everything that is wrong is added to
-// `faults`, each with the name of its field; the conditions are of no use when there is anything.
+// The inverse. `path` names the object in messages ("conditions"). Adds everything that is wrong to `faults`,
+// each with the name of its field; when there is any fault the conditions must not be used.
 Conditions read_conditions(const nlohmann::ordered_json& json, const std::string& path,
                            std::vector<std::string>* faults);
 
-// What an older file does not say, as to_json writes it: every field of the conditions null, the data absent.
+// The JSON of entirely unknown conditions, as to_json writes them for an older file: every field is null and
+// the data are absent.
 nlohmann::ordered_json unknown_conditions();
 
 // A field of the conditions, "attention.tile", and its value as JSON text on both sides.
@@ -65,8 +67,8 @@ struct Difference {
   friend bool operator==(const Difference&, const Difference&) = default;
 };
 
-// Every field in which the two differ, in the order of the JSON form. A field that one side does not know or
-// does not have (nothing was learned) is no difference.
+// Every field in which the two differ, in the order of the JSON form. A field that is unknown or absent on
+// one side (nothing was learned) is not a difference.
 std::vector<Difference> differences(const Conditions& first, const Conditions& second);
 
 // Whether numbers that differ in `field` measure different things. The seed, how many questions were asked,
@@ -79,7 +81,7 @@ std::vector<Difference> decisive_differences(const Conditions& first, const Cond
 std::string describe(const std::vector<Difference>& differences);
 
 // "gsm8k version 1, plain prompts; sys, prefill sampled, scores exact; bfloat16, greedy, at most 256 new
-// tokens; seed 1". Says what is not known.
+// tokens; seed 1". Unknown parts are named as not known.
 std::string describe(const Conditions& conditions);
 
 }  // namespace allot::evaluation

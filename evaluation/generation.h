@@ -1,4 +1,5 @@
-// How replies are generated: what, besides the model and the attention, decides which tokens come out.
+// How replies are generated: the settings that decide, besides the model and the attention, which
+// tokens come out.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,9 @@
 
 namespace allot::evaluation {
 
-// What ends a reply besides the model's end tokens and the limit on its length.
+// What ends a reply, besides the model's end tokens and the limit on its length.
 enum class StopRule : uint8_t {
-  kEos,     // nothing: the model decides
+  kEos,     // nothing else: the model decides
   kAnswer,  // the reply holds its final answer (Task::complete)
 };
 std::string_view name(StopRule rule);             // "eos", "answer"

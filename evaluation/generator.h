@@ -1,5 +1,5 @@
-// What answers prompts: texts in, texts out, many at a time. The real one runs a model
-// (worker/engine_generator.h); tests put a function behind it.
+// The interface of what answers prompts: texts in, texts out, many at a time. The real one runs a model
+// (worker/engine_generator.h); tests use a function.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 namespace allot::evaluation {
 
 struct Prompt {
-  uint64_t id = 0;  // the caller's, not used twice at a time; returned with the reply
+  uint64_t id = 0;  // chosen by the caller, unique among prompts in flight; returned with the reply
   std::string text;
   std::vector<int32_t> samples;  // [layers]; empty = dense
   DrawKey key;
-  uint32_t question = 0;  // coordinate of the draws
-  // Whether the reply so far holds its final answer; asked only after a piece of text with one of
+  uint32_t question = 0;  // number of the question, a coordinate of its draws
+  // Whether the reply so far holds its final answer; called only after a piece of text with one of the
   // `completing` characters. May be empty: the reply ends where the model ends it.
   std::function<bool(std::string_view)> complete;
-  std::string_view completing;  // outlives the prompt's answer
+  std::string_view completing;  // outlives the prompt's reply
 };
 
 struct Reply {
@@ -36,13 +36,13 @@ struct Reply {
 class Generator {
  public:
   virtual ~Generator() = default;
-  // Prompts answered together; more wait their turn.
+  // How many prompts are answered together; further ones wait their turn.
   virtual int32_t max_prompts() const = 0;
-  // Throws InvalidArgument for a prompt that cannot be answered: too long, or `samples` of another length
-  // than layers.
+  // Throws InvalidArgument for a prompt that cannot be answered: too long, or `samples` of another
+  // length than layers.
   virtual void submit(const Prompt& prompt) = 0;
-  // Works for a while (one step of the model) and returns the replies that ended. Empty and at once when
-  // nothing waits.
+  // Works for a while (one step of the model) and returns the replies that ended. Returns at once, with none,
+  // when no prompt is in flight.
   virtual std::vector<Reply> step() = 0;
   // Forgets a prompt; unknown ids are ignored.
   virtual void cancel(uint64_t id) = 0;

@@ -3,7 +3,7 @@
 namespace allot::evaluation {
 namespace {
 
-// Its address marks a value that is not there, which has been reported as such.
+// A value at this address means that the field was missing, which has already been reported.
 const nlohmann::ordered_json kMissing;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Reads one JSON object field by field and collects everything that is wrong with it, so that a person
-// repairs a file in one go.
+// Reads one JSON object field by field and collects everything that is wrong with it, so that a person can
+// repair a file in one go.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,17 +16,17 @@
 
 namespace allot::evaluation {
 
-// A value as shown in a message: what the file says, cut short.
+// A value as messages show it: the file's text, shortened.
 std::string shown(const nlohmann::ordered_json& value);
 
-// Each reader returns the field, or, after it has noted a fault, an empty or smallest value. Fields that no
-// reader asked for are faults too, noted when the object goes away.
+// Each reader returns the field or, after it has noted a fault, an empty or smallest value. Fields that no
+// reader asked for are faults too, noted by the destructor.
 class JsonFields {
  public:
   using Json = nlohmann::ordered_json;
 
-  // `path` names the object in messages ("attention"; empty for the whole file). `object` and `faults`
-  // outlive this.
+  // `path` names the object in messages ("attention"; empty for the whole file). `object` and
+  // `faults` outlive this.
   JsonFields(const Json& object, std::string path, std::vector<std::string>* faults);
   ~JsonFields();
   JsonFields(const JsonFields&) = delete;

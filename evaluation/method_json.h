@@ -11,7 +11,7 @@ namespace allot::evaluation {
 
 nlohmann::ordered_json method_json(const kernels::AttentionMethod& method);
 
-// The inverse. Faults are noted in `fields`; the method is of no use when there are any.
+// The inverse. Faults are noted in `fields`; when there are any the method must not be used.
 kernels::AttentionMethod read_method(JsonFields&& fields);
 
 }  // namespace allot::evaluation

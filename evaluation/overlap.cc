@@ -40,11 +40,9 @@ void check_held_out(const Dataset& train, const Dataset& heldout) {
   const std::vector<RepeatedQuestion> repeats = repeated_questions(train, heldout);
   if (repeats.empty()) return;
   throw UsageError(fmt::format(
-      "{} of the {} questions of --heldout {} also stand in --data {}: lines {} of the held-out file are "
-      "lines {} of "
-      "the file learned on; remove them from one of the two files, so that the verdict is on questions that "
-      "the "
-      "learning never saw",
+      "{} of the {} questions of --heldout {} are also in --data {}: lines {} of the held-out file are "
+      "lines {} of the file learned on; remove them from one of the two files, so that the verdict is on "
+      "questions that the learning never saw",
       repeats.size(), heldout.questions.size(), heldout.path.string(), train.path.string(),
       lines(repeats, &RepeatedQuestion::second_line), lines(repeats, &RepeatedQuestion::first_line)));
 }

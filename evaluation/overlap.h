@@ -1,5 +1,5 @@
-// Questions that stand in two data files. A verdict on held-out questions is one only when the learning never
-// saw them.
+// Finds questions that two data files share. A verdict on held-out questions is valid only when the learning
+// never saw them.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,13 @@ struct RepeatedQuestion {
   friend bool operator==(const RepeatedQuestion&, const RepeatedQuestion&) = default;
 };
 
-// The questions of `second` that `first` holds as well, in the order of `second`: same text, white space at
-// its ends aside. A question that `first` holds several times is paired with the first of them.
+// The questions of `second` that are also in `first`, in the order of `second`. Two questions are the same
+// when their texts are equal except for white space at the ends. A question that `first` holds several times
+// is paired with the first of them.
 std::vector<RepeatedQuestion> repeated_questions(const Dataset& first, const Dataset& second);
 
-// Throws UsageError when a question of `heldout` also stands in `train`, with the number of such questions,
-// the lines of the first ten in both files, and what to do.
+// Throws UsageError when a question of `heldout` is also in `train`, with the number of such questions, the
+// lines of the first ten in both files, and what to do.
 void check_held_out(const Dataset& train, const Dataset& heldout);
 
 }  // namespace allot::evaluation

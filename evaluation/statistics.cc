@@ -31,8 +31,8 @@ void check_pairs(int64_t only_first, int64_t only_second) {
                     only_first, only_second));
 }
 
-// The middle 95 % of resampled means of `values`: each resample draws as many values as there are, with
-// replacement.
+// The middle 95 % of resampled means of `values`: each resample draws as many values as there
+// are, with replacement.
 Interval bootstrap_mean(std::span<const double> values, uint32_t seed) {
   const auto count = static_cast<uint64_t>(values.size());
   std::vector<double> means(kResamples);
@@ -51,11 +51,11 @@ Interval bootstrap_mean(std::span<const double> values, uint32_t seed) {
 
 // p-value of the sum of `differences` when each has either sign with probability 1/2.
 double permutation_test(std::span<const double> differences, uint32_t seed) {
-  constexpr uint32_t kSignKey = 1;  // apart from the bootstrap's draws
+  constexpr uint32_t kSignKey = 1;  // a key apart from that of the bootstrap's draws
   double observed = 0, scale = 0;
   for (const double one : differences) observed += one, scale += std::abs(one);
   if (scale == 0) return 1;
-  // Sums of the same numbers in another order of signs must not differ by their rounding.
+  // Allows for rounding: equal sums that were added with other signs may differ in their last bits.
   const double least = std::abs(observed) - 1e-12 * scale;
   int64_t as_large = 1;
   for (uint32_t draw = 0; draw < kResamples; ++draw) {
@@ -132,8 +132,8 @@ Interval paired_difference_interval(int64_t only_first, int64_t only_second, int
   check_pairs(only_first, only_second);
   check_proportion(only_first + only_second, questions);
   if (questions == 0) return {-1, 1};
-  // A question drawn from [0, questions): the first only_first are the first schedule's, the next only_second
-  // the second's.
+  // A question drawn from [0, questions): the first only_first are the first schedule's, the next
+  // only_second the second's.
   const auto first_end = static_cast<uint64_t>(only_first);
   const auto second_end = static_cast<uint64_t>(only_first + only_second);
   const auto count = static_cast<uint64_t>(questions);

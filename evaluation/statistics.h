@@ -1,5 +1,5 @@
-// How sure a measured accuracy is, and whether two schedules differ. All functions throw InvalidArgument,
-// naming the values, for counts that cannot be (negative, or more right answers than questions).
+// How certain a measured accuracy is, and whether two schedules differ. All functions throw InvalidArgument,
+// naming the values, for impossible counts (negative, or more right answers than questions).
 #pragma once
 
 #include <cstdint>

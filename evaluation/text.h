@@ -1,4 +1,4 @@
-// Views of a text's parts, for reading answers out of replies.
+// Views of parts of a text, for finding answers in replies.
 #pragma once
 
 #include <string_view>

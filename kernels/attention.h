@@ -1,7 +1,7 @@
-// One launch of attention over a paged KV cache for a ragged batch: decode (one query a sequence) and prefill
-// (many) are the same call. CPU implementation in attention_cpu.cc; the slow double-precision twin is
-// reference.h. Raw pointers only: tensors become pointers in model/, nothing here allocates tensors or knows
-// LibTorch.
+// One launch of attention over a paged KV cache for a ragged batch: decode (one query a sequence) and
+// prefill (many) are the same call. CPU implementation in attention_cpu.cc; the slow double-precision
+// twin is reference.h. Raw pointers only: tensors become pointers in model/, nothing here allocates
+// tensors or knows LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +40,12 @@ struct AttentionParams {
   const int32_t* lengths = nullptr;      // [batch] keys visible to the last query; >= number of queries
   void* out = nullptr;                   // [num_queries, num_q_heads, head_dim], contiguous
 
-  // Estimation. `prefill` is the caller's to heed: to the kernels a query of a prompt is a query. The score
-  // stage is that of the sequences which sample; one with a dense budget always has exact scores.
+  // Estimation. The caller acts on `prefill`: the kernels treat a query of a prompt like any other. The score
+  // stage applies to sequences that sample; one with a dense budget always has exact scores.
   AttentionMethod method = {.estimator = Estimator::kExact};
   // [batch] samples S per query head; 0 = zero output, kDenseBudget = exact scores and exact attention for
-  // that sequence, bit for bit those of a launch without any sampling. May be null for kExact, which looks
-  // for kDenseBudget only.
+  // that sequence, bit for bit those of a launch without any sampling. May be null for kExact, which checks
+  // only for kDenseBudget.
   const int32_t* budgets = nullptr;
   const SequenceDraws* draws = nullptr;  // [batch]; may be null for kExact and kTopk
   uint32_t layer = 0;                    // coordinate of the draws
@@ -54,17 +54,17 @@ struct AttentionParams {
 // Budget of a sequence whose attention is exact while batch mates sample.
 inline constexpr int32_t kDenseBudget = -1;
 
-// Whether a sequence is scored by its queries as they are, not by their Bernoulli estimates. Reads budgets
-// where they lie, on the host or on the device.
+// Whether a sequence is scored by its exact queries and not by their Bernoulli estimates. Reads p.budgets, so
+// call it where they are: on the host or on the device.
 ALLOT_HOST_DEVICE constexpr bool has_exact_scores(const AttentionParams& params, int64_t sequence) {
   return params.method.score_stage == ScoreStage::kExact ||
          (params.budgets != nullptr && params.budgets[sequence] == kDenseBudget);
 }
 
-// Checks shapes, strides, page numbers, budgets and pointers. Throws InvalidArgument naming sequence, value
-// and what was expected, for example: "attention: sequence 3 has length 200, which needs 13 pages of 16
-// tokens, but its page table has room for 12". `flash` with a budget below a row's tile count is refused
-// here.
+// Checks shapes, strides, page numbers, budgets and pointers. Throws InvalidArgument naming sequence,
+// value and what was expected, for example: "attention: sequence 3 has length 200, which needs 13
+// pages of 16 tokens, but its page table has room for 12". `flash` with a budget below a row's tile
+// count is refused here.
 void validate(const AttentionParams& params);
 
 // Runs the launch on the calling thread's pool of `num_threads` threads (1 = the calling thread only).

@@ -1,5 +1,5 @@
-// Cuts a launch into items, a few hundred rows of one sequence and KV head each, and runs them on the thread
-// pool.
+// Cuts a launch into items, a few hundred rows of one sequence and KV head each, and runs them on
+// the thread pool.
 #include <algorithm>
 #include <vector>
 
@@ -12,8 +12,8 @@ namespace allot::kernels {
 namespace cpu {
 namespace {
 
-// Rows of a prefill item: enough that widening the keys is small beside using them, few enough to share a
-// prompt.
+// Rows of a prefill item: enough that widening the keys is small beside using them, few enough to
+// share a prompt.
 constexpr int64_t kItemRows = 256;
 
 // A decode step reads the heads of a page together when sequences alone keep the threads busy.
@@ -48,8 +48,8 @@ void attend(const AttentionParams& params, int num_threads, Isa isa) {
   const auto attend_item = kernels_of(isa).attend;
   ThreadPool::of_this_thread().for_each(static_cast<int64_t>(items.size()), num_threads, [&](int64_t i) {
     thread_local Workspace workspace;
-    // Later items of a prompt see more keys: the long ones first, so that no thread is left with one at the
-    // end.
+    // Later items of a prompt see more keys. The long items come first, so that no thread still works on one
+    // at the end.
     attend_item(params, items[items.size() - 1 - i], workspace);
   });
 }

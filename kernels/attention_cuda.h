@@ -1,8 +1,8 @@
 // Attention on a CUDA GPU: the launch of attention.h with arrays in device memory. Decode (one query a
-// sequence) and prefill are the same call. A launch reads every key once, keeps the weights of the keys in
-// the workspace, draws the samples and reads only the value rows drawn (S2ANTA paper, Algorithms 2-8; the
-// same draws as the CPU kernels and reference.h). Raw pointers, no LibTorch: tensors become pointers in
-// kernels/torch.
+// sequence) and prefill are the same call. A launch reads every key once, keeps the weights of the keys
+// in the workspace, draws the samples and reads only the value rows drawn (S2ANTA paper, Algorithms
+// 2-8; the same draws as the CPU kernels and reference.h). Raw pointers, no LibTorch: tensors become
+// pointers in kernels/torch.
 //
 // A launch allocates nothing, never waits for the device, and may be captured in a CUDA graph: lengths,
 // budgets, pages and draws are read from device memory when the graph runs, so a captured decode step stays
@@ -43,15 +43,16 @@ struct DeviceLimits {
 // Limits of a device by its ordinal. Throws CudaError when there is none.
 DeviceLimits device_limits(int device);
 
-// Memory for what passes between a launch's kernels. One launch at a time uses it: launches on several
-// streams need a workspace each.
+// Memory for intermediate results that a launch's kernels pass on. Only one launch at a time may use it:
+// launches on several streams need a workspace each.
 struct CudaWorkspace {
   void* data = nullptr;  // device memory, aligned to 256 bytes
   size_t bytes = 0;
 };
 
-// Clears the header of a workspace, about 5 MB: the record of faults and counters that every launch leaves at
-// zero. Once before the first launch, and after one that the device broke off. The rest need not be set.
+// Clears the header of a workspace, about 5 MB: the record of faults, and counters that every launch leaves
+// at zero. Call it once before the first launch, and after a launch that the device aborted. The rest of the
+// workspace need not be set.
 void reset_cuda_workspace(CudaWorkspace workspace, CudaStream stream);
 
 // Bytes attend_cuda needs for any launch within `bounds`. The weights of one pass over the keys dominate: 2
@@ -60,10 +61,10 @@ size_t cuda_workspace_bytes(const AttentionParams& params, const LaunchBounds& b
                             const DeviceLimits& limits);
 
 // Checks what the host can see: shapes, alignment, bounds, the estimator and its options. Pointers are not
-// dereferenced. Throws InvalidArgument with the values and the remedy, Unsupported for what has no CUDA
-// kernel (float32, topk, other head dimensions than 32, 64, 96, 128 and 256, head groups above 16, pages that
-// are no multiple of 16 tokens). A caller that holds host copies of the arrays checks their content with
-// validate() of attention.h.
+// dereferenced. Throws InvalidArgument with the values and the remedy, Unsupported for anything without a
+// CUDA kernel (float32, topk, other head dimensions than 32, 64, 96, 128 and 256, head groups above 16, pages
+// that are not a multiple of 16 tokens). A caller that has host copies of the arrays can check their content
+// with validate() of attention.h.
 void validate_cuda(const AttentionParams& params, const LaunchBounds& bounds, const DeviceLimits& limits);
 
 // Queues one launch on `stream`; every pointer of `params` is device memory of the current device. Shapes as

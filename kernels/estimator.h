@@ -18,8 +18,8 @@ enum class ScoreStage : uint8_t {
 
 enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16 };
 
-// Name as used on the command line and in schedule.json: "exact", "iid", …, "bernoulli-strat", "float32",
-// "bfloat16", "float16".
+// Name as used on the command line and in schedule.json: "exact", "iid", …, "bernoulli-strat",
+// "float32", "bfloat16", "float16".
 std::string_view name(Estimator estimator);
 std::string_view name(ScoreStage stage);
 std::string_view name(DType dtype);

@@ -1,6 +1,6 @@
-// Products of few rows with a weight matrix on a CUDA GPU: what a decode step of few sequences consists of
-// mostly. Bound by the reading of the weights, which it keeps going while other kernels end and start. Not
-// for more rows: tensor cores are not used.
+// Products of a few rows with a weight matrix on a CUDA GPU, which take most of a decode step of few
+// sequences. They are bound by reading the weights, so the reads continue while other kernels end and start.
+// Not for more rows: tensor cores are not used.
 //
 // A call queues one kernel on `stream`. It allocates nothing, never waits for the device and may be captured
 // in a CUDA graph. On compute capability 9.0 and newer the kernel starts while its predecessors in the stream
@@ -28,15 +28,16 @@ struct MatvecParams {
   // Of every array, bfloat16 or float16. Sums are float32; the bias is added before the only rounding.
   DType dtype = DType::kBFloat16;
   const void* input = nullptr;  // [rows, in_features], contiguous, aligned to 16 bytes
-  // [out_features, in_features], contiguous, aligned to 16 bytes. Read before the kernels queued earlier have
-  // ended: none of them may write it unless the stream, or an event after the write, was waited for since.
+  // [out_features, in_features], contiguous, aligned to 16 bytes. Read before the kernels queued earlier
+  // have ended: none of them may write it unless the stream, or an event after the write, has been
+  // waited for since.
   const void* weight = nullptr;
   const void* bias = nullptr;  // [out_features]; null = none
   void* out = nullptr;         // [rows, out_stride]; no part of another array
   int64_t out_stride = 0;      // elements between rows of out, >= out_features; the gap is not written
 };
 
-// True where matvec_cuda has a kernel for a product of these sizes.
+// True when matvec_cuda has a kernel for a product of these sizes.
 [[nodiscard]] bool matvec_supports(int64_t rows, int32_t in_features, DType dtype);
 
 // Throws InvalidArgument naming the value, before anything is queued, unless `params` is as MatvecParams

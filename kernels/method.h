@@ -1,5 +1,5 @@
-// How attention is computed in place of softmax . V: the one value that the kernels, the engine, a run's
-// spec, schedule files, benches and reports share.
+// How attention is computed in place of softmax(scores) V: the one struct that the kernels, the engine, a
+// run's spec, schedule files, benches and reports share.
 #pragma once
 
 #include <cstdint>
@@ -33,27 +33,27 @@ struct AttentionMethod {
   friend bool operator==(const AttentionMethod&, const AttentionMethod&) = default;
 };
 
-// The parameters of one estimator among those of all, in the order of its row.
+// The part of the parameters that is one estimator's, in the order of its row.
 inline std::span<const double> own_parameters(Estimator estimator, const ParameterValues& all) {
   return std::span(all.values).subspan(first_parameter(estimator), row_of(estimator).parameters.size());
 }
 
-// A score budget belongs to the Bernoulli score stages, and they need one.
+// Whether the score budget fits the score stage: the Bernoulli stages need one, the exact stage has none.
 constexpr bool has_consistent_scores(const AttentionMethod& method) {
   return (method.score_stage == ScoreStage::kExact) == (method.score_budget == 0);
 }
 
-// Fewest samples, other than none, that the estimator takes of a row of `length` keys.
+// The smallest budget above 0 that the estimator accepts for a row of `length` keys.
 int32_t least_samples(const AttentionMethod& method, int32_t length);
 
 // Sets a parameter of the method's estimator. Throws InvalidArgument when it has none of this name.
 void set_parameter(AttentionMethod* method, std::string_view name, double value);
 
-// What is out of range in the estimator's own parameters, one text each: "epsilon is 3, expected 0 to 1".
+// The estimator's own parameters that are out of range, one text each: "epsilon is 3, expected 0 to 1".
 std::vector<std::string> parameter_faults(const AttentionMethod& method);
 
-// A number or switch of a method, as an option shows it. A number without a field of its own is a parameter,
-// by its place among those of all estimators.
+// A number or switch of a method, for an option that sets it. A number without a field of its own is a
+// parameter, given by its index among those of all estimators.
 struct MethodSetting {
   const char* name;  // of the option: "score-budget"
   std::variant<int32_t AttentionMethod::*, bool AttentionMethod::*, size_t> field;
@@ -64,8 +64,8 @@ struct MethodSetting {
 };
 std::vector<MethodSetting> estimator_settings();  // beside the estimator itself
 std::vector<MethodSetting> score_settings();      // beside the score stage
-// "how attention is estimated from its samples: iid (independent draws), …", with exact attention where asked
-// for
+// "how attention is estimated from its samples: iid (independent draws), …", with exact attention
+// where asked for
 std::string estimators_help(bool with_exact);
 std::vector<std::string> estimator_names(bool with_exact);
 

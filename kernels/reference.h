@@ -30,8 +30,8 @@ struct Selected {
 int32_t visible_keys(const AttentionParams& params, const Row& row);
 // Coordinates of the row's draws; position = visible keys - 1.
 DrawRow draw_row(const AttentionParams& params, const Row& row);
-// The row's query after the score stage [head_dim]: the query itself, or its Bernoulli estimate (equations
-// 8-13).
+// The row's query after the score stage [head_dim]: the query itself, or its Bernoulli
+// estimate (equations 8-13).
 std::vector<double> score_query(const AttentionParams& params, const Row& row);
 // Scores before the softmax [visible keys], scaled.
 std::vector<double> scores(const AttentionParams& params, const Row& row);
@@ -41,7 +41,7 @@ std::vector<double> softmax(std::span<const double> scores);
 std::vector<double> keys(const AttentionParams& params, const Row& row);
 std::vector<double> values(const AttentionParams& params, const Row& row);
 
-// How an estimator turns probabilities into weighted keys, rising by key, each key at most once.
+// How an estimator turns probabilities into weighted keys, in ascending order, each key at most once.
 struct Selection {
   Estimator estimator = Estimator::kExact;
   int32_t budget = 0;  // S, 0 or kDenseBudget
@@ -53,8 +53,8 @@ std::vector<Selected> select(std::span<const double> probabilities, const Select
 // The same for a row of a launch.
 std::vector<Selected> select(const AttentionParams& params, const Row& row);
 
-// Output of every row of the launch [num_queries, num_q_heads, head_dim]. Checks as validate() does; does not
-// touch params.out.
+// Output of every row of the launch [num_queries, num_q_heads, head_dim]. Checks as validate() does; does
+// not touch params.out.
 std::vector<double> attend(const AttentionParams& params);
 
 // Closed forms of Appendix N: trace of the covariance of the estimate of sum_n p_n V_n from `samples` draws.

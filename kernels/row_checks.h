@@ -1,5 +1,5 @@
-// Host checks of the row operations: what params must keep wherever the operation runs. The content of arrays
-// is for those to check who can read it.
+// Host checks of the row operations: what params must satisfy wherever the operation runs. The content of
+// arrays is checked by code that can read it.
 #pragma once
 
 #include <spdlog/fmt/fmt.h>
@@ -23,8 +23,8 @@ struct RowPlace {
 };
 inline constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-// Checks fields of one operation. All functions throw InvalidArgument naming operation, field, value and what
-// was expected.
+// Checks fields of one operation. All functions throw InvalidArgument naming operation, field, value and
+// what was expected.
 class RowCheck {
  public:
   RowCheck(const char* operation, const RowPlace& place) : operation_(operation), place_(place) {}
@@ -56,7 +56,7 @@ class RowCheck {
   const RowPlace& place_;
 };
 
-// Pointers are not looked at when there are no rows. The result can refuse more.
+// Pointers are not checked when there are no rows. The returned RowCheck can be used for further checks.
 RowCheck check_fields(const RmsNormParams& params, const RowPlace& place);
 RowCheck check_fields(const RotaryParams& params, const RowPlace& place);
 RowCheck check_fields(const SiluAndMultiplyParams& params, const RowPlace& place);

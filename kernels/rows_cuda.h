@@ -12,17 +12,17 @@
 //
 // Every row is computed by itself and in a fixed order: a result depends neither on the other rows nor on
 // their number. Against the CPU: gather_embeddings_cuda, gather_rows_cuda, the residual stream of
-// rms_norm_cuda and values (without a bias or with one) are equal to the bit; out of rms_norm_cuda, rotated
-// queries and keys and silu_and_multiply_cuda differ by float32 rounding before the result is rounded
-// (another order of the sum of squares, fused multiply-adds, another exponential), in bfloat16 at most the
-// last bit.
+// rms_norm_cuda and values (without a bias or with one) are equal to the bit; out of rms_norm_cuda,
+// rotated queries and keys and silu_and_multiply_cuda differ by float32 rounding before the result is
+// rounded (another order of the sum of squares, fused multiply-adds, another exponential), in bfloat16 at
+// most the last bit.
 //
-// What the host cannot see is the content of device arrays. A padding row (a decode step captured for more
-// rows than are live) is marked by a negative slot or id; see each function. An entry that is out of range
-// otherwise makes the row's results NaN, so that the token sampler reports it (token_sampler_cuda.h).
+// The host cannot see the content of device arrays. A padding row (a decode step captured for more rows than
+// are live) is marked by a negative slot or id; see each function. An entry that is out of range otherwise
+// makes the row's results NaN, so that the token sampler reports it (token_sampler_cuda.h).
 //
-// All functions throw InvalidArgument as in rows.h before anything is queued, CudaError when the launch is
-// refused.
+// All functions throw InvalidArgument as in rows.h before anything is queued, CudaError when the
+// launch is refused.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ namespace allot::kernels {
 
 void rms_norm_cuda(const RmsNormParams& params, const DeviceLimits& limits, CudaStream stream);
 
-// slots[token] < 0: a padding row; nothing of it is read or written, its query neither. A position outside
+// slots[token] < 0: a padding row; nothing of it is read or written, not even its query. A position outside
 // the tables or a slot outside the pool: the token's query becomes NaN and nothing is stored in the cache.
 void rotate_and_store_cuda(const RotaryParams& params, const DeviceLimits& limits, CudaStream stream);
 
@@ -56,9 +56,9 @@ struct GatherRowsParams {
 };
 void gather_rows_cuda(const GatherRowsParams& params, const DeviceLimits& limits, CudaStream stream);
 
-// Keys and values of sequences, from the pages of a cache (attention.h) to rows that lie one after the other,
-// as attention kernels of libraries want them. Sequence b has cum_keys[b + 1] - cum_keys[b] keys, at most
-// max_pages * page_size, and its key i becomes row cum_keys[b] + i.
+// Keys and values of sequences, from the pages of a cache (attention.h) to contiguous rows, as attention
+// kernels of libraries need them. Sequence b has cum_keys[b + 1] - cum_keys[b] keys, at most max_pages *
+// page_size, and its key i becomes row cum_keys[b] + i.
 struct GatherCacheParams {
   int64_t sequences = 0;
   int64_t total_keys = 0;  // at least cum_keys[sequences]; rows from there on are not written

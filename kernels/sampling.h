@@ -1,7 +1,7 @@
 // The rules that make a sampled attention row a pure function of its probabilities and its random numbers.
 // The reference, the CPU kernels and device kernels all include this file, so that they pick the same keys
-// from the same draws. Only rules live here: which number a draw has, which point of the CDF it stands for,
-// how budgets are spread.
+// from the same draws. Only rules are here: which number a draw has, which point of the CDF it selects, how
+// budgets are distributed.
 //
 // Let P_n = p_0 + ... + p_n be the CDF of a row over its visible keys. Every sample of the value stage is a
 // target t in (0, 1] and picks the first key n with P_n >= t, so a key of weight zero is never picked. The
@@ -21,8 +21,8 @@
 //
 // Under threshold the keys kept (p >= tau) weigh p and the rest is the mass of the others.
 //
-// The mean group query (Appendix C.2) is drawn once a head group, under the number of the group's first query
-// head.
+// The mean group query (Appendix C.2) is drawn once a head group, under the number of the group's
+// first query head.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@
 
 namespace allot::kernels {
 
-// Largest sample budget and largest Bernoulli budget B of a row: no context is longer. Nothing is allocated
-// by it. Where a kernel forms the CDF in float32, a target misses its point by up to about 2^-24 of the row's
+// Largest sample budget and largest Bernoulli budget B of a row: no context is longer. No memory depends on
+// it. Where a kernel forms the CDF in float32, a target misses its point by up to about 2^-24 of the row's
 // mass, whatever the budget, so of S samples a share of about S * 2^-24 lands on the key next to the one that
 // the reference picks.
 inline constexpr int32_t kMaxBudget = 262144;
@@ -45,8 +45,8 @@ ALLOT_HOST_DEVICE constexpr uint32_t bernoulli_draw(int32_t b, int32_t i, int32_
   return kScoreDraws + static_cast<uint32_t>(b) * static_cast<uint32_t>(head_dim) + static_cast<uint32_t>(i);
 }
 
-// Target of sample `s` of `samples` in its stratum ((s)/samples, (s + 1)/samples], as a fraction of the mass
-// sampled.
+// Target of sample `s` of `samples` in its stratum ((s)/samples, (s + 1)/samples], as a fraction of
+// the mass sampled.
 template <class Real>
 ALLOT_HOST_DEVICE constexpr Real stratum_target(int32_t s, int32_t samples, float u) {
   return (static_cast<Real>(s + 1) - static_cast<Real>(u)) / static_cast<Real>(samples);

@@ -15,7 +15,7 @@ void pause() {
 #endif
 }
 
-// Waits until `value` differs from `old` and returns what it became.
+// Waits until `value` differs from `old` and returns its new value.
 uint32_t wait_for_change(const std::atomic<uint32_t>& value, uint32_t old) {
   for (int spin = 0; spin < kSpins; ++spin) {
     const uint32_t now = value.load(std::memory_order_acquire);

@@ -21,8 +21,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   // Calls body(i) once for every i in [0, count), from the calling thread and num_threads - 1 others, and
-  // returns when all calls have. Which thread takes which i is open. `body` must not throw and must not use
-  // this pool.
+  // returns when all calls have. Which thread takes which i is not defined. `body` must not throw and must
+  // not use this pool.
   template <class Body>
   void for_each(int64_t count, int num_threads, const Body& body) {
     run(

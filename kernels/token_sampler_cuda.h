@@ -16,8 +16,8 @@
 
 namespace allot::kernels {
 
-// How the token of a row is chosen: model/sampling.h's SamplingParams, rounded to float. Whoever fills the
-// array checks the ranges.
+// How the token of a row is chosen: model/sampling.h's SamplingParams, rounded to float. The code that fills
+// the array must check the ranges.
 struct TokenRule {
   float temperature = 0;         // 0 is greedy
   float top_p = 1;               // in (0, 1]

@@ -1,5 +1,5 @@
-// Host checks of a launch: everything the kernels index with is proven in range here, so they need no checks
-// themselves.
+// Host checks of a launch: everything the kernels index with is proven in range here, so they need
+// no checks themselves.
 #include <spdlog/fmt/fmt.h>
 
 #include <cmath>
@@ -92,8 +92,7 @@ void check_budget(const AttentionParams& p, int64_t sequence, int32_t length) {
   if (budget > 0 && budget < least) {
     refuse(
         "estimator {} needs a sample in every tile: sequence {} has length {}, {} tiles of {} keys, but a "
-        "budget "
-        "of {}; raise the budget, enlarge the tile or use sys",
+        "budget of {}; raise the budget, enlarge the tile or use sys",
         name(p.method.estimator), sequence, length, least, p.method.tile, budget);
   }
 }
@@ -127,8 +126,7 @@ void validate(const AttentionParams& p) {
     if (p.lengths[b] < queries) {
       refuse(
           "sequence {} has {} queries but length {}; the last query sees every key, so length is at least "
-          "the number "
-          "of queries",
+          "the number of queries",
           b, queries, p.lengths[b]);
     }
     if (queries == 0) continue;

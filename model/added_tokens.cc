@@ -45,7 +45,7 @@ void AddedTokenFinder::add(const AddedToken& token, const std::string& text) {
 
 size_t AddedTokenFinder::next_start(std::string_view text, size_t at) const {
   if (first_bytes_.empty()) return text.size();
-  // Mostly all patterns start with '<', and a search for one byte runs at memory speed.
+  // Usually all patterns start with '<', and a search for one byte runs at memory speed.
   if (first_bytes_.size() == 1) return std::min(text.find(first_bytes_.front(), at), text.size());
   while (at < text.size() && groups_[static_cast<uint8_t>(text[at])].lengths.empty()) ++at;
   return at;

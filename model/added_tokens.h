@@ -1,5 +1,5 @@
-// Tokens that tokenizer.json adds to its model's vocabulary; they are found in the text before anything else
-// cuts it.
+// Tokens that tokenizer.json adds to its model's vocabulary; they are found in the text before anything
+// else cuts it.
 #pragma once
 
 #include <array>
@@ -16,16 +16,16 @@ struct AddedToken {
   int32_t id = 0;
   std::string content;
   bool single_word = false;  // only where no word character touches it
-  bool lstrip = false;       // takes the whitespace before it along
-  bool rstrip = false;       // takes the whitespace after it along
+  bool lstrip = false;       // includes the whitespace before it
+  bool rstrip = false;       // includes the whitespace after it
   bool normalized = true;    // searched for in normalized text
   bool special = false;      // left out when decoding without special tokens
 };
 
-// Finds added tokens, leftmost first and the longest of those that start at one place.
+// Finds added tokens: the leftmost first, and the longest of those that start at the same position.
 class AddedTokenFinder {
  public:
-  // `text` is what to look for: the content, or its normalized form.
+  // `text` is the text to search for: the token's content, or its normalized form.
   void add(const AddedToken& token, const std::string& text);
 
   // Calls on_text(std::string_view) for each stretch without added tokens and on_token(id) for each added
@@ -61,9 +61,9 @@ class AddedTokenFinder {
     size_t end = 0;
   };
 
-  // The first place from `at` on whose byte starts a pattern, or the text's end.
+  // The first position from `at` on whose byte starts a pattern, or the text's end.
   size_t next_start(std::string_view text, size_t at) const;
-  // Of the patterns that `text` starts with.
+  // The longest of the patterns that `text` starts with.
   const Pattern* longest_of(std::string_view text) const;
   static bool stands_alone(std::string_view text, size_t begin, size_t end);
   static Taken with_whitespace(std::string_view text, size_t begin, size_t end, size_t covered,
@@ -71,7 +71,7 @@ class AddedTokenFinder {
 
   std::vector<Pattern> patterns_;
   std::string first_bytes_;  // each once
-  TokenMap index_;           // text -> place in patterns_
+  TokenMap index_;           // text -> index in patterns_
   // The patterns with one first byte.
   struct Group {
     std::string common;           // what all of them start with

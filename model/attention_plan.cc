@@ -5,9 +5,9 @@
 namespace allot::model {
 namespace {
 
-// Queries of a run at most: enough for the kernel to reuse a key, few enough to balance threads.
+// Most queries of a run: enough for the kernel to reuse a key, few enough to balance threads.
 constexpr int32_t kMaxRunQueries = 128;
-// Launches per thread: the last one to finish keeps the others waiting for a small part of the whole only.
+// Launches per thread: enough that waiting for the last one takes only a small part of the whole time.
 constexpr int64_t kLaunchesPerThread = 4;
 
 std::vector<QueryRun> cut_into_runs(const ForwardBatch& batch, std::span<const int64_t> rows) {
@@ -16,7 +16,7 @@ std::vector<QueryRun> cut_into_runs(const ForwardBatch& batch, std::span<const i
   int64_t previous = -1;
   for (int64_t row : rows) {
     const bool follows = !runs.empty() && row == previous + 1 && row < batch.query_start[sequence + 1];
-    // The last query joins a full run rather than be alone, see prefill_tokens.
+    // A single last query joins the full run before it, see prefill_tokens.
     const bool is_last = row + 1 == batch.query_start[sequence + 1];
     const bool continues = follows && (runs.back().queries < kMaxRunQueries || is_last);
     if (continues) {

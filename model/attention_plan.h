@@ -1,5 +1,5 @@
-// What a forward pass works on, and how its attention is cut into launches that threads take one by one.
-// Torch-free.
+// The tokens of a forward pass, and how its attention is cut into launches that threads take one
+// by one. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +31,15 @@ struct ForwardBatch {
 // Sets positions and slots of the batch's tokens, which query_start, lengths and page_table determine.
 void place_tokens(ForwardBatch& batch, int32_t page_size);
 
-// Tokens of a prompt to process next, with `remaining` of its `size` tokens to go and `room` > 0 in the pass:
-// at most `room`, or one more. Attention of a single query is summed in another order than that of several,
-// so a prompt is never cut such that one token is left alone: where it is cut depends on its batch mates, and
-// its bits must not. 0 = wait for a pass with more room.
+// How many tokens of a prompt to process next, when `remaining` of its `size` tokens are left and the pass
+// has `room` > 0: at most `room`, or one more. Attention of a single query is summed in another order than
+// that of several, so a prompt is never cut so that one token is left alone: the cut depends on batch mates,
+// but the result's bits must not. 0 = wait for a pass with more room.
 int64_t prefill_tokens(int64_t size, int64_t remaining, int64_t room);
 
-// A run of consecutive queries of one sequence: for the kernel a sequence of its own that ends where the run
-// ends, on the same pages. Attention of a row depends on its own data only, so cutting changes no result.
+// A run of consecutive queries of one sequence. The kernel sees it as a sequence of its own, on the same
+// pages, that ends where the run ends. Attention of a row depends only on its own data, so cutting
+// changes no result.
 struct QueryRun {
   int64_t sequence = 0;
   int32_t queries = 0;
@@ -47,8 +48,8 @@ struct QueryRun {
 
 class AttentionPlan {
  public:
-  // Plans attention of the tokens `rows` (ascending) of the batch, whose queries lie one after the other from
-  // row 0. Runs are short enough, and launches even enough, for `threads` threads to share one long sequence.
+  // Plans attention of the tokens `rows` (ascending) of the batch, whose queries are contiguous from row 0.
+  // Runs are short enough, and launches even enough, for `threads` threads to share one long sequence.
   AttentionPlan(const ForwardBatch& batch, std::span<const int64_t> rows, int threads);
 
   struct Launch {

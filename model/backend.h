@@ -1,6 +1,6 @@
-// What runs the model for an engine: weights, KV cache and choice of tokens on one device. The engine decides
-// which sequences run, on which pages and until when; a backend does one forward pass at a time and keeps
-// nothing of a sequence but the cache's content and the tokens it has seen. Torch-free.
+// Runs the model for an engine: weights, KV cache and choice of tokens on one device. The engine decides
+// which sequences run, on which pages and until when. A backend does one forward pass at a time and keeps of
+// each sequence only its keys and values in the cache and the tokens it has seen. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace allot::model {
 
 // How the token after an output row is chosen.
 struct TokenChoice {
-  int32_t slot = 0;  // the sequence's place, 0 .. max_sequences - 1, under which its seen tokens are known
+  int32_t slot = 0;  // 0 .. max_sequences - 1, where the sequence's seen tokens are kept
   SamplingParams sampling = {};
   kernels::SequenceDraws draws = {};
   uint32_t position = 0;  // of the last token before it (DrawRow::position)
@@ -33,7 +33,8 @@ class Backend {
 
   virtual const KvCacheShape& cache_shape() const = 0;
 
-  // A sequence takes the slot: what the last one there had seen is forgotten, `prompt` counts as seen.
+  // Starts a sequence in the slot: forgets the tokens that the previous one had seen, and counts
+  // `prompt` as seen.
   virtual void open_slot(int32_t slot, std::span<const int32_t> prompt) = 0;
 
   // One forward pass: writes keys and values of the new tokens to the cache and chooses a token for every
@@ -43,8 +44,8 @@ class Backend {
   virtual std::span<const int32_t> step(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
                                         std::span<const TokenChoice> choices) = 0;
 
-  // The same pass without a choice: float32 logits [output_rows.size(), vocab_size], valid until the next
-  // call.
+  // The same pass without a choice: float32 logits [output_rows.size(), vocab_size], valid until
+  // the next call.
   virtual std::span<const float> logits(const ForwardBatch& batch,
                                         const kernels::AttentionMethod& attention) = 0;
 };

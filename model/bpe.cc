@@ -176,11 +176,11 @@ void BytePairEncoder::encode_by_merging(std::string_view piece, Scratch& scratch
   }
 }
 
-// The same merges as by the heap, found by looking through all pairs each time. They are the same because a
-// pair is never replaced by another one that spells the same token: the texts of two neighbours only grow.
+// Makes the same merges as with the heap, but searches all pairs each time. They are the same because a pair
+// is never replaced by another one that spells the same token: the texts of two neighbours only grow.
 void BytePairEncoder::encode_few_bytes(std::string_view piece, std::vector<int32_t>* ids) const {
-  // A symbol stays at the place of its first part. The key of a pair, at its left symbol, has the rank above
-  // the place, so that the smallest is the leftmost pair of the lowest rank.
+  // A symbol stays at the position of its first part. The key of a pair, stored at its left symbol, is the
+  // rank followed by the position, so that the smallest key is the leftmost pair of the lowest rank.
   constexpr size_t kNoByte = 0x100;
   std::array<int32_t, kFewBytes> symbols;
   std::array<int32_t, kFewBytes> keys;
@@ -246,7 +246,7 @@ void BytePairEncoder::add_symbols(std::string_view piece, std::vector<Symbol>* s
       flush();
       symbols->push_back({.id = *id});
     } else if (byte_fallback_ && add_fallback_bytes(character, symbols)) {
-      // A pending unk stays pending and so lands behind these bytes: the package's order, kept for equal ids.
+      // A pending unk stays pending and so comes after these bytes: the package's order, kept for equal ids.
     } else if (unk_) {
       if (!fuse_unk_) flush();
       pending_unk = true;

@@ -25,7 +25,7 @@ class BytePairEncoder {
   // dropout, continuing_subword_prefix and end_of_word_suffix.
   BytePairEncoder(const JsonView& model, const Vocabulary& vocabulary, bool byte_level);
 
-  // Memory of one call, reused from piece to piece and from call to call, with one encoder only.
+  // Memory of one call, reused for all pieces and later calls of the same encoder.
   struct Symbol {
     int32_t id = 0;
     int32_t previous = 0;
@@ -47,11 +47,11 @@ class BytePairEncoder {
   // Symbols that are neither in the vocabulary nor covered by byte_fallback or unk_token are dropped, as the
   // `tokenizers` package does. Safe from many threads.
   void encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const;
-  // Fetches what encode(piece) will look at first.
+  // Prefetches the memory that encode(piece) will read first.
   void prefetch(std::string_view piece) const noexcept { pieces_.prefetch(piece); }
 
  private:
-  // What encoding a piece that is itself a token gives; found out when the token is first met.
+  // What encoding a piece that is itself a token gives; determined when the token is first met.
   enum class Whole : uint8_t { kUnknown, kItself, kMerges };
 
   void read_merges(const JsonView& merges, const Vocabulary& vocabulary);
@@ -73,11 +73,11 @@ class BytePairEncoder {
   std::array<std::optional<int32_t>, 256> byte_ids_;      // of a single byte: byte-level symbols
   std::array<std::optional<int32_t>, 256> fallback_ids_;  // of <0x00> to <0xFF>
   MergeTable merges_;
-  // Of rules for two byte symbols, by both bytes. Empty where some byte has no symbol, or ranks are too large
-  // for encode_few_bytes.
+  // The rules for two byte symbols, by both bytes. Empty where some byte has no symbol, or where ranks are
+  // too large for encode_few_bytes.
   std::vector<MergeTable::Merge> byte_pairs_;
   CharacterTokens characters_;  // for encode_few_bytes
-  // By id. Each entry only ever changes from kUnknown to its one true value, so relaxed order is enough.
+  // By id. Each entry changes only once, from kUnknown to its value, so relaxed memory order is enough.
   std::unique_ptr<std::atomic<Whole>[]> whole_;
 };
 

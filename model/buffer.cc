@@ -50,7 +50,8 @@ Buffer::Buffer(int64_t bytes) : bytes_(bytes) {
     throw Error("cannot map " + std::to_string(bytes) + " bytes of memory: " + std::strerror(errno) +
                 "; use a smaller model, dtype bfloat16 or a smaller cache");
   }
-  // Large pages keep gathers over the cache and the weights out of the page walker; the kernel may refuse.
+  // Large pages spare scattered reads of the cache and the weights most page table walks; the kernel
+  // may refuse them.
   madvise(mapped, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(mapped);
 }

@@ -1,5 +1,5 @@
 // Zeroed, page-aligned memory taken from the system as one mapping: weights, activations and the KV cache.
-// Pages cost nothing until they are written, so a cache may be sized for the worst case.
+// Pages take no memory until they are written, so a cache may be sized for the worst case.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace allot::model {
 class Buffer {
  public:
   Buffer() = default;
-  // `bytes` >= 0; 0 gives an empty buffer. Throws Error with the size and the system's reason when the
-  // mapping fails.
+  // `bytes` >= 0; 0 gives an empty buffer. Throws Error with the size and the system's reason when
+  // the mapping fails.
   explicit Buffer(int64_t bytes);
   ~Buffer();
   Buffer(Buffer&& other) noexcept
@@ -36,8 +36,8 @@ class Buffer {
   int64_t bytes_ = 0;
 };
 
-// Bytes this process can still take without swapping: the smaller of the machine's MemAvailable and what the
-// memory cgroup leaves. 0 when neither is known.
+// Bytes that this process can still use without swapping: the smaller of the machine's MemAvailable and what
+// the memory cgroup leaves. 0 when neither is known.
 int64_t available_memory_bytes();
 
 }  // namespace allot::model

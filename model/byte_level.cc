@@ -8,7 +8,7 @@
 namespace allot::model {
 namespace {
 
-// Bytes that are printable in Latin-1 stand for themselves; the others follow from U+0100 on.
+// Bytes that are printable in Latin-1 represent themselves; the others get the characters from U+0100 on.
 constexpr bool stands_for_itself(unsigned byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
 }

@@ -1,5 +1,5 @@
 // The byte-level alphabet of GPT-2: every byte is written as one printable character, so that a vocabulary of
-// texts can hold any bytes.
+// texts can represent any bytes.
 #pragma once
 
 #include <optional>

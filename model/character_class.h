@@ -1,5 +1,5 @@
-// What the cutting patterns of byte-level tokenizers tell apart in a text: letters, numbers, line breaks,
-// other whitespace and the rest.
+// The classes of characters that the patterns of byte-level tokenizers distinguish: letters, numbers, line
+// breaks, other whitespace and the rest.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ enum class CharacterClass : uint8_t { kOther, kLetter, kNumber, kNewline, kSpace
 // The class of every code point, in the Unicode version of Regex.
 class CharacterClasses {
  public:
-  // Made at the first call, the same object ever after. Safe from many threads.
+  // Made at the first call; later calls return the same object. Safe from many threads.
   static const CharacterClasses& get();
 
   CharacterClass of(char32_t c) const noexcept {

@@ -14,7 +14,7 @@ constexpr size_t kMaxText = 5;  // a space and a character of four bytes
 struct Neighbour {
   int32_t token = 0;
   uint32_t rank = 0;
-  uint8_t byte = 0;  // of the other token, where the two touch
+  uint8_t byte = 0;  // the other token's byte where the two touch
 };
 
 // The neighbours of each token, in order of token.
@@ -23,7 +23,7 @@ class Neighbours {
   void add(const Neighbour& neighbour) { all_.push_back(neighbour); }
   void sort() { std::sort(all_.begin(), all_.end(), by_token); }
   std::span<const Neighbour> of(int32_t token) const {
-    // Not of std::ranges, whose equal_range clang 14 cannot compile with GCC 12's headers.
+    // Not std::ranges::equal_range, which clang 14 cannot compile with GCC 12's headers.
     const auto [begin, end] = std::equal_range(all_.begin(), all_.end(), Neighbour{.token = token}, by_token);
     return {begin, end};
   }
@@ -34,10 +34,10 @@ class Neighbours {
   std::vector<Neighbour> all_;
 };
 
-// The merges of a few bytes alone.
+// The result of merging a few bytes alone.
 struct Path {
-  std::optional<int32_t> token;    // where they end as one
-  std::vector<int32_t> left_ends;  // symbols at either end before that
+  std::optional<int32_t> token;    // when they end as one token
+  std::vector<int32_t> left_ends;  // symbols that were at this end meanwhile
   std::vector<int32_t> right_ends;
   uint32_t highest_rank = 0;
 };
@@ -117,7 +117,7 @@ class CharacterTokens::Builder {
 
  private:
   Way way_of(std::string_view text) {
-    // Two more sets must have places. Real vocabularies have some hundred sets.
+    // There must be room for two more sets. Real vocabularies have a few hundred sets.
     if (result_.sets_.size() > UINT16_MAX - 1) return {};
     const Path path = path_of(text, merges_, byte_ids_);
     if (!path.token) return {};

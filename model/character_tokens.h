@@ -1,5 +1,5 @@
-// Characters of several bytes that byte-pair encoding makes into one token before any of their bytes can join
-// a neighbour: merging can begin with that token instead of the bytes, and gives the same ids.
+// Characters of several bytes that byte-pair encoding merges into one token before any of their bytes can
+// join a neighbour: merging can begin with that token instead of the bytes and gives the same ids.
 //
 // A character qualifies beside given bytes when, with R the highest rank among the merges of its bytes alone,
 //   1. its bytes alone end as one token,
@@ -7,10 +7,10 @@
 //   at
 //      their left end has a rank above R, and likewise at the right end, and
 //   3. every rule that takes its token has a rank above R.
-// Then as long as the character is unfinished, the next merge of its own bytes comes before every merge
-// across its borders (2), and the merges elsewhere meanwhile, of ranks up to R, are the same when its token
-// is there already (3). A space at the start of a piece and the character behind it are taken together in the
-// same way, since tokenizers learn early to join spaces with first bytes.
+// Then, as long as the character is unfinished, the next merge of its own bytes comes before every merge
+// across its borders (2), and the merges elsewhere in the meantime, of ranks up to R, are the same as when
+// its token already exists (3). A space at the start of a piece and the character behind it are treated
+// together in the same way, since tokenizers learn early to join spaces with first bytes.
 #pragma once
 
 #include <array>
@@ -38,8 +38,8 @@ class CharacterTokens {
     int32_t id = 0;
     size_t bytes = 0;  // 0: merging begins with the bytes
   };
-  // The token that stands for the character of `piece` at `at`, or for a space at the start of `piece` and
-  // the character behind it. `piece` may be any bytes.
+  // The token that can replace the character of `piece` at `at`, or a space at the start of `piece` together
+  // with the character behind it. `piece` may be any bytes.
   Start start_at(std::string_view piece, size_t at) const noexcept {
     const bool space = at == 0 && piece[0] == ' ';
     const size_t place = at + (space ? 1 : 0);
@@ -54,14 +54,14 @@ class CharacterTokens {
 
  private:
   static constexpr int32_t kNone = -1;
-  static constexpr char32_t kEnd = 0x20000;  // above it vocabularies have hardly any characters
+  static constexpr char32_t kEnd = 0x20000;  // vocabularies have hardly any characters above it
   static constexpr size_t kBlockBits = 6;    // of the code point: what the last byte holds
   static constexpr size_t kBlockSize = size_t{1} << kBlockBits;
   using Bytes = std::array<uint64_t, 4>;  // a bit for each byte
 
   struct Way {
     int32_t id = kNone;
-    uint16_t before = 0;  // places in sets_
+    uint16_t before = 0;  // indices in sets_
     uint16_t behind = 0;
   };
   struct Entry {
@@ -70,7 +70,7 @@ class CharacterTokens {
   };
   class Builder;
 
-  // Null where the bytes are no character, or one that never is a start.
+  // Null where the bytes are no character, or one with which merging can never begin.
   const Entry* entry_at(std::string_view piece, size_t at) const noexcept;
   bool holds(uint16_t set, char byte) const noexcept {
     const auto value = static_cast<uint8_t>(byte);
@@ -85,11 +85,12 @@ class CharacterTokens {
 inline const CharacterTokens::Entry* CharacterTokens::entry_at(std::string_view piece,
                                                                size_t at) const noexcept {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(piece[at + i]); };
-  const auto tail = [&](size_t i) { return static_cast<char32_t>(byte(i) ^ 0x80); };  // from 0x40 on: none
+  // 0x40 and above: not a continuation byte.
+  const auto tail = [&](size_t i) { return static_cast<char32_t>(byte(i) ^ 0x80); };
   const size_t left = piece.size() - at;
   if (left < 2 || byte(0) < 0xC2) return nullptr;
   char32_t code_point = 0;
-  char32_t tails = tail(1);  // which bits any tail has
+  char32_t tails = tail(1);  // the bits that any tail has
   char32_t least = 0x80;
   if (byte(0) < 0xE0) {
     code_point = (byte(0) & char32_t{0x1F}) << 6 | tail(1);

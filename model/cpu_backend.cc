@@ -27,13 +27,13 @@ class SeenTokens {
   std::span<const int32_t> ids() const { return ids_; }
 
  private:
-  std::vector<bool> is_seen_;  // [vocab_size], of slots that were ever used
+  std::vector<bool> is_seen_;  // [vocab_size] for slots that were ever used, else empty
   std::vector<int32_t> ids_;
 };
 
 Decoder load_decoder(const WeightsSource& source, const ModelConfig& config, const EngineOptions& options) {
-  // First the weights, so that an automatic cache takes its share of what they leave: at most half, since
-  // activations and other processes need some, too.
+  // The weights come first, so that an automatic cache takes its share of the memory they leave: at most
+  // half, since activations and other processes need memory, too.
   DecoderWeights weights = load_weights(source, config, options.dtype, options.threads);
   const int64_t available = available_memory_bytes();
   const KvCacheShape cache =

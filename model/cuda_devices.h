@@ -1,5 +1,5 @@
-// The CUDA devices of this machine: what they are called, how much memory they have and whether they compute.
-// Torch-free; a build without CUDA finds none.
+// The CUDA devices of this machine: their names, their memory, and whether they work. Torch-free; a build
+// without CUDA finds none.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace allot::model {
 struct CudaDevice {
   int32_t index = 0;         // as the driver counts them, CUDA_VISIBLE_DEVICES applied
   std::string product;       // as the driver calls it: "NVIDIA H200"
-  int64_t memory_bytes = 0;  // in all, not what is free
+  int64_t memory_bytes = 0;  // all of it, not only what is free
 };
 
 struct CudaDevices {
@@ -19,7 +19,7 @@ struct CudaDevices {
   std::string reason;               // why there are none; empty where there are some
 };
 
-// Asks the driver; creates no context and takes no memory of a device. A machine without driver or GPU is no
+// Asks the driver; creates no context and uses no device memory. A machine without driver or GPU is not an
 // error. Throws CudaError when the driver counts a device but does not describe it.
 CudaDevices find_cuda_devices();
 

@@ -15,17 +15,17 @@
 namespace allot::model {
 namespace {
 
-// Matrix products run on whole groups of this many rows. The libraries take other code paths for one row or a
-// few, and those sum in another order: padding keeps a sequence's bits independent of how many batch mates it
-// has.
+// Matrix products run on whole groups of this many rows. For one row or a few the libraries use other code,
+// which sums in another order: padding makes a sequence's bits independent of the number of its batch mates.
 constexpr int64_t kRowGroup = 16;
-// Rows of a block at most: its activations stay in a core's level-2 cache from one product to the next.
+// Most rows of a block: its activations stay in a core's level-2 cache from one product to the next.
 constexpr int64_t kMaxBlockRows = 256;
-// A thread that takes a whole block streams every weight of the layer. Beyond this size of one matrix, the
-// threads share each product instead.
+// A thread that computes a whole block reads every weight of the layer. When a matrix is larger than this,
+// the threads share each product instead.
 constexpr int64_t kMaxPrivateMatrixBytes = int64_t{8} << 20;
 
-// Threads share the row operations of a block from this many rows on; below, waking them costs more.
+// Threads share the row operations of a block that has at least this many rows; for fewer, waking
+// them costs more.
 constexpr int64_t kMinSharedRows = 64;
 
 bool fits_one_thread(const ModelConfig& config, kernels::DType dtype) {
@@ -86,8 +86,7 @@ std::span<float> Decoder::forward(const ForwardBatch& batch, const kernels::Atte
     });
   }
 
-  // Every key and value is in the cache now: what follows is needed for the rows whose logits are wanted
-  // alone.
+  // Every key and value is in the cache now: the rest is needed only for the rows whose logits are wanted.
   const int64_t outputs = static_cast<int64_t>(batch.output_rows.size());
   if (outputs == 0) return {};
   const int64_t logits_bytes = round_up(outputs, kMaxBlockRows) * config_.vocab_size * int64_t{sizeof(float)};
@@ -156,7 +155,7 @@ void Decoder::embed(const ForwardBatch& batch, const Block& block) {
   });
 }
 
-// scratch.hidden = norm(residual), after residual += scratch.hidden when asked for.
+// scratch.hidden = norm(residual), preceded by residual += scratch.hidden when asked for.
 void Decoder::normalise(const Buffer& weight, const Block& block, bool add_hidden_to_residual) {
   for_each_part(block, [&](const Part& part) {
     std::byte* residual = row(residual_, block.begin + part.first, config_.hidden_size);
@@ -203,8 +202,8 @@ void Decoder::project_qkv(int32_t layer, const ForwardBatch& batch, const Block&
   });
 }
 
-// From the attention's output to the layer's, which stays in scratch.hidden for the next norm to add to the
-// residual.
+// Computes the layer's output from that of its attention. It stays in scratch.hidden for the next norm, which
+// adds it to the residual.
 void Decoder::finish_layer(int32_t layer, const Block& block) {
   const LayerWeights& weights = weights_.layers[layer];
   Scratch& scratch = block.scratch;

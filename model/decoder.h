@@ -1,6 +1,6 @@
 // One forward pass of a decoder (model_config.h lists the architectures) over a ragged batch of new tokens,
-// on the paged KV cache. Prefill chunks, decode steps and teacher forcing are the same call. Which requests
-// run and which token follows is the engine's matter.
+// on the paged KV cache. Prefill chunks, decode steps and teacher forcing are the same call. The engine
+// decides which requests run and which token follows.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ class Decoder {
   void fill_cache_at_random();
 
   // Writes keys and values of the new tokens to the cache and returns float32 logits [output_rows.size(),
-  // vocab_size], valid until the next call. Row kernels and attention give a row the same bits whatever its
-  // batch; docs/internals/engine.md says how far the matrix products do.
+  // vocab_size], valid until the next call. Row kernels and attention give a row the same bits in every
+  // batch; docs/internals/engine.md says how far that holds for matrix products.
   std::span<float> forward(const ForwardBatch& batch, const kernels::AttentionMethod& attention);
 
  private:
@@ -83,7 +83,8 @@ class Decoder {
   int64_t qkv_width_;  // (num_q_heads + 2 num_kv_heads) * head_dim
   bool blocks_in_parallel_;
 
-  // Of the current pass; rows are tokens, and from the last layer's attention on the output rows alone.
+  // Activations of the current pass. Their rows are tokens; from the last layer's attention on, only
+  // the output rows.
   Buffer residual_;               // [max_tokens, hidden_size]
   Buffer qkv_;                    // [max_tokens, qkv_width]
   Buffer attended_;               // [max_tokens, q_width]

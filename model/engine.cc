@@ -43,8 +43,8 @@ void check_options(const EngineOptions& options) {
   if (!faults.empty()) throw InvalidArgument(fmt::format("engine options: {}", fmt::join(faults, "; ")));
   if (options.dtype == kernels::DType::kFloat16 && options.device == "cpu") {
     throw Unsupported(
-        "engine options: dtype float16 has CUDA kernels only, and device is cpu; use bfloat16 or float32, or "
-        "another device");
+        "engine options: dtype float16 has CUDA kernels only, and device is cpu; use bfloat16 or float32, "
+        "or another device");
   }
 }
 
@@ -62,11 +62,11 @@ std::unique_ptr<Backend> load_backend(const std::filesystem::path& directory, co
   return make_backend(source, config, options);
 }
 
-// A request and how far it has come.
+// A request and its progress.
 struct Sequence {
   GenerationRequest request;
   std::vector<int32_t> tokens;  // prompt and output
-  OwnedPages pages;             // for every token it may ever have
+  OwnedPages pages;             // for all tokens that it may ever have
   int32_t slot = 0;             // while it runs
   int64_t cached = 0;           // tokens whose keys and values are in the cache
   int64_t prefill_end = 0;      // tokens before it are computed in chunks, the others one a step
@@ -81,13 +81,13 @@ struct Sequence {
 struct Advance {
   Sequence* sequence;
   int64_t new_tokens;
-  // The token after it is wanted.
+  // Whether the token after it is to be chosen.
   bool is_ready() const { return sequence->cached + new_tokens == sequence->size(); }
 };
 
 enum class Outputs { kLastIfReady, kAll };
 
-// `dense` makes every sequence attend exactly in this pass.
+// With `dense` every sequence attends exactly in this pass.
 ForwardBatch make_batch(std::span<const Advance> advances, int32_t num_layers, bool dense, int32_t page_size,
                         Outputs outputs) {
   ForwardBatch batch;
@@ -190,8 +190,7 @@ void Engine::Impl::check_samples(std::span<const int32_t> samples, int64_t lengt
     if (samples[layer] > 0 && samples[layer] < least) {
       refuse(
           "the schedule gives layer {} {} samples, but estimator {} needs one in each of {} tiles of {} keys "
-          "for {} "
-          "tokens; raise the budget, enlarge the tile or use sys",
+          "for {} tokens; raise the budget, enlarge the tile or use sys",
           layer, samples[layer], kernels::name(options.attention.estimator), least, options.attention.tile,
           length);
     }
@@ -213,7 +212,8 @@ void Engine::Impl::check_length(int64_t prompt, int64_t new_tokens) const {
 void Engine::Impl::admit() {
   while (!queue.empty() && !free_slots.empty()) {
     Sequence& next = queue.front();
-    // All pages at once: a sequence that was admitted can always finish, so none is ever put back.
+    // All its pages are allocated at once: a sequence that was admitted can always finish, so none
+    // is ever preempted.
     next.pages = allocator.allocate(pages_for(next.size() + next.request.max_new_tokens, options.page_size));
     if (next.pages.empty()) return;
     next.slot = free_slots.back();
@@ -224,8 +224,8 @@ void Engine::Impl::admit() {
   }
 }
 
-// The prompts that are not in the cache yet, oldest first, up to a chunk; when there are none, one token of
-// every sequence.
+// Fills the pass with prompts that are not in the cache yet, oldest first, up to a chunk; when there are
+// none, with one token of every sequence.
 std::vector<Advance> Engine::Impl::next_advances() {
   std::vector<Advance> advances;
   int64_t room = prefill_chunk(options);
@@ -253,13 +253,13 @@ std::optional<Finish> Engine::Impl::finished(const Sequence& sequence) const {
   return std::nullopt;
 }
 
-// Pages and slot of a sequence that leaves `running`.
+// Frees pages and slot of a sequence that leaves `running`.
 void Engine::Impl::release(Sequence& sequence) {
   sequence.pages = {};
   free_slots.push_back(sequence.slot);
 }
 
-// Appends its next token to every sequence that is ready, frees what finished.
+// Appends the next token to every sequence that is ready, and frees the finished ones.
 std::vector<GenerationResult> Engine::Impl::take_tokens(std::span<Sequence* const> ready,
                                                         std::span<const int32_t> tokens) {
   std::vector<GenerationResult> results;
@@ -373,8 +373,8 @@ std::vector<float> Engine::logits(std::span<const int32_t> ids, std::span<const 
   sequence.pages = impl_->allocator.allocate(needed);
   if (sequence.pages.empty()) {
     refuse(
-        "logits of {} tokens need {} pages of the KV cache, but requests in flight leave {}; finish them "
-        "first",
+        "logits of {} tokens need {} pages of the KV cache, but requests in flight leave {}; "
+        "finish them first",
         length, needed, impl_->allocator.free_pages());
   }
   std::vector<float> result;

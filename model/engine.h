@@ -1,5 +1,6 @@
-// Batched generation with a schedule per sequence: a paged KV cache, continuous batching, dense or sampled
-// prefill. The header is free of LibTorch, so that only the files that build tensors pay for its headers.
+// Batched generation with a schedule per sequence: a paged KV cache, continuous batching, dense or
+// sampled prefill. This header includes nothing of LibTorch, so that only files that make tensors
+// compile its headers.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 namespace allot::model {
 
 struct GenerationRequest {
-  uint64_t id = 0;  // the caller's; returned with the result, so it should be unique among pending requests
+  uint64_t id = 0;  // chosen by the caller, returned with the result; should be unique among pending requests
   std::vector<int32_t> prompt;
   // Samples per layer [layers]; empty = exact attention in every layer.
   std::vector<int32_t> samples;
@@ -28,8 +29,8 @@ struct GenerationRequest {
   uint32_t question = 0;
   SamplingParams sampling;
   int32_t max_new_tokens = 0;  // >= 1
-  bool ignore_eos = false;     // generate on after an eos token: for benchmarks
-  // Asked after each token with the output so far; true ends the sequence with kStop. May be empty.
+  bool ignore_eos = false;     // go on after an eos token: for benchmarks
+  // Called after each token with the output so far; true ends the sequence with kStop. May be empty.
   std::function<bool(std::span<const int32_t>)> stop;
 };
 
@@ -48,15 +49,14 @@ struct EngineCounters {
 };
 
 // Not for use by several threads at once. Results do not depend on what else runs: a sequence's random draws
-// are functions of its own coordinates, and docs/internals/engine.md says when its logits are the same to the
-// bit, too.
+// are functions of its own coordinates, and docs/internals/engine.md says when its logits are the same to
+// the bit, too.
 class Engine {
  public:
-  // Loads a Hugging Face directory, of which config.json alone is needed for random weights. Throws the
-  // errors of the readers and of load_weights, Unsupported when a tensor has a dtype or shape the
-  // architecture does not have (naming the tensor, found and expected), for dtype float16 on the CPU, whose
-  // kernels do not have it, and for a device that the build does not have, and InvalidArgument for an option
-  // out of range.
+  // Loads a Hugging Face directory; for random weights only its config.json is needed. Throws the errors of
+  // the readers and of load_weights, Unsupported when a tensor has a dtype or shape the architecture does not
+  // have (naming the tensor, found and expected), for dtype float16 on the CPU, which has no kernels for it,
+  // and for a device that the build does not support; InvalidArgument for an option out of range.
   Engine(const std::filesystem::path& model_directory, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;
@@ -64,25 +64,27 @@ class Engine {
 
   const ModelConfig& config() const;
   const GenerationDefaults& generation_defaults() const;
-  // As given, with device, threads and cache_tokens resolved to what is in use.
+  // The options as given, with device, threads and cache_tokens replaced by the values in use.
   const EngineOptions& options() const;
 
-  // Queues a request. Throws InvalidArgument when the prompt is empty or has an id beyond the vocabulary,
-  // when prompt and new tokens exceed the model's positions or the cache's capacity, when `samples` has
-  // another length than layers or a value the estimator refuses, or when a sampling parameter is out of
-  // range.
+  // Queues a request. Throws InvalidArgument when the prompt is empty or has an id beyond the
+  // vocabulary, when prompt and new tokens exceed the model's positions or the cache's capacity, when
+  // `samples` has another length than layers or a value the estimator refuses, or when a sampling
+  // parameter is out of range.
   void submit(GenerationRequest request);
   // Sequences queued or in flight.
   int64_t pending() const;
   // Admits queued requests in order while there are slots and pages for all their tokens, runs one forward
-  // pass (a prefill chunk, or one decode step for all running sequences) and returns what finished. Empty and
-  // at once when nothing is pending. Throws Error when the model gives a logit that is not a number.
+  // pass (a prefill chunk, or one decode step for all running sequences) and returns the finished ones.
+  // Returns at once, with none, when nothing is pending. Throws Error when the model gives a logit that is
+  // not a number.
   std::vector<GenerationResult> step();
-  // Drops the request with this id, wherever it is; false when it is unknown. Not from within `stop`.
+  // Drops the request with this id, queued or in flight; false when it is unknown. Must not be called
+  // from within `stop`.
   bool cancel(uint64_t id);
 
   // Float32 logits of every position [ids.size(), vocab_size] of one teacher-forced pass. `samples` as in a
-  // request; they apply at every position whatever the prefill mode. Uses free pages of the cache; throws
+  // request; they apply at every position, in every prefill mode. Uses free pages of the cache; throws
   // InvalidArgument as submit does, or when requests in flight leave too few pages.
   std::vector<float> logits(std::span<const int32_t> ids, std::span<const int32_t> samples, DrawKey key,
                             uint32_t question);

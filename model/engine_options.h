@@ -1,4 +1,4 @@
-// What an engine is asked for when it is made. Torch-free.
+// The options with which an engine is made. Torch-free.
 #pragma once
 
 #include <algorithm>
@@ -18,24 +18,24 @@ struct EngineOptions {
   kernels::AttentionMethod attention = {};
   int32_t page_size = 16;
   int32_t max_sequences = 256;  // decoded together
-  int64_t cache_tokens = 0;  // capacity of the KV cache; 0 = max_sequences * max_position_embeddings, bounded
-                             // by what is free
+  // Capacity of the KV cache; 0 = max_sequences * max_position_embeddings, bounded by the free memory.
+  int64_t cache_tokens = 0;
   // Prompt tokens processed in one forward pass, or one more; >= 2. Nothing = as prefill_chunk() says.
   std::optional<int32_t> prefill_chunk_tokens = std::nullopt;
-  // For benchmarks: every prompt is taken to be in the cache, but for its last token, without being computed.
-  // Replies are then meaningless: in place of the prompt's keys and values are finite numbers of any kind,
-  // with which the backend fills the cache when it is made.
+  // For benchmarks: treats every prompt, except for its last token, as already in the cache, without
+  // computing it. Replies are then meaningless: the backend fills the cache with arbitrary finite numbers
+  // when it is made, and these take the place of the prompt's keys and values.
   bool skip_prefill = false;
   int threads = 0;  // 0 = all cores
 };
 
-// On a GPU a pass costs the same launches however many tokens it has; on a CPU its activations should stay in
-// the caches.
+// On a GPU a pass costs the same number of launches however many tokens it has; on a CPU its activations
+// should stay in the caches.
 inline int32_t prefill_chunk(const EngineOptions& options) {
   return options.prefill_chunk_tokens.value_or(options.device == "cpu" ? 2048 : 8192);
 }
 
-// New tokens of one forward pass at most.
+// Most new tokens of one forward pass.
 inline int64_t max_pass_tokens(const EngineOptions& options) {
   return std::max<int64_t>(int64_t{prefill_chunk(options)} + 1, options.max_sequences);
 }

@@ -1,5 +1,5 @@
-// Typed reading of a JSON file that says, for each fault, which field of which file holds what and what was
-// expected.
+// Typed reading of a JSON file. Each error says which field of which file is wrong, its value and
+// what was expected.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace allot::model {
 // number that no double can.
 nlohmann::json parse_json_file(const std::filesystem::path& path);
 
-// A value inside a parsed file with its place ("model.merges[3]"). Refers to the document, which must outlive
+// A value inside a parsed file, with its path ("model.merges[3]"). Refers to the document, which must outlive
 // it. Every reader throws CorruptFile naming file, field, value and expectation.
 class JsonView {
  public:
@@ -26,7 +26,7 @@ class JsonView {
 
   const nlohmann::json& value() const { return *value_; }
 
-  // A member that must be there; null counts as absent.
+  // A member that must be present; null counts as absent.
   JsonView at(const std::string& name) const;
   // A member that may be absent or null.
   std::optional<JsonView> find(const std::string& name) const;

@@ -21,7 +21,7 @@ void OwnedPages::give_back() {
 }
 
 PageAllocator::PageAllocator(int64_t num_pages) : num_pages_(num_pages) {
-  free_.reserve(static_cast<size_t>(num_pages));  // giving back never allocates
+  free_.reserve(static_cast<size_t>(num_pages));  // so that freeing pages never allocates
   for (int64_t page = num_pages - 1; page >= 0; --page) free_.push_back(static_cast<int32_t>(page));
 }
 

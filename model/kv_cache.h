@@ -16,7 +16,7 @@
 
 namespace allot::model {
 
-// Pages that `tokens` tokens need.
+// Number of pages that `tokens` tokens need.
 constexpr int64_t pages_for(int64_t tokens, int32_t page_size) {
   return (tokens + page_size - 1) / page_size;
 }
@@ -46,8 +46,8 @@ class OwnedPages {
   std::vector<int32_t> pages_;
 };
 
-// Hands out page numbers 0 .. num_pages - 1. The page given back last is handed out first, so that a cache
-// sized for the worst case touches only the memory that was ever in use at once.
+// Hands out page numbers 0 .. num_pages - 1. The page that was freed last is handed out first, so that a
+// cache sized for the worst case touches no more memory than was in use at one time.
 class PageAllocator {
  public:
   explicit PageAllocator(int64_t num_pages);

@@ -15,10 +15,11 @@
 namespace allot::model {
 namespace {
 
-// Columns of a product that are worth a thread of their own.
+// How many columns of a product are worth a thread of their own.
 constexpr int64_t kMinSharedColumns = 256;
 
-// LibTorch, oneDNN and MKL keep their number of threads per calling thread; the loops around them are ours.
+// LibTorch, oneDNN and MKL keep a number of threads for each calling thread; it is 1, because the loops
+// around them are ours.
 void use_one_thread() {
   thread_local bool done = false;
   if (!done) at::set_num_threads(1);

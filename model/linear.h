@@ -11,8 +11,8 @@
 
 namespace allot::model {
 
-// out = input * weight^T + bias. The weight is shared because a tied embedding is also the table of the first
-// layer.
+// out = input * weight^T + bias. The weight is shared because a tied embedding is also the table of
+// the first layer.
 class Linear {
  public:
   // weight [out_features, in_features] and bias [out_features], or null for none, both of `dtype`.

@@ -15,7 +15,7 @@ class MergeTable {
     uint32_t rank = kNoRank;
     int32_t id = 0;
   };
-  static constexpr uint32_t kNoRank = UINT32_MAX;  // above that of every rule
+  static constexpr uint32_t kNoRank = UINT32_MAX;  // larger than the rank of every rule
   // Room for `count` rules.
   explicit MergeTable(size_t count);
   // A later rule for the same pair replaces the earlier one.
@@ -40,7 +40,7 @@ class MergeTable {
 
  private:
   static constexpr uint64_t kFree = UINT64_MAX;  // no pair, since ids are below 2^31
-  static constexpr int kFilterBits = 3;          // 8 bits of the filter a slot
+  static constexpr int kFilterBits = 3;          // 8 bits of the filter per slot
   struct Slot {
     uint64_t pair = kFree;
     Merge merge;
@@ -61,7 +61,8 @@ class MergeTable {
 
   TableMemory<Slot> slots_;
   int shift_ = 0;
-  // Most pairs have no rule. A bit for each hash of one that has: small enough to stay in the cache.
+  // Most pairs have no rule. The filter has a bit for the hash of each pair that has one and is small enough
+  // to stay in the cache.
   TableMemory<uint64_t> filter_;
 };
 

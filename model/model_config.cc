@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
 constexpr double kMaxReal = 1e15;
 
-// What transformers takes for a field that config.json leaves out, where architectures differ.
+// The values that transformers uses for fields that config.json leaves out, where architectures differ.
 struct Defaults {
   std::optional<int32_t> num_kv_heads = std::nullopt;  // nothing: num_attention_heads
   std::optional<int32_t> head_dim = std::nullopt;      // nothing: hidden_size / num_attention_heads
@@ -33,7 +33,7 @@ constexpr SupportedArchitecture kArchitectures[] = {
     {"Qwen3ForCausalLM", Architecture::kQwen3, {.num_kv_heads = 32, .head_dim = 128}},
     {"MistralForCausalLM", Architecture::kMistral, {.num_kv_heads = 8}},
 };
-// Of every architecture that has a sliding window.
+// Default of every architecture that has a sliding window.
 constexpr int64_t kDefaultSlidingWindow = 4096;
 
 const SupportedArchitecture& read_architecture(const JsonView& config) {
@@ -149,8 +149,8 @@ void refuse_what_would_change_results(const JsonView& config) {
   }
 }
 
-// Mistral slides whenever it has a window, Qwen when use_sliding_window says so, Llama never. A window that
-// reaches over all positions hides nothing.
+// Mistral slides whenever it has a window, Qwen when use_sliding_window says so, Llama never. A window over
+// all positions hides nothing.
 void refuse_sliding_window(const JsonView& config, const ModelConfig& model) {
   const bool slides =
       model.architecture == Architecture::kMistral ||
@@ -290,7 +290,8 @@ std::string weights_fingerprint(const Checkpoint& checkpoint) {
   return sha256_hex(digest_input);
 }
 
-// Config and tensor names are in the identity already, by the hash of config.json.
+// The hash of config.json, which is part of the identity, already covers the configuration and
+// the tensor names.
 std::string random_fingerprint(uint64_t seed) {
   return sha256_hex("random weights, version " + std::to_string(kRandomWeightsVersion) + ", seed " +
                     std::to_string(seed));

@@ -55,8 +55,8 @@ struct GenerationDefaults {
 // Reads and checks `directory`/config.json. Accepts both rope spellings of transformers (rope_theta and
 // rope_scaling, or rope_parameters). Throws NotFound, CorruptFile (bad JSON, missing or impossible field,
 // with its name and value) or Unsupported (architecture, activation, rope type, sliding window shorter than
-// the model's positions; naming what is supported). A field that is left out has the value that transformers
-// gives it for this architecture.
+// the model's positions; naming what is supported). A missing field has the value that transformers uses
+// for this architecture.
 ModelConfig read_model_config(const std::filesystem::path& directory);
 GenerationDefaults read_generation_defaults(const std::filesystem::path& directory);
 
@@ -65,8 +65,8 @@ struct ModelIdentity {
   std::string id;                // the directory's name, for people
   std::string config_sha256;     // of config.json's bytes
   std::string tokenizer_sha256;  // of tokenizer.json's bytes
-  // SHA-256 over every tensor's name, dtype, shape and a fixed sample of its bytes; the same however it is
-  // sharded.
+  // SHA-256 over every tensor's name, dtype, shape and a fixed sample of its bytes; the same however
+  // it is sharded.
   std::string weights_fingerprint;
   int32_t layers = 0;
   int32_t num_q_heads = 0;
@@ -75,14 +75,14 @@ struct ModelIdentity {
   friend bool operator==(const ModelIdentity&, const ModelIdentity&) = default;
 };
 struct IdentifyOptions {
-  // The seed of weights made at random (random_weights.h): the fingerprint stands for them, and a checkpoint
-  // that the directory may hold is not looked at.
+  // The seed of weights made at random (random_weights.h): the fingerprint then is that of these weights, and
+  // a checkpoint in the directory is not read.
   std::optional<uint64_t> random_weights = std::nullopt;
-  // Without it, a directory that has no tokenizer.json gets an empty tokenizer_sha256.
+  // When false, a directory without tokenizer.json gets an empty tokenizer_sha256.
   bool needs_tokenizer = true;
 };
 
-// Costs reading headers and at most some MiB of weights, whatever their size. Same errors as the readers.
+// Reads only headers and at most some MiB of weights, whatever their size. Throws the errors of the readers.
 ModelIdentity identify_model(const std::filesystem::path& directory, const IdentifyOptions& options = {});
 
 }  // namespace allot::model

@@ -15,8 +15,8 @@ namespace {
 
 constexpr char32_t kEnd = 0x110000;
 
-// What normalization does at a character. kSettled: it stays as it is and never joins what stands before it.
-// kActive: anything else. kForeign: settled for the package, active for utf8proc.
+// What normalization does at a character. kSettled: the character stays as it is and never combines with what
+// precedes it. kActive: anything else. kForeign: settled in the package, active in utf8proc.
 enum class Role : uint8_t { kSettled, kActive, kForeign };
 
 struct Run {
@@ -70,7 +70,7 @@ class Roles {
     const utf8proc_ssize_t count =
         utf8proc_decompose_char(code_point, parts.data(), parts.size(), UTF8PROC_DECOMPOSE, &boundary);
     if (count == 1 && parts[0] == code_point) return;
-    // All but the first part can join what stands before them.
+    // All parts but the first can combine with what precedes them.
     for (utf8proc_ssize_t i = 1; i < count; ++i)
       roles_[static_cast<size_t>(parts[static_cast<size_t>(i)])] = Role::kActive;
     constexpr auto kCompose = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
@@ -86,7 +86,7 @@ void append_normalized(std::string_view text, std::string* result) {
   constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
   const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
   const auto size = static_cast<utf8proc_ssize_t>(text.size());
-  // No character has more than four parts; the encoded text reuses the room of the code points.
+  // No character has more than four parts; the encoded text reuses the memory of the code points.
   std::vector<utf8proc_int32_t> code_points(text.size() * 4 + 1);
   utf8proc_ssize_t count = utf8proc_decompose(
       bytes, size, code_points.data(), static_cast<utf8proc_ssize_t>(code_points.size()) - 1, kOptions);
@@ -105,11 +105,11 @@ size_t settled_at_a_glance(std::string_view text, size_t at) {
 
 }  // namespace
 
-// Only stretches with active characters are normalized: from the settled character that they may join to the
-// next that joins nothing.
+// Only stretches with active characters are normalized: from the settled character with which they may
+// combine to the next character that combines with nothing.
 std::string_view to_nfc(std::string_view text, std::string* buffer) {
   size_t copied = 0;  // the text up to here is in the buffer
-  size_t start = 0;   // of the last character, if a mark can join it, else behind it
+  size_t start = 0;   // of the last character, if a mark can combine with it, else behind it
   size_t at = settled_at_a_glance(text, 0);
   if (at == text.size()) return text;
   start = at - (at > 0 ? utf8_last(text.substr(0, at)).size() : 0);

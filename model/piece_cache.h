@@ -1,5 +1,5 @@
-// Remembers the ids of pieces that are no tokens themselves: text repeats its rare words, and merging them
-// anew takes microseconds. A later piece takes an earlier one's place, so that the size is fixed. For one
+// Remembers the ids of pieces that are not tokens themselves: text repeats its rare words, and merging
+// them again takes microseconds. Later pieces replace earlier ones, so that the size is fixed. For one
 // thread at a time.
 #pragma once
 

@@ -19,7 +19,7 @@ constexpr std::array<CharacterClass, 0x80> kAscii = [] {
   return classes;
 }();
 
-// Walks over a text. Each function named after a part of the pattern returns where its match ends.
+// Scans a text. Each function that is named after a part of the pattern returns where its match ends.
 class Cursor {
  public:
   Cursor(std::string_view text, const CharacterClasses& classes) : text_(text), classes_(classes) {}
@@ -76,8 +76,8 @@ class Cursor {
   // [^\s\p{L}\p{N}]*[\r\n]*
   size_t others(size_t at) const { return run(CharacterClass::kNewline, run(CharacterClass::kOther, at)); }
 
-  // \s*[\r\n]+|\s+(?!\S)|\s+ on the run of whitespace at `at`: up to its last line break, else all of it
-  // where the text ends, else all but its last character, which goes with what follows.
+  // \s*[\r\n]+|\s+(?!\S)|\s+ on the run of whitespace at `at`: up to its last line break; without
+  // one, all of it where the text ends, else all but its last character, which belongs to the next piece.
   size_t whitespace(size_t at) const {
     size_t last = at;
     size_t end = at;

@@ -10,7 +10,7 @@
 namespace allot::model {
 namespace {
 
-// GPT-2's pattern, which ByteLevel cuts by unless use_regex is false.
+// GPT-2's pattern, with which ByteLevel cuts unless use_regex is false.
 constexpr std::string_view kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -20,7 +20,7 @@ Regex whitespace_pattern() {
   return Regex::from_pcre2("[" + word + "]+|[^" + word + R"(\p{White_Space}]+)");
 }
 
-// The numbers of Unicode 17: here the package asks Rust's standard library.
+// The numbers of Unicode 17, because here the package uses Rust's standard library.
 Regex number_pattern() {
   std::string numbers = R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6})";
   return Regex::from_pcre2(numbers.append(kNewDecimals).append(kNewOtherNumbers).append("]"));
@@ -45,7 +45,7 @@ struct Part {
   bool match = false;
 };
 
-// Matches of `pattern` and what lies between them. An empty match right after a match is passed over.
+// The matches of `pattern` and the text between them. An empty match right after a match is skipped.
 std::vector<Part> find_parts(const Regex& pattern, std::string_view text, Regex::Scratch& scratch) {
   std::vector<Part> parts;
   std::optional<size_t> match_end;
@@ -66,8 +66,8 @@ std::vector<Part> find_parts(const Regex& pattern, std::string_view text, Regex:
   return parts;
 }
 
-// Joins parts that belong together. `joins(part, before)` says whether `part` extends the piece of the part
-// before it.
+// Joins parts that belong together. `joins(part, before)` says whether `part` extends the piece of the
+// part before it.
 template <typename Joins>
 std::vector<TextRange> join_parts(const std::vector<Part>& parts, Joins joins) {
   std::vector<TextRange> pieces;
@@ -150,7 +150,7 @@ void PreTokenizer::add_split(const JsonView& component) {
   step.invert = component.boolean_or("invert", false);
   bool any_character = false;
   if (const auto regex = pattern.find("Regex")) {
-    // Its pieces cover the text, so that isolating matches and removing what lies between are the same.
+    // Its pieces cover the text, so isolating matches and removing the text between them are the same.
     const bool isolates = step.behavior == SplitBehavior::kIsolated ||
                           (step.behavior == SplitBehavior::kRemoved && step.invert);
     if (isolates) step.scanner = PieceScanner::of(regex->text());

@@ -32,24 +32,24 @@ class PreTokenizer {
     std::deque<std::string> prefixed;
   };
 
-  // The pieces of `text` (UTF-8), none of them empty. They live as long as `text` and until the next call
-  // with `scratch`. Pieces are plain text even where byte_level(): the model does without the byte-level
-  // alphabet.
+  // The pieces of `text` (UTF-8), none of them empty. They live as long as `text` and until the next
+  // call with `scratch`. Pieces are plain text even where byte_level() is true: the model does not need
+  // the byte-level alphabet.
   const std::vector<std::string_view>& split(std::string_view text, Scratch& scratch) const;
 
   // The model sees bytes, not characters.
   bool byte_level() const { return byte_level_; }
-  // Every piece is one character: the caller may cut by itself.
+  // Every piece is one character, so the caller may cut the text itself.
   bool every_character() const { return every_character_; }
 
  private:
-  // Every supported component is a cut by a pattern, ByteLevel with a space put in front first.
+  // Every supported component cuts by a pattern; ByteLevel first puts a space in front.
   struct Step {
     bool add_prefix_space = false;
     std::optional<Regex> pattern;
     SplitBehavior behavior = SplitBehavior::kIsolated;
     bool invert = false;
-    std::optional<PieceScanner> scanner = {};  // in place of pattern, behavior and invert
+    std::optional<PieceScanner> scanner = {};  // replaces pattern, behavior and invert
   };
 
   void add(const JsonView& component);

@@ -10,7 +10,7 @@
 namespace allot::model {
 namespace {
 
-// Blocks made side by side, in loops that the compiler turns into vector instructions.
+// Number of blocks made together, in loops that the compiler turns into vector instructions.
 constexpr uint64_t kLanes = 32;
 constexpr uint64_t kGroup = kLanes * kRandomBlock;
 
@@ -27,8 +27,8 @@ void store(float value, uint16_t* out) {
   *out = kernels::bfloat16_from_float(value);
 }
 
-// The elements of `groups` times kLanes blocks from block `first` on: philox4x32_10 on kLanes counters at
-// once.
+// The elements of `groups` times kLanes blocks from block `first` on: philox4x32_10 on kLanes
+// counters at once.
 template <class Element>
 [[gnu::always_inline]] inline void make_groups(const RandomTensor& tensor, uint64_t first, uint64_t groups,
                                                Element* out) {

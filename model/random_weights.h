@@ -1,5 +1,5 @@
-// Weights made at random instead of read from a checkpoint, so that a model's full-size shapes run where its
-// weights are not. Element i of a tensor is a constant, or
+// Weights made at random instead of read from a checkpoint, so that a model can run at full size where its
+// weights are not available. Element i of a tensor is a constant, or
 //
 //   step * (2 u - 65535)
 //
@@ -52,7 +52,7 @@ ALLOT_HOST_DEVICE constexpr float random_value(const RandomTensor& tensor, uint3
                           : tensor.step * static_cast<float>(2 * static_cast<int32_t>(bits) - 65535);
 }
 
-// Element `index`, row major. One Philox block each: for tests and for small tensors.
+// Element `index`, row major. Each call computes a Philox block: for tests and for small tensors.
 ALLOT_HOST_DEVICE constexpr float random_element(const RandomTensor& tensor, uint64_t index) {
   const uint32_t word = random_block(tensor, index / kRandomBlock).word[index % kRandomBlock / 2];
   return random_value(tensor, index % 2 == 0 ? word & 0xFFFFu : word >> 16);

@@ -49,13 +49,13 @@ class Translator {
  private:
   static constexpr std::string_view kHex = "0-9A-Fa-f";
 
-  // As Oniguruma's tables have it: outside a class its \w also takes the superscripts and fractions of
-  // Latin-1.
+  // As Oniguruma's tables have it: outside a class its \w also takes the superscripts and
+  // fractions of Latin-1.
   static std::string word(bool in_class) {
     return Regex::word_members().append(in_class ? "" : R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})");
   }
 
-  // A general category with the members that PCRE2 lacks.
+  // A general category, with the members that PCRE2 lacks added.
   static std::string category(std::string_view name, bool negated = false) {
     std::string members = negated ? R"(\P{)" : R"(\p{)";
     members.append(name).append("}");
@@ -140,7 +140,7 @@ class Translator {
       case 'd':
         return character_set(category("Nd"), false);
       case 'D':
-        if (in_class_) return copy(2);  // as a negated property
+        if (in_class_) return copy(2);  // is a negated property
         return character_set(category("Nd"), true);
       case 't':
       case 'n':
@@ -169,8 +169,7 @@ class Translator {
     replace(2, "(?:(?<=" + set + ")(?!" + set + ")|(?<!" + set + ")(?=" + set + "))");
   }
 
-  // \p{L}, \p{Lu}, \p{^L}, \p{Han}. Categories have names of at most two letters; all else is taken for a
-  // script.
+  // \p{L}, \p{Lu}, \p{^L}, \p{Han}. Categories have names of at most two letters; longer names are scripts.
   void property() {
     const size_t close = pattern_.find('}', at_);
     if (at_ + 2 >= pattern_.size() || pattern_[at_ + 2] != '{' || close == std::string_view::npos) {
@@ -228,7 +227,7 @@ struct Regex::Code {
     if (code == nullptr) {
       throw Unsupported("the pattern " + pattern + " is not supported: " + error_text(error));
     }
-    // Where no executable memory can be had, the interpreter matches the same, only slower.
+    // Where no executable memory is available, the interpreter gives the same matches, only slower.
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
   }
   Code(const Code&) = delete;

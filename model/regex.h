@@ -2,10 +2,10 @@
 //
 // The `tokenizers` package runs them on Oniguruma, whose dialect differs in places: \s, \w, \h and \v mean
 // other sets, ^ and $ match at every line, \p{Han} is a script without its extensions. Patterns are
-// translated; what has no faithful translation is refused. Unicode tables are PCRE2's (Unicode 14 in
-// version 10.42); what the package's Unicode 16 added to \p{L}, \p{M}, \p{N}, \p{Nd}, \d and \w is added to
-// translated patterns, save where a class holds one of them negated. In other properties (\p{Lu}, scripts)
-// such code points count as unassigned.
+// translated; a pattern without a faithful translation is refused. Unicode tables are PCRE2's (Unicode 14 in
+// version 10.42); what Unicode 16, which the package uses, added to \p{L}, \p{M}, \p{N}, \p{Nd}, \d and \w is
+// added to translated patterns, except where a class contains one of them negated. In other properties
+// (\p{Lu}, scripts) such code points count as unassigned.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ class Regex {
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  // Where a match is noted; one for each thread, usable with every Regex.
+  // Memory for a match; one for each thread, usable with every Regex.
   class Scratch {
    public:
     Scratch();

@@ -49,7 +49,7 @@ uint64_t to_unsigned(const JsonView& field) {
   return static_cast<uint64_t>(field.integer(0, INT64_MAX));
 }
 
-// One entry of the header, before the offsets are known to be true.
+// One entry of the header, before its offsets have been checked.
 struct Entry {
   TensorView tensor;
   uint64_t begin = 0;
@@ -86,7 +86,7 @@ Entry parse_entry(const std::string& name, const JsonView& field) {
 }
 
 json parse_header(std::string_view header, const std::string& file) {
-  // A JSON object keeps one of two equal keys in silence; such a header hides a tensor.
+  // A JSON object silently keeps only one of two equal keys; such a header would hide a tensor.
   std::set<std::string> names;
   std::string duplicate;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
@@ -111,7 +111,7 @@ json parse_header(std::string_view header, const std::string& file) {
   }
 }
 
-// The format wants the tensors to fill the data section without a gap, in some order.
+// The format requires the tensors to fill the data section without a gap, in any order.
 void check_layout(const std::vector<Entry>& entries, uint64_t data_bytes, const std::string& file) {
   const Entry* previous = nullptr;
   uint64_t expected = 0;
@@ -177,13 +177,13 @@ SafetensorsFile::Mapping::Mapping(const std::string& file, MappingAccess access)
                       " bytes, a safetensors file starts with 8 bytes of header length; download it again");
   }
   if (address == MAP_FAILED) throw NotFound("cannot map " + file + ": " + std::strerror(reason));
-  // Only advice to the kernel about reading ahead; a refusal costs speed, nothing else.
+  // Only advice to the kernel about reading ahead; a refusal costs only speed.
   ::madvise(address, size, access == MappingAccess::kScattered ? MADV_RANDOM : MADV_NORMAL);
 }
 
 namespace {
 
-// The header, once its length is known to be true.
+// The header, after its length has been checked.
 std::string_view find_header(std::string_view content, const std::string& file) {
   if (content.starts_with("version https://git-lfs")) {
     throw CorruptFile(file +
@@ -244,7 +244,7 @@ std::map<std::string, std::set<std::string>> read_index(const std::filesystem::p
   std::map<std::string, std::set<std::string>> shards;
   for (const auto& [tensor, value] : weight_map.value().items()) {
     const JsonView shard(value, path.string(), "weight_map." + tensor);
-    // A shard lies beside its index; a path that leaves the directory is no checkpoint's.
+    // A shard is in the directory of its index; a path that leaves that directory is refused.
     if (std::filesystem::path(shard.text()).filename() != shard.text() || shard.text().starts_with('.')) {
       shard.fail("the name of a file in the same directory");
     }
@@ -271,8 +271,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory, MappingAcces
         directory.string() +
         " has neither model.safetensors nor model.safetensors.index.json; give a Hugging Face model "
         "directory whose weights are stored as safetensors, or let weights be made at random where the "
-        "command "
-        "has --random-weights");
+        "command has --random-weights");
   }
   const auto shards = read_index(index);
   for (const auto& [name, tensors] : shards) {

@@ -28,9 +28,9 @@ struct TensorView {
   std::span<const std::byte> bytes;  // little endian, row major; lives as long as the SafetensorsFile
 };
 
-// One memory-mapped file. Every way a file can lie is a CorruptFile with the file, the tensor and the
-// offsets: too short, header length beyond the file, header not JSON, dtype unknown, shape and byte count
-// disagree, offsets out of order, overlapping, leaving gaps or reaching beyond the end.
+// One memory-mapped file. Everything that can be wrong in a file throws CorruptFile with the file, the tensor
+// and the offsets: too short, header length beyond the file, header not JSON, dtype unknown, shape and byte
+// count disagree, offsets out of order, overlapping, leaving gaps or reaching beyond the end.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path, MappingAccess access = MappingAccess::kWhole);
@@ -45,12 +45,12 @@ class SafetensorsFile {
   std::unique_ptr<Mapping> mapping_;
 };
 
-// All tensors of a model directory, by name, whichever file holds them.
+// All tensors of a model directory, by name, from all its files.
 class Checkpoint {
  public:
   // Throws NotFound when the directory has neither model.safetensors nor an index, or an indexed shard is
-  // missing; CorruptFile when a shard lacks a tensor that the index places in it. model.safetensors wins over
-  // an index. Tensors of a shard that the index does not list are no part of the checkpoint.
+  // missing; CorruptFile when a shard lacks a tensor that the index places in it. model.safetensors is
+  // preferred over an index. Tensors of a shard that the index does not list are not part of the checkpoint.
   static Checkpoint open(const std::filesystem::path& directory,
                          MappingAccess access = MappingAccess::kWhole);
   // Throws CorruptFile naming the tensor and the directory when it is absent.

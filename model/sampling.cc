@@ -38,7 +38,8 @@ inline uint64_t weigh_each(std::span<const float> logits, float largest, float s
   return total;
 }
 
-// Compiled once more for processors that have the fused multiply-adds of a weight, which are calls elsewhere.
+// Compiled a second time for processors with fused multiply-adds, which the weights need and which are
+// function calls elsewhere.
 [[gnu::target("arch=x86-64-v3")]] uint64_t weigh_each_v3(std::span<const float> logits, float largest,
                                                          float scale, uint32_t* weights) {
   return weigh_each(logits, largest, scale, weights);
@@ -72,7 +73,7 @@ void throw_not_a_number() {
 }
 
 int32_t argmax(std::span<const float> values) {
-  // Independent lanes, because a single running maximum is a chain that no compiler may vectorise.
+  // Independent lanes, because no compiler may vectorise a single running maximum.
   constexpr size_t kLanes = 16;
   std::array<float, kLanes> largest;
   largest.fill(-INFINITY);
@@ -94,7 +95,7 @@ int32_t argmax(std::span<const float> values) {
     best = std::max(best, values[i]);
     check += values[i];
   }
-  // A sum can also be NaN because of opposite infinities; only then is it worth a second look.
+  // A sum can also be NaN because of opposite infinities, so only then the values are checked one by one.
   if (std::isnan(check) && std::any_of(values.begin(), values.end(), [](float v) { return std::isnan(v); }))
     return -1;
   return static_cast<int32_t>(std::find(values.begin(), values.end(), best) - values.begin());
@@ -103,7 +104,7 @@ int32_t argmax(std::span<const float> values) {
 TokenSampler::Nucleus TokenSampler::find_nucleus(uint64_t least) {
   candidates_ = weights_;
   std::span<uint32_t> left = candidates_;  // the threshold is one of them; their higher bits are equal
-  uint64_t above = 0;                      // mass of what is heavier than all of them
+  uint64_t above = 0;                      // mass of the tokens that are heavier than all of them
   for (uint32_t bit = kernels::kLargestTokenWeight; bit != 0; bit >>= 1) {
     const std::span<uint32_t> heavy = heavy_first(left, bit);
     const uint64_t mass = mass_of(heavy);

@@ -1,4 +1,4 @@
-// Memory of large lookup tables. Asked in random order, tables of megabytes spend much of their time
+// Memory of large lookup tables. Look-ups in random order in tables of megabytes spend much of their time
 // translating addresses; 2 MiB pages make that rare. Measured in docs/internals/tokenizer.md.
 #pragma once
 
@@ -10,8 +10,7 @@
 
 namespace allot::model {
 
-// An allocator that asks for huge pages where they fit in; where the system grants none, the memory is
-// ordinary.
+// An allocator that asks for huge pages where they fit; where the system grants none, the memory is ordinary.
 template <typename T>
 struct TableAllocator {
   using value_type = T;

@@ -20,7 +20,7 @@ std::string join(const std::vector<std::string>& tokens, std::string_view separa
   return text;
 }
 
-// A token with a character outside the alphabet (an added token, say) stands for itself.
+// A token with a character outside the alphabet (for example an added token) stays as it is.
 std::string decode_byte_level(const std::vector<std::string>& tokens) {
   std::string bytes;
   for (const std::string& token : tokens) bytes += bytes_of_byte_level(token).value_or(token);
@@ -36,7 +36,7 @@ std::optional<char> fallback_byte(std::string_view token) {
                                                          : std::nullopt;
 }
 
-// Runs of byte tokens become their text, or one U+FFFD for each byte when a run is not UTF-8.
+// Replaces runs of byte tokens by their text, or by one U+FFFD for each byte when a run is not UTF-8.
 std::vector<std::string> decode_byte_fallback(std::vector<std::string> tokens) {
   std::vector<std::string> result;
   std::string run;

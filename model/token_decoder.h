@@ -1,4 +1,4 @@
-// The decoder of a tokenizer.json: turns the texts of tokens into the text they stand for.
+// The decoder of a tokenizer.json: turns the texts of tokens into the decoded text.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ class TokenDecoder {
   // ByteLevel, Fuse, ByteFallback or a Sequence of these. Throws CorruptFile, or Unsupported naming the type.
   explicit TokenDecoder(const JsonView& component);
 
-  // Consumes the tokens. The result is UTF-8; bytes that are not become U+FFFD.
+  // Consumes the tokens. The result is UTF-8; invalid bytes become U+FFFD.
   std::string decode(std::vector<std::string> tokens) const;
 
  private:

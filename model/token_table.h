@@ -1,5 +1,5 @@
-// From the text of a token to its id, for one question a piece: open addressing, short texts inside the
-// slots.
+// Maps the text of a token to its id. Made for one look-up per piece: open addressing, with short texts
+// inside the slots.
 #pragma once
 
 #include <bit>
@@ -27,7 +27,7 @@ class TokenTable {
     return slot.key.bytes == kFree ? std::nullopt : std::optional(slot.id);
   }
 
-  // Fetches what find(text) will look at, so that it need not wait for memory.
+  // Prefetches the memory that find(text) will read, so that it need not wait.
   void prefetch(std::string_view text) const noexcept {
     if (text.size() <= kShortBytes) __builtin_prefetch(&slots_[home_of(key_of(text))]);
   }
@@ -36,7 +36,7 @@ class TokenTable {
   static constexpr size_t kShortBytes = 16;
   static constexpr uint32_t kFree = UINT32_MAX;
 
-  // A short text: its first and last eight bytes, which overlap, and its length tell it apart.
+  // The key of a short text: its first and last eight bytes, which may overlap, and its length identify it.
   struct Key {
     uint64_t head = 0;
     uint64_t tail = 0;
@@ -77,7 +77,7 @@ class TokenTable {
     return mixed >> shift_;
   }
 
-  // Of the key, or the free slot where it belongs.
+  // The slot of the key, or the free slot where the key would be put.
   size_t place_of(const Key& key) const noexcept {
     size_t place = home_of(key);
     while (slots_[place].key.bytes != kFree && slots_[place].key != key)

@@ -19,7 +19,7 @@
 namespace allot::model {
 namespace {
 
-// One token a piece, or unk.
+// The WordLevel model: each piece is one token, or unk.
 class WordLevelEncoder {
  public:
   WordLevelEncoder(const JsonView& model, const Vocabulary& vocabulary)
@@ -69,7 +69,7 @@ bool wants_nfc(const JsonView& normalizer) {
   return nfc;
 }
 
-// Ids that the post-processor puts around a text.
+// The ids that the post-processor puts around a text.
 struct Surroundings {
   std::vector<int32_t> before;
   std::vector<int32_t> after;
@@ -141,8 +141,8 @@ std::optional<std::string> read_chat_template(const std::filesystem::path& direc
   return std::nullopt;
 }
 
-// The BOS token that tokenizer_config.json wants in front of every text. transformers 4 put it there for the
-// Llama tokenizers alone, whatever tokenizer.json says; DeepSeek's R1 models rely on it.
+// The BOS token that tokenizer_config.json asks for in front of every text. transformers 4 put it there only
+// for the Llama tokenizers, whatever tokenizer.json says; DeepSeek's R1 models rely on it.
 std::optional<std::string> configured_bos(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "tokenizer_config.json";
   if (!std::filesystem::exists(path)) return std::nullopt;
@@ -191,8 +191,8 @@ struct Tokenizer::Impl {
   std::optional<std::string> chat_template;
 
  private:
-  // As many as calls ran at once; what they remember of earlier texts makes later ones fast and changes no
-  // id.
+  // As many as the most calls that ever ran at once. What they remember of earlier texts makes later calls
+  // faster and changes no id.
   std::mutex mutex_;
   std::vector<std::unique_ptr<Scratch>> unused_;
 };
@@ -217,7 +217,7 @@ std::variant<WordLevelEncoder, BytePairEncoder> read_model(const JsonView& model
   return WordLevelEncoder(model, vocabulary);
 }
 
-// Checked before the vocabulary is read, whose form differs in the kinds that are not supported.
+// Checked before the vocabulary is read, because its form differs in kinds of model that are not supported.
 JsonView supported_model(const JsonView& file) {
   const JsonView model = file.at("model");
   model_type(model);
@@ -337,7 +337,7 @@ Tokenizer Tokenizer::load(const std::filesystem::path& directory) {
     if (const auto bos = configured_bos(directory)) tokenizer.put_first(*bos, directory);
     return tokenizer;
   } catch (const Unsupported& error) {
-    // A pattern knows itself but not its file.
+    // The error names the pattern but not its file.
     const std::string what = error.what();
     if (what.starts_with(path.string())) throw;
     throw Unsupported(path.string() + ": " + what);

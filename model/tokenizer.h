@@ -45,7 +45,7 @@ class Tokenizer {
  private:
   struct Impl;
   explicit Tokenizer(std::unique_ptr<Impl> impl);
-  // Makes `token` the first of what the post-processor adds, unless it is.
+  // Makes `token` the first token that the post-processor adds, unless it already is.
   void put_first(const std::string& token, const std::filesystem::path& directory);
   std::unique_ptr<Impl> impl_;
 };

@@ -12,8 +12,8 @@ Utf8Step utf8_step(std::string_view text) noexcept {
   if (lead < 0x80) return {1, true};
   if (lead < 0xC2 || lead > 0xF4) return {1, false};
   const size_t length = utf8_bytes(text[0]);
-  // Overlong forms, surrogates and code points above U+10FFFF show in the second byte (Unicode standard,
-  // table 3-7).
+  // Overlong forms, surrogates and code points above U+10FFFF can be recognised by the second byte (Unicode
+  // standard, table 3-7).
   const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   for (size_t i = 1; i < length; ++i) {

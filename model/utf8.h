@@ -8,7 +8,7 @@
 
 namespace allot::model {
 
-// What `text`, which must not be empty, starts with: a whole character, or the longest start of one that the
+// The first part of `text`, which must not be empty: a whole character, or the longest start of one that the
 // Unicode standard replaces by a single U+FFFD.
 struct Utf8Step {
   size_t bytes = 0;

@@ -13,7 +13,7 @@
 
 namespace allot::model {
 
-// Lets a map of strings be asked with a string_view.
+// Lets a map of strings be searched with a string_view.
 struct StringHash {
   using is_transparent = void;
   size_t operator()(std::string_view text) const noexcept { return std::hash<std::string_view>{}(text); }

@@ -18,7 +18,7 @@ class Loader {
   Loader(const WeightsSource& source, kernels::DType dtype, int threads)
       : source_(source), dtype_(dtype), threads_(threads) {}
 
-  // The named tensors under one another in one buffer.
+  // One buffer that holds the named tensors one after the other.
   Buffer stack(std::initializer_list<std::string> names) const {
     struct Piece {
       const WeightTensor* tensor;

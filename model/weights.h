@@ -1,5 +1,5 @@
-// The weights of a decoder in memory, in the engine's dtype and fused: q, k and v are one product, gate and
-// up another.
+// The weights of a decoder in memory, in the engine's dtype and fused: q, k and v are one product, gate
+// and up another.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// Where a decoder's weights come from: the safetensors of a checkpoint, or random numbers. A loader asks for
-// tensors by the names they have in a checkpoint and gets each one's shape and either its bytes or what its
-// elements are made from, so that it can copy or generate straight to where the tensor is to lie. Torch-free.
+// Where a decoder's weights come from: the safetensors of a checkpoint, or random numbers. A loader
+// asks for tensors by the names they have in a checkpoint and gets each one's shape and either its
+// bytes or the generator of its elements, so that it can copy or generate straight to the tensor's
+// final place. Torch-free.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,8 @@ struct WeightTensor {
   std::string name;
   std::vector<int64_t> shape;
   TensorDType dtype = TensorDType::kF32;  // F32, BF16 or F16, of the bytes; generated elements are float32
-  // Row major and little endian, not aligned, alive as long as the source; or what generates them.
+  // The bytes, row major and little endian, not aligned, valid as long as the source; or the generator
+  // of the elements.
   std::variant<std::span<const std::byte>, RandomTensor> elements;
 
   int64_t count() const;
@@ -57,9 +59,9 @@ class WeightsSource {
   std::map<std::string, std::vector<int64_t>> shapes_;
 };
 
-// Writes elements [first, first + count) of `tensor` to `out` as `dtype`, rounded to nearest even where that
-// is narrower. 0 <= first <= first + count <= tensor.count(). `out` has count elements and is aligned for
-// them.
+// Writes elements [first, first + count) of `tensor` to `out` as `dtype`, rounded to nearest even where
+// that is narrower. 0 <= first <= first + count <= tensor.count(). `out` has count elements and is
+// aligned for them.
 void write_elements(const WeightTensor& tensor, int64_t first, int64_t count, kernels::DType dtype,
                     std::byte* out);
 

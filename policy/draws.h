@@ -1,5 +1,5 @@
-// Random numbers at named places: a stream is a function of (seed, number, purpose) and nothing else, so a
-// proposal's draws do not depend on what was asked before it.
+// Random numbers by name: a stream is a function of (seed, number, purpose) and nothing else, so a proposal's
+// draws do not depend on what was asked before it.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ enum class DrawPurpose : uint32_t {
   kSimulation = 0x73696D00,   // and above: policy/simulation.cc
 };
 
-// The purpose of a learner that is not listed above, by the learner's name: no number has to be agreed on.
-// FNV-1a, 32 bits.
+// The purpose of a learner that is not listed above, computed from the learner's name (FNV-1a, 32 bits), so
+// that no number has to be agreed on.
 constexpr DrawPurpose draw_purpose(std::string_view learner) {
   uint32_t hash = 0x811C9DC5;
   for (const char letter : learner) hash = (hash ^ static_cast<uint8_t>(letter)) * 0x01000193;

@@ -1,4 +1,4 @@
-// What a learner declares of itself. A learner is one file, policy/learners/<name>.cc, that defines
+// What a learner declares about itself. A learner is one file, policy/learners/<name>.cc, that defines
 //   namespace allot::policy::learner_rows { extern const Learner <name>{…}; }
 // and one line in policy/CMakeLists.txt, from which the table of learners is made. Options, validation, specs
 // and reports follow from the declaration, and tests/policy holds every learner to what policy.h promises.
@@ -22,35 +22,35 @@ struct Parameter {
   double initial = 0;     // the default
   double least = 0;
   double most = 0;
-  std::string_view hint;  // of the value in --help: "A"
+  std::string_view hint;  // how --help writes the value: "A"
   std::string_view help;  // what it does, one line
 };
 
-// "gain-offset": how people write the name.
+// The name as an option: "gain-offset".
 std::string option_name(const Parameter& parameter);
-// Finite, within the range, and whole where it has to be.
+// Whether `value` is finite, within the range, and whole where it must be.
 bool accepts(const Parameter& parameter, double value);
 // "from 0 to 1", "a whole number from 2 to 100000".
 std::string expected_values(const Parameter& parameter);
 
 struct Learner {
-  std::string_view name;     // as of --policy
+  std::string_view name;     // the value of --policy
   std::string_view summary;  // what it does, one line without a full stop
   std::span<const Parameter> parameters;
   int64_t max_policy_lag = 50;  // unless the user says otherwise
-  // A validated configuration.
+  // Makes the learner from a validated configuration.
   std::unique_ptr<Policy> (*make)(const PolicyConfig& config) = nullptr;
-  // Continues from the fields that save() gave to write_state (policy/state.h). May throw what nlohmann::json
-  // or the checks of policy/state.h throw.
+  // Makes a learner that continues from the fields that save() gave to write_state (policy/state.h). May
+  // throw what nlohmann::json or the checks of policy/state.h throw.
   std::unique_ptr<Policy> (*restore)(const PolicyConfig& config, const nlohmann::json& state) = nullptr;
 
-  // Null when it has no parameter of that name.
+  // The parameter of that name; null when there is none.
   const Parameter* find(std::string_view parameter) const;
 };
 
-// All of them, in the order of policy/CMakeLists.txt; the first is the default.
+// All learners, in the order of policy/CMakeLists.txt; the first is the default.
 std::span<const Learner* const> learners();
-// Null when there is none of that name.
+// The learner of that name; null when there is none.
 const Learner* find_learner(std::string_view name);
 
 // The value that the configuration gives a parameter of its learner, else the declared default. Throws

@@ -1,5 +1,5 @@
-// The policy of Algorithm 1: `draws` samples fall on the layers independently, each with the softmax of the
-// policy logits.
+// The policy of Algorithm 1: `draws` samples fall on the layers independently, each with the softmax of
+// the policy logits.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace allot::policy {
 // exp(logit) / sum(exp), without overflow. [layers]
 std::vector<double> softmax(std::span<const double> logits);
 
-// How many of `draws` samples fell on each layer; a function of the stream alone. [layers]
+// How many of `draws` samples fall on each layer; a function of the stream alone. [layers]
 std::vector<int32_t> draw_multinomial(std::span<const double> logits, int64_t draws, DrawStream stream);
 
 // Log of the multinomial probability of `counts`.

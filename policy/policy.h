@@ -26,10 +26,11 @@ struct Proposal {
   Schedule schedule = {};
   double log_prob = 0;  // of this schedule under the policy that drew it; 0 where the draw is deterministic
   int64_t policy_version = 0;  // updates the policy had made when it drew this
-  // Questions of the training split to score it on, each once; empty: the caller chooses them by the group.
+  // Questions of the training split on which to score it, each once; empty: the caller chooses them
+  // by the group.
   std::optional<std::vector<uint32_t>> questions = {};
-  // Where the caller chooses the questions: how many; empty: as many as the run asks in every episode. Of one
-  // group, the fewer questions are the first of the more.
+  // How many questions, where the caller chooses them; empty: as many as the run asks in every episode.
+  // Within a group, a proposal with fewer questions gets the first of those that one with more gets.
   std::optional<int> num_questions = {};
   // What to measure of it; empty: what the run measures. The caller refuses a kind that workers cannot run.
   // Rewards of another kind than the run's are told like all, but are not in its learning curve.
@@ -40,7 +41,7 @@ struct Proposal {
 struct Outcome {
   int64_t number = 0;  // Proposal::number
   double reward = 0;   // mean of the scores; finite, in the range of the episode's kind of reward
-  std::span<const QuestionResult> results = {};  // of each question, where the caller has them; not kept
+  std::span<const QuestionResult> results = {};  // of each question, if the caller has them; not kept
   RewardKind kind = RewardKind::kAnswers;        // that was measured
 };
 
@@ -51,7 +52,7 @@ enum class TellResult {
   kUnknown,    // this number was never asked; nothing changed
 };
 
-// As max_policy_lag: every outcome is learned from, however old.
+// A max_policy_lag with which every outcome is learned from, however old.
 inline constexpr int64_t kNoPolicyLagLimit = std::numeric_limits<int64_t>::max();
 
 struct PolicyConfig {
@@ -61,7 +62,7 @@ struct PolicyConfig {
   int32_t floor = 1;
   uint64_t seed = 0;
   int64_t max_policy_lag = 50;  // versions, or kNoPolicyLagLimit
-  // Of the parameters that the learner declares (policy/learner.h); one left out has its default.
+  // Values of parameters that the learner declares (policy/learner.h); one that is left out has its default.
   std::map<std::string, double> parameters = {};
 };
 
@@ -69,8 +70,8 @@ struct PolicyConfig {
 // and every parameter that the learner does not declare.
 void validate(const PolicyConfig& config);
 
-// A number per layer and numbers of the whole, under names that people read: [a-z0-9_]+. A learner that holds
-// no number per layer leaves them out.
+// What a learner shows of its state: a number per layer and single numbers, with names for people to read:
+// [a-z0-9_]+. A learner without a number per layer leaves per_layer empty.
 struct Description {
   struct Scalar {
     std::string name;
@@ -90,19 +91,19 @@ class Policy {
  public:
   virtual ~Policy() = default;
 
-  // The next `count` proposals (count >= 1). Never blocks and never runs dry: asking ahead of the answers
-  // only costs lag.
+  // The next `count` proposals (count >= 1). Never blocks and never runs out of proposals: asking before
+  // earlier outcomes are told only costs policy lag.
   virtual std::vector<Proposal> ask(int count) = 0;
-  // Outcomes come in any order, late, repeated or never. Throws InvalidArgument when the reward is not
-  // finite.
+  // Outcomes may come in any order, late, repeatedly or never. Throws InvalidArgument when the reward
+  // is not finite.
   virtual TellResult tell(const Outcome& outcome) = 0;
-  // This proposal will never be told (its episode was given up); its group is completed or dropped without
-  // it.
+  // Says that this proposal will never be told (its episode was given up); its group is completed or
+  // dropped without it.
   virtual void give_up(int64_t number) = 0;
 
   // The schedule to export: the apportioned mean of the policy, never the luckiest episode.
   virtual Schedule recommend() const = 0;
-  // What people are shown of the learner after an update.
+  // What people see of the learner after an update.
   virtual Description describe() const = 0;
   // Updates made so far.
   virtual int64_t version() const = 0;
@@ -121,7 +122,7 @@ Description describe_shares(std::vector<double> shares);
 // Shannon entropy of shares, in nats; log(layers) for uniform shares.
 double entropy(const std::vector<double>& shares);
 
-// Of all learners; the first is the default.
+// The names of all learners; the first is the default.
 std::vector<std::string> policy_names();
 // Starts at equal shares. Throws InvalidArgument as validate() does.
 std::unique_ptr<Policy> make_policy(const PolicyConfig& config);

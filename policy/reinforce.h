@@ -10,7 +10,7 @@
 
 namespace allot::policy {
 
-// What one outcome gives the gradient.
+// What one outcome contributes to the gradient.
 struct ReinforceSample {
   std::vector<int32_t> counts;  // [layers], the schedule above the floor
   double reward = 0;
@@ -21,8 +21,8 @@ struct ReinforceSample {
 using Gradient = std::vector<double> (*)(const std::vector<ReinforceSample>& samples,
                                          const std::vector<double>& logits);
 
-// Algorithm 1, line 13: mean over samples of (reward - mean reward) * (counts - draws * p), p =
-// softmax(logits). [layers]
+// Algorithm 1, line 13: mean over samples of (reward - mean reward) * (counts - draws * p),
+// p = softmax(logits). [layers]
 std::vector<double> paper_gradient(const std::vector<ReinforceSample>& samples,
                                    const std::vector<double>& logits);
 
@@ -68,7 +68,7 @@ class Reinforce final : public Policy {
     int64_t version = 0;
   };
 
-  // With a floor, layers * floor samples are dealt out first and only the rest is drawn.
+  // With a floor, layers * floor samples are given out first, and only the rest is drawn.
   int64_t draws() const { return config_.total - int64_t{config_.layers} * config_.floor; }
   void update();
 
@@ -81,7 +81,7 @@ class Reinforce final : public Policy {
   int64_t version_ = 0;
   int64_t next_number_ = 0;
   std::map<int64_t, Asked> asked_;        // neither told nor given up
-  std::vector<ReinforceSample> samples_;  // of the update under way
+  std::vector<ReinforceSample> samples_;  // of the next update
 };
 
 }  // namespace allot::policy

@@ -127,7 +127,8 @@ Schedule apportion(std::span<const double> shares, int64_t total, int32_t floor)
   }
   std::vector<size_t> order(scaled.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  // Of equal remainders the earlier layer's goes first, so which layers get one more is not left to chance.
+  // Among equal remainders the earlier layer comes first, so that it is well defined which layers
+  // get one more.
   const auto with_one_more = order.begin() + std::clamp<int64_t>(left, 0, layers);
   std::ranges::nth_element(order, with_one_more, [&](size_t a, size_t b) {
     return remainders[a] != remainders[b] ? remainders[a] > remainders[b] : a < b;

@@ -1,5 +1,5 @@
-// A schedule: how many attention samples each layer gets. Parsing, printing, checking and apportionment live
-// here.
+// A schedule: how many attention samples each layer gets. Parsing, printing, checking and
+// apportionment live here.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ Schedule parse_schedule(std::string_view text);
 // `per_layer` samples in each of `layers` layers.
 Schedule uniform_schedule(int layers, int32_t per_layer);
 
-// Throws InvalidArgument naming the values when the schedule has not `layers` entries, an entry below
-// `floor`, or (when total >= 0) another sum than `total`.
+// Throws InvalidArgument naming the values when the schedule does not have `layers` entries, has an entry
+// below `floor`, or (when total >= 0) has another sum than `total`.
 void check_schedule(const Schedule& schedule, int layers, int32_t floor, int64_t total = -1);
 
 // Integers >= floor with sum `total`, as close as possible to floor + (total - layers * floor) * share /

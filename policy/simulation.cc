@@ -11,10 +11,10 @@
 namespace allot::policy {
 namespace {
 
-constexpr uint32_t kNumQuestions = 7473;  // as many as GSM8K's training set
+constexpr uint32_t kNumQuestions = 7473;  // as many as GSM8K's training set has
 constexpr double kSamplesOfAnEmptyLayer = 0.25;
 
-// Streams of the simulation; the learner's own draws are apart from these.
+// Streams of the simulation, apart from the learner's own draws.
 enum class Stream : uint32_t { kDifficulty, kQuestions, kAnswers, kArrival };
 
 DrawStream stream(Stream which, uint64_t seed, uint64_t number) {
@@ -57,8 +57,8 @@ double inverse_mean_sigmoid(double mean, double spread) {
   return (low + high) / 2;
 }
 
-// DeepSeek 7B under one-hot ablation: layers 12 to 18 collapse, the first one suffers, most others barely
-// notice.
+// DeepSeek 7B under one-hot ablation: layers 12 to 18 collapse, the first one suffers, most
+// others barely notice.
 std::vector<double> deepseek_sensitivities() {
   std::vector<double> sensitivities(28, 0.02);
   sensitivities[0] = 0.5;

@@ -1,6 +1,6 @@
 // A model of how accuracy depends on a schedule, cheap enough to run a learner thousands of times: for tests,
-// for the tuner's benchmark and for choosing defaults. It stands for no real network; docs/policy.md says how
-// it was calibrated.
+// for the tuner's benchmark and for choosing defaults. It does not model a real network; docs/policy.md says
+// how it was calibrated.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Landscape {
   double question_spread = 1;
 
   double noise(const Schedule& schedule) const;
-  // Chance of a right answer to `question`, whose difficulty is a function of its number alone.
+  // Probability of a right answer to `question`, whose difficulty is a function of its number alone.
   double chance(const Schedule& schedule, uint32_t question) const;
   // Expected accuracy over all questions, by quadrature over z.
   double accuracy(const Schedule& schedule) const;
@@ -44,7 +44,7 @@ struct Calibration {
   double question_spread = 1;
 };
 
-// Solves steepness and midpoint so that the uniform and the best schedule have the accuracies asked for.
+// Solves for steepness and midpoint so that the uniform and the best schedule have the given accuracies.
 // Throws InvalidArgument unless 0 < uniform < best < dense.
 Landscape calibrate(const Calibration& calibration);
 
@@ -54,20 +54,20 @@ Landscape calibrate(const Calibration& calibration);
 Landscape paper_landscape();
 // The same 28 layers on a task that uniform nearly fails: uniform 17 %, best 75 %.
 Landscape steep_landscape();
-// The embedded 8-layer model at N = 64: nearly everything hangs on layer 0; uniform 14 %, best 95 %.
+// The embedded 8-layer model at N = 64: nearly everything depends on layer 0; uniform 14 %, best 95 %.
 Landscape tiny_landscape();
 
 struct SimulationOptions {
   int episodes = 0;
   int questions_per_episode = 16;
-  int in_flight = 1;  // proposals out at once; they finish in random order
-  double loss = 0;    // chance that an episode is given up instead of told
+  int in_flight = 1;  // proposals in flight at once; they finish in random order
+  double loss = 0;    // probability that an episode is given up instead of told
   uint64_t seed = 0;
   std::vector<int> checkpoints;  // episode counts, ascending
 };
 
-// Runs `policy` against `landscape`; the expected accuracy of recommend() after each checkpoint.
-// [checkpoints]
+// Runs `policy` against `landscape`; the expected accuracy of recommend() after
+// each checkpoint. [checkpoints]
 std::vector<double> simulate(Policy& policy, const Landscape& landscape, const SimulationOptions& options);
 
 }  // namespace allot::policy

@@ -1,6 +1,6 @@
-// The text form of a policy's state: one JSON object that holds the configuration beside the learner's own
-// fields. Numbers survive exactly: nlohmann_json prints a double with the digits that read back to the same
-// bits.
+// The text form of a policy's state: one JSON object that holds the configuration and the learner's
+// own fields. Numbers are kept exactly: nlohmann_json prints a double with the digits that read back
+// to the same bits.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace allot::policy {
 
-// FNV-1a, 64 bits, over the bytes of what is added.
+// FNV-1a, 64 bits, over the bytes of the added values.
 class StateDigest {
  public:
   StateDigest& add(std::string_view bytes) {
@@ -34,8 +34,8 @@ class StateDigest {
 
 std::string write_state(const PolicyConfig& config, nlohmann::json learner);
 
-// The learner's fields of a state that write_state made for the same configuration. Throws CorruptFile naming
-// the fields that differ, or where the text is no such state.
+// The learner's fields of a state that write_state made for the same configuration. Throws CorruptFile when
+// the text is no such state, naming the fields that differ.
 nlohmann::json read_state(const PolicyConfig& config, std::string_view text);
 
 // Throws CorruptFile with `what` unless `holds`; for the learners' own checks of what they read.

@@ -25,17 +25,17 @@ using namespace std::chrono_literals;
 constexpr const char* kZapAddress = "inproc://zeromq.zap.01";  // given by RFC 27
 constexpr const char* kMonitorAddress = "inproc://allot.connections";
 constexpr const char* kStopAddress = "inproc://allot.stop";
-// The allow-list's file is looked at this often, and at each connection.
+// The allow-list's file is checked for changes this often, and at each connection.
 constexpr auto kLookEvery = 1s;
-// Refused connections are one log line each so often, with their number.
+// Refused connections are logged at most once in this time, in one line with their number.
 constexpr auto kTellEvery = 10s;
-// ZeroMQ keeps the pipe that a connection asked through until the connection ends, about 10 KiB each way that
-// are used once. Closing this end frees both. So after so many answers another socket takes the questions,
-// and the one before is closed when its last answers have been read for sure.
+// Each connection asks through a pipe that ZeroMQ keeps until the connection ends: about 10 KiB each way that
+// are used only once. Closing this end frees both ways. Therefore a new socket takes over after this many
+// answers, and the old one is closed when its last answers have certainly been read.
 constexpr int kAnswersOfOneSocket = 64;
 constexpr auto kAnswersAreReadIn = 200ms;
 
-// What changes when a file is written or replaced; a Kubernetes mount changes the inode.
+// The properties of a file that change when it is written or replaced; a Kubernetes mount changes the inode.
 struct FileState {
   dev_t device = 0;
   ino_t inode = 0;
@@ -53,7 +53,7 @@ FileState state_of(const std::filesystem::path& file) {
   return {status.st_dev, status.st_ino, status.st_size, status.st_mtim};
 }
 
-// All frames of a message that is there.
+// All frames of a message that has already arrived.
 std::vector<zmq::message_t> receive_all(zmq::socket_t& socket) {
   std::vector<zmq::message_t> frames;
   while (true) {
@@ -90,7 +90,7 @@ struct Authenticator::Impl {
   void serve() {
     while (true) {
       try {
-        // The last is there for a moment only.
+        // The last socket exists only for a moment after a change of sockets.
         std::array<zmq::pollitem_t, 4> items = {{{stop_here.handle(), 0, ZMQ_POLLIN, 0},
                                                  {connections.handle(), 0, ZMQ_POLLIN, 0},
                                                  {requests.handle(), 0, ZMQ_POLLIN, 0},
@@ -138,7 +138,7 @@ struct Authenticator::Impl {
       const std::lock_guard lock(mutex);
       allow_list = std::move(list);
     } catch (const Error& error) {
-      spdlog::error("the allow-list was changed and cannot be used, the last one stays: {}", error.what());
+      spdlog::error("the changed allow-list cannot be used, the old one stays in force: {}", error.what());
     }
   }
 
@@ -177,8 +177,8 @@ struct Authenticator::Impl {
     return socket;
   }
 
-  // Ends the pipes of connections that have been answered (kAnswersOfOneSocket). A connection that asks
-  // between the two addresses finds nobody, and comes again a moment later.
+  // Ends the pipes of connections that have been answered (kAnswersOfOneSocket). A connection that asks after
+  // the old socket is unbound and before the new one is bound gets no answer and asks again a moment later.
   void free_answered() {
     const SteadyTime now = std::chrono::steady_clock::now();
     if (earlier_requests) {
@@ -220,8 +220,8 @@ struct Authenticator::Impl {
   const int max_connections;
   zmq::context_t* context;
   zmq::socket_t requests;          // from the socket's I/O thread
-  zmq::socket_t earlier_requests;  // before that one; null most of the time
-  int num_answered = 0;            // by `requests`
+  zmq::socket_t earlier_requests;  // the socket used before it; null most of the time
+  int num_answered = 0;            // answered by `requests`
   SteadyTime changed_socket;       // when `requests` was opened
   zmq::socket_t connections;       // events of the socket
   zmq::socket_t stop_here, stop_there;
@@ -241,7 +241,7 @@ Authenticator::Authenticator(zmq::context_t& context, std::optional<std::filesys
     : impl_(std::make_unique<Impl>(context, std::move(allow_list), max_connections)) {}
 
 void Authenticator::watch(zmq::socket_t& socket) {
-  // Without keys there is nothing to ask, and asking would cost each connection the pipe for it (see
+  // Without keys there is nothing to ask. Asking would cost each connection a pipe (see
   // kAnswersOfOneSocket), all at once when thousands come back after a restart.
   if (!impl_->allow_list_file) return;
   socket.set(zmq::sockopt::zap_domain, "allot");

@@ -1,5 +1,6 @@
-// Decides who may connect: answers ZeroMQ's authentication requests (ZAP, RFC 27) on a thread of its own, by
-// the allow-list and by how many connections there are. The list is read again when its file changes.
+// Decides who may connect: answers ZeroMQ's authentication requests (ZAP, RFC 27) on a thread of its
+// own. The answer depends on the allow-list and on the number of connections. The list is read again
+// when its file changes.
 #pragma once
 
 #include <filesystem>
@@ -20,18 +21,19 @@ namespace allot::wire {
 class Authenticator {
  public:
   // Peers are asked for keys when `allow_list` is set. Throws NotFound and CorruptFile for a list that cannot
-  // be used at the start; later the last good one stays.
+  // be used at the start; when it becomes unusable later, the last good one stays in force.
   Authenticator(zmq::context_t& context, std::optional<std::filesystem::path> allow_list,
                 int max_connections);
-  // After every socket that it watches is closed.
+  // Every watched socket must be closed before.
   ~Authenticator();
   Authenticator(const Authenticator&) = delete;
   Authenticator& operator=(const Authenticator&) = delete;
 
-  // Counts the connections of `socket`, and has them ask here; without a list they are neither counted nor
-  // asked. Before it is bound.
+  // Counts the connections of `socket` and makes each ask this authenticator; without a list they are neither
+  // counted nor asked. Call it before `socket` is bound.
   void watch(zmq::socket_t& socket);
-  // Whoever holds the key named `user`, the User-Id of a message; nothing when the list has it no more.
+  // The holder of the key named `user` (the User-Id of a message); nothing when the key is no longer
+  // on the list.
   std::optional<KeyHolder> holder(std::string_view user) const;
 
  private:

@@ -9,7 +9,7 @@
 namespace allot::wire {
 namespace {
 
-// A handshake that failed is noticed so soon.
+// How often to check whether the handshake has failed.
 constexpr Duration kLook{100};
 
 }  // namespace

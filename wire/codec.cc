@@ -9,8 +9,8 @@
 namespace allot::wire {
 namespace {
 
-// Protocol Buffers writes a line to stderr for each text that is not UTF-8, past the log and its level. A
-// peer may send as many as it likes; decode() reports them as what they are, messages that cannot be read.
+// Protocol Buffers writes a line to stderr for each text that is not UTF-8, bypassing the log and its level,
+// and a peer may send as many of them as it likes. decode() reports such messages as unreadable anyway.
 void silence_protobuf() {
   static const auto previous = google::protobuf::SetLogHandler(nullptr);
   (void)previous;

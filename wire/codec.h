@@ -13,8 +13,8 @@
 namespace allot::wire {
 
 inline constexpr uint32_t kProtocolVersion = 1;
-// Larger frames are refused on both sides. The largest honest message, a Grant of many leases, is far below
-// it.
+// Larger frames are refused on both sides. The largest legitimate message, a Grant of many leases,
+// is far smaller.
 inline constexpr size_t kMaxFrameBytes = size_t{8} << 20;
 
 enum class DecodeFault : uint8_t {
@@ -29,8 +29,8 @@ struct DecodeFailure {
   uint64_t number = 0;  // Envelope::number where it could still be read, to answer it; 0 otherwise
 };
 
-// Serialises `envelope` after setting its protocol version. Throws InvalidArgument when the result is larger
-// than kMaxFrameBytes.
+// Serialises `envelope` after setting its protocol version. Throws InvalidArgument when the result is
+// larger than kMaxFrameBytes.
 [[nodiscard]] std::string encode(Envelope envelope);
 
 [[nodiscard]] std::variant<Envelope, DecodeFailure> decode(std::string_view frame);

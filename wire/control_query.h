@@ -10,9 +10,10 @@
 
 namespace allot::wire {
 
-// What the aggregator says to it; `done` only once it is in the history. Throws InvalidArgument for a bad
-// address, NetworkError when no answer came within `timeout` (the command may have been followed all the
-// same: ask for the status) or the aggregator is of a release that cannot be controlled.
+// Sends the command and returns the aggregator's answer; `done` is set only once the command is in the
+// history. Throws InvalidArgument for a bad address, NetworkError when no answer came within `timeout` (the
+// command may have been carried out nevertheless: ask for the status) or the aggregator is of a release that
+// cannot be controlled.
 [[nodiscard]] ControlReply send_control(const std::string& endpoint, const Control& control, Duration timeout,
                                         const std::optional<ClientKeys>& keys = std::nullopt);
 

@@ -41,17 +41,17 @@ bool is_loopback(const std::string& host) {
          (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
 }
 
-// At least what CURVE adds to a frame, which ZeroMQ counts as part of it.
+// At least the bytes that CURVE adds to a frame, which ZeroMQ counts as part of the frame.
 constexpr size_t kEncryptionBytes = 64;
-// Messages of one peer that wait to be read; then its connection is read no further. An honest peer has a few
-// under way.
+// When this many messages of a peer wait to be handled, ZeroMQ stops reading its connection. A well-behaved
+// peer has only a few under way.
 constexpr int kMaxWaitingMessages = 64;
-// A peer that is silent for so long is asked whether it lives (by ZeroMQ itself), and let go when it does not
-// answer in the same time.
+// ZeroMQ asks a peer that has been silent this long whether it is alive, and drops it when it does not answer
+// within the same time.
 constexpr int kAliveMs = 30'000;
 
-// Options both ends share. Nothing is kept for a peer after close, and a frame over the limit ends its
-// connection before it is buffered.
+// Options that both ends share: close() does not wait for unsent messages, and a frame over the limit ends
+// its connection before the frame is buffered.
 void set_options(zmq::socket_t& socket, const Address& address, size_t max_frame) {
   socket.set(zmq::sockopt::linger, 0);
   socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(max_frame + kEncryptionBytes));
@@ -60,8 +60,8 @@ void set_options(zmq::socket_t& socket, const Address& address, size_t max_frame
   socket.set(zmq::sockopt::ipv6, address.host.starts_with('['));
 }
 
-// Frames are copied out of the buffer that they were received in: most are small, and the bookkeeping for
-// sharing it costs a page of memory for each of the thousands of connections.
+// Frames are copied out of the receive buffer: most are small, and the bookkeeping for sharing the buffer
+// would cost a page of memory for each of thousands of connections.
 zmq::context_t frugal_context() {
   zmq::context_t context{1};
   constexpr int kZeroCopyReceive = 10;  // ZMQ_ZERO_COPY_RECV, which zmq.h names in draft builds only
@@ -75,7 +75,7 @@ void set_own_keys(zmq::socket_t& socket, const KeyPair& own) {
   socket.set(zmq::sockopt::curve_secretkey, bytes(own.secret_key.bytes()));
 }
 
-// Waits until a frame is there; false after `timeout` or when a signal interrupts.
+// Waits until a frame has arrived; false after `timeout` or when a signal interrupts.
 bool wait_readable(zmq::socket_t& socket, Duration timeout) {
   zmq::pollitem_t item{socket.handle(), 0, ZMQ_POLLIN, 0};
   try {
@@ -86,7 +86,7 @@ bool wait_readable(zmq::socket_t& socket, Duration timeout) {
   }
 }
 
-// One frame, or nothing when none is there or a signal interrupts.
+// One frame; nothing when none has arrived or a signal interrupts.
 std::optional<std::string> take_frame(zmq::socket_t& socket, bool* more) {
   zmq::message_t message;
   try {
@@ -108,7 +108,7 @@ struct Server::Impl {
 
   zmq::context_t context = frugal_context();
   Authenticator authenticator;
-  // Closed before the authenticator ends, which its handshakes ask.
+  // Declared after the authenticator, so that it is closed first: its handshakes ask the authenticator.
   zmq::socket_t socket{context, zmq::socket_type::router};
   std::deque<Message> pending;  // the further frames of a message whose first has been handed out
 
@@ -145,8 +145,8 @@ Server::Server(const ServerOptions& options) {
   impl_ = std::make_unique<Impl>(options);
   zmq::socket_t& socket = impl_->socket;
   set_options(socket, address, kMaxRequestBytes);
-  // After a restart all workers connect at once; a connection that finds no place in the system's queue is
-  // tried again only after seconds. The system caps this at net.core.somaxconn.
+  // After a restart all workers connect at once; a connection that finds the system's queue full is tried
+  // again only after seconds. The system caps this at net.core.somaxconn.
   socket.set(zmq::sockopt::backlog, 4096);
   socket.set(zmq::sockopt::handshake_ivl, static_cast<int>(options.handshake.count()));
   socket.set(zmq::sockopt::rcvhwm, kMaxWaitingMessages);
@@ -161,10 +161,9 @@ Server::Server(const ServerOptions& options) {
     impl_->socket.bind(options.bind);
   } catch (const zmq::error_t& error) {
     if (error.num() == EADDRINUSE) {
-      throw NetworkError(
-          "cannot listen on " + options.bind +
-          ": the port is in use; stop the process that holds it, choose another port, or use port * "
-          "for a free one");
+      throw NetworkError("cannot listen on " + options.bind +
+                         ": the port is in use; stop the process that holds it, choose another port, "
+                         "or use port * for a free one");
     }
     throw NetworkError("cannot listen on " + options.bind + ": " + error.what() +
                        "; the address must belong to this machine");
@@ -200,17 +199,17 @@ namespace {
 
 constexpr const char* kHandshakeAddress = "inproc://allot.handshake";
 
-// What the end of a handshake means for people.
+// Says in words why a handshake ended.
 std::string handshake_text(uint16_t event, uint32_t value) {
   if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH && value == 500) {
     return "the aggregator has as many connections as it allows; try again later";
   }
   if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
-    return "the aggregator does not know this key; add the public key (allot keys public FILE) to its "
-           "allow-list";
+    return "the aggregator does not know this key; add the public key (allot keys public FILE) "
+           "to its allow-list";
   }
-  return "the handshake failed; check that both sides use keys, and that the aggregator's public key is the "
-         "one given here";
+  return "the handshake failed; check that both sides use keys, and that the aggregator's public key is "
+         "the one given here";
 }
 
 }  // namespace
@@ -275,7 +274,8 @@ std::optional<std::string> Client::handshake_failure() {
 
 void Client::send(std::string_view frame) {
   try {
-    // Without a connection the queue fills up; what does not fit is lost as it would be on the way.
+    // Without a connection the queue fills up; a message that does not fit is lost, just as one that is lost
+    // on the network.
     (void)impl_->socket.send(zmq::buffer(frame), zmq::send_flags::dontwait);
   } catch (const zmq::error_t& error) {
     throw NetworkError(std::string("sending a message failed: ") + error.what());

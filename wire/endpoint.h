@@ -1,6 +1,6 @@
-// The two ends of the one TCP port: a ROUTER that many peers talk to and a DEALER that talks to it. They
-// carry frames and know nothing of what is in them. With keys the connection is encrypted and both sides are
-// known to each other (CURVE). Not thread-safe: one thread owns an endpoint.
+// The two ends of allot's one TCP port: a ROUTER that many peers talk to, and a DEALER that talks to it. They
+// carry frames without looking into them. With keys the connection is encrypted and both sides are
+// authenticated (CURVE). Not thread-safe: one thread owns an endpoint.
 #pragma once
 
 #include <filesystem>
@@ -14,13 +14,14 @@
 
 namespace allot::wire {
 
-// Frames that a server takes are at most so long; the longest honest one, a result of 50,000 questions, is
-// shorter. Longer ones end the connection before they are buffered.
+// Largest frame that a server accepts. The largest legitimate message, a result for 50,000 questions, fits. A
+// longer one ends the connection before it is buffered.
 inline constexpr size_t kMaxRequestBytes = size_t{1} << 20;
 
-// A worker connects anew after so many messages, once all of them are answered. ZeroMQ keeps what the queues
-// of a connection have once used: a page for 64 messages each way, until it is 64 KiB. In a run of hours the
-// connections of 10,000 workers would take three times the memory (docs/internals/aggregator.md).
+// A worker reconnects after this many messages, once all of them are answered, because ZeroMQ
+// never shrinks a connection's queues: they take a page for every 64 messages each way, up to
+// 64 KiB. Otherwise the connections of 10,000 workers would take three times the memory in a
+// run of hours (docs/internals/aggregator.md).
 inline constexpr int kMessagesOfAConnection = 50;
 
 struct ServerKeys {
@@ -29,15 +30,16 @@ struct ServerKeys {
 };
 
 struct ServerOptions {
-  // "tcp://ADDRESS:PORT"; port "*" takes a free one.
+  // "tcp://ADDRESS:PORT"; port "*" lets the system choose a free one.
   std::string bind = "tcp://127.0.0.1:*";
   // Without keys an address that other machines reach is refused, unless `insecure` is set: then everyone who
   // reaches it may do everything.
   std::optional<ServerKeys> keys = std::nullopt;
   bool insecure = false;
-  // A connection that has not shown its key by then is ended.
+  // A connection that has not shown its key after this time is ended.
   Duration handshake{10'000};
-  // With keys, further peers are refused until others leave; without, the limit on open files holds.
+  // With keys, further peers are refused until others leave; without keys, only the system's limit on
+  // open files applies.
   int max_connections = 20'000;
 };
 
@@ -49,15 +51,15 @@ class Server {
     KeyHolder from;  // of the connection's key; without keys everyone is an operator without a name
   };
 
-  // Throws InvalidArgument for an address that is not tcp://ADDRESS:PORT or that is not loopback without keys
-  // or `insecure`, NetworkError when it cannot be bound (a port in use), naming it and what to do, and what
-  // read_allow_list() throws.
+  // Throws InvalidArgument for an address that is not tcp://ADDRESS:PORT or that is not loopback without
+  // keys or `insecure`, NetworkError when it cannot be bound (a port in use), naming it and what to do, and
+  // what read_allow_list() throws.
   explicit Server(const ServerOptions& options);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Where it listens, with the real port.
+  // The address it listens on, with the real port.
   std::string endpoint() const;
   // The next frame, or nothing after `timeout` (zero: only what is already there) or when a signal interrupts
   // the wait. Frames of a key that has been taken from the allow-list are dropped.
@@ -72,7 +74,7 @@ class Server {
 
 class Client {
  public:
-  // Connects in the background: a server that is not there yet is no error. Throws InvalidArgument for an
+  // Connects in the background: a server that does not run yet is no error. Throws InvalidArgument for an
   // address that is not tcp://ADDRESS:PORT.
   explicit Client(const std::string& endpoint, const std::optional<ClientKeys>& keys = std::nullopt);
   ~Client();
@@ -81,7 +83,7 @@ class Client {
 
   [[nodiscard]] std::optional<std::string> receive(Duration timeout);
   void send(std::string_view frame);
-  // Why the server last ended the handshake, with what to do; nothing while none was ended.
+  // Why the server last ended a handshake and what to do about it; nothing when it ended none.
   [[nodiscard]] std::optional<std::string> handshake_failure();
 
  private:

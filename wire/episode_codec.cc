@@ -99,8 +99,8 @@ Episode episode_of(const Lease& lease) {
   }
   if (lease.split() != SPLIT_TRAIN && lease.split() != SPLIT_HELDOUT)
     throw InvalidArgument(
-        fmt::format("a lease of split {} is not known to this release; start a worker of the aggregator's "
-                    "release",
+        fmt::format("a lease of split {} is not known to this release; start a worker of "
+                    "the aggregator's release",
                     static_cast<int>(lease.split())));
   episode.split = lease.split() == SPLIT_TRAIN ? allot::Split::kTrain : allot::Split::kHeldout;
   episode.samples = {lease.samples().begin(), lease.samples().end()};

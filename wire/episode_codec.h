@@ -11,18 +11,18 @@
 
 namespace allot::wire {
 
-// Sets what of a lease is its episode.
+// Sets those fields of a lease that say which episode it is for.
 void fill(const Episode& episode, Lease* lease);
 // The episode of a lease. A kind or split that this release does not know throws InvalidArgument naming it.
 Episode episode_of(const Lease& lease);
 
-// Sets the outcomes of a message. `correct` is set beside a score, for peers of the release before.
+// Sets the outcomes of a message. `correct` is set beside the score, for peers of the previous release.
 void fill(std::span<const QuestionResult> results, EpisodeResult* message);
 void fill(std::span<const QuestionResult> results, PartialResult* message);
 
-// Reads the outcomes of a message into `results`; what a peer sent may be anything. Returns why they are no
-// results, empty when they are: each has a finish reason and no negative number of tokens. Whether questions
-// and scores are those that were asked for is for the caller to see.
+// Reads the outcomes of a message, which may hold anything, into `results`. Returns what is wrong with them,
+// empty when nothing is: each must have a finish reason and no negative number of tokens. The caller has to
+// check that the questions are those that were asked and that the scores are in range.
 std::string read_results(const EpisodeResult& message, std::vector<QuestionResult>* results);
 std::string read_results(const PartialResult& message, std::vector<QuestionResult>* results);
 

@@ -28,7 +28,7 @@ constexpr size_t kMaxKeyFileSize = 4096;
 constexpr std::string_view kPublicField = "public ";
 constexpr std::string_view kSecretField = "secret ";
 
-// Text that holds a secret, overwritten when it goes.
+// Text that holds a secret; overwritten when it is destroyed.
 struct SecretText {
   ~SecretText() { ::explicit_bzero(text.data(), text.size()); }
   std::string text;
@@ -91,7 +91,7 @@ std::optional<Role> parse_role(std::string_view text) {
   return std::nullopt;
 }
 
-// Reads from the file that was checked, not from what its name may mean a moment later.
+// Reads from the file that was checked, not from whatever its name may refer to a moment later.
 void read_checked(const std::filesystem::path& file, std::string* text) {
   const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
@@ -162,7 +162,7 @@ PublicKey read_public_key(const std::string& key_or_file) {
 
 void write_key_pair(const std::filesystem::path& file, const KeyPair& pair) {
   SecretText secret;
-  secret.text = "# A secret key of allot: who has this file is whom the public key names.\n" +
+  secret.text = "# A secret key of allot: whoever has this file can act as the owner of the public key.\n" +
                 std::string(kPublicField) + pair.public_key.text() + '\n' + std::string(kSecretField);
   const size_t at = secret.text.size();
   secret.text.resize(at + 2 * kKeyBytes + 1, '\n');
@@ -237,7 +237,7 @@ AllowList parse_allow_list(std::string_view text, const std::string& place) {
     } else if (!parsed_role || !more.empty()) {
       fault("after the name nothing or one of viewer, worker, operator is expected");
     } else if (!list.emplace(PublicKey{*bytes}, KeyHolder{name, *parsed_role}).second) {
-      fault("this key is listed before");
+      fault("this key is listed already");
     }
   }
   if (!faults.empty()) throw CorruptFile(fmt::format("{}", fmt::join(faults, "; ")));

@@ -1,6 +1,6 @@
-// Keys of CURVE, ZeroMQ's encryption: who has a secret key is whom its public key names. Files and texts
-// only; docs/security.md shows them. A key is written as 64 lower-case hexadecimal digits, which shells, YAML
-// and comments leave alone, unlike ZeroMQ's own Z85.
+// Keys of CURVE, ZeroMQ's encryption: the holder of a secret key is identified by its public key. Only files
+// and texts here; docs/security.md shows them. A key is written as 64 lower-case hexadecimal digits, which
+// shells, YAML and comments leave alone, unlike ZeroMQ's own Z85.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace allot::wire {
 
 inline constexpr size_t kKeyBytes = 32;
 
-// Overwritten in memory when it goes; has no text form but that of its file.
+// Overwritten in memory when destroyed; has no text form except in its file.
 class SecretKey {
  public:
   explicit SecretKey(const std::array<uint8_t, kKeyBytes>& bytes) : bytes_(bytes) {}
@@ -44,18 +44,18 @@ KeyPair make_key_pair();
 // Throws InvalidArgument for anything but 64 hexadecimal digits, naming `what` and not the text: it may be a
 // secret key in the wrong place.
 PublicKey parse_public_key(std::string_view text, std::string_view what);
-// A key as an option gives it: the key itself, or a file that holds it. Throws NotFound and InvalidArgument.
+// A key as given to an option: the key itself, or a file that holds it. Throws NotFound and InvalidArgument.
 PublicKey read_public_key(const std::string& key_or_file);
 
 // Makes `file` with mode 0600. Throws StorageError when it exists or cannot be written.
 void write_key_pair(const std::filesystem::path& file, const KeyPair& pair);
-// Throws NotFound, CorruptFile, or InvalidArgument when others than its owner and group may read the file or
-// others than its owner may write it. The group may read: that is how Kubernetes mounts a Secret for a
+// Throws NotFound, CorruptFile, or InvalidArgument when anyone but its owner and group may read the file or
+// anyone but its owner may write it. The group may read, because Kubernetes mounts a Secret that way for a
 // process that is not root. No message quotes the file.
 KeyPair read_key_pair(const std::filesystem::path& file);
 
-// What a key may do. A viewer asks for the status; a worker also takes leases; an operator also controls the
-// run.
+// What a key may do. A viewer asks for the status; a worker also takes leases; an operator also
+// controls the run.
 enum class Role : uint8_t { kViewer, kWorker, kOperator };
 
 struct KeyHolder {
@@ -66,9 +66,9 @@ struct KeyHolder {
 
 using AllowList = std::map<PublicKey, KeyHolder>;
 
-// Lines "KEY NAME [viewer|worker|operator]", worker where nothing is said; '#' begins a comment. `place`
-// names the text in messages. Throws CorruptFile listing every line that is wrong, with its number and what
-// is expected; a key listed twice is wrong, a name listed twice is not: a holder may change keys.
+// Lines "KEY NAME [viewer|worker|operator]", by default worker; '#' begins a comment. `place` names the text
+// in messages. Throws CorruptFile listing every line that is wrong, with its number and what is expected; a
+// key listed twice is an error, a name listed twice is not, since a holder may change keys.
 AllowList parse_allow_list(std::string_view text, const std::string& place);
 // Throws NotFound, or as parse_allow_list.
 AllowList read_allow_list(const std::filesystem::path& file);

@@ -26,7 +26,7 @@ constexpr std::array kForPeople = {
     std::string_view("allot.wire.DatasetIdentity.path"),
 };
 
-// A singular field that is no message, as JSON would print it.
+// A singular field that is not a message, as JSON would print it.
 std::string value_text(const Message& message, const FieldDescriptor& field) {
   const auto& reflection = *message.GetReflection();
   switch (field.cpp_type()) {
@@ -49,8 +49,8 @@ std::string value_text(const Message& message, const FieldDescriptor& field) {
   }
 }
 
-// The value of a parameter, as people read it: of the map, else of the field in which the release before kept
-// it; empty when the spec has neither.
+// The value of a parameter as text: from the map, else from the field in which the previous release kept it;
+// empty when the spec has neither.
 std::string parameter_text(const PolicySpec& policy, const std::string& name) {
   const auto found = policy.parameters().find(name);
   if (found != policy.parameters().end()) return fmt::format("{}", found->second);
@@ -58,7 +58,8 @@ std::string parameter_text(const PolicySpec& policy, const std::string& name) {
   return field != nullptr && field->options().deprecated() ? value_text(policy, *field) : "";
 }
 
-// The parameters that either has by name. Where neither has any, their fields are compared like all others.
+// Compares the parameters that either policy has by name. Where neither has any, their fields are compared
+// like all others.
 void compare_parameters(const PolicySpec& a, const PolicySpec& b, const std::string& prefix,
                         std::vector<std::string>* lines) {
   std::set<std::string> names;
@@ -74,7 +75,7 @@ void compare_parameters(const PolicySpec& a, const PolicySpec& b, const std::str
   }
 }
 
-// The parameters of estimators, which have no fields.
+// Compares the parameters of estimators, which exist only by name and not as fields.
 void compare_parameters(const AttentionSpec& a, const AttentionSpec& b, const std::string& prefix,
                         std::vector<std::string>* lines) {
   const auto text = [](const AttentionSpec& spec, const std::string& name) {
@@ -106,7 +107,7 @@ void compare(const Message& a, const Message& b, const std::string& prefix, std:
         compare_parameters(*attention, dynamic_cast<const AttentionSpec&>(b), prefix, lines);
       continue;
     }
-    // Of another learner, or one of those that are compared by name.
+    // A field of another learner, or of a parameter that is compared by name.
     if (by_name && field.options().deprecated()) continue;
     const std::string name = prefix + field.name();
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {

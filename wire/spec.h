@@ -13,17 +13,17 @@ namespace allot::wire {
 
 // Text of a spec.json: every field, one a line, newline at the end.
 [[nodiscard]] std::string to_json(const RunSpec& spec);
-// `where` names the text in errors. Throws CorruptFile when it is not JSON of a RunSpec, unknown fields
-// included.
+// `where` names the text in errors. Throws CorruptFile when it is not the JSON of a RunSpec; unknown fields
+// are errors too.
 [[nodiscard]] RunSpec spec_from_json(std::string_view json, std::string_view where);
 // Throws NotFound, or as spec_from_json.
 [[nodiscard]] RunSpec read_spec(const std::filesystem::path& file);
 
 // One "field: a != b" per field that differs, in the order of messages.proto; empty when the specs are the
-// same run. Fields that say where something lies, or only name it for people, may differ: run_id, model_path,
-// model.id and the dataset paths (fingerprints say what a model and a dataset are).
+// same run. Fields that only say where something lies or name it for people may differ: run_id, model_path,
+// model.id and the dataset paths (fingerprints identify model and dataset).
 [[nodiscard]] std::vector<std::string> differences(const RunSpec& a, const RunSpec& b);
-// The same for two identities, every field compared but those for people.
+// The same for two identities: compares every field except those that only name it for people.
 [[nodiscard]] std::vector<std::string> differences(const ModelIdentity& a, const ModelIdentity& b);
 [[nodiscard]] std::vector<std::string> differences(const DatasetIdentity& a, const DatasetIdentity& b);
 

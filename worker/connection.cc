@@ -23,10 +23,10 @@ using namespace std::chrono_literals;
 using wire::Ack;
 using wire::Envelope;
 
-// The stop flag is looked at this often when nothing else happens.
+// How often to check the stop flag when nothing else happens.
 constexpr Duration kPoll = 100ms;
 
-// Lease, episode, time and results: of a wire::EpisodeResult or a wire::PartialResult.
+// Sets lease, episode, seconds and results of a wire::EpisodeResult or a wire::PartialResult.
 template <class Message>
 void fill(const EpisodeResult& result, LeaseId lease, Message* message) {
   message->set_lease(lease.value);
@@ -45,8 +45,8 @@ wire::EpisodeResult failure(LeaseId lease, EpisodeId episode, const std::string&
 
 }  // namespace
 
-// One call of run(). Connecting anew replaces the socket only: episodes that run and results that wait for
-// their Ack belong to the worker, and hello lists their leases.
+// One call of run(). Reconnecting replaces only the socket: running episodes and results without an Ack are
+// kept, and the next hello lists their leases.
 class Connection::Session {
  public:
   Session(const ConnectionOptions& options, const wire::Hello& hello, const RunnerFactory& factory)
@@ -81,7 +81,8 @@ class Connection::Session {
     std::optional<Timestamp> sent;  // on this connection
   };
 
-  // Silence is judged right after reading all that is there, and before the runner takes its time.
+  // The aggregator's silence is judged right after all waiting messages were read, and before the runner,
+  // which may take long, works.
   void step() {
     receive(idle_time());
     connect_anew_if_silent();
@@ -114,7 +115,7 @@ class Connection::Session {
     messages_ = 0;
   }
 
-  // Running, or with a result that is not acked.
+  // Leases of running episodes and of results without an Ack.
   std::vector<int64_t> held_leases() const {
     std::vector<int64_t> leases;
     for (const auto& [episode, lease] : running_) leases.push_back(lease.value);
@@ -139,13 +140,13 @@ class Connection::Session {
     const auto failure = client_->handshake_failure();
     spdlog::warn("no answer from {}{}; connecting anew, waiting up to {} ms", aggregator_.endpoint,
                  failure ? " (" + *failure + ")" : "", retry_.count());
-    // A new socket and a new routing id: nothing that was under way on the old one arrives any more.
+    // A new socket has a new routing id: replies that were under way to the old one never arrive.
     if (!follow()) connect(aggregator_);
     say_hello();
   }
 
-  // Spares the aggregator's memory (wire/endpoint.h), at a moment when nothing is under way: a Grant that
-  // came to the old connection would be lost.
+  // Reconnects to save the aggregator's memory (wire/endpoint.h), but only when nothing is under way: a Grant
+  // sent to the old connection would be lost.
   void connect_anew_if_settled() {
     if (!introduced_ || draining_ || messages_ < wire::kMessagesOfAConnection) return;
     if (unanswered_since_ || request_sent_ || !unacked_.empty()) return;
@@ -153,8 +154,7 @@ class Connection::Session {
     say_hello();
   }
 
-  // Connects to the place where the aggregator is now; false when it has not moved, or none can connect
-  // there.
+  // Connects to the aggregator's new address; false when it has not moved, or when connecting there fails.
   bool follow() {
     if (!options_.moved) return false;
     try {
@@ -216,7 +216,7 @@ class Connection::Session {
 
   // ---- Receiving
 
-  // Handles all that is there; waits up to `timeout` for the first message.
+  // Handles all messages that have arrived; waits up to `timeout` for the first.
   void receive(Duration timeout) {
     while (const std::optional<std::string> frame = client_->receive(timeout)) {
       timeout = Duration::zero();
@@ -224,7 +224,7 @@ class Connection::Session {
       const auto decoded = wire::decode(*frame);
       if (const auto* fault = std::get_if<wire::DecodeFailure>(&decoded)) {
         if (fault->fault == wire::DecodeFault::kOtherVersion) {
-          throw Mismatch(fmt::format("{} cannot be worked for: {}", aggregator_.endpoint, fault->message));
+          throw Mismatch(fmt::format("cannot work for {}: {}", aggregator_.endpoint, fault->message));
         }
         spdlog::warn("dropped a message from {}: {}", aggregator_.endpoint, fault->message);
         continue;
@@ -283,8 +283,7 @@ class Connection::Session {
     if (welcome.epoch() < epoch_) {
       spdlog::warn(
           "{} is of epoch {} after one of epoch {}: its history was restored from an older copy, or a newer "
-          "aggregator "
-          "has replaced it and it will end at its next lease",
+          "aggregator has replaced it and it will end at its next lease",
           aggregator_.endpoint, welcome.epoch(), epoch_);
     }
     epoch_ = welcome.epoch();
@@ -306,7 +305,7 @@ class Connection::Session {
     switch (refused.reason()) {
       case wire::Refused::REASON_NOT_INTRODUCED:
         // The aggregator was started again on the same address, and the socket reconnected by itself. One
-        // hello is enough for all that was sent before it.
+        // hello is enough for all messages that were sent before it.
         if (introduced_) say_hello();
         return;
       case wire::Refused::REASON_MALFORMED:
@@ -320,13 +319,14 @@ class Connection::Session {
   void start(const wire::Lease& lease) {
     const LeaseId id{lease.lease()};
     const EpisodeId episode{lease.episode()};
-    // An episode can come back to the worker that has it, under a new lease, after the old one expired.
+    // After its lease expired, an episode can be granted again, under a new lease, to a worker that
+    // still runs it.
     if (const auto running = running_.find(episode); running != running_.end()) {
       running->second = id;
       return;
     }
     if (draining_) {
-      running_[episode] = id;  // only to be released
+      running_[episode] = id;  // kept only so that it is given back
       return;
     }
     running_[episode] = id;
@@ -348,8 +348,8 @@ class Connection::Session {
     }
   }
 
-  // The aggregator counts on this lease no more. A finished result is delivered all the same: it may still be
-  // of use.
+  // Stops work on a lease that the aggregator no longer expects. A finished result is delivered nevertheless:
+  // it may still be useful.
   void forget(LeaseId lease) {
     const auto running = std::ranges::find(running_, lease, [](const auto& entry) { return entry.second; });
     if (running == running_.end()) return;
@@ -382,9 +382,9 @@ class Connection::Session {
     }
   }
 
-  // Until every lease is answered for: results acked, the others released. The times for waiting and trying
-  // again are those of a drain from here on: an aggregator that was started again a moment ago must hear of
-  // this worker before it leaves, and whatever was under way to the one before is lost.
+  // Runs until every lease is settled: each result acked, each other lease released. From here on the shorter
+  // waiting times of a drain apply: an aggregator that was restarted a moment ago must hear of this worker
+  // before it leaves, and messages to its predecessor are lost.
   void deliver() {
     draining_ = true;
     resend_ = std::min(resend_, options_.drain / 6);
@@ -408,7 +408,7 @@ class Connection::Session {
   int messages_ = 0;  // sent on this connection
   uint64_t number_ = 0;
 
-  // As in the options; shorter in a drain.
+  // As in the options; shorter while draining.
   Duration resend_;
   Duration patience_;
   Duration longest_retry_;
@@ -429,8 +429,8 @@ class Connection::Session {
   std::optional<Timestamp> release_sent_;
   Timestamp next_request_;
   bool finished_ = false;
-  std::string reason_to_wait_;  // the last that the aggregator gave this worker alone
-  bool draining_ = false;       // nothing is started or worked on any more
+  std::string reason_to_wait_;  // last reason given to this worker in particular
+  bool draining_ = false;       // no episode is started or worked on any more
 };
 
 Connection::Connection(ConnectionOptions options) : options_(std::move(options)) {

@@ -24,22 +24,21 @@ struct AggregatorPlace {
 };
 
 struct ConnectionOptions {
-  std::string endpoint;  // "tcp://ADDRESS:PORT" of the aggregator, which need not be there yet
+  std::string endpoint;  // "tcp://ADDRESS:PORT" of the aggregator, which need not run yet
   std::optional<wire::ClientKeys> keys = std::nullopt;  // for an aggregator that asks for them
-  // Asked before connecting anew: the aggregator's new place when it is not at `endpoint` any more. What it
-  // throws is logged, and the worker stays with the old place. Not set: an aggregator never moves.
+  // Called before reconnecting: returns the aggregator's new place when it is no longer at `endpoint`. What
+  // it throws is logged, and the worker keeps the old place. Not set: an aggregator never moves.
   std::function<std::optional<AggregatorPlace>(const std::string& endpoint)> moved = {};
   bool exit_when_finished = false;
-  Duration first_retry{250};  // an unanswered hello is repeated after this long, then after twice as long, …
+  Duration first_retry{250};  // repeat an unanswered hello after this long, then after twice as long, …
   Duration longest_retry{10'000};  // … up to this
-  Duration patience{
-      10'000};             // an aggregator that leaves a message unanswered for so long is connected to anew
-  Duration resend{2'000};  // a result or request without answer is sent again after this long
-  // A stopping worker waits at most so long for the answers to its last messages; it connects anew, and sends
-  // again, after a third and a sixth of this where the times above are longer.
+  Duration patience{10'000};       // reconnect when a message goes unanswered this long
+  Duration resend{2'000};          // send an unanswered result or request again after this long
+  // How long a stopping worker waits for the answers to its last messages. Meanwhile it reconnects after a
+  // third of this time and sends again after a sixth, where `patience` and `resend` are longer.
   Duration drain{3'000};
-  // Asked when the worker is stopped: whether its machine is taken away, rather than a person stopping it.
-  // Not set: a person.
+  // Called when the worker is stopped: true when its machine is being taken away, false when a person stopped
+  // it. Not set: a person.
   std::function<bool()> preempted = {};
 };
 
@@ -55,11 +54,11 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   // Works until `stop` is set (then gives its leases back), or until the run is finished with
-  // exit_when_finished. `hello.worker` is unique among live workers; capacity and client are filled in.
-  // Returns the exit status 0. Throws Mismatch when the aggregator refuses this worker or serves another run
-  // after a restart, what `factory` throws, and, after reporting its episodes as failed, what the runner's
-  // advance() throws: a runner that threw is not trusted again. Where start() throws, that one episode is
-  // reported as failed.
+  // exit_when_finished. `hello.worker` must be unique among live workers; capacity and client are filled in
+  // here. Returns the exit status 0. Throws Mismatch when the aggregator refuses this worker or serves
+  // another run after a restart, what `factory` throws, and, after reporting its episodes as failed, what the
+  // runner's advance() throws: a runner that threw is not trusted again. Where start() throws, that one
+  // episode is reported as failed.
   int run(const wire::Hello& hello, const RunnerFactory& factory, const std::atomic<bool>& stop);
 
  private:

@@ -34,7 +34,7 @@ bool EngineGenerator::token_has(int32_t token, std::string_view characters) {
 }
 
 // Models have rows for more tokens than the tokenizer knows (Qwen2-7B: 152,064), and one of those may be
-// chosen, however rarely. It stands for no text.
+// chosen, though rarely. Such a token has no text.
 std::string EngineGenerator::text_of(std::span<const int32_t> tokens, bool skip_special_tokens) const {
   if (std::ranges::all_of(tokens, [this](int32_t id) { return tokenizer_.has(id); }))
     return tokenizer_.decode(tokens, skip_special_tokens);

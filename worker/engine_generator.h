@@ -26,9 +26,9 @@ class EngineGenerator final : public evaluation::Generator {
                   const GenerationLimits& limits);
 
   int32_t max_prompts() const override;
-  // Prompts are tokenised with the tokenizer's special tokens (BOS and the like) once and kept: a text that
-  // comes again, as each question does under every schedule, costs a look-up. A reply has max_new_tokens or
-  // what the prompt leaves of the model's positions.
+  // Each prompt is tokenised once, with the tokenizer's special tokens (BOS and the like), and kept: a text
+  // that comes again, as each question does under every schedule, costs only a look-up. A reply has at most
+  // max_new_tokens tokens, fewer where the prompt leaves fewer of the model's positions.
   void submit(const evaluation::Prompt& prompt) override;
   std::vector<evaluation::Reply> step() override;
   void cancel(uint64_t id) override;

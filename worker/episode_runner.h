@@ -1,5 +1,5 @@
-// What a worker runs: one schedule on one batch of questions. The connection knows this interface only, so
-// tests and simulations put anything behind it.
+// What a worker runs: one schedule on one batch of questions. The connection knows only this interface, so
+// tests and simulations can put anything behind it.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,15 @@ struct EpisodeResult {
 class EpisodeRunner {
  public:
   virtual ~EpisodeRunner() = default;
-  // Episodes this runner works on at once with benefit.
+  // How many episodes at once keep this runner fully busy.
   virtual int capacity() const = 0;
   virtual void start(Episode episode) = 0;
-  // Works for a while (one engine step) and returns the episodes that became complete. Returns at once when
-  // idle.
+  // Works for a while (one engine step) and returns the episodes that became complete. Returns at
+  // once when idle.
   virtual std::vector<EpisodeResult> advance() = 0;
-  // The answers that a running episode has so far, some of its questions' in their order, and the time they
-  // took. Without results for an unknown episode, and from a runner that answers episodes as a whole.
+  // The results that a running episode already has, for some of its questions and in their order, and
+  // the time they took. No results for an unknown episode, nor from a runner that answers episodes only
+  // as a whole.
   virtual EpisodeResult answered_so_far(EpisodeId episode) const {
     return {.episode = episode, .results = {}, .seconds = 0, .error = ""};
   }

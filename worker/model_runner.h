@@ -1,6 +1,6 @@
-// Runs episodes on a generator: questions to prompts, replies to results. Several episodes with different
-// schedules share the generator's batch; an episode is done when its last question is answered. Knows no
-// LibTorch.
+// Runs episodes on a generator: questions to prompts, replies to results. Several episodes with
+// different schedules share the generator's batch; an episode is done when its last question is
+// answered. Knows no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace allot::worker {
 
-// The questions of a run, by split.
+// The questions of a run, for each split.
 struct Questions {
   std::vector<evaluation::Question> train;
   std::vector<evaluation::Question> heldout;
@@ -24,18 +24,18 @@ struct Questions {
 
 struct ModelRunnerOptions {
   uint32_t run_seed = 0;  // first half of every draw's key; the second is the episode's sampling seed
-  int32_t questions_per_episode = 16;  // usual size, from which capacity() follows
+  int32_t questions_per_episode = 16;  // usual size of an episode; capacity() depends on it
 };
 
-// Not for use by several threads at once. Results are a function of the episode and the seeds (as far as the
-// generator's replies are), not of what else is in flight.
+// Not for use by several threads at once. Results are a function of the episode and the seeds, not of other
+// work in flight, as far as that holds for the generator's replies.
 class ModelRunner final : public EpisodeRunner {
  public:
   // `clock` outlives the runner.
   ModelRunner(std::unique_ptr<evaluation::Generator> generator, std::unique_ptr<evaluation::Task> task,
               Questions questions, const ModelRunnerOptions& options, const Clock& clock);
 
-  // As many usual episodes as fill the generator.
+  // The number of episodes of usual size that fill the generator.
   int capacity() const override;
   // An episode that cannot be run (no questions, an unknown question, a schedule that does not fit the model,
   // a prompt that is too long) comes back from the next advance() with its error.
@@ -45,12 +45,12 @@ class ModelRunner final : public EpisodeRunner {
   EpisodeResult answered_so_far(EpisodeId episode) const override;
   void cancel(EpisodeId episode) override;
 
-  // Called with each graded reply; for commands that show or keep them. `place` is the question's place in
-  // its episode.
+  // Sets a function that is called with each graded reply, for commands that show or keep replies. `place` is
+  // the question's index in its episode.
   using Observer =
       std::function<void(const Episode&, size_t place, const evaluation::Reply&, const evaluation::Grade&)>;
   void observe(Observer observer) { observer_ = std::move(observer); }
-  // The question a lease means. Throws InvalidArgument naming id, split and its size.
+  // The question with this number in a split. Throws InvalidArgument naming id, split and its size.
   const evaluation::Question& question(Split split, uint32_t id) const;
 
  private:

@@ -38,7 +38,7 @@ std::vector<ScheduleScore> score_schedules(EpisodeRunner* runner,
   for (ScheduleScore& score : scores) score.scores.resize(questions);
   const int64_t episodes = episodes_per_schedule(questions) * std::ssize(schedules);
   const int64_t wanted = int64_t{questions} * std::ssize(schedules);
-  // One more than fill the runner, so that a place that becomes free is taken at once.
+  // One episode more than fill the runner, so that it starts on the next one as soon as it has room.
   const int64_t in_flight_limit = int64_t{runner->capacity()} + 1;
   int64_t started = 0;
   int64_t finished = 0;

@@ -1,5 +1,5 @@
-// Scores fixed schedules on many questions with an episode runner: what evaluation and ablation do in one
-// process.
+// Scores fixed schedules on many questions with an episode runner: what evaluation and ablation do
+// in one process.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace allot::worker {
 
-// Answers of one schedule, in question order.
+// Scores of one schedule's replies, in question order.
 struct ScheduleScore {
   std::vector<double> scores;  // [questions], 1 right, 0 wrong or between
   int64_t prompt_tokens = 0;
@@ -19,9 +19,9 @@ struct ScheduleScore {
   int64_t cut_off = 0;  // replies that ended at their length limit
 };
 
-// Questions of one scoring episode.
+// Number of questions in one scoring episode.
 inline constexpr uint32_t kQuestionsPerScoringEpisode = 16;
-// The schedule that a scoring episode belongs to, as its place in the list; episodes are numbered from 0,
+// The schedule of a scoring episode, as its index in the list; episodes are numbered from 0,
 // schedule by schedule.
 size_t scored_schedule(EpisodeId episode, uint32_t questions);
 

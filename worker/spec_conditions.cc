@@ -34,7 +34,7 @@ evaluation::Conditions conditions_of(const wire::RunSpec& spec) {
       .top_p = generation.top_p(),
       .repetition_penalty = generation.repetition_penalty(),
       .max_new_tokens = generation.max_new_tokens(),
-      // Not in the spec: it is the task's, and of its version.
+      // Not in the spec: the task and its version decide it.
       .stop = evaluation::make_task(task.name(), evaluation::parse_prompt_style(task.prompt_style()))
                   ->generation_defaults()
                   .stop};

@@ -6,8 +6,8 @@
 
 namespace allot::worker {
 
-// The held-out questions are those measured on; a run without verification measures on none. Throws
-// InvalidArgument for a name in the spec that this build does not know.
+// A run measures on its held-out questions; without verification it measures on none. Throws InvalidArgument
+// for a name in the spec that this build does not know.
 evaluation::Conditions conditions_of(const wire::RunSpec& spec);
 
 model::ModelIdentity model_identity(const wire::ModelIdentity& identity);

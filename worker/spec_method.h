@@ -6,7 +6,7 @@
 
 namespace allot::worker {
 
-// Throws InvalidArgument for a name that this build does not know, of a parameter too.
+// Throws InvalidArgument for a name that this build does not know, also for that of a parameter.
 kernels::AttentionMethod attention_method(const wire::AttentionSpec& spec);
 wire::AttentionSpec attention_spec(const kernels::AttentionMethod& method);
 

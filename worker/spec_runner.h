@@ -11,7 +11,8 @@
 
 namespace allot::worker {
 
-// Of this machine, not of the run: results do not depend on it, but for the rounding of another device.
+// Settings of this machine, not of the run: results do not depend on them, except for the different rounding
+// of another device.
 struct MachineOptions {
   std::string device = "cpu";   // as in EngineOptions
   int32_t threads = 0;          // 0 = all cores

@@ -1,5 +1,4 @@
-// A child process of this one: started with its output in a log file, ended when this process ends, never
-// left behind.
+// A child process: started with its output in a log file, and ended at the latest when this process ends.
 #pragma once
 
 #include <sys/types.h>
@@ -14,8 +13,8 @@ namespace allot::app {
 
 // How a process ended.
 struct ExitStatus {
-  int code = 0;    // 0 where a signal ended it
-  int signal = 0;  // 0 where it exited by itself
+  int code = 0;    // 0 when a signal ended it
+  int signal = 0;  // 0 when it exited by itself
   bool success() const { return code == 0 && signal == 0; }
   // "exited with code 1", "was killed by signal 9 (Killed)".
   std::string to_string() const;
@@ -34,16 +33,16 @@ class ChildProcess {
   ChildProcess& operator=(ChildProcess&& other) noexcept;
 
   pid_t pid() const { return pid_; }
-  // How the child ended, or nothing while it runs. Never blocks.
+  // How the child ended; nothing while it runs. Never blocks.
   std::optional<ExitStatus> poll();
   void send_signal(int signal);
-  // Waits for the end, at most `patience`.
+  // Waits for the child's end, at most for `patience`.
   std::optional<ExitStatus> wait(std::chrono::milliseconds patience);
   // SIGTERM, then SIGKILL when the child has not ended within `patience`.
   ExitStatus stop(std::chrono::milliseconds patience);
 
  private:
-  pid_t pid_ = 0;  // 0: moved from
+  pid_t pid_ = 0;  // 0 after a move
   std::optional<ExitStatus> status_;
 };
 

@@ -1,6 +1,6 @@
-// The sub-commands of `allot`, one file each in app/commands. Commands that run a model are linked into
-// allot-model only; `allot` hands them over by replacing itself with allot-model from its own directory. What
-// measures CUDA kernels is in allot-bench.
+// The sub-commands of `allot`, one file each in app/commands. Commands that run a model are linked only into
+// allot-model; for these, `allot` replaces itself by the allot-model in its own directory. Benchmarks of CUDA
+// kernels are in allot-bench.
 #pragma once
 
 #include <span>
@@ -13,8 +13,8 @@ using CommandFunction = int (*)(std::span<const std::string> arguments);
 struct Command {
   const char* name;
   const char* summary;
-  bool needs_model;     // lives in allot-model
-  CommandFunction run;  // null where this executable does not hold it
+  bool needs_model;     // is in allot-model
+  CommandFunction run;  // null when the command is in another executable
 };
 
 // Torch-free commands (in `allot`).
@@ -30,7 +30,7 @@ int run_tokenize(std::span<const std::string> arguments);
 int run_grade(std::span<const std::string> arguments);
 int run_history(std::span<const std::string> arguments);
 int run_bench_aggregator(std::span<const std::string> arguments);
-// Commands that run a model, or ask what one could run on (in `allot-model`).
+// Commands that run a model, or list the devices that one could run on (in `allot-model`).
 int run_worker(std::span<const std::string> arguments);
 int run_devices(std::span<const std::string> arguments);
 int run_eval(std::span<const std::string> arguments);

@@ -20,14 +20,14 @@
 namespace allot::app {
 namespace {
 
-// An executable beside this one, and what to say where it is missing.
+// An executable beside this one, and what to say when it is missing.
 struct Companion {
   const char* name;
-  const char* need;    // why the command wants it
-  const char* remedy;  // how it is built
+  const char* need;    // why the command needs it
+  const char* remedy;  // how to build it
 };
 
-// Which companion holds the command. Only `bench attention` needs CUDA.
+// The executable that has the command. Only `bench attention` needs CUDA.
 Companion companion_of(std::span<const std::string> arguments) {
   if (arguments.size() > 1 && arguments[0] == "bench" && arguments[1] == "attention") {
     return {"allot-bench", "this command runs CUDA kernels",
@@ -35,11 +35,12 @@ Companion companion_of(std::span<const std::string> arguments) {
   }
   const bool devices = !arguments.empty() && arguments[0] == "devices";
   return {"allot-model",
-          devices ? "the program that runs models knows its devices" : "this command runs a model",
+          devices ? "this command asks the program that runs models for its devices"
+                  : "this command runs a model",
           "build with LibTorch (cmake --preset cpu, then ninja -C build)"};
 }
 
-// Messages are one line, whatever a library put into its text.
+// Messages are one line, even when the text of a library has several.
 std::string one_line(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   return text;
@@ -53,7 +54,7 @@ int run_guarded(const Command& command, std::span<const std::string> arguments) 
     set_up_logging(std::string("allot ") + command.name, "info");
     if (command.run == nullptr) hand_over(arguments);
     const int code = command.run(arguments.subspan(1));
-    // A full disk or a closed pipe shows only when the buffer is written; a lost result is a failure.
+    // A full disk or a closed pipe is noticed only when the buffer is written; a lost result is a failure.
     if (!std::cout.flush()) throw StorageError("cannot write to standard output");
     return code;
   } catch (const Error& error) {

@@ -8,9 +8,9 @@
 
 namespace allot::app {
 
-// The known name that needs the fewest edits (insert, delete, replace or swap of neighbours) to become
-// `word`; the first of several. Nothing when even that one differs in more than a third of the longer word,
-// at least two edits.
+// The known name that needs the fewest edits (insert, delete, replace, or swap of neighbouring letters) to
+// become `word`; the first of several. Nothing when even that name needs more edits than a third of the
+// longer word's letters, where two edits are always allowed.
 std::optional<std::string> nearest_name(std::string_view word, std::span<const std::string> known);
 
 }  // namespace allot::app

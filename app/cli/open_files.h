@@ -1,4 +1,4 @@
-// The system's limit on open files: each connection of an aggregator takes one.
+// The system's limit on open files: each connection of an aggregator is an open file.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ std::string format_number(Number value) {
   return {buffer, end};
 }
 
-// Whole text as a number, else nothing. NaN and infinities are no numbers here.
+// Reads the whole text as a number, else gives nothing. NaN and infinities do not count as numbers.
 template <class Number>
 std::optional<Number> parse_number(std::string_view text) {
   Number value{};
@@ -58,7 +58,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-// A value as a config file holds it: quoted where it would otherwise be read differently.
+// A value as written in a config file: quoted where it would otherwise be read differently.
 std::string config_value(const std::string& value) {
   if (trim(value) == value && value.find_first_of("#\"\n") == std::string::npos) return value;
   std::string quoted = "\"";
@@ -69,7 +69,8 @@ std::string config_value(const std::string& value) {
   return quoted + '"';
 }
 
-// What follows `=` on a line of a config file; nothing when a quote is left open or followed by other text.
+// The value after `=` on a line of a config file; nothing when a quote is not closed or is followed
+// by other text.
 std::optional<std::string> parse_config_value(std::string_view text) {
   if (!text.starts_with('"')) {
     for (size_t at = text.find('#'); at != std::string_view::npos; at = text.find('#', at + 1)) {
@@ -123,18 +124,18 @@ struct OptionSet::Impl {
     std::string name;
     std::string hint = {};
     std::string help = {};
-    std::string range = {};  // "from 1 to 8", "one of a, b"; empty where any value goes
+    std::string range = {};  // "from 1 to 8", "one of a, b"; empty when any value is allowed
     bool is_flag = false;
     bool repeatable = false;
     bool required = false;
     bool given = false;
-    bool shows_default = true;  // in --help; false where `range` says it
+    bool shows_default = true;  // in --help; false when `range` includes it
     bool in_config = true;      // false for --help, --config and --dry-run
     // Sets the field; the returned fault (what was expected) is empty when the value was good.
     std::function<std::string(const std::string&)> set;
-    // The field's present values; one unless repeatable.
+    // The field's current values; one unless repeatable.
     std::function<std::vector<std::string>()> get;
-    std::function<void()> clear = [] {};  // of a repeatable option: a flag replaces what the config file gave
+    std::function<void()> clear = [] {};  // of a repeatable option: flags replace the config file's values
   };
 
   std::string command;
@@ -187,7 +188,7 @@ struct OptionSet::Impl {
                *field = *value;
                return std::string();
              },
-         // A default outside the range stands for no default.
+         // A default outside the range means that there is no default.
          .get =
              [=] {
                const std::optional<Number> value = *field;
@@ -201,7 +202,7 @@ struct OptionSet::Impl {
     const std::string shown = where + (where.empty() ? "--" : "") + option.name;
     const std::string fault = option.set(value);
     if (!fault.empty()) faults.push_back(shown + " has the value '" + value + "'; " + fault);
-    option.given = !value.empty();  // an empty value is what a config file gives for no value
+    option.given = !value.empty();  // in a config file an empty value means no value
   }
 
   void read_command_line(std::vector<std::string> arguments, std::set<std::string>* on_command_line);
@@ -221,8 +222,8 @@ void OptionSet::Impl::unknown(const std::string& name, const std::string& where)
 }
 
 po::parsed_options OptionSet::Impl::tokenize(std::vector<std::string> arguments) {
-  // Boost.Program_options stops at an option without a value, or takes the next option for it; these are
-  // found first.
+  // Boost.Program_options stops at an option without a value, or takes the next option as its value; so such
+  // options are found first.
   for (size_t at = 0; at < arguments.size() && arguments[at] != "--";) {
     const Option* option = arguments[at].starts_with("--") ? find(arguments[at].substr(2)) : nullptr;
     const bool takes_value = option != nullptr && !option->is_flag;
@@ -257,7 +258,7 @@ void OptionSet::Impl::read_command_line(std::vector<std::string> arguments,
   const po::parsed_options parsed = tokenize(std::move(arguments));
   size_t next_positional = 0;
   bool after_unknown =
-      false;  // a bare word after an unknown option is most likely its value: no fault of its own
+      false;  // a bare word after an unknown option is most likely its value, not another fault
   for (const auto& token : parsed.options) {
     if (token.string_key.empty() || token.position_key >= 0) {
       for (const std::string& word : token.value) {
@@ -505,8 +506,9 @@ void OptionSet::require(const char* name) {
 OptionSet::Parsed OptionSet::parse(std::span<const std::string> arguments) {
   choice("log-level", &impl_->log_level, {"trace", "debug", "info", "warn", "error", "off"},
          "log lines of this level and above go to stderr");
-  text("config", &impl_->config_file, "FILE", "read options from FILE, one 'name = value' a line; flags win");
-  flag("dry-run", &impl_->dry_run, "print the options as resolved, as a config file, and do nothing");
+  text("config", &impl_->config_file, "FILE",
+       "read options from FILE, one 'name = value' per line; the command line overrides them");
+  flag("dry-run", &impl_->dry_run, "print the resolved options as a config file and do nothing else");
   flag("help", &impl_->show_help, "print this help");
   for (const char* name : {"config", "dry-run", "help"}) impl_->find(name)->in_config = false;
 

@@ -1,6 +1,6 @@
-// Options of a sub-command: each is declared once with its name, field, hint, range and help; the same name
-// is its key in a config file (`name = value` a line, # comments). Flags win over the file. Built on
-// Boost.Program_options.
+// Options of a sub-command: each is declared once with its name, field, hint, range and help; the
+// same name is its key in a config file (`name = value` a line, # comments). Flags override the file.
+// Built on Boost.Program_options.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ class OptionSet {
   OptionSet(const OptionSet&) = delete;
   OptionSet& operator=(const OptionSet&) = delete;
 
-  // Each call declares one option; the field's present value is the default shown by --help. Fields outlive
-  // parse().
+  // Each call declares one option; the field's current value is the default that --help shows. Fields
+  // must outlive parse().
   void text(const char* name, std::string* field, const char* hint, const char* help);
   void path(const char* name, std::filesystem::path* field, const char* help);
   void choice(const char* name, std::string* field, std::vector<std::string> choices, const char* help);
-  // The same for a value that `read` reads and the function name() beside its type writes.
+  // The same for a value of another type, which `read` reads and the function name() of its namespace writes.
   template <class Value>
   void choice(const char* option, Value* field, Value (*read)(std::string_view),
               std::vector<std::string> choices, const char* help) {
@@ -42,7 +42,7 @@ class OptionSet {
                const char* help);
   void integer(const char* name, int32_t* field, int32_t min, int32_t max, const char* hint,
                const char* help);
-  // Empty without a default; `help` says what then applies.
+  // Without a default the field is empty; `help` then says what applies.
   void integer(const char* name, std::optional<int64_t>* field, int64_t min, int64_t max, const char* hint,
                const char* help);
   void integer(const char* name, std::optional<int32_t>* field, int32_t min, int32_t max, const char* hint,
@@ -50,11 +50,11 @@ class OptionSet {
   void real(const char* name, double* field, double min, double max, const char* hint, const char* help);
   void real(const char* name, std::optional<double>* field, double min, double max, const char* hint,
             const char* help);
-  // The option --device: where the model runs, checked as parse_device (base/device.h) does.
-  // With an empty field as default, an empty value stands for none.
+  // The option --device: where the model runs, checked as parse_device (base/device.h) does. When the field
+  // is empty by default, an empty value means no device.
   void device(std::string* field);
-  // The option --devices: "all", or a list checked as parse_device_list (base/device.h) does and kept with
-  // whole names ("cuda:0" for "cuda"); an empty value stands for none.
+  // The option --devices: "all", or a list checked as parse_device_list (base/device.h) does and stored with
+  // full names ("cuda:0" for "cuda"); an empty value means no devices.
   void devices(std::string* field, const char* help);
   void flag(const char* name, bool* field, const char* help);
   // May be given several times.
@@ -64,13 +64,13 @@ class OptionSet {
     std::string name;
     std::string hint;
     std::string help;
-    std::string range = {};   // what --help says of the values, "from 1 to 8; default 4"
+    std::string range = {};   // what --help says about the values, "from 1 to 8; default 4"
     bool repeatable = false;  // set() is then called once per value
     // Takes the value; returns what was expected instead, or an empty text when the value was good.
     std::function<std::string(const std::string&)> set;
-    // The present values, which --dry-run prints; at most one unless repeatable.
+    // The current values, which --dry-run prints; at most one unless repeatable.
     std::function<std::vector<std::string>()> get;
-    // Of a repeatable option: forgets the values of the config file, which the command line replaces.
+    // For a repeatable option: drops the values of the config file, which the command line replaces.
     std::function<void()> clear = [] {};
   };
   void custom(Custom option);
@@ -80,22 +80,22 @@ class OptionSet {
   // that was not declared.
   void require(const char* name);
 
-  // `resolve` sets fields to what follows from other options and from files. parse() calls it when the
-  // options are sound, before --dry-run prints them; what it throws, parse() throws.
+  // `resolve` sets fields whose values depend on other options and on files. parse() calls it when the
+  // options are valid, before --dry-run prints them, and passes on what it throws.
   void resolve_with(std::function<void()> resolve);
 
-  enum class Parsed { kRun, kDone };  // kDone: --help or --dry-run has been answered on stdout
+  enum class Parsed { kRun, kDone };  // kDone: --help or --dry-run was answered on stdout
   // Called once. Adds --help, --config FILE, --dry-run (prints the resolved config as a config file) and
   // --log-level. Throws UsageError for an unknown option or config key (naming the nearest known one), a
   // value that does not parse or is out of range (naming value and range), a repeated option, or a missing
   // required one; several faults are reported at once.
   [[nodiscard]] Parsed parse(std::span<const std::string> arguments);
 
-  // Gives the option `name` a value that neither flag nor config file has set, as from a file that another
-  // option names. Nothing happens when the option was given. Throws UsageError when the option does not take
-  // the value, and std::logic_error for a name that was not declared.
+  // Gives the option `name` a value from another source, for example a file that another option names. Does
+  // nothing when a flag or the config file has set the option. Throws UsageError when the option does not
+  // take the value, and std::logic_error for a name that was not declared.
   void fill(const char* name, const std::string& value);
-  // The option's present value as text; empty without one. Throws std::logic_error for a name that was not
+  // The option's current value as text; empty without one. Throws std::logic_error for a name that was not
   // declared.
   std::string value(const char* name) const;
   // Whether --dry-run was given.
@@ -104,9 +104,9 @@ class OptionSet {
   bool has(const char* name) const;
   // True when flag or config file gave the option a value that is not empty.
   bool given(const char* name) const;
-  // Level of log lines that was asked for.
+  // The value of --log-level.
   const std::string& log_level() const;
-  // `name = value` lines of every option as resolved.
+  // A line `name = value` for every option after resolving.
   std::string resolved() const;
   std::string help() const;
 

@@ -1,6 +1,6 @@
-// allot aggregator: serves one run to workers. Asks the policy, grants leases, keeps the history; while it
-// runs, a second thread brings the TensorBoard events up to date, and writes schedule.json and report.html
-// when the run is finished; others answer over HTTP (app/live).
+// allot aggregator: serves one run to workers. It asks the policy, grants leases and keeps the history.
+// Meanwhile a second thread keeps the TensorBoard events up to date, and writes schedule.json and report.html
+// when the run is finished. Other threads answer over HTTP (app/live).
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -37,7 +37,7 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-// Follows the run's history over its own connection and writes what people look at. It never slows the
+// Follows the run's history over its own connection and writes the files for people. It hardly slows the
 // service down: after each round it rests at least twenty times as long as the round took.
 class ResultsWriter {
  public:
@@ -51,13 +51,13 @@ class ResultsWriter {
     bool finished = false;
     while (!finished) {
       const auto start = std::chrono::steady_clock::now();
-      // A last round after the request to stop leaves the files as the history is.
+      // A last round after the request to stop makes the files agree with the history.
       const bool last = stop.stop_requested();
       try {
         finished = round();
       } catch (const Error& error) {
         spdlog::warn("the results could not be written: {}", error.what());
-        events_.reset();  // what the files hold is looked at anew
+        events_.reset();  // what the files hold must be read again
       }
       if (last) return;
       const Seconds rest = std::max(Seconds(5), 20 * Seconds(std::chrono::steady_clock::now() - start));
@@ -68,7 +68,7 @@ class ResultsWriter {
 
   // True when the run is finished and everything is written.
   bool round() {
-    // Before the history is read, so that what is read of a finished run is all of it.
+    // Checked before the history is read, so that all of a finished run is read.
     const auto snapshot = live_->snapshot();
     const bool finished =
         snapshot != nullptr && snapshot->status.stage() == name(aggregator::Stage::kFinished);
@@ -87,7 +87,7 @@ class ResultsWriter {
   std::jthread thread_;
 };
 
-// A file of the run directory that names an address as long as somebody listens there.
+// A file of the run directory that names an address while the aggregator listens there.
 class Announcement {
  public:
   Announcement(std::filesystem::path file, const std::string& address) : file_(std::move(file)) {
@@ -104,7 +104,7 @@ class Announcement {
   std::filesystem::path file_;
 };
 
-// The run that the directory holds, unless options say what to run: then the directory must agree with them.
+// The run in the directory, unless options define one: then the directory must agree with them.
 wire::RunSpec spec_of(const RunOptions& run) {
   const auto stored = aggregator::spec_path(run.run);
   if (run.model.empty() && std::filesystem::exists(stored)) return wire::read_spec(stored);
@@ -118,34 +118,35 @@ int run_aggregator(std::span<const std::string> arguments) {
   std::string http = "127.0.0.1:*";
   aggregator::ServiceOptions service_options;
   OptionSet set("aggregator", "serve a run to workers: the learner, its leases and its history",
-                "allot aggregator --run runs/cluster --bind tcp://0.0.0.0:5557 --key server.key --allow "
-                "keys.txt --model assets/tiny-gsm "
-                "--data assets/tiny-gsm/train.jsonl --heldout assets/tiny-gsm/heldout.jsonl --total 64");
+                "allot aggregator --run runs/cluster --bind tcp://0.0.0.0:5557 --key server.key "
+                "--allow keys.txt --model assets/tiny-gsm --data assets/tiny-gsm/train.jsonl "
+                "--heldout assets/tiny-gsm/heldout.jsonl --total 64");
   set.text("bind", &service_options.server.bind, "ENDPOINT",
-           "address to listen on; port * takes a free one, DIR/endpoint names it");
+           "address to listen on; port * lets the system choose one, which DIR/endpoint names");
   std::filesystem::path key, allow;
-  set.path("key", &key, "secret key of this aggregator (allot keys new); peers then need keys too");
+  set.path("key", &key,
+           "secret key of this aggregator (allot keys new); workers and clients then need keys too");
   set.path("allow", &allow,
-           "who may connect, a line each: KEY NAME [viewer|worker|operator]; read again when it changes");
+           "file of who may connect, lines KEY NAME [viewer|worker|operator]; read again when it changes");
   set.flag(
       "insecure", &service_options.server.insecure,
-      "listen without keys on an address that other machines reach: whoever reaches it may do everything");
+      "listen without keys on an address that other machines reach: everyone who reaches it may do anything");
   set.integer("max-connections", &service_options.server.max_connections, 1, 1'000'000, "N",
-              "with keys: further peers are refused until others leave");
+              "with keys: most connections at once; further ones are refused");
   set.real("max-rate", &service_options.rate.per_second, 1, 1e6, "N",
-           "messages a second that one connection may send for long");
+           "messages per second that one connection may send on average");
   set.text(
       "http", &http, "ADDRESS:PORT",
-      "serve the live page, /metrics, /healthz, /readyz and /api/run there, to be read only; port * takes a "
-      "free one, DIR/http names it; off serves none");
+      "serve the live page, /metrics, /healthz, /readyz and /api/run at this address, read-only; port * lets "
+      "the system choose one, which DIR/http names; off serves nothing");
   set.flag("exit-when-finished", &service_options.exit_when_finished,
-           "end when the run is finished and the workers know");
+           "exit when the run is finished and the workers know it");
   declare_run_options(set, &run);
   set.resolve_with([&] {
     if (!set.dry_run() || run.model.empty()) return;
-    // A config is often written where the paths of the cluster lead nowhere.
+    // A config is often written on a machine that does not have the cluster's paths.
     if (!std::filesystem::exists(run.model)) {
-      spdlog::warn("{} is not here; what follows from the model and the data is not looked at",
+      spdlog::warn("{} does not exist here; values that depend on the model and the data are not resolved",
                    run.model.string());
       return;
     }
@@ -158,7 +159,7 @@ int run_aggregator(std::span<const std::string> arguments) {
         "--key and --allow belong together: the aggregator's key, and the list of who may connect");
   }
   if (!key.empty()) service_options.server.keys = {.own = wire::read_key_pair(key), .allow_list = allow};
-  // Five seconds' worth at once, which a worker with many results may have after an outage.
+  // A connection may send five seconds' worth at once: after an outage a worker may have many results.
   service_options.rate.burst = 5 * service_options.rate.per_second;
 
   const auto& stop = watch_stop_signals();
@@ -172,7 +173,7 @@ int run_aggregator(std::span<const std::string> arguments) {
   service_options.live = live;
   if (http != "off") {
     address = aggregator::parse_http_address(http);
-    // From now on: while a long history is read, probes learn so.
+    // Served from now on, so that probes learn it while a long history is read.
     server = std::make_unique<aggregator::HttpServer>(address, live_handlers(live, run.run));
   }
   aggregator::Service service(spec_of(run), std::move(service_options));

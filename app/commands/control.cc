@@ -1,5 +1,5 @@
-// allot control: pauses, resumes or stops a running run, or changes how many episodes it wants. The run's
-// history notes who asked for it and when.
+// allot control: pauses, resumes or stops a running run, or changes its number of episodes. The run's history
+// records who asked for it and when.
 #include <pwd.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
 
 struct ControlOptions {
   std::string action;
-  std::string count;  // of episodes
+  std::string count;  // number of episodes, as given
   std::filesystem::path run;
   std::string connect;
   KeyOptions keys;
@@ -31,7 +31,7 @@ struct ControlOptions {
   double at_reward = 0;
 };
 
-// "ann@head-node", as far as the system knows them.
+// User and host, "ann@head-node", as far as the system knows them.
 std::string user_and_host() {
   const passwd* user = ::getpwuid(::getuid());
   char host[256] = "unknown host";
@@ -72,23 +72,23 @@ std::string endpoint_of(const ControlOptions& options) {
   if (!options.connect.empty()) return options.connect;
   if (const auto endpoint = read_endpoint(options.run)) return *endpoint;
   throw NotFound("no aggregator serves " + options.run.string() +
-                 " (it has no file 'endpoint'); only a run that goes on can be controlled");
+                 " (it has no file 'endpoint'); only a running run can be controlled");
 }
 
 }  // namespace
 
 int run_control(std::span<const std::string> arguments) {
   ControlOptions options;
-  OptionSet set("control", "pause, resume or stop a run that goes on, or change its number of episodes",
+  OptionSet set("control", "pause, resume or stop a running run, or change its number of episodes",
                 "allot control pause --run runs/cluster");
   set.positional(
       "action", &options.action, "ACTION",
-      "pause (what runs is finished), resume, stop (learn from what runs, then verify), or episodes");
+      "pause (running episodes are finished), resume, stop (learn from them, then verify), or episodes");
   set.positional("count", &options.count, "N", "learning episodes wanted from now on, after 'episodes'");
   set.path("run", &options.run, "run directory; its file 'endpoint' names the aggregator");
   set.text("connect", &options.connect, "ENDPOINT", "the aggregator at tcp://HOST:PORT instead");
   declare_key_options(set, &options.keys);
-  set.text("name", &options.name, "NAME", "who asks, for the history; default: user and host");
+  set.text("name", &options.name, "NAME", "your name, for the history; default: user and host");
   set.real("at-reward", &options.at_reward, 0.0, 1.0, "R",
            "with stop: only once the last 20 learning episodes have a mean reward of R");
   set.require("action");

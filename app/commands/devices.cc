@@ -1,4 +1,4 @@
-// allot devices: what models can run on here. Also how `allot tune --devices all` learns it.
+// allot devices: lists the devices that models can run on. `allot tune --devices all` uses it, too.
 #include "app/run/devices.h"
 #include "app/cli/command.h"
 #include "model/cuda_devices.h"

@@ -59,9 +59,9 @@ int run_eval(std::span<const std::string> arguments) {
   bool json = false;
   OptionSet set(
       "eval",
-      "Score a model under dense attention or under schedules, on the same questions with the same draws.",
-      "allot eval --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl --schedule dense --schedule "
-      "uniform:8");
+      "score a model under dense attention or under schedules, on the same questions with the same draws",
+      "allot eval --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl "
+      "--schedule dense --schedule uniform:8");
   declare_scoring_options(&set, &options);
   set.texts("schedule", &wanted, "S",
             "dense, uniform:N, a,b,c,… or a schedule.json; may be given several times; default dense");

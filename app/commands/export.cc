@@ -1,4 +1,4 @@
-// allot export: a schedule.json as files that other programs load.
+// allot export: writes a schedule.json as files that other programs load.
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -15,8 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A model directory is somebody's source of truth, often shared or a link into a cache: nothing is written
-// into it.
+// Never writes into a model directory: it is somebody's original, often shared or a link into a cache.
 void refuse_to_touch_model(const fs::path& out, const fs::path& model) {
   const fs::path folder = fs::weakly_canonical(fs::absolute(out)).parent_path();
   if (folder != fs::weakly_canonical(fs::absolute(model))) return;
@@ -32,14 +31,14 @@ int run_export(std::span<const std::string> arguments) {
   fs::path out;
   std::string format = "json";
   std::vector<std::string> names;
-  std::string help = "what to write:";
+  std::string help = "what to write";
   for (const ExportFormat& known : export_formats()) {
     names.emplace_back(known.name);
-    help.append("\n  ").append(known.name).append(": ").append(known.summary);
+    help.append("; ").append(known.name).append(": ").append(known.summary);
   }
 
   OptionSet options(
-      "export", "Write a schedule for other programs.",
+      "export", "write a schedule in a format that other programs load",
       "allot export --schedule runs/quickstart/schedule.json --format hf --model assets/tiny-gsm");
   options.path("schedule", &schedule, "schedule.json of a run");
   options.choice("format", &format, names, help.c_str());

@@ -1,4 +1,4 @@
-// allot grade: right or wrong, line for line, for predictions made elsewhere.
+// allot grade: grades predictions made elsewhere, line by line.
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,7 +11,7 @@
 namespace allot::app {
 namespace {
 
-// A text, or a number as it is written.
+// A field that is a text, or a number as written.
 std::string text_field(const nlohmann::json& row, const char* field) {
   const auto found = row.find(field);
   if (found == row.end())
@@ -40,13 +40,12 @@ int run_grade(std::span<const std::string> arguments) {
   std::string style = "boxed";
   OptionSet set(
       "grade",
-      "Grade JSON lines {\"prediction\", \"answer\"} on stdin; each gives a line {\"correct\": 0 or 1}. A "
-      "prediction "
-      "is a whole reply or a bare answer, an answer is bare or a worked solution.",
+      "grade JSON lines {\"prediction\", \"answer\"} on stdin; each gives a line {\"correct\": 0 or 1}; a "
+      "prediction is a whole reply or a bare answer, an answer is bare or a worked solution",
       "echo '{\"prediction\": \"So it is \\\\boxed{18}.\", \"answer\": \"18\"}' | allot grade --task gsm8k");
-  set.choice("task", &task_name, evaluation::task_names(), "whose rules to grade by");
+  set.choice("task", &task_name, evaluation::task_names(), "task whose rules decide what is right");
   set.choice("prompt-style", &style, evaluation::prompt_style_names(),
-             "where a reply of this style holds its answer");
+             "prompt style of the replies, which decides where the answer is looked for");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
   const auto task = evaluation::make_task(task_name, evaluation::parse_prompt_style(style));

@@ -1,5 +1,5 @@
-// allot history: look after the history of a run. check verifies all of it, export writes its rows as text,
-// backup copies it while the aggregator writes on.
+// allot history: maintains the history of a run. check verifies all of it, export writes its rows as text,
+// backup copies it while the aggregator goes on writing.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -30,7 +30,7 @@ struct HistoryOptions {
   bool json = false;
 };
 
-// The run directory that is meant: the place itself, or the one that the file lies in.
+// The run directory: the given place itself, or the directory of the given file.
 struct Place {
   std::filesystem::path history;
   std::filesystem::path spec;
@@ -43,7 +43,8 @@ Place find(const std::string& given) {
   return {path, aggregator::spec_path(path.parent_path())};
 }
 
-// What a file that cannot even be opened is reported as, so that a script sees one form.
+// Reports a file that cannot even be opened in the same form as other problems, so that a script sees
+// only one form.
 aggregator::HistoryReport check(const Place& place) {
   if (!std::filesystem::exists(place.history)) {
     throw NotFound(fmt::format("there is no history {}; give a run directory or a history.sqlite",
@@ -130,7 +131,7 @@ int run_backup(const HistoryOptions& options) {
   std::filesystem::create_directories(destination, error);
   if (error) throw StorageError("cannot make " + destination.string() + ": " + error.message());
   const int64_t bytes = aggregator::backup_history(place.history, aggregator::history_path(destination));
-  // The spec never changes, so its copy fits whichever moment the history is of.
+  // The spec never changes, so its copy fits the history of any moment.
   write_file_atomically(aggregator::spec_path(destination), read_file(place.spec));
   std::cout << fmt::format("{} holds the run as it was now, {} bytes; allot history check {} verifies it\n",
                            destination.string(), bytes, destination.string());
@@ -147,8 +148,8 @@ int run_history(std::span<const std::string> arguments) {
   set.positional("place", &options.place, "DIR",
                  "run directory, or a history.sqlite with its spec.json beside it");
   set.positional("destination", &options.destination, "DEST",
-                 "backup: directory for the copy, made when needed");
-  set.choice("what", &options.what, aggregator::exported_tables(), "export: which rows");
+                 "backup: directory for the copy, created when needed");
+  set.choice("what", &options.what, aggregator::exported_tables(), "export: the table to write");
   set.choice("format", &options.format, {"jsonl", "csv"}, "export: one JSON object a line, or CSV");
   set.path("output", &options.output, "export: file to write; standard output without it");
   set.flag("json", &options.json, "check: print one JSON object");

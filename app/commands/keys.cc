@@ -1,5 +1,4 @@
-// allot keys: makes the keys with which aggregators and workers know each other, and prints their public
-// half.
+// allot keys: creates the keys that authenticate aggregators and workers, and prints their public half.
 #include <iostream>
 
 #include "app/cli/command.h"
@@ -16,8 +15,8 @@ int run_keys(std::span<const std::string> arguments) {
   OptionSet set("keys", "make a secret key, or print the public key of one",
                 "allot keys new --out worker.key");
   set.positional("action", &action, "new|public", "make a key, or print the public key of FILE");
-  set.positional("file", &file, "FILE", "the secret key, with public");
-  set.path("out", &out, "where new writes the secret key, readable by you alone");
+  set.positional("file", &file, "FILE", "public: the file of the secret key");
+  set.path("out", &out, "new: where to write the secret key, readable only by you");
   set.require("action");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
   if (action == "new") {

@@ -1,4 +1,4 @@
-// allot logits: what a model says after each of the given tokens, as a NumPy array.
+// allot logits: the model's logits after each of the given tokens, as a NumPy array.
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
@@ -66,21 +66,21 @@ int run_logits(std::span<const std::string> arguments) {
   int32_t threads = 0;
   std::filesystem::path out;
   OptionSet set("logits",
-                "Logits at every position of a sequence of token ids: a float32 .npy array [ids, vocabulary] "
-                "on stdout.",
+                "Logits at every position of a sequence of token ids: a float32 .npy array [ids, "
+                "vocabulary] on stdout.",
                 "allot logits --model assets/tiny-gsm --ids 1,15,7 --out logits.npy");
   set.path("model", &model, "Hugging Face model directory");
   set.text("ids", &ids_text, "A,B,…", "token ids, used as they are");
   set.text("schedule", &schedule, "S", "dense, uniform:N, a,b,c,… or a schedule.json");
   declare_estimator_options(&set, &method, EstimatorChoice::kAny);
-  set.choice("dtype", &dtype, {"float32", "bfloat16", "float16"}, "of weights and activations");
-  set.integer("seed", &seed, 0, std::numeric_limits<uint32_t>::max(), "N", "of the attention samples");
+  set.choice("dtype", &dtype, {"float32", "bfloat16", "float16"}, "dtype of weights and activations");
+  set.integer("seed", &seed, 0, std::numeric_limits<uint32_t>::max(), "N", "seed of the attention samples");
   set.integer("question", &question, 0, std::numeric_limits<uint32_t>::max(), "N",
               "number of the question whose samples are drawn");
   set.integer("random-weights", &random_weights, 0, std::numeric_limits<uint32_t>::max(), "SEED",
-              "make the weights at random instead of reading them; config.json is enough then");
+              "make random weights instead of reading them; then config.json is enough");
   set.device(&device);
-  set.integer("threads", &threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
+  set.integer("threads", &threads, 0, 4096, "N", "threads of the model; 0 uses all cores");
   set.path("out", &out, "write to this file instead of stdout");
   set.require("model");
   set.require("ids");

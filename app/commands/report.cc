@@ -1,4 +1,4 @@
-// allot report: one HTML page of a run, and its figures as files.
+// allot report: writes one HTML page of a run, and its figures as files.
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPngZoom = "2";  // sharp in print at the size of the page
+constexpr const char* kPngZoom = "2";  // sharp when printed at the size of the page
 
 // Draws an SVG file as PNG beside it, by librsvg's converter.
 fs::path write_png(const fs::path& svg) {
@@ -58,7 +58,7 @@ int run_report(std::span<const std::string> arguments) {
   fs::path out;
   fs::path plots;
   bool png = false;
-  OptionSet options("report", "Write the report of a run as one HTML file, and its figures.",
+  OptionSet options("report", "write the report of a run as one HTML file, and its figures",
                     "allot report --run runs/quickstart --plots runs/quickstart/plots");
   options.path("run", &run, "run directory");
   options.path("out", &out, "HTML file to write; report.html in the run directory when not given");

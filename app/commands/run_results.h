@@ -1,4 +1,4 @@
-// What a run leaves behind for people and engines, and how its verdict is printed.
+// Writes the result files of a run, and prints its verdict.
 #pragma once
 
 #include <filesystem>
@@ -10,16 +10,16 @@
 
 namespace allot::app {
 
-// Writes schedule.json and report.html of a run and brings its TensorBoard events up to date. Each file is
-// replaced whole or not at all. Throws the errors of the readers and StorageError.
+// Writes schedule.json and report.html of a run and brings its TensorBoard events up to date. The two files
+// are replaced as a whole or not at all. Throws the errors of the readers and StorageError.
 void write_results(const std::filesystem::path& run_directory);
 
 // A table of the verified schedules with right answers, accuracy and 95 % interval, the paired verdict of
 // learned against uniform, and where the files lie.
 std::string format_results(const aggregator::RunData& run, const std::filesystem::path& run_directory);
 
-// The same as one object: run_id, run, stage, schedule, total, episodes, seconds, scores {label: …}, paired,
-// files.
+// The same as one JSON object: run_id, run, stage, schedule, total, episodes, seconds, scores
+// {label: …}, paired, files.
 nlohmann::ordered_json results_json(const aggregator::RunData& run,
                                     const std::filesystem::path& run_directory);
 

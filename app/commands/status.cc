@@ -1,4 +1,4 @@
-// allot status: how far a run is. Asks the aggregator where one runs, else reads the run directory.
+// allot status: shows the progress of a run. Asks the aggregator if one runs, else reads the run directory.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ Answer ask(const StatusOptions& options) {
     try {
       return {wire::query_status(*endpoint, kAnswerTimeout, keys), true};
     } catch (const NetworkError&) {
-      // The aggregator that wrote the file is gone or was killed; the history says how far it came.
+      // The aggregator that wrote the file has ended or was killed; the history says how far it got.
     }
   }
   return {status_of(aggregator::read_run(options.run)), false};
@@ -77,12 +77,13 @@ Look look(const StatusOptions& options) {
   }
 }
 
-// The terminal while a screen is drawn on it: a page of its own without a cursor, given back at the end.
+// The terminal while a screen is drawn on it: uses the alternate screen without a cursor, and restores both
+// at the end.
 class Terminal {
  public:
   Terminal() {
     struct sigaction action = {};
-    action.sa_handler = [](int) {};  // only to wake the wait: the next look draws for the new size
+    action.sa_handler = [](int) {};  // only ends the wait: the next update draws for the new size
     ::sigaction(SIGWINCH, &action, nullptr);
     std::cout << "\x1b[?1049h\x1b[?25l" << std::flush;
   }
@@ -97,7 +98,7 @@ class Terminal {
     return {.columns = window.ws_col - size_t{1}, .rows = window.ws_row};
   }
 
-  // Each line is written over the one that is there: nothing flickers.
+  // Each line overwrites the old one, so nothing flickers.
   static void draw(const std::vector<std::string>& lines) {
     std::string text = "\x1b[H";
     for (size_t i = 0; i < lines.size(); ++i) text += (i == 0 ? "" : "\n") + lines[i] + "\x1b[K";
@@ -106,7 +107,7 @@ class Terminal {
 };
 
 // Shows the run until it is finished or a signal asks to stop; an aggregator that does not answer is asked
-// again for as long.
+// again until then.
 int watch(const StatusOptions& options) {
   const auto& stop = watch_stop_signals();
   const std::chrono::duration<double> interval(options.interval);
@@ -138,7 +139,7 @@ int watch(const StatusOptions& options) {
       if (finished) break;
     }
   }
-  // What was on the screen stays readable after it.
+  // Prints the last status again, so that it stays readable after the screen is restored.
   if (last && !options.json && ::isatty(STDOUT_FILENO))
     std::cout << format_status(last->status) << std::flush;
   return 0;
@@ -148,14 +149,14 @@ int watch(const StatusOptions& options) {
 
 int run_status(std::span<const std::string> arguments) {
   StatusOptions options;
-  OptionSet set("status", "show how far a run is, running or not",
+  OptionSet set("status", "show the progress of a run, running or not",
                 "allot status --run runs/quickstart --watch");
   set.path("run", &options.run, "run directory");
   set.text("connect", &options.connect, "ENDPOINT", "ask the aggregator at tcp://HOST:PORT instead");
   declare_key_options(set, &options.keys);
   set.flag("json", &options.json, "print one JSON object (with --watch: one a line)");
-  set.flag("watch", &options.watch, "show it again and again until the run is finished");
-  set.real("interval", &options.interval, 0.1, 3600, "S", "seconds between two looks of --watch");
+  set.flag("watch", &options.watch, "keep showing it until the run is finished");
+  set.real("interval", &options.interval, 0.1, 3600, "S", "seconds between two updates of --watch");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
   if (options.run.empty() == options.connect.empty()) {
     throw UsageError("give one of --run DIR and --connect ENDPOINT");

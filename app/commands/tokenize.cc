@@ -1,5 +1,5 @@
-// allot tokenize: text lines to token ids and back, to look at what a model is given. Line for line: each
-// line of stdin gives one line of stdout.
+// allot tokenize: turns text lines into token ids and back, to see what a model is given. Each line of stdin
+// gives one line of stdout.
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
@@ -60,13 +60,13 @@ std::string convert(const std::string& line, const model::Tokenizer& tokenizer,
 
 int run_tokenize(std::span<const std::string> arguments) {
   TokenizeOptions options;
-  OptionSet set("tokenize", "Turn text lines on stdin into JSON lists of token ids on stdout, or back.",
+  OptionSet set("tokenize", "turn text lines on stdin into JSON lists of token ids on stdout, or back",
                 "echo 'Tom has 3 apples.' | allot tokenize --model assets/tiny-gsm");
-  set.path("model", &options.model, "Hugging Face model directory, of which tokenizer.json is read");
+  set.path("model", &options.model, "Hugging Face model directory; only its tokenizer is read");
   set.flag("no-special", &options.no_special,
            "encode without the tokens that the post-processor adds; decode without special tokens");
   set.flag("decode", &options.decode, "read JSON lists of ids and write their texts");
-  set.flag("json", &options.json, "texts are JSON strings, so that they may hold line breaks");
+  set.flag("json", &options.json, "texts are JSON strings, so that they can contain line breaks");
   set.require("model");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 

@@ -1,5 +1,5 @@
 // allot tune: learn a schedule on this machine. The real aggregator and real workers run as child processes;
-// this process fixes the run, watches over them, shows how far they are and writes the results.
+// this process defines the run, watches over them, shows their progress and writes the results.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ namespace allot::app {
 namespace {
 
 constexpr auto kLookInterval = std::chrono::milliseconds(250);
-// As shells report a command that Ctrl-C ended.
+// The exit status that shells report for a command ended by Ctrl-C.
 constexpr int kInterrupted = 128 + SIGINT;
 
 bool finished(const std::filesystem::path& run) {
@@ -79,9 +79,10 @@ int run_tune(std::span<const std::string> arguments) {
   set.devices(&devices,
               "devices of the workers: all (every CUDA device), or a list like cuda:0,cuda:2,cpu; --device "
               "is short for a list of one (default cpu)");
-  set.integer("threads", &cluster.threads, 0, 4096, "N", "threads of each worker; 0 shares the cores out");
+  set.integer("threads", &cluster.threads, 0, 4096, "N",
+              "threads of each worker; 0 divides the cores among them");
   set.integer("max-sequences", &cluster.max_sequences, 0, 65536, "N",
-              "replies that a worker decodes together; 0 for its default");
+              "replies that a worker decodes together; 0 uses its default");
   set.flag("json", &json, "print the result as one JSON object");
   for (const char* name : {"model", "data", "total"}) set.require(name);
   wire::RunSpec spec;
@@ -104,7 +105,7 @@ int run_tune(std::span<const std::string> arguments) {
   }
   cluster.run = run.run;
   cluster.log_level = set.log_level();
-  // Writes spec.json, where the aggregator finds the run, or refuses the directory; nobody else may be at
+  // Writes spec.json, in which the aggregator finds the run, or refuses the directory; no other process may
   // work there now.
   { const aggregator::RunDirectory claimed(run.run, spec); }
 

@@ -1,4 +1,4 @@
-// allot verify: whether one schedule is better than another, question by question.
+// allot verify: tests whether one schedule is better than another, question by question.
 #include <spdlog/fmt/fmt.h>
 
 #include <iostream>
@@ -34,15 +34,15 @@ int run_verify(std::span<const std::string> arguments) {
   std::string schedule;
   std::string against = "uniform";
   bool json = false;
-  OptionSet set(
-      "verify",
-      "Say whether one schedule scores higher than another: both answer the same questions with the same "
-      "draws.",
-      "allot verify --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl --schedule 33,8,7,3,4,2,3,4 "
-      "--against uniform");
+  OptionSet set("verify",
+                "say whether one schedule scores higher than another: both answer the same questions "
+                "with the same draws",
+                "allot verify --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl "
+                "--schedule 33,8,7,3,4,2,3,4 --against uniform");
   declare_scoring_options(&set, &options);
   set.text("schedule", &schedule, "S", "dense, uniform:N, a,b,c,… or a schedule.json");
-  set.text("against", &against, "S", "the same; uniform is the first schedule's total spread evenly");
+  set.text("against", &against, "S",
+           "the schedule to compare with; uniform spreads the first schedule's total evenly");
   set.flag("json", &json, "print the result as JSON");
   set.require("schedule");
   ScoringPlan plan;

@@ -22,7 +22,7 @@ constexpr ExportFormat kFormats[] = {
     {"hf-config", "a copy of the model's config.json with those fields", true, to_hf_config},
 };
 
-// What an engine needs to run the schedule and to tell whether it is meant for its model.
+// What an engine needs to run the schedule and to check that it is meant for its model.
 Json overlay(const ScheduleFile& file) {
   return {{"schema_version", kScheduleSchemaVersion},
           {"samples", file.schedule.samples},

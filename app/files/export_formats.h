@@ -1,5 +1,5 @@
-// What a schedule looks like outside allot: one function per format, and the table of them. A new format is a
-// function and a row.
+// Writes schedules in formats for other programs: one function per format, and the table of them. A new
+// format is a function and a row.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@ namespace allot::app {
 
 struct ExportRequest {
   ScheduleFile schedule;
-  std::optional<std::filesystem::path> model;  // directory of the model that the schedule was checked against
+  std::optional<std::filesystem::path> model;  // model directory, whose model must be that of the schedule
 };
 
 struct ExportFormat {
@@ -33,8 +33,8 @@ std::string export_schedule(const ExportRequest& request, std::string_view forma
 
 // {"allot": {…}}: the fields that `hf` and `hf-config` add to a config.json.
 std::string to_hf_overlay(const ExportRequest& request);
-// The model's config.json with those fields added and everything else as it is. Throws CorruptFile when
-// config.json is no JSON object, InvalidArgument without a model.
+// The model's config.json with those fields added and everything else unchanged. Throws CorruptFile when
+// config.json is not a JSON object, InvalidArgument without a model.
 std::string to_hf_config(const ExportRequest& request);
 // {"model", "estimator", "prefill", "total", "samples", "conditions"}.
 std::string to_json(const ExportRequest& request);

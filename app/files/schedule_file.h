@@ -15,8 +15,8 @@
 
 namespace allot::app {
 
-// Raised when a field changes its meaning or becomes required. Version 1, which says nothing of the
-// generation, the seed and the tokenizer, is read too; readers refuse other versions.
+// Raised when a field changes its meaning or becomes required. Version 1, which lacks the generation, the
+// seed and the tokenizer, is read too; readers refuse other versions.
 inline constexpr int32_t kScheduleSchemaVersion = 2;
 
 // What was measured on the held-out questions; every part is optional, and `paired`, learned against uniform,
@@ -30,8 +30,8 @@ struct EvaluationRecord {
 };
 
 struct ScheduleFile {
-  // While the schedule was learned and scored. What a file of version 1 does not say is in
-  // conditions.unknown.
+  // The conditions under which the schedule was learned and scored. Fields that a file of version 1 lacks
+  // are in conditions.unknown.
   evaluation::Conditions conditions;
   policy::Schedule schedule;  // [conditions.model.layers], sum = total, each >= floor
   int64_t total = 0;
@@ -39,7 +39,7 @@ struct ScheduleFile {
   EvaluationRecord evaluation;
   std::string run_id;
   int64_t policy_version = 0;  // updates the policy had made
-  std::string tool_version;    // of the allot that wrote the file
+  std::string tool_version;    // version of allot that wrote the file
   friend bool operator==(const ScheduleFile&, const ScheduleFile&) = default;
 };
 

@@ -23,7 +23,7 @@ using aggregator::LiveState;
 
 constexpr const char* kJson = "application/json; charset=utf-8";
 
-// 128 bits that a page's visitor cannot guess.
+// 128 random bits that nobody can guess.
 std::string fresh_nonce() {
   std::random_device device;
   std::string nonce;
@@ -56,7 +56,7 @@ HttpResponse health(const LiveState& live) {
   if (!live.serving()) return {.body = "alive: " + live.why_not_ready() + "\n"};
   const Duration silence = live.silence(std::chrono::steady_clock::now());
   if (silence < kSilenceOfDeath) return {.body = "alive\n"};
-  return unavailable(fmt::format("the service loop has not gone round for {} ms; under {} is expected",
+  return unavailable(fmt::format("the service loop has not completed a round for {} ms; under {} is expected",
                                  silence.count(), kSilenceOfDeath.count()));
 }
 

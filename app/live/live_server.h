@@ -14,10 +14,11 @@ namespace allot::app {
 
 // Most workers that /api/run lists.
 inline constexpr size_t kMostWorkersListed = 200;
-// A service loop that was silent for so long is not alive. A commit to a slow disk may hold it for seconds.
+// When the service loop has been silent this long, it is not alive. A commit to a slow disk may block
+// it for seconds.
 inline constexpr Duration kSilenceOfDeath{60'000};
 
-// `live` is read only; the disk is looked at when /metrics is asked for.
+// `live` is only read; the disk is examined when /metrics is requested.
 aggregator::HttpServer::Handlers live_handlers(std::shared_ptr<const aggregator::LiveState> live,
                                                std::filesystem::path run_directory);
 

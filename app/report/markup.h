@@ -1,5 +1,5 @@
-// Writes HTML and SVG as well-formed XML: elements are closed in order and every text and attribute is
-// escaped.
+// Writes HTML and SVG as well-formed XML: elements are closed in order and every text and
+// attribute is escaped.
 #pragma once
 
 #include <initializer_list>
@@ -37,8 +37,8 @@ class Markup {
   std::vector<std::string> open_;
 };
 
-// `text` with & < > " replaced by their XML entities; control characters that XML does not allow become
-// U+FFFD.
+// `text` with & < > " replaced by their XML entities; control characters that XML does not
+// allow become U+FFFD.
 std::string escape_xml(std::string_view text);
 
 }  // namespace allot::app

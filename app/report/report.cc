@@ -18,9 +18,9 @@ void check_belongs(const evaluation::Ablation& ablation, const wire::RunSpec& sp
   const auto differences = evaluation::differences_from_run(ablation.conditions, worker::conditions_of(spec));
   if (differences.empty()) return;
   throw Mismatch(
-      fmt::format("{} was measured under other conditions than the run (ablation against run): {}; remove "
-                  "the file, or measure it "
-                  "anew with `allot ablate --run`, which takes the conditions of the run",
+      fmt::format("{} was measured under other conditions than the run (ablation against run): {}; "
+                  "remove the file, or measure it anew with `allot ablate --run`, which takes the "
+                  "conditions of the run",
                   place, evaluation::describe(differences)));
 }
 

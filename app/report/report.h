@@ -16,12 +16,12 @@ struct ReportInput {
   std::string tool_version;
 };
 
-// What `run_directory` holds, with its ablation.json where there is one. Throws the errors of the readers,
-// and Mismatch, naming the differences, when the ablation was measured under other conditions.
+// The data of `run_directory`, with its ablation.json if there is one. Throws the errors of the readers, and
+// Mismatch, naming the differences, when the ablation was measured under other conditions.
 ReportInput read_report_input(const std::filesystem::path& run_directory);
 
 // The page as text: HTML5 that is also well-formed XML. The same input gives the same bytes. Throws
-// CorruptFile when the run contradicts itself (see evaluate).
+// CorruptFile when the run's data contradict each other (see evaluate).
 std::string report_page(const ReportInput& input);
 
 // Writes every figure as `directory`/NAME.svg and returns the paths. Throws StorageError.

@@ -40,7 +40,8 @@ std::optional<evaluation::Accuracy> accuracy(const aggregator::ScoreRow* score) 
   return evaluation::accuracy_of(score->scores);
 }
 
-// A test needs both schedules on the same questions; while a verification is under way they may not be.
+// A test needs both schedules scored on the same questions; while a verification runs this may not be the
+// case.
 std::optional<evaluation::PairedTest> paired(const aggregator::ScoreRow* learned,
                                              const aggregator::ScoreRow* uniform) {
   if (learned == nullptr || uniform == nullptr || learned->questions.empty()) return std::nullopt;

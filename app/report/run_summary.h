@@ -1,4 +1,4 @@
-// What a run's numbers say, computed once for the report page, schedule.json and the terminal.
+// The results of a run, computed once for the report page, schedule.json and the terminal.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,12 @@ struct MovingMean {
 MovingMean moving_mean(std::span<const aggregator::LearnedEpisode> episodes, RewardKind kind);
 
 // Accuracies of the verified schedules with their intervals, and learned against uniform question by
-// question. Scores that the run does not hold (yet) stay absent. Throws CorruptFile when a score lists a
+// question. Scores that the run does not have (yet) are absent. Throws CorruptFile when a score lists a
 // question twice or has another number of results than questions.
 EvaluationRecord evaluate(const aggregator::RunData& run);
 
-// An operator's command: its name ("pause", "episodes"), and what was asked for ("stop after 120 episodes").
+// An operator's command: its name ("pause", "episodes"), and the whole command in words ("stop
+// after 120 episodes").
 std::string action_name(const wire::ControlEvent& event);
 std::string control_text(const wire::ControlEvent& event);
 

@@ -39,7 +39,7 @@ template <class Label>
 std::vector<Tick> ticks_of(double low, double high, int most, double least_step, Label label) {
   assert(low < high && most >= 2);
   double step = std::max(round_step((high - low) / most), least_step);
-  const double slack = 1e-9 * (high - low);  // ends that are ticks but for rounding
+  const double slack = 1e-9 * (high - low);  // so that ends that are ticks except for rounding count
   const auto count = [&] { return std::floor((high + slack) / step) - std::ceil((low - slack) / step) + 1; };
   while (count() > most) step = round_step(step * 1.5);
   std::vector<Tick> ticks;
@@ -51,7 +51,7 @@ std::vector<Tick> ticks_of(double low, double high, int most, double least_step,
   return ticks;
 }
 
-// Decimals that tell multiples of `step` apart.
+// Decimals needed to tell multiples of `step` apart.
 int decimals_of(double step) {
   return std::max(0, static_cast<int>(std::ceil(-std::log10(step) - 1e-9)));
 }
@@ -62,8 +62,8 @@ struct Colour {
   std::string_view dark;
 };
 
-// Text has a contrast of at least 4.5 against the paper in both modes; c0 to c8 run from orange over grey to
-// blue, which readers with any common colour blindness tell apart.
+// Text has a contrast of at least 4.5 against the paper in both modes; c0 to c8 go from orange through grey
+// to blue, which readers with any common colour blindness can tell apart.
 constexpr Colour kPalette[] = {
     {"paper", "#fffefb", "#15181c"},        {"ink", "#1d2126", "#e8e6e1"},
     {"quiet", "#5d656e", "#a2a9b1"},        {"rule", "#e3e1da", "#2d3238"},
@@ -105,7 +105,8 @@ std::string variables(std::string_view Colour::*mode) {
   return text;
 }
 
-// The rules with the light colours written out: many programs that open SVG files know no CSS variables.
+// The rules with the light colours written out, because many programs that open SVG files do not
+// support CSS variables.
 std::string rules_without_variables() {
   std::string text(kRules);
   for (const Colour& colour : kPalette) {
@@ -269,7 +270,7 @@ void Chart::key(const std::string& label, std::span<const char* const> styles,
   }
 }
 
-// Labels keep their order and stand at least kLabelGap apart, as near to their lines as that allows.
+// Labels keep their order and are at least kLabelGap apart, as near to their lines as that allows.
 void Chart::draw_labels(Markup* out) const {
   std::vector<Label> labels = labels_;
   std::ranges::stable_sort(labels, {}, &Label::y);

@@ -28,12 +28,12 @@ struct Tick {
 std::vector<Tick> round_ticks(double low, double high, int most);
 // The same for ratios: 0.25 is labelled "25 %".
 std::vector<Tick> percent_ticks(double low, double high, int most);
-// The same for things that are counted: steps are whole numbers.
+// The same for counts: steps are whole numbers.
 std::vector<Tick> whole_ticks(double low, double high, int most);
 
 struct Axis {
   std::string title;
-  double from = 0;  // value at the left or lower end; above `to` where the axis runs the other way
+  double from = 0;  // value at the left or lower end; larger than `to` on a reversed axis
   double to = 1;
   std::vector<Tick> ticks;
 };
@@ -61,7 +61,7 @@ struct Margins {
 };
 
 struct Frame {
-  std::string description;  // read out to those who cannot see the chart
+  std::string description;  // read aloud to people who cannot see the chart
   double width = 720;       // pixels, margins included
   double height = 300;
   Margins margins;
@@ -73,8 +73,8 @@ class Chart {
  public:
   explicit Chart(Frame frame);
 
-  // Marks, drawn in the order of the calls. `style` is one or more class names of chart_style(). Where a
-  // `tip` is not empty, a pointer that rests on the mark shows it.
+  // Marks, drawn in the order of the calls. `style` is one or more class names of chart_style(). A `tip` that
+  // is not empty is shown when the pointer rests on the mark.
   void bar(double x_low, double x_high, double value, std::string_view style, const std::string& tip);
   void cell(Point corner, Point opposite, std::string_view style, const std::string& tip);
   void line(std::span<const Point> points, std::string_view style);
@@ -82,14 +82,15 @@ class Chart {
   void band(std::span<const Point> low, std::span<const Point> high, std::string_view style);
   // Round dots of equal size in one path; their diameter is the stroke width of the style.
   void dots(std::span<const Point> points, std::string_view style);
-  // A line from `low` to `high` with a dot at `value`: a measurement with its interval, upright or lying.
+  // A line from `low` to `high` with a dot at `value`: a measurement with its interval,
+  // vertical or horizontal.
   void whisker(Point low, Point value, Point high, std::string_view style, const std::string& tip);
   // Short ticks on the lower edge of the plotting area.
   void rug(std::span<const double> xs, std::string_view style);
-  // A horizontal line over the whole width; its label stands right of it, moved up or down where labels would
-  // overlap.
+  // A horizontal line over the whole width with its label to the right, moved up or down where
+  // labels would overlap.
   void level(double y, std::string_view style, const std::string& label);
-  // Text at a place, moved by pixels. `anchor` is start, middle or end.
+  // Text at a point, shifted by pixels. `anchor` is start, middle or end.
   void note(Point at, Point shift, std::string_view anchor, std::string_view style, const std::string& text);
   // A label and a row of coloured squares over the plotting area, right-aligned, with the bounds between them
   // as text below. bounds: one less than styles.

@@ -37,7 +37,7 @@ Integer read_little_endian(std::string_view bytes) {
   return number;
 }
 
-// What a file holds: the last step of each kind, and where its last complete record ends.
+// What a file already contains: the last step of each kind, and where its last complete record ends.
 struct Held {
   int64_t episodes = 0;
   int64_t last_version = -1;
@@ -51,8 +51,8 @@ bool read_bytes(std::ifstream* file, size_t size, std::string* bytes) {
   return static_cast<size_t>(file->gcount()) == size;
 }
 
-// The next record, in `bytes`; false when the file of `file_bytes` ends before the record, which begins at
-// byte `at`, does.
+// Reads the next record, which begins at byte `at`, into `bytes`; false when the file of `file_bytes` ends
+// before the record does.
 bool next_record(std::ifstream* file, size_t file_bytes, size_t at, const std::string& place,
                  std::string* bytes) {
   const auto damaged = [&](const char* part) {
@@ -89,7 +89,8 @@ Held scan(const std::filesystem::path& path) {
     }
     if (event.summary().value_size() > 0) {
       const std::string& tag = event.summary().value(0).tag();
-      // What is not an episode's is a version's: it begins with whatever its learner describes first.
+      // A tag that is not an episode's is a version's, which begins with whatever its
+      // learner describes first.
       int64_t& last = tag == kRewardTag ? held.episodes : held.last_version;
       last = std::max<int64_t>(last, event.step());
     }
@@ -187,7 +188,7 @@ void TensorboardWriter::add(const aggregator::EpisodeRow& episode) {
   add_scalar(&event, "policy/lag", static_cast<double>(episode.told_version - episode.asked_version));
   const double seconds =
       seconds_since_epoch(episode.finished) - seconds_since_epoch(recent_.front().finished);
-  // Nothing while no time has passed.
+  // No rate while no time has passed.
   if (seconds > 0)
     add_scalar(&event, "episodes_per_second", static_cast<double>(recent_.size() - 1) / seconds);
   append(event.SerializeAsString());

@@ -1,6 +1,6 @@
-// TensorBoard event files of a run: one file per run, brought up to date as often as wanted. A file is a
-// sequence of TFRecord frames (length, masked CRC32C of the length, bytes, masked CRC32C of the bytes), each
-// holding one Event.
+// TensorBoard event files of a run: one file per run, which can be brought up to date any number of times. A
+// file is a sequence of TFRecord frames (length, masked CRC32C of the length, bytes, masked CRC32C of the
+// bytes), each holding one Event.
 #pragma once
 
 #include <cstdint>
@@ -26,27 +26,27 @@ struct EventsWritten {
   int64_t versions = 0;
 };
 
-// Writes `directory`/events.out.tfevents.0.allot, creating it when it is not there. Scalars, by episode in
-// the order they were told (step 1, 2, …): reward, reward/mean (last 20), policy/lag (versions between ask
-// and tell), episodes_per_second (last 20); by policy version (step = version) what the learner describes:
+// Writes `directory`/events.out.tfevents.0.allot, creating it if necessary. Scalars by episode, in the order
+// in which they were told (step 1, 2, …): reward, reward/mean (last 20), policy/lag (versions between ask and
+// tell), episodes_per_second (last 20); by policy version (step = version) what the learner describes:
 // policy/entropy (nats), share/layer_00, … Memory does not grow with the run.
 class TensorboardWriter {
  public:
-  // Reads through what the file holds; a record that a killed process left incomplete at its end is cut off
-  // at the first flush. `start` is the time of policy version 0, for the head of a new file. Throws
-  // CorruptFile when a complete record of the file is damaged (naming its byte).
+  // Reads the existing file; a record that a killed process left incomplete at its end is cut off at the
+  // first flush. `start` is the time of policy version 0, for the head of a new file. Throws CorruptFile when
+  // a complete record of the file is damaged (naming its byte).
   TensorboardWriter(const std::filesystem::path& directory, Timestamp start);
 
-  // The next episode, from the first of the run on (those of the verification are no steps), and any version:
-  // steps that the file already holds are left as they are. Throw StorageError when writing fails.
+  // Adds the next episode, starting with the run's first (episodes of the verification are not steps), or a
+  // version. Steps that the file already has are skipped. Throw StorageError when writing fails.
   void add(const aggregator::EpisodeRow& episode);
   void add(const aggregator::VersionRow& version);
-  // Brings to the file what was added. Throws StorageError.
+  // Writes the added events to the file. Throws StorageError.
   void flush();
   EventsWritten written() const { return written_; }
 
  private:
-  // What the moving figures of an episode are made of.
+  // The data behind an episode's moving figures.
   struct Recent {
     double reward;
     Timestamp finished;
@@ -64,13 +64,13 @@ class TensorboardWriter {
   EventsWritten written_;
 };
 
-// Keeps the file of `directory` up to date with the history of a run. Throws as RunFollower and
-// TensorboardWriter do.
+// Keeps the file of `directory` up to date with the history of a run. Throws as RunFollower
+// and TensorboardWriter do.
 class TensorboardFollower {
  public:
   TensorboardFollower(const std::filesystem::path& run_directory, const std::filesystem::path& directory);
 
-  // Adds what the history has and the file lacks.
+  // Adds the rows of the history that the file lacks.
   void update();
 
  private:

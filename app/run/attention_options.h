@@ -1,4 +1,5 @@
-// How attention is computed, as options of the commands that learn schedules and of those that score them.
+// The options that say how attention is computed, for the commands that learn schedules and for those
+// that score them.
 #pragma once
 
 #include "app/cli/options.h"
@@ -9,10 +10,10 @@ namespace allot::app {
 // What --estimator may name: learning takes the estimators that draw samples, scoring exact attention too.
 enum class EstimatorChoice { kSampled, kAny };
 
-// Declares one option for each field of `method`, whose present values are the defaults.
+// Declares one option for each field of `method`, whose current values are the defaults.
 void declare_attention_options(OptionSet* set, kernels::AttentionMethod* method, EstimatorChoice choice);
-// Those of them that say which estimator and how it works, how the estimators work, and how scores are
-// computed.
+// Parts of these options: the estimator with its settings, only the settings of the estimators, and how
+// scores are computed.
 void declare_estimator_options(OptionSet* set, kernels::AttentionMethod* method, EstimatorChoice choice);
 void declare_estimator_settings(OptionSet* set, kernels::AttentionMethod* method);
 void declare_score_options(OptionSet* set, kernels::AttentionMethod* method);

@@ -58,7 +58,7 @@ model::CudaDevices from_json(const nlohmann::json& json) {
   return found;
 }
 
-// What --check prints. The CPU computes where this line is printed.
+// What --check prints. The CPU obviously works when this line is printed.
 std::string check_line(const std::string& name, const FindCudaDevices& find, const CheckCudaDevice& check) {
   Device device;
   try {
@@ -122,7 +122,7 @@ int run_devices_command(std::span<const std::string> arguments, const FindCudaDe
   OptionSet set("devices", "list the devices that models can run on here", "allot devices");
   set.flag("json", &json, "print one JSON object");
   set.text("check", &checked, "DEVICE",
-           "only run a tiny operation on cpu, cuda or cuda:N; fails where it gives no right answer");
+           "only test cpu, cuda or cuda:N with a tiny operation; fails when its result is wrong");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
   if (!checked.empty()) {
     if (json) throw UsageError("--check prints a line, so it does not go with --json; give one of them");

@@ -1,5 +1,5 @@
-// Devices as commands name, list and choose them. What a machine has is asked of the executable that runs
-// models (`allot-model devices --json`): `allot` itself knows no CUDA.
+// How commands name, list and choose devices. The executable that runs models says which devices a machine
+// has (`allot-model devices --json`), because `allot` itself is built without CUDA.
 #pragma once
 
 #include <cstdint>
@@ -22,23 +22,22 @@ std::string describe(const model::CudaDevice& device);
 // "cpu, 16 cores".
 std::string describe_cpu(uint32_t cores);
 
-// The device among those found. Throws Unsupported, naming what was found, when it is not there. `device` is
-// a CUDA device.
+// The given CUDA device among those found. Throws Unsupported, naming what was found, when it is missing.
 const model::CudaDevice& require_cuda_device(const Device& device, const model::CudaDevices& found);
 
 // The devices that `list` names: "all" = every CUDA device found, else a list as parse_device_list reads it.
 // `find` is called only when CUDA devices are asked for. Throws Unsupported, naming what was found, when
-// "all" finds none or a listed device is not there, and what parse_device_list throws.
+// "all" finds none or a listed device is missing, and what parse_device_list throws.
 std::vector<Device> choose_devices(std::string_view list, const FindCudaDevices& find);
 
 // The command `devices`: the CPU and the CUDA devices, or why there are none, as lines or as one JSON object.
-// With --check DEVICE it says whether that device computes, and throws what require_cuda_device and `check`
-// throw where it does not. A device that others have taken passes: the check is made beside a worker that may
-// well use all of it.
+// With --check DEVICE it says whether that device works, and throws what require_cuda_device and `check`
+// throw when it does not. A device that other processes have taken passes, because the check may run beside a
+// worker that uses all of it.
 int run_devices_command(std::span<const std::string> arguments, const FindCudaDevices& find,
                         const CheckCudaDevice& check);
 
-// What `program devices --json` finds. Throws Error when it fails or answers something else.
+// The devices that `program devices --json` finds. Throws Error when it fails or answers something else.
 model::CudaDevices ask_for_cuda_devices(const std::string& program);
 
 }  // namespace allot::app

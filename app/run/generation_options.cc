@@ -39,11 +39,11 @@ void declare_generation_options(OptionSet* set, GenerationOptions* options, cons
             ("sample from the smallest set of tokens whose probabilities sum to P; " +
              defaults(task, &Generation::top_p))
                 .c_str());
-  set->real(
-      "repetition-penalty", &options->repetition_penalty, evaluation::kMinRepetitionPenalty,
-      evaluation::kMaxRepetitionPenalty, "R",
-      ("above 1 makes tokens that were seen less likely; " + defaults(task, &Generation::repetition_penalty))
-          .c_str());
+  set->real("repetition-penalty", &options->repetition_penalty, evaluation::kMinRepetitionPenalty,
+            evaluation::kMaxRepetitionPenalty, "R",
+            ("above 1 makes tokens that occurred before less likely; " +
+             defaults(task, &Generation::repetition_penalty))
+                .c_str());
   set->integer("max-new-tokens", &options->max_new_tokens, 1, evaluation::kMaxNewTokens, "N",
                ("longest reply; " + defaults(task, &Generation::max_new_tokens)).c_str());
 }

@@ -1,6 +1,6 @@
-// How replies are generated, as options of the commands that learn schedules and of those that score them.
-// What is not given follows from the task and its prompt style, so that all of them measure under the same
-// conditions.
+// The options that say how replies are generated, for the commands that learn schedules and for those that
+// score them. Values that are not given follow from the task and its prompt style, so that all commands
+// measure under the same conditions.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ struct GenerationOptions {
 // Declares the options above. --help shows their defaults under each prompt style of `task`.
 void declare_generation_options(OptionSet* set, GenerationOptions* options, const std::string& task);
 
-// What was given, and the defaults of `task` for the rest. The stop rule is the task's.
+// The given values, and the defaults of `task` for the rest. The stop rule is the task's.
 evaluation::Generation resolve(const GenerationOptions& options, const evaluation::Task& task);
 
-// Every option as resolved, for --dry-run.
+// Sets every option to its resolved value, for --dry-run.
 GenerationOptions options_of(const evaluation::Generation& generation);
 
 }  // namespace allot::app

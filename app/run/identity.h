@@ -1,4 +1,4 @@
-// Fingerprints of what is on disk, as the wire carries them.
+// Fingerprints of files on disk, in the form of the wire messages.
 #pragma once
 
 #include <filesystem>

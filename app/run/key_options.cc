@@ -8,7 +8,7 @@ namespace allot::app {
 void declare_key_options(OptionSet& set, KeyOptions* options) {
   set.path("key", &options->key, "secret key to show to an aggregator that asks for one (allot keys new)");
   set.text("server-key", &options->server_key, "KEY",
-           "the aggregator's public key, or a file with it; default: what its run directory says");
+           "the aggregator's public key, or a file with it; default: the key in its run directory");
 }
 
 std::optional<wire::ClientKeys> load_keys(const KeyOptions& options, const std::filesystem::path& run) {

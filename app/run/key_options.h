@@ -1,4 +1,4 @@
-// The options with which a worker or client shows who it is: --key and --server-key.
+// The options with which a worker or client identifies itself: --key and --server-key.
 #pragma once
 
 #include <filesystem>
@@ -11,15 +11,16 @@
 namespace allot::app {
 
 struct KeyOptions {
-  std::filesystem::path key;  // file of the own secret key
+  std::filesystem::path key;  // file of this side's secret key
   std::string server_key;     // the aggregator's public key, or a file that holds it
 };
 
 void declare_key_options(OptionSet& set, KeyOptions* options);
 
-// Nothing where no key is given: then the aggregator must ask for none. `run` is the run directory, empty
-// where the aggregator was named by its address; its file server-key stands in for --server-key. Throws
-// UsageError when one of the two keys is missing, and what read_key_pair() and read_public_key() throw.
+// Returns nothing when no key is given; then the aggregator must not ask for one. `run` is the
+// run directory, empty when the aggregator was named by its address; its file server-key is used
+// when --server-key is not given. Throws UsageError when one of the two keys is missing, and what
+// read_key_pair() and read_public_key() throw.
 std::optional<wire::ClientKeys> load_keys(const KeyOptions& options, const std::filesystem::path& run);
 
 }  // namespace allot::app

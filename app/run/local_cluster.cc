@@ -26,7 +26,7 @@ constexpr Duration kAnswerTimeout = std::chrono::seconds(2);
 // The exit status of a Mismatch (base/error.h).
 constexpr int kMismatch = 3;
 
-// The last line of a log that is not empty: why its process ended.
+// The last line of a log that is not empty; it usually says why its process ended.
 std::string last_line(const std::filesystem::path& file) {
   std::string text = read_file(file);
   text.erase(text.find_last_not_of(" \n\r\t") + 1);
@@ -104,7 +104,7 @@ void LocalCluster::give_up(const Member& member, const std::string& how) {
 }
 
 void LocalCluster::start_aggregator() {
-  // Files left by an aggregator that was killed name ports where nobody listens.
+  // Files left by a killed aggregator name ports where nobody listens any more.
   std::filesystem::remove(aggregator::endpoint_path(options_.run));
   std::filesystem::remove(aggregator::http_path(options_.run));
   start(aggregator_);
@@ -140,8 +140,8 @@ void LocalCluster::keep_alive(int64_t progress) {
     if (advanced) member.starts = 0;
     const auto ended = member.process->poll();
     if (!ended) return;
-    // A worker may learn that the run is finished a moment before this process does: a good end waits one
-    // round.
+    // A worker may learn that the run is finished a moment before this process does, so a successful exit is
+    // judged one round later.
     if (ended->success() && !std::exchange(member.ended_well, true)) return;
     member.ended_well = false;
     if (ended->code == kMismatch) give_up<Mismatch>(member, ended->to_string());
@@ -163,8 +163,8 @@ void LocalCluster::keep_alive(int64_t progress) {
 
 void LocalCluster::stop(int signal) {
   for (Member& worker : workers_) worker.process->send_signal(signal);
-  // Two signals under way at once may arrive in either order, so the SIGTERM of ChildProcess::stop() is kept
-  // for what hangs.
+  // Two signals sent at the same time may arrive in either order, so ChildProcess::stop() with its SIGTERM is
+  // used only for processes that hang.
   for (Member& worker : workers_) {
     if (!worker.process->wait(kStopPatience)) worker.process->stop(Duration::zero());
   }

@@ -1,5 +1,5 @@
-// The aggregator and the workers of one run as child processes on this machine: what a cluster does, on
-// loopback.
+// The aggregator and the workers of one run as child processes on this machine: a cluster on
+// the loopback address.
 #pragma once
 
 #include <chrono>
@@ -24,21 +24,22 @@ struct WorkerPlace {
   friend bool operator==(const WorkerPlace&, const WorkerPlace&) = default;
 };
 
-// `workers_per_device` workers on each device, numbered from "worker-1" on in the order of `devices`.
+// `workers_per_device` workers on each device, named "worker-1", "worker-2" and so on in the
+// order of `devices`.
 std::vector<WorkerPlace> place_workers(std::span<const Device> devices, int32_t workers_per_device);
 
 struct ClusterOptions {
   std::filesystem::path run;  // run directory; holds spec.json
   std::vector<WorkerPlace> workers;
-  int32_t threads = 0;        // of each worker; 0 = the cores, shared out
+  int32_t threads = 0;        // of each worker; 0 = the cores divided among them
   int32_t max_sequences = 0;  // decoded together by a worker; 0 = the worker's default
   std::string log_level = "info";
-  std::vector<std::string> aggregator_options = {};  // further words of its command line
+  std::vector<std::string> aggregator_options = {};  // further words of the aggregator's command line
 };
 
 class LocalCluster {
  public:
-  // Starts of one process without progress in between, after which the run is given up.
+  // After this many starts of one process without progress in between, the run is abandoned.
   static constexpr int kMaxStarts = 5;
 
   // `say` gets a line whenever a process is started or has ended. Starts the aggregator, waits until it
@@ -46,18 +47,19 @@ class LocalCluster {
   // log when it does not come up.
   LocalCluster(ClusterOptions options, std::function<void(const std::string&)> say);
 
-  // Where the aggregator listens, and its process at present.
+  // Where the aggregator listens, and its current process.
   const std::string& endpoint() const { return endpoint_; }
   pid_t aggregator_pid() const { return aggregator_.process->pid(); }
 
   // The aggregator's answer, or nothing when it does not answer now.
   std::optional<wire::Status> status();
-  // Starts again what has ended; call it often. `progress` is any count that grows with the run's work.
-  // Throws, with the last line of its log: Mismatch when a process ended for a mismatch, which no start
-  // cures, and Error when one ended kMaxStarts times at the same progress.
+  // Restarts processes that have ended; call it often. `progress` is any count that grows with the run's
+  // work. Throws, with the last line of the process's log: Mismatch when it ended for a mismatch, which no
+  // restart can cure, and Error when it ended kMaxStarts times at the same progress.
   void keep_alive(int64_t progress);
-  // Workers get `signal` and hand their leases back: SIGTERM when this machine is taken away, which counts
-  // them as preempted, else SIGINT. Then the aggregator commits; what does not end in time is killed.
+  // Sends `signal` to the workers, which give their leases back: SIGTERM when this machine is being taken
+  // away, so that the leases count as preempted, else SIGINT. Then the aggregator commits. Processes that do
+  // not end in time are killed.
   void stop(int signal);
 
  private:

@@ -12,7 +12,7 @@
 namespace allot::app {
 namespace {
 
-// Whole text as a finite number, else nothing.
+// Reads the whole text as a finite number, else gives nothing.
 template <class Number>
 std::optional<Number> parse(std::string_view text) {
   Number value{};
@@ -51,7 +51,7 @@ std::string names_of(const std::vector<const policy::Learner*>& learners) {
   return fmt::format("{}", fmt::join(names, " and "));
 }
 
-// What a value has to be: said once where the learners agree, else once for each.
+// What a value must be: said once when the learners agree, else once for each.
 std::string values_of(const SharedParameter& shared) {
   std::string text;
   for (const policy::Learner* learner : shared.learners) {
@@ -140,7 +140,7 @@ void declare_parameter(OptionSet* options, PolicyOptions* policy, const SharedPa
                      policy->by_flag[shared.name] = *value;
                      return "";
                    },
-                   // Without a value the default, where the chosen policy has the parameter.
+                   // When not given, the default, if the chosen policy has the parameter.
                    .get = [policy, shared]() -> std::vector<std::string> {
                      if (policy->by_pair.contains(shared.name) && !policy->by_flag.contains(shared.name))
                        return {};

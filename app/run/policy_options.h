@@ -1,5 +1,5 @@
-// The options that say how a run learns. Those of the learners' parameters are made from what the learners
-// declare (policy/learner.h).
+// The options that say how a run learns. Those of the learners' parameters are made from what the
+// learners declare (policy/learner.h).
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct PolicyOptions {
 // `policy` outlives the parsing.
 void declare_policy_options(OptionSet* options, PolicyOptions* policy);
 
-// What is wrong with the options without regard to a model: a parameter that the chosen policy does not have,
-// or one given in both ways.
+// What is wrong with the options, independent of a model: a parameter that the chosen policy does not have,
+// or one that is given in both ways.
 std::vector<std::string> policy_faults(const PolicyOptions& policy);
 
 // Without layers and seed, which follow from the model and the run.

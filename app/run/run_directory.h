@@ -12,8 +12,8 @@ std::filesystem::path report_file(const std::filesystem::path& run);
 std::filesystem::path tensorboard_directory(const std::filesystem::path& run);
 std::filesystem::path log_file(const std::filesystem::path& run, const std::string& process);
 
-// Where the run's aggregator listens, or nothing when none has announced itself. One that was killed leaves
-// its last address behind.
+// Where the run's aggregator listens; nothing when none has announced itself. A killed aggregator leaves its
+// last address behind.
 std::optional<std::string> read_endpoint(const std::filesystem::path& run);
 // The same for the URL of its live page.
 std::optional<std::string> read_http_url(const std::filesystem::path& run);

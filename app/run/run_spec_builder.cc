@@ -19,7 +19,7 @@
 namespace allot::app {
 namespace {
 
-// Verified on where nobody says otherwise.
+// Number of held-out questions by default.
 constexpr int32_t kHeldoutQuestions = 512;
 
 // "20260131-174502-3fa9": sorts by time, and two runs started in one second still differ.
@@ -38,13 +38,14 @@ evaluation::PromptStyle prompt_style(const RunOptions& run) {
   return evaluation::prompt_style_for(model::Tokenizer::load(run.model).chat_template());
 }
 
-// Faults that are seen without reading a file.
+// Faults that can be found without reading a file.
 void check_options(const RunOptions& run) {
   std::vector<std::string> faults;
   if (run.model.empty()) faults.emplace_back("--model is missing: the directory of a Hugging Face model");
   if (run.data.empty()) faults.emplace_back("--data is missing: a file of questions to learn on");
   if (run.policy.total == 0)
-    faults.emplace_back("--total is missing: attention samples of all layers together, e.g. 8 per layer");
+    faults.emplace_back(
+        "--total is missing: the total of attention samples over all layers, e.g. 8 per layer");
   if (run.heldout.empty() && run.heldout_questions.value_or(kHeldoutQuestions) > 0) {
     faults.emplace_back(
         "--heldout is missing: a file of questions to verify on, or --heldout-questions 0 for none");
@@ -98,14 +99,14 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
                "directory of a Hugging Face model (config.json, tokenizer.json, *.safetensors)");
   options.path("data", &run->data, "questions to learn on, JSONL with 'question' and 'answer'");
   options.path("heldout", &run->heldout, "questions to verify on, never used for learning");
-  options.path("run", &run->run, "run directory: history, schedule.json, report.html; resumes what is in it");
-  options.integer("total", &run->policy.total, 1, kMany, "N",
-                  "attention samples of all layers together (no default)");
+  options.path("run", &run->run,
+               "run directory: history, schedule.json, report.html; a run in it is resumed");
+  options.integer("total", &run->policy.total, 1, kMany, "N", "total attention samples over all layers");
   options.integer("floor", &run->policy.floor, 0, 1'000'000, "S",
-                  "least samples of a layer; 0 lets a layer's attention be dropped");
+                  "fewest samples of a layer; 0 allows layers without any attention");
   options.choice("task", &run->task, evaluation::task_names(), "how questions are asked and answers graded");
   options.choice("prompt-style", &run->prompt, styles,
-                 "prompt style; auto goes by the model's chat template");
+                 "prompt style; auto chooses by the model's chat template");
   options.integer("heldout-questions", &run->heldout_questions, 0, kManyInt32, "N",
                   "verify on the first N held-out questions, 0 for no verification; by default 512, or all "
                   "of a smaller file");
@@ -119,9 +120,9 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
   declare_generation_options(&options, &run->generation, run->task);
 
   options.integer("seed", &run->seed, 0, std::numeric_limits<uint32_t>::max(), "N",
-                  "of every random draw of the run");
+                  "seed of all randomness in the run");
   options.integer("lease-seconds", &run->lease_seconds, 1, 1'000'000, "S",
-                  "a silent worker's episodes are given to others after this");
+                  "reassign an episode when its worker has been silent this long");
   options.integer("max-attempts", &run->max_attempts, 1, 1'000'000, "N",
                   "attempts at one episode before it is given up");
 }

@@ -1,4 +1,4 @@
-// From the options of `allot tune` and `allot aggregator` to the record that fixes a run.
+// Turns the options of `allot tune` and `allot aggregator` into the spec that defines a run.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace allot::app {
 
-// What a run is, as given on the command line or in a config file. The values here are the defaults.
+// The definition of a run, as given on the command line or in a config file. The values here
+// are the defaults.
 struct RunOptions {
   std::filesystem::path run = "runs/tune";
   std::filesystem::path model;
@@ -36,17 +37,17 @@ struct RunOptions {
   int32_t max_attempts = 5;
 };
 
-// Declares the options above. None is marked as required: build_run_spec names all that is missing.
+// Declares the options above. None is marked as required, because build_run_spec names all that are missing.
 void declare_run_options(OptionSet& options, RunOptions* run);
 
-// Reads the model directory and the data files and fixes the run: the model, tokenizer and data enter by
-// their fingerprints, paths are made absolute, run_id is new. Throws UsageError for options that are missing
-// or do not fit each other (all of them at once), InvalidArgument where they do not fit the model or the
-// data, and the errors of the readers.
+// Reads the model directory and the data files and makes the spec: it has fingerprints of the model, the
+// tokenizer and the data, absolute paths and a new run_id. Throws UsageError for options that are missing or
+// do not fit each other (all of them at once), InvalidArgument where they do not fit the model or the data,
+// and the errors of the readers.
 wire::RunSpec build_run_spec(const RunOptions& run);
 
-// Sets the options that follow from model, task and data (prompt style, generation, held-out questions) to
-// what `spec`, built from `run`, says.
+// Sets the options that depend on model, task and data (prompt style, generation, held-out questions) to
+// their values in `spec`, which was built from `run`.
 void resolve(const wire::RunSpec& spec, RunOptions* run);
 
 }  // namespace allot::app

@@ -36,8 +36,7 @@ std::string default_name() {
 
 using worker::AggregatorPlace;
 
-// The place in the run directory, as soon as an aggregator has announced it; nothing when asked to stop
-// before.
+// Waits until an aggregator has announced its place in the run directory; nothing when asked to stop before.
 std::optional<AggregatorPlace> find_aggregator(const WorkerOptions& options, const std::atomic<bool>& stop) {
   if (!options.connect.empty()) return AggregatorPlace{options.connect, load_keys(options.keys, options.run)};
   bool told = false;
@@ -50,9 +49,9 @@ std::optional<AggregatorPlace> find_aggregator(const WorkerOptions& options, con
   return std::nullopt;
 }
 
-// The place in the run directory when it names another address than `endpoint`. Whoever may write there is
-// trusted with the run, its history included, so it is trusted with the key of the new place. A worker with
-// keys never follows to a place without: the key of that place is then missing, and this throws.
+// The place in the run directory, if its address is not `endpoint`. Whoever may write there is trusted with
+// the run and its history, and so also with the key of the new place. A worker with keys never follows to a
+// place without one: then the key of that place is missing, and this throws.
 std::optional<AggregatorPlace> moved_aggregator(const WorkerOptions& options, const std::string& endpoint) {
   if (!options.connect.empty()) return std::nullopt;
   const auto now = read_endpoint(options.run);
@@ -60,7 +59,7 @@ std::optional<AggregatorPlace> moved_aggregator(const WorkerOptions& options, co
   return AggregatorPlace{*now, load_keys(options.keys, options.run)};
 }
 
-// One frame, waited for in pieces, so that a signal to stop is heard between them.
+// Waits for one frame in short steps, so that a signal to stop is noticed in between.
 std::optional<std::string> receive(wire::Client* client, Duration wait, const std::atomic<bool>& stop) {
   const auto deadline = std::chrono::steady_clock::now() + wait;
   while (!stop && std::chrono::steady_clock::now() < deadline) {
@@ -70,8 +69,7 @@ std::optional<std::string> receive(wire::Client* client, Duration wait, const st
 }
 
 // Asks the aggregator which run it serves, until it answers; nothing when asked to stop before. The worker
-// must know the run to find the model that it introduces itself with. `place` follows an aggregator that
-// moves.
+// must know the run to find the model, which its hello names. `place` follows an aggregator that moves.
 std::optional<wire::RunSpec> ask_for_run(const WorkerOptions& options, AggregatorPlace* place,
                                          const std::atomic<bool>& stop) {
   const std::string& endpoint = place->endpoint;
@@ -84,7 +82,7 @@ std::optional<wire::RunSpec> ask_for_run(const WorkerOptions& options, Aggregato
     client.send(wire::encode(question));
     const auto frame = receive(&client, wait, stop);
     if (!frame) {
-      // Not the end: an operator may add the key while this worker waits.
+      // Goes on, because an operator may add the key while this worker waits.
       const auto failure = client.handshake_failure();
       if (failure && *failure != told) spdlog::warn("{}: {}", endpoint, told = *failure);
       if (auto moved = moved_aggregator(options, endpoint)) *place = std::move(*moved);
@@ -93,7 +91,7 @@ std::optional<wire::RunSpec> ask_for_run(const WorkerOptions& options, Aggregato
     const auto decoded = wire::decode(*frame);
     if (const auto* failure = std::get_if<wire::DecodeFailure>(&decoded)) {
       if (failure->fault == wire::DecodeFault::kOtherVersion)
-        throw Mismatch(endpoint + " cannot be worked for: " + failure->message);
+        throw Mismatch("cannot work for " + endpoint + ": " + failure->message);
       throw NetworkError("the answer of " + endpoint + " cannot be read: " + failure->message);
     }
     const auto& answer = std::get<wire::Envelope>(decoded);
@@ -104,7 +102,7 @@ std::optional<wire::RunSpec> ask_for_run(const WorkerOptions& options, Aggregato
   return std::nullopt;
 }
 
-// The run with the paths of this machine.
+// The run's spec with the paths of this machine.
 wire::RunSpec with_local_paths(wire::RunSpec spec, const WorkerOptions& options) {
   if (!options.model.empty()) spec.set_model_path(absolute_path(options.model).string());
   if (!options.train.empty())
@@ -142,21 +140,21 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceText&
                 "score schedules for an aggregator until the run is finished or a signal asks to stop",
                 "allot worker --connect tcp://aggregator:5557 --model /models/tiny-gsm");
   set.path("run", &options.run,
-           "run directory; its file 'endpoint' names the aggregator, also after it has moved");
+           "run directory; its file 'endpoint' names the aggregator, even after it has moved");
   set.text("connect", &options.connect, "ENDPOINT", "the aggregator at tcp://HOST:PORT instead");
   declare_key_options(set, &options.keys);
-  set.path("model", &options.model, "model directory, where it is not where the run says");
-  set.path("train", &options.train, "training questions, where they are not where the run says");
-  set.path("heldout", &options.heldout, "held-out questions, where they are not where the run says");
+  set.path("model", &options.model, "model directory, if it is not where the run says");
+  set.path("train", &options.train, "training questions, if they are not where the run says");
+  set.path("heldout", &options.heldout, "held-out questions, if they are not where the run says");
   set.text("name", &options.name, "NAME",
            "unique among the run's workers; default: host name and process number");
   set.device(&options.device);
-  set.integer("threads", &options.threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
+  set.integer("threads", &options.threads, 0, 4096, "N", "threads of the model; 0 uses all cores");
   set.integer("max-sequences", &options.max_sequences, 1, 65536, "N", "replies decoded together");
   set.flag("exit-when-finished", &options.exit_when_finished, "end when the run is finished");
   set.integer(
       "drained-exit-code", &options.drained_exit_code, 0, 255, "CODE",
-      "exit status after a signal asked to stop, for a supervisor that takes 0 as the end of the run");
+      "exit status after a signal to stop, for a supervisor to which 0 means that the run is finished");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
   if (options.run.empty() == options.connect.empty()) {
     throw UsageError("give one of --run DIR and --connect ENDPOINT");

@@ -1,6 +1,6 @@
-// The command `worker` without its model: options, finding the aggregator and the run, introducing itself.
-// What scores the schedules is given by the caller, so that the real worker and simulations differ in that
-// alone.
+// The command `worker` without its model: options, finding the aggregator and the run, saying hello.
+// The caller gives the runner that scores the schedules, so that the real worker and simulations differ
+// only in that.
 #pragma once
 
 #include <cstdint>
@@ -35,14 +35,14 @@ struct WorkerOptions {
 using RunnerOf = std::function<std::unique_ptr<worker::EpisodeRunner>(const wire::RunSpec& spec,
                                                                       const WorkerOptions& options)>;
 
-// What status shows of the place where a worker with these options runs.
+// What status shows about where a worker with these options runs.
 using DeviceText = std::function<std::string(const WorkerOptions& options)>;
 
 // Works for a run until it is finished (with --exit-when-finished) or a signal asks to stop, then hands its
-// leases back with the answers it has; SIGTERM is taken for the loss of the machine, SIGINT for a person.
-// Returns the exit status: 0, or options.drained_exit_code after a signal.
-// Throws UsageError for wrong options, Mismatch when the aggregator refuses the model or the data (with both
-// values), and the errors of the readers. docs/wire-protocol.md lists the exit codes.
+// leases back with the answers it has; SIGTERM means that the machine is being taken away, SIGINT that a
+// person stops it. Returns the exit status: 0, or options.drained_exit_code after a signal. Throws UsageError
+// for wrong options, Mismatch when the aggregator refuses the model or the data (with both values), and the
+// errors of the readers. docs/wire-protocol.md lists the exit codes.
 int run_worker_command(std::span<const std::string> arguments, const DeviceText& device_text,
                        const RunnerOf& runner_of);
 

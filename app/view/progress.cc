@@ -75,7 +75,7 @@ std::string progress_line(const wire::Status& status, size_t columns) {
   }
   rest += fmt::format("  schedule {}", fmt::join(status.recommended(), ","));
 
-  // Numbers say more than a long bar: on a narrow terminal it gives way first.
+  // Numbers say more than a long bar, so on a narrow terminal the bar is shortened first.
   const size_t taken = status.stage().size() + rest.size() + 3;
   const size_t cells = std::clamp(columns > taken ? columns - taken : 0, kLeastBarCells, kBarCells);
   return fitted(fmt::format("{} |{:<{}}|{}", status.stage(), bar(work.share(), cells), cells, rest), columns);

@@ -1,4 +1,5 @@
-// How a run is shown while it goes on: one line that is redrawn on a terminal, a line now and then elsewhere.
+// How the progress of a run is shown: one line that is redrawn on a terminal, a new line now
+// and then elsewhere.
 #pragma once
 
 #include <cstdio>
@@ -13,22 +14,22 @@ namespace allot::app {
 // "45s", "3m 05s", "2h 07m"; "?" for a negative number (unknown).
 std::string format_seconds(double seconds);
 
-// Questions answered and wanted by the scores of the verify stage.
+// How many questions the verify stage has answered, and how many it wants.
 struct Answered {
   int64_t done = 0;
   int64_t wanted = 0;
 };
 Answered answered(const wire::Status& status);
 
-// A reward or a mean score of the run in the unit of its kind: "61.3%", "0.031 nats"; that of a kind which
-// this release does not know as a bare number.
+// A reward or a mean score of the run in the unit of its kind: "61.3%", "0.031 nats"; a bare number for a
+// kind that this release does not know.
 std::string reward_text(const wire::Status& status, double reward);
 // Mean score of a verified schedule; 0 before the first answer.
 double mean_score(const wire::Score& score);
 
 // One line of at most `columns` characters: stage, bar, episodes (in the verify stage: questions) done and
-// wanted, ETA, recent mean reward or the scores so far, and the schedule recommended at present, cut where
-// the line ends.
+// wanted, ETA, recent mean reward or the scores so far, and the currently recommended schedule, cut at the
+// end of the line.
 std::string progress_line(const wire::Status& status, size_t columns);
 
 class ProgressView {
@@ -52,7 +53,7 @@ class ProgressView {
 
   std::FILE* stream_;
   bool terminal_;
-  std::string drawn_;  // the line on the screen now
+  std::string drawn_;  // the line now on the screen
   std::string last_stage_;
   int64_t last_twentieth_ = -1;
   int64_t last_done_ = -1;

@@ -28,7 +28,7 @@ using nlohmann::json;
 
 json message_json(const Message& message);
 
-// One value of a field; `i` is its place in a repeated one.
+// One value of a field; `i` is its index in a repeated one.
 json value_json(const Message& message, const FieldDescriptor* field, int i) {
   const auto& reflection = *message.GetReflection();
   const bool list = field->is_repeated();
@@ -89,7 +89,7 @@ json rewards_json(const RewardKindRow* kind) {
           {"high", bound(kind->high)},  {"higher_is_better", kind->higher_is_better}};
 }
 
-// With the accuracy and its 95 % interval; null before the first answer. Where no answers are graded there is
+// Adds the accuracy and its 95 % interval; null before the first answer. Where no answers are graded there is
 // nothing right or wrong to count, only the mean of the scores.
 json score_json(const wire::Score& score, const RewardKindRow* kind) {
   json object = message_json(score);
@@ -100,7 +100,7 @@ json score_json(const wire::Score& score, const RewardKindRow* kind) {
     return object;
   }
   if (score.has_mean()) {
-    object["accuracy"] = score.mean();  // the messages have no spread of graded scores, hence no interval
+    object["accuracy"] = score.mean();  // no interval, because the messages have no spread of graded scores
     return object;
   }
   object["mean"] = nullptr;
@@ -146,7 +146,7 @@ std::string policy_numbers(const wire::Status& status) {
   for (const wire::NamedNumber& number : status.policy_numbers()) {
     text += fmt::format(", {} {:.3f}", number.name(), number.value());
   }
-  // An aggregator of the release before has no other.
+  // An aggregator of the previous release sends only the entropy.
   if (text.empty() && status.entropy() != 0) text = fmt::format(", entropy {:.3f}", status.entropy());
   return text;
 }

@@ -1,4 +1,4 @@
-// A run's status as people and machines read it, live or from its history.
+// Shows a run's status to people and machines, live or from its history.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace allot::app {
 
-// The status that the history of a run gives while no aggregator serves it: no workers, no rate, no ETA.
+// The status of a run from its history, while no aggregator serves it: without workers, rate and ETA.
 wire::Status status_of(const aggregator::RunData& run);
 
-// What a status itself does not say.
+// What the status message itself does not include.
 struct StatusContext {
   bool running = true;             // an aggregator serves the run
   std::string why_not_ready = {};  // empty while workers are served
   int64_t at_ms = 0;               // when the status was taken, milliseconds since the Unix epoch
-  size_t most_workers = SIZE_MAX;  // list no more; silent ones come first, then by name
+  size_t most_workers = SIZE_MAX;  // list at most this many; silent ones come first, then by name
 };
 
 // The object of /api/run and of `allot status --json`, which docs/monitoring.md describes: every field of the
@@ -26,13 +26,13 @@ struct StatusContext {
 // from them (intervals of scores, numbers of workers, how rewards of the run's kind read).
 nlohmann::json to_json(const wire::Status& status, const StatusContext& context);
 
-// Text of such an object on one line. Bytes that are no UTF-8 become U+FFFD.
+// Text of such an object on one line. Bytes that are not UTF-8 become U+FFFD.
 std::string json_line(const nlohmann::json& json);
 
-// Several lines for a terminal.
+// The status as several lines for a terminal.
 std::string format_status(const wire::Status& status);
 
-// What the learner describes of itself as a whole: ", entropy 3.332"; empty when it is nothing.
+// The single numbers with which the learner describes itself: ", entropy 3.332"; empty when there are none.
 std::string policy_numbers(const wire::Status& status);
 
 }  // namespace allot::app

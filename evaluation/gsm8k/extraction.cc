@@ -19,7 +19,7 @@ std::string_view after_marker(std::string_view text, size_t at) {
   return trim(text.substr(0, text.find('\n')));
 }
 
-// The end of `reply`, about `bytes` long and beginning at a word, so that "1234" is never cut to "34".
+// The end of `reply`: about `bytes` long, and starting at a word, so that "1234" is never cut to "34".
 std::string_view tail(std::string_view reply, size_t bytes) {
   reply = trim(reply);
   if (reply.size() <= bytes) return reply;
@@ -28,7 +28,7 @@ std::string_view tail(std::string_view reply, size_t bytes) {
   return reply.substr(start);
 }
 
-// What a sentence says at its end: the text after its last "=", ":", "is" or "are", else the whole.
+// The end of a sentence: the text after its last "=", ":", "is" or "are", else the whole sentence.
 std::string_view statement(std::string_view line) {
   constexpr std::array<std::string_view, 4> kVerbs = {"=", ":", " is ", " are "};
   size_t start = 0;
@@ -37,8 +37,8 @@ std::string_view statement(std::string_view line) {
   return trim(line.substr(start));
 }
 
-// The first number in `text`. Digits that belong to a word ("R2"), to something malformed ("12.3.4", "1,2")
-// or to a notation that is no answer ("1e3") are passed over whole.
+// The first number in `text`. Digits that are part of a word ("R2"), of something malformed ("12.3.4", "1,2")
+// or of a notation that is not accepted ("1e3") are skipped as a whole.
 std::optional<std::string_view> first_number(std::string_view text) {
   const auto in_number = [](char c) {
     return is_digit(c) || is_letter(c) || c == ',' || c == '.' || c == '/';
@@ -59,7 +59,7 @@ std::optional<std::string_view> first_number(std::string_view text) {
     const bool minus = before.ends_with('-') || before.ends_with(kMinusSign);
     if (minus) {
       before.remove_suffix(before.ends_with('-') ? 1 : kMinusSign.size());
-      // A hyphen inside "2019-20" or "item-5" is no minus.
+      // A hyphen inside "2019-20" or "item-5" is not a minus.
       if (before.empty() || (!is_digit(before.back()) && !is_letter(before.back()))) start = before.size();
     }
     if (text.substr(end).starts_with('%'))

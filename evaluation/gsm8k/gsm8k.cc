@@ -22,19 +22,20 @@ constexpr std::string_view kBoxedInstruction =
     "Please reason step by step, and put your final numeric answer within \\boxed{}.";
 // Table 23.
 constexpr std::string_view kLlamaSystem =
-    "You are a precise mathematician. Explain your reasoning step by step, then output ONLY the final number on a new line.";
+    "You are a precise mathematician. Explain your reasoning step by step, "
+    "then output ONLY the final number on a new line.";
 
-// S2ANTA paper, Appendix O: of all runs on GSM8K.
+// S2ANTA paper, Appendix O: the settings of all runs on GSM8K.
 constexpr double kPaperTemperature = 0.6;
 constexpr double kPaperTopP = 0.95;
 constexpr double kPaperRepetitionPenalty = 1.1;
-// Appendix O names no limit. "Towards Multiplier-Free Transformers with Stochastic Attention", section 4.2,
-// has the same models, prompts and settings, and caps DeepSeek-R1-Distill-Qwen-7B and Llama-3.1-8B-Instruct
-// so.
+// Limits on the new tokens. Appendix O names none. "Towards Multiplier-Free Transformers with Stochastic
+// Attention", section 4.2, uses the same models, prompts and settings and sets these limits, for
+// DeepSeek-R1-Distill-Qwen-7B and for Llama-3.1-8B-Instruct.
 constexpr int32_t kReasoningNewTokens = 4096;
 constexpr int32_t kLlamaNewTokens = 1024;
 
-// What follows the last "####" of a worked solution; the whole of a text without one.
+// The text after the last "####" of a worked solution; all of a text without one.
 std::string_view published_answer(std::string_view solution) {
   const size_t marker = solution.rfind(kMarker);
   return trim(marker == kNone ? solution : solution.substr(marker + kMarker.size()));
@@ -140,11 +141,11 @@ std::string Gsm8k::prompt(const Question& question) const {
     case PromptStyle::kBoxed:
       return fmt::format("{}\n\n{}", question.text, kBoxedInstruction);
     case PromptStyle::kLlamaChat:
-      // Without <|begin_of_text|>: the tokenizer's post-processor puts it in front, as before any other
-      // prompt.
+      // Without <|begin_of_text|>: the tokenizer's post-processor puts it in front, as before
+      // any other prompt.
       return fmt::format(
-          "<|start_header_id|>system<|end_header_id|>\n\n{}<|eot_id|><|start_header_id|>user<|end_header_id|>"
-          "\n\n{}<|eot_id|>"
+          "<|start_header_id|>system<|end_header_id|>\n\n{}<|eot_id|>"
+          "<|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|>"
           "<|start_header_id|>assistant<|end_header_id|>\n\n",
           kLlamaSystem, question.text);
     case PromptStyle::kDeepseekChat:
@@ -171,12 +172,12 @@ bool Gsm8k::complete(std::string_view reply) const {
   switch (style_) {
     case PromptStyle::kBoxed:
     case PromptStyle::kDeepseekChat: {
-      // A box that holds a number: an empty one is the instruction repeated.
+      // The box must hold a number: an empty box is a repetition of the instruction.
       const std::optional<std::string_view> boxed = last_boxed(reply);
       return boxed && parse_number(*boxed) && !thinking(style_, reply);
     }
     case PromptStyle::kLlamaChat:
-      return false;  // any line may be the last
+      return false;  // any line may turn out to be the last
     case PromptStyle::kPlain: {
       const size_t marker = reply.find(kMarker);
       if (marker == kNone) return false;
@@ -220,8 +221,7 @@ Question Gsm8k::gold(std::string_view answer) const {
   if (!parse_number(question.answer))
     throw InvalidArgument(
         fmt::format("gsm8k: the gold answer \"{}\" is not a number; expected one such as 18, 1,234.50 or "
-                    "\\frac{{1}}{{2}}, "
-                    "bare or after \"####\"",
+                    "\\frac{{1}}{{2}}, bare or after \"####\"",
                     question.answer.substr(0, 40)));
   return question;
 }

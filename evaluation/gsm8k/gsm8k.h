@@ -1,6 +1,6 @@
-// GSM8K (Cobbe et al., "Training Verifiers to Solve Math Word Problems", 2021): grade-school word problems
-// with one number as the answer. README.md in this folder describes prompts, extraction, grading and
-// versions.
+// GSM8K (Cobbe et al., "Training Verifiers to Solve Math Word Problems", 2021): grade-school word
+// problems with one number as the answer. README.md in this folder describes prompts, extraction,
+// grading and versions.
 #pragma once
 
 #include <filesystem>
@@ -24,7 +24,7 @@ class Gsm8k final : public Task {
   Grade grade(const Question& question, std::string_view reply) const override;
   bool complete(std::string_view reply) const override;
   std::string_view completing_characters() const override;
-  // The papers' settings for the chat styles; greedy and 256 new tokens for kPlain.
+  // The papers' settings for all styles but kPlain, which has greedy decoding and 256 new tokens.
   Generation generation_defaults() const override;
   Question gold(std::string_view answer) const override;
   bool equal(const Question& question, std::string_view answer) const override;

@@ -11,7 +11,7 @@ namespace {
 
 using Rule = std::pair<std::string_view, std::string_view>;
 
-// What stands for something else wherever it occurs; of two that fit, the first.
+// Each first text is replaced by the second wherever it occurs; where two rules fit, the earlier one applies.
 constexpr std::array<Rule, 22> kReplacements = {{
     {"\\$", "$"},          {"\\%", "%"},          {"{,}", ","},          {"\\,", "\x01"},
     {"\\!", ""},           {"\\;", " "},          {"\\:", " "},          {"\\ ", " "},
@@ -45,8 +45,8 @@ bool is_font(std::string_view command) {
 std::string plain_text(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  std::vector<bool> font_braces;  // of the open braces: belongs to a font command
-  bool font_pending = false;      // a font command has just been read, so the next brace is its
+  std::vector<bool> font_braces;  // for each open brace: whether it belongs to a font command
+  bool font_pending = false;      // a font command was just read, so the next brace belongs to it
   while (!text.empty()) {
     const std::string_view command = text.front() == '\\' ? command_at(text) : std::string_view{};
     if (is_font(command) || command == "\\quad") {
@@ -69,7 +69,7 @@ std::string plain_text(std::string_view text) {
     const char c = text.front();
     text.remove_prefix(1);
     if (c == '~' && text.starts_with('\\') && is_font(command_at(text))) {
-      out += ' ';  // a space that does not break; elsewhere "~18" says "about 18"
+      out += ' ';  // a space that does not break; elsewhere "~18" means "about 18"
     } else if (c == '{') {
       font_braces.push_back(std::exchange(font_pending, false));
       out += font_braces.back() ? ' ' : '{';
@@ -103,8 +103,7 @@ std::optional<std::string_view> last_boxed(std::string_view text) {
           continue;
         }
       }
-      if (i + 1 < text.size() && (text[i + 1] == '{' || text[i + 1] == '}'))
-        ++i;  // escaped: a brace to be seen
+      if (i + 1 < text.size() && (text[i + 1] == '{' || text[i + 1] == '}')) ++i;  // an escaped brace is text
     } else if (c == '{') {
       open.push_back(kPlainBrace);
     } else if (c == '}' && !open.empty()) {

@@ -11,7 +11,7 @@
 namespace allot::evaluation::gsm8k {
 namespace {
 
-// Signs before or after an amount.
+// Currency signs before or after an amount.
 constexpr std::array<std::string_view, 6> kCurrencies = {"US$", "$", "\u20AC", "\u00A3", "\u00A5", "\u20B9"};
 
 struct Scale {
@@ -24,13 +24,13 @@ constexpr std::array<Scale, 5> kScales = {{{"hundred", 100},
                                            {"billion", 1'000'000'000},
                                            {"trillion", 1'000'000'000'000}}};
 
-// Units short enough to stand right behind the digits, and the only one-letter words taken for units: a lone
-// "x" or "k" is a variable or a factor.
+// Short units that may follow the digits without a space, and the only one-letter words accepted as units: a
+// lone "x" or "k" is a variable or a factor.
 constexpr std::array<std::string_view, 29> kAbbreviations = {
     "m", "cm",  "mm", "km", "g",  "kg", "mg",  "l",  "L",   "ml",  "mL",   "h",  "hr", "hrs", "min",
     "s", "sec", "ft", "yd", "mi", "lb", "lbs", "oz", "mph", "kph", "mins", "am", "pm", "a"};
 
-// Words that change the number before them, so that they are no units.
+// Words that change the number before them and so are not units.
 constexpr std::array<std::string_view, 62> kNoUnits = {
     "and",        "or",     "not",    "to",        "than",       "then",       "but",
     "plus",       "minus",  "times",  "over",      "divided",    "multiplied", "squared",
@@ -115,7 +115,7 @@ bool Reader::take_currency() {
   return false;
 }
 
-// "x =" before the number: a person names the unknown before giving its value.
+// "x =" before the number: people name the unknown before they give its value.
 void Reader::take_variable() {
   const std::string_view before = rest_;
   if (word().size() == 1) {
@@ -126,8 +126,8 @@ void Reader::take_variable() {
   rest_ = before;
 }
 
-// Digits, or digits in groups of three with one kind of separator and no leading zero: "1234", "1,234",
-// "1\,234".
+// Digits, or digits in groups of three with one kind of separator and no leading zero:
+// "1234", "1,234", "1\,234".
 std::optional<Integer> Reader::take_integer() {
   std::string digits;
   size_t end = 0;

@@ -1,7 +1,7 @@
-// Every header that is not written for one instruction set but is used by code that is. The files attend_*.cc
-// include it before they change the code generation options: an inline function compiled under AVX-512 could
-// otherwise be the copy that the linker keeps for the whole program, and stop it on a processor without
-// AVX-512.
+// Includes every header that is not itself written for one instruction set but is used by code that is. The
+// files attend_*.cc include it before they change the code generation options: an inline function compiled
+// under AVX-512 could otherwise be the copy that the linker keeps for the whole program, and stop it on a
+// processor without AVX-512.
 #pragma once
 
 #include <algorithm>

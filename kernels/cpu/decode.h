@@ -13,8 +13,9 @@
 
 namespace allot::kernels::cpu {
 
-// A vector of head_dim elements as ceil(head_dim / 16) float registers. bfloat16 is taken 32 at a time as
-// even and odd elements, which costs one instruction a register; query and key only need the same order.
+// A vector of head_dim elements as ceil(head_dim / 16) float registers. bfloat16 elements are read 32 at a
+// time and split into even and odd ones, which costs one instruction a register; query and key only need
+// the same order.
 template <class V>
 ALLOT_INLINE typename V::F load_chunk(const float* p, int32_t head_dim, int32_t chunk) {
   const int32_t left = head_dim - chunk * kLanes;
@@ -22,7 +23,7 @@ ALLOT_INLINE typename V::F load_chunk(const float* p, int32_t head_dim, int32_t 
 }
 
 // Dot products of 16 keys with one query: lane i is key i. `kChunks` is ceil(head_dim / 16) where it is known
-// when compiling, 0 otherwise.
+// at compile time, 0 otherwise.
 template <class V, int kChunks>
 ALLOT_INLINE typename V::F dot_block(const float* const (&keys)[kLanes], const float* query,
                                      int32_t head_dim) {
@@ -65,7 +66,7 @@ ALLOT_INLINE typename V::F dot_block(const uint16_t* const (&keys)[kLanes], cons
   return V::reduce_add_each(sums);
 }
 
-// Puts a query of head_dim floats, padded with zeros, into the order of dot_block.
+// Arranges a query of head_dim floats, padded with zeros, in the order that dot_block needs.
 template <class V>
 void arrange_query(const float* query, int32_t head_dim, const float*, float* arranged) {
   std::copy(query, query + head_dim, arranged);
@@ -80,7 +81,8 @@ void arrange_query(const float* query, int32_t head_dim, const uint16_t*, float*
   std::copy(query + paired, query + head_dim, arranged + paired);
 }
 
-// In place: 16-padded scores of `keys` keys to exp(scale * (score - largest)), zeros in the padding.
+// Replaces the scores of `keys` keys, padded to a multiple of 16, by exp(scale * (score - largest)), with
+// zeros in the padding.
 template <class V>
 void exponentiate(float* row, int32_t keys, float scale) {
   using F = typename V::F;
@@ -188,7 +190,7 @@ class Decode {
     return offsets_[key] + int64_t{kv_head} * p_.page_size * p_.head_dim;
   }
 
-  // Asks for a vector that is needed soon: pages lie anywhere, so the processor cannot foresee them.
+  // Prefetches a vector that is needed soon: pages lie anywhere, so the processor cannot predict them.
   void prefetch(const T* vector) const {
     const char* bytes = reinterpret_cast<const char*>(vector);
     for (size_t byte = 0; byte < p_.head_dim * sizeof(T); byte += 64) V::prefetch(bytes + byte);
@@ -280,8 +282,8 @@ class Decode {
     }
   }
 
-  // Adds lanes `dim` .. `dim` + 16 of some weighted values to every row of a KV head. Weights in the padding
-  // are zero.
+  // Adds lanes `dim` .. `dim` + 16 of some weighted values to every row of a KV head. Weights in the
+  // padding are zero.
   template <int kKeys>
   void add_values(const T* const (&vectors)[kKeys], int32_t kv_head, int32_t first, int32_t dim) {
     const int32_t lanes = std::min(kLanes, p_.head_dim - dim);
@@ -301,7 +303,8 @@ class Decode {
     }
   }
 
-  // Picks for all rows first, asking for their values, and only then sums: the reads of all rows overlap.
+  // Picks for all rows first, prefetching their values, and only then sums, so that the reads of
+  // all rows overlap.
   void sum_picked() {
     const int64_t most = int64_t{data_.samples} + data_.keys;  // picks of a row
     Pick* lists = work_.pick_lists.reserve(rows_ * most);

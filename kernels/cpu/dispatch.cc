@@ -1,4 +1,4 @@
-// Which instruction set runs.
+// Chooses the instruction set.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 namespace allot::kernels::cpu {
 namespace {
 
-// AMX tiles are part of the processor, and Linux lets a process use their state once it has asked for it.
+// AMX tiles can be used when the processor has them and Linux grants this process the use of their state.
 bool may_use_tiles() {
   if (!__builtin_cpu_supports("amx-tile") || !__builtin_cpu_supports("amx-bf16")) return false;
   constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM

@@ -1,5 +1,5 @@
-// Where a work item's data lies: queries, cached vectors, budgets, draws, outputs. Shared by decode and
-// prefill.
+// Where a work item's data lies: queries, cached vectors, budgets, draws, outputs. Shared by
+// decode and prefill.
 #pragma once
 
 #include <cstdint>
@@ -67,8 +67,8 @@ struct ItemData {
   int32_t first_head;     // first query head of the item's first KV head
   int32_t first_visible;  // keys that the item's first query sees
   int32_t keys;           // keys that the item's last query sees
-  int32_t samples;        // S; kDenseBudget = exact, whatever the reason
-  bool exact_scores;      // of the queries as they are
+  int32_t samples;        // S; kDenseBudget = exact, for whatever reason
+  bool exact_scores;      // scores use the queries as they are
 
  private:
   int64_t token(int64_t query) const { return p.query_start[item.sequence] + item.first_query + query; }

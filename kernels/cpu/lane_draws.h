@@ -8,8 +8,9 @@
 
 namespace allot::kernels::cpu {
 
-// u[i] = draw_uniform(rows[i], draw) for rows of one sequence and layer. The rounds of philox4x32_10 as loops
-// over lanes, which compilers turn into vector multiplications; V only keeps the instruction sets apart.
+// u[i] = draw_uniform(rows[i], draw) for rows of one sequence and layer. The rounds of philox4x32_10 are
+// loops over lanes, which compilers turn into vector multiplications; V only gives each instruction set
+// its own instantiation.
 template <class V>
 void draw_uniforms(const DrawRow (&rows)[kLanes], uint32_t draw, float* u) {
   uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];

@@ -9,15 +9,15 @@
 
 namespace allot::kernels::cpu {
 
-// Instruction sets in rising order; each includes those before it.
+// Instruction sets in ascending order; each includes those before it.
 enum class Isa { kPortable, kAvx2, kAvx512, kAmx };
 
 const char* name(Isa isa);
 // The best one that this processor, the operating system and the build support.
 Isa best_isa();
 
-// A part of a launch that one thread does alone. Rows of a head group are numbered query * group size + head
-// in group.
+// A part of a launch that one thread does alone. Rows of a head group are numbered query * group size +
+// head in group.
 struct Item {
   int64_t sequence = 0;
   int32_t kv_head = 0;       // first
@@ -43,8 +43,8 @@ extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 extern const Kernels kAmxKernels;
 
-// attend_cpu and the row operations with a given instruction set instead of the best one: for tests and
-// benchmarks.
+// attend_cpu and the row operations with a given instruction set instead of the best one: for
+// tests and benchmarks.
 void attend(const AttentionParams& params, int num_threads, Isa isa);
 void rms_norm(const RmsNormParams& params, int num_threads, Isa isa);
 void rotate_and_store(const RotaryParams& params, int num_threads, Isa isa);

@@ -11,7 +11,8 @@ namespace allot::kernels::cpu {
 
 template <class V, class T>
 void attend_item(const AttentionParams& p, const Item& item, Workspace& work) {
-  // By the sequence's queries in the launch, not the item's: items are a matter of threads.
+  // Depends on the number of the sequence's queries in the launch, not of the item's: results must not depend
+  // on how a launch is cut into items.
   if (p.query_start[item.sequence + 1] - p.query_start[item.sequence] == 1) {
     decode<V, T>(p, item, work);
   } else {

@@ -17,7 +17,8 @@
 
 namespace allot::kernels::cpu {
 
-// Keys summed before they join the running total of a row: keeps float32 sums of long rows exact enough.
+// How many keys are summed before their sum is added to the running total of a row: keeps float32 sums of
+// long rows exact enough.
 inline constexpr int32_t kSumChunk = 256;
 
 template <class V, class T>
@@ -35,7 +36,8 @@ class Prefill {
         padded_dim_((p.head_dim + kLanes - 1) / kLanes * kLanes) {
     if constexpr (kMayTile) {
       score_by_tiles_ = data_.exact_scores && p.head_dim % 32 == 0;
-      // Counts up to 256 are exact in bfloat16; probabilities lose what the output loses anyway.
+      // Counts up to 256 are exact in bfloat16; probabilities lose no more precision than the
+      // output loses anyway.
       const bool counts = counts_row_ && data_.samples > 0 && data_.samples <= 256;
       sum_by_tiles_ = p.head_dim % 32 == 0 && (counts || data_.samples == kDenseBudget);
     }
@@ -117,8 +119,8 @@ class Prefill {
               uint16_t{0});
   }
 
-  // Transposed values as pairs of keys [head_dim][pairs of keys], so that a tile has 16 elements times 32
-  // keys.
+  // Transposed values as pairs of keys [head_dim][pairs of keys], so that a tile has 16 elements
+  // times 32 keys.
   void load_tile_values(const int64_t* offsets) {
     static constexpr uint16_t kZeros[256] = {};
     pair_stride_ = (data_.keys + 31) / 32 * 16;
@@ -205,8 +207,8 @@ class Prefill {
     }
   }
 
-  // Scores of kKeyTile keys for the sixteen rows; keys a row does not see get the lowest float, which weighs
-  // 0.
+  // Scores of kKeyTile keys for the sixteen rows; keys a row does not see get the lowest float,
+  // which weighs 0.
   F score_tile(int32_t first, const int32_t (&visible)[kLanes], F largest) {
     F sums[V::kKeyTile];
     dot_tile(first, sums);
@@ -244,7 +246,7 @@ class Prefill {
     }
   }
 
-  // Scores to exp(scale * (score - largest)); returns each row's sum.
+  // Replaces scores by exp(scale * (score - largest)); returns each row's sum.
   F exponentiate(int32_t keys, F largest) {
     const F to_power = V::set1(p_.scale * kLog2E);
     const F shift = V::zero() - largest * to_power;
@@ -262,9 +264,9 @@ class Prefill {
     return total;
   }
 
-  // Weights to systematic counts floor(S P_n + u) - floor(S P_{n-1} + u). S is taken a little large and the
-  // running count is cut at S, so that rounding at the end of a row never loses the last sample: each row's
-  // counts add up to S.
+  // Replaces weights by systematic counts floor(S P_n + u) - floor(S P_{n-1} + u). S is made slightly larger
+  // and the running count is limited to S, so that rounding at the end of a row never loses the last sample:
+  // each row's counts add up to S.
   void count_systematic(int32_t keys, F total) {
     DrawRow draws[kLanes];
     for (int32_t lane = 0; lane < kLanes; ++lane) draws[lane] = data_.draws(query_of(lane), head_of(lane));
@@ -358,7 +360,7 @@ class Prefill {
     }
   }
 
-  // One row by way of its picks.
+  // Computes one row from its picks.
   void write_picked(int32_t lane, int32_t keys) {
     float* weights = work_.row.reserve(int64_t{padded_keys_});
     const int32_t padded = (keys + kLanes - 1) / kLanes * kLanes;

@@ -10,7 +10,7 @@
 
 namespace allot::kernels::cpu {
 
-// Calls body(i, lanes) for every group of 16 elements; `lanes` is less in the last one when width is no
+// Calls body(i, lanes) for every group of 16 elements; `lanes` is smaller in the last one when width is not a
 // multiple of 16.
 template <class V, class Body>
 ALLOT_INLINE void for_lanes(int64_t width, const Body& body) {
@@ -60,7 +60,7 @@ void rms_norm_rows(const RmsNormParams& p, int64_t begin, int64_t end) {
   }
 }
 
-// to = norm(from + bias) * weight, where null stands for no bias. `to` may be `from`.
+// to = norm(from + bias) * weight; a null bias means none. `to` may be `from`.
 template <class V, class T>
 ALLOT_INLINE void normalise_head(const T* from, const T* bias, const T* weight, float epsilon, int64_t dim,
                                  T* to) {
@@ -81,14 +81,14 @@ ALLOT_INLINE void normalise_head(const T* from, const T* bias, const T* weight, 
   });
 }
 
-// Where a head's two halves are turned by their angles.
+// The angles by which the two halves of a head are rotated.
 struct Angles {
   const float* cos;  // [half]
   const float* sin;  // [half]
   int64_t half;
 };
 
-// to = rotated(from + bias), where null stands for no bias. `to` may be `from`.
+// to = rotated(from + bias); a null bias means none. `to` may be `from`.
 template <class V, class T>
 ALLOT_INLINE void rotate_head(const T* from, const T* bias, const Angles& angles, T* to) {
   using F = typename V::F;

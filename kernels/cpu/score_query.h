@@ -1,5 +1,5 @@
-// The query of a row as float32 after the score stage: as it is, or its Bernoulli estimate (S2ANTA paper,
-// Appendix C).
+// The query of a row as float32 after the score stage: as it is, or its Bernoulli estimate (S2ANTA
+// paper, Appendix C).
 #pragma once
 
 #include <algorithm>

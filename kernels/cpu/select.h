@@ -1,6 +1,6 @@
-// From the weights w_n = exp(score_n - max) of one row to the keys that an estimator takes, sixteen keys at a
-// time. kernels/sampling.h has the rules; the weights need no normalisation, because a target t of the CDF is
-// t * sum(w) here.
+// Selects the keys that an estimator takes from the weights w_n = exp(score_n - max) of one row, sixteen keys
+// at a time. kernels/sampling.h has the rules. The weights need no normalisation, because a target t of the
+// CDF is t * sum(w) here.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class RowCdf {
     const int32_t supers = (keys + kSuper - 1) / kSuper;
     block_ends_ = work.block_ends.reserve(int64_t{supers} * kLanes);
     super_ends_ = work.super_ends.reserve(supers);
-    double total = 0;  // of whole supers: long rows lose no precision
+    double total = 0;  // sum of whole super blocks: long rows lose no precision
     for (int32_t super = 0; super < supers; ++super) {
       F sums[kLanes];
       for (int block = 0; block < kLanes; ++block) sums[block] = load_block(super * kLanes + block);
@@ -115,8 +115,8 @@ void largest_remainder(const double* masses, double total, int32_t tiles, int32_
     const double fa = fraction(a), fb = fraction(b);
     return fa != fb ? fa > fb : a < b;
   };
-  // Rounding may leave `left` one below 0 or above the number of tiles with a fraction; both walks stay in
-  // range.
+  // Rounding may leave `left` one below 0 or above the number of tiles with a fraction; both walks
+  // stay in range.
   const int32_t ordered = std::min(std::max(left, 0), tiles);
   std::partial_sort(order, order + ordered, order + tiles, larger);
   for (int32_t i = 0; left > 0; i = (i + 1) % tiles, --left) ++budgets[order[i]];
@@ -128,7 +128,7 @@ void largest_remainder(const double* masses, double total, int32_t tiles, int32_
   }
 }
 
-// kProportional: budgets by the tiles' mass (`prop`), else the same for all (`flash`).
+// kProportional: budgets are proportional to the tiles' mass (`prop`), else equal (`flash`).
 template <class V, bool kProportional>
 Picks select_tiles(const float* weights, int32_t keys, const Choice& choice, const DrawRow& draws,
                    Workspace& work) {
@@ -303,7 +303,7 @@ struct PickOf {
       return Method::pick(weights, keys, choice, draws, work);
     }
   }
-  // Null for a method without samples, whose rows are summed whole.
+  // Null for a method without samples, whose rows sum all keys.
   template <class Method>
   static constexpr Function of() {
     if constexpr (Method::kRow.samples) {
@@ -315,7 +315,7 @@ struct PickOf {
 };
 
 // Picks of a row of `keys` weights; `weights` is followed by zeros up to a whole number of lanes. `samples` >
-// 0, so the method is one that samples.
+// 0, so the method must be one that samples.
 template <class V>
 Picks select_row(const float* weights, int32_t keys, const AttentionParams& p, int32_t samples,
                  const DrawRow& draws, Workspace& work) {

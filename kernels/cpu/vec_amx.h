@@ -13,8 +13,8 @@ namespace allot::kernels::cpu {
 struct AmxVec : Avx512Vec {
   static constexpr bool kTiles = true;
 
-  // Holds the thread's tile configuration: eight tiles of 16 rows of 64 bytes. Others on the thread (a matrix
-  // library) load their own before each use, so nothing is kept.
+  // Sets the thread's tile configuration: eight tiles of 16 rows of 64 bytes. Other users on the thread (a
+  // matrix library) load their own configuration before each use, so the old one is not restored.
   class TileScope {
    public:
     TileScope() {

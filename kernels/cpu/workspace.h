@@ -12,10 +12,10 @@ namespace allot::kernels::cpu {
 template <class T>
 class Buffer {
  public:
-  // Room for `count` elements; what was there may be lost.
+  // Makes room for `count` elements; the old content may be lost.
   T* reserve(int64_t count) {
     if (count > capacity_) {
-      data_.reset();  // first, so that old and new are not held together
+      data_.reset();  // frees the old memory before the new is allocated
       data_.reset(static_cast<T*>(::operator new(static_cast<size_t>(count) * sizeof(T), kAlignment)));
       capacity_ = count;
     }
@@ -41,12 +41,12 @@ struct Pick {
 struct Picks {
   int32_t count = 0;
   float scale = 0;
-  bool all = false;  // take every key with its weight; `count` says nothing
+  bool all = false;  // take every key with its weight; `count` is not used
 };
 
 struct Workspace {
   Buffer<int64_t> offsets;   // of each key's vector in the pages
-  Buffer<float> query;       // queries in the order the score loops want
+  Buffer<float> query;       // queries in the order the score loops need
   Buffer<float> keys;        // keys as float32
   Buffer<float> values;      // values as float32
   Buffer<float> weights;     // scores, then exp(score - max), then estimator weights
@@ -54,10 +54,10 @@ struct Workspace {
   Buffer<float> rest;        // the row without the keys that `threshold` keeps
   Buffer<float> block_ends;  // CDF of a row at the end of each block of lanes
   Buffer<float> super_ends;  // CDF of a row at the end of each block of blocks
-  Buffer<Pick> picks;        // of the row selected last
-  Buffer<Pick> pick_lists;   // of the rows of an item
+  Buffer<Pick> picks;        // picks of the row that was selected last
+  Buffer<Pick> pick_lists;   // picks of all rows of an item
   Buffer<Picks> row_picks;
-  Buffer<int32_t> order;  // keys in the order `topk` wants, tile budgets of `prop`
+  Buffer<int32_t> order;  // keys in the order of `topk`, tile budgets of `prop`
   Buffer<double> masses;  // of tiles
   Buffer<float> accumulator;
   // Operands of matrix tiles: bfloat16, or pairs of them.

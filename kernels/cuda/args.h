@@ -1,6 +1,6 @@
-// What the two kernels of a launch share: the arguments both take, and where the intermediate results lie in
-// the workspace. The score kernel writes, for every row (a query and a head), the statistics and the weights
-// of each score tile of kScoreTile keys; the value kernel reads them.
+// What the two kernels of a launch share: their arguments, and where the intermediate results lie in the
+// workspace. The score kernel writes, for every row (a query and a head), the statistics and the weights of
+// each score tile of kScoreTile keys; the value kernel reads them.
 #pragma once
 
 #include <cstdint>
@@ -39,15 +39,16 @@ enum FaultCode : int32_t {
   kFaultQueries,     // a sequence has more queries than max_queries, or less than none
 };
 
-// Largest number of score tiles a warp takes at a time: their stages fit the lanes of a warp.
+// Largest number of score tiles that a warp takes at a time, so that there is a lane for each
+// of their stages.
 inline constexpr int32_t kMaxPieceTiles = 4;
 
-// Every workspace starts with a header whose place does not depend on the launch: the fault, and counters
-// that are zero before and after every launch.
+// Every workspace starts with a header that is the same for every launch: the fault, and counters that are
+// zero before and after every launch.
 inline constexpr int64_t kFaultBytes = 256;
 inline constexpr int32_t kMaxPairs = 1 << 16;     // of a sequence and a KV head, in decode
 inline constexpr int32_t kMaxRows = 1 << 20;      // of a pass, where rows are shared by several blocks
-inline constexpr int64_t kNextPieceOffset = 128;  // on a line of its own
+inline constexpr int64_t kNextPieceOffset = 128;  // on a cache line of its own
 inline constexpr int64_t kReadyOffset = kFaultBytes;
 inline constexpr int64_t kConsumedOffset = kReadyOffset + 4 * kMaxPairs;
 inline constexpr int64_t kArrivalsOffset = kConsumedOffset + 4 * kMaxPairs;
@@ -55,18 +56,19 @@ inline constexpr int64_t kHeaderBytes = kArrivalsOffset + 4 * kMaxRows;
 
 // Entries of the value stage that one block gathers before it starts the next batch.
 inline constexpr int32_t kBatchEntries = 512;
-// Largest budget for which one warp does a whole row.
+// Largest budget for which one warp works on a whole row.
 inline constexpr int32_t kWarpRowBudget = 32;
-// Blocks that share a row at most, each with its own contiguous part of the entries.
+// Most blocks that may share a row, each with its own contiguous part of the entries.
 inline constexpr int32_t kMaxParts = 16;
 
-// Entries (samples, or keys where all are wanted) that one part of a row takes: whole batches, few enough
-// parts.
+// Entries (samples, or keys where all are wanted) that one part of a row takes: whole batches,
+// few enough parts.
 ALLOT_HOST_DEVICE constexpr int32_t part_entries(int32_t entries) {
   const int32_t batches = (entries + kBatchEntries - 1) / kBatchEntries;
   return kBatchEntries * ((batches + kMaxParts - 1) / kMaxParts);
 }
-// Parts of a row with `entries` entries; at least one, which writes the output even where nothing is drawn.
+// Number of parts of a row with `entries` entries; at least one, which writes the output even where
+// nothing is drawn.
 ALLOT_HOST_DEVICE constexpr int32_t part_count(int32_t entries) {
   return entries <= kBatchEntries ? 1 : (entries + part_entries(entries) - 1) / part_entries(entries);
 }
@@ -102,8 +104,8 @@ struct Args {
   int32_t first_query;
   int32_t pass_queries;
 
-  // Workspace. Row (query q of the pass, head h) has its score tiles from (q * num_q_heads + h) * row_tiles
-  // on.
+  // Workspace. The score tiles of a row (query q of the pass, head h) begin at tile (q * num_q_heads +
+  // h) * row_tiles.
   Fault* fault;
   int32_t row_tiles;    // score tiles of max_length keys, or one more: an even number
   TileStats* stats;     // [pass_queries, num_q_heads, row_tiles]
@@ -113,9 +115,10 @@ struct Args {
   int32_t piece_tiles;  // score tiles a warp takes at a time
   Divisor full_pieces;  // pieces of a decode row of max_length keys
   int32_t* next_piece;  // pieces handed out; zero before and after every launch
-  // Decode: score tiles of a sequence and KV head that are done, so that the value kernel may take its rows
-  // while other keys are still being read; and the blocks that took them, the last of which clears both.
-  // `ready` is null where the value kernel waits for the whole score kernel.
+  // Decode: counts the finished score tiles of a sequence and KV head (`ready`), so that the value kernel
+  // can work on their rows while other keys are still being read, and the blocks that have taken them
+  // (`consumed`), the last of which clears both. `ready` is null where the value kernel waits for the
+  // whole score kernel.
   int32_t* ready;     // [batch, num_kv_heads]
   int32_t* consumed;  // [batch, num_kv_heads]
   int32_t parts;      // most parts of a row

@@ -1,5 +1,5 @@
-// What every block of a score kernel works out for itself about the batch: which sequences break their
-// bounds, and where each one's work begins in the list of the whole batch.
+// What every block of a score kernel computes for itself about the batch: which sequences break their bounds,
+// and where each one's work begins in the list of the whole batch.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ __device__ __forceinline__ int32_t warp_inclusive_sum(int32_t x, int lane) {
 // Sequences that one warp can index by itself.
 inline constexpr int32_t kWarpBatch = 32;
 
-// Exclusive prefix sum of a count a sequence, of at most kWarpBatch sequences, into an array of batch + 1 of
-// the warp's own: no warp waits for another.
+// Exclusive prefix sum of one count per sequence, for at most kWarpBatch sequences, into an array of batch +
+// 1 elements that belongs to the warp, so that no warp waits for another.
 template <class Count>
 __device__ __forceinline__ void warp_prefix_sum(int32_t batch, int32_t* start, int lane, Count count) {
   const int32_t inclusive = warp_inclusive_sum(lane < batch ? count(lane) : 0, lane);
@@ -33,7 +33,7 @@ __device__ __forceinline__ void warp_prefix_sum(int32_t batch, int32_t* start, i
   __syncwarp();
 }
 
-// The same for any batch, into an array that the block shares; `scratch` holds an element a warp.
+// The same for any batch, into an array that the block shares; `scratch` has one element per warp.
 template <class Count>
 __device__ __forceinline__ void block_prefix_sum(int32_t batch, int32_t* start, int32_t* scratch,
                                                  Count count) {
@@ -65,7 +65,7 @@ __device__ __forceinline__ void block_prefix_sum(int32_t batch, int32_t* start, 
   __syncthreads();
 }
 
-// Largest b with start[b] <= x; start rises, start[0] = 0 <= x < start[count].
+// Largest b with start[b] <= x; start is ascending, start[0] = 0 <= x < start[count].
 __device__ __forceinline__ int32_t last_at_or_below(const int32_t* start, int32_t count, int32_t x) {
   int32_t low = 0;
   int32_t high = count;

@@ -1,16 +1,16 @@
-// Score kernel of the Bernoulli stages (S2ANTA paper, Appendix C): estimates the queries of a head group,
-// multiplies only the key features that some head drew, and leaves what score_kernel.cuh leaves in the
-// workspace, so that the same value kernels follow.
+// Score kernel of the Bernoulli stages (S2ANTA paper, Appendix C): estimates the queries of a head group and
+// multiplies only the key features that some head drew. It leaves the same data in the workspace as
+// score_kernel.cuh, so that the same value kernels can follow.
 //
 // A block first forms the estimates of its queries in shared memory, then its warps share the score tiles.
 // Estimates go into the product as the sum of two elements of the keys' type, which keeps 16 bits of them in
 // bfloat16 and 22 in float16: one alone would round scores more than the sampled softmax allows.
 //
-// Keys lie row by row, and memory is read in sectors of 32 bytes. What can be left out is therefore a sector
-// of 16 features that no head of the group drew, not a feature: that pays only where few features are drawn.
-// With a fraction f of the features drawn at random a sector is read with probability 1 - (1 - f)^16: 56 % at
-// f = 5 %, 94 % at 16 %, 99 % at the 25.6 % that Table 7 has for a head and B = 1. The paper's savings need
-// keys that are stored feature by feature.
+// Keys lie row by row, and memory is read in sectors of 32 bytes. Therefore not a single feature can be left
+// out but only a sector of 16 features that no head of the group drew, which pays only where few features are
+// drawn. With a fraction f of the features drawn at random a sector is read with probability 1 - (1 - f)^16:
+// 56 % at f = 5 %, 94 % at 16 %, 99 % at the 25.6 % that Table 7 has for a head and B = 1. The paper's
+// savings need keys that are stored feature by feature.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ __device__ __forceinline__ uint2 load_key_features(const char* global) {
   return v;
 }
 
-// The estimated queries of a block's segment in shared memory, as the product wants them: for each sector and
+// The estimated queries of a block's segment in shared memory, as the product needs them: for each sector and
 // column tile the four features of every lane, as two pairs of high parts and two of low parts. Column c
 // stands for head c % group of query c / group.
 template <class T, int kColumnTiles>
@@ -72,7 +72,7 @@ class BernoulliQueries {
         thread_(static_cast<int>(threadIdx.x)),
         threads_(static_cast<int>(blockDim.x)) {}
 
-  // All threads of the block call, after all have read what the last call left.
+  // All threads of the block must call it, after all have read what the last call left.
   __device__ __forceinline__ void estimate(const BernoulliSegment& segment, const PassSequence& sequence) {
     if (thread_ == 0) *drawn_ = 0;
     form_elements(segment, sequence);
@@ -244,12 +244,12 @@ class BernoulliScorer {
         row_(lane_ / 4),
         quad_(lane_ % 4) {}
 
-  // All threads of the block call.
+  // All threads of the block must call it.
   __device__ __forceinline__ void run(const BernoulliSegment& segment, const PassSequence& sequence) {
     const int32_t last_visible = sequence.visible(segment.first_query + segment.queries - 1);
     bool page_fault = false;
-    // Lanes below 4 know the first row of each stage of the tile; a tile ahead, because the page must be
-    // looked up before its keys are.
+    // Lanes below 4 hold the first row of each stage of the tile, one tile ahead, because a page must be
+    // looked up before its keys can be read.
     uint32_t next_rows = stage_row(segment, segment.first_tile + warp_, last_visible, &page_fault);
     queries_.estimate(segment, sequence);
 #pragma unroll 1
@@ -261,8 +261,8 @@ class BernoulliScorer {
       score_tile(rows, (keys + kStageKeys - 1) / kStageKeys, scores);
       finish(segment, sequence, tile, scores);
     }
-    // A page outside the pool: its keys are unknown, so every row of the segment becomes NaN, once all warps
-    // have written.
+    // A page outside the pool: its keys are unknown, so every row of the segment becomes NaN, once all
+    // warps have written.
     if (__syncthreads_or(page_fault)) poison(segment, sequence);
   }
 

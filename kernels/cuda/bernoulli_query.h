@@ -13,7 +13,7 @@ namespace allot::kernels::cuda {
 
 // An element of a query, or of a head group's mean query, as Bernoulli variables.
 struct BernoulliElement {
-  float gain = 0;          // what one success of B makes of a query's element: its estimate is element * gain
+  float gain = 0;          // one success of B adds element * gain to the estimate of a query's element
   uint32_t threshold = 0;  // an independent sample succeeds when the 24 bits of its draw are below
   int32_t successes = 0;
 };
@@ -22,7 +22,7 @@ struct BernoulliElement {
 ALLOT_HOST_DEVICE inline BernoulliElement bernoulli_element(double magnitude, double norm, int32_t budget) {
   if (magnitude == 0) return {};
   const double probability = magnitude / norm;
-  // An element that is infinite or no number makes every score of the query NaN, as exact scores would be.
+  // An element that is infinite or NaN makes every score of the query NaN, as exact scores would be.
   if (!std::isfinite(magnitude)) return {.gain = NAN, .threshold = 0, .successes = 1};
   return {.gain = static_cast<float>(norm / (budget * magnitude)),
           .threshold = static_cast<uint32_t>(std::ceil(probability * 0x1p24)),

@@ -1,6 +1,6 @@
-// The few machine instructions the kernels need beyond CUDA C++: matrix products of 16-bit elements,
-// streaming copies from global to shared memory, and the overlap of a kernel's start with its predecessor's
-// end.
+// The few machine instructions the kernels need beyond CUDA C++: matrix products of 16-bit
+// elements, streaming copies from global to shared memory, and the overlap of a kernel's start with
+// its predecessor's end.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -35,8 +35,7 @@ __device__ __forceinline__ void multiply_accumulate(float (&acc)[4], const uint4
   }
 }
 
-// The kernel after this one may start its prologue; it still waits for this one's end before it reads
-// results.
+// Lets the next kernel start its prologue; it still waits for the end of this one before it reads results.
 __device__ __forceinline__ void let_dependents_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

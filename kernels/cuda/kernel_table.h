@@ -1,5 +1,5 @@
-// The compiled kernels by their parameters. Each family and dtype is a translation unit of its own, so that a
-// build uses all cores.
+// Looks up compiled kernels by their parameters. Each family and dtype is a translation unit of its own, so
+// that a build uses all cores.
 #pragma once
 
 #include <cstdint>

@@ -83,8 +83,8 @@ struct Grid {
   bool overlaps;  // may start while its predecessor ends
 };
 
-// Lets a kernel have all shared memory its device gives a block. Once a kernel and device: a limit that
-// followed each launch could be lowered by another thread before this one's launch.
+// Allows a kernel all the shared memory that its device gives a block. Done once per kernel and device: if
+// each launch set its own limit, another thread could lower it before this one's launch.
 void prepare(const void* function, const DeviceLimits& limits) {
   static std::mutex mutex;
   static std::set<std::pair<const void*, int>> prepared;
@@ -97,7 +97,7 @@ void prepare(const void* function, const DeviceLimits& limits) {
   check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              limits.shared_bytes_per_block - static_cast<int>(attributes.sharedSizeBytes)),
         "cudaFuncSetAttribute");
-  // Blocks of both kernels share a multiprocessor only if both want its memory divided the same way.
+  // Blocks of both kernels share a multiprocessor only if both ask for the same division of its memory.
   check(cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         "cudaFuncSetAttribute");
@@ -171,8 +171,8 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
         static_cast<int32_t>(std::min<int64_t>(plan.pass_queries, bounds.num_queries - args.first_query));
     launch_scores(p.method.score_stage, plan.score, args, true);
     if (plan.dense_score.warps > 0) {
-      // After the whole of the first kernel, and the value kernels after the whole of both: each waits for
-      // the end of the one before it.
+      // It runs after the first kernel has ended, and the value kernels after both: each waits for the end of
+      // the one before it.
       cuda::Args dense = args;
       dense.scored = cuda::Scored::kExact;
       dense.piece_tiles = plan.dense_score.piece_tiles;

@@ -22,8 +22,8 @@ int32_t choose_column_tiles(const AttentionParams& p, ScoreStage stage, bool dec
   return p.head_dim <= 128 && stage == ScoreStage::kExact ? 4 : 2;
 }
 
-// Blocks that may share a row of up to `entries` entries: as many as any shorter row has, too, for a row
-// between two lengths may have more parts than the longest one.
+// Number of blocks that may share a row of up to `entries` entries. An upper bound for shorter rows, too,
+// some of which may have more parts than the longest row.
 int32_t most_parts(int32_t entries) {
   return static_cast<int32_t>(std::clamp<int64_t>(ceil_divide(entries, kBatchEntries), 1, kMaxParts));
 }
@@ -79,7 +79,7 @@ ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, int
 
 namespace {
 
-// For a launch whose shape `launch` has.
+// Plans for a launch with the shape of `launch`.
 ScorePlan plan_scores(const AttentionParams& p, ScoreStage stage, const Plan& launch,
                       const DeviceLimits& limits) {
   ScorePlan plan{.column_tiles = choose_column_tiles(p, stage, launch.one_query_each)};
@@ -89,8 +89,8 @@ ScorePlan plan_scores(const AttentionParams& p, ScoreStage stage, const Plan& la
       std::clamp<int64_t>((limits.shared_bytes_per_block - block_bytes) / score.warp_bytes, 1, 8));
   plan.shared_bytes = block_bytes + plan.warps * score.warp_bytes;
   plan.blocks = score.blocks * limits.multiprocessors;
-  // Small pieces let fast multiprocessors take over from slow ones; below kMaxPieceTiles finding the next one
-  // costs more than that is worth, unless there is less than one a warp.
+  // Small pieces let fast multiprocessors take work from slow ones. Below kMaxPieceTiles finding the next
+  // piece costs more than that gains, unless there is less than one piece per warp.
   const int64_t work = launch.one_query_each ? p.batch * p.num_kv_heads * launch.row_tiles : INT32_MAX;
   plan.piece_tiles = static_cast<int32_t>(
       std::clamp<int64_t>(ceil_divide(work, int64_t{plan.blocks} * plan.warps), 1, kMaxPieceTiles));
@@ -123,8 +123,8 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.pass_queries =
       static_cast<int32_t>(one_pass ? bounds.num_queries : fitting / block_queries * block_queries);
   plan.passes = static_cast<int32_t>(ceil_divide(bounds.num_queries, plan.pass_queries));
-  // The rows of a single sequence are complete only when nearly all keys have been read: waiting for the end
-  // of the score kernel costs less than announcing every piece.
+  // The rows of a single sequence are complete only when nearly all keys have been read, so waiting for the
+  // end of the score kernel costs less than announcing every piece.
   plan.overlapped = p.batch > 1 && plan.one_query_each && plan.passes == 1 &&
                     p.method.score_stage == ScoreStage::kExact && p.batch * p.num_kv_heads <= kMaxPairs;
 
@@ -139,7 +139,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
     return value.rows * value.row_bytes(plan.row_tiles);
   };
   constexpr int64_t kModestShared = 16 * 1024;  // leaves a multiprocessor full of blocks
-  // By the budgets alone: dense sequences have a kernel of their own.
+  // Depends on the budgets alone: dense sequences have a kernel of their own.
   const bool small = row_of(p.method.estimator).samples && bounds.max_budget <= kWarpRowBudget;
   plan.row_warps = small && shared_of(1) <= kModestShared ? 1 : 8;
 
@@ -154,9 +154,9 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.weights_offset = place(rows * row.weights);
   plan.partial_offset = place(rows * row.partial);
 
-  // Not `end`: a caller who sized the workspace by larger bounds launches within smaller ones, whose windows
-  // may hold more queries. So as if the window were filled, and as if the batch were decoded at once. This
-  // grows with every bound and never falls short of `end`.
+  // Not `end`: a caller may size the workspace by larger bounds and launch within smaller ones, whose windows
+  // may hold more queries. So the size is computed as if the window were full and as if the batch were
+  // decoded at once. This grows with every bound and is never below `end`.
   const int64_t filled =
       std::min(bounds.num_queries * query_bytes, std::max(kPassBytes, block_queries * query_bytes));
   const int64_t decoded = std::min(bounds.num_queries, p.batch) * query_bytes;

@@ -1,4 +1,4 @@
-// How a launch is cut into grids, shared memory and workspace: pure host arithmetic, tested without a GPU.
+// Decides the grids, shared memory and workspace of a launch: pure host arithmetic, tested without a GPU.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ struct Plan {
   bool overlapped = false;  // rows are sampled while the keys of others are still being read
 
   ScorePlan score;
-  // Of the dense sequences among others whose queries are Bernoulli estimates; without warps where there are
-  // none.
+  // The score kernel of dense sequences in a launch whose other queries are Bernoulli estimates; it has no
+  // warps where there are none.
   ScorePlan dense_score;
 
   int32_t row_warps = 1;  // of the value kernel
@@ -44,7 +44,7 @@ struct Plan {
 };
 
 inline constexpr int64_t kWorkspaceAlignment = 256;
-// Workspace that one pass of a prefill may take, unless one block of queries needs more.
+// Workspace that one pass of a prefill may use, unless one block of queries needs more.
 inline constexpr int64_t kPassBytes = int64_t{256} << 20;
 
 // The kernels that serve a launch.
@@ -53,7 +53,7 @@ ValueKernel dense_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
 ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, int32_t row_warps);
 
 // Requires a launch that validate_cuda accepts. Without queries there is nothing to launch and the workspace
-// is its header alone.
+// is only its header.
 Plan make_plan(const AttentionParams& params, const LaunchBounds& bounds, const DeviceLimits& limits);
 
 }  // namespace allot::kernels::cuda

@@ -1,7 +1,7 @@
 // The queries of a head group in the registers of a warp, and their products with keys in shared memory on
 // the tensor cores. Keys are the columns of the product, eight at a time, queries its rows. The order of the
 // head dimension inside a product is free, so lanes read 16 contiguous bytes of a key where the plain
-// fragment layout wants four times 4.
+// fragment layout needs four reads of 4 bytes.
 #pragma once
 
 #include <cstdint>
@@ -83,8 +83,8 @@ class QueryFragments {
   static constexpr int kRowTiles = kColumnTiles == 1 ? 1 : kColumnTiles / 2;
   static constexpr int kSteps = kColumnTiles == 1 ? kChunks : 2 * kChunks;
 
-  // Two elements of a query. Loaded as vectors, whose words the products want in another order, the compiler
-  // puts them in order again before every product.
+  // Two elements of a query. If they were loaded as vectors, whose words the products need in another order,
+  // the compiler would reorder them before every product.
   __device__ __forceinline__ uint32_t word(const T* query, int chunk, int i) const {
     if (query == nullptr) return 0;
     return *reinterpret_cast<const uint32_t*>(query + chunk * 32 + lane_ % 4 * 8 + 2 * i);

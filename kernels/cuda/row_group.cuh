@@ -33,7 +33,8 @@ class RowGroup {
     }
   }
 
-  // Largest of the threads' values; once a row, because its scratch is not given back.
+  // Largest of the threads' values; call it once per row, because its scratch memory is not freed
+  // for another call.
   __device__ __forceinline__ float max(float x) {
 #pragma unroll
     for (int d = 16; d > 0; d /= 2) x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, d));
@@ -61,7 +62,7 @@ class RowGroup {
     double total = __shfl_sync(kFullWarp, inclusive, 31);
     double base = 0;
     if constexpr (kWarps > 1) {
-      // Two sets in turn: a thread can be one call ahead of another, not two.
+      // Two sets are used in turn: a thread can be one call ahead of another, but not two.
       double* const sums = scratch_.sums[turn_];
       turn_ ^= 1;
       if (lane() == 31) sums[warp()] = inclusive;

@@ -2,8 +2,8 @@
 // and the statistics of its score tiles (S2ANTA paper, Algorithm 3 with the optional stash; the stash is half
 // precision relative to the tile's maximum, 2 bytes a key and head against 2 * head_dim of the key itself).
 //
-// A short decode step is a chain of latencies, and cold instructions are one of them: code here is kept
-// small, above all what a first piece runs through.
+// A short decode step is a chain of latencies, and fetching cold instructions is one of them, so the code
+// here is kept small, above all the part that a first piece runs through.
 #pragma once
 
 #include <bit>
@@ -40,8 +40,8 @@ __host__ __device__ constexpr int64_t score_shared_bytes(int warps, int64_t batc
 }
 
 // A warp's unit of work: consecutive score tiles, at most args.piece_tiles, of one sequence, KV head and
-// block of queries. Pieces are small and handed out one by one, because multiprocessors differ in how fast
-// they read.
+// block of queries. Pieces are small and handed out one by one, because multiprocessors differ in how
+// fast they read.
 struct Piece {
   bool exists = false;
   bool bad_page = false;  // lane's own: among those of the lane's stages
@@ -72,8 +72,8 @@ class PieceScorer {
         kept_(keep_in_l2()),
         queries_(lane) {}
 
-  // Works off pieces: the warp's own first one, then whichever is next. A piece is looked up while the one
-  // before it is worked on; so that the code is there once, an empty one comes before the first.
+  // Processes pieces: first the warp's own, then whichever is next. A piece is looked up while the one before
+  // it is processed. An empty piece comes before the first, so that this code exists only once.
   __device__ __forceinline__ void run(int32_t worker, int32_t workers) {
     Piece piece;
     Done done;
@@ -81,7 +81,7 @@ class PieceScorer {
 #pragma unroll 1
     do {
       const Piece next = load_piece(__shfl_sync(kFullWarp, item, 0));
-      // With a piece a worker there is nothing more to hand out.
+      // With one piece per worker there is nothing more to hand out.
       item = items_ <= workers ? items_ : workers + take_ticket();
       fill();
       if (piece.exists) load_queries(piece);
@@ -106,7 +106,7 @@ class PieceScorer {
  private:
   static constexpr int kTileStages = kScoreTile / kStageKeys;
 
-  // Tiles that nobody knows of yet.
+  // Tiles that are done but not announced yet.
   struct Done {
     int32_t pair;
     int32_t tiles = 0;
@@ -225,7 +225,7 @@ class PieceScorer {
 
   __device__ __forceinline__ void publish(const Done& done) const {
     if (done.tiles == 0) return;
-    // Every lane's weights must be visible before the count is.
+    // Every lane's weights must be visible before the new count is.
     __syncwarp();
     if (lane_ == 0) add_released(&args_.ready[done.pair], done.tiles);
   }
@@ -243,8 +243,8 @@ class PieceScorer {
 };
 
 // Asks for the page number of the warp's first piece before the lengths are known, as if all sequences had
-// max_length keys: a short decode step is a chain of latencies, and this takes one out of it where the guess
-// is right.
+// max_length keys: a short decode step is a chain of latencies, and this takes one out of it where the
+// guess is right.
 __device__ __forceinline__ void prefetch_page(const Args& args, int32_t worker, int lane) {
   const int32_t unit = args.num_kv_heads.quotient(worker);
   const int32_t b = args.full_pieces.quotient(unit);

@@ -16,7 +16,7 @@ ScoreKernel make_score_kernel() {
 
 template <class T, int kHeadDim>
 ScoreKernel score_kernel_of(int32_t column_tiles, bool decode) {
-  // Wider, the queries of head_dim 256 alone would fill the registers.
+  // If it were wider, the queries of head_dim 256 alone would fill the registers.
   constexpr int kPrefillTiles = kHeadDim <= 128 ? 4 : 2;
   if (decode && column_tiles == 1) return make_score_kernel<T, kHeadDim, 1, true>();
   if (decode && column_tiles == 2) return make_score_kernel<T, kHeadDim, 2, true>();

@@ -1,5 +1,5 @@
-// All keys with their own weights: estimator exact, and the sequences of a sampled launch whose budget is
-// kDenseBudget.
+// All keys with their own weights: estimator exact, and the sequences of a sampled launch whose
+// budget is kDenseBudget.
 #pragma once
 
 #include "kernels/cuda/value_row.cuh"

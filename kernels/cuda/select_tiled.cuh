@@ -94,9 +94,9 @@ class TiledSelection {
     return low;
   }
 
-  // Algorithm 4: the whole part of S W_t to every segment, one more to those with the largest fractions, the
-  // lower segment first among equals. The fraction that splits them is found by bisection of its 32 leading
-  // bits.
+  // Algorithm 4: the whole part of S W_t to every segment, one more to those with the largest
+  // fractions, the lower segment first among equals. The fraction that splits them is found by
+  // bisection of its 32 leading bits.
   __device__ __forceinline__ void spread_budget() {
     const int32_t each = (segments_ + group_.kThreads - 1) / group_.kThreads;
     const int32_t begin = min(segments_, group_.thread() * each);

@@ -1,5 +1,5 @@
-// Where the sequences of a ragged batch lie: the prefix sums that every block of the score kernel forms for
-// itself, and the checks of what only the device knows.
+// Where the sequences of a ragged batch lie: the prefix sums that every block of the score kernel computes
+// for itself, and the checks of values that only the device knows.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ __device__ __forceinline__ void record_fault(const Args& args, FaultCode code, i
   }
 }
 
-// What the bounds promise of a sequence; a sequence that breaks them gets NaN as output and no key is read
-// for it.
+// Checks that a sequence keeps the bounds; a sequence that breaks them gets NaN as output and no key is
+// read for it.
 __device__ __forceinline__ FaultCode sequence_fault(const Args& args, int32_t length, int32_t queries,
                                                     int32_t budget) {
   if (queries < 0 || queries > args.max_queries) return kFaultQueries;
@@ -53,8 +53,8 @@ __device__ __forceinline__ int32_t budget_of(const Args& args, int32_t b) {
   return args.samples ? args.p.budgets[b] : kDenseBudget;
 }
 
-// The sequence's part in the pass; without queries where it broke the bounds or wants no sample, so that none
-// of its keys is read.
+// The sequence's part in the pass. It has no queries where it broke the bounds or its budget is 0, so that
+// none of its keys is read.
 __device__ __forceinline__ PassSequence pass_sequence(const Args& args, int32_t b, FaultCode* fault) {
   PassSequence s;
   s.length = args.p.lengths[b];
@@ -73,7 +73,7 @@ __device__ __forceinline__ PassSequence pass_sequence(const Args& args, int32_t 
   return s;
 }
 
-// The same for a score kernel: without queries, too, where another score kernel serves the sequence.
+// The same for a score kernel: it also has no queries where another score kernel serves the sequence.
 __device__ __forceinline__ PassSequence scored_sequence(const Args& args, int32_t b, FaultCode* fault) {
   PassSequence s = pass_sequence(args, b, fault);
   if (args.scored != Scored::kEvery && has_exact_scores(args.p, b) != (args.scored == Scored::kExact))

@@ -1,5 +1,5 @@
-// Turns the products of a score tile with a warp's columns into weights and statistics: the end of every
-// score kernel.
+// Turns the products of a score tile with a warp's columns into weights and statistics: the end of
+// every score kernel.
 #pragma once
 
 #include <cstdint>

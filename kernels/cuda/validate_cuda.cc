@@ -1,5 +1,5 @@
-// Host checks of a CUDA launch. The content of device arrays is checked by the kernels themselves
-// (kernels/cuda/sequences.cuh).
+// Host checks of a CUDA launch. The content of device arrays is checked by the
+// kernels themselves (kernels/cuda/sequences.cuh).
 #include <spdlog/fmt/fmt.h>
 
 #include <cmath>
@@ -15,7 +15,8 @@
 namespace allot::kernels {
 namespace {
 
-// The counters of the workspace's header hold a pass of many queries of so many heads.
+// With at most this many query heads, the counters in the workspace's header suffice for a pass
+// of many queries.
 constexpr int32_t kMaxQueryHeads = 1024;
 static_assert(cuda::kMaxRows / kMaxQueryHeads >= 1024);
 
@@ -107,8 +108,8 @@ void check_bounds(const AttentionParams& p, const LaunchBounds& b) {
   }
   if (int64_t{b.max_length} > int64_t{p.max_pages} * p.page_size) {
     refuse(
-        "max_length is {}, but the page table has room for {} pages of {} tokens = {}; widen the table or "
-        "lower max_length",
+        "max_length is {}, but the page table has room for {} pages of {} tokens = {}; widen the table "
+        "or lower max_length",
         b.max_length, p.max_pages, p.page_size, int64_t{p.max_pages} * p.page_size);
   }
   if (!row_of(p.method.estimator).samples) return;
@@ -135,7 +136,7 @@ void check_estimation(const AttentionParams& p) {
   }
 }
 
-// All that a plan depends on.
+// Checks everything that a plan depends on.
 void check_plan(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits) {
   check_shapes(p);
   check_support(p, limits);

@@ -115,8 +115,8 @@ __device__ __forceinline__ int32_t sequence_of(const Args& args, int32_t query) 
   return low;
 }
 
-// Grid: num_q_heads / kRows, parts, queries of the pass, in the order in which the score kernel completes
-// rows.
+// Grid: num_q_heads / kRows, parts, queries of the pass, in the order in which the score
+// kernel completes rows.
 template <class Selection, class T, int kHeadDim, int kWarps>
 __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 : 2)
     value_kernel(const __grid_constant__ Args args) {
@@ -153,7 +153,8 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
   }
   const bool last_block =
       blockIdx.x == gridDim.x - 1 && blockIdx.y == gridDim.y - 1 && blockIdx.z == gridDim.z - 1;
-  // The last block always waits: that this kernel has ended must mean that the score kernel has, too.
+  // The last block always waits, because the end of this kernel must mean that the score kernel
+  // has ended, too.
   if (args.ready == nullptr || last_block) wait_for_predecessor();
   if (last_block && threadIdx.x == 0) *args.next_piece = 0;
 
@@ -192,7 +193,7 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
     args.consumed[pair] = 0;
     args.ready[pair] = 0;
   }
-  // Scores that are not numbers: keys of a page outside the pool, or NaN in the cache.
+  // Scores are NaN for keys of a page outside the pool and for NaN in the cache.
   if (!isfinite(total)) return fill_out(NAN);
 
   const auto& sum = gather.reduce();

@@ -79,8 +79,8 @@ __device__ __forceinline__ float tile_scale(const TileStats& stats, float larges
   return fast_exp2(stats.max - largest);
 }
 
-// Largest score of the row and the mass of its score tiles relative to it, dealt to the threads in contiguous
-// runs.
+// Largest score of the row and the mass of its score tiles relative to it, dealt to the threads
+// in contiguous runs.
 template <int kWarps>
 struct TileMasses {
   int32_t begin;  // this thread's tiles
@@ -148,8 +148,8 @@ struct TileMasses {
   float masses_[kHeld];
 };
 
-// First of tiles [low, high] whose CDF reaches the target; the last one where rounding leaves the CDF short
-// of it.
+// First of tiles [low, high] whose CDF reaches the target; the last one where rounding leaves the CDF
+// short of it.
 __device__ __forceinline__ int32_t find_tile(const double* cdf, int32_t low, int32_t high, double target) {
 #pragma unroll 1
   while (low < high) {
@@ -186,9 +186,9 @@ struct TileWeights {
   }
 };
 
-// Key (0-based in the tile) whose weight crosses `target` when `weight_of(key's weight)` is summed in key
-// order; the last key of positive weight where rounding leaves the sum short. Requires target > 0 and a
-// positive weight.
+// Key (0-based in the tile) whose weight crosses `target` when `weight_of(key's weight)` is summed in
+// key order; the last key of positive weight where rounding leaves the sum short. Requires target > 0
+// and a positive weight.
 template <class WeightOf>
 __device__ __forceinline__ int32_t find_key(const TileWeights& tile, float target, WeightOf weight_of) {
   float sums[4];

@@ -18,7 +18,8 @@ class WarpRing {
   static constexpr int kBytes = kStageBytes * kStages;
   static constexpr int kBarrierBytes = 8 * kStages;
 
-  // `data` is kBytes of shared memory aligned to 128, `barriers` kBarrierBytes aligned to 8. All lanes call.
+  // `data` is kBytes of shared memory aligned to 128, `barriers` kBarrierBytes aligned to 8. All lanes
+  // must call it.
   __device__ __forceinline__ WarpRing(char* data, uint64_t* barriers, int lane) : lane_(lane) {
     data_address_ = static_cast<uint32_t>(__cvta_generic_to_shared(data));
     barrier_address_ = static_cast<uint32_t>(__cvta_generic_to_shared(barriers));

@@ -1,5 +1,5 @@
 // The table of estimators: one row each. A new one adds its header, its enumerator and its struct here;
-// nothing outside kernels/methods knows estimators one by one but the code of those that are named there.
+// nothing outside kernels/methods knows single estimators, except the code of those that are named there.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@ enum class Estimator : uint8_t { kExact, kIid, kStrat, kSys, kProp, kFlash, kThr
 template <class... Method>
 struct MethodList {
   static constexpr EstimatorRow kRows[] = {Method::kRow...};
-  // A constant for every estimator, by number: `of` is called with each struct as its template argument.
+  // A table with a constant for every estimator, in their order: `of` is called with each struct as
+  // its template argument.
   template <class Value, class Of>
   struct Table {
     Value values[sizeof...(Method)] = {Of::template of<Method>()...};
@@ -43,7 +44,7 @@ constexpr const EstimatorRow& row_of(Estimator estimator) {
   return Methods::kRows[static_cast<size_t>(estimator)];
 }
 
-// Parameters of all estimators lie in one array, those of an estimator together.
+// The parameters of all estimators are in one array, with those of one estimator together.
 constexpr size_t first_parameter(Estimator estimator) {
   size_t first = 0;
   for (size_t i = 0; i < static_cast<size_t>(estimator); ++i) first += kEstimatorRows[i].parameters.size();

@@ -1,4 +1,4 @@
-// What the reference selections of several estimators share. Double precision, keys one by one.
+// Functions that the reference selections of several estimators share. Double precision, one key at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What an estimator says of itself: the row of the table in list.h, from which names, options, --help,
-// checks, reports, benches and the dispatch of all kernels are made.
+// What an estimator declares about itself: its row of the table in list.h, from which names, options, --help,
+// checks, reports, benches and the dispatch of all kernels follow.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct EstimatorRow {
   const char* name;     // on the command line and in files
   const char* summary;  // one line for people
   std::span<const MethodParameter> parameters = {};
-  // What follows from the method; kernels and checks ask for these instead of for estimators by name.
-  bool samples = true;                // heeds budgets; false: every row is exact
+  // Properties of the estimator; kernels and checks use these instead of asking for estimators by name.
+  bool samples = true;                // uses budgets; false: every row is exact
   bool draws = true;                  // uses random numbers
   bool tiled = false;                 // works by tiles of AttentionMethod::tile keys
   bool sample_in_every_tile = false;  // a budget above 0 is at least the number of tiles
@@ -45,7 +45,7 @@ struct EstimatorRow {
   bool counts_row = false;
 };
 
-// What a selection goes by, beside the row's probabilities and draws.
+// What a selection depends on, besides the row's probabilities and draws.
 struct Choice {
   int32_t samples = 0;                 // S > 0
   int32_t tile = 256;                  // keys per tile
@@ -54,16 +54,16 @@ struct Choice {
 
 // Every estimator is a struct in a header of this folder with
 //   static constexpr EstimatorRow kRow;
-//   static void select(std::span<const double> p, const Choice&, const DrawRow&, std::vector<double>&
-//   weights);
+//   static void select(std::span<const double> p, const Choice&, const DrawRow&,
+//                      std::vector<double>& weights);
 //     The reference, in double precision: adds to weights[n], which are 0, the factor of value vector n,
 //     given the probabilities p of the row's keys.
 //   static cpu::Picks pick(const float* weights, int32_t keys, const Choice&, const DrawRow&,
-//   cpu::Workspace&);
-//     The same on the CPU from weights proportional to p, followed by zeros up to a multiple of 16; instead
-//     of it kernels/cpu/select.h may have a vectorised overload.
+//                          cpu::Workspace&);
+//     The same on the CPU from weights proportional to p, followed by zeros up to a multiple of 16.
+//     kernels/cpu/select.h may have a vectorised overload in its place.
 //   static cuda::ValueKernel cuda_kernel(DType, int32_t head_dim, int32_t row_warps);
-//     Its CUDA value kernel (kernels/cuda/kernel_table.h); not where kRow.cuda is false.
+//     Its CUDA value kernel (kernels/cuda/kernel_table.h); absent where kRow.cuda is false.
 // `exact` has neither select nor pick: rows with all their keys have code of their own.
 
 }  // namespace allot::kernels

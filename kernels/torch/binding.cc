@@ -5,7 +5,7 @@
 //
 //   out = allot::attend(query, key_pages, value_pages, page_table, query_start, lengths, budgets, draws, …)
 //
-// allocates its output and workspace. For CUDA graphs, and to hear of faults that only the device can see:
+// allocates its output and workspace. For CUDA graphs, and to learn of faults that only the device can see:
 //
 //   bytes = allot::workspace_bytes(as attend)               of a uint8 tensor on the device
 //   allot::reset_workspace(workspace)                       once
@@ -145,7 +145,7 @@ void check_contiguous(const Tensor& tensor, const char* name) {
                     " with strides ", tensor.strides(), "; expected it contiguous, see Tensor.contiguous()");
 }
 
-// What is known of a tensor while torch.compile traces with symbols for sizes.
+// Checks that are possible while torch.compile traces with symbols for sizes.
 void check_types(const Call& c) {
   check_rank(c.query, "query", 3, "[num_queries, num_q_heads, head_dim]");
   check_rank(c.key_pages, "key_pages", 4, "[num_pages, num_kv_heads, page_size, head_dim]");
@@ -185,8 +185,8 @@ void check_types(const Call& c) {
                     ", or use estimator exact");
 }
 
-// Sizes and strides. What they must be for the kernels (head_dim, page_size, alignment) is validated by
-// those.
+// Sizes and strides. What they must be for the kernels (head_dim, page_size, alignment) is
+// validated by those.
 void check_shapes(const Call& c) {
   const int64_t batch = c.lengths.size(0);
   check_size(c.query_start, "query_start", 0, batch + 1, "the size of lengths and one more");
@@ -325,8 +325,8 @@ void check_bounds(const AttentionParams& p, const LaunchBounds& bounds) {
   }
 }
 
-// Makes a tensor's device current for PyTorch and for the CUDA runtime linked into this library, which keeps
-// its own idea of it, and finds PyTorch's stream there.
+// Makes a tensor's device current for PyTorch and for the CUDA runtime linked into this library, which has
+// its own current device, and finds PyTorch's stream there.
 class CudaContext {
  public:
   explicit CudaContext(const Tensor& tensor) : guard_(tensor.device()), device_(tensor.device().index()) {
@@ -340,7 +340,7 @@ class CudaContext {
   }
   CudaStream stream() const { return stream_; }
 
-  // Asked of the driver once a device.
+  // The driver is asked once per device.
   const DeviceLimits& limits() const {
     static std::mutex mutex;
     static std::map<int, DeviceLimits> known;
@@ -414,8 +414,8 @@ std::optional<c10::IValue> workspace_bytes(Arguments arguments) {
   return static_cast<int64_t>(cuda_workspace_bytes(params_of(c, nullptr), bounds_of(c), context.limits()));
 }
 
-// A workspace on its own. The CPU kernels need none and raise at the launch, so there is nothing to do for
-// them.
+// Calls on a workspace alone. The CPU kernels need none and raise at the launch, so there is nothing to
+// do for them.
 template <void (*operation)(CudaWorkspace, CudaStream)>
 std::optional<c10::IValue> on_workspace(Arguments arguments) {
   const Tensor workspace = arguments[0].toTensor();
@@ -493,7 +493,7 @@ TORCH_LIBRARY_IMPL(allot, CUDA, library) {
   implement(library);
 }
 
-// workspace_bytes has none: a number cannot be had without the device.
+// workspace_bytes has no meta kernel: its number cannot be computed without the device.
 TORCH_LIBRARY_IMPL(allot, Meta, library) {
   library.impl("attend", kernel<&attend_meta>());
   library.impl("attend_out", kernel<&attend_out_meta>());

@@ -28,12 +28,12 @@ namespace allot::model {
 namespace cuda {
 namespace {
 
-// Device memory that is left to libraries, the driver, graphs and the keys and values of a long prompt in a
-// row.
+// Device memory that is left for libraries, the driver, graphs, and the contiguous keys and values of
+// a long prompt.
 constexpr int64_t kSpareBytes = int64_t{3} << 30;
 // Prompts are padded to multiples of this many rows, so that products have few different sizes.
 constexpr int64_t kPrefillRows = 64;
-// Rows whose logits are formed at once.
+// Rows whose logits are computed at once.
 constexpr int64_t kLogitsRows = 256;
 // Bounds of the smallest decode graphs.
 constexpr int32_t kLeastLength = 256;
@@ -107,22 +107,22 @@ class CudaBackend final : public Backend {
                                 const kernels::AttentionMethod& attention) override;
 
  private:
-  // Makes the device the calling thread's: before anything is made on it, and in every call, which may come
-  // from another thread.
+  // Makes the device current on the calling thread: called before anything is made on it, and in every call,
+  // since each may come from another thread.
   struct DeviceChoice {
     explicit DeviceChoice(int device) { check(cudaSetDevice(device), "cudaSetDevice"); }
   };
 
   PassPlan plan_of(const ForwardBatch& batch) const;
   KvCacheShape choose_cache(const EngineOptions& options) const;
-  // Memory for a pass; what was captured for smaller memory is forgotten.
+  // Makes memory for a pass; graphs that were captured with smaller memory are dropped.
   void reserve(const PassPlan& plan, const kernels::AttentionMethod& attention);
-  // Sends the batch to the device; the arrays as kernels see them.
+  // Sends the batch to the device and returns the arrays there, for kernels.
   PassArrays send(const PassPlan& plan, const ForwardBatch& batch, std::span<const TokenChoice> choices);
   bool find_dense_prefill();
   void forget_fault();
   void queue_choices(const PassPlan& plan, const PassArrays& arrays);
-  // The chosen tokens, once they are there.
+  // Waits for the chosen tokens and returns them.
   std::span<const int32_t> take_choices(int64_t count);
 
   DeviceChoice device_choice_;
@@ -172,8 +172,9 @@ CudaBackend::CudaBackend(const WeightsSource& source, const ModelConfig& config,
   forget_fault();
 }
 
-// The cache takes what weights and activations leave, but for the spare and the weights of the keys that it
-// holds: 2 bytes a key and query head, in a workspace that may have to be replaced by one of twice its size.
+// The cache takes the memory that weights and activations leave, except for kSpareBytes and for the attention
+// weights of its keys: 2 bytes a key and query head, in a workspace that may have to be replaced by one of
+// twice its size.
 KvCacheShape CudaBackend::choose_cache(const EngineOptions& options) const {
   size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
@@ -195,7 +196,7 @@ KvCacheShape CudaBackend::choose_cache(const EngineOptions& options) const {
   return shape;
 }
 
-// Loads the library's attention when a prompt first wants it; false where it cannot be had.
+// Loads the library's attention when a prompt first needs it; false where it is not available.
 bool CudaBackend::find_dense_prefill() {
   if (dense_prefill_ == nullptr && !dense_prefill_missing_) {
     try {
@@ -232,7 +233,7 @@ void CudaBackend::open_slot(int32_t slot, std::span<const int32_t> prompt) {
     stream_.synchronize();
     prompt_ = DeviceBuffer(2 * bytes);
   }
-  // From pageable memory: the calls return when it may change again.
+  // From pageable memory: each call returns when that memory may change again.
   const std::vector<int32_t> rows(prompt.size(), slot);
   check(cudaMemcpyAsync(prompt_.data(), prompt.data(), bytes, cudaMemcpyHostToDevice, stream_.get()),
         "cudaMemcpyAsync");
@@ -383,7 +384,7 @@ std::span<const float> CudaBackend::logits(const ForwardBatch& batch,
   return logits_;
 }
 
-// Refuses what attention on the device does not have, before anything is loaded.
+// Refuses attention settings that the device does not support, before anything is loaded.
 void check_attention(const ModelConfig& config, const EngineOptions& options,
                      const kernels::DeviceLimits& limits) {
   alignas(256) static const std::byte nowhere[256] = {};

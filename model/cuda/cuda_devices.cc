@@ -13,10 +13,10 @@ namespace {
 constexpr size_t kCheckedBytes = 64 << 10;
 constexpr unsigned char kPattern = 0xA5;
 
-// False where another process has what the call wanted.
+// False where another process holds the memory or the device that the call needs.
 bool got(cudaError_t status, const char* call, int32_t index) {
   if (status == cudaSuccess) return true;
-  (void)cudaGetLastError();  // it would otherwise be blamed on the next call
+  (void)cudaGetLastError();  // else the next call would report it
   if (status == cudaErrorMemoryAllocation || status == cudaErrorDevicesUnavailable) return false;
   throw CudaError("device cuda:" + std::to_string(index) + ": " + call + ": " + cudaGetErrorString(status) +
                   "; look for Xid lines in the kernel's log and drain the node");
@@ -25,7 +25,7 @@ bool got(cudaError_t status, const char* call, int32_t index) {
 // Why the runtime counts no devices.
 std::string reason_of(cudaError_t counted) {
   if (counted == cudaSuccess) return "the driver counts 0 devices";
-  // Without a driver the runtime's own words are that the driver is too old.
+  // Without a driver the runtime itself would say that the driver is too old.
   int version = 0;
   if (counted == cudaErrorInsufficientDriver && cudaDriverGetVersion(&version) == cudaSuccess && version == 0)
     return "there is no NVIDIA driver: libcuda.so.1 cannot be loaded";
@@ -39,7 +39,7 @@ CudaDevices find_cuda_devices() {
   int count = 0;
   const cudaError_t counted = cudaGetDeviceCount(&count);
   if (counted != cudaSuccess || count == 0) {
-    (void)cudaGetLastError();  // it would otherwise be blamed on the next launch
+    (void)cudaGetLastError();  // else the next launch would report it
     found.reason = reason_of(counted);
     return found;
   }

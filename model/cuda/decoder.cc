@@ -107,7 +107,7 @@ int64_t CudaDecoder::attention_bytes(const PassPlan& plan, const kernels::Attent
 bool CudaDecoder::reserve_attention(int64_t bytes, cudaStream_t stream) {
   if (bytes <= attention_workspace_.size()) return false;
   cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-  attention_workspace_ = DeviceBuffer();  // give back first: both may not fit
+  attention_workspace_ = DeviceBuffer();  // freed first: old and new together may not fit
   attention_workspace_ = DeviceBuffer(bytes);
   kernels::reset_cuda_workspace({attention_workspace_.data(), static_cast<size_t>(bytes)}, stream);
   return true;
@@ -118,7 +118,7 @@ void CudaDecoder::check(cudaStream_t stream) const {
                       stream);
 }
 
-// hidden = norm(residual), after residual += hidden when asked for.
+// hidden = norm(residual), preceded by residual += hidden when asked for.
 void CudaDecoder::normalise(const DeviceBuffer& weight, int64_t rows, bool add_hidden, cudaStream_t stream) {
   kernels::rms_norm_cuda({.rows = rows,
                           .width = config_.hidden_size,
@@ -275,7 +275,7 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
     attend(layer, plan, arrays, method, stream);
   }
   if (layer == config_.num_layers - 1 && !plan.decode) {
-    // Every key and value is in the cache now: what follows is needed for the rows whose logits are wanted.
+    // Every key and value is in the cache now: the rest is needed only for the rows whose logits are wanted.
     rows = plan.shape.outputs;
     if (rows == 0) return;
     keep_rows(arrays, rows, plan.shape.rows, stream);
@@ -313,8 +313,8 @@ void CudaDecoder::queue(const PassPlan& plan, const PassArrays& arrays,
   project_logits(0, std::min(outputs, limits_.outputs), stream);
 }
 
-// Moves the residual and the attention of the rows whose logits are wanted to the front, by way of
-// activations that are free.
+// Moves the residual and the attention of the rows whose logits are wanted to the front, using buffers of
+// activations that are free now.
 void CudaDecoder::keep_rows(const PassArrays& arrays, int64_t outputs, int64_t rows, cudaStream_t stream) {
   const auto keep = [&](const DeviceBuffer& of_rows, int32_t width) {
     kernels::gather_rows_cuda({.rows = outputs,

@@ -1,4 +1,4 @@
-// One forward pass of a decoder on a CUDA device, queued kernel by kernel: the device's counterpart of
+// One forward pass of a decoder on a CUDA device, queued kernel by kernel: the CUDA counterpart of
 // model/decoder.h. Every call only queues work on the stream and may be captured in a graph.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace allot::model::cuda {
 
-// What attention does in a pass.
+// How the sequences of a pass attend.
 enum class AttentionMode {
   kDense,    // every sequence exactly
   kSampled,  // every sequence by the estimator
@@ -39,30 +39,30 @@ struct PassPlan {
 
 class CudaDecoder {
  public:
-  // The most that passes may ask for; memory for it is taken at once.
+  // The largest pass that is allowed; memory for it is allocated at once.
   struct Limits {
     int64_t rows = 0;
     int64_t outputs = 0;
   };
 
-  // On the current device. `dtype` is bfloat16 or float16.
+  // Allocates on the current device. `dtype` is bfloat16 or float16.
   CudaDecoder(const ModelConfig& config, DeviceWeights weights, kernels::DType dtype, const Limits& limits,
               const kernels::DeviceLimits& device);
 
   // Bytes of workspace that attention of a plan needs.
   int64_t attention_bytes(const PassPlan& plan, const kernels::AttentionMethod& method) const;
 
-  // Takes memory for the cache.
+  // Allocates the cache.
   void make_cache(const KvCacheShape& shape);
   const KvCacheShape& cache_shape() const { return cache_shape_; }
-  // Finite numbers in every page, for benchmarks that skip the prompt.
+  // Fills every page with finite numbers, for benchmarks that skip the prompt.
   void fill_cache_at_random(cudaStream_t stream);
   // Grows the attention workspace; true when its address changed, so that captured graphs are stale. Waits
   // for the stream when it does.
   bool reserve_attention(int64_t bytes, cudaStream_t stream);
 
-  // From now on exact attention of several new tokens a sequence is the library's, which must outlive this.
-  // Without one it runs on kernels that are meant for decode.
+  // From now on the library computes exact attention of several new tokens a sequence; it must outlive this.
+  // Without it, kernels that are meant for decode do.
   void use(const DensePrefill& library) { dense_prefill_ = &library; }
   // Grows the memory that the library's attention needs for `keys` keys. Waits for the stream when it does.
   void reserve_dense_prefill(int64_t keys, cudaStream_t stream);
@@ -121,7 +121,7 @@ class CudaDecoder {
   DeviceBuffer attended_;   // [rows, q_width]
   DeviceBuffer gate_up_;    // [rows, 2 intermediate_size]
   DeviceBuffer activated_;  // [rows, intermediate_size]
-  DeviceBuffer kept_;       // [rows, the larger of hidden_size and q_width] on the way to the front
+  DeviceBuffer kept_;       // [rows, the larger of hidden_size and q_width] while they are moved to the front
   DeviceBuffer logits_;     // [outputs, logits_stride]
   DeviceBuffer attention_workspace_;
   const DensePrefill* dense_prefill_ = nullptr;

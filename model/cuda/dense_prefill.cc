@@ -49,8 +49,8 @@ at::ScalarType scalar_type(DType dtype) {
 // Makes a stream LibTorch's current one on this thread.
 class CurrentStream {
  public:
-  // LibTorch names a stream that it did not make by its handle, and the default stream by 0
-  // (c10/cuda/CUDAStream.h, getStreamFromExternal).
+  // LibTorch names a stream that it did not make by its handle, and the default stream by
+  // 0 (c10/cuda/CUDAStream.h, getStreamFromExternal).
   CurrentStream(at::Device device, kernels::CudaStream stream)
       : previous_(guard_.exchangeStream(c10::Stream(
             c10::Stream::UNSAFE, device, static_cast<c10::StreamId>(reinterpret_cast<intptr_t>(stream))))) {}
@@ -63,8 +63,8 @@ class CurrentStream {
   c10::Stream previous_;
 };
 
-// Memory of the device as tensors. LibTorch is told the device, which it would otherwise ask its own CUDA
-// runtime about.
+// Device memory as tensors. LibTorch is told the device, because it would otherwise ask its own CUDA
+// runtime for it.
 class Views {
  public:
   Views(at::Device device, DType dtype)
@@ -160,7 +160,7 @@ void DensePrefill::attend(const DensePrefillParams& p, kernels::CudaStream strea
     const at::Tensor query = views.rows(p.query, {p.tokens, p.num_q_heads, p.head_dim}, p.query_stride);
     const at::Tensor keys = views.rows(p.keys, {p.total_keys, p.num_kv_heads, p.head_dim}, kv_width);
     const at::Tensor values = views.rows(p.values, {p.total_keys, p.num_kv_heads, p.head_dim}, kv_width);
-    // An upper bound of 1 would choose its path for decode, which needs exactly one query a sequence.
+    // An upper bound of 1 would select LibTorch's path for decode, which needs exactly one query a sequence.
     const int64_t max_queries = std::max(p.max_queries, 2);
     const at::Tensor attended = std::get<0>(at::_flash_attention_forward(
         query, keys, values, views.integers(p.cum_queries, p.sequences + 1),

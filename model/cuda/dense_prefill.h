@@ -1,7 +1,7 @@
 // Exact attention of many new tokens a sequence on a CUDA device, by the FlashAttention that comes with
-// LibTorch: for long prompts, where products of matrices bound the time and not the cache. It reads keys that
-// lie one after the other; gather_cache_cuda (kernels/rows_cuda.h) brings pages into that form. Not for
-// decode, nor for graphs: LibTorch takes memory while it queues. No LibTorch type shows here.
+// LibTorch: for long prompts, where matrix products and not reads of the cache take the time. It reads
+// contiguous keys; gather_cache_cuda (kernels/rows_cuda.h) copies pages into that form. Not for decode, nor
+// for graphs: LibTorch allocates memory while it queues. No LibTorch type appears here.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace allot::model::cuda {
 // last query sees all of them, the one before it one less, and so on (causal).
 struct DensePrefillParams {
   int64_t sequences = 0;    // >= 1
-  int64_t tokens = 0;       // new ones of all sequences: cum_queries[sequences], >= 1
+  int64_t tokens = 0;       // new tokens of all sequences: cum_queries[sequences], >= 1
   int64_t total_keys = 0;   // at least cum_keys[sequences]
   int32_t max_queries = 0;  // no sequence has more queries
   int32_t max_keys = 0;     // no sequence has more keys
@@ -36,24 +36,24 @@ struct DensePrefillParams {
 };
 
 // Throws InvalidArgument naming field, value and what was expected, Unsupported for float32 and for
-// dimensions of a head that FlashAttention does not have. Pointers are not followed.
+// dimensions of a head that FlashAttention does not support. Pointers are not dereferenced.
 void validate(const DensePrefillParams& params);
 
 class DensePrefill {
  public:
-  // Loads LibTorch's CUDA part for a device by its ordinal, which once a process takes time and device memory
-  // (dense_prefill_bench prints how much). Throws NotFound when a library is missing, CudaError when LibTorch
-  // finds no such device.
+  // Loads LibTorch's CUDA part for a device by its ordinal. The first load of a process takes time and device
+  // memory (dense_prefill_bench prints how much). Throws NotFound when a library is missing, CudaError when
+  // LibTorch finds no such device.
   static std::unique_ptr<DensePrefill> load(int device);
 
   // Queues the attention on `stream`, a stream of this device, which is LibTorch's current one on the calling
-  // thread meanwhile. Waits for the device only where LibTorch has to take memory: that of a second output
+  // thread meanwhile. Waits for the device only where LibTorch has to allocate memory: for a second output
   // and 4 bytes a token and query head, which it keeps for later calls on the same stream until
   // release_memory(). Several threads may call at once. Deterministic: every row is computed by itself and in
   // a fixed order. Throws as validate() does, CudaError with LibTorch's reason when it refuses.
   void attend(const DensePrefillParams& params, kernels::CudaStream stream) const;
 
-  // Gives the memory that LibTorch keeps for itself on every device back, once what uses it has run: may wait
+  // Frees the memory that LibTorch keeps on every device, once the kernels that use it have run: may wait
   // for the device.
   void release_memory() const;
 

@@ -20,7 +20,7 @@ CudaBuffer<Memory::kDevice>::CudaBuffer(int64_t bytes) : bytes_(bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(bytes));
   if (status == cudaErrorMemoryAllocation) {
-    (void)cudaGetLastError();  // it is reported here
+    (void)cudaGetLastError();  // the error is reported here
     size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     throw Error("the GPU has no room for " + std::to_string(bytes) + " bytes: " + std::to_string(free) +

@@ -1,5 +1,5 @@
-// Memory and streams of a CUDA device as C++ values, for the part of the model runtime that talks to it.
-// Every call of the CUDA runtime there goes through check().
+// Memory and streams of a CUDA device as C++ values, for the part of the model runtime that uses CUDA. Every
+// call of the CUDA runtime there goes through check().
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,8 +13,8 @@ namespace allot::model::cuda {
 // Throws CudaError naming `what` and the runtime's reason unless `status` is success.
 void check(cudaError_t status, const char* what);
 
-// Where a buffer lies: on the device, or on the host, page-locked, so that copies to and from it run beside
-// the host.
+// Where a buffer lies: on the device, or on the host, page-locked, so that copies to and from it run
+// beside the host.
 enum class Memory { kDevice, kPinned };
 
 // Uninitialised memory of one kind, aligned to 256 bytes.
@@ -22,8 +22,8 @@ template <Memory kMemory>
 class CudaBuffer {
  public:
   CudaBuffer() = default;
-  // `bytes` >= 0; 0 gives an empty buffer. Throws CudaError when it cannot be had, for device memory that
-  // does not fit Error with the size and what is free.
+  // `bytes` >= 0; 0 gives an empty buffer. Throws Error with the size and the free bytes when device memory
+  // does not fit, CudaError for any other failure.
   explicit CudaBuffer(int64_t bytes);
   ~CudaBuffer();
   CudaBuffer(CudaBuffer&& other) noexcept

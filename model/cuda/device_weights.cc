@@ -17,21 +17,21 @@ namespace {
 // other is copied, so no thread waits for another.
 constexpr int64_t kSlotBytes = int64_t{4} << 20;
 constexpr int kSlotsPerWorker = 2;
-// More threads would only lock more pages: these read faster than the link to the device carries.
+// More threads would only lock more pages: this many already read faster than the link to the device carries.
 constexpr int kMaxWorkers = 32;
 
-// A tensor and the device memory where it is to lie.
+// A tensor and the device memory for it.
 struct Placement {
   WeightTensor tensor;
   std::byte* out = nullptr;
 };
 
-// Allocates every buffer and notes what belongs where; nothing is copied yet.
+// Allocates every buffer and notes which tensor goes where; nothing is copied yet.
 class Layout {
  public:
   Layout(kernels::DType dtype, const WeightsSource& source) : dtype_(dtype), source_(source) {}
 
-  // The named tensors under one another in one buffer.
+  // One buffer that holds the named tensors one after the other.
   DeviceBuffer stack(std::initializer_list<std::string> names) {
     std::vector<WeightTensor> tensors;
     int64_t elements = 0;
@@ -58,23 +58,23 @@ class Layout {
   std::vector<Placement> placements_;
 };
 
-// Page-locked memory between the files' pages and the device, each slot with a stream of its own: a slot may
-// be filled again as soon as its stream has nothing left to do.
+// Page-locked staging memory between the files' pages and the device. Each slot has a stream of its own and
+// may be filled again as soon as that stream has nothing left to do.
 class Staging {
  public:
   explicit Staging(int64_t workers)
       : memory_(workers * kSlotsPerWorker * kSlotBytes),
         streams_(workers * kSlotsPerWorker),
         next_slot_(workers, 0) {}
-  // Copies that are still queued, after an error, read memory_.
+  // After an error, copies that are still queued read memory_.
   ~Staging() {
     for (const Stream& stream : streams_) (void)cudaStreamSynchronize(stream.get());
   }
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // Lets fill(memory) write `bytes` <= kSlotBytes and queues their copy to the device memory `out`. By one
-  // thread at a time for each worker.
+  // Lets fill(memory) write `bytes` <= kSlotBytes and queues their copy to the device memory `out`. For each
+  // worker, only one thread at a time may call it.
   template <class Fill>
   void copy(int worker, int64_t bytes, std::byte* out, const Fill& fill) {
     const int slot = worker * kSlotsPerWorker + next_slot_[worker];

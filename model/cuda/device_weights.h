@@ -36,15 +36,15 @@ struct DeviceWeights {
   const std::byte* head() const { return output_head.size() > 0 ? output_head.data() : embedding.data(); }
 };
 
-// Throws Error naming all of them when `needed` bytes of weights as `dtype` exceed the `free` of the device's
-// `total` bytes.
+// Throws Error naming all of them when `needed` bytes of weights as `dtype` exceed the `free` of the
+// device's `total` bytes.
 void require_device_memory(int64_t needed, int64_t free, int64_t total, kernels::DType dtype);
 
 // Every tensor the configuration asks for, on the current device as `dtype`, rounded to nearest even: bytes
-// of a checkpoint go through page-locked staging memory that up to `threads` threads fill while earlier parts
-// are copied; random weights are generated on the device, with the same bits as on a CPU. Throws the errors
-// of WeightsSource::at, and Error with both numbers when the weights do not fit the device memory that is
-// free.
+// of a checkpoint go through page-locked staging memory that up to `threads` threads fill while earlier
+// parts are copied; random weights are generated on the device, with the same bits as on a CPU. Throws the
+// errors of WeightsSource::at, and Error with both numbers when the weights do not fit the device memory
+// that is free.
 DeviceWeights load_device_weights(const WeightsSource& source, const ModelConfig& config,
                                   kernels::DType dtype, int threads);
 

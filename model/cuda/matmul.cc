@@ -34,10 +34,11 @@ constexpr int kTimedGraphs = 3;
 constexpr int64_t kFewestRunsOfGraph = 5;
 constexpr int64_t kMostCopies = 32;
 constexpr int64_t kCachesOfCopies = 4;
-// Of matvec_cuda's time: a library's algorithm must take less than this to be preferred. See Matmul::tune.
+// Part of matvec_cuda's time: an algorithm of the library is preferred only when it takes
+// less. See Matmul::tune.
 constexpr float kLibraryPreferredBelow = 0.97f;
 
-// A handle of cuBLASLt or of the CUDA runtime, given back with its owner.
+// A handle of cuBLASLt or of the CUDA runtime, destroyed with its owner.
 template <auto kDestroy>
 struct Destroy {
   template <class T>
@@ -107,9 +108,9 @@ Layout make_layout(DType dtype, int64_t rows, int64_t columns, int64_t leading) 
   return Layout(layout);
 }
 
-// cuBLASLt counts columns first: a row-major array is its transpose there. So `out` is a matrix D of
-// [out_features, rows], the product of the transposed weights A and of the input B, and the bias runs along
-// the rows of D.
+// cuBLASLt stores matrices by columns: to it, a row-major array is the transposed matrix. So `out` is a
+// matrix D of [out_features, rows], the product of the transposed weights A and of the input B, and the bias
+// runs along the rows of D.
 Operation make_operation(bool bias) {
   cublasLtMatmulDesc_t descriptor = nullptr;
   check_library(cublasLtMatmulDescCreate(&descriptor, CUBLAS_COMPUTE_32F, CUDA_R_32F),
@@ -119,8 +120,8 @@ Operation make_operation(bool bias) {
   set(operation, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
   if (bias) {
     set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    // Algorithms are chosen by the alignment of this address, which is not read: the least that is allowed,
-    // so that the choice fits every later bias.
+    // The choice of algorithms depends on the alignment of this address, which is not read. It is the least
+    // alignment that is allowed, so that the choice fits every later bias.
     set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, kAlignment);
   }
   return operation;
@@ -180,7 +181,7 @@ class ColdWeights {
   }
 
   int64_t count() const { return count_; }
-  // Any `i`; every count() in a row are different.
+  // Accepts any `i`; count() successive ones give different copies.
   const void* at(int64_t i) const {
     const int64_t turn = i % count_;
     return turn == 0 ? weight_ : copies_.data() + (turn - 1) * stride_;
@@ -249,7 +250,7 @@ struct Matmul::Impl {
     device = kernels::device_limits(ordinal);
   }
 
-  // At most `count` algorithms that the library holds for the fastest, best first and at least one.
+  // At most `count` algorithms, and at least one, that the library expects to be the fastest, best first.
   std::vector<cublasLtMatmulAlgo_t> of_library(const Plan& plan, const MatmulParams& p, int count) const {
     std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> results{};
     int found = 0;
@@ -285,7 +286,7 @@ struct Matmul::Impl {
     return plans.emplace(key, std::move(plan)).first->second;
   }
 
-  // The library's answer; matvec_cuda throws where it is refused.
+  // Returns the library's status; matvec_cuda throws where it is refused.
   cublasStatus_t queue(const Plan& plan, const Algorithm& algorithm, const MatmulParams& p,
                        const void* weight, cudaStream_t stream) const {
     if (std::holds_alternative<Matvec>(algorithm)) {

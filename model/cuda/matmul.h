@@ -1,5 +1,5 @@
 // Matrix products on a CUDA device through cuBLASLt, each with the library's first choice of algorithm or
-// with what was fastest when it was measured on this device: one of the library's algorithms or, for a few
+// with the one that was measured to be fastest on this device: one of the library's algorithms or, for a few
 // rows, matvec_cuda (kernels/matvec_cuda.h).
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace allot::model::cuda {
 
-// out = input * weight^T, and += the bias where there is one.
+// out = input * weight^T, plus the bias where there is one.
 struct MatmulParams {
   int64_t rows = 0;          // >= 1
   int32_t out_features = 0;  // >= 1
@@ -25,8 +25,8 @@ struct MatmulParams {
   // kernels queued earlier have ended: wait for the stream after writing it.
   const void* weight = nullptr;
   const void* bias = nullptr;  // [out_features], aligned to 16 bytes; null = none
-  // [rows, out_stride], aligned to 16 bytes; no part of another array. Elements from out_features on are not
-  // written.
+  // [rows, out_stride], aligned to 16 bytes; no part of another array. Elements from out_features on
+  // are not written.
   void* out = nullptr;
   int64_t out_stride = 0;  // elements between rows of out, >= out_features
 };
@@ -78,7 +78,7 @@ class Matmul {
 
   // Queues the product. One that was not tuned runs with the library's first choice. Allocates no device
   // memory of its own and may be captured; the first product of its sizes makes the driver load a kernel,
-  // which belongs before a capture. Throws as validate_matmul does, CudaError when the library refuses.
+  // which should happen before a capture. Throws as validate_matmul does, CudaError when the library refuses.
   void run(const MatmulParams& params, cudaStream_t stream);
 
  private:

@@ -54,7 +54,7 @@ void fill_pass(const PassShape& shape, const ForwardBatch& batch, std::span<cons
   for (int64_t b = 0; b < shape.sequences; ++b) {
     arrays.cum_keys[b + 1] = arrays.cum_keys[b] + (b < sequences ? batch.lengths[b] : 0);
   }
-  // A sequence of one key without samples: nothing of it is read.
+  // Padding is a sequence of one key with budget 0: nothing of it is read.
   pad(arrays.lengths, batch.lengths, shape.sequences, 1);
   pad(arrays.draws, batch.draws, shape.sequences, kernels::SequenceDraws{});
   for (int64_t b = 0; b < shape.sequences; ++b) {

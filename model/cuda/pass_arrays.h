@@ -1,6 +1,6 @@
-// What a forward pass reads besides weights and cache, as one block of memory: the host fills a page-locked
-// copy and sends it to the device in one piece. The places of the arrays depend on the pass's shape alone, so
-// a captured graph finds them where they were. Host arithmetic, tested without a GPU.
+// The arrays that a forward pass reads besides weights and cache, as one block of memory: the host fills a
+// page-locked copy and sends it to the device in one piece. The position of each array depends only on the
+// pass's shape, so a captured graph finds them in the same place. Host arithmetic, tested without a GPU.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,8 @@ struct PassArrays {
   int32_t* token_seen_rows = nullptr;             // [outputs]
 };
 
-// The arrays of a pass in a block that begins at `base`, aligned to 256 bytes; null to learn the size alone.
+// The arrays of a pass in a block that begins at `base`, aligned to 256 bytes; pass null to learn
+// only the size.
 struct PassBlock {
   PassArrays arrays;
   int64_t bytes = 0;
@@ -54,8 +55,8 @@ PassBlock lay_out_pass(const PassShape& shape, std::byte* base);
 void fill_pass(const PassShape& shape, const ForwardBatch& batch, std::span<const TokenChoice> choices,
                const PassArrays& arrays);
 
-// Rows that a decode step of `live` sequences is captured for: few enough sizes to capture and measure, close
-// enough to waste little.
+// Number of rows with which a decode step of `live` sequences is captured: few different sizes have to be
+// captured and measured, and little padding is wasted.
 int64_t decode_rows(int64_t live);
 
 }  // namespace allot::model::cuda

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const bool whole = begin >= 0 && begin + kElements <= count;
   if (whole && reinterpret_cast<uintptr_t>(out + begin) % sizeof(uint4) == 0) {
-    // Not assignments: nvcc 13.0 takes those apart into stores of 4 bytes.
+    // Not assignments: nvcc 13.0 splits those into stores of 4 bytes.
     auto* const vectors = reinterpret_cast<uint4*>(out + begin);
     if constexpr (sizeof(T) == 4) {
       __stcs(vectors, make_uint4(bits[0], bits[1], bits[2], bits[3]));

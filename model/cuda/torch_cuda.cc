@@ -32,8 +32,8 @@ void load_torch_cuda() {
   // Never closed: its static objects cannot be torn down.
   if (::dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL) == nullptr) {
     throw NotFound("cannot load " + path + ": " + ::dlerror() +
-                   "; it needs the whole torch wheel with its nvidia packages (pip install "
-                   "torch==" TORCH_VERSION ")");
+                   "; it needs the whole torch wheel with its nvidia packages "
+                   "(pip install torch==" TORCH_VERSION ")");
   }
 }
 

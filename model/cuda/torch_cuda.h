@@ -1,6 +1,6 @@
-// LibTorch's CUDA part, which no target links: it is loaded at run time from where the libtorch_cpu.so of
-// this process lies, so that builds need neither it nor cuBLAS and cuDNN, and machines without a GPU run the
-// same programs.
+// LibTorch's CUDA part, which no target links: it is loaded at run time from the directory of this
+// process's libtorch_cpu.so. So builds need neither it nor cuBLAS nor cuDNN, and machines without a GPU run
+// the same programs.
 #pragma once
 
 namespace allot::model::cuda {

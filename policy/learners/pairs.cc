@@ -98,16 +98,16 @@ class Pairs final : public Policy {
 
   // c of a pair drawn at `version`.
   double perturbation(int64_t version) const;
-  // The schedule of theta + sign * c * direction at the present theta.
+  // The schedule of theta + sign * c * direction at the current theta.
   Schedule perturbed(const std::vector<double>& direction, double sign) const;
-  // Adds the slope that a complete pair measured to the sum, and updates when the sum is complete. The slope
-  // counts the less the further theta has moved since the pair was drawn: 1 / (1 + (d / c)^2), d the largest
-  // move of a logit.
+  // Adds the slope that a complete pair measured to the sum, and updates when the sum is complete. The
+  // further theta has moved since the pair was drawn, the less the slope counts: its weight is 1 / (1 + (d /
+  // c)^2), where d is the largest move of a logit.
   void learn(const Pair& pair);
   double weight(const Pair& pair) const;
   void update();
-  // Raises the logits of layers whose mean fell below half a sample above the floor: lower, no perturbation
-  // reaches a whole sample and nothing would bring the layer back.
+  // Raises the logits of layers whose mean fell below half a sample above the floor. Lower than that, no
+  // perturbation reaches a whole sample, and nothing would bring the layer back.
   void keep_in_reach();
 
   PolicyConfig config_;
@@ -123,8 +123,8 @@ class Pairs final : public Policy {
   int64_t version_ = 0;
   int64_t next_number_ = 0;
   std::map<int64_t, Pair> pairs_;    // those with an open half
-  std::optional<Schedule> waiting_;  // second half of the newest pair, not yet asked
-  std::vector<double> slope_sum_;    // of the update under way, [layers]
+  std::optional<Schedule> waiting_;  // second half of the newest pair, until it is asked
+  std::vector<double> slope_sum_;    // of the next update, [layers]
   int pairs_in_sum_ = 0;
 };
 

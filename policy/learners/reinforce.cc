@@ -1,6 +1,6 @@
-// `reinforce` corrects two things in Algorithm 1: late outcomes are weighted by how likely the present policy
-// is to draw their schedule, and the baseline of an outcome leaves that outcome out, so that the gradient is
-// unbiased.
+// `reinforce` corrects two things in Algorithm 1: late outcomes are weighted by how likely the present
+// policy is to draw their schedule, and the baseline of an outcome leaves that outcome out, so that the
+// gradient is unbiased.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -34,8 +34,8 @@ namespace learner_rows {
 extern const Learner reinforce{
     .name = "reinforce",
     .summary =
-        "Algorithm 1 with an unbiased gradient: late outcomes are weighted, and no outcome is part of its "
-        "own baseline",
+        "Algorithm 1 with an unbiased gradient: late outcomes are weighted, and no outcome is part of "
+        "its own baseline",
     .parameters = kReinforceParameters,
     .make = [](const PolicyConfig& config) -> std::unique_ptr<Policy> {
       return std::make_unique<Reinforce>(config, corrected_gradient);

@@ -30,8 +30,8 @@ struct Search {
 };
 
 // The lane whose part of the nucleus holds the choice, where the lanes have consecutive parts with content
-// `own`; target and ties then count from that part's start. -1 where none does; they then count from the end
-// of all.
+// `own`; target and ties then count from that part's start. -1 where none does; they then count from the
+// end of all.
 __device__ __forceinline__ int pick_part(const Content& own, uint32_t threshold, Search& search) {
   const uint32_t ties_through = warp_prefix(own.ties);
   const uint32_t ties_before = ties_through - own.ties;

@@ -23,7 +23,7 @@ __device__ __forceinline__ uint32_t cluster_blocks() {
 #endif
 }
 
-// A barrier of all threads of the cluster; shared memory written before it is seen by all after it.
+// A barrier of all threads of the cluster; shared memory written before it is visible to all after it.
 __device__ __forceinline__ void cluster_sync() {
 #if __CUDA_ARCH__ >= 900
   asm volatile(

@@ -1,7 +1,7 @@
-// A block computes kFeatures features of every row. Its threads share in_features: thread t multiplies the
-// vectors (8 elements) t, t + threads, t + 2 threads and so on, of all the block's features, so that what it
-// reads of the input serves all of them. Partial sums are added over the lanes of a warp, then over the
-// warps, in a fixed order.
+// A block computes kFeatures features of every row. Its threads divide in_features among themselves: thread t
+// multiplies the vectors (of 8 elements) t, t + threads, t + 2 threads and so on, for all the block's
+// features, so that each element of the input is read once for all of them. Partial sums are added over the
+// lanes of a warp, then over the warps, in a fixed order.
 //
 // Weights go from memory to registers, kBatch * kFeatures vectors a lane in flight: about 100 KB on each
 // multiprocessor, more than twice what bandwidth times latency asks for, since a lane's loads pause while
@@ -28,7 +28,7 @@ constexpr int kLineBytes = 128;
 constexpr int kLinesOfVectors = 32 * 16 / kLineBytes;
 static_assert(kBatch * kFeatures * kLinesOfVectors == 32, "a lane asks for one line of the next batch");
 
-// Weights are read once: they pass by L1 and must not push activations and keys out of L2.
+// Weights are read once: they bypass L1 and must not push activations and keys out of L2.
 __device__ __forceinline__ uint64_t read_once() {
   uint64_t policy = 0;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));

@@ -1,4 +1,5 @@
-// What the host checks of this folder expect of params beyond those of the CPU (kernels/row_checks.h).
+// What the host checks in this folder require of params in addition to those of
+// the CPU (kernels/row_checks.h).
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 
 namespace allot::kernels::cuda {
 
-// Rows are the x dimension of a grid; of silu_and_multiply, blocks of 256 elements or more are the y
-// dimension.
+// Rows are the x dimension of a grid. In silu_and_multiply, blocks of 256 elements or more are
+// the y dimension.
 inline constexpr RowPlace kPlace{
     .suffix = " on CUDA", .memory = "device memory", .most_rows = INT32_MAX, .most_width = 65535 * 256};
 

@@ -19,8 +19,8 @@ static_assert(kBins % (kMaxRowBlocks * 32) == 0);
 // The carry of a bin's 32-bit counter counts wraps, so only the row's mass bounds the vocabulary.
 static_assert(uint64_t{kMaxVocabulary} * kLargestTokenWeight < uint64_t{1} << 53, "exact as a double");
 
-// The weights from `low` on that agree with it above their lowest `bits`; `above` is the mass of heavier
-// ones.
+// The weights from `low` on that agree with it above their lowest `bits`; `above` is the mass
+// of heavier ones.
 struct Bracket {
   uint32_t low;
   uint32_t bits;

@@ -1,4 +1,4 @@
-// Between the checks of the token sampler (token_sampler.cc) and its kernels.
+// The interface between the checks of the token sampler (token_sampler.cc) and its kernels.
 #pragma once
 
 #include "kernels/token_sampler_cuda.h"
@@ -7,8 +7,8 @@ namespace allot::kernels::cuda {
 
 // Largest vocabulary: a histogram's counters and a row's mass hold that many of the largest weight.
 inline constexpr int32_t kMaxVocabulary = 1 << 18;
-// Blocks that share a row at most; beyond 8 a cluster is not portable, but every device of compute capability
-// 9.0 has it.
+// Most blocks that may share a row. A cluster of more than 8 is not portable, but every device of compute
+// capability 9.0 has it.
 inline constexpr uint32_t kMaxRowBlocks = 16;
 
 // Blocks that share a row, a power of two: many where rows are few, so that they use the whole device.

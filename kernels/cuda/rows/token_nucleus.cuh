@@ -61,8 +61,8 @@ __device__ __noinline__ inline void find_bin(Shared& s, uint64_t above, uint64_t
   cluster_sync();
   const uint32_t blocks = cluster_blocks(), rank = cluster_rank();
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  // Each block has a part of the bins, in falling order of weight, and each of its warps a part of that, from
-  // `first` on.
+  // Each block has a part of the bins, in falling order of weight, and each of its warps a part of that,
+  // from `first` on.
   const uint32_t of_this_block = kBins / blocks;
   const uint32_t of_warp = 32 * bin_rounds(blocks);
   const uint32_t first = kBins - 1 - (rank * of_this_block + warp * of_warp);

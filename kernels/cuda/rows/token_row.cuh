@@ -9,9 +9,9 @@
 
 namespace allot::kernels::cuda {
 
-// penalised() for the logits whose bit is set. Not inlined: in a batch of long replies most warps meet a seen
-// token in most of their vectors, but one or two, and divisions for all of a vector would be half of the
-// kernel's time.
+// penalised() for the logits whose bit is set. Not inlined: in a batch of long replies most warps meet seen
+// tokens in most of their vectors, but only one or two each, and divisions for whole vectors would take half
+// of the kernel's time.
 __device__ __noinline__ inline void penalise_some(float* x, uint32_t bits, float penalty) {
   for (; bits != 0; bits &= bits - 1) {
     const int j = __ffs(static_cast<int>(bits)) - 1;
@@ -88,7 +88,7 @@ struct Row {
   }
 };
 
-// Of two numbers the larger; NaN if either is.
+// The larger of two numbers; NaN if either is NaN.
 __device__ __forceinline__ float larger(float a, float b) {
   float y;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
