@@ -9,7 +9,7 @@
 
   // ---- Numbers as people read them
   const whole = (n) => (Math.round(n) + 0).toLocaleString('en-US');  // + 0: no "-0"
-  const percent = (ratio, digits = 1) => (100 * ratio).toFixed(digits) + '\u00a0%';
+  const percent = (ratio, digits = 1) => (100 * ratio).toFixed(digits) + '%';
   const plural = (n, one, many) => `${whole(n)} ${n === 1 ? one : many}`;
 
   // Rewards, as the status says that those of this run read. Scores of a unit of one letter, as %, carry it everywhere;
@@ -18,10 +18,10 @@
   let rewards = PLAIN;
   const inUnit = (reward, digits = rewards.decimals) => (rewards.per_unit * reward + 0).toFixed(digits);
   const unitIsShort = () => rewards.unit.length <= 1;
-  const withUnit = (number) => rewards.unit === '' ? number : `${number}\u00a0${rewards.unit}`;
+  const withUnit = (number) => rewards.unit === '%' || rewards.unit === '' ? number + rewards.unit : `${number}\u00a0${rewards.unit}`;
   const rewardText = (reward, digits) => withUnit(inUnit(reward, digits));
   const narrowText = (reward, digits) => unitIsShort() ? rewardText(reward, digits) : inUnit(reward, digits);
-  const intervalText = (low, high) => `95\u00a0% interval ${inUnit(low)} to ${rewardText(high)}`;
+  const intervalText = (low, high) => `95% interval ${inUnit(low)} to ${rewardText(high)}`;
   const targetText = (reward) => (rewards.higher_is_better ? '' : 'at most ') + rewardText(reward);
   const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
   // What a verified schedule earned: right answers, where they are counted, else the mean of its scores.
@@ -127,7 +127,7 @@
     const {episodes, reward, mean, low, high, window, episodes_per_point: perPoint} = run.curve;
     byId('curve-caption').textContent = '';
     if (episodes.length === 0) return nothingYet(place, 'The curve begins with the first episode.');
-    const measured = run.scores.filter((score) => score.answered > 0);
+    const measured = run.scores.filter((score) => score.n > 0);
     const values = [...reward, ...low, ...high, ...measured.map(earned)];
     let from = Math.min(...values), to = Math.max(...values);
     // At least twenty steps of the last decimal that is printed.
@@ -154,7 +154,7 @@
     frame.svg.append(shape('path', {class: 'line', d: `M${indices.map((i) => at(i, mean[i])).join('L')}`}));
     levels(frame, measured.map((score) => ({value: earned(score), style: score.label, name: `${score.label} ${narrowText(earned(score))}`})));
     const dot = perPoint === 1 ? 'Dots are episodes' : `Dots are means of ${whole(perPoint)} episodes`;
-    const caption = `${dot}; the line is the mean of the last ${whole(Math.max(window, perPoint))} with its 95\u00a0% interval.`
+    const caption = `${dot}; the line is the mean of the last ${whole(Math.max(window, perPoint))} with its 95% interval.`
       + (measured.length > 0 ? ` Dashed lines show the held-out ${rewards.measure}.` : '');
     byId('curve-caption').textContent = caption;
     readOut(frame, episodes, (i) => `Up to episode ${whole(episodes[i])}: mean ${rewardText(mean[i])}, ${intervalText(low[i], high[i])}.`,
@@ -233,7 +233,7 @@
     stage.className = `pill ${run.paused ? 'paused' : run.stage}`;
     let done = run.episodes_done, wanted = run.episodes_wanted, what = 'learning episodes';
     if (run.stage === 'verify') {
-      done = run.scores.reduce((sum, score) => sum + score.answered, 0);
+      done = run.scores.reduce((sum, score) => sum + score.n, 0);
       wanted = run.scores.reduce((sum, score) => sum + score.wanted, 0);
       what = 'held-out answers';
     }
@@ -274,32 +274,32 @@
     }
     place.classList.remove('empty');
     const counted = run.scores.some((score) => score.correct !== null);
-    const known = run.scores.filter((score) => score.answered > 0);
+    const known = run.scores.filter((score) => score.n > 0);
     // The bounds of the picture: the range of rewards; where it is open, what there is to show.
     const from = rewards.low ?? Math.min(0, ...known.map(earned));
     const to = rewards.high ?? (Math.max(0, ...known.map(earned)) || 1);
     const along = (value) => 100 * (value - from) / (to - from);
     const rows = run.scores.map((score) => {
-      const made = row([[score.label], [counted ? `${whole(score.correct)} of ${whole(score.answered)}` : whole(score.answered), 'number']]);
-      if (score.answered === 0) {
+      const made = row([[score.label], [counted ? `${whole(score.correct)} of ${whole(score.n)}` : whole(score.n), 'number']]);
+      if (score.n === 0) {
         made.append(element('td', {class: 'number quiet'}, '\u2013'), element('td', {class: 'range'}));
         return made;
       }
-      const value = earned(score), between = score.low !== null;
-      const shown = between ? intervalText(score.low, score.high) : rewardText(value);
+      const value = earned(score), between = score.interval_95 !== null;
+      const shown = between ? intervalText(score.interval_95[0], score.interval_95[1]) : rewardText(value);
       const line = (classes, x1, x2, y1, y2) => shape('line', {class: classes, x1, x2, y1, y2, 'vector-effect': 'non-scaling-stroke'});
       const picture = shape('svg', {viewBox: '-1 0 102 16', preserveAspectRatio: 'none', role: 'img', 'aria-label': shown},
         shape('title', {}, shown), line('track', 0, 100, 8, 8),
-        ...(between ? [line(`whisker ${score.label}`, along(score.low), along(score.high), 8, 8)] : []),
+        ...(between ? [line(`whisker ${score.label}`, along(score.interval_95[0]), along(score.interval_95[1]), 8, 8)] : []),
         line(`whisker ${score.label}`, along(value), along(value), 2, 14));
       made.append(element('td', {class: 'number'}, rewardText(value)), element('td', {class: 'range'}, picture),
-        element('td', {class: 'number quiet'}, between ? `${inUnit(score.low)} to ${inUnit(score.high)}` : ''));
+        element('td', {class: 'number quiet'}, between ? `${inUnit(score.interval_95[0])} to ${inUnit(score.interval_95[1])}` : ''));
       return made;
     });
-    const note = run.scores.some((score) => score.answered < score.wanted)
-      ? `${whole(run.scores.reduce((sum, score) => sum + score.answered, 0))} of ${whole(run.scores.reduce((sum, score) => sum + score.wanted, 0))} answers are in.` : '';
+    const note = run.scores.some((score) => score.n < score.wanted)
+      ? `${whole(run.scores.reduce((sum, score) => sum + score.n, 0))} of ${whole(run.scores.reduce((sum, score) => sum + score.wanted, 0))} answers are in.` : '';
     place.replaceChildren(table('scores', [['Schedule'], [counted ? 'Right' : 'Answered', 'number'], [capital(rewards.measure), 'number'],
-      [`${Number(inUnit(from))} to ${withUnit(Number(inUnit(to)))}`, 'range'], ['95\u00a0%', 'number']], rows),
+      [`${Number(inUnit(from))} to ${withUnit(Number(inUnit(to)))}`, 'range'], ['95%', 'number']], rows),
       element('p', {class: 'more'}, note));
   }
 

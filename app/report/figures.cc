@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 
+#include "aggregator/run_spec.h"
 #include "app/report/run_summary.h"
 #include "base/number_text.h"
 #include "policy/schedule.h"
@@ -36,11 +37,6 @@ std::vector<size_t> places_drawn(size_t count) {
   std::vector<size_t> places;
   for (size_t i = (count - 1) % stride; i < count; i += stride) places.push_back(i);
   return places;
-}
-
-std::vector<int32_t> uniform_samples(const wire::RunSpec& spec) {
-  const std::vector<double> equal(static_cast<size_t>(spec.model().layers()), 1.0);
-  return policy::apportion(equal, spec.policy().total(), spec.policy().floor()).samples;
 }
 
 Axis layer_axis(int layers, Shape shape) {
@@ -165,7 +161,7 @@ Chart accuracy_chart(const EvaluationRecord& evaluation, Shape shape) {
 
 Chart schedule_chart(const aggregator::RunData& run, Shape shape) {
   const int layers = run.spec.model().layers();
-  const std::vector<int32_t> uniform = uniform_samples(run.spec);
+  const std::vector<int32_t> uniform = aggregator::even_schedule(run.spec).samples;
   const std::vector<int32_t>& learned = run.recommended;
   const double most = std::max(std::ranges::max(learned), std::ranges::max(uniform));
   const double top = most * 1.08;  // room for the number over the highest bar
@@ -410,7 +406,7 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
                fmt::format("One sample in one layer at a time, the others as in the base of {}, scored on "
                            "the same {} questions with "
                            "their 95% intervals. A layer far below the dashed line needs its samples.",
-                           in_words(ablation->base), ablation->base_score.questions),
+                           in_words(ablation->base), ablation->base_accuracy.questions),
                kWide.height, [&](Shape shape) { return ablation_chart(*ablation, shape); }));
   }
   return figures;

@@ -108,9 +108,9 @@ NamedSchedule parse_schedule_argument(const std::string& text, const model::Mode
 NamedSchedule even_spread(const NamedSchedule& schedule) {
   if (!schedule.schedule)
     throw UsageError("dense attention has no total to spread evenly; name the schedule to compare it with");
-  const std::vector<double> shares(schedule.schedule->samples.size(), 1.0);
+  const auto layers = static_cast<int>(schedule.schedule->samples.size());
   return {.label = "uniform",
-          .schedule = policy::apportion(shares, schedule.schedule->total(), /*floor=*/0),
+          .schedule = policy::even_schedule(layers, schedule.schedule->total(), /*floor=*/0),
           .file = std::nullopt};
 }
 

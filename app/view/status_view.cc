@@ -89,11 +89,13 @@ json rewards_json(const RewardKindRow* kind) {
           {"high", bound(kind->high)},  {"higher_is_better", kind->higher_is_better}};
 }
 
-// Adds the accuracy and its 95 % interval; null before the first answer. Where no answers are graded there is
-// nothing right or wrong to count, only the mean of the scores.
+// With the accuracy in the form of evaluation::to_json and its 95 % interval; null before the first answer.
+// Where no answers are graded there is nothing right or wrong to count, only the mean of the scores.
 json score_json(const wire::Score& score, const RewardKindRow* kind) {
   json object = message_json(score);
-  for (const char* name : {"accuracy", "low", "high"}) object[name] = nullptr;
+  object["n"] = score.answered();
+  object.erase("answered");
+  for (const char* name : {"accuracy", "interval_95"}) object[name] = nullptr;
   if (kind == nullptr || kind->kind != RewardKind::kAnswers) {
     object["correct"] = nullptr;
     object["mean"] = score.answered() > 0 ? json(mean_score(score)) : json(nullptr);
@@ -107,8 +109,7 @@ json score_json(const wire::Score& score, const RewardKindRow* kind) {
   if (score.answered() < 1 || score.correct() < 0 || score.correct() > score.answered()) return object;
   const auto interval = evaluation::wilson_interval(score.correct(), score.answered());
   object["accuracy"] = static_cast<double>(score.correct()) / static_cast<double>(score.answered());
-  object["low"] = interval.low;
-  object["high"] = interval.high;
+  object["interval_95"] = {interval.low, interval.high};
   return object;
 }
 
@@ -215,7 +216,7 @@ json to_json(const wire::Status& status, const StatusContext& context) {
   const aggregator::WorkerCounts counts = aggregator::count_workers(status);
   object["worker_counts"] = {
       {"all", counts.all()}, {"busy", counts.busy}, {"idle", counts.idle}, {"silent", counts.silent}};
-  object["schema"] = 1;
+  object["schema"] = 2;
   object["version"] = version();
   object["running"] = context.running;
   object["ready"] = context.running && context.why_not_ready.empty();

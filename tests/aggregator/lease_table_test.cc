@@ -162,7 +162,7 @@ struct Model {
     enum { kLive, kOver, kAnswered } state = kLive;
   };
   struct Episode {
-    int tries = 0;
+    int attempts = 0;
     bool closed = false;
   };
   std::vector<Episode> episodes;
@@ -245,7 +245,7 @@ TEST(LeaseTable, RandomEventsNeverBreakAnInvariantAndAgreeWithAPlainModel) {
         }
         case 7:
           for (const EpisodeId episode : table.exhausted()) {
-            ASSERT_EQ(model.episodes[static_cast<size_t>(episode.value)].tries, 3);
+            ASSERT_EQ(model.episodes[static_cast<size_t>(episode.value)].attempts, 3);
             table.give_up(episode);
             model.episodes[static_cast<size_t>(episode.value)].closed = true;
           }

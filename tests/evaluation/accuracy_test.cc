@@ -103,7 +103,10 @@ TEST(PairedTestJson, AnUnknownTestAndADifferenceOutsideItsIntervalAreFaults) {
 TEST(AccuracyText, HasTheIntervalBehindTheValue) {
   const Accuracy accuracy{.questions = 200, .correct = 190, .value = 0.95, .interval = {0.91, 0.973}};
   EXPECT_EQ(text(accuracy), "95.0% (91.0 to 97.3)");
-  const PairedTest test{.difference = 0.031, .interval = {0.01, 0.052}, .p_value = 0.032};
+  PairedTest test;
+  test.difference = 0.031;
+  test.interval = {0.01, 0.052};
+  test.p_value = 0.032;
   EXPECT_EQ(text(test), "+3.1 points (+1.0 to +5.2), p = 0.032");
 }
 

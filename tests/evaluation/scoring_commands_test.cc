@@ -211,7 +211,7 @@ TEST(AblateCommand, FindsTheLayerThatNeedsItsSamples) {
   EXPECT_EQ(ablation.conditions.generation.max_new_tokens, 256);
   EXPECT_EQ(ablation.base.samples, std::vector<int32_t>(8, 32));
   ASSERT_EQ(ablation.layers.size(), 8u);
-  EXPECT_GE(ablation.base_score.correct, 14);
+  EXPECT_GE(ablation.base_accuracy.correct, 14);
   EXPECT_LE(ablation.layers[0].score.correct, 2);
   EXPECT_GT(ablation.layers[7].score.correct, ablation.layers[0].score.correct);
 }

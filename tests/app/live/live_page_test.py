@@ -95,7 +95,7 @@ class LivePage(unittest.TestCase):
         tiles = dict(zip(self.texts("#tiles dt"), self.texts("#tiles dd:not(.note)")))
         self.assertEqual(tiles["Policy"], f"version {figures['policy_version']}")
         self.assertEqual(tiles["Leases"], "3")
-        self.assertEqual(tiles["Recent reward"], f"{100 * figures['mean_reward_recent']:.1f}\u00a0%")
+        self.assertEqual(tiles["Recent reward"], f"{100 * figures['mean_reward_recent']:.1f}%")
         self.expect_fit("middle")
 
         run.hold.unlink()
@@ -103,7 +103,7 @@ class LivePage(unittest.TestCase):
         browser.open(run.url)
         self.assertEqual(self.text("#stage"), "Finished")
         final = run.figures()
-        right = {score["label"]: f"{score['correct']} of {score['answered']}" for score in final["scores"]}
+        right = {score["label"]: f"{score['correct']} of {score['n']}" for score in final["scores"]}
         self.assertEqual(self.texts("#scores tbody td:nth-child(2)"), [right["uniform"], right["learned"], right["dense"]])
         self.assertEqual([title.split(": ")[1] for title in self.texts("#schedule rect title")],
                          [f"{count} samples" if count != 1 else "1 sample" for count in final["recommended"]])
@@ -146,10 +146,10 @@ class LivePage(unittest.TestCase):
         browser.size(1280)
         browser.open(run.url)
         self.assertEqual(self.text("#stage"), "Paused")
-        self.assertIn("target reward 70.0\u00a0%", self.text("#summary"))
+        self.assertIn("target reward 70.0%", self.text("#summary"))
         said = [text.split("ann ")[1] for text in self.texts("#control .event")]
-        self.assertEqual(said, ["set the target reward to 70.0\u00a0%.", "paused the run.", "resumed the run.",
-                                "set the learning episodes to 300.", "set the target reward to 65.0\u00a0%.", "paused the run."])
+        self.assertEqual(said, ["set the target reward to 70.0%.", "paused the run.", "resumed the run.",
+                                "set the learning episodes to 300.", "set the target reward to 65.0%.", "paused the run."])
         failing = worker(1) | {"quarantined_ms": 61_000, "last_failure": HOSTILE}
         figures.update(workers=[failing], worker_counts={"all": 1, "busy": 0, "idle": 1, "silent": 0},
                        given_up=[{"episode": 7, "poisoned": True, "reason": HOSTILE}])
@@ -173,9 +173,9 @@ class LivePage(unittest.TestCase):
         reward = [0.05 - 0.03 * i / 39 for i in range(40)]
         figures["curve"] = {"window": 20, "episodes_per_point": 1, "episodes": list(range(1, 41)), "reward": reward, "mean": reward,
                             "low": [r - 0.004 for r in reward], "high": [r + 0.004 for r in reward]}
-        score = {"samples": [], "answered": 8, "correct": None, "wanted": 64, "accuracy": None, "low": None, "high": None}
+        score = {"samples": [], "n": 8, "correct": None, "wanted": 64, "accuracy": None, "interval_95": None}
         figures["scores"] = [score | {"label": "uniform", "mean": 0.0312}, score | {"label": "learned", "mean": 0.0208},
-                             score | {"label": "dense", "answered": 0, "mean": None}]
+                             score | {"label": "dense", "n": 0, "mean": None}]
         script = browser.call("Page.addScriptToEvaluateOnNewDocument", source=STUB % json.dumps(figures))
         browser.size(1280)
         browser.open(run.url)
@@ -184,7 +184,7 @@ class LivePage(unittest.TestCase):
         tiles = dict(zip(self.texts("#tiles dt"), self.texts("#tiles dd:not(.note)")))
         self.assertEqual(tiles["Recent reward"], "18.34\u00a0ms")
         self.assertIn("lower is better", self.text("#tiles .note"))
-        self.assertEqual([self.text("#measure"), *self.texts("#scores th")], ["delay", "Schedule", "Answered", "Delay", "0 to 31.2\u00a0ms", "95\u00a0%"])
+        self.assertEqual([self.text("#measure"), *self.texts("#scores th")], ["delay", "Schedule", "Answered", "Delay", "0 to 31.2\u00a0ms", "95%"])
         self.assertEqual(self.texts("#scores tbody td:nth-child(2)"), ["8", "8", "0"])
         self.assertEqual(self.texts("#scores tbody td:nth-child(3)"), ["31.20\u00a0ms", "20.80\u00a0ms", "\u2013"])
         self.assertEqual(self.texts("#scores tbody tr:first-child td:last-child"), [""], "no interval of a mean alone")
@@ -199,13 +199,13 @@ class LivePage(unittest.TestCase):
         run.serve()
         figures = run.figures()
         figures.update(stage="verify")
-        figures["scores"] = [{"label": "learned", "samples": [], "answered": 8, "correct": 3, "wanted": 64, "accuracy": 0.4375,
-                              "mean": 0.4375, "low": None, "high": None}]
+        figures["scores"] = [{"label": "learned", "samples": [], "n": 8, "correct": 3, "wanted": 64, "accuracy": 0.4375,
+                              "mean": 0.4375, "interval_95": None}]
         script = browser.call("Page.addScriptToEvaluateOnNewDocument", source=STUB % json.dumps(figures))
         browser.open(run.url)
         self.assertEqual(self.text("#measure"), "accuracy")
-        self.assertEqual(self.texts("#scores th"), ["Schedule", "Right", "Accuracy", "0 to 100\u00a0%", "95\u00a0%"])
-        self.assertEqual(self.texts("#scores tbody td")[:3], ["learned", "3 of 8", "43.8\u00a0%"])
+        self.assertEqual(self.texts("#scores th"), ["Schedule", "Right", "Accuracy", "0 to 100%", "95%"])
+        self.assertEqual(self.texts("#scores tbody td")[:3], ["learned", "3 of 8", "43.8%"])
         self.assertEqual(self.texts("#scores tbody td:last-child"), [""])
         browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
 
@@ -219,8 +219,8 @@ class LivePage(unittest.TestCase):
         reward = [0.2 + 0.6 * i / len(points) for i in range(len(points))]
         figures["curve"] = {"window": 20, "episodes_per_point": 500, "episodes": points, "reward": reward, "mean": reward,
                             "low": [r - 0.03 for r in reward], "high": [r + 0.03 for r in reward]}
-        figures["scores"] = [dict(label=label, samples=[], answered=1200, correct=correct, wanted=1319, accuracy=correct / 1200,
-                                  low=correct / 1200 - 0.02, high=correct / 1200 + 0.02)
+        figures["scores"] = [dict(label=label, samples=[], n=1200, correct=correct, wanted=1319, accuracy=correct / 1200,
+                                  interval_95=[correct / 1200 - 0.02, correct / 1200 + 0.02])
                              for label, correct in (("uniform", 931), ("learned", 942), ("dense", 951))]
         figures["counters"] = {name: 1_234_567 for name in figures["counters"]} | {"a_counter_of_a_later_release": 3}
         cases = {

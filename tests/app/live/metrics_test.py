@@ -137,7 +137,7 @@ class Http(unittest.TestCase):
             self.assertGreater(asked.pop(moving), 0)
             served.pop(moving)
         self.assertEqual(asked, served)
-        self.assertEqual((served["schema"], served["running"], served["ready"], served["stage"]), (1, True, True, "learn"))
+        self.assertEqual((served["schema"], served["running"], served["ready"], served["stage"]), (2, True, True, "learn"))
         # docs/monitoring.md lists every field of the object.
         self.assertEqual(set(re.findall(r"^\| `\"(\w+)\"`", DOCS, re.MULTILINE)), set(served) | {"at_ms", "elapsed_s"})
 

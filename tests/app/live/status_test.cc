@@ -99,8 +99,8 @@ TEST(StatusJson, ScoresCarryTheirIntervals) {
   score.set_correct(40);
   const json made = to_json(status, {})["scores"][0];
   EXPECT_EQ(made["accuracy"], 0.8);
-  EXPECT_NEAR(made["low"].get<double>(), 0.6696, 1e-4);  // Wilson's interval of 40 in 50
-  EXPECT_NEAR(made["high"].get<double>(), 0.8876, 1e-4);
+  EXPECT_NEAR(made["interval_95"][0].get<double>(), 0.6696, 1e-4);  // Wilson's interval of 40 in 50
+  EXPECT_NEAR(made["interval_95"][1].get<double>(), 0.8876, 1e-4);
 }
 
 TEST(StatusJson, SaysHowRewardsOfTheRunsKindRead) {
@@ -136,9 +136,9 @@ TEST(StatusJson, ScoresOfAnotherKindThanAnswersAreMeansAndCountNothingRight) {
     score.set_mean(0.031);
     made = to_json(status, {})["scores"][0];
     EXPECT_EQ(made["mean"], 0.031) << kind;
-    for (const char* name : {"correct", "accuracy", "low", "high"})
+    for (const char* name : {"correct", "accuracy", "interval_95"})
       EXPECT_TRUE(made[name].is_null()) << kind << ": " << name;
-    EXPECT_EQ(made["answered"], 4);
+    EXPECT_EQ(made["n"], 4);
   }
   score.set_answered(0);
   EXPECT_TRUE(to_json(status, {})["scores"][0]["mean"].is_null()) << "before the first answer";

@@ -41,8 +41,8 @@ class ReportCommand : public ::testing::Test {
     conditions.measured_on->questions = 10;
     conditions.seed = 12;
     change(conditions);
-    const std::vector<uint8_t> right(10, 1);
-    const std::vector<std::vector<uint8_t>> layers(8, std::vector<uint8_t>(10, 0));
+    const std::vector<double> right(10, 1);
+    const std::vector<std::vector<double>> layers(8, std::vector<double>(10, 0));
     evaluation::Ablation ablation =
         evaluation::make_ablation(conditions, policy::uniform_schedule(8, 16), right, layers);
     ablation.tool_version = "0.1.0";

@@ -31,11 +31,10 @@ ReportInput example_input(const ExampleShape& shape = {}) {
 
 // Layer l of three has 2 l of ten questions right; the base has 9.
 evaluation::Ablation example_ablation() {
-  std::vector<uint8_t> base(10, 1);
+  std::vector<double> base(10, 1);
   base[0] = 0;
-  std::vector<std::vector<uint8_t>> layers(3, std::vector<uint8_t>(10, 0));
-  for (size_t layer = 0; layer < layers.size(); ++layer)
-    std::fill_n(layers[layer].begin(), 2 * layer, uint8_t{1});
+  std::vector<std::vector<double>> layers(3, std::vector<double>(10, 0));
+  for (size_t layer = 0; layer < layers.size(); ++layer) std::fill_n(layers[layer].begin(), 2 * layer, 1.0);
   return evaluation::make_ablation({}, {{16, 16, 16}}, base, layers);
 }
 
