@@ -34,6 +34,7 @@ TEST(Names, APartOfALongerTokenIsNotNamed) {
     EXPECT_THAT(other, Not(Names("total"))) << other;
   }
   EXPECT_THAT("text", Not(Names("")));
+  EXPECT_THAT("text", Not(NamesAll({})));
 }
 
 TEST(Names, EachValueIsNeededAsOftenAsGiven) {

@@ -144,7 +144,7 @@ TEST_P(BadValues, AreRefusedWithFieldAndValue) {
 INSTANTIATE_TEST_SUITE_P(
     ScheduleFile, BadValues,
     ::testing::Values(
-        BadValue{"/conditions/model", 7, {"conditions.model", "7"}},
+        BadValue{"/conditions/model", 7, {"conditions.model", "7", "object"}},
         BadValue{"/conditions/model/id", "", {"conditions.model.id", "\"\"", "empty"}},
         BadValue{"/conditions/model/config_sha256",
                  "abc",
@@ -154,9 +154,9 @@ INSTANTIATE_TEST_SUITE_P(
                  {"conditions.model.weights_fingerprint", "null"}},
         BadValue{"/conditions/model/layers", 0, {"conditions.model.layers", "0", "1"}},
         BadValue{"/conditions/model/head_dim", 4294967296, {"conditions.model.head_dim", "4294967296"}},
-        BadValue{"/conditions/attention/estimator", "santa", {"conditions.attention.estimator"}},
-        BadValue{"/conditions/attention/prefill", "sparse", {"conditions.attention.prefill"}},
-        BadValue{"/conditions/attention/score_stage", "iid", {"conditions.attention.score_stage"}},
+        BadValue{"/conditions/attention/estimator", "santa", {"conditions.attention.estimator", "santa"}},
+        BadValue{"/conditions/attention/prefill", "sparse", {"conditions.attention.prefill", "sparse"}},
+        BadValue{"/conditions/attention/score_stage", "iid", {"conditions.attention.score_stage", "iid"}},
         BadValue{"/conditions/attention/tile", 0, {"conditions.attention.tile", "0"}},
         BadValue{
             "/conditions/attention/score_budget", 5, {"conditions.attention.score_budget", "5", "exact"}},
@@ -165,27 +165,29 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"/samples/2", 2.5, {"samples[2]", "2.5", "1"}},
         BadValue{"/samples/1", 0, {"samples[1]", "0", "1"}},
         BadValue{"/samples/0", -3, {"samples[0]", "-3", "1"}},
-        BadValue{"/samples", {30, 1, 1}, {"samples", "3", "4"}},
+        BadValue{"/samples", {30, 1, 1}, {"samples", "3", "4", "layers"}},
         BadValue{"/samples", {20, 7, 3, 3}, {"samples", "33", "total", "32"}},
         BadValue{"/total", 31, {"samples", "32", "total", "31"}},
         BadValue{"/total", std::numeric_limits<uint64_t>::max(), {"total", "18446744073709551615"}},
         BadValue{"/floor", -1, {"floor", "-1", "0"}},
         BadValue{"/conditions/task/version", "2", {"conditions.task.version", "\"2\"", "1"}},
         BadValue{"/conditions/measured_on/sha256", "", {"conditions.measured_on.sha256", "\"\""}},
-        BadValue{"/evaluation", Json::array(), {"evaluation", "[]"}},
+        BadValue{"/evaluation", Json::array(), {"evaluation", "[]", "object"}},
         BadValue{"/evaluation/uniform/n", 0, {"evaluation.uniform.n", "0", "1"}},
         BadValue{"/evaluation/uniform/correct", 201, {"evaluation.uniform.correct", "201", "0", "200"}},
         BadValue{"/evaluation/uniform/interval_95", {0.2}, {"evaluation.uniform.interval_95", "[0.2]"}},
         BadValue{"/evaluation/uniform/interval_95", {0.2, 0.1}, {"evaluation.uniform.interval_95", "lower"}},
         BadValue{"/evaluation/uniform/interval_95", {0.2, 0.3}, {"evaluation.uniform.interval_95", "0.14"}},
-        BadValue{"/evaluation/uniform/interval_95", {-0.1, 0.3}, {"-0.1", "0", "1"}},
+        BadValue{"/evaluation/uniform/interval_95",
+                 {-0.1, 0.3},
+                 {"evaluation.uniform.interval_95", "-0.1", "0", "1"}},
         BadValue{"/evaluation/paired/test", "t-test", {"evaluation.paired.test", "t-test", "mcnemar-exact"}},
         BadValue{"/evaluation/paired/p_value", 1.5, {"evaluation.paired.p_value", "1.5"}},
-        BadValue{"/evaluation/paired/only_uniform", 3, {"164", "3", "162"}},
+        BadValue{"/evaluation/paired/only_uniform", 3, {"evaluation.paired", "164", "3", "162"}},
         BadValue{"/evaluation/paired/difference", 0.8, {"evaluation.paired.difference", "0.8"}},
         BadValue{"/run_id", 12, {"run_id", "12"}}, BadValue{"/policy_version", -1, {"policy_version", "-1"}},
-        BadValue{"/sampels", {1}, {"sampels"}},
-        BadValue{"/conditions/model/weights", "x", {"conditions.model.weights"}}));
+        BadValue{"/sampels", {1}, {"sampels", "field"}},
+        BadValue{"/conditions/model/weights", "x", {"conditions.model.weights", "field"}}));
 
 TEST(ScheduleFile, AllFaultsAreReportedAtOnce) {
   Json json = Json::parse(format_schedule_file(example()));

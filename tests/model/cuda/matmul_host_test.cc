@@ -11,6 +11,9 @@
 namespace allot::model::cuda {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
 alignas(16) std::byte data[64];  // addresses; nothing is read there
 
 MatmulParams product() {

@@ -269,7 +269,7 @@ TEST_F(TokenizerTest, TemplatesAreChecked) {
       message_for<CorruptFile>(characters(), "/post_processor", processor({token, sequence}, json::object())),
       Names("special_tokens.<s>", "missing"));
   EXPECT_THAT(message_for<Unsupported>(characters(), "/post_processor", processor(json::array({token}), ids)),
-              Names("post_processor", "0 times"));
+              Names("post_processor.single", "0 times"));
   json beyond = ids;
   beyond["<s>"]["ids"] = {99};
   EXPECT_THAT(message_for<CorruptFile>(characters(), "/post_processor", processor({token, sequence}, beyond)),
