@@ -1,5 +1,7 @@
 #include "model/sampling.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -53,8 +55,7 @@ uint64_t weigh(std::span<const float> logits, float largest, float scale, uint32
 
 void validate(const SamplingParams& params) {
   const auto refuse = [](const char* field, double value, const char* range) {
-    throw InvalidArgument(std::string("sampling: ") + field + " is " + std::to_string(value) + ", expected " +
-                          range);
+    throw InvalidArgument(fmt::format("sampling: {} is {}, expected {}", field, value, range));
   };
   if (!(params.temperature >= 0) || std::isinf(params.temperature)) {
     refuse("temperature", params.temperature, "a number >= 0 (0 is greedy)");

@@ -312,7 +312,7 @@ TEST(RunSpec, EveryFieldThatIsOutOfRangeIsNamedWithItsValue) {
   spec.set_lease_ms(-5);
   EXPECT_THAT([&] { validate(spec); },
               ThrowsMessage<InvalidArgument>(Names("episodes", 0, "questions_per_episode", 51, 1, 50,
-                                                   "heldout_questions", 21, "lease_ms", -5)));
+                                                   "task.heldout_questions", 21, "lease_ms", -5)));
   spec = example_spec();
   spec.mutable_policy()->set_total(3);
   EXPECT_THROW(validate(spec), InvalidArgument);

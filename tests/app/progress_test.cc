@@ -138,7 +138,7 @@ TEST(Progress, TerminalViewRedrawsOneLineAndKeepsMessagesAboveIt) {
   written.view().update(learning(2), Timestamp{});
   EXPECT_EQ(written.lines(), 0);
   written.view().message("worker-1 started");
-  EXPECT_THAT(written.text(), HasSubstr("\r\x1b[Kworker-1 started\nlearn ["));
+  EXPECT_THAT(written.text(), HasSubstr("\r\x1b[Kworker-1 started\nlearn |"));
   written.view().end();
   EXPECT_THAT(written.text(), EndsWith("\n"));
   EXPECT_EQ(written.lines(), 2);

@@ -103,7 +103,7 @@ TEST_F(Tune, WholeRunEndsWithAVerdictAndItsFiles) {
   ASSERT_TRUE(schedule.evaluation.paired.has_value());
   EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr("<svg"));
   EXPECT_FALSE(std::filesystem::is_empty(run_ / "tb"));
-  EXPECT_THAT(result.err, HasSubstr("finished ["));
+  EXPECT_THAT(result.err, HasSubstr("finished |"));
 }
 
 TEST_F(Tune, JsonResultHoldsScheduleScoresAndFiles) {
@@ -113,7 +113,7 @@ TEST_F(Tune, JsonResultHoldsScheduleScoresAndFiles) {
   EXPECT_EQ(json.at("stage"), "finished");
   EXPECT_EQ(json.at("episodes"), 40);
   EXPECT_EQ(json.at("schedule").size(), 8u);
-  EXPECT_EQ(json.at("scores").at("dense").at("questions"), 12);
+  EXPECT_EQ(json.at("scores").at("dense").at("n"), 12);
   EXPECT_EQ(json.at("scores").at("dense").at("samples").size(), 0u);
   EXPECT_TRUE(json.at("paired").at("p_value").is_number());
   EXPECT_TRUE(std::filesystem::exists(json.at("files").at("schedule").get<std::string>()));

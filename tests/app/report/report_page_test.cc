@@ -92,7 +92,7 @@ TEST(ReportPage, HeadlineAdmitsALossAndAnUndecidedTest) {
   ReportInput input = example_input();
   std::swap(input.run.scores[0].scores, input.run.scores[1].scores);
   EXPECT_THAT(parse_xml(report_page(input)).all("p", "verdict").at(0)->text,
-              AllOf(Names("worse"), HasSubstr("(\u2212")));
+              AllOf(Names("worse"), HasSubstr("(-")));
   input.run.scores[0].scores = input.run.scores[1].scores;
   EXPECT_THAT(parse_xml(report_page(input)).all("p", "verdict").at(0)->text,
               Names("no difference", "p\u00a0=\u00a01.000"));
@@ -153,12 +153,13 @@ TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
   EXPECT_THAT(row(page, "facts", "Learned schedule").at(0),
               Names(fmt::format("{}", fmt::join(input.run.recommended, ","))));
   EXPECT_THAT(row(page, "facts", "Model").at(0), Names("tiny-gsm", "8 layers", 8, 4, 32));
-  EXPECT_THAT(row(page, "facts", "Model config").at(0), Names(std::string(64, 'a')));
-  EXPECT_THAT(row(page, "facts", "Tokenizer").at(0), Names(std::string(64, 'b')));
-  EXPECT_THAT(row(page, "facts", "Weights fingerprint").at(0), Names(std::string(64, 'c')));
-  EXPECT_THAT(row(page, "facts", "Learned on").at(0), Names("data/train.jsonl", 20000, std::string(64, 'd')));
+  EXPECT_THAT(row(page, "facts", "Model config").at(0), HasSubstr(std::string(64, 'a')));
+  EXPECT_THAT(row(page, "facts", "Tokenizer").at(0), HasSubstr(std::string(64, 'b')));
+  EXPECT_THAT(row(page, "facts", "Weights fingerprint").at(0), HasSubstr(std::string(64, 'c')));
+  EXPECT_THAT(row(page, "facts", "Learned on").at(0),
+              AllOf(Names("data/train.jsonl", 20000), HasSubstr(std::string(64, 'd'))));
   EXPECT_THAT(row(page, "facts", "Verified on").at(0),
-              Names(200, "data/heldout.jsonl", std::string(64, 'e')));
+              AllOf(Names(200, "data/heldout.jsonl"), HasSubstr(std::string(64, 'e'))));
   EXPECT_THAT(row(page, "facts", "Attention").at(0), Names("sys", "sampled", "exact"));
   EXPECT_THAT(row(page, "facts", "Generation").at(0), Names("bfloat16", "greedy", 96));
   EXPECT_THAT(row(page, "facts", "Budget").at(0), Names(64, 1));
@@ -175,7 +176,8 @@ TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
   ablated.ablation = example_ablation();
   ablated.ablation->conditions.measured_on = {.sha256 = std::string(64, 'f'), .questions = 10};
   const XmlElement second = parse_xml(report_page(ablated));
-  EXPECT_THAT(row(second, "facts", "Layers measured on").at(0), Names("10 questions", std::string(64, 'f')));
+  EXPECT_THAT(row(second, "facts", "Layers measured on").at(0),
+              AllOf(Names("10 questions"), HasSubstr(std::string(64, 'f'))));
 }
 
 TEST(ReportPage, NamesFromOutsideCannotBreakThePage) {

@@ -218,9 +218,9 @@ TEST_F(TokenizerTest, PatternsWithoutAFaithfulTranslationAreRefused) {
 
 TEST_F(TokenizerTest, FieldsOfTheWrongKindAreCorruptByPlace) {
   EXPECT_THAT(message_for<CorruptFile>(characters(), "/pre_tokenizer/behavior", "Apart"),
-              Names("behavior", "Apart"));
+              Names("pre_tokenizer.behavior", "Apart"));
   EXPECT_THAT(message_for<CorruptFile>(characters(), "/pre_tokenizer/pattern", json::object()),
-              Names("pattern.String", "missing"));
+              Names("pre_tokenizer.pattern.String", "missing"));
   EXPECT_THAT(message_for<CorruptFile>(characters(), "/model/unk_token", nullptr),
               Names("model.unk_token", "missing"));
   EXPECT_THAT(message_for<CorruptFile>(characters(), "/model/vocab", json::array()),
@@ -234,10 +234,12 @@ TEST_F(TokenizerTest, FieldsOfTheWrongKindAreCorruptByPlace) {
 
 TEST_F(TokenizerTest, BadMergesAreCorruptWithTheirNumber) {
   EXPECT_THAT(message_for<CorruptFile>(pairs(), "/model/merges/1", "ab z"),
-              Names("merges[1]", "\"ab z\"", "\"z\""));
-  EXPECT_THAT(message_for<CorruptFile>(pairs(), "/model/merges/1", "b c"), Names("merges[1]", "\"bc\""));
-  EXPECT_THAT(message_for<CorruptFile>(pairs(), "/model/merges/0", "a b c"), Names("merges[0]", "a b c"));
-  EXPECT_THAT(message_for<CorruptFile>(pairs(), "/model/merges/0", 7), Names("merges[0]", 7));
+              Names("model.merges[1]", "\"ab z\"", "\"z\""));
+  EXPECT_THAT(message_for<CorruptFile>(pairs(), "/model/merges/1", "b c"),
+              Names("model.merges[1]", "\"bc\""));
+  EXPECT_THAT(message_for<CorruptFile>(pairs(), "/model/merges/0", "a b c"),
+              Names("model.merges[0]", "a b c"));
+  EXPECT_THAT(message_for<CorruptFile>(pairs(), "/model/merges/0", 7), Names("model.merges[0]", 7));
   EXPECT_THAT(message_for<CorruptFile>(pairs(), "/model/unk_token", "<unk>"),
               Names("model.unk_token", "<unk>"));
 }
@@ -267,7 +269,7 @@ TEST_F(TokenizerTest, TemplatesAreChecked) {
   EXPECT_THAT(load(file).encode("a", false), ElementsAre(4));
   EXPECT_THAT(
       message_for<CorruptFile>(characters(), "/post_processor", processor({token, sequence}, json::object())),
-      Names("special_tokens.<s>", "missing"));
+      Names("post_processor.special_tokens.<s>", "missing"));
   EXPECT_THAT(message_for<Unsupported>(characters(), "/post_processor", processor(json::array({token}), ids)),
               Names("post_processor.single", "0 times"));
   json beyond = ids;
