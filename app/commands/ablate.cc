@@ -21,11 +21,12 @@ namespace allot::app {
 namespace {
 
 std::string table(const evaluation::Ablation& ablation) {
-  std::string text = fmt::format("base {}: {}\n\n", ablation.base.to_string(), text(ablation.base_accuracy));
+  std::string text =
+      fmt::format("base {}: {}\n\n", ablation.base.to_string(), evaluation::text(ablation.base_accuracy));
   text += fmt::format("{:>5}  {:<24}  {:<28}  {:>8}\n", "layer", "accuracy (95% interval)",
                       "drop (95% interval)", "p");
   for (const evaluation::LayerAblation& layer : ablation.layers)
-    text += fmt::format("{:>5}  {:<24}  {:<28}  {:>8.2g}\n", layer.layer, text(layer.accuracy),
+    text += fmt::format("{:>5}  {:<24}  {:<28}  {:>8.2g}\n", layer.layer, evaluation::text(layer.accuracy),
                         points_with_range(layer.drop, layer.drop_interval.low, layer.drop_interval.high),
                         layer.p_value);
   return text;
@@ -61,7 +62,8 @@ int run_ablate(std::span<const std::string> arguments) {
   std::filesystem::path run;
   bool json = false;
   OptionSet set(
-      "ablate", "Give one layer at a time a single attention sample and see what accuracy that costs.",
+      "ablate",
+      "measure each layer's importance: give one layer a single sample and the others the base schedule",
       "allot ablate --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl --base 16 --limit 256");
   declare_scoring_options(&set, &options);
   set.text("base", &base, "S", "samples of the other layers: one number, a,b,c,… or a schedule.json");

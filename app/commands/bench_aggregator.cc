@@ -1,5 +1,5 @@
-// allot bench aggregator: what one aggregator stands. Starts the real one as a child process on loopback and
-// lets simulated workers loose on it.
+// allot bench aggregator: the load that one aggregator can carry. Starts the real one as a child process on
+// loopback and lets simulated workers loose on it.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -247,7 +247,7 @@ int run_bench_aggregator(std::span<const std::string> arguments) {
   set.integer("window", &options.window, 1, 1'000'000, "N",
               "messages under way at full rate, over all workers");
   set.real("rate", &options.rate, 0.1, 1e6, "R", "requests and results a second after that");
-  set.integer("rate-seconds", &options.rate_seconds, 1, 86'400, "S", "for so long");
+  set.integer("rate-seconds", &options.rate_seconds, 1, 86'400, "S", "duration of the phase at that rate");
   set.path("run", &options.run,
            "empty directory for the run, on the disk to measure; a temporary one without it");
   set.flag("keys", &options.keys, "encrypt all connections (CURVE); the workers share one key");

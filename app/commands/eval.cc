@@ -26,8 +26,8 @@ std::string table(std::span<const Score> scores) {
     const evaluation::Accuracy accuracy = evaluation::accuracy_of(score.answers.scores);
     text += fmt::format("{:<{}}  {:>8}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", score.schedule.label, width,
                         score.schedule.schedule ? std::to_string(score.schedule.schedule->total()) : "all",
-                        accuracy.questions, accuracy.correct, text(accuracy), score.answers.output_tokens,
-                        score.answers.cut_off);
+                        accuracy.questions, accuracy.correct, evaluation::text(accuracy),
+                        score.answers.output_tokens, score.answers.cut_off);
   }
   if (scores.size() > 1)
     text += fmt::format("\nagainst {} ({})\n", scores.front().schedule.label,

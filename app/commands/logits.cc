@@ -66,8 +66,8 @@ int run_logits(std::span<const std::string> arguments) {
   int32_t threads = 0;
   std::filesystem::path out;
   OptionSet set("logits",
-                "Logits at every position of a sequence of token ids: a float32 .npy array [ids, "
-                "vocabulary] on stdout.",
+                "write the logits at every position of a sequence of token ids as a float32 .npy array [ids, "
+                "vocabulary]",
                 "allot logits --model assets/tiny-gsm --ids 1,15,7 --out logits.npy");
   set.path("model", &model, "Hugging Face model directory");
   set.text("ids", &ids_text, "A,B,…", "token ids, used as they are");
