@@ -15,14 +15,9 @@ function(allot_flags target)
   endif()
 endfunction()
 
-# For folders whose numbers, or the time of whose tests, depend on the optimiser: their level holds where ./check lowers that of the
-# others. (Without any, GCC 12 under UBSan also reports loads of vectors in std::bit_cast from addresses that are none.)
+# For folders whose numbers depend on the optimiser: its level holds here where ./check lowers that of the others.
 macro(allot_optimise_here)
-  if(ALLOT_SANITIZE)
-    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-O1>)
-  else()
-    add_compile_options($<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O3>)
-  endif()
+  add_compile_options($<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O3>)
 endmacro()
 
 # allot_library(NAME SOURCES a.cc… [PUBLIC lib…] [PRIVATE lib…]): the library of a folder, linked as allot::NAME.
