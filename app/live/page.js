@@ -308,14 +308,14 @@
     duplicate: 'results answered before', released: 'leases given back', preempted: 'of released: machine taken away',
     answers_kept: 'questions not asked again', expired: 'leases not renewed in time', timed_out: 'of expired: deadline passed',
     crashed: 'leases whose worker broke', failed: 'episodes a worker could not run', rejected: 'results that did not fit',
-    set_aside: 'episodes given up', poisoned: 'of given up: failed on several workers', malformed: 'messages that could not be read',
+    set_aside: 'episodes without an attempt left', poisoned: 'of given up: failed on several workers', malformed: 'messages that could not be read',
   };
   const TROUBLE = new Set(['crashed', 'failed', 'rejected', 'set_aside', 'poisoned', 'malformed']);
 
   function showCounters(run) {
     const order = Object.keys(COUNTERS);
     const place = (name) => order.includes(name) ? order.indexOf(name) : order.length;
-    const readable = (name) => name.replaceAll('_', ' ');
+    const readable = (name) => name === 'set_aside' ? 'given up' : name.replaceAll('_', ' ');  // named before the word was settled
     const entries = Object.entries(run.counters).sort(([a], [b]) => place(a) - place(b));
     const rows = entries.filter(([, count]) => count !== 0).map(([name, count]) => row(
       [[readable(name)], [whole(count), 'number'], [COUNTERS[name] || '', 'quiet']], {class: TROUBLE.has(name) ? 'warn' : ''}));

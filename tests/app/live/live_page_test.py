@@ -238,6 +238,8 @@ class LivePage(unittest.TestCase):
                 self.assertIn("200 of 10,000 workers are listed", self.text("#workers"))
                 self.assertEqual(self.texts("#workers .name")[:3], ["pod-0", "pod-1", "pod-2"], "silent ones come first")
             self.assertIn("a counter of a later release", self.text("#counters"))
+            self.assertIn("given up", self.text("#counters"))
+            self.assertNotIn("set aside", self.text("#counters"))
             self.expect_fit(name)
             browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
 
