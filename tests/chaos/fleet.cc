@@ -23,7 +23,10 @@ constexpr int kMostRefusedStarts = 5;
 wire::RunSpec spec_of(const ChaosOptions& options) {
   wire::RunSpec spec = aggregator::simulated_spec(options.episodes);
   spec.set_seed(static_cast<uint32_t>(options.seed));
-  spec.mutable_policy()->set_name(options.policy);
+  if (spec.policy().name() != options.policy) {
+    spec.mutable_policy()->set_name(options.policy);
+    spec.mutable_policy()->clear_parameters();  // those of the other learner; absent ones have their defaults
+  }
   spec.set_lease_ms(options.lease.count());
   // However often workers are killed, no episode may be given up for it.
   spec.set_max_attempts(1'000);
