@@ -88,6 +88,7 @@ class ClusterTest(unittest.TestCase):
         head = {
             "num_cpus": 1, "object_store_memory": OBJECT_STORE, "include_dashboard": False, "temp_dir": cls.temporary.name,
         }
+        os.makedirs("/tmp/ray", exist_ok=True)  # ray writes the cluster's address there wherever its other files are
         cls.cluster = Cluster(initialize_head=True, head_node_args=head)
         cls.cluster.add_node(num_cpus=2, object_store_memory=OBJECT_STORE)
 
