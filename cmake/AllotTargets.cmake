@@ -51,17 +51,15 @@ function(allot_protobuf name proto)
   endif()
 endfunction()
 
-# allot_precompile(HEADERS target… LINK lib… INCLUDE header…): the headers that most sources of the targets include, parsed once. The
-# targets have the compile definitions of LINK and the flags of allot_flags.
+# allot_precompile(NAME LINK lib… INCLUDE header…): a target whose precompiled header others use (allot_use_precompiled). They need
+# the compile definitions of LINK and the flags of allot_flags.
 function(allot_precompile name)
   cmake_parse_arguments(arg "" "" "LINK;INCLUDE" ${ARGN})
-  if(NOT TARGET ${name})
-    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${name}.cc CONTENT "// Owns a precompiled header.\n")
-    add_library(${name} OBJECT ${PROJECT_BINARY_DIR}/${name}.cc)
-    target_link_libraries(${name} PRIVATE ${arg_LINK})
-    target_precompile_headers(${name} PRIVATE ${arg_INCLUDE})
-    allot_flags(${name})
-  endif()
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${name}.cc CONTENT "// Owns a precompiled header.\n")
+  add_library(${name} OBJECT ${PROJECT_BINARY_DIR}/${name}.cc)
+  target_link_libraries(${name} PRIVATE ${arg_LINK})
+  target_precompile_headers(${name} PRIVATE ${arg_INCLUDE})
+  allot_flags(${name})
 endfunction()
 
 function(allot_use_precompiled target name)

@@ -103,7 +103,7 @@ std::string format_ablation(const Ablation& ablation) {
     Json row = {{"layer", layer.layer}};
     row.update(to_json(layer.accuracy));
     row["drop"] = layer.drop;
-    row["drop_interval_95"] = Json::array({layer.drop_interval.low, layer.drop_interval.high});
+    row["drop_interval_95"] = to_json(layer.drop_interval);
     row["p_value"] = layer.p_value;
     json["layers"].push_back(std::move(row));
   }

@@ -14,15 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A stored ratio may differ from the one computed here by rounding, no more.
-constexpr double kRatioTolerance = 1e-9;
-
 constexpr const char* kGradedTest = "permutation";
 constexpr const char* kRightOrWrongTest = "mcnemar-exact";
-
-Json to_json(const Interval& interval) {
-  return Json::array({interval.low, interval.high});
-}
 
 Interval read_interval(JsonFields& fields, double min) {
   const auto [low, high] = fields.interval("interval_95", min, 1);
@@ -34,6 +27,10 @@ bool within(double value, const Interval& interval) {
 }
 
 }  // namespace
+
+Json to_json(const Interval& interval) {
+  return Json::array({interval.low, interval.high});
+}
 
 Accuracy accuracy_of(std::span<const double> scores) {
   const MeanScore mean = mean_of_scores(scores);

@@ -13,6 +13,12 @@ namespace allot::evaluation {
 
 class JsonFields;
 
+// A stored ratio may differ from the one computed here by rounding, no more.
+inline constexpr double kRatioTolerance = 1e-9;
+
+// [low, high].
+nlohmann::ordered_json to_json(const Interval& interval);
+
 // Accuracy on `questions` questions. Where replies get partial credit it is their mean score, and `correct`
 // counts those with full marks; else it is correct / questions.
 struct Accuracy {

@@ -83,6 +83,11 @@ void check_finite(std::span<const double> scores) {
       throw InvalidArgument(fmt::format("a score is {}; a number is expected", score));
 }
 
+double mean_of(std::span<const double> scores) {
+  if (scores.empty()) return 0;
+  return std::accumulate(scores.begin(), scores.end(), 0.0) / static_cast<double>(scores.size());
+}
+
 }  // namespace
 
 Interval wilson_interval(int64_t correct, int64_t questions) {
@@ -156,16 +161,20 @@ Interval paired_difference_interval(int64_t only_first, int64_t only_second, int
 
 MeanScore mean_of_scores(std::span<const double> scores, uint32_t seed) {
   check_finite(scores);
-  const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
   const auto count = static_cast<int64_t>(scores.size());
-  const double mean = count == 0 ? 0 : sum / static_cast<double>(count);
-  if (right_or_wrong(scores)) {
-    const auto right = static_cast<int64_t>(sum);
-    return {mean, wilson_interval(right, count), standard_error(right, count)};
-  }
+  if (right_or_wrong(scores))
+    return {mean_of(scores), wilson_interval(std::ranges::count(scores, 1.0), count)};
+  return {mean_of(scores), bootstrap_mean(scores, seed)};
+}
+
+double standard_error(std::span<const double> scores) {
+  check_finite(scores);
+  const auto count = static_cast<int64_t>(scores.size());
+  if (right_or_wrong(scores)) return standard_error(std::ranges::count(scores, 1.0), count);
+  const double mean = mean_of(scores);
   double squares = 0;
   for (const double score : scores) squares += (score - mean) * (score - mean);
-  return {mean, bootstrap_mean(scores, seed), std::sqrt(squares) / static_cast<double>(count)};
+  return std::sqrt(squares) / static_cast<double>(count);
 }
 
 PairedTest compare_scores(std::span<const double> first, std::span<const double> second, uint32_t seed) {

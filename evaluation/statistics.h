@@ -52,9 +52,10 @@ Interval paired_difference_interval(int64_t only_first, int64_t only_second, int
 struct MeanScore {
   double mean = 0;  // 0 for no questions
   Interval interval;
-  double standard_error = 0;  // 0 for no questions
 };
 MeanScore mean_of_scores(std::span<const double> scores, uint32_t seed = 0);
+// Of that mean; 0 for no questions.
+double standard_error(std::span<const double> scores);
 
 // Two schedules on the same questions, by their scores.
 struct PairedTest {

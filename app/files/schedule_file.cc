@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,9 +23,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Fields = evaluation::JsonFields;
 using evaluation::shown;
-
-// A stored ratio may differ from the one computed here by rounding, no more.
-constexpr double kRatioTolerance = 1e-9;
 
 evaluation::PairedTest read_paired(Fields fields, const EvaluationRecord& scores,
                                    std::vector<std::string>* faults) {
@@ -49,7 +45,7 @@ evaluation::PairedTest read_paired(Fields fields, const EvaluationRecord& scores
                                   only_learned, scores.learned->correct));
   }
   const double difference = scores.learned->value - scores.uniform->value;
-  if (std::abs(paired.difference - difference) > kRatioTolerance) {
+  if (std::abs(paired.difference - difference) > evaluation::kRatioTolerance) {
     faults->push_back(fmt::format("'evaluation.paired.difference' is {}, the scores differ by {}",
                                   paired.difference, difference));
   }

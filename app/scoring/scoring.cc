@@ -142,7 +142,7 @@ Json score_json(const Score& score) {
   json["samples"] = score.schedule.schedule ? Json(score.schedule.schedule->samples) : Json();
   json["total"] = score.schedule.schedule ? Json(score.schedule.schedule->total()) : Json();
   json.update(evaluation::to_json(evaluation::accuracy_of(score.answers.scores)));
-  json["standard_error"] = evaluation::mean_of_scores(score.answers.scores).standard_error;
+  json["standard_error"] = evaluation::standard_error(score.answers.scores);
   json["prompt_tokens"] = score.answers.prompt_tokens;
   json["output_tokens"] = score.answers.output_tokens;
   json["cut_off"] = score.answers.cut_off;

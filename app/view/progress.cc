@@ -61,6 +61,12 @@ double mean_score(const wire::Score& score) {
                           : static_cast<double>(score.correct()) / static_cast<double>(score.answered());
 }
 
+std::optional<evaluation::Interval> interval_of(const wire::Score& score) {
+  if (score.has_mean() || score.answered() < 1 || score.correct() < 0 || score.correct() > score.answered())
+    return std::nullopt;
+  return evaluation::wilson_interval(score.correct(), score.answered());
+}
+
 std::string progress_line(const wire::Status& status, size_t columns) {
   const Done work = work_of(status);
   std::string rest = fmt::format(" {}/{}", work.done, work.wanted);

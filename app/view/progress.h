@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/clock.h"
+#include "evaluation/statistics.h"
 #include "wire/messages_fwd.h"
 
 namespace allot::app {
@@ -26,6 +28,9 @@ Answered answered(const wire::Status& status);
 std::string reward_text(const wire::Status& status, double reward);
 // Mean score of a verified schedule; 0 before the first answer.
 double mean_score(const wire::Score& score);
+// The 95 % interval of its right answers; none before the first answer, with partial credit, and for counts
+// that cannot be.
+std::optional<evaluation::Interval> interval_of(const wire::Score& score);
 
 // One line of at most `columns` characters: stage, bar, episodes (in the verify stage: questions) done and
 // wanted, ETA, recent mean reward or the scores so far, and the currently recommended schedule, cut at the

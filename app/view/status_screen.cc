@@ -10,7 +10,6 @@
 #include "app/view/status_view.h"
 #include "app/view/terminal_text.h"
 #include "base/number_text.h"
-#include "evaluation/statistics.h"
 
 namespace allot::app {
 namespace {
@@ -66,9 +65,8 @@ std::vector<std::string> score_lines(const wire::Status& status) {
     std::string line = fmt::format("{:<8} {} of {} right", score.label(), score.correct(), score.answered());
     if (score.has_mean()) {
       line += " = " + reward_text(status, score.mean());
-    } else if (score.answered() > 0 && score.correct() >= 0 && score.correct() <= score.answered()) {
-      const auto interval = evaluation::wilson_interval(score.correct(), score.answered());
-      line += " = " + percent_with_range(mean_score(score), interval.low, interval.high);
+    } else if (const auto interval = interval_of(score)) {
+      line += " = " + percent_with_range(mean_score(score), interval->low, interval->high);
     }
     lines.push_back(std::move(line));
   }

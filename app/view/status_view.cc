@@ -17,7 +17,6 @@
 #include "app/report/run_summary.h"
 #include "app/view/progress.h"
 #include "episode/reward_kind.h"
-#include "evaluation/statistics.h"
 
 namespace allot::app {
 namespace {
@@ -106,10 +105,10 @@ json score_json(const wire::Score& score, const RewardKindRow* kind) {
     return object;
   }
   object["mean"] = nullptr;
-  if (score.answered() < 1 || score.correct() < 0 || score.correct() > score.answered()) return object;
-  const auto interval = evaluation::wilson_interval(score.correct(), score.answered());
-  object["accuracy"] = static_cast<double>(score.correct()) / static_cast<double>(score.answered());
-  object["interval_95"] = {interval.low, interval.high};
+  if (const auto interval = interval_of(score)) {
+    object["accuracy"] = mean_score(score);
+    object["interval_95"] = {interval->low, interval->high};
+  }
   return object;
 }
 
