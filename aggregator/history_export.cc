@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "aggregator/history_format.h"
 #include "aggregator/sqlite.h"

@@ -3,8 +3,8 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
+#include "base/json.h"
 
 namespace allot::bench {
 namespace {

@@ -77,7 +77,8 @@ function(allot_precompile_for_test target)
   if(NOT TARGET allot_test_headers)
     allot_precompile(allot_test_headers
       LINK spdlog::spdlog GTest::gmock
-      INCLUDE <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp> <spdlog/fmt/fmt.h> <spdlog/spdlog.h> ${ALLOT_STANDARD_HEADERS})
+      INCLUDE <gmock/gmock.h> <gtest/gtest.h> <spdlog/fmt/fmt.h> <spdlog/spdlog.h> ${ALLOT_STANDARD_HEADERS}
+        ${PROJECT_SOURCE_DIR}/base/json.h)
     allot_test_flags(allot_test_headers)
   endif()
   allot_use_precompiled(${target} allot_test_headers)
@@ -92,8 +93,8 @@ function(allot_precompile_for_product)
   allot_precompile(allot_product_headers
     LINK spdlog::spdlog protobuf::libprotobuf
     INCLUDE
-      <google/protobuf/map_field_inl.h> <google/protobuf/message.h> <nlohmann/json.hpp> <spdlog/fmt/fmt.h> <spdlog/spdlog.h>
-      ${ALLOT_STANDARD_HEADERS})
+      <google/protobuf/map_field_inl.h> <google/protobuf/message.h> <spdlog/fmt/fmt.h> <spdlog/spdlog.h>
+      ${ALLOT_STANDARD_HEADERS} ${PROJECT_SOURCE_DIR}/base/json.h)
   foreach(target ${ARGN})
     allot_use_precompiled(allot_${target} allot_product_headers)
   endforeach()

@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
+#include "base/json.h"
 
 #include "base/error.h"
 #include "base/file.h"

@@ -3,8 +3,8 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
+#include "base/json.h"
 
 #include "base/number_text.h"
 #include "evaluation/json_fields.h"

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
+#include "base/json.h"
 
 #include "base/error.h"
 #include "evaluation/json_fields.h"

@@ -6,11 +6,11 @@
 
 #include <cstdint>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
+#include "base/json.h"
 
 #include "base/error.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <sstream>
+#include "base/json.h"
 
 #include "base/error.h"
 #include "policy/learner.h"

@@ -1,6 +1,6 @@
 #include "policy/reinforce.h"
 
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "policy/multinomial.h"
 #include "policy/state.h"

@@ -9,9 +9,9 @@
 #include <functional>
 #include <iostream>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
+#include "base/json.h"
 
 #include "app/cli/child_process.h"
 #include "app/cli/command.h"

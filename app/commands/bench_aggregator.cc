@@ -10,11 +10,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
+#include "base/json.h"
 
 #include "aggregator/run_directory.h"
 #include "app/cli/command.h"

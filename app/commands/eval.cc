@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "app/cli/command.h"
 #include "app/scoring/scoring.h"

@@ -1,7 +1,7 @@
 // allot grade: grades predictions made elsewhere, line by line.
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <string>
+#include "base/json.h"
 
 #include "app/cli/command.h"
 #include "app/cli/options.h"

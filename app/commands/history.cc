@@ -4,7 +4,7 @@
 
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "aggregator/history_backup.h"
 #include "aggregator/history_check.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"

@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <iostream>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
+#include "base/json.h"
 
 #include "app/cli/command.h"
 #include "app/cli/options.h"

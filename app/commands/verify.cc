@@ -2,7 +2,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <iostream>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "app/cli/command.h"
 #include "app/scoring/scoring.h"

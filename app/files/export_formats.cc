@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <ranges>
+#include "base/json.h"
 
 #include "base/error.h"
 #include "base/file.h"

@@ -6,11 +6,11 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <utility>
 #include <vector>
+#include "base/json.h"
 
 #include "base/error.h"
 #include "base/file.h"

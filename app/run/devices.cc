@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <thread>
+#include "base/json.h"
 
 #include "app/cli/command_output.h"
 #include "app/cli/options.h"

@@ -5,7 +5,7 @@
 
 #include <cstdio>
 #include <map>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "app/cli/stop_signal.h"
 #include "app/view/progress.h"

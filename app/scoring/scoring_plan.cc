@@ -7,7 +7,7 @@
 #include <charconv>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "app/cli/version.h"
 #include "base/error.h"

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
+#include "base/json.h"
 
 #include "aggregator/run_data.h"
 

@@ -2,7 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "base/quantile.h"
 #include "bench/output.h"

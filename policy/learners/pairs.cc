@@ -6,10 +6,10 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <utility>
+#include "base/json.h"
 
 #include "policy/learner.h"
 #include "policy/multinomial.h"

@@ -1,5 +1,5 @@
 // `reinforce-paper` is Algorithm 1 of the S2ANTA paper as published.
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "policy/multinomial.h"
 #include "policy/reinforce.h"

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "aggregator/run_data.h"
 #include "app/cli/stop_signal.h"

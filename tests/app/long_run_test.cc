@@ -8,9 +8,9 @@
 #include <fstream>
 #include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include "base/json.h"
 
 #include "tests/app/run_command.h"
 

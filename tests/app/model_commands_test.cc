@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <nlohmann/json.hpp>
 #include <set>
+#include "base/json.h"
 
 #include "aggregator/run_data.h"
 #include "app/files/schedule_file.h"

@@ -8,8 +8,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
+#include "base/json.h"
 
 #include "aggregator/run_data.h"
 #include "app/files/schedule_file.h"

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
+#include "base/json.h"
 
 namespace allot::bench {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "tests/names.h"
 

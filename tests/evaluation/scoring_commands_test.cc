@@ -4,9 +4,9 @@
 
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+#include "base/json.h"
 
 #include "app/files/schedule_file.h"
 #include "base/file.h"

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
+#include "base/json.h"
 
 #include "base/error.h"
 #include "policy/draws.h"

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+#include "base/json.h"
 
 #include "app/cli/command.h"
 #include "app/files/export_formats.h"

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "base/error.h"
 #include "base/file.h"

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "aggregator/learning_curve.h"
 #include "app/live/live_server.h"

@@ -5,11 +5,11 @@
 
 #include <array>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <set>
 #include <string>
+#include "base/json.h"
 
 #include "base/file.h"
 #include "model/byte_level.h"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "base/error.h"
 #include "tests/model/files/test_directory.h"

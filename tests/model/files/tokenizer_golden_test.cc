@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
+#include "base/json.h"
 
 #include "base/file.h"
 #include "model/regex.h"

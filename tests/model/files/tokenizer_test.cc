@@ -4,8 +4,8 @@
 
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
 #include <thread>
+#include "base/json.h"
 
 #include "base/error.h"
 #include "tests/model/files/test_directory.h"
