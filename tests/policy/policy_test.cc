@@ -12,6 +12,7 @@
 #include "policy/draws.h"
 #include "policy/learner.h"
 #include "tests/names.h"
+#include "tests/repeats.h"
 
 namespace allot::policy {
 namespace {
@@ -225,10 +226,10 @@ TEST_P(EveryPolicy, ARewardThatIsNotFiniteIsRefusedAndChangesNothing) {
 }
 
 TEST_P(EveryPolicy, RestoredAtAnyPointBehavesBitForBitAsTheOriginal) {
-  for (uint32_t seed = 0; seed < 8; ++seed) {
+  for (int seed = 0; seed < repeats(8); ++seed) {
     const auto original = make_policy(config());
     auto restored = make_policy(config());
-    for (const Event& event : random_events(seed, 200)) {
+    for (const Event& event : random_events(static_cast<uint32_t>(seed), 200)) {
       restored = restore_policy(config(), restored->save());
       ASSERT_EQ(apply(*restored, event), apply(*original, event)) << "seed " << seed;
       ASSERT_EQ(restored->save(), original->save()) << "seed " << seed;

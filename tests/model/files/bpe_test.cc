@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "model/byte_level.h"
 #include "model/utf8.h"
+#include "tests/repeats.h"
 
 namespace allot::model {
 namespace {
@@ -75,9 +76,9 @@ TEST(BytePairEncoder, MergesPiecesOfAllLengthsByTheDefinition) {
   BytePairEncoder::Scratch scratch;
   const std::string parts[] = {"a",  "e",  "r",  "in",       "ing", "the", " re",
                                "un", "ed", "aa", "\xC3\xA9", "7",   "\xFF"};
-  for (uint32_t seed = 0; seed < 1500; ++seed) {
+  for (int seed = 0; seed < repeats(1500); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937 random(seed);
+    std::mt19937 random(static_cast<uint32_t>(seed));
     std::string piece;
     // Beyond 128 bytes other code merges.
     const size_t bytes = 1 + random() % (seed % 3 == 0 ? 300 : 24);
@@ -168,9 +169,9 @@ json model_of_random_rules(std::mt19937& random) {
 }
 
 TEST(BytePairEncoder, CharactersThatMergingBeginsWithChangeNoId) {
-  for (uint32_t seed = 0; seed < 600; ++seed) {
+  for (int seed = 0; seed < repeats(600); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937 random(seed);
+    std::mt19937 random(static_cast<uint32_t>(seed));
     const json model = model_of_random_rules(random);
     const JsonView view(model, "random rules");
     const Vocabulary vocabulary(view.at("vocab"));
