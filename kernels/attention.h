@@ -49,6 +49,10 @@ struct AttentionParams {
   const int32_t* budgets = nullptr;
   const SequenceDraws* draws = nullptr;  // [batch]; may be null for kExact and kTopk
   uint32_t layer = 0;                    // coordinate of the draws
+  // [batch] adds, for every query and KV head of the sequence, the number of distinct value rows that its
+  // head group read; null = not counted. On CUDA only estimators whose heads choose together count, and dense
+  // sequences are not counted.
+  int64_t* rows_read = nullptr;
 };
 
 // Budget of a sequence whose attention is exact while batch mates sample.

@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/launch.h"
+#include "kernels/cpu/vec_generic.h"
 #include "kernels/thread_pool.h"
 
 namespace allot::kernels {
@@ -19,18 +21,17 @@ constexpr int64_t kItemRows = 256;
 // A decode step reads the heads of a page together when sequences alone keep the threads busy.
 std::vector<Item> make_items(const AttentionParams& p, int num_threads) {
   const int64_t group = p.num_q_heads / p.num_kv_heads;
-  const int64_t item_queries = std::max<int64_t>(1, kItemRows / group);
   const bool split_heads = p.batch < 4 * int64_t{num_threads};
+  const bool one_choice = row_of(p.method.estimator).scope == Scope::kLayer;
   std::vector<Item> items;
   for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t queries = p.query_start[b + 1] - p.query_start[b];
-    if (queries == 1 && !split_heads) {
-      items.push_back({b, 0, p.num_kv_heads, 0, 1});
-      continue;
-    }
+    const bool all_heads = (one_choice && p.budgets[b] > 0) || (queries == 1 && !split_heads);
+    const int32_t kv_heads = all_heads ? p.num_kv_heads : 1;
+    const int64_t item_queries = round_up(std::max<int64_t>(1, kItemRows / (group * kv_heads)), kLanes);
     for (int64_t first = 0; first < queries; first += item_queries) {
-      for (int32_t kv_head = 0; kv_head < p.num_kv_heads; ++kv_head) {
-        items.push_back({b, kv_head, 1, first, std::min(item_queries, queries - first)});
+      for (int32_t kv_head = 0; kv_head < p.num_kv_heads; kv_head += kv_heads) {
+        items.push_back({b, kv_head, kv_heads, first, std::min(item_queries, queries - first)});
       }
     }
   }

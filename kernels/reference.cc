@@ -55,19 +55,67 @@ int32_t bernoulli_successes(const AttentionParams& p, const DrawRow& draws, int3
   return successes;
 }
 
-using Select = void (*)(std::span<const double>, const Choice&, const DrawRow&, std::vector<double>&);
+using Select = void (*)(const SharedRows&, const Choice&, const DrawRow&, std::vector<double>&);
 struct SelectOf {
+  template <class Method>
+  static void of_one_head(const SharedRows& row, const Choice& choice, const DrawRow& draws,
+                          std::vector<double>& weights) {
+    Method::select(row.p, choice, draws, weights);
+  }
   // Null for a method without samples.
   template <class Method>
   static constexpr Select of() {
-    if constexpr (Method::kRow.samples) {
-      return Method::select;
-    } else {
+    if constexpr (!Method::kRow.samples) {
       return nullptr;
+    } else if constexpr (Method::kRow.scope == Scope::kHead) {
+      return of_one_head<Method>;
+    } else {
+      return Method::select_shared;
     }
   }
 };
 constexpr Methods::Table<Select, SelectOf> kSelect;
+
+// Query heads that choose together with the row's, in the order of SharedRows.
+struct Heads {
+  int32_t first = 0;
+  int32_t groups = 1;
+  int32_t per_group = 1;
+};
+
+Heads heads_of(const AttentionParams& p, const Row& row) {
+  const int32_t group = group_size(p);
+  switch (row_of(p.method.estimator).scope) {
+    case Scope::kHead:
+      return {.first = row.head};
+    case Scope::kGroup:
+      return {.first = row.head / group * group, .per_group = group};
+    case Scope::kLayer:
+      return {.groups = p.num_kv_heads, .per_group = group};
+  }
+  return {};
+}
+
+// The weights of all rows of a scope, [groups, heads, keys].
+std::vector<double> weights_of(const SharedRows& rows, const Selection& selection, const DrawRow& draws) {
+  const Select select_keys = kSelect[selection.estimator];
+  if (select_keys == nullptr || selection.budget == kDenseBudget) return {rows.p.begin(), rows.p.end()};
+  std::vector<double> weights(rows.p.size(), 0.0);
+  if (selection.budget > 0) {
+    select_keys(rows,
+                {selection.budget, selection.tile, own_parameters(selection.estimator, selection.parameters)},
+                draws, weights);
+  }
+  return weights;
+}
+
+std::vector<Selected> selected_of(std::span<const double> weights) {
+  std::vector<Selected> selected;
+  for (size_t key = 0; key < weights.size(); ++key) {
+    if (weights[key] > 0) selected.push_back({static_cast<int32_t>(key), weights[key]});
+  }
+  return selected;
+}
 
 double squared_norm(std::span<const double> vector) {
   return std::inner_product(vector.begin(), vector.end(), vector.begin(), 0.0);
@@ -143,21 +191,7 @@ std::vector<double> values(const AttentionParams& p, const Row& row) {
 }
 
 std::vector<Selected> select(std::span<const double> p, const Selection& selection, const DrawRow& draws) {
-  const auto keys = static_cast<int32_t>(p.size());
-  const int32_t samples = selection.budget;
-  std::vector<double> weights(p.size(), 0.0);
-  const Select select_keys = kSelect[selection.estimator];
-  if (select_keys == nullptr || samples == kDenseBudget) {
-    std::copy(p.begin(), p.end(), weights.begin());
-  } else if (samples > 0) {
-    select_keys(p, {samples, selection.tile, own_parameters(selection.estimator, selection.parameters)},
-                draws, weights);
-  }
-  std::vector<Selected> selected;
-  for (int32_t key = 0; key < keys; ++key) {
-    if (weights[key] > 0) selected.push_back({key, weights[key]});
-  }
-  return selected;
+  return selected_of(weights_of({.p = p, .keys = static_cast<int32_t>(p.size())}, selection, draws));
 }
 
 std::vector<Selected> select(const AttentionParams& p, const Row& row) {
@@ -165,8 +199,19 @@ std::vector<Selected> select(const AttentionParams& p, const Row& row) {
                             .budget = p.budgets == nullptr ? kDenseBudget : p.budgets[row.sequence],
                             .tile = p.method.tile,
                             .parameters = p.method.parameters};
-  const DrawRow draws = p.draws == nullptr ? DrawRow{} : draw_row(p, row);
-  return select(softmax(scores(p, row)), selection, draws);
+  const Heads heads = heads_of(p, row);
+  Row other = row;
+  std::vector<double> probabilities;
+  for (other.head = heads.first; other.head < heads.first + heads.groups * heads.per_group; ++other.head) {
+    const std::vector<double> of_head = softmax(scores(p, other));
+    probabilities.insert(probabilities.end(), of_head.begin(), of_head.end());
+  }
+  const int32_t keys = visible_keys(p, row);
+  other.head = heads.first;
+  const DrawRow draws = p.draws == nullptr ? DrawRow{} : draw_row(p, other);
+  const std::vector<double> weights = weights_of(
+      {.p = probabilities, .groups = heads.groups, .heads = heads.per_group, .keys = keys}, selection, draws);
+  return selected_of(std::span(weights).subspan(size_t(row.head - heads.first) * size_t(keys), size_t(keys)));
 }
 
 std::vector<double> attend(const AttentionParams& p) {

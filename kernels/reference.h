@@ -41,7 +41,8 @@ std::vector<double> softmax(std::span<const double> scores);
 std::vector<double> keys(const AttentionParams& params, const Row& row);
 std::vector<double> values(const AttentionParams& params, const Row& row);
 
-// How an estimator turns probabilities into weighted keys, in ascending order, each key at most once.
+// How an estimator turns the probabilities of one head into weighted keys, in ascending order, each key at most
+// once.
 struct Selection {
   Estimator estimator = Estimator::kExact;
   int32_t budget = 0;  // S, 0 or kDenseBudget
@@ -50,7 +51,7 @@ struct Selection {
 };
 std::vector<Selected> select(std::span<const double> probabilities, const Selection& selection,
                              const DrawRow& draws);
-// The same for a row of a launch.
+// The same for a row of a launch, together with the heads that the estimator lets choose with it.
 std::vector<Selected> select(const AttentionParams& params, const Row& row);
 
 // Output of every row of the launch [num_queries, num_q_heads, head_dim]. Checks as validate() does; does

@@ -17,9 +17,15 @@
 // | prop      | t, of tile t                   | (s + 1 - u_t) / S_t of the tile's mass | 1/S     |
 // | flash     | t                              | (s + 1 - u_t) / S_t of the tile's mass | W_t/S_t |
 // | threshold | 0                              | (s + 1 - u_0) / (S - kept) of the rest | tau     |
+// | joint     | 0, of the group's first head   | threshold's, of the rows' sizes        | p / pi  |
+// | pooled    | 0, of head 0                   | the same, of the rows of all groups    | p / pi  |
+// | level     | 0, of the group's first head   | (s + 1 - u_0) / S of the rest          | p / pi  |
 // | Bernoulli | kScoreDraws + b * head_dim + i | element i of the query, sample b of B  |         |
 //
 // Under threshold the keys kept (p >= tau) weigh p and the rest is the mass of the others.
+//
+// Under joint, pooled and level a row's size is the sum of its probabilities in the heads of its group; joint
+// and pooled have the samples of all these heads together (kernels/methods/shared.h).
 //
 // The mean group query (Appendix C.2) is drawn once a head group, under the number of the group's
 // first query head.
@@ -56,6 +62,17 @@ ALLOT_HOST_DEVICE constexpr Real stratum_target(int32_t s, int32_t samples, floa
 template <class Real>
 ALLOT_HOST_DEVICE constexpr Real independent_target(float u) {
   return Real{1} - static_cast<Real>(u);
+}
+
+// Samples of `level` in a rest of this mass, in units of 1 / S: as many as its targets that lie in it.
+template <class Real>
+ALLOT_HOST_DEVICE constexpr int32_t level_draws(Real mass, float u) {
+  return static_cast<int32_t>(mass + static_cast<Real>(u));  // rounds down
+}
+// Target of its sample `s`, in the same units.
+template <class Real>
+ALLOT_HOST_DEVICE constexpr Real level_target(int32_t s, float u) {
+  return static_cast<Real>(s + 1) - static_cast<Real>(u);
 }
 
 // Tiles of `tile` keys in a row of `keys` keys.

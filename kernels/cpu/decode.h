@@ -6,9 +6,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/gather.h"
 #include "kernels/cpu/item_data.h"
+#include "kernels/cpu/read_rows.h"
 #include "kernels/cpu/score_query.h"
 #include "kernels/cpu/select.h"
+#include "kernels/cpu/share.h"
 #include "kernels/cpu/vec_math.h"
 
 namespace allot::kernels::cpu {
@@ -97,54 +100,6 @@ void exponentiate(float* row, int32_t keys, float scale) {
   for (int32_t n = keys; n % kLanes != 0; ++n) row[n] = 0;
 }
 
-// sum += weight * value for one value vector of `chunks` registers.
-template <class V, class T>
-ALLOT_INLINE void accumulate_value(const T* value, float weight, int32_t head_dim, float* sum) {
-  using F = typename V::F;
-  const F factor = V::set1(weight);
-  int32_t i = 0;
-  for (; i + kLanes <= head_dim; i += kLanes)
-    V::store(sum + i, V::fma(V::load(value + i), factor, V::load(sum + i)));
-  if (i < head_dim)
-    V::store(sum + i, V::fma(V::load_partial(value + i, head_dim - i), factor, V::load(sum + i)));
-}
-
-// The same over a list, with the sums of one or two chunks in registers.
-template <class V, class T, int kChunks, class WeightedKey>
-ALLOT_INLINE void gather_values(const T* pages, const int64_t* offsets, int32_t count,
-                                const WeightedKey& weighted_key, int32_t head_dim, float* sum) {
-  using F = typename V::F;
-  if constexpr (kChunks != 0) {
-    F sums[kChunks];
-    for (int c = 0; c < kChunks; ++c) sums[c] = V::zero();
-    for (int32_t i = 0; i < count; ++i) {
-      const Pick pick = weighted_key(i);
-      const T* value = pages + offsets[pick.key];
-      const F factor = V::set1(pick.weight);
-      for (int c = 0; c < kChunks; ++c) sums[c] = V::fma(V::load(value + c * kLanes), factor, sums[c]);
-    }
-    for (int c = 0; c < kChunks; ++c) V::store(sum + c * kLanes, sums[c]);
-  } else {
-    for (int32_t c = 0; c < head_dim; c += kLanes) V::store(sum + c, V::zero());
-    for (int32_t i = 0; i < count; ++i) {
-      const Pick pick = weighted_key(i);
-      accumulate_value<V>(pages + offsets[pick.key], pick.weight, head_dim, sum);
-    }
-  }
-}
-
-template <class V, class T>
-void write_row(const float* sum, float scale, int32_t head_dim, T* out) {
-  for (int32_t i = 0; i < head_dim; i += kLanes) {
-    const auto x = V::load(sum + i) * V::set1(scale);
-    if (head_dim - i >= kLanes) {
-      V::store(out + i, x);
-    } else {
-      V::store_partial(out + i, x, head_dim - i);
-    }
-  }
-}
-
 // One query of a sequence for some KV heads, the rows of which are numbered KV head * group size + head in
 // group. Loops over the cache go page by page with the heads inside, in the order of memory.
 template <class V, class T, int kChunks>
@@ -159,7 +114,8 @@ class Decode {
         kv_heads_(item.num_kv_heads),
         rows_(item.num_kv_heads * data_.group),
         padded_dim_((p.head_dim + kLanes - 1) / kLanes * kLanes),
-        stride_((int64_t{data_.keys} + kLanes - 1) / kLanes * kLanes) {}
+        stride_((int64_t{data_.keys} + kLanes - 1) / kLanes * kLanes),
+        read_(p, item.sequence, item.num_kv_heads, data_.keys, work) {}
 
   void run() {
     if (data_.samples == 0) {
@@ -173,9 +129,12 @@ class Decode {
     sums_ = work_.accumulator.reserve(int64_t{rows_} * padded_dim_);
     if (data_.samples == kDenseBudget) {
       sum_all();
-    } else {
+    } else if (row_of(p_.method.estimator).scope == Scope::kHead) {
       sum_picked();
+    } else {
+      sum_shared();
     }
+    read_.finish();
   }
 
  private:
@@ -266,6 +225,7 @@ class Decode {
   }
 
   void sum_all() {
+    for (int32_t kv_head = 0; kv_head < kv_heads_; ++kv_head) read_.add_all(data_.keys);
     constexpr int32_t kKeys = 8;  // per step: amortises loading and storing the sums; divides the padding
     std::fill(sums_, sums_ + int64_t{rows_} * padded_dim_, 0.0f);
     for (int32_t first = 0; first < data_.keys; first += kKeys) {
@@ -312,10 +272,14 @@ class Decode {
     for (int32_t row = 0; row < rows_; ++row) {
       picks[row] =
           select_row<V>(weights(row), data_.keys, p_, data_.samples, data_.draws(0, head_of(row)), work_);
-      if (picks[row].all) continue;
+      if (picks[row].all) {
+        read_.mark_all(row / data_.group, data_.keys);
+        continue;
+      }
       const Pick* chosen = work_.picks.reserve(0);
       for (int32_t i = 0; i < picks[row].count; ++i) {
         lists[row * most + i] = chosen[i];
+        read_.mark(row / data_.group, chosen[i].key);
         prefetch(value(row / data_.group, chosen[i].key));
       }
     }
@@ -338,6 +302,20 @@ class Decode {
     }
   }
 
+  // Rows that the heads of a group, or of all groups, choose together.
+  void sum_shared() {
+    const bool one_group = row_of(p_.method.estimator).scope == Scope::kGroup;
+    const int32_t groups = one_group ? 1 : kv_heads_;
+    for (int32_t kv_head = 0; kv_head < kv_heads_; kv_head += groups) {
+      const int32_t first = kv_head * data_.group;
+      SharedWeights shared{weights(first), stride_, groups, data_.group, data_.keys};
+      attend_shared<V, T>(
+          shared, p_, data_.samples, data_.draws(0, head_of(first)),
+          data_.value_pages() + place(kv_head, 0) - offsets_[0], offsets_,
+          [&](int32_t row) { return out(first + row); }, work_, read_);
+    }
+  }
+
   const AttentionParams& p_;
   Workspace& work_;
   const ItemData<V, T> data_;
@@ -348,6 +326,7 @@ class Decode {
   const int64_t* offsets_ = nullptr;
   float* weights_ = nullptr;  // [rows, stride]
   float* sums_ = nullptr;     // [rows, padded head_dim]
+  ReadRows read_;             // of each KV head
 };
 
 template <class V, class T>

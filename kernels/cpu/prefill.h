@@ -11,8 +11,10 @@
 
 #include "kernels/cpu/item_data.h"
 #include "kernels/cpu/lane_draws.h"
+#include "kernels/cpu/read_rows.h"
 #include "kernels/cpu/score_query.h"
 #include "kernels/cpu/select.h"
+#include "kernels/cpu/share.h"
 #include "kernels/cpu/vec_math.h"
 
 namespace allot::kernels::cpu {
@@ -32,8 +34,10 @@ class Prefill {
         work_(work),
         data_(p, item),
         counts_row_(row_of(p.method.estimator).counts_row),
+        scope_(row_of(p.method.estimator).scope),
         padded_keys_((data_.keys + kLanes - 1) / kLanes * kLanes),
-        padded_dim_((p.head_dim + kLanes - 1) / kLanes * kLanes) {
+        padded_dim_((p.head_dim + kLanes - 1) / kLanes * kLanes),
+        read_(p, item.sequence, item.num_queries * item.num_kv_heads, data_.keys, work) {
     if constexpr (kMayTile) {
       score_by_tiles_ = data_.exact_scores && p.head_dim % 32 == 0;
       // Counts up to 256 are exact in bfloat16; probabilities lose no more precision than the
@@ -59,6 +63,16 @@ class Prefill {
   static constexpr bool kMayTile = V::kTiles && sizeof(T) == sizeof(uint16_t);
 
   void attend_all() {
+    if (data_.samples > 0 && scope_ != Scope::kHead) {
+      attend_together();
+    } else {
+      attend_alone();
+    }
+    read_.finish();
+  }
+
+  // Sixteen rows at a time, whatever their queries and heads.
+  void attend_alone() {
     if (data_.samples != 0) load_cache();
     Position next;
     for (int64_t left = data_.item.num_queries * data_.group; left > 0; left -= kLanes) {
@@ -77,7 +91,45 @@ class Prefill {
     }
   }
 
-  // A row of the item.
+  // Sixteen queries at a time, with all heads of the scope: their rows are laid out as in decoding, where
+  // they choose together.
+  void attend_together() {
+    const int64_t* offsets = data_.locate_keys(work_);
+    const int32_t kv_heads = data_.item.num_kv_heads;
+    const int32_t heads = kv_heads * data_.group;
+    const int64_t head_elements = int64_t{p_.page_size} * p_.head_dim;
+    float* rows = work_.shared.reserve(kLanes * int64_t{heads} * padded_keys_);
+    if (kv_heads == 1) load_keys(offsets, 0);
+    for (int64_t first = 0; first < data_.item.num_queries; first += kLanes) {
+      count_ = static_cast<int32_t>(std::min<int64_t>(kLanes, data_.item.num_queries - first));
+      for (int32_t head = 0; head < heads; ++head) {
+        if (kv_heads > 1 && head % data_.group == 0) load_keys(offsets, head / data_.group * head_elements);
+        for (int32_t lane = 0; lane < kLanes; ++lane)
+          rows_[lane] = {first + std::min(lane, count_ - 1), head};
+        weigh();
+        for (int32_t lane = 0; lane < count_; ++lane)
+          copy_row(lane, padded_to_lanes(data_.visible(first + lane)),
+                   rows + (int64_t{lane} * heads + head) * padded_keys_);
+      }
+      for (int32_t lane = 0; lane < count_; ++lane) {
+        const SharedWeights shared{rows + int64_t{lane} * heads * padded_keys_, padded_keys_, kv_heads,
+                                   data_.group, data_.visible(first + lane)};
+        attend_shared<V, T>(
+            shared, p_, data_.samples, data_.draws(first + lane, data_.first_head), data_.value_pages(),
+            offsets, [&](int32_t row) { return data_.out(first + lane, data_.first_head + row); }, work_,
+            read_, (first + lane) * kv_heads);
+      }
+    }
+  }
+
+  static int32_t padded_to_lanes(int32_t keys) { return (keys + kLanes - 1) / kLanes * kLanes; }
+
+  // Copies the first `keys` weights of a row out of the lanes.
+  void copy_row(int32_t lane, int32_t keys, float* row) const {
+    for (int32_t key = 0; key < keys; ++key) row[key] = weights_[int64_t{key} * kLanes + lane];
+  }
+
+  // A row of the item. Its head counts from the first one of the item's first KV head.
   struct Position {
     int64_t query = 0;
     int32_t head_in_group = 0;
@@ -90,16 +142,9 @@ class Prefill {
   // or in the order of the tiles.
   void load_cache() {
     const int64_t* offsets = data_.locate_keys(work_);
+    load_keys(offsets, 0);
     if constexpr (kMayTile) {
-      if (score_by_tiles_) load_tile_keys(offsets);
       if (sum_by_tiles_) load_tile_values(offsets);
-    }
-    if (!score_by_tiles_) {
-      keys_ = work_.keys.reserve(padded_keys_ * p_.head_dim + kLanes);
-      for (int64_t key = 0; key < data_.keys; ++key) {
-        widen_vector(data_.key_pages() + offsets[key], keys_ + key * p_.head_dim, p_.head_dim);
-      }
-      std::fill(keys_ + data_.keys * int64_t{p_.head_dim}, keys_ + padded_keys_ * p_.head_dim, 0.0f);
     }
     if (!sum_by_tiles_) {
       values_ = work_.values.reserve(padded_keys_ * padded_dim_);
@@ -110,10 +155,23 @@ class Prefill {
     }
   }
 
-  void load_tile_keys(const int64_t* offsets) {
+  // Keys of the KV head that lies `head_elements` beyond the item's first.
+  void load_keys(const int64_t* offsets, int64_t head_elements) {
+    if constexpr (kMayTile) {
+      if (score_by_tiles_) return load_tile_keys(offsets, head_elements);
+    }
+    keys_ = work_.keys.reserve(padded_keys_ * p_.head_dim + kLanes);
+    for (int64_t key = 0; key < data_.keys; ++key) {
+      widen_vector(data_.key_pages() + head_elements + offsets[key], keys_ + key * p_.head_dim, p_.head_dim);
+    }
+    std::fill(keys_ + data_.keys * int64_t{p_.head_dim}, keys_ + padded_keys_ * p_.head_dim, 0.0f);
+  }
+
+  void load_tile_keys(const int64_t* offsets, int64_t head_elements) {
     tile_keys_ = work_.tile_keys.reserve(padded_keys_ * p_.head_dim);
     for (int64_t key = 0; key < data_.keys; ++key) {
-      std::memcpy(tile_keys_ + key * p_.head_dim, data_.key_pages() + offsets[key], p_.head_dim * sizeof(T));
+      std::memcpy(tile_keys_ + key * p_.head_dim, data_.key_pages() + head_elements + offsets[key],
+                  p_.head_dim * sizeof(T));
     }
     std::fill(tile_keys_ + data_.keys * int64_t{p_.head_dim}, tile_keys_ + padded_keys_ * p_.head_dim,
               uint16_t{0});
@@ -154,24 +212,40 @@ class Prefill {
     }
   }
 
-  void attend_rows() {
+  // weights_ = exp(scale * (score - largest)) of the rows in the lanes; returns each row's sum.
+  F weigh() {
     int32_t visible[kLanes];
     for (int32_t lane = 0; lane < kLanes; ++lane) visible[lane] = data_.visible(query_of(lane));
     load_queries();
-    const int32_t keys = visible[kLanes - 1];
-    const int32_t padded = (keys + kLanes - 1) / kLanes * kLanes;
+    const int32_t padded = padded_to_lanes(visible[kLanes - 1]);
     weights_ = work_.weights.reserve(int64_t{padded_keys_} * kLanes);
     F largest = V::set1(-3.0e38f);
     for (int32_t key = 0; key < padded; key += V::kKeyTile) largest = score_tile(key, visible, largest);
-    const F total = exponentiate(padded, largest);
+    return exponentiate(padded, largest);
+  }
 
+  void attend_rows() {
+    const F total = weigh();
+    const int32_t keys = data_.visible(query_of(kLanes - 1));
     if (data_.samples == kDenseBudget) {
       write_weighted(keys, V::set1(1.0f) / total);
     } else if (counts_row_) {
       count_systematic(keys, total);
       write_weighted(keys, V::set1(1.0f / static_cast<float>(data_.samples)));
     } else {
-      for (int32_t lane = 0; lane < count_; ++lane) write_picked(lane, visible[lane]);
+      for (int32_t lane = 0; lane < count_; ++lane) write_picked(lane, data_.visible(query_of(lane)));
+      return;
+    }
+    if (read_.counts()) mark_weighted();
+  }
+
+  // Marks the keys that have a weight, or all that a row sees where attention is exact.
+  void mark_weighted() {
+    for (int32_t lane = 0; lane < count_; ++lane) {
+      for (int32_t key = 0; key < data_.visible(query_of(lane)); ++key) {
+        if (data_.samples == kDenseBudget || weights_[int64_t{key} * kLanes + lane] > 0)
+          read_.mark(query_of(lane), key);
+      }
     }
   }
 
@@ -363,12 +437,14 @@ class Prefill {
   // Computes one row from its picks.
   void write_picked(int32_t lane, int32_t keys) {
     float* weights = work_.row.reserve(int64_t{padded_keys_});
-    const int32_t padded = (keys + kLanes - 1) / kLanes * kLanes;
-    for (int32_t key = 0; key < padded; ++key) weights[key] = weights_[int64_t{key} * kLanes + lane];
+    copy_row(lane, padded_to_lanes(keys), weights);
     const Picks picks =
         select_row<V>(weights, keys, p_, data_.samples, data_.draws(query_of(lane), head_of(lane)), work_);
     const Pick* list = work_.picks.reserve(0);
     const int32_t count = picks.all ? keys : picks.count;
+    if (read_.counts()) {
+      for (int32_t i = 0; i < count; ++i) read_.mark(query_of(lane), picks.all ? i : list[i].key);
+    }
     T* row_out = out(lane);
     for (int32_t dim = 0; dim < padded_dim_; dim += kLanes) {
       F sum = V::zero();
@@ -390,8 +466,10 @@ class Prefill {
   Workspace& work_;
   const ItemData<V, T> data_;
   const bool counts_row_;
+  const Scope scope_;
   const int64_t padded_keys_;
   const int64_t padded_dim_;
+  ReadRows read_;      // of each query and KV head
   int32_t count_ = 0;  // rows in the lanes
   Position rows_[kLanes];
   float* queries_ = nullptr;

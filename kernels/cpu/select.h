@@ -167,6 +167,22 @@ ALLOT_INLINE uint32_t at_least(typename V::F w, float tau) {
   return ~V::less_bits(w, V::set1(tau)) & V::less_bits(V::zero(), w);
 }
 
+// Puts the keys of at least tau on the list with their weight, and the weights of the others into `rest`;
+// returns how many are on the list. `weights` and `rest` have a whole number of lanes.
+template <class V>
+int32_t split_at(const float* weights, int32_t keys, float tau, float* rest, Pick* picks) {
+  int32_t count = 0;
+  for (int32_t n = 0; n < keys; n += kLanes) {
+    const auto w = V::load(weights + n);
+    V::store(rest + n, V::keep_less(w, V::set1(tau)));
+    for (uint32_t bits = at_least<V>(w, tau); bits != 0; bits &= bits - 1) {
+      const int32_t key = n + std::countr_zero(bits);
+      picks[count++] = {key, weights[key]};
+    }
+  }
+  return count;
+}
+
 template <class V>
 Picks select_threshold(const float* weights, int32_t keys, int32_t samples, const DrawRow& draws,
                        Workspace& work) {
@@ -201,15 +217,7 @@ Picks select_threshold(const float* weights, int32_t keys, int32_t samples, cons
   }
   Pick* picks = work.picks.reserve(int64_t{keys} + samples);
   float* rest = work.rest.reserve(int64_t{keys} + kLanes);
-  int32_t count = 0;
-  for (int32_t n = 0; n < keys; n += kLanes) {
-    const F w = V::load(weights + n);
-    V::store(rest + n, V::keep_less(w, V::set1(tau)));
-    for (uint32_t bits = at_least<V>(w, tau); bits != 0; bits &= bits - 1) {
-      const int32_t key = n + std::countr_zero(bits);
-      picks[count++] = {key, weights[key]};
-    }
-  }
+  int32_t count = split_at<V>(weights, keys, tau, rest, picks);
   const int32_t drawn = samples - count;
   if (drawn > 0) {
     const RowCdf<V> cdf(rest, keys, work);
@@ -303,10 +311,10 @@ struct PickOf {
       return Method::pick(weights, keys, choice, draws, work);
     }
   }
-  // Null for a method without samples, whose rows sum all keys.
+  // Null for a method without samples, whose rows sum all keys, and for a wider scope than a head (share.h).
   template <class Method>
   static constexpr Function of() {
-    if constexpr (Method::kRow.samples) {
+    if constexpr (Method::kRow.samples && Method::kRow.scope == Scope::kHead) {
       return call<Method>;
     } else {
       return nullptr;
@@ -315,7 +323,7 @@ struct PickOf {
 };
 
 // Picks of a row of `keys` weights; `weights` is followed by zeros up to a whole number of lanes. `samples` >
-// 0, so the method must be one that samples.
+// 0, so the method must be one that samples, and every head chooses for itself.
 template <class V>
 Picks select_row(const float* weights, int32_t keys, const AttentionParams& p, int32_t samples,
                  const DrawRow& draws, Workspace& work) {

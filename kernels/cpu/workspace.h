@@ -52,6 +52,10 @@ struct Workspace {
   Buffer<float> weights;     // scores, then exp(score - max), then estimator weights
   Buffer<float> row;         // one row of weights
   Buffer<float> rest;        // the row without the keys that `threshold` keeps
+  Buffer<float> shared;      // rows of weights of heads that choose together
+  Buffer<float> sizes;       // of rows that heads choose together
+  Buffer<float> scales;      // 1 / the sum of the weights of each of them
+  Buffer<uint8_t> marks;     // of value rows that were read
   Buffer<float> block_ends;  // CDF of a row at the end of each block of lanes
   Buffer<float> super_ends;  // CDF of a row at the end of each block of blocks
   Buffer<Pick> picks;        // picks of the row that was selected last

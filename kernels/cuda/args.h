@@ -73,6 +73,25 @@ ALLOT_HOST_DEVICE constexpr int32_t part_count(int32_t entries) {
   return entries <= kBatchEntries ? 1 : (entries + part_entries(entries) - 1) / part_entries(entries);
 }
 
+// Most rows that the heads of a group read together for a query with a budget: joint reads S a head, level
+// one more in all.
+ALLOT_HOST_DEVICE constexpr int32_t shared_entries(int32_t budget, int32_t heads, int32_t keys) {
+  const int64_t rows = int64_t{budget < 0 ? 0 : budget} * heads + 1;
+  return rows < keys ? static_cast<int32_t>(rows) : keys;
+}
+
+// The same for the rows that heads read together: more blocks, because each row is the work of a whole group.
+// The last part may have one row more than the others.
+inline constexpr int32_t kSharedPart = 128;
+ALLOT_HOST_DEVICE constexpr int32_t shared_part_entries(int32_t entries) {
+  const int32_t parts = (entries - 1 + kSharedPart - 1) / kSharedPart;
+  return kSharedPart * (parts <= kMaxParts ? 1 : (parts + kMaxParts - 1) / kMaxParts);
+}
+ALLOT_HOST_DEVICE constexpr int32_t shared_part_count(int32_t entries) {
+  const int32_t size = shared_part_entries(entries);
+  return entries - 1 <= size ? 1 : (entries - 1 + size - 1) / size;
+}
+
 ALLOT_HOST_DEVICE constexpr int32_t score_tiles(int32_t keys) {
   return (keys + kScoreTile - 1) / kScoreTile;
 }

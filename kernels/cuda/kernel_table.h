@@ -20,8 +20,9 @@ struct ScoreKernel {
 struct ValueKernel {
   void (*function)(Args) = nullptr;
   int threads = 0;
-  int rows = 0;                                   // of a block
-  int64_t (*row_bytes)(int32_t tiles) = nullptr;  // dynamic shared memory of a row
+  int rows = 1;         // of a block: query heads, or KV heads where `groups` is set
+  bool groups = false;  // a row is a KV head with all its query heads
+  int64_t (*row_bytes)(int32_t tiles, int32_t group) = nullptr;  // dynamic shared memory of a row
 };
 
 // Columns of the score kernel's product are 8 * column_tiles queries: 1 or 2 in decode; in prefill 4, or 2
@@ -40,6 +41,8 @@ ValueKernel tiled_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
 ValueKernel tiled_kernel_float16(int32_t head_dim, int32_t row_warps);
 ValueKernel threshold_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
 ValueKernel threshold_kernel_float16(int32_t head_dim, int32_t row_warps);
+ValueKernel shared_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
+ValueKernel shared_kernel_float16(int32_t head_dim, int32_t row_warps);
 ValueKernel targets_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
 ValueKernel targets_kernel_float16(int32_t head_dim, int32_t row_warps);
 

@@ -180,12 +180,13 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
       launch_scores(ScoreStage::kExact, plan.dense_score, dense, false);
     }
     const auto launch_values = [&](const cuda::ValueKernel& value, bool overlaps) {
-      const int32_t head_blocks = (p.num_q_heads + value.rows - 1) / value.rows;
+      const int32_t heads = value.groups ? p.num_kv_heads : p.num_q_heads;
+      const int32_t head_blocks = (heads + value.rows - 1) / value.rows;
       launch(value.function,
              {.blocks = dim3(static_cast<unsigned>(head_blocks), static_cast<unsigned>(plan.parts),
                              static_cast<unsigned>(args.pass_queries)),
               .threads = value.threads,
-              .shared_bytes = value.rows * value.row_bytes(plan.row_tiles),
+              .shared_bytes = value.rows * value.row_bytes(plan.row_tiles, p.num_q_heads / p.num_kv_heads),
               .overlaps = overlaps && can_overlap},
              args, limits, stream);
     };

@@ -109,8 +109,15 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
 
   plan.row_tiles = (score_tiles(bounds.max_length) + 1) / 2 * 2;
   const bool dense = !row_of(p.method.estimator).samples || bounds.any_dense;
-  const int32_t entries = dense ? std::max(bounds.max_length, bounds.max_budget) : bounds.max_budget;
-  plan.parts = most_parts(entries);
+  const int32_t group = p.num_q_heads / p.num_kv_heads;
+  if (row_of(p.method.estimator).scope == Scope::kHead) {
+    plan.parts = most_parts(dense ? std::max(bounds.max_length, bounds.max_budget) : bounds.max_budget);
+  } else {
+    const int64_t rows = std::min<int64_t>(shared_entries(bounds.max_budget, group, bounds.max_length),
+                                           int64_t{kMaxParts} * kSharedPart);
+    plan.parts = std::max(static_cast<int32_t>(ceil_divide(rows, kSharedPart)),
+                          dense ? most_parts(bounds.max_length) : 1);
+  }
 
   // A window that cuts blocks of queries short would read the keys more often than needed.
   const RowBytes row = row_bytes(plan, p.head_dim);
@@ -136,9 +143,9 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
 
   const auto shared_of = [&](int32_t row_warps) {
     const ValueKernel value = value_kernel(p.method.estimator, p.dtype, p.head_dim, row_warps);
-    return value.rows * value.row_bytes(plan.row_tiles);
+    return value.rows * value.row_bytes(plan.row_tiles, group);
   };
-  constexpr int64_t kModestShared = 16 * 1024;  // leaves a multiprocessor full of blocks
+  constexpr int64_t kModestShared = 18 * 1024;  // leaves a multiprocessor full of blocks
   // Depends on the budgets alone: dense sequences have a kernel of their own.
   const bool small = row_of(p.method.estimator).samples && bounds.max_budget <= kWarpRowBudget;
   plan.row_warps = small && shared_of(1) <= kModestShared ? 1 : 8;

@@ -8,8 +8,10 @@ namespace allot::kernels::cuda {
 
 template <template <int> class Selection, class T, int kHeadDim, int kWarps>
 ValueKernel make_value_kernel() {
-  return {value_kernel<Selection<kWarps>, T, kHeadDim, kWarps>, ValueShape<kWarps>::kThreads,
-          ValueShape<kWarps>::kRows, [](int32_t tiles) { return Selection<kWarps>::shared_bytes(tiles); }};
+  return {.function = value_kernel<Selection<kWarps>, T, kHeadDim, kWarps>,
+          .threads = ValueShape<kWarps>::kThreads,
+          .rows = ValueShape<kWarps>::kRows,
+          .row_bytes = [](int32_t tiles, int32_t) { return Selection<kWarps>::shared_bytes(tiles); }};
 }
 
 template <template <int> class Selection, class T, int kWarps>

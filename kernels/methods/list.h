@@ -9,6 +9,7 @@
 
 #include "kernels/methods/exact.h"
 #include "kernels/methods/row.h"
+#include "kernels/methods/shared.h"
 #include "kernels/methods/targets.h"
 #include "kernels/methods/threshold.h"
 #include "kernels/methods/tiled.h"
@@ -16,7 +17,19 @@
 
 namespace allot::kernels {
 
-enum class Estimator : uint8_t { kExact, kIid, kStrat, kSys, kProp, kFlash, kThreshold, kTopk };
+enum class Estimator : uint8_t {
+  kExact,
+  kIid,
+  kStrat,
+  kSys,
+  kProp,
+  kFlash,
+  kThreshold,
+  kJoint,
+  kPooled,
+  kLevel,
+  kTopk
+};
 
 template <class... Method>
 struct MethodList {
@@ -33,8 +46,9 @@ struct MethodList {
 };
 
 // In the order of the enumerators.
-using Methods = MethodList<methods::Exact, methods::Iid, methods::Strat, methods::Sys, methods::Prop,
-                           methods::Flash, methods::Threshold, methods::Topk>;
+using Methods =
+    MethodList<methods::Exact, methods::Iid, methods::Strat, methods::Sys, methods::Prop, methods::Flash,
+               methods::Threshold, methods::Joint, methods::Pooled, methods::Level, methods::Topk>;
 
 inline constexpr std::span<const EstimatorRow> kEstimatorRows = Methods::kRows;
 inline constexpr auto kEstimators = static_cast<int>(kEstimatorRows.size());

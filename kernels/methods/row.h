@@ -30,6 +30,13 @@ struct MethodParameter {
   bool whole = false;
 };
 
+// The query heads of a token that choose value rows together.
+enum class Scope : uint8_t {
+  kHead,   // every head for itself
+  kGroup,  // the heads that read one KV head
+  kLayer,  // all heads
+};
+
 struct EstimatorRow {
   const char* name;     // on the command line and in files
   const char* summary;  // one line for people
@@ -40,6 +47,7 @@ struct EstimatorRow {
   bool tiled = false;                 // works by tiles of AttentionMethod::tile keys
   bool sample_in_every_tile = false;  // a budget above 0 is at least the number of tiles
   bool cuda = true;                   // has a CUDA kernel
+  Scope scope = Scope::kHead;
   // A key's weight is floor(S P_n + u) - floor(S P_{n-1} + u) samples over the whole row, which the CPU's
   // prefill counts for sixteen rows at a time instead of asking for picks.
   bool counts_row = false;
@@ -52,6 +60,15 @@ struct Choice {
   std::span<const double> parameters;  // the estimator's own, in the order of its row
 };
 
+// The probabilities of the heads that choose together: those of a group follow one another, the groups in the
+// order of their KV heads.
+struct SharedRows {
+  std::span<const double> p;  // [groups, heads, keys]
+  int32_t groups = 1;
+  int32_t heads = 1;  // of each group
+  int32_t keys = 0;
+};
+
 // Every estimator is a struct in a header of this folder with
 //   static constexpr EstimatorRow kRow;
 //   static void select(std::span<const double> p, const Choice&, const DrawRow&,
@@ -62,6 +79,10 @@ struct Choice {
 //                          cpu::Workspace&);
 //     The same on the CPU from weights proportional to p, followed by zeros up to a multiple of 16.
 //     kernels/cpu/select.h may have a vectorised overload in its place.
+//     An estimator of a wider scope than a head has instead of both
+//   static void select_shared(const SharedRows&, const Choice&, const DrawRow&,
+//                             std::vector<double>& weights);  // [groups, heads, keys]
+//     and its code on the CPU in kernels/cpu/share.h. Its draws are those of the first head of the scope.
 //   static cuda::ValueKernel cuda_kernel(DType, int32_t head_dim, int32_t row_warps);
 //     Its CUDA value kernel (kernels/cuda/kernel_table.h); absent where kRow.cuda is false.
 // `exact` has neither select nor pick: rows with all their keys have code of their own.

@@ -19,6 +19,9 @@ TEST(EstimatorTable, HasARowForEveryEnumeratorUnderItsName) {
   EXPECT_STREQ(row_of(Estimator::kProp).name, "prop");
   EXPECT_STREQ(row_of(Estimator::kFlash).name, "flash");
   EXPECT_STREQ(row_of(Estimator::kThreshold).name, "threshold");
+  EXPECT_STREQ(row_of(Estimator::kJoint).name, "joint");
+  EXPECT_STREQ(row_of(Estimator::kPooled).name, "pooled");
+  EXPECT_STREQ(row_of(Estimator::kLevel).name, "level");
   EXPECT_STREQ(row_of(Estimator::kTopk).name, "topk");
   EXPECT_THROW(static_cast<void>(name(static_cast<Estimator>(kEstimators))), InvalidArgument);
 }

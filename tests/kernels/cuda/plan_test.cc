@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/args.h"
 #include "kernels/sampling.h"
+#include "tests/kernels/methods.h"
 
 namespace allot::kernels::cuda {
 namespace {
@@ -26,9 +27,6 @@ constexpr DeviceLimits kDevices[] = {
     {.compute_capability = 90, .multiprocessors = 132, .shared_bytes_per_block = 227 * 1024},
 };
 constexpr DeviceLimits kH200 = kDevices[3];
-constexpr Estimator kEstimators[] = {Estimator::kExact,    Estimator::kIid,  Estimator::kStrat,
-                                     Estimator::kSys,      Estimator::kProp, Estimator::kFlash,
-                                     Estimator::kThreshold};
 constexpr int32_t kHeadDims[] = {32, 64, 96, 128, 256};
 constexpr int32_t kGroups[] = {1, 4, 7, 8, 16};
 
@@ -188,7 +186,7 @@ TEST(CudaPlan, SharedMemoryFitsEveryGpu) {
   // Static shared memory of a value kernel beside the dynamic part: entries, sums and scratch.
   constexpr int64_t kStaticBytes = 16 * 1024;
   for (const DeviceLimits& device : kDevices) {
-    for (const Estimator estimator : kEstimators) {
+    for (const Estimator estimator : testing::every_cuda_estimator()) {
       for (const int32_t head_dim : kHeadDims) {
         for (const int32_t group : kGroups) {
           for (const int64_t batch : {int64_t{1}, int64_t{kMaxCudaBatch}}) {
@@ -208,7 +206,7 @@ TEST(CudaPlan, SharedMemoryFitsEveryGpu) {
                   for (const ValueKernel& value : {value_kernel(estimator, p.dtype, head_dim, plan.row_warps),
                                                    dense_kernel(p.dtype, head_dim, plan.row_warps)}) {
                     ASSERT_NE(value.function, nullptr) << what;
-                    ASSERT_LE(value.rows * value.row_bytes(plan.row_tiles) + kStaticBytes,
+                    ASSERT_LE(value.rows * value.row_bytes(plan.row_tiles, group) + kStaticBytes,
                               device.shared_bytes_per_block)
                         << what;
                   }
@@ -272,7 +270,7 @@ TEST(CudaPlan, ShortRowsHaveOnePart) {
 }
 
 TEST(CudaPlan, OneWarpDoesARowOfASmallBudget) {
-  for (const Estimator estimator : kEstimators) {
+  for (const Estimator estimator : testing::every_cuda_estimator()) {
     if (estimator == Estimator::kExact) continue;
     const AttentionParams p = launch({.estimator = estimator, .batch = 6});
     EXPECT_EQ(make_plan(p, decode(6, 16384, kWarpRowBudget), kH200).row_warps, 1) << name(estimator);

@@ -6,6 +6,7 @@
 #include "cuda_launch.h"
 #include "kernels/sampling.h"
 #include "oracle.h"
+#include "tests/kernels/methods.h"
 
 namespace allot::kernels {
 namespace {
@@ -15,9 +16,6 @@ using testing::CudaTest;
 using testing::Launch;
 using testing::LaunchSpec;
 
-constexpr Estimator kAll[] = {Estimator::kExact, Estimator::kIid,   Estimator::kStrat,    Estimator::kSys,
-                              Estimator::kProp,  Estimator::kFlash, Estimator::kThreshold};
-
 class CudaPrefill : public CudaTest, public ::testing::WithParamInterface<Estimator> {
  protected:
   void report(const char* what, const Comparison& total) {
@@ -26,7 +24,7 @@ class CudaPrefill : public CudaTest, public ::testing::WithParamInterface<Estima
                 static_cast<long long>(total.sampled_rows));
   }
 };
-INSTANTIATE_TEST_SUITE_P(Kernels, CudaPrefill, ::testing::ValuesIn(kAll),
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaPrefill, ::testing::ValuesIn(testing::every_cuda_estimator()),
                          [](const auto& estimator) { return std::string(name(estimator.param)); });
 
 // Of some 12 samples a row, one in a few hundred may lie within rounding of a boundary.
@@ -161,7 +159,7 @@ TEST_P(CudaScoreStage, HasTheReferencesQueryInDecodeAndPrefill) {
 }
 
 TEST_P(CudaScoreStage, ComposesWithEveryValueEstimator) {
-  for (const Estimator estimator : kAll) {
+  for (const Estimator estimator : testing::every_cuda_estimator()) {
     Launch launch({.sequences = {{1, 200, 8}, {30, 130, 8}, {1, 64, 0}, {1, 400, kDenseBudget}},
                    .num_q_heads = 8,
                    .num_kv_heads = 2,

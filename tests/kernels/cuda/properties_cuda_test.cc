@@ -4,6 +4,7 @@
 
 #include "cuda_launch.h"
 #include "oracle.h"
+#include "tests/kernels/methods.h"
 
 namespace allot::kernels {
 namespace {
@@ -13,11 +14,8 @@ using testing::CudaTest;
 using testing::Launch;
 using testing::LaunchSpec;
 
-constexpr Estimator kAll[] = {Estimator::kExact, Estimator::kIid,   Estimator::kStrat,    Estimator::kSys,
-                              Estimator::kProp,  Estimator::kFlash, Estimator::kThreshold};
-
 class CudaProperties : public CudaTest, public ::testing::WithParamInterface<Estimator> {};
-INSTANTIATE_TEST_SUITE_P(Kernels, CudaProperties, ::testing::ValuesIn(kAll),
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaProperties, ::testing::ValuesIn(testing::every_cuda_estimator()),
                          [](const auto& estimator) { return std::string(name(estimator.param)); });
 
 // Odd lengths and every kind of budget, enough samples for flash with tiles of 256.

@@ -7,15 +7,13 @@
 #include <string>
 
 #include "kernels/attention_cuda.h"
+#include "tests/kernels/methods.h"
 
 namespace allot::kernels {
 namespace {
 
 constexpr DeviceLimits kH200{
     .compute_capability = 90, .multiprocessors = 132, .shared_bytes_per_block = 232448};
-constexpr Estimator kAll[] = {Estimator::kExact, Estimator::kIid,   Estimator::kStrat,    Estimator::kSys,
-                              Estimator::kProp,  Estimator::kFlash, Estimator::kThreshold};
-
 // Only addresses; nothing follows them.
 AttentionParams launch(Estimator estimator, int64_t batch) {
   AttentionParams p;
@@ -52,7 +50,7 @@ class CudaWorkspaceBytes : public ::testing::TestWithParam<Estimator> {
                                 kH200);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Kernels, CudaWorkspaceBytes, ::testing::ValuesIn(kAll),
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaWorkspaceBytes, ::testing::ValuesIn(testing::every_cuda_estimator()),
                          [](const auto& estimator) { return std::string(name(estimator.param)); });
 
 TEST_P(CudaWorkspaceBytes, NeverFallWhenABoundGrows) {

@@ -1,0 +1,111 @@
+// Value rows that several heads of a query choose and read together (kernels/methods/shared.h).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cpu/gather.h"
+#include "kernels/cpu/read_rows.h"
+#include "kernels/cpu/select.h"
+
+namespace allot::kernels::cpu {
+
+// The weights of all heads of a scope.
+struct SharedWeights {
+  const float* weights;  // [groups, heads, stride] exp(score - largest of the head), zeros up to a whole lane
+  int64_t stride;        // >= keys, rounded up to a whole number of lanes
+  int32_t groups;
+  int32_t heads;  // of each group
+  int32_t keys;
+
+  const float* row(int32_t group, int32_t head) const {
+    return weights + (int64_t{group} * heads + head) * stride;
+  }
+};
+
+// The size of every row: the sum of its probabilities in the heads of its group. Returns [groups, padded
+// keys], zeros in the padding; `scales` [groups, heads] becomes 1 / the sum of each head's weights.
+template <class V>
+const float* row_sizes(const SharedWeights& shared, float* scales, Workspace& work) {
+  const int32_t padded = (shared.keys + kLanes - 1) / kLanes * kLanes;
+  float* sizes = work.sizes.reserve(int64_t{shared.groups} * padded);
+  for (int32_t group = 0; group < shared.groups; ++group) {
+    float* of_group = sizes + int64_t{group} * padded;
+    for (int32_t head = 0; head < shared.heads; ++head) {
+      const float* w = shared.row(group, head);
+      const float scale = 1 / RowCdf<V>(w, shared.keys, work).total();
+      scales[group * shared.heads + head] = scale;
+      for (int32_t n = 0; n < padded; n += kLanes) {
+        const auto probability = V::load(w + n) * V::set1(scale);
+        V::store(of_group + n, head == 0 ? probability : V::load(of_group + n) + probability);
+      }
+    }
+  }
+  return sizes;
+}
+
+// Reads a row of sizes [0, keys) with probability size * S, or surely from 1 / S on. A pick's weight is its
+// size over that probability.
+template <class V>
+Picks select_level(const float* sizes, int32_t keys, int32_t samples, const DrawRow& draws, Workspace& work) {
+  const float tau = 1 / static_cast<float>(samples);
+  float* rest = work.rest.reserve(int64_t{keys} + kLanes);
+  Pick* picks = work.picks.reserve(2 * int64_t{keys});
+  int32_t count = split_at<V>(sizes, keys, tau, rest, picks);
+  const RowCdf<V> cdf(rest, keys, work);
+  const float u = draw_uniform(draws, kRowDraw);
+  const float mass = cdf.total() * static_cast<float>(samples);
+  const int32_t drawn = mass > 0 ? std::min(level_draws(mass, u), keys) : 0;
+  for (int32_t s = 0; s < drawn; ++s) picks[count++] = {cdf.locate(level_target<float>(s, u) * tau), tau};
+  return {.count = count, .scale = 1};
+}
+
+// Estimates all rows of a scope. `pages` and `offsets` are where the value vectors of the first group lie;
+// those of the next group lie a KV head further in every page. out(row) is where row `group * heads + head`
+// goes.
+template <class V, class T, class Out>
+void attend_shared(const SharedWeights& shared, const AttentionParams& p, int32_t samples,
+                   const DrawRow& draws, const T* pages, const int64_t* offsets, const Out& out,
+                   Workspace& work, ReadRows& read, int64_t first_set = 0) {
+  float* scales = work.scales.reserve(int64_t{shared.groups} * shared.heads);
+  const float* sizes = row_sizes<V>(shared, scales, work);
+  const int32_t padded = (shared.keys + kLanes - 1) / kLanes * kLanes;
+  const int32_t listed = shared.groups * padded;
+  const int64_t wanted = int64_t{samples} * shared.heads * shared.groups;
+  const auto rows = static_cast<int32_t>(std::min(wanted, int64_t{shared.groups} * shared.keys));
+  const Picks picks = p.method.estimator == Estimator::kLevel
+                          ? select_level<V>(sizes, listed, samples, draws, work)
+                          : select_threshold<V>(sizes, listed, rows, draws, work);
+  const Pick* chosen = work.picks.reserve(0);
+  Pick* list = work.pick_lists.reserve(int64_t{shared.keys} + 1);
+  float* sum = work.accumulator.reserve((p.head_dim + kLanes - 1) / kLanes * kLanes);
+  for (int32_t group = 0; group < shared.groups; ++group) {
+    const T* values = pages + int64_t{group} * p.page_size * p.head_dim;
+    // By what the weight of every head is multiplied: 1 / the probability that the row is read.
+    int32_t count = 0;
+    if (picks.all) {
+      for (int32_t n = 0; n < shared.keys; ++n) list[count++] = {n, 1.0f};
+    } else {
+      for (int32_t i = 0; i < picks.count; ++i) {
+        const int32_t key = chosen[i].key - group * padded;
+        if (key >= 0 && key < padded) list[count++] = {key, chosen[i].weight / sizes[chosen[i].key]};
+      }
+    }
+    for (int32_t i = 0; i < count; ++i) {
+      read.mark(first_set + group, list[i].key);
+      const char* bytes = reinterpret_cast<const char*>(values + offsets[list[i].key]);
+      for (size_t byte = 0; byte < p.head_dim * sizeof(T); byte += 64) V::prefetch(bytes + byte);
+    }
+    for (int32_t head = 0; head < shared.heads; ++head) {
+      const float* w = shared.row(group, head);
+      const auto weighted = [list, w](int32_t i) {
+        return Pick{list[i].key, w[list[i].key] * list[i].weight};
+      };
+      gather_values<V, T>(values, offsets, count, weighted, p.head_dim, sum);
+      const int32_t row = group * shared.heads + head;
+      write_row<V>(sum, scales[row], p.head_dim, out(row));
+    }
+  }
+}
+
+}  // namespace allot::kernels::cpu

@@ -1,0 +1,74 @@
+#include "kernels/methods/shared.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/methods/reference_picks.h"
+#include "kernels/methods/threshold.h"
+
+namespace allot::kernels::methods {
+namespace {
+
+// The size of every row, those of a group after those of the group before.
+std::vector<double> sizes_of(const SharedRows& rows) {
+  const auto keys = static_cast<size_t>(rows.keys);
+  std::vector<double> sizes(static_cast<size_t>(rows.groups) * keys, 0.0);
+  for (size_t i = 0; i < rows.p.size(); ++i)
+    sizes[i / (keys * static_cast<size_t>(rows.heads)) * keys + i % keys] += rows.p[i];
+  return sizes;
+}
+
+// Gives every head p / pi of the rows that were read: those with `weighted` = size / pi above 0.
+void share(const SharedRows& rows, std::span<const double> sizes, std::span<const double> weighted,
+           std::vector<double>& weights) {
+  const auto keys = static_cast<size_t>(rows.keys);
+  for (size_t i = 0; i < rows.p.size(); ++i) {
+    const size_t row = i / (keys * static_cast<size_t>(rows.heads)) * keys + i % keys;
+    if (weighted[row] > 0) weights[i] = rows.p[i] * (weighted[row] / sizes[row]);
+  }
+}
+
+// Choosing S rows for each head among all rows of the groups is what `threshold` does among the keys of a
+// head.
+void choose(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
+            std::vector<double>& weights) {
+  const std::vector<double> sizes = sizes_of(rows);
+  const int64_t wanted = int64_t{choice.samples} * rows.heads * rows.groups;
+  Choice of_rows = choice;
+  of_rows.samples = static_cast<int32_t>(std::min<int64_t>(wanted, std::ssize(sizes)));
+  std::vector<double> weighted(sizes.size(), 0.0);
+  Threshold::select(sizes, of_rows, draws, weighted);
+  share(rows, sizes, weighted, weights);
+}
+
+}  // namespace
+
+void Joint::select_shared(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
+                          std::vector<double>& weights) {
+  choose(rows, choice, draws, weights);
+}
+
+void Pooled::select_shared(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
+                           std::vector<double>& weights) {
+  choose(rows, choice, draws, weights);
+}
+
+void Level::select_shared(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
+                          std::vector<double>& weights) {
+  const std::vector<double> sizes = sizes_of(rows);
+  const double tau = 1.0 / choice.samples;
+  std::vector<double> weighted(sizes.size(), 0.0);
+  std::vector<double> rest(sizes);
+  for (size_t row = 0; row < sizes.size(); ++row) {
+    if (sizes[row] < tau) continue;
+    weighted[row] = sizes[row];
+    rest[row] = 0;
+  }
+  const auto keys = static_cast<int32_t>(sizes.size());
+  const float u = draw_uniform(draws, kRowDraw);
+  const auto drawn = level_draws(mass(rest, 0, keys) / tau, u);
+  for (int32_t s = 0; s < drawn; ++s) pick(rest, 0, keys, level_target<double>(s, u) * tau, tau, weighted);
+  share(rows, sizes, weighted, weights);
+}
+
+}  // namespace allot::kernels::methods

@@ -1,0 +1,50 @@
+// Estimators whose value rows serve several query heads. Heads of a group mostly want the same rows, and a
+// row that was read costs nothing more for the others.
+//
+// For a query token and a KV head with heads of probabilities p_h,n, the size of row n is q_n = sum over the
+// heads of p_h,n: the mass that the group gives it. With a threshold tau, row n is read with probability pi_n
+// = min(1, q_n / tau): rows of pi_n = 1 are kept, the others drawn systematically. Every head weighs a row
+// that was read by p_h,n / pi_n, at most tau where it was drawn, which makes its estimate unbiased (Horvitz
+// and Thompson 1952). The estimators differ in tau. Other sizes than the sum do hardly better
+// (docs/estimators.md); the sum's CDF over long rows follows from sums that every head has anyway.
+#pragma once
+
+#include "kernels/methods/row.h"
+
+namespace allot::kernels::methods {
+
+// tau such that the pi_n of a group of g heads add up to S g: as many rows as g heads with S samples each may
+// read, all different. Groups of one head make it `threshold`.
+struct Joint {
+  static constexpr EstimatorRow kRow{
+      .name = "joint", .summary = "S rows a head, which all heads of a group use", .scope = Scope::kGroup};
+  static void select_shared(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
+                            std::vector<double>& weights);
+  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
+};
+
+// One tau for all groups of the layer, S times the query heads in all: groups that need few rows leave theirs
+// to the others.
+struct Pooled {
+  static constexpr EstimatorRow kRow{.name = "pooled",
+                                     .summary = "joint, with the rows of a token shared out among its groups",
+                                     .cuda = false,
+                                     .scope = Scope::kLayer};
+  static void select_shared(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
+                            std::vector<double>& weights);
+};
+
+// tau = 1 / S whatever the row: a token reads as many rows as its attention is spread out, at most S g + 1 of
+// a group, far fewer where it is concentrated. So tokens, groups and layers share out what a budget may read
+// in all.
+struct Level {
+  static constexpr EstimatorRow kRow{
+      .name = "level",
+      .summary = "rows of at least 1/S kept, others drawn in parts of 1/S, for a group",
+      .scope = Scope::kGroup};
+  static void select_shared(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
+                            std::vector<double>& weights);
+  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
+};
+
+}  // namespace allot::kernels::methods

@@ -1,0 +1,212 @@
+// Estimators whose heads choose value rows together: which rows they read, how often, and what their mean is.
+// Against the reference they are tested with all others (attention_test.cc).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+#include <span>
+
+#include "kernels/reference.h"
+#include "kernels/sampling.h"
+#include "launch.h"
+#include "tests/kernels/methods.h"
+
+namespace allot::kernels {
+namespace {
+
+using testing::Launch;
+using testing::LaunchSpec;
+using testing::MeanEstimate;
+using testing::supported_isas;
+
+constexpr int32_t kHeads = 6;
+constexpr int32_t kGroups = 2;
+constexpr int32_t kGroupSize = kHeads / kGroups;
+
+constexpr Estimator kSharedEstimators[] = {Estimator::kJoint, Estimator::kPooled, Estimator::kLevel};
+
+class SharedEstimator : public ::testing::TestWithParam<Estimator> {
+ protected:
+  static int32_t groups_together() { return row_of(GetParam()).scope == Scope::kLayer ? kGroups : 1; }
+};
+INSTANTIATE_TEST_SUITE_P(Shared, SharedEstimator, ::testing::ValuesIn(kSharedEstimators),
+                         [](const auto& estimator) { return std::string(name(estimator.param)); });
+
+LaunchSpec launch_spec(Estimator estimator, std::vector<testing::Sequence> sequences) {
+  return {.sequences = std::move(sequences),
+          .num_q_heads = kHeads,
+          .num_kv_heads = kGroups,
+          .estimator = estimator,
+          .score_deviation = 2};
+}
+
+// Rows that have a weight in some head of a group: weights [heads][keys] of one query.
+std::set<int32_t> rows_of_group(const std::vector<std::vector<double>>& weights, size_t query,
+                                int32_t group) {
+  std::set<int32_t> rows;
+  for (int32_t head = group * kGroupSize; head < (group + 1) * kGroupSize; ++head) {
+    const auto& row = weights[query * kHeads + static_cast<size_t>(head)];
+    for (size_t key = 0; key < row.size(); ++key) {
+      if (row[key] != 0) rows.insert(static_cast<int32_t>(key));
+    }
+  }
+  return rows;
+}
+
+TEST_P(SharedEstimator, ReadsNoMoreRowsThanItsHeadsHaveSamplesAndGivesThemToAllHeads) {
+  for (const cpu::Isa isa : supported_isas()) {
+    for (const int32_t samples : {1, 2, 5}) {
+      Launch launch(launch_spec(GetParam(), {{1, 300, samples}, {37, 120, samples}}));
+      const auto weights = launch.key_weights(isa);
+      const auto of_group = static_cast<size_t>(samples * kGroupSize);
+      for (size_t query = 0; query < 38; ++query) {
+        size_t together = 0;
+        for (int32_t group = 0; group < kGroups; ++group) {
+          const std::set<int32_t> rows = rows_of_group(weights, query, group);
+          together += rows.size();
+          if (GetParam() == Estimator::kJoint) {
+            EXPECT_EQ(rows.size(), of_group) << cpu::name(isa);
+          } else if (GetParam() == Estimator::kLevel) {
+            EXPECT_LE(rows.size(), of_group + 1) << cpu::name(isa);
+            EXPECT_GE(rows.size(), 1u);
+          }
+          // A head gives weight to every row that was read, unless the key's probability vanishes.
+          for (int32_t head = group * kGroupSize; head < (group + 1) * kGroupSize; ++head) {
+            const auto& row = weights[query * kHeads + static_cast<size_t>(head)];
+            const auto read = std::count_if(row.begin(), row.end(), [](double w) { return w != 0; });
+            EXPECT_EQ(static_cast<size_t>(read), rows.size());
+          }
+        }
+        if (GetParam() != Estimator::kLevel) {
+          EXPECT_EQ(together, kGroups * of_group) << cpu::name(isa) << " query " << query;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(SharedEstimator, IsExactWhenItsRowsCoverTheKeys) {
+  for (const cpu::Isa isa : supported_isas()) {
+    // `level` keeps every key whose probability is at least 1 / S.
+    const int32_t samples = GetParam() == Estimator::kLevel ? kMaxBudget : 10;
+    Launch shared(launch_spec(GetParam(), {{1, 15, samples}, {20, 30, samples}}));
+    Launch exact(launch_spec(Estimator::kExact, {{1, 15, samples}, {20, 30, samples}}));
+    const std::vector<double> out = shared.run(isa);
+    const std::vector<double> expected = exact.run(isa);
+    for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], 1e-5) << cpu::name(isa);
+  }
+}
+
+TEST(Joint, IsThresholdWhereAGroupIsOneHead) {
+  for (const cpu::Isa isa : supported_isas()) {
+    const LaunchSpec spec{.sequences = {{1, 200, 6}, {19, 90, 6}},
+                          .num_q_heads = 2,
+                          .num_kv_heads = 2,
+                          .estimator = Estimator::kJoint,
+                          .score_deviation = 3};
+    Launch joint(spec);
+    Launch threshold(spec);
+    threshold.params.method.estimator = Estimator::kThreshold;
+    const auto weights = joint.key_weights(isa);
+    const auto expected = threshold.key_weights(isa);
+    for (size_t row = 0; row < weights.size(); ++row) {
+      for (size_t key = 0; key < weights[row].size(); ++key)
+        ASSERT_NEAR(weights[row][key], expected[row][key], 1e-6) << cpu::name(isa) << " row " << row;
+    }
+  }
+}
+
+// One query under many seeds: the frequency of each row is its inclusion probability, and the mean of every
+// head's output is exact attention.
+TEST_P(SharedEstimator, ReadsARowAsOftenAsItsInclusionProbabilitySays) {
+  constexpr int32_t kKeys = 60;
+  constexpr int32_t kSamples = 3;
+  LaunchSpec spec = launch_spec(GetParam(), std::vector<testing::Sequence>(4000, {1, kKeys, kSamples}));
+  spec.repeat_first = true;
+  Launch launch(spec);
+  const auto weights = launch.key_weights(cpu::best_isa());
+
+  std::vector<double> sizes(kGroups * kKeys, 0.0);  // [groups, keys]
+  for (int32_t head = 0; head < kHeads; ++head) {
+    const auto p = reference::softmax(reference::scores(launch.params, {0, 0, head}));
+    for (int32_t key = 0; key < kKeys; ++key) sizes[head / kGroupSize * kKeys + key] += p[key];
+  }
+  const int32_t together = groups_together();
+  for (int32_t first = 0; first < kGroups; first += together) {
+    const std::span<const double> q = std::span(sizes).subspan(first * kKeys, together * kKeys);
+    const double wanted = kSamples * kGroupSize * together;
+    double low = 0, high = 1;
+    for (int i = 0; i < 100; ++i) {
+      const double tau = (low + high) / 2;
+      double rows = 0;
+      for (const double size : q) rows += std::min(1.0, size / tau);
+      (rows > wanted ? low : high) = tau;
+    }
+    if (GetParam() == Estimator::kLevel) low = 1.0 / kSamples;
+    for (int32_t i = 0; i < together * kKeys; ++i) {
+      const double probability = std::min(1.0, q[static_cast<size_t>(i)] / low);
+      double read = 0;
+      for (size_t b = 0; b < 4000; ++b)
+        read += rows_of_group(weights, b, first + i / kKeys).contains(i % kKeys) ? 1 : 0;
+      const double error = std::sqrt(probability * (1 - probability) / 4000) + 1e-9;
+      EXPECT_LT(std::abs(read / 4000 - probability) / error, 4.5) << "group " << first << " row " << i;
+    }
+  }
+}
+
+TEST_P(SharedEstimator, HasTheExactOutputOfEveryHeadAsItsMean) {
+  for (const int32_t queries : {1, 2}) {
+    LaunchSpec spec = launch_spec(GetParam(), std::vector<testing::Sequence>(4000, {queries, 70, 2}));
+    spec.repeat_first = true;
+    Launch launch(spec);
+    const std::vector<double> outputs = launch.run(cpu::best_isa());
+    AttentionParams exact = launch.params;
+    exact.method.estimator = Estimator::kExact;
+    exact.batch = 1;
+    const std::vector<double> expected = reference::attend(exact);
+    MeanEstimate mean(expected.size());
+    for (size_t first = 0; first < outputs.size(); first += expected.size()) mean.add(&outputs[first]);
+    EXPECT_LT(mean.largest_z(expected), 4.8) << queries << " queries";
+    EXPECT_GT(mean.standard_error(0), 1e-4) << "the rows must leave something to estimate";
+  }
+}
+
+class RowsRead : public ::testing::TestWithParam<Estimator> {};
+INSTANTIATE_TEST_SUITE_P(Shared, RowsRead, ::testing::ValuesIn(testing::every_estimator()),
+                         [](const auto& estimator) { return std::string(name(estimator.param)); });
+
+TEST_P(RowsRead, AreTheDistinctRowsOfTheReferenceAndCountingThemChangesNothing) {
+  for (const cpu::Isa isa : supported_isas()) {
+    LaunchSpec spec = launch_spec(GetParam(), {{1, 300, 4}, {21, 90, 4}, {5, 40, kDenseBudget}, {1, 9, 0}});
+    Launch launch(spec);
+    launch.params.method.tile = 100;
+    launch.run(isa);
+    const std::vector<unsigned char> uncounted = launch.output_bytes();
+    std::vector<int64_t> read(spec.sequences.size(), 1000);
+    launch.params.rows_read = read.data();
+    launch.run(isa, /*num_threads=*/2);
+    EXPECT_EQ(launch.output_bytes(), uncounted) << cpu::name(isa);
+    const AttentionParams& p = launch.params;
+    for (int64_t b = 0; b < p.batch; ++b) {
+      int64_t expected = 1000;
+      for (int64_t query = 0; query < p.query_start[b + 1] - p.query_start[b]; ++query) {
+        for (int32_t group = 0; group < kGroups; ++group) {
+          std::set<int32_t> keys;
+          for (int32_t head = group * kGroupSize; head < (group + 1) * kGroupSize; ++head) {
+            for (const auto& [key, weight] : reference::select(p, {b, query, head})) keys.insert(key);
+          }
+          expected += std::ssize(keys);
+        }
+      }
+      // A draw within rounding of a boundary may take a row twice or a neighbour.
+      EXPECT_NEAR(static_cast<double>(read[b]), static_cast<double>(expected),
+                  5e-3 * static_cast<double>(expected - 1000))
+          << cpu::name(isa) << " sequence " << b;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace allot::kernels
