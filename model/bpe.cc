@@ -55,11 +55,6 @@ BytePairEncoder::BytePairEncoder(const JsonView& model, const Vocabulary& vocabu
   }
   const bool every_byte = byte_level && std::all_of(byte_ids_.begin(), byte_ids_.end(),
                                                     [](const auto& id) { return id.has_value(); });
-  if (byte_level && byte_fallback_ && !every_byte) {
-    throw Unsupported(model.where() +
-                      " has byte_fallback with ByteLevel and lacks tokens of single bytes; supported is "
-                      "one or the other");
-  }
   constexpr char kHex[] = "0123456789ABCDEF";
   for (size_t byte = 0; byte < fallback_ids_.size(); ++byte) {
     fallback_ids_[byte] = vocabulary.find(std::string("<0x") + kHex[byte / 16] + kHex[byte % 16] + ">");
@@ -245,7 +240,7 @@ void BytePairEncoder::add_symbols(std::string_view piece, std::vector<Symbol>* s
     if (const auto id = symbol_of(character)) {
       flush();
       symbols->push_back({.id = *id});
-    } else if (byte_fallback_ && add_fallback_bytes(character, symbols)) {
+    } else if (byte_fallback_ && add_fallback_bytes(written(character), symbols)) {
       // A pending unk stays pending and so comes after these bytes: the package's order, kept for equal ids.
     } else if (unk_) {
       if (!fuse_unk_) flush();
@@ -258,6 +253,12 @@ void BytePairEncoder::add_symbols(std::string_view piece, std::vector<Symbol>* s
 std::optional<int32_t> BytePairEncoder::symbol_of(std::string_view character) const {
   if (byte_level_) return byte_ids_[static_cast<uint8_t>(character.front())];
   return pieces_.find(character);
+}
+
+// The character as the vocabulary writes it: behind ByteLevel, the package falls back to the bytes of the
+// alphabet's character, not to the byte for which it stands.
+std::string BytePairEncoder::written(std::string_view character) const {
+  return byte_level_ ? byte_level_character(static_cast<uint8_t>(character.front())) : std::string(character);
 }
 
 // Adds the <0x..> tokens of all bytes, or nothing when one of them is missing.

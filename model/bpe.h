@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -61,6 +62,7 @@ class BytePairEncoder {
   void encode_few_bytes(std::string_view piece, std::vector<int32_t>* ids) const;
   void add_symbols(std::string_view piece, std::vector<Symbol>* symbols) const;
   std::optional<int32_t> symbol_of(std::string_view character) const;
+  std::string written(std::string_view character) const;
   bool add_fallback_bytes(std::string_view character, std::vector<Symbol>* symbols) const;
   void merge(Scratch& scratch) const;
 

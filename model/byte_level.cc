@@ -1,7 +1,7 @@
 #include "model/byte_level.h"
 
+#include <algorithm>
 #include <array>
-#include <cstdint>
 
 #include "model/utf8.h"
 
@@ -29,6 +29,11 @@ static_assert(kByteOfCodePoint.back() == 0xAD,
               "68 bytes do not stand for themselves, the last of them is 0xAD");
 
 }  // namespace
+
+std::string byte_level_character(uint8_t byte) {
+  const auto* const place = std::find(kByteOfCodePoint.begin(), kByteOfCodePoint.end(), byte);
+  return utf8_encode(static_cast<char32_t>(place - kByteOfCodePoint.begin()));
+}
 
 std::optional<std::string> bytes_of_byte_level(std::string_view token) {
   std::string bytes;

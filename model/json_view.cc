@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "model/utf8.h"
 
 namespace allot::model {
 
@@ -51,6 +52,12 @@ std::vector<JsonView> JsonView::elements() const {
 const std::string& JsonView::text() const {
   if (!value_->is_string()) fail("a string");
   return value_->get_ref<const std::string&>();
+}
+
+const std::string& JsonView::character() const {
+  const std::string& value = text();
+  if (!is_one_character(value)) fail("one character");
+  return value;
 }
 
 bool JsonView::boolean() const {

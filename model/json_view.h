@@ -34,6 +34,8 @@ class JsonView {
   std::vector<JsonView> elements() const;
 
   const std::string& text() const;
+  // A string of one character.
+  const std::string& character() const;
   bool boolean() const;
   int64_t integer(int64_t min, int64_t max) const;
   double real(double min, double max) const;

@@ -121,6 +121,8 @@ void PreTokenizer::add(const JsonView& component) {
     for (const JsonView& element : component.at("pretokenizers").elements()) add(element);
   } else if (type == "Split") {
     add_split(component);
+  } else if (type == "Metaspace") {
+    add_metaspace(component);
   } else if (type == "Whitespace") {
     steps_.push_back({.pattern = whitespace_pattern(), .behavior = SplitBehavior::kRemoved, .invert = true});
   } else if (type == "WhitespaceSplit") {
@@ -138,7 +140,8 @@ void PreTokenizer::add(const JsonView& component) {
     if (step.add_prefix_space || step.pattern) steps_.push_back(std::move(step));
   } else {
     throw Unsupported(component.where() + " has type " + type +
-                      ", supported are ByteLevel, Split, Whitespace, WhitespaceSplit, Digits, Sequence");
+                      ", supported are ByteLevel, Metaspace, Split, Whitespace, WhitespaceSplit, Digits, "
+                      "Sequence");
   }
   every_character_ = every_character_ && steps_.size() == 1;
 }
@@ -165,23 +168,40 @@ void PreTokenizer::add_split(const JsonView& component) {
       any_character && steps_.size() == 1 && steps_.back().behavior == SplitBehavior::kIsolated;
 }
 
-const std::vector<std::string_view>& PreTokenizer::split(std::string_view text, Scratch& scratch) const {
-  scratch.prefixed.clear();
+void PreTokenizer::add_metaspace(const JsonView& component) {
+  Step step;
+  step.metaspace.emplace(component);
+  if (step.metaspace->prepend() == Metaspace::Prepend::kFirst) {
+    // Behind others the package would ask where in the text each of their pieces began.
+    if (!steps_.empty()) {
+      throw Unsupported(
+          component.where() +
+          " has prepend_scheme first behind other pre-tokenizers; supported is first as the first");
+    }
+    heeds_place_ = true;
+  }
+  steps_.push_back(std::move(step));
+}
+
+const std::vector<std::string_view>& PreTokenizer::split(std::string_view text, TextPlace place,
+                                                         Scratch& scratch) const {
+  scratch.changed.clear();
   scratch.pieces.clear();
   if (!text.empty()) scratch.pieces.push_back(text);
   for (const Step& step : steps_) {
     scratch.cut.clear();
-    for (const std::string_view piece : scratch.pieces) cut(step, piece, scratch);
+    for (const std::string_view piece : scratch.pieces) cut(step, piece, place, scratch);
     scratch.pieces.swap(scratch.cut);
   }
   return scratch.pieces;
 }
 
-void PreTokenizer::cut(const Step& step, std::string_view text, Scratch& scratch) {
+void PreTokenizer::cut(const Step& step, std::string_view text, TextPlace place, Scratch& scratch) {
   if (step.add_prefix_space && !text.starts_with(' ')) {
-    text = scratch.prefixed.emplace_back(" ").append(text);
+    text = scratch.changed.emplace_back(" ").append(text);
   }
   if (step.scanner) return step.scanner->split(text, &scratch.cut);
+  if (step.metaspace) return step.metaspace->cut(text, place, &scratch.changed.emplace_back(), &scratch.cut);
   if (!step.pattern) {
     scratch.cut.push_back(text);
     return;

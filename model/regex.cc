@@ -60,10 +60,13 @@ class Translator {
     std::string members = negated ? R"(\P{)" : R"(\p{)";
     members.append(name).append("}");
     if (negated) return members;
-    if (name == "L") members += kNewLetters;
-    if (name == "M") members += kNewMarks;
-    if (name == "N" || name == "Nd") members += kNewDecimals;
-    if (name == "N") members += kNewOtherNumbers;
+    static constexpr std::pair<std::string_view, std::string_view> kNew[] = {
+        {"L", kNewLetters},       {"Lu", kNewUppercase},  {"Ll", kNewLowercase}, {"Lm", kNewModifiers},
+        {"Lo", kNewOtherLetters}, {"M", kNewMarks},       {"N", kNewDecimals},   {"N", kNewOtherNumbers},
+        {"Nd", kNewDecimals},     {"P", kNewPunctuation}, {"S", kNewSymbols}};
+    for (const auto& [category, added] : kNew) {
+      if (name == category) members += added;
+    }
     return members;
   }
 

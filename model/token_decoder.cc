@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "model/byte_level.h"
+#include "model/metaspace.h"
+#include "model/replacement.h"
 #include "model/utf8.h"
 
 namespace allot::model {
@@ -20,24 +22,29 @@ std::string join(const std::vector<std::string>& tokens, std::string_view separa
   return text;
 }
 
-// A token with a character outside the alphabet (for example an added token) stays as it is.
-std::string decode_byte_level(const std::vector<std::string>& tokens) {
-  std::string bytes;
-  for (const std::string& token : tokens) bytes += bytes_of_byte_level(token).value_or(token);
-  return to_valid_utf8(bytes);
+void fuse(std::vector<std::string>* tokens) {
+  *tokens = {join(*tokens, "")};
 }
 
-// The byte of a token like <0x0A>.
+// A token with a character outside the alphabet (for example an added token) stays as it is.
+void decode_byte_level(std::vector<std::string>* tokens) {
+  std::string bytes;
+  for (const std::string& token : *tokens) bytes += bytes_of_byte_level(token).value_or(token);
+  *tokens = {to_valid_utf8(bytes)};
+}
+
+// The byte of a token like <0x0A>. The package reads the number as Rust does, which allows <0x+A>.
 std::optional<char> fallback_byte(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return std::nullopt;
+  const char* const digits = token.data() + (token[3] == '+' ? 4 : 3);
+  const char* const digits_end = token.data() + 5;
   uint8_t byte = 0;
-  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
-  return error == std::errc() && end == token.data() + 5 ? std::optional(static_cast<char>(byte))
-                                                         : std::nullopt;
+  const auto [end, error] = std::from_chars(digits, digits_end, byte, 16);
+  return error == std::errc() && end == digits_end ? std::optional(static_cast<char>(byte)) : std::nullopt;
 }
 
 // Replaces runs of byte tokens by their text, or by one U+FFFD for each byte when a run is not UTF-8.
-std::vector<std::string> decode_byte_fallback(std::vector<std::string> tokens) {
+void decode_byte_fallback(std::vector<std::string>* tokens) {
   std::vector<std::string> result;
   std::string run;
   const auto flush = [&] {
@@ -48,7 +55,7 @@ std::vector<std::string> decode_byte_fallback(std::vector<std::string> tokens) {
       result.insert(result.end(), run.size(), utf8_encode(0xFFFD));
     run.clear();
   };
-  for (std::string& token : tokens) {
+  for (std::string& token : *tokens) {
     if (const auto byte = fallback_byte(token)) {
       run += *byte;
     } else {
@@ -57,7 +64,31 @@ std::vector<std::string> decode_byte_fallback(std::vector<std::string> tokens) {
     }
   }
   flush();
-  return result;
+  *tokens = std::move(result);
+}
+
+// Takes a character off both ends of a token, up to a number of times each.
+struct Strip {
+  std::string character;
+  int64_t start = 0;
+  int64_t stop = 0;
+
+  explicit Strip(const JsonView& component)
+      : character(component.at("content").character()),
+        start(component.at("start").integer(0, INT64_MAX)),
+        stop(component.at("stop").integer(0, INT64_MAX)) {}
+
+  // Where both ends would take the same character the package fails; here the start has it.
+  std::string_view without_ends(std::string_view token) const {
+    for (int64_t i = 0; i < start && token.starts_with(character); ++i) token.remove_prefix(character.size());
+    for (int64_t i = 0; i < stop && token.ends_with(character); ++i) token.remove_suffix(character.size());
+    return token;
+  }
+};
+
+template <typename Change>
+void change_each(std::vector<std::string>* tokens, Change change) {
+  for (std::string& token : *tokens) token = std::string(change(token));
 }
 
 }  // namespace
@@ -71,31 +102,32 @@ void TokenDecoder::add(const JsonView& component) {
   if (type == "Sequence") {
     for (const JsonView& element : component.at("decoders").elements()) add(element);
   } else if (type == "ByteLevel") {
-    steps_.push_back(Step::kByteLevel);
-  } else if (type == "Fuse") {
-    steps_.push_back(Step::kFuse);
+    steps_.emplace_back(decode_byte_level);
+  } else if (type == "Metaspace") {
+    steps_.emplace_back([metaspace = Metaspace(component)](Tokens* tokens) { metaspace.decode(tokens); });
+  } else if (type == "Replace") {
+    steps_.emplace_back([replacement = Replacement(component, &times_longer_)](Tokens* tokens) {
+      std::string buffer;
+      change_each(tokens, [&](std::string_view token) { return replacement.apply(token, &buffer); });
+    });
   } else if (type == "ByteFallback") {
-    steps_.push_back(Step::kByteFallback);
+    steps_.emplace_back(decode_byte_fallback);
+  } else if (type == "Fuse") {
+    steps_.emplace_back(fuse);
+  } else if (type == "Strip") {
+    steps_.emplace_back([strip = Strip(component)](Tokens* tokens) {
+      change_each(tokens, [&](std::string_view token) { return strip.without_ends(token); });
+    });
   } else {
-    throw Unsupported(component.where() + " has type " + type +
-                      ", supported are ByteLevel, Fuse, ByteFallback, Sequence, or no decoder");
+    throw Unsupported(
+        component.where() + " has type " + type +
+        ", supported are ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip, Sequence, or "
+        "no decoder");
   }
 }
 
 std::string TokenDecoder::decode(std::vector<std::string> tokens) const {
-  for (const Step step : steps_) {
-    switch (step) {
-      case Step::kByteLevel:
-        tokens = {decode_byte_level(tokens)};
-        break;
-      case Step::kFuse:
-        tokens = {join(tokens, "")};
-        break;
-      case Step::kByteFallback:
-        tokens = decode_byte_fallback(std::move(tokens));
-        break;
-    }
-  }
+  for (const auto& step : steps_) step(&tokens);
   return join(tokens, join_with_space_ ? " " : "");
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <mutex>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 
@@ -10,7 +11,7 @@
 #include "model/added_tokens.h"
 #include "model/bpe.h"
 #include "model/json_view.h"
-#include "model/nfc.h"
+#include "model/normalizer.h"
 #include "model/pretokenize.h"
 #include "model/token_decoder.h"
 #include "model/utf8.h"
@@ -55,19 +56,6 @@ class WordLevelEncoder {
   std::optional<int32_t> unk_;
   std::array<std::optional<int32_t>, 128> ascii_;
 };
-
-// Every component is NFC.
-bool wants_nfc(const JsonView& normalizer) {
-  const std::string& type = normalizer.at("type").text();
-  if (type == "NFC") return true;
-  if (type != "Sequence") {
-    throw Unsupported(normalizer.where() + " has type " + type +
-                      ", supported are NFC, Sequence, or no normalizer");
-  }
-  bool nfc = false;
-  for (const JsonView& element : normalizer.at("normalizers").elements()) nfc = wants_nfc(element) || nfc;
-  return nfc;
-}
 
 // The ids that the post-processor puts around a text.
 struct Surroundings {
@@ -163,7 +151,7 @@ struct Tokenizer::Impl {
 
   // Memory of a call of encode.
   struct Scratch {
-    std::string normalized;
+    Normalizer::Scratch normalized;
     PreTokenizer::Scratch pieces;
     BytePairEncoder::Scratch merging;
   };
@@ -174,10 +162,11 @@ struct Tokenizer::Impl {
   void add_added_tokens(const JsonView& file);
   const std::string* token(int32_t id) const;
   void encode_raw(std::string_view text, Scratch& scratch, std::vector<int32_t>* ids) const;
-  void encode_normalized(std::string_view text, Scratch& scratch, std::vector<int32_t>* ids) const;
+  void encode_normalized(std::string_view text, TextPlace place, Scratch& scratch,
+                         std::vector<int32_t>* ids) const;
 
   Vocabulary vocabulary;
-  bool nfc = false;
+  Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   std::variant<WordLevelEncoder, BytePairEncoder> model;
   AddedTokenFinder raw_added;
@@ -198,6 +187,11 @@ struct Tokenizer::Impl {
 };
 
 namespace {
+
+Normalizer read_normalizer(const JsonView& file) {
+  const auto component = file.find("normalizer");
+  return component ? Normalizer(*component) : Normalizer();
+}
 
 PreTokenizer read_pre_tokenizer(const JsonView& file) {
   const auto component = file.find("pre_tokenizer");
@@ -228,10 +222,15 @@ JsonView supported_model(const JsonView& file) {
 
 Tokenizer::Impl::Impl(const JsonView& file)
     : vocabulary(supported_model(file).at("vocab")),
+      normalizer(read_normalizer(file)),
       pre_tokenizer(read_pre_tokenizer(file)),
       model(read_model(file.at("model"), vocabulary, pre_tokenizer.byte_level())) {
-  if (const auto normalizer = file.find("normalizer")) nfc = wants_nfc(*normalizer);
-  if (nfc) prepare_nfc();
+  if (pre_tokenizer.heeds_place() && !normalizer.keeps_start()) {
+    throw Unsupported(
+        file.at("normalizer").where() +
+        " has a Replace that leaves characters out or takes several at once, before Metaspace with "
+        "prepend_scheme first; supported is a Replace of one character by one or more");
+  }
   if (const auto processor = file.find("post_processor")) add_post_processor(*processor, &surroundings);
   if (const auto component = file.find("decoder")) decoder = TokenDecoder(*component);
   add_added_tokens(file);
@@ -261,6 +260,8 @@ void Tokenizer::Impl::give_back(std::unique_ptr<Scratch> scratch) {
 void Tokenizer::Impl::add_added_tokens(const JsonView& file) {
   const auto list = file.find("added_tokens");
   if (!list) return;
+  // The package takes a token for special by its text, which may be the normalized one, and not by its id.
+  std::unordered_set<std::string_view> special_contents;
   for (const JsonView& entry : list->elements()) {
     AddedToken added{.id = static_cast<int32_t>(entry.at("id").integer(0, kMaxTokenId)),
                      .content = entry.at("content").text(),
@@ -281,15 +282,16 @@ void Tokenizer::Impl::add_added_tokens(const JsonView& file) {
     if (!added_ids.emplace(added.content, added.id).second) entry.at("content").fail("each added token once");
     if (!known) ++added_beyond_vocabulary;
 
-    std::string normalized;
-    const std::string text(added.normalized && nfc ? to_nfc(added.content, &normalized) : added.content);
-    (added.normalized ? normalized_added : raw_added).add(added, text);
+    Normalizer::Scratch normalized;
+    const std::string text(added.normalized ? normalizer.apply(added.content, normalized) : added.content);
+    // A token that the normalizer leaves nothing of is in no text.
+    if (!text.empty()) (added.normalized ? normalized_added : raw_added).add(added, text);
     const auto place = static_cast<size_t>(added.id);
     if (place >= added_texts.size()) added_texts.resize(place + 1);
-    if (place >= special.size()) special.resize(place + 1);
     added_texts[place] = text;
-    special[place] = added.special;
+    if (added.special) special_contents.insert(entry.at("content").text());
   }
+  for (const auto& text : added_texts) special.push_back(text && special_contents.contains(*text));
 }
 
 const std::string* Tokenizer::Impl::token(int32_t id) const {
@@ -300,25 +302,30 @@ const std::string* Tokenizer::Impl::token(int32_t id) const {
 
 void Tokenizer::Impl::encode_raw(std::string_view text, Scratch& scratch, std::vector<int32_t>* ids) const {
   const auto on_token = [&](int32_t id) { ids->push_back(id); };
-  const auto on_normalized = [&](std::string_view part) { encode_normalized(part, scratch, ids); };
   raw_added.scan(
       text,
       [&](std::string_view part) {
-        const std::string_view normalized = nfc ? to_nfc(part, &scratch.normalized) : part;
+        const std::string_view normalized = normalizer.apply(part, scratch.normalized);
+        const auto on_normalized = [&](std::string_view stretch) {
+          const bool first = part.data() == text.data() && stretch.data() == normalized.data();
+          encode_normalized(stretch, first ? TextPlace::kStart : TextPlace::kLater, scratch, ids);
+        };
         normalized_added.scan(normalized, on_normalized, on_token);
       },
       on_token);
 }
 
-void Tokenizer::Impl::encode_normalized(std::string_view text, Scratch& scratch,
+void Tokenizer::Impl::encode_normalized(std::string_view text, TextPlace place, Scratch& scratch,
                                         std::vector<int32_t>* ids) const {
   if (const auto* words = std::get_if<WordLevelEncoder>(&model)) {
     if (pre_tokenizer.every_character()) return words->encode_characters(text, ids);
-    for (const std::string_view piece : pre_tokenizer.split(text, scratch.pieces)) words->encode(piece, ids);
+    for (const std::string_view piece : pre_tokenizer.split(text, place, scratch.pieces)) {
+      words->encode(piece, ids);
+    }
   } else {
     const auto& pairs = std::get<BytePairEncoder>(model);
     constexpr size_t kAhead = 8;
-    const auto& pieces = pre_tokenizer.split(text, scratch.pieces);
+    const auto& pieces = pre_tokenizer.split(text, place, scratch.pieces);
     for (size_t i = 0; i < pieces.size(); ++i) {
       if (i + kAhead < pieces.size()) pairs.prefetch(pieces[i + kAhead]);
       pairs.encode(pieces[i], scratch.merging, ids);

@@ -16,13 +16,13 @@ class Tokenizer {
  public:
   // Reads `directory`/tokenizer.json, and the chat template of chat_template.jinja or else
   // tokenizer_config.json, where present. Supported: model BPE (byte-level or over characters, merges as "a
-  // b" or as pairs, ignore_merges, unk_token, fuse_unk, byte_fallback) and WordLevel; normalizer NFC;
-  // pre-tokenizers ByteLevel, Split, Whitespace, WhitespaceSplit and Digits; post-processors
-  // TemplateProcessing and ByteLevel; decoders ByteLevel, Fuse, ByteFallback or none; sequences of all these;
-  // added tokens with all their options. Truncation and padding that the file may ask for are not applied, as
-  // in `transformers`. Where tokenizer_config.json names a Llama tokenizer with add_bos_token, bos_token is
-  // added in front as by the post-processor, as transformers 4 does. Throws NotFound, CorruptFile or
-  // Unsupported naming the component's type and what is supported.
+  // b" or as pairs, ignore_merges, unk_token, fuse_unk, byte_fallback) and WordLevel; normalizers NFC,
+  // Prepend and Replace; pre-tokenizers ByteLevel, Metaspace, Split, Whitespace, WhitespaceSplit and Digits;
+  // post-processors TemplateProcessing and ByteLevel; decoders ByteLevel, Metaspace, Replace, ByteFallback,
+  // Fuse, Strip or none; sequences of all these; added tokens with all their options. Truncation and padding
+  // that the file may ask for are not applied, as in `transformers`. Where tokenizer_config.json names a
+  // Llama tokenizer with add_bos_token, bos_token is added in front as by the post-processor, as transformers
+  // 4 does. Throws NotFound, CorruptFile or Unsupported naming the component's type and what is supported.
   static Tokenizer load(const std::filesystem::path& directory);
 
   ~Tokenizer();

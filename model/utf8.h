@@ -28,6 +28,11 @@ constexpr size_t utf8_bytes(char lead) noexcept {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
+// Whether valid text is one character.
+constexpr bool is_one_character(std::string_view text) noexcept {
+  return !text.empty() && utf8_bytes(text.front()) == text.size();
+}
+
 // The code point of a valid character, and the reverse.
 constexpr char32_t utf8_decode(std::string_view character) noexcept {
   const auto lead = static_cast<unsigned char>(character[0]);

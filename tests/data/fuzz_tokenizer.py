@@ -3,12 +3,13 @@
 
     pip install tokenizers==0.23.3
     python tests/data/fuzz_tokenizer.py build-light/bin/allot DIRECTORY... [--seed 1] [--count 20000] [--every-character] \\
-        [--tokens 20000]
+        [--tokens 20000] [--gsm8k FILE]
 
 DIRECTORY holds a tokenizer.json; bench/tokenize/make_inputs.py makes those of Llama 3 and Qwen2. Without one, the small
 tokenizers of tests/data/tokenizer are taken. The same seed gives the same texts. --every-character adds a few texts
-around every code point of Unicode, --tokens as many texts of the tokenizer's own tokens in random order. Prints each
-difference with its text, and exits 1 when there is one.
+around every code point of Unicode, --tokens as many texts of the tokenizer's own tokens in random order, --gsm8k the
+questions and answers of a file. Beside the ids of its texts, half as many random lists of ids are decoded. Prints each difference with its text,
+and exits 1 when there is one.
 """
 
 import argparse
@@ -52,6 +53,9 @@ PIECES = [
     "\t\tif (a != b) {\n", "/* \u4f60 */", "====", "----", "....", "aaaa", "\u043f\u0440\u0438\u0432\u0435\u0442",
 ]
 
+# SentencePiece's space and what stands around it.
+SPACES = ["\u2581", "\u2581\u2581", " \u2581", "\u2581a", "a\u2581", " <s>", "<s> ", "</s>  ", " thing ", "_", "<0x0A>", "<0xE4>"]
+
 
 def character(rng):
     limit = rng.choice([0x80, 0x250, 0x800, 0x3100, 0x10000, 0x20000, 0x110000])
@@ -61,17 +65,17 @@ def character(rng):
             return chr(code_point)
 
 
-def random_text(rng):
+def random_text(rng, pieces=PIECES):
     kind = rng.randrange(4)
     length = rng.randrange(1, rng.choice([4, 12, 40, 120]))
     if kind == 0:
-        return "".join(rng.choice(PIECES) for _ in range(length))
+        return "".join(rng.choice(pieces) for _ in range(length))
     if kind == 1:
         return "".join(character(rng) for _ in range(length))
     if kind == 2:  # few different parts, often repeated: long runs and periodic pieces
-        some = [rng.choice(PIECES) if rng.random() < 0.7 else character(rng) for _ in range(rng.randrange(1, 4))]
+        some = [rng.choice(pieces) if rng.random() < 0.7 else character(rng) for _ in range(rng.randrange(1, 4))]
         return "".join(rng.choice(some) for _ in range(length))
-    return "".join(rng.choice(PIECES) if rng.random() < 0.8 else character(rng) for _ in range(length))
+    return "".join(rng.choice(pieces) if rng.random() < 0.8 else character(rng) for _ in range(length))
 
 
 def texts_of_every_character():
@@ -98,14 +102,16 @@ def allot(binary, directory, lines, *flags):
     return [json.loads(line) for line in result.stdout.split("\n") if line]
 
 
-def differences(binary, directory, texts):
+def differences(binary, directory, texts, rng):
     tokenizer = Tokenizer.from_file(str(pathlib.Path(directory, "tokenizer.json")))
     theirs = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts)]
     for text, own, ids in zip(texts, allot(binary, directory, texts), theirs, strict=True):
         if own != ids:
             yield "encode", text, own, ids
-    # Cut at random, so that characters are torn apart.
+    # Cut, so that characters are torn apart; and ids beside each other that no text gives.
     torn = [ids[len(ids) // 3:] for ids in theirs]
+    every_id = sorted(tokenizer.get_vocab().values())
+    torn += [rng.choices(every_id, k=rng.randrange(12)) for _ in range(len(texts) // 2)]
     for flags, skip in (([], False), (["--no-special"], True)):
         expected = tokenizer.decode_batch(torn, skip_special_tokens=skip)
         for ids, own, text in zip(torn, allot(binary, directory, torn, "--decode", *flags), expected, strict=True):
@@ -131,18 +137,22 @@ def main():
     parser.add_argument("--count", type=int, default=20000)
     parser.add_argument("--every-character", action="store_true")
     parser.add_argument("--tokens", type=int, default=0)
+    parser.add_argument("--gsm8k")
     args = parser.parse_args()
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for directory in args.directories or small_tokenizers(folder):
             rng = random.Random(args.seed)
-            texts = [random_text(rng) for _ in range(args.count)]
+            texts = [random_text(rng, PIECES + SPACES) for _ in range(args.count)]
+            if args.gsm8k:
+                questions = [json.loads(line) for line in pathlib.Path(args.gsm8k).read_text().splitlines()]
+                texts += [f"{entry['question']}\n{entry['answer']}" for entry in questions]
             if args.every_character:
                 texts += texts_of_every_character()
             if args.tokens:
                 tokenizer = Tokenizer.from_file(str(pathlib.Path(directory, "tokenizer.json")))
                 texts += texts_of_tokens(rng, tokenizer, args.tokens)
-            found = list(differences(args.binary, directory, texts))
+            found = list(differences(args.binary, directory, texts, rng))
             for what, given, own, expected in found[:10]:
                 print(f"{directory}: {what} of {given!r}\n  allot      {own!r}\n  tokenizers {expected!r}")
             print(f"{directory}: {len(texts)} texts of seed {args.seed}, {len(found)} differences", flush=True)

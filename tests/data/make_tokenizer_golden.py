@@ -9,6 +9,7 @@ Each file holds a whole tokenizer.json under "tokenizer" and, under "cases", tex
   decoded           text of the ids without special tokens; absent where equal to the text
   decoded_all       the same with special tokens; absent where equal to decoded
   decoded_reversed  text of the plain ids in reverse order, which cuts characters apart; only for texts beyond ASCII
+words.json and components.json hold single components with what goes in and what comes out.
 All training text and most texts are made from seeds. nfc.json has texts beside their NFC, classes.json the code points of
 classes of regular expressions.
 The patterns are those that the tokenizer.json files of Llama 3 and Qwen2 publish.
@@ -75,7 +76,8 @@ def random_texts(seed, count):
 
 
 def write(name, tokenizer, texts, about):
-    if "added" not in name:
+    added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+    if name != "added" and "<s>" not in added:
         tokenizer.add_special_tokens(["<s>", "</s>"])
     if len(texts) > len(HARD) // 2:
         rng = random.Random(name)
@@ -189,6 +191,105 @@ def make_characters():
         write(name, tokenizer, HARD + random_texts(15, 10) if name == "characters" else HARD[:12], "one token a character")
 
 
+SPACE = "\u2581"  # how SentencePiece writes a space
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+# What these tokenizers tell apart: spaces at both ends and around added tokens, the character for a space, texts of byte tokens.
+SPACED = [
+    "", " ", "  ", "a", " a", "a ", "Hello, world! How many apples?", "   leading", "trailing   ", "a  b   c", " \n a\n\n b", SPACE,
+    f"{SPACE}a", f" {SPACE} ", "<s>", "<s>a", "<s> a", " <s>a", "a<s>b", "a <s> b", "</s><s>", "a<mask>b", "  <mask> b", "a thing b",
+    "<0x41>", "caf\u00e9 e\u0301", "\u4f60\u597d \u4e16\u754c", "\U0001F600 \U0001F468\u200D\U0001F469",
+    "  a", "\n", "\tx", f"a{SPACE} b", "<s>  </s>", " <mask> b", "  <mask>", "thing", "nothing things", " thing", "<0x0A>b",
+    "\u043f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440", "a\u00a0b\u3000c", "\x00\x01\x7f", "rereading unreceived 1,234.50",
+    "Natalia sold clips to 48 of her friends in April.\n#### 72",
+]
+
+
+def character_bpe(seed, specials=(), **model):
+    """BPE over characters whose merges stay within words, as SentencePiece trains it."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, **model))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=["<unk>", *specials], show_progress=False)
+    # Most characters are left to the byte tokens. A limit_alphabet would take other ones each time.
+    latin = ["".join(c for c in sentence if c < "\u0100") for sentence in sentences(seed, 300)]
+    tokenizer.train_from_iterator(latin, trainer)
+
+    def keep_no_added(document):
+        document["added_tokens"] = []
+
+    return edit(tokenizer, keep_no_added)
+
+
+def strip_first_space(*steps):
+    return decoders.Sequence([*steps, decoders.Strip(content=" ", left=1)])
+
+
+def make_sentence_piece():
+    """The forms in which Llama 2, Mistral, Phi-3 and Gemma write what SentencePiece trained, and Metaspace's own."""
+    space, fallback, fuse = decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()
+    spaces = normalizers.Replace(" ", SPACE)
+    specials = [AddedToken(token, special=True, normalized=False) for token in ("<s>", "</s>")]
+    mask = AddedToken("<mask>", lstrip=True, rstrip=True, special=True, normalized=False)
+    thing = AddedToken("thing", single_word=True, normalized=True)
+
+    def tokenizer(seed, normalizer, pre_tokenizer, decoder, added=specials):
+        result = character_bpe(seed, ["<s>", "</s>", *BYTES], byte_fallback=True)
+        if normalizer is not None:
+            result.normalizer = normalizer
+        result.pre_tokenizer = pre_tokenizer
+        result.decoder = decoder
+        result.add_tokens(added)
+        result.post_processor = template(result, "<s> $A")
+        return result
+
+    prepend_and_replace = normalizers.Sequence([normalizers.Prepend(SPACE), spaces])
+    mistral = tokenizer(21, prepend_and_replace, None, strip_first_space(space, fallback, fuse))
+    write("mistral", mistral, SPACED, "normalizer Prepend and Replace; Mistral 0.1, Llama 2, Phi-3")
+    # Special tokens that the normalizer changes, as in files of older versions: they are found only where it changes a text so.
+    older = [AddedToken("<s>", special=True, normalized=True), AddedToken("</s>", special=True, normalized=True), mask, thing]
+    llama2 = tokenizer(22, prepend_and_replace, None, strip_first_space(space, fallback, fuse), older)
+    write("llama2", llama2, SPACED[:28], "the same with added tokens that are normalized, special ones too")
+    first = pre_tokenizers.Metaspace(SPACE, prepend_scheme="first", split=False)
+    newer = tokenizer(23, None, first, strip_first_space(space, fallback, fuse), [*specials, mask, thing])
+    write("first", newer, SPACED, "Metaspace that prepends to the first section; Mistral 0.3, Llama 2 written by transformers 5")
+    gguf = tokenizer(24, None, None, strip_first_space(fallback, fuse, space),
+                     [*specials, AddedToken("<mask>", rstrip=True, special=True)])
+    write("phi3", gguf, SPACED[:28], "no normalizer; Phi-3's GGUF written by transformers")
+    gemma = tokenizer(25, spaces, pre_tokenizers.Split(" ", "merged_with_previous"), decoders.Sequence([space, fallback, fuse]),
+                      [*specials, AddedToken("\n\n", normalized=False)])
+    write("gemma", gemma, SPACED[:28], "normalizer Replace, Split on a space that no text has any more; Gemma")
+    for scheme, split in (("always", True), ("never", True), ("first", True), ("always", False)):
+        name = f"metaspace_{scheme}{'' if split else '_whole'}"
+        result = character_bpe(26)
+        result.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=split)
+        result.decoder = decoders.Metaspace(SPACE, prepend_scheme=scheme, split=split)
+        result.add_tokens([*specials, mask, thing])
+        write(name, result, SPACED[:28], "Metaspace as pre-tokenizer and decoder")
+
+
+def make_byte_level_fallback():
+    """Byte-level vocabularies that lack bytes, with byte_fallback: what transformers writes for GGUF files of SmolLM2."""
+    def lacking(document, unk, byte_tokens):
+        model, lacks = document["model"], set("\u0100\u0106\u011d\u0142\u00e5\u00f1z")
+        kept = [merge for merge in model["merges"] if not lacks & set("".join(merge))]
+        tokens = ["<unk>", *byte_tokens, *(token for token in model["vocab"] if not lacks & set(token))]
+        vocab = {token: i for i, token in enumerate(tokens)}
+        model.update(vocab=vocab, merges=kept, unk_token=unk, fuse_unk=True, byte_fallback=True)
+
+    sequence = [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace(SPACE, " "), decoders.ByteLevel()]
+    texts = SPACED + ["z", "zz", "aza zzb", "\x00z\x06", "\u00e5\u4f60", "\U0001F600z\u3042"]
+    # The bytes of the alphabet's characters for a missing NUL and z: the first can be written, the second cannot.
+    for name, unk, byte_tokens in (("smollm2", "<unk>", []), ("level_without_unk", None, []),
+                                   ("level_fallback", "<unk>", BYTES[0x80:])):
+        tokenizer = byte_level_bpe(pre_tokenizers.ByteLevel(add_prefix_space=False), None, False, 27)
+        tokenizer = edit(tokenizer, lambda document, unk=unk, byte_tokens=byte_tokens: lacking(document, unk, byte_tokens))
+        tokenizer.normalizer = normalizers.Sequence([])
+        tokenizer.decoder = decoders.Sequence(sequence)
+        tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in ("<s>", "</s>")])
+        some = texts if name == "smollm2" else texts[-6:] + SPACED[14:28]
+        write(name, tokenizer, some, "byte-level BPE that lacks bytes, byte_fallback")
+
+
 def make_words():
     """Every cutting rule, seen through a vocabulary that its own pieces of the texts make."""
     class_pattern = r"\w+|\b[^\w\s]\h?|\d{2}"
@@ -224,6 +325,71 @@ def make_words():
     (OUT / "words.json").write_text(f'{{"origin": {origin},\n "components": [\n{lines}\n]}}\n')
 
 
+def make_components():
+    """Normalizers, pre-tokenizers and decoders by themselves: [what goes in, what comes out]."""
+    texts = SPACED + ["aaa", "aaaa", "a.b. ll lll", "ee\u0323 \u1e9b\u0323"]
+    replace = normalizers.Replace
+    changes = {
+        "prepend": normalizers.Prepend(SPACE), "prepend_two": normalizers.Prepend("ab"), "prepend_nothing": normalizers.Prepend(""),
+        "replace": replace(" ", SPACE), "replace_long": replace("  ", "_"), "replace_overlapping": replace("ll", "l"),
+        "replace_by_nothing": replace("a", ""), "replace_by_itself": replace("a", "a$0a"), "replace_special": replace(".", "*"),
+        "nfc_last": normalizers.Sequence([replace("e", "e\u0301"), normalizers.NFC()]),
+        "sequence": normalizers.Sequence([normalizers.Prepend(" "), normalizers.Sequence([replace(" ", "_"), replace("__", SPACE)]),
+                                          normalizers.NFC(), normalizers.Prepend("<")]),
+        "empty": normalizers.Sequence([]),
+    }
+    pieces = {f"{scheme}{'' if split else '_whole'}": pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=split)
+              for scheme in ("always", "first", "never") for split in (True, False)}
+    pieces |= {
+        "ascii": pre_tokenizers.Metaspace("_", prepend_scheme="always", split=True),
+        "behind": pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]),
+        "before": pre_tokenizers.Sequence([pre_tokenizers.Metaspace(prepend_scheme="first"), pre_tokenizers.Digits(True)]),
+        "two": pre_tokenizers.Sequence([pre_tokenizers.Metaspace(prepend_scheme="first", split=False),
+                                        pre_tokenizers.Metaspace("a", prepend_scheme="always")]),
+    }
+    fallback, fuse, level, strip, space = (decoders.ByteFallback(), decoders.Fuse(), decoders.ByteLevel(), decoders.Strip,
+                                           decoders.Replace(SPACE, " "))
+    joins = {
+        "mistral": [space, fallback, fuse, strip(" ", 1, 0)], "phi3": [fallback, fuse, space, strip(" ", 1, 0)],
+        "smollm2": [fallback, fuse, space, level], "level_first": [level, fallback, fuse], "fallback": [fallback],
+        "fallback_behind_fuse": [fuse, fallback], "fallback_twice": [fallback, decoders.Replace("A", "<0x42>"), fallback],
+        "strip_each": [strip(" ", 1, 0), strip("a", 2, 0)], "strip_right": [strip("a", 0, 1)], "strip_both": [strip(" ", 1, 1), fuse],
+        "strip_many": [fuse, strip(SPACE, 9, 0)], "replace_each": [decoders.Replace("ab", "b"), fuse, decoders.Replace("ab", "b")],
+        "always": [decoders.Metaspace(SPACE, "always")], "never": [decoders.Metaspace(SPACE, "never")],
+        "first": [decoders.Metaspace(SPACE, "first"), fallback], "metaspace_behind_fuse": [fuse, decoders.Metaspace(SPACE, "always")],
+        "metaspace_ascii": [decoders.Metaspace("a", "always"), level],
+    }
+    rng = random.Random(28)
+    byte_tokens = [f"<0x{byte}>" for byte in ("41", "0A", "E4", "BD", "A0", "a0", "C3", "FF", "+A", "-1", "G0", "1", " 1")]
+    words = ["a", "ab", "b", "aab", " a", "a ", "  b ", SPACE, f"{SPACE}a", f"{SPACE}{SPACE}b", f"a{SPACE}b", "\u0120a",
+             "\u00e4\u00bd\u0142", "\u00e9", "\u4f60", "\n", "<s>", "A", "", *byte_tokens]
+    lists = [[], [""], [" "], [SPACE], [" a"], [SPACE, SPACE, "a"]]
+    lists += [[rng.choice(words) for _ in range(rng.randrange(1, 10))] for _ in range(24)]
+
+    def decode(decoder, tokens):
+        try:
+            return [[tokens, decoder.decode(tokens)]]
+        except BaseException:  # a Strip that would take a character twice ends in a Rust panic
+            return []
+
+    groups = {"normalizers": [], "pre_tokenizers": [], "decoders": []}
+    for name, component in changes.items():
+        groups["normalizers"].append([name, component, [[text, component.normalize_str(text)] for text in texts]])
+    for name, component in pieces.items():
+        cut = [[text, [piece for piece, _ in component.pre_tokenize_str(text)]] for text in texts]
+        groups["pre_tokenizers"].append([name, component, cut])
+    for name, steps in joins.items():
+        component = decoders.Sequence(steps)
+        groups["decoders"].append([name, component, [case for tokens in lists for case in decode(component, tokens)]])
+    parts = []
+    for group, entries in groups.items():
+        lines = ",\n".join("  " + json.dumps({"name": name, "component": json.loads(component.__getstate__()), "cases": cases})
+                            for name, component, cases in entries)
+        parts.append(f'"{group}": [\n{lines}\n]')
+    origin = json.dumps(f"make_tokenizer_golden.py, tokenizers {tokenizers.__version__}")
+    (OUT / "components.json").write_text(f'{{"origin": {origin},\n ' + ",\n ".join(parts) + "}\n")
+
+
 def runs_of(numbers):
     runs = []
     for number in numbers:
@@ -245,7 +411,8 @@ def make_classes():
         classes[pattern] = runs_of([c for c in code_points if not splitter.pre_tokenize_str(chr(c))])
     every_code_point = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
     everywhere = {}
-    for pattern in (r"\p{L}", r"\p{N}", r"\p{M}", r"\s", r"\w", r"\d"):
+    for pattern in (r"\p{L}", r"\p{Lu}", r"\p{Ll}", r"\p{Lt}", r"\p{Lm}", r"\p{Lo}", r"\p{N}", r"\p{M}", r"\p{P}", r"\p{S}", r"\s", r"\w",
+                    r"\d"):
         splitter = pre_tokenizers.Split(Regex(pattern), "removed")
         everywhere[pattern] = runs_of([c for c in every_code_point if not splitter.pre_tokenize_str(chr(c))])
     origin = f"make_tokenizer_golden.py, tokenizers {tokenizers.__version__}"
@@ -280,6 +447,9 @@ if __name__ == "__main__":
     make_byte_level()
     make_character_bpe()
     make_characters()
+    make_sentence_piece()
+    make_byte_level_fallback()
+    make_components()
     make_words()
     make_classes()
     make_nfc()

@@ -141,7 +141,18 @@ def tokenizer():
                   "merges": ["H e", "l l"], "ignore_merges": True}
     fallback = {"type": "BPE", "vocab": {f"<0x{n:02X}>": n for n in (0x0A, 0x20, 0x48, 0xE4, 0xBD, 0xA0)} | {"H": 256}, "merges": [],
                 "byte_fallback": True, "unk_token": None}
+    space = {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    pieces = {"type": "BPE", "vocab": {"<unk>": 0, "\u2581": 1, "H": 2, "e": 3, "l": 4, "\u2581H": 5, "<0x0A>": 6}, "merges": ["\u2581 H"],
+              "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False}
     files = {
+        "sentence_piece": base | {"model": pieces, "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Prepend", "prepend": "\u2581"}, space | {"pattern": {"String": " "}, "content": "\u2581"}]},
+            "decoder": {"type": "Sequence", "decoders": [space, {"type": "ByteFallback"}, {"type": "Fuse"}, strip]}},
+        "metaspace": base | {"model": pieces, "added_tokens": added, "pre_tokenizer": metaspace, "decoder": metaspace | {"split": True}},
+        "bytes_fallback": base | {"model": byte_pairs | {"byte_fallback": True}, "pre_tokenizer": level, "decoder": {
+            "type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}, space, {"type": "ByteLevel"}]}},
         "words": base | {"model": words, "pre_tokenizer": {"type": "Whitespace"}},
         "words_plain": base | {"model": words, "pre_tokenizer": {"type": "WhitespaceSplit"}, "added_tokens": added,
                                "post_processor": template},

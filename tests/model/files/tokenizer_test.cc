@@ -176,11 +176,11 @@ TEST_F(TokenizerTest, UnsupportedComponentsAreRefusedByTypeWithTheSupportedOnes)
       message_for<Unsupported>(characters(), "/model", {{"type", "Unigram"}, {"vocab", {{"a", -1.5}}}}),
       Names("Unigram", "BPE", "WordLevel"));
   EXPECT_THAT(message_for<Unsupported>(characters(), "/normalizer", {{"type", "Lowercase"}}),
-              Names("Lowercase", "NFC"));
-  EXPECT_THAT(message_for<Unsupported>(characters(), "/pre_tokenizer", {{"type", "Metaspace"}}),
-              Names("Metaspace", "ByteLevel", "Split"));
+              Names("Lowercase", "NFC", "Prepend", "Replace"));
+  EXPECT_THAT(message_for<Unsupported>(characters(), "/pre_tokenizer", {{"type", "Punctuation"}}),
+              Names("Punctuation", "ByteLevel", "Metaspace", "Split"));
   EXPECT_THAT(message_for<Unsupported>(characters(), "/decoder", {{"type", "WordPiece"}}),
-              Names("WordPiece", "Fuse"));
+              Names("WordPiece", "Fuse", "Strip"));
   EXPECT_THAT(message_for<Unsupported>(characters(), "/post_processor", {{"type", "BertProcessing"}}),
               Names("BertProcessing", "TemplateProcessing"));
   const json inner = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "NFKC"}}}}};
@@ -204,8 +204,47 @@ TEST_F(TokenizerTest, BpeOptionsThatChangeIdsAreRefused) {
               Names("model.continuing_subword_prefix", "\"##\""));
   EXPECT_THAT(message_for<Unsupported>(pairs(), "/model/end_of_word_suffix", "</w>"),
               Names("model.end_of_word_suffix", "\"</w>\""));
-  EXPECT_THAT(message_for<Unsupported>(pairs(), "/model/byte_fallback", true),
-              Names("byte_fallback", "ByteLevel"));
+}
+
+TEST_F(TokenizerTest, AByteWithoutATokenIsDroppedBehindByteLevelWithoutFallbackOrUnk) {
+  json file = pairs();
+  file["model"]["byte_fallback"] = true;
+  EXPECT_THAT(load(file).encode("abzc"), ElementsAre(4));
+  // The alphabet's character for a zero byte is U+0100, C4 80.
+  file["model"]["vocab"].update({{"<0xC4>", 5}, {"<0x80>", 6}, {"<0x00>", 7}});
+  EXPECT_THAT(load(file).encode(std::string("ab\0c", 4)), ElementsAre(3, 5, 6, 2));
+  EXPECT_THAT(load(file).encode("abzc"), ElementsAre(4));
+}
+
+// Where a Replace has joined characters, the package holds a stretch of text for one that starts later.
+TEST_F(TokenizerTest, PrependingToTheFirstSectionNeedsANormalizerThatKeepsTheStart) {
+  json file = characters();
+  file["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "first"}};
+  file["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "aa"}}}, {"content", "b"}};
+  EXPECT_THAT(message_for<Unsupported>(file), Names("normalizer", "Metaspace", "first"));
+  file["pre_tokenizer"]["prepend_scheme"] = "always";
+  file["model"]["vocab"]["_b"] = 7;
+  EXPECT_THAT(load(file).encode("aa"), ElementsAre(7));
+}
+
+TEST_F(TokenizerTest, AnAddedTokenThatTheNormalizerLeavesNothingOfIsFoundNowhere) {
+  json file = characters();
+  file["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", ""}};
+  file["added_tokens"].push_back({{"id", 7}, {"content", "aa"}, {"normalized", true}});
+  const Tokenizer tokenizer = load(file);
+  EXPECT_THAT(tokenizer.encode("baab"), ElementsAre(5, 5));
+  EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{5, 7, 5}), "bb");
+  EXPECT_EQ(tokenizer.vocab_size(), 8);
+}
+
+// The package looks for the token's text, which the normalizer has changed, among the special ones.
+TEST_F(TokenizerTest, ASpecialTokenThatTheNormalizerChangesIsNotLeftOut) {
+  json file = characters();
+  file["normalizer"] = {{"type", "Prepend"}, {"prepend", "a"}};
+  file["added_tokens"].push_back({{"id", 7}, {"content", "<x>"}, {"special", true}, {"normalized", true}});
+  const Tokenizer tokenizer = load(file);
+  EXPECT_THAT(tokenizer.encode("<x>b"), ElementsAre(7, 5));
+  EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{1, 7, 5}), "a<x>b");
 }
 
 TEST_F(TokenizerTest, PatternsWithoutAFaithfulTranslationAreRefused) {
