@@ -20,15 +20,27 @@ using Json = nlohmann::ordered_json;
 // The structs are taken apart by structured bindings, so code with a new member does not compile until the
 // member is written here; and the reader refuses fields that it does not read. So no member can be forgotten.
 Json model_json(const model::ModelIdentity& identity) {
-  const auto& [id, config, tokenizer, weights, layers, num_q_heads, num_kv_heads, head_dim] = identity;
-  return {{"id", id},
-          {"config_sha256", config},
-          {"tokenizer_sha256", tokenizer},
-          {"weights_fingerprint", weights},
-          {"layers", layers},
-          {"num_q_heads", num_q_heads},
-          {"num_kv_heads", num_kv_heads},
-          {"head_dim", head_dim}};
+  const auto& [name, config, tokenizer, weights, layers, num_q_heads, num_kv_heads, head_dim, adapter] =
+      identity;
+  Json json = {{"id", name},
+               {"config_sha256", config},
+               {"tokenizer_sha256", tokenizer},
+               {"weights_fingerprint", weights},
+               {"layers", layers},
+               {"num_q_heads", num_q_heads},
+               {"num_kv_heads", num_kv_heads},
+               {"head_dim", head_dim}};
+  if (adapter) {
+    const auto& [id, fingerprint] = *adapter;
+    json["adapter"] = {{"id", id}, {"fingerprint", fingerprint}};
+  }
+  return json;
+}
+
+std::optional<model::AdapterIdentity> read_adapter(JsonFields& model) {
+  if (!model.has("adapter")) return std::nullopt;
+  JsonFields fields = model.object("adapter");
+  return model::AdapterIdentity{.id = fields.text("id"), .fingerprint = fields.sha256("fingerprint")};
 }
 
 model::ModelIdentity read_model(JsonFields&& fields) {
@@ -39,7 +51,8 @@ model::ModelIdentity read_model(JsonFields&& fields) {
           .layers = fields.integer<int32_t>("layers", 1),
           .num_q_heads = fields.integer<int32_t>("num_q_heads", 1),
           .num_kv_heads = fields.integer<int32_t>("num_kv_heads", 1),
-          .head_dim = fields.integer<int32_t>("head_dim", 1)};
+          .head_dim = fields.integer<int32_t>("head_dim", 1),
+          .adapter = read_adapter(fields)};
 }
 
 Json task_json(const TaskIdentity& task) {
@@ -189,6 +202,11 @@ std::vector<Difference> differences(const Conditions& first, const Conditions& s
   std::vector<Difference> found;
   Json here = to_json(first);
   const Json there = to_json(second);
+  // Unlike other groups that one side lacks, an adapter that is not there says that there was none.
+  if (first.model.adapter.has_value() != second.model.adapter.has_value()) {
+    const auto text = [](const Json& json) { return json.at("model").value("adapter", Json()).dump(); };
+    found.push_back({"model.adapter", text(here), text(there)});
+  }
   for_each_field(here, "", [&](const std::string& field, const Json& value) {
     if (value.is_null() || !there.contains(pointer(field))) return;
     const Json& other = there.at(pointer(field));
@@ -198,8 +216,9 @@ std::vector<Difference> differences(const Conditions& first, const Conditions& s
 }
 
 bool decides_results(std::string_view field) {
-  constexpr std::array<std::string_view, 5> kFree = {"model.id", "learned_on.sha256", "learned_on.questions",
-                                                     "measured_on.questions", "seed"};
+  constexpr std::array<std::string_view, 6> kFree = {
+      "model.id", "model.adapter.id", "learned_on.sha256", "learned_on.questions", "measured_on.questions",
+      "seed"};
   return std::ranges::find(kFree, field) == kFree.end();
 }
 
@@ -222,8 +241,9 @@ std::string describe(const Conditions& conditions) {
     return std::ranges::none_of(conditions.unknown,
                                 [&](const std::string& field) { return field.starts_with(fields); });
   };
-  return fmt::format("{} version {}, {} prompts; {}; {}; {}", conditions.task.name, conditions.task.version,
-                     conditions.task.prompt_style,
+  const auto& adapter = conditions.model.adapter;
+  return fmt::format("{} version {}, {} prompts; {}{}; {}; {}", conditions.task.name, conditions.task.version,
+                     conditions.task.prompt_style, adapter ? fmt::format("adapter {}; ", adapter->id) : "",
                      known("attention.") ? kernels::describe(conditions.attention)
                                          : std::string(kernels::name(conditions.attention.estimator)),
                      known("generation.") ? describe(conditions.generation) : "generation not known",

@@ -67,12 +67,13 @@ struct Difference {
   friend bool operator==(const Difference&, const Difference&) = default;
 };
 
-// Every field in which the two differ, in the order of the JSON form. A field that is unknown or absent on
-// one side (nothing was learned) is not a difference.
+// Every field in which the two differ, in the order of the JSON form; an adapter on one side alone comes
+// first, as "model.adapter". A field that is unknown or absent on one side (nothing was learned) is not a
+// difference.
 std::vector<Difference> differences(const Conditions& first, const Conditions& second);
 
 // Whether numbers that differ in `field` measure different things. The seed, how many questions were asked,
-// what was learned on and the model's name do not count.
+// what was learned on and the names of model and adapter do not count.
 bool decides_results(std::string_view field);
 // The differences for which that is true.
 std::vector<Difference> decisive_differences(const Conditions& first, const Conditions& second);
@@ -81,7 +82,7 @@ std::vector<Difference> decisive_differences(const Conditions& first, const Cond
 std::string describe(const std::vector<Difference>& differences);
 
 // "gsm8k version 1, plain prompts; sys, prefill sampled, scores exact; bfloat16, greedy, at most 256 new
-// tokens; seed 1". Unknown parts are named as not known.
+// tokens; seed 1", and the adapter's name where there is one. Unknown parts are named as not known.
 std::string describe(const Conditions& conditions);
 
 }  // namespace allot::evaluation

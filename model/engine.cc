@@ -40,6 +40,12 @@ void check_options(const EngineOptions& options) {
   if (options.attention.score_stage != kernels::ScoreStage::kExact)
     at_least("score_budget", options.attention.score_budget, 1);
   for (std::string& fault : kernels::parameter_faults(options.attention)) faults.push_back(std::move(fault));
+  if (options.adapter && options.random_weights) {
+    faults.push_back(
+        fmt::format("adapter {} with random_weights {}, expected one of them: an adapter belongs to the "
+                    "weights that it was trained on",
+                    options.adapter->string(), *options.random_weights));
+  }
   if (!faults.empty()) throw InvalidArgument(fmt::format("engine options: {}", fmt::join(faults, "; ")));
   if (options.dtype == kernels::DType::kFloat16 && options.device == "cpu") {
     throw Unsupported(
@@ -57,8 +63,11 @@ EngineOptions resolved(EngineOptions options) {
 
 std::unique_ptr<Backend> load_backend(const std::filesystem::path& directory, const ModelConfig& config,
                                       const EngineOptions& options) {
-  const WeightsSource source = options.random_weights ? WeightsSource::random(*options.random_weights, config)
-                                                      : WeightsSource::checkpoint(directory, config);
+  std::optional<Adapter> adapter;
+  if (options.adapter) adapter = Adapter::open(*options.adapter, config);
+  const WeightsSource source = options.random_weights
+                                   ? WeightsSource::random(*options.random_weights, config)
+                                   : WeightsSource::checkpoint(directory, config, std::move(adapter));
   return make_backend(source, config, options);
 }
 

@@ -54,9 +54,10 @@ struct EngineCounters {
 class Engine {
  public:
   // Loads a Hugging Face directory; for random weights only its config.json is needed. Throws the errors of
-  // the readers and of load_weights, Unsupported when a tensor has a dtype or shape the architecture does not
-  // have (naming the tensor, found and expected), for dtype float16 on the CPU, which has no kernels for it,
-  // and for a device that the build does not support; InvalidArgument for an option out of range.
+  // the readers (those of Adapter::open among them) and of load_weights, Unsupported when a tensor has a
+  // dtype or shape the architecture does not have (naming the tensor, found and expected), for dtype float16
+  // on the CPU, which has no kernels for it, and for a device that the build does not support;
+  // InvalidArgument for an option out of range.
   Engine(const std::filesystem::path& model_directory, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;

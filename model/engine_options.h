@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -14,6 +15,9 @@ struct EngineOptions {
   std::string device = "cpu";  // "cpu", "cuda" (= "cuda:0") or "cuda:N"
   // The seed of weights made at random (random_weights.h); nothing = those of the directory's checkpoint.
   std::optional<uint64_t> random_weights = std::nullopt;
+  // The directory of a LoRA adapter (adapter.h) that is merged into the checkpoint's weights; not with random
+  // ones.
+  std::optional<std::filesystem::path> adapter = std::nullopt;
   kernels::DType dtype = kernels::DType::kBFloat16;  // of weights, activations and cache; logits are float32
   kernels::AttentionMethod attention = {};
   int32_t page_size = 16;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "model/adapter.h"
 #include "model/json_view.h"
 #include "model/random_weights.h"
 #include "model/safetensors.h"
@@ -266,27 +267,10 @@ GenerationDefaults read_generation_defaults(const std::filesystem::path& directo
 
 namespace {
 
-// SHA-256 over name, dtype, shape and up to four evenly spaced blocks of each tensor, in the order of the
-// names, so that splitting a checkpoint into shards does not change it.
+// In the order of the names, so that splitting a checkpoint into shards does not change it.
 std::string weights_fingerprint(const Checkpoint& checkpoint) {
-  constexpr size_t kBlocks = 4;
-  constexpr size_t kBlockBytes = 1024;
   std::string digest_input;
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
-    digest_input += name;
-    digest_input += '\n';
-    digest_input += dtype_name(tensor.dtype);
-    for (const int64_t size : tensor.shape) digest_input.append(" ").append(std::to_string(size));
-    digest_input += '\n';
-    const std::string_view bytes(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
-    if (bytes.size() <= kBlocks * kBlockBytes) {
-      digest_input += bytes;
-    } else {
-      const size_t stride = (bytes.size() - kBlockBytes) / (kBlocks - 1);
-      for (size_t block = 0; block < kBlocks; ++block)
-        digest_input += bytes.substr(block * stride, kBlockBytes);
-    }
-  }
+  for (const auto& [name, tensor] : checkpoint.tensors()) append_sample(tensor, &digest_input);
   return sha256_hex(digest_input);
 }
 
@@ -308,12 +292,15 @@ std::string tokenizer_sha256(const std::filesystem::path& directory, bool needed
 
 }  // namespace
 
+std::string directory_name(const std::filesystem::path& directory) {
+  const std::filesystem::path absolute = std::filesystem::absolute(directory).lexically_normal();
+  return (absolute.has_filename() ? absolute : absolute.parent_path()).filename().string();
+}
+
 ModelIdentity identify_model(const std::filesystem::path& directory, const IdentifyOptions& options) {
   const ModelConfig config = read_model_config(directory);
   ModelIdentity identity;
-  // Made absolute so that "." and "model/" have a name.
-  const std::filesystem::path absolute = std::filesystem::absolute(directory).lexically_normal();
-  identity.id = (absolute.has_filename() ? absolute : absolute.parent_path()).filename().string();
+  identity.id = directory_name(directory);
   identity.config_sha256 = sha256_file(directory / "config.json");
   identity.tokenizer_sha256 = tokenizer_sha256(directory, options.needs_tokenizer);
   identity.weights_fingerprint =
@@ -323,6 +310,9 @@ ModelIdentity identify_model(const std::filesystem::path& directory, const Ident
   identity.num_q_heads = config.num_q_heads;
   identity.num_kv_heads = config.num_kv_heads;
   identity.head_dim = config.head_dim;
+  if (options.adapter) {
+    identity.adapter = Adapter::open(*options.adapter, config, MappingAccess::kScattered).identity();
+  }
   return identity;
 }
 

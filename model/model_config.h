@@ -60,6 +60,16 @@ struct GenerationDefaults {
 ModelConfig read_model_config(const std::filesystem::path& directory);
 GenerationDefaults read_generation_defaults(const std::filesystem::path& directory);
 
+// The last part of a directory's absolute path, so that "." and "model/" have a name, too.
+std::string directory_name(const std::filesystem::path& directory);
+
+// What identifies a LoRA adapter (adapter.h).
+struct AdapterIdentity {
+  std::string id;           // the directory's name, for people
+  std::string fingerprint;  // SHA-256 of what it adds to the weights
+  friend bool operator==(const AdapterIdentity&, const AdapterIdentity&) = default;
+};
+
 // What identifies a model in a schedule, a spec and a worker's Hello.
 struct ModelIdentity {
   std::string id;                // the directory's name, for people
@@ -72,17 +82,21 @@ struct ModelIdentity {
   int32_t num_q_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
+  std::optional<AdapterIdentity> adapter = std::nullopt;  // nothing: the weights as they are in the directory
   friend bool operator==(const ModelIdentity&, const ModelIdentity&) = default;
 };
 struct IdentifyOptions {
   // The seed of weights made at random (random_weights.h): the fingerprint then is that of these weights, and
   // a checkpoint in the directory is not read.
   std::optional<uint64_t> random_weights = std::nullopt;
+  // The directory of the adapter that is merged into the weights.
+  std::optional<std::filesystem::path> adapter = std::nullopt;
   // When false, a directory without tokenizer.json gets an empty tokenizer_sha256.
   bool needs_tokenizer = true;
 };
 
-// Reads only headers and at most some MiB of weights, whatever their size. Throws the errors of the readers.
+// Reads only headers and at most some MiB of weights, whatever their size. Throws the errors of the readers,
+// those of Adapter::open among them.
 ModelIdentity identify_model(const std::filesystem::path& directory, const IdentifyOptions& options = {});
 
 }  // namespace allot::model

@@ -234,6 +234,23 @@ const std::vector<TensorView>& SafetensorsFile::tensors() const {
   return mapping_->tensors;
 }
 
+void append_sample(const TensorView& tensor, std::string* text) {
+  constexpr size_t kBlocks = 4;
+  constexpr size_t kBlockBytes = 1024;
+  *text += tensor.name;
+  *text += '\n';
+  *text += dtype_name(tensor.dtype);
+  for (const int64_t size : tensor.shape) text->append(" ").append(std::to_string(size));
+  *text += '\n';
+  const std::string_view bytes(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+  if (bytes.size() <= kBlocks * kBlockBytes) {
+    *text += bytes;
+    return;
+  }
+  const size_t stride = (bytes.size() - kBlockBytes) / (kBlocks - 1);
+  for (size_t block = 0; block < kBlocks; ++block) *text += bytes.substr(block * stride, kBlockBytes);
+}
+
 namespace {
 
 // Shard file -> the tensors that the index places in it.

@@ -28,6 +28,10 @@ struct TensorView {
   std::span<const std::byte> bytes;  // little endian, row major; lives as long as the SafetensorsFile
 };
 
+// Appends what a fingerprint hashes of a tensor: name, dtype, shape and up to four evenly spaced blocks of
+// its bytes.
+void append_sample(const TensorView& tensor, std::string* text);
+
 // One memory-mapped file. Everything that can be wrong in a file throws CorruptFile with the file, the tensor
 // and the offsets: too short, header length beyond the file, header not JSON, dtype unknown, shape and byte
 // count disagree, offsets out of order, overlapping, leaving gaps or reaching beyond the end.

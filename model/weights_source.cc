@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <utility>
 
@@ -13,12 +14,6 @@
 
 namespace allot::model {
 namespace {
-
-std::string text(std::span<const int64_t> shape) {
-  std::string result = "[";
-  for (size_t i = 0; i < shape.size(); ++i) result += (i ? ", " : "") + std::to_string(shape[i]);
-  return result + "]";
-}
 
 // Calls write(i, value) for i in [0, count) with the stored elements from `first` on, as float32.
 template <class Write>
@@ -59,6 +54,50 @@ TensorDType stored_as(kernels::DType dtype) {
   return TensorDType::kF16;
 }
 
+// Elements [first, first + count) of the stored bytes to `out`, aligned for `dtype`.
+void write_stored(const WeightTensor& tensor, int64_t first, int64_t count, kernels::DType dtype,
+                  std::byte* out) {
+  auto* floats = reinterpret_cast<float*>(out);
+  auto* halves = reinterpret_cast<uint16_t*>(out);
+  if (tensor.dtype == stored_as(dtype)) {
+    const auto bytes = std::get<std::span<const std::byte>>(tensor.elements);
+    std::memcpy(out, bytes.data() + first * kernels::size_of(dtype), count * kernels::size_of(dtype));
+    return;
+  }
+  switch (dtype) {
+    case kernels::DType::kFloat32:
+      for_each_element(tensor, first, count, [&](int64_t i, float value) { floats[i] = value; });
+      return;
+    case kernels::DType::kBFloat16:
+      for_each_element(tensor, first, count,
+                       [&](int64_t i, float value) { halves[i] = kernels::bfloat16_from_float(value); });
+      return;
+    case kernels::DType::kFloat16:
+      for_each_element(tensor, first, count,
+                       [&](int64_t i, float value) { halves[i] = kernels::float16_from_float(value); });
+  }
+}
+
+// The same with the tensor's update added.
+void write_merged(const WeightTensor& tensor, int64_t first, int64_t count, kernels::DType dtype,
+                  std::byte* out) {
+  const auto size = static_cast<size_t>(count);
+  if (dtype == kernels::DType::kFloat32) {
+    write_stored(tensor, first, count, dtype, out);
+    add_elements(*tensor.update, first, {reinterpret_cast<float*>(out), size});
+    return;
+  }
+  const auto wide = std::make_unique_for_overwrite<float[]>(size);
+  write_stored(tensor, first, count, kernels::DType::kFloat32, reinterpret_cast<std::byte*>(wide.get()));
+  add_elements(*tensor.update, first, {wide.get(), size});
+  auto* halves = reinterpret_cast<uint16_t*>(out);
+  if (dtype == kernels::DType::kBFloat16) {
+    for (size_t i = 0; i < size; ++i) halves[i] = kernels::bfloat16_from_float(wide[i]);
+  } else {
+    for (size_t i = 0; i < size; ++i) halves[i] = kernels::float16_from_float(wide[i]);
+  }
+}
+
 // Elements [first, first + count) of `generator` to `out`, aligned for `dtype`.
 void generate_elements(const RandomTensor& generator, int64_t first, int64_t count, kernels::DType dtype,
                        std::byte* out) {
@@ -85,38 +124,6 @@ int64_t WeightTensor::count() const {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies());
 }
 
-std::map<std::string, std::vector<int64_t>> decoder_tensor_shapes(const ModelConfig& config) {
-  const int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
-  const int64_t q_rows = int64_t{config.num_q_heads} * config.head_dim;
-  const int64_t kv_rows = int64_t{config.num_kv_heads} * config.head_dim;
-  std::map<std::string, std::vector<int64_t>> shapes;
-  const auto linear = [&](const std::string& name, int64_t out_features, int64_t in_features, bool bias) {
-    shapes[name + ".weight"] = {out_features, in_features};
-    if (bias) shapes[name + ".bias"] = {out_features};
-  };
-  linear("model.embed_tokens", config.vocab_size, hidden, false);
-  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-    const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
-    shapes[prefix + "input_layernorm.weight"] = {hidden};
-    linear(attention + "q_proj", q_rows, hidden, config.attention_bias);
-    linear(attention + "k_proj", kv_rows, hidden, config.attention_bias);
-    linear(attention + "v_proj", kv_rows, hidden, config.attention_bias);
-    if (config.qk_norm) {
-      shapes[attention + "q_norm.weight"] = {config.head_dim};
-      shapes[attention + "k_norm.weight"] = {config.head_dim};
-    }
-    linear(attention + "o_proj", hidden, q_rows, config.attention_output_bias);
-    shapes[prefix + "post_attention_layernorm.weight"] = {hidden};
-    linear(mlp + "gate_proj", intermediate, hidden, config.mlp_bias);
-    linear(mlp + "up_proj", intermediate, hidden, config.mlp_bias);
-    linear(mlp + "down_proj", hidden, intermediate, config.mlp_bias);
-  }
-  shapes["model.norm.weight"] = {hidden};
-  if (!config.tie_word_embeddings) linear("lm_head", config.vocab_size, hidden, false);
-  return shapes;
-}
-
 int64_t weight_bytes(const ModelConfig& config, kernels::DType dtype) {
   int64_t elements = 0;
   for (const auto& [name, shape] : decoder_tensor_shapes(config)) {
@@ -125,17 +132,20 @@ int64_t weight_bytes(const ModelConfig& config, kernels::DType dtype) {
   return elements * kernels::size_of(dtype);
 }
 
-WeightsSource::WeightsSource(std::variant<Checkpoint, uint64_t> origin, const ModelConfig& config)
+WeightsSource::WeightsSource(std::variant<Checkpoint, uint64_t> origin, const ModelConfig& config,
+                             std::optional<Adapter> adapter)
     : origin_(std::move(origin)),
+      adapter_(std::move(adapter)),
       random_deviation_(config.initializer_range),
       shapes_(decoder_tensor_shapes(config)) {}
 
-WeightsSource WeightsSource::checkpoint(const std::filesystem::path& directory, const ModelConfig& config) {
-  return {Checkpoint::open(directory), config};
+WeightsSource WeightsSource::checkpoint(const std::filesystem::path& directory, const ModelConfig& config,
+                                        std::optional<Adapter> adapter) {
+  return {Checkpoint::open(directory), config, std::move(adapter)};
 }
 
 WeightsSource WeightsSource::random(uint64_t seed, const ModelConfig& config) {
-  return {seed, config};
+  return {seed, config, std::nullopt};
 }
 
 WeightTensor WeightsSource::at(const std::string& name) const {
@@ -153,7 +163,8 @@ WeightTensor WeightsSource::at(const std::string& name) const {
   }
   const TensorView& stored = std::get<Checkpoint>(origin_).at(name);
   if (stored.shape != shape) {
-    throw Unsupported("tensor " + name + " has shape " + text(stored.shape) + ", expected " + text(shape) +
+    throw Unsupported("tensor " + name + " has shape " + shape_text(stored.shape) + ", expected " +
+                      shape_text(shape) +
                       " from config.json; config.json and weights belong to different models");
   }
   if (stored.dtype != TensorDType::kF32 && stored.dtype != TensorDType::kBF16 &&
@@ -161,33 +172,21 @@ WeightTensor WeightsSource::at(const std::string& name) const {
     throw Unsupported("tensor " + name + " is stored as " + dtype_name(stored.dtype) +
                       ", expected F32, BF16 or F16; convert the checkpoint to one of them");
   }
-  return {.name = name, .shape = shape, .dtype = stored.dtype, .elements = stored.bytes};
+  return {.name = name,
+          .shape = shape,
+          .dtype = stored.dtype,
+          .elements = stored.bytes,
+          .update = adapter_ ? adapter_->update_of(name) : std::nullopt};
 }
 
 void write_elements(const WeightTensor& tensor, int64_t first, int64_t count, kernels::DType dtype,
                     std::byte* out) {
-  auto* floats = reinterpret_cast<float*>(out);
-  auto* halves = reinterpret_cast<uint16_t*>(out);
   if (const auto* generator = std::get_if<RandomTensor>(&tensor.elements)) {
     generate_elements(*generator, first, count, dtype, out);
-    return;
-  }
-  if (tensor.dtype == stored_as(dtype)) {
-    const auto bytes = std::get<std::span<const std::byte>>(tensor.elements);
-    std::memcpy(out, bytes.data() + first * kernels::size_of(dtype), count * kernels::size_of(dtype));
-    return;
-  }
-  switch (dtype) {
-    case kernels::DType::kFloat32:
-      for_each_element(tensor, first, count, [&](int64_t i, float value) { floats[i] = value; });
-      return;
-    case kernels::DType::kBFloat16:
-      for_each_element(tensor, first, count,
-                       [&](int64_t i, float value) { halves[i] = kernels::bfloat16_from_float(value); });
-      return;
-    case kernels::DType::kFloat16:
-      for_each_element(tensor, first, count,
-                       [&](int64_t i, float value) { halves[i] = kernels::float16_from_float(value); });
+  } else if (tensor.update) {
+    write_merged(tensor, first, count, dtype, out);
+  } else {
+    write_stored(tensor, first, count, dtype, out);
   }
 }
 

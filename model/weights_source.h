@@ -1,7 +1,7 @@
-// Where a decoder's weights come from: the safetensors of a checkpoint, or random numbers. A loader
-// asks for tensors by the names they have in a checkpoint and gets each one's shape and either its
-// bytes or the generator of its elements, so that it can copy or generate straight to the tensor's
-// final place. Torch-free.
+// Where a decoder's weights come from: the safetensors of a checkpoint, perhaps with an adapter merged into
+// them, or random numbers. A loader asks for tensors by the names they have in a checkpoint and gets each
+// one's shape and either its bytes or the generator of its elements, so that it can copy or generate straight
+// to the tensor's final place. Torch-free.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,12 @@
 #include <vector>
 
 #include "kernels/estimator.h"
+#include "model/adapter.h"
+#include "model/low_rank_update.h"
 #include "model/model_config.h"
 #include "model/random_weights.h"
 #include "model/safetensors.h"
+#include "model/tensor_shapes.h"
 
 namespace allot::model {
 
@@ -28,20 +31,22 @@ struct WeightTensor {
   // The bytes, row major and little endian, not aligned, valid as long as the source; or the generator
   // of the elements.
   std::variant<std::span<const std::byte>, RandomTensor> elements;
+  // Of stored bytes: what is added to them. Valid as long as the source.
+  std::optional<LowRankUpdate> update = std::nullopt;
 
   int64_t count() const;
 };
 
-// Every tensor that a decoder of this configuration has, by its name in a checkpoint.
-std::map<std::string, std::vector<int64_t>> decoder_tensor_shapes(const ModelConfig& config);
-// Bytes of all of them in `dtype`.
+// Bytes of all tensors of a decoder of this configuration in `dtype`.
 int64_t weight_bytes(const ModelConfig& config, kernels::DType dtype);
 
 // Safe to use by several threads at once.
 class WeightsSource {
  public:
-  // The checkpoint in `directory`. Throws the errors of Checkpoint::open.
-  static WeightsSource checkpoint(const std::filesystem::path& directory, const ModelConfig& config);
+  // The checkpoint in `directory`, with `adapter`, which was opened for `config`, merged into it. Throws the
+  // errors of Checkpoint::open.
+  static WeightsSource checkpoint(const std::filesystem::path& directory, const ModelConfig& config,
+                                  std::optional<Adapter> adapter = std::nullopt);
   // Norm weights are 1, all other elements random with standard deviation config.initializer_range, biases
   // among them. A function of seed, configuration and name alone.
   static WeightsSource random(uint64_t seed, const ModelConfig& config);
@@ -52,16 +57,19 @@ class WeightsSource {
   WeightTensor at(const std::string& name) const;
 
  private:
-  WeightsSource(std::variant<Checkpoint, uint64_t> origin, const ModelConfig& config);
+  WeightsSource(std::variant<Checkpoint, uint64_t> origin, const ModelConfig& config,
+                std::optional<Adapter> adapter);
 
   std::variant<Checkpoint, uint64_t> origin_;  // or the seed
+  std::optional<Adapter> adapter_;
   double random_deviation_;
   std::map<std::string, std::vector<int64_t>> shapes_;
 };
 
 // Writes elements [first, first + count) of `tensor` to `out` as `dtype`, rounded to nearest even where
-// that is narrower. 0 <= first <= first + count <= tensor.count(). `out` has count elements and is
-// aligned for them.
+// that is narrower. An update is added in float32 before (add_elements), so that an element does not depend
+// on the range it is written in. 0 <= first <= first + count <= tensor.count(). `out` has count elements and
+// is aligned for them.
 void write_elements(const WeightTensor& tensor, int64_t first, int64_t count, kernels::DType dtype,
                     std::byte* out);
 

@@ -20,10 +20,9 @@ using google::protobuf::Message;
 
 // Full names of the fields that may differ between two starts of one run.
 constexpr std::array kForPeople = {
-    std::string_view("allot.wire.RunSpec.run_id"),
-    std::string_view("allot.wire.RunSpec.model_path"),
-    std::string_view("allot.wire.ModelIdentity.id"),
-    std::string_view("allot.wire.DatasetIdentity.path"),
+    std::string_view("allot.wire.RunSpec.run_id"),       std::string_view("allot.wire.RunSpec.model_path"),
+    std::string_view("allot.wire.ModelIdentity.id"),     std::string_view("allot.wire.AdapterIdentity.id"),
+    std::string_view("allot.wire.AdapterIdentity.path"), std::string_view("allot.wire.DatasetIdentity.path"),
 };
 
 // A singular field that is not a message, as JSON would print it.
@@ -92,6 +91,20 @@ void compare_parameters(const AttentionSpec& a, const AttentionSpec& b, const st
   }
 }
 
+// An adapter that only one identity has: the other has none, which is not one with empty fields.
+bool compare_presence(const Message& a, const Message& b, const std::string& name,
+                      std::vector<std::string>* lines) {
+  const auto* left = dynamic_cast<const ModelIdentity*>(&a);
+  const auto* right = dynamic_cast<const ModelIdentity*>(&b);
+  if (left == nullptr || right == nullptr || left->has_adapter() == right->has_adapter()) return false;
+  const auto text = [](const ModelIdentity& model) {
+    return model.has_adapter() ? fmt::format("'{}' ({})", model.adapter().id(), model.adapter().fingerprint())
+                               : std::string("none");
+  };
+  lines->push_back(fmt::format("{}: {} != {}", name, text(*left), text(*right)));
+  return true;
+}
+
 void compare(const Message& a, const Message& b, const std::string& prefix, std::vector<std::string>* lines) {
   const auto* left_policy = dynamic_cast<const PolicySpec*>(&a);
   const auto* right_policy = dynamic_cast<const PolicySpec*>(&b);
@@ -111,6 +124,7 @@ void compare(const Message& a, const Message& b, const std::string& prefix, std:
     if (by_name && field.options().deprecated()) continue;
     const std::string name = prefix + field.name();
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      if (compare_presence(a, b, name, lines)) continue;
       compare(a.GetReflection()->GetMessage(a, &field), b.GetReflection()->GetMessage(b, &field), name + ".",
               lines);
       continue;

@@ -1,5 +1,8 @@
 #include "worker/spec_conditions.h"
 
+#include <optional>
+#include <utility>
+
 #include "evaluation/task.h"
 #include "wire/messages.pb.h"
 #include "worker/spec_method.h"
@@ -7,6 +10,10 @@
 namespace allot::worker {
 
 model::ModelIdentity model_identity(const wire::ModelIdentity& identity) {
+  std::optional<model::AdapterIdentity> adapter;
+  if (identity.has_adapter()) {
+    adapter = {.id = identity.adapter().id(), .fingerprint = identity.adapter().fingerprint()};
+  }
   return {.id = identity.id(),
           .config_sha256 = identity.config_sha256(),
           .tokenizer_sha256 = identity.tokenizer_sha256(),
@@ -14,7 +21,8 @@ model::ModelIdentity model_identity(const wire::ModelIdentity& identity) {
           .layers = identity.layers(),
           .num_q_heads = identity.num_q_heads(),
           .num_kv_heads = identity.num_kv_heads(),
-          .head_dim = identity.head_dim()};
+          .head_dim = identity.head_dim(),
+          .adapter = std::move(adapter)};
 }
 
 evaluation::Conditions conditions_of(const wire::RunSpec& spec) {

@@ -20,6 +20,7 @@ std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const
   model::EngineOptions engine;
   engine.dtype = kernels::parse_dtype(spec.generation().dtype());
   engine.attention = attention_method(spec.attention());
+  if (spec.model().has_adapter()) engine.adapter = spec.model().adapter().path();
   engine.device = machine.device;
   engine.threads = machine.threads;
   engine.max_sequences = machine.max_sequences;

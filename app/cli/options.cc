@@ -355,6 +355,19 @@ void OptionSet::path(const char* name, std::filesystem::path* field, const char*
               .get = [=] { return std::vector{field->string()}; }});
 }
 
+void OptionSet::path(const char* name, std::optional<std::filesystem::path>* field, const char* help) {
+  impl_->add({.name = name,
+              .hint = "PATH",
+              .help = help,
+              .set =
+                  [=](const std::string& value) {
+                    field->reset();
+                    if (!value.empty()) *field = value;
+                    return std::string();
+                  },
+              .get = [=] { return *field ? std::vector{(*field)->string()} : std::vector<std::string>{}; }});
+}
+
 void OptionSet::choice(const char* name, std::string* field, std::vector<std::string> choices,
                        const char* help) {
   choice(

@@ -29,6 +29,8 @@ class OptionSet {
   // must outlive parse().
   void text(const char* name, std::string* field, const char* hint, const char* help);
   void path(const char* name, std::filesystem::path* field, const char* help);
+  // Without a default the field is empty, as it is after an empty value.
+  void path(const char* name, std::optional<std::filesystem::path>* field, const char* help);
   void choice(const char* name, std::string* field, std::vector<std::string> choices, const char* help);
   // The same for a value of another type, which `read` reads and the function name() of its namespace writes.
   template <class Value>

@@ -107,7 +107,13 @@ class Announcement {
 // The run in the directory, unless options define one: then the directory must agree with them.
 wire::RunSpec spec_of(const RunOptions& run) {
   const auto stored = aggregator::spec_path(run.run);
-  if (run.model.empty() && std::filesystem::exists(stored)) return wire::read_spec(stored);
+  if (run.model.empty() && std::filesystem::exists(stored)) {
+    if (run.adapter) {
+      throw UsageError("--adapter " + run.adapter->string() + " without --model: the run in " +
+                       run.run.string() + " says which adapter it has; leave it out");
+    }
+    return wire::read_spec(stored);
+  }
   return build_run_spec(run);
 }
 

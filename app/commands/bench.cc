@@ -17,6 +17,7 @@
 #include "app/cli/command.h"
 #include "app/cli/options.h"
 #include "app/cli/version.h"
+#include "app/run/adapter_options.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -36,6 +37,7 @@ namespace {
 struct BenchOptions {
   std::string what = "decode";
   std::filesystem::path model;
+  std::optional<std::filesystem::path> adapter;
   std::string peer_python;
   std::filesystem::path peer_script = "bench/hf_generate.py";
   std::optional<int64_t> peer_prompts;
@@ -132,6 +134,7 @@ Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) 
   engine_options.cache_tokens = cache_tokens(options, engine_options.page_size);
   engine_options.attention.prefill = options.prefill;
   engine_options.skip_prefill = options.cache_fill == "random";
+  engine_options.adapter = options.adapter;
   if (options.random_weights) engine_options.random_weights = static_cast<uint64_t>(*options.random_weights);
   const auto start = std::chrono::steady_clock::now();
   model::Engine engine(options.model, engine_options);
@@ -258,31 +261,33 @@ void print_profile(const Row& row) {
 
 nlohmann::ordered_json row_json(const Row& row, const BenchOptions& options) {
   const bench::GenerateWorkload& workload = options.workload;
-  nlohmann::ordered_json json = {{"what", "decode"},
-                                 {"engine", row.engine},
-                                 {"model", options.model.string()},
-                                 {"random_weights", optional_json(options.random_weights)},
-                                 {"dtype", row.dtype},
-                                 {"attention", row.attention},
-                                 {"device", options.device},
-                                 {"threads", options.threads},
-                                 {"prompts", row.prompts},
-                                 {"prompt_tokens", workload.prompt_tokens},
-                                 {"new_tokens", workload.new_tokens},
-                                 {"repetitions", workload.repetitions},
-                                 {"max_sequences", options.max_sequences},
-                                 {"prefill", kernels::name(options.prefill)},
-                                 {"cache_fill", options.cache_fill},
-                                 {"temperature", workload.sampling.temperature},
-                                 {"top_p", workload.sampling.top_p},
-                                 {"repetition_penalty", workload.sampling.repetition_penalty},
-                                 {"load_seconds", optional_json(row.load_seconds)},
-                                 {"seconds", row.seconds},
-                                 {"fastest_seconds", optional_json(row.fastest)},
-                                 {"slowest_seconds", optional_json(row.slowest)},
-                                 {"prefill_seconds", row.prefill_seconds},
-                                 {"decode_seconds", row.decode_seconds},
-                                 {"new_tokens_per_second", tokens_per_second(row, workload)}};
+  nlohmann::ordered_json json = {
+      {"what", "decode"},
+      {"engine", row.engine},
+      {"model", options.model.string()},
+      {"adapter", options.adapter ? nlohmann::json(options.adapter->string()) : nlohmann::json()},
+      {"random_weights", optional_json(options.random_weights)},
+      {"dtype", row.dtype},
+      {"attention", row.attention},
+      {"device", options.device},
+      {"threads", options.threads},
+      {"prompts", row.prompts},
+      {"prompt_tokens", workload.prompt_tokens},
+      {"new_tokens", workload.new_tokens},
+      {"repetitions", workload.repetitions},
+      {"max_sequences", options.max_sequences},
+      {"prefill", kernels::name(options.prefill)},
+      {"cache_fill", options.cache_fill},
+      {"temperature", workload.sampling.temperature},
+      {"top_p", workload.sampling.top_p},
+      {"repetition_penalty", workload.sampling.repetition_penalty},
+      {"load_seconds", optional_json(row.load_seconds)},
+      {"seconds", row.seconds},
+      {"fastest_seconds", optional_json(row.fastest)},
+      {"slowest_seconds", optional_json(row.slowest)},
+      {"prefill_seconds", row.prefill_seconds},
+      {"decode_seconds", row.decode_seconds},
+      {"new_tokens_per_second", tokens_per_second(row, workload)}};
   if (row.timing) {
     const bench::GenerateTiming& timing = *row.timing;
     json["prefill_tokens_per_second"] =
@@ -314,9 +319,14 @@ std::string sampling_text(const model::SamplingParams& sampling) {
   return text;
 }
 
-// The peer computes its prompts.
+// The peer computes its prompts and reads no adapter.
 void check_comparable(const BenchOptions& options) {
-  if (options.peer_python.empty() || options.cache_fill == "computed") return;
+  if (options.peer_python.empty()) return;
+  if (options.adapter) {
+    throw UsageError("--peer-python runs the model without --adapter " + options.adapter->string() +
+                     "; leave one of them out");
+  }
+  if (options.cache_fill == "computed") return;
   throw UsageError(
       "--peer-python generates after prompts that it computes; leave it out, or --cache-fill random");
 }
@@ -368,6 +378,7 @@ int run_bench(std::span<const std::string> arguments) {
                  "what to measure: decode (prompt and reply of a batch) here; attention (CUDA kernels) has "
                  "options of its own, see allot bench attention --help");
   set.path("model", &options.model, "directory of a Hugging Face model");
+  declare_adapter_option(&set, &options.adapter);
   set.text("peer-python", &options.peer_python, "PROGRAM",
            "Python with torch and transformers; without it the peer is not measured");
   set.path("peer-script", &options.peer_script,
@@ -414,6 +425,7 @@ int run_bench(std::span<const std::string> arguments) {
     throw UsageError("'" + options.what + "' cannot be measured; decode or attention is expected");
   }
   check_comparable(options);
+  check_adapter(options.adapter, options.random_weights);
   if (options.profile && options.device == "cpu") {
     throw UsageError("--profile lists CUDA kernels; add --device cuda, or leave it out");
   }

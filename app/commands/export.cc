@@ -1,6 +1,7 @@
 // allot export: writes a schedule.json as files that other programs load.
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ void refuse_to_touch_model(const fs::path& out, const fs::path& model) {
 int run_export(std::span<const std::string> arguments) {
   fs::path schedule;
   fs::path model;
+  std::optional<fs::path> adapter;
   fs::path out;
   std::string format = "json";
   std::vector<std::string> names;
@@ -43,11 +45,15 @@ int run_export(std::span<const std::string> arguments) {
   options.path("schedule", &schedule, "schedule.json of a run");
   options.choice("format", &format, names, help.c_str());
   options.path("model", &model, "model directory; the schedule must be for this model");
+  options.path("adapter", &adapter,
+               "directory of the adapter of --model, which the schedule must be for, too");
   options.path("out", &out, "file to write, outside the model directory; stdout when not given");
   options.require("schedule");
   if (options.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
-  ExportRequest request{.schedule = read_schedule_file(schedule), .model = std::nullopt};
+  if (adapter && !options.given("model"))
+    throw UsageError("--adapter " + adapter->string() + " belongs to a model, which --model names; add it");
+  ExportRequest request{.schedule = read_schedule_file(schedule), .model = std::nullopt, .adapter = adapter};
   if (options.given("model")) request.model = model;
   if (request.model && options.given("out")) refuse_to_touch_model(out, model);
   std::string text;

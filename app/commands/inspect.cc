@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <optional>
+#include <set>
 #include "base/json.h"
 
 #include "aggregator/run_data.h"
@@ -16,9 +18,11 @@
 #include "app/view/status_view.h"
 #include "base/error.h"
 #include "evaluation/task.h"
+#include "model/adapter.h"
 #include "model/model_config.h"
 #include "model/safetensors.h"
 #include "model/tokenizer.h"
+#include "wire/messages.pb.h"
 #include "wire/spec.h"
 
 namespace allot::app {
@@ -74,13 +78,33 @@ void inspect_weights(const fs::path& directory, Findings* findings) {
   findings->facts["weight_bytes"] = bytes;
 }
 
+void inspect_adapter(const fs::path& directory, const fs::path& model, Findings* findings) {
+  const auto adapter = model::Adapter::open(directory, model::read_model_config(model));
+  std::set<int64_t> ranks;
+  std::set<double> alphas;
+  std::set<std::string> kinds;
+  for (const auto& [name, module] : adapter.modules()) {
+    ranks.insert(module.rank);
+    alphas.insert(module.alpha);
+    kinds.insert(name.substr(name.rfind('.') + 1));
+  }
+  findings->facts["adapter"] = directory.string();
+  findings->facts["adapter_base_model"] = adapter.base_model();
+  findings->facts["adapter_rank"] = ranks;
+  findings->facts["adapter_alpha"] = alphas;
+  findings->facts["adapter_rank_stabilised"] = adapter.rank_stabilised();
+  findings->facts["adapter_modules"] = kinds;
+  findings->facts["adapter_weights"] = adapter.modules().size();
+  findings->facts["adapter_fingerprint"] = adapter.identity().fingerprint;
+}
+
 void inspect_tokenizer(const fs::path& directory, Findings* findings) {
   const auto tokenizer = model::Tokenizer::load(directory);
   findings->facts["tokens"] = tokenizer.vocab_size();
   findings->facts["prompt_style"] = evaluation::name(evaluation::prompt_style_for(tokenizer.chat_template()));
 }
 
-Findings inspect_model(const fs::path& directory) {
+Findings inspect_model(const fs::path& directory, const std::optional<fs::path>& adapter) {
   Findings findings{.kind = "model"};
   findings.attempt([&] { inspect_config(directory, &findings); });
   findings.attempt([&] {
@@ -93,6 +117,7 @@ Findings inspect_model(const fs::path& directory) {
   });
   findings.attempt([&] { inspect_tokenizer(directory, &findings); });
   findings.attempt([&] { inspect_weights(directory, &findings); });
+  if (adapter) findings.attempt([&] { inspect_adapter(*adapter, directory, &findings); });
   if (findings.problems.empty()) {
     findings.attempt([&] {
       const auto identity = model::identify_model(directory);
@@ -116,6 +141,10 @@ Findings inspect_schedule(const fs::path& file) {
     findings.facts["estimator"] = kernels::name(schedule.conditions.attention.estimator);
     findings.facts["prefill"] = kernels::name(schedule.conditions.attention.prefill);
     findings.facts["task"] = schedule.conditions.task.name;
+    if (const auto& adapter = schedule.conditions.model.adapter) {
+      findings.facts["adapter"] = adapter->id;
+      findings.facts["adapter_fingerprint"] = adapter->fingerprint;
+    }
     findings.facts["conditions"] = evaluation::describe(schedule.conditions);
     findings.facts["run_id"] = schedule.run_id;
     findings.facts["policy_version"] = schedule.policy_version;
@@ -127,6 +156,21 @@ Findings inspect_schedule(const fs::path& file) {
   return findings;
 }
 
+void check_adapter_of_run(const wire::RunSpec& spec, Findings* findings) {
+  const wire::AdapterIdentity& adapter = spec.model().adapter();
+  if (!fs::exists(adapter.path())) {
+    findings->problems.push_back("the run's adapter directory " + adapter.path() +
+                                 " does not exist; give workers --adapter");
+    return;
+  }
+  if (!fs::exists(spec.model_path())) return;  // noted by the caller
+  const auto found =
+      model::Adapter::open(adapter.path(), model::read_model_config(spec.model_path())).identity();
+  if (found.fingerprint == adapter.fingerprint()) return;
+  findings->problems.push_back("the adapter in " + adapter.path() + " has fingerprint " + found.fingerprint +
+                               ", the run's adapter has " + adapter.fingerprint());
+}
+
 Findings inspect_run(const fs::path& directory) {
   Findings findings{.kind = "run"};
   findings.attempt([&] {
@@ -135,6 +179,7 @@ Findings inspect_run(const fs::path& directory) {
     findings.facts["run_id"] = run.spec.run_id();
     findings.facts["stage"] = run.stage;
     findings.facts["model"] = run.spec.model_path();
+    if (run.spec.model().has_adapter()) findings.facts["adapter"] = run.spec.model().adapter().path();
     findings.facts["data"] = run.spec.task().train().path();
     findings.facts["heldout"] = run.spec.task().heldout().path();
     findings.facts["total"] = run.spec.policy().total();
@@ -163,6 +208,7 @@ Findings inspect_run(const fs::path& directory) {
         }
       });
     }
+    if (run.spec.model().has_adapter()) findings.attempt([&] { check_adapter_of_run(run.spec, &findings); });
     for (const auto* data : {&run.spec.task().train(), &run.spec.task().heldout()}) {
       if (!data->path().empty() && !fs::exists(data->path())) {
         findings.problems.push_back("the run's data file " + data->path() +
@@ -176,12 +222,22 @@ Findings inspect_run(const fs::path& directory) {
   return findings;
 }
 
-Findings inspect(const fs::path& path) {
+Findings inspect(const fs::path& path, const std::optional<fs::path>& adapter) {
   if (!fs::exists(path)) throw NotFound(path.string() + " does not exist");
+  const bool is_model = fs::exists(path / "config.json") || fs::exists(path / "tokenizer.json");
+  if (adapter && !is_model) {
+    throw UsageError("--adapter " + adapter->string() + " belongs to a model, and " + path.string() +
+                     " is none; give the directory of its model");
+  }
   if (!fs::is_directory(path)) return inspect_schedule(path);
   if (fs::exists(aggregator::spec_path(path)) || fs::exists(aggregator::history_path(path)))
     return inspect_run(path);
-  if (fs::exists(path / "config.json") || fs::exists(path / "tokenizer.json")) return inspect_model(path);
+  if (is_model) return inspect_model(path, adapter);
+  if (fs::exists(path / "adapter_config.json")) {
+    throw UsageError(path.string() +
+                     " is an adapter, which is looked at with its model: allot inspect MODEL " +
+                     "--adapter " + path.string());
+  }
   throw NotFound(
       path.string() +
       " holds neither a model (config.json, tokenizer.json) nor a run (spec.json, history.sqlite)");
@@ -208,16 +264,18 @@ void print(const fs::path& path, const Findings& findings, bool as_json) {
 
 int run_inspect(std::span<const std::string> arguments) {
   std::string path;
+  std::optional<fs::path> adapter;
   bool json = false;
   OptionSet set(
       "inspect",
       "say what a model directory, a schedule.json or a run directory holds, and what is wrong with it",
       "allot inspect assets/tiny-gsm");
   set.positional("path", &path, "PATH", "model directory, schedule file or run directory");
+  set.path("adapter", &adapter, "directory of a LoRA adapter of the model: also say what it holds");
   set.flag("json", &json, "print one JSON object");
   set.require("path");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
-  const Findings findings = inspect(path);
+  const Findings findings = inspect(path, adapter);
   print(path, findings, json);
   return findings.problems.empty() ? 0 : 1;
 }

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "app/cli/command.h"
+#include "app/run/adapter_options.h"
 #include "app/scoring/scoring.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -55,6 +56,7 @@ std::string npy(const std::vector<float>& values, size_t rows) {
 
 int run_logits(std::span<const std::string> arguments) {
   std::filesystem::path model;
+  std::optional<std::filesystem::path> adapter;
   std::string ids_text;
   std::string schedule = "dense";
   std::string dtype = "float32";
@@ -70,6 +72,7 @@ int run_logits(std::span<const std::string> arguments) {
                 "vocabulary]",
                 "allot logits --model assets/tiny-gsm --ids 1,15,7 --out logits.npy");
   set.path("model", &model, "Hugging Face model directory");
+  declare_adapter_option(&set, &adapter);
   set.text("ids", &ids_text, "A,B,…", "token ids, used as they are");
   set.text("schedule", &schedule, "S", "dense, uniform:N, a,b,c,… or a schedule.json");
   declare_estimator_options(&set, &method, EstimatorChoice::kAny);
@@ -88,12 +91,16 @@ int run_logits(std::span<const std::string> arguments) {
   if (out.empty() && ::isatty(STDOUT_FILENO) == 1)
     throw UsageError("the array is binary and stdout is a terminal; give --out FILE.npy");
 
+  check_adapter(adapter, random_weights);
+
   const std::vector<int32_t> ids = parse_ids(ids_text);
   model::EngineOptions options;
   if (random_weights) options.random_weights = static_cast<uint64_t>(*random_weights);
+  options.adapter = adapter;
   const NamedSchedule named = parse_schedule_argument(
       schedule,
-      model::identify_model(model, {.random_weights = options.random_weights, .needs_tokenizer = false}));
+      model::identify_model(
+          model, {.random_weights = options.random_weights, .adapter = adapter, .needs_tokenizer = false}));
   options.dtype = kernels::parse_dtype(dtype);
   options.attention = method;
   options.max_sequences = 1;

@@ -85,7 +85,9 @@ std::string export_schedule(const ExportRequest& request, std::string_view forma
   if (found->needs_model && !request.model) {
     throw InvalidArgument(fmt::format("format {} needs the model directory; give it with --model", format));
   }
-  if (request.model) check_matches(request.schedule, model::identify_model(*request.model));
+  if (request.model) {
+    check_matches(request.schedule, model::identify_model(*request.model, {.adapter = request.adapter}));
+  }
   return found->write(request);
 }
 

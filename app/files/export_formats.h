@@ -15,6 +15,7 @@ namespace allot::app {
 struct ExportRequest {
   ScheduleFile schedule;
   std::optional<std::filesystem::path> model;  // model directory, whose model must be that of the schedule
+  std::optional<std::filesystem::path> adapter = std::nullopt;  // and the adapter of that model
 };
 
 struct ExportFormat {

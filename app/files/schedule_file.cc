@@ -262,7 +262,7 @@ void check_matches(const ScheduleFile& file, const model::ModelIdentity& model) 
   std::vector<std::string> differences;
   for (const evaluation::Difference& difference : evaluation::differences(file.conditions, here)) {
     if (!difference.field.starts_with(kModel) || difference.field == "model.id" ||
-        difference.field == "model.tokenizer_sha256")
+        difference.field == "model.adapter.id" || difference.field == "model.tokenizer_sha256")
       continue;
     differences.push_back(fmt::format("{} {} against {}", difference.field.substr(kModel.size()),
                                       difference.first, difference.second));
@@ -270,7 +270,7 @@ void check_matches(const ScheduleFile& file, const model::ModelIdentity& model) 
   if (differences.empty()) return;
   throw Mismatch(fmt::format(
       "the schedule was learned for model '{}', this model is '{}' and differs (schedule against "
-      "model): {}; use the model of the schedule, or learn a schedule for this one with `allot tune`",
+      "model): {}; use the model and the adapter of the schedule, or learn a schedule for this one with `allot tune`",
       file.conditions.model.id, model.id, fmt::join(differences, "; ")));
 }
 

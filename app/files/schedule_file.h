@@ -58,8 +58,8 @@ std::string format_schedule_file(const ScheduleFile& file);
 // Writes format_schedule_file atomically. Throws InvalidArgument and StorageError.
 void write_schedule_file(const std::filesystem::path& path, const ScheduleFile& file);
 
-// Throws Mismatch naming every field in which the schedule's model and `model` differ, with both values. `id`
-// (a directory name) and the tokenizer do not count.
+// Throws Mismatch naming every field in which the schedule's model and `model` differ, with both values. The
+// ids (directory names) and the tokenizer do not count.
 void check_matches(const ScheduleFile& file, const model::ModelIdentity& model);
 
 }  // namespace allot::app

@@ -202,6 +202,12 @@ Fact verified_on(const wire::TaskSpec& task) {
           task.heldout().sha256()};
 }
 
+Fact adapter_fact(const wire::ModelIdentity& model) {
+  if (!model.has_adapter()) return {"Adapter", "none"};
+  return {"Adapter", fmt::format("{}, merged into the weights; fingerprint", model.adapter().id()),
+          model.adapter().fingerprint()};
+}
+
 // What the ablation of the report asked; everything else is as in the run.
 std::vector<Fact> ablation_facts(const evaluation::Ablation& ablation) {
   const auto& measured_on = ablation.conditions.measured_on;
@@ -223,6 +229,7 @@ std::vector<Fact> conditions(const aggregator::RunData& run, const std::string& 
       {"Model config", "SHA-256", model.config_sha256()},
       {"Tokenizer", "SHA-256", model.tokenizer_sha256()},
       {"Weights fingerprint", "SHA-256", model.weights_fingerprint()},
+      adapter_fact(model),
       {"Task",
        fmt::format("{} version {}, prompt style {}", task.name(), task.version(), task.prompt_style())},
       {"Learned on", dataset(task.train()), task.train().sha256()},

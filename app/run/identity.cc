@@ -13,6 +13,10 @@ wire::ModelIdentity to_wire(const model::ModelIdentity& identity) {
   message.set_num_q_heads(identity.num_q_heads);
   message.set_num_kv_heads(identity.num_kv_heads);
   message.set_head_dim(identity.head_dim);
+  if (identity.adapter) {
+    message.mutable_adapter()->set_id(identity.adapter->id);
+    message.mutable_adapter()->set_fingerprint(identity.adapter->fingerprint);
+  }
   return message;
 }
 

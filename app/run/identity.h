@@ -9,6 +9,7 @@
 
 namespace allot::app {
 
+// Without the adapter's path, which the identity does not have.
 wire::ModelIdentity to_wire(const model::ModelIdentity& identity);
 // With the dataset's path made absolute.
 wire::DatasetIdentity to_wire(const evaluation::Dataset& dataset);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "aggregator/run_spec.h"
+#include "app/run/adapter_options.h"
 #include "app/run/identity.h"
 #include "base/error.h"
 #include "evaluation/overlap.h"
@@ -97,6 +98,7 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
   styles.insert(styles.begin(), "auto");
   options.path("model", &run->model,
                "directory of a Hugging Face model (config.json, tokenizer.json, *.safetensors)");
+  declare_adapter_option(&options, &run->adapter);
   options.path("data", &run->data, "questions to learn on, JSONL with 'question' and 'answer'");
   options.path("heldout", &run->heldout, "questions to verify on, never used for learning");
   options.path("run", &run->run,
@@ -132,8 +134,11 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   wire::RunSpec spec;
   spec.set_schema_version(aggregator::kSpecVersion);
   spec.set_run_id(new_run_id());
-  *spec.mutable_model() = to_wire(model::identify_model(run.model));
+  *spec.mutable_model() = to_wire(model::identify_model(run.model, {.adapter = run.adapter}));
   spec.set_model_path(absolute_path(run.model).string());
+  if (run.adapter) {
+    spec.mutable_model()->mutable_adapter()->set_path(absolute_path(*run.adapter).string());
+  }
   const auto style = prompt_style(run);
   const auto task = evaluation::make_task(run.task, style);
   set_task(run, *task, spec.mutable_task());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "app/cli/options.h"
@@ -18,6 +19,7 @@ namespace allot::app {
 struct RunOptions {
   std::filesystem::path run = "runs/tune";
   std::filesystem::path model;
+  std::optional<std::filesystem::path> adapter;
   std::filesystem::path data;
   std::filesystem::path heldout;
   std::string task = "gsm8k";

@@ -105,6 +105,8 @@ std::optional<wire::RunSpec> ask_for_run(const WorkerOptions& options, Aggregato
 // The run's spec with the paths of this machine.
 wire::RunSpec with_local_paths(wire::RunSpec spec, const WorkerOptions& options) {
   if (!options.model.empty()) spec.set_model_path(absolute_path(options.model).string());
+  if (options.adapter)
+    spec.mutable_model()->mutable_adapter()->set_path(absolute_path(*options.adapter).string());
   if (!options.train.empty())
     spec.mutable_task()->mutable_train()->set_path(absolute_path(options.train).string());
   if (!options.heldout.empty())
@@ -124,7 +126,9 @@ wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options
   hello.set_worker(options.name.empty() ? default_name() : options.name);
   hello.set_build(version());
   hello.set_device(device);
-  *hello.mutable_model() = to_wire(model::identify_model(spec.model_path()));
+  std::optional<std::filesystem::path> adapter;
+  if (spec.model().has_adapter()) adapter = spec.model().adapter().path();
+  *hello.mutable_model() = to_wire(model::identify_model(spec.model_path(), {.adapter = adapter}));
   *hello.mutable_train() = to_wire(task->load(spec.task().train().path()));
   if (spec.task().heldout_questions() > 0)
     *hello.mutable_heldout() = to_wire(task->load(spec.task().heldout().path()));
@@ -144,6 +148,8 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceText&
   set.text("connect", &options.connect, "ENDPOINT", "the aggregator at tcp://HOST:PORT instead");
   declare_key_options(set, &options.keys);
   set.path("model", &options.model, "model directory, if it is not where the run says");
+  set.path("adapter", &options.adapter,
+           "adapter directory, if the run has one and it is not where the run says");
   set.path("train", &options.train, "training questions, if they are not where the run says");
   set.path("heldout", &options.heldout, "held-out questions, if they are not where the run says");
   set.text("name", &options.name, "NAME",
@@ -165,6 +171,11 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceText&
   if (!aggregator) return options.drained_exit_code;
   const auto run = ask_for_run(options, &*aggregator, stop);
   if (!run) return options.drained_exit_code;
+  // An aggregator of the previous release would not notice.
+  if (options.adapter && !run->model().has_adapter()) {
+    throw Mismatch("the run's model '" + run->model().id() + "' has no adapter, this worker has --adapter " +
+                   options.adapter->string() + "; leave it out");
+  }
   const wire::Hello hello = introduction(with_local_paths(*run, options), options, device_text(options));
 
   worker::ConnectionOptions to{.endpoint = aggregator->endpoint,

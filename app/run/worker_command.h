@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -20,7 +21,8 @@ struct WorkerOptions {
   std::filesystem::path run;  // run directory whose file `endpoint` names the aggregator
   std::string connect;        // or its address
   KeyOptions keys;
-  std::filesystem::path model;  // empty: where the run's spec says, as for the data files
+  std::filesystem::path model;  // empty: where the run's spec says, as for the adapter and the data files
+  std::optional<std::filesystem::path> adapter;
   std::filesystem::path train;
   std::filesystem::path heldout;
   std::string name;  // empty: host name and process number

@@ -22,6 +22,7 @@ using Json = nlohmann::ordered_json;
 
 model::EngineOptions engine_options(const ScoringPlan& plan) {
   model::EngineOptions engine;
+  engine.adapter = plan.options.adapter;
   engine.dtype = plan.conditions.generation.dtype;
   engine.attention = plan.conditions.attention;
   engine.max_sequences = plan.options.max_sequences;

@@ -10,6 +10,7 @@
 #include "base/json.h"
 
 #include "app/cli/version.h"
+#include "app/run/adapter_options.h"
 #include "base/error.h"
 #include "model/tokenizer.h"
 
@@ -62,6 +63,7 @@ void declare_scoring_options(OptionSet* set, ScoringOptions* options) {
   std::vector<std::string> styles = evaluation::prompt_style_names();
   styles.insert(styles.begin(), "auto");
   set->path("model", &options->model, "Hugging Face model directory");
+  declare_adapter_option(set, &options->adapter);
   set->path("data", &options->data, "questions, JSONL with 'question' and 'answer'");
   set->choice("task", &options->task, evaluation::task_names(), "how questions are asked and answers graded");
   set->choice("prompt-style", &options->prompt_style, styles,
@@ -156,7 +158,7 @@ ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::opti
                          ScoringOptions* options, OptionSet* set) {
   ScoringPlan plan;
   evaluation::Conditions& conditions = plan.conditions;
-  conditions.model = model::identify_model(options->model);
+  conditions.model = model::identify_model(options->model, {.adapter = options->adapter});
   if (run) plan.sources.push_back(*run);
   for (const std::string& argument : schedules) {
     plan.schedules.push_back(parse_schedule_argument(argument, conditions.model));

@@ -22,6 +22,7 @@ namespace allot::app {
 
 struct ScoringOptions {
   std::filesystem::path model;
+  std::optional<std::filesystem::path> adapter;
   std::filesystem::path data;
   std::string task = "gsm8k";
   std::string prompt_style = "auto";

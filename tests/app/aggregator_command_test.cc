@@ -127,6 +127,49 @@ TEST_F(AggregatorCommand, WorkerWithAnotherModelIsRefusedWithBothFingerprints) {
   EXPECT_THAT(result.err, AllOf(Names("weights_fingerprint"), HasSubstr("' != '")));
 }
 
+TEST_F(AggregatorCommand, WorkerWithAnotherAdapterIsRefusedWithBothFingerprints) {
+  const std::string adapter = directory_ / "lora", other = directory_ / "other", copy = directory_ / "copy";
+  write_small_adapter(adapter, 4);
+  write_small_adapter(other, 5);
+  write_small_adapter(copy, 4);
+  RunningCommand serving(aggregator({"--adapter", adapter}));
+  ASSERT_TRUE(serving.error_line_with("listening on"));
+  const auto refused = run_command(worker({"--adapter", other}));
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_THAT(refused.err, AllOf(Names("adapter.fingerprint"), HasSubstr("' != '")));
+  // One that is not there may be mounted later.
+  std::filesystem::rename(adapter, directory_ / "moved");
+  const auto missing = run_command(worker());
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_THAT(missing.err, Names(adapter, "adapter_config.json", "--adapter"));
+  const auto worked = run_command(worker({"--adapter", copy}));
+  EXPECT_EQ(worked.code, 0) << worked.err;
+}
+
+TEST_F(AggregatorCommand, WorkerWithAnAdapterForARunWithoutOneIsRefused) {
+  const std::string adapter = directory_ / "lora";
+  write_small_adapter(adapter, 4);
+  RunningCommand serving(aggregator());
+  ASSERT_TRUE(serving.error_line_with("listening on"));
+  const auto result = run_command(worker({"--adapter", adapter}));
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, Names("small-model", "no adapter", adapter));
+}
+
+TEST_F(AggregatorCommand, AStoredRunKeepsItsAdapter) {
+  const std::string adapter = directory_ / "lora";
+  write_small_adapter(adapter, 4);
+  {
+    RunningCommand serving(aggregator({"--adapter", adapter}));
+    ASSERT_TRUE(serving.error_line_with("listening on"));
+    serving.send_signal(SIGTERM);
+    EXPECT_EQ(serving.wait().code, 0);
+  }
+  const auto result = run_command({tool(), "aggregator", "--run", run_.string(), "--adapter", adapter});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, Names("--adapter", adapter, "--model", run_));
+}
+
 TEST_F(AggregatorCommand, WorkerWithOtherQuestionsIsRefused) {
   write_file_atomically(directory_ / "edited.jsonl", read_file(small_.train) + read_file(small_.heldout));
   RunningCommand serving(aggregator());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include "base/json.h"
 
 #include "base/file.h"
 #include "tests/app/run_command.h"
@@ -339,6 +340,31 @@ TEST(Inspect, PathThatHoldsNothingKnownIsNamed) {
   expect_one_error(run_command({"allot", "inspect", directory.string()}), 1, "allot inspect",
                    Names(directory, "config.json", "spec.json"));
   expect_one_error(run_command({"allot", "inspect", "/nowhere"}), 1, "allot inspect", Names("/nowhere"));
+}
+
+TEST(Inspect, AnAdapterIsLookedAtWithItsModel) {
+  const auto directory = fresh_directory();
+  const SmallModel small = write_small_model(directory);
+  const std::string adapter = directory / "lora";
+  write_small_adapter(adapter, 4);
+  const auto looked_at = [&] {
+    return run_command({"allot", "inspect", small.model.string(), "--adapter", adapter, "--json"});
+  };
+  const auto json = nlohmann::json::parse(looked_at().out);
+  EXPECT_EQ(json.at("adapter"), adapter);
+  EXPECT_EQ(json.at("adapter_base_model"), "somebody/base");
+  EXPECT_EQ(json.at("adapter_rank"), nlohmann::json::array({2}));
+  EXPECT_EQ(json.at("adapter_alpha"), nlohmann::json::array({4.0}));
+  EXPECT_EQ(json.at("adapter_modules"), nlohmann::json::array({"q_proj"}));
+  EXPECT_EQ(json.at("adapter_weights"), 1);
+  EXPECT_EQ(json.at("adapter_fingerprint").get<std::string>().size(), 64u);
+  std::filesystem::remove(directory / "lora/adapter_model.safetensors");
+  EXPECT_EQ(looked_at().code, 1);
+  EXPECT_THAT(looked_at().out, Names("problems", adapter, "adapter_model.safetensors"));
+  expect_one_error(run_command({"allot", "inspect", adapter}), 2, "allot inspect",
+                   Names(adapter, "--adapter"));
+  expect_one_error(run_command({"allot", "inspect", directory.string(), "--adapter", adapter}), 2,
+                   "allot inspect", Names(adapter, directory));
 }
 
 TEST(Inspect, EveryProblemOfABrokenModelDirectoryIsNamed) {

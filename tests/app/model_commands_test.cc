@@ -214,6 +214,35 @@ TEST_F(ConfigOnlyCommands, LogitsOfRandomWeightsFollowTheSeed) {
   EXPECT_NE(logits("7"), logits("8"));
 }
 
+TEST_F(ConfigOnlyCommands, LogitsWithAnAdapterAreThoseOfTheMergedWeights) {
+  const std::string data = std::string(ALLOT_SOURCE_DIR) + "/tests/data/";
+  const auto logits = [&](const std::vector<std::string>& more) {
+    const std::string file = model_ / "logits.npy";
+    std::vector<std::string> words = {"allot", "logits", "--model", data + "parity/llama_head64",
+                                      "--ids", "1,5,7",  "--out",   file};
+    words.insert(words.end(), more.begin(), more.end());
+    const auto result = run_command(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return read_file(file);
+  };
+  EXPECT_EQ(logits({"--adapter", data + "adapter/plain", "--threads", "1"}),
+            logits({"--adapter", data + "adapter/plain", "--threads", "2"}));
+  EXPECT_NE(logits({"--adapter", data + "adapter/plain"}), logits({}));
+}
+
+TEST_F(ConfigOnlyCommands, AnAdapterAndWhatCannotHaveOneExcludeEachOther) {
+  const std::string adapter = std::string(ALLOT_SOURCE_DIR) + "/tests/data/adapter/plain";
+  const auto refused = [&](std::vector<std::string> words, const char* other) {
+    words.insert(words.end(), {"--model", model_.string(), "--adapter", adapter});
+    const auto result = run_command(words);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, Names("--adapter", adapter, other));
+  };
+  refused({"allot", "logits", "--ids", "1", "--out", "unused", "--random-weights", "7"}, "--random-weights");
+  refused({"allot", "bench", "decode", "--random-weights", "7"}, "--random-weights");
+  refused({"allot", "bench", "decode", "--peer-python", "python3"}, "--peer-python");
+}
+
 TEST_F(ConfigOnlyCommands, LogitsWithoutRandomWeightsAndQuestionsSayWhatIsMissing) {
   const auto logits =
       run_command({"allot", "logits", "--model", model_.string(), "--ids", "1", "--out", "unused"});

@@ -31,6 +31,7 @@ struct Fields {
   std::vector<std::string> schedules;
   std::string model;
   std::optional<int64_t> seed;
+  std::optional<std::filesystem::path> adapter;
 };
 
 class Options : public ::testing::Test {
@@ -38,6 +39,7 @@ class Options : public ::testing::Test {
   Options() : config_(std::filesystem::path(::testing::TempDir()) / (test_name() + ".conf")) {
     options_.text("name", &fields_.name, "TEXT", "a name");
     options_.path("run", &fields_.run, "run directory");
+    options_.path("adapter", &fields_.adapter, "adapter directory");
     options_.choice("policy", &fields_.policy, {"pairs", "reinforce-paper"}, "how to learn");
     options_.integer("total", &fields_.total, 1, 1000, "N", "samples in all");
     options_.integer("floor", &fields_.floor, 0, 8, "S", "least samples of a layer");
@@ -86,6 +88,15 @@ TEST_F(Options, EveryKindOfOptionReachesItsField) {
   EXPECT_TRUE(fields_.json);
   EXPECT_THAT(fields_.schedules, ElementsAre("1,2", "dense"));
   EXPECT_EQ(fields_.model, "dir");
+}
+
+TEST_F(Options, APathWithoutADefaultIsEmptyUntilItIsGiven) {
+  ASSERT_EQ(parse({"--adapter", "", "--total", "5"}), OptionSet::Parsed::kRun);
+  EXPECT_FALSE(fields_.adapter);
+  EXPECT_EQ(options_.value("adapter"), "");
+  options_.fill("adapter", "lora");
+  EXPECT_EQ(fields_.adapter, "lora");
+  EXPECT_EQ(options_.value("adapter"), "lora");
 }
 
 TEST_F(Options, DefaultsStayAndAreNotGiven) {

@@ -60,6 +60,29 @@ TEST_F(RunSpecBuilder, SpecHoldsFingerprintsCountsAndAbsolutePaths) {
   EXPECT_TRUE(std::filesystem::path(spec.model_path()).is_absolute());
 }
 
+TEST_F(RunSpecBuilder, AnAdapterIsPartOfTheModelAndItsPlaceIsNot) {
+  const wire::RunSpec without = build_run_spec(run_);
+  EXPECT_FALSE(without.model().has_adapter());
+  const auto adapter = small_.model.parent_path() / "lora", copy = small_.model.parent_path() / "copy";
+  write_small_adapter(adapter, 4);
+  write_small_adapter(copy, 4);
+  run_.adapter = std::filesystem::relative(adapter);
+  const wire::RunSpec with = build_run_spec(run_);
+  EXPECT_EQ(with.model().adapter().id(), "lora");
+  EXPECT_EQ(with.model().adapter().path(), adapter.string());
+  EXPECT_EQ(with.model().adapter().fingerprint().size(), 64u);
+  EXPECT_EQ(with.model().weights_fingerprint(), without.model().weights_fingerprint());
+  EXPECT_THAT(wire::differences(without, with),
+              ElementsAre(Names("model.adapter", "none", "lora", with.model().adapter().fingerprint())));
+  run_.adapter = copy;
+  EXPECT_THAT(wire::differences(with, build_run_spec(run_)), IsEmpty());
+  write_small_adapter(copy, 5);
+  EXPECT_THAT(wire::differences(with, build_run_spec(run_)),
+              ElementsAre(Names("model.adapter.fingerprint", with.model().adapter().fingerprint())));
+  run_.adapter = small_.model;
+  EXPECT_THAT(fault<NotFound>(), Names(small_.model, "adapter_config.json"));
+}
+
 TEST_F(RunSpecBuilder, SameOptionsGiveTheSameRunWhereverTheyAreSpelledFrom) {
   const wire::RunSpec first = build_run_spec(run_);
   run_.model = std::filesystem::relative(small_.model);

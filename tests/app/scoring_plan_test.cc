@@ -118,6 +118,22 @@ TEST_F(ScoringPlanTest, TakesWhatAScheduleFileSays) {
   EXPECT_THAT(describe(made), Names("llama-chat", "iid", 0.25, directory_ / "schedule.json"));
 }
 
+TEST_F(ScoringPlanTest, AScheduleLearnedWithAnAdapterNeedsThatAdapter) {
+  const std::string adapter = directory_ / "lora";
+  write_small_adapter(adapter, 4);
+  ScheduleFile file = learned();
+  file.conditions.model = model::identify_model(small_.model, {.adapter = adapter});
+  const std::string path = written(file);
+  const ScoringPlan made = plan({"--schedule", path, "--adapter", adapter});
+  EXPECT_EQ(made.conditions.model, file.conditions.model);
+  EXPECT_EQ(made.options.adapter, adapter);
+  EXPECT_THAT(describe(made), Names("lora"));
+  EXPECT_THAT(mismatch({"--schedule", path}), Names("adapter", "lora", "null"));
+  write_small_adapter(adapter, 5);
+  EXPECT_THAT(mismatch({"--schedule", path, "--adapter", adapter}),
+              Names("adapter.fingerprint", file.conditions.model.adapter->fingerprint));
+}
+
 TEST_F(ScoringPlanTest, AFlagThatChangesAnAdoptedValueIsNamedAsADifference) {
   const std::string path = written(learned());
   const ScoringPlan made =

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "tests/model/adapter_files.h"
 
 namespace allot::app {
 namespace {
@@ -54,6 +55,11 @@ SmallModel write_small_model(const std::filesystem::path& directory) {
   write_file_atomically(small.train, questions(24, 0));
   write_file_atomically(small.heldout, questions(12, 100));
   return small;
+}
+
+void write_small_adapter(const std::filesystem::path& directory, double alpha) {
+  model::write_adapter(directory, model::adapter_settings(2, alpha),
+                       model::factors_of("model.layers.0.self_attn.q_proj", 2, 8, 8));
 }
 
 std::vector<std::string> run_words(const std::string& program, const std::string& command,

@@ -244,6 +244,35 @@ TEST_F(Tune, RunDirectoryOfAnotherSpecIsRefusedWithTheFieldsThatDiffer) {
   EXPECT_EQ(read_file(run_ / "schedule.json"), schedule);
 }
 
+TEST_F(Tune, AnAdapterReachesTheWorkersAndEveryResultNamesIt) {
+  const auto adapter = directory_ / "lora";
+  write_small_adapter(adapter, 4);
+  const auto config = directory_ / "tune.conf";
+  write_file_atomically(config, "adapter = " + adapter.string() + "\n");
+  const auto result = run_command(tune({"--config", config.string()}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_whole_run();
+  const auto identity = read_schedule_file(run_ / "schedule.json").conditions.model.adapter;
+  ASSERT_TRUE(identity);
+  EXPECT_EQ(identity->id, "lora");
+  EXPECT_THAT(read_file(run_ / "report.html"), AllOf(HasSubstr("lora"), HasSubstr(identity->fingerprint)));
+
+  const auto inspected = run_command({tool(), "inspect", run_.string()});
+  EXPECT_EQ(inspected.code, 0) << inspected.out;
+  EXPECT_THAT(inspected.out, Names(adapter));
+  // The same run without it, or with another, is another run.
+  const auto without = run_command(tune());
+  EXPECT_EQ(without.code, 3);
+  EXPECT_THAT(without.err, Names("model.adapter", "none", "lora", identity->fingerprint));
+  write_small_adapter(adapter, 5);
+  const auto other = run_command(tune({"--adapter", adapter.string()}));
+  EXPECT_EQ(other.code, 3);
+  EXPECT_THAT(other.err, Names("model.adapter.fingerprint", identity->fingerprint));
+  const auto changed = run_command({tool(), "inspect", run_.string()});
+  EXPECT_EQ(changed.code, 1);
+  EXPECT_THAT(changed.out, Names("problem", adapter, identity->fingerprint));
+}
+
 TEST_F(Tune, OtherWeightsThanTheRunsAreRefused) {
   ASSERT_EQ(run_command(tune()).code, 0);
   std::string weights = read_file(small_.model / "model.safetensors");

@@ -173,6 +173,52 @@ TEST(Conditions, AFieldThatIsNullIsUnknownAndNoDifference) {
   EXPECT_FALSE(none.measured_on);
 }
 
+TEST(Conditions, AnAdapterIsReadAsItWasWrittenAndAbsentWhereThereIsNone) {
+  const auto with_adapter = [](const char* id, char fingerprint) {
+    Conditions conditions = example();
+    conditions.model.adapter = {.id = id, .fingerprint = std::string(64, fingerprint)};
+    return conditions;
+  };
+  const Conditions adapted = with_adapter("lora", '7');
+  EXPECT_FALSE(to_json(example()).at("model").contains("adapter"));
+  EXPECT_EQ(to_json(adapted).at("model").at("adapter"),
+            Json({{"id", "lora"}, {"fingerprint", std::string(64, '7')}}));
+  EXPECT_EQ(conditions_from_json(to_json(adapted), "file"), adapted);
+  EXPECT_THAT(describe(adapted), Names("lora"));
+
+  // None is another model than one with an adapter, on either side.
+  const std::string shown = to_json(adapted).at("model").at("adapter").dump();
+  EXPECT_THAT(decisive_differences(example(), adapted),
+              ElementsAre(Difference{"model.adapter", "null", shown}));
+  EXPECT_THAT(decisive_differences(adapted, example()),
+              ElementsAre(Difference{"model.adapter", shown, "null"}));
+  EXPECT_THAT(differences(adapted, adapted), IsEmpty());
+  EXPECT_THAT(differences(adapted, with_adapter("copy", '7')),
+              ElementsAre(Difference{"model.adapter.id", "\"lora\"", "\"copy\""}));
+  EXPECT_THAT(decisive_differences(adapted, with_adapter("copy", '7')), IsEmpty());
+  EXPECT_THAT(decisive_differences(adapted, with_adapter("lora", '8')),
+              ElementsAre(Difference{"model.adapter.fingerprint", '"' + std::string(64, '7') + '"',
+                                     '"' + std::string(64, '8') + '"'}));
+}
+
+TEST(Conditions, AnAdapterIsCheckedAndItsFaultNamed) {
+  const auto faults_of = [](const Json& adapter) {
+    Json json = to_json(example());
+    json["model"]["adapter"] = adapter;
+    std::vector<std::string> faults;
+    (void)read_conditions(json, "", &faults);
+    return fmt::format("{}", fmt::join(faults, "; "));
+  };
+  const std::string hash(64, '7');
+  EXPECT_EQ(faults_of({{"id", "lora"}, {"fingerprint", hash}}), "");
+  EXPECT_THAT(faults_of(nullptr), Names("model.adapter", "null"));
+  EXPECT_THAT(faults_of("lora"), Names("model.adapter", "lora"));
+  EXPECT_THAT(faults_of({{"id", "lora"}}), Names("model.adapter.fingerprint"));
+  EXPECT_THAT(faults_of({{"id", "lora"}, {"fingerprint", "7"}}), Names("model.adapter.fingerprint", 7));
+  EXPECT_THAT(faults_of({{"id", ""}, {"fingerprint", hash}}), Names("model.adapter.id"));
+  EXPECT_THAT(faults_of({{"id", "lora"}, {"fingerprint", hash}, {"rank", 4}}), Names("model.adapter.rank"));
+}
+
 TEST(Conditions, SeedsAndAmountsDoNotDecideResults) {
   std::vector<std::string> free;
   for (const std::string& field : fields_of(to_json(example())))

@@ -193,6 +193,40 @@ def safetensors():
     write("safetensors", "mixed", (REPOSITORY / "tests/data/safetensors/mixed.safetensors").read_bytes())
 
 
+def adapter():
+    """adapter_config.json, a zero byte, adapter_model.safetensors; the decoder is that of adapter_fuzz.cc."""
+    def factors(module, rank, inputs, outputs, size=4, dtype="F32"):
+        name = f"base_model.model.{module}.lora_"
+        return {name + "A.weight": (dtype, [rank, inputs], size), name + "B.weight": (dtype, [outputs, rank], size)}
+
+    def write_adapter(name, settings, tensors, cut=0):
+        header, data = {}, b""
+        for number, (tensor, (dtype, shape, size)) in enumerate(tensors.items()):
+            content = bytes([number + 1, 0, 128, 63][:size] if size == 4 else [number + 1, 63]) * (shape[0] * shape[1])
+            header[tensor] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+            data += content
+        text = json.dumps(header, separators=(",", ":")).encode()
+        whole = json.dumps(settings, separators=(",", ":")).encode() + b"\0" + struct.pack("<Q", len(text)) + text + data
+        write("adapter", name, whole[:len(whole) - cut])
+
+    settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "bias": "none"}
+    q = factors("model.layers.0.self_attn.q_proj", 2, 4, 4)
+    write_adapter("plain", settings, q)
+    write_adapter("cut", settings, q, cut=1)
+    write_adapter("two", settings | {"use_rslora": True, "base_model_name_or_path": "a"},
+                  q | factors("model.layers.1.mlp.down_proj", 2, 3, 4, 2, "BF16"))
+    write_adapter("half", settings | {"init_lora_weights": "gaussian"},
+                  factors("model.layers.1.self_attn.k_proj", 2, 4, 2, 2, "F16"))
+    write_adapter("patterns", settings | {"rank_pattern": {"^model.layers.0.*q_proj": 1}, "alpha_pattern": {"q_proj": 0.5}},
+                  factors("model.layers.0.self_attn.q_proj", 1, 4, 4))
+    write_adapter("dora", settings | {"use_dora": True, "modules_to_save": None}, q)
+    write_adapter("pissa", settings | {"init_lora_weights": "pissa_niter_4"}, q)
+    write_adapter("one_factor", settings, dict([next(iter(q.items()))]))
+    write_adapter("other_rank", settings | {"r": 3}, q)
+    write_adapter("other_base", settings, factors("model.layers.0.self_attn.q_proj", 2, 8, 4))
+    write_adapter("embedding", settings, {"base_model.model.model.embed_tokens.lora_embedding_A": ("F32", [2, 4], 4)})
+
+
 def documents():
     config = json.loads((REPOSITORY / "assets/tiny-gsm/config.json").read_text())
     write("documents", "config", "c" + json.dumps(config, separators=(",", ":")))
@@ -213,7 +247,7 @@ def documents():
 
 def main():
     shutil.rmtree(CORPUS, ignore_errors=True)
-    for target in (codec, core, lease_table, tokenizer, safetensors, documents):
+    for target in (codec, core, lease_table, tokenizer, safetensors, adapter, documents):
         target()
 
 

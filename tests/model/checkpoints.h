@@ -22,6 +22,14 @@ namespace allot::model {
 
 inline const std::filesystem::path kCheckpoints =
     std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/parity";
+// LoRA adapters of some of them (made by make_adapter_golden.py), each with its base.
+inline const std::filesystem::path kAdapters = std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/adapter";
+struct AdapterCase {
+  const char* name;
+  const char* base;
+};
+inline constexpr AdapterCase kAdapterCases[] = {
+    {"plain", "llama_head64"}, {"patterns", "qwen3_rope_bias"}, {"bfloat16", "mistral_window_sharded"}};
 inline constexpr int32_t kVocabulary = 96;  // of each of them; 1 is the eos token
 
 // A copy of a checkpoint, to be changed.

@@ -474,6 +474,15 @@ TEST(EngineOptions, SizeTheCacheForEverySlotByDefault) {
   EXPECT_GE(engine.options().threads, 1);
 }
 
+TEST(Engine, AnAdapterOfRandomWeightsIsRefused) {
+  EngineOptions options;
+  options.random_weights = 7;
+  options.adapter = kAdapters / "plain";
+  EXPECT_THAT(
+      [&] { Engine(kCheckpoints / "llama_head64", options); },
+      testing::ThrowsMessage<InvalidArgument>(Names("adapter", kAdapters / "plain", "random_weights", 7)));
+}
+
 // --- Random weights
 
 // A directory with a model's config.json alone.

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
+#include "kernels/bfloat16.h"
 #include "model/engine.h"
 #include "tests/model/checkpoints.h"
 #include "tests/model/generate.h"
@@ -69,6 +72,43 @@ TEST_P(Parity, GreedyTokensUnderARepetitionPenaltyAreEqual) {
                                {.sampling = {.repetition_penalty = 1.3}, .max_new_tokens = kNewTokens})),
             golden.penalised);
 }
+
+// Adapters against the model that PEFT's merge_and_unload gives (make_adapter_golden.py).
+class AdapterParity : public testing::TestWithParam<AdapterCase> {
+ protected:
+  AdapterParity() : file_(kAdapters / GetParam().name / "golden.safetensors") {}
+  std::vector<float> logits(EngineOptions options) const {
+    options.cache_tokens = 4096;
+    Engine engine(kCheckpoints / GetParam().base, options);
+    return engine.logits(values_of<int32_t>(find(file_, "ids")), {}, {}, 0);
+  }
+  std::filesystem::path adapter() const { return kAdapters / GetParam().name; }
+  std::vector<float> golden() const { return values_of<float>(find(file_, "logits")); }
+
+  const SafetensorsFile file_;
+};
+
+TEST_P(AdapterParity, Float32LogitsAgreeWithin1e4AndAreNotThoseOfTheBase) {
+  EXPECT_LT(largest_difference(logits({.adapter = adapter(), .dtype = DType::kFloat32}), golden()), 1e-4);
+  EXPECT_GT(largest_difference(logits({.dtype = DType::kFloat32}), golden()), 0.1);
+}
+
+TEST_P(AdapterParity, BFloat16LogitsAreAsCloseToFloat32AsThoseOfPeft) {
+  std::vector<float> theirs;
+  for (const uint16_t bits : values_of<uint16_t>(find(file_, "logits_bfloat16")))
+    theirs.push_back(kernels::float_from_bfloat16(bits));
+  const double distance = root_mean_square_difference(theirs, golden());
+  EXPECT_GT(distance, 0);
+  EXPECT_LT(root_mean_square_difference(logits({.adapter = adapter()}), golden()), 2 * distance);
+}
+
+TEST_P(AdapterParity, TheMergeDoesNotDependOnTheNumberOfThreads) {
+  EXPECT_EQ(logits({.adapter = adapter(), .dtype = DType::kFloat32, .threads = 1}),
+            logits({.adapter = adapter(), .dtype = DType::kFloat32, .threads = 4}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Adapters, AdapterParity, testing::ValuesIn(kAdapterCases),
+                         [](const auto& adapter) { return std::string(adapter.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity,
                          testing::Values("llama_group4", "llama_tied", "llama_rope_head24",

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -79,6 +81,68 @@ TEST(WeightsSource, OfACheckpointGivesAnyRangeOfATensorInEveryDType) {
     write_elements(tensor, kFirst, kCount, DType::kFloat16, reinterpret_cast<std::byte*>(half.data()));
     for (int64_t i = 0; i < kCount; ++i) {
       const float expected = stored_value(stored, kFirst + i);
+      ASSERT_EQ(wide[i], expected) << name << " " << i;
+      ASSERT_EQ(narrow[i], kernels::bfloat16_from_float(expected)) << name << " " << i;
+      ASSERT_EQ(half[i], kernels::float16_from_float(expected)) << name << " " << i;
+    }
+  }
+}
+
+std::vector<float> all_of(const WeightTensor& tensor) {
+  std::vector<float> values(tensor.count());
+  write_elements(tensor, 0, tensor.count(), DType::kFloat32, reinterpret_cast<std::byte*>(values.data()));
+  return values;
+}
+
+// Both add in float32, in orders of their own: each of at most 9 products of a few tenths is rounded, and so
+// is their sum with a weight below 8.
+TEST(WeightsSource, WithAnAdapterHasTheWeightsThatPeftMerges) {
+  constexpr double kTolerance = 2e-6;
+  for (const auto& [name, base] : kAdapterCases) {
+    const ModelConfig config = read_model_config(kCheckpoints / base);
+    const WeightsSource plain = WeightsSource::checkpoint(kCheckpoints / base, config);
+    const WeightsSource merged =
+        WeightsSource::checkpoint(kCheckpoints / base, config, Adapter::open(kAdapters / name, config));
+    const SafetensorsFile golden(kAdapters / name / "golden.safetensors");
+    size_t adapted = 0;
+    double moved = 0;
+    for (const auto& [tensor, shape] : decoder_tensor_shapes(config)) {
+      const auto expected = std::ranges::find(golden.tensors(), tensor, &TensorView::name);
+      const std::vector<float> before = all_of(plain.at(tensor)), after = all_of(merged.at(tensor));
+      if (expected == golden.tensors().end()) {
+        EXPECT_EQ(after, before) << name << " " << tensor;
+        continue;
+      }
+      ++adapted;
+      for (size_t i = 0; i < after.size(); ++i) {
+        ASSERT_NEAR(after[i], stored_value(*expected, static_cast<int64_t>(i)), kTolerance)
+            << name << " " << tensor << " " << i;
+        moved = std::max<double>(moved, std::abs(after[i] - before[i]));
+      }
+    }
+    EXPECT_EQ(adapted, Adapter::open(kAdapters / name, config).modules().size()) << name;
+    EXPECT_GT(moved, 0.1) << name;
+  }
+}
+
+TEST(WeightsSource, WithAnAdapterRoundsTheSumOnceAndGivesAnyRange) {
+  for (const auto& [name, base] : kAdapterCases) {
+    const ModelConfig config = read_model_config(kCheckpoints / base);
+    const WeightsSource source =
+        WeightsSource::checkpoint(kCheckpoints / base, config, Adapter::open(kAdapters / name, config));
+    const WeightTensor tensor =
+        source.at("model.layers.1.self_attn." +
+                  std::string(name == std::string("bfloat16") ? "o_proj" : "q_proj") + ".weight");
+    ASSERT_TRUE(tensor.update);
+    const std::vector<float> whole = all_of(tensor);
+    const int64_t first = tensor.shape[1] + 5, count = 3 * tensor.shape[1] + 7;
+    std::vector<float> wide(count);
+    std::vector<uint16_t> narrow(count), half(count);
+    write_elements(tensor, first, count, DType::kFloat32, reinterpret_cast<std::byte*>(wide.data()));
+    write_elements(tensor, first, count, DType::kBFloat16, reinterpret_cast<std::byte*>(narrow.data()));
+    write_elements(tensor, first, count, DType::kFloat16, reinterpret_cast<std::byte*>(half.data()));
+    for (int64_t i = 0; i < count; ++i) {
+      const float expected = whole[first + i];
       ASSERT_EQ(wide[i], expected) << name << " " << i;
       ASSERT_EQ(narrow[i], kernels::bfloat16_from_float(expected)) << name << " " << i;
       ASSERT_EQ(half[i], kernels::float16_from_float(expected)) << name << " " << i;

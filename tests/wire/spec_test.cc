@@ -56,6 +56,27 @@ TEST(Spec, DifferencesNameFieldAndBothValues) {
                           "policy.learning_rate: 0.1 != 0.25", "episodes: 250 != 500"));
 }
 
+TEST(Spec, AnAdapterThatOnlyOneSideHasIsNamedAgainstNone) {
+  RunSpec adapted = example();
+  auto& adapter = *adapted.mutable_model()->mutable_adapter();
+  adapter.set_id("lora");
+  adapter.set_fingerprint("ab");
+  adapter.set_path("/models/lora");
+  EXPECT_THAT(differences(example(), adapted), ElementsAre("model.adapter: none != 'lora' (ab)"));
+  EXPECT_THAT(differences(adapted.model(), example().model()), ElementsAre("adapter: 'lora' (ab) != none"));
+  RunSpec other = adapted;
+  other.mutable_model()->mutable_adapter()->set_id("copy");
+  other.mutable_model()->mutable_adapter()->set_path("/elsewhere/copy");
+  EXPECT_THAT(differences(adapted, other), IsEmpty());
+  other.mutable_model()->mutable_adapter()->set_fingerprint("cd");
+  EXPECT_THAT(differences(adapted, other), ElementsAre("model.adapter.fingerprint: 'ab' != 'cd'"));
+}
+
+// A release without adapters reads it.
+TEST(Spec, JsonOfARunWithoutAnAdapterDoesNotNameIt) {
+  EXPECT_THAT(to_json(example()), testing::Not(HasSubstr("adapter")));
+}
+
 // As the release before wrote it: a field for each parameter of each learner.
 RunSpec of_the_release_before(double gain) {
   return spec_from_json(R"({"policy": {"name": "pairs", "total": "64", "learning_rate": 0.5, "gain": )" +

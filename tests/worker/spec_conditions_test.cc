@@ -80,6 +80,15 @@ TEST(ConditionsOf, ARunAreThoseOfItsSpec) {
   EXPECT_EQ(conditions_of(spec).generation.stop, evaluation::StopRule::kAnswer);
 }
 
+TEST(ConditionsOf, ARunWithAnAdapterNameIt) {
+  wire::RunSpec spec = example();
+  EXPECT_FALSE(conditions_of(spec).model.adapter);
+  spec.mutable_model()->mutable_adapter()->set_id("lora");
+  spec.mutable_model()->mutable_adapter()->set_fingerprint("ab");
+  spec.mutable_model()->mutable_adapter()->set_path("/models/lora");
+  EXPECT_EQ(conditions_of(spec).model.adapter, (model::AdapterIdentity{.id = "lora", .fingerprint = "ab"}));
+}
+
 TEST(ConditionsOf, NamesThatAreUnknownAreRefused) {
   wire::RunSpec spec = example();
   spec.mutable_generation()->set_dtype("int4");

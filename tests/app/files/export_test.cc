@@ -114,6 +114,23 @@ TEST_F(Export, ModelThatDoesNotMatchIsRefusedNamingBothInEveryFormat) {
   }
 }
 
+TEST_F(Export, TheAdapterOfTheModelMustBeThatOfTheSchedule) {
+  const std::string adapter = directory_.path() / "lora";
+  write_small_adapter(adapter, 4);
+  const std::vector<std::string> plain = {"--schedule", schedule().string(),          "--format", "csv",
+                                          "--out",      directory_.path() / "out.csv"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), plain.begin(), plain.end());
+    return fault(more);
+  };
+  EXPECT_THAT(with({"--model", model_.string(), "--adapter", adapter}), Names("adapter", "null", "lora"));
+  EXPECT_THAT(with({"--adapter", adapter}), Names("--adapter", adapter, "--model"));
+  file_.conditions.model = model::identify_model(model_, {.adapter = adapter});
+  write_schedule_file(schedule(), file_);
+  EXPECT_EQ(with({"--model", model_.string(), "--adapter", adapter}), "");
+  EXPECT_THAT(with({"--model", model_.string()}), Names("adapter", "lora", "null"));
+}
+
 TEST_F(Export, NothingIsWrittenIntoTheModelDirectory) {
   const std::string before = read_file(model_ / "config.json");
   for (const std::filesystem::path& out :

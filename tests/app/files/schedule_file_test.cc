@@ -332,6 +332,26 @@ TEST(ScheduleFile, MatchingModelPassesWhateverItsNameAndTokenizer) {
   EXPECT_NO_THROW(check_matches(example(), model));
 }
 
+TEST(ScheduleFile, AModelWithAnAdapterIsNotTheModelWithoutIt) {
+  ScheduleFile file = example();
+  model::ModelIdentity model = file.conditions.model;
+  model.adapter = {.id = "lora", .fingerprint = std::string(64, '7')};
+  const auto mismatch = [&] {
+    try {
+      check_matches(file, model);
+    } catch (const Mismatch& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(mismatch(), Names("adapter", "null", "lora", std::string(64, '7')));
+  file.conditions.model.adapter = {.id = "copy", .fingerprint = std::string(64, '7')};
+  EXPECT_EQ(mismatch(), "");
+  EXPECT_EQ(parse_schedule_file(format_schedule_file(file), "file"), file);
+  model.adapter->fingerprint = std::string(64, '8');
+  EXPECT_THAT(mismatch(), Names("adapter.fingerprint", std::string(64, '7'), std::string(64, '8')));
+}
+
 TEST(ScheduleFile, OtherModelIsRefusedNamingBothInEveryFieldThatDiffers) {
   model::ModelIdentity model = example().conditions.model;
   model.id = "llama-8b";

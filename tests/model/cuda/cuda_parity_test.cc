@@ -95,6 +95,19 @@ TEST_F(CudaEngine, RandomWeightsAreThoseOfTheCpu) {
             0.05 * root_mean_square_difference(other.logits(ids, {}, {}, 0), expected));
 }
 
+TEST_F(CudaEngine, AnAdapterIsMergedIntoTheWeights) {
+  const auto& [name, base] = kAdapterCases[0];
+  const SafetensorsFile file(kAdapters / name / "golden.safetensors");
+  const std::vector<int32_t> ids = values_of<int32_t>(find(file, "ids"));
+  const std::vector<float> expected = values_of<float>(find(file, "logits"));
+  const auto distance = [&](const EngineOptions& options) {
+    return root_mean_square_difference(Engine(kCheckpoints / base, options).logits(ids, {}, {}, 0), expected);
+  };
+  const double noise = distance(on_cpu({.adapter = kAdapters / name}));
+  EXPECT_LT(distance(on_device({.adapter = kAdapters / name})), 2 * noise);
+  EXPECT_GT(distance(on_device()), 4 * noise);
+}
+
 // --- Sampled attention
 
 std::vector<float> to_float(const std::vector<std::vector<double>>& rows) {

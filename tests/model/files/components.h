@@ -3,8 +3,8 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
+#include "base/json.h"
 
 #include "base/file.h"
 #include "model/json_view.h"

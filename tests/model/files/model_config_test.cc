@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "tests/model/adapter_files.h"
 #include "tests/model/files/test_directory.h"
 #include "tests/names.h"
 
@@ -425,6 +426,21 @@ TEST_F(IdentityTest, OfRandomWeightsFollowsTheSeedAndNeedsNoCheckpoint) {
               Names("model.safetensors", "--random-weights"));
   write_weights("abcdef");
   EXPECT_NE(identify(3).weights_fingerprint, fingerprint());
+}
+
+TEST_F(IdentityTest, OfAModelWithAnAdapterNamesTheAdapterBesideTheSameWeights) {
+  write_weights("abcdef");
+  EXPECT_FALSE(identify_model(directory_.path()).adapter);
+  const std::filesystem::path adapter = directory_.path() / "lora";
+  write_adapter(adapter, adapter_settings(4, 8), factors_of("model.layers.31.mlp.down_proj", 4, 14336, 4096));
+  const ModelIdentity identity = identify_model(directory_.path(), {.adapter = adapter / ""});
+  ASSERT_TRUE(identity.adapter);
+  EXPECT_EQ(identity.adapter->id, "lora");
+  EXPECT_EQ(identity.weights_fingerprint, fingerprint());
+  EXPECT_NE(identity, identify_model(directory_.path()));
+  write_adapter(adapter, adapter_settings(4, 8), factors_of("model.layers.32.mlp.down_proj", 4, 14336, 4096));
+  EXPECT_THAT(message_of<Unsupported>([&] { identify_model(directory_.path(), {.adapter = adapter}); }),
+              Names("model.layers.32.mlp.down_proj", "32 layers"));
 }
 
 TEST_F(IdentityTest, SaysThatTheTokenizerIsMissingUnlessNoneIsNeeded) {

@@ -1,0 +1,20 @@
+// Which tensors a decoder has. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/model_config.h"
+
+namespace allot::model {
+
+// Every tensor that a decoder of this configuration has, by its name in a checkpoint.
+std::map<std::string, std::vector<int64_t>> decoder_tensor_shapes(const ModelConfig& config);
+
+// "[2, 3]", as messages show a shape.
+std::string shape_text(std::span<const int64_t> shape);
+
+}  // namespace allot::model
