@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
       {"verify", "paired verdict of one schedule against another", true, nullptr},
       {"ablate", "measure each layer's importance: one layer gets one sample, the others the base budget",
        true, nullptr},
+      {"analyze", "measure how far sampled attention takes a model from exact attention", true, nullptr},
       {"history", "check, export or back up the history of a run", false, run_history},
       {"export", "write a schedule in a format that other programs load", false, run_export},
       {"report", "write the report of a run and its plots", false, run_report},

@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
       {"verify", "paired verdict of one schedule against another", true, run_verify},
       {"ablate", "measure each layer's importance: one layer gets one sample, the others the base budget",
        true, run_ablate},
+      {"analyze", "measure how far sampled attention takes a model from exact attention", true, run_analyze},
       {"logits", "logits of token ids, as a .npy array", true, run_logits},
       {"bench", "measure decoding, attention and the aggregator beside their peers", true, run_bench},
   };

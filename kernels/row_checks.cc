@@ -49,4 +49,13 @@ RowCheck check_fields(const EmbeddingParams& p, const RowPlace& place) {
   return check;
 }
 
+RowCheck check_fields(const DivergenceParams& p, const RowPlace& place) {
+  const RowCheck check("row_divergence", place);
+  check.rows("rows", p.rows);
+  check.size("vocab_size", p.vocab_size, 1);
+  check.size("stride", p.stride, p.vocab_size);
+  if (p.rows > 0) check.pointers({{"dense", p.dense}, {"sampled", p.sampled}, {"out", p.out}});
+  return check;
+}
+
 }  // namespace allot::kernels

@@ -61,5 +61,6 @@ RowCheck check_fields(const RmsNormParams& params, const RowPlace& place);
 RowCheck check_fields(const RotaryParams& params, const RowPlace& place);
 RowCheck check_fields(const SiluAndMultiplyParams& params, const RowPlace& place);
 RowCheck check_fields(const EmbeddingParams& params, const RowPlace& place);
+RowCheck check_fields(const DivergenceParams& params, const RowPlace& place);
 
 }  // namespace allot::kernels

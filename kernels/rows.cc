@@ -73,6 +73,13 @@ void silu_and_multiply(const SiluAndMultiplyParams& p, int num_threads, Isa isa)
             [&](int64_t begin, int64_t end) { kernel(p, begin, end); });
 }
 
+void row_divergence(const DivergenceParams& p, int num_threads, Isa isa) {
+  check_fields(p, kCpu);
+  const auto kernel = kernels_of(isa).row_divergence;
+  for_parts(p.rows, 2 * int64_t{p.vocab_size} * size_of(p.dtype), num_threads,
+            [&](int64_t begin, int64_t end) { kernel(p, begin, end); });
+}
+
 }  // namespace cpu
 
 void rms_norm(const RmsNormParams& params, int num_threads) {
@@ -85,6 +92,10 @@ void rotate_and_store(const RotaryParams& params, int num_threads) {
 
 void silu_and_multiply(const SiluAndMultiplyParams& params, int num_threads) {
   cpu::silu_and_multiply(params, num_threads, cpu::best_isa());
+}
+
+void row_divergence(const DivergenceParams& params, int num_threads) {
+  cpu::row_divergence(params, num_threads, cpu::best_isa());
 }
 
 void gather_embeddings(const EmbeddingParams& p, int num_threads) {

@@ -82,4 +82,25 @@ struct EmbeddingParams {
 };
 void gather_embeddings(const EmbeddingParams& params, int num_threads);
 
+// How the next-token distribution that a row of logits stands for diverges from that of another row.
+struct RowDivergence {
+  float divergence = 0;  // nats, >= 0; exactly 0 for equal rows, not finite where a logit is not
+  int32_t same_top = 0;  // 1 where both rows have their largest logit, the first on a tie, at the same place
+};
+
+// KL(dense || sampled) = sum of p (log p - log q), with p = softmax(dense) and q = softmax(sampled). It is
+// computed as the sum of p (exp(-t) - 1 + t) with t = log p - log q, the same number because p and q sum to
+// 1: no term is negative, so small divergences do not drown in the rounding of large terms, and an error in
+// the normalisation of p and q counts squared. Sums of terms are double.
+struct DivergenceParams {
+  int64_t rows = 0;
+  int32_t vocab_size = 0;
+  DType dtype = DType::kFloat32;  // of the logits
+  int64_t stride = 0;             // elements between rows of logits; >= vocab_size
+  const void* dense = nullptr;    // [rows, vocab_size]
+  const void* sampled = nullptr;  // [rows, vocab_size]
+  RowDivergence* out = nullptr;   // [rows]
+};
+void row_divergence(const DivergenceParams& params, int num_threads);
+
 }  // namespace allot::kernels

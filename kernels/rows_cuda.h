@@ -78,4 +78,7 @@ struct GatherCacheParams {
 // Copies bits. A page outside the pool, or a key beyond max_pages: a row of NaN.
 void gather_cache_cuda(const GatherCacheParams& params, const DeviceLimits& limits, CudaStream stream);
 
+// Differs from the CPU by the rounding of exponentials and of sums.
+void row_divergence_cuda(const DivergenceParams& params, const DeviceLimits& limits, CudaStream stream);
+
 }  // namespace allot::kernels

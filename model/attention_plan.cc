@@ -54,6 +54,32 @@ void place_tokens(ForwardBatch& batch, int32_t page_size) {
   }
 }
 
+ForwardBatch make_batch(std::span<const SequencePart> parts, int32_t num_layers, int32_t page_size) {
+  ForwardBatch batch;
+  batch.query_start.push_back(0);
+  for (const SequencePart& part : parts) {
+    const int64_t row = batch.num_tokens();
+    batch.tokens.insert(batch.tokens.end(), part.tokens.begin() + part.begin, part.tokens.begin() + part.end);
+    batch.query_start.push_back(batch.num_tokens());
+    batch.lengths.push_back(static_cast<int32_t>(part.end));
+    batch.draws.push_back(part.draws);
+    batch.max_pages = std::max(batch.max_pages, static_cast<int32_t>((part.end + page_size - 1) / page_size));
+    for (int64_t position = std::max(part.begin, part.first_output); position < part.end; ++position)
+      batch.output_rows.push_back(row + position - part.begin);
+  }
+  const size_t sequences = parts.size(), max_pages = static_cast<size_t>(batch.max_pages);
+  batch.page_table.resize(sequences * max_pages, 0);
+  batch.budgets.resize(num_layers * sequences, kernels::kDenseBudget);
+  for (size_t b = 0; b < sequences; ++b) {
+    const std::span<const int32_t> pages = parts[b].pages;
+    std::copy_n(pages.begin(), std::min(pages.size(), max_pages), batch.page_table.begin() + b * max_pages);
+    for (size_t layer = 0; layer < parts[b].samples.size(); ++layer)
+      batch.budgets[layer * sequences + b] = parts[b].samples[layer];
+  }
+  place_tokens(batch, page_size);
+  return batch;
+}
+
 int64_t prefill_tokens(int64_t size, int64_t remaining, int64_t room) {
   const int64_t tokens = std::min(room, remaining);
   if (remaining - tokens == 1) return remaining;

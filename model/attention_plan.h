@@ -31,6 +31,21 @@ struct ForwardBatch {
 // Sets positions and slots of the batch's tokens, which query_start, lengths and page_table determine.
 void place_tokens(ForwardBatch& batch, int32_t page_size);
 
+// New tokens of one sequence, those at positions begin .. end - 1.
+struct SequencePart {
+  std::span<const int32_t> tokens = {};  // of the sequence, at least up to `end`
+  int64_t begin = 0;
+  int64_t end = 0;
+  std::span<const int32_t> pages = {};    // of the sequence, in order
+  std::span<const int32_t> samples = {};  // [num_layers]; empty = exact attention in every layer
+  kernels::SequenceDraws draws = {};
+  int64_t first_output = 0;  // positions from here on are output rows
+};
+
+// The batch of these parts. Two parts of one sequence, one behind the other, may be in one batch with
+// different samples: a layer writes the keys of all new tokens before it attends.
+ForwardBatch make_batch(std::span<const SequencePart> parts, int32_t num_layers, int32_t page_size);
+
 // How many tokens of a prompt to process next, when `remaining` of its `size` tokens are left and the pass
 // has `room` > 0: at most `room`, or one more. Attention of a single query is summed in another order than
 // that of several, so a prompt is never cut so that one token is left alone: the cut depends on batch mates,
@@ -58,6 +73,7 @@ class AttentionPlan {
     int64_t first_row = 0;
   };
   std::span<const Launch> launches() const { return launches_; }
+  std::span<const QueryRun> runs() const { return runs_; }
 
   // Sets batch, pages, query_start, lengths, draws and budgets of one launch of one layer.
   void describe(const Launch& launch, int32_t layer, kernels::AttentionParams& params) const;

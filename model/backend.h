@@ -8,6 +8,7 @@
 #include <span>
 
 #include "kernels/attention.h"
+#include "kernels/rows.h"
 #include "model/attention_plan.h"
 #include "model/engine_options.h"
 #include "model/kv_cache.h"
@@ -48,6 +49,23 @@ class Backend {
   // the next call.
   virtual std::span<const float> logits(const ForwardBatch& batch,
                                         const kernels::AttentionMethod& attention) = 0;
+
+  // What fidelity (fidelity.h) needs: hidden states, from which logits are made only block by block. They
+  // stay on the device until their rows are written again or reserve_states() is called.
+
+  // Makes room for `rows` hidden states; what was kept is lost. Throws Error when the memory does not fit.
+  virtual void reserve_states(int64_t rows) = 0;
+
+  // The same pass up to the final norm, at its end when this returns: the hidden state of output row i is
+  // kept as row first_state + i. Adds to `rows_read` [batch] the value rows that attention read, as
+  // AttentionParams has it; empty = not counted.
+  virtual void keep_states(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
+                           int64_t first_state, std::span<int64_t> rows_read) = 0;
+
+  // Compares the logits of `rows` kept states with those of others: out[i * rows + r] says how those of row
+  // sampled[i] + r diverge from those of row dense + r. Logits of a dense row are computed once for all i.
+  virtual void compare_states(int64_t dense, std::span<const int64_t> sampled, int64_t rows,
+                              std::span<kernels::RowDivergence> out) = 0;
 };
 
 // The backend of options.device, with its weights loaded and its cache made. `options` are checked and have

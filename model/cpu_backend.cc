@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/decoder.h"
+#include "model/kept_states.h"
 #include "model/parallel.h"
 #include "model/weights.h"
 
@@ -47,6 +48,7 @@ class CpuBackend final : public Backend {
       : vocab_size_(config.vocab_size),
         threads_(options.threads),
         decoder_(load_decoder(source, config, options)),
+        states_(decoder_.output_head(), options.dtype, options.threads),
         samplers_(static_cast<size_t>(options.threads)),
         seen_(static_cast<size_t>(options.max_sequences)) {
     if (options.skip_prefill) decoder_.fill_cache_at_random();
@@ -83,10 +85,23 @@ class CpuBackend final : public Backend {
     return decoder_.forward(batch, attention);
   }
 
+  void reserve_states(int64_t rows) override { states_.reserve(rows); }
+
+  void keep_states(const ForwardBatch& batch, const kernels::AttentionMethod& attention, int64_t first_state,
+                   std::span<int64_t> rows_read) override {
+    decoder_.forward_states(batch, attention, states_.row(first_state), rows_read);
+  }
+
+  void compare_states(int64_t dense, std::span<const int64_t> sampled, int64_t rows,
+                      std::span<kernels::RowDivergence> out) override {
+    states_.compare(dense, sampled, rows, out);
+  }
+
  private:
   int32_t vocab_size_;
   int threads_;
   Decoder decoder_;
+  KeptStates states_;
   std::vector<TokenSampler> samplers_;  // [threads]
   std::vector<SeenTokens> seen_;        // [max_sequences]
   std::vector<int32_t> chosen_;         // of the last step

@@ -15,14 +15,8 @@
 namespace allot::model {
 namespace {
 
-// Matrix products run on whole groups of this many rows. For one row or a few the libraries use other code,
-// which sums in another order: padding makes a sequence's bits independent of the number of its batch mates.
-constexpr int64_t kRowGroup = 16;
 // Most rows of a block: its activations stay in a core's level-2 cache from one product to the next.
 constexpr int64_t kMaxBlockRows = 256;
-// A thread that computes a whole block reads every weight of the layer. When a matrix is larger than this,
-// the threads share each product instead.
-constexpr int64_t kMaxPrivateMatrixBytes = int64_t{8} << 20;
 
 // Threads share the row operations of a block that has at least this many rows; for fewer, waking
 // them costs more.
@@ -66,6 +60,24 @@ Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const KvCach
 }
 
 std::span<float> Decoder::forward(const ForwardBatch& batch, const kernels::AttentionMethod& attention) {
+  const int64_t outputs = static_cast<int64_t>(batch.output_rows.size());
+  const int64_t logits_bytes = round_up(outputs, kMaxBlockRows) * config_.vocab_size * int64_t{sizeof(float)};
+  if (logits_.size() < logits_bytes) logits_ = Buffer(logits_bytes);
+  run(batch, attention, {}, [&](const Block& block) { project_logits(block); });
+  return {logits_.as<float>(), static_cast<size_t>(outputs * config_.vocab_size)};
+}
+
+void Decoder::forward_states(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
+                             std::byte* states, std::span<int64_t> rows_read) {
+  const int64_t row_bytes = config_.hidden_size * kernels::size_of(cache_.shape().dtype);
+  run(batch, attention, rows_read, [&](const Block& block) {
+    std::memcpy(states + block.begin * row_bytes, block.scratch.hidden.data(),
+                static_cast<size_t>(block.rows() * row_bytes));
+  });
+}
+
+void Decoder::run(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
+                  std::span<int64_t> rows_read, const std::function<void(const Block&)>& finish) {
   rope_.extend_to(*std::max_element(batch.lengths.begin(), batch.lengths.end()));
   for_each_block(batch.num_tokens(), [&](const Block& block) {
     embed(batch, block);
@@ -73,32 +85,39 @@ std::span<float> Decoder::forward(const ForwardBatch& batch, const kernels::Atte
     project_qkv(0, batch, block);
   });
 
+  // Attention of the rows in these layers, whose counts are added up by sequence.
+  const auto attend_layers = [&](std::span<const int64_t> rows, int32_t begin, int32_t end,
+                                 const std::function<void(int32_t)>& after) {
+    const AttentionPlan plan(batch, rows, threads_);
+    std::vector<int64_t> of_runs(rows_read.empty() ? 0 : plan.runs().size());
+    for (int32_t layer = begin; layer < end; ++layer) {
+      attend(layer, plan, attention, of_runs.empty() ? nullptr : of_runs.data());
+      after(layer);
+    }
+    for (size_t i = 0; i < of_runs.size(); ++i) rows_read[plan.runs()[i].sequence] += of_runs[i];
+  };
   std::vector<int64_t> all_rows(batch.tokens.size());
   std::iota(all_rows.begin(), all_rows.end(), 0);
-  const AttentionPlan plan(batch, all_rows, threads_);
   const int32_t last = config_.num_layers - 1;
-  for (int32_t layer = 0; layer < last; ++layer) {
-    attend(layer, plan, attention);
+  attend_layers(all_rows, 0, last, [&](int32_t layer) {
     for_each_block(batch.num_tokens(), [&](const Block& block) {
       finish_layer(layer, block);
       normalise(weights_.layers[layer + 1].input_norm, block, true);
       project_qkv(layer + 1, batch, block);
     });
-  }
-
-  // Every key and value is in the cache now: the rest is needed only for the rows whose logits are wanted.
-  const int64_t outputs = static_cast<int64_t>(batch.output_rows.size());
-  if (outputs == 0) return {};
-  const int64_t logits_bytes = round_up(outputs, kMaxBlockRows) * config_.vocab_size * int64_t{sizeof(float)};
-  if (logits_.size() < logits_bytes) logits_ = Buffer(logits_bytes);
-  keep_rows(batch.output_rows);
-  attend(last, AttentionPlan(batch, batch.output_rows, threads_), attention);
-  for_each_block(outputs, [&](const Block& block) {
-    finish_layer(last, block);
-    normalise(weights_.final_norm, block, true);
-    project_logits(block);
   });
-  return {logits_.as<float>(), static_cast<size_t>(outputs * config_.vocab_size)};
+
+  // Every key and value is in the cache now: the rest is needed only for the output rows.
+  const int64_t outputs = static_cast<int64_t>(batch.output_rows.size());
+  if (outputs == 0) return;
+  keep_rows(batch.output_rows);
+  attend_layers(batch.output_rows, last, last + 1, [&](int32_t layer) {
+    for_each_block(outputs, [&](const Block& block) {
+      finish_layer(layer, block);
+      normalise(weights_.final_norm, block, true);
+      finish(block);
+    });
+  });
 }
 
 void Decoder::fill_cache_at_random() {
@@ -234,7 +253,8 @@ void Decoder::project_logits(const Block& block) {
   std::transform(rounded, rounded + block.rows() * config_.vocab_size, out, kernels::float_from_bfloat16);
 }
 
-void Decoder::attend(int32_t layer, const AttentionPlan& plan, const kernels::AttentionMethod& method) {
+void Decoder::attend(int32_t layer, const AttentionPlan& plan, const kernels::AttentionMethod& method,
+                     int64_t* rows_read) {
   kernels::AttentionParams shared{.num_q_heads = config_.num_q_heads,
                                   .num_kv_heads = config_.num_kv_heads,
                                   .head_dim = config_.head_dim,
@@ -253,6 +273,7 @@ void Decoder::attend(int32_t layer, const AttentionPlan& plan, const kernels::At
     plan.describe(launches[index], layer, params);
     params.query = row(qkv_, launches[index].first_row, qkv_width_);
     params.out = row(attended_, launches[index].first_row, q_width_);
+    if (rows_read != nullptr) params.rows_read = rows_read + launches[index].first_run;
     kernels::attend_cpu(params, 1);
   });
 }

@@ -34,6 +34,13 @@ class Decoder {
   // batch; docs/internals/engine.md says how far that holds for matrix products.
   std::span<float> forward(const ForwardBatch& batch, const kernels::AttentionMethod& attention);
 
+  // The same pass up to the final norm: writes the hidden states of the output rows, [output_rows.size(),
+  // hidden_size] of the cache's dtype, to `states`, from which output_head() makes logits. `rows_read`
+  // [batch] grows by the value rows that attention read, as in AttentionParams; empty = not counted.
+  void forward_states(const ForwardBatch& batch, const kernels::AttentionMethod& attention, std::byte* states,
+                      std::span<int64_t> rows_read);
+  const Linear& output_head() const { return weights_.output_head; }
+
  private:
   // Memory of one thread for one block of rows.
   struct Scratch {
@@ -59,6 +66,9 @@ class Decoder {
     int64_t rows;
   };
 
+  // A pass whose blocks of normalised output rows, in scratch.hidden, go to `finish`.
+  void run(const ForwardBatch& batch, const kernels::AttentionMethod& attention, std::span<int64_t> rows_read,
+           const std::function<void(const Block&)>& finish);
   void for_each_block(int64_t rows, const std::function<void(const Block&)>& work);
   void for_each_part(const Block& block, const std::function<void(const Part&)>& work) const;
   void embed(const ForwardBatch& batch, const Block& block);
@@ -66,7 +76,9 @@ class Decoder {
   void project_qkv(int32_t layer, const ForwardBatch& batch, const Block& block);
   void finish_layer(int32_t layer, const Block& block);
   void project_logits(const Block& block);
-  void attend(int32_t layer, const AttentionPlan& plan, const kernels::AttentionMethod& method);
+  // `rows_read` [plan.runs()] or null.
+  void attend(int32_t layer, const AttentionPlan& plan, const kernels::AttentionMethod& method,
+              int64_t* rows_read);
   void keep_rows(std::span<const int64_t> rows);
 
   std::byte* row(Buffer& buffer, int64_t index, int64_t width) const {

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "kernels/sampling.h"
 #include "model/backend.h"
+#include "model/fidelity_passes.h"
 #include "model/kv_cache.h"
 #include "model/parallel.h"
 #include "model/weights_source.h"
@@ -26,20 +27,30 @@ template <class... Args>
   throw InvalidArgument(fmt::format(text, std::forward<Args>(args)...));
 }
 
+void require_least(const char* field, int64_t value, int64_t least, std::vector<std::string>* faults) {
+  if (value < least) faults->push_back(fmt::format("{} is {}, expected at least {}", field, value, least));
+}
+
+std::vector<std::string> method_faults(const kernels::AttentionMethod& method) {
+  std::vector<std::string> faults;
+  require_least("tile", method.tile, 1, &faults);
+  if (method.score_stage != kernels::ScoreStage::kExact)
+    require_least("score_budget", method.score_budget, 1, &faults);
+  for (std::string& fault : kernels::parameter_faults(method)) faults.push_back(std::move(fault));
+  return faults;
+}
+
 void check_options(const EngineOptions& options) {
   std::vector<std::string> faults;
   const auto at_least = [&](const char* field, int64_t value, int64_t least) {
-    if (value < least) faults.push_back(fmt::format("{} is {}, expected at least {}", field, value, least));
+    require_least(field, value, least, &faults);
   };
   at_least("page_size", options.page_size, 1);
   at_least("max_sequences", options.max_sequences, 1);
   at_least("cache_tokens", options.cache_tokens, 0);
   at_least("prefill_chunk_tokens", prefill_chunk(options), 2);
   at_least("threads", options.threads, 0);
-  at_least("tile", options.attention.tile, 1);
-  if (options.attention.score_stage != kernels::ScoreStage::kExact)
-    at_least("score_budget", options.attention.score_budget, 1);
-  for (std::string& fault : kernels::parameter_faults(options.attention)) faults.push_back(std::move(fault));
+  for (std::string& fault : method_faults(options.attention)) faults.push_back(std::move(fault));
   if (options.adapter && options.random_weights) {
     faults.push_back(
         fmt::format("adapter {} with random_weights {}, expected one of them: an adapter belongs to the "
@@ -94,43 +105,17 @@ struct Advance {
   bool is_ready() const { return sequence->cached + new_tokens == sequence->size(); }
 };
 
-enum class Outputs { kLastIfReady, kAll };
-
-// With `dense` every sequence attends exactly in this pass.
-ForwardBatch make_batch(std::span<const Advance> advances, int32_t num_layers, bool dense, int32_t page_size,
-                        Outputs outputs) {
-  ForwardBatch batch;
-  batch.query_start.push_back(0);
-  for (const Advance& advance : advances) {
-    const auto [sequence, new_tokens] = advance;
-    const auto first = sequence->tokens.begin() + sequence->cached;
-    const int64_t length = sequence->cached + new_tokens;
-    const int64_t row = batch.num_tokens();
-    batch.tokens.insert(batch.tokens.end(), first, first + new_tokens);
-    batch.query_start.push_back(batch.num_tokens());
-    batch.lengths.push_back(static_cast<int32_t>(length));
-    batch.draws.push_back({sequence->request.key, sequence->request.question});
-    batch.max_pages = std::max(batch.max_pages, static_cast<int32_t>(pages_for(length, page_size)));
-    if (outputs == Outputs::kAll) {
-      for (int64_t i = 0; i < new_tokens; ++i) batch.output_rows.push_back(row + i);
-    } else if (advance.is_ready()) {
-      batch.output_rows.push_back(row + new_tokens - 1);
-    }
-  }
-  const size_t sequences = advances.size(), max_pages = static_cast<size_t>(batch.max_pages);
-  batch.page_table.resize(sequences * max_pages, 0);
-  batch.budgets.resize(num_layers * sequences, kernels::kDenseBudget);
-  for (size_t b = 0; b < sequences; ++b) {
-    const Sequence& sequence = *advances[b].sequence;
-    const std::span<const int32_t> pages = sequence.pages.numbers();
-    std::copy_n(pages.begin(), std::min(pages.size(), max_pages), batch.page_table.begin() + b * max_pages);
-    if (dense) continue;
-    const std::vector<int32_t>& samples = sequence.request.samples;
-    for (size_t layer = 0; layer < samples.size(); ++layer)
-      batch.budgets[layer * sequences + b] = samples[layer];
-  }
-  place_tokens(batch, page_size);
-  return batch;
+// The advance as the pass sees it, with exact attention where `dense`. Only the row of the sequence's last
+// token is an output.
+SequencePart part_of(const Advance& advance, bool dense) {
+  const Sequence& sequence = *advance.sequence;
+  return {.tokens = sequence.tokens,
+          .begin = sequence.cached,
+          .end = sequence.cached + advance.new_tokens,
+          .pages = sequence.pages.numbers(),
+          .samples = dense ? std::span<const int32_t>() : sequence.request.samples,
+          .draws = {sequence.request.key, sequence.request.question},
+          .first_output = sequence.size() - 1};
 }
 
 TokenChoice choice_of(const Sequence& sequence) {
@@ -153,8 +138,9 @@ struct Engine::Impl {
     for (int32_t slot = options.max_sequences - 1; slot >= 0; --slot) free_slots.push_back(slot);
   }
 
-  void check_ids(std::span<const int32_t> ids, const char* what) const;
-  void check_samples(std::span<const int32_t> samples, int64_t length) const;
+  void check_ids(std::span<const int32_t> ids, std::string_view what) const;
+  void check_samples(std::span<const int32_t> samples, int64_t length,
+                     const kernels::AttentionMethod& method) const;
   void check_length(int64_t prompt, int64_t new_tokens) const;
   void admit();
   std::vector<Advance> next_advances();
@@ -174,7 +160,7 @@ struct Engine::Impl {
   EngineCounters counters;
 };
 
-void Engine::Impl::check_ids(std::span<const int32_t> ids, const char* what) const {
+void Engine::Impl::check_ids(std::span<const int32_t> ids, std::string_view what) const {
   if (ids.empty()) refuse("{} is empty; expected at least one token", what);
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= config.vocab_size) {
@@ -184,13 +170,14 @@ void Engine::Impl::check_ids(std::span<const int32_t> ids, const char* what) con
   }
 }
 
-void Engine::Impl::check_samples(std::span<const int32_t> samples, int64_t length) const {
+void Engine::Impl::check_samples(std::span<const int32_t> samples, int64_t length,
+                                 const kernels::AttentionMethod& method) const {
   if (samples.empty()) return;
   if (static_cast<int64_t>(samples.size()) != config.num_layers) {
     refuse("the schedule has {} entries, expected {}, one for each layer of the model", samples.size(),
            config.num_layers);
   }
-  const int32_t least = kernels::least_samples(options.attention, static_cast<int32_t>(length));
+  const int32_t least = kernels::least_samples(method, static_cast<int32_t>(length));
   for (size_t layer = 0; layer < samples.size(); ++layer) {
     if (samples[layer] < 0 || samples[layer] > kernels::kMaxBudget) {
       refuse("the schedule gives layer {} {} samples, expected 0 to {}", layer, samples[layer],
@@ -200,8 +187,7 @@ void Engine::Impl::check_samples(std::span<const int32_t> samples, int64_t lengt
       refuse(
           "the schedule gives layer {} {} samples, but estimator {} needs one in each of {} tiles of {} keys "
           "for {} tokens; raise the budget, enlarge the tile or use sys",
-          layer, samples[layer], kernels::name(options.attention.estimator), least, options.attention.tile,
-          length);
+          layer, samples[layer], kernels::name(method.estimator), least, method.tile, length);
     }
   }
 }
@@ -313,7 +299,7 @@ void Engine::submit(GenerationRequest request) {
   impl_->check_ids(request.prompt, "the prompt");
   if (request.max_new_tokens < 1) refuse("max_new_tokens is {}, expected at least 1", request.max_new_tokens);
   impl_->check_length(prompt, request.max_new_tokens);
-  impl_->check_samples(request.samples, prompt + request.max_new_tokens);
+  impl_->check_samples(request.samples, prompt + request.max_new_tokens, impl_->options.attention);
   validate(request.sampling);
 
   Sequence sequence;
@@ -333,13 +319,14 @@ std::vector<GenerationResult> Engine::step() {
   const bool dense = prefill && impl_->options.attention.prefill == kernels::Prefill::kDense;
   std::vector<Sequence*> ready;
   std::vector<TokenChoice> choices;
+  std::vector<SequencePart> parts;
   for (const Advance& advance : advances) {
+    parts.push_back(part_of(advance, dense));
     if (!advance.is_ready()) continue;
     ready.push_back(advance.sequence);
     choices.push_back(choice_of(*advance.sequence));
   }
-  const ForwardBatch batch =
-      make_batch(advances, impl_->config.num_layers, dense, impl_->options.page_size, Outputs::kLastIfReady);
+  const ForwardBatch batch = make_batch(parts, impl_->config.num_layers, impl_->options.page_size);
   const std::span<const int32_t> tokens = impl_->backend->step(batch, impl_->options.attention, choices);
 
   EngineCounters& counters = impl_->counters;
@@ -371,7 +358,7 @@ std::vector<float> Engine::logits(std::span<const int32_t> ids, std::span<const 
   const int64_t length = static_cast<int64_t>(ids.size());
   impl_->check_ids(ids, "the sequence");
   impl_->check_length(length, 0);
-  impl_->check_samples(samples, length);
+  impl_->check_samples(samples, length, impl_->options.attention);
 
   Sequence sequence;
   sequence.tokens.assign(ids.begin(), ids.end());
@@ -391,13 +378,34 @@ std::vector<float> Engine::logits(std::span<const int32_t> ids, std::span<const 
   while (sequence.cached < length) {
     const Advance chunk{&sequence,
                         prefill_tokens(length, length - sequence.cached, prefill_chunk(impl_->options))};
-    const ForwardBatch batch =
-        make_batch({&chunk, 1}, impl_->config.num_layers, false, impl_->options.page_size, Outputs::kAll);
+    SequencePart part = part_of(chunk, /*dense=*/false);
+    part.first_output = 0;
+    const ForwardBatch batch = make_batch({&part, 1}, impl_->config.num_layers, impl_->options.page_size);
     const std::span<const float> rows = impl_->backend->logits(batch, impl_->options.attention);
     sequence.cached += chunk.new_tokens;
     result.insert(result.end(), rows.begin(), rows.end());
   }
   return result;
+}
+
+std::vector<Fidelity> Engine::fidelity(std::span<const FidelityText> texts,
+                                       std::span<const FidelityPair> pairs, const FidelityOptions& options) {
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const FidelityText& text = texts[i];
+    const auto length = static_cast<int64_t>(text.ids.size());
+    impl_->check_ids(text.ids, fmt::format("text {}", i));
+    impl_->check_length(length, 0);
+    if (options.mode == FidelityMode::kDecode && (text.prompt_tokens < 1 || text.prompt_tokens > length))
+      refuse("text {} has {} prompt tokens, expected 1 to its {} tokens", i, text.prompt_tokens, length);
+  }
+  for (const FidelityPair& pair : pairs) {
+    if (pair.text >= texts.size()) refuse("a pair names text {} of {} texts", pair.text, texts.size());
+    const std::vector<std::string> faults = method_faults(pair.attention);
+    if (!faults.empty()) refuse("the attention method of a pair: {}", fmt::join(faults, "; "));
+    impl_->check_samples(pair.samples, static_cast<int64_t>(texts[pair.text].ids.size()), pair.attention);
+  }
+  return measure_fidelity(*impl_->backend, impl_->allocator, impl_->options, impl_->config.num_layers, texts,
+                          pairs, options);
 }
 
 }  // namespace allot::model

@@ -13,6 +13,7 @@
 #include "base/philox.h"
 #include "episode/finish.h"
 #include "model/engine_options.h"
+#include "model/fidelity.h"
 #include "model/model_config.h"
 #include "model/sampling.h"
 
@@ -89,6 +90,16 @@ class Engine {
   // InvalidArgument as submit does, or when requests in flight leave too few pages.
   std::vector<float> logits(std::span<const int32_t> ids, std::span<const int32_t> samples, DrawKey key,
                             uint32_t question);
+
+  // How far sampled attention takes each pair's next-token distributions from those of exact attention, in
+  // the order of the pairs. One exact pass a text serves all of its pairs, which share passes; their methods
+  // may differ from that of the options. Uses free pages of the cache. Results depend on the text and the
+  // pair alone, as far as docs/internals/engine.md says so of products. Throws InvalidArgument as logits does
+  // for a text or a schedule, for a pair of a text that is not there, for a method with a parameter out of
+  // range, and in kDecode for prompt_tokens outside 1 to the text's tokens; Unsupported for a method that the
+  // device does not compute; Error when the model gives a logit that is not a finite number.
+  std::vector<Fidelity> fidelity(std::span<const FidelityText> texts, std::span<const FidelityPair> pairs,
+                                 const FidelityOptions& options);
 
   const EngineCounters& counters() const;
 

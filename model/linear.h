@@ -11,6 +11,13 @@
 
 namespace allot::model {
 
+// Matrix products run on whole groups of this many rows. For one row or a few the libraries use other code,
+// which sums in another order: padding makes a sequence's bits independent of the number of its batch mates.
+inline constexpr int64_t kRowGroup = 16;
+// A thread that computes a whole block of rows reads every weight. When a matrix is larger than this, the
+// threads share each product instead.
+inline constexpr int64_t kMaxPrivateMatrixBytes = int64_t{8} << 20;
+
 // out = input * weight^T + bias. The weight is shared because a tied embedding is also the table of
 // the first layer.
 class Linear {

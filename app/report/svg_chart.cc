@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 
@@ -74,6 +75,10 @@ constexpr Colour kPalette[] = {
     {"c3", "#f3d7bf", "#553820"},           {"c4", "#ecebe6", "#2b2e32"},
     {"c5", "#cfdfee", "#243a50"},           {"c6", "#93b9dc", "#2f5f8d"},
     {"c7", "#4d86bb", "#4f94d1"},           {"c8", "#14487a", "#a5d2fb"},
+    {"s0", "#1c5d99", "#7db4e8"},           {"s1", "#b3541e", "#efa06a"},
+    {"s2", "#4a6b3a", "#a3c98d"},           {"s3", "#8a3f9c", "#d49be2"},
+    {"s4", "#0f6f6a", "#6cc9c2"},           {"s5", "#b02a37", "#f09aa2"},
+    {"s6", "#6b5214", "#d6bb6a"},           {"s7", "#5d656e", "#a2a9b1"},
 };
 
 constexpr std::string_view kRules = R"css(
@@ -105,10 +110,22 @@ std::string variables(std::string_view Colour::*mode) {
   return text;
 }
 
+// All rules, those of the series among them.
+std::string rules() {
+  std::string text(kRules);
+  for (size_t i = 0; i < kSeriesStyles; ++i) {
+    text += fmt::format(
+        ".chart .line.s{0} {{ stroke: var(--s{0}); }} .chart text.s{0} {{ fill: var(--s{0}); }} "
+        ".chart .whisker.s{0} {{ stroke: var(--s{0}); fill: var(--s{0}); }}\n",
+        i);
+  }
+  return text;
+}
+
 // The rules with the light colours written out, because many programs that open SVG files do not
 // support CSS variables.
 std::string rules_without_variables() {
-  std::string text(kRules);
+  std::string text = rules();
   for (const Colour& colour : kPalette) {
     const std::string variable = fmt::format("var(--{})", colour.name);
     for (size_t at = text.find(variable); at != std::string::npos; at = text.find(variable, at)) {
@@ -132,6 +149,26 @@ std::vector<Tick> percent_ticks(double low, double high, int most) {
 
 std::vector<Tick> whole_ticks(double low, double high, int most) {
   return ticks_of(low, high, most, 1, [](double value, double) { return fmt::format("{:.0f}", value); });
+}
+
+Axis log_axis(std::string title, double low, double high) {
+  assert(0 < low && low <= high);
+  const double room = 0.04 * std::max(std::log10(high / low), 0.3);
+  Axis axis{
+      .title = std::move(title), .from = std::log10(low) - room, .to = std::log10(high) + room, .ticks = {}};
+  const auto ticks_at = [&](std::span<const double> factors) {
+    axis.ticks.clear();
+    for (double power = std::floor(axis.from); power <= axis.to; ++power) {
+      for (const double factor : factors) {
+        const double at = power + std::log10(factor);
+        if (at >= axis.from && at <= axis.to)
+          axis.ticks.push_back({at, fmt::format("{:g}", factor * std::pow(10.0, power))});
+      }
+    }
+  };
+  ticks_at(std::array{1.0});
+  if (axis.ticks.size() < 3) ticks_at(std::array{1.0, 2.0, 5.0});
+  return axis;
 }
 
 Chart::Chart(Frame frame)
@@ -323,7 +360,7 @@ std::string chart_style() {
       ":root {{ {}}}\n"
       "@media (prefers-color-scheme: dark) {{ :root {{ {}}} }}\n"
       "@media print {{ :root {{ --paper: #ffffff; }} }}{}",
-      variables(&Colour::light), variables(&Colour::dark), kRules);
+      variables(&Colour::light), variables(&Colour::dark), rules());
 }
 
 }  // namespace allot::app

@@ -38,6 +38,11 @@ struct Axis {
   std::vector<Tick> ticks;
 };
 
+// The axis of the logarithms, to base 10, of values from `low` to `high`, both above 0, with a little room at
+// both ends: ticks at powers of ten or, where these are fewer than three, at 1, 2 and 5 times them, labelled
+// with the values.
+Axis log_axis(std::string title, double low, double high);
+
 // Linear map of [from, to] to pixels.
 class Scale {
  public:
@@ -123,6 +128,9 @@ class Chart {
   Markup marks_;
   std::vector<Label> labels_;
 };
+
+// Classes s0, s1, … of lines, whiskers and texts tell the curves of one chart apart.
+inline constexpr size_t kSeriesStyles = 8;
 
 // Style sheet of the classes that charts use, with colours for light and dark as CSS variables.
 std::string chart_style();

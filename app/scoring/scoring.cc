@@ -1,17 +1,14 @@
 #include "app/scoring/scoring.h"
 
 #include <spdlog/fmt/fmt.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <map>
 #include "base/json.h"
 
 #include "app/cli/stop_signal.h"
-#include "app/view/progress.h"
+#include "app/view/progress_line.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/number_text.h"
 #include "worker/engine_generator.h"
 #include "worker/model_runner.h"
 
@@ -52,44 +49,6 @@ std::string detail_line(const std::string& schedule, const evaluation::Question&
   return row.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
 }
 
-// Shows how far a command is: a line redrawn on a terminal, a line every ten seconds elsewhere.
-class ProgressLine {
- public:
-  ProgressLine() : terminal_(::isatty(STDERR_FILENO) == 1), start_(clock_.now()), last_(start_) {}
-  ~ProgressLine() {
-    if (drawn_) std::fputc('\n', stderr);
-  }
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-
-  void update(int64_t done, int64_t wanted) {
-    const Timestamp now = clock_.now();
-    const bool last = done == wanted;
-    if (now - last_ < (terminal_ ? Duration(200) : Duration(10'000)) && !(last && terminal_)) return;
-    last_ = now;
-    const double elapsed = std::chrono::duration<double>(now - start_).count();
-    const double left =
-        done == 0 ? -1 : elapsed * static_cast<double>(wanted - done) / static_cast<double>(done);
-    const std::string line = fmt::format("{} of {} answers ({}), {} left", done, wanted,
-                                         percent(static_cast<double>(done) / static_cast<double>(wanted), 0),
-                                         format_seconds(left));
-    if (terminal_) {
-      std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
-      drawn_ = true;
-    } else {
-      std::fprintf(stderr, "%s\n", line.c_str());
-    }
-    std::fflush(stderr);
-  }
-
- private:
-  SystemClock clock_;
-  bool terminal_;
-  bool drawn_ = false;
-  Timestamp start_;
-  Timestamp last_;
-};
-
 }  // namespace
 
 Scores score(const ScoringPlan& plan) {
@@ -120,7 +79,7 @@ Scores score(const ScoringPlan& plan) {
     samples.push_back(schedule.schedule ? schedule.schedule->samples : std::vector<int32_t>{});
   const auto& stop = watch_stop_signals();
   const Timestamp start = clock.now();
-  ProgressLine line;
+  ProgressLine line("answers");
   std::vector<worker::ScheduleScore> answers = worker::score_schedules(
       &runner, samples, questions,
       {.progress = [&](int64_t answered, int64_t wanted) { line.update(answered, wanted); },

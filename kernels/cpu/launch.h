@@ -33,6 +33,7 @@ struct Kernels {
   void (*rms_norm)(const RmsNormParams&, int64_t begin, int64_t end);
   void (*rotate_and_store)(const RotaryParams&, int64_t begin, int64_t end);
   void (*silu_and_multiply)(const SiluAndMultiplyParams&, int64_t begin, int64_t end);
+  void (*row_divergence)(const DivergenceParams&, int64_t begin, int64_t end);
 };
 
 // Kernels of an instruction set that the processor has.
@@ -49,5 +50,6 @@ void attend(const AttentionParams& params, int num_threads, Isa isa);
 void rms_norm(const RmsNormParams& params, int num_threads, Isa isa);
 void rotate_and_store(const RotaryParams& params, int num_threads, Isa isa);
 void silu_and_multiply(const SiluAndMultiplyParams& params, int num_threads, Isa isa);
+void row_divergence(const DivergenceParams& params, int num_threads, Isa isa);
 
 }  // namespace allot::kernels::cpu

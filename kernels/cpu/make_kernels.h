@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/decode.h"
+#include "kernels/cpu/divergence_kernel.h"
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/prefill.h"
 #include "kernels/cpu/row_kernels.h"
@@ -50,7 +51,14 @@ struct MakeKernels {
       silu_and_multiply_rows<V, uint16_t>(p, begin, end);
     }
   }
-  static constexpr Kernels kTable{attend, rms_norm, rotate_and_store, silu_and_multiply};
+  static void row_divergence(const DivergenceParams& p, int64_t begin, int64_t end) {
+    if (p.dtype == DType::kFloat32) {
+      divergence_rows<V, float>(p, begin, end);
+    } else {
+      divergence_rows<V, uint16_t>(p, begin, end);
+    }
+  }
+  static constexpr Kernels kTable{attend, rms_norm, rotate_and_store, silu_and_multiply, row_divergence};
 };
 
 }  // namespace allot::kernels::cpu

@@ -65,6 +65,9 @@ struct Avx512Vec {
   ALLOT_INLINE F select_less(I a, I b, F x, F y) {
     return _mm512_mask_blend_ps(_mm512_cmplt_epi32_mask(a, b), y, x);
   }
+  ALLOT_INLINE F select_less(F a, F b, F x, F y) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+  }
   ALLOT_INLINE F keep_less(F x, F limit) {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_LT_OQ), x);
   }

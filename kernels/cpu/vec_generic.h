@@ -148,6 +148,9 @@ struct GenericVec {
   ALLOT_INLINE F select_less(const I& a, const I& b, const F& x, const F& y) {
     return F::make([&](int i) { return a.part[i] < b.part[i] ? x.part[i] : y.part[i]; });
   }
+  ALLOT_INLINE F select_less(const F& a, const F& b, const F& x, const F& y) {
+    return F::make([&](int i) { return a.part[i] < b.part[i] ? x.part[i] : y.part[i]; });
+  }
   // Lanes of `x` below `limit`, zeros elsewhere.
   ALLOT_INLINE F keep_less(const F& x, const F& limit) {
     return F::make([&](int i) { return x.part[i] < limit.part[i] ? x.part[i] : FPart{}; });

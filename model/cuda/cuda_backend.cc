@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/round_up.h"
 #include "kernels/bfloat16.h"
+#include "kernels/rows_cuda.h"
 #include "kernels/token_sampler_cuda.h"
 #include "model/cuda/decoder.h"
 #include "model/cuda/dense_prefill.h"
@@ -105,6 +106,11 @@ class CudaBackend final : public Backend {
                                 std::span<const TokenChoice> choices) override;
   std::span<const float> logits(const ForwardBatch& batch,
                                 const kernels::AttentionMethod& attention) override;
+  void reserve_states(int64_t rows) override;
+  void keep_states(const ForwardBatch& batch, const kernels::AttentionMethod& attention, int64_t first_state,
+                   std::span<int64_t> rows_read) override;
+  void compare_states(int64_t dense, std::span<const int64_t> sampled, int64_t rows,
+                      std::span<kernels::RowDivergence> out) override;
 
  private:
   // Makes the device current on the calling thread: called before anything is made on it, and in every call,
@@ -113,7 +119,8 @@ class CudaBackend final : public Backend {
     explicit DeviceChoice(int device) { check(cudaSetDevice(device), "cudaSetDevice"); }
   };
 
-  PassPlan plan_of(const ForwardBatch& batch) const;
+  // With `decode` the batch is a decode step, padded to a size that has a graph.
+  PassPlan plan_of(const ForwardBatch& batch, bool decode) const;
   KvCacheShape choose_cache(const EngineOptions& options) const;
   // Makes memory for a pass; graphs that were captured with smaller memory are dropped.
   void reserve(const PassPlan& plan, const kernels::AttentionMethod& attention);
@@ -121,6 +128,8 @@ class CudaBackend final : public Backend {
   PassArrays send(const PassPlan& plan, const ForwardBatch& batch, std::span<const TokenChoice> choices);
   bool find_dense_prefill();
   void forget_fault();
+  // Makes the buffer at least as large; what it held is lost when it grows. Waits for the stream then.
+  void grow(DeviceBuffer* buffer, int64_t bytes);
   void queue_choices(const PassPlan& plan, const PassArrays& arrays);
   // Waits for the chosen tokens and returns them.
   std::span<const int32_t> take_choices(int64_t count);
@@ -143,6 +152,12 @@ class CudaBackend final : public Backend {
   DeviceBuffer chosen_;   // the sampler's fault, then [outputs] tokens
   PinnedBuffer results_;  // the same
   std::vector<float> logits_;
+  DeviceBuffer states_;     // kept hidden states [rows, hidden_size]
+  DeviceBuffer rows_read_;  // [sequences] of a pass
+  // Logits of a block of states [kLogitsRows, logits_stride], and how all blocks diverge.
+  DeviceBuffer dense_logits_;
+  DeviceBuffer sampled_logits_;
+  DeviceBuffer divergences_;
   std::set<int64_t> tuned_rows_;
   std::map<PassPlan, Graph> graphs_;
 };
@@ -248,11 +263,11 @@ void CudaBackend::open_slot(int32_t slot, std::span<const int32_t> prompt) {
                           device_, stream_.get());
 }
 
-PassPlan CudaBackend::plan_of(const ForwardBatch& batch) const {
+PassPlan CudaBackend::plan_of(const ForwardBatch& batch, bool decode) const {
   PassPlan plan;
   const int32_t longest = *std::ranges::max_element(batch.lengths);
   plan.mode = attention_mode(batch);
-  plan.decode = is_decode(batch);
+  plan.decode = decode;
   plan.shape.num_layers = config_.num_layers;
   if (plan.mode != AttentionMode::kDense) {
     plan.max_budget = bound(*std::ranges::max_element(batch.budgets), kLeastBudget);
@@ -337,7 +352,7 @@ std::span<const int32_t> CudaBackend::step(const ForwardBatch& batch,
                                            const kernels::AttentionMethod& attention,
                                            std::span<const TokenChoice> choices) {
   const DeviceChoice choice(device_number_);
-  const PassPlan plan = plan_of(batch);
+  const PassPlan plan = plan_of(batch, is_decode(batch));
   reserve(plan, attention);
   if (plan.decode && tuned_rows_.insert(plan.shape.rows).second) {
     decoder_.tune(plan.shape.rows, stream_.get());
@@ -360,7 +375,7 @@ std::span<const int32_t> CudaBackend::step(const ForwardBatch& batch,
 std::span<const float> CudaBackend::logits(const ForwardBatch& batch,
                                            const kernels::AttentionMethod& attention) {
   const DeviceChoice choice(device_number_);
-  PassPlan plan = plan_of(batch);
+  PassPlan plan = plan_of(batch, is_decode(batch));
   plan.decode = false;
   reserve(plan, attention);
   decoder_.queue(plan, send(plan, batch, {}), attention, stream_.get());
@@ -382,6 +397,79 @@ std::span<const float> CudaBackend::logits(const ForwardBatch& batch,
   }
   decoder_.check(stream_.get());
   return logits_;
+}
+
+void CudaBackend::grow(DeviceBuffer* buffer, int64_t bytes) {
+  if (buffer->size() >= bytes) return;
+  stream_.synchronize();
+  *buffer = DeviceBuffer();  // freed first: old and new together may not fit
+  *buffer = DeviceBuffer(bytes);
+}
+
+void CudaBackend::reserve_states(int64_t rows) {
+  const DeviceChoice choice(device_number_);
+  grow(&states_, rows * decoder_.state_bytes());
+}
+
+void CudaBackend::keep_states(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
+                              int64_t first_state, std::span<int64_t> rows_read) {
+  const DeviceChoice choice(device_number_);
+  const PassPlan plan = plan_of(batch, /*decode=*/false);
+  reserve(plan, attention);
+  const auto counted_bytes = static_cast<int64_t>(rows_read.size_bytes());
+  if (counted_bytes > 0) {
+    grow(&rows_read_, counted_bytes);
+    check(cudaMemsetAsync(rows_read_.data(), 0, counted_bytes, stream_.get()), "cudaMemsetAsync");
+  }
+  decoder_.queue_states(plan, send(plan, batch, {}), attention,
+                        counted_bytes > 0 ? rows_read_.as<int64_t>() : nullptr, stream_.get());
+  const int64_t bytes = plan.shape.outputs * decoder_.state_bytes();
+  if (bytes > 0) {
+    check(cudaMemcpyAsync(states_.data() + first_state * decoder_.state_bytes(), decoder_.states(), bytes,
+                          cudaMemcpyDeviceToDevice, stream_.get()),
+          "cudaMemcpyAsync");
+  }
+  std::vector<int64_t> counted(rows_read.size());
+  if (counted_bytes > 0) {
+    check(cudaMemcpyAsync(counted.data(), rows_read_.data(), counted_bytes, cudaMemcpyDeviceToHost,
+                          stream_.get()),
+          "cudaMemcpyAsync");
+  }
+  decoder_.check(stream_.get());
+  for (size_t i = 0; i < counted.size(); ++i) rows_read[i] += counted[i];
+}
+
+void CudaBackend::compare_states(int64_t dense, std::span<const int64_t> sampled, int64_t rows,
+                                 std::span<kernels::RowDivergence> out) {
+  const DeviceChoice choice(device_number_);
+  const int64_t logits_bytes = kLogitsRows * decoder_.logits_stride() * kernels::size_of(dtype_);
+  grow(&dense_logits_, logits_bytes);
+  grow(&sampled_logits_, logits_bytes);
+  grow(&divergences_, static_cast<int64_t>(out.size_bytes()));
+  const auto project = [&](int64_t first, int64_t count, const DeviceBuffer& logits) {
+    decoder_.project_states(states_.data() + first * decoder_.state_bytes(), count, logits.data(),
+                            stream_.get());
+  };
+  for (int64_t first = 0; first < rows; first += kLogitsRows) {
+    const int64_t count = std::min(kLogitsRows, rows - first);
+    project(dense + first, count, dense_logits_);
+    for (size_t i = 0; i < sampled.size(); ++i) {
+      project(sampled[i] + first, count, sampled_logits_);
+      kernels::row_divergence_cuda(
+          {.rows = count,
+           .vocab_size = config_.vocab_size,
+           .dtype = dtype_,
+           .stride = decoder_.logits_stride(),
+           .dense = dense_logits_.data(),
+           .sampled = sampled_logits_.data(),
+           .out = divergences_.as<kernels::RowDivergence>() + static_cast<int64_t>(i) * rows + first},
+          device_, stream_.get());
+    }
+  }
+  check(cudaMemcpyAsync(out.data(), divergences_.data(), out.size_bytes(), cudaMemcpyDeviceToHost,
+                        stream_.get()),
+        "cudaMemcpyAsync");
+  stream_.synchronize();
 }
 
 // Refuses attention settings that the device does not support, before anything is loaded.

@@ -160,15 +160,14 @@ MatmulParams CudaDecoder::product(LayerProduct which, int32_t layer, int64_t row
   return params(weights.down, &weights.down_bias, hidden, intermediate, activated_, hidden_);
 }
 
-MatmulParams CudaDecoder::logits_product(int64_t first, int64_t count) const {
-  const int64_t row_bytes = config_.hidden_size * static_cast<int64_t>(kernels::size_of(dtype_));
-  return {.rows = count,
+MatmulParams CudaDecoder::logits_product(const void* states, int64_t rows, void* out) const {
+  return {.rows = rows,
           .out_features = config_.vocab_size,
           .in_features = config_.hidden_size,
           .dtype = dtype_,
-          .input = hidden_.data() + first * row_bytes,
+          .input = states,
           .weight = weights_.head(),
-          .out = logits_.data(),
+          .out = out,
           .out_stride = logits_stride_};
 }
 
@@ -177,11 +176,11 @@ void CudaDecoder::tune(int64_t rows, cudaStream_t stream) {
        {LayerProduct::kQkv, LayerProduct::kAttentionOutput, LayerProduct::kGateUp, LayerProduct::kDown}) {
     matmul_.tune(product(which, 0, rows), stream);
   }
-  matmul_.tune(logits_product(0, rows), stream);
+  matmul_.tune(logits_product(hidden_.data(), rows, logits_.data()), stream);
 }
 
 void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
-                         const kernels::AttentionMethod& method, cudaStream_t stream) {
+                         const kernels::AttentionMethod& method, int64_t* rows_read, cudaStream_t stream) {
   kernels::AttentionParams params = attention_params(plan, method);
   params.key_pages = keys(layer);
   params.value_pages = values(layer);
@@ -190,6 +189,7 @@ void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& 
   params.lengths = arrays.lengths;
   params.budgets = arrays.budgets + layer * plan.shape.sequences;
   params.draws = arrays.draws;
+  params.rows_read = rows_read;
   params.layer = static_cast<uint32_t>(layer);
   kernels::attend_cuda(params, bounds_of(plan), device_,
                        {attention_workspace_.data(), static_cast<size_t>(attention_workspace_.size())},
@@ -244,7 +244,7 @@ void CudaDecoder::reserve_dense_prefill(int64_t keys, cudaStream_t stream) {
 }
 
 void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
-                            const kernels::AttentionMethod& method, cudaStream_t stream) {
+                            const kernels::AttentionMethod& method, int64_t* rows_read, cudaStream_t stream) {
   const DeviceLayerWeights& weights = weights_.layers[layer];
   int64_t rows = plan.shape.rows;
   matmul_.run(product(LayerProduct::kQkv, layer, rows), stream);
@@ -272,7 +272,7 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
   if (plan.mode == AttentionMode::kDense && plan.max_queries > 1 && dense_prefill_ != nullptr) {
     attend_densely(layer, plan, arrays, stream);
   } else {
-    attend(layer, plan, arrays, method, stream);
+    attend(layer, plan, arrays, method, rows_read, stream);
   }
   if (layer == config_.num_layers - 1 && !plan.decode) {
     // Every key and value is in the cache now: the rest is needed only for the rows whose logits are wanted.
@@ -294,6 +294,14 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
 
 void CudaDecoder::queue(const PassPlan& plan, const PassArrays& arrays,
                         const kernels::AttentionMethod& method, cudaStream_t stream) {
+  queue_states(plan, arrays, method, nullptr, stream);
+  const int64_t outputs = plan.shape.outputs;
+  if (outputs > 0) project_logits(0, std::min(outputs, limits_.outputs), stream);
+}
+
+void CudaDecoder::queue_states(const PassPlan& plan, const PassArrays& arrays,
+                               const kernels::AttentionMethod& method, int64_t* rows_read,
+                               cudaStream_t stream) {
   const int64_t rows = plan.shape.rows;
   kernels::gather_embeddings_cuda({.tokens = rows,
                                    .width = config_.hidden_size,
@@ -305,12 +313,10 @@ void CudaDecoder::queue(const PassPlan& plan, const PassArrays& arrays,
                                   device_, stream);
   for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
     normalise(weights_.layers[layer].input_norm, rows, layer > 0, stream);
-    run_layer(layer, plan, arrays, method, stream);
+    run_layer(layer, plan, arrays, method, rows_read, stream);
   }
   const int64_t outputs = plan.shape.outputs;
-  if (outputs == 0) return;
-  normalise(weights_.final_norm, outputs, true, stream);
-  project_logits(0, std::min(outputs, limits_.outputs), stream);
+  if (outputs > 0) normalise(weights_.final_norm, outputs, true, stream);
 }
 
 // Moves the residual and the attention of the rows whose logits are wanted to the front, using buffers of
@@ -334,7 +340,11 @@ void CudaDecoder::keep_rows(const PassArrays& arrays, int64_t outputs, int64_t r
 }
 
 void CudaDecoder::project_logits(int64_t first, int64_t count, cudaStream_t stream) {
-  matmul_.run(logits_product(first, count), stream);
+  project_states(states() + first * state_bytes(), count, logits_.data(), stream);
+}
+
+void CudaDecoder::project_states(const void* states, int64_t rows, void* out, cudaStream_t stream) {
+  matmul_.run(logits_product(states, rows, out), stream);
 }
 
 }  // namespace allot::model::cuda

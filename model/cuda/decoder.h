@@ -73,6 +73,15 @@ class CudaDecoder {
   // Queues the pass up to the logits of its output rows, the first limits().outputs of them.
   void queue(const PassPlan& plan, const PassArrays& arrays, const kernels::AttentionMethod& method,
              cudaStream_t stream);
+  // The same up to the final norm: states() has the hidden states of its output rows. `rows_read`
+  // [sequences] on the device or null: as AttentionParams has it, over all layers.
+  void queue_states(const PassPlan& plan, const PassArrays& arrays, const kernels::AttentionMethod& method,
+                    int64_t* rows_read, cudaStream_t stream);
+  // [outputs, hidden_size] in the decoder's dtype.
+  const std::byte* states() const { return hidden_.data(); }
+  int64_t state_bytes() const { return config_.hidden_size * kernels::size_of(dtype_); }
+  // Queues the logits of `rows` hidden states, as states() has them, to `out` [rows, logits_stride()].
+  void project_states(const void* states, int64_t rows, void* out, cudaStream_t stream);
 
   // Queues the logits of output rows first .. first + count of the last pass in place of those it has.
   void project_logits(int64_t first, int64_t count, cudaStream_t stream);
@@ -95,12 +104,12 @@ class CudaDecoder {
   // A layer's matrix products.
   enum class LayerProduct { kQkv, kAttentionOutput, kGateUp, kDown };
   MatmulParams product(LayerProduct which, int32_t layer, int64_t rows) const;
-  MatmulParams logits_product(int64_t first, int64_t count) const;
+  MatmulParams logits_product(const void* states, int64_t rows, void* out) const;
   void attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
-              const kernels::AttentionMethod& method, cudaStream_t stream);
+              const kernels::AttentionMethod& method, int64_t* rows_read, cudaStream_t stream);
   void attend_densely(int32_t layer, const PassPlan& plan, const PassArrays& arrays, cudaStream_t stream);
   void run_layer(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
-                 const kernels::AttentionMethod& method, cudaStream_t stream);
+                 const kernels::AttentionMethod& method, int64_t* rows_read, cudaStream_t stream);
   void keep_rows(const PassArrays& arrays, int64_t outputs, int64_t rows, cudaStream_t stream);
 
   ModelConfig config_;

@@ -34,8 +34,9 @@ void expect_one_error(const CommandResult& result, int code, const std::string& 
 TEST(CommandLine, HelpListsEveryCommandWithOneLine) {
   const auto result = run_command({"allot", "--help"});
   EXPECT_EQ(result.code, 0);
-  for (const char* command : {"tune", "aggregator", "worker", "status", "control", "eval", "verify", "ablate",
-                              "export", "report", "inspect", "tokenize", "logits", "grade", "bench"}) {
+  for (const char* command :
+       {"tune", "aggregator", "worker", "status", "control", "eval", "verify", "analyze", "ablate", "export",
+        "report", "inspect", "tokenize", "logits", "grade", "bench"}) {
     EXPECT_THAT(result.out, HasSubstr("\n  " + std::string(command) + " ")) << command;
   }
 }

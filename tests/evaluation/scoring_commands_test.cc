@@ -116,6 +116,83 @@ TEST(EvalCommand, AnswersDoNotDependOnTheBatch) {
   EXPECT_NE(details("seed.jsonl", {"--seed", "9"}), together);
 }
 
+// --- analyze fidelity
+
+std::vector<json> json_lines(const std::string& text) {
+  std::vector<json> rows;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    rows.push_back(json::parse(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return rows;
+}
+
+CommandResult analyze(const Words& more) {
+  Words words = {"allot", "analyze", "fidelity", "--model", kModel};
+  words.insert(words.end(), more.begin(), more.end());
+  return run_command(words);
+}
+
+TEST(AnalyzeFidelityCommand, PrintsOneJsonObjectForEveryEstimatorAndBudget) {
+  const CommandResult result = analyze({"--data", kData, "--limit", "6", "--estimator", "sys,threshold",
+                                        "--samples", "2,16", "--dtype", "float32", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::vector<json> rows = json_lines(result.out);
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[1].at("estimator"), "sys");
+  EXPECT_EQ(rows[1].at("samples"), 16);
+  EXPECT_EQ(rows[2].at("estimator"), "threshold");
+  EXPECT_EQ(rows[2].at("conditions").at("attention").at("estimator"), "threshold");
+  EXPECT_EQ(rows[2].at("conditions").at("measured_on").at("questions"), 6);
+  for (const json& row : rows) {
+    EXPECT_EQ(row.at("texts"), 6);
+    EXPECT_EQ(row.at("positions"), row.at("tokens"));
+    EXPECT_GT(row.at("divergence_standard_error"), 0);
+    EXPECT_GT(row.at("microseconds"), 0);
+    EXPECT_LE(row.at("top1_agreement"), 1);
+    EXPECT_TRUE(row.contains("rows_per_kv_head"));
+  }
+  EXPECT_GT(rows[0].at("divergence"), rows[1].at("divergence"));
+  EXPECT_GT(rows[2].at("divergence"), rows[3].at("divergence"));
+  EXPECT_LT(rows[0].at("top1_agreement"), rows[1].at("top1_agreement"));
+}
+
+TEST(AnalyzeFidelityCommand, MeasuresDecodingFromThePromptsLastTokenOn) {
+  const Words words = {"--data", kData, "--limit", "3", "--estimator", "sys", "--samples", "4", "--json"};
+  Words decode = words;
+  decode.insert(decode.end(), {"--mode", "decode"});
+  const json all = json_lines(analyze(words).out).at(0), replies = json_lines(analyze(decode).out).at(0);
+  EXPECT_EQ(replies.at("tokens"), all.at("tokens"));
+  EXPECT_LT(replies.at("positions"), all.at("positions"));
+  EXPECT_EQ(replies.at("conditions").at("attention").at("prefill"), "dense");
+}
+
+TEST(AnalyzeFidelityCommand, MeasuresATextAndDrawsPlots) {
+  const std::filesystem::path folder = fresh_directory();
+  std::string text;
+  for (const evaluation::Question& question :
+       evaluation::make_task("gsm8k", evaluation::PromptStyle::kPlain)->load(kData).questions)
+    text += question.text + "\n";
+  write_file_atomically(folder / "text", text);
+  const CommandResult result =
+      analyze({"--text", folder / "text", "--tokens", "100", "--limit", "4", "--estimator", "sys",
+               "--schedule", "uniform:3", "--schedule", "9,1,9,1,9,1,9,1", "--out", folder / "plots"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("4 texts"));
+  EXPECT_THAT(result.out, HasSubstr("9,1,9,1,9,1,9,1"));
+  EXPECT_THAT(read_file(folder / "plots/fidelity_samples.svg"), HasSubstr("<svg"));
+  EXPECT_THAT(read_file(folder / "plots/fidelity_microseconds.svg"), HasSubstr("<svg"));
+}
+
+TEST(AnalyzeFidelityCommand, RefusesAnAnalysisThatThereIsNot) {
+  const CommandResult result = run_command({"allot", "analyze", "variety", "--model", kModel});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, Names("variety", "fidelity"));
+}
+
+// --- eval
+
 TEST(EvalCommand, PrintsATableForPeople) {
   const CommandResult result =
       run("eval", {"--limit", "4", "--schedule", "dense", "--schedule", "29,5,5,5,5,5,5,5"});

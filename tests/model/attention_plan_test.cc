@@ -30,6 +30,44 @@ ForwardBatch batch_of(const std::vector<int32_t>& new_tokens, const std::vector<
   return batch;
 }
 
+// --- Batches of sequences
+
+TEST(MakeBatch, PutsPartsOfSequencesBehindOneAnother) {
+  const std::vector<int32_t> first{10, 11, 12, 13, 14}, second{20, 21};
+  const std::vector<int32_t> first_pages{7, 3, 9}, second_pages{5}, samples{2, 4};
+  const std::vector<SequencePart> parts{
+      {.tokens = first,
+       .begin = 1,
+       .end = 3,
+       .pages = first_pages,
+       .samples = samples,
+       .draws = {.key = {}, .question = 1},
+       .first_output = 2},
+      {.tokens = second, .begin = 0, .end = 2, .pages = second_pages, .draws = {.key = {}, .question = 2}},
+      {.tokens = first,
+       .begin = 3,
+       .end = 5,
+       .pages = first_pages,
+       .samples = {},
+       .draws = {},
+       .first_output = 9},
+  };
+  const ForwardBatch batch = make_batch(parts, /*num_layers=*/2, /*page_size=*/2);
+  EXPECT_THAT(batch.tokens, ElementsAre(11, 12, 20, 21, 13, 14));
+  EXPECT_THAT(batch.query_start, ElementsAre(0, 2, 4, 6));
+  EXPECT_THAT(batch.lengths, ElementsAre(3, 2, 5));
+  EXPECT_THAT(batch.positions, ElementsAre(1, 2, 0, 1, 3, 4));
+  EXPECT_EQ(batch.max_pages, 3);
+  EXPECT_THAT(batch.page_table, ElementsAre(7, 3, 9, 5, 0, 0, 7, 3, 9));
+  EXPECT_THAT(batch.slots, ElementsAre(15, 6, 10, 11, 7, 18));
+  constexpr int32_t kDense = kernels::kDenseBudget;
+  EXPECT_THAT(batch.budgets, ElementsAre(2, kDense, kDense, 4, kDense, kDense));
+  EXPECT_THAT(batch.output_rows, ElementsAre(1, 2, 3));
+  EXPECT_EQ(batch.draws[1].question, 2u);
+}
+
+// --- Plans
+
 struct Query {
   uint32_t question;
   int32_t length;  // keys it sees

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/rows/place.h"
+#include "kernels/cuda/rows/token_kernels.h"
 #include "kernels/row_checks.h"
 
 namespace allot::kernels::cuda {
@@ -64,6 +65,10 @@ void check(const GatherCacheParams& p) {
                   {"cum_keys", p.cum_keys},
                   {"keys", p.keys},
                   {"values", p.values}});
+}
+
+void check(const DivergenceParams& p) {
+  check_fields(p, kPlace).size("vocab_size", p.vocab_size, 1, kMaxVocabulary);
 }
 
 void check(const MatvecParams& p) {

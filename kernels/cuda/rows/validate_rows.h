@@ -14,6 +14,7 @@ void check(const SiluAndMultiplyParams& params);
 void check(const EmbeddingParams& params);
 void check(const GatherRowsParams& params);
 void check(const GatherCacheParams& params);
+void check(const DivergenceParams& params);
 void check(const MatvecParams& params);
 
 }  // namespace allot::kernels::cuda

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/app/report/xml.h"
 
 namespace allot::app {
@@ -55,6 +57,18 @@ TEST(Ticks, AreNeverMoreThanAskedForAndNeverFewerThanTwoInAWideRange) {
       EXPECT_GE(count, most >= 4 ? 2u : 1u) << "0 to " << high << ", most " << most;
     }
   }
+}
+
+TEST(LogAxis, HasPowersOfTenOrWhatLiesBetweenThem) {
+  const Axis wide = log_axis("Divergence", 0.002, 30);
+  EXPECT_EQ(wide.title, "Divergence");
+  EXPECT_THAT(labels(wide.ticks), ElementsAre("0.01", "0.1", "1", "10"));
+  EXPECT_THAT(labels(log_axis("", 4, 32).ticks), ElementsAre("5", "10", "20"));
+  EXPECT_LT(wide.from, std::log10(0.002));
+  EXPECT_GT(wide.to, std::log10(30.0));
+  EXPECT_NEAR(wide.ticks[3].value, 1, 1e-12);
+  const Axis point = log_axis("", 8, 8);
+  EXPECT_LT(point.from, point.to);
 }
 
 TEST(Chart, PutsMarksWhereTheScalesSay) {

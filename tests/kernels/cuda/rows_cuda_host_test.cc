@@ -47,6 +47,14 @@ TEST(RowsCudaHost, RefuseWhatTheyCannotDoWithTheValues) {
   EXPECT_THAT(silu({.rows = 1, .width = 1 << 30}), Names("width", 1 << 30, 1, 16776960));
   EXPECT_THAT(silu({.rows = 1, .width = 8, .gate_up = data}), Names("out", "null"));
 
+  const auto divergence = [](DivergenceParams p) {
+    return message_of<InvalidArgument>([&] { row_divergence_cuda(p, kH200, nullptr); });
+  };
+  EXPECT_THAT(divergence({.rows = 1, .vocab_size = 1 << 20, .stride = 1 << 20}),
+              Names("row_divergence", "vocab_size", 1 << 20, 1, 262144));
+  EXPECT_THAT(divergence({.rows = 1, .vocab_size = 8, .stride = 8, .dense = data}),
+              Names("row_divergence", "sampled", "null"));
+
   EXPECT_THAT(
       message_of<InvalidArgument>([] { gather_embeddings_cuda({.tokens = 1, .width = 8}, kH200, nullptr); }),
       Names("gather_embeddings", "vocab_size", 0, 1));

@@ -1,0 +1,186 @@
+// allot analyze: what sampling costs in fidelity. So far one analysis: fidelity.
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <iostream>
+#include "base/json.h"
+
+#include "app/cli/command.h"
+#include "app/cli/stop_signal.h"
+#include "app/cli/version.h"
+#include "app/report/fidelity_figures.h"
+#include "app/report/png.h"
+#include "app/scoring/fidelity_plan.h"
+#include "app/view/progress_line.h"
+#include "base/error.h"
+#include "bench/output.h"
+#include "evaluation/fidelity.h"
+#include "model/engine.h"
+
+namespace allot::app {
+namespace {
+
+using evaluation::FidelityRow;
+using evaluation::TextFidelity;
+
+model::EngineOptions engine_options(const FidelityPlan& plan) {
+  model::EngineOptions engine;
+  engine.device = plan.options.device;
+  engine.dtype = plan.conditions.generation.dtype;
+  engine.attention = plan.cases.front().method;
+  engine.prefill_chunk_tokens = plan.options.prefill_chunk;
+  engine.threads = plan.options.threads;
+  // Room for the texts of a pass, whose last pages may be all but empty, and for one longer than it.
+  size_t longest = 0;
+  for (const FidelityItem& text : plan.texts) longest = std::max(longest, text.ids.size());
+  engine.cache_tokens = model::max_pass_tokens(engine) + static_cast<int64_t>(longest) +
+                        int64_t{engine.max_sequences} * engine.page_size;
+  return engine;
+}
+
+// Texts begin .. end - 1 of the plan, under every case: [end - begin, cases].
+std::vector<model::Fidelity> measure(const FidelityPlan& plan, size_t begin, size_t end,
+                                     model::Engine& engine) {
+  std::vector<model::FidelityText> texts;
+  std::vector<model::FidelityPair> pairs;
+  for (size_t i = begin; i < end; ++i) {
+    const FidelityItem& item = plan.texts[i];
+    texts.push_back({.ids = item.ids,
+                     .prompt_tokens = item.prompt_tokens,
+                     .key = {.run_seed = plan.conditions.seed, .sampling_seed = 0},
+                     .question = item.question});
+    for (const FidelityCase& one : plan.cases)
+      pairs.push_back(
+          {.text = i - begin, .samples = one.schedule.schedule->samples, .attention = one.method});
+  }
+  const auto mode =
+      plan.options.mode == "decode" ? model::FidelityMode::kDecode : model::FidelityMode::kPrefill;
+  return engine.fidelity(texts, pairs, {.mode = mode, .count_rows = true, .timed = true});
+}
+
+// The end of a stretch of texts that keep the engine busy for a while: as many tokens as a pass has.
+size_t stretch_end(const FidelityPlan& plan, size_t begin, int64_t most_tokens) {
+  int64_t tokens = std::ssize(plan.texts[begin].ids);
+  size_t end = begin + 1;
+  for (; end < plan.texts.size(); ++end) {
+    tokens += std::ssize(plan.texts[end].ids);
+    if (tokens > most_tokens) break;
+  }
+  return end;
+}
+
+std::vector<FidelityRow> measure(const FidelityPlan& plan) {
+  model::Engine engine(plan.options.model, engine_options(plan));
+  const auto& stop = watch_stop_signals();
+  // What happens once, memory that is first touched and algorithms that are chosen, is not timed.
+  (void)measure(plan, 0, 1, engine);
+  std::vector<std::vector<TextFidelity>> of_cases(plan.cases.size());
+  ProgressLine line("texts");
+  const int64_t most_tokens = model::max_pass_tokens(engine.options());
+  for (size_t begin = 0; begin < plan.texts.size();) {
+    if (stop.load()) throw Error("stopped before all texts were measured; no result is printed");
+    const size_t end = stretch_end(plan, begin, most_tokens);
+    const std::vector<model::Fidelity> results = measure(plan, begin, end, engine);
+    for (size_t i = 0; i < results.size(); ++i) {
+      const model::Fidelity& result = results[i];
+      of_cases[i % plan.cases.size()].push_back({.tokens = result.tokens,
+                                                 .positions = result.positions,
+                                                 .divergence = result.divergence,
+                                                 .top1_agreement = result.top1_agreement,
+                                                 .sampled_tokens = result.sampled_tokens,
+                                                 .rows_read = result.rows_read,
+                                                 .seconds = result.seconds});
+    }
+    begin = end;
+    line.update(static_cast<int64_t>(begin), std::ssize(plan.texts));
+  }
+  std::vector<FidelityRow> rows;
+  const model::ModelIdentity& identity = plan.conditions.model;
+  for (size_t i = 0; i < plan.cases.size(); ++i) {
+    const policy::Schedule& schedule = *plan.cases[i].schedule.schedule;
+    rows.push_back({.method = plan.cases[i].method,
+                    .schedule = plan.cases[i].schedule.label,
+                    .samples = static_cast<double>(schedule.total()) / identity.layers,
+                    .summary = evaluation::summarise(of_cases[i], identity.layers, identity.num_kv_heads)});
+  }
+  return rows;
+}
+
+std::string table(std::span<const FidelityRow> rows) {
+  int width = 8;
+  for (const FidelityRow& row : rows) width = std::max(width, static_cast<int>(row.schedule.size()));
+  const bench::Table table({{"estimator", -11},
+                            {"schedule", -(width + 2)},
+                            {"samples", 9, 1},
+                            {"texts", 8},
+                            {"tokens", 10},
+                            {"divergence", 13},
+                            {"std error", 11},
+                            {"top-1 %", 10, 2},
+                            {"rows/KV head", 14, 1},
+                            {"us/token", 11, 2}});
+  std::string text = table.head();
+  for (const FidelityRow& row : rows) {
+    const evaluation::FidelitySummary& summary = row.summary;
+    const auto scientific = [](const std::optional<double>& number) {
+      return number ? fmt::format("{:.3e}", *number) : std::string("-");
+    };
+    text += table.line({kernels::name(row.method.estimator), row.schedule, row.samples, summary.texts,
+                        summary.tokens, scientific(summary.divergence), scientific(summary.divergence_error),
+                        100 * summary.top1_agreement, summary.rows_per_kv_head, summary.microseconds});
+  }
+  return text;
+}
+
+std::string json_line(const FidelityRow& row, const FidelityPlan& plan) {
+  nlohmann::ordered_json json = evaluation::to_json(row);
+  json["mode"] = plan.options.mode;
+  json["device"] = plan.options.device;
+  json["threads"] = plan.options.threads;
+  json["tool_version"] = version();
+  evaluation::Conditions conditions = plan.conditions;
+  conditions.attention = row.method;
+  json["conditions"] = evaluation::to_json(conditions);
+  return bench::json_line(json);
+}
+
+}  // namespace
+
+int run_analyze(std::span<const std::string> arguments) {
+  FidelityPlanOptions options;
+  std::string what;
+  std::filesystem::path out;
+  bool png = false, json = false;
+  OptionSet set("analyze",
+                "measure how far sampled attention takes the next-token distributions from exact attention's",
+                "allot analyze fidelity --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl "
+                "--estimator sys,threshold --samples 4,8,16,32 --limit 32");
+  set.positional("what", &what, "WHAT", "fidelity");
+  declare_fidelity_options(&set, &options);
+  set.path("out", &out, "folder for plots of the divergence against samples, value rows and time, as SVG");
+  set.flag("png", &png, "draw the plots as PNG files too (needs rsvg-convert of the package librsvg2-bin)");
+  set.flag("json", &json, "print one JSON object a row");
+  FidelityPlan plan;
+  set.resolve_with([&] {
+    if (what != "fidelity")
+      throw UsageError(fmt::format("analysis \"{}\" is unknown; known is fidelity", what));
+    if (png && out.empty()) throw UsageError("--png needs --out DIR, the folder of the plots");
+    plan = plan_fidelity(&options, &set);
+  });
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+
+  const std::vector<FidelityRow> rows = measure(plan);
+  if (json) {
+    for (const FidelityRow& row : rows) std::cout << json_line(row, plan);
+  } else {
+    std::cout << describe(plan) << "\n" << table(rows);
+  }
+  if (out.empty()) return 0;
+  for (const std::filesystem::path& svg : write_fidelity_plots(rows, out)) {
+    std::cerr << svg.string() << "\n";
+    if (png) std::cerr << write_png(svg).string() << "\n";
+  }
+  return 0;
+}
+
+}  // namespace allot::app

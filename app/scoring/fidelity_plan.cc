@@ -1,0 +1,224 @@
+#include "app/scoring/fidelity_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/sha256.h"
+#include "evaluation/task.h"
+
+namespace allot::app {
+namespace {
+
+constexpr int64_t kTextTokens = 512;  // of a piece, unless told
+
+// The entries of "a,b,c".
+std::vector<std::string> entries_of(std::string_view text) {
+  std::vector<std::string> entries;
+  while (true) {
+    const size_t comma = std::min(text.find(','), text.size());
+    entries.emplace_back(text.substr(0, comma));
+    if (comma == text.size()) return entries;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+int32_t parse_samples(const std::string& entry) {
+  int32_t samples = 0;
+  const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), samples);
+  if (error != std::errc{} || end != entry.data() + entry.size() || samples < 0)
+    throw UsageError(fmt::format(
+        "--samples: \"{}\" is no number of samples; expected numbers >= 0 separated by commas, as in 4,8,16",
+        entry));
+  return samples;
+}
+
+std::vector<NamedSchedule> schedules_of(const FidelityPlanOptions& options,
+                                        const model::ModelIdentity& model) {
+  std::vector<NamedSchedule> schedules;
+  if (!options.samples.empty()) {
+    for (const std::string& entry : entries_of(options.samples))
+      schedules.push_back(parse_schedule_argument(fmt::format("uniform:{}", parse_samples(entry)), model));
+  }
+  for (const std::string& argument : options.schedules) {
+    schedules.push_back(parse_schedule_argument(argument, model));
+    if (!schedules.back().schedule)
+      throw UsageError(
+          "--schedule dense is what the others are measured against; give uniform:N, a list or a schedule.json");
+  }
+  return schedules;
+}
+
+// Parameters of the other estimators go back to their defaults.
+void keep_own_parameters(kernels::AttentionMethod* method) {
+  const kernels::ParameterValues given = method->parameters;
+  method->parameters = kernels::default_parameters();
+  const std::span<const double> own = kernels::own_parameters(method->estimator, given);
+  std::ranges::copy(own, method->parameters.values + kernels::first_parameter(method->estimator));
+}
+
+// The text file's pieces; with a prompt as long as asked for.
+void add_text(const model::Tokenizer& tokenizer, FidelityPlan* plan) {
+  const FidelityPlanOptions& options = plan->options;
+  const std::string content = read_file(options.text);
+  const int64_t prompt_tokens = *options.prompt_tokens;
+  for (std::vector<int32_t>& ids : pieces_of(tokenizer.encode(content), *options.tokens)) {
+    if (prompt_tokens > std::ssize(ids))
+      throw UsageError(fmt::format("--prompt-tokens is {}, but a text of {} has {} tokens", prompt_tokens,
+                                   options.text.string(), ids.size()));
+    plan->texts.push_back({.ids = std::move(ids),
+                           .prompt_tokens = static_cast<int32_t>(prompt_tokens),
+                           .question = static_cast<uint32_t>(plan->texts.size())});
+  }
+  plan->conditions.measured_on = {.sha256 = sha256_hex(content), .questions = 0};
+  for (const char* field : {"name", "version", "prompt_style"})
+    plan->conditions.unknown.insert(std::string("task.") + field);
+}
+
+// Questions as prompts, their solutions behind them as generation would have put them.
+void add_questions(const model::Tokenizer& tokenizer, FidelityPlan* plan) {
+  FidelityPlanOptions& options = plan->options;
+  const evaluation::PromptStyle style = options.prompt_style == "auto"
+                                            ? evaluation::prompt_style_for(tokenizer.chat_template())
+                                            : evaluation::parse_prompt_style(options.prompt_style);
+  options.prompt_style = std::string(evaluation::name(style));
+  const auto task = evaluation::make_task(options.task, style);
+  const evaluation::Dataset dataset = task->load(options.data);
+  for (const evaluation::Question& question : dataset.questions) {
+    FidelityItem item{.ids = tokenizer.encode(task->prompt(question)), .question = question.id};
+    item.prompt_tokens = static_cast<int32_t>(item.ids.size());
+    const std::vector<int32_t> solution = tokenizer.encode(question.solution, false);
+    item.ids.insert(item.ids.end(), solution.begin(), solution.end());
+    if (options.tokens && std::ssize(item.ids) > *options.tokens) {
+      item.ids.resize(static_cast<size_t>(*options.tokens));
+      item.prompt_tokens = std::min(item.prompt_tokens, static_cast<int32_t>(*options.tokens));
+    }
+    plan->texts.push_back(std::move(item));
+  }
+  plan->conditions.task = {
+      .name = std::string(task->name()), .version = task->version(), .prompt_style = options.prompt_style};
+  plan->conditions.measured_on = {.sha256 = dataset.sha256, .questions = 0};
+}
+
+}  // namespace
+
+void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options) {
+  constexpr int64_t kMany = 1'000'000'000;
+  std::vector<std::string> styles = evaluation::prompt_style_names();
+  styles.insert(styles.begin(), "auto");
+  set->path("model", &options->model, "Hugging Face model directory");
+  set->path("text", &options->text, "text file, cut into texts of --tokens tokens");
+  set->path("data", &options->data,
+            "questions, JSONL with 'question' and 'answer': each with its solution is a text");
+  set->choice("task", &options->task, evaluation::task_names(), "how questions are asked");
+  set->choice("prompt-style", &options->prompt_style, styles,
+              "prompt style; auto goes by the schedule file, else by the model's chat template");
+  set->integer("limit", &options->limit, 0, kMany, "N", "measure the first N texts; 0 for all");
+  set->integer("tokens", &options->tokens, 1, kMany, "N",
+               "tokens of a text; 512 of a text file, all of a question and its solution");
+  set->choice(
+      "mode", &options->mode, {"prefill", "decode"},
+      "prefill samples every position; decode keeps the prompt exact, samples what follows and measures "
+      "from the prompt's last token on");
+  set->integer("prompt-tokens", &options->prompt_tokens, 1, kMany, "N",
+               "tokens of a text of --text that are its prompt in mode decode; default 1");
+  set->text("estimator", &options->estimators, "NAME,…", kernels::estimators_help(true).c_str());
+  set->text("samples", &options->samples, "N,…",
+            "samples of every layer; 4,8,16,32 without this and --schedule");
+  set->texts("schedule", &options->schedules, "S",
+             "uniform:N, a,b,c,… or a schedule.json; may be given several times");
+  declare_estimator_settings(set, &options->attention);
+  declare_score_options(set, &options->attention);
+  set->choice("dtype", &options->dtype, {"bfloat16", "float32", "float16"},
+              "weights, activations and KV cache");
+  set->integer("seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N", "of every random draw");
+  set->device(&options->device);
+  set->integer("threads", &options->threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
+  set->integer("prefill-chunk", &options->prefill_chunk, 2, 1 << 20, "N",
+               "tokens of a forward pass; 2048 on the CPU and 8192 on a GPU without it");
+  set->require("model");
+}
+
+std::vector<std::vector<int32_t>> pieces_of(const std::vector<int32_t>& ids, int64_t tokens) {
+  const int64_t size = std::ssize(ids);
+  std::vector<std::vector<int32_t>> pieces;
+  for (int64_t begin = 0; begin + tokens <= size; begin += tokens)
+    pieces.emplace_back(ids.begin() + begin, ids.begin() + begin + tokens);
+  if (pieces.empty() && size > 0) pieces.push_back(ids);
+  return pieces;
+}
+
+FidelityPlan plan_fidelity(FidelityPlanOptions* options, OptionSet* set) {
+  if (options->text.empty() == options->data.empty())
+    throw UsageError("give --text FILE or --data FILE, one of the two");
+  if (options->prompt_tokens && options->text.empty())
+    throw UsageError("--prompt-tokens goes with --text; a question of --data is the prompt of its solution");
+  FidelityPlan plan;
+  plan.conditions.model = model::identify_model(options->model);
+  if (options->samples.empty() && options->schedules.empty()) options->samples = "4,8,16,32";
+  const std::vector<NamedSchedule> schedules = schedules_of(*options, plan.conditions.model);
+  std::vector<ConditionsSource> sources;
+  for (const NamedSchedule& schedule : schedules)
+    if (schedule.file) sources.push_back({schedule.label, schedule.file->conditions});
+  adopt(sources, set);
+  if (!kernels::has_consistent_scores(options->attention))
+    throw UsageError(
+        fmt::format("--score-stage {} with --score-budget {}; the Bernoulli stages need a budget, "
+                    "the exact stage has none",
+                    kernels::name(options->attention.score_stage), options->attention.score_budget));
+
+  if (!options->text.empty()) {
+    options->tokens = options->tokens.value_or(kTextTokens);
+    options->prompt_tokens = options->prompt_tokens.value_or(1);
+  }
+  plan.options = *options;
+  const model::Tokenizer tokenizer = model::Tokenizer::load(options->model);
+  if (options->text.empty()) {
+    add_questions(tokenizer, &plan);
+  } else {
+    add_text(tokenizer, &plan);
+  }
+  const int64_t texts = std::ssize(plan.texts);
+  const std::filesystem::path& source = options->text.empty() ? options->data : options->text;
+  if (texts == 0) throw UsageError(fmt::format("{} holds no tokens", source.string()));
+  if (options->limit > texts)
+    throw UsageError(
+        fmt::format("--limit {} is more than the {} texts of {}", options->limit, texts, source.string()));
+  if (options->limit > 0) plan.texts.resize(static_cast<size_t>(options->limit));
+  plan.conditions.measured_on->questions = std::ssize(plan.texts);
+
+  for (const std::string& name : entries_of(options->estimators)) {
+    kernels::AttentionMethod method = options->attention;
+    method.estimator = kernels::parse_estimator(name);
+    keep_own_parameters(&method);
+    method.prefill = options->mode == "prefill" ? kernels::Prefill::kSampled : kernels::Prefill::kDense;
+    for (const NamedSchedule& schedule : schedules) plan.cases.push_back({method, schedule});
+  }
+  plan.conditions.attention = plan.cases.front().method;
+  plan.conditions.generation.dtype = kernels::parse_dtype(options->dtype);
+  for (const char* field : {"temperature", "top_p", "repetition_penalty", "max_new_tokens", "stop"})
+    plan.conditions.unknown.insert(std::string("generation.") + field);
+  plan.conditions.seed = static_cast<uint32_t>(options->seed);
+  *options = plan.options;
+  return plan;
+}
+
+std::string describe(const FidelityPlan& plan) {
+  const FidelityPlanOptions& options = plan.options;
+  const std::string texts =
+      options.text.empty()
+          ? fmt::format("{} questions of {} with their solutions ({} version {}, {} prompts)",
+                        plan.texts.size(), options.data.string(), plan.conditions.task.name,
+                        plan.conditions.task.version, plan.conditions.task.prompt_style)
+          : fmt::format("{} texts of {}", plan.texts.size(), options.text.string());
+  return fmt::format("conditions: {}; {}; mode {}; scores {}; seed {}; on {}\n", texts, options.dtype,
+                     options.mode, kernels::describe_scores(options.attention), options.seed, options.device);
+}
+
+}  // namespace allot::app

@@ -1,0 +1,76 @@
+// What `allot analyze fidelity` is about to do: texts as token ids, and the methods and schedules under which
+// they are measured. Made from its options without loading the model.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/scoring/scoring_plan.h"
+#include "evaluation/conditions.h"
+#include "kernels/method.h"
+#include "model/tokenizer.h"
+
+namespace allot::app {
+
+struct FidelityPlanOptions {
+  std::filesystem::path model;
+  std::filesystem::path text;  // one of `text` and `data`
+  std::filesystem::path data;
+  std::string task = "gsm8k";
+  std::string prompt_style = "auto";
+  int64_t limit = 0;  // 0 = all texts
+  std::optional<int64_t> tokens;
+  std::optional<int64_t> prompt_tokens;
+  std::string mode = "prefill";
+  std::string estimators = "sys,threshold";
+  kernels::AttentionMethod attention;  // but for its estimator
+  std::string samples;
+  std::vector<std::string> schedules;
+  std::string dtype = "bfloat16";
+  int64_t seed = 0;
+  std::string device = "cpu";
+  int32_t threads = 0;
+  std::optional<int32_t> prefill_chunk;
+};
+
+// Declares the options above; --model is required.
+void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options);
+
+// A text to be measured.
+struct FidelityItem {
+  std::vector<int32_t> ids = {};
+  int32_t prompt_tokens = 1;
+  uint32_t question = 0;  // coordinate of its draws
+};
+
+// A row of the result.
+struct FidelityCase {
+  kernels::AttentionMethod method;
+  NamedSchedule schedule;  // never dense
+};
+
+struct FidelityPlan {
+  FidelityPlanOptions options;  // as resolved
+  std::vector<FidelityItem> texts;
+  std::vector<FidelityCase> cases;  // by estimator, then by schedule, in the order given
+  // Of all cases but for the estimator. Nothing is generated, so of the generation only the dtype is known;
+  // a file of text has no task.
+  evaluation::Conditions conditions;
+};
+
+// Reads the model's identity and tokenizer, the texts and the schedules; schedule files set the options that
+// neither flag nor config file has set, as in adopt(). Throws the errors of the readers, InvalidArgument for
+// an unknown estimator, Mismatch for schedules of another model or of contradicting conditions, and
+// UsageError for options that do not fit each other.
+FidelityPlan plan_fidelity(FidelityPlanOptions* options, OptionSet* set);
+
+// Pieces of `tokens` ids each, in order. The rest at the end is left out unless it is all there is.
+std::vector<std::vector<int32_t>> pieces_of(const std::vector<int32_t>& ids, int64_t tokens);
+
+// A line on what the numbers rest on.
+std::string describe(const FidelityPlan& plan);
+
+}  // namespace allot::app

@@ -1,0 +1,86 @@
+#include "evaluation/fidelity.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include "base/json.h"
+
+#include "base/error.h"
+
+namespace allot::evaluation {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void check(std::span<const TextFidelity> texts) {
+  if (texts.empty()) throw InvalidArgument("fidelity of no texts; expected at least one");
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const TextFidelity& text = texts[i];
+    if (text.positions < 1)
+      throw InvalidArgument(
+          fmt::format("fidelity: text {} has {} positions, expected at least 1", i, text.positions));
+    if (!std::isfinite(text.divergence) || !std::isfinite(text.top1_agreement))
+      throw InvalidArgument(
+          fmt::format("fidelity: text {} has divergence {} and agreement {}, expected numbers", i,
+                      text.divergence, text.top1_agreement));
+  }
+}
+
+Json number_or_null(const std::optional<double>& number) {
+  return number ? Json(*number) : Json();
+}
+
+}  // namespace
+
+FidelitySummary summarise(std::span<const TextFidelity> texts, int32_t layers, int32_t num_kv_heads) {
+  check(texts);
+  FidelitySummary summary;
+  summary.texts = static_cast<int64_t>(texts.size());
+  int64_t sampled_tokens = 0, rows_read = 0;
+  double seconds = 0;
+  for (const TextFidelity& text : texts) {
+    const auto positions = static_cast<double>(text.positions);
+    summary.tokens += text.tokens;
+    summary.positions += text.positions;
+    summary.divergence += positions * text.divergence;
+    summary.top1_agreement += positions * text.top1_agreement;
+    sampled_tokens += text.sampled_tokens;
+    rows_read += text.rows_read;
+    seconds += text.seconds;
+  }
+  const auto positions = static_cast<double>(summary.positions);
+  summary.divergence /= positions;
+  summary.top1_agreement /= positions;
+  if (texts.size() > 1) {
+    double squares = 0;
+    for (const TextFidelity& text : texts) {
+      const double off = static_cast<double>(text.positions) * (text.divergence - summary.divergence);
+      squares += off * off;
+    }
+    summary.divergence_error = std::sqrt(squares) / positions;
+  }
+  if (rows_read > 0) {
+    const int64_t heads = sampled_tokens * num_kv_heads * layers;
+    summary.rows_per_kv_head = static_cast<double>(rows_read) / static_cast<double>(heads);
+  }
+  if (summary.tokens > 0) summary.microseconds = 1e6 * seconds / static_cast<double>(summary.tokens);
+  return summary;
+}
+
+Json to_json(const FidelityRow& row) {
+  const bool whole = row.samples == std::floor(row.samples) && std::abs(row.samples) < 1e15;
+  const FidelitySummary& summary = row.summary;
+  return {{"estimator", kernels::name(row.method.estimator)},
+          {"schedule", row.schedule},
+          {"samples", whole ? Json(static_cast<int64_t>(row.samples)) : Json(row.samples)},
+          {"texts", summary.texts},
+          {"tokens", summary.tokens},
+          {"positions", summary.positions},
+          {"divergence", summary.divergence},
+          {"divergence_standard_error", number_or_null(summary.divergence_error)},
+          {"top1_agreement", summary.top1_agreement},
+          {"rows_per_kv_head", number_or_null(summary.rows_per_kv_head)},
+          {"microseconds", summary.microseconds}};
+}
+
+}  // namespace allot::evaluation

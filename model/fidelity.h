@@ -1,0 +1,59 @@
+// Fidelity: how far the next-token distributions of a model under sampled attention are from those under
+// exact attention, on given texts (teacher-forced). Engine::fidelity computes it; this header has what goes
+// in and comes out, and the passes behind it. Torch-free.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/philox.h"
+#include "kernels/method.h"
+
+namespace allot::model {
+
+enum class FidelityMode : uint8_t {
+  kPrefill,  // every position's attention is sampled, every position is measured
+  // As a reply is generated after an exact prompt: attention is exact up to the last prompt token and sampled
+  // behind it; measured from the last prompt token on, whose distribution is the first that chooses a token
+  kDecode,
+};
+
+struct FidelityText {
+  std::vector<int32_t> ids = {};
+  int32_t prompt_tokens = 1;  // the first of `ids`; counts in kDecode only
+  // Coordinates of the draws, as in a GenerationRequest.
+  DrawKey key = {};
+  uint32_t question = 0;
+};
+
+// A text under a schedule.
+struct FidelityPair {
+  size_t text = 0;
+  // Per layer [layers]; empty = exact attention, which diverges by nothing.
+  std::vector<int32_t> samples = {};
+  kernels::AttentionMethod attention = {};  // `prefill` is not looked at
+};
+
+struct FidelityOptions {
+  FidelityMode mode = FidelityMode::kPrefill;
+  bool positions = false;   // keep the divergence of every position
+  bool count_rows = false;  // count the value rows that attention reads
+  // Passes hold pairs of one schedule and method only, so that `seconds` of a pair are those of its like.
+  bool timed = false;
+};
+
+struct Fidelity {
+  int64_t positions = 0;            // measured
+  double divergence = 0;            // mean KL(dense || sampled) of a position in nats
+  double top1_agreement = 0;        // share of positions whose most likely token is the same
+  std::vector<float> divergences;   // [positions] when asked for
+  std::vector<uint8_t> agreements;  // [positions] when asked for
+  int64_t sampled_tokens = 0;       // queries whose attention was sampled
+  // Distinct value rows read for these, summed over layers and KV heads; 0 when not counted.
+  int64_t rows_read = 0;
+  int64_t tokens = 0;  // of the text
+  double seconds = 0;  // the text's share, by tokens, of the time of its passes, without the logits
+};
+
+}  // namespace allot::model

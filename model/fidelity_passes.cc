@@ -1,0 +1,300 @@
+#include "model/fidelity_passes.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <tuple>
+
+#include "base/error.h"
+#include "model/attention_plan.h"
+#include "model/sampling.h"
+
+namespace allot::model {
+namespace {
+
+int64_t first_measured(const FidelityText& text, FidelityMode mode) {
+  return mode == FidelityMode::kDecode ? text.prompt_tokens - 1 : 0;
+}
+
+int64_t size_of(const FidelityText& text) {
+  return static_cast<int64_t>(text.ids.size());
+}
+
+int64_t measured(const FidelityText& text, FidelityMode mode) {
+  return size_of(text) - first_measured(text, mode);
+}
+
+// One pass of a text, exact or under a pair's schedule, and what became of it.
+struct Run {
+  const FidelityText* text;
+  const FidelityPair* pair = nullptr;  // null = exact
+  Fidelity* result = nullptr;          // of the pair
+  OwnedPages pages = {};
+  int64_t first_state = 0;
+};
+
+// Runs the passes of one method. A text's states depend on nothing but the text, whatever shares its passes:
+// a text that is longer than a pass is cut at places of its own.
+class Passes {
+ public:
+  Passes(Backend& backend, PageAllocator& allocator, const EngineOptions& engine, int32_t num_layers,
+         const FidelityOptions& options)
+      : backend_(backend),
+        allocator_(allocator),
+        chunk_(prefill_chunk(engine)),
+        most_tokens_(max_pass_tokens(engine)),
+        // A text under a schedule has two parts where its prompt ends.
+        most_parts_(std::max<size_t>(2, static_cast<size_t>(engine.max_sequences))),
+        num_layers_(num_layers),
+        page_size_(engine.page_size),
+        options_(options) {}
+
+  // Keeps the states of the measured positions of all runs, one run behind the other from `first_state` on.
+  void run(std::span<Run> runs, const kernels::AttentionMethod& method, int64_t first_state) {
+    next_state_ = first_state;
+    int64_t state = first_state;
+    for (Run& run : runs) {
+      run.first_state = state;
+      state += measured(*run.text, options_.mode);
+      take_pages(run, method);
+      const int64_t size = size_of(*run.text);
+      for (int64_t begin = 0; begin < size;) {
+        const int64_t end = begin + prefill_tokens(size, size - begin, chunk_);
+        add(run, begin, end, method);
+        begin = end;
+      }
+      whole_.push_back(&run);
+    }
+    flush(method);
+  }
+
+ private:
+  void take_pages(Run& run, const kernels::AttentionMethod& method) {
+    const int64_t needed = pages_for(size_of(*run.text), page_size_);
+    run.pages = allocator_.allocate(needed);
+    if (!run.pages.empty()) return;
+    flush(method);
+    run.pages = allocator_.allocate(needed);
+    if (!run.pages.empty()) return;
+    throw InvalidArgument(
+        fmt::format("fidelity of a text of {} tokens needs {} pages of the KV cache, but requests in flight "
+                    "leave {}; finish them first",
+                    size_of(*run.text), needed, allocator_.free_pages()));
+  }
+
+  void add(Run& run, int64_t begin, int64_t end, const kernels::AttentionMethod& method) {
+    const bool sampled = run.pair != nullptr && !run.pair->samples.empty();
+    int64_t exact_end = sampled ? 0 : end;
+    if (sampled && options_.mode == FidelityMode::kDecode) exact_end = run.text->prompt_tokens;
+    const int64_t cut = std::clamp(exact_end, begin, end);
+    const bool follows_itself = !runs_.empty() && runs_.back() == &run;
+    if (follows_itself || tokens_ + end - begin > most_tokens_ || parts_.size() + 2 > most_parts_)
+      flush(method);
+    add_part(run, begin, cut, {});
+    if (cut < end) add_part(run, cut, end, run.pair->samples);
+    tokens_ += end - begin;
+  }
+
+  void add_part(Run& run, int64_t begin, int64_t end, std::span<const int32_t> samples) {
+    if (begin == end) return;
+    parts_.push_back({.tokens = run.text->ids,
+                      .begin = begin,
+                      .end = end,
+                      .pages = run.pages.numbers(),
+                      .samples = samples,
+                      .draws = {run.text->key, run.text->question},
+                      .first_output = first_measured(*run.text, options_.mode)});
+    runs_.push_back(&run);
+  }
+
+  // Runs the pass that was put together; the pages of runs that are whole now are free again.
+  void flush(const kernels::AttentionMethod& method) {
+    if (!parts_.empty()) {
+      const ForwardBatch batch = make_batch(parts_, num_layers_, page_size_);
+      std::vector<int64_t> rows_read(options_.count_rows ? parts_.size() : 0);
+      const auto start = std::chrono::steady_clock::now();
+      backend_.keep_states(batch, method, next_state_, rows_read);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      next_state_ += static_cast<int64_t>(batch.output_rows.size());
+      for (size_t i = 0; i < parts_.size(); ++i) {
+        Fidelity* const result = runs_[i]->result;
+        if (result == nullptr) continue;
+        const int64_t tokens = parts_[i].end - parts_[i].begin;
+        result->seconds += took.count() * static_cast<double>(tokens) / static_cast<double>(tokens_);
+        if (parts_[i].samples.empty()) continue;
+        result->sampled_tokens += tokens;
+        if (options_.count_rows) result->rows_read += rows_read[i];
+      }
+    }
+    for (Run* run : whole_) run->pages = {};
+    whole_.clear();
+    parts_.clear();
+    runs_.clear();
+    tokens_ = 0;
+  }
+
+  Backend& backend_;
+  PageAllocator& allocator_;
+  int64_t chunk_;
+  int64_t most_tokens_;
+  size_t most_parts_;
+  int32_t num_layers_;
+  int32_t page_size_;
+  FidelityOptions options_;
+
+  // The pass that is put together.
+  std::vector<SequencePart> parts_;
+  std::vector<Run*> runs_;  // of each part
+  int64_t tokens_ = 0;
+  std::vector<Run*> whole_;  // runs whose last part is in this pass
+  int64_t next_state_ = 0;
+};
+
+// The end of the longest stretch of `count` items from `begin` on whose states fit, of at least one item.
+template <class Rows>
+size_t stretch_end(size_t begin, size_t count, int64_t most_rows, const Rows& rows) {
+  int64_t total = rows(begin);
+  size_t end = begin + 1;
+  for (; end < count; ++end) {
+    total += rows(end);
+    if (total > most_rows) break;
+  }
+  return end;
+}
+
+void take_comparison(std::span<const kernels::RowDivergence> rows, bool positions, Fidelity* result) {
+  double divergence = 0;
+  int64_t same = 0;
+  for (const kernels::RowDivergence& row : rows) {
+    if (!std::isfinite(row.divergence)) throw_not_a_number();
+    divergence += row.divergence;
+    same += row.same_top;
+    if (!positions) continue;
+    result->divergences.push_back(row.divergence);
+    result->agreements.push_back(static_cast<uint8_t>(row.same_top));
+  }
+  const auto count = static_cast<double>(rows.size());
+  result->positions = static_cast<int64_t>(rows.size());
+  result->divergence = divergence / count;
+  result->top1_agreement = static_cast<double>(same) / count;
+}
+
+// Compares the states of sampled runs, those of one text side by side, with those of their texts' exact runs.
+void compare(Backend& backend, std::span<const Run> sampled, std::span<const Run> dense,
+             const FidelityOptions& options) {
+  for (size_t begin = 0; begin < sampled.size();) {
+    const FidelityText* const text = sampled[begin].text;
+    std::vector<int64_t> states;
+    size_t end = begin;
+    for (; end < sampled.size() && sampled[end].text == text; ++end)
+      states.push_back(sampled[end].first_state);
+    const int64_t rows = measured(*text, options.mode);
+    std::vector<kernels::RowDivergence> compared(states.size() * static_cast<size_t>(rows));
+    backend.compare_states(std::ranges::find(dense, text, &Run::text)->first_state, states, rows, compared);
+    for (size_t i = begin; i < end; ++i) {
+      const auto of_run =
+          std::span(compared).subspan((i - begin) * static_cast<size_t>(rows), static_cast<size_t>(rows));
+      take_comparison(of_run, options.positions, sampled[i].result);
+    }
+    begin = end;
+  }
+}
+
+// The pairs in the order in which they run: those of a group of texts together, then by method and, where
+// passes are timed, by schedule, then by text.
+std::vector<size_t> order_of_pairs(std::span<const FidelityPair> pairs, std::span<const size_t> group_of_text,
+                                   bool timed) {
+  // Methods and schedules have no order of their own: each gets the number of its first appearance.
+  const auto numbers = [&](const auto& same) {
+    std::vector<size_t> number(pairs.size());
+    std::vector<size_t> first;
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      const auto known = std::ranges::find_if(first, [&](size_t j) { return same(pairs[i], pairs[j]); });
+      number[i] = static_cast<size_t>(known - first.begin());
+      if (known == first.end()) first.push_back(i);
+    }
+    return number;
+  };
+  const std::vector<size_t> method =
+      numbers([](const FidelityPair& a, const FidelityPair& b) { return a.attention == b.attention; });
+  const std::vector<size_t> schedule =
+      timed ? numbers([](const FidelityPair& a, const FidelityPair& b) { return a.samples == b.samples; })
+            : std::vector<size_t>(pairs.size());
+  std::vector<size_t> order(pairs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t i) {
+    return std::tuple(group_of_text[pairs[i].text], method[i], schedule[i], pairs[i].text);
+  });
+  return order;
+}
+
+}  // namespace
+
+std::vector<Fidelity> measure_fidelity(Backend& backend, PageAllocator& allocator,
+                                       const EngineOptions& engine, int32_t num_layers,
+                                       std::span<const FidelityText> texts,
+                                       std::span<const FidelityPair> pairs, const FidelityOptions& options) {
+  std::vector<Fidelity> results(pairs.size());
+  if (pairs.empty()) return results;
+  const int64_t most_rows = max_pass_tokens(engine);
+  const auto rows_of_text = [&](size_t text) { return measured(texts[text], options.mode); };
+
+  std::vector<size_t> used;  // texts that pairs name, rising
+  for (const FidelityPair& pair : pairs) used.push_back(pair.text);
+  std::ranges::sort(used);
+  used.erase(std::unique(used.begin(), used.end()), used.end());
+  std::vector<size_t> group_of_text(texts.size());
+  std::vector<std::span<const size_t>> groups;
+  for (size_t begin = 0; begin < used.size();) {
+    const size_t end =
+        stretch_end(begin, used.size(), most_rows, [&](size_t i) { return rows_of_text(used[i]); });
+    for (size_t i = begin; i < end; ++i) group_of_text[used[i]] = groups.size();
+    groups.push_back(std::span(used).subspan(begin, end - begin));
+    begin = end;
+  }
+  const std::vector<size_t> order = order_of_pairs(pairs, group_of_text, options.timed);
+
+  // A group's or a wave's states, where the longest text may be more than most_rows.
+  const auto longest = std::ranges::max(used, {}, rows_of_text);
+  backend.reserve_states(2 * std::max(most_rows, rows_of_text(longest)));
+
+  Passes passes(backend, allocator, engine, num_layers, options);
+  for (size_t group = 0, next = 0; group < groups.size(); ++group) {
+    std::vector<Run> dense;
+    int64_t dense_rows = 0;
+    for (const size_t text : groups[group]) {
+      dense.push_back({.text = &texts[text]});
+      dense_rows += rows_of_text(text);
+    }
+    passes.run(dense, kernels::AttentionMethod{.estimator = kernels::Estimator::kExact}, 0);
+
+    size_t group_end = next;
+    while (group_end < order.size() && group_of_text[pairs[order[group_end]].text] == group) ++group_end;
+    while (next < group_end) {
+      // Pairs that share passes.
+      const FidelityPair& first = pairs[order[next]];
+      size_t like_end = next;
+      for (; like_end < group_end; ++like_end) {
+        const FidelityPair& pair = pairs[order[like_end]];
+        if (!(pair.attention == first.attention) || (options.timed && pair.samples != first.samples)) break;
+      }
+      const size_t end = stretch_end(next, like_end, most_rows,
+                                     [&](size_t i) { return rows_of_text(pairs[order[i]].text); });
+      std::vector<Run> sampled;
+      for (; next < end; ++next) {
+        const FidelityPair& pair = pairs[order[next]];
+        Fidelity& result = results[order[next]];
+        result.tokens = size_of(texts[pair.text]);
+        sampled.push_back({.text = &texts[pair.text], .pair = &pair, .result = &result});
+      }
+      passes.run(sampled, first.attention, dense_rows);
+      compare(backend, sampled, dense, options);
+    }
+  }
+  return results;
+}
+
+}  // namespace allot::model
