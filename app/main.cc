@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
       {"analyze", "measure how far sampled attention takes a model from exact attention", true, nullptr},
       {"history", "check, export or back up the history of a run", false, run_history},
       {"export", "write a schedule in a format that other programs load", false, run_export},
+      {"import", "turn a GGUF file into a Hugging Face model directory", false, run_import},
       {"report", "write the report of a run and its plots", false, run_report},
       {"inspect", "say what a model, a schedule or a run holds and what is wrong with it", false,
        run_inspect},

@@ -1,14 +1,8 @@
 #include "model/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -35,6 +29,10 @@ constexpr DTypeInfo kDTypes[] = {
     {TensorDType::kU8, "U8", 1},   {TensorDType::kBool, "BOOL", 1},      {TensorDType::kF64, "F64", 8},
     {TensorDType::kI16, "I16", 2}, {TensorDType::kF8E4M3, "F8_E4M3", 1}, {TensorDType::kF8E5M2, "F8_E5M2", 1},
 };
+
+const DTypeInfo& info_of(TensorDType dtype) {
+  return *std::ranges::find(kDTypes, dtype, &DTypeInfo::dtype);
+}
 
 const DTypeInfo& parse_dtype(const JsonView& field) {
   std::string known;
@@ -143,43 +141,19 @@ void check_layout(const std::vector<Entry>& entries, uint64_t data_bytes, const 
 }  // namespace
 
 const char* dtype_name(TensorDType dtype) {
-  return std::find_if(std::begin(kDTypes), std::end(kDTypes),
-                      [&](const auto& info) { return info.dtype == dtype; })
-      ->name;
+  return info_of(dtype).name;
 }
 
-struct SafetensorsFile::Mapping {
-  Mapping(const std::string& file, MappingAccess access);
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  ~Mapping() {
-    if (address != MAP_FAILED) ::munmap(address, size);
-  }
-  std::string_view content() const { return {static_cast<const char*>(address), size}; }
+uint64_t dtype_bytes(TensorDType dtype) {
+  return info_of(dtype).bytes;
+}
 
-  void* address = MAP_FAILED;
-  size_t size = 0;
+struct SafetensorsFile::Content {
+  Content(const std::filesystem::path& path, MappingAccess access) : file(path, access) {}
+
+  MappedFile file;
   std::vector<TensorView> tensors;
 };
-
-SafetensorsFile::Mapping::Mapping(const std::string& file, MappingAccess access) {
-  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw NotFound("cannot read " + file + ": " + std::strerror(errno));
-  struct stat status = {};
-  const bool regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
-  size = regular ? static_cast<size_t>(status.st_size) : 0;
-  if (size >= kLengthBytes) address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-  const int reason = errno;
-  ::close(descriptor);
-  if (!regular) throw NotFound("cannot read " + file + ": it is not a regular file");
-  if (size < kLengthBytes) {
-    throw CorruptFile(file + " has " + std::to_string(size) +
-                      " bytes, a safetensors file starts with 8 bytes of header length; download it again");
-  }
-  if (address == MAP_FAILED) throw NotFound("cannot map " + file + ": " + std::strerror(reason));
-  // Only advice to the kernel about reading ahead; a refusal costs only speed.
-  ::madvise(address, size, access == MappingAccess::kScattered ? MADV_RANDOM : MADV_NORMAL);
-}
 
 namespace {
 
@@ -188,6 +162,10 @@ std::string_view find_header(std::string_view content, const std::string& file) 
   if (content.starts_with("version https://git-lfs")) {
     throw CorruptFile(file +
                       " is a Git LFS pointer, not the weights; run git lfs pull in the model directory");
+  }
+  if (content.size() < kLengthBytes) {
+    throw CorruptFile(file + " has " + std::to_string(content.size()) +
+                      " bytes, a safetensors file starts with 8 bytes of header length; download it again");
   }
   uint64_t length = 0;  // little endian
   for (uint64_t i = kLengthBytes; i-- > 0;) length = length << 8 | static_cast<uint8_t>(content[i]);
@@ -206,10 +184,11 @@ std::string_view find_header(std::string_view content, const std::string& file) 
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, MappingAccess access)
-    : mapping_(std::make_unique<Mapping>(path.string(), access)) {
+    : content_(std::make_unique<Content>(path, access)) {
   const std::string file = path.string();
-  const std::string_view header_text = find_header(mapping_->content(), file);
-  const std::string_view data = mapping_->content().substr(kLengthBytes + header_text.size());
+  const std::string_view content = content_->file.content();
+  const std::string_view header_text = find_header(content, file);
+  const std::string_view data = content.substr(kLengthBytes + header_text.size());
   const json header = parse_header(header_text, file);
   if (!header.is_object()) JsonView(header, file).fail("a header that is a JSON object");
   std::vector<Entry> entries;
@@ -222,7 +201,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, MappingAcces
   check_layout(entries, data.size(), file);
   for (Entry& entry : entries) {
     entry.tensor.bytes = std::as_bytes(std::span(data.substr(entry.begin, entry.end - entry.begin)));
-    mapping_->tensors.push_back(std::move(entry.tensor));
+    content_->tensors.push_back(std::move(entry.tensor));
   }
 }
 
@@ -231,7 +210,7 @@ SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
 SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = default;
 
 const std::vector<TensorView>& SafetensorsFile::tensors() const {
-  return mapping_->tensors;
+  return content_->tensors;
 }
 
 void append_sample(const TensorView& tensor, std::string* text) {

@@ -8,8 +8,9 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "model/mapped_file.h"
 
 namespace allot::model {
 
@@ -17,9 +18,8 @@ enum class TensorDType { kF32, kF16, kBF16, kI64, kI32, kI8, kU8, kBool, kF64, k
 
 // The format's name of a dtype: "BF16".
 const char* dtype_name(TensorDType dtype);
-
-// How the bytes will be read: whole tensors, where reading ahead helps, or a few bytes here and there.
-enum class MappingAccess { kWhole, kScattered };
+// Bytes of an element.
+uint64_t dtype_bytes(TensorDType dtype);
 
 struct TensorView {
   std::string name;
@@ -45,8 +45,8 @@ class SafetensorsFile {
   const std::vector<TensorView>& tensors() const;  // in file order
 
  private:
-  struct Mapping;
-  std::unique_ptr<Mapping> mapping_;
+  struct Content;
+  std::unique_ptr<Content> content_;
 };
 
 // All tensors of a model directory, by name, from all its files.

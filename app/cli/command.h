@@ -23,6 +23,7 @@ int run_aggregator(std::span<const std::string> arguments);
 int run_control(std::span<const std::string> arguments);
 int run_status(std::span<const std::string> arguments);
 int run_export(std::span<const std::string> arguments);
+int run_import(std::span<const std::string> arguments);
 int run_report(std::span<const std::string> arguments);
 int run_inspect(std::span<const std::string> arguments);
 int run_keys(std::span<const std::string> arguments);

@@ -1,6 +1,6 @@
 #include "app/view/progress_line.h"
 
-#include <fmt/format.h>
+#include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -11,8 +11,8 @@
 
 namespace allot::app {
 
-ProgressLine::ProgressLine(std::string what)
-    : what_(std::move(what)), terminal_(::isatty(STDERR_FILENO) == 1), start_(clock_.now()), last_(start_) {}
+ProgressLine::ProgressLine(std::string unit)
+    : unit_(std::move(unit)), terminal_(::isatty(STDERR_FILENO) == 1), start_(clock_.now()), last_(start_) {}
 
 ProgressLine::~ProgressLine() {
   if (drawn_) std::fputc('\n', stderr);
@@ -27,7 +27,7 @@ void ProgressLine::update(int64_t done, int64_t wanted) {
   const double left =
       done == 0 ? -1 : elapsed * static_cast<double>(wanted - done) / static_cast<double>(done);
   const std::string line =
-      fmt::format("{} of {} {} ({}), {} left", done, wanted, what_,
+      fmt::format("{} of {} {} ({}), {} left", done, wanted, unit_,
                   percent(static_cast<double>(done) / static_cast<double>(wanted), 0), format_seconds(left));
   if (terminal_) {
     std::fprintf(stderr, "\r\x1b[K%s", line.c_str());

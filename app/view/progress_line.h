@@ -1,4 +1,4 @@
-// How far a command is that works in this process.
+// How far a command is, on standard error: a line redrawn on a terminal, a line every ten seconds elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,20 @@
 
 namespace allot::app {
 
-// "12 of 64 answers (19%), 40s left" on standard error: a line redrawn on a terminal, a line every ten
-// seconds elsewhere.
 class ProgressLine {
  public:
-  // `what` is counted: "answers".
-  explicit ProgressLine(std::string what);
+  // `unit` is what is counted: "answers".
+  explicit ProgressLine(std::string unit);
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
+  // 0 <= done <= wanted, wanted > 0. Cheap: most calls draw nothing.
   void update(int64_t done, int64_t wanted);
 
  private:
-  std::string what_;
   SystemClock clock_;
+  std::string unit_;
   bool terminal_;
   bool drawn_ = false;
   Timestamp start_;

@@ -36,7 +36,7 @@ TEST(CommandLine, HelpListsEveryCommandWithOneLine) {
   EXPECT_EQ(result.code, 0);
   for (const char* command :
        {"tune", "aggregator", "worker", "status", "control", "eval", "verify", "analyze", "ablate", "export",
-        "report", "inspect", "tokenize", "logits", "grade", "bench"}) {
+        "import", "report", "inspect", "tokenize", "logits", "grade", "bench"}) {
     EXPECT_THAT(result.out, HasSubstr("\n  " + std::string(command) + " ")) << command;
   }
 }

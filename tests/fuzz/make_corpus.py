@@ -227,6 +227,81 @@ def adapter():
     write_adapter("embedding", settings, {"base_model.model.model.embed_tokens.lora_embedding_A": ("F32", [2, 4], 4)})
 
 
+def gguf():
+    """Files by the smallest writer of the format: version 3, numbers as the file has them."""
+    def text(value):
+        return struct.pack("<Q", len(value.encode())) + value.encode()
+
+    def value(content):
+        if isinstance(content, bool):
+            return struct.pack("<I?", 7, content)
+        if isinstance(content, str):
+            return struct.pack("<I", 8) + text(content)
+        if isinstance(content, float):
+            return struct.pack("<If", 6, content)
+        if isinstance(content, list):
+            rest = b"".join(value(each) for each in content[:1])[:4] or struct.pack("<I", 0)
+            return struct.pack("<I", 9) + rest + struct.pack("<Q", len(content)) + b"".join(value(each)[4:] for each in content)
+        return struct.pack("<II", 4, content)
+
+    def file(fields, tensors, version=3):
+        head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(fields))
+        head += b"".join(text(key) + value(content) for key, content in fields.items())
+        data = b""
+        for name, (kind, shape, content) in tensors.items():
+            head += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), kind, len(data))
+            data += content + bytes(-len(content) % 32)
+        return head + bytes(-len(head) % 32) + data
+
+    def floats(*shape):
+        count = 1
+        for size in shape:
+            count *= size
+        return 0, shape, struct.pack(f"<{count}f", *(n / 4 for n in range(count)))
+
+    def model(architecture, pre):
+        fields = {"general.architecture": architecture}
+        for key, number in {"block_count": 1, "context_length": 9, "embedding_length": 2, "feed_forward_length": 1,
+                            "attention.head_count": 1, "attention.key_length": 2,
+                            "attention.layer_norm_rms_epsilon": 1e-5}.items():
+            fields[f"{architecture}.{key}"] = number
+        fields |= {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": pre, "tokenizer.ggml.tokens": ["a", "b", "ab", "<s>"],
+                   "tokenizer.ggml.token_type": [1, 1, 1, 3], "tokenizer.ggml.merges": ["a b"], "tokenizer.ggml.eos_token_id": 3}
+        tensors = {"token_embd.weight": floats(4, 2), "output_norm.weight": floats(2)}
+        rows = {"attn_q": 2, "attn_k": 2, "attn_v": 2, "attn_output": 2, "ffn_gate": 1, "ffn_up": 1}
+        tensors |= {f"blk.0.{name}.weight": floats(out, 2) for name, out in rows.items()}
+        tensors |= {"blk.0.ffn_down.weight": floats(2, 1), "blk.0.attn_norm.weight": floats(2), "blk.0.ffn_norm.weight": floats(2)}
+        if architecture == "qwen2":
+            tensors |= {f"blk.0.attn_{name}.bias": floats(2) for name in "qkv"}
+        if architecture == "qwen3":
+            tensors |= {f"blk.0.attn_{name}_norm.weight": floats(2) for name in "qk"}
+        return fields, tensors
+
+    write("gguf", "llama", file(*model("llama", "smollm")))
+    write("gguf", "qwen2", file(*model("qwen2", "qwen2"), version=2))
+    write("gguf", "qwen3", file(*model("qwen3", "default")))
+    fields, tensors = model("llama", "llama-bpe")
+    fields |= {"tokenizer.ggml.bos_token_id": 3, "tokenizer.ggml.add_eos_token": True, "tokenizer.chat_template": "{{ x }}"}
+    write("gguf", "llama3", file(fields, tensors | {"rope_freqs.weight": (0, (1,), struct.pack("<f", 1))}))
+    fields, tensors = model("llama", "gpt-2")
+    write("gguf", "untied_experts", file(fields | {"llama.expert_count": 2}, tensors | {"output.weight": floats(4, 2)}))
+    # A block of each type, smaller ones first.
+    sizes = {1: (1, 2), 30: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 12: (256, 144),
+             13: (256, 176), 14: (256, 210)}
+    chance = random.Random(3)
+    write("gguf", "blocks", file({"general.alignment": 32}, {f"t{kind}": (kind, (elements,), chance.randbytes(size))
+                                                             for kind, (elements, size) in sizes.items()}))
+    write("gguf", "values", file({"u": 7, "f": 1.5, "b": True, "s": "text", "list": [1, 2], "texts": ["a", ""], "none": []}, {}))
+    write("gguf", "beyond", file({}, {"t": floats(2)})[:-28])
+    write("gguf", "many_tensors", b"GGUF" + struct.pack("<IQQ", 3, 2**63, 0))
+    write("gguf", "many_fields", b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60))
+    write("gguf", "long_text", b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 2**64 - 8) + bytes(16))
+    write("gguf", "long_array", b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + struct.pack("<IIQ", 9, 12, 2**61))
+    write("gguf", "overflow", file({}, {"t": (0, (2**33, 2**33), b"")}))
+    write("gguf", "big_endian", b"GGUF" + struct.pack(">IQQ", 3, 0, 0))
+    write("gguf", "version_1", b"GGUF" + struct.pack("<III", 1, 0, 0))
+
+
 def documents():
     config = json.loads((REPOSITORY / "assets/tiny-gsm/config.json").read_text())
     write("documents", "config", "c" + json.dumps(config, separators=(",", ":")))
@@ -247,7 +322,7 @@ def documents():
 
 def main():
     shutil.rmtree(CORPUS, ignore_errors=True)
-    for target in (codec, core, lease_table, tokenizer, safetensors, adapter, documents):
+    for target in (codec, core, lease_table, tokenizer, safetensors, adapter, gguf, documents):
         target()
 
 
