@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include "base/json.h"
 
 #include "aggregator/history_format.h"
 #include "aggregator/sqlite.h"
 #include "base/error.h"
+#include "base/json.h"
 
 namespace allot::aggregator {
 namespace {

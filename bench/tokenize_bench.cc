@@ -11,9 +11,9 @@
 #include <fstream>
 #include <string>
 #include <vector>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/quantile.h"
 #include "bench/output.h"
 #include "model/tokenizer.h"

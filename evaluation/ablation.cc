@@ -6,10 +6,10 @@
 #include <limits>
 #include <tuple>
 #include <utility>
-#include "base/json.h"
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "evaluation/json_fields.h"
 
 namespace allot::evaluation {

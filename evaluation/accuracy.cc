@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <string>
-#include "base/json.h"
 
+#include "base/json.h"
 #include "base/number_text.h"
 #include "evaluation/json_fields.h"
 

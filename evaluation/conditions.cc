@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <utility>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "evaluation/json_fields.h"
 #include "evaluation/method_json.h"
 

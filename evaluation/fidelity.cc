@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace allot::evaluation {
 namespace {

@@ -10,9 +10,9 @@
 #include <string>
 #include <utility>
 #include <vector>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace allot::evaluation {
 

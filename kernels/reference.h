@@ -41,8 +41,8 @@ std::vector<double> softmax(std::span<const double> scores);
 std::vector<double> keys(const AttentionParams& params, const Row& row);
 std::vector<double> values(const AttentionParams& params, const Row& row);
 
-// How an estimator turns the probabilities of one head into weighted keys, in ascending order, each key at most
-// once.
+// How an estimator turns the probabilities of one head into weighted keys, in ascending order, each key at
+// most once.
 struct Selection {
   Estimator estimator = Estimator::kExact;
   int32_t budget = 0;  // S, 0 or kDenseBudget

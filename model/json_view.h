@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 #include <vector>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace allot::model {
 

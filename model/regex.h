@@ -4,8 +4,8 @@
 // other sets, ^ and $ match at every line, \p{Han} is a script without its extensions. Patterns are
 // translated; a pattern without a faithful translation is refused. Unicode tables are PCRE2's (Unicode 14 in
 // version 10.42); what Unicode 16, which the package uses, added to \p{L} and its kinds (\p{Lu} and so on),
-// \p{M}, \p{N}, \p{Nd}, \p{P}, \p{S}, \d and \w is added to translated patterns, except where a class contains
-// one of them negated. In other properties (\p{Mn}, scripts) such code points count as unassigned.
+// \p{M}, \p{N}, \p{Nd}, \p{P}, \p{S}, \d and \w is added to translated patterns, except where a class
+// contains one of them negated. In other properties (\p{Mn}, scripts) such code points count as unassigned.
 #pragma once
 
 #include <cstddef>

@@ -6,9 +6,9 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace allot::model {
 namespace {

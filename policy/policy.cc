@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <sstream>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "policy/learner.h"
 #include "policy/state.h"
 

@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include "base/json.h"
 
+#include "base/json.h"
 #include "policy/policy.h"
 
 namespace allot::policy {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include "base/json.h"
 
 #include "app/cli/command.h"
 #include "app/cli/stop_signal.h"
@@ -13,6 +12,7 @@
 #include "app/scoring/fidelity_plan.h"
 #include "app/view/progress_line.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "bench/output.h"
 #include "evaluation/fidelity.h"
 #include "model/engine.h"
@@ -26,6 +26,7 @@ using evaluation::TextFidelity;
 model::EngineOptions engine_options(const FidelityPlan& plan) {
   model::EngineOptions engine;
   engine.device = plan.options.device;
+  engine.adapter = plan.options.adapter;
   engine.dtype = plan.conditions.generation.dtype;
   engine.attention = plan.cases.front().method;
   engine.prefill_chunk_tokens = plan.options.prefill_chunk;

@@ -11,7 +11,6 @@
 #include <limits>
 #include <optional>
 #include <thread>
-#include "base/json.h"
 
 #include "app/cli/child_process.h"
 #include "app/cli/command.h"
@@ -20,6 +19,7 @@
 #include "app/run/adapter_options.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/quantile.h"
 #include "bench/generate.h"

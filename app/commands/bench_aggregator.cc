@@ -14,7 +14,6 @@
 #include <sstream>
 #include <string>
 #include <thread>
-#include "base/json.h"
 
 #include "aggregator/run_directory.h"
 #include "app/cli/command.h"
@@ -24,6 +23,7 @@
 #include "app/run/local_cluster.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/quantile.h"
 #include "base/temporary_directory.h"

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <iostream>
-#include "base/json.h"
 
 #include "app/cli/command.h"
 #include "app/scoring/scoring.h"
 #include "base/error.h"
+#include "base/json.h"
 
 namespace allot::app {
 namespace {

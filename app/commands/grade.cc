@@ -1,11 +1,11 @@
 // allot grade: grades predictions made elsewhere, line by line.
 #include <iostream>
 #include <string>
-#include "base/json.h"
 
 #include "app/cli/command.h"
 #include "app/cli/options.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "evaluation/task.h"
 
 namespace allot::app {

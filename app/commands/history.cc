@@ -4,7 +4,6 @@
 
 #include <fstream>
 #include <iostream>
-#include "base/json.h"
 
 #include "aggregator/history_backup.h"
 #include "aggregator/history_check.h"
@@ -14,6 +13,7 @@
 #include "app/cli/options.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "wire/messages.pb.h"
 #include "wire/spec.h"
 

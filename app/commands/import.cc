@@ -5,13 +5,13 @@
 #include <iostream>
 #include <map>
 #include <string>
-#include "base/json.h"
 
 #include "app/cli/command.h"
 #include "app/cli/options.h"
 #include "app/cli/stop_signal.h"
 #include "app/view/progress_line.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "model/gguf/import.h"
 
 namespace allot::app {

@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include "base/json.h"
 
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"
@@ -17,6 +16,7 @@
 #include "app/run/run_directory.h"
 #include "app/view/status_view.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "evaluation/task.h"
 #include "model/adapter.h"
 #include "model/model_config.h"

@@ -3,10 +3,10 @@
 
 #include <filesystem>
 #include <string>
-#include "base/json.h"
 
 #include "aggregator/run_data.h"
 #include "app/files/schedule_file.h"
+#include "base/json.h"
 
 namespace allot::app {
 

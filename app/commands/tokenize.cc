@@ -7,11 +7,11 @@
 #include <string>
 #include <utility>
 #include <vector>
-#include "base/json.h"
 
 #include "app/cli/command.h"
 #include "app/cli/options.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "model/tokenizer.h"
 
 namespace allot::app {

@@ -2,10 +2,10 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <iostream>
-#include "base/json.h"
 
 #include "app/cli/command.h"
 #include "app/scoring/scoring.h"
+#include "base/json.h"
 
 namespace allot::app {
 namespace {

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <ranges>
-#include "base/json.h"
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 
 namespace allot::app {
 namespace {

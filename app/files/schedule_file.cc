@@ -10,10 +10,10 @@
 #include <set>
 #include <utility>
 #include <vector>
-#include "base/json.h"
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "evaluation/json_fields.h"
 #include "evaluation/method_json.h"
 

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <iostream>
 #include <thread>
-#include "base/json.h"
 
 #include "app/cli/command_output.h"
 #include "app/cli/options.h"
 #include "base/error.h"
+#include "base/json.h"
 
 namespace allot::app {
 namespace {

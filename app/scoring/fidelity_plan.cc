@@ -8,6 +8,7 @@
 #include <limits>
 #include <string_view>
 
+#include "app/run/adapter_options.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/sha256.h"
@@ -113,6 +114,7 @@ void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options) {
   std::vector<std::string> styles = evaluation::prompt_style_names();
   styles.insert(styles.begin(), "auto");
   set->path("model", &options->model, "Hugging Face model directory");
+  declare_adapter_option(set, &options->adapter);
   set->path("text", &options->text, "text file, cut into texts of --tokens tokens");
   set->path("data", &options->data,
             "questions, JSONL with 'question' and 'answer': each with its solution is a text");
@@ -160,7 +162,7 @@ FidelityPlan plan_fidelity(FidelityPlanOptions* options, OptionSet* set) {
   if (options->prompt_tokens && options->text.empty())
     throw UsageError("--prompt-tokens goes with --text; a question of --data is the prompt of its solution");
   FidelityPlan plan;
-  plan.conditions.model = model::identify_model(options->model);
+  plan.conditions.model = model::identify_model(options->model, {.adapter = options->adapter});
   if (options->samples.empty() && options->schedules.empty()) options->samples = "4,8,16,32";
   const std::vector<NamedSchedule> schedules = schedules_of(*options, plan.conditions.model);
   std::vector<ConditionsSource> sources;

@@ -17,6 +17,7 @@ namespace allot::app {
 
 struct FidelityPlanOptions {
   std::filesystem::path model;
+  std::optional<std::filesystem::path> adapter;
   std::filesystem::path text;  // one of `text` and `data`
   std::filesystem::path data;
   std::string task = "gsm8k";

@@ -3,12 +3,12 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <map>
-#include "base/json.h"
 
 #include "app/cli/stop_signal.h"
 #include "app/view/progress_line.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "worker/engine_generator.h"
 #include "worker/model_runner.h"
 

@@ -7,11 +7,11 @@
 #include <charconv>
 #include <limits>
 #include <map>
-#include "base/json.h"
 
 #include "app/cli/version.h"
 #include "app/run/adapter_options.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "model/tokenizer.h"
 
 namespace allot::app {

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include "base/json.h"
 
 #include "aggregator/run_data.h"
+#include "base/json.h"
 
 namespace allot::app {
 

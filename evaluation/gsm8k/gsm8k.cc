@@ -3,10 +3,10 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include "base/json.h"
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/sha256.h"
 #include "evaluation/gsm8k/extraction.h"
 #include "evaluation/gsm8k/latex.h"

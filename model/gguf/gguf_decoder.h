@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 #include <vector>
-#include "base/json.h"
 
+#include "base/json.h"
 #include "model/gguf/gguf_file.h"
 
 namespace allot::model {

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <limits>
 #include <optional>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "model/utf8.h"
 
 namespace allot::model {

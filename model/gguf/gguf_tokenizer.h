@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 #include <vector>
-#include "base/json.h"
 
+#include "base/json.h"
 #include "model/gguf/gguf_file.h"
 
 namespace allot::model {

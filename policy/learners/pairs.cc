@@ -9,8 +9,8 @@
 #include <numeric>
 #include <optional>
 #include <utility>
-#include "base/json.h"
 
+#include "base/json.h"
 #include "policy/learner.h"
 #include "policy/multinomial.h"
 #include "policy/perturbation.h"

@@ -2,8 +2,8 @@
 // policy is to draw their schedule, and the baseline of an outcome leaves that outcome out, so that the
 // gradient is unbiased.
 #include <cmath>
-#include "base/json.h"
 
+#include "base/json.h"
 #include "policy/multinomial.h"
 #include "policy/reinforce.h"
 

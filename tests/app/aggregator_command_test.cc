@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include "base/json.h"
 
 #include "aggregator/run_data.h"
 #include "app/cli/stop_signal.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
 #include "tests/names.h"

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include "base/json.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
 #include "tests/names.h"

@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <string>
 #include <vector>
-#include "base/json.h"
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/sha256.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"

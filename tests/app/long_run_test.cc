@@ -10,8 +10,8 @@
 #include <map>
 #include <sstream>
 #include <string>
-#include "base/json.h"
 
+#include "base/json.h"
 #include "tests/app/run_command.h"
 
 namespace allot::app {

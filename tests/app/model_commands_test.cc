@@ -4,11 +4,11 @@
 
 #include <csignal>
 #include <set>
-#include "base/json.h"
 
 #include "aggregator/run_data.h"
 #include "app/files/schedule_file.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "tests/aggregator/episode_rows.h"
 #include "tests/app/run_command.h"
 #include "tests/names.h"

@@ -9,11 +9,11 @@
 #include <cstdlib>
 #include <map>
 #include <set>
-#include "base/json.h"
 
 #include "aggregator/run_data.h"
 #include "app/files/schedule_file.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "policy/schedule.h"
 #include "tests/aggregator/episode_rows.h"
 #include "tests/app/run_command.h"

@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <stdexcept>
+
 #include "base/json.h"
 
 namespace allot::bench {

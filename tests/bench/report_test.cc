@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include "base/json.h"
 
+#include "base/json.h"
 #include "tests/names.h"
 
 namespace allot::bench::attention {

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "tests/names.h"
 
 namespace allot::evaluation {

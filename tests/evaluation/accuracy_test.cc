@@ -5,8 +5,8 @@
 
 #include <string>
 #include <vector>
-#include "base/json.h"
 
+#include "base/json.h"
 #include "evaluation/json_fields.h"
 
 namespace allot::evaluation {

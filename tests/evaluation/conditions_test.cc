@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "tests/names.h"
 
 namespace allot::evaluation {

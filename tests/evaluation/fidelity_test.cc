@@ -6,9 +6,9 @@
 #include <cmath>
 #include <limits>
 #include <vector>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "evaluation/statistics.h"
 #include "tests/message_of.h"
 #include "tests/names.h"

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <string>
 #include <vector>
-#include "base/json.h"
 
 #include "app/files/schedule_file.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/sha256.h"
 #include "evaluation/ablation.h"
 #include "evaluation/task.h"

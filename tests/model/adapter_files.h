@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 #include <vector>
-#include "base/json.h"
 
 #include "base/file.h"
+#include "base/json.h"
 
 namespace allot::model {
 

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "tests/names.h"
 
 namespace allot::model {

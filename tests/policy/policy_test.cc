@@ -6,9 +6,9 @@
 #include <cmath>
 #include <random>
 #include <set>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "policy/draws.h"
 #include "policy/learner.h"
 #include "tests/names.h"

@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <string>
 #include <vector>
-#include "base/json.h"
 
 #include "app/cli/command.h"
 #include "app/files/export_formats.h"
 #include "app/report/run_summary.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/temporary_directory.h"
 #include "model/model_config.h"
 #include "tests/app/report/example_run.h"

@@ -6,10 +6,10 @@
 
 #include <filesystem>
 #include <limits>
-#include "base/json.h"
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/temporary_directory.h"
 #include "tests/names.h"
 

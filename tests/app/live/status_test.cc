@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include "base/json.h"
 
 #include "aggregator/learning_curve.h"
 #include "app/live/live_server.h"
@@ -10,6 +9,7 @@
 #include "app/view/status_screen.h"
 #include "app/view/status_view.h"
 #include "app/view/terminal_text.h"
+#include "base/json.h"
 #include "episode/reward_kind.h"
 #include "tests/names.h"
 

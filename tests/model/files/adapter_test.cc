@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "tests/model/adapter_files.h"
 #include "tests/model/files/test_directory.h"
 #include "tests/names.h"

@@ -9,9 +9,9 @@
 #include <random>
 #include <set>
 #include <string>
-#include "base/json.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "model/byte_level.h"
 #include "model/utf8.h"
 #include "tests/repeats.h"

@@ -4,9 +4,9 @@
 
 #include <filesystem>
 #include <string>
-#include "base/json.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "model/json_view.h"
 
 namespace allot::model {

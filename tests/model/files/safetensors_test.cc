@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "tests/model/files/test_directory.h"
 #include "tests/names.h"
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <random>
 #include <set>
-#include "base/json.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "model/regex.h"
 #include "model/tokenizer.h"
 #include "model/utf8.h"

@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 
 #include <thread>
-#include "base/json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "tests/model/files/test_directory.h"
 #include "tests/names.h"
 

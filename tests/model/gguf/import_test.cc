@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
-#include "base/json.h"
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/sha256.h"
 #include "model/model_config.h"
 #include "model/tokenizer.h"
