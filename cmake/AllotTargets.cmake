@@ -76,7 +76,7 @@ function(allot_precompile_for_test target)
   endif()
   if(NOT TARGET allot_test_headers)
     allot_precompile(allot_test_headers
-      LINK spdlog::spdlog GTest::gmock
+      LINK spdlog::spdlog GTest::gmock nlohmann_json::nlohmann_json
       INCLUDE <gmock/gmock.h> <gtest/gtest.h> <spdlog/fmt/fmt.h> <spdlog/spdlog.h> ${ALLOT_STANDARD_HEADERS}
         ${PROJECT_SOURCE_DIR}/base/json.h)
     allot_test_flags(allot_test_headers)
@@ -91,7 +91,7 @@ function(allot_precompile_for_product)
     return()
   endif()
   allot_precompile(allot_product_headers
-    LINK spdlog::spdlog protobuf::libprotobuf
+    LINK spdlog::spdlog protobuf::libprotobuf nlohmann_json::nlohmann_json
     INCLUDE
       <google/protobuf/map_field_inl.h> <google/protobuf/message.h> <spdlog/fmt/fmt.h> <spdlog/spdlog.h>
       ${ALLOT_STANDARD_HEADERS} ${PROJECT_SOURCE_DIR}/base/json.h)
