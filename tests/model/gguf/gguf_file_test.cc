@@ -144,6 +144,9 @@ TEST_F(GgufFileTest, ImpossibleCountsAreRefusedBeforeAnythingIsReadByThem) {
   };
   EXPECT_THAT(message_for(with(8, bytes_of(UINT64_MAX))), Names("byte 8", UINT64_MAX, "tensors"));
   EXPECT_THAT(message_for(with(16, bytes_of(uint64_t{1} << 62))), Names("metadata values"));
+  // One more than can follow.
+  const uint64_t too_many = (bytes.size() - 24) / 13 + 1;
+  EXPECT_THAT(message_for(with(16, bytes_of(too_many))), Names("byte 16", too_many, 13, bytes.size() - 24));
   // The length of the first key, and of its value.
   EXPECT_THAT(message_for(with(24, bytes_of(UINT64_MAX))), Names("metadata key 0", UINT64_MAX));
   EXPECT_THAT(message_for(with(24 + 8 + 20 + 4, bytes_of(UINT64_MAX - 7))), Names("general.architecture"));
