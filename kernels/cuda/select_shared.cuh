@@ -102,12 +102,13 @@ class SharedSelection {
         cdf_[t] = sum;
       }
     } else {
-      settle_threshold(level ? 0 : rows);
+      count_kept();
+      if (!level) lower_threshold(rows);
       split_off_kept();
     }
-    u_ = draw_uniform(row.draws, kRowDraw);
+    const float u = draw_uniform(row.draws, kRowDraw);
     if (level) {
-      drawn_ = rest_ > 0 ? min(level_draws(rest_ * row.budget, u_), row.keys) : 0;
+      drawn_ = rest_ > 0 ? min(level_draws(rest_ * row.budget, u), row.keys) : 0;
       step_ = 1.0 / row.budget;
     } else {
       drawn_ = rest_ > 0 ? rows - kept_ : 0;
@@ -134,9 +135,10 @@ class SharedSelection {
     batch_.low = low;
     batch_.high = high;
     if (low < kept_) put_kept();
+    const float u = draw_uniform(row_.draws, kRowDraw);
 #pragma unroll 1
     for (int32_t slot = max(low, kept_) + group_.thread(); slot < high; slot += group_.kThreads) {
-      const double target = level_target<double>(slot - kept_, u_) * step_;
+      const double target = level_target<double>(slot - kept_, u) * step_;
       const int32_t tile = find_tile(cdf_, 0, row_.tiles - 1, target);
       const TilePages pages(args_, row_, tile);
       const double below = tile == 0 ? 0.0 : cdf_[tile - 1];
@@ -168,7 +170,7 @@ class SharedSelection {
   };
   __device__ __forceinline__ Tile tile_of(int32_t tile) const {
     Tile sums = {0, 0};
-#pragma unroll 1
+#pragma unroll 4
     for (int32_t head = 0; head < row_.heads; ++head) {
       const TileStats stats = row_.stats_of(head, tile);
       const float scale = scale_of(head, stats);
@@ -210,9 +212,9 @@ class SharedSelection {
     group_.sync();
   }
 
-  // Adds the sizes of keys 8 part .. 8 part + 8 of a tile to `sizes`.
+  // The sizes of keys 8 part .. 8 part + 8 of a tile.
   __device__ __forceinline__ void sizes_of(int32_t tile, int part, float (&sizes)[8]) const {
-#pragma unroll 1
+#pragma unroll 2
     for (int32_t head = 0; head < row_.heads; ++head) {
       const float scale = scale_of(head, row_.stats_of(head, tile));
       const auto* pairs = reinterpret_cast<const uint32_t*>(row_.weights_of(head, tile));
@@ -273,16 +275,15 @@ class SharedSelection {
     kept_ = counters_->kept;
   }
 
-  // Counts what is kept. For `rows` rows tau then falls in steps that keep more rows each; 0 = it is fixed.
-  __device__ __forceinline__ void settle_threshold(int32_t rows) {
+  // tau falls in steps that keep more rows each, until as many are kept as the rows left to draw ask for.
+  __device__ __forceinline__ void lower_threshold(int32_t rows) {
+    int32_t before = 0;
 #pragma unroll 1
-    for (;;) {
-      const int32_t before = kept_;
-      count_kept();
-      if (kept_ == before || kept_ >= rows) return;
+    while (kept_ != before && kept_ < rows) {
+      before = kept_;
       const double rest = total_ - static_cast<double>(counters_->kept_mass) * 0x1p-40;
       const auto next = static_cast<float>(fmax(rest, 0.0) / (rows - kept_));
-      if (!(next < threshold_)) return;
+      if (!(next < threshold_)) break;
       threshold_ = next;
       group_.sync();
       if (group_.thread() == 0) *counters_ = {0, 0, 0};
@@ -290,6 +291,7 @@ class SharedSelection {
 #pragma unroll 1
       for (int32_t t = begin_; t < end_; ++t) list_if_hot(t, tile_of(t));
       group_.sync();
+      count_kept();
     }
   }
 
@@ -390,7 +392,7 @@ class SharedSelection {
     const int32_t i = slot - batch_.low;
     batch_.rows[i] = value_row;
     const int position = stage_position(key);
-#pragma unroll 1
+#pragma unroll 4
     for (int32_t head = 0; head < row_.heads; ++head) {
       const float w = __half2float(reinterpret_cast<const __half*>(row_.weights_of(head, tile))[position]);
       batch_.weights[head * kBatch + i] = w * scale_of(head, row_.stats_of(head, tile)) * factor;
@@ -399,10 +401,9 @@ class SharedSelection {
 
   __device__ __forceinline__ void put_kept() {
     for_each_hot_tile([&](int32_t tile, int part, bool valid, const float(&sizes)[8]) {
-      uint32_t keep = 0;
+      int32_t kept = 0;
 #pragma unroll
-      for (int k = 0; k < 8; ++k) keep |= static_cast<uint32_t>(keeps(sizes[k])) << k;
-      const int32_t kept = __popc(keep);
+      for (int k = 0; k < 8; ++k) kept += keeps(sizes[k]);
       int32_t inclusive = kept;
 #pragma unroll
       for (int d = 1; d < kTileLanes; d *= 2) {
@@ -413,10 +414,11 @@ class SharedSelection {
       int32_t slot = kept_before_[tile] + inclusive - kept;
       const uint32_t first =
           value_row_of(args_, row_, tile * kScoreTile + 8 * part);  // eight keys lie in one page
-#pragma unroll 1
-      for (; keep != 0; keep &= keep - 1, ++slot) {
-        const int k = __ffs(static_cast<int>(keep)) - 1;
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        if (!keeps(sizes[k])) continue;
         if (slot >= batch_.low && slot < batch_.high) put(slot, first + k, tile, 8 * part + k, 1);
+        ++slot;
       }
     });
   }
@@ -433,7 +435,6 @@ class SharedSelection {
   int32_t begin_;         // this thread's tiles
   int32_t end_;
   double total_ = 0;
-  float u_ = 0;          // offset of the samples
   float threshold_ = 0;  // tau
   int32_t kept_ = 0;
   int32_t drawn_ = 0;

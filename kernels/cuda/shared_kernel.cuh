@@ -22,7 +22,7 @@ class GatherHeads {
 
  public:
   static constexpr int kHeads = 4;
-  static constexpr int kUnroll = 4;
+  static constexpr int kUnroll = 8;
 
   __device__ __forceinline__ GatherHeads(int warp, int lane)
       : stream_(warp * (32 / Lanes::kRowLanes) + lane / Lanes::kRowLanes),
