@@ -369,7 +369,7 @@ class FidelityRefuses : public testing::Test {
     options.cache_tokens = 320;
     return options;
   }
-  const FidelityText text = text_of(1, 30);
+  const FidelityText whole = text_of(1, 30);
   Engine engine{kModel, options()};
 };
 
@@ -384,13 +384,13 @@ TEST_F(FidelityRefuses, TextsItCannotRun) {
 }
 
 TEST_F(FidelityRefuses, PairsThatDoNotFitTheModelOrTheirMethod) {
-  expect(text, {.text = 1, .samples = {2, 2}}, Names("text 1", 1));
-  expect(text, {.samples = {4}}, Names("schedule", 1, 2));
-  expect(text, {.samples = {4, -1}}, Names("layer 1", -1));
-  expect(text, {.samples = {4, 1}, .attention = {.estimator = Estimator::kFlash, .tile = 16}},
+  expect(whole, {.text = 1, .samples = {2, 2}}, Names("text 1", 1));
+  expect(whole, {.samples = {4}}, Names("schedule", 1, 2));
+  expect(whole, {.samples = {4, -1}}, Names("layer 1", -1));
+  expect(whole, {.samples = {4, 1}, .attention = {.estimator = Estimator::kFlash, .tile = 16}},
          Names("layer 1", 1, "flash", 2));
-  expect(text, {.samples = {4, 4}, .attention = {.tile = 0}}, Names("tile", 0, 1));
-  expect(text, {.samples = {4, 4}, .attention = {.score_stage = kernels::ScoreStage::kBernoulli}},
+  expect(whole, {.samples = {4, 4}, .attention = {.tile = 0}}, Names("tile", 0, 1));
+  expect(whole, {.samples = {4, 4}, .attention = {.score_stage = kernels::ScoreStage::kBernoulli}},
          Names("score_budget", 0, 1));
 }
 
