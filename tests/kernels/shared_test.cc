@@ -12,6 +12,7 @@
 #include "kernels/sampling.h"
 #include "launch.h"
 #include "tests/kernels/methods.h"
+#include "tests/repeats.h"
 
 namespace allot::kernels {
 namespace {
@@ -123,7 +124,8 @@ TEST(Joint, IsThresholdWhereAGroupIsOneHead) {
 TEST_P(SharedEstimator, ReadsARowAsOftenAsItsInclusionProbabilitySays) {
   constexpr int32_t kKeys = 60;
   constexpr int32_t kSamples = 3;
-  LaunchSpec spec = launch_spec(GetParam(), std::vector<testing::Sequence>(4000, {1, kKeys, kSamples}));
+  constexpr size_t kRepeats = repeats(4000);
+  LaunchSpec spec = launch_spec(GetParam(), std::vector<testing::Sequence>(kRepeats, {1, kKeys, kSamples}));
   spec.repeat_first = true;
   Launch launch(spec);
   const auto weights = launch.key_weights(cpu::best_isa());
@@ -148,10 +150,10 @@ TEST_P(SharedEstimator, ReadsARowAsOftenAsItsInclusionProbabilitySays) {
     for (int32_t i = 0; i < together * kKeys; ++i) {
       const double probability = std::min(1.0, q[static_cast<size_t>(i)] / low);
       double read = 0;
-      for (size_t b = 0; b < 4000; ++b)
+      for (size_t b = 0; b < kRepeats; ++b)
         read += rows_of_group(weights, b, first + i / kKeys).contains(i % kKeys) ? 1 : 0;
-      const double error = std::sqrt(probability * (1 - probability) / 4000) + 1e-9;
-      EXPECT_LT(std::abs(read / 4000 - probability) / error, 4.5) << "group " << first << " row " << i;
+      const double error = std::sqrt(probability * (1 - probability) / kRepeats) + 1e-9;
+      EXPECT_LT(std::abs(read / kRepeats - probability) / error, 4.5) << "group " << first << " row " << i;
     }
   }
 }
