@@ -1,5 +1,7 @@
 #include "model/adapter.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -237,8 +239,8 @@ class TensorReader {
                         expected + " since the model's " + module + ".weight has " + shape_text(shape) +
                         other_base_);
     };
-    check(*factors.a, 1, shape[1], "[rank, " + std::to_string(shape[1]) + "]");
-    check(*factors.b, 0, shape[0], "[" + std::to_string(shape[0]) + ", rank]");
+    check(*factors.a, 1, shape[1], fmt::format("[rank, {}]", shape[1]));
+    check(*factors.b, 0, shape[0], fmt::format("[{}, rank]", shape[0]));
   }
 
   std::string file_;
