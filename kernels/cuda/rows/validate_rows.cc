@@ -68,7 +68,8 @@ void check(const GatherCacheParams& p) {
 }
 
 void check(const DivergenceParams& p) {
-  check_fields(p, kPlace).size("vocab_size", p.vocab_size, 1, kMaxVocabulary);
+  RowCheck("row_divergence", kPlace).size("vocab_size", p.vocab_size, 1, kMaxVocabulary);
+  check_fields(p, kPlace);
 }
 
 void check(const MatvecParams& p) {
