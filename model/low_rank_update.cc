@@ -58,12 +58,13 @@ void widen(const TensorView& tensor, int64_t first, std::span<float> out) {
 using AddRow = void (*)(const float* a, const float* b, int64_t rank, float scaling, int64_t width,
                         float* values);
 
-[[gnu::target("arch=x86-64-v4")]] void add_row_v4(const float* a, const float* b, int64_t rank, float scaling,
-                                                  int64_t width, float* values) {
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void add_row_avx512(const float* a, const float* b,
+                                                                          int64_t rank, float scaling,
+                                                                          int64_t width, float* values) {
   add_row(a, b, rank, scaling, width, values);
 }
-[[gnu::target("arch=x86-64-v3")]] void add_row_v3(const float* a, const float* b, int64_t rank, float scaling,
-                                                  int64_t width, float* values) {
+[[gnu::target("avx2")]] void add_row_avx2(const float* a, const float* b, int64_t rank, float scaling,
+                                          int64_t width, float* values) {
   add_row(a, b, rank, scaling, width, values);
 }
 void add_row_anywhere(const float* a, const float* b, int64_t rank, float scaling, int64_t width,
@@ -73,8 +74,11 @@ void add_row_anywhere(const float* a, const float* b, int64_t rank, float scalin
 
 AddRow fastest_add_row() {
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("x86-64-v4")) return add_row_v4;
-  if (__builtin_cpu_supports("x86-64-v3")) return add_row_v3;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    return add_row_avx512;
+  }
+  if (__builtin_cpu_supports("avx2")) return add_row_avx2;
   return add_row_anywhere;
 }
 
