@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <ranges>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -78,9 +78,10 @@ std::span<const ExportFormat> export_formats() {
 std::string export_schedule(const ExportRequest& request, std::string_view format) {
   const auto found = std::ranges::find(kFormats, format, &ExportFormat::name);
   if (found == std::end(kFormats)) {
+    std::vector<std::string_view> names;
+    for (const ExportFormat& known : kFormats) names.emplace_back(known.name);
     throw InvalidArgument(
-        fmt::format("\"{}\" is no export format; known are {}", format,
-                    fmt::join(kFormats | std::views::transform(&ExportFormat::name), ", ")));
+        fmt::format("\"{}\" is no export format; known are {}", format, fmt::join(names, ", ")));
   }
   if (found->needs_model && !request.model) {
     throw InvalidArgument(fmt::format("format {} needs the model directory; give it with --model", format));
