@@ -21,6 +21,9 @@ enum class Prefill : uint8_t {
 std::string_view name(Prefill prefill);        // "dense", "sampled"
 Prefill parse_prefill(std::string_view text);  // throws InvalidArgument naming both
 
+// What commands sample with where nothing else is asked for: docs/estimators.md says why.
+inline constexpr Estimator kUsualEstimator = Estimator::kJoint;
+
 struct AttentionMethod {
   Estimator estimator = Estimator::kSys;
   Prefill prefill = Prefill::kSampled;

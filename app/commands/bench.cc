@@ -17,6 +17,7 @@
 #include "app/cli/options.h"
 #include "app/cli/version.h"
 #include "app/run/adapter_options.h"
+#include "app/run/attention_options.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -45,7 +46,7 @@ struct BenchOptions {
   int32_t samples = 8;
   std::optional<int64_t> random_weights;
   std::string attention = "both";
-  kernels::Prefill prefill = kernels::Prefill::kSampled;
+  kernels::AttentionMethod method{.estimator = kernels::kUsualEstimator};
   std::string cache_fill = "computed";
   std::string device = "cpu";
   int32_t max_sequences = 256;
@@ -132,7 +133,7 @@ Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) 
   if (options.prefill_chunk)
     engine_options.prefill_chunk_tokens = static_cast<int32_t>(*options.prefill_chunk);
   engine_options.cache_tokens = cache_tokens(options, engine_options.page_size);
-  engine_options.attention.prefill = options.prefill;
+  engine_options.attention = options.method;
   engine_options.skip_prefill = options.cache_fill == "random";
   engine_options.adapter = options.adapter;
   if (options.random_weights) engine_options.random_weights = static_cast<uint64_t>(*options.random_weights);
@@ -276,7 +277,7 @@ nlohmann::ordered_json row_json(const Row& row, const BenchOptions& options) {
       {"new_tokens", workload.new_tokens},
       {"repetitions", workload.repetitions},
       {"max_sequences", options.max_sequences},
-      {"prefill", kernels::name(options.prefill)},
+      {"prefill", kernels::name(options.method.prefill)},
       {"cache_fill", options.cache_fill},
       {"temperature", workload.sampling.temperature},
       {"top_p", workload.sampling.top_p},
@@ -395,8 +396,7 @@ int run_bench(std::span<const std::string> arguments) {
   set.integer("new-tokens", &options.workload.new_tokens, 1, 1 << 20, "N", "length of each reply");
   set.integer("samples", &options.samples, 1, 1'000'000, "S", "samples per layer of the sampled rows");
   set.choice("attention", &options.attention, {"both", "dense", "sampled"}, "which rows to measure");
-  set.choice("prefill", &options.prefill, kernels::parse_prefill, {"dense", "sampled"},
-             "attention over the prompt in sampled rows: exact, or sampled as in decoding");
+  declare_attention_options(&set, &options.method, EstimatorChoice::kSampled);
   set.choice("cache-fill", &options.cache_fill, {"computed", "random"},
              "random takes the prompts for cached, with random numbers in the cache: times decoding after a "
              "long prompt without computing it; replies are meaningless");

@@ -30,7 +30,7 @@ struct RunOptions {
   int32_t questions = 16;
   PolicyOptions policy;
 
-  kernels::AttentionMethod attention;
+  kernels::AttentionMethod attention{.estimator = kernels::kUsualEstimator};
 
   GenerationOptions generation;
 

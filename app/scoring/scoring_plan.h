@@ -27,7 +27,7 @@ struct ScoringOptions {
   std::string task = "gsm8k";
   std::string prompt_style = "auto";
   int64_t limit = 0;  // 0 = all questions
-  kernels::AttentionMethod attention;
+  kernels::AttentionMethod attention{.estimator = kernels::kUsualEstimator};
   GenerationOptions generation;
   int64_t seed = 0;
   std::string device = "cpu";

@@ -48,15 +48,18 @@ const float* row_sizes(const SharedWeights& shared, float* scales, Workspace& wo
 // size over that probability.
 template <class V>
 Picks select_level(const float* sizes, int32_t keys, int32_t samples, const DrawRow& draws, Workspace& work) {
-  const float tau = 1 / static_cast<float>(samples);
-  float* rest = work.rest.reserve(int64_t{keys} + kLanes);
-  Pick* picks = work.picks.reserve(2 * int64_t{keys});
-  int32_t count = split_at<V>(sizes, keys, tau, rest, picks);
-  const RowCdf<V> cdf(rest, keys, work);
+  const RowCdf<V> cdf(sizes, keys, work);
   const float u = draw_uniform(draws, kRowDraw);
-  const float mass = cdf.total() * static_cast<float>(samples);
-  const int32_t drawn = mass > 0 ? std::min(level_draws(mass, u), keys) : 0;
-  for (int32_t s = 0; s < drawn; ++s) picks[count++] = {cdf.locate(level_target<float>(s, u) * tau), tau};
+  const auto per_mass = static_cast<float>(samples);
+  const int32_t targets = level_draws(cdf.total() * per_mass, u);
+  Pick* picks = work.picks.reserve(int64_t{keys} + 1);
+  int32_t count = 0;
+  for (int32_t s = 0; s < targets;) {
+    const int32_t key = cdf.locate(level_target<float>(s, u) / per_mass);
+    if (count == 0 || picks[count - 1].key != key) picks[count++] = {key, std::max(sizes[key], 1 / per_mass)};
+    // So many targets fall in the row at least; the last of them is looked up, in case of rounding.
+    s += std::max(1, static_cast<int32_t>(sizes[key] * per_mass) - 1);
+  }
   return {.count = count, .scale = 1};
 }
 

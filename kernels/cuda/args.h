@@ -58,6 +58,8 @@ inline constexpr int64_t kHeaderBytes = kArrivalsOffset + 4 * kMaxRows;
 inline constexpr int32_t kBatchEntries = 512;
 // Largest budget for which one warp works on a whole row.
 inline constexpr int32_t kWarpRowBudget = 32;
+// Most keys for which one warp chooses rows for a whole group.
+inline constexpr int32_t kWarpGroupKeys = 1024;
 // Most blocks that may share a row, each with its own contiguous part of the entries.
 inline constexpr int32_t kMaxParts = 16;
 
@@ -73,27 +75,21 @@ ALLOT_HOST_DEVICE constexpr int32_t part_count(int32_t entries) {
   return entries <= kBatchEntries ? 1 : (entries + part_entries(entries) - 1) / part_entries(entries);
 }
 
-// Most rows that the heads of a group read together for a query with a budget: joint reads S a head, level
-// one more in all.
-ALLOT_HOST_DEVICE constexpr int32_t shared_entries(int32_t budget, int32_t heads, int32_t keys) {
-  const int64_t rows = int64_t{budget < 0 ? 0 : budget} * heads + 1;
-  return rows < keys ? static_cast<int32_t>(rows) : keys;
-}
-
-// The same for the rows that heads read together: more blocks, because each row is the work of a whole group.
-// The last part may have one row more than the others.
-inline constexpr int32_t kSharedPart = 128;
-ALLOT_HOST_DEVICE constexpr int32_t shared_part_entries(int32_t entries) {
-  const int32_t parts = (entries - 1 + kSharedPart - 1) / kSharedPart;
-  return kSharedPart * (parts <= kMaxParts ? 1 : (parts + kMaxParts - 1) / kMaxParts);
-}
-ALLOT_HOST_DEVICE constexpr int32_t shared_part_count(int32_t entries) {
-  const int32_t size = shared_part_entries(entries);
-  return entries - 1 <= size ? 1 : (entries - 1 + size - 1) / size;
-}
-
 ALLOT_HOST_DEVICE constexpr int32_t score_tiles(int32_t keys) {
   return (keys + kScoreTile - 1) / kScoreTile;
+}
+
+// Parts of a query whose heads read rows together: blocks to which its tiles are dealt. As many as have enough
+// tiles, and rows to read, of which there are at most S a head and one more. Every part forms the CDF of all
+// tiles, so more of them are slower where many queries are served at once.
+ALLOT_HOST_DEVICE constexpr int32_t shared_part_count(int32_t budget, int32_t heads, int32_t keys) {
+  constexpr int32_t kTiles = 32;
+  constexpr int64_t kRows = 96;
+  constexpr int32_t kMost = 8;
+  const int64_t rows = (int64_t{budget < 0 ? 0 : budget} * heads + kRows) / kRows;
+  const int32_t by_tiles = (score_tiles(keys) + kTiles - 1) / kTiles;
+  const int32_t parts = rows < by_tiles ? static_cast<int32_t>(rows) : by_tiles;
+  return parts < 1 ? 1 : parts < kMost ? parts : kMost;
 }
 
 // Sequences that a score kernel serves. Where dense sequences share a launch with others whose queries are

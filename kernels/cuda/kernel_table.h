@@ -34,7 +34,7 @@ ScoreKernel score_kernel_float16(int32_t head_dim, int32_t column_tiles, bool de
 ScoreKernel bernoulli_kernel_bfloat16(int32_t head_dim, int32_t column_tiles);
 ScoreKernel bernoulli_kernel_float16(int32_t head_dim, int32_t column_tiles);
 
-// row_warps: 1 or 8; dense only 8.
+// row_warps: 1 or 8; dense only 8; shared 1, 4 or 8.
 ValueKernel dense_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
 ValueKernel dense_kernel_float16(int32_t head_dim, int32_t row_warps);
 ValueKernel tiled_kernel_bfloat16(int32_t head_dim, int32_t row_warps);

@@ -110,14 +110,10 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.row_tiles = (score_tiles(bounds.max_length) + 1) / 2 * 2;
   const bool dense = !row_of(p.method.estimator).samples || bounds.any_dense;
   const int32_t group = p.num_q_heads / p.num_kv_heads;
-  if (row_of(p.method.estimator).scope == Scope::kHead) {
-    plan.parts = most_parts(dense ? std::max(bounds.max_length, bounds.max_budget) : bounds.max_budget);
-  } else {
-    const int64_t rows = std::min<int64_t>(shared_entries(bounds.max_budget, group, bounds.max_length),
-                                           int64_t{kMaxParts} * kSharedPart);
-    plan.parts = std::max(static_cast<int32_t>(ceil_divide(rows, kSharedPart)),
-                          dense ? most_parts(bounds.max_length) : 1);
-  }
+  const int32_t dense_parts = dense ? most_parts(bounds.max_length) : 1;
+  plan.parts = std::max(dense_parts, row_of(p.method.estimator).scope == Scope::kHead
+                                         ? most_parts(bounds.max_budget)
+                                         : shared_part_count(bounds.max_budget, group, bounds.max_length));
 
   // A window that cuts blocks of queries short would read the keys more often than needed.
   const RowBytes row = row_bytes(plan, p.head_dim);
@@ -148,7 +144,11 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   constexpr int64_t kModestShared = 18 * 1024;  // leaves a multiprocessor full of blocks
   // Depends on the budgets alone: dense sequences have a kernel of their own.
   const bool small = row_of(p.method.estimator).samples && bounds.max_budget <= kWarpRowBudget;
-  plan.row_warps = small && shared_of(1) <= kModestShared ? 1 : 8;
+  if (row_of(p.method.estimator).scope == Scope::kHead) {
+    plan.row_warps = small && shared_of(1) <= kModestShared ? 1 : 8;
+  } else {
+    plan.row_warps = !small ? 8 : bounds.max_length > kWarpGroupKeys ? 4 : 1;
+  }
 
   const int64_t rows = int64_t{plan.pass_queries} * p.num_q_heads;
   int64_t end = kHeaderBytes;

@@ -1,9 +1,11 @@
 // The value kernel of estimators whose heads choose together: a query and a KV head are the work of some
 // warps, which choose the value rows for the whole group, read each once and add it to the output of every
-// head. Queries with many rows are shared by several blocks, the last of which adds the parts in order.
+// head. The tiles of a query are dealt to the warps; those of long queries to several blocks, the last of
+// which adds the parts in order.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/kernel_table.h"
 #include "kernels/cuda/select_shared.cuh"
@@ -11,101 +13,95 @@
 
 namespace allot::kernels::cuda {
 
-// Rows that are gathered before the next batch is chosen.
-template <int kWarps>
-inline constexpr int kSharedBatch = 32 * kWarps;  // a sample for each thread
-
-// Adds weighted value rows for four heads at once. Lanes hold 8 consecutive elements, as in Gather.
-template <class T, int kHeadDim, int kWarps>
+// Adds weighted value rows for several heads at once. A warp reads a row together.
+template <class T, int kHeadDim>
 class GatherHeads {
-  using Lanes = Gather<T, kHeadDim, kWarps>;
-
  public:
-  static constexpr int kHeads = 4;
-  static constexpr int kUnroll = 8;
+  static constexpr int kHeads = RowList::kHeads;
+  // Consecutive elements of a lane; where head_dim is 96 the last lanes have none.
+  static constexpr int kElements = kHeadDim == 96 ? 4 : kHeadDim / 32;
 
-  __device__ __forceinline__ GatherHeads(int warp, int lane)
-      : stream_(warp * (32 / Lanes::kRowLanes) + lane / Lanes::kRowLanes),
-        element_(lane % Lanes::kRowLanes * 8),
-        active_(element_ < kHeadDim) {}
+  __device__ __forceinline__ explicit GatherHeads(int lane) : lane_(lane) {}
 
-  // Heads first .. first + kHeads of the group, as far as it has them.
-  template <int kBatch>
-  __device__ __forceinline__ void add(const void* values, const SharedBatch<kBatch>& batch, int32_t first,
-                                      int32_t heads) {
-    const int32_t count = batch.high - batch.low;
+  __device__ __forceinline__ void add(const void* values, const RowList& list, int32_t count, int32_t heads) {
 #pragma unroll 1
-    for (int32_t base = stream_; base < count; base += Lanes::kStreams * kUnroll) {
-      uint4 value[kUnroll];
+    for (int32_t first = 0; first < count; first += kUnroll) {
+      Vector value[kUnroll];
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        const int32_t e = base + u * Lanes::kStreams;
-        value[u] = {0, 0, 0, 0};
-        if (e < count && active_) {
-          value[u] =
-              load_value_vector(static_cast<const T*>(values) + int64_t{batch.rows[e]} * kHeadDim + element_);
+        Raw raw = {};
+        if (first + u < count && active()) {
+          raw = __ldg(reinterpret_cast<const Raw*>(static_cast<const T*>(values) +
+                                                   int64_t{list.rows[first + u]} * kHeadDim + element()));
         }
+        value[u] = *reinterpret_cast<const Vector*>(&raw);
       }
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        const int32_t e = min(base + u * Lanes::kStreams, count - 1);
-        const uint32_t words[4] = {value[u].x, value[u].y, value[u].z, value[u].w};
+      for (int h = 0; h < kHeads; h += 4) {
+        if (h >= heads) break;
 #pragma unroll
-        for (int h = 0; h < kHeads; ++h) {
-          const float weight = batch.weights[min(first + h, heads - 1) * kBatch + e];
+        for (int u = 0; u < kUnroll; ++u) {
+          const float4 w = *reinterpret_cast<const float4*>(&list.weights[first + u][h]);
+          const float weights[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const float2 pair = unpack<T>(words[i]);
-            sum_[h][2 * i] = fmaf(weight, pair.x, sum_[h][2 * i]);
-            sum_[h][2 * i + 1] = fmaf(weight, pair.y, sum_[h][2 * i + 1]);
+          for (int e = 0; e < kElements; ++e) {
+            const float x = element_of(value[u], e);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sum_[h + i][e] = fmaf(weights[i], x, sum_[h + i][e]);
           }
         }
       }
     }
   }
 
-  // Adds the streams of the warp for every head.
-  __device__ __forceinline__ const float (&reduce())[kHeads][8] {
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-#pragma unroll
-      for (int d = Lanes::kRowLanes; d < 32; d *= 2) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) sum_[h][i] += __shfl_xor_sync(kFullWarp, sum_[h][i], d);
-      }
-    }
-    return sum_;
+  // Of head h: this lane's elements.
+  __device__ __forceinline__ const float (&sum(int h) const)[kElements] {
+    return sum_[h];
   }
 
-  __device__ __forceinline__ bool writes(int lane) const {
-    return lane < Lanes::kRowLanes && active_;
+  __device__ __forceinline__ bool active() const {
+    return lane_ * kElements < kHeadDim;
   }
   __device__ __forceinline__ int element() const {
-    return element_;
+    return lane_ * kElements;
   }
 
  private:
-  int stream_;
-  int element_;
-  bool active_;
-  float sum_[kHeads][8] = {};
+  static constexpr int kUnroll = 8;
+  static_assert(RowList::kRows % kUnroll == 0);
+  // A lane's elements as one load.
+  using Raw = std::conditional_t<
+      kElements == 1, uint16_t,
+      std::conditional_t<kElements == 2, uint32_t, std::conditional_t<kElements == 4, uint2, uint4>>>;
+  struct alignas(sizeof(Raw)) Vector {
+    T elements[kElements];
+  };
+  __device__ __forceinline__ static float element_of(const Vector& v, int e) {
+    return static_cast<float>(v.elements[e]);
+  }
+
+  int lane_;
+  float sum_[kHeads][kElements] = {};
 };
 
 // Groups that a block serves.
 template <int kWarps>
 inline constexpr int kSharedRows = kWarps == 1 ? 4 : 1;
 
-// Grid: KV heads / kSharedRows, parts, queries of the pass.
+// Grid: KV heads / kSharedRows, parts, queries of the pass. A part takes some of the tiles.
 template <class T, int kHeadDim, int kWarps>
 __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kWarps == 8 ? 2 : 4)
     shared_kernel(const __grid_constant__ Args args) {
-  constexpr int kBatch = kSharedBatch<kWarps>;
-  constexpr int kHeads = GatherHeads<T, kHeadDim, kWarps>::kHeads;
-  using Selection = SharedSelection<kWarps, kBatch>;
+  using GatherRows = GatherHeads<T, kHeadDim>;
+  using Selection = SharedSelection<kWarps>;
   constexpr int kRows = kSharedRows<kWarps>;
+  constexpr int kHeads = GatherRows::kHeads;
+  constexpr int kHeadsAtOnce = 4;
   __shared__ typename RowGroup<kWarps>::Scratch scratch[kRows];
-  __shared__ float sums[kRows][kWarps][kHeadDim];
-  __shared__ bool last_part[kRows];
+  __shared__ RowList lists[kRows * kWarps];
+  // Of the warps, where several work on a group.
+  __shared__ float sums[kWarps == 1 ? 1 : kWarps][kHeadsAtOnce][kWarps == 1 ? 1 : kHeadDim];
+  __shared__ bool last_part;
   extern __shared__ __align__(16) char selection_shared[];
 
   const int slot = static_cast<int>(threadIdx.x) / RowGroup<kWarps>::kThreads;
@@ -124,8 +120,7 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kWarps == 8
   row.budget = budget_of(args, row.sequence);
   row.keys = sequence.visible(q - sequence.slot);
   row.tiles = score_tiles(row.keys);
-  const int32_t most = shared_entries(row.budget, row.heads, row.keys);
-  const int32_t parts = shared_part_count(most);
+  const int32_t parts = kWarps < 8 ? 1 : shared_part_count(row.budget, row.heads, row.keys);
   const int64_t index = int64_t{q} * args.p.num_q_heads + row.head;
   row.stats = args.stats + index * args.row_tiles;
   row.weights = args.weights + index * args.row_tiles * kScoreTile;
@@ -157,72 +152,80 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kWarps == 8
   Selection selection(args, row, group,
                       selection_shared + slot * Selection::shared_bytes(args.row_tiles, row.heads));
   const bool finite = isfinite(selection.total());
-  const int32_t begin = part * shared_part_entries(most);
-  const int32_t behind = part == parts - 1 ? selection.count() : begin + shared_part_entries(most);
-  const int32_t end = finite ? min(selection.count(), behind) : 0;
+  RowList& list = lists[slot * kWarps + group.warp()];
   float* const partial = args.partial + index * args.parts * kHeadDim;
-  // The rows of a batch are read once for four heads. Where a part has one batch, it is chosen once for all
-  // heads.
+  // The rows of a list are read once for kHeads heads.
 #pragma unroll 1
-  for (int32_t first = 0; first < row.heads; first += kHeads) {
-    GatherHeads<T, kHeadDim, kWarps> gather(group.warp(), group.lane());
-#pragma unroll 1
-    for (int32_t low = begin; low < end; low += kBatch) {
-      const int32_t high = min(end, low + kBatch);
-      const bool chosen = first > 0 && end - begin <= kBatch;
-      const auto& batch = chosen ? selection.batch() : selection.fill(low, high);
-      group.sync();
-      gather.add(args.p.value_pages, batch, first, row.heads);
-      group.sync();
+  for (int32_t first = 0; finite && first < row.heads; first += kHeads) {
+    const int32_t heads = min(row.heads - first, kHeads);
+    GatherRows gather(group.lane());
+    const int32_t read = selection.for_each_list(
+        part, parts, first, list, [&](int32_t count) { gather.add(args.p.value_pages, list, count, heads); });
+    if (first == 0 && group.lane() == 0 && args.p.rows_read != nullptr && read > 0) {
+      atomicAdd(reinterpret_cast<unsigned long long*>(&args.p.rows_read[row.sequence]),
+                static_cast<unsigned long long>(read));
     }
-    const auto& sum = gather.reduce();
 #pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      if (first + h == row.heads) break;
-      if (gather.writes(group.lane())) {
+    for (int low = 0; low < kHeads; low += kHeadsAtOnce) {
+      if (low >= heads) break;
+      const int32_t end = min(heads - low, kHeadsAtOnce);
+      T* const head_out = out + (first + low) * kHeadDim;
+      if constexpr (kWarps == 1) {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) sums[slot][group.warp()][gather.element() + i] = sum[h][i];
-      }
-      group.sync();
-      T* const head_out = out + (first + h) * kHeadDim;
-      float* const head_partial = partial + (int64_t{first + h} * args.parts + part) * kHeadDim;
-#pragma unroll 1
-      for (int i = group.thread(); i < kHeadDim; i += group.kThreads) {
-        float x = 0;
+        for (int h = 0; h < kHeadsAtOnce; ++h) {
+          if (h < end && gather.active()) {
 #pragma unroll
-        for (int w = 0; w < kWarps; ++w) x += sums[slot][w][i];
-        if (parts > 1) {
-          head_partial[i] = x;
-        } else {
-          head_out[i] = static_cast<T>(finite ? x : NAN);
+            for (int e = 0; e < GatherRows::kElements; ++e)
+              head_out[h * kHeadDim + gather.element() + e] = static_cast<T>(gather.sum(low + h)[e]);
+          }
         }
+      } else {
+#pragma unroll
+        for (int h = 0; h < kHeadsAtOnce; ++h) {
+#pragma unroll
+          for (int e = 0; e < GatherRows::kElements; ++e)
+            if (gather.active()) sums[group.warp()][h][gather.element() + e] = gather.sum(low + h)[e];
+        }
+        group.sync();
+#pragma unroll 1
+        for (int i = group.thread(); i < end * kHeadDim; i += group.kThreads) {
+          const int h = i / kHeadDim;
+          float x = 0;
+#pragma unroll
+          for (int w = 0; w < kWarps; ++w) x += sums[w][h][i % kHeadDim];
+          if (parts == 1) {
+            head_out[i] = static_cast<T>(x);
+          } else {
+            const int64_t place = int64_t{first + low + h} * args.parts + part;
+            partial[place * kHeadDim + i % kHeadDim] = x;
+          }
+        }
+        group.sync();
       }
-      group.sync();
     }
   }
-  if (part == 0 && group.thread() == 0 && args.p.rows_read != nullptr) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(&args.p.rows_read[row.sequence]),
-              static_cast<unsigned long long>(finite ? selection.count() : 0));
-  }
+  if (!finite) fill_out(NAN);
   if (args.ready != nullptr && group.thread() == 0 && atomicAdd(&args.consumed[pair], 1) == parts - 1) {
     args.consumed[pair] = 0;
     args.ready[pair] = 0;
   }
-  if (parts == 1) return;
+  if (parts == 1 || !finite) return;
   __threadfence();
   group.sync();
-  if (group.thread() == 0) last_part[slot] = atomicAdd(&args.arrivals[index], 1) == parts - 1;
+  if (group.thread() == 0) last_part = atomicAdd(&args.arrivals[index], 1) == parts - 1;
   group.sync();
-  if (!last_part[slot]) return;
+  if (!last_part) return;
   __threadfence();
   if (group.thread() == 0) args.arrivals[index] = 0;
 #pragma unroll 1
   for (int i = group.thread(); i < row.heads * kHeadDim; i += group.kThreads) {
     float x = 0;
+#pragma unroll 4
     for (int k = 0; k < parts; ++k) {
-      x += __ldcg(&partial[(int64_t{i / kHeadDim} * args.parts + k) * kHeadDim + i % kHeadDim]);
+      const int64_t place = int64_t{i / kHeadDim} * args.parts + k;
+      x += __ldcg(&partial[place * kHeadDim + i % kHeadDim]);
     }
-    out[i] = static_cast<T>(finite ? x : NAN);
+    out[i] = static_cast<T>(x);
   }
 }
 
@@ -232,22 +235,34 @@ ValueKernel make_shared_kernel() {
           .threads = 32 * kWarps * kSharedRows<kWarps>,
           .rows = kSharedRows<kWarps>,
           .groups = true,
-          .row_bytes = SharedSelection<kWarps, kSharedBatch<kWarps>>::shared_bytes};
+          .row_bytes = SharedSelection<kWarps>::shared_bytes};
+}
+
+template <class T, int kHeadDim>
+ValueKernel shared_kernel_of(int32_t row_warps) {
+  switch (row_warps) {
+    case 1:
+      return make_shared_kernel<T, kHeadDim, 1>();
+    case 4:
+      return make_shared_kernel<T, kHeadDim, 4>();
+    default:
+      return make_shared_kernel<T, kHeadDim, 8>();
+  }
 }
 
 template <class T>
 ValueKernel shared_kernel_of(int32_t head_dim, int32_t row_warps) {
   switch (head_dim) {
     case 32:
-      return row_warps == 1 ? make_shared_kernel<T, 32, 1>() : make_shared_kernel<T, 32, 8>();
+      return shared_kernel_of<T, 32>(row_warps);
     case 64:
-      return row_warps == 1 ? make_shared_kernel<T, 64, 1>() : make_shared_kernel<T, 64, 8>();
+      return shared_kernel_of<T, 64>(row_warps);
     case 96:
-      return row_warps == 1 ? make_shared_kernel<T, 96, 1>() : make_shared_kernel<T, 96, 8>();
+      return shared_kernel_of<T, 96>(row_warps);
     case 128:
-      return row_warps == 1 ? make_shared_kernel<T, 128, 1>() : make_shared_kernel<T, 128, 8>();
+      return shared_kernel_of<T, 128>(row_warps);
     case 256:
-      return row_warps == 1 ? make_shared_kernel<T, 256, 1>() : make_shared_kernel<T, 256, 8>();
+      return shared_kernel_of<T, 256>(row_warps);
     default:
       return {};
   }

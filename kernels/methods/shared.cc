@@ -56,19 +56,15 @@ void Pooled::select_shared(const SharedRows& rows, const Choice& choice, const D
 void Level::select_shared(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
                           std::vector<double>& weights) {
   const std::vector<double> sizes = sizes_of(rows);
-  const double tau = 1.0 / choice.samples;
-  std::vector<double> weighted(sizes.size(), 0.0);
-  std::vector<double> rest(sizes);
-  for (size_t row = 0; row < sizes.size(); ++row) {
-    if (sizes[row] < tau) continue;
-    weighted[row] = sizes[row];
-    rest[row] = 0;
-  }
   const auto keys = static_cast<int32_t>(sizes.size());
   const float u = draw_uniform(draws, kRowDraw);
-  const auto drawn = level_draws(mass(rest, 0, keys) / tau, u);
-  for (int32_t s = 0; s < drawn; ++s) pick(rest, 0, keys, level_target<double>(s, u) * tau, tau, weighted);
-  share(rows, sizes, weighted, weights);
+  const auto targets = level_draws(mass(sizes, 0, keys) * choice.samples, u);
+  std::vector<double> hit(sizes.size(), 0.0);
+  for (int32_t s = 0; s < targets; ++s)
+    pick(sizes, 0, keys, level_target<double>(s, u) / choice.samples, 1, hit);
+  for (size_t row = 0; row < sizes.size(); ++row)
+    hit[row] = hit[row] > 0 ? std::max(sizes[row], 1.0 / choice.samples) : 0;
+  share(rows, sizes, hit, weights);
 }
 
 }  // namespace allot::kernels::methods

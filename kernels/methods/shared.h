@@ -34,13 +34,14 @@ struct Pooled {
                             std::vector<double>& weights);
 };
 
-// tau = 1 / S whatever the row: a token reads as many rows as its attention is spread out, at most S g + 1 of
-// a group, far fewer where it is concentrated. So tokens, groups and layers share out what a budget may read
-// in all.
+// tau = 1 / S whatever the row: systematic sampling over the sizes with targets 1 / S apart, where a row
+// counts once however many targets fall in it. A token reads as many rows as its attention is spread out, at
+// most S g + 1 of a group, far fewer where it is concentrated; so tokens, groups and layers share out what a
+// budget may read in all.
 struct Level {
   static constexpr EstimatorRow kRow{
       .name = "level",
-      .summary = "rows of at least 1/S kept, others drawn in parts of 1/S, for a group",
+      .summary = "one sample per 1/S of a group's attention, rows read once for all heads",
       .scope = Scope::kGroup};
   static void select_shared(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
                             std::vector<double>& weights);
