@@ -37,7 +37,7 @@ constexpr std::array kExported{
 };
 
 // For a history before version 3, whose scores are all 0 or 1.
-constexpr const char* kOutcomes1 =
+constexpr const char* kOutcomesBefore3 =
     "SELECT *, length(replace(correct, '0', '')) * 1.0 / length(correct) AS reward FROM outcomes "
     "ORDER BY seq";
 
@@ -119,7 +119,7 @@ int64_t export_history(const std::filesystem::path& file, std::string_view table
     throw InvalidArgument(fmt::format("history {} has schema version {}, which has no table {}",
                                       file.string(), version, table));
   }
-  Statement rows(database, version < 3 && table == "outcomes" ? kOutcomes1 : exported->query);
+  Statement rows(database, version < 3 && table == "outcomes" ? kOutcomesBefore3 : exported->query);
   if (format == ExportFormat::kCsv) write_csv_names(rows, out);
   int64_t count = 0;
   for (; rows.step(); ++count) {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::array<std::pair<AckVerdict, std::string_view>, 3> kVerdicts{
     {{AckVerdict::kAccepted, "accepted"}, {AckVerdict::kLate, "late"}, {AckVerdict::kStale, "stale"}}};
-constexpr std::array<std::pair<LeaseEnd, std::string_view>, 7> kLeaseEnds{
+constexpr std::array<std::pair<LeaseEnd, std::string_view>, 7> kLeaseEndWords{
     {{LeaseEnd::kExpired, "expired"},
      {LeaseEnd::kReleased, "released"},
      {LeaseEnd::kFailed, "failed"},
@@ -271,10 +271,10 @@ AckVerdict parse_verdict(std::string_view text) {
   return value_of(kVerdicts, text, "verdict");
 }
 std::string_view lease_end_text(LeaseEnd how) {
-  return word_of(kLeaseEnds, how);
+  return word_of(kLeaseEndWords, how);
 }
 LeaseEnd parse_lease_end(std::string_view text) {
-  return value_of(kLeaseEnds, text, "lease ending");
+  return value_of(kLeaseEndWords, text, "lease ending");
 }
 
 Stage parse_stage(std::string_view text) {

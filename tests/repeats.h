@@ -15,4 +15,8 @@ constexpr int repeats(int count) {
   return kUnderSanitizers ? (count + 7) / 8 : count;
 }
 
+// The step of a loop over all code points in such a test: under sanitizers every seventh, so that no bit of
+// them is always the same.
+inline constexpr char32_t kEveryCodePoint = kUnderSanitizers ? 7 : 1;
+
 }  // namespace allot

@@ -15,8 +15,6 @@
 namespace allot::evaluation::gsm8k {
 namespace {
 
-constexpr size_t kNone = std::string_view::npos;
-
 // S2ANTA paper, Table 21.
 constexpr std::string_view kBoxedInstruction =
     "Please reason step by step, and put your final numeric answer within \\boxed{}.";
@@ -38,7 +36,7 @@ constexpr int32_t kLlamaNewTokens = 1024;
 // The text after the last "####" of a worked solution; all of a text without one.
 std::string_view published_answer(std::string_view solution) {
   const size_t marker = solution.rfind(kMarker);
-  return trim(marker == kNone ? solution : solution.substr(marker + kMarker.size()));
+  return trim(marker == std::string::npos ? solution : solution.substr(marker + kMarker.size()));
 }
 
 // Whether the gold answer is a percentage: it says so itself, or the last line of the worked solution writes
@@ -48,7 +46,7 @@ bool gold_is_percentage(const Question& question, const Number& gold) {
   const std::string_view solution = question.solution;
   const std::string_view line =
       last_line(solution.substr(0, std::min(solution.rfind(kMarker), solution.size())));
-  for (size_t sign = line.find('%'); sign != kNone; sign = line.find('%', sign + 1)) {
+  for (size_t sign = line.find('%'); sign != std::string::npos; sign = line.find('%', sign + 1)) {
     const std::string_view before = trim(line.substr(0, sign));
     size_t start = before.size();
     while (start > 0 && (is_digit(before[start - 1]) || before[start - 1] == ',' || before[start - 1] == '.'))
@@ -81,8 +79,8 @@ std::optional<std::string_view> extract(PromptStyle style, std::string_view repl
 bool thinking(PromptStyle style, std::string_view reply) {
   const size_t open = reply.rfind("<think>");
   const bool open_in_prompt = style == PromptStyle::kDeepseekChat;
-  if (open == kNone && !open_in_prompt) return false;
-  return reply.find("</think>", open == kNone ? 0 : open) == kNone;
+  if (open == std::string::npos && !open_in_prompt) return false;
+  return reply.find("</think>", open == std::string::npos ? 0 : open) == std::string::npos;
 }
 
 const std::string& text_field(const nlohmann::json& row, const char* field, const std::string& place) {
@@ -180,10 +178,10 @@ bool Gsm8k::complete(std::string_view reply) const {
       return false;  // any line may turn out to be the last
     case PromptStyle::kPlain: {
       const size_t marker = reply.find(kMarker);
-      if (marker == kNone) return false;
+      if (marker == std::string::npos) return false;
       const std::string_view after = reply.substr(marker + kMarker.size());
       const size_t end = after.find('\n');
-      return end != kNone && !trim(after.substr(0, end)).empty();
+      return end != std::string::npos && !trim(after.substr(0, end)).empty();
     }
   }
   return false;

@@ -32,14 +32,14 @@ Conditions conditions() {
 
 const std::vector<double> kBaseScores = {1, 1, 1, 0};
 
-Ablation example() {
+Ablation example_ablation() {
   Ablation ablation = make_ablation(conditions(), {{16, 8}}, kBaseScores, {{0, 0, 1, 0}, {1, 1, 1, 1}});
   ablation.tool_version = "0.1.0";
   return ablation;
 }
 
 std::string error_after(const std::function<void(Json*)>& change) {
-  Json json = Json::parse(format_ablation(example()));
+  Json json = Json::parse(format_ablation(example_ablation()));
   change(&json);
   try {
     parse_ablation(json.dump(), "file");
@@ -56,7 +56,7 @@ TEST(OneHot, LeavesOneSampleInOneLayer) {
 }
 
 TEST(MakeAblation, ComparesEachLayerWithTheBase) {
-  const Ablation ablation = example();
+  const Ablation ablation = example_ablation();
   EXPECT_EQ(ablation.base_accuracy, accuracy_of(kBaseScores));
   ASSERT_EQ(ablation.layers.size(), 2u);
   EXPECT_EQ(ablation.layers[0].layer, 0);
@@ -85,8 +85,8 @@ TEST(MakeAblation, ScoresThatDoNotFitAreRefused) {
 }
 
 TEST(AblationFile, IsReadAsItWasWritten) {
-  const std::string text = format_ablation(example());
-  EXPECT_EQ(parse_ablation(text, "file"), example());
+  const std::string text = format_ablation(example_ablation());
+  EXPECT_EQ(parse_ablation(text, "file"), example_ablation());
   EXPECT_EQ(format_ablation(parse_ablation(text, "file")), text);
 }
 

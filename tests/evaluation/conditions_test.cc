@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using Json = nlohmann::ordered_json;
 
-Conditions example() {
+Conditions example_conditions() {
   Conditions conditions;
   conditions.model = {.id = "tiny",
                       .config_sha256 = std::string(64, 'a'),
@@ -94,7 +94,7 @@ std::vector<std::string> fields_of(const Json& json) {
 }
 
 Json with(const std::string& field, const Json& value) {
-  Json json = to_json(example());
+  Json json = to_json(example_conditions());
   std::string pointer = "/" + field;
   std::ranges::replace(pointer, '.', '/');
   json.at(Json::json_pointer(pointer)) = value;
@@ -110,34 +110,35 @@ Conditions conditions_from_json(const Json& json, const std::string& place) {
 }
 
 TEST(Conditions, AreReadAsTheyWereWritten) {
-  EXPECT_EQ(conditions_from_json(to_json(example()), "file"), example());
-  Conditions bare = example();
+  EXPECT_EQ(conditions_from_json(to_json(example_conditions()), "file"), example_conditions());
+  Conditions bare = example_conditions();
   bare.learned_on.reset();
   bare.measured_on.reset();
   EXPECT_EQ(conditions_from_json(to_json(bare), "file"), bare);
-  EXPECT_NE(bare, example());
+  EXPECT_NE(bare, example_conditions());
 }
 
 // A field that is new in the JSON form but not here fails the first expectation.
 TEST(Conditions, ADifferenceInAnyFieldIsFoundAndNamedWithBothValues) {
-  const std::vector<std::string> fields = fields_of(to_json(example()));
+  const std::vector<std::string> fields = fields_of(to_json(example_conditions()));
   EXPECT_EQ(fields.size(), other_values().size());
-  EXPECT_THAT(differences(example(), example()), IsEmpty());
+  EXPECT_THAT(differences(example_conditions(), example_conditions()), IsEmpty());
   for (const std::string& field : fields) {
     ASSERT_TRUE(other_values().contains(field)) << field;
     const Json& value = other_values().at(field);
     std::string pointer = "/" + field;
     std::ranges::replace(pointer, '.', '/');
     const Conditions other = conditions_from_json(with(field, value), "file");
-    EXPECT_NE(other, example()) << field;
-    EXPECT_THAT(differences(example(), other),
-                ElementsAre(Difference{field, to_json(example()).at(Json::json_pointer(pointer)).dump(),
-                                       value.dump()}));
+    EXPECT_NE(other, example_conditions()) << field;
+    EXPECT_THAT(
+        differences(example_conditions(), other),
+        ElementsAre(Difference{field, to_json(example_conditions()).at(Json::json_pointer(pointer)).dump(),
+                               value.dump()}));
   }
 }
 
 TEST(Conditions, EveryFieldIsRequiredAndCheckedAndNamed) {
-  for (const std::string& field : fields_of(to_json(example()))) {
+  for (const std::string& field : fields_of(to_json(example_conditions()))) {
     std::string pointer = "/" + field;
     std::ranges::replace(pointer, '.', '/');
     for (const bool missing : {true, false}) {
@@ -154,33 +155,33 @@ TEST(Conditions, EveryFieldIsRequiredAndCheckedAndNamed) {
   }
   EXPECT_THROW((void)conditions_from_json(with("model", 7), "file"), CorruptFile);
   EXPECT_THROW((void)conditions_from_json(Json(), "file"), CorruptFile);
-  Json extra = to_json(example());
+  Json extra = to_json(example_conditions());
   extra["adapter"] = "none";
   EXPECT_THROW((void)conditions_from_json(extra, "file"), CorruptFile);
 }
 
 TEST(Conditions, AFieldThatIsNullIsUnknownAndNoDifference) {
-  for (const std::string& field : fields_of(to_json(example()))) {
+  for (const std::string& field : fields_of(to_json(example_conditions()))) {
     const Conditions unsure = conditions_from_json(with(field, nullptr), "file");
     EXPECT_THAT(unsure.unknown, ElementsAre(field));
     EXPECT_EQ(to_json(unsure), with(field, nullptr));
-    EXPECT_THAT(differences(unsure, example()), IsEmpty());
-    EXPECT_THAT(differences(example(), unsure), IsEmpty());
-    EXPECT_NE(unsure, example());
+    EXPECT_THAT(differences(unsure, example_conditions()), IsEmpty());
+    EXPECT_THAT(differences(example_conditions(), unsure), IsEmpty());
+    EXPECT_NE(unsure, example_conditions());
   }
   const Conditions none = conditions_from_json(unknown_conditions(), "file");
-  EXPECT_THAT(differences(none, example()), IsEmpty());
+  EXPECT_THAT(differences(none, example_conditions()), IsEmpty());
   EXPECT_FALSE(none.measured_on);
 }
 
 TEST(Conditions, AnAdapterIsReadAsItWasWrittenAndAbsentWhereThereIsNone) {
   const auto with_adapter = [](const char* id, char fingerprint) {
-    Conditions conditions = example();
+    Conditions conditions = example_conditions();
     conditions.model.adapter = {.id = id, .fingerprint = std::string(64, fingerprint)};
     return conditions;
   };
   const Conditions adapted = with_adapter("lora", '7');
-  EXPECT_FALSE(to_json(example()).at("model").contains("adapter"));
+  EXPECT_FALSE(to_json(example_conditions()).at("model").contains("adapter"));
   EXPECT_EQ(to_json(adapted).at("model").at("adapter"),
             Json({{"id", "lora"}, {"fingerprint", std::string(64, '7')}}));
   EXPECT_EQ(conditions_from_json(to_json(adapted), "file"), adapted);
@@ -188,9 +189,9 @@ TEST(Conditions, AnAdapterIsReadAsItWasWrittenAndAbsentWhereThereIsNone) {
 
   // None is another model than one with an adapter, on either side.
   const std::string shown = to_json(adapted).at("model").at("adapter").dump();
-  EXPECT_THAT(decisive_differences(example(), adapted),
+  EXPECT_THAT(decisive_differences(example_conditions(), adapted),
               ElementsAre(Difference{"model.adapter", "null", shown}));
-  EXPECT_THAT(decisive_differences(adapted, example()),
+  EXPECT_THAT(decisive_differences(adapted, example_conditions()),
               ElementsAre(Difference{"model.adapter", shown, "null"}));
   EXPECT_THAT(differences(adapted, adapted), IsEmpty());
   EXPECT_THAT(differences(adapted, with_adapter("copy", '7')),
@@ -203,7 +204,7 @@ TEST(Conditions, AnAdapterIsReadAsItWasWrittenAndAbsentWhereThereIsNone) {
 
 TEST(Conditions, AnAdapterIsCheckedAndItsFaultNamed) {
   const auto faults_of = [](const Json& adapter) {
-    Json json = to_json(example());
+    Json json = to_json(example_conditions());
     json["model"]["adapter"] = adapter;
     std::vector<std::string> faults;
     (void)read_conditions(json, "", &faults);
@@ -221,14 +222,14 @@ TEST(Conditions, AnAdapterIsCheckedAndItsFaultNamed) {
 
 TEST(Conditions, SeedsAndAmountsDoNotDecideResults) {
   std::vector<std::string> free;
-  for (const std::string& field : fields_of(to_json(example())))
+  for (const std::string& field : fields_of(to_json(example_conditions())))
     if (!decides_results(field)) free.push_back(field);
   EXPECT_THAT(free, ElementsAre("model.id", "learned_on.sha256", "learned_on.questions",
                                 "measured_on.questions", "seed"));
-  Conditions other = example();
+  Conditions other = example_conditions();
   other.seed = 9;
   other.generation.top_p = 1;
-  EXPECT_THAT(decisive_differences(example(), other),
+  EXPECT_THAT(decisive_differences(example_conditions(), other),
               ElementsAre(Difference{"generation.top_p", "0.95", "1.0"}));
 }
 

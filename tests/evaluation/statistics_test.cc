@@ -116,8 +116,8 @@ TEST(PairedDifferenceInterval, IsTheDifferenceWhereNothingVaries) {
 TEST(PairedDifferenceInterval, IsAFunctionOfCountsAndSeed) {
   EXPECT_EQ(paired_difference_interval(31, 12, 200, 7), paired_difference_interval(31, 12, 200, 7));
   bool differs = false;
-  for (uint32_t seed = 0; seed < 20; ++seed)
-    differs |=
+  for (uint32_t seed = 0; seed < 20 && !differs; ++seed)
+    differs =
         !(paired_difference_interval(31, 12, 200, seed) == paired_difference_interval(31, 12, 200, seed + 1));
   EXPECT_TRUE(differs);
 }

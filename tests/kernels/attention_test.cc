@@ -265,6 +265,7 @@ TEST(AttentionCounts, AddUpToTheBudgetForEverySamplerWithEqualWeights) {
     for (const Estimator estimator :
          {Estimator::kIid, Estimator::kStrat, Estimator::kSys, Estimator::kProp}) {
       for (const int32_t budget : {1, 2, 7, 8, 64, 1000}) {
+        if (kUnderSanitizers && budget != 1 && budget != 7 && budget != 1000) continue;
         Launch launch({.sequences = {{1, 97, budget}, {1, 300, budget}, {12, 43, budget}},
                        .num_q_heads = 4,
                        .num_kv_heads = 2,
@@ -306,12 +307,12 @@ TEST(AttentionCounts, SurviveExtremeRows) {
 TEST(AttentionCounts, OfSysEqualTheReferencesExceptAtBoundaries) {
   for (const cpu::Isa isa : supported_isas()) {
     double moved = 0, samples = 0;
-    for (const uint32_t seed : {1u, 2u, 3u}) {
+    for (int seed = 1; seed <= repeats(3); ++seed) {
       Launch launch({.sequences = {{1, 1000, 8}, {1, 255, 64}, {64, 190, 8}},
                      .num_q_heads = 4,
                      .num_kv_heads = 2,
                      .estimator = Estimator::kSys,
-                     .seed = seed});
+                     .seed = static_cast<uint32_t>(seed)});
       const auto weights = launch.key_weights(isa);
       const AttentionParams& p = launch.params;
       for (int64_t b = 0; b < p.batch; ++b) {

@@ -6,6 +6,7 @@
 #include "bernoulli_stage.h"
 #include "kernels/reference.h"
 #include "launch.h"
+#include "tests/repeats.h"
 
 namespace allot::kernels {
 namespace {
@@ -43,7 +44,7 @@ TEST_P(BernoulliScores, HaveTheExactScoresAsTheirMean) {
 // Mean L2 error of the scores relative to the exact ones: d = 128, 1024 keys, q and K normal, B = 4, as in
 // C.1.
 double mean_error(ScoreStage stage) {
-  constexpr int kInstances = 40;
+  constexpr int kInstances = repeats(40);
   double sum = 0;
   for (uint32_t seed = 1; seed <= kInstances; ++seed) {
     Launch launch({.sequences = {{1, 1024, 1}},

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "tests/names.h"
+#include "tests/wire/deadline.h"
 #include "wire/codec.h"
 #include "wire/messages.pb.h"
 #include "wire/status_query.h"
@@ -15,8 +16,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 using namespace std::chrono_literals;
-
-constexpr Duration kDeadline = 10s;
 
 TEST(Endpoint, AFreePortIsReportedAndCarriesFramesBothWays) {
   Server server({});

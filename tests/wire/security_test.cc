@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/temporary_directory.h"
 #include "tests/names.h"
+#include "tests/wire/deadline.h"
 #include "wire/codec.h"
 #include "wire/endpoint.h"
 #include "wire/messages.pb.h"
@@ -31,7 +32,6 @@ using testing::AnyOf;
 using testing::ThrowsMessage;
 using namespace std::chrono_literals;
 
-constexpr Duration kDeadline = 10s;
 // Long enough for a frame that must not come to come, on a busy machine.
 constexpr Duration kNever = 300ms;
 

@@ -12,6 +12,7 @@
 #include "model/tokenizer.h"
 #include "model/utf8.h"
 #include "tests/model/files/test_directory.h"
+#include "tests/repeats.h"
 
 namespace allot::model {
 namespace {
@@ -130,7 +131,7 @@ TEST(GoldenRegex, ClassesHoldExactlyOnigurumasCodePointsOfAllUnicode) {
     for (const json& run : runs) {
       for (auto c = run[0].get<size_t>(); c <= run[1].get<size_t>(); ++c) expected[c] = true;
     }
-    for (char32_t c = 0; c < 0x110000; ++c) {
+    for (char32_t c = 0; c < 0x110000; c += kEveryCodePoint) {
       if (c >= 0xD800 && c < 0xE000) continue;
       ASSERT_EQ(regex.find(utf8_encode(c), 0, scratch).has_value(), expected[c])
           << pattern << " and U+" << std::hex << static_cast<uint32_t>(c);
