@@ -119,11 +119,13 @@ function(allot_test_flags target)
   endif()
 endfunction()
 
-# allot_test(NAME SOURCES a_test.cc… LINK lib… [LABELS unit|model|slow…] [RELEASE] [WHOLE]): one GoogleTest executable; each TEST
+# allot_test(NAME SOURCES a_test.cc… LINK lib… [LABELS unit|model|slow…] [TIMEOUT s] [RELEASE] [WHOLE]): one GoogleTest executable; each TEST
 # is a CTest. Tests find the repository at ALLOT_SOURCE_DIR and the built tools in ALLOT_BIN_DIR.
 #   RELEASE  its numbers depend on the optimiser, so that a build with ALLOT_TESTS=release has it, too. (That build leaves the
 #            other torch-free tests to the build under sanitizers, ALLOT_TESTS=unit; see ./check.)
 #   TORCH_FACING  it includes LibTorch's headers, which bring another fmt than the precompiled header has.
+#   TIMEOUT  seconds that a test may take, 120 where none are given. What may take longest starts first, so that it is not alone at
+#            the end.
 #   WHOLE    one CTest for the executable: starting it takes longer than most of its tests.
 function(allot_test name)
   cmake_parse_arguments(arg "RELEASE;WHOLE;TORCH_FACING" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
@@ -151,8 +153,8 @@ function(allot_test name)
     add_dependencies(left_out_tests ${name})
   elseif(arg_WHOLE)
     add_test(NAME ${name} COMMAND ${name} --gtest_output=xml:${CMAKE_BINARY_DIR}/tests/${name}.xml)
-    set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+    set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT})
   else()
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT})
   endif()
 endfunction()
