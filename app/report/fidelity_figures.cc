@@ -7,6 +7,8 @@
 #include <cassert>
 #include <cmath>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "base/file.h"
 
@@ -88,6 +90,16 @@ std::vector<Curve> curves_of(std::span<const evaluation::FidelityRow> rows, Fide
   return curves;
 }
 
+// One at every cost that was measured.
+std::vector<Tick> ticks_of(const std::vector<Curve>& curves) {
+  std::set<double> costs;
+  for (const Curve& curve : curves)
+    for (const Measured& point : curve.points) costs.insert(point.cost);
+  std::vector<Tick> ticks;
+  for (const double cost : costs) ticks.push_back({std::log10(cost), fmt::format("{:g}", cost)});
+  return ticks;
+}
+
 }  // namespace
 
 Chart fidelity_chart(std::span<const evaluation::FidelityRow> rows, FidelityCost cost) {
@@ -103,11 +115,13 @@ Chart fidelity_chart(std::span<const evaluation::FidelityRow> rows, FidelityCost
       most = std::max(most, point.high);
     }
   }
+  Axis costs = log_axis(title_of(cost), least_cost, most_cost);
+  if (cost == FidelityCost::kSamples) costs.ticks = ticks_of(curves);
   Chart chart({.description = fmt::format("Divergence of each estimator against: {}", title_of(cost)),
                .width = 720,
                .height = 360,
                .margins = {.left = 62, .right = 16, .top = 30, .bottom = 42},
-               .x = log_axis(title_of(cost), least_cost, most_cost),
+               .x = std::move(costs),
                .y = log_axis("Divergence from exact attention, nats", least, most)});
   for (size_t i = 0; i < curves.size(); ++i) {
     const std::string series = fmt::format("s{}", i % kSeriesStyles);

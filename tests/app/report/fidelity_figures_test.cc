@@ -44,6 +44,13 @@ TEST(FidelityChart, HasACurveForEveryEstimatorThatDiverges) {
   for (const XmlElement* whisker : svg.all("g", "whisker")) tips.push_back(whisker->all("title").at(0)->text);
   EXPECT_THAT(tips, ElementsAre("sys uniform:4: 0.1 nats", "sys uniform:16: 0.01 nats",
                                 "threshold uniform:4: 0.02 nats"));
+  std::vector<std::string> ticks;
+  for (const XmlElement* text : svg.all("text")) {
+    if (text->attributes.contains("text-anchor") && text->attributes.at("text-anchor") == "middle" &&
+        !text->has_class("strong"))
+      ticks.push_back(text->text);
+  }
+  EXPECT_THAT(ticks, ElementsAre("4", "16"));
   std::vector<std::string> names;
   for (const XmlElement* text : svg.all("text", "halo")) names.push_back(text->text);
   EXPECT_THAT(names, ElementsAre("sys", "threshold"));
