@@ -15,6 +15,7 @@
 
 #include "aggregator/run_directory.h"
 #include "episode/reward_kind.h"
+#include "episode/samples.h"
 
 namespace allot::aggregator {
 namespace {
@@ -176,6 +177,7 @@ void write_learner(Exposition* out, const wire::Status& status) {
   out->family("allot_schedule_samples", "gauge",
               "Samples per query head and token that the policy recommends for a layer.");
   for (int layer = 0; layer < status.recommended_size(); ++layer) {
+    if (status.recommended(layer) == kExactLayer) continue;  // draws no samples
     out->sample(status.recommended(layer), label("layer", std::to_string(layer)));
   }
   out->family("allot_score_questions", "gauge", "Held-out questions of a verified schedule.");

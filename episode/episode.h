@@ -17,7 +17,7 @@ struct Episode {
   EpisodeId id;
   RewardKind kind = RewardKind::kAnswers;
   Split split = Split::kTrain;
-  std::vector<int32_t> samples;     // [layers]; empty = dense
+  std::vector<int32_t> samples;     // [layers], each a number or kExactLayer; empty = dense
   std::vector<uint32_t> questions;  // numbers within the split
   uint32_t sampling_seed = 0;       // second half of every draw's key
   friend bool operator==(const Episode&, const Episode&) = default;

@@ -17,7 +17,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kSchemaVersion = 2;
+// Version 3 has exact layers in the base; a base without them is written as version 2.
+constexpr int kSchemaVersion = 3;
+
+int schema_version_of(const Ablation& ablation) {
+  return exact_layers(ablation.base.samples) > 0 ? kSchemaVersion : 2;
+}
 
 // Version 1 has a few of the conditions as fields of its own; the others are not known.
 Conditions read_version_1(JsonFields& fields, const Ablation& ablation, std::vector<std::string>* faults) {
@@ -93,11 +98,11 @@ std::vector<Difference> differences_from_run(const Conditions& ablation, const C
 }
 
 std::string format_ablation(const Ablation& ablation) {
-  Json json = {{"schema_version", kSchemaVersion},
+  Json json = {{"schema_version", schema_version_of(ablation)},
                {"conditions", to_json(ablation.conditions)},
                {"tool_version", ablation.tool_version}};
   json["base"] = to_json(ablation.base_accuracy);
-  json["base"]["samples"] = ablation.base.samples;
+  json["base"]["samples"] = samples_json(ablation.base.samples);
   json["layers"] = Json::array();
   for (const LayerAblation& layer : ablation.layers) {
     Json row = {{"layer", layer.layer}};
@@ -116,9 +121,9 @@ Ablation parse_ablation(std::string_view text, const std::string& place) {
   // The version decides what the other fields mean, so it is read before them.
   const bool has_version = json.is_object() && json.contains("schema_version");
   const bool version_1 = has_version && json["schema_version"] == 1;
-  if (has_version && !version_1 && json["schema_version"] != kSchemaVersion)
+  if (has_version && !version_1 && json["schema_version"] != 2 && json["schema_version"] != kSchemaVersion)
     throw Unsupported(
-        fmt::format("{}: 'schema_version' is {}, this allot reads 1 and {}; use the allot that "
+        fmt::format("{}: 'schema_version' is {}, this allot reads 1 to {}; use the allot that "
                     "wrote the file",
                     place, shown(json["schema_version"]), kSchemaVersion));
   std::vector<std::string> faults;
@@ -130,7 +135,7 @@ Ablation parse_ablation(std::string_view text, const std::string& place) {
     {
       JsonFields base = fields.object("base");
       ablation.base_accuracy = read_accuracy(base);
-      ablation.base.samples = base.integers("samples", 0);
+      ablation.base.samples = base.samples("samples", 0);
     }
     ablation.conditions = version_1 ? read_version_1(fields, ablation, &faults)
                                     : read_conditions(fields.value("conditions"), "conditions", &faults);

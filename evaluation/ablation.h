@@ -16,7 +16,7 @@
 
 namespace allot::evaluation {
 
-// `base` with one sample in `layer`.
+// `base` with one sample in `layer`, in place of exact attention where it has that.
 policy::Schedule one_hot(const policy::Schedule& base, int layer);
 
 struct LayerAblation {
@@ -47,8 +47,8 @@ Ablation make_ablation(Conditions conditions, policy::Schedule base, std::span<c
 // may have asked the questions that the run learned on as well as those that it was verified on.
 std::vector<Difference> differences_from_run(const Conditions& ablation, const Conditions& run);
 
-// ablation.json: one object with schema_version 2 and the fields above. The same content gives the same
-// bytes.
+// ablation.json: one object with the fields above and schema_version 2, or 3 where the base has exact layers.
+// The same content gives the same bytes.
 std::string format_ablation(const Ablation& ablation);
 // Inverse of format_ablation; also reads schema version 1, which says less of the conditions. Throws
 // CorruptFile naming `place` and everything that is wrong, Unsupported for another schema version.

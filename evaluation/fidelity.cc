@@ -32,7 +32,7 @@ Json number_or_null(const std::optional<double>& number) {
 
 }  // namespace
 
-FidelitySummary summarise(std::span<const TextFidelity> texts, int32_t layers, int32_t num_kv_heads) {
+FidelitySummary summarise(std::span<const TextFidelity> texts, int64_t sampled_layers, int32_t num_kv_heads) {
   check(texts);
   FidelitySummary summary;
   summary.texts = static_cast<int64_t>(texts.size());
@@ -59,8 +59,8 @@ FidelitySummary summarise(std::span<const TextFidelity> texts, int32_t layers, i
     }
     summary.divergence_error = std::sqrt(squares) / positions;
   }
-  if (rows_read > 0) {
-    const int64_t heads = sampled_tokens * num_kv_heads * layers;
+  if (rows_read > 0 && sampled_layers > 0) {
+    const int64_t heads = sampled_tokens * num_kv_heads * sampled_layers;
     summary.rows_per_kv_head = static_cast<double>(rows_read) / static_cast<double>(heads);
   }
   if (summary.tokens > 0) summary.microseconds = 1e6 * seconds / static_cast<double>(summary.tokens);
@@ -73,6 +73,7 @@ Json to_json(const FidelityRow& row) {
   return {{"estimator", kernels::name(row.method.estimator)},
           {"schedule", row.schedule},
           {"samples", whole ? Json(static_cast<int64_t>(row.samples)) : Json(row.samples)},
+          {"exact_layers", row.exact_layers},
           {"texts", summary.texts},
           {"tokens", summary.tokens},
           {"positions", summary.positions},

@@ -34,24 +34,27 @@ struct FidelitySummary {
   // equally many positions. Nothing for fewer than two texts.
   std::optional<double> divergence_error = {};
   double top1_agreement = 0;
-  // Distinct value rows that a sampled query reads for a KV head of a layer; nothing when not counted.
+  // Distinct value rows that a sampled query reads for a KV head of a layer that samples; nothing when not
+  // counted.
   std::optional<double> rows_per_kv_head = {};
   double microseconds = 0;  // of the sampled pass for a token, without the logits
 };
 
-// `layers` and `num_kv_heads` are the model's. Throws InvalidArgument for no texts, and for a text without a
-// position or with a number that is not finite, naming its place and the value.
-FidelitySummary summarise(std::span<const TextFidelity> texts, int32_t layers, int32_t num_kv_heads);
+// `sampled_layers` is how many layers of the schedule sample, `num_kv_heads` the model's. Throws
+// InvalidArgument for no texts, and for a text without a position or with a number that is not finite, naming
+// its place and the value.
+FidelitySummary summarise(std::span<const TextFidelity> texts, int64_t sampled_layers, int32_t num_kv_heads);
 
 // A method under a schedule, and how near it came.
 struct FidelityRow {
   kernels::AttentionMethod method = {};
   std::string schedule = {};  // as asked for: "uniform:8"
-  double samples = 0;         // of a layer, on average
+  double samples = 0;         // of a layer that samples, on average
+  int64_t exact_layers = 0;
   FidelitySummary summary = {};
 };
 
-// {"estimator", "schedule", "samples", "texts", "tokens", "positions", "divergence",
+// {"estimator", "schedule", "samples", "exact_layers", "texts", "tokens", "positions", "divergence",
 // "divergence_standard_error", "top1_agreement", "rows_per_kv_head", "microseconds"}; null for what is not
 // known. A whole number of samples is written as such.
 nlohmann::ordered_json to_json(const FidelityRow& row);

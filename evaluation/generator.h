@@ -16,7 +16,7 @@ namespace allot::evaluation {
 struct Prompt {
   uint64_t id = 0;  // chosen by the caller, unique among prompts in flight; returned with the reply
   std::string text;
-  std::vector<int32_t> samples;  // [layers]; empty = dense
+  std::vector<int32_t> samples;  // [layers], as in an Episode; empty = dense
   DrawKey key;
   uint32_t question = 0;  // number of the question, a coordinate of its draws
   // Whether the reply so far holds its final answer; called only after a piece of text with one of the

@@ -1,5 +1,7 @@
 #include "evaluation/json_fields.h"
 
+#include "episode/samples.h"
+
 namespace allot::evaluation {
 namespace {
 
@@ -56,7 +58,7 @@ std::string JsonFields::sha256(const char* name) {
   return {};
 }
 
-std::vector<int32_t> JsonFields::integers(const char* name, int32_t min) {
+std::vector<int32_t> JsonFields::samples(const char* name, int32_t least) {
   constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
   const Json& found = value(name);
   std::vector<int32_t> entries;
@@ -65,8 +67,12 @@ std::vector<int32_t> JsonFields::integers(const char* name, int32_t min) {
     return entries;
   }
   for (const Json& entry : found) {
+    if (entry == kExactLayerText) {
+      entries.push_back(kExactLayer);
+      continue;
+    }
     const std::string place = where(fmt::format("{}[{}]", name, entries.size()));
-    entries.push_back(static_cast<int32_t>(checked_integer(entry, place, min, kMax, /*bounded=*/false)));
+    entries.push_back(static_cast<int32_t>(checked_integer(entry, place, least, kMax, /*bounded=*/false)));
   }
   return entries;
 }
@@ -118,6 +124,14 @@ double JsonFields::checked_real(const Json& found, const std::string& place, dou
   }
   unexpected(place, found, fmt::format("a number from {} to {}", min, max));
   return min;
+}
+
+nlohmann::ordered_json samples_json(std::span<const int32_t> samples) {
+  auto list = nlohmann::ordered_json::array();
+  for (const int32_t layer : samples)
+    list.push_back(layer == kExactLayer ? nlohmann::ordered_json(kExactLayerText)
+                                        : nlohmann::ordered_json(layer));
+  return list;
 }
 
 }  // namespace allot::evaluation

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,7 +45,8 @@ class JsonFields {
     return static_cast<Integer>(
         checked_integer(value(name), where(name), min, max, max != std::numeric_limits<Integer>::max()));
   }
-  std::vector<int32_t> integers(const char* name, int32_t min);
+  // The entries of a schedule: a number of at least `least`, or "exact" for kExactLayer.
+  std::vector<int32_t> samples(const char* name, int32_t least);
   double real(const char* name, double min, double max);
   std::pair<double, double> interval(const char* name, double min, double max);  // the lower end first
   bool flag(const char* name);
@@ -78,5 +80,8 @@ class JsonFields {
   std::vector<std::string>& faults_;
   std::set<std::string> known_;
 };
+
+// Numbers of samples as JsonFields::samples reads them.
+nlohmann::ordered_json samples_json(std::span<const int32_t> samples);
 
 }  // namespace allot::evaluation

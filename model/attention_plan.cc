@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "episode/samples.h"
+
 namespace allot::model {
 namespace {
 
@@ -73,8 +75,10 @@ ForwardBatch make_batch(std::span<const SequencePart> parts, int32_t num_layers,
   for (size_t b = 0; b < sequences; ++b) {
     const std::span<const int32_t> pages = parts[b].pages;
     std::copy_n(pages.begin(), std::min(pages.size(), max_pages), batch.page_table.begin() + b * max_pages);
-    for (size_t layer = 0; layer < parts[b].samples.size(); ++layer)
-      batch.budgets[layer * sequences + b] = parts[b].samples[layer];
+    for (size_t layer = 0; layer < parts[b].samples.size(); ++layer) {
+      const int32_t samples = parts[b].samples[layer];
+      if (samples != kExactLayer) batch.budgets[layer * sequences + b] = samples;
+    }
   }
   place_tokens(batch, page_size);
   return batch;

@@ -36,8 +36,9 @@ struct SequencePart {
   std::span<const int32_t> tokens = {};  // of the sequence, at least up to `end`
   int64_t begin = 0;
   int64_t end = 0;
-  std::span<const int32_t> pages = {};    // of the sequence, in order
-  std::span<const int32_t> samples = {};  // [num_layers]; empty = exact attention in every layer
+  std::span<const int32_t> pages = {};  // of the sequence, in order
+  // [num_layers], each a number or kExactLayer; empty = exact attention in every layer
+  std::span<const int32_t> samples = {};
   kernels::SequenceDraws draws = {};
   int64_t first_output = 0;  // positions from here on are output rows
 };

@@ -9,6 +9,7 @@
 
 #include "base/device.h"
 #include "base/error.h"
+#include "episode/samples.h"
 #include "kernels/sampling.h"
 #include "model/backend.h"
 #include "model/fidelity_passes.h"
@@ -179,9 +180,10 @@ void Engine::Impl::check_samples(std::span<const int32_t> samples, int64_t lengt
   }
   const int32_t least = kernels::least_samples(method, static_cast<int32_t>(length));
   for (size_t layer = 0; layer < samples.size(); ++layer) {
+    if (samples[layer] == kExactLayer) continue;
     if (samples[layer] < 0 || samples[layer] > kernels::kMaxBudget) {
-      refuse("the schedule gives layer {} {} samples, expected 0 to {}", layer, samples[layer],
-             kernels::kMaxBudget);
+      refuse("the schedule gives layer {} {} samples, expected 0 to {}, or {} for exact attention", layer,
+             samples[layer], kernels::kMaxBudget, kExactLayer);
     }
     if (samples[layer] > 0 && samples[layer] < least) {
       refuse(

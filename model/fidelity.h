@@ -30,7 +30,7 @@ struct FidelityText {
 // A text under a schedule.
 struct FidelityPair {
   size_t text = 0;
-  // Per layer [layers]; empty = exact attention, which diverges by nothing.
+  // Per layer [layers], as in a GenerationRequest; empty = exact attention, which diverges by nothing.
   std::vector<int32_t> samples = {};
   kernels::AttentionMethod attention = {};  // `prefill` is not looked at
 };
@@ -49,8 +49,9 @@ struct Fidelity {
   double top1_agreement = 0;        // share of positions whose most likely token is the same
   std::vector<float> divergences;   // [positions] when asked for
   std::vector<uint8_t> agreements;  // [positions] when asked for
-  int64_t sampled_tokens = 0;       // queries whose attention was sampled
-  // Distinct value rows read for these, summed over layers and KV heads; 0 when not counted.
+  int64_t sampled_tokens = 0;       // queries under the schedule
+  // Distinct value rows read for these in layers that sample, summed over these layers and KV heads; 0 when
+  // not counted.
   int64_t rows_read = 0;
   int64_t tokens = 0;  // of the text
   double seconds = 0;  // the text's share, by tokens, of the time of its passes, without the logits

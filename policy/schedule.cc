@@ -19,12 +19,13 @@ std::string_view trim(std::string_view text) {
 }
 
 int32_t parse_entry(std::string_view entry, size_t layer) {
+  if (entry == kExactLayerText) return kExactLayer;
   int32_t value = 0;
   const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), value);
   if (error != std::errc{} || end != entry.data() + entry.size() || value < 0) {
     throw InvalidArgument(
         "schedule: the entry of layer " + std::to_string(layer) + " is '" + std::string(entry) +
-        "'; expected an integer from 0 to 2147483647; write one entry per layer, as in 33,8,7,3");
+        "'; expected an integer from 0 to 2147483647 or exact; write one entry per layer, as in 33,8,7,3");
   }
   return value;
 }
@@ -51,16 +52,11 @@ std::vector<double> scaled_shares(std::span<const double> shares) {
 }  // namespace
 
 int64_t Schedule::total() const {
-  return std::accumulate(samples.begin(), samples.end(), int64_t{0});
+  return total_samples(samples);
 }
 
 std::string Schedule::to_string() const {
-  std::string text;
-  for (const int32_t entry : samples) {
-    if (!text.empty()) text += ',';
-    text += std::to_string(entry);
-  }
-  return text;
+  return layers_text(samples);
 }
 
 Schedule parse_schedule(std::string_view text) {
@@ -89,7 +85,7 @@ void check_schedule(const Schedule& schedule, int layers, int32_t floor, int64_t
                           std::to_string(layers) + " layers; give one entry per layer");
   }
   for (size_t layer = 0; layer < schedule.samples.size(); ++layer) {
-    if (schedule.samples[layer] < floor) {
+    if (schedule.samples[layer] != kExactLayer && schedule.samples[layer] < floor) {
       throw InvalidArgument("schedule " + schedule.to_string() + ": layer " + std::to_string(layer) +
                             " gets " + std::to_string(schedule.samples[layer]) +
                             " samples, but the floor is " + std::to_string(floor) +
@@ -143,6 +139,16 @@ Schedule even_schedule(int layers, int64_t total, int32_t floor) {
                           std::to_string(layers) + " layers; expected at least 1 layer");
   }
   return apportion(std::vector<double>(static_cast<size_t>(layers), 1.0), total, floor);
+}
+
+Schedule even_schedule(const Schedule& schedule) {
+  const auto sampled = static_cast<int>(sampled_layers(schedule.samples));
+  const Schedule even = even_schedule(sampled, schedule.total(), /*floor=*/0);
+  Schedule result = schedule;
+  auto next = even.samples.begin();
+  for (int32_t& samples : result.samples)
+    if (samples != kExactLayer) samples = *next++;
+  return result;
 }
 
 }  // namespace allot::policy

@@ -1,5 +1,5 @@
-// A schedule: how many attention samples each layer gets. Parsing, printing, checking and
-// apportionment live here.
+// A schedule: how many attention samples each layer gets, or that its attention is exact. Parsing, printing,
+// checking and apportionment live here.
 #pragma once
 
 #include <cstdint>
@@ -8,25 +8,28 @@
 #include <string_view>
 #include <vector>
 
+#include "episode/samples.h"
+
 namespace allot::policy {
 
 struct Schedule {
-  std::vector<int32_t> samples;  // [layers], each >= 0
+  std::vector<int32_t> samples;  // [layers], each >= 0 or kExactLayer
 
-  int64_t total() const;
-  // "33,8,7,3,4,2,3,4".
+  int64_t total() const;  // of the layers that sample
+  // "33,8,7,3,4,2,3,4", "exact,8,7,3".
   std::string to_string() const;
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
-// Parses "a,b,c,…". Throws InvalidArgument naming the offending entry and its place.
+// Parses "a,b,c,…", where an entry is a number of samples or "exact". Throws InvalidArgument naming the
+// offending entry and its place.
 Schedule parse_schedule(std::string_view text);
 
 // `per_layer` samples in each of `layers` layers.
 Schedule uniform_schedule(int layers, int32_t per_layer);
 
 // Throws InvalidArgument naming the values when the schedule does not have `layers` entries, has an entry
-// below `floor`, or (when total >= 0) has another sum than `total`.
+// below `floor` that is not exact, or (when total >= 0) has another sum than `total`.
 void check_schedule(const Schedule& schedule, int layers, int32_t floor, int64_t total = -1);
 
 // Integers >= floor with sum `total`, as close as possible to floor + (total - layers * floor) * share /
@@ -38,5 +41,8 @@ Schedule apportion(std::span<const double> shares, int64_t total, int32_t floor)
 // entries differ by more than 1 and the larger ones come first. The floor changes none of them, it only says
 // what is refused: throws InvalidArgument when layers < 1, or as apportion() does.
 Schedule even_schedule(int layers, int64_t total, int32_t floor);
+// The same of another schedule: its exact layers stay exact, the others get its total as evenly as it goes.
+// Throws InvalidArgument when every layer is exact.
+Schedule even_schedule(const Schedule& schedule);
 
 }  // namespace allot::policy

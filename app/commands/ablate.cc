@@ -66,7 +66,10 @@ int run_ablate(std::span<const std::string> arguments) {
       "measure each layer's importance: give one layer a single sample and the others the base schedule",
       "allot ablate --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl --base 16 --limit 256");
   declare_scoring_options(&set, &options);
-  set.text("base", &base, "S", "samples of the other layers: one number, a,b,c,… or a schedule.json");
+  set.text(
+      "base", &base, "S",
+      "samples of the other layers: one number, uniform:N, exact:K+uniform:N, a,b,c,… (numbers or exact) "
+      "or a schedule.json");
   set.path("out", &out, "also write the result to this file");
   set.path("run", &run, "also write the result as ablation.json of this run directory, for its report");
   set.flag("json", &json, "print the result as JSON, as it is in ablation.json");
@@ -76,7 +79,8 @@ int run_ablate(std::span<const std::string> arguments) {
     if (!run.empty()) source = conditions_of_run(run);
     const bool one_number = base.find_first_not_of("0123456789") == std::string::npos;
     plan = plan_scoring(std::array{one_number ? "uniform:" + base : base}, source, &options, &set);
-    if (!plan.schedules.front().schedule)
+    const auto& base_schedule = plan.schedules.front().schedule;
+    if (!base_schedule || sampled_layers(base_schedule->samples) == 0)
       throw UsageError("--base dense has no samples to ablate; give a number, a list or a schedule.json");
     if (source) check_belongs(plan.conditions, *source);
   });

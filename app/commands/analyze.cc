@@ -96,13 +96,16 @@ std::vector<FidelityRow> measure(const FidelityPlan& plan) {
     line.update(static_cast<int64_t>(begin), std::ssize(plan.texts));
   }
   std::vector<FidelityRow> rows;
-  const model::ModelIdentity& identity = plan.conditions.model;
   for (size_t i = 0; i < plan.cases.size(); ++i) {
     const policy::Schedule& schedule = *plan.cases[i].schedule.schedule;
-    rows.push_back({.method = plan.cases[i].method,
-                    .schedule = plan.cases[i].schedule.label,
-                    .samples = static_cast<double>(schedule.total()) / identity.layers,
-                    .summary = evaluation::summarise(of_cases[i], identity.layers, identity.num_kv_heads)});
+    const int64_t sampled = sampled_layers(schedule.samples);
+    const int32_t num_kv_heads = plan.conditions.model.num_kv_heads;
+    rows.push_back(
+        {.method = plan.cases[i].method,
+         .schedule = plan.cases[i].schedule.label,
+         .samples = sampled == 0 ? 0 : static_cast<double>(schedule.total()) / static_cast<double>(sampled),
+         .exact_layers = exact_layers(schedule.samples),
+         .summary = evaluation::summarise(of_cases[i], sampled, num_kv_heads)});
   }
   return rows;
 }
@@ -113,6 +116,7 @@ std::string table(std::span<const FidelityRow> rows) {
   const bench::Table table({{"estimator", -11},
                             {"schedule", -(width + 2)},
                             {"samples", 9, 1},
+                            {"exact", 7},
                             {"texts", 8},
                             {"tokens", 10},
                             {"divergence", 13},
@@ -126,9 +130,10 @@ std::string table(std::span<const FidelityRow> rows) {
     const auto scientific = [](const std::optional<double>& number) {
       return number ? fmt::format("{:.3e}", *number) : std::string("-");
     };
-    text += table.line({kernels::name(row.method.estimator), row.schedule, row.samples, summary.texts,
-                        summary.tokens, scientific(summary.divergence), scientific(summary.divergence_error),
-                        100 * summary.top1_agreement, summary.rows_per_kv_head, summary.microseconds});
+    text += table.line({kernels::name(row.method.estimator), row.schedule, row.samples, row.exact_layers,
+                        summary.texts, summary.tokens, scientific(summary.divergence),
+                        scientific(summary.divergence_error), 100 * summary.top1_agreement,
+                        summary.rows_per_kv_head, summary.microseconds});
   }
   return text;
 }

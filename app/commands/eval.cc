@@ -12,22 +12,32 @@
 namespace allot::app {
 namespace {
 
+// "64", "48 + 2 exact", "all".
+std::string samples_text(const NamedSchedule& named) {
+  if (!named.schedule) return "all";
+  const int64_t exact = exact_layers(named.schedule->samples);
+  const int64_t total = named.schedule->total();
+  return exact == 0 ? fmt::format("{}", total) : fmt::format("{} + {} exact", total, exact);
+}
+
 evaluation::PairedTest against(const Score& first, const Score& second) {
   return evaluation::compare_scores(first.answers.scores, second.answers.scores);
 }
 
 std::string table(std::span<const Score> scores) {
-  size_t width = std::string_view("schedule").size();
-  for (const Score& score : scores) width = std::max(width, score.schedule.label.size());
+  size_t width = std::string_view("schedule").size(), samples_width = 8;
+  for (const Score& score : scores) {
+    width = std::max(width, score.schedule.label.size());
+    samples_width = std::max(samples_width, samples_text(score.schedule).size());
+  }
   std::string text =
-      fmt::format("{:<{}}  {:>8}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", "schedule", width, "samples", "n",
-                  "correct", "accuracy (95% interval)", "new tokens", "cut off");
+      fmt::format("{:<{}}  {:>{}}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", "schedule", width, "samples",
+                  samples_width, "n", "correct", "accuracy (95% interval)", "new tokens", "cut off");
   for (const Score& score : scores) {
     const evaluation::Accuracy accuracy = evaluation::accuracy_of(score.answers.scores);
-    text += fmt::format("{:<{}}  {:>8}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", score.schedule.label, width,
-                        score.schedule.schedule ? std::to_string(score.schedule.schedule->total()) : "all",
-                        accuracy.questions, accuracy.correct, evaluation::text(accuracy),
-                        score.answers.output_tokens, score.answers.cut_off);
+    text += fmt::format("{:<{}}  {:>{}}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", score.schedule.label, width,
+                        samples_text(score.schedule), samples_width, accuracy.questions, accuracy.correct,
+                        evaluation::text(accuracy), score.answers.output_tokens, score.answers.cut_off);
   }
   if (scores.size() > 1)
     text += fmt::format("\nagainst {} ({})\n", scores.front().schedule.label,
@@ -64,7 +74,7 @@ int run_eval(std::span<const std::string> arguments) {
       "--schedule dense --schedule uniform:8");
   declare_scoring_options(&set, &options);
   set.texts("schedule", &wanted, "S",
-            "dense, uniform:N, a,b,c,… or a schedule.json; may be given several times; default dense");
+            fmt::format("{}; may be given several times; default dense", kScheduleForms).c_str());
   set.flag("json", &json, "print the result as JSON");
   ScoringPlan plan;
   set.resolve_with([&] {

@@ -17,6 +17,7 @@
 #include "app/view/status_view.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "evaluation/json_fields.h"
 #include "evaluation/task.h"
 #include "model/adapter.h"
 #include "model/model_config.h"
@@ -135,8 +136,9 @@ Findings inspect_schedule(const fs::path& file) {
     const ScheduleFile schedule = read_schedule_file(file);
     findings.facts["model"] = schedule.conditions.model.id;
     findings.facts["layers"] = schedule.conditions.model.layers;
-    findings.facts["samples"] = schedule.schedule.samples;
+    findings.facts["samples"] = evaluation::samples_json(schedule.schedule.samples);
     findings.facts["total"] = schedule.total;
+    findings.facts["exact_layers"] = exact_layers(schedule.schedule.samples);
     findings.facts["floor"] = schedule.floor;
     findings.facts["estimator"] = kernels::name(schedule.conditions.attention.estimator);
     findings.facts["prefill"] = kernels::name(schedule.conditions.attention.prefill);
@@ -189,7 +191,7 @@ Findings inspect_run(const fs::path& directory) {
     findings.facts["episodes_done"] = status.episodes_done();
     findings.facts["episodes_wanted"] = status.episodes_wanted();
     findings.facts["policy_version"] = run.policy_version;
-    findings.facts["schedule"] = run.recommended;
+    findings.facts["schedule"] = evaluation::samples_json(run.recommended);
     for (const auto& score : status.scores()) {
       findings.facts["score " + score.label()] =
           fmt::format("{}/{}, {} wanted", score.correct(), score.answered(), score.wanted());

@@ -1,7 +1,6 @@
 #include "app/commands/run_results.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -15,6 +14,7 @@
 #include "base/file.h"
 #include "base/number_text.h"
 #include "evaluation/accuracy.h"
+#include "evaluation/json_fields.h"
 
 namespace allot::app {
 namespace {
@@ -31,7 +31,7 @@ std::vector<NamedRecord> named(const EvaluationRecord& evaluation) {
 std::string samples_of(const aggregator::RunData& run, const std::string& label) {
   const auto score = std::ranges::find(run.scores, label, &aggregator::ScoreRow::label);
   if (score == run.scores.end() || score->samples.empty()) return "exact attention";
-  return fmt::format("{}", fmt::join(score->samples, ","));
+  return layers_text(score->samples);
 }
 
 std::vector<std::pair<std::string, std::filesystem::path>> files(const std::filesystem::path& run) {
@@ -70,7 +70,7 @@ std::string format_results(const aggregator::RunData& run, const std::filesystem
                         paired->pairs.only_second);
   }
   text +=
-      fmt::format("schedule of {} samples: {}\n", run.spec.policy().total(), fmt::join(run.recommended, ","));
+      fmt::format("schedule of {} samples: {}\n", run.spec.policy().total(), layers_text(run.recommended));
   text += fmt::format("{} episodes and the verification took {}\n", run.learned.size(),
                       format_seconds(run.elapsed_s));
   for (const auto& [name, file] : files(run_directory))
@@ -84,7 +84,7 @@ nlohmann::ordered_json results_json(const aggregator::RunData& run,
       {"run_id", run.spec.run_id()},
       {"run", run_directory.string()},
       {"stage", run.stage},
-      {"schedule", run.recommended},
+      {"schedule", evaluation::samples_json(run.recommended)},
       {"total", run.spec.policy().total()},
       {"episodes", run.learned.size()},
       {"seconds", run.elapsed_s},
@@ -96,7 +96,7 @@ nlohmann::ordered_json results_json(const aggregator::RunData& run,
   for (const auto& [label, record] : named(evaluation)) {
     if (!*record) continue;
     const auto score = std::ranges::find(run.scores, label, &aggregator::ScoreRow::label);
-    json["scores"][label] = {{"samples", score->samples}};
+    json["scores"][label] = {{"samples", evaluation::samples_json(score->samples)}};
     json["scores"][label].update(to_json(**record));
   }
   if (evaluation.paired) json["paired"] = to_json(*evaluation.paired, "learned", "uniform");

@@ -40,9 +40,11 @@ int run_verify(std::span<const std::string> arguments) {
                 "allot verify --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl "
                 "--schedule 33,8,7,3,4,2,3,4 --against uniform");
   declare_scoring_options(&set, &options);
-  set.text("schedule", &schedule, "S", "dense, uniform:N, a,b,c,… or a schedule.json");
-  set.text("against", &against, "S",
-           "the schedule to compare with; uniform spreads the first schedule's total evenly");
+  set.text("schedule", &schedule, "S", kScheduleForms);
+  set.text(
+      "against", &against, "S",
+      "the schedule to compare with; uniform spreads the first schedule's total evenly over its layers that "
+      "sample");
   set.flag("json", &json, "print the result as JSON");
   set.require("schedule");
   ScoringPlan plan;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "evaluation/json_fields.h"
 
 namespace allot::app {
 namespace {
@@ -24,8 +25,8 @@ constexpr ExportFormat kFormats[] = {
 
 // What an engine needs to run the schedule and to check that it is meant for its model.
 Json overlay(const ScheduleFile& file) {
-  return {{"schema_version", kScheduleSchemaVersion},
-          {"samples", file.schedule.samples},
+  return {{"schema_version", schema_version_of(file)},
+          {"samples", evaluation::samples_json(file.schedule.samples)},
           {"conditions", evaluation::to_json(file.conditions)},
           {"run_id", file.run_id},
           {"tool_version", file.tool_version}};
@@ -43,7 +44,7 @@ std::string to_json(const ExportRequest& request) {
                   {"estimator", kernels::name(file.conditions.attention.estimator)},
                   {"prefill", kernels::name(file.conditions.attention.prefill)},
                   {"total", file.total},
-                  {"samples", file.schedule.samples},
+                  {"samples", evaluation::samples_json(file.schedule.samples)},
                   {"conditions", evaluation::to_json(file.conditions)}});
 }
 
@@ -51,7 +52,7 @@ std::string to_csv(const ExportRequest& request) {
   std::string text = "layer,samples\n";
   const std::vector<int32_t>& samples = request.schedule.schedule.samples;
   for (size_t layer = 0; layer < samples.size(); ++layer)
-    text += fmt::format("{},{}\n", layer, samples[layer]);
+    text += fmt::format("{},{}\n", layer, layer_text(samples[layer]));
   return text;
 }
 

@@ -39,7 +39,7 @@ std::string to_hf_overlay(const ExportRequest& request);
 std::string to_hf_config(const ExportRequest& request);
 // {"model", "estimator", "prefill", "total", "samples", "conditions"}.
 std::string to_json(const ExportRequest& request);
-// "layer,samples" and one line per layer.
+// "layer,samples" and one line per layer: "0,exact", "1,8".
 std::string to_csv(const ExportRequest& request);
 
 }  // namespace allot::app

@@ -24,6 +24,8 @@ using Json = nlohmann::ordered_json;
 using Fields = evaluation::JsonFields;
 using evaluation::shown;
 
+constexpr int32_t kNoExactLayersVersion = 2;
+
 evaluation::PairedTest read_paired(Fields fields, const EvaluationRecord& scores,
                                    std::vector<std::string>* faults) {
   const int64_t questions = scores.learned ? scores.learned->questions : 0;
@@ -122,7 +124,12 @@ evaluation::Conditions read_conditions(Fields& file, std::vector<std::string>* f
   return conditions;
 }
 
-void check_samples(const ScheduleFile& file, std::vector<std::string>* faults) {
+void check_samples(const ScheduleFile& file, int32_t version, std::vector<std::string>* faults) {
+  if (schema_version_of(file) > std::max(version, kNoExactLayersVersion)) {
+    faults->push_back(
+        fmt::format("'samples' has exact layers, which 'schema_version' {} does not; set it to {}", version,
+                    schema_version_of(file)));
+  }
   if (file.schedule.samples.size() != static_cast<size_t>(file.conditions.model.layers)) {
     faults->push_back(fmt::format("'samples' has {} entries, the model has {} layers",
                                   file.schedule.samples.size(), file.conditions.model.layers));
@@ -160,9 +167,9 @@ Json evaluation_json(const EvaluationRecord& evaluation) {
 }
 
 Json file_json(const ScheduleFile& file) {
-  return {{"schema_version", kScheduleSchemaVersion},
+  return {{"schema_version", schema_version_of(file)},
           {"conditions", evaluation::to_json(file.conditions)},
-          {"samples", file.schedule.samples},
+          {"samples", evaluation::samples_json(file.schedule.samples)},
           {"total", file.total},
           {"floor", file.floor},
           {"evaluation", evaluation_json(file.evaluation)},
@@ -171,10 +178,10 @@ Json file_json(const ScheduleFile& file) {
           {"tool_version", file.tool_version}};
 }
 
-// Indented JSON with lists of numbers on one line. A line end is never inside a JSON text, so only lists are
-// touched.
+// Indented JSON with lists of numbers, and of samples, on one line. A line end is never inside a JSON text,
+// so only lists are touched.
 std::string readable(const Json& json) {
-  static const std::regex kNumberList(R"(\[\n([-+.0-9eE,\s]*)\n\s*\])");
+  static const std::regex kNumberList(R"(\[\n((?:[-+.0-9eE,\s]|"exact")*)\n\s*\])");
   static const std::regex kSeparator(R"(,\s+)");
   static const std::regex kIndent(R"(^\s+)");
   const std::string indented = json.dump(2);
@@ -191,6 +198,10 @@ std::string readable(const Json& json) {
 
 }  // namespace
 
+int32_t schema_version_of(const ScheduleFile& file) {
+  return exact_layers(file.schedule.samples) > 0 ? kScheduleSchemaVersion : kNoExactLayersVersion;
+}
+
 ScheduleFile parse_schedule_file(std::string_view text, const std::string& place) {
   DuplicateFinder finder;
   Json json;
@@ -206,30 +217,34 @@ ScheduleFile parse_schedule_file(std::string_view text, const std::string& place
                     place));
   }
   // The version decides what the other fields mean, so it is read before them.
-  if (json.is_object() && json.contains("schema_version") &&
-      json["schema_version"] != kScheduleSchemaVersion && json["schema_version"] != 1) {
-    throw Unsupported(fmt::format(
-        "{}: 'schema_version' is {}, this allot reads 1 and {}; use the allot that wrote the file", place,
-        shown(json["schema_version"]), kScheduleSchemaVersion));
+  int32_t version = kScheduleSchemaVersion;
+  if (json.is_object() && json.contains("schema_version")) {
+    const Json& found = json["schema_version"];
+    if (!found.is_number_integer() || found < 1 || found > kScheduleSchemaVersion) {
+      throw Unsupported(fmt::format(
+          "{}: 'schema_version' is {}, this allot reads 1 to {}; use the allot that wrote the file", place,
+          shown(found), kScheduleSchemaVersion));
+    }
+    version = found.get<int32_t>();
   }
 
   std::vector<std::string> faults = finder.duplicates();
   ScheduleFile file;
   {
     Fields fields(json, "", &faults);
-    const bool version_1 = fields.value("schema_version") == 1;
+    fields.value("schema_version");
     file.evaluation = read_evaluation(fields.value("evaluation"), &faults);
     file.conditions =
-        version_1 ? read_version_1(fields, file.evaluation, &faults) : read_conditions(fields, &faults);
+        version == 1 ? read_version_1(fields, file.evaluation, &faults) : read_conditions(fields, &faults);
     file.floor = fields.integer<int32_t>("floor", 0);
-    file.schedule.samples = fields.integers("samples", file.floor);
+    file.schedule.samples = fields.samples("samples", file.floor);
     file.total = fields.integer<int64_t>("total", 0);
     file.run_id = fields.text("run_id");
     file.policy_version = fields.integer<int64_t>("policy_version", 0);
     file.tool_version = fields.text("tool_version");
   }
   // Contradictions between fields mean something only when each field is sound.
-  if (faults.empty()) check_samples(file, &faults);
+  if (faults.empty()) check_samples(file, version, &faults);
   if (!faults.empty()) throw CorruptFile(fmt::format("{}: {}", place, fmt::join(faults, "; ")));
   return file;
 }

@@ -15,9 +15,10 @@
 
 namespace allot::app {
 
-// Raised when a field changes its meaning or becomes required. Version 1, which lacks the generation, the
-// seed and the tokenizer, is read too; readers refuse other versions.
-inline constexpr int32_t kScheduleSchemaVersion = 2;
+// The newest version. Raised when a field changes its meaning, becomes required or takes values that older
+// readers do not know. Version 1, which lacks the generation, the seed and the tokenizer, and version 2,
+// which has no exact layers, are read too; readers refuse other versions.
+inline constexpr int32_t kScheduleSchemaVersion = 3;
 
 // What was measured on the held-out questions; every part is optional, and `paired`, learned against uniform,
 // needs `uniform` and `learned` on the same questions.
@@ -33,7 +34,7 @@ struct ScheduleFile {
   // The conditions under which the schedule was learned and scored. Fields that a file of version 1 lacks
   // are in conditions.unknown.
   evaluation::Conditions conditions;
-  policy::Schedule schedule;  // [conditions.model.layers], sum = total, each >= floor
+  policy::Schedule schedule;  // [conditions.model.layers], sum = total, each >= floor or exact
   int64_t total = 0;
   int32_t floor = 1;
   EvaluationRecord evaluation;
@@ -42,6 +43,9 @@ struct ScheduleFile {
   std::string tool_version;    // version of allot that wrote the file
   friend bool operator==(const ScheduleFile&, const ScheduleFile&) = default;
 };
+
+// The version in which the file is written: the oldest that can say what it holds.
+int32_t schema_version_of(const ScheduleFile& file);
 
 // Reads and checks a schedule.json. Throws NotFound, CorruptFile (not JSON, or fields that are missing,
 // unknown, of the wrong type, out of range or in contradiction: all of them at once, each with its name and

@@ -194,6 +194,7 @@
     if (samples.length === 0) return nothingYet(place, 'No schedule yet.');
     const uniform = run.total_samples / samples.length;
     const most = Math.max(1, uniform, ...samples) * 1.08;
+    const exact = (count) => count === -1;  // a layer with exact attention has no bar
     const wide = place.clientWidth >= 500;
     const frame = chart(place, {
       description: `Recommended samples of each of ${plural(samples.length, 'layer', 'layers')}`,
@@ -205,17 +206,19 @@
     const room = frame.toX(1) - frame.toX(0);
     const barWidth = Math.min(48, 0.76 * room);
     samples.forEach((count, layer) => {
-      const top = frame.toY(count);
+      const top = frame.toY(Math.max(0, count));
       frame.svg.append(shape('rect', {class: 'bar', x: frame.toX(layer) - barWidth / 2, width: barWidth, y: top, height: frame.floor - top},
-        shape('title', {}, `Layer ${layer}: ${plural(count, 'sample', 'samples')}`)));
+        shape('title', {}, `Layer ${layer}: ${exact(count) ? 'exact' : plural(count, 'sample', 'samples')}`)));
     });
     levels(frame, [{value: uniform, style: 'uniform', name: `uniform ${Number.isInteger(uniform) ? whole(uniform) : uniform.toFixed(1)}`}]);
     samples.forEach((count, layer) => {
-      if (room < 8 * whole(count).length + 4) return;
+      const name = exact(count) ? 'exact' : whole(count);
+      if (room < 8 * name.length + 4) return;
       // A number that the line would cross stands on the line instead of on its bar.
-      const belowLine = frame.toY(count) - frame.toY(uniform);
-      const foot = belowLine >= 0 && belowLine < 17 ? uniform : count;
-      frame.svg.append(label(frame.toX(layer), frame.toY(foot) - 4, whole(count), {'text-anchor': 'middle', class: 'halo'}));
+      const height = Math.max(0, count);
+      const belowLine = frame.toY(height) - frame.toY(uniform);
+      const foot = belowLine >= 0 && belowLine < 17 ? uniform : height;
+      frame.svg.append(label(frame.toX(layer), frame.toY(foot) - 4, name, {'text-anchor': 'middle', class: 'halo'}));
     });
     byId('schedule-caption').textContent = `Samples that each query head of a layer draws for one token; ${whole(run.total_samples)} over all layers.`;
     place.replaceChildren(frame.svg);

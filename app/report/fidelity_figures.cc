@@ -65,20 +65,27 @@ struct Measured {
 };
 
 struct Curve {
-  std::string estimator;
+  std::string name;
   std::vector<Measured> points;  // by rising cost
 };
 
-// A curve for every estimator, in the order of the rows.
+// "sys", "sys, 2 exact layers".
+std::string name_of(const evaluation::FidelityRow& row) {
+  const std::string_view estimator = kernels::name(row.method.estimator);
+  if (row.exact_layers == 0) return std::string(estimator);
+  return fmt::format("{}, {} exact layer{}", estimator, row.exact_layers, row.exact_layers == 1 ? "" : "s");
+}
+
+// A curve for every estimator and number of exact layers, in the order of the rows.
 std::vector<Curve> curves_of(std::span<const evaluation::FidelityRow> rows, FidelityCost cost) {
   std::vector<Curve> curves;
   for (const evaluation::FidelityRow& row : rows) {
     const std::optional<double> at = cost_of(row, cost);
     const double divergence = row.summary.divergence;
     if (!at || !(*at > 0) || !(divergence > 0)) continue;
-    const std::string name(kernels::name(row.method.estimator));
-    auto curve = std::ranges::find(curves, name, &Curve::estimator);
-    if (curve == curves.end()) curve = curves.insert(curves.end(), {.estimator = name, .points = {}});
+    const std::string name = name_of(row);
+    auto curve = std::ranges::find(curves, name, &Curve::name);
+    if (curve == curves.end()) curve = curves.insert(curves.end(), {.name = name, .points = {}});
     const double error = row.summary.divergence_error.value_or(0);
     curve->points.push_back({.cost = *at,
                              .divergence = divergence,
@@ -135,7 +142,7 @@ Chart fidelity_chart(std::span<const evaluation::FidelityRow> rows, FidelityCost
     chart.line(line, "line " + series);
     // Divergence falls with cost, so this corner is free.
     chart.note({chart.frame().x.to, chart.frame().y.to}, {-4, kLegendLine * static_cast<double>(i + 1)},
-               "end", "strong halo " + series, curves[i].estimator);
+               "end", "strong halo " + series, curves[i].name);
   }
   return chart;
 }

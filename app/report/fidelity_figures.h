@@ -1,4 +1,5 @@
-// The figures of `allot analyze fidelity`: divergence against what it costs, a curve for every estimator.
+// The figures of `allot analyze fidelity`: divergence against what it costs, a curve for every estimator and
+// number of exact layers.
 #pragma once
 
 #include <filesystem>

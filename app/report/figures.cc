@@ -93,6 +93,7 @@ std::string in_words(const policy::Schedule& schedule) {
   const bool equal =
       std::ranges::adjacent_find(schedule.samples, std::not_equal_to()) == schedule.samples.end();
   if (schedule.samples.empty() || !equal) return schedule.to_string();
+  if (schedule.samples.front() == kExactLayer) return "exact attention in every layer";
   return fmt::format("{} samples in every layer", schedule.samples.front());
 }
 
@@ -177,8 +178,8 @@ Chart schedule_chart(const aggregator::RunData& run, Shape shape) {
   for (int layer = 0; layer < layers; ++layer) {
     const int32_t samples = learned[static_cast<size_t>(layer)];
     const double level = uniform[static_cast<size_t>(layer)];
-    chart.bar(layer - kHalfBar, layer + kHalfBar, samples, "bar",
-              fmt::format("Layer {}: {} learned, {} uniform", layer, samples, level));
+    chart.bar(layer - kHalfBar, layer + kHalfBar, std::max(0, samples), "bar",
+              fmt::format("Layer {}: {} learned, {} uniform", layer, layer_text(samples), level));
     steps.push_back({layer - 0.5, level});
     steps.push_back({layer + 0.5, level});
   }
@@ -188,9 +189,10 @@ Chart schedule_chart(const aggregator::RunData& run, Shape shape) {
     const int32_t samples = learned[static_cast<size_t>(layer)];
     const double level = uniform[static_cast<size_t>(layer)];
     // A number that the line would cross stands on the line instead of on its bar.
-    const double below_line = chart.y()(samples) - chart.y()(level);
-    const double foot = below_line >= 0 && below_line < kNumberHeight ? level : samples;
-    chart.note({double(layer), foot}, {0, -5}, "middle", "strong halo", std::to_string(samples));
+    const double height = std::max(0, samples);  // an exact layer has no bar
+    const double below_line = chart.y()(height) - chart.y()(level);
+    const double foot = below_line >= 0 && below_line < kNumberHeight ? level : height;
+    chart.note({double(layer), foot}, {0, -5}, "middle", "strong halo", layer_text(samples));
   }
   return chart;
 }

@@ -238,7 +238,7 @@ std::vector<Fact> conditions(const aggregator::RunData& run, const std::string& 
       {"Generation", evaluation::describe(settings.generation)},
       {"Budget",
        fmt::format("{} samples in all, at least {} per layer", spec.policy().total(), spec.policy().floor())},
-      {"Learned schedule", "samples of layer 0, 1, …", fmt::format("{}", fmt::join(run.recommended, ","))},
+      {"Learned schedule", "samples of layer 0, 1, …", layers_text(run.recommended)},
       {"Policy", fmt::format("{}; {} updates made", learner(spec), run.policy_version)},
       {"Episodes", fmt::format("{} of {}, {} questions each", run.learned.size(), run.episodes_wanted,
                                spec.questions_per_episode())},

@@ -134,7 +134,8 @@ void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options) {
   set->text("samples", &options->samples, "N,…",
             "samples of every layer; 4,8,16,32 without this and --schedule");
   set->texts("schedule", &options->schedules, "S",
-             "uniform:N, a,b,c,… or a schedule.json; may be given several times");
+             "uniform:N, exact:K+uniform:N (the first K layers exact), a,b,c,… (numbers or exact) or a "
+             "schedule.json; may be given several times");
   declare_estimator_settings(set, &options->attention);
   declare_score_options(set, &options->attention);
   set->choice("dtype", &options->dtype, {"bfloat16", "float32", "float16"},

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "evaluation/json_fields.h"
 #include "worker/engine_generator.h"
 #include "worker/model_runner.h"
 
@@ -99,8 +100,10 @@ Scores score(const ScoringPlan& plan) {
 
 Json score_json(const Score& score) {
   Json json = {{"schedule", score.schedule.label}};
-  json["samples"] = score.schedule.schedule ? Json(score.schedule.schedule->samples) : Json();
-  json["total"] = score.schedule.schedule ? Json(score.schedule.schedule->total()) : Json();
+  const auto& schedule = score.schedule.schedule;
+  json["samples"] = schedule ? evaluation::samples_json(schedule->samples) : Json();
+  json["total"] = schedule ? Json(schedule->total()) : Json();
+  json["exact_layers"] = schedule ? Json(exact_layers(schedule->samples)) : Json();
   json.update(evaluation::to_json(evaluation::accuracy_of(score.answers.scores)));
   json["standard_error"] = evaluation::standard_error(score.answers.scores);
   json["prompt_tokens"] = score.answers.prompt_tokens;

@@ -46,12 +46,18 @@ struct NamedSchedule {
   std::optional<ScheduleFile> file;          // where it came from one
 };
 
-// "dense", "uniform:N", "a,b,c,…" or the path of a schedule.json. Throws InvalidArgument for a list that does
-// not fit the model's layers, Mismatch when the file is of another model, and the errors of the reader.
+// How --schedule and its like are written, for help texts and messages.
+inline constexpr const char* kScheduleForms =
+    "dense, uniform:N, exact:K+uniform:N (the first K layers exact), a,b,c,… (numbers or exact) or a "
+    "schedule.json";
+
+// "dense", "uniform:N", "exact:K+uniform:N" (the first K layers exact, N samples in the others), "a,b,c,…"
+// with numbers or "exact", or the path of a schedule.json. Throws InvalidArgument for a list that does not
+// fit the model's layers, Mismatch when the file is of another model, and the errors of the reader.
 NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model);
 
-// The total of `schedule` spread over its layers as evenly as it goes, labelled "uniform". Throws UsageError
-// for dense, which has no total.
+// The total of `schedule` spread as evenly as it goes over the layers that sample, labelled "uniform". Throws
+// UsageError where none does, which has no total.
 NamedSchedule even_spread(const NamedSchedule& schedule);
 
 // Conditions that the options are to follow, and where they stand: a schedule file or a run.

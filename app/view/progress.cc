@@ -79,7 +79,7 @@ std::string progress_line(const wire::Status& status, size_t columns) {
       rest += fmt::format("  {} {}", score.label(), reward_text(status, mean_score(score)));
     }
   }
-  rest += fmt::format("  schedule {}", fmt::join(status.recommended(), ","));
+  rest += fmt::format("  schedule {}", layers_text(status.recommended()));
 
   // Numbers say more than a long bar, so on a narrow terminal the bar is shortened first.
   const size_t taken = status.stage().size() + rest.size() + 3;

@@ -10,6 +10,7 @@
 #include "app/view/status_view.h"
 #include "app/view/terminal_text.h"
 #include "base/number_text.h"
+#include "episode/samples.h"
 
 namespace allot::app {
 namespace {
@@ -93,15 +94,17 @@ std::vector<std::string> schedule_lines(const wire::Status& status, size_t colum
   if (samples.empty()) return {};
   const auto most = std::max(1, *std::ranges::max_element(samples));
   if (static_cast<size_t>(samples.size()) > rows) {
-    const std::vector<double> values(samples.begin(), samples.end());
+    std::vector<double> values;
+    for (const int32_t layer : samples) values.push_back(std::max(0, layer));  // an exact layer has no bar
     return {fmt::format("schedule layers 0 to {}, at most {} samples", samples.size() - 1, most),
             "         " + sparkline(values, 0, most, columns > 9 ? columns - 9 : 1)};
   }
   std::vector<std::string> lines;
   const size_t room = columns > 24 ? columns - 24 : 1;
   for (int layer = 0; layer < samples.size(); ++layer) {
-    lines.push_back(fmt::format("layer {:>3} {:>6}  {}", layer, samples[layer],
-                                bar(static_cast<double>(samples[layer]) / most, std::min<size_t>(room, 60))));
+    lines.push_back(fmt::format(
+        "layer {:>3} {:>6}  {}", layer, layer_text(samples[layer]),
+        bar(std::max(0.0, static_cast<double>(samples[layer]) / most), std::min<size_t>(room, 60))));
   }
   return lines;
 }

@@ -15,7 +15,7 @@ class ReadRows {
  public:
   // `sets` sets of keys [0, keys), one for every query and KV head of an item.
   ReadRows(const AttentionParams& p, int64_t sequence, int64_t sets, int32_t keys, Workspace& work)
-      : total_(p.rows_read == nullptr ? nullptr : p.rows_read + sequence), keys_(keys) {
+      : total_(wanted(p, sequence) ? p.rows_read + sequence : nullptr), keys_(keys) {
     if (total_ == nullptr) return;
     marks_ = work.marks.reserve(sets * keys);
     std::fill(marks_, marks_ + sets * keys, uint8_t{0});
@@ -41,6 +41,11 @@ class ReadRows {
   }
 
  private:
+  static bool wanted(const AttentionParams& p, int64_t sequence) {
+    const bool dense = p.budgets != nullptr && p.budgets[sequence] == kDenseBudget;
+    return p.rows_read != nullptr && !dense;
+  }
+
   int64_t* total_;
   int32_t keys_;
   uint8_t* marks_ = nullptr;  // [sets, keys]

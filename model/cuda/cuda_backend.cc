@@ -9,6 +9,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,10 +85,11 @@ class Graph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
-AttentionMode attention_mode(const ForwardBatch& batch) {
-  const auto dense = std::ranges::count(batch.budgets, kernels::kDenseBudget);
+AttentionMode attention_mode(const ForwardBatch& batch, int32_t layer) {
+  const auto of_layer = std::span(batch.budgets).subspan(layer * batch.batch(), batch.batch());
+  const auto dense = std::ranges::count(of_layer, kernels::kDenseBudget);
   if (dense == 0) return AttentionMode::kSampled;
-  return dense == static_cast<int64_t>(batch.budgets.size()) ? AttentionMode::kDense : AttentionMode::kMixed;
+  return dense == batch.batch() ? AttentionMode::kDense : AttentionMode::kMixed;
 }
 
 bool is_decode(const ForwardBatch& batch) {
@@ -266,10 +268,11 @@ void CudaBackend::open_slot(int32_t slot, std::span<const int32_t> prompt) {
 PassPlan CudaBackend::plan_of(const ForwardBatch& batch, bool decode) const {
   PassPlan plan;
   const int32_t longest = *std::ranges::max_element(batch.lengths);
-  plan.mode = attention_mode(batch);
+  for (int32_t layer = 0; layer < config_.num_layers; ++layer)
+    plan.modes.push_back(attention_mode(batch, layer));
   plan.decode = decode;
   plan.shape.num_layers = config_.num_layers;
-  if (plan.mode != AttentionMode::kDense) {
+  if (plan.has(AttentionMode::kSampled) || plan.has(AttentionMode::kMixed)) {
     plan.max_budget = bound(*std::ranges::max_element(batch.budgets), kLeastBudget);
   }
   if (plan.decode) {
@@ -295,7 +298,7 @@ PassPlan CudaBackend::plan_of(const ForwardBatch& batch, bool decode) const {
 void CudaBackend::reserve(const PassPlan& plan, const kernels::AttentionMethod& attention) {
   const int64_t workspace = decoder_.attention_bytes(plan, attention);
   if (decoder_.reserve_attention(workspace, stream_.get())) graphs_.clear();
-  if (plan.mode == AttentionMode::kDense && plan.max_queries > 1 && find_dense_prefill()) {
+  if (plan.has(AttentionMode::kDense) && plan.max_queries > 1 && find_dense_prefill()) {
     decoder_.reserve_dense_prefill(plan.total_keys, stream_.get());
   }
   const int64_t bytes = lay_out_pass(plan.shape, nullptr).bytes;

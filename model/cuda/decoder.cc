@@ -71,15 +71,15 @@ void CudaDecoder::fill_cache_at_random(cudaStream_t stream) {
                    stream);
 }
 
-kernels::LaunchBounds CudaDecoder::bounds_of(const PassPlan& plan) {
+kernels::LaunchBounds CudaDecoder::bounds_of(const PassPlan& plan, AttentionMode mode) {
   return {.num_queries = plan.queries,
           .max_queries = plan.max_queries,
           .max_length = plan.max_length,
           .max_budget = plan.max_budget,
-          .any_dense = plan.mode == AttentionMode::kMixed};
+          .any_dense = mode == AttentionMode::kMixed};
 }
 
-kernels::AttentionParams CudaDecoder::attention_params(const PassPlan& plan,
+kernels::AttentionParams CudaDecoder::attention_params(const PassPlan& plan, AttentionMode mode,
                                                        const kernels::AttentionMethod& method) const {
   kernels::AttentionParams params{.batch = plan.shape.sequences,
                                   .num_q_heads = config_.num_q_heads,
@@ -95,13 +95,18 @@ kernels::AttentionParams CudaDecoder::attention_params(const PassPlan& plan,
                                   .key_pages = cache_.data(),
                                   .value_pages = cache_.data(),
                                   .out = attended_.data()};
-  if (plan.mode != AttentionMode::kDense) params.method = method;
+  if (mode != AttentionMode::kDense) params.method = method;
   return params;
 }
 
 int64_t CudaDecoder::attention_bytes(const PassPlan& plan, const kernels::AttentionMethod& method) const {
-  return static_cast<int64_t>(
-      kernels::cuda_workspace_bytes(attention_params(plan, method), bounds_of(plan), device_));
+  size_t bytes = 0;
+  for (const AttentionMode mode : {AttentionMode::kDense, AttentionMode::kSampled, AttentionMode::kMixed}) {
+    if (!plan.has(mode)) continue;
+    bytes = std::max(bytes, kernels::cuda_workspace_bytes(attention_params(plan, mode, method),
+                                                          bounds_of(plan, mode), device_));
+  }
+  return static_cast<int64_t>(bytes);
 }
 
 bool CudaDecoder::reserve_attention(int64_t bytes, cudaStream_t stream) {
@@ -181,7 +186,8 @@ void CudaDecoder::tune(int64_t rows, cudaStream_t stream) {
 
 void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
                          const kernels::AttentionMethod& method, int64_t* rows_read, cudaStream_t stream) {
-  kernels::AttentionParams params = attention_params(plan, method);
+  const AttentionMode mode = plan.modes[layer];
+  kernels::AttentionParams params = attention_params(plan, mode, method);
   params.key_pages = keys(layer);
   params.value_pages = values(layer);
   params.page_table = arrays.page_table;
@@ -191,7 +197,7 @@ void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& 
   params.draws = arrays.draws;
   params.rows_read = rows_read;
   params.layer = static_cast<uint32_t>(layer);
-  kernels::attend_cuda(params, bounds_of(plan), device_,
+  kernels::attend_cuda(params, bounds_of(plan, mode), device_,
                        {attention_workspace_.data(), static_cast<size_t>(attention_workspace_.size())},
                        stream);
 }
@@ -269,7 +275,7 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
                                   .page_size = cache_shape_.page_size,
                                   .slots = arrays.slots},
                                  device_, stream);
-  if (plan.mode == AttentionMode::kDense && plan.max_queries > 1 && dense_prefill_ != nullptr) {
+  if (plan.modes[layer] == AttentionMode::kDense && plan.max_queries > 1 && dense_prefill_ != nullptr) {
     attend_densely(layer, plan, arrays, stream);
   } else {
     attend(layer, plan, arrays, method, rows_read, stream);

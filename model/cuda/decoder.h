@@ -2,7 +2,9 @@
 // model/decoder.h. Every call only queues work on the stream and may be captured in a graph.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/attention_cuda.h"
 #include "model/attention_plan.h"
@@ -16,7 +18,7 @@
 
 namespace allot::model::cuda {
 
-// How the sequences of a pass attend.
+// How the sequences of a pass attend in a layer.
 enum class AttentionMode {
   kDense,    // every sequence exactly
   kSampled,  // every sequence by the estimator
@@ -26,14 +28,16 @@ enum class AttentionMode {
 // A pass as the device runs it: its shape, and what kernels must know of the content of its arrays.
 struct PassPlan {
   PassShape shape;
-  bool decode = false;      // row b is the only new token of sequence b, and its token is chosen
-  int64_t queries = 0;      // rows that are not padding; in decode all rows
-  int32_t max_queries = 1;  // most new tokens of a sequence
-  int32_t max_length = 0;   // no sequence is longer after the pass
-  int32_t max_budget = 0;   // no budget is larger
-  int64_t total_keys = 0;   // sum of the lengths; not of decode steps
-  AttentionMode mode = AttentionMode::kDense;
+  bool decode = false;               // row b is the only new token of sequence b, and its token is chosen
+  int64_t queries = 0;               // rows that are not padding; in decode all rows
+  int32_t max_queries = 1;           // most new tokens of a sequence
+  int32_t max_length = 0;            // no sequence is longer after the pass
+  int32_t max_budget = 0;            // no budget is larger
+  int64_t total_keys = 0;            // sum of the lengths; not of decode steps
+  std::vector<AttentionMode> modes;  // [num_layers]
 
+  // Whether the sequences of a layer attend like this somewhere in the pass.
+  bool has(AttentionMode mode) const { return std::ranges::find(modes, mode) != modes.end(); }
   friend auto operator<=>(const PassPlan&, const PassPlan&) = default;
 };
 
@@ -95,9 +99,9 @@ class CudaDecoder {
   void check(cudaStream_t stream) const;
 
  private:
-  kernels::AttentionParams attention_params(const PassPlan& plan,
+  kernels::AttentionParams attention_params(const PassPlan& plan, AttentionMode mode,
                                             const kernels::AttentionMethod& method) const;
-  static kernels::LaunchBounds bounds_of(const PassPlan& plan);
+  static kernels::LaunchBounds bounds_of(const PassPlan& plan, AttentionMode mode);
   std::byte* keys(int32_t layer) const { return cache_.data() + cache_layer_bytes_ * (2 * layer); }
   std::byte* values(int32_t layer) const { return keys(layer) + cache_layer_bytes_; }
   void normalise(const DeviceBuffer& weight, int64_t rows, bool add_hidden, cudaStream_t stream);

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
+#include "tests/message_of.h"
 #include "tests/names.h"
 
 namespace allot::app {
@@ -197,6 +198,39 @@ TEST_F(ScoringPlanTest, WhatAnOlderFileDoesNotSayComesFromTheTask) {
   newer.conditions.generation.stop = evaluation::StopRule::kAnswer;
   made = plan({"--schedule", path, "--schedule", written(newer, "newer.json")});
   EXPECT_EQ(made.conditions.generation, newer.conditions.generation);
+}
+
+TEST_F(ScoringPlanTest, ExactLayersCanBeAskedForInEveryForm) {
+  const auto samples_of = [&](const std::string& argument) {
+    return plan({"--schedule", argument}).schedules.front().schedule->samples;
+  };
+  EXPECT_EQ(samples_of("exact:2+uniform:8"), policy::parse_schedule("exact,exact,8,8,8,8,8,8").samples);
+  EXPECT_EQ(samples_of("exact:8+uniform:0"), std::vector<int32_t>(8, kExactLayer));
+  EXPECT_EQ(samples_of("exact:0+uniform:3"), std::vector<int32_t>(8, 3));
+  EXPECT_EQ(samples_of("exact, 7,1,2,3,4,5,exact"),
+            policy::parse_schedule("exact,7,1,2,3,4,5,exact").samples);
+  ScheduleFile file = learned();
+  file.schedule = policy::parse_schedule("exact,8,8,4,4,4,4,0");
+  file.floor = 0;
+  EXPECT_EQ(samples_of(written(file)), file.schedule.samples);
+}
+
+TEST_F(ScoringPlanTest, FormsOfExactLayersThatAreNoneAreRefused) {
+  const auto refusal = [&](const std::string& argument) {
+    return message_of<InvalidArgument>([&] { plan({"--schedule", argument}); });
+  };
+  for (const char* argument :
+       {"exact:9+uniform:8", "exact:x+uniform:8", "exact:+uniform:8", "exact:2", "exact:2+", "exact:2+8",
+        "exact:2+uniform:", "exact:-1+uniform:8", "uniform:x"})
+    EXPECT_THAT(refusal(argument), Names(argument, "exact:K+uniform:N", 8)) << argument;
+  EXPECT_THAT(refusal("exact,8"), Names("exact,8", 2, 8, "layers"));
+  EXPECT_THROW(plan({"--schedule", "exactly,8,8,8,8,8,8,8"}), NotFound);
+}
+
+TEST_F(ScoringPlanTest, AnEvenSpreadLeavesExactLayersExact) {
+  const NamedSchedule named = plan({"--schedule", "exact,13,1,0,0,0,0,1"}).schedules.front();
+  EXPECT_EQ(even_spread(named).schedule->to_string(), "exact,3,2,2,2,2,2,2");
+  EXPECT_THROW((void)even_spread(plan({"--schedule", "exact:8+uniform:1"}).schedules.front()), UsageError);
 }
 
 TEST_F(ScoringPlanTest, WithoutAFileTheConditionsAreThoseOfModelAndTask) {

@@ -93,8 +93,8 @@ TEST(AblationFile, IsReadAsItWasWritten) {
 TEST(AblationFile, WhatIsWrongIsNamed) {
   EXPECT_THROW(parse_ablation("{", "file"), CorruptFile);
   EXPECT_THROW(parse_ablation("[]", "file"), CorruptFile);
-  EXPECT_THAT(error_after([](Json* json) { (*json)["schema_version"] = 3; }),
-              Names("file", "schema_version", 3, 1, 2));
+  EXPECT_THAT(error_after([](Json* json) { (*json)["schema_version"] = 4; }),
+              Names("file", "schema_version", 4, 1, 3));
   EXPECT_THAT(error_after([](Json* json) { json->erase("conditions"); }),
               Names("file", "conditions", "missing"));
   EXPECT_THAT(error_after([](Json* json) { (*json)["conditions"]["model"].erase("id"); }),
@@ -112,6 +112,16 @@ TEST(AblationFile, WhatIsWrongIsNamed) {
                 (*json)["base"]["samples"] = {16, -1};
               }),
               Names("base.samples[1]", -1));
+}
+
+TEST(AblationFile, ABaseWithExactLayersIsVersion3) {
+  Ablation ablation = example();
+  EXPECT_EQ(Json::parse(format_ablation(ablation)).at("schema_version"), 2);
+  ablation.base.samples.front() = kExactLayer;
+  const std::string text = format_ablation(ablation);
+  EXPECT_EQ(Json::parse(text).at("schema_version"), 3);
+  EXPECT_EQ(Json::parse(text).at("base").at("samples").at(0), "exact");
+  EXPECT_EQ(parse_ablation(text, "file"), ablation);
 }
 
 TEST(AblationFile, Version1IsReadAndWhatItDoesNotSayIsUnknown) {

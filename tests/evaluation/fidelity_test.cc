@@ -60,6 +60,12 @@ TEST(FidelitySummary, OfOneTextHasNoStandardError) {
   EXPECT_FALSE(summarise(std::vector{text(10, 0.5, 1)}, 1, 1).divergence_error);
 }
 
+TEST(FidelitySummary, ASchedulesOfExactLayersAloneReadsNoRowsForSampledOnes) {
+  TextFidelity read = text(10, 0.5, 1);
+  read.rows_read = 40;
+  EXPECT_FALSE(summarise(std::vector{read}, 0, 2).rows_per_kv_head);
+}
+
 TEST(FidelitySummary, RefusesWhatHasNoMean) {
   const auto refused = [](const std::vector<TextFidelity>& texts) {
     return message_of<InvalidArgument>([&] { (void)summarise(texts, 1, 1); });
@@ -73,13 +79,15 @@ TEST(FidelityRow, IsOneJsonObject) {
   FidelityRow row{.method = {.estimator = kernels::Estimator::kThreshold},
                   .schedule = "uniform:8",
                   .samples = 8,
+                  .exact_layers = 2,
                   .summary = summarise(std::vector{text(10, 0.5, 0.75)}, 1, 1)};
   const Json json = to_json(row);
-  EXPECT_EQ(json.dump(),
-            R"({"estimator":"threshold","schedule":"uniform:8","samples":8,"texts":1,"tokens":15,)"
-            R"("positions":10,"divergence":0.5,"divergence_standard_error":null,"top1_agreement":0.75,)"
-            R"("rows_per_kv_head":null,"microseconds":)" +
-                json.at("microseconds").dump() + "}");
+  EXPECT_EQ(
+      json.dump(),
+      R"({"estimator":"threshold","schedule":"uniform:8","samples":8,"exact_layers":2,"texts":1,"tokens":15,)"
+      R"("positions":10,"divergence":0.5,"divergence_standard_error":null,"top1_agreement":0.75,)"
+      R"("rows_per_kv_head":null,"microseconds":)" +
+          json.at("microseconds").dump() + "}");
   row.samples = 2.5;
   row.summary.divergence_error = 0.25;
   row.summary.rows_per_kv_head = 12.5;

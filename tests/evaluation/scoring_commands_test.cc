@@ -98,6 +98,24 @@ TEST(EvalCommand, ScoresSchedulesOnTheSameQuestionsAndComparesThem) {
   EXPECT_LT(scores[1].at("against_first").at("interval_95")[1], 0);
 }
 
+TEST(EvalCommand, ShowsExactLayersApartFromTheSamples) {
+  const Words words = {"--limit", "24", "--schedule", "uniform:2", "--schedule", "exact:1+uniform:2"};
+  Words with_json = words;
+  with_json.emplace_back("--json");
+  const CommandResult result = run("eval", with_json);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json scores = json::parse(result.out).at("schedules");
+  EXPECT_EQ(scores[0].at("exact_layers"), 0);
+  EXPECT_EQ(scores[1].at("samples"), json({"exact", 2, 2, 2, 2, 2, 2, 2}));
+  EXPECT_EQ(scores[1].at("total"), 14);
+  EXPECT_EQ(scores[1].at("exact_layers"), 1);
+  // The first layer is the one that needs samples in this model.
+  EXPECT_GT(scores[1].at("correct").get<int>(), scores[0].at("correct").get<int>() + 6);
+  const CommandResult table = run("eval", words);
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr(" 14 + 1 exact "));
+}
+
 // The draws of a question depend on neither the batch it is answered in nor what else is scored.
 TEST(EvalCommand, AnswersDoNotDependOnTheBatch) {
   const std::filesystem::path folder = fresh_directory();

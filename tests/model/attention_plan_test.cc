@@ -66,6 +66,13 @@ TEST(MakeBatch, PutsPartsOfSequencesBehindOneAnother) {
   EXPECT_EQ(batch.draws[1].question, 2u);
 }
 
+TEST(MakeBatch, AnExactLayerOfAScheduleHasADenseBudget) {
+  const std::vector<int32_t> tokens{10}, pages{0}, samples{kExactLayer, 0, 4};
+  const SequencePart part{.tokens = tokens, .begin = 0, .end = 1, .pages = pages, .samples = samples};
+  const ForwardBatch batch = make_batch({&part, 1}, /*num_layers=*/3, /*page_size=*/2);
+  EXPECT_THAT(batch.budgets, ElementsAre(kernels::kDenseBudget, 0, 4));
+}
+
 // --- Plans
 
 struct Query {

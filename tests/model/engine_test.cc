@@ -9,10 +9,12 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/temporary_directory.h"
+#include "episode/samples.h"
 #include "model/weights.h"
 #include "tests/kernels/methods.h"
 #include "tests/model/checkpoints.h"
@@ -115,6 +117,59 @@ TEST(Engine, ALayerWithoutSamplesContributesNothing) {
       ids, {.estimator = Estimator::kSys, .samples = samples, .key = kKey, .question = 1});
   for (size_t i = 0; i < expected[9].size(); ++i)
     EXPECT_NEAR(logits[9 * expected[9].size() + i], expected[9][i], 2e-4);
+}
+
+TEST(Engine, AScheduleOfExactLayersAloneGivesTheBitsOfExactAttention) {
+  for (const kernels::AttentionMethod& method : kernels::testing::every_method()) {
+    SCOPED_TRACE(kernels::describe(method));
+    EngineOptions options = small_engine();
+    options.attention = method;
+    Engine engine(kModel, options);
+    const std::vector<int32_t> ids = random_prompt(4, 30), exact(2, kExactLayer);
+    EXPECT_EQ(engine.logits(ids, exact, kKey, 1), engine.logits(ids, {}, kKey, 1));
+  }
+}
+
+TEST(Engine, AnExactLayerIsExactAndTheOthersStaySampled) {
+  Engine engine(kModel, small_engine());
+  const std::vector<int32_t> ids = random_prompt(4, 30);
+  const auto logits = [&](const std::vector<int32_t>& samples) {
+    return engine.logits(ids, samples, kKey, 1);
+  };
+  for (const std::vector<int32_t>& samples : {std::vector<int32_t>{kExactLayer, 3}, {3, kExactLayer}}) {
+    const std::vector<float> mixed = logits(samples);
+    const auto expected = ReferenceDecoder(kModel).logits(
+        ids, {.estimator = Estimator::kSys, .samples = samples, .key = kKey, .question = 1});
+    const size_t vocabulary = expected[0].size();
+    for (size_t t = 0; t < ids.size(); ++t)
+      for (size_t i = 0; i < vocabulary; ++i)
+        ASSERT_NEAR(mixed[t * vocabulary + i], expected[t][i], 2e-4) << "position " << t << ", token " << i;
+    EXPECT_NE(mixed, logits({}));
+    EXPECT_NE(mixed, logits({3, 3}));
+  }
+  EXPECT_NE(logits({kExactLayer, 3}), logits({3, kExactLayer}));
+}
+
+TEST(Engine, TokensUnderExactLayersAreThoseOfEachRequestAloneWhateverItsBatchMates) {
+  const std::vector<std::vector<int32_t>> schedules = {
+      {}, {kExactLayer, kExactLayer}, {kExactLayer, 2}, {2, kExactLayer}, {2, 2}};
+  std::vector<GenerationRequest> requests;
+  for (size_t i = 0; i < schedules.size(); ++i) {
+    requests.push_back(request_of(i, random_prompt(6, 25), 12));
+    requests.back().key = kKey;
+    requests.back().samples = schedules[i];
+  }
+  const auto tokens_of = [](const std::vector<GenerationRequest>& of) {
+    Engine engine(kModel, small_engine());
+    for (const GenerationRequest& request : of) engine.submit(request);
+    std::map<uint64_t, std::vector<int32_t>> tokens;
+    for (const GenerationResult& result : run_to_end(engine)) tokens[result.id] = result.tokens;
+    return tokens;
+  };
+  const auto together = tokens_of(requests);
+  EXPECT_EQ(together.at(1), together.at(0));
+  for (const GenerationRequest& request : requests)
+    EXPECT_EQ(tokens_of({request}).at(request.id), together.at(request.id)) << request.id;
 }
 
 int32_t argmax_of(const std::vector<double>& row) {

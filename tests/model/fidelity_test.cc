@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "episode/samples.h"
 #include "model/engine.h"
 #include "tests/kernels/methods.h"
 #include "tests/model/checkpoints.h"
@@ -323,8 +324,7 @@ TEST(Fidelity, OfDecodingAfterOneTokenIsThatOfASampledPrefill) {
         << i;
 }
 
-// A head group of 4 query heads reads at most the rows of 4 x 3 samples, and at least one. Kernels that do
-// not count leave 0.
+// A head group of 4 query heads reads at most the rows of 4 x 3 samples, and at least one.
 TEST(Fidelity, CountsValueRowsOfTheSampledQueriesAlone) {
   Engine engine(kModel, small_engine());
   const int64_t heads = int64_t{engine.config().num_kv_heads} * engine.config().num_layers;
@@ -334,10 +334,33 @@ TEST(Fidelity, CountsValueRowsOfTheSampledQueriesAlone) {
                                  .fidelity({&text, 1}, std::vector<FidelityPair>{{.samples = {3, 3}}},
                                            {.mode = mode, .count_rows = true})
                                  .at(0);
-    if (counted.rows_read == 0) continue;
+    EXPECT_EQ(counted.sampled_tokens, mode == FidelityMode::kPrefill ? 60 : 60 - 41);
     EXPECT_GE(counted.rows_read, counted.sampled_tokens * heads);
     EXPECT_LE(counted.rows_read, counted.sampled_tokens * heads * 4 * 3);
   }
+}
+
+TEST(Fidelity, OfExactLayersIsThatOfTheirLogitsAndTheirRowsAreNotCounted) {
+  Engine engine(kModel, small_engine());
+  const std::vector<FidelityText> texts{text_of(6, 60)};
+  std::vector<FidelityPair> pairs;
+  for (const std::vector<int32_t>& samples :
+       {std::vector<int32_t>{kExactLayer, 3}, {3, kExactLayer}, {kExactLayer, kExactLayer}, {3, 3}})
+    pairs.push_back({.samples = samples, .attention = method_of(Estimator::kSys)});
+  const std::vector<Fidelity> results =
+      engine.fidelity(texts, pairs, {.positions = true, .count_rows = true});
+  for (size_t i = 0; i < pairs.size(); ++i)
+    expect_fidelity(results[i], expected_of(engine, texts[0], pairs[i].samples));
+  EXPECT_EQ(results[2].divergence, 0);
+  EXPECT_EQ(results[2].rows_read, 0);
+  const int64_t queries = 60 * int64_t{engine.config().num_kv_heads};
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_GT(results[i].divergence, 1e-5);
+    EXPECT_GE(results[i].rows_read, queries) << i;
+    EXPECT_LE(results[i].rows_read, queries * 4 * 3) << i;
+  }
+  // The first layer sees the same queries and keys whatever the second does.
+  EXPECT_LT(results[1].rows_read, results[3].rows_read);
 }
 
 TEST(Fidelity, KeepsPositionsOnlyWhenAskedTo) {
@@ -386,7 +409,7 @@ TEST_F(FidelityRefuses, TextsItCannotRun) {
 TEST_F(FidelityRefuses, PairsThatDoNotFitTheModelOrTheirMethod) {
   expect(whole, {.text = 1, .samples = {2, 2}}, Names("text 1", 1));
   expect(whole, {.samples = {4}}, Names("schedule", 1, 2));
-  expect(whole, {.samples = {4, -1}}, Names("layer 1", -1));
+  expect(whole, {.samples = {4, -2}}, Names("layer 1", -2));
   expect(whole, {.samples = {4, 1}, .attention = {.estimator = Estimator::kFlash, .tile = 16}},
          Names("layer 1", 1, "flash", 2));
   expect(whole, {.samples = {4, 4}, .attention = {.tile = 0}}, Names("tile", 0, 1));

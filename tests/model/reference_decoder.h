@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "episode/samples.h"
 #include "kernels/bfloat16.h"
 #include "kernels/reference.h"
 #include "model/model_config.h"
@@ -171,8 +172,8 @@ class ReferenceDecoder {
     for (int32_t t = 0; t < length; ++t) {
       query_start.push_back(t + 1);
       lengths.push_back(t + 1);
-      budgets.push_back(run.samples.empty() || t < run.dense_prefix ? kernels::kDenseBudget
-                                                                    : run.samples[layer]);
+      const bool dense = run.samples.empty() || t < run.dense_prefix || run.samples[layer] == kExactLayer;
+      budgets.push_back(dense ? kernels::kDenseBudget : run.samples[layer]);
     }
     const std::vector<kernels::SequenceDraws> draws(length, {run.key, run.question});
     std::vector<float> out(query.size());

@@ -26,6 +26,21 @@ TEST(Schedule, ParsesWhatItPrintsAndAllowsBlanksAroundEntries) {
   EXPECT_EQ(parse_schedule(schedule.to_string()), schedule);
 }
 
+TEST(Schedule, ExactLayersAreParsedAndPrintedAndAreInNoTotal) {
+  const Schedule schedule = parse_schedule("exact, 8,exact ,0");
+  EXPECT_THAT(schedule.samples, ElementsAre(kExactLayer, 8, kExactLayer, 0));
+  EXPECT_EQ(schedule.total(), 8);
+  EXPECT_EQ(schedule.to_string(), "exact,8,exact,0");
+  EXPECT_EQ(parse_schedule(schedule.to_string()), schedule);
+}
+
+TEST(Schedule, AnExactLayerIsBelowNoFloor) {
+  const Schedule schedule = parse_schedule("exact,3,5");
+  EXPECT_NO_THROW(check_schedule(schedule, 3, 3, 8));
+  EXPECT_THAT([&] { check_schedule(schedule, 3, 4); },
+              ThrowsMessage<InvalidArgument>(Names("exact,3,5", "layer 1", 3, "floor", 4)));
+}
+
 TEST(Schedule, ParseNamesTheBadEntryAndItsLayer) {
   const auto expect_rejected = [](const char* text, const char* layer, const char* entry) {
     EXPECT_THAT([&] { parse_schedule(text); }, ThrowsMessage<InvalidArgument>(Names(layer, entry))) << text;
@@ -39,6 +54,8 @@ TEST(Schedule, ParseNamesTheBadEntryAndItsLayer) {
   expect_rejected("+1,2", "layer 0", "'+1'");
   expect_rejected("1,2147483648", "layer 1", "'2147483648'");
   expect_rejected("1 2,3", "layer 0", "'1 2'");
+  expect_rejected("1,exactly", "layer 1", "'exactly'");
+  expect_rejected("Exact,1", "layer 0", "'Exact'");
 }
 
 TEST(Schedule, TotalDoesNotOverflow) {
@@ -55,6 +72,12 @@ TEST(Schedule, CheckNamesLengthFloorAndSum) {
               ThrowsMessage<InvalidArgument>(Names("layer 1", 0, "floor", 1)));
   EXPECT_THAT([&] { check_schedule(schedule, 3, 0, 9); },
               ThrowsMessage<InvalidArgument>(Names(8, "budget", 9)));
+}
+
+TEST(EvenSchedule, OfAnotherKeepsItsTotalAndItsExactLayers) {
+  EXPECT_EQ(even_schedule(parse_schedule("exact,9,0,exact,1")), parse_schedule("exact,4,3,exact,3"));
+  EXPECT_EQ(even_schedule(parse_schedule("33,8,7")), even_schedule(3, 48, 0));
+  EXPECT_THROW((void)even_schedule(parse_schedule("exact,exact")), InvalidArgument);
 }
 
 TEST(Apportion, SharesOutByLargestRemainder) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "base/error.h"
+#include "episode/samples.h"
 #include "tests/names.h"
 #include "wire/messages.pb.h"
 
@@ -16,7 +17,7 @@ allot::Episode example_episode(RewardKind kind, allot::Split split) {
   return {.id = {7},
           .kind = kind,
           .split = split,
-          .samples = {33, 8, 7},
+          .samples = {33, kExactLayer, 0},
           .questions = {4'000'000'000u, 0, 17},
           .sampling_seed = 0xFFFFFFFFu};
 }

@@ -66,6 +66,19 @@ TEST_F(Export, CsvHasOneLinePerLayer) {
   EXPECT_EQ(export_schedule(request(), "csv"), "layer,samples\n0,50\n1,8\n2,6\n");
 }
 
+TEST_F(Export, ExactLayersAreNamedInEveryFormat) {
+  file_.schedule.samples = {kExactLayer, 8, 6};
+  EXPECT_EQ(export_schedule(request(), "csv"), "layer,samples\n0,exact\n1,8\n2,6\n");
+  const Json samples = {"exact", 8, 6};
+  EXPECT_EQ(Json::parse(export_schedule(request(), "json")).at("samples"), samples);
+  const Json overlay = Json::parse(export_schedule(request(), "hf")).at("allot");
+  EXPECT_EQ(overlay.at("samples"), samples);
+  EXPECT_EQ(overlay.at("schema_version"), 3);
+  ExportRequest with_model = request();
+  with_model.model = model_;
+  EXPECT_EQ(Json::parse(export_schedule(with_model, "hf-config")).at("allot"), overlay);
+}
+
 TEST_F(Export, OverlayNamesTheModelItIsFor) {
   const Json json = Json::parse(export_schedule(request(), "hf"));
   ASSERT_EQ(json.size(), 1u);

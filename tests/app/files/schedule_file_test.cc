@@ -110,6 +110,29 @@ TEST(ScheduleFile, SameContentGivesTheSameBytesWithFieldsInTheDocumentedOrder) {
                                             "evaluation", "run_id", "policy_version", "tool_version"));
 }
 
+TEST(ScheduleFile, ExactLayersMakeItVersion3AndAreCountedInNoTotal) {
+  ScheduleFile file = example();
+  EXPECT_EQ(Json::parse(format_schedule_file(file)).at("schema_version"), 2);
+  file.schedule.samples = {kExactLayer, 20, kExactLayer, 12};
+  const std::string text = format_schedule_file(file);
+  EXPECT_THAT(text, ::testing::HasSubstr("\n  \"samples\": [\"exact\", 20, \"exact\", 12],\n"));
+  EXPECT_EQ(Json::parse(text).at("schema_version"), 3);
+  EXPECT_EQ(parse_schedule_file(text, "s.json"), file);
+}
+
+TEST(ScheduleFile, ExactLayersInAFileOfVersion2AreRefusedWithTheVersionThatHasThem) {
+  ScheduleFile file = example();
+  file.schedule.samples = {kExactLayer, 20, kExactLayer, 12};
+  Json json = Json::parse(format_schedule_file(file));
+  json["schema_version"] = 2;
+  EXPECT_THAT(refusal(json), Names("samples", "exact", "schema_version", 2, 3));
+  for (const Json& entry : {Json("dense"), Json(-1), Json(nullptr), Json(Json::array())}) {
+    json["schema_version"] = 3;
+    json["samples"][0] = entry;
+    EXPECT_THAT(refusal(json), Names("samples[0]", entry.dump(), "exact")) << entry;
+  }
+}
+
 NamesMatcher names_missing(const std::string& parent, const std::string& field) {
   return Names(parent + field, "missing");
 }

@@ -56,6 +56,17 @@ TEST(FidelityChart, HasACurveForEveryEstimatorThatDiverges) {
   EXPECT_THAT(names, ElementsAre("sys", "threshold"));
 }
 
+TEST(FidelityChart, SchedulesWithExactLayersHaveCurvesOfTheirOwn) {
+  std::vector<FidelityRow> rows = kRows;
+  rows[1].exact_layers = 1;
+  rows.push_back(rows[0]);
+  rows.back().exact_layers = 2;
+  const XmlElement svg = parse_xml(fidelity_chart(rows, FidelityCost::kSamples).inline_svg());
+  std::vector<std::string> names;
+  for (const XmlElement* text : svg.all("text", "halo")) names.push_back(text->text);
+  EXPECT_THAT(names, ElementsAre("sys", "sys, 1 exact layer", "threshold", "sys, 2 exact layers"));
+}
+
 TEST(FidelityPlots, AreThoseOfCostsThatAreKnown) {
   const TemporaryDirectory directory;
   using Paths = std::vector<std::filesystem::path>;

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "episode/samples.h"
 #include "kernels/estimator.h"
 #include "model/engine.h"
 #include "tests/kernels/methods.h"
@@ -114,6 +116,68 @@ TEST_F(CudaEngine, GreedyTokensAloneAndAmongRaggedBatchMatesAreBestButForRoundin
     equal += alone == together[i];
   }
   EXPECT_GE(equal, requests.size() / 2);
+}
+
+// Prompts are exact by FlashAttention and decode steps by attend_cuda, as without a schedule: the same
+// kernels on the same shapes.
+TEST_F(CudaEngine, AScheduleOfExactLayersAloneGivesTheBitsOfExactAttention) {
+  for (kernels::AttentionMethod method : kernels::testing::every_method()) {
+    if (!kernels::row_of(method.estimator).cuda) continue;
+    SCOPED_TRACE(kernels::describe(method));
+    Engine engine(kDeviceModel, on_device({.attention = method}));
+    const std::vector<int32_t> ids = random_prompt(4, 90), exact(2, kExactLayer);
+    EXPECT_EQ(engine.logits(ids, exact, kKey, 1), engine.logits(ids, {}, kKey, 1));
+    std::vector<GenerationRequest> requests = ragged_requests(6, 90, 20);
+    const auto dense = run(engine, requests);
+    for (GenerationRequest& request : requests) request.samples = exact;
+    EXPECT_EQ(run(engine, requests), dense);
+  }
+}
+
+// Logits of the device are held against those of the CPU, which is tested against the reference; a layer that
+// attended as the other one should would be off by far more than rounding.
+TEST_F(CudaEngine, AnExactLayerIsExactAndTheOthersStaySampled) {
+  const double noise = rounding_noise(kDeviceModel);
+  Engine device(kDeviceModel, on_device()), cpu(kDeviceModel, on_cpu());
+  const std::vector<int32_t> ids = random_prompt(4, 90);
+  const auto distance = [](const std::vector<float>& a, const std::vector<float>& b) {
+    double squares = 0;
+    for (size_t i = 0; i < a.size(); ++i) squares += (a[i] - b[i]) * (a[i] - b[i]);
+    return std::sqrt(squares / static_cast<double>(a.size()));
+  };
+  const auto logits = [&](Engine& engine, const std::vector<int32_t>& samples) {
+    return engine.logits(ids, samples, kKey, 1);
+  };
+  for (const std::vector<int32_t>& samples : {std::vector<int32_t>{kExactLayer, 4}, {4, kExactLayer}}) {
+    const std::vector<float> ours = logits(device, samples);
+    const double off = distance(ours, logits(cpu, samples));
+    // A few draws within rounding of a boundary pick another key.
+    EXPECT_LT(off, 0.5 * distance(ours, logits(device, {}))) << samples[0];
+    EXPECT_LT(off, 0.5 * distance(ours, logits(device, {4, 4}))) << samples[0];
+    EXPECT_GT(distance(ours, logits(device, {})), 4 * noise);
+  }
+}
+
+// In a batch some layers are exact for all, some for none and some for a few; captured decode steps of one
+// pattern must not serve another.
+TEST_F(CudaEngine, ExactLayersOfBatchMatesChangeNoTokens) {
+  const double noise = rounding_noise(kDeviceModel);
+  Engine engine(kDeviceModel, on_device({.prefill_chunk_tokens = 64}));
+  const std::vector<std::vector<std::vector<int32_t>>> batches = {
+      {{kExactLayer, 9}},
+      {{9, kExactLayer}},
+      {{kExactLayer, kExactLayer}, {}},
+      {{kExactLayer, 9}, {9, kExactLayer}, {8, 9}, {}, {kExactLayer, kExactLayer}}};
+  for (const std::vector<std::vector<int32_t>>& schedules : batches) {
+    std::vector<GenerationRequest> requests = ragged_requests(10, 90, 20);
+    for (size_t i = 0; i < requests.size(); ++i) requests[i].samples = schedules[i % schedules.size()];
+    const auto tokens = run(engine, requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      if (exact_layers(requests[i].samples) < std::ssize(requests[i].samples)) continue;
+      EXPECT_LT(gaps_of(engine, requests[i], tokens[i]).largest, tie(noise)) << "request " << i;
+    }
+    EXPECT_EQ(run(engine, requests), tokens);
+  }
 }
 
 // A dense sequence stays dense beside mates whose scores are Bernoulli estimates: each of its tokens is best
