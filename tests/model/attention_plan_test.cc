@@ -5,6 +5,8 @@
 
 #include <numeric>
 
+#include "episode/samples.h"
+
 namespace allot::model {
 namespace {
 
