@@ -61,6 +61,7 @@ std::string JsonFields::sha256(const char* name) {
 std::vector<int32_t> JsonFields::samples(const char* name, int32_t least) {
   constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
   const Json& found = value(name);
+  const std::string expected = fmt::format("an integer >= {} or \"{}\"", least, kExactLayerText);
   std::vector<int32_t> entries;
   if (!found.is_array()) {
     unexpected(where(name), found, "a list of integers");
@@ -72,7 +73,7 @@ std::vector<int32_t> JsonFields::samples(const char* name, int32_t least) {
       continue;
     }
     const std::string place = where(fmt::format("{}[{}]", name, entries.size()));
-    entries.push_back(static_cast<int32_t>(checked_integer(entry, place, least, kMax, /*bounded=*/false)));
+    entries.push_back(static_cast<int32_t>(checked_integer(entry, place, least, kMax, expected)));
   }
   return entries;
 }
@@ -106,14 +107,13 @@ void JsonFields::unexpected(const std::string& place, const Json& found, const s
 }
 
 int64_t JsonFields::checked_integer(const Json& found, const std::string& place, int64_t min, int64_t max,
-                                    bool bounded) {
+                                    const std::string& expected) {
   // A number too large for int64 is kept by the parser as unsigned or as a float; both fail here.
   if (found.is_number_integer() && !(found.is_number_unsigned() && found.get<uint64_t>() > uint64_t(max))) {
     const auto number = found.get<int64_t>();
     if (number >= min && number <= max) return number;
   }
-  unexpected(place, found,
-             bounded ? fmt::format("an integer {} to {}", min, max) : fmt::format("an integer >= {}", min));
+  unexpected(place, found, expected);
   return min;
 }
 

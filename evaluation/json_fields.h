@@ -42,8 +42,10 @@ class JsonFields {
   std::string sha256(const char* name);  // 64 lower-case hexadecimal digits
   template <class Integer>
   Integer integer(const char* name, Integer min, Integer max = std::numeric_limits<Integer>::max()) {
-    return static_cast<Integer>(
-        checked_integer(value(name), where(name), min, max, max != std::numeric_limits<Integer>::max()));
+    const bool bounded = max != std::numeric_limits<Integer>::max();
+    return static_cast<Integer>(checked_integer(
+        value(name), where(name), min, max,
+        bounded ? fmt::format("an integer {} to {}", min, max) : fmt::format("an integer >= {}", min)));
   }
   // The entries of a schedule: a number of at least `least`, or "exact" for kExactLayer.
   std::vector<int32_t> samples(const char* name, int32_t least);
@@ -72,7 +74,7 @@ class JsonFields {
  private:
   void unexpected(const std::string& place, const Json& found, const std::string& expected);
   int64_t checked_integer(const Json& found, const std::string& place, int64_t min, int64_t max,
-                          bool bounded);
+                          const std::string& expected);
   double checked_real(const Json& found, const std::string& place, double min, double max);
 
   const Json& object_;

@@ -102,9 +102,8 @@ std::vector<std::string> schedule_lines(const wire::Status& status, size_t colum
   std::vector<std::string> lines;
   const size_t room = columns > 24 ? columns - 24 : 1;
   for (int layer = 0; layer < samples.size(); ++layer) {
-    lines.push_back(fmt::format(
-        "layer {:>3} {:>6}  {}", layer, layer_text(samples[layer]),
-        bar(std::max(0.0, static_cast<double>(samples[layer]) / most), std::min<size_t>(room, 60))));
+    lines.push_back(fmt::format("layer {:>3} {:>6}  {}", layer, layer_text(samples[layer]),
+                                bar(static_cast<double>(samples[layer]) / most, std::min<size_t>(room, 60))));
   }
   return lines;
 }

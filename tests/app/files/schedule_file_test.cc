@@ -254,11 +254,14 @@ TEST(ScheduleFile, TextThatIsNoJsonIsRefusedWithItsByte) {
 }
 
 TEST(ScheduleFile, AnotherSchemaVersionIsUnsupportedWhateverElseTheFileHolds) {
-  try {
-    (void)parse_schedule_file(R"({"schema_version": 3, "layers": []})", "s.json");
-    FAIL() << "schema version 3 was read";
-  } catch (const Unsupported& error) {
-    EXPECT_THAT(error.what(), Names("s.json", "schema_version", 3, 1, 2));
+  for (const Json& version : {Json(4), Json(0), Json(-1), Json(2.5), Json("3"), Json(uint64_t{1} << 40)}) {
+    try {
+      (void)parse_schedule_file(Json{{"schema_version", version}, {"layers", Json::array()}}.dump(),
+                                "s.json");
+      ADD_FAILURE() << "schema version " << version << " was read";
+    } catch (const Unsupported& error) {
+      EXPECT_THAT(error.what(), Names("s.json", "schema_version", version.dump(), 1, 3));
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include "app/view/terminal_text.h"
 #include "base/json.h"
 #include "episode/reward_kind.h"
+#include "episode/samples.h"
 #include "tests/names.h"
 
 namespace allot::app {
@@ -161,6 +162,13 @@ TEST(StatusScreen, FitsEverySizeOfTerminal) {
       }
     }
   }
+}
+
+TEST(StatusScreen, NamesExactLayersWhereOthersHaveBars) {
+  wire::Status status = example();
+  status.set_recommended(1, kExactLayer);
+  const auto lines = status_screen(status, "", {.columns = 100, .rows = 40});
+  EXPECT_THAT(lines, ::testing::Contains(HasSubstr("layer   1  exact")));
 }
 
 TEST(StatusScreen, ShowsABarForEachLayerOrOneBlockWhereRowsAreFew) {
