@@ -466,8 +466,8 @@ TEST_F(EngineRefuses, SchedulesOfAnotherModelOrEstimator) {
   GenerationRequest request = request_of(0, random_prompt(0, 30), 10);
   request.samples = {4};
   expect(request, Names("schedule", 1, 2));
-  request.samples = {4, -1};
-  expect(request, Names("layer 1", -1));
+  request.samples = {4, -2};
+  expect(request, Names("layer 1", -2));
   request.samples = {4, 2};
   expect(request, Names("layer 1", 2, "flash", 3));
   request.samples = {3, 0};
