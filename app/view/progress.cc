@@ -9,6 +9,7 @@
 
 #include "app/view/terminal_text.h"
 #include "episode/reward_kind.h"
+#include "episode/samples.h"
 #include "wire/messages.pb.h"
 
 namespace allot::app {
@@ -50,6 +51,10 @@ Answered answered(const wire::Status& status) {
   return sum;
 }
 
+std::string schedule_text(const wire::Status& status) {
+  return layers_text({status.recommended().data(), static_cast<size_t>(status.recommended_size())});
+}
+
 std::string reward_text(const wire::Status& status, double reward) {
   const RewardKindRow* kind = find_reward_kind(status.reward_kind());
   return kind == nullptr ? fmt::format("{:.4g}", reward) : kind->format(reward);
@@ -79,7 +84,7 @@ std::string progress_line(const wire::Status& status, size_t columns) {
       rest += fmt::format("  {} {}", score.label(), reward_text(status, mean_score(score)));
     }
   }
-  rest += fmt::format("  schedule {}", layers_text(status.recommended()));
+  rest += fmt::format("  schedule {}", schedule_text(status));
 
   // Numbers say more than a long bar, so on a narrow terminal the bar is shortened first.
   const size_t taken = status.stage().size() + rest.size() + 3;

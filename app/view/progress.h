@@ -26,6 +26,8 @@ Answered answered(const wire::Status& status);
 // A reward or a mean score of the run in the unit of its kind: "61.3%", "0.031 nats"; a bare number for a
 // kind that this release does not know.
 std::string reward_text(const wire::Status& status, double reward);
+// The recommended schedule: "33,8,7".
+std::string schedule_text(const wire::Status& status);
 // Mean score of a verified schedule; 0 before the first answer.
 double mean_score(const wire::Score& score);
 // The 95 % interval of its right answers; none before the first answer, with partial credit, and for counts

@@ -237,7 +237,7 @@ std::string format_status(const wire::Status& status) {
                       format_seconds(status.elapsed_s()));
   text += fmt::format("policy    version {}{}, recent mean reward {}\n", status.policy_version(),
                       policy_numbers(status), reward_text(status, status.mean_reward_recent()));
-  text += fmt::format("schedule  {}\n", layers_text(status.recommended()));
+  text += fmt::format("schedule  {}\n", schedule_text(status));
   for (const auto& score : status.scores()) {
     text += fmt::format("score     {:<8} {}/{} correct ({}), {} wanted\n", score.label(), score.correct(),
                         score.answered(), reward_text(status, mean_score(score)), score.wanted());
