@@ -56,7 +56,11 @@ Picks select_level(const float* sizes, int32_t keys, int32_t samples, const Draw
   int32_t count = 0;
   for (int32_t s = 0; s < targets;) {
     const int32_t key = cdf.locate(level_target<float>(s, u) / per_mass);
-    if (count == 0 || picks[count - 1].key != key) picks[count++] = {key, std::max(sizes[key], 1 / per_mass)};
+    if (count > 0 && picks[count - 1].key == key) {
+      ++s;
+      continue;
+    }
+    picks[count++] = {key, std::max(sizes[key], 1 / per_mass)};
     // So many targets fall in the row at least; the last of them is looked up, in case of rounding.
     s += std::max(1, static_cast<int32_t>(sizes[key] * per_mass) - 1);
   }
