@@ -14,6 +14,8 @@ int main(int argc, char** argv) {
       {"ablate", "measure each layer's importance: one layer gets one sample, the others the base budget",
        true, run_ablate},
       {"analyze", "measure how far sampled attention takes a model from exact attention", true, run_analyze},
+      {"calibrate", "learn schedules from the divergence of sampled from exact attention, without replies",
+       true, run_calibrate},
       {"logits", "logits of token ids, as a .npy array", true, run_logits},
       {"bench", "measure decoding, attention and the aggregator beside their peers", true, run_bench},
   };

@@ -397,7 +397,7 @@ std::vector<Fidelity> Engine::fidelity(std::span<const FidelityText> texts,
     const auto length = static_cast<int64_t>(text.ids.size());
     impl_->check_ids(text.ids, fmt::format("text {}", i));
     impl_->check_length(length, 0);
-    if (options.mode == FidelityMode::kDecode && (text.prompt_tokens < 1 || text.prompt_tokens > length))
+    if (options.mode != FidelityMode::kPrefill && (text.prompt_tokens < 1 || text.prompt_tokens > length))
       refuse("text {} has {} prompt tokens, expected 1 to its {} tokens", i, text.prompt_tokens, length);
   }
   for (const FidelityPair& pair : pairs) {

@@ -17,11 +17,14 @@ enum class FidelityMode : uint8_t {
   // As a reply is generated after an exact prompt: attention is exact up to the last prompt token and sampled
   // behind it; measured from the last prompt token on, whose distribution is the first that chooses a token
   kDecode,
+  // As a reply is generated after a sampled prompt: every position's attention is sampled, and those from the
+  // last prompt token on are measured
+  kReply,
 };
 
 struct FidelityText {
   std::vector<int32_t> ids = {};
-  int32_t prompt_tokens = 1;  // the first of `ids`; counts in kDecode only
+  int32_t prompt_tokens = 1;  // the first of `ids`; does not count in kPrefill
   // Coordinates of the draws, as in a GenerationRequest.
   DrawKey key = {};
   uint32_t question = 0;

@@ -16,7 +16,7 @@ namespace allot::model {
 namespace {
 
 int64_t first_measured(const FidelityText& text, FidelityMode mode) {
-  return mode == FidelityMode::kDecode ? text.prompt_tokens - 1 : 0;
+  return mode == FidelityMode::kPrefill ? 0 : text.prompt_tokens - 1;
 }
 
 int64_t size_of(const FidelityText& text) {

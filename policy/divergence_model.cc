@@ -23,18 +23,20 @@ constexpr double kSamplesOfAnEmptyLayer = 0.25;
 constexpr double kScaleSpread = 1.5;
 constexpr double kExponent = 1.3;
 constexpr double kExponentSpread = 0.4;
+constexpr double kPowerSpread = 0.35;  // of the log
 constexpr double kBatchSpread = 0.3;
 constexpr double kFirstResidual = 0.15;
 constexpr double kLeastResidual = 0.02;
 constexpr double kLeastExponent = 0.1;
 constexpr double kMostExponent = 4;
+constexpr double kMostLogPower = 1.5;
 // Root mean square of the logs of samples over the centre's at which a measurement counts half.
 constexpr double kReach = 1.0;
 
 constexpr int kMostRounds = 12;
 constexpr int kMostAttempts = 8;
 constexpr double kLongestStep = 2;  // of a scale in a round
-constexpr double kEnough = 1e-6;  // relative decrease of the cost that ends the fit
+constexpr double kEnough = 1e-6;    // relative decrease of the cost that ends the fit
 
 // Overwrites the lower triangle of `matrix` [n, n] with its Cholesky factor. False when it is not positive
 // definite.
@@ -78,8 +80,8 @@ double log_of(double samples, double unit) {
 
 }  // namespace
 
-// Of the shared parameters (scales, exponents, level), the offsets of the batches eliminated: each of these
-// couples with the shared parameters alone.
+// Of the shared parameters (scales, exponents, log of the power, level), the offsets of the batches
+// eliminated: each of these couples with the shared parameters alone.
 struct DivergenceModel::Equations {
   size_t shared = 0;
   std::vector<double> information;  // [shared, shared], lower triangle
@@ -101,8 +103,7 @@ void DivergenceModel::add(std::span<const Schedule> schedules, std::span<const d
   for (size_t i = 0; i < schedules.size(); ++i) {
     check_schedule(schedules[i], static_cast<int>(layers()), /*floor=*/0);
     if (!std::isfinite(divergences[i]) || !(divergences[i] > 0))
-      throw InvalidArgument(
-          fmt::format("divergence {} is {}, expected a number above 0", i, divergences[i]));
+      throw InvalidArgument(fmt::format("divergence {} is {}, expected a number above 0", i, divergences[i]));
   }
   for (size_t i = 0; i < schedules.size(); ++i) {
     Point point{.logs = {}, .value = std::log(divergences[i]), .batch = parameters_.offsets.size()};
@@ -119,11 +120,14 @@ double DivergenceModel::expected(const Point& point, std::vector<double>* gradie
     by[layer] = std::exp(parameters_.scales[layer] - parameters_.exponents[layer] * point.logs[layer]);
     sum += by[layer];
   }
+  const double power = std::exp(parameters_.log_power);
   for (size_t layer = 0; layer < layers(); ++layer) {
-    by[layer] /= sum;
+    by[layer] *= power / sum;
     by[layers() + layer] = -by[layer] * point.logs[layer];
   }
-  return parameters_.level + parameters_.offsets[point.batch] + std::log(sum);
+  const double mean = sum / static_cast<double>(layers());
+  by[2 * layers()] = power * std::log(mean);
+  return parameters_.level + parameters_.offsets[point.batch] + power * std::log(mean);
 }
 
 std::vector<double> DivergenceModel::nearness(std::span<const double> centre) const {
@@ -139,18 +143,18 @@ std::vector<double> DivergenceModel::nearness(std::span<const double> centre) co
 }
 
 double DivergenceModel::cost(std::span<const double> nearness) const {
-  std::vector<double> gradient(2 * layers());
+  std::vector<double> gradient(shaping());
   double sum = 0;
   for (size_t i = 0; i < points_.size(); ++i)
     sum += nearness[i] * square((points_[i].value - expected(points_[i], &gradient)) / residual_);
   for (const double scale : parameters_.scales) sum += square(scale / kScaleSpread);
   for (const double exponent : parameters_.exponents) sum += square((exponent - kExponent) / kExponentSpread);
   for (const double offset : parameters_.offsets) sum += square(offset / kBatchSpread);
-  return sum;
+  return sum + square(parameters_.log_power / kPowerSpread);
 }
 
 DivergenceModel::Equations DivergenceModel::equations(std::span<const double> nearness) const {
-  const size_t shared = 2 * layers() + 1, level = 2 * layers(), batches = parameters_.offsets.size();
+  const size_t shared = shaping() + 1, batches = parameters_.offsets.size();
   Equations made{.shared = shared,
                  .information = std::vector<double>(shared * shared),
                  .slope = std::vector<double>(shared),
@@ -159,9 +163,9 @@ DivergenceModel::Equations DivergenceModel::equations(std::span<const double> ne
                  .own_slope = std::vector<double>(batches)};
   for (size_t batch = 0; batch < batches; ++batch)
     made.own_slope[batch] = -parameters_.offsets[batch] / square(kBatchSpread);
-  std::vector<double> gradient(2 * layers());
+  std::vector<double> gradient(shaping());
   for (size_t i = 0; i < points_.size(); ++i) {
-    gradient.resize(2 * layers());
+    gradient.resize(shaping());
     const size_t batch = points_[i].batch;
     const double off = points_[i].value - expected(points_[i], &gradient);
     gradient.push_back(1);  // by the level
@@ -176,13 +180,15 @@ DivergenceModel::Equations DivergenceModel::equations(std::span<const double> ne
     made.own[batch] += weight;
     made.own_slope[batch] += weight * off;
   }
-  for (size_t row = 0; row < level; ++row) {
-    const bool scale = row < layers();
-    const double off = scale ? parameters_.scales[row] : parameters_.exponents[row - layers()] - kExponent;
-    const double precision = 1 / square(scale ? kScaleSpread : kExponentSpread);
-    made.information[row * shared + row] += precision;
-    made.slope[row] -= precision * off;
+  const auto hold = [&](size_t row, double off, double spread) {
+    made.information[row * shared + row] += 1 / square(spread);
+    made.slope[row] -= off / square(spread);
+  };
+  for (size_t layer = 0; layer < layers(); ++layer) {
+    hold(layer, parameters_.scales[layer], kScaleSpread);
+    hold(layers() + layer, parameters_.exponents[layer] - kExponent, kExponentSpread);
   }
+  hold(2 * layers(), parameters_.log_power, kPowerSpread);
   for (size_t batch = 0; batch < batches; ++batch) {
     const double* const coupling = &made.coupling[batch * shared];
     for (size_t row = 0; row < shared; ++row) {
@@ -201,7 +207,9 @@ void DivergenceModel::move(const Equations& equations, std::span<const double> s
     double& exponent = parameters_.exponents[layer];
     exponent = std::clamp(exponent + step[layers() + layer], kLeastExponent, kMostExponent);
   }
-  parameters_.level += step[2 * layers()];
+  parameters_.log_power =
+      std::clamp(parameters_.log_power + step[2 * layers()], -kMostLogPower, kMostLogPower);
+  parameters_.level += step[shaping()];
   for (size_t batch = 0; batch < parameters_.offsets.size(); ++batch) {
     double slope = equations.own_slope[batch];
     for (size_t k = 0; k < equations.shared; ++k)
@@ -214,8 +222,7 @@ void DivergenceModel::fit(std::span<const double> centre) {
   const std::vector<double> near = nearness(centre);
   const double all_near = std::accumulate(near.begin(), near.end(), 0.0);
   if (covariance_.empty()) {
-    for (size_t i = 0; i < points_.size(); ++i)
-      parameters_.level += near[i] * (points_[i].value - std::log(layers())) / all_near;
+    for (size_t i = 0; i < points_.size(); ++i) parameters_.level += near[i] * points_[i].value / all_near;
   }
 
   // Levenberg and Marquardt's method.
@@ -242,7 +249,7 @@ void DivergenceModel::fit(std::span<const double> centre) {
   }
 
   // The residual of the next fit, and what this one leaves open.
-  std::vector<double> gradient(2 * layers());
+  std::vector<double> gradient(shaping());
   double squares = 0;
   for (size_t i = 0; i < points_.size(); ++i)
     squares += near[i] * square(points_[i].value - expected(points_[i], &gradient));
@@ -251,7 +258,7 @@ void DivergenceModel::fit(std::span<const double> centre) {
   residual_ = std::max(kLeastResidual, std::sqrt(squares / freedom));
   const Equations made = equations(near);
   std::vector<double> factor = made.information;
-  const size_t size = 2 * layers();
+  const size_t size = shaping();
   covariance_.assign(size * size, 0);
   if (!factorise(&factor, made.shared)) return;
   for (size_t column = 0; column < size; ++column) {
@@ -269,7 +276,7 @@ double DivergenceModel::term(size_t layer, double samples) const {
 double DivergenceModel::log_divergence(const Schedule& schedule) const {
   double sum = 0;
   for (size_t layer = 0; layer < layers(); ++layer) sum += term(layer, schedule.samples[layer]);
-  return parameters_.level + std::log(sum);
+  return parameters_.level + std::exp(parameters_.log_power) * std::log(sum / static_cast<double>(layers()));
 }
 
 LayerSensitivity DivergenceModel::sensitivity(const Schedule& schedule, int layer) const {
@@ -289,7 +296,7 @@ LayerSensitivity DivergenceModel::sensitivity(const Schedule& schedule, int laye
   const auto gradient_of = [&](const Schedule& of) {
     Point point{.logs = {}, .value = 0, .batch = 0};
     for (const int32_t samples : of.samples) point.logs.push_back(log_of(samples, samples_));
-    std::vector<double> gradient(2 * layers());
+    std::vector<double> gradient(shaping());
     (void)expected(point, &gradient);
     return gradient;
   };

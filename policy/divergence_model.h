@@ -1,6 +1,6 @@
 // How a model's divergence from exact attention depends on the schedule, fitted to measurements: each layer
-// adds a term that falls as a power of its samples. Fitted in context, to schedules in which all layers differ
-// at once, since a layer's effect beside exact layers is not its effect beside sampled ones. No I/O.
+// adds a term that falls as a power of its samples. Fitted in context, to schedules in which all layers
+// differ at once, since a layer's effect beside exact layers is not its effect beside sampled ones. No I/O.
 #pragma once
 
 #include <cstdint>
@@ -54,16 +54,18 @@ class DivergenceModel {
     double value = 0;          // log of the divergence
     size_t batch = 0;
   };
-  // The divergence of a schedule is exp(level + offset of its batch) times the sum of the layers' terms
-  // exp(scale) * (samples / samples_) ^ -exponent.
+  // The divergence of a schedule is exp(level + offset of its batch) times the mean of the layers' terms
+  // exp(scale) * (samples / samples_) ^ -exponent, to a power: errors of layers may add to more than their
+  // sum, and a divergence has an upper end.
   struct Parameters {
     double level = 0;
+    double log_power = 0;
     std::vector<double> scales;     // [layers]
     std::vector<double> exponents;  // [layers]
     std::vector<double> offsets;    // [batches]
   };
 
-  // The log that is expected of a point, and its derivatives by scales and exponents, [2 layers].
+  // The log that is expected of a point, and its derivatives by scales, exponents and log_power.
   double expected(const Point& point, std::vector<double>* gradient) const;
   // How near each measurement is to the centre, from 0 to 1.
   std::vector<double> nearness(std::span<const double> centre) const;
@@ -75,12 +77,13 @@ class DivergenceModel {
   void move(const Equations& equations, std::span<const double> step);
   double term(size_t layer, double samples) const;
   size_t layers() const { return parameters_.scales.size(); }
+  size_t shaping() const { return 2 * layers() + 1; }  // scales, exponents and log_power
 
   double samples_;
   std::vector<Point> points_;
   Parameters parameters_;
   double residual_;
-  std::vector<double> covariance_;  // of scales and exponents, [2 layers, 2 layers]; empty before fit()
+  std::vector<double> covariance_;  // [shaping(), shaping()]; empty before fit()
 };
 
 }  // namespace allot::policy

@@ -1,7 +1,7 @@
-// Learns a schedule from divergences alone: measures schedules around a centre, in mirrored pairs in which all
-// layers differ, fits a model to all that was measured, and moves the centre towards the model's best schedule.
-// A divergence on common texts and draws has little noise, so a few hundred measurements settle a schedule.
-// No I/O; the caller measures.
+// Learns a schedule from divergences alone: measures schedules around a centre, in mirrored pairs in which
+// all layers differ, fits a model to all that was measured, and moves the centre towards the model's best
+// schedule. A divergence on common texts and draws has little noise, so a few hundred measurements settle a
+// schedule. No I/O; the caller measures.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ class DivergenceSearch {
   std::vector<Schedule> candidates() const;
 
  private:
-  double spread() const;                     // samples above the floor, of all layers
-  double log_above(double samples) const;    // of samples above the floor, within reach of perturbations
+  double spread() const;                   // samples above the floor, of all layers
+  double log_above(double samples) const;  // of samples above the floor, within reach of perturbations
   // The samples above the floor that these logs stand for, [layers].
   std::vector<double> amounts(std::span<const double> logs) const;
   void move();

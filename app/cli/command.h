@@ -37,6 +37,7 @@ int run_devices(std::span<const std::string> arguments);
 int run_eval(std::span<const std::string> arguments);
 int run_verify(std::span<const std::string> arguments);
 int run_analyze(std::span<const std::string> arguments);
+int run_calibrate(std::span<const std::string> arguments);
 int run_ablate(std::span<const std::string> arguments);
 int run_logits(std::span<const std::string> arguments);
 int run_bench(std::span<const std::string> arguments);

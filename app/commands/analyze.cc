@@ -9,6 +9,7 @@
 #include "app/cli/version.h"
 #include "app/report/fidelity_figures.h"
 #include "app/report/png.h"
+#include "app/scoring/fidelity_engine.h"
 #include "app/scoring/fidelity_plan.h"
 #include "app/view/progress_line.h"
 #include "base/error.h"
@@ -22,22 +23,6 @@ namespace {
 
 using evaluation::FidelityRow;
 using evaluation::TextFidelity;
-
-model::EngineOptions engine_options(const FidelityPlan& plan) {
-  model::EngineOptions engine;
-  engine.device = plan.options.device;
-  engine.adapter = plan.options.adapter;
-  engine.dtype = plan.conditions.generation.dtype;
-  engine.attention = plan.cases.front().method;
-  engine.prefill_chunk_tokens = plan.options.prefill_chunk;
-  engine.threads = plan.options.threads;
-  // Room for the texts of a pass, whose last pages may be all but empty, and for one longer than it.
-  size_t longest = 0;
-  for (const FidelityItem& text : plan.texts) longest = std::max(longest, text.ids.size());
-  engine.cache_tokens = model::max_pass_tokens(engine) + static_cast<int64_t>(longest) +
-                        int64_t{engine.max_sequences} * engine.page_size;
-  return engine;
-}
 
 // Texts begin .. end - 1 of the plan, under every case: [end - begin, cases].
 std::vector<model::Fidelity> measure(const FidelityPlan& plan, size_t begin, size_t end,
@@ -54,9 +39,8 @@ std::vector<model::Fidelity> measure(const FidelityPlan& plan, size_t begin, siz
       pairs.push_back(
           {.text = i - begin, .samples = one.schedule.schedule->samples, .attention = one.method});
   }
-  const auto mode =
-      plan.options.mode == "decode" ? model::FidelityMode::kDecode : model::FidelityMode::kPrefill;
-  return engine.fidelity(texts, pairs, {.mode = mode, .count_rows = true, .timed = true});
+  return engine.fidelity(texts, pairs,
+                         {.mode = fidelity_mode(plan.options.mode), .count_rows = true, .timed = true});
 }
 
 // The end of a stretch of texts that keep the engine busy for a while: as many tokens as a pass has.
@@ -71,7 +55,7 @@ size_t stretch_end(const FidelityPlan& plan, size_t begin, int64_t most_tokens) 
 }
 
 std::vector<FidelityRow> measure(const FidelityPlan& plan) {
-  model::Engine engine(plan.options.model, engine_options(plan));
+  model::Engine engine(plan.options.model, fidelity_engine_options(plan));
   const auto& stop = watch_stop_signals();
   // What happens once, memory that is first touched and algorithms that are chosen, is not timed.
   (void)measure(plan, 0, 1, engine);

@@ -25,6 +25,8 @@ using Fields = evaluation::JsonFields;
 using evaluation::shown;
 
 constexpr int32_t kNoExactLayersVersion = 2;
+constexpr std::string_view kCalibrationReward = "divergence";
+constexpr std::string_view kModes[] = {"prefill", "decode", "reply"};
 
 evaluation::PairedTest read_paired(Fields fields, const EvaluationRecord& scores,
                                    std::vector<std::string>* faults) {
@@ -72,6 +74,39 @@ EvaluationRecord read_evaluation(const Json& object, std::vector<std::string>* f
   return evaluation;
 }
 
+CalibrationRecord read_calibration(const Json& object, std::vector<std::string>* faults) {
+  CalibrationRecord record;
+  Fields fields(object, "calibration", faults);
+  const auto divergence = [&](const char* name) -> evaluation::Divergence {
+    Fields found = fields.object(name);
+    return {.mean = found.real("divergence", 0, std::numeric_limits<double>::max()),
+            .standard_error = found.real("standard_error", 0, std::numeric_limits<double>::max())};
+  };
+  const std::string reward = fields.text("reward");
+  if (!reward.empty() && reward != kCalibrationReward)
+    fields.fault(fmt::format("'calibration.reward' is \"{}\", expected \"{}\"", reward, kCalibrationReward));
+  record.mode = fields.text("mode");
+  if (!record.mode.empty() && std::ranges::find(kModes, record.mode) == std::end(kModes))
+    fields.fault(fmt::format("'calibration.mode' is \"{}\", expected prefill, decode or reply", record.mode));
+  record.texts = fields.integer<int64_t>("texts", 1);
+  record.positions = fields.integer<int64_t>("positions", 1);
+  record.uniform = divergence("uniform");
+  record.learned = divergence("learned");
+  return record;
+}
+
+Json calibration_json(const CalibrationRecord& record) {
+  const auto divergence = [](const evaluation::Divergence& measured) {
+    return Json{{"divergence", measured.mean}, {"standard_error", measured.standard_error}};
+  };
+  return {{"reward", kCalibrationReward},
+          {"mode", record.mode},
+          {"texts", record.texts},
+          {"positions", record.positions},
+          {"uniform", divergence(record.uniform)},
+          {"learned", divergence(record.learned)}};
+}
+
 // Fields of the conditions that no schedule.json of version 1 says.
 const std::vector<std::string>& unknown_in_version_1() {
   static const std::vector<std::string> fields = {
@@ -112,10 +147,12 @@ evaluation::Conditions read_version_1(Fields& file, const EvaluationRecord& eval
   return conditions;
 }
 
-evaluation::Conditions read_conditions(Fields& file, std::vector<std::string>* faults) {
+// A schedule that was `calibrated` may know of no task: plain text has none.
+evaluation::Conditions read_conditions(Fields& file, bool calibrated, std::vector<std::string>* faults) {
   evaluation::Conditions conditions =
       evaluation::read_conditions(file.value("conditions"), "conditions", faults);
   for (const std::string& field : conditions.unknown) {
+    if (calibrated && field.starts_with("task.")) continue;
     if (std::ranges::find(unknown_in_version_1(), field) != unknown_in_version_1().end()) continue;
     if (field == "measured_on.questions") continue;
     faults->push_back(
@@ -167,15 +204,17 @@ Json evaluation_json(const EvaluationRecord& evaluation) {
 }
 
 Json file_json(const ScheduleFile& file) {
-  return {{"schema_version", schema_version_of(file)},
-          {"conditions", evaluation::to_json(file.conditions)},
-          {"samples", evaluation::samples_json(file.schedule.samples)},
-          {"total", file.total},
-          {"floor", file.floor},
-          {"evaluation", evaluation_json(file.evaluation)},
-          {"run_id", file.run_id},
-          {"policy_version", file.policy_version},
-          {"tool_version", file.tool_version}};
+  Json json = {{"schema_version", schema_version_of(file)},
+               {"conditions", evaluation::to_json(file.conditions)},
+               {"samples", evaluation::samples_json(file.schedule.samples)},
+               {"total", file.total},
+               {"floor", file.floor},
+               {"evaluation", evaluation_json(file.evaluation)}};
+  if (file.calibration) json["calibration"] = calibration_json(*file.calibration);
+  json.update({{"run_id", file.run_id},
+               {"policy_version", file.policy_version},
+               {"tool_version", file.tool_version}});
+  return json;
 }
 
 // Indented JSON with lists of numbers, and of samples, on one line. A line end is never inside a JSON text,
@@ -234,8 +273,10 @@ ScheduleFile parse_schedule_file(std::string_view text, const std::string& place
     Fields fields(json, "", &faults);
     fields.value("schema_version");
     file.evaluation = read_evaluation(fields.value("evaluation"), &faults);
-    file.conditions =
-        version == 1 ? read_version_1(fields, file.evaluation, &faults) : read_conditions(fields, &faults);
+    if (version != 1 && fields.has("calibration"))
+      file.calibration = read_calibration(fields.value("calibration"), &faults);
+    file.conditions = version == 1 ? read_version_1(fields, file.evaluation, &faults)
+                                   : read_conditions(fields, file.calibration.has_value(), &faults);
     file.floor = fields.integer<int32_t>("floor", 0);
     file.schedule.samples = fields.samples("samples", file.floor);
     file.total = fields.integer<int64_t>("total", 0);

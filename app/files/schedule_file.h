@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "evaluation/accuracy.h"
+#include "evaluation/calibration.h"
 #include "evaluation/conditions.h"
 #include "model/model_config.h"
 #include "policy/schedule.h"
@@ -30,6 +31,17 @@ struct EvaluationRecord {
   friend bool operator==(const EvaluationRecord&, const EvaluationRecord&) = default;
 };
 
+// How `allot calibrate` found the schedule: by divergences alone, on texts that are not the held-out
+// questions of a run.
+struct CalibrationRecord {
+  std::string mode;       // what was measured: "prefill", "decode" or "reply"
+  int64_t texts = 0;      // measured at the end
+  int64_t positions = 0;  // of these
+  evaluation::Divergence uniform;
+  evaluation::Divergence learned;
+  friend bool operator==(const CalibrationRecord&, const CalibrationRecord&) = default;
+};
+
 struct ScheduleFile {
   // The conditions under which the schedule was learned and scored. Fields that a file of version 1 lacks
   // are in conditions.unknown.
@@ -38,6 +50,7 @@ struct ScheduleFile {
   int64_t total = 0;
   int32_t floor = 1;
   EvaluationRecord evaluation;
+  std::optional<CalibrationRecord> calibration;  // nothing where a run learned the schedule
   std::string run_id;
   int64_t policy_version = 0;  // updates the policy had made
   std::string tool_version;    // version of allot that wrote the file

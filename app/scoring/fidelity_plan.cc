@@ -109,7 +109,7 @@ void add_questions(const model::Tokenizer& tokenizer, FidelityPlan* plan) {
 
 }  // namespace
 
-void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options) {
+void declare_text_options(OptionSet* set, FidelityPlanOptions* options) {
   constexpr int64_t kMany = 1'000'000'000;
   std::vector<std::string> styles = evaluation::prompt_style_names();
   styles.insert(styles.begin(), "auto");
@@ -124,20 +124,11 @@ void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options) {
   set->integer("limit", &options->limit, 0, kMany, "N", "measure the first N texts; 0 for all");
   set->integer("tokens", &options->tokens, 1, kMany, "N",
                "tokens of a text; 512 of a text file, all of a question and its solution");
-  set->choice(
-      "mode", &options->mode, {"prefill", "decode"},
-      "prefill samples every position; decode keeps the prompt exact, samples what follows and measures "
-      "from the prompt's last token on");
+  set->choice("mode", &options->mode, {"prefill", "decode", "reply"},
+              "prefill samples every position and measures all; reply samples every position and measures "
+              "from the prompt's last token on; decode measures these, too, and keeps the prompt exact");
   set->integer("prompt-tokens", &options->prompt_tokens, 1, kMany, "N",
-               "tokens of a text of --text that are its prompt in mode decode; default 1");
-  set->text("estimator", &options->estimators, "NAME,…", kernels::estimators_help(true).c_str());
-  set->text("samples", &options->samples, "N,…",
-            "samples of every layer; 4,8,16,32 without this and --schedule");
-  set->texts("schedule", &options->schedules, "S",
-             "uniform:N, exact:K+uniform:N (the first K layers exact), a,b,c,… (numbers or exact) or a "
-             "schedule.json; may be given several times");
-  declare_estimator_settings(set, &options->attention);
-  declare_score_options(set, &options->attention);
+               "tokens of a text of --text that are its prompt in modes decode and reply; default 1");
   set->choice("dtype", &options->dtype, {"bfloat16", "float32", "float16"},
               "weights, activations and KV cache");
   set->integer("seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N", "of every random draw");
@@ -146,6 +137,18 @@ void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options) {
   set->integer("prefill-chunk", &options->prefill_chunk, 2, 1 << 20, "N",
                "tokens of a forward pass; 2048 on the CPU and 8192 on a GPU without it");
   set->require("model");
+}
+
+void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options) {
+  declare_text_options(set, options);
+  set->text("estimator", &options->estimators, "NAME,…", kernels::estimators_help(true).c_str());
+  set->text("samples", &options->samples, "N,…",
+            "samples of every layer; 4,8,16,32 without this and --schedule");
+  set->texts("schedule", &options->schedules, "S",
+             "uniform:N, exact:K+uniform:N (the first K layers exact), a,b,c,… (numbers or exact) or a "
+             "schedule.json; may be given several times");
+  declare_estimator_settings(set, &options->attention);
+  declare_score_options(set, &options->attention);
 }
 
 std::vector<std::vector<int32_t>> pieces_of(const std::vector<int32_t>& ids, int64_t tokens) {
@@ -157,19 +160,15 @@ std::vector<std::vector<int32_t>> pieces_of(const std::vector<int32_t>& ids, int
   return pieces;
 }
 
-FidelityPlan plan_fidelity(FidelityPlanOptions* options, OptionSet* set) {
+kernels::Prefill prefill_of(const FidelityPlanOptions& options) {
+  return options.mode == "decode" ? kernels::Prefill::kDense : kernels::Prefill::kSampled;
+}
+
+void add_texts(FidelityPlanOptions* options, FidelityPlan* plan) {
   if (options->text.empty() == options->data.empty())
     throw UsageError("give --text FILE or --data FILE, one of the two");
   if (options->prompt_tokens && options->text.empty())
     throw UsageError("--prompt-tokens goes with --text; a question of --data is the prompt of its solution");
-  FidelityPlan plan;
-  plan.conditions.model = model::identify_model(options->model, {.adapter = options->adapter});
-  if (options->samples.empty() && options->schedules.empty()) options->samples = "4,8,16,32";
-  const std::vector<NamedSchedule> schedules = schedules_of(*options, plan.conditions.model);
-  std::vector<ConditionsSource> sources;
-  for (const NamedSchedule& schedule : schedules)
-    if (schedule.file) sources.push_back({schedule.label, schedule.file->conditions});
-  adopt(sources, set);
   if (!kernels::has_consistent_scores(options->attention))
     throw UsageError(
         fmt::format("--score-stage {} with --score-budget {}; the Bernoulli stages need a budget, "
@@ -180,35 +179,47 @@ FidelityPlan plan_fidelity(FidelityPlanOptions* options, OptionSet* set) {
     options->tokens = options->tokens.value_or(kTextTokens);
     options->prompt_tokens = options->prompt_tokens.value_or(1);
   }
-  plan.options = *options;
+  plan->options = *options;
   const model::Tokenizer tokenizer = model::Tokenizer::load(options->model);
   if (options->text.empty()) {
-    add_questions(tokenizer, &plan);
+    add_questions(tokenizer, plan);
   } else {
-    add_text(tokenizer, &plan);
+    add_text(tokenizer, plan);
   }
-  const int64_t texts = std::ssize(plan.texts);
+  const int64_t texts = std::ssize(plan->texts);
   const std::filesystem::path& source = options->text.empty() ? options->data : options->text;
   if (texts == 0) throw UsageError(fmt::format("{} holds no tokens", source.string()));
   if (options->limit > texts)
     throw UsageError(
         fmt::format("--limit {} is more than the {} texts of {}", options->limit, texts, source.string()));
-  if (options->limit > 0) plan.texts.resize(static_cast<size_t>(options->limit));
-  plan.conditions.measured_on->questions = std::ssize(plan.texts);
+  if (options->limit > 0) plan->texts.resize(static_cast<size_t>(options->limit));
+  plan->conditions.measured_on->questions = std::ssize(plan->texts);
+  plan->conditions.generation.dtype = kernels::parse_dtype(options->dtype);
+  for (const char* field : {"temperature", "top_p", "repetition_penalty", "max_new_tokens", "stop"})
+    plan->conditions.unknown.insert(std::string("generation.") + field);
+  plan->conditions.seed = static_cast<uint32_t>(options->seed);
+  *options = plan->options;
+}
+
+FidelityPlan plan_fidelity(FidelityPlanOptions* options, OptionSet* set) {
+  FidelityPlan plan;
+  plan.conditions.model = model::identify_model(options->model, {.adapter = options->adapter});
+  if (options->samples.empty() && options->schedules.empty()) options->samples = "4,8,16,32";
+  const std::vector<NamedSchedule> schedules = schedules_of(*options, plan.conditions.model);
+  std::vector<ConditionsSource> sources;
+  for (const NamedSchedule& schedule : schedules)
+    if (schedule.file) sources.push_back({schedule.label, schedule.file->conditions});
+  adopt(sources, set);
+  add_texts(options, &plan);
 
   for (const std::string& name : entries_of(options->estimators)) {
     kernels::AttentionMethod method = options->attention;
     method.estimator = kernels::parse_estimator(name);
     keep_own_parameters(&method);
-    method.prefill = options->mode == "prefill" ? kernels::Prefill::kSampled : kernels::Prefill::kDense;
+    method.prefill = prefill_of(*options);
     for (const NamedSchedule& schedule : schedules) plan.cases.push_back({method, schedule});
   }
   plan.conditions.attention = plan.cases.front().method;
-  plan.conditions.generation.dtype = kernels::parse_dtype(options->dtype);
-  for (const char* field : {"temperature", "top_p", "repetition_penalty", "max_new_tokens", "stop"})
-    plan.conditions.unknown.insert(std::string("generation.") + field);
-  plan.conditions.seed = static_cast<uint32_t>(options->seed);
-  *options = plan.options;
   return plan;
 }
 

@@ -39,6 +39,8 @@ struct FidelityPlanOptions {
 
 // Declares the options above; --model is required.
 void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options);
+// Those of them that are not about estimators and schedules: model, texts, mode, dtype, seed, device.
+void declare_text_options(OptionSet* set, FidelityPlanOptions* options);
 
 // A text to be measured.
 struct FidelityItem {
@@ -67,6 +69,13 @@ struct FidelityPlan {
 // an unknown estimator, Mismatch for schedules of another model or of contradicting conditions, and
 // UsageError for options that do not fit each other.
 FidelityPlan plan_fidelity(FidelityPlanOptions* options, OptionSet* set);
+
+// Fills in the texts, and what the conditions say of them and of the seed; those of the model are there. Sets
+// the options that have no value yet. Throws the errors of the readers, and UsageError as plan_fidelity().
+void add_texts(FidelityPlanOptions* options, FidelityPlan* plan);
+
+// Of the attention method, by the mode: only decoding keeps the prompt exact.
+kernels::Prefill prefill_of(const FidelityPlanOptions& options);
 
 // Pieces of `tokens` ids each, in order. The rest at the end is left out unless it is all there is.
 std::vector<std::vector<int32_t>> pieces_of(const std::vector<int32_t>& ids, int64_t tokens);

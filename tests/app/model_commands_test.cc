@@ -194,7 +194,8 @@ TEST(DevicesCommand, ListsTheCpuAndTheGpusOrWhyThereAreNone) {
 }
 
 TEST_F(ConfigOnlyCommands, AnUnknownDeviceIsWrongUsage) {
-  for (const char* command : {"analyze", "bench", "eval", "logits", "tune", "worker", "verify", "ablate"}) {
+  for (const char* command :
+       {"analyze", "bench", "calibrate", "eval", "logits", "tune", "worker", "verify", "ablate"}) {
     const auto result = run_command({"allot", command, "--device", "tpu"});
     EXPECT_EQ(result.code, 2) << command;
     EXPECT_THAT(result.err, Names("--device", "cpu", "cuda", "cuda:N")) << command;

@@ -181,9 +181,12 @@ Many many() {
 }
 
 class FidelityModes : public testing::TestWithParam<FidelityMode> {};
-INSTANTIATE_TEST_SUITE_P(Modes, FidelityModes, testing::Values(FidelityMode::kPrefill, FidelityMode::kDecode),
+INSTANTIATE_TEST_SUITE_P(Modes, FidelityModes,
+                         testing::Values(FidelityMode::kPrefill, FidelityMode::kDecode, FidelityMode::kReply),
                          [](const auto& mode) {
-                           return mode.param == FidelityMode::kPrefill ? "prefill" : "decode";
+                           return mode.param == FidelityMode::kPrefill  ? "prefill"
+                                  : mode.param == FidelityMode::kDecode ? "decode"
+                                                                        : "reply";
                          });
 
 TEST_P(FidelityModes, OfManyPairsAtOnceIsThatOfEachAlone) {
@@ -278,6 +281,20 @@ TEST(Fidelity, OfDecodingAfterAnExactPromptIsMeasuredFromThePromptsLastTokenOn) 
   const Fidelity sampled = engine.fidelity({&text, 1}, pairs, {.positions = true}).at(0);
   EXPECT_NE(decoded.divergences.back(), sampled.divergences.back());
   EXPECT_GT(sampled.divergences[40], 1e-8);
+}
+
+TEST(Fidelity, OfAReplyIsThatOfASampledPrefillBehindThePrompt) {
+  Engine engine(kModel, small_engine());
+  const FidelityText text = text_of(6, 60, 41);
+  const std::vector<FidelityPair> pairs{{.samples = {2, 3}}};
+  const Fidelity reply =
+      engine.fidelity({&text, 1}, pairs, {.mode = FidelityMode::kReply, .positions = true}).at(0);
+  const Fidelity all = engine.fidelity({&text, 1}, pairs, {.positions = true}).at(0);
+  EXPECT_EQ(reply.positions, 20);
+  EXPECT_EQ(reply.sampled_tokens, 60);
+  ASSERT_THAT(reply.divergences, SizeIs(20));
+  for (size_t i = 0; i < 20; ++i)
+    EXPECT_NEAR(reply.divergences[i], all.divergences[40 + i], 1e-4 * all.divergences[40 + i] + 1e-7) << i;
 }
 
 // The same draws at the same positions: generation under dense prefill and teacher forcing agree on every

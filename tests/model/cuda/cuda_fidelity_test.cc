@@ -77,7 +77,7 @@ TEST_F(CudaEngine, FidelityOfManyPairsIsThatOfTheCpu) {
     pairs.push_back({.text = i, .samples = {}});
   }
   const double noise = rounding_noise(kDeviceModel);
-  for (const FidelityMode mode : {FidelityMode::kPrefill, FidelityMode::kDecode}) {
+  for (const FidelityMode mode : {FidelityMode::kPrefill, FidelityMode::kDecode, FidelityMode::kReply}) {
     Engine device(kDeviceModel, on_device({.prefill_chunk_tokens = 200})), cpu(kDeviceModel, on_cpu());
     const std::vector<Fidelity> ours = device.fidelity(texts, pairs, {.mode = mode}),
                                 expected = cpu.fidelity(texts, pairs, {.mode = mode});

@@ -1,0 +1,190 @@
+// allot calibrate: learns schedules from the divergence of sampled from exact attention on texts, without
+// replies and grades.
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "app/cli/command.h"
+#include "app/cli/stop_signal.h"
+#include "app/cli/version.h"
+#include "app/report/calibration_figures.h"
+#include "app/report/png.h"
+#include "app/scoring/calibration_plan.h"
+#include "app/scoring/fidelity_engine.h"
+#include "app/view/progress_line.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "bench/output.h"
+#include "policy/divergence_model.h"
+
+namespace allot::app {
+namespace {
+
+using evaluation::Calibration;
+using evaluation::TextFidelity;
+
+// A total's result and what it took.
+struct Calibrated {
+  Calibration calibration;
+  std::filesystem::path file;
+  double seconds = 0;
+};
+
+// Measures texts of the plan under schedules with `engine`.
+class Measurement {
+ public:
+  Measurement(const CalibrationPlan& plan, model::Engine* engine)
+      : plan_(plan), engine_(*engine), stop_(watch_stop_signals()) {}
+
+  std::vector<TextFidelity> operator()(std::span<const size_t> texts,
+                                       std::span<const policy::Schedule> schedules,
+                                       uint32_t sampling_seed) const {
+    if (stop_.load())
+      throw Error("stopped before the search was at its end; schedules of the totals before are written");
+    const evaluation::Conditions& conditions = plan_.texts.conditions;
+    std::vector<model::FidelityText> given;
+    for (const size_t text : texts) {
+      const FidelityItem& item = plan_.texts.texts[text];
+      given.push_back({.ids = item.ids,
+                       .prompt_tokens = item.prompt_tokens,
+                       .key = {.run_seed = conditions.seed, .sampling_seed = sampling_seed},
+                       .question = item.question});
+    }
+    std::vector<model::FidelityPair> pairs;
+    for (const policy::Schedule& schedule : schedules)
+      for (size_t text = 0; text < texts.size(); ++text)
+        pairs.push_back({.text = text, .samples = schedule.samples, .attention = conditions.attention});
+    std::vector<TextFidelity> measured;
+    for (const model::Fidelity& result :
+         engine_.fidelity(given, pairs, {.mode = fidelity_mode(plan_.texts.options.mode)}))
+      measured.push_back({.tokens = result.tokens,
+                          .positions = result.positions,
+                          .divergence = result.divergence,
+                          .top1_agreement = result.top1_agreement,
+                          .sampled_tokens = result.sampled_tokens,
+                          .rows_read = result.rows_read,
+                          .seconds = result.seconds});
+    return measured;
+  }
+
+ private:
+  const CalibrationPlan& plan_;
+  model::Engine& engine_;
+  const std::atomic<bool>& stop_;
+};
+
+std::vector<Calibrated> calibrate_all(const CalibrationPlan& plan) {
+  model::Engine engine(plan.texts.options.model, fidelity_engine_options(plan.texts));
+  const Measurement measure(plan, &engine);
+  const SystemClock clock;
+  const auto layers = static_cast<double>(plan.search.layers);
+  policy::DivergenceModel model(plan.search.layers, static_cast<double>(plan.totals.front()) / layers);
+  std::vector<Calibrated> done;
+  for (const int64_t total : plan.totals) {
+    const Timestamp start = clock.now();
+    ProgressLine line(fmt::format("batches at {} samples", total));
+    Calibration calibration =
+        evaluation::calibrate(total, plan.texts.texts.size(), plan.search, measure, &model,
+                              [&](int64_t at, int64_t wanted) { line.update(at, wanted); });
+    const std::filesystem::path file = plan.out / fmt::format("schedule-{}.json", total);
+    write_schedule_file(file, schedule_file(plan, calibration));
+    done.push_back({.calibration = std::move(calibration),
+                    .file = file,
+                    .seconds = std::chrono::duration<double>(clock.now() - start).count()});
+  }
+  return done;
+}
+
+std::string table(std::span<const Calibrated> done) {
+  const bench::Table table({{"total", 8},
+                            {"uniform", 12},
+                            {"learned", 12},
+                            {"ratio", 8, 3},
+                            {"95% interval", 17},
+                            {"top-1 %", 9, 2},
+                            {"uniform's", 11, 2},
+                            {"seconds", 9, 1},
+                            {"file", -1}});
+  std::string text = table.head();
+  for (const Calibrated& one : done) {
+    const Calibration& found = one.calibration;
+    text += table.line({found.schedule.total(), fmt::format("{:.3e}", found.uniform.mean),
+                        fmt::format("{:.3e}", found.learned.mean), found.ratio,
+                        fmt::format("{:.3f} to {:.3f}", found.ratio_low, found.ratio_high),
+                        100 * found.top1_learned, 100 * found.top1_uniform, one.seconds,
+                        "  " + one.file.string()});
+  }
+  return text;
+}
+
+// Schedule and sensitivities of a total, a line a layer.
+std::string layers_table(const Calibration& found) {
+  std::string text = fmt::format("\n{} samples: {}\n", found.schedule.total(), found.schedule.to_string());
+  if (found.learned == found.uniform)
+    text += "no schedule was better than the even one on the texts of the check\n";
+  if (found.sensitivities.empty()) return text;
+  const bench::Table table(
+      {{"layer", 5}, {"samples", 9}, {"one more", 11, 4}, {"+-", 8, 4}, {"one fewer", 11}});
+  text += table.head();
+  for (size_t layer = 0; layer < found.sensitivities.size(); ++layer) {
+    const policy::LayerSensitivity& of = found.sensitivities[layer];
+    text +=
+        table.line({static_cast<int64_t>(layer), found.schedule.samples[layer], of.one_more, of.error,
+                    std::isfinite(of.one_fewer) ? fmt::format("{:.4f}", of.one_fewer) : std::string("-")});
+  }
+  return text;
+}
+
+std::string json_line(const Calibrated& one, const CalibrationPlan& plan) {
+  nlohmann::ordered_json json = evaluation::to_json(one.calibration);
+  json["floor"] = plan.search.floor;
+  json["file"] = one.file.string();
+  json["seconds"] = one.seconds;
+  json["steps"] = plan.search.steps;
+  json["mode"] = plan.texts.options.mode;
+  json["device"] = plan.texts.options.device;
+  json["threads"] = plan.texts.options.threads;
+  json["tool_version"] = version();
+  json["conditions"] = evaluation::to_json(plan.texts.conditions);
+  return bench::json_line(json);
+}
+
+}  // namespace
+
+int run_calibrate(std::span<const std::string> arguments) {
+  CalibrationPlanOptions options;
+  bool png = false, json = false;
+  OptionSet set(
+      "calibrate",
+      "learn schedules from the divergence of sampled from exact attention on texts, without replies",
+      "allot calibrate --model assets/tiny-gsm --data assets/tiny-gsm/train.jsonl --limit 256 "
+      "--total 64");
+  declare_calibration_options(&set, &options);
+  set.flag("png", &png, "draw the plots as PNG files too (needs rsvg-convert of the package librsvg2-bin)");
+  set.flag("json", &json, "print one JSON object a total");
+  CalibrationPlan plan;
+  set.resolve_with([&] { plan = plan_calibration(&options); });
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+
+  const std::vector<Calibrated> done = calibrate_all(plan);
+  if (json) {
+    for (const Calibrated& one : done) std::cout << json_line(one, plan);
+  } else {
+    std::cout << describe(plan) << "\n"
+              << "mean KL(dense || sampled), nats, on texts and draws of the check\n"
+              << table(done);
+    for (const Calibrated& one : done) std::cout << layers_table(one.calibration);
+  }
+  std::vector<Calibration> calibrations;
+  for (const Calibrated& one : done) calibrations.push_back(one.calibration);
+  for (const std::filesystem::path& svg : write_calibration_plots(calibrations, plan.out)) {
+    std::cerr << svg.string() << "\n";
+    if (png) std::cerr << write_png(svg).string() << "\n";
+  }
+  return 0;
+}
+
+}  // namespace allot::app

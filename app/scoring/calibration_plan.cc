@@ -1,0 +1,104 @@
+#include "app/scoring/calibration_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "app/cli/version.h"
+#include "base/error.h"
+
+namespace allot::app {
+namespace {
+
+std::vector<int64_t> parse_totals(std::string_view text) {
+  std::vector<int64_t> totals;
+  while (true) {
+    const std::string_view entry = text.substr(0, text.find(','));
+    int64_t total = 0;
+    const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), total);
+    if (error != std::errc{} || end != entry.data() + entry.size() || total < 1)
+      throw UsageError(fmt::format(
+          "--total: \"{}\" is no number of samples; expected numbers >= 1 separated by commas, as in 60,120",
+          entry));
+    if (std::ranges::find(totals, total) != totals.end())
+      throw UsageError(fmt::format("--total: {} is given twice", total));
+    totals.push_back(total);
+    if (entry.size() == text.size()) return totals;
+    text.remove_prefix(entry.size() + 1);
+  }
+}
+
+}  // namespace
+
+void declare_calibration_options(OptionSet* set, CalibrationPlanOptions* options) {
+  evaluation::CalibrationOptions& search = options->search;
+  options->texts.mode = "reply";
+  options->texts.attention.estimator = kernels::AttentionMethod{}.estimator;
+  declare_text_options(set, &options->texts);
+  declare_estimator_options(set, &options->texts.attention, EstimatorChoice::kSampled);
+  declare_score_options(set, &options->texts.attention);
+  set->text("total", &options->totals, "N,…",
+            "samples of all layers together; a schedule is learned for each number");
+  set->integer("floor", &search.floor, 0, 1'000'000, "N", "the least that a layer gets");
+  set->integer("steps", &search.steps, 1, 100'000, "N", "batches of schedules that are measured for a total");
+  set->integer("pairs", &search.pairs, 1, 10'000, "N", "pairs of schedules in a step");
+  set->integer("texts-per-step", &search.texts_per_step, 1, 1'000'000, "N",
+               "texts on which the schedules of a step are measured, at most");
+  set->integer("check-texts", &search.check_texts, 1, 1'000'000, "N",
+               "texts set aside to choose and measure the result, at most half of all");
+  set->path("out", &options->out, "folder of the schedules and plots");
+  set->require("total");
+}
+
+CalibrationPlan plan_calibration(CalibrationPlanOptions* options) {
+  CalibrationPlan plan{
+      .texts = {}, .totals = parse_totals(options->totals), .search = options->search, .out = options->out};
+  evaluation::Conditions& conditions = plan.texts.conditions;
+  conditions.model = model::identify_model(options->texts.model, {.adapter = options->texts.adapter});
+  plan.search.layers = conditions.model.layers;
+  for (const int64_t total : plan.totals) {
+    const int64_t least = int64_t{plan.search.floor} * plan.search.layers;
+    if (total < least)
+      throw UsageError(
+          fmt::format("--total {} is less than --floor {} in each of the {} layers; give at least {}", total,
+                      plan.search.floor, plan.search.layers, least));
+  }
+  add_texts(&options->texts, &plan.texts);
+  plan.search.seed = static_cast<uint64_t>(options->texts.seed);
+  conditions.attention = options->texts.attention;
+  conditions.attention.prefill = prefill_of(options->texts);
+  conditions.learned_on = conditions.measured_on;
+  // Nothing is graded.
+  conditions.measured_on.reset();
+  return plan;
+}
+
+std::string describe(const CalibrationPlan& plan) {
+  return fmt::format("estimator: {}; {} steps of {} schedules on {} texts\n",
+                     kernels::describe(plan.texts.conditions.attention), plan.search.steps,
+                     2 * plan.search.pairs, plan.search.texts_per_step) +
+         describe(plan.texts);
+}
+
+ScheduleFile schedule_file(const CalibrationPlan& plan, const evaluation::Calibration& calibration) {
+  const int64_t total = calibration.schedule.total();
+  return {.conditions = plan.texts.conditions,
+          .schedule = calibration.schedule,
+          .total = total,
+          .floor = plan.search.floor,
+          .evaluation = {},
+          .calibration = CalibrationRecord{.mode = plan.texts.options.mode,
+                                           .texts = calibration.texts,
+                                           .positions = calibration.positions,
+                                           .uniform = calibration.uniform,
+                                           .learned = calibration.learned},
+          .run_id =
+              fmt::format("calibrate-{}-{}-seed{}", kernels::name(plan.texts.conditions.attention.estimator),
+                          total, plan.search.seed),
+          .policy_version = plan.search.steps,
+          .tool_version = version()};
+}
+
+}  // namespace allot::app

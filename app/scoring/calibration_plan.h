@@ -1,0 +1,44 @@
+// What `allot calibrate` is about to do: texts as token ids, totals and the size of the search. Made from its
+// options without loading the model.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "app/files/schedule_file.h"
+#include "app/scoring/fidelity_plan.h"
+#include "evaluation/calibration.h"
+
+namespace allot::app {
+
+struct CalibrationPlanOptions {
+  // estimators, samples and schedules are not looked at; `mode` starts at "reply".
+  FidelityPlanOptions texts;
+  std::string totals;
+  evaluation::CalibrationOptions search;
+  std::filesystem::path out = "calibration";
+};
+
+// Declares the options above; --model and --total are required.
+void declare_calibration_options(OptionSet* set, CalibrationPlanOptions* options);
+
+struct CalibrationPlan {
+  FidelityPlan texts;  // without cases
+  std::vector<int64_t> totals;
+  evaluation::CalibrationOptions search;
+  std::filesystem::path out;
+};
+
+// Reads the model's identity and tokenizer and the texts, and sets the options that have no value yet. Throws
+// the errors of the readers and UsageError for options that do not fit each other or the model.
+CalibrationPlan plan_calibration(CalibrationPlanOptions* options);
+
+// A line on what the numbers rest on.
+std::string describe(const CalibrationPlan& plan);
+
+// Of a total of the plan, as it is written to `out`.
+ScheduleFile schedule_file(const CalibrationPlan& plan, const evaluation::Calibration& calibration);
+
+}  // namespace allot::app

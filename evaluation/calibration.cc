@@ -1,0 +1,190 @@
+#include "evaluation/calibration.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "policy/divergence_search.h"
+#include "policy/draws.h"
+
+namespace allot::evaluation {
+namespace {
+
+using policy::Schedule;
+using Json = nlohmann::ordered_json;
+
+// Below this a divergence is rounding, and its log says nothing.
+constexpr double kLeastDivergence = 1e-9;
+constexpr double kNormal95 = 1.959963984540054;
+// Sampling seeds: those of the steps count from 1, those of the two checks lie beyond them.
+constexpr uint32_t kChoiceSeed = 0x80000000;
+constexpr uint32_t kVerdictSeed = 0x80000001;
+
+// `count` of 0 .. texts - 1, rising, a function of seed and step.
+std::vector<size_t> texts_of_step(size_t texts, size_t count, uint64_t seed, int step) {
+  std::vector<size_t> order(texts);
+  std::iota(order.begin(), order.end(), size_t{0});
+  policy::DrawStream stream(seed, static_cast<uint64_t>(step), policy::draw_purpose("calibration-texts"));
+  for (size_t i = 0; i < count; ++i)
+    std::swap(order[i], order[i + stream.below(static_cast<uint32_t>(texts - i))]);
+  order.resize(count);
+  std::ranges::sort(order);
+  return order;
+}
+
+// The part of a measurement that is of one schedule.
+std::span<const TextFidelity> of_schedule(std::span<const TextFidelity> measured, size_t texts,
+                                          size_t schedule) {
+  return measured.subspan(schedule * texts, texts);
+}
+
+double mean_divergence(std::span<const TextFidelity> texts) {
+  double sum = 0, positions = 0;
+  for (const TextFidelity& text : texts) {
+    sum += static_cast<double>(text.positions) * text.divergence;
+    positions += static_cast<double>(text.positions);
+  }
+  return std::max(sum / positions, kLeastDivergence);
+}
+
+Divergence divergence_of(const FidelitySummary& summary) {
+  return {.mean = summary.divergence, .standard_error = summary.divergence_error.value_or(0)};
+}
+
+// The ratio of the means with its interval from the texts: by the delta method, of the log.
+void compare(std::span<const TextFidelity> uniform, std::span<const TextFidelity> learned,
+             Calibration* made) {
+  const double even = mean_divergence(uniform), found = mean_divergence(learned);
+  double positions = 0, squares = 0;
+  for (size_t i = 0; i < uniform.size(); ++i) {
+    const auto here = static_cast<double>(uniform[i].positions);
+    const double off =
+        here * ((learned[i].divergence - found) / found - (uniform[i].divergence - even) / even);
+    squares += off * off;
+    positions += here;
+  }
+  const double error = std::sqrt(squares) / positions;
+  made->ratio = found / even;
+  made->ratio_low = made->ratio * std::exp(-kNormal95 * error);
+  made->ratio_high = made->ratio * std::exp(kNormal95 * error);
+}
+
+void check(size_t texts, const CalibrationOptions& options) {
+  if (texts == 0) throw InvalidArgument("calibration on no texts; expected at least one");
+  if (options.texts_per_step < 1 || options.check_texts < 1)
+    throw InvalidArgument(
+        fmt::format("calibration with {} texts a step and {} at the end; expected at least 1",
+                    options.texts_per_step, options.check_texts));
+}
+
+}  // namespace
+
+Calibration calibrate(int64_t total, size_t texts, const CalibrationOptions& options,
+                      const MeasureFidelity& measure, policy::DivergenceModel* model,
+                      const std::function<void(int64_t done, int64_t wanted)>& progress) {
+  check(texts, options);
+  const size_t aside = std::min<size_t>(static_cast<size_t>(options.check_texts), texts / 2);
+  const size_t used = texts - aside;
+  // A single text has to serve twice.
+  std::vector<size_t> check_texts(std::max<size_t>(aside, 1));
+  std::iota(check_texts.begin(), check_texts.end(), texts - check_texts.size());
+  const size_t batch = std::min(used, static_cast<size_t>(options.texts_per_step));
+
+  const int64_t measured_before = model->measurements();
+  std::optional<Schedule> start;
+  if (measured_before > 0) start = model->best(total, options.floor);
+  policy::DivergenceSearch search({.layers = options.layers,
+                                   .total = total,
+                                   .floor = options.floor,
+                                   .seed = options.seed,
+                                   .steps = options.steps,
+                                   .pairs = options.pairs},
+                                  model, start);
+  const int64_t wanted = options.steps + 2;
+  while (!search.done()) {
+    const std::vector<Schedule> asked = search.ask();
+    const std::vector<size_t> chosen = texts_of_step(used, batch, options.seed, search.step());
+    const std::vector<TextFidelity> measured =
+        measure(chosen, asked, static_cast<uint32_t>(search.step() + 1));
+    std::vector<double> divergences;
+    for (size_t i = 0; i < asked.size(); ++i)
+      divergences.push_back(mean_divergence(of_schedule(measured, chosen.size(), i)));
+    search.tell(divergences);
+    progress(search.step(), wanted);
+  }
+
+  const std::vector<Schedule> candidates = search.candidates();
+  size_t best = 0;
+  if (candidates.size() > 1) {
+    const std::vector<TextFidelity> measured = measure(check_texts, candidates, kChoiceSeed);
+    const auto divergence = [&](size_t i) {
+      return mean_divergence(of_schedule(measured, check_texts.size(), i));
+    };
+    for (size_t i = 1; i < candidates.size(); ++i)
+      if (divergence(i) < divergence(best)) best = i;
+  }
+  progress(options.steps + 1, wanted);
+  std::vector<Schedule> finalists = {candidates.front()};
+  if (best != 0) finalists.push_back(candidates[best]);
+  const std::vector<TextFidelity> measured = measure(check_texts, finalists, kVerdictSeed);
+  const auto uniform = of_schedule(measured, check_texts.size(), 0);
+  auto learned = of_schedule(measured, check_texts.size(), finalists.size() - 1);
+  // What the choice saw may have been luck.
+  const bool worse = mean_divergence(learned) >= mean_divergence(uniform);
+  if (worse) learned = uniform;
+
+  Calibration made{.schedule = worse ? finalists.front() : finalists.back()};
+  const FidelitySummary of_uniform = summarise(uniform, options.layers, 1);
+  const FidelitySummary of_learned = summarise(learned, options.layers, 1);
+  made.uniform = divergence_of(of_uniform);
+  made.learned = divergence_of(of_learned);
+  made.top1_uniform = of_uniform.top1_agreement;
+  made.top1_learned = of_learned.top1_agreement;
+  compare(uniform, learned, &made);
+  if (model->measurements() > 0)
+    for (int layer = 0; layer < options.layers; ++layer)
+      made.sensitivities.push_back(model->sensitivity(made.schedule, layer));
+  made.residual = model->residual();
+  made.measurements = model->measurements() - measured_before;
+  made.texts = of_uniform.texts;
+  made.positions = of_uniform.positions;
+  made.other_texts = aside > 0;
+  progress(wanted, wanted);
+  return made;
+}
+
+Json to_json(const Calibration& calibration) {
+  const auto side = [](const Divergence& divergence, double top1) {
+    return Json{{"divergence", divergence.mean},
+                {"standard_error", divergence.standard_error},
+                {"top1_agreement", top1}};
+  };
+  Json sensitivities = Json::array();
+  for (size_t layer = 0; layer < calibration.sensitivities.size(); ++layer) {
+    const policy::LayerSensitivity& of_layer = calibration.sensitivities[layer];
+    sensitivities.push_back(
+        {{"layer", layer},
+         {"samples", calibration.schedule.samples[layer]},
+         {"one_more", of_layer.one_more},
+         {"one_fewer", std::isfinite(of_layer.one_fewer) ? Json(of_layer.one_fewer) : Json()},
+         {"standard_error", of_layer.error}});
+  }
+  return {{"samples", calibration.schedule.samples},
+          {"total", calibration.schedule.total()},
+          {"texts", calibration.texts},
+          {"positions", calibration.positions},
+          {"other_texts", calibration.other_texts},
+          {"uniform", side(calibration.uniform, calibration.top1_uniform)},
+          {"learned", side(calibration.learned, calibration.top1_learned)},
+          {"ratio", calibration.ratio},
+          {"ratio_interval_95", {calibration.ratio_low, calibration.ratio_high}},
+          {"measurements", calibration.measurements},
+          {"residual", calibration.residual},
+          {"sensitivities", std::move(sensitivities)}};
+}
+
+}  // namespace allot::evaluation

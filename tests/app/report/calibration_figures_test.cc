@@ -1,0 +1,75 @@
+#include "app/report/calibration_figures.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/temporary_directory.h"
+#include "tests/app/report/xml.h"
+
+namespace allot::app {
+namespace {
+
+using evaluation::Calibration;
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
+using Paths = std::vector<std::filesystem::path>;
+
+Calibration calibration(std::vector<int32_t> samples, double divergence) {
+  Calibration made{.schedule = {std::move(samples)},
+                   .uniform = {.mean = 2 * divergence, .standard_error = divergence / 5},
+                   .learned = {.mean = divergence, .standard_error = divergence / 10}};
+  for (size_t layer = 0; layer < made.schedule.samples.size(); ++layer)
+    made.sensitivities.push_back({.one_more = 0.1, .one_fewer = -0.2, .error = 0.02});
+  made.sensitivities[0].one_fewer = -std::numeric_limits<double>::infinity();
+  return made;
+}
+
+std::vector<std::string> tips_of(const XmlElement& svg) {
+  std::vector<std::string> tips;
+  for (const XmlElement* whisker : svg.all("g", "whisker")) tips.push_back(whisker->all("title").at(0)->text);
+  return tips;
+}
+
+TEST(CalibrationFigures, TheScheduleHasABarForEachLayer) {
+  const XmlElement svg = parse_xml(calibrated_schedule_chart(calibration({0, 5, 4}, 0.1)).inline_svg());
+  EXPECT_THAT(svg.all("path", "uniform"), SizeIs(1));
+  EXPECT_NE(calibrated_schedule_chart(calibration({0, 5, 4}, 0.1)).inline_svg().find("Layer 1: 5 samples"),
+            std::string::npos);
+}
+
+TEST(CalibrationFigures, SensitivitiesAreDrawnWhereThereAreAny) {
+  const XmlElement svg = parse_xml(sensitivity_chart(calibration({0, 5, 4}, 0.1)).inline_svg());
+  EXPECT_THAT(tips_of(svg),
+              ElementsAre("Layer 0, one sample more: +0.1000", "Layer 1, one sample more: +0.1000",
+                          "Layer 1, one sample fewer: -0.2000", "Layer 2, one sample more: +0.1000",
+                          "Layer 2, one sample fewer: -0.2000"));
+}
+
+TEST(CalibrationFigures, DivergenceIsDrawnAgainstTotalInTheirOrder) {
+  const std::vector<Calibration> two = {calibration({4, 4}, 0.1), calibration({2, 2}, 0.4)};
+  EXPECT_THAT(tips_of(parse_xml(calibration_chart(two).inline_svg())),
+              ElementsAre("uniform 4: 0.8 nats", "uniform 8: 0.2 nats", "learned 4: 0.4 nats",
+                          "learned 8: 0.1 nats"));
+}
+
+TEST(CalibrationFigures, FilesAreNamedByTheirTotals) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path& at = directory.path();
+  const std::vector<Calibration> two = {calibration({4, 4}, 0.1), calibration({2, 2}, 0.4)};
+  EXPECT_EQ(write_calibration_plots(two, at),
+            (Paths{at / "schedule-8.svg", at / "sensitivities-8.svg", at / "schedule-4.svg",
+                   at / "sensitivities-4.svg", at / "divergence.svg"}));
+  std::vector<Calibration> one = {two[0]};
+  one[0].sensitivities.clear();
+  EXPECT_EQ(write_calibration_plots(one, at), Paths{at / "schedule-8.svg"});
+  EXPECT_THAT(read_file(at / "divergence.svg"), testing::StartsWith("<"));
+}
+
+}  // namespace
+}  // namespace allot::app

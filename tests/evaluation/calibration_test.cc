@@ -1,0 +1,179 @@
+#include "evaluation/calibration.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "policy/draws.h"
+#include "tests/message_of.h"
+#include "tests/names.h"
+
+namespace allot::evaluation {
+namespace {
+
+using policy::Schedule;
+using ::testing::Each;
+using ::testing::Ge;
+using ::testing::Lt;
+
+constexpr int kLayers = 6;
+
+// The even schedule's divergence is 0.15 on average; layer 0 makes most of it, texts differ by up to a factor
+// of 2, draws by 10 %.
+double divergence(const Schedule& schedule, size_t text, uint32_t sampling_seed) {
+  double sum = 0;
+  for (size_t layer = 0; layer < schedule.samples.size(); ++layer)
+    sum += (layer == 0 ? 16.0 : 1.0) / std::max(schedule.samples[layer], 1);
+  policy::DrawStream draws(sampling_seed, text, policy::draw_purpose("calibration-test"));
+  return 0.03 * sum * (1 + 0.2 * static_cast<double>(text % 6)) * (0.9 + 0.2 * draws.uniform());
+}
+
+// Remembers what it was asked.
+struct Recorder {
+  struct Call {
+    std::vector<size_t> texts;
+    std::vector<Schedule> schedules;
+    uint32_t sampling_seed;
+  };
+  std::vector<Call> calls = {};
+
+  MeasureFidelity measure(double (*of)(const Schedule&, size_t, uint32_t)) {
+    return [this, of](std::span<const size_t> texts, std::span<const Schedule> schedules, uint32_t seed) {
+      calls.push_back({{texts.begin(), texts.end()}, {schedules.begin(), schedules.end()}, seed});
+      std::vector<TextFidelity> measured;
+      for (const Schedule& schedule : schedules)
+        for (const size_t text : texts)
+          measured.push_back({.tokens = 20,
+                              .positions = 10 + static_cast<int64_t>(text % 3),
+                              .divergence = of(schedule, text, seed),
+                              .top1_agreement = 0.9});
+      return measured;
+    };
+  }
+};
+
+CalibrationOptions small() {
+  return {.layers = kLayers, .seed = 3, .steps = 12, .pairs = 3, .texts_per_step = 5, .check_texts = 8};
+}
+
+Calibration run(Recorder* recorder, size_t texts,
+                double (*of)(const Schedule&, size_t, uint32_t) = divergence) {
+  policy::DivergenceModel model(kLayers, 4);
+  return calibrate(4 * kLayers, texts, small(), recorder->measure(of), &model, [](int64_t, int64_t) {});
+}
+
+TEST(Calibration, FindsAScheduleOfLessDivergence) {
+  Recorder recorder;
+  const Calibration found = run(&recorder, 40);
+  EXPECT_EQ(found.schedule.total(), 24);
+  EXPECT_GE(found.schedule.samples[0], 8);
+  EXPECT_LT(found.ratio, 0.85);
+  EXPECT_LT(found.ratio_low, found.ratio);
+  EXPECT_GT(found.ratio_high, found.ratio);
+  EXPECT_LT(found.ratio_high, 1) << "on common texts and draws the two differ by the same factor";
+  EXPECT_NEAR(found.ratio, found.learned.mean / found.uniform.mean, 1e-12);
+  EXPECT_GT(found.learned.standard_error, 0);
+  EXPECT_EQ(found.measurements, 12 * 6);
+  ASSERT_EQ(found.sensitivities.size(), 6u);
+  EXPECT_LT(found.sensitivities[0].one_fewer, 0);
+}
+
+TEST(Calibration, ChoosesAndMeasuresOnTextsAndDrawsThatTheSearchHasNotSeen) {
+  Recorder recorder;
+  const Calibration found = run(&recorder, 40);
+  ASSERT_EQ(recorder.calls.size(), 14u);
+  std::set<uint32_t> seeds;
+  for (size_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(recorder.calls[i].texts.size(), 5u);
+    EXPECT_THAT(recorder.calls[i].texts, Each(Lt(32u)));
+    EXPECT_EQ(recorder.calls[i].schedules.size(), 6u);
+    seeds.insert(recorder.calls[i].sampling_seed);
+  }
+  EXPECT_NE(recorder.calls[0].texts, recorder.calls[1].texts);
+  for (size_t i = 12; i < 14; ++i) {
+    EXPECT_EQ(recorder.calls[i].texts.size(), 8u);
+    EXPECT_THAT(recorder.calls[i].texts, Each(Ge(32u)));
+    EXPECT_EQ(recorder.calls[i].schedules.front(), policy::uniform_schedule(kLayers, 4));
+    seeds.insert(recorder.calls[i].sampling_seed);
+  }
+  EXPECT_EQ(seeds.size(), 14u) << "no two have a sampling seed in common";
+  EXPECT_EQ(recorder.calls[13].schedules.size(), 2u);
+  EXPECT_TRUE(found.other_texts);
+  EXPECT_EQ(found.texts, 8);
+}
+
+TEST(Calibration, AFewTextsServeTwice) {
+  Recorder one;
+  const Calibration found = run(&one, 1);
+  EXPECT_FALSE(found.other_texts);
+  EXPECT_EQ(found.texts, 1);
+  Recorder three;
+  EXPECT_EQ(run(&three, 3).texts, 1);
+  EXPECT_THAT(three.calls.front().texts, Each(Lt(2u)));
+}
+
+TEST(Calibration, IsNeverWorseThanTheEvenSchedule) {
+  // What is found in the search is the contrary of what holds at the end.
+  Recorder recorder;
+  const Calibration found = run(&recorder, 40, [](const Schedule& schedule, size_t text, uint32_t seed) {
+    if (seed < 0x80000000) return divergence(schedule, text, seed);
+    const int32_t off = std::abs(schedule.samples[0] - 4);
+    return 0.1 + 0.01 * off;
+  });
+  EXPECT_EQ(found.schedule, policy::uniform_schedule(kLayers, 4));
+  EXPECT_EQ(found.ratio, 1);
+  EXPECT_EQ(found.learned, found.uniform);
+
+  // And where only the choice was lucky.
+  Recorder second;
+  const Calibration unlucky = run(&second, 40, [](const Schedule& schedule, size_t text, uint32_t seed) {
+    if (seed != 0x80000001) return divergence(schedule, text, seed);
+    return schedule == policy::uniform_schedule(kLayers, 4) ? 0.1 : 0.2;
+  });
+  EXPECT_EQ(unlucky.schedule, policy::uniform_schedule(kLayers, 4));
+}
+
+TEST(Calibration, TheSameOptionsGiveTheSameResult) {
+  Recorder first, second;
+  EXPECT_EQ(to_json(run(&first, 40)).dump(), to_json(run(&second, 40)).dump());
+}
+
+TEST(Calibration, DivergencesThatVanishAreNoFailure) {
+  Recorder recorder;
+  const Calibration found = run(&recorder, 10, [](const Schedule&, size_t, uint32_t) { return 0.0; });
+  EXPECT_EQ(found.schedule, policy::uniform_schedule(kLayers, 4));
+  EXPECT_EQ(found.learned.mean, 0);
+}
+
+TEST(Calibration, RefusesWhatDoesNotFit) {
+  Recorder recorder;
+  EXPECT_THAT(message_of<InvalidArgument>([&] { run(&recorder, 0); }), Names("no texts"));
+  policy::DivergenceModel model(kLayers, 4);
+  CalibrationOptions options = small();
+  options.check_texts = 0;
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                calibrate(24, 10, options, recorder.measure(divergence), &model, [](int64_t, int64_t) {});
+              }),
+              Names(5, 0));
+}
+
+TEST(Calibration, ItsJsonHasAllThatWasFound) {
+  Recorder recorder;
+  const Calibration found = run(&recorder, 40);
+  const nlohmann::ordered_json json = to_json(found);
+  EXPECT_EQ(json["total"], 24);
+  EXPECT_EQ(json["samples"], found.schedule.samples);
+  EXPECT_EQ(json["uniform"]["divergence"], found.uniform.mean);
+  EXPECT_EQ(json["learned"]["standard_error"], found.learned.standard_error);
+  EXPECT_EQ(json["ratio_interval_95"][1], found.ratio_high);
+  EXPECT_EQ(json["sensitivities"].size(), 6u);
+  EXPECT_EQ(json["sensitivities"][5]["layer"], 5);
+  EXPECT_EQ(json["sensitivities"][5]["one_more"], found.sensitivities[5].one_more);
+}
+
+}  // namespace
+}  // namespace allot::evaluation
