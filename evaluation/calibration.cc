@@ -17,6 +17,11 @@ namespace {
 using policy::Schedule;
 using Json = nlohmann::ordered_json;
 
+// How far beyond a total that is too small the next one may lie, and which part of a total makes two of them
+// neighbours.
+constexpr int64_t kFurthest = 4;
+constexpr int64_t kNeighbours = 50;
+
 // Below this a divergence is rounding, and its log says nothing.
 constexpr double kLeastDivergence = 1e-9;
 constexpr double kNormal95 = 1.959963984540054;
@@ -155,6 +160,45 @@ Calibration calibrate(int64_t total, size_t texts, const CalibrationOptions& opt
   made.other_texts = aside > 0;
   progress(wanted, wanted);
   return made;
+}
+
+std::optional<int64_t> least_total(double margin, int64_t first, const CalibrationOptions& options,
+                                   const std::function<Calibration(int64_t total)>& calibrate_total,
+                                   const policy::DivergenceModel& model) {
+  const int64_t least = int64_t{options.layers} * std::max(options.floor, 1);
+  if (!(margin > 0) || first < least)
+    throw InvalidArgument(
+        fmt::format("the least total within {} nats, from {} on; expected a margin above 0 and at "
+                    "least {} samples, one and the floor for each layer",
+                    margin, first, least));
+  int64_t too_few = least - 1;
+  std::optional<int64_t> enough;
+  int64_t total = first;
+  for (int count = 0; count < kMostTotals; ++count) {
+    const Calibration found = calibrate_total(total);
+    const bool within = found.learned.mean <= margin;
+    if (within) {
+      enough = total;
+    } else {
+      too_few = total;
+    }
+    // Where the model expects the margin, by what it is off here.
+    const double off =
+        std::log(std::max(found.learned.mean, kLeastDivergence)) - model.log_divergence(found.schedule);
+    const auto expected_within = [&](int64_t samples) {
+      return model.log_divergence(model.best(samples, options.floor)) + off <= std::log(margin);
+    };
+    int64_t low = too_few, high = enough.value_or(kFurthest * total);
+    if (high - low <= std::max<int64_t>(1, high / kNeighbours)) break;
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      (expected_within(middle) ? high : low) = middle;
+    }
+    // At an end that is known the model has nothing to say; the middle decides.
+    const bool known = high == enough || high == too_few + 1;
+    total = known && enough ? too_few + (*enough - too_few) / 2 : high;
+  }
+  return enough;
 }
 
 Json to_json(const Calibration& calibration) {

@@ -38,16 +38,16 @@ struct Divergence {
 };
 
 struct Calibration {
-  policy::Schedule schedule;  // the best that was found; the even one where none is better
-  Divergence uniform;         // of the even schedule
-  Divergence learned;         // of `schedule`, on the same texts with the same draws
-  double top1_uniform = 0;    // share of positions whose most likely token is that of exact attention
+  policy::Schedule schedule = {};  // the best that was found; the even one where none is better
+  Divergence uniform = {};         // of the even schedule
+  Divergence learned = {};         // of `schedule`, on the same texts with the same draws
+  double top1_uniform = 0;         // share of positions whose most likely token is that of exact attention
   double top1_learned = 0;
   // Of learned to uniform, with a 95 % interval from the spread of the texts.
   double ratio = 1;
   double ratio_low = 1;
   double ratio_high = 1;
-  std::vector<policy::LayerSensitivity> sensitivities;  // at `schedule`, by the fit; [layers]
+  std::vector<policy::LayerSensitivity> sensitivities = {};  // at `schedule`, by the fit; [layers]
   double residual = 0;       // standard deviation of a measurement's log around the fit
   int64_t measurements = 0;  // schedules, of this total
   int64_t texts = 0;         // measured at the end
@@ -63,6 +63,16 @@ struct Calibration {
 Calibration calibrate(int64_t total, size_t texts, const CalibrationOptions& options,
                       const MeasureFidelity& measure, policy::DivergenceModel* model,
                       const std::function<void(int64_t done, int64_t wanted)>& progress);
+
+// Looks for the least total whose learned divergence is at most `margin` nats. `calibrate_total` measures a
+// total and makes `model` know of it: first `first`, then where the model expects the margin, between the
+// totals that are known to be too small and to be enough, until these are within 2 % of each other or after
+// kMostTotals. Returns the least total that was enough; nothing where none was. Throws InvalidArgument for a
+// margin that is not above 0 and for a first total below the floors of the layers.
+inline constexpr int kMostTotals = 8;
+std::optional<int64_t> least_total(double margin, int64_t first, const CalibrationOptions& options,
+                                   const std::function<Calibration(int64_t total)>& calibrate_total,
+                                   const policy::DivergenceModel& model);
 
 // {"samples", "total", "texts", "positions", "other_texts", "uniform": {"divergence", "standard_error",
 // "top1_agreement"}, "learned": {…}, "ratio", "ratio_interval_95", "measurements", "residual",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <optional>
 
 #include "app/cli/command.h"
 #include "app/cli/stop_signal.h"
@@ -25,6 +26,9 @@ namespace {
 
 using evaluation::Calibration;
 using evaluation::TextFidelity;
+
+// Samples of a layer at which the search for a total begins.
+constexpr int32_t kFirstSamples = 4;
 
 // A total's result and what it took.
 struct Calibrated {
@@ -76,26 +80,39 @@ class Measurement {
   const std::atomic<bool>& stop_;
 };
 
-std::vector<Calibrated> calibrate_all(const CalibrationPlan& plan) {
+struct Results {
+  std::vector<Calibrated> totals;      // in the order in which they were measured
+  std::optional<int64_t> least_total;  // within the margin, where one was asked for and found
+};
+
+Results calibrate_all(const CalibrationPlan& plan) {
   model::Engine engine(plan.texts.options.model, fidelity_engine_options(plan.texts));
   const Measurement measure(plan, &engine);
   const SystemClock clock;
-  const auto layers = static_cast<double>(plan.search.layers);
-  policy::DivergenceModel model(plan.search.layers, static_cast<double>(plan.totals.front()) / layers);
-  std::vector<Calibrated> done;
-  for (const int64_t total : plan.totals) {
+  const int64_t layers = plan.search.layers;
+  const int64_t first =
+      plan.totals.empty() ? layers * std::max(kFirstSamples, plan.search.floor) : plan.totals.front();
+  policy::DivergenceModel model(plan.search.layers, static_cast<double>(first) / static_cast<double>(layers));
+  Results results;
+  const auto calibrate_total = [&](int64_t total) {
     const Timestamp start = clock.now();
     ProgressLine line(fmt::format("batches at {} samples", total));
-    Calibration calibration =
+    const Calibration found =
         evaluation::calibrate(total, plan.texts.texts.size(), plan.search, measure, &model,
                               [&](int64_t at, int64_t wanted) { line.update(at, wanted); });
     const std::filesystem::path file = plan.out / fmt::format("schedule-{}.json", total);
-    write_schedule_file(file, schedule_file(plan, calibration));
-    done.push_back({.calibration = std::move(calibration),
-                    .file = file,
-                    .seconds = std::chrono::duration<double>(clock.now() - start).count()});
+    write_schedule_file(file, schedule_file(plan, found));
+    results.totals.push_back({.calibration = found,
+                              .file = file,
+                              .seconds = std::chrono::duration<double>(clock.now() - start).count()});
+    return found;
+  };
+  if (plan.margin) {
+    results.least_total = evaluation::least_total(*plan.margin, first, plan.search, calibrate_total, model);
+  } else {
+    for (const int64_t total : plan.totals) calibrate_total(total);
   }
-  return done;
+  return results;
 }
 
 std::string table(std::span<const Calibrated> done) {
@@ -138,11 +155,22 @@ std::string layers_table(const Calibration& found) {
   return text;
 }
 
+std::string verdict(const Results& results, double margin) {
+  if (results.least_total)
+    return fmt::format("the least total within {} nats: {} samples\n", margin, *results.least_total);
+  return fmt::format("no total up to {} samples is within {} nats; give a larger --margin\n",
+                     results.totals.back().calibration.schedule.total(), margin);
+}
+
 std::string json_line(const Calibrated& one, const CalibrationPlan& plan) {
   nlohmann::ordered_json json = evaluation::to_json(one.calibration);
   json["floor"] = plan.search.floor;
   json["file"] = one.file.string();
   json["seconds"] = one.seconds;
+  if (plan.margin) {
+    json["margin"] = *plan.margin;
+    json["within_margin"] = one.calibration.learned.mean <= *plan.margin;
+  }
   json["steps"] = plan.search.steps;
   json["mode"] = plan.texts.options.mode;
   json["device"] = plan.texts.options.device;
@@ -169,13 +197,15 @@ int run_calibrate(std::span<const std::string> arguments) {
   set.resolve_with([&] { plan = plan_calibration(&options); });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
-  const std::vector<Calibrated> done = calibrate_all(plan);
+  const Results results = calibrate_all(plan);
+  const std::vector<Calibrated>& done = results.totals;
   if (json) {
     for (const Calibrated& one : done) std::cout << json_line(one, plan);
   } else {
     std::cout << describe(plan) << "\n"
               << "mean KL(dense || sampled), nats, on texts and draws of the check\n"
               << table(done);
+    if (plan.margin) std::cout << verdict(results, *plan.margin);
     for (const Calibrated& one : done) std::cout << layers_table(one.calibration);
   }
   std::vector<Calibration> calibrations;

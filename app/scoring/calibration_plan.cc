@@ -39,8 +39,10 @@ void declare_calibration_options(OptionSet* set, CalibrationPlanOptions* options
   declare_text_options(set, &options->texts);
   declare_estimator_options(set, &options->texts.attention, EstimatorChoice::kSampled);
   declare_score_options(set, &options->texts.attention);
-  set->text("total", &options->totals, "N,…",
-            "samples of all layers together; a schedule is learned for each number");
+  set->text(
+      "total", &options->totals, "N,…",
+      "samples of all layers together; a schedule is learned for each number. auto looks for the least total within --margin");
+  set->real("margin", &options->margin, 1e-6, 100, "NATS", "divergence that --total auto has to stay within");
   set->integer("floor", &search.floor, 0, 1'000'000, "N", "the least that a layer gets");
   set->integer("steps", &search.steps, 1, 100'000, "N", "batches of schedules that are measured for a total");
   set->integer("pairs", &search.pairs, 1, 10'000, "N", "pairs of schedules in a step");
@@ -53,8 +55,16 @@ void declare_calibration_options(OptionSet* set, CalibrationPlanOptions* options
 }
 
 CalibrationPlan plan_calibration(CalibrationPlanOptions* options) {
-  CalibrationPlan plan{
-      .texts = {}, .totals = parse_totals(options->totals), .search = options->search, .out = options->out};
+  const bool automatic = options->totals == "auto";
+  if (automatic != options->margin.has_value())
+    throw UsageError(automatic
+                         ? "--total auto needs --margin NATS, the divergence to stay within"
+                         : "--margin goes with --total auto, which looks for the least total within it");
+  CalibrationPlan plan{.texts = {},
+                       .totals = automatic ? std::vector<int64_t>{} : parse_totals(options->totals),
+                       .margin = options->margin,
+                       .search = options->search,
+                       .out = options->out};
   evaluation::Conditions& conditions = plan.texts.conditions;
   conditions.model = model::identify_model(options->texts.model, {.adapter = options->texts.adapter});
   plan.search.layers = conditions.model.layers;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ namespace allot::app {
 struct CalibrationPlanOptions {
   // estimators, samples and schedules are not looked at; `mode` starts at "reply".
   FidelityPlanOptions texts;
-  std::string totals;
+  std::string totals;            // numbers, or "auto"
+  std::optional<double> margin;  // of "auto", nats
   evaluation::CalibrationOptions search;
   std::filesystem::path out = "calibration";
 };
@@ -25,8 +27,9 @@ struct CalibrationPlanOptions {
 void declare_calibration_options(OptionSet* set, CalibrationPlanOptions* options);
 
 struct CalibrationPlan {
-  FidelityPlan texts;  // without cases
-  std::vector<int64_t> totals;
+  FidelityPlan texts;            // without cases
+  std::vector<int64_t> totals;   // empty: the least one within the margin is looked for
+  std::optional<double> margin;  // nats
   evaluation::CalibrationOptions search;
   std::filesystem::path out;
 };

@@ -120,7 +120,16 @@ TEST_F(CalibrationPlanTest, AFileThatSaysAnotherRewardOrModeIsRefused) {
   EXPECT_THAT(refused("more", 1), Names("calibration.more"));
 }
 
+TEST_F(CalibrationPlanTest, ATotalMayBeLookedForByItsMargin) {
+  const CalibrationPlan plan = plan_of({"--data", data_, "--total", "auto", "--margin", "0.05"});
+  EXPECT_THAT(plan.totals, SizeIs(0));
+  EXPECT_EQ(plan.margin, 0.05);
+}
+
 TEST_F(CalibrationPlanTest, RefusesOptionsThatDoNotFit) {
+  EXPECT_THAT(refusal<UsageError>({"--data", data_, "--total", "auto"}), Names("--margin"));
+  EXPECT_THAT(refusal<UsageError>({"--data", data_, "--total", "32", "--margin", "0.1"}),
+              Names("--margin", "--total auto"));
   EXPECT_THAT(refusal<UsageError>({"--data", data_}), Names("--total"));
   EXPECT_THAT(refusal<UsageError>({"--total", "32"}), Names("--text", "--data"));
   EXPECT_THAT(refusal<UsageError>({"--data", data_, "--total", "32,x"}), Names("--total", "x"));

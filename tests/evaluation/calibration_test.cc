@@ -149,6 +149,48 @@ TEST(Calibration, DivergencesThatVanishAreNoFailure) {
   EXPECT_EQ(found.learned.mean, 0);
 }
 
+// The even schedule of N samples has 0.5 / N times 6 * 21.
+std::optional<int64_t> least(double margin, int64_t first, std::vector<int64_t>* asked) {
+  policy::DivergenceModel model(kLayers, 4);
+  Recorder recorder;
+  return least_total(
+      margin, first, small(),
+      [&](int64_t total) {
+        asked->push_back(total);
+        return calibrate(total, 40, small(), recorder.measure(divergence), &model, [](int64_t, int64_t) {});
+      },
+      model);
+}
+
+TEST(LeastTotal, IsFoundInAFewTotals) {
+  for (const int64_t first : {12, 24, 200}) {
+    std::vector<int64_t> asked;
+    const std::optional<int64_t> found = least(0.25, first, &asked);
+    ASSERT_TRUE(found.has_value()) << first;
+    EXPECT_EQ(asked.front(), first);
+    EXPECT_LE(asked.size(), static_cast<size_t>(kMostTotals));
+    const int64_t before =
+        std::ranges::max(asked, {}, [&](int64_t total) { return total < *found ? total : 0; });
+    EXPECT_GE(before, *found - std::max<int64_t>(2, *found / 10)) << "a total just below was too small";
+  }
+}
+
+TEST(LeastTotal, ThereIsNoneWhereNoTotalIsEnough) {
+  std::vector<int64_t> asked;
+  const std::optional<int64_t> found = least(1e-5, 24, &asked);
+  EXPECT_FALSE(found.has_value() && *found < 10'000);
+  EXPECT_THAT(asked, testing::SizeIs(testing::Le(static_cast<size_t>(kMostTotals))));
+  std::vector<int64_t> small_ones;
+  EXPECT_EQ(least(10, kLayers, &small_ones), kLayers);
+  EXPECT_THAT(small_ones, testing::ElementsAre(kLayers)) << "the least there is needs no second";
+}
+
+TEST(LeastTotal, RefusesAMarginThatNothingKeeps) {
+  std::vector<int64_t> asked;
+  EXPECT_THAT(message_of<InvalidArgument>([&] { least(0, 24, &asked); }), Names(0, 24));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { least(0.1, 5, &asked); }), Names(5, 6));
+}
+
 TEST(Calibration, RefusesWhatDoesNotFit) {
   Recorder recorder;
   EXPECT_THAT(message_of<InvalidArgument>([&] { run(&recorder, 0); }), Names("no texts"));

@@ -106,7 +106,9 @@ TEST(DivergenceModel, SensitivitiesAreWhatASampleChanges) {
     EXPECT_LT(found.one_fewer, 0) << layer;
     EXPECT_GT(found.error, 0) << layer;
     EXPECT_LT(found.error, 0.05) << layer;
-    if (layer < 3) EXPECT_NEAR(found.one_fewer, here - std::log(divergence_of(fewer)), 0.05) << layer;
+    if (layer < 3) {
+      EXPECT_NEAR(found.one_fewer, here - std::log(divergence_of(fewer)), 0.05) << layer;
+    }
   }
   EXPECT_EQ(model.sensitivity(Schedule{{8, 4, 2, 0}}, 3).one_fewer, -std::numeric_limits<double>::infinity());
 }
