@@ -209,6 +209,88 @@ TEST(AnalyzeFidelityCommand, RefusesAnAnalysisThatThereIsNot) {
   EXPECT_THAT(result.err, Names("variety", "fidelity"));
 }
 
+// --- calibrate
+
+TEST(CalibrateCommand, LearnsASchedulePerTotalThatOtherCommandsRead) {
+  const std::filesystem::path out = fresh_directory() / "calibration";
+  const CommandResult result = run_command({"allot",
+                                            "calibrate",
+                                            "--model",
+                                            kModel,
+                                            "--data",
+                                            kData,
+                                            "--limit",
+                                            "24",
+                                            "--total",
+                                            "64,40",
+                                            "--steps",
+                                            "8",
+                                            "--pairs",
+                                            "4",
+                                            "--texts-per-step",
+                                            "2",
+                                            "--check-texts",
+                                            "8",
+                                            "--dtype",
+                                            "float32",
+                                            "--out",
+                                            out,
+                                            "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::vector<json> rows = json_lines(result.out);
+  ASSERT_EQ(rows.size(), 2u);
+  for (const json& row : rows) {
+    EXPECT_LT(row.at("ratio"), 0.8) << "layer 0 of this model matters most by far";
+    EXPECT_LT(row.at("learned").at("divergence"), row.at("uniform").at("divergence"));
+    EXPECT_GT(row.at("learned").at("top1_agreement"), row.at("uniform").at("top1_agreement"));
+    EXPECT_EQ(row.at("measurements"), 64);
+    EXPECT_EQ(row.at("texts"), 8);
+    EXPECT_EQ(row.at("mode"), "reply");
+    const ScheduleFile file = read_schedule_file(row.at("file").get<std::string>());
+    EXPECT_EQ(json(file.schedule.samples), row.at("samples"));
+    EXPECT_EQ(json(file.total), row.at("total"));
+    EXPECT_EQ(file.calibration->learned.mean, row.at("learned").at("divergence"));
+    EXPECT_GT(file.schedule.samples[0], 2 * file.total / 8);
+  }
+  for (const char* plot : {"schedule-64.svg", "sensitivities-40.svg", "divergence.svg"})
+    EXPECT_THAT(read_file(out / plot), HasSubstr("<svg")) << plot;
+  const CommandResult scored =
+      run("eval", {"--limit", "4", "--schedule", out / "schedule-64.json", "--json"});
+  ASSERT_EQ(scored.code, 0) << scored.err;
+  EXPECT_EQ(json::parse(scored.out).at("schedules").at(0).at("samples"), rows[0].at("samples"));
+}
+
+TEST(CalibrateCommand, LooksForTheLeastTotalWithinAMargin) {
+  const std::filesystem::path out = fresh_directory() / "calibration";
+  const CommandResult result = run_command({"allot",
+                                            "calibrate",
+                                            "--model",
+                                            kModel,
+                                            "--data",
+                                            kData,
+                                            "--limit",
+                                            "12",
+                                            "--total",
+                                            "auto",
+                                            "--margin",
+                                            "1.5",
+                                            "--steps",
+                                            "3",
+                                            "--pairs",
+                                            "3",
+                                            "--texts-per-step",
+                                            "2",
+                                            "--check-texts",
+                                            "4",
+                                            "--dtype",
+                                            "float32",
+                                            "--out",
+                                            out});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, Names("the least total within", 1.5, "mean KL", "one more"));
+  EXPECT_TRUE(std::filesystem::exists(out / "schedule-32.json")) << "four samples a layer are the first";
+}
+
 // --- eval
 
 TEST(EvalCommand, PrintsATableForPeople) {
