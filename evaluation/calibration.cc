@@ -188,8 +188,9 @@ std::optional<int64_t> least_total(double margin, int64_t first, const Calibrati
     const auto expected_within = [&](int64_t samples) {
       return model.log_divergence(model.best(samples, options.floor)) + off <= std::log(margin);
     };
-    int64_t low = too_few, high = enough.value_or(kFurthest * total);
-    if (high - low <= std::max<int64_t>(1, high / kNeighbours)) break;
+    const int64_t most = int64_t{options.layers} * std::max(options.most_samples, options.floor);
+    int64_t low = too_few, high = enough.value_or(std::min(kFurthest * total, most));
+    if (high - low <= std::max<int64_t>(1, enough ? high / kNeighbours : 0)) break;
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;
       (expected_within(middle) ? high : low) = middle;

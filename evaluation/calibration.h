@@ -23,6 +23,8 @@ struct CalibrationOptions {
   int pairs = 8;            // of schedules in a step, mirrored around the centre
   int texts_per_step = 16;  // at most
   int check_texts = 64;     // at most: set aside for the choice at the end, where there are enough texts
+  // Of a layer on average, the most that least_total() tries: more than a text has keys are of no use.
+  int32_t most_samples = 1024;
 };
 
 // Measures texts under schedules: what text texts[i] gives under schedules[j] at [j * texts + i]. The
@@ -66,9 +68,10 @@ Calibration calibrate(int64_t total, size_t texts, const CalibrationOptions& opt
 
 // Looks for the least total whose learned divergence is at most `margin` nats. `calibrate_total` measures a
 // total and makes `model` know of it: first `first`, then where the model expects the margin, between the
-// totals that are known to be too small and to be enough, until these are within 2 % of each other or after
-// kMostTotals. Returns the least total that was enough; nothing where none was. Throws InvalidArgument for a
-// margin that is not above 0 and for a first total below the floors of the layers.
+// totals that are known to be too small and to be enough, until these are within 2 % of each other,
+// most_samples are too few, or after kMostTotals. Returns the least total that was enough; nothing where none
+// was. Throws InvalidArgument for a margin that is not above 0 and for a first total below the floors of the
+// layers.
 inline constexpr int kMostTotals = 8;
 std::optional<int64_t> least_total(double margin, int64_t first, const CalibrationOptions& options,
                                    const std::function<Calibration(int64_t total)>& calibrate_total,

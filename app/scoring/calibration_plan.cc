@@ -68,6 +68,7 @@ CalibrationPlan plan_calibration(CalibrationPlanOptions* options) {
   evaluation::Conditions& conditions = plan.texts.conditions;
   conditions.model = model::identify_model(options->texts.model, {.adapter = options->texts.adapter});
   plan.search.layers = conditions.model.layers;
+  plan.search.most_samples = 1;
   for (const int64_t total : plan.totals) {
     const int64_t least = int64_t{plan.search.floor} * plan.search.layers;
     if (total < least)
@@ -76,6 +77,8 @@ CalibrationPlan plan_calibration(CalibrationPlanOptions* options) {
                       plan.search.floor, plan.search.layers, least));
   }
   add_texts(&options->texts, &plan.texts);
+  for (const FidelityItem& text : plan.texts.texts)
+    plan.search.most_samples = std::max(plan.search.most_samples, static_cast<int32_t>(text.ids.size()));
   plan.search.seed = static_cast<uint64_t>(options->texts.seed);
   conditions.attention = options->texts.attention;
   conditions.attention.prefill = prefill_of(options->texts);
