@@ -119,20 +119,21 @@ std::string table(std::span<const Calibrated> done) {
   const bench::Table table({{"total", 8},
                             {"uniform", 12},
                             {"learned", 12},
-                            {"ratio", 8, 3},
-                            {"95% interval", 17},
+                            {"ratio", 10},
+                            {"95% interval", 20},
                             {"top-1 %", 9, 2},
                             {"uniform's", 11, 2},
                             {"seconds", 9, 1},
+                            {"", 2},
                             {"file", -1}});
   std::string text = table.head();
   for (const Calibrated& one : done) {
     const Calibration& found = one.calibration;
-    text += table.line({found.schedule.total(), fmt::format("{:.3e}", found.uniform.mean),
-                        fmt::format("{:.3e}", found.learned.mean), found.ratio,
-                        fmt::format("{:.3f} to {:.3f}", found.ratio_low, found.ratio_high),
-                        100 * found.top1_learned, 100 * found.top1_uniform, one.seconds,
-                        "  " + one.file.string()});
+    text +=
+        table.line({found.schedule.total(), fmt::format("{:.3e}", found.uniform.mean),
+                    fmt::format("{:.3e}", found.learned.mean), fmt::format("{:.3g}", found.ratio),
+                    fmt::format("{:.3g} to {:.3g}", found.ratio_low, found.ratio_high),
+                    100 * found.top1_learned, 100 * found.top1_uniform, one.seconds, "", one.file.string()});
   }
   return text;
 }
