@@ -1,6 +1,6 @@
 // The light executable: no LibTorch, no CUDA. Commands that run a model are passed on to the executable
-// allot-model beside it, and `bench attention`, which needs a GPU, to allot-bench; `bench aggregator` is part
-// of this executable.
+// allot-model beside it, and `bench attention`, which needs a GPU, to allot-bench; `bench aggregator` and
+// `bench tuner` are part of this executable.
 #include <string>
 #include <vector>
 
@@ -12,6 +12,7 @@ namespace {
 // Benchmarks without a model run here, the others in another executable.
 int run_light_bench(std::span<const std::string> arguments) {
   if (!arguments.empty() && arguments[0] == "aggregator") return run_bench_aggregator(arguments);
+  if (!arguments.empty() && arguments[0] == "tuner") return run_bench_tuner(arguments);
   std::vector<std::string> words = {"bench"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   hand_over(words);
@@ -47,7 +48,8 @@ int main(int argc, char** argv) {
       {"tokenize", "lines of text to token ids", false, run_tokenize},
       {"logits", "logits of token ids, as a .npy array", true, nullptr},
       {"grade", "grade predictions against gold answers", false, run_grade},
-      {"bench", "measure decoding, attention and the aggregator beside their peers", true, run_light_bench},
+      {"policy", "let another program drive a learner: JSON lines on stdin and stdout", false, run_policy},
+      {"bench", "measure decoding, attention, the aggregator and the learners", true, run_light_bench},
   };
   return run_command_line(kCommands, std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -30,7 +30,9 @@ int run_keys(std::span<const std::string> arguments);
 int run_tokenize(std::span<const std::string> arguments);
 int run_grade(std::span<const std::string> arguments);
 int run_history(std::span<const std::string> arguments);
+int run_policy(std::span<const std::string> arguments);
 int run_bench_aggregator(std::span<const std::string> arguments);
+int run_bench_tuner(std::span<const std::string> arguments);
 // Commands that run a model, or list the devices that one could run on (in `allot-model`).
 int run_worker(std::span<const std::string> arguments);
 int run_devices(std::span<const std::string> arguments);

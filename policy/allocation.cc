@@ -1,0 +1,78 @@
+#include "policy/allocation.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "base/error.h"
+
+namespace allot::policy {
+
+Schedule cheapest_schedule(std::span<const double> costs, int layers, int64_t total, int32_t floor) {
+  constexpr int64_t kMostLots = 512;
+  const int64_t spread = total - int64_t{layers} * floor;
+  if (spread < 0) {
+    throw InvalidArgument("cheapest_schedule: " + std::to_string(total) + " samples are less than " +
+                          std::to_string(floor) + " in each of " + std::to_string(layers) + " layers");
+  }
+  const int64_t lot = std::max<int64_t>(1, (spread + kMostLots - 1) / kMostLots);
+  const auto lots = static_cast<size_t>(spread / lot);
+  const auto row_length = static_cast<size_t>(total) + 1;
+  const auto cost = [&](size_t layer, int64_t samples) {
+    return costs[layer * row_length + static_cast<size_t>(samples)];
+  };
+
+  // cheapest[u]: least cost of the layers so far with exactly u lots; choice[layer][u]: lots of the layer
+  // then.
+  std::vector<double> cheapest(lots + 1, std::numeric_limits<double>::infinity());
+  std::vector<double> next(lots + 1);
+  std::vector<uint16_t> choice(static_cast<size_t>(layers) * (lots + 1));
+  std::vector<double> lot_costs(lots + 1);
+  cheapest[0] = 0;
+  for (size_t layer = 0; layer < static_cast<size_t>(layers); ++layer) {
+    for (size_t own = 0; own <= lots; ++own) {
+      lot_costs[own] = cost(layer, floor + static_cast<int64_t>(own) * lot);
+    }
+    uint16_t* chosen = choice.data() + layer * (lots + 1);
+    if (layer == 0) {
+      for (size_t used = 0; used <= lots; ++used) {
+        next[used] = lot_costs[used];
+        chosen[used] = static_cast<uint16_t>(used);
+      }
+      cheapest.swap(next);
+      continue;
+    }
+    std::ranges::fill(next, std::numeric_limits<double>::infinity());
+    for (size_t own = 0; own <= lots; ++own) {
+      const double own_cost = lot_costs[own];
+      for (size_t used = own; used <= lots; ++used) {
+        const double sum = cheapest[used - own] + own_cost;
+        const bool better = sum < next[used];
+        next[used] = better ? sum : next[used];
+        chosen[used] = better ? static_cast<uint16_t>(own) : chosen[used];
+      }
+    }
+    cheapest.swap(next);
+  }
+
+  Schedule schedule = uniform_schedule(layers, floor);
+  size_t left = lots;
+  for (size_t layer = static_cast<size_t>(layers); layer-- > 0;) {
+    const size_t own = choice[layer * (lots + 1) + left];
+    schedule.samples[layer] += static_cast<int32_t>(static_cast<int64_t>(own) * lot);
+    left -= own;
+  }
+  for (int64_t rest = spread - static_cast<int64_t>(lots) * lot; rest > 0; --rest) {
+    size_t winner = 0;
+    double most = -std::numeric_limits<double>::infinity();
+    for (size_t layer = 0; layer < static_cast<size_t>(layers); ++layer) {
+      const int64_t samples = schedule.samples[layer];
+      const double saved = cost(layer, samples) - cost(layer, samples + 1);
+      if (saved > most) most = saved, winner = layer;
+    }
+    ++schedule.samples[winner];
+  }
+  return schedule;
+}
+
+}  // namespace allot::policy

@@ -1,0 +1,375 @@
+// A model of all answers (policy/response_model.h) in place of the slopes of `pairs`: each outcome, wherever
+// it was asked, sharpens what is believed of every layer, and the schedule of least expected cost follows
+// exactly.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "policy/allocation.h"
+#include "policy/learner.h"
+#include "policy/perturbation.h"
+#include "policy/response_model.h"
+#include "policy/state.h"
+
+namespace allot::policy {
+namespace {
+
+using nlohmann::json;
+
+// The defaults are measured in docs/policy.md.
+constexpr Parameter kParameters[] = {
+    {.name = "episodes_per_update",
+     .whole = true,
+     .initial = 8,
+     .least = 3,
+     .most = 100'000,
+     .hint = "K",
+     .help = "outcomes of one update"},
+    {.name = "first_width",
+     .initial = 1,
+     .least = 0.01,
+     .most = 5,
+     .hint = "C",
+     .help = "most that is added to and taken from each log share while the layers are told apart"},
+    {.name = "width",
+     .initial = 0.7,
+     .least = 0.01,
+     .most = 5,
+     .hint = "C",
+     .help = "the same around the recommended schedule, later"}};
+
+constexpr int64_t kGroup = 8;  // proposals on the same questions
+// Outcomes until the perturbations follow the recommended schedule. Before, they stay around the even one,
+// from where all layers can be told apart.
+constexpr size_t kFirstOutcomes = 112;
+// Outcomes until something else than the even schedule is recommended.
+constexpr size_t kTrustedOutcomes = 48;
+constexpr size_t kDraws = 128;     // of the posterior, over which the recommended schedule is the best
+constexpr double kQuestions = 16;  // where an outcome does not say how many it is the mean of
+// Common questions leave that share of the variance of independent answers, on surfaces with questions from
+// easy to hard.
+constexpr double kDispersion = 0.8;
+// Tables of costs have layers x (total + 1) entries.
+constexpr int64_t kMostCosts = 4'000'000;
+// Narrower than that, integer schedules hardly differ.
+constexpr double kLeastWidth = 0.15;
+
+class Automatic final : public Policy {
+ public:
+  explicit Automatic(const PolicyConfig& config);
+  // Continues from the fields that save() wrote.
+  Automatic(const PolicyConfig& config, const json& learner);
+
+  std::vector<Proposal> ask(int count) override;
+  TellResult tell(const Outcome& outcome) override;
+  void give_up(int64_t number) override { open_.erase(number); }
+  Schedule recommend() const override { return recommended_; }
+  Description describe() const override;
+  int64_t version() const override { return version_; }
+  std::string save() const override;
+  uint64_t digest() const override;
+
+ private:
+  struct Open {
+    Schedule schedule;
+    int64_t version = 0;  // when it was asked
+  };
+  // How a reward becomes the share of right answers that the model learns from: as it is when `scale` is 0,
+  // else as sigmoid((value - centre) / scale).
+  struct Measure {
+    bool known = false;
+    double centre = 0;
+    double scale = 0;
+  };
+
+  // Reads what was told since the last update into the model, runs the chain and recommends anew.
+  void update();
+  void learn_measure();
+  double share_of(double value) const;
+  // Narrows perturbations that answer nothing, which say nothing of any layer, and widens them again.
+  void adapt_width();
+  Schedule best_on_average() const;
+  Schedule perturbed(const Schedule& centre, int64_t number, double width);
+
+  PolicyConfig config_;
+  // The parameters, read once.
+  size_t episodes_per_update_;
+  double first_width_;
+  double width_;
+  PerturbationDirections directions_;
+  ResponseModel model_;
+  int64_t version_ = 0;
+  int64_t next_number_ = 0;
+  std::map<int64_t, Open> open_;          // by number: neither told nor given up
+  std::vector<ResponseOutcome> waiting_;  // told since the last update; their rewards are values
+  Measure measure_;
+  double narrowing_ = 1;                     // factor of the widths
+  ResponseModel::State state_;               // of the chain
+  std::vector<ResponseModel::State> draws_;  // without effects of groups, [kDraws]
+  int64_t next_draw_ = 0;
+  Schedule recommended_;
+};
+
+// What is larger the better a schedule is, and for divergences about as spread as the logit of an accuracy.
+double value_of(const Outcome& outcome) {
+  return outcome.kind == RewardKind::kDivergence ? -std::log(std::max(outcome.reward, 1e-9)) : outcome.reward;
+}
+
+Automatic::Automatic(const PolicyConfig& config)
+    : config_(config),
+      episodes_per_update_(static_cast<size_t>(parameter(config, "episodes_per_update"))),
+      first_width_(parameter(config, "first_width")),
+      width_(parameter(config, "width")),
+      directions_(config.layers, config.seed),
+      model_(config.layers, config.total),
+      recommended_(even_schedule(config.layers, config.total, config.floor)) {
+  model_.set_dispersion(kDispersion);
+  DrawStream draws(config.seed, 0, draw_purpose("auto-prior"));
+  for (size_t k = 0; k < kDraws; ++k) draws_.push_back(model_.prior_draw(draws));
+  state_ = draws_.back();
+}
+
+std::vector<Proposal> Automatic::ask(int count) {
+  std::vector<Proposal> proposals;
+  const bool first = model_.outcomes().size() < kFirstOutcomes;
+  const Schedule even = even_schedule(config_.layers, config_.total, config_.floor);
+  for (; count > 0; --count) {
+    const int64_t number = next_number_++;
+    const int64_t place = number % kGroup;
+    // Wide and narrow: which of them tells more depends on the accuracy and on the shape of the curves.
+    const double wide = narrowing_ * (first ? first_width_ : width_);
+    Schedule schedule = first ? perturbed(even, number, place < 6 ? wide : 0.5 * wide)
+                              : perturbed(recommended_, number, place < 2 ? wide : 0.6 * wide);
+    open_.emplace(number, Open{schedule, version_});
+    proposals.push_back({number, number / kGroup, std::move(schedule), 0, version_});
+  }
+  return proposals;
+}
+
+Schedule Automatic::perturbed(const Schedule& centre, int64_t number, double width) {
+  const std::vector<double> direction = directions_.of(number / 2);
+  const double sign = number % 2 == 0 ? 1 : -1;
+  std::vector<double> shares(direction.size());
+  for (size_t layer = 0; layer < shares.size(); ++layer) {
+    // Half a sample more, so that a layer at the floor can rise.
+    shares[layer] = (centre.samples[layer] - config_.floor + 0.5) * std::exp(sign * width * direction[layer]);
+  }
+  return apportion(shares, config_.total, config_.floor);
+}
+
+TellResult Automatic::tell(const Outcome& outcome) {
+  check_reward(outcome);
+  if (outcome.number < 0 || outcome.number >= next_number_) return TellResult::kUnknown;
+  const auto found = open_.find(outcome.number);
+  if (found == open_.end()) return TellResult::kDuplicate;
+  const Open asked = std::move(found->second);
+  open_.erase(found);
+  if (version_ - asked.version > config_.max_policy_lag) return TellResult::kStale;
+  const double questions = outcome.results.empty() ? kQuestions : static_cast<double>(outcome.results.size());
+  waiting_.push_back({asked.schedule.samples, outcome.number / kGroup, value_of(outcome), questions});
+  if (waiting_.size() == episodes_per_update_) update();
+  return TellResult::kLearned;
+}
+
+void Automatic::update() {
+  ++version_;
+  if (!measure_.known) learn_measure();
+  adapt_width();
+  for (ResponseOutcome& outcome : waiting_) {
+    outcome.reward = share_of(outcome.reward);
+    model_.add(std::move(outcome));
+  }
+  waiting_.clear();
+
+  // The time of a sweep grows with the outcomes, and what one update changes falls with them.
+  constexpr size_t kSweeps = 30'000;
+  const auto sweeps = std::clamp<size_t>(kSweeps / model_.outcomes().size(), 8, 250);
+  const size_t kept = std::max<size_t>(1, sweeps / 32);
+  DrawStream draws(config_.seed, static_cast<uint64_t>(version_), draw_purpose("auto"));
+  for (size_t k = 1; k <= sweeps; ++k) {
+    model_.sweep(draws, &state_);
+    if (k % kept != 0) continue;
+    ResponseModel::State& draw = draws_[static_cast<size_t>(next_draw_++) % kDraws];
+    draw = state_;
+    draw.group_effects.clear();
+  }
+  if (model_.outcomes().size() >= kTrustedOutcomes) recommended_ = best_on_average();
+}
+
+void Automatic::learn_measure() {
+  measure_.known = true;
+  const auto is_share = [](const ResponseOutcome& outcome) {
+    return outcome.reward >= 0 && outcome.reward <= 1;
+  };
+  if (std::ranges::all_of(waiting_, is_share)) return;
+  const auto count = static_cast<double>(waiting_.size());
+  double square = 0;
+  for (const ResponseOutcome& outcome : waiting_) measure_.centre += outcome.reward / count;
+  for (const ResponseOutcome& outcome : waiting_)
+    square += std::pow(outcome.reward - measure_.centre, 2) / count;
+  measure_.scale = square > 0 ? std::sqrt(square) : 1;
+}
+
+double Automatic::share_of(double value) const {
+  if (measure_.scale == 0) return std::clamp(value, 0.0, 1.0);
+  return 1 / (1 + std::exp((measure_.centre - value) / measure_.scale));
+}
+
+void Automatic::adapt_width() {
+  const auto count = static_cast<double>(waiting_.size());
+  const double empty = static_cast<double>(std::ranges::count_if(
+                           waiting_, [&](const ResponseOutcome& one) { return share_of(one.reward) <= 0; })) /
+                       count;
+  if (empty > 0.7) narrowing_ = std::max(narrowing_ * 0.8, kLeastWidth);
+  if (empty < 0.5) narrowing_ = std::min(narrowing_ * 1.1, 1.0);
+}
+
+Schedule Automatic::best_on_average() const {
+  std::vector<double> costs(static_cast<size_t>(config_.layers) * (static_cast<size_t>(config_.total) + 1));
+  for (const ResponseModel::State& draw : draws_) model_.add_costs(draw, 1.0 / kDraws, costs);
+  return cheapest_schedule(costs, config_.layers, config_.total, config_.floor);
+}
+
+Description Automatic::describe() const {
+  const auto spread = static_cast<double>(config_.total - int64_t{config_.layers} * config_.floor);
+  std::vector<double> shares(static_cast<size_t>(config_.layers), 1.0 / config_.layers);
+  for (size_t layer = 0; spread > 0 && layer < shares.size(); ++layer) {
+    shares[layer] = (recommended_.samples[layer] - config_.floor) / spread;
+  }
+  Description described = describe_shares(std::move(shares));
+  described.scalars.push_back({"width", narrowing_});
+  return described;
+}
+
+uint64_t Automatic::digest() const {
+  StateDigest digest;
+  digest.add(state_.log_amplitudes).add(state_.group_effects).add(version_).add(next_number_).add(next_draw_);
+  const double numbers[] = {state_.intercept, state_.centre, state_.log_width, narrowing_};
+  digest.add(numbers).add(static_cast<int64_t>(model_.outcomes().size())).add(std::ssize(waiting_));
+  return digest.add(recommended_.to_string()).value();
+}
+
+json to_json(const ResponseModel::State& state) {
+  return {{"log_amplitudes", state.log_amplitudes}, {"curve", state.curve},
+          {"intercept", state.intercept},           {"centre", state.centre},
+          {"log_width", state.log_width},           {"group_effects", state.group_effects}};
+}
+
+json to_json(const std::vector<ResponseOutcome>& outcomes) {
+  json list = json::array();
+  for (const ResponseOutcome& outcome : outcomes) {
+    list.push_back({outcome.samples, outcome.group, outcome.reward, outcome.questions});
+  }
+  return list;
+}
+
+std::string Automatic::save() const {
+  json open = json::array();
+  for (const auto& [number, asked] : open_) open.push_back({number, asked.version, asked.schedule.samples});
+  json draws = json::array();
+  for (const ResponseModel::State& draw : draws_) draws.push_back(to_json(draw));
+  const auto outcomes = model_.outcomes();
+  return write_state(
+      config_,
+      {{"version", version_},
+       {"next_number", next_number_},
+       {"next_draw", next_draw_},
+       {"open", std::move(open)},
+       {"waiting", to_json(waiting_)},
+       {"outcomes", to_json(std::vector<ResponseOutcome>(outcomes.begin(), outcomes.end()))},
+       {"measure", {{"known", measure_.known}, {"centre", measure_.centre}, {"scale", measure_.scale}}},
+       {"narrowing", narrowing_},
+       {"state", to_json(state_)},
+       {"draws", std::move(draws)}});
+}
+
+bool all_finite(const std::vector<double>& numbers) {
+  return std::ranges::all_of(numbers, [](double number) { return std::isfinite(number); });
+}
+
+Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automatic(config) {
+  version_ = learner.at("version");
+  next_number_ = learner.at("next_number");
+  next_draw_ = learner.at("next_draw");
+  require_state(version_ >= 0 && next_number_ >= 0 && next_draw_ >= 0,
+                "version, next_number and next_draw must be at least 0");
+  for (const json& entry : read_list(learner, "open")) {
+    const int64_t number = entry.at(0);
+    Open asked{.schedule = {entry.at(2).get<std::vector<int32_t>>()}, .version = entry.at(1)};
+    check_schedule(asked.schedule, config.layers, config.floor, config.total);
+    require_state(number >= 0 && number < next_number_ && asked.version >= 0 && asked.version <= version_,
+                  "proposal " + std::to_string(number) + " was never asked");
+    open_.emplace(number, std::move(asked));
+  }
+  const auto read_outcomes = [&](const char* field) {
+    std::vector<ResponseOutcome> outcomes;
+    for (const json& entry : read_list(learner, field)) {
+      ResponseOutcome outcome{
+          .samples = entry.at(0), .group = entry.at(1), .reward = entry.at(2), .questions = entry.at(3)};
+      check_schedule({outcome.samples}, config.layers, config.floor, config.total);
+      require_state(std::isfinite(outcome.reward) && outcome.questions >= 1 && outcome.group >= 0,
+                    std::string(field) + " holds " + entry.dump());
+      outcomes.push_back(std::move(outcome));
+    }
+    return outcomes;
+  };
+  waiting_ = read_outcomes("waiting");
+  require_state(waiting_.size() < episodes_per_update_,
+                "waiting holds " + std::to_string(waiting_.size()) + " outcomes");
+  for (ResponseOutcome& outcome : read_outcomes("outcomes")) model_.add(std::move(outcome));
+  const json& measure = learner.at("measure");
+  measure_ = {.known = measure.at("known"), .centre = measure.at("centre"), .scale = measure.at("scale")};
+  narrowing_ = learner.at("narrowing");
+  const auto read_draw = [&](const json& entry) {
+    ResponseModel::State draw{.log_amplitudes = entry.at("log_amplitudes"),
+                              .curve = entry.at("curve"),
+                              .intercept = entry.at("intercept"),
+                              .centre = entry.at("centre"),
+                              .log_width = entry.at("log_width"),
+                              .group_effects = entry.at("group_effects")};
+    require_state(std::ssize(draw.log_amplitudes) == config.layers && all_finite(draw.log_amplitudes) &&
+                      all_finite(draw.group_effects) && draw.curve < model_.curves().count(),
+                  "a draw of the posterior is " + entry.dump());
+    return draw;
+  };
+  state_ = read_draw(learner.at("state"));
+  draws_.clear();
+  for (const json& entry : read_list(learner, "draws")) draws_.push_back(read_draw(entry));
+  require_state(draws_.size() == kDraws,
+                "draws holds " + std::to_string(draws_.size()) + ", expected " + std::to_string(kDraws));
+  if (model_.outcomes().size() >= kTrustedOutcomes) recommended_ = best_on_average();
+}
+
+void check_size(const PolicyConfig& config) {
+  if (config.layers * (config.total + 1) <= kMostCosts && config.total <= 65'535) return;
+  throw InvalidArgument("auto: " + std::to_string(config.layers) + " layers and a total of " +
+                        std::to_string(config.total) +
+                        " samples; expected a total of at most 65535 and layers x (total + 1) of at most " +
+                        std::to_string(kMostCosts) + "; use the policy pairs");
+}
+
+}  // namespace
+
+namespace learner_rows {
+
+extern const Learner automatic{
+    .name = "auto",
+    .summary =
+        "fits a model of how each layer suffers from few samples to all answers and solves for the best schedule",
+    .parameters = kParameters,
+    .max_policy_lag = kNoPolicyLagLimit,
+    .make = [](const PolicyConfig& config) -> std::unique_ptr<Policy> {
+      check_size(config);
+      return std::make_unique<Automatic>(config);
+    },
+    .restore = [](const PolicyConfig& config, const json& state) -> std::unique_ptr<Policy> {
+      check_size(config);
+      return std::make_unique<Automatic>(config, state);
+    }};
+
+}  // namespace learner_rows
+}  // namespace allot::policy

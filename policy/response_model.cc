@@ -1,0 +1,299 @@
+#include "policy/response_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace allot::policy {
+namespace {
+
+// The prior. Half the even part in all layers costs a logit or so.
+constexpr double kCentreOffset = 0;
+constexpr double kCentreWidth = 1;
+constexpr double kLogWidthCentre = -0.5;
+constexpr double kLogWidthWidth = 0.9;
+
+double normal(DrawStream& draws) {
+  const double radius = std::sqrt(-2 * std::log1p(-draws.uniform()));
+  return radius * std::cos(2 * std::numbers::pi * draws.uniform());
+}
+
+bool accepted(DrawStream& draws, double log_ratio) {
+  const double drawn = draws.uniform();
+  return log_ratio >= 0 || drawn < std::exp(log_ratio);
+}
+
+// The most that the exponential of a logit is taken of; moves go further by up to 120 without overflow.
+constexpr double kMostLogit = 300;
+// Sixteen such odds can be multiplied without overflow.
+constexpr double kMultipliedOdds = 1e17;
+
+double log_normal_density(double x, double centre, double width) {
+  const double z = (x - centre) / width;
+  return -0.5 * z * z - std::log(width);
+}
+
+double log_prior_of_intercept(double intercept) {
+  return log_normal_density(intercept, -0.5, 3);
+}
+
+}  // namespace
+
+ResponseCurves::ResponseCurves(int layers, int64_t total) : length_(static_cast<size_t>(total) + 1) {
+  const double even = static_cast<double>(total) / layers;
+  const auto add = [&](const auto& function) {
+    const double at_even = function(even);
+    const double of_half = function(even / 2) - at_even;
+    for (size_t samples = 0; samples < length_; ++samples) {
+      table_.push_back((function(static_cast<double>(samples)) - at_even) / of_half);
+    }
+  };
+  for (const double scale : {1.7, 1.0, 0.6}) {
+    add([=](double samples) { return std::exp(-samples / (scale * even)); });
+  }
+  // Below an even part of one sample a layer without samples must still cost more than one with half of it.
+  const double least = std::min(0.4, even / 4);
+  for (const double power : {0.5, 1.0, 2.0}) {
+    add([=](double samples) { return std::pow(std::max(samples, least), -power); });
+  }
+}
+
+ResponseModel::ResponseModel(int layers, int64_t total)
+    : layers_(layers),
+      total_(total),
+      curves_(layers, total),
+      samples_(static_cast<size_t>(layers)),
+      right_by_samples_(static_cast<size_t>(layers), std::vector<double>(static_cast<size_t>(total) + 1)),
+      seen_(static_cast<size_t>(layers), std::vector<int32_t>(static_cast<size_t>(total) + 1)) {}
+
+ResponseModel::State ResponseModel::prior_draw(DrawStream& draws) const {
+  State state;
+  state.centre = kCentreOffset - std::log(layers_) + kCentreWidth * normal(draws);
+  state.log_width = kLogWidthCentre + kLogWidthWidth * normal(draws);
+  state.curve = draws.below(static_cast<uint32_t>(curves_.count()));
+  for (int layer = 0; layer < layers_; ++layer) {
+    state.log_amplitudes.push_back(state.centre + std::exp(state.log_width) * normal(draws));
+  }
+  return state;
+}
+
+void ResponseModel::add_costs(const State& state, double weight, std::span<double> costs) const {
+  const auto length = static_cast<size_t>(total_) + 1;
+  const std::span<const double> curve = curves_.curve(state.curve);
+  for (size_t layer = 0; layer < state.log_amplitudes.size(); ++layer) {
+    const double amplitude = weight * std::exp(state.log_amplitudes[layer]);
+    for (size_t samples = 0; samples < length; ++samples) {
+      costs[layer * length + samples] += amplitude * curve[samples];
+    }
+  }
+}
+
+void ResponseModel::add(ResponseOutcome outcome) {
+  const size_t number = outcomes_.size();
+  const auto found = std::ranges::find(group_index_, outcome.group, &std::pair<int64_t, size_t>::first);
+  size_t group = groups_.size();
+  if (found == group_index_.end()) {
+    group_index_.emplace_back(outcome.group, group);
+    groups_.emplace_back();
+  } else {
+    group = found->second;
+  }
+  groups_[group].push_back(number);
+  group_of_.push_back(group);
+  for (size_t layer = 0; layer < samples_.size(); ++layer) {
+    samples_[layer].push_back(static_cast<uint16_t>(outcome.samples[layer]));
+  }
+  const double right = outcome.reward * outcome.questions;
+  for (size_t layer = 0; layer < samples_.size(); ++layer) {
+    const auto samples = static_cast<size_t>(outcome.samples[layer]);
+    right_by_samples_[layer][samples] += right;
+    ++seen_[layer][samples];
+  }
+  right_.push_back(right);
+  sum_of_right_ += right;
+  questions_.push_back(outcome.questions);
+  outcomes_.push_back(std::move(outcome));
+}
+
+void ResponseModel::compute_odds(const State& state) {
+  std::vector<double> logits(outcomes_.size(), state.intercept);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] += state.group_effects[group_of_[i]];
+  for (size_t layer = 0; layer < samples_.size(); ++layer) {
+    const double amplitude = std::exp(state.log_amplitudes[layer]);
+    const std::span<const double> curve = curves_.curve(state.curve);
+    for (size_t i = 0; i < logits.size(); ++i) logits[i] -= amplitude * curve[samples_[layer][i]];
+  }
+  odds_.resize(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i)
+    odds_[i] = std::exp(std::clamp(logits[i], -kMostLogit, kMostLogit));
+  moved_.resize(odds_.size());
+  log_wrong_ = log_wrong(odds_);
+}
+
+// sum of questions * log(1 + odds), which is minus the log-likelihood of as many wrong answers. Products of
+// sixteen need one logarithm.
+double ResponseModel::log_wrong(std::span<const double> odds) const {
+  double sum = 0;
+  for (size_t i = 0; i < odds.size();) {
+    const double questions = questions_[i];
+    const size_t end = std::min(i + 16, odds.size());
+    double product = 1;
+    for (; i < end && questions_[i] == questions; ++i) {
+      if (odds[i] < kMultipliedOdds) {
+        product *= 1 + odds[i];
+      } else {
+        sum += questions * std::log(odds[i]);
+      }
+    }
+    sum += questions * std::log(product);
+  }
+  return sum;
+}
+
+// Multiplies the odds of each outcome by what `factors_` holds for its samples of `layer`, into `to`.
+void ResponseModel::multiply(size_t layer, std::span<const double> from, std::vector<double>* to) const {
+  const std::vector<uint16_t>& own = samples_[layer];
+  for (size_t i = 0; i < from.size(); ++i) (*to)[i] = from[i] * factors_[own[i]];
+}
+
+void ResponseModel::sweep(DrawStream& draws, State* state) {
+  state->group_effects.resize(groups_.size());
+  compute_odds(*state);
+  for (int round = 0; round < 3; ++round) sweep_intercept(draws, state);
+  sweep_groups(draws, state);
+  for (size_t layer = 0; layer < samples_.size(); ++layer) sweep_layer(draws, layer, state);
+  sweep_curve(draws, state);
+  sweep_prior(draws, state);
+}
+
+bool ResponseModel::take(DrawStream& draws, double log_right, double log_prior) {
+  const double moved = log_wrong(moved_);
+  if (!accepted(draws, (log_right - moved + log_wrong_) / dispersion_ + log_prior)) return false;
+  odds_.swap(moved_);
+  log_wrong_ = moved;
+  return true;
+}
+
+void ResponseModel::sweep_intercept(DrawStream& draws, State* state) {
+  constexpr double kSteps[] = {0.03, 0.15, 0.6};
+  const double step = kSteps[draws.below(3)] * normal(draws);
+  const double factor = std::exp(step);
+  for (size_t i = 0; i < odds_.size(); ++i) moved_[i] = odds_[i] * factor;
+  const double prior =
+      log_normal_density(state->intercept + step, -0.5, 3) - log_normal_density(state->intercept, -0.5, 3);
+  if (take(draws, sum_of_right_ * step, prior)) state->intercept += step;
+}
+
+void ResponseModel::sweep_groups(DrawStream& draws, State* state) {
+  double questions = 0;
+  for (const double one : questions_) questions += one;
+  const double mean = (sum_of_right_ + 1) / (questions + 2);
+  const double per_outcome = questions_.empty() ? 16 : questions / static_cast<double>(questions_.size());
+  const double width = std::sqrt(std::max(1 - dispersion_, 0.01) / (per_outcome * mean * (1 - mean)));
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    double& effect = state->group_effects[group];
+    const double step = 0.7 * width * normal(draws);
+    const double factor = std::exp(step);
+    double change = 0;
+    double wrong = 0;
+    for (const size_t i : groups_[group]) {
+      change += right_[i] * step;
+      wrong += questions_[i] * std::log((1 + odds_[i] * factor) / (1 + odds_[i]));
+    }
+    const double prior = 0.5 * (effect * effect - (effect + step) * (effect + step)) / (width * width);
+    if (!accepted(draws, (change - wrong) / dispersion_ + prior)) continue;
+    effect += step;
+    log_wrong_ += wrong;
+    for (const size_t i : groups_[group]) odds_[i] *= factor;
+  }
+}
+
+double ResponseModel::mean_change(size_t layer, LayerCurve from, LayerCurve to) {
+  const double old_amplitude = std::exp(from.log_amplitude), amplitude = std::exp(to.log_amplitude);
+  const std::span<const double> old_curve = curves_.curve(from.curve), curve = curves_.curve(to.curve);
+  double sum = 0;
+  change_.resize(curve.size());
+  for (size_t samples = 0; samples < curve.size(); ++samples) {
+    if (seen_[layer][samples] == 0) continue;
+    change_[samples] =
+        std::clamp(old_amplitude * old_curve[samples] - amplitude * curve[samples], -60.0, 60.0);
+    sum += seen_[layer][samples] * change_[samples];
+  }
+  return odds_.empty() ? 0 : sum / static_cast<double>(odds_.size());
+}
+
+double ResponseModel::set_factors(size_t layer, double shift) {
+  double log_right = 0;
+  factors_.resize(change_.size());
+  for (size_t samples = 0; samples < change_.size(); ++samples) {
+    if (seen_[layer][samples] == 0) continue;
+    const double change = change_[samples] + shift;
+    log_right += right_by_samples_[layer][samples] * change;
+    factors_[samples] = std::exp(change);
+  }
+  return log_right;
+}
+
+void ResponseModel::sweep_curve(DrawStream& draws, State* state) {
+  const size_t curve = state->curve;
+  const bool up = draws.below(2) == 1;
+  if (up ? curve + 1 >= curves_.count() : curve == 0) return;
+  const size_t proposed = up ? curve + 1 : curve - 1;
+  moved_ = odds_;
+  double log_right = 0;
+  double shift = 0;
+  for (size_t layer = 0; layer < samples_.size(); ++layer) {
+    const double log_amplitude = state->log_amplitudes[layer];
+    const double mean = mean_change(layer, {log_amplitude, curve}, {log_amplitude, proposed});
+    log_right += set_factors(layer, -mean);
+    shift -= mean;
+    multiply(layer, moved_, &moved_);
+  }
+  const double prior =
+      log_prior_of_intercept(state->intercept + shift) - log_prior_of_intercept(state->intercept);
+  if (!take(draws, log_right, prior)) return;
+  state->intercept += shift;
+  state->curve = proposed;
+}
+
+// Each move also shifts the intercept so that the mean logit stays: otherwise the two, which the outcomes tie
+// to each other, would creep.
+void ResponseModel::sweep_layer(DrawStream& draws, size_t layer, State* state) {
+  constexpr double kSteps[] = {0.15, 0.5, 1.5};
+  for (int move = 0; move < 2; ++move) {
+    const double old = state->log_amplitudes[layer];
+    const double proposed = old + kSteps[draws.below(3)] * normal(draws);
+    const double shift = -mean_change(layer, {old, state->curve}, {proposed, state->curve});
+    const double width = std::exp(state->log_width);
+    const double prior =
+        log_normal_density(proposed, state->centre, width) - log_normal_density(old, state->centre, width) +
+        log_prior_of_intercept(state->intercept + shift) - log_prior_of_intercept(state->intercept);
+    const double log_right = set_factors(layer, shift);
+    multiply(layer, odds_, &moved_);
+    if (!take(draws, log_right, prior)) continue;
+    state->intercept += shift;
+    state->log_amplitudes[layer] = proposed;
+  }
+}
+
+void ResponseModel::sweep_prior(DrawStream& draws, State* state) const {
+  const auto log_density = [&](double centre, double log_width) {
+    double sum = log_normal_density(centre, kCentreOffset - std::log(layers_), kCentreWidth) +
+                 log_normal_density(log_width, kLogWidthCentre, kLogWidthWidth);
+    for (const double one : state->log_amplitudes)
+      sum += log_normal_density(one, centre, std::exp(log_width));
+    return sum;
+  };
+  double current = log_density(state->centre, state->log_width);
+  for (int round = 0; round < 6; ++round) {
+    const double centre = state->centre + 0.3 * normal(draws);
+    const double log_width = state->log_width + 0.3 * normal(draws);
+    const double moved = log_density(centre, log_width);
+    if (!accepted(draws, moved - current)) continue;
+    state->centre = centre;
+    state->log_width = log_width;
+    current = moved;
+  }
+}
+
+}  // namespace allot::policy

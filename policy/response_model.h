@@ -1,0 +1,110 @@
+// What the learner `auto` believes of the layers: the logit of a right answer is
+//   b + (effect of the questions asked) - sum_l a_l h(s_l),
+// where a_l > 0 says how much layer l matters and h, one of a list of falling curves, how all layers suffer
+// from few samples. The a_l are drawn from one log-normal distribution whose centre and width are unknown,
+// too, so that layers stay equal until answers tell them apart. A Markov chain (Metropolis within Gibbs)
+// walks over all unknowns; its states are draws from the posterior.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "policy/draws.h"
+#include "policy/schedule.h"
+
+namespace allot::policy {
+
+// The curves that layers may have, from the straightest to the most bent, as tables over 0..total samples.
+// Each is 0 at the even part total / layers, and half the even part costs 1 more.
+class ResponseCurves {
+ public:
+  ResponseCurves(int layers, int64_t total);
+
+  size_t count() const { return table_.size() / length_; }
+  std::span<const double> curve(size_t number) const { return {table_.data() + number * length_, length_}; }
+
+ private:
+  size_t length_;
+  std::vector<double> table_;  // [count][total + 1]
+};
+
+struct ResponseOutcome {
+  std::vector<int32_t> samples;  // [layers]
+  int64_t group = 0;             // outcomes of a group were scored on the same questions
+  double reward = 0;             // mean score
+  double questions = 1;          // that it is the mean of
+};
+
+class ResponseModel {
+ public:
+  struct State {
+    std::vector<double> log_amplitudes;  // [layers]
+    size_t curve = 0;                    // of all layers
+    double intercept = 0;                // b
+    double centre = 0;                   // of the log amplitudes
+    double log_width = 0;                // log of their standard deviation
+    std::vector<double> group_effects;   // in the order in which groups were first added
+  };
+
+  ResponseModel(int layers, int64_t total);
+
+  // A draw from the prior, with the intercept 0.
+  State prior_draw(DrawStream& draws) const;
+  // Adds `weight` times what each number of samples costs each layer of `state`. [layers][total + 1]
+  void add_costs(const State& state, double weight, std::span<double> costs) const;
+  const ResponseCurves& curves() const { return curves_; }
+
+  void add(ResponseOutcome outcome);
+  std::span<const ResponseOutcome> outcomes() const { return outcomes_; }
+  // How much less than independent answers the answers within a group vary, above 0 and at most 1.
+  void set_dispersion(double dispersion) { dispersion_ = dispersion; }
+  // One sweep of the chain over all unknowns, from `state`. Groups that the state does not know yet start
+  // without effect.
+  void sweep(DrawStream& draws, State* state);
+
+ private:
+  struct LayerCurve {
+    double log_amplitude = 0;
+    size_t curve = 0;
+  };
+
+  void compute_odds(const State& state);
+  double log_wrong(std::span<const double> odds) const;
+  void multiply(size_t layer, std::span<const double> from, std::vector<double>* to) const;
+  // Fills change_ with what a change of a layer does to the logits, by samples; its mean over the outcomes.
+  double mean_change(size_t layer, LayerCurve from, LayerCurve to);
+  // Fills factors_ from change_ + shift; how much the log-likelihood of the right answers changes.
+  double set_factors(size_t layer, double shift);
+  // Accepts or rejects moved_.
+  bool take(DrawStream& draws, double log_right, double log_prior);
+  void sweep_intercept(DrawStream& draws, State* state);
+  void sweep_groups(DrawStream& draws, State* state);
+  void sweep_layer(DrawStream& draws, size_t layer, State* state);
+  void sweep_prior(DrawStream& draws, State* state) const;
+  void sweep_curve(DrawStream& draws, State* state);
+
+  int layers_;
+  int64_t total_;
+  ResponseCurves curves_;
+  std::vector<ResponseOutcome> outcomes_;
+  double dispersion_ = 1;
+  std::vector<std::vector<uint16_t>> samples_;  // [layers][outcomes]
+  std::vector<double> right_;                   // answers, [outcomes]
+  std::vector<double> questions_;               // [outcomes]
+  std::vector<size_t> group_of_;                // [outcomes]
+  std::vector<std::vector<size_t>> groups_;     // their outcomes
+  std::vector<std::pair<int64_t, size_t>> group_index_;
+  std::vector<std::vector<double>> right_by_samples_;  // [layers][total + 1]
+  std::vector<std::vector<int32_t>> seen_;             // outcomes with so many samples, [layers][total + 1]
+  double sum_of_right_ = 0;
+  // While a sweep runs.
+  std::vector<double> odds_;  // of a right answer, [outcomes]
+  std::vector<double> moved_;
+  double log_wrong_ = 0;         // of odds_
+  std::vector<double> change_;   // [total + 1]
+  std::vector<double> factors_;  // [total + 1]
+};
+
+}  // namespace allot::policy
