@@ -35,7 +35,7 @@ constexpr double kReach = 1.0;
 
 constexpr int kMostRounds = 12;
 constexpr int kMostAttempts = 8;
-constexpr double kLongestStep = 2;  // of a scale in a round
+constexpr double kLongestMove = 2;  // of a scale in a round
 constexpr double kEnough = 1e-6;    // relative decrease of the cost that ends the fit
 
 // Overwrites the lower triangle of `matrix` [n, n] with its Cholesky factor. False when it is not positive
@@ -203,7 +203,7 @@ DivergenceModel::Equations DivergenceModel::equations(std::span<const double> ne
 
 void DivergenceModel::move(const Equations& equations, std::span<const double> step) {
   for (size_t layer = 0; layer < layers(); ++layer) {
-    parameters_.scales[layer] += std::clamp(step[layer], -kLongestStep, kLongestStep);
+    parameters_.scales[layer] += std::clamp(step[layer], -kLongestMove, kLongestMove);
     double& exponent = parameters_.exponents[layer];
     exponent = std::clamp(exponent + step[layers() + layer], kLeastExponent, kMostExponent);
   }

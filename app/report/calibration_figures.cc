@@ -13,10 +13,6 @@ namespace {
 
 using evaluation::Calibration;
 
-constexpr double kHalfBar = 0.38;   // of a layer
-constexpr double kLegendLine = 15;  // pixels
-// The lower end of a whisker that would reach 0, as a share of its value.
-constexpr double kLeastShare = 0.1;
 constexpr int kMostLayerTicks = 20;
 
 Axis layer_axis(size_t layers) {

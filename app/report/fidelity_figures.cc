@@ -16,9 +16,6 @@ namespace allot::app {
 namespace {
 
 constexpr std::array kCosts = {FidelityCost::kSamples, FidelityCost::kRows, FidelityCost::kMicroseconds};
-constexpr double kLegendLine = 15;  // pixels
-// The lower end of a whisker that would reach 0, as a share of its divergence.
-constexpr double kLeastShare = 0.1;
 
 const char* file_of(FidelityCost cost) {
   switch (cost) {

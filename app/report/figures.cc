@@ -22,7 +22,6 @@ constexpr Shape kNarrow{.width = 340, .height = 250};
 constexpr size_t kMostPoints = 2000;
 constexpr double kPixelsPerNumber = 20;  // room that a number over a bar needs
 constexpr double kNumberHeight = 17;     // with the gap to its bar
-constexpr double kHalfBar = 0.36;        // of the room of one layer
 constexpr double kHalfRow = 0.46;
 // Classes of the heat map, as multiples of the uniform share, and how the key names the bounds between them;
 // those of the grey middle are in the caption.

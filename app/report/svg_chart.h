@@ -13,6 +13,11 @@
 
 namespace allot::app {
 
+inline constexpr double kHalfBar = 0.36;   // of a bar, of the room of one layer
+inline constexpr double kLegendLine = 15;  // pixels
+// The lower end of a whisker that would reach 0, as a share of its value.
+inline constexpr double kLeastShare = 0.1;
+
 struct Point {
   double x = 0;
   double y = 0;

@@ -79,9 +79,9 @@ ALLOT_HOST_DEVICE constexpr int32_t score_tiles(int32_t keys) {
   return (keys + kScoreTile - 1) / kScoreTile;
 }
 
-// Parts of a query whose heads read rows together: blocks to which its tiles are dealt. As many as have enough
-// tiles, and rows to read, of which there are at most S a head and one more. Every part forms the CDF of all
-// tiles, so more of them are slower where many queries are served at once.
+// Parts of a query whose heads read rows together: blocks to which its tiles are dealt. As many as have
+// enough tiles, and rows to read, of which there are at most S a head and one more. Every part forms the CDF
+// of all tiles, so more of them are slower where many queries are served at once.
 ALLOT_HOST_DEVICE constexpr int32_t shared_part_count(int32_t budget, int32_t heads, int32_t keys) {
   constexpr int32_t kTiles = 32;
   constexpr int64_t kRows = 96;

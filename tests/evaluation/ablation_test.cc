@@ -115,7 +115,7 @@ TEST(AblationFile, WhatIsWrongIsNamed) {
 }
 
 TEST(AblationFile, ABaseWithExactLayersIsVersion3) {
-  Ablation ablation = example();
+  Ablation ablation = example_ablation();
   EXPECT_EQ(Json::parse(format_ablation(ablation)).at("schema_version"), 2);
   ablation.base.samples.front() = kExactLayer;
   const std::string text = format_ablation(ablation);
