@@ -22,7 +22,7 @@ using nlohmann::json;
 
 // The defaults are measured in docs/policy.md.
 constexpr Parameter kParameters[] = {
-    {.name = "episodes_per_update",
+    {.name = "outcomes_per_update",
      .whole = true,
      .initial = 8,
      .least = 3,
@@ -97,7 +97,7 @@ class Automatic final : public Policy {
 
   PolicyConfig config_;
   // The parameters, read once.
-  size_t episodes_per_update_;
+  size_t outcomes_per_update_;
   double first_width_;
   double width_;
   PerturbationDirections directions_;
@@ -121,7 +121,7 @@ double value_of(const Outcome& outcome) {
 
 Automatic::Automatic(const PolicyConfig& config)
     : config_(config),
-      episodes_per_update_(static_cast<size_t>(parameter(config, "episodes_per_update"))),
+      outcomes_per_update_(static_cast<size_t>(parameter(config, "outcomes_per_update"))),
       first_width_(parameter(config, "first_width")),
       width_(parameter(config, "width")),
       directions_(config.layers, config.seed),
@@ -171,7 +171,7 @@ TellResult Automatic::tell(const Outcome& outcome) {
   if (version_ - asked.version > config_.max_policy_lag) return TellResult::kStale;
   const double questions = outcome.results.empty() ? kQuestions : static_cast<double>(outcome.results.size());
   waiting_.push_back({asked.schedule.samples, outcome.number / kGroup, value_of(outcome), questions});
-  if (waiting_.size() == episodes_per_update_) update();
+  if (waiting_.size() == outcomes_per_update_) update();
   return TellResult::kLearned;
 }
 
@@ -318,7 +318,7 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
     return outcomes;
   };
   waiting_ = read_outcomes("waiting");
-  require_state(waiting_.size() < episodes_per_update_,
+  require_state(waiting_.size() < outcomes_per_update_,
                 "waiting holds " + std::to_string(waiting_.size()) + " outcomes");
   for (ResponseOutcome& outcome : read_outcomes("outcomes")) model_.add(std::move(outcome));
   const json& measure = learner.at("measure");

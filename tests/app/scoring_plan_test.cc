@@ -236,7 +236,7 @@ TEST_F(ScoringPlanTest, AnEvenSpreadLeavesExactLayersExact) {
 TEST_F(ScoringPlanTest, WithoutAFileTheConditionsAreThoseOfModelAndTask) {
   const ScoringPlan made = plan({"--schedule", "uniform:3"});
   EXPECT_EQ(made.conditions.task.prompt_style, "plain");
-  EXPECT_EQ(made.conditions.attention, kernels::AttentionMethod{});
+  EXPECT_EQ(made.conditions.attention, (kernels::AttentionMethod{.estimator = kernels::kUsualEstimator}));
   EXPECT_EQ(made.conditions.generation, made.task->generation_defaults());
   EXPECT_THAT(plan_json(made).at("differences"), IsEmpty());
 }

@@ -239,7 +239,7 @@ TEST_F(Tune, RunDirectoryOfAnotherSpecIsRefusedWithTheFieldsThatDiffer) {
   const std::string schedule = read_file(run_ / "schedule.json");
   const auto result = run_command(tune({"--seed", "2", "--estimator", "iid"}));
   EXPECT_EQ(result.code, 3);
-  EXPECT_THAT(result.err, Names("attention.estimator", "sys", "iid", "seed", 1, 2));
+  EXPECT_THAT(result.err, Names("attention.estimator", "joint", "iid", "seed", 1, 2));
   EXPECT_EQ(read_file(run_ / "spec.json"), spec);
   EXPECT_EQ(read_file(run_ / "schedule.json"), schedule);
 }
