@@ -36,16 +36,20 @@ double mean_gain(const char* family, int episodes, int in_flight = 1, double los
   return sum;
 }
 
+// The release build judges what is learned; under sanitizers a fifth of the run shows that it goes the right
+// way.
+constexpr int kEpisodes = kUnderSanitizers ? 100 : 500;
+
 TEST(AutomaticLearning, ClosesMostOfTheGapIn500Episodes) {
-  EXPECT_GT(mean_gain("middle", 500), 0.75);
+  EXPECT_GT(mean_gain("middle", kEpisodes), kUnderSanitizers ? 0.1 : 0.75);
 }
 
 TEST(AutomaticLearning, LearnsFromManyInFlightAndWithLosses) {
-  EXPECT_GT(mean_gain("middle", 500, 32, 0.1), 0.65);
+  EXPECT_GT(mean_gain("middle", kEpisodes, 32, 0.1), kUnderSanitizers ? 0.0 : 0.65);
 }
 
 TEST(AutomaticLearning, LosesLittleWhereAllLayersAreEqual) {
-  EXPECT_GT(mean_gain("equal", 500), -1.5);
+  EXPECT_GT(mean_gain("equal", kEpisodes), -1.5);
 }
 
 TEST(Automatic, LeavesTheEvenScheduleOnlyAfter48Outcomes) {
