@@ -27,8 +27,8 @@ class ModelCommands : public ::testing::Test {
   std::vector<std::string> tune() const {
     const std::string model = std::string(ALLOT_SOURCE_DIR) + "/assets/tiny-gsm";
     return {"allot", "tune", "--model", model, "--data", model + "/train.jsonl", "--heldout",
-            model + "/heldout.jsonl", "--run", run_.string(), "--total", "64", "--episodes", "20",
-            "--questions", "4", "--heldout-questions", "12", "--max-new-tokens", "96",
+            model + "/heldout.jsonl", "--run", run_.string(), "--total", "64", "--estimator", "sys",
+            "--episodes", "20", "--questions", "4", "--heldout-questions", "12", "--max-new-tokens", "96",
             // So few replies at once that the run is long enough to be disturbed.
             "--max-sequences", "8"};
   }
@@ -112,7 +112,7 @@ TEST_F(ConfigOnlyCommands, BenchDecodeMeasuresRandomWeightsInTheDTypeAskedFor) {
                                    "--new-tokens", "4", "--repetitions", "1", "--json"});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("\"random_weights\":7,\"dtype\":\"bfloat16\",\"attention\":\"dense\""));
-  EXPECT_THAT(result.out, HasSubstr("\"attention\":\"sys 8\""));
+  EXPECT_THAT(result.out, HasSubstr("\"attention\":\"joint 8\""));
   EXPECT_THAT(result.out, HasSubstr("\"prompts\":3,\"prompt_tokens\":9,\"new_tokens\":4"));
   EXPECT_THAT(result.out, Not(Names("float32")));
   EXPECT_THAT(result.out, HasSubstr("\"decode_steps\":3,\"step_milliseconds\":{\"median\":"));

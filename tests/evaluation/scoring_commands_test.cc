@@ -120,8 +120,8 @@ TEST(EvalCommand, ShowsExactLayersApartFromTheSamples) {
 TEST(EvalCommand, AnswersDoNotDependOnTheBatch) {
   const std::filesystem::path folder = fresh_directory();
   const auto details = [&](const std::string& name, const Words& more) {
-    Words words = {"--limit",    "12",         "--dtype",   "float32",
-                   "--schedule", "uniform:16", "--details", folder / name};
+    Words words = {"--limit",    "12",        "--dtype",     "float32",     "--schedule",
+                   "uniform:16", "--details", folder / name, "--estimator", "sys"};
     words.insert(words.end(), more.begin(), more.end());
     const CommandResult result = run("eval", words);
     EXPECT_EQ(result.code, 0) << result.err;
@@ -360,8 +360,8 @@ TEST(EvalCommand, NamesTheConditionsAndWhereTheyDifferFromAScheduleFile) {
 }
 
 TEST(VerifyCommand, FindsTheBetterSchedule) {
-  const CommandResult result =
-      run("verify", {"--limit", "32", "--schedule", "29,5,5,5,5,5,5,5", "--against", "uniform", "--json"});
+  const CommandResult result = run("verify", {"--limit", "32", "--estimator", "sys", "--schedule",
+                                              "29,5,5,5,5,5,5,5", "--against", "uniform", "--json"});
   ASSERT_EQ(result.code, 0) << result.err;
   const json verdict = json::parse(result.out);
   EXPECT_EQ(verdict.at("verdict"), "better");

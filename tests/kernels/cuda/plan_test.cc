@@ -272,6 +272,7 @@ TEST(CudaPlan, ShortRowsHaveOnePart) {
 TEST(CudaPlan, OneWarpDoesARowOfASmallBudget) {
   for (const Estimator estimator : testing::every_cuda_estimator()) {
     if (estimator == Estimator::kExact) continue;
+    if (row_of(estimator).scope != Scope::kHead) continue;
     const AttentionParams p = launch({.estimator = estimator, .batch = 6});
     EXPECT_EQ(make_plan(p, decode(6, 16384, kWarpRowBudget), kH200).row_warps, 1) << name(estimator);
     EXPECT_EQ(make_plan(p, decode(6, 16384, kWarpRowBudget + 1), kH200).row_warps, 8) << name(estimator);
@@ -283,6 +284,18 @@ TEST(CudaPlan, OneWarpDoesARowOfASmallBudget) {
     EXPECT_EQ(make_plan(p, mixed, kH200).row_warps, 1) << name(estimator);
   }
   EXPECT_EQ(make_plan(launch({.estimator = Estimator::kExact}), decode(1, 16, 0), kH200).row_warps, 8);
+}
+
+TEST(CudaPlan, AGroupOfASmallBudgetHasAWarpAQueryOrFourWhereItIsLong) {
+  for (const Estimator estimator : {Estimator::kJoint, Estimator::kLevel}) {
+    const AttentionParams p = launch({.estimator = estimator, .batch = 6});
+    EXPECT_EQ(make_plan(p, decode(6, kWarpGroupKeys, kWarpRowBudget), kH200).row_warps, 1);
+    EXPECT_EQ(make_plan(p, decode(6, kWarpGroupKeys + 1, kWarpRowBudget), kH200).row_warps, 4);
+    EXPECT_EQ(make_plan(p, decode(6, kWarpGroupKeys, kWarpRowBudget + 1), kH200).row_warps, 8);
+    LaunchBounds mixed = decode(6, 16384, kWarpRowBudget);
+    mixed.any_dense = true;
+    EXPECT_EQ(make_plan(p, mixed, kH200).row_warps, 4);
+  }
 }
 
 // Every bound by itself, from every point of a grid: a workspace sized for larger bounds serves smaller ones.
