@@ -30,11 +30,7 @@ std::vector<model::Fidelity> measure(const FidelityPlan& plan, size_t begin, siz
   std::vector<model::FidelityText> texts;
   std::vector<model::FidelityPair> pairs;
   for (size_t i = begin; i < end; ++i) {
-    const FidelityItem& item = plan.texts[i];
-    texts.push_back({.ids = item.ids,
-                     .prompt_tokens = item.prompt_tokens,
-                     .key = {.run_seed = plan.conditions.seed, .sampling_seed = 0},
-                     .question = item.question});
+    texts.push_back(fidelity_text(plan, plan.texts[i], 0));
     for (const FidelityCase& one : plan.cases)
       pairs.push_back(
           {.text = i - begin, .samples = one.schedule.schedule->samples, .attention = one.method});
@@ -66,16 +62,8 @@ std::vector<FidelityRow> measure(const FidelityPlan& plan) {
     if (stop.load()) throw Error("stopped before all texts were measured; no result is printed");
     const size_t end = stretch_end(plan, begin, most_tokens);
     const std::vector<model::Fidelity> results = measure(plan, begin, end, engine);
-    for (size_t i = 0; i < results.size(); ++i) {
-      const model::Fidelity& result = results[i];
-      of_cases[i % plan.cases.size()].push_back({.tokens = result.tokens,
-                                                 .positions = result.positions,
-                                                 .divergence = result.divergence,
-                                                 .top1_agreement = result.top1_agreement,
-                                                 .sampled_tokens = result.sampled_tokens,
-                                                 .rows_read = result.rows_read,
-                                                 .seconds = result.seconds});
-    }
+    for (size_t i = 0; i < results.size(); ++i)
+      of_cases[i % plan.cases.size()].push_back(text_fidelity(results[i]));
     begin = end;
     line.update(static_cast<int64_t>(begin), std::ssize(plan.texts));
   }

@@ -50,13 +50,8 @@ class Measurement {
       throw Error("stopped before the search was at its end; schedules of the totals before are written");
     const evaluation::Conditions& conditions = plan_.texts.conditions;
     std::vector<model::FidelityText> given;
-    for (const size_t text : texts) {
-      const FidelityItem& item = plan_.texts.texts[text];
-      given.push_back({.ids = item.ids,
-                       .prompt_tokens = item.prompt_tokens,
-                       .key = {.run_seed = conditions.seed, .sampling_seed = sampling_seed},
-                       .question = item.question});
-    }
+    for (const size_t text : texts)
+      given.push_back(fidelity_text(plan_.texts, plan_.texts.texts[text], sampling_seed));
     std::vector<model::FidelityPair> pairs;
     for (const policy::Schedule& schedule : schedules)
       for (size_t text = 0; text < texts.size(); ++text)
@@ -64,13 +59,7 @@ class Measurement {
     std::vector<TextFidelity> measured;
     for (const model::Fidelity& result :
          engine_.fidelity(given, pairs, {.mode = fidelity_mode(plan_.texts.options.mode)}))
-      measured.push_back({.tokens = result.tokens,
-                          .positions = result.positions,
-                          .divergence = result.divergence,
-                          .top1_agreement = result.top1_agreement,
-                          .sampled_tokens = result.sampled_tokens,
-                          .rows_read = result.rows_read,
-                          .seconds = result.seconds});
+      measured.push_back(text_fidelity(result));
     return measured;
   }
 

@@ -25,4 +25,22 @@ model::EngineOptions fidelity_engine_options(const FidelityPlan& plan) {
   return engine;
 }
 
+model::FidelityText fidelity_text(const FidelityPlan& plan, const FidelityItem& item,
+                                  uint32_t sampling_seed) {
+  return {.ids = item.ids,
+          .prompt_tokens = item.prompt_tokens,
+          .key = {.run_seed = plan.conditions.seed, .sampling_seed = sampling_seed},
+          .question = item.question};
+}
+
+evaluation::TextFidelity text_fidelity(const model::Fidelity& measured) {
+  return {.tokens = measured.tokens,
+          .positions = measured.positions,
+          .divergence = measured.divergence,
+          .top1_agreement = measured.top1_agreement,
+          .sampled_tokens = measured.sampled_tokens,
+          .rows_read = measured.rows_read,
+          .seconds = measured.seconds};
+}
+
 }  // namespace allot::app

@@ -97,11 +97,6 @@ __device__ __forceinline__ uint4 load_streamed_vector(const void* global) {
   return v;
 }
 
-// The same for a row that several groups of heads read.
-__device__ __forceinline__ uint4 load_value_vector(const void* global) {
-  return __ldg(static_cast<const uint4*>(global));
-}
-
 // Two packed elements as floats, the one at the lower address first.
 template <class T>
 __device__ __forceinline__ float2 unpack(uint32_t pair) {

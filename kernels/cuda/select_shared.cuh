@@ -9,9 +9,6 @@
 
 namespace allot::kernels::cuda {
 
-// Most query heads of a KV head.
-inline constexpr int kMaxGroupHeads = 16;
-
 // What the heads of a group see of a query. `head`, `stats` and `weights` are those of its first head; the
 // others follow.
 struct GroupRow : ValueRow {

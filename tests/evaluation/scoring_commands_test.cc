@@ -213,29 +213,9 @@ TEST(AnalyzeFidelityCommand, RefusesAnAnalysisThatThereIsNot) {
 
 TEST(CalibrateCommand, LearnsASchedulePerTotalThatOtherCommandsRead) {
   const std::filesystem::path out = fresh_directory() / "calibration";
-  const CommandResult result = run_command({"allot",
-                                            "calibrate",
-                                            "--model",
-                                            kModel,
-                                            "--data",
-                                            kData,
-                                            "--limit",
-                                            "24",
-                                            "--total",
-                                            "64,40",
-                                            "--steps",
-                                            "8",
-                                            "--pairs",
-                                            "4",
-                                            "--texts-per-step",
-                                            "2",
-                                            "--check-texts",
-                                            "8",
-                                            "--dtype",
-                                            "float32",
-                                            "--out",
-                                            out,
-                                            "--json"});
+  const CommandResult result = run(
+      "calibrate", {"--limit", "24", "--total", "64,40", "--steps", "8", "--pairs", "4", "--texts-per-step",
+                    "2", "--check-texts", "8", "--dtype", "float32", "--out", out, "--json"});
   ASSERT_EQ(result.code, 0) << result.err;
   const std::vector<json> rows = json_lines(result.out);
   ASSERT_EQ(rows.size(), 2u);
@@ -262,30 +242,9 @@ TEST(CalibrateCommand, LearnsASchedulePerTotalThatOtherCommandsRead) {
 
 TEST(CalibrateCommand, LooksForTheLeastTotalWithinAMargin) {
   const std::filesystem::path out = fresh_directory() / "calibration";
-  const CommandResult result = run_command({"allot",
-                                            "calibrate",
-                                            "--model",
-                                            kModel,
-                                            "--data",
-                                            kData,
-                                            "--limit",
-                                            "12",
-                                            "--total",
-                                            "auto",
-                                            "--margin",
-                                            "1.5",
-                                            "--steps",
-                                            "3",
-                                            "--pairs",
-                                            "3",
-                                            "--texts-per-step",
-                                            "2",
-                                            "--check-texts",
-                                            "4",
-                                            "--dtype",
-                                            "float32",
-                                            "--out",
-                                            out});
+  const CommandResult result =
+      run("calibrate", {"--limit", "12", "--total", "auto", "--margin", "1.5", "--steps", "3", "--pairs", "3",
+                        "--texts-per-step", "2", "--check-texts", "4", "--dtype", "float32", "--out", out});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, Names("the least total within", 1.5, "mean KL", "one more"));
   EXPECT_TRUE(std::filesystem::exists(out / "schedule-32.json")) << "four samples a layer are the first";
