@@ -87,6 +87,23 @@ struct Description {
   friend bool operator==(const Description&, const Description&) = default;
 };
 
+// What a learner expects of the schedule that it recommends, on new questions and in units of the reward.
+struct Outlook {
+  struct Estimate {
+    double mean = 0;
+    double low = 0;  // bounds of the central 95 %
+    double high = 0;
+    friend bool operator==(const Estimate&, const Estimate&) = default;
+  };
+  Estimate over_even;  // advantage over the even schedule
+  // Over the schedule that learning started from, where that is another one.
+  std::optional<Estimate> over_start = {};
+  // How much better the best schedule would be, were everything known: no number of further episodes is
+  // expected to bring more.
+  double left_to_gain = 0;
+  friend bool operator==(const Outlook&, const Outlook&) = default;
+};
+
 class Policy {
  public:
   virtual ~Policy() = default;
@@ -105,6 +122,8 @@ class Policy {
   virtual Schedule recommend() const = 0;
   // What people see of the learner after an update.
   virtual Description describe() const = 0;
+  // Changes with updates only; nothing where the learner keeps no such estimates or has too few outcomes.
+  virtual std::optional<Outlook> outlook() const { return std::nullopt; }
   // Updates made so far.
   virtual int64_t version() const = 0;
   // Equal for equal states; a replay of the history must give the recorded one after every update. By default
