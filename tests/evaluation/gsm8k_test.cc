@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "base/temporary_directory.h"
+#include "tests/evaluation/gold_scores.h"
 #include "tests/names.h"
 
 namespace allot::evaluation {
@@ -41,21 +42,6 @@ std::string load_error(const std::string& content) {
   return "no error";
 }
 
-// The gold solutions of a file, graded as replies under every prompt style.
-void expect_gold_scores_full(const std::filesystem::path& file, size_t questions) {
-  for (const PromptStyle style : kStyles) {
-    const std::unique_ptr<Task> task = gsm8k_task(style);
-    const Dataset dataset = task->load(file);
-    EXPECT_EQ(dataset.questions.size(), questions);
-    size_t correct = 0;
-    for (const Question& question : dataset.questions) {
-      correct += task->grade(question, question.solution).score == 1;
-      EXPECT_TRUE(task->equal(question, question.answer)) << question.answer;
-    }
-    EXPECT_EQ(correct, questions) << name(style);
-  }
-}
-
 TEST(Gsm8kData, AnExcerptIsReadLineByLine) {
   const Dataset dataset = gsm8k_task(PromptStyle::kPlain)->load(kExcerpt);
   ASSERT_EQ(dataset.questions.size(), 5u);
@@ -69,15 +55,6 @@ TEST(Gsm8kData, AnExcerptIsReadLineByLine) {
 
 TEST(Gsm8kData, GoldSolutionsOfTheExcerptAreAllCorrect) {
   expect_gold_scores_full(kExcerpt, 5);
-}
-
-TEST(Gsm8kData, GoldSolutionsOfThePublishedFilesAreAllCorrect) {
-  const std::filesystem::path folder = std::filesystem::path(ALLOT_SOURCE_DIR) / "../shared/data/gsm8k";
-  if (!std::filesystem::exists(folder / "test.jsonl"))
-    GTEST_SKIP() << "GSM8K's test.jsonl and train.jsonl are not in " << folder
-                 << "; see evaluation/gsm8k/README.md";
-  expect_gold_scores_full(folder / "test.jsonl", 1319);
-  expect_gold_scores_full(folder / "train.jsonl", 7473);
 }
 
 TEST(Gsm8kData, AFileThatIsNotThereIsNamed) {

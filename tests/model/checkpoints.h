@@ -22,6 +22,8 @@ namespace allot::model {
 
 inline const std::filesystem::path kCheckpoints =
     std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/parity";
+inline const std::filesystem::path kLlamaGroup4 = kCheckpoints / "llama_group4";  // 2 layers, 512 positions
+inline const std::filesystem::path kTinyGsm = std::filesystem::path(ALLOT_SOURCE_DIR) / "assets/tiny-gsm";
 // LoRA adapters of some of them (made by make_adapter_golden.py), each with its base.
 inline const std::filesystem::path kAdapters = std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/adapter";
 struct AdapterCase {

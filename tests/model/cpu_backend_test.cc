@@ -15,8 +15,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-const std::filesystem::path kModel = kCheckpoints / "llama_group4";
-
 class CpuBackendTest : public testing::Test {
  protected:
   static EngineOptions options() {
@@ -29,8 +27,8 @@ class CpuBackendTest : public testing::Test {
     return options;
   }
   static std::unique_ptr<Backend> load() {
-    const ModelConfig config = read_model_config(kModel);
-    return make_cpu_backend(WeightsSource::checkpoint(kModel, config), config, options());
+    const ModelConfig config = read_model_config(kLlamaGroup4);
+    return make_cpu_backend(WeightsSource::checkpoint(kLlamaGroup4, config), config, options());
   }
 
   // Two prompts that begin their sequences, on pages 0 and 1.

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <filesystem>
 
+#include "tests/model/checkpoints.h"
+
 namespace allot::model {
 namespace {
 
@@ -16,14 +18,12 @@ using kernels::DType;
 constexpr int32_t kPageSize = 16;
 constexpr int32_t kPagesEach = 20;  // pages i * kPagesEach … belong to sequence i
 
-const std::filesystem::path kModel = std::filesystem::path(ALLOT_SOURCE_DIR) / "assets/tiny-gsm";
-
 class DecoderBits : public testing::TestWithParam<DType> {
  protected:
   static Decoder load(int threads) {
-    const ModelConfig config = read_model_config(kModel);
+    const ModelConfig config = read_model_config(kTinyGsm);
     return Decoder(config,
-                   load_weights(WeightsSource::checkpoint(kModel, config), config, GetParam(), threads),
+                   load_weights(WeightsSource::checkpoint(kTinyGsm, config), config, GetParam(), threads),
                    {.num_layers = config.num_layers,
                     .num_kv_heads = config.num_kv_heads,
                     .head_dim = config.head_dim,
@@ -57,8 +57,8 @@ class DecoderBits : public testing::TestWithParam<DType> {
     return {logits.begin() + index * vocab, logits.begin() + (index + 1) * vocab};
   }
 
-  const int32_t vocab = read_model_config(kModel).vocab_size;
-  const int32_t layers = read_model_config(kModel).num_layers;
+  const int32_t vocab = read_model_config(kTinyGsm).vocab_size;
+  const int32_t layers = read_model_config(kTinyGsm).num_layers;
 };
 
 TEST_P(DecoderBits, OfASequenceAreTheSameAloneAndInABatch) {

@@ -32,15 +32,6 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::ThrowsMessage;
 
-const std::filesystem::path kModel = kCheckpoints / "llama_group4";  // 2 layers, 512 positions
-
-EngineOptions small_engine(DType dtype = DType::kFloat32) {
-  EngineOptions options;
-  options.dtype = dtype;
-  options.cache_tokens = 8192;
-  return options;
-}
-
 std::vector<std::vector<int32_t>> ragged_prompts(size_t count) {
   std::vector<std::vector<int32_t>> prompts;
   for (size_t i = 0; i < count; ++i)
@@ -63,12 +54,13 @@ TEST_P(SampledLogits, UseTheDrawsOfTheReferenceInEveryLayer) {
   EngineOptions options = small_engine();
   options.attention.estimator = GetParam();
   options.prefill_chunk_tokens = 7;
-  Engine engine(kModel, options);
+  Engine engine(kLlamaGroup4, options);
   const std::vector<int32_t> ids = random_prompt(5, 24);
   const std::vector<int32_t> samples{6, 2};
   const std::vector<float> logits = engine.logits(ids, samples, kKey, 9);
-  const auto expected = ReferenceDecoder(kModel).logits(
-      ids, {.estimator = GetParam(), .samples = samples, .key = kKey, .question = 9});
+  const auto expected =
+      ReferenceDecoder(kLlamaGroup4)
+          .logits(ids, {.estimator = GetParam(), .samples = samples, .key = kKey, .question = 9});
   for (size_t t = 0; t < ids.size(); ++t) {
     for (size_t i = 0; i < expected[t].size(); ++i) {
       ASSERT_NEAR(logits[t * expected[t].size() + i], expected[t][i], 2e-4)
@@ -110,11 +102,12 @@ TEST(Engine, LogitsOfAnEmptyScheduleAreThoseOfTheExactReference) {
 }
 
 TEST(Engine, ALayerWithoutSamplesContributesNothing) {
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   const std::vector<int32_t> ids = random_prompt(4, 10), samples{0, 4};
   const std::vector<float> logits = engine.logits(ids, samples, kKey, 1);
-  const auto expected = ReferenceDecoder(kModel).logits(
-      ids, {.estimator = Estimator::kSys, .samples = samples, .key = kKey, .question = 1});
+  const auto expected =
+      ReferenceDecoder(kLlamaGroup4)
+          .logits(ids, {.estimator = Estimator::kSys, .samples = samples, .key = kKey, .question = 1});
   for (size_t i = 0; i < expected[9].size(); ++i)
     EXPECT_NEAR(logits[9 * expected[9].size() + i], expected[9][i], 2e-4);
 }
@@ -124,22 +117,23 @@ TEST(Engine, AScheduleOfExactLayersAloneGivesTheBitsOfExactAttention) {
     SCOPED_TRACE(kernels::describe(method));
     EngineOptions options = small_engine();
     options.attention = method;
-    Engine engine(kModel, options);
+    Engine engine(kLlamaGroup4, options);
     const std::vector<int32_t> ids = random_prompt(4, 30), exact(2, kExactLayer);
     EXPECT_EQ(engine.logits(ids, exact, kKey, 1), engine.logits(ids, {}, kKey, 1));
   }
 }
 
 TEST(Engine, AnExactLayerIsExactAndTheOthersStaySampled) {
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   const std::vector<int32_t> ids = random_prompt(4, 30);
   const auto logits = [&](const std::vector<int32_t>& samples) {
     return engine.logits(ids, samples, kKey, 1);
   };
   for (const std::vector<int32_t>& samples : {std::vector<int32_t>{kExactLayer, 3}, {3, kExactLayer}}) {
     const std::vector<float> mixed = logits(samples);
-    const auto expected = ReferenceDecoder(kModel).logits(
-        ids, {.estimator = Estimator::kSys, .samples = samples, .key = kKey, .question = 1});
+    const auto expected =
+        ReferenceDecoder(kLlamaGroup4)
+            .logits(ids, {.estimator = Estimator::kSys, .samples = samples, .key = kKey, .question = 1});
     const size_t vocabulary = expected[0].size();
     for (size_t t = 0; t < ids.size(); ++t)
       for (size_t i = 0; i < vocabulary; ++i)
@@ -160,7 +154,7 @@ TEST(Engine, TokensUnderExactLayersAreThoseOfEachRequestAloneWhateverItsBatchMat
     requests.back().samples = schedules[i];
   }
   const auto tokens_of = [](const std::vector<GenerationRequest>& of) {
-    Engine engine(kModel, small_engine());
+    Engine engine(kLlamaGroup4, small_engine());
     for (const GenerationRequest& request : of) engine.submit(request);
     std::map<uint64_t, std::vector<int32_t>> tokens;
     for (const GenerationResult& result : run_to_end(engine)) tokens[result.id] = result.tokens;
@@ -179,11 +173,11 @@ int32_t argmax_of(const std::vector<double>& row) {
 TEST(Engine, GenerationSamplesThePromptOnlyWhenPrefillIsSampled) {
   const std::vector<int32_t> prompt = random_prompt(8, 12);
   const std::vector<int32_t> samples{2, 3};
-  const ReferenceDecoder reference(kModel);
+  const ReferenceDecoder reference(kLlamaGroup4);
   for (kernels::Prefill mode : {kernels::Prefill::kDense, kernels::Prefill::kSampled}) {
     EngineOptions options = small_engine();
     options.attention.prefill = mode;
-    Engine engine(kModel, options);
+    Engine engine(kLlamaGroup4, options);
     GenerationRequest request = request_of(0, prompt, 10);
     request.samples = samples;
     request.key = kKey;
@@ -220,7 +214,7 @@ class BatchIndependence : public testing::TestWithParam<DType> {};
 
 TEST_P(BatchIndependence, TokensDependOnTheRequestAlone) {
   const std::vector<std::vector<int32_t>> prompts = ragged_prompts(23);
-  Engine together(kModel, small_engine(GetParam()));
+  Engine together(kLlamaGroup4, small_engine(GetParam()));
   const auto expected = tokens_of(generate(together, prompts, kSampledEverything));
   for (const BatchShape& shape :
        {BatchShape{"one slot", 1, 2048, 16, 8192, 1}, BatchShape{"few slots", 3, 2048, 16, 8192, 2},
@@ -232,7 +226,7 @@ TEST_P(BatchIndependence, TokensDependOnTheRequestAlone) {
     options.page_size = shape.page_size;
     options.cache_tokens = shape.cache_tokens;
     options.threads = shape.threads;
-    Engine engine(kModel, options);
+    Engine engine(kLlamaGroup4, options);
     EXPECT_EQ(tokens_of(generate(engine, prompts, kSampledEverything)), expected) << shape.what;
   }
 }
@@ -242,7 +236,7 @@ INSTANTIATE_TEST_SUITE_P(DTypes, BatchIndependence, testing::Values(DType::kFloa
 
 TEST(Engine, ADenseSequenceIsUntouchedByBatchMatesThatSample) {
   const std::vector<std::vector<int32_t>> prompts = ragged_prompts(4);
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   const auto dense = tokens_of(generate(engine, prompts, {.max_new_tokens = 12}));
   for (size_t i = 0; i < prompts.size(); ++i) {
     GenerationRequest request = request_of(i, prompts[i], 12);
@@ -265,11 +259,11 @@ INSTANTIATE_TEST_SUITE_P(Methods, DenseSequence, testing::ValuesIn(kernels::test
 // As by itself under exact attention: in prompts that are sampled, in decoding, and whoever shares the pass.
 TEST_P(DenseSequence, IsUntouchedByBatchMatesThatSample) {
   const std::vector<std::vector<int32_t>> prompts = ragged_prompts(6);
-  Engine exact(kModel, small_engine());
+  Engine exact(kLlamaGroup4, small_engine());
   const auto dense = tokens_of(generate(exact, prompts, {.max_new_tokens = 12}));
   EngineOptions options = small_engine();
   options.attention = GetParam();
-  Engine engine(kModel, options);
+  Engine engine(kLlamaGroup4, options);
   for (size_t i = 0; i < prompts.size(); ++i) {
     GenerationRequest request = request_of(i, prompts[i], 12);
     request.ignore_eos = false;
@@ -287,7 +281,7 @@ TEST_P(DenseSequence, IsUntouchedByBatchMatesThatSample) {
 TEST(Engine, SequencesOfOneBatchFollowTheirOwnSchedules) {
   const std::vector<std::vector<int32_t>> schedules{{1, 9}, {9, 1}, {4, 4}};
   const std::vector<int32_t> prompt = random_prompt(1, 30);
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   std::vector<std::vector<int32_t>> alone;
   for (const auto& samples : schedules) {
     alone.push_back(
@@ -305,7 +299,7 @@ TEST(Engine, SequencesOfOneBatchFollowTheirOwnSchedules) {
 }
 
 TEST(Engine, OtherSeedsAndQuestionsGiveOtherDraws) {
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   const std::vector<int32_t> prompt = random_prompt(2, 20);
   const auto tokens = [&](DrawKey key, uint32_t question) {
     GenerationRequest request = request_of(0, prompt, 16);
@@ -327,7 +321,7 @@ TEST(Engine, OtherSeedsAndQuestionsGiveOtherDraws) {
 TEST(Engine, RefillsSlotsAsSequencesFinish) {
   EngineOptions options = small_engine();
   options.max_sequences = 2;
-  Engine engine(kModel, options);
+  Engine engine(kLlamaGroup4, options);
   // The second request outlives three others that take turns in the other slot; with more slots 2 and 3 would
   // end first.
   const std::vector<int32_t> new_tokens{4, 9, 2, 2};
@@ -350,13 +344,13 @@ TEST(Engine, RefillsSlotsAsSequencesFinish) {
 TEST(Engine, AFinishedSequenceLeavesItsPagesToTheNext) {
   EngineOptions options = small_engine();
   options.cache_tokens = 32;  // one request at a time
-  Engine engine(kModel, options);
+  Engine engine(kLlamaGroup4, options);
   for (uint64_t i = 0; i < 4; ++i) engine.submit(request_of(i, random_prompt(i, 20), 12));
   EXPECT_THAT(run_to_end(engine), SizeIs(4));
 }
 
 TEST(Engine, CountsTokensOfBothPhases) {
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   for (uint64_t i = 0; i < 3; ++i) engine.submit(request_of(i, random_prompt(i, 10), 6));
   run_to_end(engine);
   EXPECT_EQ(engine.counters().prefill_tokens, 30);
@@ -369,7 +363,7 @@ TEST(Engine, CancelDropsQueuedAndRunningRequestsAndFreesTheirPages) {
   EngineOptions options = small_engine();
   options.max_sequences = 1;
   options.cache_tokens = 64;
-  Engine engine(kModel, options);
+  Engine engine(kLlamaGroup4, options);
   for (uint64_t i = 0; i < 3; ++i) engine.submit(request_of(i, random_prompt(i, 40), 24));
   (void)engine.step();
   EXPECT_TRUE(engine.cancel(0));   // running, holds the whole cache
@@ -387,7 +381,7 @@ TEST(Engine, TakesPromptsForCachedWhenPrefillIsSkipped) {
   options.max_sequences = 2;
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     options.dtype = dtype;
-    Engine engine(kModel, options);
+    Engine engine(kLlamaGroup4, options);
     for (uint64_t i = 0; i < 3; ++i) engine.submit(request_of(i, random_prompt(i, 1 + 30 * i), 6));
     int steps = 0;
     for (; engine.pending() > 0; ++steps) (void)engine.step();
@@ -400,7 +394,7 @@ TEST(Engine, TakesPromptsForCachedWhenPrefillIsSkipped) {
 // --- The end of a sequence
 
 TEST(Engine, EndsAtAnEosTokenUnlessToldNotTo) {
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   // A prompt whose greedy continuation has an eos token, found among a few.
   for (uint32_t seed = 0; seed < 200; ++seed) {
     GenerationRequest request = request_of(0, random_prompt(seed, 6), 30);
@@ -420,7 +414,7 @@ TEST(Engine, EndsAtAnEosTokenUnlessToldNotTo) {
 }
 
 TEST(Engine, AsksStopAfterEachToken) {
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   GenerationRequest request = request_of(0, random_prompt(0, 5), 30);
   std::vector<size_t> asked;
   request.stop = [&](std::span<const int32_t> output) {
@@ -450,7 +444,7 @@ class EngineRefuses : public testing::Test {
     options.attention.tile = 16;
     return options;
   }
-  Engine engine{kModel, options()};
+  Engine engine{kLlamaGroup4, options()};
 };
 
 TEST_F(EngineRefuses, PromptsItCannotRun) {
@@ -496,7 +490,7 @@ TEST(EngineOptions, AreCheckedAllAtOnce) {
   EngineOptions options;
   options.page_size = 0;
   options.threads = -2;
-  EXPECT_THAT([&] { Engine(kModel, options); },
+  EXPECT_THAT([&] { Engine(kLlamaGroup4, options); },
               ThrowsMessage<InvalidArgument>(Names("page_size", 0, "threads", -2)));
 }
 
@@ -507,24 +501,25 @@ TEST(EngineOptions, WithFloat16AreUnsupportedOnTheCpu) {
 }
 
 TEST(EngineOptions, NameTheDeviceInFull) {
-  EXPECT_EQ(Engine(kModel, small_engine()).options().device, "cpu");
+  EXPECT_EQ(Engine(kLlamaGroup4, small_engine()).options().device, "cpu");
   EngineOptions options = small_engine();
   options.device = "tpu";
-  EXPECT_THAT([&] { Engine(kModel, options); }, ThrowsMessage<InvalidArgument>(Names("tpu", "unknown")));
+  EXPECT_THAT([&] { Engine(kLlamaGroup4, options); },
+              ThrowsMessage<InvalidArgument>(Names("tpu", "unknown")));
 }
 
 #ifndef ALLOT_WITH_CUDA
 TEST(EngineOptions, WithACudaDeviceAreUnsupportedInABuildWithoutCuda) {
   EngineOptions options = small_engine(DType::kFloat16);
   options.device = "cuda";
-  EXPECT_THAT([&] { Engine(kModel, options); }, ThrowsMessage<Unsupported>(Names("cuda:0", "CUDA")));
+  EXPECT_THAT([&] { Engine(kLlamaGroup4, options); }, ThrowsMessage<Unsupported>(Names("cuda:0", "CUDA")));
 }
 #endif
 
 TEST(EngineOptions, SizeTheCacheForEverySlotByDefault) {
   EngineOptions options;
   options.max_sequences = 3;
-  Engine engine(kModel, options);
+  Engine engine(kLlamaGroup4, options);
   EXPECT_EQ(engine.options().cache_tokens, 3 * 512);
   EXPECT_GE(engine.options().threads, 1);
 }
@@ -592,7 +587,7 @@ TEST_F(ConfigOnly, ThatNeedsMoreMemoryThanIsFreeIsRefusedWithBothNumbers) {
 // --- Broken checkpoints
 
 TEST(BrokenCheckpoint, WithATensorOfAnotherShapeIsUnsupported) {
-  const CopiedCheckpoint model(kModel);
+  const CopiedCheckpoint model(kLlamaGroup4);
   model.replace("config.json", "\"intermediate_size\": 72", "\"intermediate_size\": 80");
   EXPECT_THAT(
       [&] { Engine(model.path(), small_engine()); },
@@ -600,21 +595,21 @@ TEST(BrokenCheckpoint, WithATensorOfAnotherShapeIsUnsupported) {
 }
 
 TEST(BrokenCheckpoint, WithATensorOfIntegersIsUnsupported) {
-  const CopiedCheckpoint model(kModel);
+  const CopiedCheckpoint model(kLlamaGroup4);
   model.replace("model.safetensors", "\"BF16\"", "\"I16\" ");
   EXPECT_THAT([&] { Engine(model.path(), small_engine()); },
               ThrowsMessage<Unsupported>(Names("I16", "F32", "BF16", "F16")));
 }
 
 TEST(BrokenCheckpoint, WithoutATensorIsCorrupt) {
-  const CopiedCheckpoint model(kModel);
+  const CopiedCheckpoint model(kLlamaGroup4);
   model.replace("model.safetensors", "model.norm.weight", "model.morn.weight");
   EXPECT_THAT([&] { Engine(model.path(), small_engine()); },
               ThrowsMessage<CorruptFile>(Names("model.norm.weight")));
 }
 
 TEST(BrokenCheckpoint, WithWeightsThatAreNotNumbersIsReportedByTheFirstStep) {
-  const CopiedCheckpoint model(kModel);
+  const CopiedCheckpoint model(kLlamaGroup4);
   model.make_norm_nan();
   Engine engine(model.path(), small_engine());
   engine.submit(request_of(0, {3, 4}, 4));

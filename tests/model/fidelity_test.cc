@@ -27,16 +27,6 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::ThrowsMessage;
 
-const std::filesystem::path kModel = kCheckpoints / "llama_group4";  // 2 layers, 512 positions
-const std::filesystem::path kTinyGsm = std::filesystem::path(ALLOT_SOURCE_DIR) / "assets/tiny-gsm";
-
-EngineOptions small_engine(DType dtype = DType::kFloat32) {
-  EngineOptions options;
-  options.dtype = dtype;
-  options.cache_tokens = 8192;
-  return options;
-}
-
 kernels::AttentionMethod method_of(Estimator estimator) {
   return {.estimator = estimator};
 }
@@ -102,7 +92,7 @@ TEST_P(FidelityOfDTypes, IsThatOfTheLogitsOfBothPasses) {
   for (const int32_t chunk : {2048, 13}) {
     EngineOptions options = small_engine(GetParam());
     options.prefill_chunk_tokens = chunk;
-    Engine engine(kModel, options);
+    Engine engine(kLlamaGroup4, options);
     for (const std::vector<int32_t>& samples : {std::vector<int32_t>{1, 2}, {40, 3}, {0, 8}}) {
       const FidelityText text = text_of(3, 57);
       const std::vector<Fidelity> results = engine.fidelity(
@@ -137,7 +127,7 @@ TEST(Fidelity, OfATrainedModelFallsWithTheSamples) {
 }
 
 TEST(Fidelity, OfExactAttentionAndOfSamplesForEveryKeyIsWhole) {
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   const std::vector<FidelityText> texts{text_of(1, 40)};
   const std::vector<FidelityPair> pairs{
       {.samples = {}, .attention = method_of(Estimator::kSys)},
@@ -193,7 +183,7 @@ TEST_P(FidelityModes, OfManyPairsAtOnceIsThatOfEachAlone) {
   const Many made = many();
   EngineOptions options = small_engine();
   options.prefill_chunk_tokens = 60;
-  Engine engine(kModel, options);
+  Engine engine(kLlamaGroup4, options);
   std::vector<Fidelity> alone;
   for (const FidelityPair& pair : made.pairs) {
     FidelityPair only = pair;
@@ -216,7 +206,7 @@ TEST_P(FidelityModes, OfManyPairsAtOnceIsThatOfEachAlone) {
     other.max_sequences = shape.max_sequences;
     other.cache_tokens = shape.cache_tokens;
     other.threads = shape.threads;
-    Engine shaped(kModel, other);
+    Engine shaped(kLlamaGroup4, other);
     const std::vector<Fidelity> together = shaped.fidelity(
         made.texts, made.pairs, {.mode = GetParam(), .positions = true, .timed = shape.timed});
     ASSERT_THAT(together, SizeIs(made.pairs.size()));
@@ -233,9 +223,9 @@ TEST_P(FidelityModes, OfManyPairsAtOnceIsThatOfEachAlone) {
 TEST(Fidelity, LeavesRequestsInFlightAlone) {
   const std::vector<std::vector<int32_t>> prompts{random_prompt(1, 30), random_prompt(2, 9)};
   const GenerateOptions sampled{.samples = {3, 5}, .key = kKey, .max_new_tokens = 12};
-  Engine undisturbed(kModel, small_engine());
+  Engine undisturbed(kLlamaGroup4, small_engine());
   const auto expected = tokens_of(generate(undisturbed, prompts, sampled));
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   for (size_t i = 0; i < prompts.size(); ++i) {
     GenerationRequest request = request_of(i, prompts[i], sampled.max_new_tokens);
     request.ignore_eos = false;
@@ -251,7 +241,7 @@ TEST(Fidelity, LeavesRequestsInFlightAlone) {
 }
 
 TEST(Fidelity, OfOtherDrawsIsAnother) {
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   std::vector<FidelityText> texts(4, text_of(2, 50));
   texts[1].key.run_seed += 1;
   texts[2].key.sampling_seed += 1;
@@ -265,7 +255,7 @@ TEST(Fidelity, OfOtherDrawsIsAnother) {
 // --- Decoding
 
 TEST(Fidelity, OfDecodingAfterAnExactPromptIsMeasuredFromThePromptsLastTokenOn) {
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   const FidelityText text = text_of(6, 60, 41);
   const std::vector<FidelityPair> pairs{{.samples = {2, 3}}};
   const Fidelity decoded =
@@ -284,7 +274,7 @@ TEST(Fidelity, OfDecodingAfterAnExactPromptIsMeasuredFromThePromptsLastTokenOn) 
 }
 
 TEST(Fidelity, OfAReplyIsThatOfASampledPrefillBehindThePrompt) {
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   const FidelityText text = text_of(6, 60, 41);
   const std::vector<FidelityPair> pairs{{.samples = {2, 3}}};
   const Fidelity reply =
@@ -302,7 +292,7 @@ TEST(Fidelity, OfAReplyIsThatOfASampledPrefillBehindThePrompt) {
 TEST(Fidelity, OfDecodingAgreesWithTheReplyThatGenerationGives) {
   EngineOptions options = small_engine();
   options.attention.prefill = kernels::Prefill::kDense;
-  Engine engine(kModel, options);
+  Engine engine(kLlamaGroup4, options);
   const std::vector<int32_t> prompt = random_prompt(8, 30);
   const auto reply = [&](const std::vector<int32_t>& samples) {
     GenerationRequest request = request_of(0, prompt, 12);
@@ -327,7 +317,7 @@ TEST(Fidelity, OfDecodingAgreesWithTheReplyThatGenerationGives) {
 }
 
 TEST(Fidelity, OfDecodingAfterOneTokenIsThatOfASampledPrefill) {
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   const FidelityText text = text_of(9, 50, 1);
   const std::vector<FidelityPair> pairs{{.samples = {4, 2}}};
   const Fidelity decoded =
@@ -343,7 +333,7 @@ TEST(Fidelity, OfDecodingAfterOneTokenIsThatOfASampledPrefill) {
 
 // A head group of 4 query heads reads at most the rows of 4 x 3 samples, and at least one.
 TEST(Fidelity, CountsValueRowsOfTheSampledQueriesAlone) {
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   const int64_t heads = int64_t{engine.config().num_kv_heads} * engine.config().num_layers;
   const FidelityText text = text_of(6, 60, 41);
   for (const FidelityMode mode : {FidelityMode::kPrefill, FidelityMode::kDecode}) {
@@ -358,7 +348,7 @@ TEST(Fidelity, CountsValueRowsOfTheSampledQueriesAlone) {
 }
 
 TEST(Fidelity, OfExactLayersIsThatOfTheirLogitsAndTheirRowsAreNotCounted) {
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   const std::vector<FidelityText> texts{text_of(6, 60)};
   std::vector<FidelityPair> pairs;
   for (const std::vector<int32_t>& samples :
@@ -381,7 +371,7 @@ TEST(Fidelity, OfExactLayersIsThatOfTheirLogitsAndTheirRowsAreNotCounted) {
 }
 
 TEST(Fidelity, KeepsPositionsOnlyWhenAskedTo) {
-  Engine engine(kModel, small_engine());
+  Engine engine(kLlamaGroup4, small_engine());
   const FidelityText text = text_of(9, 20);
   const Fidelity result =
       engine.fidelity({&text, 1}, std::vector<FidelityPair>{{.samples = {4, 2}}}, {}).at(0);
@@ -410,7 +400,7 @@ class FidelityRefuses : public testing::Test {
     return options;
   }
   const FidelityText whole = text_of(1, 30);
-  Engine engine{kModel, options()};
+  Engine engine{kLlamaGroup4, options()};
 };
 
 TEST_F(FidelityRefuses, TextsItCannotRun) {
@@ -444,7 +434,7 @@ TEST_F(FidelityRefuses, ToTakePagesOfRequestsInFlight) {
 }
 
 TEST(Fidelity, OfAModelThatGivesNoNumbersIsRefused) {
-  const CopiedCheckpoint copy(kModel);
+  const CopiedCheckpoint copy(kLlamaGroup4);
   copy.make_norm_nan();
   Engine engine(copy.path(), small_engine());
   EXPECT_THAT(

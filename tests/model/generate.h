@@ -11,6 +11,13 @@ namespace allot::model {
 
 inline constexpr DrawKey kKey{.run_seed = 11, .sampling_seed = 12};
 
+inline EngineOptions small_engine(kernels::DType dtype = kernels::DType::kFloat32) {
+  EngineOptions options;
+  options.dtype = dtype;
+  options.cache_tokens = 8192;
+  return options;
+}
+
 // Random ids of a vocabulary of 96, without the first two, which are special.
 inline std::vector<int32_t> random_prompt(uint32_t seed, size_t length) {
   std::vector<int32_t> prompt;

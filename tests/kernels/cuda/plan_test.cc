@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/args.h"
 #include "kernels/sampling.h"
+#include "tests/kernels/cuda/device_limits.h"
 #include "tests/kernels/methods.h"
 
 namespace allot::kernels::cuda {
@@ -24,9 +25,8 @@ constexpr DeviceLimits kDevices[] = {
     {.compute_capability = 80, .multiprocessors = 108, .shared_bytes_per_block = 163 * 1024},
     {.compute_capability = 86, .multiprocessors = 84, .shared_bytes_per_block = 99 * 1024},
     {.compute_capability = 89, .multiprocessors = 128, .shared_bytes_per_block = 99 * 1024},
-    {.compute_capability = 90, .multiprocessors = 132, .shared_bytes_per_block = 227 * 1024},
+    kH200,
 };
-constexpr DeviceLimits kH200 = kDevices[3];
 constexpr int32_t kHeadDims[] = {32, 64, 96, 128, 256};
 constexpr int32_t kGroups[] = {1, 4, 7, 8, 16};
 

@@ -6,14 +6,13 @@
 #include "kernels/cuda/rows/token_kernels.h"
 #include "kernels/rows_cuda.h"
 #include "kernels/token_sampler_cuda.h"
+#include "tests/kernels/cuda/device_limits.h"
 #include "tests/message_of.h"
 #include "tests/names.h"
 
 namespace allot::kernels {
 namespace {
 
-constexpr DeviceLimits kH200{
-    .compute_capability = 90, .multiprocessors = 132, .shared_bytes_per_block = 232448};
 float data[16];  // an address; nothing follows it
 
 RotaryParams rotary() {

@@ -9,13 +9,11 @@
 
 #include "base/error.h"
 #include "kernels/attention_cuda.h"
+#include "tests/kernels/cuda/device_limits.h"
 #include "tests/names.h"
 
 namespace allot::kernels {
 namespace {
-
-constexpr DeviceLimits kH200{
-    .compute_capability = 90, .multiprocessors = 132, .shared_bytes_per_block = 232448};
 
 template <class T>
 T* address(uintptr_t number) {

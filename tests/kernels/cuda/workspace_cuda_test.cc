@@ -7,13 +7,12 @@
 #include <string>
 
 #include "kernels/attention_cuda.h"
+#include "tests/kernels/cuda/device_limits.h"
 #include "tests/kernels/methods.h"
 
 namespace allot::kernels {
 namespace {
 
-constexpr DeviceLimits kH200{
-    .compute_capability = 90, .multiprocessors = 132, .shared_bytes_per_block = 232448};
 // Only addresses; nothing follows them.
 AttentionParams launch(Estimator estimator, int64_t batch) {
   AttentionParams p;
