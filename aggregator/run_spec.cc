@@ -93,6 +93,7 @@ policy::PolicyConfig policy_config(const wire::RunSpec& spec) {
   config.floor = from.floor();
   config.seed = spec.seed();
   config.max_policy_lag = from.max_policy_lag();
+  if (!from.start().empty()) config.start = policy::parse_schedule(from.start());
   config.parameters = parameters_of(from);
   return config;
 }
@@ -103,6 +104,7 @@ wire::PolicySpec policy_spec(const policy::PolicyConfig& config) {
   spec.set_total(config.total);
   spec.set_floor(config.floor);
   spec.set_max_policy_lag(config.max_policy_lag);
+  spec.set_start(config.start.to_string());
   // The previous release reads the fields of every learner and refuses values out of range.
   for (const policy::Learner* learner : policy::learners()) {
     for (const policy::Parameter& declared : learner->parameters) {

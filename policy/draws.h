@@ -13,7 +13,7 @@ namespace allot::policy {
 enum class DrawPurpose : uint32_t {
   kMultinomial = 0x706F6C00,  // number = proposal
   kPerturbation,              // number = pair
-  kSimulation = 0x73696D00,   // and above: policy/simulation.cc
+  kSimulation = 0x73696D00,   // and above: policy/simulation.cc, rehearsal.cc and surface.cc
 };
 
 // The purpose of a learner that is not listed above, computed from the learner's name (FNV-1a, 32 bits), so

@@ -5,6 +5,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "policy/multinomial.h"
+
 namespace allot::policy {
 
 std::string option_name(const Parameter& parameter) {
@@ -43,6 +45,28 @@ double parameter(const PolicyConfig& config, std::string_view name) {
   }
   const auto given = config.parameters.find(std::string(name));
   return given == config.parameters.end() ? declared->initial : given->second;
+}
+
+Schedule start_schedule(const PolicyConfig& config) {
+  return config.start.samples.empty() ? even_schedule(config.layers, config.total, config.floor)
+                                      : config.start;
+}
+
+std::vector<double> start_logits(const PolicyConfig& config) {
+  std::vector<double> logits(static_cast<size_t>(config.layers));
+  if (config.start.samples.empty() || config.total == int64_t{config.layers} * config.floor) return logits;
+  for (double least = 0.5;; least /= 2) {
+    double mean = 0;
+    for (size_t layer = 0; layer < logits.size(); ++layer) {
+      logits[layer] = std::log(std::max<double>(config.start.samples[layer] - config.floor, least));
+      mean += logits[layer] / config.layers;
+    }
+    for (double& logit : logits) logit -= mean;
+    // The less such layers have, the less of a sample they take from the others; 2^-20 is far below what
+    // rounding can show.
+    if (least < 0x1p-20 || apportion(softmax(logits), config.total, config.floor) == config.start)
+      return logits;
+  }
 }
 
 }  // namespace allot::policy

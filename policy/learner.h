@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "policy/policy.h"
 
@@ -56,5 +57,12 @@ const Learner* find_learner(std::string_view name);
 // The value that the configuration gives a parameter of its learner, else the declared default. Throws
 // std::logic_error when the learner declares no such parameter.
 double parameter(const PolicyConfig& config, std::string_view name);
+
+// The schedule that learning starts from: the configuration's, else the even one.
+Schedule start_schedule(const PolicyConfig& config);
+// Policy logits of it, with mean 0: all 0 without a start in the configuration, else logs of the samples above
+// the floor, of which a layer without any has a half or, where half samples would change the others, less:
+// apportioning them gives the start exactly. [layers]
+std::vector<double> start_logits(const PolicyConfig& config);
 
 }  // namespace allot::policy

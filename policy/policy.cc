@@ -60,6 +60,21 @@ void check_parameters(const Learner& learner, const PolicyConfig& config, Faults
   }
 }
 
+// Judged once the other fields are sound.
+void check_start(const PolicyConfig& config, Faults* faults) {
+  const Schedule& start = config.start;
+  if (start.samples.empty()) return;
+  faults->expect(exact_layers(start.samples) == 0, "start", start.to_string(),
+                 "a number of samples for every layer; learners know no exact layers");
+  try {
+    check_schedule(start, config.layers, config.floor, config.total);
+  } catch (const InvalidArgument& fault) {
+    faults->expect(false, "start", start.to_string(),
+                   std::to_string(config.total) + " samples over " + std::to_string(config.layers) +
+                       " layers, at least " + std::to_string(config.floor) + " in each (" + fault.what() + ")");
+  }
+}
+
 }  // namespace
 
 void validate(const PolicyConfig& config) {
@@ -76,6 +91,7 @@ void validate(const PolicyConfig& config) {
   faults.expect_within<int64_t>("total", config.total, least_total, std::numeric_limits<int32_t>::max());
   faults.expect(config.max_policy_lag >= 0, "max-policy-lag", config.max_policy_lag, "at least 0 versions");
   if (learner != nullptr) check_parameters(*learner, config, &faults);
+  if (faults.text().empty()) check_start(config, &faults);
   if (!faults.text().empty()) throw InvalidArgument("policy configuration: " + faults.text());
 }
 

@@ -62,6 +62,9 @@ struct PolicyConfig {
   int32_t floor = 1;
   uint64_t seed = 0;
   int64_t max_policy_lag = 50;  // versions, or kNoPolicyLagLimit
+  // The schedule that learning starts from: of `total`, each layer at least `floor` and none exact. Without
+  // entries it is the even one.
+  Schedule start = {};
   // Values of parameters that the learner declares (policy/learner.h); one that is left out has its default.
   std::map<std::string, double> parameters = {};
 };
@@ -143,7 +146,7 @@ double entropy(const std::vector<double>& shares);
 
 // The names of all learners; the first is the default.
 std::vector<std::string> policy_names();
-// Starts at equal shares. Throws InvalidArgument as validate() does.
+// Starts at PolicyConfig::start. Throws InvalidArgument as validate() does.
 std::unique_ptr<Policy> make_policy(const PolicyConfig& config);
 // Throws CorruptFile when `state` was not written by save() of a policy of this configuration.
 std::unique_ptr<Policy> restore_policy(const PolicyConfig& config, std::string_view state);

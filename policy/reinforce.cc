@@ -31,7 +31,7 @@ Reinforce::Reinforce(const PolicyConfig& config, Gradient gradient)
       gradient_(gradient),
       learning_rate_(parameter(config, "learning_rate")),
       episodes_per_update_(static_cast<int>(parameter(config, "episodes_per_update"))),
-      logits_(static_cast<size_t>(config.layers)) {}
+      logits_(start_logits(config)) {}
 
 Reinforce::Reinforce(const PolicyConfig& config, Gradient gradient, const json& learner)
     : Reinforce(config, gradient) {

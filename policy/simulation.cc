@@ -11,17 +11,7 @@
 namespace allot::policy {
 namespace {
 
-constexpr uint32_t kNumQuestions = 7473;  // as many as GSM8K's training set has
 constexpr double kSamplesOfAnEmptyLayer = 0.25;
-
-// Streams of the simulation, apart from the learner's own draws.
-enum class Stream : uint32_t { kDifficulty, kQuestions, kAnswers, kArrival };
-
-DrawStream stream(Stream which, uint64_t seed, uint64_t number) {
-  return {seed, number,
-          static_cast<DrawPurpose>(static_cast<uint32_t>(DrawPurpose::kSimulation) +
-                                   static_cast<uint32_t>(which))};
-}
 
 double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
@@ -76,16 +66,6 @@ std::vector<double> early_sensitivities() {
   return sensitivities;
 }
 
-double reward(const Landscape& landscape, const Proposal& proposal, const SimulationOptions& options) {
-  DrawStream questions = stream(Stream::kQuestions, options.seed, static_cast<uint64_t>(proposal.group));
-  DrawStream answers = stream(Stream::kAnswers, options.seed, static_cast<uint64_t>(proposal.number));
-  int correct = 0;
-  for (int question = 0; question < options.questions_per_episode; ++question) {
-    correct += answers.uniform() < landscape.chance(proposal.schedule, questions.below(kNumQuestions));
-  }
-  return static_cast<double>(correct) / options.questions_per_episode;
-}
-
 }  // namespace
 
 double Landscape::noise(const Schedule& schedule) const {
@@ -97,7 +77,7 @@ double Landscape::noise(const Schedule& schedule) const {
 }
 
 double Landscape::chance(const Schedule& schedule, uint32_t question) const {
-  const double difficulty = question_spread * normal(stream(Stream::kDifficulty, 0, question));
+  const double difficulty = question_spread * normal({0, question, DrawPurpose::kSimulation});
   return dense * sigmoid(steepness * (midpoint - std::log(noise(schedule))) - difficulty);
 }
 
@@ -163,28 +143,6 @@ Landscape tiny_landscape() {
                     .uniform_accuracy = 0.14,
                     .best_accuracy = 0.95,
                     .question_spread = 1});
-}
-
-std::vector<double> simulate(Policy& policy, const Landscape& landscape, const SimulationOptions& options) {
-  std::vector<double> curve;
-  std::vector<Proposal> out;
-  DrawStream arrival = stream(Stream::kArrival, options.seed, 0);
-  for (int episode = 1; episode <= options.episodes; ++episode) {
-    const int free = options.in_flight - static_cast<int>(out.size());
-    for (Proposal& proposal : policy.ask(free)) out.push_back(std::move(proposal));
-    std::swap(out[arrival.below(static_cast<uint32_t>(out.size()))], out.back());
-    const Proposal proposal = std::move(out.back());
-    out.pop_back();
-    if (arrival.uniform() < options.loss) {
-      policy.give_up(proposal.number);
-    } else {
-      policy.tell({proposal.number, reward(landscape, proposal, options)});
-    }
-    if (std::ranges::binary_search(options.checkpoints, episode)) {
-      curve.push_back(landscape.accuracy(policy.recommend()));
-    }
-  }
-  return curve;
 }
 
 }  // namespace allot::policy

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "policy/policy.h"
 #include "policy/schedule.h"
 
 namespace allot::policy {
@@ -56,18 +55,5 @@ Landscape paper_landscape();
 Landscape steep_landscape();
 // The embedded 8-layer model at N = 64: nearly everything depends on layer 0; uniform 14 %, best 95 %.
 Landscape tiny_landscape();
-
-struct SimulationOptions {
-  int episodes = 0;
-  int questions_per_episode = 16;
-  int in_flight = 1;  // proposals in flight at once; they finish in random order
-  double loss = 0;    // probability that an episode is given up instead of told
-  uint64_t seed = 0;
-  std::vector<int> checkpoints;  // episode counts, ascending
-};
-
-// Runs `policy` against `landscape`; the expected accuracy of recommend() after
-// each checkpoint. [checkpoints]
-std::vector<double> simulate(Policy& policy, const Landscape& landscape, const SimulationOptions& options);
 
 }  // namespace allot::policy

@@ -20,6 +20,8 @@ json to_json(const PolicyConfig& config) {
   for (const Parameter& declared : find_learner(config.name)->parameters) {
     fields["parameters." + std::string(declared.name)] = parameter(config, declared.name);
   }
+  // States of runs without a start are as they were before there were any.
+  if (!config.start.samples.empty()) fields["start"] = config.start.samples;
   return fields;
 }
 
@@ -35,8 +37,9 @@ json read_state(const PolicyConfig& config, std::string_view text) {
   require_state(state.value("format", json()) == kFormat, "its format is " +
                                                               state.value("format", json()).dump() +
                                                               ", expected \"" + std::string(kFormat) + "\"");
-  const json expected = to_json(config);
+  json expected = to_json(config);
   const json saved = state.value("config", json::object());
+  expected.emplace("start", json());
   std::string differences;
   for (const auto& [field, value] : expected.items()) {
     const json found = saved.is_object() ? saved.value(field, json()) : json();

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "policy/policy.h"
 #include "policy/schedule.h"
 
 namespace allot::policy {
@@ -59,18 +58,5 @@ struct SurfaceFamily {
 std::span<const SurfaceFamily> surface_families();
 // The family of that name; null when there is none.
 const SurfaceFamily* find_surface_family(std::string_view name);
-
-struct RehearsalOptions {
-  int episodes = 0;
-  int questions_per_episode = 16;
-  int in_flight = 1;  // proposals in flight at once; they finish in random order
-  double loss = 0;    // probability that an episode is given up instead of told
-  uint64_t seed = 0;
-  std::vector<int> checkpoints;  // episode counts, ascending
-};
-
-// Runs `policy` on `surface`, telling it the result of each question; the expected accuracy of recommend()
-// after each checkpoint. [checkpoints]
-std::vector<double> rehearse(Policy& policy, const Surface& surface, const RehearsalOptions& options);
 
 }  // namespace allot::policy

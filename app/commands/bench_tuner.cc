@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "bench/output.h"
 #include "policy/learner.h"
+#include "policy/rehearsal.h"
 #include "policy/surface.h"
 
 namespace allot::app {

@@ -174,6 +174,13 @@ void check_samples(const ScheduleFile& file, int32_t version, std::vector<std::s
   if (file.schedule.total() != file.total) {
     faults->push_back(fmt::format("'samples' sum to {}, 'total' is {}", file.schedule.total(), file.total));
   }
+  const policy::Schedule& start = file.start;
+  if (start.samples.empty()) return;
+  if (start.samples.size() != file.schedule.samples.size() || start.total() != file.total ||
+      exact_layers(start.samples) > 0) {
+    faults->push_back(fmt::format("'start' is {}, expected {} samples over {} layers, none of them exact",
+                                  start.to_string(), file.total, file.schedule.samples.size()));
+  }
 }
 
 // The parser keeps the last of two fields of one name; a file that says a thing twice is refused instead.
@@ -211,9 +218,9 @@ Json file_json(const ScheduleFile& file) {
                {"floor", file.floor},
                {"evaluation", evaluation_json(file.evaluation)}};
   if (file.calibration) json["calibration"] = calibration_json(*file.calibration);
-  json.update({{"run_id", file.run_id},
-               {"policy_version", file.policy_version},
-               {"tool_version", file.tool_version}});
+  json["run_id"] = file.run_id;
+  if (!file.start.samples.empty()) json["start"] = evaluation::samples_json(file.start.samples);
+  json.update({{"policy_version", file.policy_version}, {"tool_version", file.tool_version}});
   return json;
 }
 
@@ -281,6 +288,7 @@ ScheduleFile parse_schedule_file(std::string_view text, const std::string& place
     file.schedule.samples = fields.samples("samples", file.floor);
     file.total = fields.integer<int64_t>("total", 0);
     file.run_id = fields.text("run_id");
+    if (version != 1 && fields.has("start")) file.start.samples = fields.samples("start", file.floor);
     file.policy_version = fields.integer<int64_t>("policy_version", 0);
     file.tool_version = fields.text("tool_version");
   }

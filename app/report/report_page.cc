@@ -193,6 +193,7 @@ std::string learner(const wire::RunSpec& spec) {
     text += fmt::format("{}{} {}", separator, parameter ? policy::option_name(*parameter) : name, value);
     separator = ", ";
   }
+  if (!config.start.samples.empty()) text += "; from the schedule " + config.start.to_string();
   return text;
 }
 

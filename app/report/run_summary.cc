@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 
+#include "aggregator/run_spec.h"
 #include "base/error.h"
 #include "evaluation/accuracy.h"
 #include "worker/spec_conditions.h"
@@ -105,6 +106,7 @@ ScheduleFile schedule_file_of(const aggregator::RunData& run, const std::string&
   file.floor = spec.policy().floor();
   file.evaluation = evaluate(run);
   file.run_id = spec.run_id();
+  file.start = aggregator::policy_config(spec).start;
   file.policy_version = run.policy_version;
   file.tool_version = tool_version;
   return file;

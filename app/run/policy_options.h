@@ -18,11 +18,12 @@ struct PolicyOptions {
   int64_t total = 0;
   int32_t floor = 1;
   std::optional<int64_t> max_policy_lag;  // empty: as the learner declares
+  std::string start;                      // as a schedule is written on the command line; empty: the even one
   std::map<std::string, double> by_flag;  // parameters given as --gain VALUE, by their names in specs
   std::map<std::string, double> by_pair;  // given as --policy-option gain=VALUE
 };
 
-// Declares --policy, --max-policy-lag, --policy-option and an option for each parameter of a learner.
+// Declares --policy, --start, --max-policy-lag, --policy-option and an option for each parameter of a learner.
 // `policy` outlives the parsing.
 void declare_policy_options(OptionSet* options, PolicyOptions* policy);
 
@@ -30,7 +31,7 @@ void declare_policy_options(OptionSet* options, PolicyOptions* policy);
 // or one that is given in both ways.
 std::vector<std::string> policy_faults(const PolicyOptions& policy);
 
-// Without layers and seed, which follow from the model and the run.
+// Without layers, seed and start, which follow from the model and the run.
 policy::PolicyConfig policy_config(const PolicyOptions& policy);
 
 }  // namespace allot::app

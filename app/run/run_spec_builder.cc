@@ -1,11 +1,15 @@
 #include "app/run/run_spec_builder.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <chrono>
 #include <limits>
 #include <random>
 #include <vector>
 
 #include "aggregator/run_spec.h"
+#include "app/files/schedule_argument.h"
 #include "app/run/adapter_options.h"
 #include "app/run/identity.h"
 #include "base/error.h"
@@ -89,6 +93,33 @@ void set_task(const RunOptions& run, const evaluation::Task& task, wire::TaskSpe
   spec->set_heldout_questions(std::min(static_cast<uint32_t>(wanted), there));
 }
 
+// The schedule that `text` names, for the run of `spec`, in which everything but the start is set. A file must
+// have been made under the run's attention, for its total.
+policy::Schedule start_of(const std::string& text, const wire::RunSpec& spec) {
+  const evaluation::Conditions here = worker::conditions_of(spec);
+  const NamedSchedule named = parse_schedule_argument(text, here.model);
+  if (!named.schedule) {
+    throw UsageError("--start " + text + " is no schedule to start from: a number of samples for every layer " +
+                     "is expected, a,b,c,…, uniform:N or a schedule.json");
+  }
+  if (!named.file) return *named.schedule;
+  std::vector<std::string> differences;
+  for (const evaluation::Difference& one : evaluation::differences(named.file->conditions, here)) {
+    if (!one.field.starts_with("attention.")) continue;
+    differences.push_back(fmt::format("{} {} against {}", one.field, one.first, one.second));
+  }
+  if (named.file->total != spec.policy().total()) {
+    differences.push_back(fmt::format("total {} against {}", named.file->total, spec.policy().total()));
+  }
+  if (!differences.empty()) {
+    throw Mismatch(
+        fmt::format("--start {} was made for another run: {}; give this run the same attention and total, "
+                    "or calibrate again for it",
+                    text, fmt::join(differences, "; ")));
+  }
+  return *named.schedule;
+}
+
 }  // namespace
 
 void declare_run_options(OptionSet& options, RunOptions* run) {
@@ -148,6 +179,9 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   *spec.mutable_attention() = worker::attention_spec(run.attention);
 
   *spec.mutable_policy() = aggregator::policy_spec(policy_config(run.policy));
+  if (!run.policy.start.empty()) {
+    spec.mutable_policy()->set_start(start_of(run.policy.start, spec).to_string());
+  }
   spec.set_seed(static_cast<uint32_t>(run.seed));
   spec.set_episodes(run.episodes);
   spec.set_questions_per_episode(static_cast<uint32_t>(run.questions));

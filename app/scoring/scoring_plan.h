@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "app/cli/options.h"
-#include "app/files/schedule_file.h"
+#include "app/files/schedule_argument.h"
 #include "app/run/attention_options.h"
 #include "app/run/generation_options.h"
 #include "evaluation/conditions.h"
@@ -38,23 +38,6 @@ struct ScoringOptions {
 
 // Declares the options above; --model and --data are required.
 void declare_scoring_options(OptionSet* set, ScoringOptions* options);
-
-// A schedule as asked for on the command line.
-struct NamedSchedule {
-  std::string label;                         // as given
-  std::optional<policy::Schedule> schedule;  // nothing = dense
-  std::optional<ScheduleFile> file;          // where it came from one
-};
-
-// How --schedule and its like are written, for help texts and messages.
-inline constexpr const char* kScheduleForms =
-    "dense, uniform:N, exact:K+uniform:N (the first K layers exact), a,b,c,… (numbers or exact) or a "
-    "schedule.json";
-
-// "dense", "uniform:N", "exact:K+uniform:N" (the first K layers exact, N samples in the others), "a,b,c,…"
-// with numbers or "exact", or the path of a schedule.json. Throws InvalidArgument for a list that does not
-// fit the model's layers, Mismatch when the file is of another model, and the errors of the reader.
-NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model);
 
 // The total of `schedule` spread as evenly as it goes over the layers that sample, labelled "uniform". Throws
 // UsageError where none does, which has no total.

@@ -111,6 +111,7 @@ class Automatic final : public Policy {
   ResponseModel::State state_;               // of the chain
   std::vector<ResponseModel::State> draws_;  // without effects of groups, [kDraws]
   int64_t next_draw_ = 0;
+  Schedule start_;
   Schedule recommended_;
 };
 
@@ -126,7 +127,8 @@ Automatic::Automatic(const PolicyConfig& config)
       width_(parameter(config, "width")),
       directions_(config.layers, config.seed),
       model_(config.layers, config.total),
-      recommended_(even_schedule(config.layers, config.total, config.floor)) {
+      start_(start_schedule(config)),
+      recommended_(start_) {
   model_.set_dispersion(kDispersion);
   DrawStream draws(config.seed, 0, draw_purpose("auto-prior"));
   for (size_t k = 0; k < kDraws; ++k) draws_.push_back(model_.prior_draw(draws));
@@ -136,13 +138,12 @@ Automatic::Automatic(const PolicyConfig& config)
 std::vector<Proposal> Automatic::ask(int count) {
   std::vector<Proposal> proposals;
   const bool first = model_.outcomes().size() < kFirstOutcomes;
-  const Schedule even = even_schedule(config_.layers, config_.total, config_.floor);
   for (; count > 0; --count) {
     const int64_t number = next_number_++;
     const int64_t place = number % kGroup;
     // Wide and narrow: which of them tells more depends on the accuracy and on the shape of the curves.
     const double wide = narrowing_ * (first ? first_width_ : width_);
-    Schedule schedule = first ? perturbed(even, number, place < 6 ? wide : 0.5 * wide)
+    Schedule schedule = first ? perturbed(start_, number, place < 6 ? wide : 0.5 * wide)
                               : perturbed(recommended_, number, place < 2 ? wide : 0.6 * wide);
     open_.emplace(number, Open{schedule, version_});
     proposals.push_back({number, number / kGroup, std::move(schedule), 0, version_});

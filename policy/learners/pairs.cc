@@ -63,7 +63,7 @@ class Pairs final : public Policy {
         gain_offset_(parameter(config, "gain_offset")),
         gain_decay_(parameter(config, "gain_decay")),
         directions_(config.layers, config.seed),
-        logits_(static_cast<size_t>(config.layers)),
+        logits_(start_logits(config)),
         slope_sum_(static_cast<size_t>(config.layers)) {}
   // Continues from the fields that save() wrote.
   Pairs(const PolicyConfig& config, const json& learner);
@@ -119,7 +119,7 @@ class Pairs final : public Policy {
   double gain_offset_;
   double gain_decay_;
   PerturbationDirections directions_;
-  std::vector<double> logits_;  // theta, mean 0, [layers]
+  std::vector<double> logits_;  // theta, mean 0, from those of the start, [layers]
   int64_t version_ = 0;
   int64_t next_number_ = 0;
   std::map<int64_t, Pair> pairs_;    // those with an open half

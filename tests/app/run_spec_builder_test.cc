@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "aggregator/run_spec.h"
+#include "app/files/schedule_file.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/sha256.h"
@@ -12,6 +13,7 @@
 #include "tests/names.h"
 #include "wire/messages.pb.h"
 #include "wire/spec.h"
+#include "worker/spec_conditions.h"
 
 namespace allot::app {
 namespace {
@@ -202,6 +204,58 @@ TEST_F(RunSpecBuilder, OnlyAlgorithm1LearnsFromOutcomesOfAnyAgeByDefault) {
   EXPECT_EQ(lag("reinforce-paper"), policy::kNoPolicyLagLimit);
   run_.policy.max_policy_lag = 7;
   EXPECT_EQ(lag("reinforce-paper"), 7);
+}
+
+// What allot calibrate would write for this model under the run's attention.
+ScheduleFile calibrated(const wire::RunSpec& spec) {
+  ScheduleFile file;
+  file.conditions = worker::conditions_of(spec);
+  file.conditions.measured_on.reset();
+  file.schedule = policy::parse_schedule("33,8,7,3,4,2,3,4");
+  file.total = 64;
+  file.run_id = "calibrate-64";
+  file.tool_version = "0.1.0";
+  return file;
+}
+
+TEST_F(RunSpecBuilder, AStartIsPartOfTheSpecWrittenOrFromAFile) {
+  const wire::RunSpec even = build_run_spec(run_);
+  EXPECT_EQ(even.policy().start(), "");
+  EXPECT_TRUE(aggregator::policy_config(even).start.samples.empty());
+  run_.policy.start = "33,8,7,3,4,2,3,4";
+  const wire::RunSpec written = build_run_spec(run_);
+  EXPECT_EQ(aggregator::policy_config(written).start, policy::parse_schedule("33,8,7,3,4,2,3,4"));
+  EXPECT_THAT(wire::differences(even, written), ElementsAre(Names("policy.start", "33,8,7,3,4,2,3,4")));
+  EXPECT_THAT(wire::differences(written, wire::spec_from_json(wire::to_json(written), "spec.json")),
+              IsEmpty());
+  const auto file = small_.model.parent_path() / "calibrated.json";
+  write_schedule_file(file, calibrated(even));
+  run_.policy.start = file.string();
+  EXPECT_THAT(wire::differences(written, build_run_spec(run_)), IsEmpty());
+  run_.policy.start = "uniform:8";
+  EXPECT_EQ(build_run_spec(run_).policy().start(), "8,8,8,8,8,8,8,8");
+}
+
+TEST_F(RunSpecBuilder, AStartMadeForAnotherAttentionOrTotalIsRefusedWithTheDifferences) {
+  const auto file = small_.model.parent_path() / "calibrated.json";
+  write_schedule_file(file, calibrated(build_run_spec(run_)));
+  run_.policy.start = file.string();
+  run_.policy.total = 72;
+  run_.attention.estimator = kernels::Estimator::kIid;
+  EXPECT_THAT(fault<Mismatch>(), Names("--start", file, "attention.estimator", "iid", "total 64 against 72"));
+  run_.attention = {.estimator = kernels::kUsualEstimator};
+  run_.policy.start = "33,8,7,3,4,2,3,4";
+  EXPECT_THAT(fault<InvalidArgument>(), Names("start", 64, 72));
+  run_.policy.start = "dense";
+  EXPECT_THAT(fault<UsageError>(), Names("--start dense"));
+  run_.policy.start = "no-such-file";
+  EXPECT_THAT(fault<NotFound>(), Names("no-such-file"));
+  std::string weights = read_file(small_.model / "model.safetensors");
+  weights.back() = '\2';
+  write_file_atomically(small_.model / "model.safetensors", weights);
+  run_.policy.total = 64;
+  run_.policy.start = file.string();
+  EXPECT_THAT(fault<Mismatch>(), Names("weights_fingerprint"));
 }
 
 TEST_F(RunSpecBuilder, OtherWeightsAreAnotherRun) {

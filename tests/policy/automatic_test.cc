@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "policy/learner.h"
+#include "policy/rehearsal.h"
 #include "policy/surface.h"
 #include "tests/names.h"
 #include "tests/repeats.h"

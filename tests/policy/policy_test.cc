@@ -108,6 +108,40 @@ TEST_P(EveryPolicy, StartsAtTheUniformScheduleAndEqualShares) {
   EXPECT_NEAR(*described.find("entropy"), std::log(6), 1e-12);
 }
 
+TEST_P(EveryPolicy, StartsAtTheScheduleOfItsConfigurationExactly) {
+  PolicyConfig warm = config();
+  for (const char* text : {"20,4,1,1,1,13", "1,1,1,35,1,1", "7,7,7,7,6,6"}) {
+    warm.start = parse_schedule(text);
+    const auto policy = make_policy(warm);
+    EXPECT_EQ(policy->recommend(), warm.start);
+    // What it asks lies around the start: with wide perturbations, mean samples are only roughly as there.
+    double of_largest = 0;
+    const auto largest = std::ranges::max_element(warm.start.samples) - warm.start.samples.begin();
+    for (const Proposal& proposal : policy->ask(64)) {
+      EXPECT_NO_THROW(check_schedule(proposal.schedule, 6, 1, 40));
+      of_largest += proposal.schedule.samples[static_cast<size_t>(largest)] / 64.0;
+    }
+    EXPECT_GT(of_largest, 0.6 * warm.start.samples[static_cast<size_t>(largest)]) << text;
+  }
+}
+
+TEST_P(EveryPolicy, WithAStartRestoresBitForBitAndOnlyUnderThatStart) {
+  PolicyConfig warm = config();
+  warm.start = parse_schedule("20,4,1,1,1,13");
+  const auto original = make_policy(warm);
+  auto restored = make_policy(warm);
+  for (const Event& event : random_events(4, 120)) {
+    restored = restore_policy(warm, restored->save());
+    ASSERT_EQ(apply(*restored, event), apply(*original, event));
+    ASSERT_EQ(restored->save(), original->save());
+  }
+  EXPECT_GT(original->version(), 3);
+  EXPECT_THAT([&] { restore_policy(config(), original->save()); },
+              ThrowsMessage<CorruptFile>(Names("start", 20, 13, "null")));
+  EXPECT_THAT([&] { restore_policy(warm, make_policy(config())->save()); },
+              ThrowsMessage<CorruptFile>(Names("start", 20, 13, "null")));
+}
+
 TEST_P(EveryPolicy, ProposalsAreNumberedInOrderAndKeepTotalAndFloor) {
   const auto policy = make_policy(config());
   int64_t number = 0;
@@ -352,6 +386,24 @@ TEST(PolicyConfig, ATotalBelowTheFloorsIsNamedWithTheLeastTotal) {
   const PolicyConfig config{.layers = 8, .total = 15, .floor = 2};
   EXPECT_THAT([&] { make_policy(config); },
               ThrowsMessage<InvalidArgument>(Names("total", 15, 16, 2147483647)));
+}
+
+TEST(PolicyConfig, AStartThatDoesNotFitIsRefusedWithWhatItMustBe) {
+  PolicyConfig config{.layers = 4, .total = 40, .floor = 2};
+  const auto refusal = [&](const char* start) {
+    config.start = parse_schedule(start);
+    try {
+      validate(config);
+    } catch (const InvalidArgument& fault) {
+      return std::string(fault.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal("20,10,8,2"), "");
+  EXPECT_THAT(refusal("20,10,8,3"), Names("start", "20,10,8,3", 41, 40));
+  EXPECT_THAT(refusal("20,10,10"), Names("start", "20,10,10", 3, 4));
+  EXPECT_THAT(refusal("20,10,9,1"), Names("start", "layer 3", 1, 2));
+  EXPECT_THAT(refusal("exact,20,10,10"), Names("start", "exact,20,10,10", "no exact layers"));
 }
 
 TEST(Entropy, IsLogLayersForEqualSharesAndZeroForOneLayer) {

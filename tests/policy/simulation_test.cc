@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "policy/rehearsal.h"
 #include "tests/repeats.h"
 
 namespace allot::policy {
@@ -22,7 +23,7 @@ struct GapClosed {
 };
 
 // The share of the uniform-to-best gap that the exported schedule closes after each checkpoint. [checkpoints]
-std::vector<GapClosed> gap_closed(const Landscape& landscape, PolicyConfig config, SimulationOptions options,
+std::vector<GapClosed> gap_closed(const Landscape& landscape, PolicyConfig config, RehearsalOptions options,
                                   int seeds = kSeeds) {
   config.layers = static_cast<int>(landscape.sensitivities.size());
   config.total = 8 * config.layers;
@@ -32,7 +33,7 @@ std::vector<GapClosed> gap_closed(const Landscape& landscape, PolicyConfig confi
   std::vector<GapClosed> closed(options.checkpoints.size(), {0, 1});
   for (int seed = 0; seed < seeds; ++seed) {
     config.seed = options.seed = static_cast<uint64_t>(seed);
-    const std::vector<double> curve = simulate(*make_policy(config), landscape, options);
+    const std::vector<double> curve = rehearse(*make_policy(config), landscape, options);
     for (size_t point = 0; point < curve.size(); ++point) {
       const double gap = (curve[point] - uniform) / (best - uniform);
       closed[point].mean += gap / seeds;
@@ -112,7 +113,7 @@ TEST(PairsLearning, ClosesTheGapOfTheEmbeddedModelIn50Episodes) {
 }
 
 TEST(PairsLearning, SurvivesLateUnorderedAndLostOutcomes) {
-  const SimulationOptions options{.in_flight = 32, .loss = 0.1, .checkpoints = {100, 300, 600}};
+  const RehearsalOptions options{.in_flight = 32, .loss = 0.1, .checkpoints = {100, 300, 600}};
   EXPECT_GT(gap_closed(paper_landscape(), {}, options)[2].mean, 0.90);
   EXPECT_GT(gap_closed(steep_landscape(), {}, options)[2].worst, 0.90);
   const auto tiny = gap_closed(tiny_landscape(), {}, options);
@@ -141,7 +142,7 @@ TEST(PairsLearning, LosesLittleWhereUniformIsAlreadyTheBest) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const auto policy = make_policy({.layers = 28, .total = 224, .seed = seed});
     for (const double accuracy :
-         simulate(*policy, flat, {.episodes = 500, .seed = seed, .checkpoints = {50, 100, 250, 500}})) {
+         rehearse(*policy, flat, {.episodes = 500, .seed = seed, .checkpoints = {50, 100, 250, 500}})) {
       EXPECT_GT(accuracy, 0.45) << "seed " << seed;
     }
   }
@@ -156,20 +157,11 @@ TEST(Algorithm1Learning, ClosesAboutHalfOfTheGapOfThePublishedCaseIn5000Episodes
 }
 
 TEST(Algorithm1Learning, TheCorrectedVariantIsNoWorseWhenOutcomesAreLate) {
-  const SimulationOptions options{.in_flight = 100, .checkpoints = {3000}};
+  const RehearsalOptions options{.in_flight = 100, .checkpoints = {3000}};
   const double published =
       gap_closed(paper_landscape(), {.name = "reinforce-paper"}, options, repeats(5))[0].mean;
   const double corrected = gap_closed(paper_landscape(), {.name = "reinforce"}, options, repeats(5))[0].mean;
   EXPECT_GT(corrected, published - 0.01);
-}
-
-TEST(Simulation, IsAFunctionOfItsSeeds) {
-  const PolicyConfig config{.layers = 8, .total = 64, .seed = 1};
-  const SimulationOptions options{
-      .episodes = 60, .in_flight = 5, .loss = 0.1, .seed = 2, .checkpoints = {20, 40, 60}};
-  const Landscape landscape = tiny_landscape();
-  EXPECT_EQ(simulate(*make_policy(config), landscape, options),
-            simulate(*make_policy(config), landscape, options));
 }
 
 }  // namespace

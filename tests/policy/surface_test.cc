@@ -5,7 +5,6 @@
 #include <cmath>
 #include <random>
 
-#include "policy/learner.h"
 
 namespace allot::policy {
 namespace {
@@ -72,16 +71,6 @@ TEST_P(EverySurfaceFamily, TheAccuracyIsTheMeanChanceOverTheQuestions) {
   double sum = 0;
   for (uint32_t question = 0; question < 7473; ++question) sum += rated.surface.chance(rated.best, question);
   EXPECT_NEAR(sum / 7473, rated.best_accuracy, 0.02);
-}
-
-TEST(Rehearsal, TellsTheResultOfEachQuestionAndSurvivesLosses) {
-  const RatedSurface rated = find_surface_family("middle")->make(1);
-  const auto policy = make_policy({.name = "pairs", .layers = rated.layers, .total = rated.total, .seed = 3});
-  const std::vector<double> curve = rehearse(
-      *policy, rated.surface, {.episodes = 600, .in_flight = 20, .loss = 0.1, .checkpoints = {1, 600}});
-  ASSERT_EQ(curve.size(), 2u);
-  EXPECT_DOUBLE_EQ(curve[0], rated.uniform_accuracy);
-  EXPECT_GT(rated.share_of_gap(curve[1]), 0.5);
 }
 
 }  // namespace

@@ -110,6 +110,19 @@ TEST(ScheduleFile, SameContentGivesTheSameBytesWithFieldsInTheDocumentedOrder) {
                                             "evaluation", "run_id", "policy_version", "tool_version"));
 }
 
+TEST(ScheduleFile, SaysTheScheduleThatLearningStartedFromWhereItWasNotTheEvenOne) {
+  ScheduleFile file = example();
+  file.start.samples = {14, 10, 6, 2};
+  const std::string text = format_schedule_file(file);
+  EXPECT_THAT(text, ::testing::HasSubstr("\"run_id\": \"r-1\",\n  \"start\": [14, 10, 6, 2],\n"));
+  EXPECT_EQ(parse_schedule_file(text, "s.json"), file);
+  for (const Json& wrong : {Json{14, 10, 6, 3}, Json{14, 10, 8}, Json{"exact", 20, 10, 2}}) {
+    Json json = Json::parse(text);
+    json["start"] = wrong;
+    EXPECT_THAT(refusal(json), Names("start")) << wrong;
+  }
+}
+
 TEST(ScheduleFile, ExactLayersMakeItVersion3AndAreCountedInNoTotal) {
   ScheduleFile file = example();
   EXPECT_EQ(Json::parse(format_schedule_file(file)).at("schema_version"), 2);

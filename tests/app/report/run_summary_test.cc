@@ -103,7 +103,7 @@ TEST(Evaluate, RefusesScoresThatContradictThemselves) {
 }
 
 TEST(ScheduleFileOf, CarriesTheRunIntoAFileThatIsAcceptedAndMatchesItsModel) {
-  const aggregator::RunData run = example_run();
+  aggregator::RunData run = example_run();
   const ScheduleFile file = schedule_file_of(run, "0.1.0");
   EXPECT_EQ(parse_schedule_file(format_schedule_file(file), "s.json"), file);
   EXPECT_EQ(file.schedule.samples, run.recommended);
@@ -112,6 +112,7 @@ TEST(ScheduleFileOf, CarriesTheRunIntoAFileThatIsAcceptedAndMatchesItsModel) {
   EXPECT_EQ(file.conditions.attention.estimator, kernels::Estimator::kSys);
   EXPECT_EQ(file.conditions.attention.prefill, kernels::Prefill::kSampled);
   EXPECT_EQ(file.run_id, run.spec.run_id());
+  EXPECT_TRUE(file.start.samples.empty());
   EXPECT_EQ(file.policy_version, run.policy_version);
   EXPECT_EQ(file.conditions, worker::conditions_of(run.spec));
   EXPECT_EQ(file.evaluation, evaluate(run));
@@ -124,6 +125,8 @@ TEST(ScheduleFileOf, CarriesTheRunIntoAFileThatIsAcceptedAndMatchesItsModel) {
                                    .num_kv_heads = 4,
                                    .head_dim = 32};
   EXPECT_NO_THROW(check_matches(file, model));
+  run.spec.mutable_policy()->set_start("15,7,7,7,7,7,7,7");
+  EXPECT_EQ(schedule_file_of(run, "0.1.0").start.to_string(), "15,7,7,7,7,7,7,7");
 }
 
 }  // namespace

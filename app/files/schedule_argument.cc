@@ -1,0 +1,81 @@
+#include "app/files/schedule_argument.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace allot::app {
+namespace {
+
+constexpr std::string_view kUniform = "uniform:";
+constexpr std::string_view kExactThen = "exact:";
+
+std::optional<int32_t> parse_count(std::string_view text) {
+  int32_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc{} || end != text.data() + text.size() || count < 0) return std::nullopt;
+  return count;
+}
+
+// "uniform:N", or "exact:K+uniform:N" with exact attention in the first K layers.
+policy::Schedule parse_uniform(std::string_view text, int32_t layers) {
+  std::string_view rest = text;
+  std::optional<int32_t> exact = 0;
+  if (rest.starts_with(kExactThen)) {
+    const size_t plus = std::min(rest.find('+'), rest.size());
+    exact = parse_count(rest.substr(kExactThen.size(), plus - kExactThen.size()));
+    rest.remove_prefix(std::min(plus + 1, rest.size()));
+  }
+  const std::optional<int32_t> samples =
+      rest.starts_with(kUniform) ? parse_count(rest.substr(kUniform.size())) : std::nullopt;
+  if (!exact || !samples || *exact > layers)
+    throw InvalidArgument(fmt::format(
+        "schedule \"{}\": uniform:N takes one number >= 0, the samples of every layer, as in uniform:8; "
+        "exact:K+uniform:N leaves the first K of the {} layers exact, as in exact:2+uniform:8",
+        text, layers));
+  policy::Schedule schedule = policy::uniform_schedule(layers, *samples);
+  std::fill_n(schedule.samples.begin(), *exact, kExactLayer);
+  return schedule;
+}
+
+// Whether the text is meant as a list: each entry is "exact" or made of what numbers are made of.
+bool is_list(std::string_view text) {
+  while (true) {
+    const size_t comma = std::min(text.find(','), text.size());
+    std::string_view entry = text.substr(0, comma);
+    while (entry.starts_with(' ')) entry.remove_prefix(1);
+    while (entry.ends_with(' ')) entry.remove_suffix(1);
+    if (entry != kExactLayerText && entry.find_first_not_of("0123456789- ") != std::string_view::npos)
+      return false;
+    if (comma == text.size()) return true;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace
+
+NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model) {
+  NamedSchedule named{.label = text, .schedule = std::nullopt, .file = std::nullopt};
+  if (text == "dense") return named;
+  if (text.starts_with(kUniform) || text.starts_with(kExactThen)) {
+    named.schedule = parse_uniform(text, model.layers);
+  } else if (is_list(text)) {
+    named.schedule = policy::parse_schedule(text);
+  } else {
+    if (!std::filesystem::exists(text))
+      throw NotFound(fmt::format("schedule \"{}\" is none of {}, and there is no file of that name", text,
+                                 kScheduleForms));
+    named.file = read_schedule_file(text);
+    check_matches(*named.file, model);
+    named.schedule = named.file->schedule;
+  }
+  policy::check_schedule(*named.schedule, model.layers, /*floor=*/0);
+  return named;
+}
+
+}  // namespace allot::app

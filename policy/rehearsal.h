@@ -1,0 +1,47 @@
+// A learner run against a model of the accuracy of schedules that costs microseconds (policy/surface.h,
+// policy/simulation.h), as a run would: proposals in flight, unordered and lost outcomes, questions that all
+// proposals of a group share.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "policy/policy.h"
+#include "policy/schedule.h"
+
+namespace allot::policy {
+
+struct RehearsalOptions {
+  int episodes = 0;
+  int questions_per_episode = 16;
+  int in_flight = 1;  // proposals in flight at once; they finish in random order
+  double loss = 0;    // probability that an episode is given up instead of told
+  uint64_t seed = 0;
+  std::vector<int> checkpoints = {};  // episode counts, ascending
+};
+
+// What is rehearsed on.
+struct Ground {
+  // Of a right answer to the question of that number.
+  std::function<double(const Schedule&, uint32_t question)> chance;
+  // Expected over all questions.
+  std::function<double(const Schedule&)> accuracy;
+};
+
+// Runs `policy`, telling it the result of each question; the expected accuracy of recommend() after each
+// checkpoint. A function of the policy, the ground and the options alone. [checkpoints]
+std::vector<double> rehearse(Policy& policy, const Ground& ground, const RehearsalOptions& options);
+
+// The same on anything that has chance() and accuracy(): a Surface, a Landscape.
+template <class Model>
+std::vector<double> rehearse(Policy& policy, const Model& model, const RehearsalOptions& options) {
+  return rehearse(policy,
+                  Ground{[&](const Schedule& schedule, uint32_t question) {
+                           return model.chance(schedule, question);
+                         },
+                         [&](const Schedule& schedule) { return model.accuracy(schedule); }},
+                  options);
+}
+
+}  // namespace allot::policy
