@@ -60,9 +60,9 @@ double parameter(const PolicyConfig& config, std::string_view name);
 
 // The schedule that learning starts from: the configuration's, else the even one.
 Schedule start_schedule(const PolicyConfig& config);
-// Policy logits of it, with mean 0: all 0 without a start in the configuration, else logs of the samples above
-// the floor, of which a layer without any has a half or, where half samples would change the others, less:
-// apportioning them gives the start exactly. [layers]
+// Policy logits of it, with mean 0: all 0 without a start in the configuration, else logs of the samples
+// above the floor, of which a layer without any has a half or, where half samples would change the others,
+// less: apportioning them gives the start exactly. [layers]
 std::vector<double> start_logits(const PolicyConfig& config);
 
 }  // namespace allot::policy

@@ -71,7 +71,8 @@ void check_start(const PolicyConfig& config, Faults* faults) {
   } catch (const InvalidArgument& fault) {
     faults->expect(false, "start", start.to_string(),
                    std::to_string(config.total) + " samples over " + std::to_string(config.layers) +
-                       " layers, at least " + std::to_string(config.floor) + " in each (" + fault.what() + ")");
+                       " layers, at least " + std::to_string(config.floor) + " in each (" + fault.what() +
+                       ")");
   }
 }
 

@@ -36,12 +36,11 @@ std::vector<double> rehearse(Policy& policy, const Ground& ground, const Rehears
 // The same on anything that has chance() and accuracy(): a Surface, a Landscape.
 template <class Model>
 std::vector<double> rehearse(Policy& policy, const Model& model, const RehearsalOptions& options) {
-  return rehearse(policy,
-                  Ground{[&](const Schedule& schedule, uint32_t question) {
-                           return model.chance(schedule, question);
-                         },
-                         [&](const Schedule& schedule) { return model.accuracy(schedule); }},
-                  options);
+  return rehearse(
+      policy,
+      Ground{[&](const Schedule& schedule, uint32_t question) { return model.chance(schedule, question); },
+             [&](const Schedule& schedule) { return model.accuracy(schedule); }},
+      options);
 }
 
 }  // namespace allot::policy

@@ -2,16 +2,28 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numbers>
 
 namespace allot::policy {
 namespace {
 
 // The prior. Half the even part in all layers costs a logit or so.
-constexpr double kCentreOffset = 0;
-constexpr double kCentreWidth = 1;
-constexpr double kLogWidthCentre = -0.5;
-constexpr double kLogWidthWidth = 0.9;
+constexpr double kCentreOffset = -0.8;
+constexpr double kCentreWidth = 1.2;
+constexpr double kLogWidthCentre = -0.7;
+constexpr double kLogWidthWidth = 0.6;
+constexpr double kGapCentre = 1.5;
+constexpr double kGapWidth = 1;
+constexpr double kGapWidthAfterStart = 0.4;  // around 0: the start says which layers matter
+constexpr double kShareCentre = -0.8;
+constexpr double kShareWidth = 1;
+// Values of `alike` and `together`, and of their steps how many go to 0: neighbours may as well have nothing
+// to do with each other.
+constexpr double kLikeness[] = {0.4, 0.7, 0.85, 0.95};
+constexpr double kUnlike = 0.75;
+// The most by which a start says that one layer matters more or less than the average: rounding hides more.
+constexpr double kMostExpected = 3;
 
 double normal(DrawStream& draws) {
   const double radius = std::sqrt(-2 * std::log1p(-draws.uniform()));
@@ -31,6 +43,10 @@ constexpr double kMultipliedOdds = 1e17;
 double log_normal_density(double x, double centre, double width) {
   const double z = (x - centre) / width;
   return -0.5 * z * z - std::log(width);
+}
+
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
 }
 
 double log_prior_of_intercept(double intercept) {
@@ -58,23 +74,64 @@ ResponseCurves::ResponseCurves(int layers, int64_t total) : length_(static_cast<
   }
 }
 
-ResponseModel::ResponseModel(int layers, int64_t total)
+ResponseModel::ResponseModel(int layers, int64_t total, const Schedule& start)
     : layers_(layers),
       total_(total),
       curves_(layers, total),
+      started_(!start.samples.empty()),
+      expected_(curves_.count(), std::vector<double>(static_cast<size_t>(layers))),
       samples_(static_cast<size_t>(layers)),
       right_by_samples_(static_cast<size_t>(layers), std::vector<double>(static_cast<size_t>(total) + 1)),
-      seen_(static_cast<size_t>(layers), std::vector<int32_t>(static_cast<size_t>(total) + 1)) {}
+      seen_(static_cast<size_t>(layers), std::vector<int32_t>(static_cast<size_t>(total) + 1)) {
+  if (!started_) return;
+  // Where a schedule is the best, one more sample saves as much in every layer.
+  for (size_t number = 0; number < curves_.count(); ++number) {
+    std::vector<double>& expected = expected_[number];
+    const std::span<const double> curve = curves_.curve(number);
+    for (size_t layer = 0; layer < expected.size(); ++layer) {
+      const auto samples =
+          std::min(static_cast<size_t>(start.samples[layer]), static_cast<size_t>(total) - 1);
+      expected[layer] = -std::log(std::max(curve[samples] - curve[samples + 1], 1e-12));
+    }
+    double mean = 0;
+    for (const double one : expected) mean += one / layers;
+    double sum = 0;
+    for (double& one : expected) {
+      one = std::clamp(one - mean, -kMostExpected, kMostExpected);
+      sum += std::exp(one) / layers;
+    }
+    // All layers together are expected to matter as much as without a start.
+    for (double& one : expected) one -= std::log(sum);
+  }
+}
 
 ResponseModel::State ResponseModel::prior_draw(DrawStream& draws) const {
   State state;
-  state.centre = kCentreOffset - std::log(layers_) + kCentreWidth * normal(draws);
-  state.log_width = kLogWidthCentre + kLogWidthWidth * normal(draws);
+  Population& population = state.population;
+  population.centre = kCentreOffset - std::log(layers_) + kCentreWidth * normal(draws);
+  population.gap =
+      std::abs(started_ ? kGapWidthAfterStart * normal(draws) : kGapCentre + kGapWidth * normal(draws));
+  population.log_width = kLogWidthCentre + kLogWidthWidth * normal(draws);
+  population.log_width_of_few = kLogWidthCentre + kLogWidthWidth * normal(draws);
+  population.share_of_few = kShareCentre + kShareWidth * normal(draws);
   state.curve = draws.below(static_cast<uint32_t>(curves_.count()));
-  for (int layer = 0; layer < layers_; ++layer) {
-    state.log_amplitudes.push_back(state.centre + std::exp(state.log_width) * normal(draws));
+  for (size_t layer = 0; layer < samples_.size(); ++layer) {
+    const bool few = draws.uniform() < sigmoid(population.share_of_few);
+    const double width = std::exp(few ? population.log_width_of_few : population.log_width);
+    state.few.push_back(few ? 1 : 0);
+    state.log_amplitudes.push_back(expected_[state.curve][layer] + population.centre +
+                                   (few ? population.gap : 0) + width * normal(draws));
   }
   return state;
+}
+
+double ResponseModel::accuracy(const State& state, const Schedule& schedule) const {
+  const std::span<const double> curve = curves_.curve(state.curve);
+  double logit = state.intercept;
+  for (size_t layer = 0; layer < state.log_amplitudes.size(); ++layer) {
+    logit -= std::exp(state.log_amplitudes[layer]) * curve[static_cast<size_t>(schedule.samples[layer])];
+  }
+  return sigmoid(logit);
 }
 
 void ResponseModel::add_costs(const State& state, double weight, std::span<double> costs) const {
@@ -163,7 +220,8 @@ void ResponseModel::sweep(DrawStream& draws, State* state) {
   sweep_groups(draws, state);
   for (size_t layer = 0; layer < samples_.size(); ++layer) sweep_layer(draws, layer, state);
   sweep_curve(draws, state);
-  sweep_prior(draws, state);
+  sweep_population(draws, state);
+  sweep_likeness(draws, state);
 }
 
 bool ResponseModel::take(DrawStream& draws, double log_right, double log_prior) {
@@ -244,7 +302,8 @@ void ResponseModel::sweep_curve(DrawStream& draws, State* state) {
   double shift = 0;
   for (size_t layer = 0; layer < samples_.size(); ++layer) {
     const double log_amplitude = state->log_amplitudes[layer];
-    const double mean = mean_change(layer, {log_amplitude, curve}, {log_amplitude, proposed});
+    const double moved = log_amplitude + expected_[proposed][layer] - expected_[curve][layer];
+    const double mean = mean_change(layer, {log_amplitude, curve}, {moved, proposed});
     log_right += set_factors(layer, -mean);
     shift -= mean;
     multiply(layer, moved_, &moved_);
@@ -254,45 +313,157 @@ void ResponseModel::sweep_curve(DrawStream& draws, State* state) {
   if (!take(draws, log_right, prior)) return;
   state->intercept += shift;
   state->curve = proposed;
+  for (size_t layer = 0; layer < samples_.size(); ++layer)
+    state->log_amplitudes[layer] += expected_[proposed][layer] - expected_[curve][layer];
 }
 
 // Each move also shifts the intercept so that the mean logit stays: otherwise the two, which the outcomes tie
 // to each other, would creep.
 void ResponseModel::sweep_layer(DrawStream& draws, size_t layer, State* state) {
   constexpr double kSteps[] = {0.15, 0.5, 1.5};
+  const auto of_both = [](const std::array<double, 2>& logs) {
+    const double most = std::max(logs[0], logs[1]);
+    return most + std::log(std::exp(logs[0] - most) + std::exp(logs[1] - most));
+  };
+  std::array<double, 2> current = log_densities_of_layer(*state, layer, state->log_amplitudes[layer]);
   for (int move = 0; move < 2; ++move) {
     const double old = state->log_amplitudes[layer];
     const double proposed = old + kSteps[draws.below(3)] * normal(draws);
     const double shift = -mean_change(layer, {old, state->curve}, {proposed, state->curve});
-    const double width = std::exp(state->log_width);
-    const double prior =
-        log_normal_density(proposed, state->centre, width) - log_normal_density(old, state->centre, width) +
-        log_prior_of_intercept(state->intercept + shift) - log_prior_of_intercept(state->intercept);
+    const std::array<double, 2> moved = log_densities_of_layer(*state, layer, proposed);
+    const double prior = of_both(moved) - of_both(current) +
+                         log_prior_of_intercept(state->intercept + shift) -
+                         log_prior_of_intercept(state->intercept);
     const double log_right = set_factors(layer, shift);
     multiply(layer, odds_, &moved_);
     if (!take(draws, log_right, prior)) continue;
     state->intercept += shift;
     state->log_amplitudes[layer] = proposed;
+    current = moved;
+  }
+  state->few[layer] = draws.uniform() < sigmoid(current[1] - current[0]) ? 1 : 0;
+}
+
+double ResponseModel::distance(const State& state, const Population& population, size_t layer) const {
+  const bool few = state.few[layer] != 0;
+  return (state.log_amplitudes[layer] - expected_[state.curve][layer] - population.centre -
+          (few ? population.gap : 0)) /
+         std::exp(few ? population.log_width_of_few : population.log_width);
+}
+
+namespace {
+
+// Of a layer at `distance` whose neighbour is at `neighbour`.
+double log_density_beside(double neighbour, double distance, double alike) {
+  const double variance = 1 - alike * alike;
+  const double off = distance - alike * neighbour;
+  return -0.5 * off * off / variance - 0.5 * std::log(variance);
+}
+
+// Of a layer that is among the few or not, beside a neighbour that is or is not.
+double log_chance_beside(int32_t neighbour, int32_t few, const ResponseModel::Population& population) {
+  const double share = sigmoid(few != 0 ? population.share_of_few : -population.share_of_few);
+  return std::log((neighbour == few ? population.together : 0) + (1 - population.together) * share);
+}
+
+}  // namespace
+
+std::array<double, 2> ResponseModel::log_densities_of_layer(const State& state, size_t layer,
+                                                            double log_amplitude) const {
+  const Population& population = state.population;
+  const size_t layers = state.log_amplitudes.size();
+  const double from_centre = log_amplitude - expected_[state.curve][layer] - population.centre;
+  std::array<double, 2> logs{};
+  for (int32_t few = 0; few < 2; ++few) {
+    const double log_width = few != 0 ? population.log_width_of_few : population.log_width;
+    const double own = (from_centre - (few != 0 ? population.gap : 0)) / std::exp(log_width);
+    double& sum = logs[static_cast<size_t>(few)];
+    sum = -log_width;
+    if (layer == 0) {
+      sum +=
+          -0.5 * own * own + std::log(sigmoid(few != 0 ? population.share_of_few : -population.share_of_few));
+    } else {
+      sum += log_density_beside(distance(state, population, layer - 1), own, population.alike) +
+             log_chance_beside(state.few[layer - 1], few, population);
+    }
+    if (layer + 1 < layers) {
+      sum += log_density_beside(own, distance(state, population, layer + 1), population.alike) +
+             log_chance_beside(few, state.few[layer + 1], population);
+    }
+  }
+  return logs;
+}
+
+double ResponseModel::log_density(const State& state, const Population& population) const {
+  double sum = 0;
+  double last = 0;
+  for (size_t layer = 0; layer < state.log_amplitudes.size(); ++layer) {
+    const int32_t few = state.few[layer];
+    const double own = distance(state, population, layer);
+    sum -= few != 0 ? population.log_width_of_few : population.log_width;
+    if (layer == 0) {
+      sum +=
+          -0.5 * own * own + std::log(sigmoid(few != 0 ? population.share_of_few : -population.share_of_few));
+    } else {
+      sum += log_density_beside(last, own, population.alike) +
+             log_chance_beside(state.few[layer - 1], few, population);
+    }
+    last = own;
+  }
+  return sum;
+}
+
+double ResponseModel::log_density(const Population& population) const {
+  return log_normal_density(population.centre, kCentreOffset - std::log(layers_), kCentreWidth) +
+         (started_ ? log_normal_density(population.gap, 0, kGapWidthAfterStart)
+                   : log_normal_density(population.gap, kGapCentre, kGapWidth)) +
+         log_normal_density(population.log_width, kLogWidthCentre, kLogWidthWidth) +
+         log_normal_density(population.log_width_of_few, kLogWidthCentre, kLogWidthWidth) +
+         log_normal_density(population.share_of_few, kShareCentre, kShareWidth);
+}
+
+void ResponseModel::sweep_population(DrawStream& draws, State* state) const {
+  double current = log_density(*state, state->population) + log_density(state->population);
+  for (int round = 0; round < 8; ++round) {
+    Population moved = state->population;
+    switch (round % 4) {
+      case 0:
+        moved.centre += 0.3 * normal(draws);
+        moved.log_width += 0.3 * normal(draws);
+        break;
+      case 1:
+        moved.gap += 0.4 * normal(draws);
+        moved.log_width_of_few += 0.3 * normal(draws);
+        break;
+      case 2:
+        moved.share_of_few += 0.5 * normal(draws);
+        break;
+      default: {
+        // The higher centre stays.
+        const double step = 0.4 * normal(draws);
+        moved.centre += step;
+        moved.gap -= step;
+      }
+    }
+    if (moved.gap < 0) continue;
+    const double density = log_density(*state, moved) + log_density(moved);
+    if (!accepted(draws, density - current)) continue;
+    state->population = moved;
+    current = density;
   }
 }
 
-void ResponseModel::sweep_prior(DrawStream& draws, State* state) const {
-  const auto log_density = [&](double centre, double log_width) {
-    double sum = log_normal_density(centre, kCentreOffset - std::log(layers_), kCentreWidth) +
-                 log_normal_density(log_width, kLogWidthCentre, kLogWidthWidth);
-    for (const double one : state->log_amplitudes)
-      sum += log_normal_density(one, centre, std::exp(log_width));
-    return sum;
-  };
-  double current = log_density(state->centre, state->log_width);
-  for (int round = 0; round < 6; ++round) {
-    const double centre = state->centre + 0.3 * normal(draws);
-    const double log_width = state->log_width + 0.3 * normal(draws);
-    const double moved = log_density(centre, log_width);
-    if (!accepted(draws, moved - current)) continue;
-    state->centre = centre;
-    state->log_width = log_width;
-    current = moved;
+void ResponseModel::sweep_likeness(DrawStream& draws, State* state) const {
+  double current = log_density(*state, state->population);
+  for (double Population::*likeness : {&Population::alike, &Population::together}) {
+    Population moved = state->population;
+    // Drawn from the prior, so that only the layers decide.
+    const bool unlike = draws.uniform() < kUnlike;
+    moved.*likeness = unlike ? 0 : kLikeness[draws.below(std::size(kLikeness))];
+    const double density = log_density(*state, moved);
+    if (!accepted(draws, density - current)) continue;
+    state->population = moved;
+    current = density;
   }
 }
 

@@ -1,11 +1,14 @@
 // What the learner `auto` believes of the layers: the logit of a right answer is
 //   b + (effect of the questions asked) - sum_l a_l h(s_l),
 // where a_l > 0 says how much layer l matters and h, one of a list of falling curves, how all layers suffer
-// from few samples. The a_l are drawn from one log-normal distribution whose centre and width are unknown,
-// too, so that layers stay equal until answers tell them apart. A Markov chain (Metropolis within Gibbs)
-// walks over all unknowns; its states are draws from the posterior.
+// from few samples. Of the log a_l, those of most layers are drawn around one centre and those of a few
+// around a higher one, and neighbouring layers may be alike: in which of the two they belong to, and in how
+// far they lie from its centre. Centres, widths and how much neighbours say are unknown, too, so that layers
+// stay equal until answers tell them apart. A Markov chain (Metropolis within Gibbs) walks over all unknowns;
+// its states are draws from the posterior.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -39,22 +42,36 @@ struct ResponseOutcome {
 
 class ResponseModel {
  public:
+  // What is unknown of the log amplitudes as a whole.
+  struct Population {
+    double centre = 0;            // of most layers
+    double gap = 0;               // how much higher the centre of the others is, at least 0
+    double log_width = 0;         // log of the standard deviation of most layers
+    double log_width_of_few = 0;  // and of the others
+    double share_of_few = 0;      // logit of the share of the others
+    double alike = 0;             // correlation of neighbours' distances from their centres
+    double together = 0;          // chance that a layer is where its neighbour is, whatever the share
+  };
   struct State {
     std::vector<double> log_amplitudes;  // [layers]
+    std::vector<int32_t> few;            // 1: around the higher centre, else 0, [layers]
     size_t curve = 0;                    // of all layers
     double intercept = 0;                // b
-    double centre = 0;                   // of the log amplitudes
-    double log_width = 0;                // log of their standard deviation
-    std::vector<double> group_effects;   // in the order in which groups were first added
+    Population population;
+    std::vector<double> group_effects;  // in the order in which groups were first added
   };
 
-  ResponseModel(int layers, int64_t total);
+  // Expects layers to matter as much as they must for `start` to be nearly the best schedule; without entries
+  // it expects nothing of the kind.
+  ResponseModel(int layers, int64_t total, const Schedule& start = {});
 
   // A draw from the prior, with the intercept 0.
   State prior_draw(DrawStream& draws) const;
   // Adds `weight` times what each number of samples costs each layer of `state`. [layers][total + 1]
   void add_costs(const State& state, double weight, std::span<double> costs) const;
   const ResponseCurves& curves() const { return curves_; }
+  // Chance of a right answer to an average question under `schedule`, if `state` is true.
+  double accuracy(const State& state, const Schedule& schedule) const;
 
   void add(ResponseOutcome outcome);
   std::span<const ResponseOutcome> outcomes() const { return outcomes_; }
@@ -82,12 +99,23 @@ class ResponseModel {
   void sweep_intercept(DrawStream& draws, State* state);
   void sweep_groups(DrawStream& draws, State* state);
   void sweep_layer(DrawStream& draws, size_t layer, State* state);
-  void sweep_prior(DrawStream& draws, State* state) const;
+  void sweep_population(DrawStream& draws, State* state) const;
+  void sweep_likeness(DrawStream& draws, State* state) const;
+  // Log densities of the prior: of all layers under a population, of the population itself, and of `layer` at
+  // `log_amplitude` between its neighbours, for each of the two places where it may belong.
+  double log_density(const State& state, const Population& population) const;
+  double log_density(const Population& population) const;
+  std::array<double, 2> log_densities_of_layer(const State& state, size_t layer, double log_amplitude) const;
+  // How far the layer lies from the centre where it belongs, in widths.
+  double distance(const State& state, const Population& population, size_t layer) const;
   void sweep_curve(DrawStream& draws, State* state);
 
   int layers_;
   int64_t total_;
   ResponseCurves curves_;
+  bool started_;  // a start says what to expect
+  // What the start makes of the log amplitudes under each curve; 0 without one. [curves][layers]
+  std::vector<std::vector<double>> expected_;
   std::vector<ResponseOutcome> outcomes_;
   double dispersion_ = 1;
   std::vector<std::vector<uint16_t>> samples_;  // [layers][outcomes]

@@ -53,8 +53,8 @@ struct ScheduleFile {
   std::optional<CalibrationRecord> calibration;  // nothing where a run learned the schedule
   std::string run_id;
   policy::Schedule start = {};  // that learning started from; without entries: the even one, or not known
-  int64_t policy_version = 0;  // updates the policy had made
-  std::string tool_version;    // version of allot that wrote the file
+  int64_t policy_version = 0;   // updates the policy had made
+  std::string tool_version;     // version of allot that wrote the file
   friend bool operator==(const ScheduleFile&, const ScheduleFile&) = default;
 };
 

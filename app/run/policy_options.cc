@@ -160,9 +160,10 @@ void declare_policy_options(OptionSet* options, PolicyOptions* policy) {
     help += fmt::format("; {}: {}", learner->name, learner->summary);
   }
   options->choice("policy", &policy->name, policy::policy_names(), help.c_str());
-  options->text("start", &policy->start, "SCHEDULE",
-                "schedule that learning starts from, such as one that allot calibrate wrote: a schedule.json of "
-                "the same attention and total, a,b,c,… or uniform:N; the even one when not given");
+  options->text(
+      "start", &policy->start, "SCHEDULE",
+      "schedule that learning starts from, such as one that allot calibrate wrote: a schedule.json of "
+      "the same attention and total, a,b,c,… or uniform:N; the even one when not given");
   declare_max_policy_lag(options, policy);
   declare_policy_option(options, policy);
   for (const SharedParameter& shared : shared_parameters()) declare_parameter(options, policy, shared);

@@ -23,8 +23,8 @@ struct PolicyOptions {
   std::map<std::string, double> by_pair;  // given as --policy-option gain=VALUE
 };
 
-// Declares --policy, --start, --max-policy-lag, --policy-option and an option for each parameter of a learner.
-// `policy` outlives the parsing.
+// Declares --policy, --start, --max-policy-lag, --policy-option and an option for each parameter of a
+// learner. `policy` outlives the parsing.
 void declare_policy_options(OptionSet* options, PolicyOptions* policy);
 
 // What is wrong with the options, independent of a model: a parameter that the chosen policy does not have,

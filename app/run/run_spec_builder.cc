@@ -93,13 +93,14 @@ void set_task(const RunOptions& run, const evaluation::Task& task, wire::TaskSpe
   spec->set_heldout_questions(std::min(static_cast<uint32_t>(wanted), there));
 }
 
-// The schedule that `text` names, for the run of `spec`, in which everything but the start is set. A file must
-// have been made under the run's attention, for its total.
+// The schedule that `text` names, for the run of `spec`, in which everything but the start is set. A file
+// must have been made under the run's attention, for its total.
 policy::Schedule start_of(const std::string& text, const wire::RunSpec& spec) {
   const evaluation::Conditions here = worker::conditions_of(spec);
   const NamedSchedule named = parse_schedule_argument(text, here.model);
   if (!named.schedule) {
-    throw UsageError("--start " + text + " is no schedule to start from: a number of samples for every layer " +
+    throw UsageError("--start " + text +
+                     " is no schedule to start from: a number of samples for every layer " +
                      "is expected, a,b,c,…, uniform:N or a schedule.json");
   }
   if (!named.file) return *named.schedule;

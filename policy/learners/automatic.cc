@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "policy/allocation.h"
 #include "policy/learner.h"
-#include "policy/perturbation.h"
 #include "policy/response_model.h"
 #include "policy/state.h"
 
@@ -21,32 +20,25 @@ namespace {
 using nlohmann::json;
 
 // The defaults are measured in docs/policy.md.
-constexpr Parameter kParameters[] = {
-    {.name = "outcomes_per_update",
-     .whole = true,
-     .initial = 8,
-     .least = 3,
-     .most = 100'000,
-     .hint = "K",
-     .help = "outcomes of one update"},
-    {.name = "first_width",
-     .initial = 1.3,
-     .least = 0.01,
-     .most = 5,
-     .hint = "C",
-     .help = "most that is added to and taken from each log share while the layers are told apart"},
-    {.name = "width",
-     .initial = 1,
-     .least = 0.01,
-     .most = 5,
-     .hint = "C",
-     .help = "the same around the recommended schedule, later"}};
+constexpr Parameter kParameters[] = {{.name = "outcomes_per_update",
+                                      .whole = true,
+                                      .initial = 8,
+                                      .least = 3,
+                                      .most = 100'000,
+                                      .hint = "K",
+                                      .help = "outcomes of one update"},
+                                     {.name = "width",
+                                      .initial = 1.5,
+                                      .least = 0.01,
+                                      .most = 5,
+                                      .hint = "C",
+                                      .help = "most that is added to and taken from each log share"}};
 
 constexpr int64_t kGroup = 8;  // proposals on the same questions
-// Outcomes until the perturbations follow the recommended schedule. Before, they stay around the even one,
+// Outcomes until the perturbations follow the best schedule on average. Before, they stay around the start,
 // from where all layers can be told apart.
 constexpr size_t kFirstOutcomes = 112;
-// Outcomes until something else than the even schedule is recommended.
+// Outcomes until something else than the start is recommended.
 constexpr size_t kTrustedOutcomes = 48;
 constexpr size_t kDraws = 128;     // of the posterior, over which the recommended schedule is the best
 constexpr double kQuestions = 16;  // where an outcome does not say how many it is the mean of
@@ -55,8 +47,18 @@ constexpr double kQuestions = 16;  // where an outcome does not say how many it 
 constexpr double kDispersion = 0.8;
 // Tables of costs have layers x (total + 1) entries.
 constexpr int64_t kMostCosts = 4'000'000;
-// Narrower than that, integer schedules hardly differ.
-constexpr double kLeastWidth = 0.15;
+// Perturbations among which the most telling one is chosen, by so many draws.
+constexpr int kCandidates = 16;
+constexpr size_t kJudges = 32;
+// The least width as a share of the most: narrower, integer schedules hardly differ.
+constexpr double kLeastWidth = 0.13;
+constexpr double kBlindWidths[] = {0.17, 0.33, 0.53, 0.8};  // before the first update, as shares of the most
+// So many standard deviations over the draws must lie between a schedule and the one to return to. The rule
+// is applied after every update, and once is enough to be wrong.
+constexpr double kSure = 3;
+// The model's curves and its link are not the truth, so that an advantage is off by about this share of
+// itself however many answers there are.
+constexpr double kMisfit = 0.2;
 
 class Automatic final : public Policy {
  public:
@@ -69,6 +71,7 @@ class Automatic final : public Policy {
   void give_up(int64_t number) override { open_.erase(number); }
   Schedule recommend() const override { return recommended_; }
   Description describe() const override;
+  std::optional<Outlook> outlook() const override;
   int64_t version() const override { return version_; }
   std::string save() const override;
   uint64_t digest() const override;
@@ -90,30 +93,61 @@ class Automatic final : public Policy {
   void update();
   void learn_measure();
   double share_of(double value) const;
-  // Narrows perturbations that answer nothing, which say nothing of any layer, and widens them again.
-  void adapt_width();
-  Schedule best_on_average() const;
-  Schedule perturbed(const Schedule& centre, int64_t number, double width);
+  // The best schedule on average over the draws becomes `settled_`, and is recommended where the draws say
+  // that it is better than the even one and the start.
+  void settle();
+  // Of random perturbations around `centre` the one of whose accuracy the draws disagree most, measured by
+  // how much chance alone spreads it: the answers to it tell most.
+  Schedule telling(const Schedule& centre, int64_t number) const;
+  // Multiplies each share of `centre` by e^width or e^-width, at random.
+  Schedule perturbed(const Schedule& centre, double width, DrawStream& draws) const;
+  // How much better `schedule` is than `other` by each draw. [kDraws]
+  std::vector<double> advantages(const Schedule& schedule, const Schedule& other) const;
 
   PolicyConfig config_;
   // The parameters, read once.
   size_t outcomes_per_update_;
-  double first_width_;
-  double width_;
-  PerturbationDirections directions_;
+  double most_width_;
   ResponseModel model_;
   int64_t version_ = 0;
   int64_t next_number_ = 0;
   std::map<int64_t, Open> open_;          // by number: neither told nor given up
   std::vector<ResponseOutcome> waiting_;  // told since the last update; their rewards are values
   Measure measure_;
-  double narrowing_ = 1;                     // factor of the widths
   ResponseModel::State state_;               // of the chain
   std::vector<ResponseModel::State> draws_;  // without effects of groups, [kDraws]
   int64_t next_draw_ = 0;
+  Schedule even_;
   Schedule start_;
+  Schedule settled_;  // the best on average, around which is asked
   Schedule recommended_;
 };
+
+struct Moments {
+  double mean = 0;
+  double deviation = 0;
+};
+
+Moments moments_of(const std::vector<double>& values) {
+  Moments moments;
+  const auto count = static_cast<double>(values.size());
+  for (const double value : values) moments.mean += value / count;
+  double variance = 0;
+  for (const double value : values) variance += (value - moments.mean) * (value - moments.mean) / count;
+  moments.deviation = std::sqrt(variance);
+  return moments;
+}
+
+bool surely_above_zero(const std::vector<double>& values) {
+  const Moments moments = moments_of(values);
+  return moments.mean > 0 && moments.mean > kSure * moments.deviation;
+}
+
+Outlook::Estimate estimate_of(const std::vector<double>& values) {
+  const Moments moments = moments_of(values);
+  const double half = 1.96 * std::hypot(moments.deviation, kMisfit * moments.mean);
+  return {moments.mean, std::max(moments.mean - half, -1.0), std::min(moments.mean + half, 1.0)};
+}
 
 // What is larger the better a schedule is, and for divergences about as spread as the logit of an accuracy.
 double value_of(const Outcome& outcome) {
@@ -123,11 +157,11 @@ double value_of(const Outcome& outcome) {
 Automatic::Automatic(const PolicyConfig& config)
     : config_(config),
       outcomes_per_update_(static_cast<size_t>(parameter(config, "outcomes_per_update"))),
-      first_width_(parameter(config, "first_width")),
-      width_(parameter(config, "width")),
-      directions_(config.layers, config.seed),
-      model_(config.layers, config.total),
+      most_width_(parameter(config, "width")),
+      model_(config.layers, config.total, config.start),
+      even_(even_schedule(config.layers, config.total, config.floor)),
       start_(start_schedule(config)),
+      settled_(start_),
       recommended_(start_) {
   model_.set_dispersion(kDispersion);
   DrawStream draws(config.seed, 0, draw_purpose("auto-prior"));
@@ -140,24 +174,43 @@ std::vector<Proposal> Automatic::ask(int count) {
   const bool first = model_.outcomes().size() < kFirstOutcomes;
   for (; count > 0; --count) {
     const int64_t number = next_number_++;
-    const int64_t place = number % kGroup;
-    // Wide and narrow: which of them tells more depends on the accuracy and on the shape of the curves.
-    const double wide = narrowing_ * (first ? first_width_ : width_);
-    Schedule schedule = first ? perturbed(start_, number, place < 6 ? wide : 0.5 * wide)
-                              : perturbed(recommended_, number, place < 2 ? wide : 0.6 * wide);
+    Schedule schedule = telling(first ? start_ : settled_, number);
     open_.emplace(number, Open{schedule, version_});
     proposals.push_back({number, number / kGroup, std::move(schedule), 0, version_});
   }
   return proposals;
 }
 
-Schedule Automatic::perturbed(const Schedule& centre, int64_t number, double width) {
-  const std::vector<double> direction = directions_.of(number / 2);
-  const double sign = number % 2 == 0 ? 1 : -1;
-  std::vector<double> shares(direction.size());
-  for (size_t layer = 0; layer < shares.size(); ++layer) {
+Schedule Automatic::telling(const Schedule& centre, int64_t number) const {
+  DrawStream draws(config_.seed, static_cast<uint64_t>(number), draw_purpose("auto-ask"));
+  // Nothing is known yet of how far accuracy falls.
+  if (version_ == 0) return perturbed(centre, most_width_ * kBlindWidths[number % 4], draws);
+  Schedule most_telling;
+  double most = 0;
+  for (int candidate = 0; candidate < kCandidates; ++candidate) {
+    const double width = most_width_ * std::pow(kLeastWidth, draws.uniform());
+    Schedule schedule = perturbed(centre, width, draws);
+    double mean = 0;
+    double square = 0;
+    for (size_t k = 0; k < kDraws; k += kDraws / kJudges) {
+      const double accuracy = model_.accuracy(draws_[k], schedule);
+      mean += accuracy / kJudges;
+      square += accuracy * accuracy / kJudges;
+    }
+    // The least variance keeps rounding from deciding where all draws expect nothing but wrong answers.
+    const double told = std::max(square - mean * mean, 0.0) / (mean * (1 - mean) + 1e-4);
+    if (candidate > 0 && told <= most) continue;
+    most = told;
+    most_telling = std::move(schedule);
+  }
+  return most_telling;
+}
+
+Schedule Automatic::perturbed(const Schedule& centre, double width, DrawStream& draws) const {
+  std::vector<double> shares;
+  for (const int32_t samples : centre.samples) {
     // Half a sample more, so that a layer at the floor can rise.
-    shares[layer] = (centre.samples[layer] - config_.floor + 0.5) * std::exp(sign * width * direction[layer]);
+    shares.push_back((samples - config_.floor + 0.5) * std::exp(draws.below(2) == 1 ? width : -width));
   }
   return apportion(shares, config_.total, config_.floor);
 }
@@ -179,7 +232,6 @@ TellResult Automatic::tell(const Outcome& outcome) {
 void Automatic::update() {
   ++version_;
   if (!measure_.known) learn_measure();
-  adapt_width();
   for (ResponseOutcome& outcome : waiting_) {
     outcome.reward = share_of(outcome.reward);
     model_.add(std::move(outcome));
@@ -198,7 +250,7 @@ void Automatic::update() {
     draw = state_;
     draw.group_effects.clear();
   }
-  if (model_.outcomes().size() >= kTrustedOutcomes) recommended_ = best_on_average();
+  if (model_.outcomes().size() >= kTrustedOutcomes) settle();
 }
 
 void Automatic::learn_measure() {
@@ -220,19 +272,38 @@ double Automatic::share_of(double value) const {
   return 1 / (1 + std::exp((measure_.centre - value) / measure_.scale));
 }
 
-void Automatic::adapt_width() {
-  const auto count = static_cast<double>(waiting_.size());
-  const double empty = static_cast<double>(std::ranges::count_if(
-                           waiting_, [&](const ResponseOutcome& one) { return share_of(one.reward) <= 0; })) /
-                       count;
-  if (empty > 0.7) narrowing_ = std::max(narrowing_ * 0.8, kLeastWidth);
-  if (empty < 0.5) narrowing_ = std::min(narrowing_ * 1.1, 1.0);
-}
-
-Schedule Automatic::best_on_average() const {
+void Automatic::settle() {
   std::vector<double> costs(static_cast<size_t>(config_.layers) * (static_cast<size_t>(config_.total) + 1));
   for (const ResponseModel::State& draw : draws_) model_.add_costs(draw, 1.0 / kDraws, costs);
-  return cheapest_schedule(costs, config_.layers, config_.total, config_.floor);
+  settled_ = cheapest_schedule(costs, config_.layers, config_.total, config_.floor);
+  // Of the two schedules to return to, the better one by most draws; the start where they say nothing.
+  recommended_ = start_;
+  if (even_ != start_ && surely_above_zero(advantages(even_, start_))) recommended_ = even_;
+  if (surely_above_zero(advantages(settled_, recommended_))) recommended_ = settled_;
+}
+
+std::vector<double> Automatic::advantages(const Schedule& schedule, const Schedule& other) const {
+  std::vector<double> all;
+  for (const ResponseModel::State& draw : draws_) {
+    all.push_back(model_.accuracy(draw, schedule) - model_.accuracy(draw, other));
+  }
+  return all;
+}
+
+std::optional<Outlook> Automatic::outlook() const {
+  // Rewards that were bent into shares have units of their own.
+  if (model_.outcomes().size() < kTrustedOutcomes || measure_.scale != 0) return std::nullopt;
+  Outlook outlook{.over_even = estimate_of(advantages(recommended_, even_))};
+  if (start_ != even_) outlook.over_start = estimate_of(advantages(recommended_, start_));
+  std::vector<double> costs(static_cast<size_t>(config_.layers) * (static_cast<size_t>(config_.total) + 1));
+  for (size_t k = 0; k < kDraws; k += kDraws / kJudges) {
+    std::ranges::fill(costs, 0);
+    model_.add_costs(draws_[k], 1, costs);
+    const Schedule best = cheapest_schedule(costs, config_.layers, config_.total, config_.floor);
+    outlook.left_to_gain +=
+        (model_.accuracy(draws_[k], best) - model_.accuracy(draws_[k], recommended_)) / kJudges;
+  }
+  return outlook;
 }
 
 Description Automatic::describe() const {
@@ -241,23 +312,27 @@ Description Automatic::describe() const {
   for (size_t layer = 0; spread > 0 && layer < shares.size(); ++layer) {
     shares[layer] = (recommended_.samples[layer] - config_.floor) / spread;
   }
-  Description described = describe_shares(std::move(shares));
-  described.scalars.push_back({"width", narrowing_});
-  return described;
+  return describe_shares(std::move(shares));
 }
 
 uint64_t Automatic::digest() const {
   StateDigest digest;
   digest.add(state_.log_amplitudes).add(state_.group_effects).add(version_).add(next_number_).add(next_draw_);
-  const double numbers[] = {state_.intercept, state_.centre, state_.log_width, narrowing_};
+  const double numbers[] = {state_.intercept, state_.population.centre, state_.population.log_width};
   digest.add(numbers).add(static_cast<int64_t>(model_.outcomes().size())).add(std::ssize(waiting_));
-  return digest.add(recommended_.to_string()).value();
+  return digest.add(settled_.to_string()).add(recommended_.to_string()).value();
 }
 
 json to_json(const ResponseModel::State& state) {
-  return {{"log_amplitudes", state.log_amplitudes}, {"curve", state.curve},
-          {"intercept", state.intercept},           {"centre", state.centre},
-          {"log_width", state.log_width},           {"group_effects", state.group_effects}};
+  const ResponseModel::Population& of_all = state.population;
+  return {{"log_amplitudes", state.log_amplitudes},
+          {"few", state.few},
+          {"curve", state.curve},
+          {"intercept", state.intercept},
+          {"population",
+           {of_all.centre, of_all.gap, of_all.log_width, of_all.log_width_of_few, of_all.share_of_few,
+            of_all.alike, of_all.together}},
+          {"group_effects", state.group_effects}};
 }
 
 json to_json(const std::vector<ResponseOutcome>& outcomes) {
@@ -283,7 +358,6 @@ std::string Automatic::save() const {
        {"waiting", to_json(waiting_)},
        {"outcomes", to_json(std::vector<ResponseOutcome>(outcomes.begin(), outcomes.end()))},
        {"measure", {{"known", measure_.known}, {"centre", measure_.centre}, {"scale", measure_.scale}}},
-       {"narrowing", narrowing_},
        {"state", to_json(state_)},
        {"draws", std::move(draws)}});
 }
@@ -324,16 +398,25 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
   for (ResponseOutcome& outcome : read_outcomes("outcomes")) model_.add(std::move(outcome));
   const json& measure = learner.at("measure");
   measure_ = {.known = measure.at("known"), .centre = measure.at("centre"), .scale = measure.at("scale")};
-  narrowing_ = learner.at("narrowing");
   const auto read_draw = [&](const json& entry) {
+    const json& of_all = entry.at("population");
     ResponseModel::State draw{.log_amplitudes = entry.at("log_amplitudes"),
+                              .few = entry.at("few"),
                               .curve = entry.at("curve"),
                               .intercept = entry.at("intercept"),
-                              .centre = entry.at("centre"),
-                              .log_width = entry.at("log_width"),
+                              .population = {.centre = of_all.at(0),
+                                             .gap = of_all.at(1),
+                                             .log_width = of_all.at(2),
+                                             .log_width_of_few = of_all.at(3),
+                                             .share_of_few = of_all.at(4),
+                                             .alike = of_all.at(5),
+                                             .together = of_all.at(6)},
                               .group_effects = entry.at("group_effects")};
-    require_state(std::ssize(draw.log_amplitudes) == config.layers && all_finite(draw.log_amplitudes) &&
-                      all_finite(draw.group_effects) && draw.curve < model_.curves().count(),
+    const bool marked = draw.few.size() == draw.log_amplitudes.size() &&
+                        std::ranges::all_of(draw.few, [](int32_t few) { return few == 0 || few == 1; });
+    require_state(std::ssize(draw.log_amplitudes) == config.layers && marked &&
+                      all_finite(draw.log_amplitudes) && all_finite(draw.group_effects) &&
+                      draw.curve < model_.curves().count(),
                   "a draw of the posterior is " + entry.dump());
     return draw;
   };
@@ -342,7 +425,7 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
   for (const json& entry : read_list(learner, "draws")) draws_.push_back(read_draw(entry));
   require_state(draws_.size() == kDraws,
                 "draws holds " + std::to_string(draws_.size()) + ", expected " + std::to_string(kDraws));
-  if (model_.outcomes().size() >= kTrustedOutcomes) recommended_ = best_on_average();
+  if (model_.outcomes().size() >= kTrustedOutcomes) settle();
 }
 
 void check_size(const PolicyConfig& config) {

@@ -58,8 +58,7 @@ TEST(Rehearsal, ScoresAGroupOnTheSameQuestionsOrOnThoseThatAProposalNames) {
   EXPECT_EQ(witness.asked[2], witness.asked[3]);
   EXPECT_NE(witness.asked[2], witness.asked[6]);
   // With fewer questions, a proposal gets the first of the group.
-  EXPECT_EQ(witness.asked[1],
-            std::vector<uint32_t>(witness.asked[2].begin(), witness.asked[2].begin() + 5));
+  EXPECT_EQ(witness.asked[1], std::vector<uint32_t>(witness.asked[2].begin(), witness.asked[2].begin() + 5));
 }
 
 TEST(Rehearsal, KeepsSoManyInFlightEndsThemInRandomOrderAndLosesSome) {

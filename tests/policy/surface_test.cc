@@ -5,7 +5,6 @@
 #include <cmath>
 #include <random>
 
-
 namespace allot::policy {
 namespace {
 
