@@ -81,6 +81,15 @@ void push_bounded(std::deque<T>* queue, T value, size_t most) {
   if (queue->size() > most) queue->pop_front();
 }
 
+// Workers of release 0.1 name none.
+std::vector<RewardKind> kinds_of(const wire::Hello& hello) {
+  std::vector<RewardKind> kinds;
+  for (const int kind : hello.kinds()) {
+    if (const auto known = wire::kind_of(static_cast<wire::LeaseKind>(kind))) kinds.push_back(*known);
+  }
+  return hello.kinds_size() == 0 ? std::vector{RewardKind::kAnswers} : kinds;
+}
+
 std::span<const int64_t> listed_leases(const wire::Envelope& message) {
   return {message.leases().data(), static_cast<size_t>(message.leases_size())};
 }
@@ -370,6 +379,7 @@ void Core::introduce(const wire::Envelope& message, Timestamp now) {
   worker.last_seen = now;
   worker.heard_finished = false;
   worker.leaving = false;
+  worker.kinds = kinds_of(hello);
   spdlog::log(was_here ? spdlog::level::debug : spdlog::level::info,
               "worker {} ({}, build {}) is here with {} leases", hello.worker(), worker.device, worker.build,
               message.leases_size());
@@ -418,6 +428,8 @@ void Core::lease_request(const wire::LeaseRequest& request, const std::string& w
                     worker, broken.failures_in_a_row, broken.last_failure));
   } else if (allowed > wanted) {
     wait.set_retry_after_ms(put_off().count());
+  } else {
+    wait.set_message(kinds_that_it_lacks(worker));
   }
 }
 
@@ -432,18 +444,41 @@ Duration Core::retry_after() const {
   return std::clamp(Duration{2} * static_cast<int64_t>(workers_.size()), Duration{100}, Duration{10'000});
 }
 
-std::optional<EpisodeId> Core::next_episode(const std::string& worker, Timestamp now) {
+std::optional<EpisodeId> Core::next_episode(const std::string& name, Timestamp now) {
+  const Worker& worker = workers_.at(name);
+  bool left_for_others = false;  // because of their kind
   for (const EpisodeId waiting : leases_.waiting()) {
     const Open& open = open_.at(waiting);
-    if (!open.failed_on(worker) || !another_may_take(open, worker, now)) return waiting;
+    if (!worker.runs(open.episode.kind)) {
+      left_for_others = true;
+    } else if (!open.failed_on(name) || !another_may_take(open, name, now)) {
+      return waiting;
+    }
   }
+  // Else a worker would have one episode after the other asked until one is of a kind that it runs.
+  if (left_for_others || !worker.runs(plan_.next_kind())) return std::nullopt;
   std::optional<PlannedEpisode> asked = plan_.next();
   if (!asked) return std::nullopt;
   const EpisodeId episode = asked->id;
+  const bool its_own = worker.runs(asked->kind);
   leases_.offer(episode);
   open_[episode].episode = *asked;
   outputs_.records.emplace_back(EpisodeAsked{std::move(*asked), now});
-  return episode;
+  return its_own ? std::optional(episode) : std::nullopt;
+}
+
+std::string Core::kinds_that_it_lacks(const std::string& name) const {
+  const Worker& worker = workers_.at(name);
+  if (stage() == Stage::kFinished) return "";
+  RewardKind lacking = plan_.next_kind();
+  for (const EpisodeId waiting : leases_.waiting()) {
+    if (worker.runs(lacking)) lacking = open_.at(waiting).episode.kind;
+  }
+  if (worker.runs(lacking)) return "";
+  return fmt::format(
+      "episodes of kind {} are to be run, which worker {} (build {}) does not run; start "
+      "workers of the aggregator's release",
+      row_of(lacking).name, name, worker.build);
 }
 
 wire::Lease Core::grant(EpisodeId id, const std::string& worker, Timestamp now) {

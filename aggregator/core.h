@@ -87,10 +87,13 @@ class Core {
     Timestamp last_seen;
     bool heard_finished = false;
     bool leaving = false;  // it gave its leases back and has not asked for one since
+    std::vector<RewardKind> kinds = {RewardKind::kAnswers};  // of the episodes that it runs
     int failures_in_a_row = 0;
     std::string last_failure;
     int quarantines = 0;  // since its last result
     Timestamp quarantined_until;
+
+    bool runs(RewardKind kind) const;
   };
   // An open episode: asked, but neither told nor given up.
   struct Open {
@@ -140,6 +143,9 @@ class Core {
   void stop_at_target(Timestamp now);
 
   std::optional<EpisodeId> next_episode(const std::string& worker, Timestamp now);
+  // Why a worker gets nothing though others do: all that is to be run is of kinds that it does not run. Empty
+  // where that is not so.
+  std::string kinds_that_it_lacks(const std::string& worker) const;
   bool healthy(const Worker& worker, Timestamp now) const;
   bool another_may_take(const Open& open, const std::string& worker, Timestamp now) const;
   void note_failure(const std::string& worker, const std::string& reason, Timestamp now);

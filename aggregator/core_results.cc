@@ -319,20 +319,29 @@ int64_t Core::Open::missing() const {
   return std::ranges::count_if(kept, [](const auto& answer) { return !answer; });
 }
 
+bool Core::Worker::runs(RewardKind kind) const {
+  return std::ranges::find(kinds, kind) != kinds.end();
+}
+
 bool Core::healthy(const Worker& worker, Timestamp now) const {
   return !worker.leaving && now - worker.last_seen <= Duration{spec_.lease_ms()} &&
          worker.quarantined_until <= now;
 }
 
 bool Core::quarantined(const std::string& name, Timestamp now) const {
-  if (workers_.at(name).quarantined_until <= now) return false;
-  return std::ranges::any_of(workers_, [&](const auto& other) { return healthy(other.second, now); });
+  const Worker& worker = workers_.at(name);
+  if (worker.quarantined_until <= now) return false;
+  return std::ranges::any_of(workers_, [&](const auto& other) {
+    return healthy(other.second, now) &&
+           std::ranges::all_of(worker.kinds, [&](RewardKind kind) { return other.second.runs(kind); });
+  });
 }
 
 bool Core::another_may_take(const Open& open, const std::string& name, Timestamp now) const {
   if (now >= open.reserved_until) return false;
   return std::ranges::any_of(workers_, [&](const auto& other) {
-    return other.first != name && healthy(other.second, now) && !open.failed_on(other.first);
+    return other.first != name && healthy(other.second, now) && other.second.runs(open.episode.kind) &&
+           !open.failed_on(other.first);
   });
 }
 

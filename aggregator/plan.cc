@@ -63,6 +63,7 @@ uint32_t sampling_seed(uint32_t run_seed, Stage stage, int64_t batch) {
 
 Plan::Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy)
     : kind_(parse_reward_kind(spec.reward_kind())),
+      divergence_episodes_(spec.divergence_episodes()),
       seed_(spec.seed()),
       train_questions_(spec.task().train().questions()),
       questions_per_episode_(spec.questions_per_episode()),
@@ -97,7 +98,8 @@ PlannedEpisode Plan::next_learning() {
   }
   const policy::Proposal& proposal = proposals[0];
   PlannedEpisode episode;
-  episode.kind = kind_of(proposal);
+  episode.kind = proposal.reward_kind.value_or(kind_of_group(proposal.group));
+  if (!proposal.reward_kind) last_group_ = {proposal.group, episode.kind};
   episode.group = proposal.group;
   episode.samples = proposal.schedule.samples;
   episode.questions = questions_of(proposal);
@@ -124,14 +126,15 @@ std::vector<uint32_t> Plan::questions_of(const policy::Proposal& proposal) {
   return *proposal.questions;
 }
 
-RewardKind Plan::kind_of(const policy::Proposal& proposal) const {
-  if (!proposal.reward_kind || *proposal.reward_kind == kind_) return kind_;
-  const RewardKindRow& kind = row_of(*proposal.reward_kind);
-  if (!kind.not_usable.empty()) {
-    throw std::logic_error(fmt::format("the policy wants an episode of kind {}, which cannot be run: {}",
-                                       kind.name, kind.not_usable));
-  }
-  return kind.kind;
+// The rewards of a group are compared with each other, so it is measured as its first proposal is.
+RewardKind Plan::kind_of_group(int64_t group) const {
+  if (last_group_ && last_group_->first == group) return last_group_->second;
+  return next_kind();
+}
+
+RewardKind Plan::next_kind() const {
+  if (stage_ != Stage::kLearn) return RewardKind::kAnswers;
+  return next_episode_ < divergence_episodes_ ? RewardKind::kDivergence : kind_;
 }
 
 // All schedules are scored on one batch before the next batch begins, so a verification that is cut short is
@@ -142,7 +145,7 @@ PlannedEpisode Plan::next_verification() {
   const uint32_t first = static_cast<uint32_t>(batch) * questions_per_episode_;
   const uint32_t last = std::min(first + questions_per_episode_, heldout_questions_);
   PlannedEpisode episode;
-  episode.kind = kind_;
+  episode.kind = RewardKind::kAnswers;
   episode.label = verified.label;
   episode.group = batch;
   episode.samples = verified.samples;

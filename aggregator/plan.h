@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "aggregator/learning_curve.h"
@@ -75,6 +76,8 @@ class Plan {
   int64_t wanted() const { return wanted_; }
 
   RewardKind reward_kind() const { return kind_; }
+  // The kind of the next episode, as far as it is known before the policy is asked, which may name another.
+  RewardKind next_kind() const;
   const policy::Policy& policy() const { return *policy_; }
   int64_t learned() const { return learned_; }
   // Episodes of the current and the later stages that are neither told nor given up yet.
@@ -93,14 +96,16 @@ class Plan {
   // The questions that a proposal names, or those of its group. Throws std::logic_error when it names one
   // twice or one that the training split does not have, or wants more than there are.
   std::vector<uint32_t> questions_of(const policy::Proposal& proposal);
-  // What a proposal measures. Throws std::logic_error when workers cannot run it.
-  RewardKind kind_of(const policy::Proposal& proposal) const;
   PlannedEpisode next_verification();
   void close_episode();
   void end_learning_when_done();
 
+  // Of a proposal of `group` that names none.
+  RewardKind kind_of_group(int64_t group) const;
+
   // From the spec.
   RewardKind kind_;
+  int64_t divergence_episodes_;
   uint32_t seed_;
   uint32_t train_questions_;
   uint32_t questions_per_episode_;
@@ -113,6 +118,8 @@ class Plan {
   Stage stage_ = Stage::kLearn;
   int64_t wanted_;
   int64_t next_episode_ = 0;
+  // The last group whose proposals named no kind, and what is measured of it.
+  std::optional<std::pair<int64_t, RewardKind>> last_group_;
   int64_t open_ = 0;     // episodes of the current stage
   int64_t learned_ = 0;  // learning episodes that were told and used
   int64_t verify_asked_ = 0;

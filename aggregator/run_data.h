@@ -74,6 +74,8 @@ struct RunData {
   double target_reward = 0;              // ends the learning, from the last control; 0 = none
   bool paused = false;
   double elapsed_s = 0;
+
+  int64_t episodes_learned() const { return std::ssize(learned) + learned_of_other_kinds; }
 };
 
 // Reads `run_directory`/spec.json and history.sqlite, even while an aggregator writes it. Throws NotFound

@@ -73,15 +73,27 @@ void validate(const wire::RunSpec& spec) {
          fmt::format("at most the {} questions of the held-out file", task.heldout().questions()));
   expect(spec.lease_ms() >= 1, "lease_ms", spec.lease_ms(), "at least 1");
   expect(spec.max_attempts() >= 1, "max_attempts", spec.max_attempts(), "at least 1");
+  expect(spec.divergence_episodes() >= 0 && spec.divergence_episodes() <= spec.episodes(),
+         "divergence_episodes", spec.divergence_episodes(),
+         fmt::format("0 to the {} episodes of the run", spec.episodes()));
   try {
-    const RewardKindRow& kind = row_of(parse_reward_kind(spec.reward_kind()));
-    expect(kind.not_usable.empty(), "reward_kind", kind.name,
-           fmt::format("another kind: {}", kind.not_usable));
+    (void)parse_reward_kind(spec.reward_kind());
   } catch (const InvalidArgument& error) {
     faults += (faults.empty() ? "" : "; ") + std::string(error.what());
   }
   if (!faults.empty()) throw InvalidArgument("the run cannot be started: " + faults);
   policy::validate(policy_config(spec));
+  const policy::Learner& learner = *policy::find_learner(spec.policy().name());
+  if (spec.divergence_episodes() > 0 && !learner.mixes_kinds) {
+    std::string others;
+    for (const policy::Learner* other : policy::learners())
+      if (other->mixes_kinds) others += fmt::format("{}{}", others.empty() ? "" : " or ", other->name);
+    throw InvalidArgument(
+        fmt::format("the run cannot be started: policy {} compares rewards of all its episodes and learns "
+                    "from one kind only, but the first {} are divergences; use policy {}, or one kind for "
+                    "all episodes",
+                    learner.name, spec.divergence_episodes(), others));
+  }
 }
 
 policy::PolicyConfig policy_config(const wire::RunSpec& spec) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "base/error.h"
@@ -20,8 +21,7 @@ constexpr std::array<RewardKindRow, 2> kRows{{
      .higher_is_better = true,
      .unit = "%",
      .per_unit = 100,
-     .decimals = 1,
-     .not_usable = ""},
+     .decimals = 1},
     {.kind = RewardKind::kDivergence,
      .name = "divergence",
      .measure = "divergence",
@@ -30,11 +30,16 @@ constexpr std::array<RewardKindRow, 2> kRows{{
      .higher_is_better = false,
      .unit = "nats",
      .per_unit = 1,
-     .decimals = 3,
-     .not_usable = "no worker computes divergences yet"},
+     .decimals = 3},
 }};
 
 }  // namespace
+
+double RewardKindRow::utility(double reward) const {
+  // Below this, rewards differ by rounding alone.
+  constexpr double kLeast = 1e-9;
+  return higher_is_better ? reward : -std::log(std::max(reward, kLeast));
+}
 
 std::string RewardKindRow::format(double score) const {
   return fmt::format("{:.{}f}{}{}", score * per_unit, decimals, unit == "%" ? "" : " ", unit);

@@ -25,14 +25,15 @@ struct RewardKindRow {
   std::string_view unit;  // of what format() prints: "%", "nats"
   double per_unit;        // scores are multiplied by this to be in `unit`
   int decimals;           // that format() prints
-  // Empty where workers can run episodes of this kind, else why they cannot.
-  std::string_view not_usable;
 
   bool holds(double score) const { return score >= low && score <= high; }  // false for NaN
   // `score`, or the bound that it is beyond.
   double clamp(double score) const { return score < low ? low : score > high ? high : score; }
   // True when `score` is as good as `goal` or better.
   bool reaches(double score, double goal) const { return higher_is_better ? score >= goal : score <= goal; }
+  // What a learner climbs, larger the better a schedule is: the reward itself; where lower is better -log of
+  // it, so that halving a divergence is worth the same wherever it begins. `reward` is in the range.
+  double utility(double reward) const;
   // "98.4%", "0.031 nats".
   std::string format(double score) const;
 };

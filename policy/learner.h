@@ -39,6 +39,8 @@ struct Learner {
   std::string_view summary;  // what it does, one line without a full stop
   std::span<const Parameter> parameters;
   int64_t max_policy_lag = 50;  // unless the user says otherwise
+  // Whether it learns from rewards of several kinds in one run, a group of proposals always of one kind.
+  bool mixes_kinds = false;
   // Makes the learner from a validated configuration.
   std::unique_ptr<Policy> (*make)(const PolicyConfig& config) = nullptr;
   // Makes a learner that continues from the fields that save() gave to write_state (policy/state.h). May

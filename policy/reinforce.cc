@@ -76,7 +76,7 @@ TellResult Reinforce::tell(const Outcome& outcome) {
   if (found.empty()) return TellResult::kDuplicate;
   const Asked& asked = found.mapped();
   if (version_ - asked.version > config_.max_policy_lag) return TellResult::kStale;
-  samples_.push_back({asked.counts, outcome.reward, asked.log_prob});
+  samples_.push_back({asked.counts, row_of(outcome.kind).utility(outcome.reward), asked.log_prob});
   if (std::ssize(samples_) == episodes_per_update_) update();
   return TellResult::kLearned;
 }

@@ -72,9 +72,24 @@ std::string read_outcomes(const Outcomes& outcomes, std::vector<QuestionResult>*
 
 }  // namespace
 
+LeaseKind to_wire(RewardKind kind) {
+  return kind == RewardKind::kDivergence ? LEASE_KIND_DIVERGENCE : LEASE_KIND_ANSWERS;
+}
+
+std::optional<RewardKind> kind_of(LeaseKind kind) {
+  switch (kind) {
+    case LEASE_KIND_ANSWERS:
+      return RewardKind::kAnswers;
+    case LEASE_KIND_DIVERGENCE:
+      return RewardKind::kDivergence;
+    default:
+      return std::nullopt;
+  }
+}
+
 void fill(const Episode& episode, Lease* lease) {
   lease->set_episode(episode.id.value);
-  lease->set_kind(episode.kind == RewardKind::kDivergence ? LEASE_KIND_DIVERGENCE : LEASE_KIND_ANSWERS);
+  lease->set_kind(to_wire(episode.kind));
   lease->set_split(episode.split == allot::Split::kTrain ? SPLIT_TRAIN : SPLIT_HELDOUT);
   lease->mutable_samples()->Assign(episode.samples.begin(), episode.samples.end());
   lease->mutable_questions()->Assign(episode.questions.begin(), episode.questions.end());
@@ -84,19 +99,13 @@ void fill(const Episode& episode, Lease* lease) {
 Episode episode_of(const Lease& lease) {
   Episode episode;
   episode.id = {lease.episode()};
-  switch (lease.kind()) {
-    case LEASE_KIND_ANSWERS:
-      episode.kind = RewardKind::kAnswers;
-      break;
-    case LEASE_KIND_DIVERGENCE:
-      episode.kind = RewardKind::kDivergence;
-      break;
-    default:
-      throw InvalidArgument(
-          fmt::format("a lease of kind {} is not known to this release; start a worker of "
-                      "the aggregator's release",
-                      static_cast<int>(lease.kind())));
-  }
+  const std::optional<RewardKind> kind = kind_of(lease.kind());
+  if (!kind)
+    throw InvalidArgument(
+        fmt::format("a lease of kind {} is not known to this release; start a worker of "
+                    "the aggregator's release",
+                    static_cast<int>(lease.kind())));
+  episode.kind = *kind;
   if (lease.split() != SPLIT_TRAIN && lease.split() != SPLIT_HELDOUT)
     throw InvalidArgument(
         fmt::format("a lease of split {} is not known to this release; start a worker of "

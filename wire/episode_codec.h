@@ -1,6 +1,7 @@
 // Episodes and results of questions (episode/) as they cross the wire, both ways.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,10 @@
 #include "wire/messages_fwd.h"
 
 namespace allot::wire {
+
+LeaseKind to_wire(RewardKind kind);
+// Nothing for a kind that this release does not know.
+std::optional<RewardKind> kind_of(LeaseKind kind);
 
 // Sets those fields of a lease that say which episode it is for.
 void fill(const Episode& episode, Lease* lease);

@@ -26,5 +26,6 @@ class Status;
 class ControlEvent;
 class WorkerStatus;
 enum Ack_Verdict : int;
+enum LeaseKind : int;
 
 }  // namespace allot::wire

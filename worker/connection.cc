@@ -331,10 +331,7 @@ class Connection::Session {
     }
     running_[episode] = id;
     try {
-      Episode leased = wire::episode_of(lease);
-      if (const RewardKindRow& kind = row_of(leased.kind); !kind.not_usable.empty())
-        throw InvalidArgument(fmt::format("an episode of kind {}: {}", kind.name, kind.not_usable));
-      runner_->start(std::move(leased));
+      runner_->start(wire::episode_of(lease));
     } catch (const std::exception& error) {
       running_.erase(episode);
       unacked_[id] = {failure(id, episode, error.what()), {}};

@@ -33,10 +33,12 @@ class EngineGenerator final : public evaluation::Generator {
   std::vector<evaluation::Reply> step() override;
   void cancel(uint64_t id) override;
 
-  const model::Engine& engine() const { return engine_; }
+  model::Engine& engine() { return engine_; }
+  const model::Tokenizer& tokenizer() const { return tokenizer_; }
+  // The tokens of a prompt, as submit() has them.
+  const std::vector<int32_t>& tokenised(const std::string& text);
 
  private:
-  const std::vector<int32_t>& tokenised(const std::string& text);
   bool token_has(int32_t token, std::string_view characters);
   std::string text_of(std::span<const int32_t> tokens, bool skip_special_tokens = true) const;
 

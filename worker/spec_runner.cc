@@ -3,15 +3,25 @@
 #include <utility>
 
 #include "wire/messages.pb.h"
+#include "worker/divergence_runner.h"
+#include "worker/engine_divergence.h"
 #include "worker/engine_generator.h"
+#include "worker/kinds_runner.h"
 #include "worker/model_runner.h"
 #include "worker/spec_method.h"
 
 namespace allot::worker {
+namespace {
+
+std::unique_ptr<evaluation::Task> make_task(const wire::TaskSpec& spec) {
+  return evaluation::make_task(spec.name(), evaluation::parse_prompt_style(spec.prompt_style()));
+}
+
+}  // namespace
+
 std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const MachineOptions& machine,
                                                 const Clock& clock) {
-  auto task =
-      evaluation::make_task(spec.task().name(), evaluation::parse_prompt_style(spec.task().prompt_style()));
+  const auto task = make_task(spec.task());
   Questions questions;
   questions.train = task->load(spec.task().train().path()).questions;
   if (spec.task().heldout_questions() > 0)
@@ -32,8 +42,17 @@ std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const
   const ModelRunnerOptions options{
       .run_seed = spec.seed(), .questions_per_episode = static_cast<int32_t>(spec.questions_per_episode())};
   auto generator = std::make_unique<EngineGenerator>(spec.model_path(), engine, limits);
-  return std::make_unique<ModelRunner>(std::move(generator), std::move(task), std::move(questions), options,
-                                       clock);
+  auto meter = std::make_unique<EngineDivergence>(generator.get());
+  auto answers = std::make_unique<ModelRunner>(std::move(generator), make_task(spec.task()),
+                                               std::move(questions), options, clock);
+  FindQuestion question = [of = answers.get()](Split split, uint32_t id) -> const evaluation::Question& {
+    return of->question(split, id);
+  };
+  auto divergences = std::make_unique<DivergenceRunner>(std::move(meter), make_task(spec.task()),
+                                                        std::move(question), spec.seed(), clock);
+  const RewardKind first =
+      spec.divergence_episodes() > 0 ? RewardKind::kDivergence : parse_reward_kind(spec.reward_kind());
+  return std::make_unique<KindsRunner>(std::move(answers), std::move(divergences), first);
 }
 
 }  // namespace allot::worker

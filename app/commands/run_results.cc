@@ -71,7 +71,7 @@ std::string format_results(const aggregator::RunData& run, const std::filesystem
   }
   text +=
       fmt::format("schedule of {} samples: {}\n", run.spec.policy().total(), layers_text(run.recommended));
-  text += fmt::format("{} episodes and the verification took {}\n", run.learned.size(),
+  text += fmt::format("{} episodes and the verification took {}\n", run.episodes_learned(),
                       format_seconds(run.elapsed_s));
   for (const auto& [name, file] : files(run_directory))
     text += fmt::format("  {:<12}{}\n", name, file.string());
@@ -86,7 +86,7 @@ nlohmann::ordered_json results_json(const aggregator::RunData& run,
       {"stage", run.stage},
       {"schedule", evaluation::samples_json(run.recommended)},
       {"total", run.spec.policy().total()},
-      {"episodes", run.learned.size()},
+      {"episodes", run.episodes_learned()},
       {"seconds", run.elapsed_s},
       {"scores", nlohmann::ordered_json::object()},
       {"paired", nullptr},

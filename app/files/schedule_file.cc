@@ -25,7 +25,7 @@ using Fields = evaluation::JsonFields;
 using evaluation::shown;
 
 constexpr int32_t kNoExactLayersVersion = 2;
-constexpr std::string_view kCalibrationReward = "divergence";
+constexpr std::string_view kCalibrationRewards[] = {"divergence", "mixed"};
 constexpr std::string_view kModes[] = {"prefill", "decode", "reply"};
 
 evaluation::PairedTest read_paired(Fields fields, const EvaluationRecord& scores,
@@ -82,16 +82,21 @@ CalibrationRecord read_calibration(const Json& object, std::vector<std::string>*
     return {.mean = found.real("divergence", 0, std::numeric_limits<double>::max()),
             .standard_error = found.real("standard_error", 0, std::numeric_limits<double>::max())};
   };
-  const std::string reward = fields.text("reward");
-  if (!reward.empty() && reward != kCalibrationReward)
-    fields.fault(fmt::format("'calibration.reward' is \"{}\", expected \"{}\"", reward, kCalibrationReward));
+  record.reward = fields.text("reward");
+  if (!record.reward.empty() &&
+      std::ranges::find(kCalibrationRewards, record.reward) == std::end(kCalibrationRewards))
+    fields.fault(fmt::format("'calibration.reward' is \"{}\", expected divergence or mixed", record.reward));
   record.mode = fields.text("mode");
   if (!record.mode.empty() && std::ranges::find(kModes, record.mode) == std::end(kModes))
     fields.fault(fmt::format("'calibration.mode' is \"{}\", expected prefill, decode or reply", record.mode));
-  record.texts = fields.integer<int64_t>("texts", 1);
-  record.positions = fields.integer<int64_t>("positions", 1);
-  record.uniform = divergence("uniform");
-  record.learned = divergence("learned");
+  // The four stand together.
+  bool checked = false;
+  for (const char* name : {"texts", "positions", "uniform", "learned"}) checked |= fields.has(name);
+  if (checked)
+    record.check = {.texts = fields.integer<int64_t>("texts", 1),
+                    .positions = fields.integer<int64_t>("positions", 1),
+                    .uniform = divergence("uniform"),
+                    .learned = divergence("learned")};
   return record;
 }
 
@@ -99,12 +104,14 @@ Json calibration_json(const CalibrationRecord& record) {
   const auto divergence = [](const evaluation::Divergence& measured) {
     return Json{{"divergence", measured.mean}, {"standard_error", measured.standard_error}};
   };
-  return {{"reward", kCalibrationReward},
-          {"mode", record.mode},
-          {"texts", record.texts},
-          {"positions", record.positions},
-          {"uniform", divergence(record.uniform)},
-          {"learned", divergence(record.learned)}};
+  Json json = {{"reward", record.reward}, {"mode", record.mode}};
+  if (record.check) {
+    json["texts"] = record.check->texts;
+    json["positions"] = record.check->positions;
+    json["uniform"] = divergence(record.check->uniform);
+    json["learned"] = divergence(record.check->learned);
+  }
+  return json;
 }
 
 // Fields of the conditions that no schedule.json of version 1 says.
@@ -283,7 +290,7 @@ ScheduleFile parse_schedule_file(std::string_view text, const std::string& place
     if (version != 1 && fields.has("calibration"))
       file.calibration = read_calibration(fields.value("calibration"), &faults);
     file.conditions = version == 1 ? read_version_1(fields, file.evaluation, &faults)
-                                   : read_conditions(fields, file.calibration.has_value(), &faults);
+                                   : read_conditions(fields, file.calibration && file.calibration->check, &faults);
     file.floor = fields.integer<int32_t>("floor", 0);
     file.schedule.samples = fields.samples("samples", file.floor);
     file.total = fields.integer<int64_t>("total", 0);

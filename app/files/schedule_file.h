@@ -31,14 +31,20 @@ struct EvaluationRecord {
   friend bool operator==(const EvaluationRecord&, const EvaluationRecord&) = default;
 };
 
-// How `allot calibrate` found the schedule: by divergences alone, on texts that are not the held-out
-// questions of a run.
-struct CalibrationRecord {
-  std::string mode;       // what was measured: "prefill", "decode" or "reply"
-  int64_t texts = 0;      // measured at the end
+// What `allot calibrate` measures at its end, on texts that are not the held-out questions of a run.
+struct CalibrationCheck {
+  int64_t texts = 0;
   int64_t positions = 0;  // of these
   evaluation::Divergence uniform;
   evaluation::Divergence learned;
+  friend bool operator==(const CalibrationCheck&, const CalibrationCheck&) = default;
+};
+
+// That divergences led to the schedule.
+struct CalibrationRecord {
+  std::string reward = "divergence";      // alone, or "mixed": followed by answers
+  std::string mode;                       // what was measured: "prefill", "decode" or "reply"
+  std::optional<CalibrationCheck> check;  // nothing where a run learned the schedule
   friend bool operator==(const CalibrationRecord&, const CalibrationRecord&) = default;
 };
 
@@ -50,7 +56,7 @@ struct ScheduleFile {
   int64_t total = 0;
   int32_t floor = 1;
   EvaluationRecord evaluation;
-  std::optional<CalibrationRecord> calibration;  // nothing where a run learned the schedule
+  std::optional<CalibrationRecord> calibration;  // nothing where answers alone did
   std::string run_id;
   policy::Schedule start = {};  // that learning started from; without entries: the even one, or not known
   int64_t policy_version = 0;   // updates the policy had made

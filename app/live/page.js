@@ -16,10 +16,14 @@
   // a longer one stands where there is room.
   const PLAIN = {measure: 'reward', unit: '', per_unit: 1, decimals: 3, low: null, high: null, higher_is_better: true};
   let rewards = PLAIN;
-  const inUnit = (reward, digits = rewards.decimals) => (rewards.per_unit * reward + 0).toFixed(digits);
+  // Those of the verification, which may be of another kind.
+  let verified = PLAIN;
+  const inUnit = (reward, digits = rewards.decimals, kind = rewards) => (kind.per_unit * reward + 0).toFixed(digits);
   const unitIsShort = () => rewards.unit.length <= 1;
-  const withUnit = (number) => rewards.unit === '%' || rewards.unit === '' ? number + rewards.unit : `${number}\u00a0${rewards.unit}`;
+  const withUnit = (number, kind = rewards) => kind.unit === '%' || kind.unit === '' ? number + kind.unit : `${number}\u00a0${kind.unit}`;
   const rewardText = (reward, digits) => withUnit(inUnit(reward, digits));
+  const scoreInUnit = (score) => inUnit(score, verified.decimals, verified);
+  const scoreText = (score) => withUnit(scoreInUnit(score), verified);
   const narrowText = (reward, digits) => unitIsShort() ? rewardText(reward, digits) : inUnit(reward, digits);
   const intervalText = (low, high) => `95% interval ${inUnit(low)} to ${rewardText(high)}`;
   const targetText = (reward) => (rewards.higher_is_better ? '' : 'at most ') + rewardText(reward);
@@ -127,7 +131,8 @@
     const {episodes, reward, mean, low, high, window, episodes_per_point: perPoint} = run.curve;
     byId('curve-caption').textContent = '';
     if (episodes.length === 0) return nothingYet(place, 'The curve begins with the first episode.');
-    const measured = run.scores.filter((score) => score.n > 0);
+    // Scores of another kind than the rewards have no place on their axis.
+    const measured = run.scores.filter((score) => score.n > 0 && verified.name === rewards.name);
     const values = [...reward, ...low, ...high, ...measured.map(earned)];
     let from = Math.min(...values), to = Math.max(...values);
     // At least twenty steps of the last decimal that is printed.
@@ -257,7 +262,7 @@
       + (number.name === 'entropy' && most > 0 ? `, ${percent(number.value / most, 0)} of uniform` : '');
     const counts = run.worker_counts;
     const tiles = [
-      ['Recent reward', run.episodes_done > 0 ? rewardText(run.mean_reward_recent) : '\u2013',
+      ['Recent reward', run.curve.episodes.length > 0 ? rewardText(run.mean_reward_recent) : '\u2013',
         'mean of the last 20 episodes' + (rewards.higher_is_better ? '' : '; lower is better')],
       ['Speed', run.episodes_per_second > 0 ? rate(run.episodes_per_second) : '\u2013', run.episodes_per_second > 0 ? 'episodes, lately' : 'no episodes lately'],
       ['Policy', `version ${whole(run.policy_version)}`, run.policy_numbers.map(shown).join('; ')],
@@ -278,9 +283,9 @@
     place.classList.remove('empty');
     const counted = run.scores.some((score) => score.correct !== null);
     const known = run.scores.filter((score) => score.n > 0);
-    // The bounds of the picture: the range of rewards; where it is open, what there is to show.
-    const from = rewards.low ?? Math.min(0, ...known.map(earned));
-    const to = rewards.high ?? (Math.max(0, ...known.map(earned)) || 1);
+    // The bounds of the picture: the range of scores; where it is open, what there is to show.
+    const from = verified.low ?? Math.min(0, ...known.map(earned));
+    const to = verified.high ?? (Math.max(0, ...known.map(earned)) || 1);
     const along = (value) => 100 * (value - from) / (to - from);
     const rows = run.scores.map((score) => {
       const made = row([[score.label], [counted ? `${whole(score.correct)} of ${whole(score.n)}` : whole(score.n), 'number']]);
@@ -289,20 +294,20 @@
         return made;
       }
       const value = earned(score), between = score.interval_95 !== null;
-      const shown = between ? intervalText(score.interval_95[0], score.interval_95[1]) : rewardText(value);
+      const shown = between ? `95% interval ${scoreInUnit(score.interval_95[0])} to ${scoreText(score.interval_95[1])}` : scoreText(value);
       const line = (classes, x1, x2, y1, y2) => shape('line', {class: classes, x1, x2, y1, y2, 'vector-effect': 'non-scaling-stroke'});
       const picture = shape('svg', {viewBox: '-1 0 102 16', preserveAspectRatio: 'none', role: 'img', 'aria-label': shown},
         shape('title', {}, shown), line('track', 0, 100, 8, 8),
         ...(between ? [line(`whisker ${score.label}`, along(score.interval_95[0]), along(score.interval_95[1]), 8, 8)] : []),
         line(`whisker ${score.label}`, along(value), along(value), 2, 14));
-      made.append(element('td', {class: 'number'}, rewardText(value)), element('td', {class: 'range'}, picture),
-        element('td', {class: 'number quiet'}, between ? `${inUnit(score.interval_95[0])} to ${inUnit(score.interval_95[1])}` : ''));
+      made.append(element('td', {class: 'number'}, scoreText(value)), element('td', {class: 'range'}, picture),
+        element('td', {class: 'number quiet'}, between ? `${scoreInUnit(score.interval_95[0])} to ${scoreInUnit(score.interval_95[1])}` : ''));
       return made;
     });
     const note = run.scores.some((score) => score.n < score.wanted)
       ? `${whole(run.scores.reduce((sum, score) => sum + score.n, 0))} of ${whole(run.scores.reduce((sum, score) => sum + score.wanted, 0))} answers are in.` : '';
-    place.replaceChildren(table('scores', [['Schedule'], [counted ? 'Right' : 'Answered', 'number'], [capital(rewards.measure), 'number'],
-      [`${Number(inUnit(from))} to ${withUnit(Number(inUnit(to)))}`, 'range'], ['95%', 'number']], rows),
+    place.replaceChildren(table('scores', [['Schedule'], [counted ? 'Right' : 'Answered', 'number'], [capital(verified.measure), 'number'],
+      [`${Number(scoreInUnit(from))} to ${withUnit(Number(scoreInUnit(to)), verified)}`, 'range'], ['95%', 'number']], rows),
       element('p', {class: 'more'}, note));
   }
 
@@ -380,7 +385,8 @@
 
   function show(run) {
     rewards = run.rewards || PLAIN;
-    byId('measure').textContent = rewards.measure;
+    verified = run.verified || rewards;
+    byId('measure').textContent = verified.measure;
     showHeader(run);
     showTiles(run);
     drawCharts(run);

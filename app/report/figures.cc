@@ -227,6 +227,7 @@ Chart learning_chart(const aggregator::RunData& run, const EvaluationRecord& eva
   chart.band(low, high, "band");
   chart.dots(dots, "dots");
   for (const Series& series : measured(evaluation)) {
+    if (run.kind != RewardKind::kAnswers) break;  // accuracies have no place on the axis
     const double accuracy = (*series.score)->value;
     chart.level(accuracy, series.name, fmt::format("{} {}", series.name, percent(accuracy)));
   }
@@ -365,16 +366,15 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
                              kWide.height, [&](Shape shape) { return schedule_chart(run, shape); }));
   }
   if (!run.learned.empty()) {
+    const bool answers = run.kind == RewardKind::kAnswers;
     figures.push_back(figure(
         "learning", "Learning curve",
-        fmt::format(
-            "Each dot is the reward of one episode: the share of right answers to its questions. The line is "
-            "the mean of "
-            "the last {} episodes with its 95% interval; ticks below mark policy updates. Episodes try "
-            "schedules around the policy's mean, so their rewards may lie below what that mean scores; "
-            "dashed "
-            "lines are held-out accuracies.",
-            kRewardWindow),
+        fmt::format("Each dot is the reward of one episode: {}. The line is the mean of the last {} episodes "
+                    "with its 95% interval; ticks below mark policy updates. Episodes try schedules around "
+                    "the policy's mean, so their rewards may be worse than what that mean scores{}.",
+                    answers ? "the share of right answers to its questions"
+                            : "the mean divergence over the solutions of its questions, the lower the better",
+                    kRewardWindow, answers ? "; dashed lines are held-out accuracies" : ""),
         kWide.height, [&](Shape shape) { return learning_chart(run, evaluation, shape); }));
   }
   if (run.versions.size() >= 2) {

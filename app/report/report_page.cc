@@ -130,7 +130,7 @@ void write_header(Markup* page, const aggregator::RunData& run, const Evaluation
                   fmt::format("The run is not finished: it is in stage \u201c{}\u201d with {} of {} learning "
                               "episodes. All numbers are "
                               "those so far.",
-                              run.stage, run.learned.size(), run.episodes_wanted));
+                              run.stage, run.episodes_learned(), run.episodes_wanted));
   }
   page->close();
 }
@@ -219,6 +219,15 @@ std::vector<Fact> ablation_facts(const evaluation::Ablation& ablation) {
            measured_on->sha256}};
 }
 
+std::string reward(const aggregator::RunData& run) {
+  if (run.kind == RewardKind::kDivergence)
+    return "divergence of sampled from exact next-token distributions over the solutions, mean nats; "
+           "nothing was generated";
+  const int64_t first = run.spec.divergence_episodes();
+  return first == 0 ? "right answers"
+                    : fmt::format("divergences in the first {} episodes, right answers after", first);
+}
+
 std::vector<Fact> conditions(const aggregator::RunData& run, const std::string& tool_version) {
   const wire::RunSpec& spec = run.spec;
   const evaluation::Conditions settings = worker::conditions_of(spec);
@@ -241,7 +250,8 @@ std::vector<Fact> conditions(const aggregator::RunData& run, const std::string& 
        fmt::format("{} samples in all, at least {} per layer", spec.policy().total(), spec.policy().floor())},
       {"Learned schedule", "samples of layer 0, 1, …", layers_text(run.recommended)},
       {"Policy", fmt::format("{}; {} updates made", learner(spec), run.policy_version)},
-      {"Episodes", fmt::format("{} of {}, {} questions each", run.learned.size(), run.episodes_wanted,
+      {"Reward", reward(run)},
+      {"Episodes", fmt::format("{} of {}, {} questions each", run.episodes_learned(), run.episodes_wanted,
                                spec.questions_per_episode())},
       {"Seed", fmt::format("{}", spec.seed())},
       {"Time spent", duration(run.elapsed_s)},

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <boost/crc.hpp>
 #include <fstream>
-#include <numeric>
-#include <ranges>
 
 #include "app/report/run_summary.h"
 #include "app/report/tensorboard.pb.h"
@@ -22,7 +20,14 @@ constexpr size_t kHeadBytes = 12;
 constexpr size_t kChecksumBytes = 4;
 // Bytes of events that may wait to be written.
 constexpr size_t kMostWaiting = size_t{1} << 20;
-constexpr const char* kRewardTag = "reward";
+// Rewards of answers, as they were named before there were other kinds; others have the name of their kind.
+std::string reward_tag(RewardKind kind) {
+  return kind == RewardKind::kAnswers ? "reward" : std::string(row_of(kind).name);
+}
+
+bool is_reward_tag(const std::string& tag) {
+  return std::ranges::any_of(reward_kinds(), [&](const auto& row) { return tag == reward_tag(row.kind); });
+}
 
 template <class Integer>
 void append_little_endian(Integer number, std::string* bytes) {
@@ -91,7 +96,7 @@ Held scan(const std::filesystem::path& path) {
       const std::string& tag = event.summary().value(0).tag();
       // A tag that is not an episode's is a version's, which begins with whatever its
       // learner describes first.
-      int64_t& last = tag == kRewardTag ? held.episodes : held.last_version;
+      int64_t& last = is_reward_tag(tag) ? held.episodes : held.last_version;
       last = std::max<int64_t>(last, event.step());
     }
     held.bytes += kHeadBytes + record.size() + kChecksumBytes;
@@ -176,15 +181,20 @@ void TensorboardWriter::flush() {
 
 void TensorboardWriter::add(const aggregator::EpisodeRow& episode) {
   if (episode.stage != name(aggregator::Stage::kLearn)) return;
-  recent_.push_back({episode.reward, episode.finished});
+  recent_.push_back({episode.reward, episode.finished, episode.kind});
   if (recent_.size() > kRewardWindow + 1) recent_.pop_front();
   if (++episodes_ <= episodes_in_file_) return;
   Event event = event_at(episode.finished, episodes_);
-  add_scalar(&event, kRewardTag, episode.reward);
-  const auto window = recent_ | std::views::drop(recent_.size() > kRewardWindow ? 1 : 0) |
-                      std::views::transform(&Recent::reward) | std::views::common;
-  add_scalar(&event, "reward/mean",
-             std::accumulate(window.begin(), window.end(), 0.0) / static_cast<double>(window.size()));
+  const std::string tag = reward_tag(episode.kind);
+  add_scalar(&event, tag, episode.reward);
+  double sum = 0;
+  int64_t count = 0;
+  for (size_t i = recent_.size() > kRewardWindow ? 1 : 0; i < recent_.size(); ++i) {
+    if (recent_[i].kind != episode.kind) continue;
+    sum += recent_[i].reward;
+    ++count;
+  }
+  add_scalar(&event, tag + "/mean", sum / static_cast<double>(count));
   add_scalar(&event, "policy/lag", static_cast<double>(episode.told_version - episode.asked_version));
   const double seconds =
       seconds_since_epoch(episode.finished) - seconds_since_epoch(recent_.front().finished);

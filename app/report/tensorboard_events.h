@@ -27,7 +27,8 @@ struct EventsWritten {
 };
 
 // Writes `directory`/events.out.tfevents.0.allot, creating it if necessary. Scalars by episode, in the order
-// in which they were told (step 1, 2, …): reward, reward/mean (last 20), policy/lag (versions between ask and
+// in which they were told (step 1, 2, …): reward, reward/mean (those of its kind among the last 20; both are
+// called divergence where that was measured, in nats), policy/lag (versions between ask and
 // tell), episodes_per_second (last 20); by policy version (step = version) what the learner describes:
 // policy/entropy (nats), share/layer_00, … Memory does not grow with the run.
 class TensorboardWriter {
@@ -50,6 +51,7 @@ class TensorboardWriter {
   struct Recent {
     double reward;
     Timestamp finished;
+    RewardKind kind;
   };
   void append(const std::string& event);
 

@@ -13,6 +13,7 @@
 #include "app/run/adapter_options.h"
 #include "app/run/identity.h"
 #include "base/error.h"
+#include "episode/reward_kind.h"
 #include "evaluation/overlap.h"
 #include "evaluation/task.h"
 #include "model/model_config.h"
@@ -23,6 +24,9 @@
 
 namespace allot::app {
 namespace {
+
+// The value of --reward that is no kind of reward.
+constexpr const char* kMixed = "mixed";
 
 // Number of held-out questions by default.
 constexpr int32_t kHeldoutQuestions = 512;
@@ -60,6 +64,12 @@ void check_options(const RunOptions& run) {
                      " with --score-budget " + std::to_string(run.attention.score_budget) +
                      ": a budget of 0 belongs to exact, a budget above 0 to the others");
   }
+  if (run.divergence_episodes && run.reward != kMixed)
+    faults.push_back("--divergence-episodes goes with --reward mixed, not with --reward " + run.reward);
+  if (run.reward == kMixed && run.divergence_episodes.value_or(1) >= run.episodes)
+    faults.push_back("--divergence-episodes " + std::to_string(run.divergence_episodes.value_or(1)) + " of " +
+                     std::to_string(run.episodes) +
+                     " episodes leave none for answers; --reward divergence learns from divergences alone");
   for (std::string& fault : policy_faults(run.policy)) faults.push_back(std::move(fault));
   if (faults.empty()) return;
   std::string message;
@@ -145,6 +155,12 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
                   "verify on the first N held-out questions, 0 for no verification; by default 512, or all "
                   "of a smaller file");
 
+  options.choice("reward", &run->reward, {"answers", "divergence", kMixed},
+                 "what learning goes by: answers (replies are generated and graded), divergence (of sampled "
+                 "from exact next-token distributions over the solutions of the data, nothing is generated: "
+                 "much faster), or mixed (divergence first, then answers); the verification is on answers");
+  options.integer("divergence-episodes", &run->divergence_episodes, 1, kMany, "N",
+                  "with --reward mixed: episodes that measure divergences; by default the first half");
   options.integer("episodes", &run->episodes, 1, kMany, "N", "schedules to score while learning");
   options.integer("questions", &run->questions, 1, 1'000'000, "N", "questions of one episode");
   declare_policy_options(&options, &run->policy);
@@ -185,6 +201,11 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   }
   spec.set_seed(static_cast<uint32_t>(run.seed));
   spec.set_episodes(run.episodes);
+  if (run.reward == kMixed) {
+    spec.set_divergence_episodes(run.divergence_episodes.value_or(run.episodes / 2));
+  } else if (parse_reward_kind(run.reward) != RewardKind::kAnswers) {
+    spec.set_reward_kind(run.reward);  // release 0.1 writes specs without it
+  }
   spec.set_questions_per_episode(static_cast<uint32_t>(run.questions));
   spec.set_lease_ms(run.lease_seconds * 1000);
   spec.set_max_attempts(run.max_attempts);
@@ -195,6 +216,7 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
 void resolve(const wire::RunSpec& spec, RunOptions* run) {
   run->prompt = spec.task().prompt_style();
   run->heldout_questions = static_cast<int32_t>(spec.task().heldout_questions());
+  if (spec.divergence_episodes() > 0) run->divergence_episodes = spec.divergence_episodes();
   run->generation = options_of(worker::conditions_of(spec).generation);
 }
 

@@ -26,6 +26,8 @@ struct RunOptions {
   std::string prompt = "auto";
   std::optional<int32_t> heldout_questions;  // empty: the first 512, or all of a smaller file
 
+  std::string reward = "answers";              // "answers", "divergence" or "mixed"
+  std::optional<int64_t> divergence_episodes;  // of "mixed"; empty: half of the episodes
   int64_t episodes = 250;
   int32_t questions = 16;
   PolicyOptions policy;
@@ -48,8 +50,8 @@ void declare_run_options(OptionSet& options, RunOptions* run);
 // and the errors of the readers.
 wire::RunSpec build_run_spec(const RunOptions& run);
 
-// Sets the options that depend on model, task and data (prompt style, generation, held-out questions) to
-// their values in `spec`, which was built from `run`.
+// Sets the options that depend on model, task, data and other options (prompt style, generation, held-out
+// questions, episodes that measure divergences) to their values in `spec`, which was built from `run`.
 void resolve(const wire::RunSpec& spec, RunOptions* run);
 
 }  // namespace allot::app

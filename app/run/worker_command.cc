@@ -17,6 +17,7 @@
 #include "evaluation/task.h"
 #include "wire/codec.h"
 #include "wire/endpoint.h"
+#include "wire/episode_codec.h"
 #include "wire/messages.pb.h"
 #include "worker/connection.h"
 
@@ -126,6 +127,7 @@ wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options
   hello.set_worker(options.name.empty() ? default_name() : options.name);
   hello.set_build(version());
   hello.set_device(device);
+  for (const RewardKindRow& kind : reward_kinds()) hello.add_kinds(wire::to_wire(kind.kind));
   std::optional<std::filesystem::path> adapter;
   if (spec.model().has_adapter()) adapter = spec.model().adapter().path();
   *hello.mutable_model() = to_wire(model::identify_model(spec.model_path(), {.adapter = adapter}));

@@ -60,6 +60,18 @@ std::string reward_text(const wire::Status& status, double reward) {
   return kind == nullptr ? fmt::format("{:.4g}", reward) : kind->format(reward);
 }
 
+std::optional<std::string> recent_reward_text(const wire::Status& status) {
+  // An aggregator of release 0.1 sends no curve.
+  const bool none =
+      status.episodes_done() == 0 || (status.curve().window() > 0 && status.curve().episodes_size() == 0);
+  if (none) return std::nullopt;
+  return reward_text(status, status.mean_reward_recent());
+}
+
+std::string score_text(double score) {
+  return row_of(RewardKind::kAnswers).format(score);
+}
+
 double mean_score(const wire::Score& score) {
   if (score.answered() < 1) return 0;
   return score.has_mean() ? score.mean()
@@ -77,11 +89,11 @@ std::string progress_line(const wire::Status& status, size_t columns) {
   std::string rest = fmt::format(" {}/{}", work.done, work.wanted);
   if (status.stage() != "finished") rest += "  eta " + format_seconds(status.eta_s());
   if (status.stage() == "learn") {
-    if (work.done > 0) rest += "  reward " + reward_text(status, status.mean_reward_recent());
+    if (const auto recent = recent_reward_text(status)) rest += "  reward " + *recent;
   } else {
     for (const auto& score : status.scores()) {
       if (score.answered() == 0) continue;
-      rest += fmt::format("  {} {}", score.label(), reward_text(status, mean_score(score)));
+      rest += fmt::format("  {} {}", score.label(), score_text(mean_score(score)));
     }
   }
   rest += fmt::format("  schedule {}", schedule_text(status));

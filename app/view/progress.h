@@ -26,6 +26,11 @@ Answered answered(const wire::Status& status);
 // A reward or a mean score of the run in the unit of its kind: "61.3%", "0.031 nats"; a bare number for a
 // kind that this release does not know.
 std::string reward_text(const wire::Status& status, double reward);
+// The mean of the last rewards of that kind; nothing while there are none, as in the first episodes of a run
+// that learns from another kind first.
+std::optional<std::string> recent_reward_text(const wire::Status& status);
+// A score of the verification, which is on answers whatever the run's kind.
+std::string score_text(double score);
 // The recommended schedule: "33,8,7".
 std::string schedule_text(const wire::Status& status);
 // Mean score of a verified schedule; 0 before the first answer.

@@ -34,7 +34,7 @@ std::string heading(const wire::Status& status) {
 
 std::string learner_line(const wire::Status& status) {
   return fmt::format("policy   version {}{}, reward {} lately, {:.2f} episodes/s", status.policy_version(),
-                     policy_numbers(status), reward_text(status, status.mean_reward_recent()),
+                     policy_numbers(status), recent_reward_text(status).value_or("none"),
                      status.episodes_per_second());
 }
 
@@ -65,7 +65,7 @@ std::vector<std::string> score_lines(const wire::Status& status) {
   for (const wire::Score& score : status.scores()) {
     std::string line = fmt::format("{:<8} {} of {} right", score.label(), score.correct(), score.answered());
     if (score.has_mean()) {
-      line += " = " + reward_text(status, score.mean());
+      line += " = " + score_text(score.mean());
     } else if (const auto interval = interval_of(score)) {
       line += " = " + percent_with_range(mean_score(score), interval->low, interval->high);
     }
@@ -168,10 +168,10 @@ std::string status_line(const wire::Status& status) {
   const aggregator::WorkerCounts counts = aggregator::count_workers(status);
   std::string line = fmt::format("{}  workers {}", heading(status), counts.all());
   if (counts.silent > 0) line += fmt::format(" ({} silent)", counts.silent);
-  if (status.episodes_done() > 0) line += "  reward " + reward_text(status, status.mean_reward_recent());
+  if (const auto recent = recent_reward_text(status)) line += "  reward " + *recent;
   for (const wire::Score& score : status.scores()) {
     if (score.answered() < 1) continue;
-    line += fmt::format("  {} {}", score.label(), reward_text(status, mean_score(score)));
+    line += fmt::format("  {} {}", score.label(), score_text(mean_score(score)));
   }
   return line;
 }

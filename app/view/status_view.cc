@@ -89,17 +89,11 @@ json rewards_json(const RewardKindRow* kind) {
 }
 
 // With the accuracy in the form of evaluation::to_json and its 95 % interval; null before the first answer.
-// Where no answers are graded there is nothing right or wrong to count, only the mean of the scores.
-json score_json(const wire::Score& score, const RewardKindRow* kind) {
+json score_json(const wire::Score& score) {
   json object = message_json(score);
   object["n"] = score.answered();
   object.erase("answered");
   for (const char* name : {"accuracy", "interval_95"}) object[name] = nullptr;
-  if (kind == nullptr || kind->kind != RewardKind::kAnswers) {
-    object["correct"] = nullptr;
-    object["mean"] = score.answered() > 0 ? json(mean_score(score)) : json(nullptr);
-    return object;
-  }
   if (score.has_mean()) {
     object["accuracy"] = score.mean();  // no interval, because the messages have no spread of graded scores
     return object;
@@ -156,7 +150,7 @@ wire::Status status_of(const aggregator::RunData& run) {
   aggregator::describe_run(run.spec, &status);
   status.set_stage(run.stage);
   status.set_episodes_wanted(run.episodes_wanted);
-  status.set_episodes_done(std::ssize(run.learned) + run.learned_of_other_kinds);
+  status.set_episodes_done(run.episodes_learned());
   aggregator::LearningCurve curve(run.kind);
   for (const auto& episode : run.learned) curve.add(episode.reward);
   curve.write(status.mutable_curve());
@@ -202,7 +196,7 @@ json to_json(const wire::Status& status, const StatusContext& context) {
       object[field->name()] = workers_json(status, context.most_workers);
     } else if (field->number() == wire::Status::kScoresFieldNumber) {
       json& scores = object[field->name()] = json::array();
-      for (const wire::Score& score : status.scores()) scores.push_back(score_json(score, kind));
+      for (const wire::Score& score : status.scores()) scores.push_back(score_json(score));
     } else {
       object[field->name()] = field_json(status, field);
     }
@@ -210,6 +204,7 @@ json to_json(const wire::Status& status, const StatusContext& context) {
   for (int i = 0; i < status.steering_size(); ++i)
     object["steering"][i]["action"] = action_name(status.steering(i));
   object["rewards"] = rewards_json(kind);
+  object["verified"] = rewards_json(&row_of(RewardKind::kAnswers));
   if (status.target_reward() <= 0) object["target_reward"] = nullptr;
   if (status.eta_s() < 0) object["eta_s"] = nullptr;
   const aggregator::WorkerCounts counts = aggregator::count_workers(status);
@@ -236,11 +231,11 @@ std::string format_status(const wire::Status& status) {
                       status.episodes_per_second(), format_seconds(status.eta_s()),
                       format_seconds(status.elapsed_s()));
   text += fmt::format("policy    version {}{}, recent mean reward {}\n", status.policy_version(),
-                      policy_numbers(status), reward_text(status, status.mean_reward_recent()));
+                      policy_numbers(status), recent_reward_text(status).value_or("none"));
   text += fmt::format("schedule  {}\n", schedule_text(status));
   for (const auto& score : status.scores()) {
     text += fmt::format("score     {:<8} {}/{} correct ({}), {} wanted\n", score.label(), score.correct(),
-                        score.answered(), reward_text(status, mean_score(score)), score.wanted());
+                        score.answered(), score_text(mean_score(score)), score.wanted());
   }
   if (status.target_reward() > 0)
     text += fmt::format("target    learning stops at a recent mean reward of {}\n",

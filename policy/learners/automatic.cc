@@ -151,7 +151,7 @@ Outlook::Estimate estimate_of(const std::vector<double>& values) {
 
 // What is larger the better a schedule is, and for divergences about as spread as the logit of an accuracy.
 double value_of(const Outcome& outcome) {
-  return outcome.kind == RewardKind::kDivergence ? -std::log(std::max(outcome.reward, 1e-9)) : outcome.reward;
+  return row_of(outcome.kind).utility(outcome.reward);
 }
 
 Automatic::Automatic(const PolicyConfig& config)

@@ -52,6 +52,16 @@ constexpr Parameter kParameters[] = {
      .hint = "D",
      .help = "decay of the perturbation"}};
 
+// Between neighbours -log of a divergence differs by about this many times what accuracies differ by
+// (docs/policy.md), so its slopes are divided by it and both kinds climb with one gain.
+constexpr double kDivergenceSlope = 8;
+
+// What is larger the better a schedule is, in units of an accuracy.
+double value_of(const Outcome& outcome) {
+  const double utility = row_of(outcome.kind).utility(outcome.reward);
+  return outcome.kind == RewardKind::kDivergence ? utility / kDivergenceSlope : utility;
+}
+
 class Pairs final : public Policy {
  public:
   explicit Pairs(const PolicyConfig& config)
@@ -93,7 +103,7 @@ class Pairs final : public Policy {
     std::vector<double> logits;     // theta then, [layers]
     std::vector<double> direction;  // d, [layers]
     std::array<Half, 2> halves{};
-    std::array<double, 2> rewards{};
+    std::array<double, 2> rewards{};  // as value_of() gives them
   };
 
   // c of a pair drawn at `version`.
@@ -196,7 +206,7 @@ TellResult Pairs::tell(const Outcome& outcome) {
   const auto half = static_cast<size_t>(outcome.number % 2);
   if (found == pairs_.end() || found->second.halves[half] != Half::kOpen) return TellResult::kDuplicate;
   found->second.halves[half] = Half::kTold;
-  found->second.rewards[half] = outcome.reward;
+  found->second.rewards[half] = value_of(outcome);
   const Half other = found->second.halves[1 - half];
   const bool stale = version_ - found->second.version > config_.max_policy_lag;
   if (other == Half::kOpen) return stale ? TellResult::kStale : TellResult::kLearned;
@@ -288,6 +298,7 @@ extern const Learner pairs{
     .name = "pairs",
     .summary = "scores a perturbation of the policy's logits and its mirror image on the same questions",
     .parameters = kParameters,
+    .mixes_kinds = true,
     .make = [](const PolicyConfig& config) -> std::unique_ptr<Policy> {
       return std::make_unique<Pairs>(config);
     },

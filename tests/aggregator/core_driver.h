@@ -64,6 +64,13 @@ class CoreDriver {
     *message.mutable_hello() = example_hello(spec_, name);
     return send(name, std::move(message), std::move(leases));
   }
+  // Of a worker that says which kinds of episodes it runs.
+  wire::Envelope hello_with_kinds(const std::string& name, const std::vector<wire::LeaseKind>& kinds) {
+    wire::Envelope message;
+    *message.mutable_hello() = example_hello(spec_, name);
+    for (const wire::LeaseKind kind : kinds) message.mutable_hello()->add_kinds(kind);
+    return send(name, std::move(message));
+  }
   wire::Envelope request(const std::string& name, int count, std::vector<int64_t> leases = {}) {
     wire::Envelope message;
     message.mutable_lease_request()->set_count(count);

@@ -542,15 +542,37 @@ TEST_P(CoreTest, ARecordThatDoesNotFitTheStateIsCorrupt) {
   EXPECT_THROW(driver_.crash(), CorruptFile);
 }
 
-TEST(RunSpecTest, ARunOfAKindThatNoWorkerComputesIsRefusedBeforeItStarts) {
+TEST(RunSpecTest, ARunOfAKindThatIsNotKnownIsRefusedBeforeItStarts) {
   wire::RunSpec spec = example_spec();
   EXPECT_NO_THROW(validate(spec));
-  spec.set_reward_kind("answers");
-  EXPECT_NO_THROW(validate(spec));
-  for (const char* kind : {"divergence", "speed"}) {
+  for (const char* kind : {"answers", "divergence"}) {
     spec.set_reward_kind(kind);
-    EXPECT_THAT([&] { validate(spec); }, testing::ThrowsMessage<InvalidArgument>(Names(kind)));
+    EXPECT_NO_THROW(validate(spec));
   }
+  spec.set_reward_kind("speed");
+  EXPECT_THAT([&] { validate(spec); }, testing::ThrowsMessage<InvalidArgument>(Names("speed")));
+}
+
+TEST(RunSpecTest, OnlyLearnersThatMixKindsMayLearnFromTwo) {
+  for (const policy::Learner* learner : policy::learners()) {
+    wire::RunSpec spec = example_spec();
+    spec.mutable_policy()->set_name(std::string(learner->name));
+    spec.mutable_policy()->clear_parameters();
+    for (const policy::Parameter& parameter : learner->parameters)
+      (*spec.mutable_policy()->mutable_parameters())[std::string(parameter.name)] = parameter.initial;
+    EXPECT_NO_THROW(validate(spec)) << learner->name;
+    spec.set_divergence_episodes(5);
+    if (learner->mixes_kinds) {
+      EXPECT_NO_THROW(validate(spec)) << learner->name;
+    } else {
+      EXPECT_THAT([&] { validate(spec); },
+                  testing::ThrowsMessage<InvalidArgument>(Names(learner->name, 5, "pairs")));
+    }
+  }
+  wire::RunSpec spec = example_spec();
+  spec.set_divergence_episodes(spec.episodes() + 1);
+  EXPECT_THAT([&] { validate(spec); },
+              testing::ThrowsMessage<InvalidArgument>(Names("divergence_episodes", spec.episodes())));
 }
 
 }  // namespace

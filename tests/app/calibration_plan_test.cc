@@ -85,10 +85,12 @@ TEST_F(CalibrationPlanTest, ItsScheduleFileSaysHowItWasFound) {
   EXPECT_EQ(file.evaluation, EvaluationRecord());
   ASSERT_TRUE(file.calibration.has_value());
   EXPECT_EQ(file.calibration->mode, "reply");
-  EXPECT_EQ(file.calibration->texts, 6);
-  EXPECT_EQ(file.calibration->positions, 30);
-  EXPECT_EQ(file.calibration->uniform, found().uniform);
-  EXPECT_EQ(file.calibration->learned, found().learned);
+  EXPECT_EQ(file.calibration->reward, "divergence");
+  ASSERT_TRUE(file.calibration->check.has_value());
+  EXPECT_EQ(file.calibration->check->texts, 6);
+  EXPECT_EQ(file.calibration->check->positions, 30);
+  EXPECT_EQ(file.calibration->check->uniform, found().uniform);
+  EXPECT_EQ(file.calibration->check->learned, found().learned);
 }
 
 TEST_F(CalibrationPlanTest, TextThatIsNoTaskGivesAScheduleAllTheSame) {
@@ -102,6 +104,10 @@ TEST_F(CalibrationPlanTest, TextThatIsNoTaskGivesAScheduleAllTheSame) {
   of_run.calibration.reset();
   EXPECT_THAT(message_of<InvalidArgument>([&] { format_schedule_file(of_run); }),
               Names("conditions.task.name"));
+  of_run.calibration = CalibrationRecord{.mode = "reply", .check = {}};
+  EXPECT_THAT(message_of<InvalidArgument>([&] { format_schedule_file(of_run); }),
+              Names("conditions.task.name"))
+      << "a run that learned from divergences has a task";
 }
 
 TEST_F(CalibrationPlanTest, AFileThatSaysAnotherRewardOrModeIsRefused) {

@@ -115,6 +115,8 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
                 "policy.perturbation_decay");
   expect_change([](RunOptions& run) { run.episodes = 7; }, "episodes");
   expect_change([](RunOptions& run) { run.questions = 7; }, "questions_per_episode");
+  expect_change([](RunOptions& run) { run.reward = "divergence"; }, "reward_kind");
+  expect_change([](RunOptions& run) { run.reward = "mixed"; }, "divergence_episodes");
   // The prompt style brings its generation defaults unless they are given.
   const evaluation::Generation plain =
       evaluation::make_task("gsm8k", evaluation::PromptStyle::kPlain)->generation_defaults();
@@ -266,6 +268,37 @@ TEST_F(RunSpecBuilder, OtherWeightsAreAnotherRun) {
   const auto differences = wire::differences(before, build_run_spec(run_));
   ASSERT_EQ(differences.size(), 1u);
   EXPECT_THAT(differences.front(), Names("model.weights_fingerprint"));
+}
+
+TEST_F(RunSpecBuilder, ARunOfAnswersSaysNothingOfItsKindAsInTheReleaseBefore) {
+  const wire::RunSpec spec = build_run_spec(run_);
+  EXPECT_EQ(spec.reward_kind(), "");
+  EXPECT_EQ(spec.divergence_episodes(), 0);
+}
+
+TEST_F(RunSpecBuilder, AMixedRunBeginsWithHalfItsEpisodesUnlessToldOtherwise) {
+  run_.reward = "mixed";
+  run_.episodes = 101;
+  wire::RunSpec spec = build_run_spec(run_);
+  EXPECT_EQ(spec.reward_kind(), "") << "its rewards are answers";
+  EXPECT_EQ(spec.divergence_episodes(), 50);
+  resolve(spec, &run_);
+  EXPECT_EQ(run_.divergence_episodes, 50) << "as --dry-run prints it";
+  run_.divergence_episodes = 7;
+  EXPECT_EQ(build_run_spec(run_).divergence_episodes(), 7);
+  run_.divergence_episodes = 101;
+  EXPECT_THAT(fault<UsageError>(), Names("--divergence-episodes", 101, "--reward divergence"));
+  run_.divergence_episodes = 7;
+  run_.reward = "divergence";
+  EXPECT_THAT(fault<UsageError>(), Names("--divergence-episodes", "mixed"));
+}
+
+TEST_F(RunSpecBuilder, ALearnerOfOneKindIsRefusedAMixedRunNamingOneThatMixes) {
+  run_.reward = "mixed";
+  run_.policy.name = "reinforce-paper";
+  EXPECT_THAT(fault<InvalidArgument>(), Names("reinforce-paper", 125, "pairs"));
+  run_.reward = "divergence";
+  EXPECT_EQ(fault<InvalidArgument>(), "");
 }
 
 TEST_F(RunSpecBuilder, MissingOptionsAreNamedTogether) {

@@ -1,6 +1,7 @@
 // An allot-model whose worker answers by chance instead of running a model: a question is right with the
-// chance that a calibrated landscape gives its schedule. Everything else of it is the real worker command, so
-// that `allot tune` is tested with real processes where no LibTorch is.
+// chance that a calibrated landscape gives its schedule, and a divergence is that landscape's noise.
+// Everything else of it is the real worker command, so that `allot tune` is tested with real processes where
+// no LibTorch is.
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -40,10 +41,13 @@ class SimulatedRunner final : public worker::EpisodeRunner {
       result.episode = id;
       for (const uint32_t question : episode.questions) {
         const DrawRow row{.key = {run_seed_, episode.sampling_seed}, .question = question};
-        result.results.push_back({.question = question,
-                                  .score = draw_uniform(row, 0) < chance(episode, question) ? 1.0 : 0.0,
-                                  .prompt_tokens = 10,
-                                  .output_tokens = 20});
+        result.results.push_back(
+            {.question = question,
+             .score = episode.kind == RewardKind::kDivergence
+                          ? divergence(episode)
+                          : (draw_uniform(row, 0) < chance(episode, question) ? 1.0 : 0.0),
+             .prompt_tokens = 10,
+             .output_tokens = 20});
       }
       results.push_back(std::move(result));
     }
@@ -61,6 +65,10 @@ class SimulatedRunner final : public worker::EpisodeRunner {
 
   double chance(const Episode& episode, uint32_t question) const {
     return episode.samples.empty() ? landscape_.dense : landscape_.chance({episode.samples}, question);
+  }
+
+  double divergence(const Episode& episode) const {
+    return episode.samples.empty() ? 0 : landscape_.noise({episode.samples});
   }
 
   uint32_t run_seed_;

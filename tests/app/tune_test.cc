@@ -159,6 +159,43 @@ TEST_F(Tune, KilledAggregatorIsStartedAgainAndNothingIsLost) {
   expect_whole_run();
 }
 
+TEST_F(Tune, LearnsFromDivergencesThoughItsWorkerIsKilledAndIsVerifiedOnAnswers) {
+  stop_in_the_middle();
+  RunningCommand command(tune({"--reward", "divergence"}));
+  const pid_t worker = process_in(command.error_line_with("worker-1 started"));
+  const auto half = command.error_line_with("20/40");
+  ASSERT_TRUE(half);
+  EXPECT_THAT(*half, HasSubstr("nats"));
+  ::kill(worker, SIGKILL);
+  go_on();
+  const auto result = command.wait();
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_whole_run();
+  for (const auto& row : learning_rows()) EXPECT_EQ(row.kind, RewardKind::kDivergence);
+  for (const auto& row : aggregator::episode_rows(run_, "verify")) EXPECT_EQ(row.kind, RewardKind::kAnswers);
+  const auto schedule = read_schedule_file(run_ / "schedule.json");
+  ASSERT_TRUE(schedule.calibration.has_value());
+  EXPECT_EQ(schedule.calibration->reward, "divergence");
+  EXPECT_GT(schedule.schedule.samples[0], 12) << "nearly everything depends on layer 0";
+  const std::string report = read_file(run_ / "report.html");
+  EXPECT_THAT(report, AllOf(HasSubstr("divergence, nats"), HasSubstr("nothing was generated")));
+  EXPECT_THAT(result.out, Names("uniform", "learned", "dense", "95%"));
+}
+
+TEST_F(Tune, AMixedRunGoesOnToAnswers) {
+  const auto result = run_command(tune({"--reward", "mixed", "--divergence-episodes", "25"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_whole_run();
+  int64_t divergences = 0;
+  for (const auto& row : learning_rows()) {
+    EXPECT_EQ(row.kind == RewardKind::kDivergence, row.episode < 26) << "whole pairs";
+    divergences += row.kind == RewardKind::kDivergence;
+  }
+  EXPECT_EQ(divergences, 26);
+  EXPECT_EQ(read_schedule_file(run_ / "schedule.json").calibration->reward, "mixed");
+  EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr("divergences in the first 25 episodes"));
+}
+
 TEST_F(Tune, InterruptedRunGoesOnByTheSameCommandAsIfNothingHadHappened) {
   stop_in_the_middle();
   {

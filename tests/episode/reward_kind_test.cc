@@ -57,6 +57,15 @@ TEST(RewardKind, AnswersEndAtOneAndDivergencesDoNot) {
   EXPECT_EQ(divergence.high, kInfinity);
 }
 
+TEST(RewardKind, LearnersClimbAnAccuracyItselfAndMinusTheLogOfADivergence) {
+  EXPECT_EQ(row_of(RewardKind::kAnswers).utility(0.25), 0.25);
+  const RewardKindRow& divergence = row_of(RewardKind::kDivergence);
+  EXPECT_GT(divergence.utility(0.01), divergence.utility(0.02)) << "less is better";
+  EXPECT_NEAR(divergence.utility(0.01) - divergence.utility(0.02), std::log(2), 1e-12);
+  EXPECT_NEAR(divergence.utility(1) - divergence.utility(2), std::log(2), 1e-12) << "wherever it begins";
+  EXPECT_TRUE(std::isfinite(divergence.utility(0))) << "of the exact model";
+}
+
 TEST(RewardKind, AGoalIsReachedFromTheSideThatIsWorse) {
   EXPECT_TRUE(row_of(RewardKind::kAnswers).reaches(0.7, 0.65));
   EXPECT_FALSE(row_of(RewardKind::kAnswers).reaches(0.6, 0.65));

@@ -229,7 +229,7 @@ TEST(CalibrateCommand, LearnsASchedulePerTotalThatOtherCommandsRead) {
     const ScheduleFile file = read_schedule_file(row.at("file").get<std::string>());
     EXPECT_EQ(json(file.schedule.samples), row.at("samples"));
     EXPECT_EQ(json(file.total), row.at("total"));
-    EXPECT_EQ(file.calibration->learned.mean, row.at("learned").at("divergence"));
+    EXPECT_EQ(file.calibration->check->learned.mean, row.at("learned").at("divergence"));
     EXPECT_GT(file.schedule.samples[0], 2 * file.total / 8);
   }
   for (const char* plot : {"schedule-64.svg", "sensitivities-40.svg", "divergence.svg"})

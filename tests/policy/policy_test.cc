@@ -201,6 +201,34 @@ TEST_P(EveryPolicy, RewardsMayLieInAnyFiniteRange) {
   EXPECT_NO_THROW(check_schedule(policy->recommend(), 6, 1, 40));
 }
 
+TEST_P(EveryPolicy, ClimbsTheUtilityOfADivergenceOfWhichLessIsBetter) {
+  const auto policy = make_policy({.name = GetParam(), .layers = 8, .total = 64, .seed = 3});
+  for (int k = 0; k < 600; ++k) {
+    const Proposal proposal = policy->ask(1)[0];
+    policy->tell({.number = proposal.number,
+                  .reward = 0.001 + 0.2 / (0.25 + proposal.schedule.samples[5]),
+                  .kind = RewardKind::kDivergence});
+  }
+  const std::vector<int32_t> learned = policy->recommend().samples;
+  EXPECT_EQ(std::ranges::max(learned), learned[5]);
+  EXPECT_GE(learned[5], 12);
+}
+
+TEST_P(EveryPolicy, WhatMixesKindsLearnsFromBothInOneRun) {
+  if (!find_learner(GetParam())->mixes_kinds) GTEST_SKIP() << "learns from one kind";
+  const auto policy = make_policy({.name = GetParam(), .layers = 8, .total = 64, .seed = 3});
+  for (int k = 0; k < 400; ++k) {
+    const Proposal proposal = policy->ask(1)[0];
+    const double samples = proposal.schedule.samples[5];
+    const bool divergence = k < 200;
+    policy->tell({.number = proposal.number,
+                  .reward = divergence ? 0.2 / (0.25 + samples) : samples / (8 + samples),
+                  .kind = divergence ? RewardKind::kDivergence : RewardKind::kAnswers});
+    if (k == 199) EXPECT_GE(policy->recommend().samples[5], 12);
+  }
+  EXPECT_EQ(std::ranges::max(policy->recommend().samples), policy->recommend().samples[5]);
+}
+
 TEST_P(EveryPolicy, DeclaresWhatPeopleNeedToUseIt) {
   const Learner& learner = *find_learner(GetParam());
   EXPECT_FALSE(learner.summary.empty());

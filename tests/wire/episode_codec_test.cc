@@ -33,6 +33,12 @@ TEST(EpisodeCodec, ALeaseGivesItsEpisodeBack) {
   }
 }
 
+TEST(EpisodeCodec, EveryKindOfRewardHasItsKindOfLease) {
+  for (const RewardKindRow& row : reward_kinds()) EXPECT_EQ(kind_of(to_wire(row.kind)), row.kind) << row.name;
+  EXPECT_EQ(kind_of(LEASE_KIND_UNSPECIFIED), std::nullopt);
+  EXPECT_EQ(kind_of(static_cast<LeaseKind>(9)), std::nullopt) << "of a later release";
+}
+
 TEST(EpisodeCodec, ALeaseOfAKindOrSplitOfALaterReleaseIsRefused) {
   Lease lease;
   fill(example_episode(RewardKind::kAnswers, allot::Split::kTrain), &lease);

@@ -166,9 +166,10 @@ class LivePage(unittest.TestCase):
         run.serve()
         figures = run.figures()
         # A kind that no release has: the page must not know kinds by name.
+        wait = {"name": "wait", "measure": "delay", "unit": "ms", "per_unit": 1000, "decimals": 2, "low": 0, "high": None, "higher_is_better": False}
+        answers = figures["verified"]
         figures.update(stage="verify", episodes_done=40, target_reward=0.012, mean_reward_recent=0.01834,
-                       reward_kind="wait", rewards={"name": "wait", "measure": "delay", "unit": "ms", "per_unit": 1000, "decimals": 2,
-                                                    "low": 0, "high": None, "higher_is_better": False},
+                       reward_kind="wait", rewards=wait, verified=wait,
                        steering=[{"action": "target", "reward": 0.012, "episodes": 0, "by": "ann", "at_ms": 1}])
         reward = [0.05 - 0.03 * i / 39 for i in range(40)]
         figures["curve"] = {"window": 20, "episodes_per_point": 1, "episodes": list(range(1, 41)), "reward": reward, "mean": reward,
@@ -192,6 +193,16 @@ class LivePage(unittest.TestCase):
         self.assertLessEqual({"ms", "uniform 31.20", "learned 20.80"}, set(self.texts("#curve text")))
         self.assertIn("held-out delay", self.text("#curve-caption"))
         self.expect_fit("other-kind")
+        browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
+        # A run that learns from that kind and is verified on answers.
+        figures["verified"] = answers
+        figures["scores"] = [{"label": "learned", "samples": [], "n": 8, "correct": 6, "wanted": 64, "accuracy": 0.75, "mean": None,
+                              "interval_95": [0.4, 0.92]}]
+        script = browser.call("Page.addScriptToEvaluateOnNewDocument", source=STUB % json.dumps(figures))
+        browser.open(run.url)
+        self.assertEqual([self.text("#measure"), *self.texts("#scores th")], ["accuracy", "Schedule", "Right", "Accuracy", "0 to 100%", "95%"])
+        self.assertEqual(self.texts("#scores tbody td"), ["learned", "6 of 8", "75.0%", "", "40.0 to 92.0"])
+        self.assertNotIn("held-out", self.text("#curve-caption"), "accuracies have no place on an axis of delays")
         browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
 
     def test_answers_with_partial_credit_have_no_interval(self):

@@ -6,6 +6,7 @@
 #include "aggregator/learning_curve.h"
 #include "app/live/live_server.h"
 #include "app/report/run_summary.h"
+#include "app/view/progress.h"
 #include "app/view/status_screen.h"
 #include "app/view/status_view.h"
 #include "app/view/terminal_text.h"
@@ -124,25 +125,36 @@ TEST(StatusJson, SaysHowRewardsOfTheRunsKindRead) {
   EXPECT_TRUE(to_json(status, {})["rewards"].is_null());
 }
 
-TEST(StatusJson, ScoresOfAnotherKindThanAnswersAreMeansAndCountNothingRight) {
+TEST(StatusJson, TheVerificationIsOnAnswersWhateverWasLearnedFrom) {
   wire::Status status = example();
+  status.set_stage("verify");
   auto& score = *status.add_scores();
+  score.set_label("learned");
   score.set_answered(4);
+  score.set_correct(1);
   for (const char* kind : {"divergence", "a kind of a later release"}) {
     status.set_reward_kind(kind);
-    score.clear_mean();
-    score.set_correct(1);  // one of the four happens to be 1, the others 0
-    json made = to_json(status, {})["scores"][0];
-    EXPECT_EQ(made["mean"], 0.25) << kind;
-    score.set_mean(0.031);
-    made = to_json(status, {})["scores"][0];
-    EXPECT_EQ(made["mean"], 0.031) << kind;
-    for (const char* name : {"correct", "accuracy", "interval_95"})
-      EXPECT_TRUE(made[name].is_null()) << kind << ": " << name;
-    EXPECT_EQ(made["n"], 4);
+    const json object = to_json(status, {});
+    EXPECT_EQ(object["scores"][0]["accuracy"], 0.25) << kind;
+    EXPECT_EQ(object["scores"][0]["correct"], 1) << kind;
+    EXPECT_EQ(object["verified"]["name"], "answers") << kind;
+    EXPECT_THAT(format_status(status), HasSubstr("1/4 correct (25.0%)")) << kind;
+    EXPECT_THAT(status_line(status), HasSubstr("learned 25.0%")) << kind;
+    EXPECT_THAT(progress_line(status, 200), HasSubstr("learned 25.0%")) << kind;
   }
-  score.set_answered(0);
-  EXPECT_TRUE(to_json(status, {})["scores"][0]["mean"].is_null()) << "before the first answer";
+}
+
+TEST(StatusJson, ARunWithoutARewardOfItsKindYetSaysNone) {
+  wire::Status status = example();
+  status.set_mean_reward_recent(0.5);
+  EXPECT_THAT(progress_line(status, 200), HasSubstr("reward 50.0%"));
+  EXPECT_THAT(format_status(status), HasSubstr("recent mean reward 50.0%"));
+  // As in the first episodes of one that learns from divergences first.
+  aggregator::LearningCurve().write(status.mutable_curve());
+  EXPECT_THAT(progress_line(status, 200), Not(HasSubstr("reward")));
+  EXPECT_THAT(format_status(status), HasSubstr("recent mean reward none"));
+  status.clear_curve();  // an aggregator of the previous release
+  EXPECT_THAT(progress_line(status, 200), HasSubstr("reward 50.0%"));
 }
 
 TEST(StatusJson, BytesThatAreNoUtf8DoNotBreakTheLine) {

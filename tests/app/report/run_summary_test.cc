@@ -127,6 +127,23 @@ TEST(ScheduleFileOf, CarriesTheRunIntoAFileThatIsAcceptedAndMatchesItsModel) {
   EXPECT_NO_THROW(check_matches(file, model));
   run.spec.mutable_policy()->set_start("15,7,7,7,7,7,7,7");
   EXPECT_EQ(schedule_file_of(run, "0.1.0").start.to_string(), "15,7,7,7,7,7,7,7");
+  EXPECT_FALSE(file.calibration.has_value()) << "learned from answers";
+}
+
+TEST(ScheduleFileOf, SaysThatDivergencesLedToTheSchedule) {
+  aggregator::RunData run = example_run();
+  run.kind = RewardKind::kDivergence;
+  ScheduleFile file = schedule_file_of(run, "0.1.0");
+  EXPECT_EQ(parse_schedule_file(format_schedule_file(file), "s.json"), file);
+  EXPECT_EQ(file.calibration, (CalibrationRecord{.reward = "divergence", .mode = "reply", .check = {}}));
+  EXPECT_EQ(file.evaluation, evaluate(run)) << "verified on answers like any other";
+
+  run.kind = RewardKind::kAnswers;
+  run.spec.set_divergence_episodes(60);
+  run.spec.mutable_attention()->set_prefill("dense");
+  file = schedule_file_of(run, "0.1.0");
+  EXPECT_EQ(parse_schedule_file(format_schedule_file(file), "s.json"), file);
+  EXPECT_EQ(file.calibration, (CalibrationRecord{.reward = "mixed", .mode = "decode", .check = {}}));
 }
 
 }  // namespace

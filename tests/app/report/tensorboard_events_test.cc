@@ -235,6 +235,26 @@ TEST_F(TensorboardEvents, MeanAndSpeedAreThoseOfTheLastTwentyEpisodes) {
   EXPECT_FLOAT_EQ(scalars().at("episodes_per_second").values.back(), static_cast<float>(20 / twenty.count()));
 }
 
+TEST_F(TensorboardEvents, DivergencesHaveTheirOwnNameAndMean) {
+  const aggregator::RunData example = example_run({.layers = 3, .total = 24, .episodes = 30});
+  Rows run = rows_of(example);
+  run.versions.clear();
+  for (size_t i = 0; i < 15; ++i) {
+    run.episodes[i].kind = RewardKind::kDivergence;
+    run.episodes[i].reward = 3;
+  }
+  write_events(run, directory_);
+  EXPECT_EQ(write_events(run, directory_).episodes, 0) << "all are known to be there";
+  const std::map<std::string, Scalars> found = scalars();
+  EXPECT_THAT(found.at("divergence").values, testing::AllOf(testing::SizeIs(15), testing::Each(3)));
+  EXPECT_THAT(found.at("divergence/mean").values, testing::Each(3));
+  ASSERT_THAT(found.at("reward/mean").values, testing::SizeIs(15));
+  EXPECT_EQ(found.at("reward").steps.front(), 16);
+  const auto answers = std::span(example.learned).subspan(15);
+  EXPECT_EQ(found.at("reward/mean").values.back(),
+            static_cast<float>(moving_mean(answers, RewardKind::kAnswers).mean));
+}
+
 TEST_F(TensorboardEvents, VerificationEpisodesAreNoLearningSteps) {
   Rows run = golden_run();
   run.episodes.push_back(run.episodes.front());

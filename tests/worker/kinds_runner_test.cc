@@ -1,0 +1,101 @@
+#include "worker/kinds_runner.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <string>
+
+namespace allot::worker {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Finishes its oldest episode with each advance(), and notes what it does.
+class FakeRunner final : public EpisodeRunner {
+ public:
+  FakeRunner(std::string name, int capacity, std::vector<std::string>* log)
+      : name_(std::move(name)), capacity_(capacity), log_(*log) {}
+  ~FakeRunner() override { log_.push_back(name_ + " ends"); }
+  int capacity() const override { return capacity_; }
+  void start(Episode episode) override { held_.push_back(episode.id); }
+  std::vector<EpisodeResult> advance() override {
+    log_.push_back(name_);
+    if (held_.empty()) return {};
+    const EpisodeId done = held_.front();
+    held_.erase(held_.begin());
+    return {{.episode = done, .results = {}, .seconds = 0, .error = name_}};
+  }
+  EpisodeResult answered_so_far(EpisodeId episode) const override {
+    return {.episode = episode, .results = {}, .seconds = 0, .error = name_};
+  }
+  void cancel(EpisodeId episode) override { std::erase(held_, episode); }
+
+ private:
+  std::string name_;
+  int capacity_;
+  std::vector<std::string>& log_;
+  std::vector<EpisodeId> held_;
+};
+
+Episode episode(int64_t number, RewardKind kind) {
+  Episode episode;
+  episode.id = {number};
+  episode.kind = kind;
+  return episode;
+}
+
+class KindsRunnerTest : public testing::Test {
+ protected:
+  std::vector<std::string> log_;  // outlives the runner
+  std::unique_ptr<KindsRunner> runner_ = std::make_unique<KindsRunner>(
+      std::make_unique<FakeRunner>("answers", 5, &log_),
+      std::make_unique<FakeRunner>("divergences", 9, &log_), RewardKind::kDivergence);
+};
+
+TEST_F(KindsRunnerTest, EachEpisodeGoesToTheRunnerOfItsKind) {
+  runner_->start(episode(1, RewardKind::kAnswers));
+  runner_->start(episode(2, RewardKind::kDivergence));
+  EXPECT_EQ(runner_->answered_so_far({1}).error, "answers");
+  EXPECT_EQ(runner_->answered_so_far({2}).error, "divergences");
+  EXPECT_EQ(runner_->answered_so_far({3}).error, "");
+  EXPECT_EQ(runner_->advance().at(0).error, "answers");
+  EXPECT_EQ(runner_->advance().at(0).error, "divergences");
+  EXPECT_THAT(runner_->advance(), IsEmpty());
+}
+
+TEST_F(KindsRunnerTest, OneKindIsAtWorkUntilItHasNoEpisodeLeft) {
+  runner_->start(episode(1, RewardKind::kDivergence));
+  runner_->start(episode(2, RewardKind::kAnswers));
+  runner_->start(episode(3, RewardKind::kDivergence));
+  for (int i = 0; i < 3; ++i) runner_->advance();
+  EXPECT_THAT(log_, ElementsAre("divergences", "divergences", "answers"));
+}
+
+TEST_F(KindsRunnerTest, NoMoreEpisodesAreWantedWhileOthersWaitForTheirTurn) {
+  EXPECT_EQ(runner_->capacity(), 9) << "of the kind that is expected first";
+  runner_->start(episode(1, RewardKind::kAnswers));
+  EXPECT_EQ(runner_->capacity(), 5);
+  runner_->start(episode(2, RewardKind::kDivergence));
+  EXPECT_EQ(runner_->capacity(), 2);
+  runner_->advance();
+  EXPECT_EQ(runner_->capacity(), 1);
+  runner_->advance();
+  EXPECT_EQ(runner_->capacity(), 9);
+}
+
+TEST_F(KindsRunnerTest, ACancelledEpisodeIsNotWaitedFor) {
+  runner_->start(episode(1, RewardKind::kDivergence));
+  runner_->start(episode(2, RewardKind::kAnswers));
+  runner_->cancel({1});
+  runner_->cancel({7});
+  EXPECT_EQ(runner_->advance().at(0).episode.value, 2);
+}
+
+TEST_F(KindsRunnerTest, TheDivergencesEndBeforeTheAnswersWhoseEngineTheyUse) {
+  runner_.reset();
+  EXPECT_THAT(log_, ElementsAre("divergences ends", "answers ends"));
+}
+
+}  // namespace
+}  // namespace allot::worker
