@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "aggregator/outlook.h"
 #include "aggregator/peer_text.h"
 #include "aggregator/run_spec.h"
 #include "base/error.h"
@@ -104,6 +105,7 @@ Core::Core(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, co
       started_(now),
       plan_((validate(spec), spec), std::move(policy)),
       leases_(Duration{spec.lease_ms()}, spec.max_attempts()),
+      until_settled_(spec.until_settled()),
       counters_(history.counters()) {
   int64_t replayed = 0;
   try {
@@ -155,7 +157,7 @@ void Core::apply(const EpisodeTold& told) {
     throw std::logic_error(fmt::format("episode {} was told to policy version {} and is told to {} again",
                                        told.episode.value, told.told_version, policy().version()));
   }
-  const bool used = tell(told.episode, told.results);
+  const bool used = tell(told);
   if (used != (told.verdict != AckVerdict::kStale)) {
     throw std::logic_error(fmt::format("the outcome of episode {} was {}stale and is not so again",
                                        told.episode.value, used ? "" : "not "));
@@ -207,6 +209,8 @@ void Core::apply(const RunControlled& controlled) {
     case ControlAction::kStop:
     case ControlAction::kEpisodes:
       target_.reset();
+      until_settled_ = until_settled_ && by_run_until_settled(controlled.by);
+      settled_ = controlled.by == kBySettled;
       plan_.want(controlled.episodes);
       break;
   }
@@ -214,7 +218,9 @@ void Core::apply(const RunControlled& controlled) {
 }
 
 void Core::apply(const VersionReached& reached) {
-  const policy::Description described = policy().describe();
+  // A history from before outlooks were recorded holds the rest of the description.
+  const policy::Description described =
+      outlook_of(reached.described) ? describe_with_outlook(policy()) : policy().describe();
   const bool same_state = !reached.digest || *reached.digest == policy().digest();
   // Where states differ only in their last bits, their descriptions are still close. A learner that describes
   // nothing cannot be compared this way, so its digest must be equal.
@@ -228,9 +234,12 @@ void Core::apply(const VersionReached& reached) {
   }
   replayed_exactly_ = replayed_exactly_ && same_state && described == reached.described;
   noted_version_ = reached.version;
+  note_outlook(reached.described);
 }
 
-bool Core::tell(EpisodeId episode, std::span<const QuestionResult> results) {
+bool Core::tell(const EpisodeTold& told) {
+  const EpisodeId episode = told.episode;
+  const std::vector<QuestionResult>& results = told.results;
   const auto open = open_.find(episode);
   if (open == open_.end())
     throw std::logic_error(fmt::format("episode {} is told but not open", episode.value));
@@ -247,7 +256,7 @@ bool Core::tell(EpisodeId episode, std::span<const QuestionResult> results) {
                                          telling_[place].question, episode.value, telling_[place].score,
                                          kind.low, kind.high, kind.name));
   }
-  const bool used = plan_.tell(open->second.episode, telling_);
+  const bool used = plan_.tell(open->second.episode, telling_, {told.worker, told.seconds, told.at});
   open_.erase(open);
   return used;
 }
@@ -255,8 +264,11 @@ bool Core::tell(EpisodeId episode, std::span<const QuestionResult> results) {
 void Core::note_version(Timestamp now) {
   if (policy().version() == noted_version_) return;
   noted_version_ = policy().version();
-  outputs_.records.emplace_back(VersionReached{noted_version_, policy().describe(),
+  policy::Description described = describe_with_outlook(policy());
+  note_outlook(described);
+  outputs_.records.emplace_back(VersionReached{noted_version_, std::move(described),
                                                policy().recommend().samples, policy().digest(), now});
+  stop_when_settled(now);
 }
 
 namespace {

@@ -127,8 +127,8 @@ class Core {
   void apply(const RunControlled& controlled);
   template <class R>
   void perform(R record);  // applies it and queues it for the history
-  // `results` are in the order of the episode's questions; they need not carry the questions' numbers.
-  bool tell(EpisodeId episode, std::span<const QuestionResult> results);
+  // Its results are in the order of the episode's questions; they need not carry the questions' numbers.
+  bool tell(const EpisodeTold& told);
   void note_version(Timestamp now);
 
   void handle(const wire::Envelope& message, const std::string& peer, Timestamp now);
@@ -141,6 +141,9 @@ class Core {
   void control(const wire::Control& control, Rights rights, Timestamp now);
   std::string follow(const wire::Control& control, const std::string& by, Timestamp now);
   void stop_at_target(Timestamp now);
+  void stop_when_settled(Timestamp now);
+  // Counts the updates in a row after which less than the gain floor was left to gain.
+  void note_outlook(const policy::Description& described);
 
   std::optional<EpisodeId> next_episode(const std::string& worker, Timestamp now);
   // Why a worker gets nothing though others do: all that is to be run is of kinds that it does not run. Empty
@@ -171,7 +174,10 @@ class Core {
   LeaseTable leases_;
   std::unordered_map<EpisodeId, Open> open_;
   bool paused_ = false;
-  std::optional<double> target_;         // of the recent mean reward
+  std::optional<double> target_;  // of the recent mean reward
+  bool until_settled_;            // as long as no operator says how many episodes are wanted
+  bool settled_ = false;
+  int settled_updates_ = 0;              // see note_outlook()
   std::deque<RunControlled> controls_;   // the last few
   std::deque<EpisodeGivenUp> given_up_;  // the last few
   bool replayed_exactly_ = true;         // see replayed_exactly()

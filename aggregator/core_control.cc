@@ -4,13 +4,19 @@
 #include <cmath>
 
 #include "aggregator/core.h"
+#include "aggregator/outlook.h"
 #include "aggregator/peer_text.h"
 #include "base/log.h"
+#include "base/number_text.h"
 
 namespace allot::aggregator {
 namespace {
 
 constexpr int64_t kMostEpisodes = 1'000'000'000;
+// A run is settled when so many updates in a row leave less than the gain floor to gain, and not before so
+// many episodes: a learner's first estimates rest on few outcomes.
+constexpr int kSettledUpdates = 3;
+constexpr int64_t kLeastSettledEpisodes = 64;
 
 }  // namespace
 
@@ -21,6 +27,9 @@ void Core::control(const wire::Control& control, Rights rights, Timestamp now) {
     answer.set_message("this key may work for the run, not control it; use an operator's key");
   } else if (by.empty()) {
     answer.set_message("the history notes who controls a run; give a name");
+  } else if (by_run_until_settled(by)) {
+    answer.set_message(
+        fmt::format("the history notes '{}' where the run controls itself; give another name", by));
   } else {
     const size_t before = outputs_.records.size();
     answer.set_message(follow(control, by, now));
@@ -58,7 +67,8 @@ std::string Core::follow(const wire::Control& control, const std::string& by, Ti
     default:
       return fmt::format("action {} is not known to this release", static_cast<int>(control.action()));
   }
-  if (stage() != Stage::kLearn) return fmt::format("the learning is over, the stage is {}", name(stage()));
+  if (stage() != Stage::kLearn && stage() != Stage::kPreflight)
+    return fmt::format("the learning is over, the stage is {}", name(stage()));
   if (control.action() == wire::Control::ACTION_STOP) {
     record(ControlAction::kStop);
     return fmt::format("learning stops after {} episodes and those that run", plan_.learned());
@@ -90,6 +100,29 @@ void Core::stop_at_target(Timestamp now) {
                         .episodes = plan_.learned(),
                         .by = fmt::format("target {}", *target_),
                         .at = now});
+}
+
+void Core::note_outlook(const policy::Description& described) {
+  const auto outlook = outlook_of(described);
+  settled_updates_ = outlook && outlook->left_to_gain < spec_.gain_floor() ? settled_updates_ + 1 : 0;
+}
+
+// What is decided here has records of its own, so that a replay need not compare estimates.
+void Core::stop_when_settled(Timestamp now) {
+  if (!until_settled_ || stage() != Stage::kLearn || plan_.reward_kind() != RewardKind::kAnswers) return;
+  const auto outlook = policy().outlook();
+  if (!outlook) return;
+  if (plan_.wanted() == spec_.episodes() && spec_.most_episodes() > spec_.episodes()) {
+    perform(RunControlled{.action = ControlAction::kEpisodes,
+                          .episodes = spec_.most_episodes(),
+                          .by = std::string(kByOutlook),
+                          .at = now});
+  }
+  if (settled_updates_ < kSettledUpdates || plan_.learned() < kLeastSettledEpisodes) return;
+  spdlog::info("settled after {} episodes: {} are left to gain, {:.2f} points are not worth going on for",
+               plan_.learned(), points(outlook->left_to_gain), 100 * spec_.gain_floor());
+  perform(RunControlled{
+      .action = ControlAction::kStop, .episodes = plan_.learned(), .by = std::string(kBySettled), .at = now});
 }
 
 }  // namespace allot::aggregator

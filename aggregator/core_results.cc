@@ -188,7 +188,7 @@ Ack Core::judge(const wire::EpisodeResult& result, const std::string& worker, Ti
 AckVerdict Core::accept(EpisodeTold told, bool live) {
   told.verdict = live ? AckVerdict::kAccepted : AckVerdict::kLate;
   told.told_version = policy().version();
-  if (!tell(told.episode, told.results)) told.verdict = AckVerdict::kStale;
+  if (!tell(told)) told.verdict = AckVerdict::kStale;
   const AckVerdict verdict = told.verdict;
   const Timestamp now = told.at;
   Worker& worker = workers_[told.worker];

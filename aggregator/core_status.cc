@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "aggregator/core.h"
+#include "aggregator/outlook.h"
 #include "aggregator/run_spec.h"
 #include "aggregator/wire_conversion.h"
 
@@ -21,7 +22,9 @@ wire::Status Core::status(Timestamp now) const {
   status.set_episodes_wanted(plan_.wanted());
   status.set_episodes_running(static_cast<int64_t>(leases_.num_live()));
   status.set_mean_reward_recent(plan_.mean_reward_recent());
-  describe_policy(policy().describe(), &status);
+  describe_policy(describe_with_outlook(policy()), &status);
+  status.set_until_settled(until_settled_);
+  status.set_settled(settled_);
   const std::vector<int32_t> recommended = policy().recommend().samples;
   status.mutable_recommended()->Add(recommended.begin(), recommended.end());
   status.set_policy_version(policy().version());
@@ -50,6 +53,8 @@ wire::Status Core::status(Timestamp now) const {
   }
   for (const VerifiedSchedule& schedule : plan_.verified())
     *status.add_scores() = to_wire(schedule, plan_.heldout_questions());
+  if (preflight_episodes(spec_) > 0)
+    *status.mutable_preflight() = plan_.preflight().describe(stage() != Stage::kPreflight);
   status.set_epoch(epoch_);
   plan_.curve().write(status.mutable_curve());
   status.set_paused(paused_);

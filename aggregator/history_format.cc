@@ -278,7 +278,7 @@ LeaseEnd parse_lease_end(std::string_view text) {
 }
 
 Stage parse_stage(std::string_view text) {
-  for (const Stage stage : {Stage::kLearn, Stage::kVerify}) {
+  for (const Stage stage : {Stage::kPreflight, Stage::kLearn, Stage::kVerify}) {
     if (name(stage) == text) return stage;
   }
   throw CorruptFile(
@@ -346,6 +346,18 @@ void parse_control_value(std::string_view text, RunControlled* controlled) {
   }
 }
 
+namespace {
+
+// In upper case where no answer could be found in the reply.
+constexpr char kToUpper = 'E' - 'e';
+
+char finish_letter(const QuestionResult& result) {
+  const char letter = word_of(kFinishes, result.finish);
+  return result.no_answer ? static_cast<char>(letter + kToUpper) : letter;
+}
+
+}  // namespace
+
 ResultColumns result_columns(const std::vector<QuestionResult>& results) {
   ResultColumns columns;
   std::vector<int32_t> prompt_tokens, output_tokens;
@@ -353,7 +365,7 @@ ResultColumns result_columns(const std::vector<QuestionResult>& results) {
   for (const QuestionResult& result : results) {
     columns.correct += result.score == 1 ? '1' : '0';
     graded = graded || (result.score != 0 && result.score != 1);
-    columns.finish += word_of(kFinishes, result.finish);
+    columns.finish += finish_letter(result);
     prompt_tokens.push_back(result.prompt_tokens);
     output_tokens.push_back(result.output_tokens);
   }
@@ -391,11 +403,14 @@ void parse_results(const ResultTexts& texts, std::vector<QuestionResult>* result
   results->resize(correct.size());
   for (size_t i = 0; i < results->size(); ++i) {
     const double right = correct[i] == '1' ? 1 : 0;
+    const bool no_answer = finish[i] >= 'A' && finish[i] <= 'Z';
+    const char letter = no_answer ? static_cast<char>(finish[i] - kToUpper) : finish[i];
     (*results)[i] = {.question = 0,
                      .score = scores.empty() ? right : scores[i],
-                     .finish = value_of(kFinishes, finish[i], "finish"),
+                     .finish = value_of(kFinishes, letter, "finish"),
                      .prompt_tokens = prompts[i],
-                     .output_tokens = outputs[i]};
+                     .output_tokens = outputs[i],
+                     .no_answer = no_answer};
     if (((*results)[i].score == 1) != (right == 1) || !std::isfinite((*results)[i].score)) {
       throw CorruptFile(
           fmt::format("an outcome of the history has score {} where correct has {}; 1 is "

@@ -66,7 +66,7 @@ void parse_control_value(std::string_view text, RunControlled* controlled);
 // "52,48,60", "1,0.25,1"; the questions' numbers are not included.
 struct ResultColumns {
   std::string correct;  // 1 where the score is 1, else 0
-  std::string finish;   // e(os), s(top), l(ength)
+  std::string finish;   // e(os), s(top), l(ength); in upper case where no answer could be found
   std::string prompt_tokens;
   std::string output_tokens;
   std::optional<std::string> score;  // absent: the scores are those in `correct`

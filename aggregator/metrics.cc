@@ -132,7 +132,7 @@ void write_run(Exposition* out, const wire::Status& status) {
       1, fmt::format("{{run_id=\"{}\",model=\"{}\",task=\"{}\",estimator=\"{}\"}}", escaped(status.run_id()),
                      escaped(status.model()), escaped(status.task()), escaped(status.estimator())));
   out->family("allot_stage", "gauge", "1 for the stage the run is in, 0 for the others.");
-  for (const std::string_view stage : {"learn", "verify", "finished"}) {
+  for (const std::string_view stage : {"preflight", "learn", "verify", "finished"}) {
     out->sample(status.stage() == stage ? 1 : 0, label("stage", stage));
   }
   out->gauge("allot_paused", "1 while the run is paused.", status.paused() ? 1 : 0);

@@ -68,19 +68,27 @@ Plan::Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy)
       train_questions_(spec.task().train().questions()),
       questions_per_episode_(spec.questions_per_episode()),
       heldout_questions_(spec.task().heldout_questions()),
+      preflight_questions_(static_cast<uint32_t>(preflight_questions(spec))),
+      preflight_episodes_(preflight_episodes(spec)),
+      ignore_preflight_(spec.ignore_preflight()),
       verification_episodes_(verification_episodes(spec)),
       uniform_samples_(even_schedule(spec).samples),
       policy_(std::move(policy)),
       train_(spec.seed(), spec.task().train().questions(), spec.questions_per_episode()),
+      preflight_(spec),
+      stage_(preflight_episodes_ > 0 ? Stage::kPreflight : Stage::kLearn),
       wanted_(spec.episodes()),
       curve_(kind_) {}
 
 std::optional<PlannedEpisode> Plan::next() {
-  const bool wanted = stage_ == Stage::kLearn    ? learned_ + open_ < wanted_
-                      : stage_ == Stage::kVerify ? verify_asked_ < verification_episodes_
-                                                 : false;
+  const bool wanted = stage_ == Stage::kPreflight ? preflight_asked_ < preflight_episodes_
+                      : stage_ == Stage::kLearn   ? learned_ + open_ < wanted_
+                      : stage_ == Stage::kVerify  ? verify_asked_ < verification_episodes_
+                                                  : false;
   if (!wanted) return std::nullopt;
-  PlannedEpisode episode = stage_ == Stage::kLearn ? next_learning() : next_verification();
+  PlannedEpisode episode = stage_ == Stage::kPreflight ? next_preflight()
+                           : stage_ == Stage::kLearn   ? next_learning()
+                                                       : next_verification();
   episode.id = {next_episode_++};
   episode.split = split_of(stage_);
   episode.stage = stage_;
@@ -93,7 +101,7 @@ std::optional<PlannedEpisode> Plan::next() {
 // episodes. The proposals of a group come one after the other, so at most one group is left incomplete.
 PlannedEpisode Plan::next_learning() {
   const std::vector<policy::Proposal> proposals = policy_->ask(1);
-  if (proposals.size() != 1 || proposals[0].number != next_episode_) {
+  if (proposals.size() != 1 || proposals[0].number != proposal_of({next_episode_})) {
     throw std::logic_error("the policy did not answer ask(1) with the next proposal");
   }
   const policy::Proposal& proposal = proposals[0];
@@ -134,7 +142,27 @@ RewardKind Plan::kind_of_group(int64_t group) const {
 
 RewardKind Plan::next_kind() const {
   if (stage_ != Stage::kLearn) return RewardKind::kAnswers;
-  return next_episode_ < divergence_episodes_ ? RewardKind::kDivergence : kind_;
+  return proposal_of({next_episode_}) < divergence_episodes_ ? RewardKind::kDivergence : kind_;
+}
+
+// The questions are the first of the order in which the policy's batches are asked, so that a file that is
+// sorted does not make them all alike.
+PlannedEpisode Plan::next_preflight() {
+  const int64_t batch = preflight_asked_ / kPreflightSchedules;
+  const bool dense = preflight_asked_ % kPreflightSchedules == 0;
+  const std::vector<uint32_t> all = train_.batch(0, preflight_questions_);
+  const size_t first = static_cast<size_t>(batch) * questions_per_episode_;
+  const size_t last = std::min<size_t>(first + questions_per_episode_, all.size());
+  PlannedEpisode episode;
+  episode.kind = RewardKind::kAnswers;
+  episode.label = Preflight::kLabels[dense ? 0 : 1];
+  episode.group = batch;
+  if (!dense) episode.samples = uniform_samples_;
+  episode.questions.assign(all.begin() + static_cast<std::ptrdiff_t>(first),
+                           all.begin() + static_cast<std::ptrdiff_t>(last));
+  episode.policy_version = policy_->version();
+  ++preflight_asked_;
+  return episode;
 }
 
 // All schedules are scored on one batch before the next batch begins, so a verification that is cut short is
@@ -156,11 +184,13 @@ PlannedEpisode Plan::next_verification() {
   return episode;
 }
 
-bool Plan::tell(const PlannedEpisode& episode, std::span<const QuestionResult> results) {
+bool Plan::tell(const PlannedEpisode& episode, std::span<const QuestionResult> results, const Work& work) {
   bool used = true;
-  if (episode.stage == Stage::kLearn) {
+  if (episode.stage == Stage::kPreflight) {
+    preflight_.add(episode.label, results, work);
+  } else if (episode.stage == Stage::kLearn) {
     const double reward = mean_score(results);
-    switch (policy_->tell({episode.id.value, reward, results, episode.kind})) {
+    switch (policy_->tell({proposal_of(episode.id), reward, results, episode.kind})) {
       case policy::TellResult::kLearned:
         break;
       case policy::TellResult::kStale:
@@ -190,13 +220,18 @@ bool Plan::tell(const PlannedEpisode& episode, std::span<const QuestionResult> r
 }
 
 void Plan::give_up(const PlannedEpisode& episode) {
-  if (episode.stage == Stage::kLearn) policy_->give_up(episode.id.value);
+  if (episode.stage == Stage::kLearn) policy_->give_up(proposal_of(episode.id));
   close_episode();
 }
 
 void Plan::close_episode() {
   --open_;
-  if (stage_ == Stage::kLearn) {
+  if (stage_ == Stage::kPreflight) {
+    if (++preflight_closed_ < preflight_episodes_) return;
+    const bool learns = ignore_preflight_ || preflight_.stop_reason().empty();
+    stage_ = learns ? Stage::kLearn : Stage::kFinished;
+    if (learns) end_learning_when_done();
+  } else if (stage_ == Stage::kLearn) {
     end_learning_when_done();
   } else {
     ++verify_closed_;
@@ -205,10 +240,10 @@ void Plan::close_episode() {
 }
 
 void Plan::want(int64_t episodes) {
-  if (stage_ != Stage::kLearn)
+  if (stage_ != Stage::kLearn && stage_ != Stage::kPreflight)
     throw std::logic_error("the number of learning episodes changes after the learning stage");
   wanted_ = episodes;
-  end_learning_when_done();
+  if (stage_ == Stage::kLearn) end_learning_when_done();
 }
 
 void Plan::end_learning_when_done() {
@@ -219,8 +254,12 @@ void Plan::end_learning_when_done() {
 }
 
 int64_t Plan::remaining() const {
-  const int64_t learning = stage_ == Stage::kLearn ? std::max(wanted_ - learned_, open_) : 0;
-  return learning + verification_episodes_ - verify_closed_;
+  if (stage_ == Stage::kFinished) return 0;
+  const int64_t before = stage_ == Stage::kPreflight ? preflight_episodes_ - preflight_closed_ : 0;
+  const int64_t learning = stage_ == Stage::kPreflight ? wanted_
+                           : stage_ == Stage::kLearn   ? std::max(wanted_ - learned_, open_)
+                                                       : 0;
+  return before + learning + verification_episodes_ - verify_closed_;
 }
 
 double Plan::mean_reward_recent() const {

@@ -1,6 +1,9 @@
-// Decides which episodes a run needs, in order: first the policy's proposals on training questions, then the
-// paired verification of uniform, learned and dense on the held-out questions, then none. Pure and
-// deterministic: the same spec and the same calls give the same episodes, so a restart can replay them.
+// Decides which episodes a run needs, in order: first dense and the even schedule on a few training questions
+// (the preflight, where the spec asks for one), then the policy's proposals on training questions, then the
+// paired verification of uniform, learned and dense on the held-out questions, then none. Learning begins
+// when every episode of the preflight is told or given up, and not at all where the preflight gives a reason
+// against it. Pure and deterministic: the same spec and the same calls give the same episodes, so a restart
+// can replay them.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "aggregator/learning_curve.h"
+#include "aggregator/preflight.h"
 #include "aggregator/records.h"
 #include "policy/policy.h"
 #include "wire/messages_fwd.h"
@@ -66,12 +70,13 @@ class Plan {
   // than are still wanted; one that is given up or too stale to learn from is replaced by a new one.
   std::optional<PlannedEpisode> next();
   // Takes the results of an open episode; false when it was too stale to learn from.
-  bool tell(const PlannedEpisode& episode, std::span<const QuestionResult> results);
+  bool tell(const PlannedEpisode& episode, std::span<const QuestionResult> results, const Work& work = {});
   // Gives an open episode up.
   void give_up(const PlannedEpisode& episode);
 
   // Changes the number of learning episodes, in place of the spec's. Open episodes are learned from in any
-  // case; when none is open any more the verification begins. Throws std::logic_error once it has begun.
+  // case; when none is open any more the verification begins. Throws std::logic_error once it has begun, or
+  // where the run ended with the preflight.
   void want(int64_t episodes);
   int64_t wanted() const { return wanted_; }
 
@@ -80,6 +85,7 @@ class Plan {
   RewardKind next_kind() const;
   const policy::Policy& policy() const { return *policy_; }
   int64_t learned() const { return learned_; }
+  const Preflight& preflight() const { return preflight_; }
   // Episodes of the current and the later stages that are neither told nor given up yet.
   int64_t remaining() const;
   // Mean reward of the last kRecentRewards learning episodes of the run's kind that were used; 0 before the
@@ -96,7 +102,10 @@ class Plan {
   // The questions that a proposal names, or those of its group. Throws std::logic_error when it names one
   // twice or one that the training split does not have, or wants more than there are.
   std::vector<uint32_t> questions_of(const policy::Proposal& proposal);
+  PlannedEpisode next_preflight();
   PlannedEpisode next_verification();
+  // The policy's number of a learning episode.
+  int64_t proposal_of(EpisodeId episode) const { return episode.value - preflight_episodes_; }
   void close_episode();
   void end_learning_when_done();
 
@@ -110,18 +119,24 @@ class Plan {
   uint32_t train_questions_;
   uint32_t questions_per_episode_;
   uint32_t heldout_questions_;
+  uint32_t preflight_questions_;
+  int64_t preflight_episodes_;
+  bool ignore_preflight_;
   int64_t verification_episodes_;
   std::vector<int32_t> uniform_samples_;  // [layers]
 
   std::unique_ptr<policy::Policy> policy_;
   QuestionOrder train_;
-  Stage stage_ = Stage::kLearn;
+  Preflight preflight_;
+  Stage stage_;
   int64_t wanted_;
   int64_t next_episode_ = 0;
   // The last group whose proposals named no kind, and what is measured of it.
   std::optional<std::pair<int64_t, RewardKind>> last_group_;
   int64_t open_ = 0;     // episodes of the current stage
   int64_t learned_ = 0;  // learning episodes that were told and used
+  int64_t preflight_asked_ = 0;
+  int64_t preflight_closed_ = 0;
   int64_t verify_asked_ = 0;
   int64_t verify_closed_ = 0;
   std::vector<VerifiedSchedule> verified_;

@@ -10,12 +10,14 @@ std::string_view name(Stage stage) {
       return "verify";
     case Stage::kFinished:
       return "finished";
+    case Stage::kPreflight:
+      return "preflight";
   }
   return "";
 }
 
 Split split_of(Stage stage) {
-  return stage == Stage::kLearn ? Split::kTrain : Split::kHeldout;
+  return stage == Stage::kVerify ? Split::kHeldout : Split::kTrain;
 }
 
 }  // namespace allot::aggregator

@@ -19,17 +19,18 @@
 
 namespace allot::aggregator {
 
-enum class Stage : uint8_t { kLearn, kVerify, kFinished };
-std::string_view name(Stage stage);  // "learn", "verify", "finished"
+// The numbers go into sampling seeds, so they stay; the preflight is the first stage.
+enum class Stage : uint8_t { kLearn = 0, kVerify = 1, kFinished = 2, kPreflight = 3 };
+std::string_view name(Stage stage);  // "learn", "verify", "finished", "preflight"
 // The data file whose questions a stage asks.
 Split split_of(Stage stage);
 
-// An episode and why it is asked. While learning, the episode's number is its proposal's number; the episodes
-// of the verification follow.
+// An episode and why it is asked. Episodes are numbered in the order of asking: those of the preflight, those
+// of the policy's proposals in their order, those of the verification.
 struct PlannedEpisode : Episode {
   Stage stage = Stage::kLearn;
-  std::string label;           // of a verified schedule: "uniform", "learned", "dense"; empty while learning
-  int64_t group = 0;           // learning: the proposal's group; verification: number of the question batch
+  std::string label;           // of a measured schedule: "uniform", "learned", "dense"; empty while learning
+  int64_t group = 0;           // learning: the proposal's group; else the number of the question batch
   int64_t policy_version = 0;  // updates the policy had made when it drew the schedule
   double log_prob = 0;
   friend bool operator==(const PlannedEpisode&, const PlannedEpisode&) = default;
@@ -100,7 +101,15 @@ struct EpisodeGivenUp {
 
 enum class ControlAction : uint8_t { kPause, kResume, kStop, kTarget, kEpisodes };
 
-// A command of an operator, or of the run itself when it reached its target.
+// Who asks where the run itself controls its learning; no operator goes by these names.
+inline constexpr std::string_view kByOutlook =
+    "until settled";                                       // more episodes, since the learner has an outlook
+inline constexpr std::string_view kBySettled = "settled";  // less than the gain floor is left to gain
+inline bool by_run_until_settled(std::string_view by) {
+  return by == kByOutlook || by == kBySettled;
+}
+
+// A command of an operator, or of the run itself when it reached its target or settled.
 struct RunControlled {
   ControlAction action = ControlAction::kPause;
   int64_t episodes = 0;  // kStop and kEpisodes: learning episodes wanted from now on

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "aggregator/history_format.h"
+#include "aggregator/preflight.h"
 #include "aggregator/run_directory.h"
 #include "aggregator/run_spec.h"
 #include "aggregator/sqlite.h"
@@ -20,10 +21,10 @@ Timestamp from_ms(int64_t ms) {
   return Timestamp{Duration{ms}};
 }
 
-// The scores of one verified schedule while its batches are collected: question -> score.
+// The results of one verified schedule while its batches are collected, by question.
 struct Candidate {
   std::vector<int32_t> samples;
-  std::map<uint32_t, double> scores;
+  std::map<uint32_t, QuestionResult> results;
 };
 
 void add_scores(const std::map<std::string, Candidate>& candidates, RunData* run) {
@@ -33,9 +34,10 @@ void add_scores(const std::map<std::string, Candidate>& candidates, RunData* run
     ScoreRow& row = run->scores.emplace_back();
     row.label = label;
     row.samples = found->second.samples;
-    for (const auto& [question, score] : found->second.scores) {
+    for (const auto& [question, result] : found->second.results) {
       row.questions.push_back(question);
-      row.scores.push_back(score);
+      row.scores.push_back(result.score);
+      row.results.push_back(result);
     }
   }
 }
@@ -89,14 +91,19 @@ VersionRow read_version(const Statement& query) {
   return row;
 }
 
-// Returns the number of told episodes of the verification.
-int64_t read_episodes(const Database& database, int64_t schema_version, RunData* run) {
+// Told episodes of the stages that want a fixed number of them.
+struct Told {
+  int64_t preflight = 0;
+  int64_t verify = 0;
+};
+
+Told read_episodes(const Database& database, int64_t schema_version, Preflight* preflight, RunData* run) {
   std::map<std::string, Candidate> candidates;
   Statement query(database, episodes_after(schema_version));
   query.bind(int64_t{0});
   EpisodeRow row;
   std::vector<QuestionResult> results;
-  int64_t verified = 0;
+  Told told;
   while (query.step()) {
     read_row(query, &row, &results);
     if (row.stage == name(Stage::kLearn)) {
@@ -106,18 +113,24 @@ int64_t read_episodes(const Database& database, int64_t schema_version, RunData*
         ++run->learned_of_other_kinds;
       continue;
     }
-    ++verified;
     const std::vector<uint32_t> questions = parse_list<uint32_t>(query.text(6), "episodes.questions");
     if (questions.size() != results.size()) {
       throw CorruptFile(fmt::format("history {}: episode {} has {} questions and {} results",
                                     database.file().string(), row.episode, questions.size(), results.size()));
     }
+    for (size_t i = 0; i < questions.size(); ++i) results[i].question = questions[i];
+    if (row.stage == name(Stage::kPreflight)) {
+      ++told.preflight;
+      preflight->add(row.label, results, {row.worker, row.seconds, row.finished});
+      continue;
+    }
+    ++told.verify;
     Candidate& candidate = candidates[row.label];
     candidate.samples = row.samples;
-    for (size_t i = 0; i < questions.size(); ++i) candidate.scores[questions[i]] = results[i].score;
+    for (const QuestionResult& result : results) candidate.results[result.question] = result;
   }
   add_scores(candidates, run);
-  return verified;
+  return told;
 }
 
 void read_versions(const Database& database, RunData* run) {
@@ -143,6 +156,8 @@ void follow(const RunControlled& controlled, RunData* run) {
     case ControlAction::kStop:
     case ControlAction::kEpisodes:
       run->target_reward = 0;
+      run->until_settled = run->until_settled && by_run_until_settled(controlled.by);
+      run->settled = controlled.by == kBySettled;
       run->episodes_wanted = controlled.episodes;
       return;
   }
@@ -172,9 +187,21 @@ void read_given_up(const Database& database, int64_t schema_version, RunData* ru
   }
 }
 
-// The same rule as Plan's: learning ends when the wanted number of episodes was learned from and none is
-// open; verification ends when each of its episodes is told or given up.
-std::string stage_of(const Database& database, const RunData& run, int64_t verified) {
+int64_t given_up_in(const Database& database, Stage stage) {
+  Statement query(database, "SELECT count(*) FROM set_asides JOIN episodes USING(episode) WHERE stage = ?");
+  query.bind(name(stage));
+  query.step();
+  return query.integer(0);
+}
+
+// The same rule as Plan's: preflight and verification end when each of their episodes is told or given up,
+// learning when the wanted number of episodes was learned from and none is open.
+std::string stage_of(const Database& database, const RunData& run, const Preflight& preflight,
+                     const Told& told) {
+  if (told.preflight + given_up_in(database, Stage::kPreflight) < preflight_episodes(run.spec))
+    return std::string(name(Stage::kPreflight));
+  if (!run.spec.ignore_preflight() && !preflight.stop_reason().empty())
+    return std::string(name(Stage::kFinished));
   const int64_t open = Statement(database,
                                  "SELECT count(*) FROM episodes e WHERE stage = 'learn' AND NOT EXISTS"
                                  "(SELECT 1 FROM outcomes o WHERE o.episode = e.episode) AND NOT EXISTS"
@@ -182,11 +209,8 @@ std::string stage_of(const Database& database, const RunData& run, int64_t verif
                            .value();
   const int64_t learned = std::ssize(run.learned) + run.learned_of_other_kinds;
   if (learned < run.episodes_wanted || open > 0) return std::string(name(Stage::kLearn));
-  const int64_t given_up =
-      Statement(database,
-                "SELECT count(*) FROM set_asides JOIN episodes USING(episode) WHERE stage = 'verify'")
-          .value();
-  const bool finished = verified + given_up == verification_episodes(run.spec);
+  const bool finished =
+      told.verify + given_up_in(database, Stage::kVerify) == verification_episodes(run.spec);
   return std::string(name(finished ? Stage::kFinished : Stage::kVerify));
 }
 
@@ -217,13 +241,17 @@ RunData read_run(const std::filesystem::path& run_directory) {
   Transaction snapshot(&database, "BEGIN");
   const int64_t schema_version = check_schema_version(database);
   run.episodes_wanted = run.spec.episodes();
+  run.until_settled = run.spec.until_settled();
   if (schema_version >= 2) read_control(database, &run);
-  const int64_t verified = read_episodes(database, schema_version, &run);
+  Preflight preflight(run.spec);
+  const Told told = read_episodes(database, schema_version, &preflight, &run);
   read_versions(database, &run);
   read_given_up(database, schema_version, &run);
   run.counters = read_counters(database);
   run.elapsed_s = Statement(database, "SELECT sum(last_ms - started_ms) FROM epochs").value() / 1000.0;
-  run.stage = stage_of(database, run, verified);
+  run.stage = stage_of(database, run, preflight, told);
+  if (preflight_episodes(run.spec) > 0)
+    run.preflight = preflight.describe(run.stage != name(Stage::kPreflight));
   return run;
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,8 @@ namespace allot::aggregator {
 // An accepted episode.
 struct EpisodeRow {
   int64_t episode = 0;
-  std::string stage;  // "learn" or "verify"
-  std::string label;  // of a verified schedule: "uniform", "learned", "dense"; empty while learning
+  std::string stage;  // "preflight", "learn" or "verify"
+  std::string label;  // of a measured schedule: "uniform", "learned", "dense"; empty while learning
   int64_t group = 0;
   RewardKind kind = RewardKind::kAnswers;
   std::vector<int32_t> samples;  // empty = dense
@@ -50,7 +51,8 @@ struct ScoreRow {
   std::string label;
   std::vector<int32_t> samples;  // empty = dense
   std::vector<uint32_t> questions;
-  std::vector<double> scores;  // same order
+  std::vector<double> scores;                // same order
+  std::vector<QuestionResult> results = {};  // same order
 };
 
 struct RunData {
@@ -60,7 +62,7 @@ struct RunData {
 
   wire::RunSpec spec;
   RewardKind kind = RewardKind::kAnswers;  // from the spec: what rewards and scores measure
-  std::string stage;                       // "learn", "verify", "finished"
+  std::string stage;                       // "preflight", "learn", "verify", "finished"
   int64_t episodes_wanted = 0;             // learning episodes, from the spec or the last control
   std::vector<LearnedEpisode> learned;     // accepted ones of that kind, in the order they were told
   int64_t learned_of_other_kinds = 0;      // accepted ones that a learner wanted measured otherwise
@@ -71,7 +73,10 @@ struct RunData {
   wire::Counters counters;
   std::vector<RunControlled> controls;   // what operators asked for, in order; none in a history of version 1
   std::vector<EpisodeGivenUp> given_up;  // in order; without reasons in a history of version 1
-  double target_reward = 0;              // ends the learning, from the last control; 0 = none
+  std::optional<wire::Preflight> preflight;  // none where the spec asks for none
+  double target_reward = 0;                  // ends the learning, from the last control; 0 = none
+  bool until_settled = false;                // as the spec says and no operator has overruled
+  bool settled = false;                      // and so the learning ended
   bool paused = false;
   double elapsed_s = 0;
 

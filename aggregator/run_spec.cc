@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <google/protobuf/descriptor.pb.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
+#include "aggregator/outlook.h"
 #include "base/error.h"
 #include "episode/reward_kind.h"
 #include "policy/learner.h"
@@ -76,6 +78,9 @@ void validate(const wire::RunSpec& spec) {
   expect(spec.divergence_episodes() >= 0 && spec.divergence_episodes() <= spec.episodes(),
          "divergence_episodes", spec.divergence_episodes(),
          fmt::format("0 to the {} episodes of the run", spec.episodes()));
+  expect(spec.most_episodes() >= 0, "most_episodes", spec.most_episodes(), "at least 0");
+  expect(spec.gain_floor() >= 0 && spec.gain_floor() <= 1, "gain_floor", spec.gain_floor(), "0 to 1");
+  expect(spec.price_per_hour() >= 0, "price_per_hour", spec.price_per_hour(), "at least 0");
   try {
     (void)parse_reward_kind(spec.reward_kind());
   } catch (const InvalidArgument& error) {
@@ -147,6 +152,7 @@ void describe_run(const wire::RunSpec& spec, wire::Status* status) {
   status->set_total_samples(spec.policy().total());
   status->set_lease_ms(spec.lease_ms());
   status->set_reward_kind(spec.reward_kind());
+  status->set_gain_floor(spec.gain_floor());
 }
 
 void describe_policy(const policy::Description& described, wire::Status* status) {
@@ -158,11 +164,33 @@ void describe_policy(const policy::Description& described, wire::Status* status)
     number.set_value(scalar.value);
   }
   if (const double* entropy = described.find("entropy")) status->set_entropy(*entropy);
+  if (const auto outlook = outlook_of(described)) {
+    status->mutable_outlook()->set_gain(outlook->over_even.mean);
+    status->mutable_outlook()->set_low(outlook->over_even.low);
+    status->mutable_outlook()->set_high(outlook->over_even.high);
+    status->mutable_outlook()->set_left_to_gain(outlook->left_to_gain);
+  }
 }
 
+namespace {
+
+int64_t batches(int64_t questions, const wire::RunSpec& spec) {
+  const int64_t batch = spec.questions_per_episode();
+  return (questions + batch - 1) / batch;
+}
+
+}  // namespace
+
 int64_t verification_episodes(const wire::RunSpec& spec) {
-  const int64_t questions = spec.task().heldout_questions(), batch = spec.questions_per_episode();
-  return kVerifiedSchedules * ((questions + batch - 1) / batch);
+  return kVerifiedSchedules * batches(spec.task().heldout_questions(), spec);
+}
+
+int64_t preflight_questions(const wire::RunSpec& spec) {
+  return std::min(spec.preflight_questions(), spec.task().train().questions());
+}
+
+int64_t preflight_episodes(const wire::RunSpec& spec) {
+  return kPreflightSchedules * batches(preflight_questions(spec), spec);
 }
 
 }  // namespace allot::aggregator

@@ -31,4 +31,10 @@ void describe_policy(const policy::Description& described, wire::Status* status)
 inline constexpr int64_t kVerifiedSchedules = 3;
 int64_t verification_episodes(const wire::RunSpec& spec);
 
+// Training questions of the preflight: those the spec asks for, or all of a smaller file.
+int64_t preflight_questions(const wire::RunSpec& spec);
+// Episodes of the preflight: dense and uniform on each batch of its questions; 0 = no preflight.
+inline constexpr int64_t kPreflightSchedules = 2;
+int64_t preflight_episodes(const wire::RunSpec& spec);
+
 }  // namespace allot::aggregator

@@ -15,6 +15,7 @@ struct QuestionResult {
   Finish finish = Finish::kEos;
   int32_t prompt_tokens = 0;
   int32_t output_tokens = 0;
+  bool no_answer = false;  // no answer could be found in the reply
   friend bool operator==(const QuestionResult&, const QuestionResult&) = default;
 };
 

@@ -10,12 +10,12 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "base/proportion.h"
 #include "base/quantile.h"
 
 namespace allot::evaluation {
 namespace {
 
-constexpr double kNormalQuantile = 1.959963984540054;  // of 0.975
 constexpr uint32_t kResamples = 10'000;
 
 void check_proportion(int64_t correct, int64_t questions) {
@@ -92,15 +92,7 @@ double mean_of(std::span<const double> scores) {
 
 Interval wilson_interval(int64_t correct, int64_t questions) {
   check_proportion(correct, questions);
-  if (questions == 0) return {0, 1};
-  const auto n = static_cast<double>(questions);
-  const double p = static_cast<double>(correct) / n;
-  const double z2 = kNormalQuantile * kNormalQuantile;
-  const double center = p + z2 / (2 * n);
-  const double half = kNormalQuantile * std::sqrt(p * (1 - p) / n + z2 / (4 * n * n));
-  // Rounding must not push the bounds of 0 of n and n of n off 0 and 1.
-  const double low = correct == 0 ? 0 : (center - half) / (1 + z2 / n);
-  const double high = correct == questions ? 1 : (center + half) / (1 + z2 / n);
+  const auto [low, high] = wilson_bounds(correct, questions);
   return {low, high};
 }
 

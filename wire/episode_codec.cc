@@ -42,6 +42,7 @@ void fill_outcomes(std::span<const QuestionResult> results, Outcomes* outcomes) 
     outcome.set_finish(to_wire(result.finish));
     outcome.set_prompt_tokens(result.prompt_tokens);
     outcome.set_output_tokens(result.output_tokens);
+    outcome.set_no_answer(result.no_answer);
   }
 }
 
@@ -65,7 +66,8 @@ std::string read_outcomes(const Outcomes& outcomes, std::vector<QuestionResult>*
                                                      : 0.0,
                         .finish = *finish,
                         .prompt_tokens = outcome.prompt_tokens(),
-                        .output_tokens = outcome.output_tokens()});
+                        .output_tokens = outcome.output_tokens(),
+                        .no_answer = outcome.no_answer()});
   }
   return "";
 }

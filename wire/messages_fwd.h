@@ -19,6 +19,7 @@ class Lease;
 class ModelIdentity;
 class PartialResult;
 class PolicySpec;
+class Preflight;
 class QuestionOutcome;
 class RunSpec;
 class Score;

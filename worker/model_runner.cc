@@ -108,6 +108,7 @@ void ModelRunner::take(const evaluation::Reply& reply) {
   result.finish = reply.finish;
   result.prompt_tokens = reply.prompt_tokens;
   result.output_tokens = reply.output_tokens;
+  result.no_answer = !grade.extracted;
   if (observer_) observer_(running.episode, index, reply, grade);
   if (--running.unanswered > 0) return;
 

@@ -76,6 +76,11 @@ class ResultsWriter {
     events_->update();
     if (!finished) return false;
     write_results(run_);
+    const std::string& reason = snapshot->status.preflight().stop_reason();
+    if (!reason.empty() && !snapshot->status.preflight().ignored()) {
+      spdlog::error("stopped before learning: {}; wrote {}", reason, report_file(run_).string());
+      return true;
+    }
     spdlog::info("the run is finished; wrote {} and {}", schedule_file(run_).string(),
                  report_file(run_).string());
     return true;

@@ -4,13 +4,18 @@
 
 #include <algorithm>
 
+#include "aggregator/outlook.h"
 #include "aggregator/run_directory.h"
 #include "app/cli/version.h"
 #include "app/report/report.h"
+#include "app/report/run_again.h"
 #include "app/report/run_summary.h"
+#include "app/report/run_text.h"
 #include "app/report/tensorboard_events.h"
+#include "app/report/verdict.h"
 #include "app/run/run_directory.h"
 #include "app/view/progress.h"
+#include "app/view/status_view.h"
 #include "base/file.h"
 #include "base/number_text.h"
 #include "evaluation/accuracy.h"
@@ -18,6 +23,8 @@
 
 namespace allot::app {
 namespace {
+
+using json_t = nlohmann::ordered_json;
 
 struct NamedRecord {
   const char* label;
@@ -34,18 +41,75 @@ std::string samples_of(const aggregator::RunData& run, const std::string& label)
   return layers_text(score->samples);
 }
 
-std::vector<std::pair<std::string, std::filesystem::path>> files(const std::filesystem::path& run) {
-  return {{"schedule", schedule_file(run)},
-          {"report", report_file(run)},
-          {"history", aggregator::history_path(run)},
-          {"tensorboard", tensorboard_directory(run)}};
+std::vector<std::pair<std::string, std::filesystem::path>> files(const aggregator::RunData& run,
+                                                                 const std::filesystem::path& directory) {
+  std::vector<std::pair<std::string, std::filesystem::path>> files;
+  if (!stopped_by_preflight(run)) files.emplace_back("schedule", schedule_file(directory));
+  files.insert(files.end(), {{"report", report_file(directory)},
+                             {"history", aggregator::history_path(directory)},
+                             {"tensorboard", tensorboard_directory(directory)}});
+  return files;
+}
+
+std::string verdict_lines(const Verdict& verdict) {
+  std::string text;
+  if (verdict.to_dense)
+    text += fmt::format("learned against dense: {}\n", evaluation::text(*verdict.to_dense));
+  if (!verdict.no_update.empty()) text += verdict.no_update + "\n";
+  text += verdict.learning + "\n";
+  for (const ReplyCounts& replies : verdict.replies_of) text += app::text(replies) + "\n";
+  return text;
+}
+
+json_t row_json(const RowsRead& row) {
+  return {{"context", row.context},
+          {"dense", row.dense},
+          {"learned", row.learned},
+          {"dense_bytes", row.dense_bytes},
+          {"learned_bytes", row.learned_bytes}};
+}
+
+json_t reply_json(const QuestionResult& result) {
+  return {{"score", result.score},
+          {"cut_off", result.finish == Finish::kLength},
+          {"no_answer", result.no_answer},
+          {"tokens", result.output_tokens}};
+}
+
+json_t verdict_json(const aggregator::RunData& run, const Verdict& verdict) {
+  json_t json = {{"settled", run.settled},        {"outlook", nullptr},
+                 {"learning", verdict.learning},  {"no_update", nullptr},
+                 {"paired_to_dense", nullptr},    {"replies", json_t::object()},
+                 {"lost", verdict.lost},          {"lost_questions", json_t::array()},
+                 {"value_rows", json_t::array()}, {"command", verdict.command}};
+  const auto outlook =
+      run.versions.empty() ? std::nullopt : aggregator::outlook_of(run.versions.back().described);
+  if (outlook) {
+    const auto& gain = outlook->over_even;
+    json["outlook"] = {
+        {"gain", gain.mean}, {"interval_95", {gain.low, gain.high}}, {"left_to_gain", outlook->left_to_gain}};
+  }
+  if (!verdict.no_update.empty()) json["no_update"] = verdict.no_update;
+  if (verdict.to_dense) json["paired_to_dense"] = to_json(*verdict.to_dense, "learned", "dense");
+  for (const ReplyCounts& replies : verdict.replies_of) {
+    json["replies"][replies.label] = {
+        {"n", replies.all}, {"cut_off", replies.cut_off}, {"no_answer", replies.no_answer}};
+  }
+  for (const LostQuestion& lost : verdict.lost_questions) {
+    json["lost_questions"].push_back({{"question", lost.question},
+                                      {"dense", reply_json(lost.dense)},
+                                      {"learned", reply_json(lost.learned)}});
+  }
+  for (const RowsRead& row : verdict.rows) json["value_rows"].push_back(row_json(row));
+  return json;
 }
 
 }  // namespace
 
 void write_results(const std::filesystem::path& run_directory) {
   const ReportInput input = read_report_input(run_directory);
-  write_schedule_file(schedule_file(run_directory), schedule_file_of(input.run, version()));
+  if (!stopped_by_preflight(input.run))
+    write_schedule_file(schedule_file(run_directory), schedule_file_of(input.run, version()));
   write_file_atomically(report_file(run_directory), report_page(input));
   TensorboardFollower(run_directory, tensorboard_directory(run_directory)).update();
 }
@@ -53,6 +117,9 @@ void write_results(const std::filesystem::path& run_directory) {
 std::string format_results(const aggregator::RunData& run, const std::filesystem::path& run_directory) {
   const EvaluationRecord evaluation = evaluate(run);
   std::string text;
+  if (run.preflight) {
+    for (const std::string& line : preflight_lines(*run.preflight, 0)) text += "preflight  " + line + "\n";
+  }
   if (!run.scores.empty()) {
     text += fmt::format("{:<9}{:>12}{:>11}   {:<18}{}\n", "", "correct", "accuracy", "95% interval",
                         "samples per layer");
@@ -69,11 +136,15 @@ std::string format_results(const aggregator::RunData& run, const std::filesystem
                         evaluation::text(*paired), paired->method(), paired->pairs.only_first,
                         paired->pairs.only_second);
   }
-  text +=
-      fmt::format("schedule of {} samples: {}\n", run.spec.policy().total(), layers_text(run.recommended));
-  text += fmt::format("{} episodes and the verification took {}\n", run.episodes_learned(),
-                      format_seconds(run.elapsed_s));
-  for (const auto& [name, file] : files(run_directory))
+  if (!stopped_by_preflight(run)) {
+    text +=
+        fmt::format("schedule of {} samples: {}\n", run.spec.policy().total(), layers_text(run.recommended));
+    text += fmt::format("{} episodes and the verification took {}\n", run.episodes_learned(),
+                        format_seconds(run.elapsed_s));
+    text += verdict_lines(verdict_of(run, run_directory.string()));
+  }
+  text += "again:       " + command_of(run.spec, run_directory) + "\n";
+  for (const auto& [name, file] : files(run, run_directory))
     text += fmt::format("  {:<12}{}\n", name, file.string());
   return text;
 }
@@ -90,6 +161,8 @@ nlohmann::ordered_json results_json(const aggregator::RunData& run,
       {"seconds", run.elapsed_s},
       {"scores", nlohmann::ordered_json::object()},
       {"paired", nullptr},
+      {"preflight", nullptr},
+      {"verdict", nullptr},
       {"files", nlohmann::ordered_json::object()},
   };
   const EvaluationRecord evaluation = evaluate(run);
@@ -100,7 +173,10 @@ nlohmann::ordered_json results_json(const aggregator::RunData& run,
     json["scores"][label].update(to_json(**record));
   }
   if (evaluation.paired) json["paired"] = to_json(*evaluation.paired, "learned", "uniform");
-  for (const auto& [name, file] : files(run_directory)) json["files"][name] = file.string();
+  if (!stopped_by_preflight(run))
+    json["verdict"] = verdict_json(run, verdict_of(run, run_directory.string()));
+  if (run.preflight) json["preflight"] = preflight_json(*run.preflight);
+  for (const auto& [name, file] : files(run, run_directory)) json["files"][name] = file.string();
   return json;
 }
 

@@ -13,6 +13,7 @@
 #include "app/cli/own_executable.h"
 #include "app/cli/stop_signal.h"
 #include "app/commands/run_results.h"
+#include "app/report/run_summary.h"
 #include "app/run/devices.h"
 #include "app/run/local_cluster.h"
 #include "app/run/run_spec_builder.h"
@@ -64,6 +65,7 @@ std::string model_program() {
 
 int run_tune(std::span<const std::string> arguments) {
   RunOptions run;
+  run.until = "settled";
   ClusterOptions cluster;
   std::string device;
   std::string devices;
@@ -91,6 +93,7 @@ int run_tune(std::span<const std::string> arguments) {
       throw UsageError("--device " + device + " and --devices " + devices +
                        " exclude each other; --devices alone names every device");
     }
+    if (set.given("episodes") && !set.given("until")) run.until = "episodes";
     spec = build_run_spec(run);
     resolve(spec, &run);
   });
@@ -124,6 +127,10 @@ int run_tune(std::span<const std::string> arguments) {
     std::cout << results_json(data, run.run).dump() << '\n';
   } else {
     std::cout << format_results(data, run.run);
+  }
+  if (stopped_by_preflight(data)) {
+    std::cout.flush();
+    throw Error("stopped before learning: " + data.preflight->stop_reason());
   }
   return 0;
 }

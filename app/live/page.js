@@ -27,6 +27,7 @@
   const narrowText = (reward, digits) => unitIsShort() ? rewardText(reward, digits) : inUnit(reward, digits);
   const intervalText = (low, high) => `95% interval ${inUnit(low)} to ${rewardText(high)}`;
   const targetText = (reward) => (rewards.higher_is_better ? '' : 'at most ') + rewardText(reward);
+  const difference = (reward) => rewards.unit === '%' ? `${inUnit(reward)} points` : rewardText(reward);
   const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
   // What a verified schedule earned: right answers, where they are counted, else the mean of its scores.
   const earned = (score) => score.accuracy ?? score.mean;
@@ -230,7 +231,7 @@
   }
 
   // ---- The parts of the page
-  const STAGES = {learn: 'Learning', verify: 'Verifying', finished: 'Finished'};
+  const STAGES = {preflight: 'Looking', learn: 'Learning', verify: 'Verifying', finished: 'Finished'};
 
   function showHeader(run) {
     document.title = `${run.stage === 'learn' ? percent(run.episodes_done / run.episodes_wanted, 0) : STAGES[run.stage] || run.stage} \u00b7 ${run.run_id} \u00b7 allot`;
@@ -244,15 +245,44 @@
       done = run.scores.reduce((sum, score) => sum + score.n, 0);
       wanted = run.scores.reduce((sum, score) => sum + score.wanted, 0);
       what = 'held-out answers';
+    } else if (run.stage === 'preflight') {
+      done = run.preflight.schedules.reduce((sum, schedule) => sum + schedule.answered, 0);
+      wanted = run.preflight.schedules.length * run.preflight.wanted;
+      what = 'answers before learning';
     }
     const share = wanted > 0 ? Math.min(1, done / wanted) : 0;
     const parts = [`${whole(done)} of ${whole(wanted)} ${what}`];
-    if (run.stage !== 'finished' && !run.paused) parts.push(run.eta_s === null ? 'time left unknown' : `${duration(run.eta_s)} left`);
+    if (run.stage !== 'finished' && !run.paused) parts.push(run.eta_s === null ? 'time left unknown' : `${run.until_settled && run.outlook && run.stage === 'learn' ? 'at most ' : ''}${duration(run.eta_s)} left`);
+    if (run.settled) parts.push('settled');
     if (run.target_reward !== null) parts.push(`target reward ${targetText(run.target_reward)}`);
     parts.push(`${duration(run.elapsed_s)} spent`);
     byId('summary').textContent = parts.join(' \u00b7 ');
     byId('done').style.width = `${100 * share}%`;
     byId('progress').setAttribute('aria-valuenow', Math.round(100 * share));
+  }
+
+  // What dense attention and the even schedule did before learning, and what that says of the run.
+  function showPreflight(run) {
+    const preflight = run.preflight;
+    const measured = preflight ? preflight.schedules.filter((schedule) => schedule.answered > 0) : [];
+    byId('preflight-section').hidden = measured.length === 0;
+    if (measured.length === 0) return;
+    const share = (count, schedule) => percent(count / schedule.answered, 0);
+    const rows = measured.map((schedule) => row([[schedule.label], [`${whole(schedule.correct)} of ${whole(schedule.answered)}`, 'number'],
+      [percent(schedule.mean), 'number'], [share(schedule.cut_off, schedule), 'number'], [share(schedule.no_answer, schedule), 'number'],
+      [whole(schedule.output_tokens / schedule.answered), 'number']]));
+    const parts = [table('counters', [['Schedule'], ['Right', 'number'], ['Accuracy', 'number'], ['Cut off', 'number'], ['No answer', 'number'],
+      ['Tokens', 'number']], rows)];
+    const say = (text, classes = 'more') => parts.push(element('p', {class: classes}, text));
+    const workers = Math.max(1, run.worker_counts.all);
+    if (preflight.run_worker_seconds !== null) {
+      say(`At this speed ${whole(preflight.run_episodes)} episodes and the verification take at most about `
+        + `${duration(preflight.run_worker_seconds / workers)} of ${plural(workers, 'worker', 'workers')}`
+        + (preflight.cost !== null ? ` and cost ${preflight.cost.toFixed(2)}.` : '.'));
+    }
+    for (const warning of preflight.warnings) say(`Warning: ${warning}.`, 'more trouble');
+    if (preflight.stop_reason !== null) say(`${preflight.ignored ? 'Ignored' : 'Stopped before learning'}: ${preflight.stop_reason}.`, 'more trouble');
+    byId('preflight').replaceChildren(...parts);
   }
 
   function showTiles(run) {
@@ -266,6 +296,11 @@
         'mean of the last 20 episodes' + (rewards.higher_is_better ? '' : '; lower is better')],
       ['Speed', run.episodes_per_second > 0 ? rate(run.episodes_per_second) : '\u2013', run.episodes_per_second > 0 ? 'episodes, lately' : 'no episodes lately'],
       ['Policy', `version ${whole(run.policy_version)}`, run.policy_numbers.map(shown).join('; ')],
+      ...(run.outlook ? [['Left to gain', difference(run.outlook.left_to_gain),
+        `${difference(run.outlook.gain)} over uniform, 95% interval ${inUnit(run.outlook.low)} to ${inUnit(run.outlook.high)}`
+        + (run.settled ? '; settled' : '')]] : []),
+      ...(run.policy_version === 0 && run.stage === 'finished' && run.episodes_done > 0
+        ? [['Schedule', 'even', 'the policy made no update']] : []),
       ['Workers', whole(counts.all), counts.all === 0 ? 'none connected'
         : `${whole(counts.busy)} busy, ${whole(counts.idle)} idle` + (counts.silent > 0 ? `, ${whole(counts.silent)} silent` : '')],
       ['Leases', whole(run.episodes_running), 'held by workers now'],
@@ -389,6 +424,7 @@
     byId('measure').textContent = verified.measure;
     showHeader(run);
     showTiles(run);
+    showPreflight(run);
     drawCharts(run);
     showScores(run);
     showCounters(run);

@@ -27,8 +27,10 @@ void check_belongs(const evaluation::Ablation& ablation, const wire::RunSpec& sp
 }  // namespace
 
 ReportInput read_report_input(const std::filesystem::path& run_directory) {
-  ReportInput input{
-      .run = aggregator::read_run(run_directory), .ablation = std::nullopt, .tool_version = version()};
+  ReportInput input{.run = aggregator::read_run(run_directory),
+                    .ablation = std::nullopt,
+                    .tool_version = version(),
+                    .directory = run_directory};
   const std::filesystem::path ablation = run_directory / "ablation.json";
   if (std::filesystem::exists(ablation)) {
     input.ablation = evaluation::read_ablation(ablation);

@@ -14,6 +14,7 @@ struct ReportInput {
   aggregator::RunData run;
   std::optional<evaluation::Ablation> ablation;
   std::string tool_version;
+  std::filesystem::path directory = {};  // of the run, for the command that does it again
 };
 
 // The data of `run_directory`, with its ablation.json if there is one. Throws the errors of the readers, and

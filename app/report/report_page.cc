@@ -14,6 +14,8 @@
 #include "app/report/markup.h"
 #include "app/report/report.h"
 #include "app/report/run_summary.h"
+#include "app/report/run_text.h"
+#include "app/report/verdict.h"
 #include "base/number_text.h"
 #include "kernels/method.h"
 #include "policy/learner.h"
@@ -86,16 +88,13 @@ std::string p_value_markup(double p) {
   return fmt::format("{}10<sup>\u2212{}</sup>", markup, value.substr(exponent + 2));
 }
 
-std::string duration(double seconds) {
-  const auto whole = static_cast<int64_t>(std::llround(seconds));
-  std::string text;
-  if (whole >= 3600) text += fmt::format("{} h ", whole / 3600);
-  if (whole >= 60) text += fmt::format("{} min ", whole / 60 % 60);
-  return text + fmt::format("{} s", whole % 60);
-}
-
 // What the run showed, in a sentence or two.
 void write_verdict(Markup* page, const aggregator::RunData& run, const EvaluationRecord& evaluation) {
+  if (stopped_by_preflight(run)) {
+    page->element("p", {{"class", "verdict"}},
+                  fmt::format("The run stopped before learning: {}.", run.preflight->stop_reason()));
+    return;
+  }
   if (!evaluation.paired) {
     page->element("p", {{"class", "verdict"}},
                   "The learned schedule has not been compared with the uniform one yet.");
@@ -254,9 +253,96 @@ std::vector<Fact> conditions(const aggregator::RunData& run, const std::string& 
       {"Episodes", fmt::format("{} of {}, {} questions each", run.episodes_learned(), run.episodes_wanted,
                                spec.questions_per_episode())},
       {"Seed", fmt::format("{}", spec.seed())},
-      {"Time spent", duration(run.elapsed_s)},
+      {"Time spent", duration_text(run.elapsed_s)},
       {"Tool", fmt::format("allot {}", tool_version)},
   };
+}
+
+// One line a finding; nothing where the run has no preflight.
+void write_preflight(Markup* page, const aggregator::RunData& run) {
+  if (!run.preflight) return;
+  const std::vector<std::string> lines = preflight_lines(*run.preflight, 0);
+  if (lines.empty()) return;
+  page->open("section", {{"class", "preflight"}}).element("h2", {}, "Before learning");
+  page->element("p", {},
+                fmt::format("Dense attention and the even schedule on {} training questions:",
+                            run.preflight->wanted()));
+  page->open("ul");
+  for (const std::string& line : lines) page->element("li", {}, line);
+  page->close().close();
+}
+
+void open_events(Markup* page, const char* title, std::initializer_list<const char*> heads) {
+  page->open("section").element("h2", {}, title).open("table", {{"class", "events"}});
+  page->open("thead").open("tr");
+  for (const char* head : heads) page->element("th", {}, head);
+  page->close().close().open("tbody");
+}
+
+void write_verdict_sentences(Markup* page, const Verdict& verdict) {
+  page->open("section", {{"class", "learning"}}).element("h2", {}, "Was it over?");
+  if (!verdict.no_update.empty()) page->element("p", {}, verdict.no_update);
+  page->element("p", {}, verdict.learning);
+  if (verdict.to_dense) {
+    const evaluation::PairedTest& test = *verdict.to_dense;
+    page->element(
+        "p", {},
+        fmt::format("Against dense attention the learned schedule has {} on the held-out questions.",
+                    points_with_range(test.difference, test.interval.low, test.interval.high)));
+  }
+  if (!verdict.replies_of.empty()) {
+    page->open("ul");
+    for (const ReplyCounts& replies : verdict.replies_of) page->element("li", {}, text(replies));
+    page->close();
+  }
+  page->close();
+}
+
+// The history keeps no replies, only what became of them.
+void write_lost(Markup* page, const Verdict& verdict, const std::string& heldout) {
+  if (verdict.lost == 0) return;
+  open_events(page, "Questions that are lost", {"Question", "Dense attention", "Learned schedule"});
+  for (const LostQuestion& lost : verdict.lost_questions) {
+    page->open("tr").element("td", {}, std::to_string(lost.question));
+    page->element("td", {}, reply_text(lost.dense)).element("td", {}, reply_text(lost.learned)).close();
+  }
+  page->close().close();
+  page->element(
+      "p", {{"class", "paired"}},
+      fmt::format("{} held-out questions are right with dense attention and not with the learned schedule; "
+                  "the numbers count the questions of {} from 0{}.",
+                  verdict.lost, heldout,
+                  verdict.lost > std::ssize(verdict.lost_questions)
+                      ? fmt::format(", and the first {} are listed", verdict.lost_questions.size())
+                      : ""));
+  page->close();
+}
+
+std::string bytes_text(int64_t bytes) {
+  constexpr double kMebi = 1024.0 * 1024.0;
+  return fmt::format("{:.{}f}\u00a0MiB", static_cast<double>(bytes) / kMebi, bytes < 10 * kMebi ? 2 : 0);
+}
+
+void write_rows_read(Markup* page, const Verdict& verdict) {
+  if (verdict.rows.empty()) return;
+  page->open("section", {{"class", "rows-read"}}).element("h2", {}, "Value rows read for a token");
+  page->open("table", {{"class", "scores"}}).open("thead").open("tr");
+  for (const char* head : {"Context", "Dense", "Learned, at most", "Dense", "Learned, at most"})
+    page->element("th", {}, head);
+  page->close().close().open("tbody");
+  for (const RowsRead& row : verdict.rows) {
+    page->open("tr").element("th", {}, fmt::format("{}k", row.context / 1024));
+    page->element("td", {}, std::to_string(row.dense)).element("td", {}, std::to_string(row.learned));
+    page->element("td", {}, bytes_text(row.dense_bytes))
+        .element("td", {}, bytes_text(row.learned_bytes))
+        .close();
+  }
+  page->close().close();
+  page->element(
+      "p", {{"class", "paired"}},
+      "Counted from the schedule and the model\u2019s shape, over all layers and KV heads, as if no two query "
+      "heads of a group drew the same row. All keys are read in either case. No time was measured.");
+  page->close();
 }
 
 struct Counter {
@@ -297,13 +383,6 @@ std::string utc(Timestamp at) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(at.time_since_epoch().count() / 1000));
 }
 
-void open_events(Markup* page, const char* title, std::initializer_list<const char*> heads) {
-  page->open("section").element("h2", {}, title).open("table", {{"class", "events"}});
-  page->open("thead").open("tr");
-  for (const char* head : heads) page->element("th", {}, head);
-  page->close().close().open("tbody");
-}
-
 // What operators asked for, and what came to nothing; neither section is there without such an event.
 void write_events(Markup* page, const aggregator::RunData& run) {
   if (!run.controls.empty()) {
@@ -339,6 +418,7 @@ void write_events(Markup* page, const aggregator::RunData& run) {
 std::string report_page(const ReportInput& input) {
   const aggregator::RunData& run = input.run;
   const EvaluationRecord evaluation = evaluate(run);
+  const Verdict verdict = verdict_of(run, input.directory.string());
   Markup page;
   page.open("html", {{"lang", "en"}}).open("head");
   page.empty("meta", {{"charset", "utf-8"}});
@@ -352,8 +432,15 @@ std::string report_page(const ReportInput& input) {
     write_figure(&page, figure);
     if (figure.name == "accuracy") write_scores(&page, evaluation);
   }
+  write_preflight(&page, run);
+  if (!stopped_by_preflight(run)) {
+    write_verdict_sentences(&page, verdict);
+    write_lost(&page, verdict, run.spec.task().heldout().path());
+    write_rows_read(&page, verdict);
+  }
   page.open("section").element("h2", {}, "Conditions");
   std::vector<Fact> facts = conditions(run, input.tool_version);
+  facts.push_back({"To run it again", "", verdict.command});
   if (input.ablation) std::ranges::move(ablation_facts(*input.ablation), std::back_inserter(facts));
   write_facts(&page, facts);
   page.close();

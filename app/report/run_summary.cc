@@ -76,6 +76,10 @@ EvaluationRecord evaluate(const aggregator::RunData& run) {
   return evaluation;
 }
 
+bool stopped_by_preflight(const aggregator::RunData& run) {
+  return run.preflight && !run.preflight->stop_reason().empty() && !run.preflight->ignored();
+}
+
 std::string action_name(const wire::ControlEvent& event) {
   const std::string& name = wire::Control::Action_Name(event.action());
   std::string word = name.substr(name.find('_') + 1);

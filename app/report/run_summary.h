@@ -28,6 +28,9 @@ MovingMean moving_mean(std::span<const aggregator::LearnedEpisode> episodes, Rew
 // question twice or has another number of results than questions.
 EvaluationRecord evaluate(const aggregator::RunData& run);
 
+// True where the preflight gave a reason against learning, and the run followed it.
+bool stopped_by_preflight(const aggregator::RunData& run);
+
 // An operator's command: its name ("pause", "episodes"), and the whole command in words ("stop
 // after 120 episodes").
 std::string action_name(const wire::ControlEvent& event);

@@ -161,7 +161,23 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
                  "much faster), or mixed (divergence first, then answers); the verification is on answers");
   options.integer("divergence-episodes", &run->divergence_episodes, 1, kMany, "N",
                   "with --reward mixed: episodes that measure divergences; by default the first half");
+  options.integer(
+      "preflight", &run->preflight, 0, 1'000'000, "N",
+      "training questions that dense attention and the even schedule answer before learning; a run that "
+      "has nothing to learn stops there with the reason; 0 for no preflight");
+  options.flag("ignore-preflight", &run->ignore_preflight, "learn whatever the preflight shows");
+  options.real("gain-floor", &run->gain_floor, 0, 100, "POINTS",
+               "a gain in accuracy that is not worth learning for");
+  options.real("price-per-hour", &run->price_per_hour, 0, 1e9, "P",
+               "what an hour of one worker costs, in any currency, for the estimated cost of the run");
+  options.choice(
+      "until", &run->until, {"episodes", "settled"},
+      "when learning ends: after --episodes; or settled, when the learner expects that less than "
+      "--gain-floor is left to gain, after --most-episodes at the latest, and after --episodes with a learner "
+      "that has no such expectation");
   options.integer("episodes", &run->episodes, 1, kMany, "N", "schedules to score while learning");
+  options.integer("most-episodes", &run->most_episodes, 1, kMany, "N",
+                  "with --until settled: the largest number of schedules to score");
   options.integer("questions", &run->questions, 1, 1'000'000, "N", "questions of one episode");
   declare_policy_options(&options, &run->policy);
 
@@ -207,6 +223,12 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
     spec.set_reward_kind(run.reward);  // release 0.1 writes specs without it
   }
   spec.set_questions_per_episode(static_cast<uint32_t>(run.questions));
+  spec.set_until_settled(run.until == "settled");
+  spec.set_most_episodes(run.until == "settled" ? run.most_episodes : 0);
+  spec.set_preflight_questions(static_cast<uint32_t>(run.preflight));
+  spec.set_ignore_preflight(run.ignore_preflight);
+  spec.set_gain_floor(run.gain_floor / 100);
+  spec.set_price_per_hour(run.price_per_hour);
   spec.set_lease_ms(run.lease_seconds * 1000);
   spec.set_max_attempts(run.max_attempts);
   aggregator::validate(spec);

@@ -28,7 +28,13 @@ struct RunOptions {
 
   std::string reward = "answers";              // "answers", "divergence" or "mixed"
   std::optional<int64_t> divergence_episodes;  // of "mixed"; empty: half of the episodes
+  int32_t preflight = 32;                      // questions; 0 = no preflight
+  bool ignore_preflight = false;
+  double gain_floor = 0.5;         // points
+  double price_per_hour = 0;       // of a worker; 0 = not known
+  std::string until = "episodes";  // or "settled"
   int64_t episodes = 250;
+  int64_t most_episodes = 2000;  // until settled
   int32_t questions = 16;
   PolicyOptions policy;
 

@@ -42,8 +42,21 @@ std::string format_seconds(double seconds) {
   return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
 }
 
+std::string eta_text(const wire::Status& status) {
+  const bool may_settle = status.until_settled() && status.has_outlook() && status.stage() == "learn";
+  return fmt::format("eta {}{}", may_settle && status.eta_s() >= 0 ? "at most " : "",
+                     format_seconds(status.eta_s()));
+}
+
 Answered answered(const wire::Status& status) {
   Answered sum;
+  if (status.stage() == "preflight") {
+    for (const auto& schedule : status.preflight().schedules()) {
+      sum.done += schedule.answered();
+      sum.wanted += status.preflight().wanted();
+    }
+    return sum;
+  }
   for (const auto& score : status.scores()) {
     sum.done += score.answered();
     sum.wanted += score.wanted();
@@ -87,7 +100,7 @@ std::optional<evaluation::Interval> interval_of(const wire::Score& score) {
 std::string progress_line(const wire::Status& status, size_t columns) {
   const Done work = work_of(status);
   std::string rest = fmt::format(" {}/{}", work.done, work.wanted);
-  if (status.stage() != "finished") rest += "  eta " + format_seconds(status.eta_s());
+  if (status.stage() != "finished") rest += "  " + eta_text(status);
   if (status.stage() == "learn") {
     if (const auto recent = recent_reward_text(status)) rest += "  reward " + *recent;
   } else {

@@ -16,7 +16,10 @@ namespace allot::app {
 // "45s", "3m 05s", "2h 07m"; "?" for a negative number (unknown).
 std::string format_seconds(double seconds);
 
-// How many questions the verify stage has answered, and how many it wants.
+// "eta 3m 20s"; "eta at most 3m 20s" while learning may end sooner because it settles.
+std::string eta_text(const wire::Status& status);
+
+// How many questions the preflight or the verify stage has answered, and how many it wants.
 struct Answered {
   int64_t done = 0;
   int64_t wanted = 0;

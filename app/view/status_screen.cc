@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "aggregator/metrics.h"
+#include "app/report/run_text.h"
 #include "app/view/progress.h"
 #include "app/view/status_view.h"
 #include "app/view/terminal_text.h"
@@ -25,9 +26,10 @@ std::string heading(const wire::Status& status) {
     text += fmt::format("  {} of {} episodes ({})", status.episodes_done(), status.episodes_wanted(),
                         percent(share));
   } else {
-    text += fmt::format("  {} of {} held-out answers", questions.done, questions.wanted);
+    text += fmt::format("  {} of {} {}answers", questions.done, questions.wanted,
+                        status.stage() == "preflight" ? "" : "held-out ");
   }
-  if (status.stage() != "finished" && !status.paused()) text += "  eta " + format_seconds(status.eta_s());
+  if (status.stage() != "finished" && !status.paused()) text += "  " + eta_text(status);
   if (status.target_reward() > 0) text += "  target reward " + reward_text(status, status.target_reward());
   return text + fmt::format("  {} spent", format_seconds(status.elapsed_s()));
 }
@@ -152,6 +154,8 @@ std::vector<std::string> status_screen(const wire::Status& status, std::string_v
   lines.push_back(learner_line(status));
   lines.push_back(worker_line(status));
   lines.push_back(counter_line(status));
+  for (const std::string& line : preflight_lines(status.preflight(), status.workers_size()))
+    lines.push_back("before   " + line);
   append(score_lines(status));
   append(curve_lines(status, size.columns));
   // The rest is shared out: half of it to the schedule, what that leaves to the workers.

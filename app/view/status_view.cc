@@ -15,7 +15,9 @@
 #include "aggregator/wire_conversion.h"
 #include "app/cli/version.h"
 #include "app/report/run_summary.h"
+#include "app/report/run_text.h"
 #include "app/view/progress.h"
+#include "base/number_text.h"
 #include "episode/reward_kind.h"
 
 namespace allot::app {
@@ -145,6 +147,15 @@ std::string policy_numbers(const wire::Status& status) {
   return text;
 }
 
+json preflight_json(const wire::Preflight& preflight) {
+  json object = message_json(preflight);
+  for (const char* name : {"cost", "run_worker_seconds"}) {
+    if (object[name] == 0) object[name] = nullptr;
+  }
+  if (preflight.stop_reason().empty()) object["stop_reason"] = nullptr;
+  return object;
+}
+
 wire::Status status_of(const aggregator::RunData& run) {
   wire::Status status;
   aggregator::describe_run(run.spec, &status);
@@ -167,6 +178,9 @@ wire::Status status_of(const aggregator::RunData& run) {
   for (const aggregator::RunControlled& controlled : run.controls) {
     *status.add_steering() = aggregator::to_wire(controlled);
   }
+  if (run.preflight) *status.mutable_preflight() = *run.preflight;
+  status.set_until_settled(run.until_settled);
+  status.set_settled(run.settled);
   status.set_paused(run.paused);
   status.set_target_reward(run.target_reward);
   const auto shown = std::min(run.given_up.size(), aggregator::kGivenUpShown);
@@ -203,6 +217,8 @@ json to_json(const wire::Status& status, const StatusContext& context) {
   }
   for (int i = 0; i < status.steering_size(); ++i)
     object["steering"][i]["action"] = action_name(status.steering(i));
+  object["preflight"] = status.has_preflight() ? preflight_json(status.preflight()) : json(nullptr);
+  if (!status.has_outlook()) object["outlook"] = nullptr;
   object["rewards"] = rewards_json(kind);
   object["verified"] = rewards_json(&row_of(RewardKind::kAnswers));
   if (status.target_reward() <= 0) object["target_reward"] = nullptr;
@@ -226,13 +242,24 @@ std::string json_line(const json& object) {
 std::string format_status(const wire::Status& status) {
   std::string text = fmt::format("run       {}, stage {}{}\n", status.run_id(), status.stage(),
                                  status.paused() ? ", paused" : "");
-  text += fmt::format("episodes  {} of {} done, {} running, {:.2f} per second, eta {}, {} spent\n",
+  text += fmt::format("episodes  {} of {} done, {} running, {:.2f} per second, {}, {} spent\n",
                       status.episodes_done(), status.episodes_wanted(), status.episodes_running(),
-                      status.episodes_per_second(), format_seconds(status.eta_s()),
-                      format_seconds(status.elapsed_s()));
+                      status.episodes_per_second(), eta_text(status), format_seconds(status.elapsed_s()));
   text += fmt::format("policy    version {}{}, recent mean reward {}\n", status.policy_version(),
                       policy_numbers(status), recent_reward_text(status).value_or("none"));
   text += fmt::format("schedule  {}\n", schedule_text(status));
+  if (status.has_outlook()) {
+    const RewardKindRow* kind = find_reward_kind(status.reward_kind());
+    const bool answers = kind != nullptr && kind->kind == RewardKind::kAnswers;
+    const auto& outlook = status.outlook();
+    text += fmt::format("outlook   {}over uniform {}, left to gain {}\n", status.settled() ? "settled; " : "",
+                        answers ? points_with_range(outlook.gain(), outlook.low(), outlook.high())
+                                : reward_text(status, outlook.gain()),
+                        answers ? fmt::format("{:.1f} points", 100 * outlook.left_to_gain())
+                                : reward_text(status, outlook.left_to_gain()));
+  }
+  for (const std::string& line : preflight_lines(status.preflight(), status.workers_size()))
+    text += "preflight " + line + "\n";
   for (const auto& score : status.scores()) {
     text += fmt::format("score     {:<8} {}/{} correct ({}), {} wanted\n", score.label(), score.correct(),
                         score.answered(), score_text(mean_score(score)), score.wanted());

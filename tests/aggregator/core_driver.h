@@ -29,7 +29,12 @@ inline std::string storage_name(const testing::TestParamInfo<Storage>& param) {
 
 class CoreDriver {
  public:
-  CoreDriver(Storage storage, wire::RunSpec spec) : storage_(storage), spec_(std::move(spec)) { open(); }
+  using MakePolicy = std::unique_ptr<policy::Policy> (*)(const policy::PolicyConfig& config);
+
+  CoreDriver(Storage storage, wire::RunSpec spec, MakePolicy make_policy = policy::make_policy)
+      : storage_(storage), spec_(std::move(spec)), make_policy_(make_policy) {
+    open();
+  }
 
   // Opens the history again and replays it, as after kill -9.
   void crash() {
@@ -168,7 +173,7 @@ class CoreDriver {
  private:
   void open() {
     history_ = open_history();
-    core_ = std::make_unique<Core>(spec_, policy::make_policy(policy_config(spec_)), *history_, clock_.now());
+    core_ = std::make_unique<Core>(spec_, make_policy_(policy_config(spec_)), *history_, clock_.now());
     EXPECT_TRUE(commit().empty());
   }
   std::vector<wire::Envelope> commit() {
@@ -182,6 +187,7 @@ class CoreDriver {
 
   Storage storage_;
   wire::RunSpec spec_;
+  MakePolicy make_policy_;
   ManualClock clock_{Timestamp{Duration{1'700'000'000'000}}};
   TemporaryDirectory directory_;
   MemoryStore memory_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "aggregator/history.h"
+#include "aggregator/outlook.h"
 #include "aggregator/run_spec.h"
 #include "policy/policy.h"
 #include "wire/messages.pb.h"
@@ -30,11 +31,12 @@ inline PolicyReplay replay_policy(const History& history, const wire::RunSpec& s
     if (!holds) replay.faults.push_back(fmt::format("{} {} differs from the replay's", what, number));
   };
   std::set<EpisodeId> learning;
+  const int64_t before = preflight_episodes(spec);
   history.replay([&](const Record& record) {
     if (const auto* asked = std::get_if<EpisodeAsked>(&record);
         asked && asked->episode.stage == Stage::kLearn) {
       const policy::Proposal proposal = policy.ask(1).at(0);
-      const int64_t number = asked->episode.id.value;
+      const int64_t number = asked->episode.id.value - before;
       expect(proposal.number == number, "the number of episode", number);
       expect(proposal.schedule.samples == asked->episode.samples, "the schedule of episode", number);
       expect(proposal.log_prob == asked->episode.log_prob, "the log_prob of episode", number);
@@ -42,13 +44,13 @@ inline PolicyReplay replay_policy(const History& history, const wire::RunSpec& s
     } else if (const auto* told = std::get_if<EpisodeTold>(&record);
                told && learning.contains(told->episode)) {
       expect(policy.version() == told->told_version, "the told_version of episode", told->episode.value);
-      policy.tell({told->episode.value, mean_score(told->results)});
+      policy.tell({told->episode.value - before, mean_score(told->results)});
     } else if (const auto* given_up = std::get_if<EpisodeGivenUp>(&record);
                given_up && learning.contains(given_up->episode)) {
-      policy.give_up(given_up->episode.value);
+      policy.give_up(given_up->episode.value - before);
     } else if (const auto* reached = std::get_if<VersionReached>(&record)) {
       expect(policy.version() == reached->version, "the number of version", reached->version);
-      expect(policy.describe() == reached->described, "the description of version", reached->version);
+      expect(describe_with_outlook(policy) == reached->described, "the description of version", reached->version);
       expect(!reached->digest || policy.digest() == *reached->digest, "the digest of version",
              reached->version);
     }

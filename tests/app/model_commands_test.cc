@@ -29,6 +29,7 @@ class ModelCommands : public ::testing::Test {
     return {"allot", "tune", "--model", model, "--data", model + "/train.jsonl", "--heldout",
             model + "/heldout.jsonl", "--run", run_.string(), "--total", "64", "--estimator", "sys",
             "--episodes", "20", "--questions", "4", "--heldout-questions", "12", "--max-new-tokens", "96",
+            "--preflight", "16",
             // So few replies at once that the run is long enough to be disturbed.
             "--max-sequences", "8"};
   }

@@ -5,6 +5,7 @@
 
 #include "aggregator/run_spec.h"
 #include "app/files/schedule_file.h"
+#include "app/report/run_again.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/sha256.h"
@@ -60,6 +61,34 @@ TEST_F(RunSpecBuilder, SpecHoldsFingerprintsCountsAndAbsolutePaths) {
   EXPECT_EQ(spec.policy().total(), 64);
   EXPECT_EQ(spec.lease_ms(), 120'000);
   EXPECT_TRUE(std::filesystem::path(spec.model_path()).is_absolute());
+}
+
+TEST_F(RunSpecBuilder, TheCommandThatRunsItAgainGivesTheSameSpec) {
+  const auto adapter = small_.model.parent_path() / "lora";
+  write_small_adapter(adapter, 4);
+  run_.adapter = adapter;
+  run_.until = "settled";
+  run_.most_episodes = 700;
+  run_.gain_floor = 0.7;
+  run_.preflight = 12;
+  run_.ignore_preflight = true;
+  run_.price_per_hour = 2.5;
+  run_.heldout_questions = 7;
+  run_.policy.by_flag["gain"] = 3;
+  run_.attention.estimator = kernels::Estimator::kFlash;
+  run_.attention.prefill = kernels::Prefill::kDense;
+  run_.attention.tile = 64;
+  run_.generation.temperature = 0.3;
+  run_.generation.max_new_tokens = 77;
+  run_.seed = 9;
+  const wire::RunSpec spec = build_run_spec(run_);
+  const std::vector<std::string> words = words_of(spec, "runs/again");
+  RunOptions again;
+  OptionSet set("tune", "", "");
+  declare_run_options(set, &again);
+  ASSERT_EQ(set.parse(std::span(words).subspan(2)), OptionSet::Parsed::kRun);
+  EXPECT_EQ(again.run, "runs/again");
+  EXPECT_THAT(wire::differences(spec, build_run_spec(again)), IsEmpty());
 }
 
 TEST_F(RunSpecBuilder, AnAdapterIsPartOfTheModelAndItsPlaceIsNot) {

@@ -20,7 +20,8 @@ SmallModel write_small_model(const std::filesystem::path& directory);
 // Writes a LoRA adapter of that model: rank 2 in a module of its first layer, scaled by `alpha` / 2.
 void write_small_adapter(const std::filesystem::path& directory, double alpha);
 
-// "PROGRAM COMMAND" on a run of it in `run`: 64 samples in all, 4 questions an episode; then `more`.
+// "PROGRAM COMMAND" on a run of it in `run`: 64 samples in all, 4 questions an episode, no preflight
+// unless `more` asks for one; then `more`.
 std::vector<std::string> run_words(const std::string& program, const std::string& command,
                                    const SmallModel& small, const std::filesystem::path& run, int episodes,
                                    const std::vector<std::string>& more);

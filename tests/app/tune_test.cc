@@ -106,6 +106,36 @@ TEST_F(Tune, WholeRunEndsWithAVerdictAndItsFiles) {
   EXPECT_THAT(result.err, HasSubstr("finished |"));
 }
 
+TEST_F(Tune, LooksAtDenseAndTheEvenScheduleBeforeItLearns) {
+  const auto result = run_command(tune({"--preflight", "24", "--price-per-hour", "2"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_whole_run();
+  EXPECT_THAT(result.err, HasSubstr("preflight |"));
+  EXPECT_THAT(result.out, Names("preflight  dense", "of 24 right", "preflight  uniform", "cut off"));
+  EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr("Before learning"));
+  EXPECT_EQ(aggregator::episode_rows(run_, "preflight").size(), 12u);
+  const auto status = run_command({tool(), "status", "--run", run_.string()});
+  EXPECT_THAT(status.out, Names("preflight dense", "of 24 right"));
+}
+
+TEST_F(Tune, ARunThatHasNothingToLearnEndsWithTheReasonAndWithoutASchedule) {
+  const auto words = tune({"--preflight", "24", "--total", "80000"});
+  for (const char* time : {"first", "again"}) {
+    auto command = words;
+    std::erase(command, "64");  // the total of the other tests
+    command.erase(std::ranges::find(command, "--total"));
+    const auto result = run_command(command);
+    EXPECT_EQ(result.code, 1) << time;
+    EXPECT_THAT(result.err,
+                Names("stopped before learning", "80000 samples", "--total", "--ignore-preflight"));
+    EXPECT_THAT(result.out, AllOf(Names("preflight  stopped"), Not(HasSubstr("schedule of"))));
+    EXPECT_THAT(result.out, HasSubstr("warning: an even share of the total is 10000 samples"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(run_ / "schedule.json"));
+  EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr("The run stopped before learning"));
+  EXPECT_EQ(learning_rows().size(), 0u);
+}
+
 TEST_F(Tune, JsonResultHoldsScheduleScoresAndFiles) {
   const auto result = run_command(tune({"--json"}));
   ASSERT_EQ(result.code, 0) << result.err;
@@ -116,6 +146,14 @@ TEST_F(Tune, JsonResultHoldsScheduleScoresAndFiles) {
   EXPECT_EQ(json.at("scores").at("dense").at("n"), 12);
   EXPECT_EQ(json.at("scores").at("dense").at("samples").size(), 0u);
   EXPECT_TRUE(json.at("paired").at("p_value").is_number());
+  EXPECT_TRUE(json.at("preflight").is_null());
+  const auto& verdict = json.at("verdict");
+  EXPECT_FALSE(verdict.at("settled"));
+  EXPECT_TRUE(verdict.at("outlook").is_null());
+  EXPECT_TRUE(verdict.at("paired_to_dense").at("p_value").is_number());
+  EXPECT_EQ(verdict.at("replies").at("dense").at("n"), 12);
+  EXPECT_EQ(verdict.at("value_rows").size(), 8u);
+  EXPECT_THAT(verdict.at("command").get<std::string>(), Names("allot tune", "--total 64", "--episodes 40"));
   EXPECT_TRUE(std::filesystem::exists(json.at("files").at("schedule").get<std::string>()));
 }
 

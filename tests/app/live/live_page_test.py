@@ -205,6 +205,40 @@ class LivePage(unittest.TestCase):
         self.assertNotIn("held-out", self.text("#curve-caption"), "accuracies have no place on an axis of delays")
         browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
 
+    def test_shows_the_look_before_learning_and_why_a_run_stopped_there(self):
+        run, browser = self.run_, self.browser
+        run.serve()
+        figures = run.figures()
+        schedule = {"label": "dense", "answered": 32, "correct": 0, "mean": 0.0, "cut_off": 8, "no_answer": 24, "prompt_tokens": 6400,
+                    "output_tokens": 1600}
+        figures.update(stage="preflight", eta_s=None, worker_counts={"all": 2, "busy": 2, "idle": 0, "silent": 0}, preflight={
+            "wanted": 32, "schedules": [schedule, schedule | {"label": "uniform", "answered": 16}], "done": True, "worker_seconds": 20.0,
+            "run_worker_seconds": 1200.0, "run_episodes": 250, "cost": 1.5, "stop_reason": HOSTILE, "ignored": False, "warnings": ["few keys"]})
+        script = browser.call("Page.addScriptToEvaluateOnNewDocument", source=STUB % json.dumps(figures))
+        browser.size(1280)
+        browser.open(run.url)
+        self.assertIn("48 of 64 answers before learning", self.text("#summary"))
+        self.assertEqual(self.texts("#preflight tbody tr:first-child td"), ["dense", "0 of 32", "0.0%", "25%", "75%", "50"])
+        self.assertIn("250 episodes and the verification take at most about 10\u00a0min 00\u00a0s of 2 workers and cost 1.50.", self.text("#preflight"))
+        self.assertIn("Warning: few keys.", self.text("#preflight"))
+        self.assertIn(f"Stopped before learning: {HOSTILE}.", self.text("#preflight"))
+        self.assertFalse(browser.value("document.body.dataset.fooled"))
+        self.expect_fit("preflight")
+        browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
+
+    def test_says_what_is_left_to_gain_and_that_the_time_left_is_a_bound(self):
+        run, browser = self.run_, self.browser
+        run.serve()
+        figures = run.figures()
+        figures.update(until_settled=True, eta_s=90, outlook={"gain": 0.1, "low": 0.05, "high": 0.15, "left_to_gain": 0.012})
+        script = browser.call("Page.addScriptToEvaluateOnNewDocument", source=STUB % json.dumps(figures))
+        browser.open(run.url)
+        self.assertIn("at most 1\u00a0min 30\u00a0s left", self.text("#summary"))
+        tiles = dict(zip(self.texts("#tiles dt"), self.texts("#tiles dd:not(.note)")))
+        self.assertEqual(tiles["Left to gain"], "1.2 points")
+        self.assertIn("10.0 points over uniform, 95% interval 5.0 to 15.0", " ".join(self.texts("#tiles .note")))
+        browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
+
     def test_answers_with_partial_credit_have_no_interval(self):
         run, browser = self.run_, self.browser
         run.serve()

@@ -1,0 +1,20 @@
+// What a run says of itself in words, the same on the terminal and in the report.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "wire/messages_fwd.h"
+
+namespace allot::app {
+
+// "1 h 2 min 3 s".
+std::string duration_text(double seconds);
+
+// The preflight in lines without indentation: a line for each schedule with answers, the estimate of the
+// run's time and cost, warnings, and why the run should not learn. `workers` is the number that the estimate
+// is divided among; 0 gives it for one worker alone.
+std::vector<std::string> preflight_lines(const wire::Preflight& preflight, int64_t workers);
+
+}  // namespace allot::app
