@@ -272,8 +272,8 @@ void write_preflight(Markup* page, const aggregator::RunData& run) {
   page->close().close();
 }
 
-void open_events(Markup* page, const char* title, std::initializer_list<const char*> heads) {
-  page->open("section").element("h2", {}, title).open("table", {{"class", "events"}});
+void open_rows(Markup* page, const char* title, const char* kind, std::initializer_list<const char*> heads) {
+  page->open("section").element("h2", {}, title).open("table", {{"class", kind}});
   page->open("thead").open("tr");
   for (const char* head : heads) page->element("th", {}, head);
   page->close().close().open("tbody");
@@ -301,7 +301,7 @@ void write_verdict_sentences(Markup* page, const Verdict& verdict) {
 // The history keeps no replies, only what became of them.
 void write_lost(Markup* page, const Verdict& verdict, const std::string& heldout) {
   if (verdict.lost == 0) return;
-  open_events(page, "Questions that are lost", {"Question", "Dense attention", "Learned schedule"});
+  open_rows(page, "Questions that are lost", "lost", {"Question", "Dense attention", "Learned schedule"});
   for (const LostQuestion& lost : verdict.lost_questions) {
     page->open("tr").element("td", {}, std::to_string(lost.question));
     page->element("td", {}, reply_text(lost.dense)).element("td", {}, reply_text(lost.learned)).close();
@@ -326,7 +326,7 @@ std::string bytes_text(int64_t bytes) {
 void write_rows_read(Markup* page, const Verdict& verdict) {
   if (verdict.rows.empty()) return;
   page->open("section", {{"class", "rows-read"}}).element("h2", {}, "Value rows read for a token");
-  page->open("table", {{"class", "scores"}}).open("thead").open("tr");
+  page->open("table", {{"class", "scores rows"}}).open("thead").open("tr");
   for (const char* head : {"Context", "Dense", "Learned, at most", "Dense", "Learned, at most"})
     page->element("th", {}, head);
   page->close().close().open("tbody");
@@ -386,7 +386,7 @@ std::string utc(Timestamp at) {
 // What operators asked for, and what came to nothing; neither section is there without such an event.
 void write_events(Markup* page, const aggregator::RunData& run) {
   if (!run.controls.empty()) {
-    open_events(page, "Control", {"When", "Who", "What"});
+    open_rows(page, "Control", "events", {"When", "Who", "What"});
     for (const aggregator::RunControlled& controlled : run.controls) {
       page->open("tr").element("td", {}, utc(controlled.at)).element("td", {}, controlled.by);
       page->element("td", {}, control_text(aggregator::to_wire(controlled))).close();
@@ -395,7 +395,7 @@ void write_events(Markup* page, const aggregator::RunData& run) {
   }
   if (run.given_up.empty()) return;
   const size_t before = run.given_up.size() - std::min(run.given_up.size(), kGivenUpListed);
-  open_events(page, "Episodes given up", {"When", "Episode", "Why"});
+  open_rows(page, "Episodes given up", "events", {"When", "Episode", "Why"});
   for (const aggregator::EpisodeGivenUp& given_up : std::span(run.given_up).subspan(before)) {
     page->open("tr").element("td", {}, utc(given_up.at));
     page->element("td", {}, std::to_string(given_up.episode.value));

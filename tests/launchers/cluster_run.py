@@ -59,6 +59,7 @@ class ClusterRun:
             "questions = 4\n"
             "heldout-questions = 8\n"
             "lease-seconds = 20\n"
+            "preflight = 0\n"  # the tests count episodes
         )
 
     def let_go(self):

@@ -53,7 +53,8 @@ TEST(EpisodeCodec, ResultsWithAnyScoreComeBackBitForBit) {
   const std::vector<QuestionResult> results = {{1, 1, Finish::kEos, 10, 20},
                                                {2, 0, Finish::kStop, 11, 21},
                                                {3, 1.0 / 3, Finish::kLength, 12, 22},
-                                               {4, 17.25, Finish::kEos, 0, 0}};
+                                               {4, 17.25, Finish::kEos, 0, 0},
+                                               {5, 0, Finish::kEos, 13, 23, true}};
   EpisodeResult whole;
   fill(results, &whole);
   EpisodeResult arrived;

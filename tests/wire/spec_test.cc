@@ -14,6 +14,7 @@ using google::protobuf::util::MessageDifferencer;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::ThrowsMessage;
 
 RunSpec example() {
@@ -103,6 +104,17 @@ TEST(Spec, FieldsOfOtherLearnersMayDiffer) {
       R"({"policy": {"name": "pairs", "total": "64", "learning_rate": 0.02, "gain": 20}})", "test");
   (*now.mutable_policy()->mutable_parameters())["gain"] = 20;
   EXPECT_THAT(differences(old_run, now), IsEmpty());
+}
+
+TEST(Spec, ARunFromBeforeAnOptionalFieldGoesOnWithoutIt) {
+  RunSpec wanted = example();
+  wanted.set_preflight_questions(32);
+  wanted.set_gain_floor(0.005);
+  EXPECT_THAT(to_json(example()), Not(HasSubstr("preflight_questions")));
+  EXPECT_THAT(differences(spec_from_json(to_json(example()), "test"), wanted), IsEmpty());
+  RunSpec begun = example();
+  begun.set_preflight_questions(0);
+  EXPECT_THAT(differences(begun, wanted), ElementsAre(Names("preflight_questions", 0, 32)));
 }
 
 TEST(Spec, NamesAndPlacesMayDiffer) {

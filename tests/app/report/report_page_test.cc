@@ -10,6 +10,7 @@
 #include "app/report/figures.h"
 #include "app/report/report.h"
 #include "app/report/run_summary.h"
+#include "app/report/verdict.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/number_text.h"
@@ -186,6 +187,41 @@ TEST(ReportPage, NamesFromOutsideCannotBreakThePage) {
   const XmlElement page = parse_xml(report_page(input));
   EXPECT_THAT(page.all("h1").at(0)->text, HasSubstr("<b>&\"x\""));
   EXPECT_TRUE(page.all("b").empty());
+}
+
+TEST(ReportPage, ThePreflightIsThereAndARunThatItStoppedHasNoVerdictButItsReason) {
+  ReportInput input = example_input();
+  EXPECT_TRUE(parse_xml(report_page(input)).all("section", "preflight").empty());
+  wire::Preflight& preflight = input.run.preflight.emplace();
+  preflight.set_wanted(32);
+  wire::PreflightSchedule& dense = *preflight.add_schedules();
+  dense.set_label("dense");
+  dense.set_answered(32);
+  dense.set_correct(30);
+  dense.set_mean(30.0 / 32);
+  XmlElement page = parse_xml(report_page(input));
+  EXPECT_THAT(page.all("section", "preflight").at(0)->text, Names("32 training questions", "30 of 32 right"));
+  EXPECT_THAT(page.all("p", "verdict").at(0)->text, HasSubstr("held-out questions"));
+  preflight.set_stop_reason("nothing <to> gain");
+  page = parse_xml(report_page(input));
+  EXPECT_EQ(page.all("p", "verdict").at(0)->text, "The run stopped before learning: nothing <to> gain.");
+  EXPECT_TRUE(page.all("section", "learning").empty());
+  preflight.set_ignored(true);
+  EXPECT_FALSE(parse_xml(report_page(input)).all("section", "learning").empty());
+}
+
+TEST(ReportPage, SaysWhetherItWasOverWhatIsLostWhatATokenReadsAndHowToRunItAgain) {
+  ReportInput input = example_input();
+  input.directory = "runs/mine";
+  const XmlElement page = parse_xml(report_page(input));
+  const Verdict verdict = verdict_of(input.run, "runs/mine");
+  EXPECT_THAT(page.all("section", "learning").at(0)->text, Names("not known", "Against dense attention"));
+  ASSERT_EQ(page.all("table", "lost").size(), 1u);
+  EXPECT_EQ(page.all("table", "lost").at(0)->all("tr").size(), 1 + verdict.lost_questions.size());
+  EXPECT_EQ(row(page, "rows", "128k").at(0), std::to_string(verdict.rows.back().dense));
+  EXPECT_EQ(row(page, "rows", "128k").at(1), std::to_string(verdict.rows.back().learned));
+  EXPECT_THAT(row(page, "facts", "To run it again"), ElementsAre(verdict.command));
+  EXPECT_THAT(verdict.command, HasSubstr("--run runs/mine"));
 }
 
 TEST(ReportPage, UnfinishedRunSaysSo) {
