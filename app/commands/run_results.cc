@@ -58,6 +58,18 @@ std::string verdict_lines(const Verdict& verdict) {
   if (!verdict.no_update.empty()) text += verdict.no_update + "\n";
   text += verdict.learning + "\n";
   for (const ReplyCounts& replies : verdict.replies_of) text += app::text(replies) + "\n";
+  if (verdict.lost > 0)
+    text += fmt::format("{} questions are right with dense attention and not with the learned schedule\n",
+                        verdict.lost);
+  if (!verdict.rows.empty()) {
+    text += "value rows that a token reads, of dense attention's:";
+    for (const RowsRead& row : verdict.rows) {
+      text += fmt::format(" {} at {}k",
+                          percent(static_cast<double>(row.learned) / static_cast<double>(row.dense)),
+                          row.context / 1024);
+    }
+    text += " keys, at most\n";
+  }
   return text;
 }
 

@@ -312,7 +312,8 @@
   function showScores(run) {
     const place = byId('scores');
     if (run.scores.length === 0) {
-      return nothingYet(place, run.stage === 'finished' ? 'No verification was asked for.'
+      const stopped = run.preflight && run.preflight.stop_reason !== null && !run.preflight.ignored;
+      return nothingYet(place, stopped ? 'The run stopped before learning.' : run.stage === 'finished' ? 'No verification was asked for.'
         : 'Uniform, learned and dense are compared on held-out questions after learning.');
     }
     place.classList.remove('empty');

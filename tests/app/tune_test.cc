@@ -97,6 +97,9 @@ TEST_F(Tune, WholeRunEndsWithAVerdictAndItsFiles) {
   ASSERT_EQ(result.code, 0) << result.err;
   expect_whole_run();
   EXPECT_THAT(result.out, Names("uniform", "learned", "dense", "95%", "McNemar", "schedule.json"));
+  // The model has one KV head for its two query heads: at 1k keys 2 of 64 samples over 8 layers of 1024 rows.
+  EXPECT_THAT(result.out, Names("learned against dense", "of the replies cut off", "1.6% at 1k",
+                                "at 128k keys, at most", "again:", "allot tune --run"));
   const auto schedule = read_schedule_file(run_ / "schedule.json");
   EXPECT_EQ(schedule.schedule.total(), 64);
   EXPECT_EQ(schedule.conditions.model.id, "small-model");
