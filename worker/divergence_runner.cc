@@ -17,10 +17,6 @@ using evaluation::MeteredText;
 // learners wait longer for the first of them.
 constexpr int kEpisodesAtOnce = 16;
 
-double seconds_between(Timestamp start, Timestamp end) {
-  return std::chrono::duration<double>(end - start).count();
-}
-
 // Of one split, whose question has one prompt and one solution.
 bool same_text(const MeteredText& a, const MeteredText& b) {
   return a.question == b.question && a.key.sampling_seed == b.key.sampling_seed;
@@ -36,6 +32,10 @@ DivergenceRunner::DivergenceRunner(std::unique_ptr<evaluation::DivergenceMeter> 
       question_(std::move(question)),
       run_seed_(run_seed),
       clock_(clock) {}
+
+double DivergenceRunner::seconds_since(Timestamp start) const {
+  return std::chrono::duration<double>(clock_.now() - start).count();
+}
 
 int DivergenceRunner::capacity() const {
   return kEpisodesAtOnce;
@@ -121,7 +121,7 @@ void DivergenceRunner::measure(const Batch& batch) {
     if (std::ranges::find(running.measured, false) != running.measured.end()) continue;
     finished_.push_back({.episode = found->first,
                          .results = std::move(running.results),
-                         .seconds = seconds_between(running.started, clock_.now()),
+                         .seconds = seconds_since(running.started),
                          .error = ""});
     running_.erase(found);
   }
@@ -157,7 +157,7 @@ EpisodeResult DivergenceRunner::answered_so_far(EpisodeId episode) const {
   const Running& running = found->second;
   for (size_t index = 0; index < running.results.size(); ++index)
     if (running.measured[index]) result.results.push_back(running.results[index]);
-  result.seconds = seconds_between(running.started, clock_.now());
+  result.seconds = seconds_since(running.started);
   return result;
 }
 

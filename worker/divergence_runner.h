@@ -63,6 +63,7 @@ class DivergenceRunner final : public EpisodeRunner {
   // Measures the batch episode by episode, so that only those fail that cannot be measured.
   void measure_one_by_one(const Batch& batch);
   void fail(EpisodeId episode, const std::string& reason);
+  double seconds_since(Timestamp start) const;
 
   std::unique_ptr<evaluation::DivergenceMeter> meter_;
   std::unique_ptr<evaluation::Task> task_;

@@ -54,7 +54,7 @@ constexpr Parameter kParameters[] = {
 
 // Between neighbours -log of a divergence differs by about this many times what accuracies differ by
 // (docs/policy.md), so its slopes are divided by it and both kinds climb with one gain.
-constexpr double kDivergenceSlope = 8;
+constexpr double kDivergenceSlope = 4;
 
 // What is larger the better a schedule is, in units of an accuracy.
 double value_of(const Outcome& outcome) {

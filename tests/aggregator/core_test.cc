@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "policy/learner.h"
 #include "tests/aggregator/core_driver.h"
 #include "tests/aggregator/replay.h"
 #include "tests/names.h"

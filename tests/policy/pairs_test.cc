@@ -56,7 +56,7 @@ TEST(Pairs, AnUpdateFollowsTheMeanSlopeOfItsPairs) {
   EXPECT_THAT(policy->describe().per_layer, Pointwise(DoubleNear(1e-12), softmax(theta)));
 }
 
-TEST(Pairs, APairOfDivergencesClimbsAnEighthOfMinusTheirLog) {
+TEST(Pairs, APairOfDivergencesClimbsAQuarterOfMinusTheirLog) {
   const auto policy = make_policy(small_config());
   policy->ask(4);
   for (const int64_t number : {0, 1, 2, 3})
@@ -65,7 +65,7 @@ TEST(Pairs, APairOfDivergencesClimbsAnEighthOfMinusTheirLog) {
   const auto direction = perturbation_direction(8, 4, 0);
   std::vector<double> theta(8);
   for (size_t layer = 0; layer < 8; ++layer)
-    theta[layer] = 20 / std::pow(6, 0.8) / 2 * std::log(2) / 8 * direction[layer] / (2 * 1.25);
+    theta[layer] = 20 / std::pow(6, 0.8) / 2 * std::log(2) / 4 * direction[layer] / (2 * 1.25);
   EXPECT_THAT(policy->describe().per_layer, Pointwise(DoubleNear(1e-12), softmax(theta)));
 }
 

@@ -224,7 +224,9 @@ TEST_P(EveryPolicy, WhatMixesKindsLearnsFromBothInOneRun) {
     policy->tell({.number = proposal.number,
                   .reward = divergence ? 0.2 / (0.25 + samples) : samples / (8 + samples),
                   .kind = divergence ? RewardKind::kDivergence : RewardKind::kAnswers});
-    if (k == 199) EXPECT_GE(policy->recommend().samples[5], 12);
+    if (k == 199) {
+      EXPECT_GE(policy->recommend().samples[5], 12);
+    }
   }
   EXPECT_EQ(std::ranges::max(policy->recommend().samples), policy->recommend().samples[5]);
 }
