@@ -21,7 +21,7 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 // What the fake meter was asked, and what it refuses or breaks at.
-struct FakeState {
+struct MeterState {
   struct Call {
     std::vector<MeteredText> texts;
     std::vector<MeteredPair> pairs;
@@ -34,7 +34,7 @@ struct FakeState {
 // Every text has 100 tokens; a schedule diverges by question + 1 divided by the samples of its first layer.
 class FakeMeter final : public evaluation::DivergenceMeter {
  public:
-  explicit FakeMeter(FakeState* state) : state_(*state) {}
+  explicit FakeMeter(MeterState* state) : state_(*state) {}
   int64_t tokens_at_once() const override { return state_.tokens_at_once; }
   int64_t tokens(const MeteredText& text) override {
     if (text.question == 19) throw InvalidArgument("question 19 is too long");
@@ -56,10 +56,10 @@ class FakeMeter final : public evaluation::DivergenceMeter {
   }
 
  private:
-  FakeState& state_;
+  MeterState& state_;
 };
 
-std::vector<Question> questions(uint32_t count, const std::string& split) {
+std::vector<Question> published(uint32_t count, const std::string& split) {
   std::vector<Question> made;
   for (uint32_t i = 0; i < count; ++i)
     made.push_back({.id = i,
@@ -69,8 +69,8 @@ std::vector<Question> questions(uint32_t count, const std::string& split) {
   return made;
 }
 
-Episode episode(int64_t number, std::vector<uint32_t> asked, std::vector<int32_t> samples = {4, 4},
-                uint32_t sampling_seed = 77) {
+Episode measured_episode(int64_t number, std::vector<uint32_t> asked, std::vector<int32_t> samples = {4, 4},
+                         uint32_t sampling_seed = 77) {
   return {.id = {number},
           .kind = RewardKind::kDivergence,
           .split = Split::kTrain,
@@ -88,9 +88,9 @@ class DivergenceRunnerTest : public testing::Test {
     return results;
   }
 
-  FakeState fake_;
+  MeterState fake_;
   ManualClock clock_;
-  std::vector<Question> train_ = questions(20, "train"), heldout_ = questions(5, "heldout");
+  std::vector<Question> train_ = published(20, "train"), heldout_ = published(5, "heldout");
   DivergenceRunner runner_{
       std::make_unique<FakeMeter>(&fake_), evaluation::make_task("gsm8k", evaluation::PromptStyle::kPlain),
       [this](Split split, uint32_t id) -> const Question& {
@@ -102,7 +102,7 @@ class DivergenceRunnerTest : public testing::Test {
 };
 
 TEST_F(DivergenceRunnerTest, TheScoreOfAQuestionIsTheDivergenceOfItsSolution) {
-  runner_.start(episode(1, {7, 3, 9}, {2, 6}));
+  runner_.start(measured_episode(1, {7, 3, 9}, {2, 6}));
   clock_.advance(Duration{1500});
   const std::vector<EpisodeResult> results = run_all();
   ASSERT_THAT(results, SizeIs(1));
@@ -121,25 +121,25 @@ TEST_F(DivergenceRunnerTest, TheScoreOfAQuestionIsTheDivergenceOfItsSolution) {
 
 TEST_F(DivergenceRunnerTest, SchedulesOfOneGroupShareEachTextsExactPass) {
   for (int64_t number = 0; number < 4; ++number)
-    runner_.start(episode(number, {7, 2}, {static_cast<int32_t>(number) + 1, 8}));
+    runner_.start(measured_episode(number, {7, 2}, {static_cast<int32_t>(number) + 1, 8}));
   EXPECT_THAT(run_all(), SizeIs(4));
   ASSERT_THAT(fake_.calls, SizeIs(2)) << "one for each text";
-  for (const FakeState::Call& call : fake_.calls) {
+  for (const MeterState::Call& call : fake_.calls) {
     EXPECT_THAT(call.texts, SizeIs(1));
     EXPECT_THAT(call.pairs, SizeIs(4));
   }
 }
 
 TEST_F(DivergenceRunnerTest, TextsWithOtherDrawsOrOfTheOtherSplitAreOthers) {
-  runner_.start(episode(1, {2}));
-  runner_.start(episode(2, {2}, {4, 4}, 78));
-  Episode held_out = episode(3, {2});
+  runner_.start(measured_episode(1, {2}));
+  runner_.start(measured_episode(2, {2}, {4, 4}, 78));
+  Episode held_out = measured_episode(3, {2});
   held_out.split = Split::kHeldout;
   runner_.start(held_out);
   EXPECT_THAT(run_all(), SizeIs(3));
   ASSERT_THAT(fake_.calls, SizeIs(3));
   std::set<std::pair<std::string, uint32_t>> measured;
-  for (const FakeState::Call& call : fake_.calls) {
+  for (const MeterState::Call& call : fake_.calls) {
     EXPECT_THAT(call.pairs, SizeIs(1));
     measured.emplace(call.texts[0].reply, call.texts[0].key.sampling_seed);
   }
@@ -148,8 +148,8 @@ TEST_F(DivergenceRunnerTest, TextsWithOtherDrawsOrOfTheOtherSplitAreOthers) {
 
 TEST_F(DivergenceRunnerTest, ACallHasTextsUntilItIsWorthItsWhile) {
   fake_.tokens_at_once = 500;  // five of 100 tokens each
-  runner_.start(episode(1, {0, 1, 2, 3}, {1, 1}));
-  runner_.start(episode(2, {0, 1, 2, 3}, {2, 1}));
+  runner_.start(measured_episode(1, {0, 1, 2, 3}, {1, 1}));
+  runner_.start(measured_episode(2, {0, 1, 2, 3}, {2, 1}));
   EXPECT_THAT(runner_.advance(), IsEmpty());
   ASSERT_THAT(fake_.calls, SizeIs(1));
   EXPECT_THAT(fake_.calls[0].texts, SizeIs(3)) << "two schedules on each";
@@ -162,7 +162,7 @@ TEST_F(DivergenceRunnerTest, ACallHasTextsUntilItIsWorthItsWhile) {
 }
 
 TEST_F(DivergenceRunnerTest, WhatIsMeasuredCanBeHadBeforeTheEpisodeIsDone) {
-  runner_.start(episode(1, {7, 2, 9}, {2, 2}));
+  runner_.start(measured_episode(1, {7, 2, 9}, {2, 2}));
   EXPECT_THAT(runner_.answered_so_far({1}).results, IsEmpty());
   runner_.advance();
   clock_.advance(Duration{500});
@@ -175,8 +175,8 @@ TEST_F(DivergenceRunnerTest, WhatIsMeasuredCanBeHadBeforeTheEpisodeIsDone) {
 }
 
 TEST_F(DivergenceRunnerTest, ACancelledEpisodeIsForgottenAndTheOthersGoOn) {
-  runner_.start(episode(1, {7, 2}));
-  runner_.start(episode(2, {7, 2}));
+  runner_.start(measured_episode(1, {7, 2}));
+  runner_.start(measured_episode(2, {7, 2}));
   runner_.advance();
   runner_.cancel({1});
   runner_.cancel({9});
@@ -187,11 +187,11 @@ TEST_F(DivergenceRunnerTest, ACancelledEpisodeIsForgottenAndTheOthersGoOn) {
 
 TEST_F(DivergenceRunnerTest, AnEpisodeThatCannotBeMeasuredFailsAloneWithTheReason) {
   fake_.tokens_at_once = 1000;
-  runner_.start(episode(1, {}));
-  runner_.start(episode(2, {7, 20}));
-  runner_.start(episode(3, {19}));
-  runner_.start(episode(4, {7}, {4, 4, 4}));
-  runner_.start(episode(5, {7}));
+  runner_.start(measured_episode(1, {}));
+  runner_.start(measured_episode(2, {7, 20}));
+  runner_.start(measured_episode(3, {19}));
+  runner_.start(measured_episode(4, {7}, {4, 4, 4}));
+  runner_.start(measured_episode(5, {7}));
   std::map<int64_t, std::string> errors;
   for (const EpisodeResult& result : run_all()) {
     errors[result.episode.value] = result.error;
@@ -206,7 +206,7 @@ TEST_F(DivergenceRunnerTest, AnEpisodeThatCannotBeMeasuredFailsAloneWithTheReaso
 }
 
 TEST_F(DivergenceRunnerTest, ABrokenModelIsNotTakenForABadEpisode) {
-  runner_.start(episode(1, {7}));
+  runner_.start(measured_episode(1, {7}));
   fake_.broken = true;
   EXPECT_THROW(runner_.advance(), Error);
 }

@@ -38,7 +38,7 @@ class FakeRunner final : public EpisodeRunner {
   std::vector<EpisodeId> held_;
 };
 
-Episode episode(int64_t number, RewardKind kind) {
+Episode episode_of(int64_t number, RewardKind kind) {
   Episode episode;
   episode.id = {number};
   episode.kind = kind;
@@ -54,8 +54,8 @@ class KindsRunnerTest : public testing::Test {
 };
 
 TEST_F(KindsRunnerTest, EachEpisodeGoesToTheRunnerOfItsKind) {
-  runner_->start(episode(1, RewardKind::kAnswers));
-  runner_->start(episode(2, RewardKind::kDivergence));
+  runner_->start(episode_of(1, RewardKind::kAnswers));
+  runner_->start(episode_of(2, RewardKind::kDivergence));
   EXPECT_EQ(runner_->answered_so_far({1}).error, "answers");
   EXPECT_EQ(runner_->answered_so_far({2}).error, "divergences");
   EXPECT_EQ(runner_->answered_so_far({3}).error, "");
@@ -65,18 +65,18 @@ TEST_F(KindsRunnerTest, EachEpisodeGoesToTheRunnerOfItsKind) {
 }
 
 TEST_F(KindsRunnerTest, OneKindIsAtWorkUntilItHasNoEpisodeLeft) {
-  runner_->start(episode(1, RewardKind::kDivergence));
-  runner_->start(episode(2, RewardKind::kAnswers));
-  runner_->start(episode(3, RewardKind::kDivergence));
+  runner_->start(episode_of(1, RewardKind::kDivergence));
+  runner_->start(episode_of(2, RewardKind::kAnswers));
+  runner_->start(episode_of(3, RewardKind::kDivergence));
   for (int i = 0; i < 3; ++i) runner_->advance();
   EXPECT_THAT(log_, ElementsAre("divergences", "divergences", "answers"));
 }
 
 TEST_F(KindsRunnerTest, NoMoreEpisodesAreWantedWhileOthersWaitForTheirTurn) {
   EXPECT_EQ(runner_->capacity(), 9) << "of the kind that is expected first";
-  runner_->start(episode(1, RewardKind::kAnswers));
+  runner_->start(episode_of(1, RewardKind::kAnswers));
   EXPECT_EQ(runner_->capacity(), 5);
-  runner_->start(episode(2, RewardKind::kDivergence));
+  runner_->start(episode_of(2, RewardKind::kDivergence));
   EXPECT_EQ(runner_->capacity(), 2);
   runner_->advance();
   EXPECT_EQ(runner_->capacity(), 1);
@@ -85,8 +85,8 @@ TEST_F(KindsRunnerTest, NoMoreEpisodesAreWantedWhileOthersWaitForTheirTurn) {
 }
 
 TEST_F(KindsRunnerTest, ACancelledEpisodeIsNotWaitedFor) {
-  runner_->start(episode(1, RewardKind::kDivergence));
-  runner_->start(episode(2, RewardKind::kAnswers));
+  runner_->start(episode_of(1, RewardKind::kDivergence));
+  runner_->start(episode_of(2, RewardKind::kAnswers));
   runner_->cancel({1});
   runner_->cancel({7});
   EXPECT_EQ(runner_->advance().at(0).episode.value, 2);

@@ -165,6 +165,7 @@ TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
   EXPECT_THAT(row(page, "facts", "Generation").at(0), Names("bfloat16", "greedy", 96));
   EXPECT_THAT(row(page, "facts", "Budget").at(0), Names(64, 1));
   EXPECT_THAT(row(page, "facts", "Policy").at(0), Names(12, "updates"));
+  EXPECT_EQ(row(page, "facts", "Reward").at(0), "right answers");
   EXPECT_THAT(row(page, "facts", "Episodes").at(0), Names(120, 120, 16));
   EXPECT_EQ(row(page, "facts", "Seed").at(0), "42");
   EXPECT_EQ(row(page, "facts", "Time spent").at(0), "1 min 23 s");
