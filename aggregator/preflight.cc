@@ -107,12 +107,16 @@ std::string Preflight::nothing_to_gain() const {
   const double loss = sum / n;
   const double half = kNormalQuantile975 * std::sqrt(std::max(0.0, squares / n - loss * loss) / n);
   if (loss + half > gain_floor_) return "";
+  // Where no question differs the interval has no width, which says too much of so few.
+  const std::string lost =
+      squares == 0 ? fmt::format("none is lost, though {} could be without being seen on so few",
+                                 percent(wilson_bounds(0, both).second, 0))
+                   : fmt::format("the loss is {}", points_with_range(loss, loss - half, loss + half));
   return fmt::format(
-      "the even schedule of {} samples already does what dense attention does ({} and {} of {} training questions "
-      "right; the loss is {}), so a learned one could gain nothing worth {:.1f} points; try a smaller --total, or a "
-      "larger --preflight for a closer look; {}",
-      total_, even.right, dense.right, both, points_with_range(loss, loss - half, loss + half),
-      100 * gain_floor_, kHowToGoOn);
+      "the even schedule of {} samples already does what dense attention does: {} and {} of {} training questions "
+      "are right, {}; a learned one could gain nothing worth {:.1f} points; try a smaller --total, or a larger "
+      "--preflight for a closer look; {}",
+      total_, even.right, dense.right, both, lost, 100 * gain_floor_, kHowToGoOn);
 }
 
 std::string Preflight::stop_reason() const {

@@ -106,11 +106,12 @@ TEST(Preflight, ARunWhoseEvenScheduleLosesNothingAgainstDenseIsStopped) {
   const auto reason = [&](uint32_t dense, uint32_t even) {
     return measured(spec, answers(16, dense), answers(16, even)).stop_reason();
   };
-  EXPECT_THAT(reason(14, 14), Names("even schedule", 64, 14, 16, "--total", "--ignore-preflight"));
+  EXPECT_THAT(reason(14, 14),
+              Names("even schedule", 64, 14, 16, "none is lost", "19%", "--total", "--ignore-preflight"));
   EXPECT_EQ(reason(14, 13), "") << "one question of sixteen may be six points";
   EXPECT_EQ(reason(14, 5), "");
   spec.set_gain_floor(0.3);
-  EXPECT_THAT(reason(14, 13), Names("30.0 points"));
+  EXPECT_THAT(reason(14, 13), Names("the loss is +6.2 points", "30.0 points"));
 }
 
 TEST(Preflight, WarnsWhereALayersShareExceedsTheKeysOfATypicalToken) {

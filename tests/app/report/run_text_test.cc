@@ -24,7 +24,7 @@ wire::Preflight example() {
     row.set_correct(24);
     row.set_mean(0.75);
     row.set_cut_off(8);
-    row.set_no_answer(4);
+    row.set_no_answer(16);
     row.set_output_tokens(32 * 50);
   }
   preflight.set_worker_seconds(20);
@@ -41,7 +41,7 @@ TEST(RunText, ThePreflightSaysWhatEachScheduleDidAndWhatTheRunWillTake) {
   wire::Preflight preflight = example();
   EXPECT_THAT(preflight_lines(preflight, 1),
               testing::ElementsAre(
-                  Names("dense", "24 of 32 right", "75.0%", "25% cut off", "13% without", "50 tokens"),
+                  Names("dense", "24 of 32 right", "75.0%", "25% cut off", "50% without", "50 tokens"),
                   Names("uniform", "24 of 32"), AllOf(HasSubstr("160 tokens/s"), Not(HasSubstr("so")))));
   preflight.set_run_episodes(250);
   preflight.set_run_worker_seconds(600);
