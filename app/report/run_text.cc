@@ -32,7 +32,7 @@ std::string estimate_line(const wire::Preflight& preflight, int64_t workers) {
   std::string line =
       fmt::format("{:.0f} tokens/s a worker", static_cast<double>(tokens) / preflight.worker_seconds());
   if (preflight.run_worker_seconds() <= 0) return line;
-  line += fmt::format(", so {} episodes and the verification take at most about {} of one worker",
+  line += fmt::format(", so {} episodes and the verification take about {} of one worker",
                       preflight.run_episodes(), duration_text(preflight.run_worker_seconds()));
   if (workers > 1) {
     line +=
