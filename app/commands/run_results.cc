@@ -64,8 +64,8 @@ std::string verdict_lines(const Verdict& verdict) {
   if (!verdict.rows.empty()) {
     text += "value rows that a token reads, of dense attention's:";
     for (const RowsRead& row : verdict.rows) {
-      text += fmt::format(" {} at {}k",
-                          percent(static_cast<double>(row.learned) / static_cast<double>(row.dense)),
+      text += fmt::format(" {:.2g}% at {}k",
+                          100 * static_cast<double>(row.learned) / static_cast<double>(row.dense),
                           row.context / 1024);
     }
     text += " keys, at most\n";
