@@ -75,18 +75,18 @@ std::string Preflight::dense_fails() const {
   const auto share = [&](int64_t replies) {
     return static_cast<double>(replies) / static_cast<double>(dense.answered());
   };
-  std::string remedy = "another model, another task or easier questions";
+  std::string remedy = "try another model, another task or easier questions";
   if (share(dense.cut_off) > 0.5) {
-    remedy = fmt::format("{} of its replies were cut off at {} tokens, so more with --max-new-tokens",
+    remedy = fmt::format("{} of its replies were cut off at {} tokens: give more with --max-new-tokens",
                          percent(share(dense.cut_off), 0), max_new_tokens_);
   } else if (share(dense.no_answer) > 0.5) {
-    remedy =
-        fmt::format("{} of its replies hold no answer that could be found, so another --prompt-style than {}",
-                    percent(share(dense.no_answer), 0), prompt_style_);
+    remedy = fmt::format(
+        "{} of its replies hold no answer that could be found: try another --prompt-style than {}",
+        percent(share(dense.no_answer), 0), prompt_style_);
   }
   return fmt::format(
       "even dense attention answers only {} of {} training questions, so there is next to nothing that a schedule "
-      "could keep; try {}; {}",
+      "could keep; {}; {}",
       dense.right, dense.answered(), remedy, kHowToGoOn);
 }
 
