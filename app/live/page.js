@@ -269,9 +269,9 @@
     if (measured.length === 0) return;
     const share = (count, schedule) => percent(count / schedule.answered, 0);
     const rows = measured.map((schedule) => row([[schedule.label], [`${whole(schedule.correct)} of ${whole(schedule.answered)}`, 'number'],
-      [percent(schedule.mean), 'number'], [share(schedule.cut_off, schedule), 'number'], [share(schedule.no_answer, schedule), 'number'],
+      [share(schedule.cut_off, schedule), 'number'], [share(schedule.no_answer, schedule), 'number'],
       [whole(schedule.output_tokens / schedule.answered), 'number']]));
-    const parts = [table('counters', [['Schedule'], ['Right', 'number'], ['Accuracy', 'number'], ['Cut off', 'number'], ['No answer', 'number'],
+    const parts = [table('counters', [['Schedule'], ['Right', 'number'], ['Cut off', 'number'], ['No answer', 'number'],
       ['Tokens', 'number']], rows)];
     const say = (text, classes = 'more') => parts.push(element('p', {class: classes}, text));
     const workers = Math.max(1, run.worker_counts.all);

@@ -218,7 +218,7 @@ class LivePage(unittest.TestCase):
         browser.size(1280)
         browser.open(run.url)
         self.assertIn("48 of 64 answers before learning", self.text("#summary"))
-        self.assertEqual(self.texts("#preflight tbody tr:first-child td"), ["dense", "0 of 32", "0.0%", "25%", "75%", "50"])
+        self.assertEqual(self.texts("#preflight tbody tr:first-child td"), ["dense", "0 of 32", "25%", "75%", "50"])
         self.assertIn("250 episodes and the verification take about 10\u00a0min 00\u00a0s of 2 workers and cost 1.50.", self.text("#preflight"))
         self.assertIn("Warning: few keys.", self.text("#preflight"))
         self.assertIn(f"Stopped before learning: {HOSTILE}.", self.text("#preflight"))
