@@ -221,7 +221,7 @@ TEST(ReportPage, SaysWhetherItWasOverWhatIsLostWhatATokenReadsAndHowToRunItAgain
   EXPECT_EQ(page.all("table", "lost").at(0)->all("tr").size(), 1 + verdict.lost_questions.size());
   EXPECT_EQ(row(page, "rows", "128k").at(0), std::to_string(verdict.rows.back().dense));
   EXPECT_EQ(row(page, "rows", "128k").at(1), std::to_string(verdict.rows.back().learned));
-  EXPECT_THAT(row(page, "facts", "To run it again"), ElementsAre(verdict.command));
+  EXPECT_THAT(row(page, "facts", "To run it again"), ElementsAre(verdict.command + "\n"));
   EXPECT_THAT(verdict.command, HasSubstr("--run runs/mine"));
 }
 
