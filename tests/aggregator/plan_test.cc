@@ -9,6 +9,7 @@
 #include "aggregator/run_spec.h"
 #include "base/error.h"
 #include "tests/aggregator/example_spec.h"
+#include "tests/aggregator/plans.h"
 #include "tests/names.h"
 
 namespace allot::aggregator {
@@ -20,21 +21,11 @@ using testing::IsEmpty;
 using testing::SizeIs;
 using testing::ThrowsMessage;
 
-Plan make_plan(const wire::RunSpec& spec) {
-  return {spec, policy::make_policy(policy_config(spec))};
-}
-
 std::vector<QuestionResult> answers(const Episode& episode, size_t correct) {
   std::vector<QuestionResult> results(episode.questions.size());
   for (size_t i = 0; i < results.size(); ++i) results[i].question = episode.questions[i];
   for (size_t i = 0; i < correct; ++i) results[i].score = 1;
   return results;
-}
-
-std::vector<PlannedEpisode> all_open(Plan* plan) {
-  std::vector<PlannedEpisode> episodes;
-  while (auto episode = plan->next()) episodes.push_back(*episode);
-  return episodes;
 }
 
 TEST(QuestionOrder, AnEpochAsksEveryQuestionOfItsWholeBatchesOnce) {

@@ -7,6 +7,7 @@
 #include "aggregator/run_directory.h"
 #include "base/file.h"
 #include "tests/aggregator/core_driver.h"
+#include "tests/aggregator/plans.h"
 #include "tests/aggregator/replay.h"
 #include "tests/names.h"
 #include "wire/spec.h"
@@ -126,16 +127,6 @@ TEST(Preflight, WarnsWhereALayersShareExceedsTheKeysOfATypicalToken) {
 }
 
 // ---- As a stage of the plan
-
-std::vector<PlannedEpisode> all_open(Plan* plan) {
-  std::vector<PlannedEpisode> episodes;
-  while (auto episode = plan->next()) episodes.push_back(*episode);
-  return episodes;
-}
-
-Plan make_plan(const wire::RunSpec& spec) {
-  return {spec, policy::make_policy(policy_config(spec))};
-}
 
 std::vector<QuestionResult> answers_to(const Episode& episode, size_t right) {
   std::vector<QuestionResult> results =
