@@ -155,10 +155,11 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
                   "verify on the first N held-out questions, 0 for no verification; by default 512, or all "
                   "of a smaller file");
 
-  options.choice("reward", &run->reward, {"answers", "divergence", kMixed},
-                 "what learning goes by: answers (replies are generated and graded), divergence (of sampled "
-                 "from exact next-token distributions over the solutions of the data, nothing is generated, "
-                 "and a few questions an episode suffice), or mixed (divergence first, then answers); the verification is on answers");
+  options.choice(
+      "reward", &run->reward, {"answers", "divergence", kMixed},
+      "what learning goes by: answers (replies are generated and graded), divergence (of sampled "
+      "from exact next-token distributions over the solutions of the data, nothing is generated, "
+      "and a few questions an episode suffice), or mixed (divergence first, then answers); the verification is on answers");
   options.integer("divergence-episodes", &run->divergence_episodes, 1, kMany, "N",
                   "with --reward mixed: episodes that measure divergences; by default the first half");
   options.integer(
