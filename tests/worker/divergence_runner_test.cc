@@ -115,7 +115,8 @@ TEST_F(DivergenceRunnerTest, TheScoreOfAQuestionIsTheDivergenceOfItsSolution) {
   const MeteredText& text = fake_.calls[0].texts.at(0);
   EXPECT_EQ(text.prompt, "train question 7\n");
   EXPECT_EQ(text.reply, "train solution 7");
-  EXPECT_EQ(text.key, (DrawKey{.run_seed = 42, .sampling_seed = 77}));
+  EXPECT_EQ(text.key.run_seed, 42u);
+  EXPECT_EQ(text.key.sampling_seed, 77u);
   EXPECT_EQ(text.question, 7u);
 }
 

@@ -201,7 +201,7 @@ class LivePage(unittest.TestCase):
         script = browser.call("Page.addScriptToEvaluateOnNewDocument", source=STUB % json.dumps(figures))
         browser.open(run.url)
         self.assertEqual([self.text("#measure"), *self.texts("#scores th")], ["accuracy", "Schedule", "Right", "Accuracy", "0 to 100%", "95%"])
-        self.assertEqual(self.texts("#scores tbody td"), ["learned", "6 of 8", "75.0%", "", "40.0 to 92.0"])
+        self.assertEqual(self.texts("#scores tbody td"), ["learned", "6 of 8", "75.0%", "95% interval 40.0 to 92.0%", "40.0 to 92.0"])
         self.assertNotIn("held-out", self.text("#curve-caption"), "accuracies have no place on an axis of delays")
         browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
 
