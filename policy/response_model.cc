@@ -220,6 +220,7 @@ void ResponseModel::sweep(DrawStream& draws, State* state) {
   sweep_groups(draws, state);
   for (size_t layer = 0; layer < samples_.size(); ++layer) sweep_layer(draws, layer, state);
   sweep_curve(draws, state);
+  sweep_scale(draws, state);
   sweep_population(draws, state);
   sweep_likeness(draws, state);
 }
@@ -315,6 +316,31 @@ void ResponseModel::sweep_curve(DrawStream& draws, State* state) {
   state->curve = proposed;
   for (size_t layer = 0; layer < samples_.size(); ++layer)
     state->log_amplitudes[layer] += expected_[proposed][layer] - expected_[curve][layer];
+}
+
+void ResponseModel::sweep_scale(DrawStream& draws, State* state) {
+  constexpr double kSteps[] = {0.05, 0.2, 0.6};
+  const double step = kSteps[draws.below(3)] * normal(draws);
+  moved_ = odds_;
+  double log_right = 0;
+  double shift = 0;
+  for (size_t layer = 0; layer < samples_.size(); ++layer) {
+    const double log_amplitude = state->log_amplitudes[layer];
+    const double mean =
+        mean_change(layer, {log_amplitude, state->curve}, {log_amplitude + step, state->curve});
+    log_right += set_factors(layer, -mean);
+    shift -= mean;
+    multiply(layer, moved_, &moved_);
+  }
+  // The centre goes along, so that the layers lie around it as before.
+  double& centre = state->population.centre;
+  const double prior = log_prior_of_intercept(state->intercept + shift) -
+                       log_prior_of_intercept(state->intercept) + log_prior_of_centre(centre + step) -
+                       log_prior_of_centre(centre);
+  if (!take(draws, log_right, prior)) return;
+  state->intercept += shift;
+  centre += step;
+  for (double& log_amplitude : state->log_amplitudes) log_amplitude += step;
 }
 
 // Each move also shifts the intercept so that the mean logit stays: otherwise the two, which the outcomes tie
@@ -413,8 +439,12 @@ double ResponseModel::log_density(const State& state, const Population& populati
   return sum;
 }
 
+double ResponseModel::log_prior_of_centre(double centre) const {
+  return log_normal_density(centre, kCentreOffset - std::log(layers_), kCentreWidth);
+}
+
 double ResponseModel::log_density(const Population& population) const {
-  return log_normal_density(population.centre, kCentreOffset - std::log(layers_), kCentreWidth) +
+  return log_prior_of_centre(population.centre) +
          (started_ ? log_normal_density(population.gap, 0, kGapWidthAfterStart)
                    : log_normal_density(population.gap, kGapCentre, kGapWidth)) +
          log_normal_density(population.log_width, kLogWidthCentre, kLogWidthWidth) +

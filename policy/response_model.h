@@ -105,10 +105,13 @@ class ResponseModel {
   // `log_amplitude` between its neighbours, for each of the two places where it may belong.
   double log_density(const State& state, const Population& population) const;
   double log_density(const Population& population) const;
+  double log_prior_of_centre(double centre) const;
   std::array<double, 2> log_densities_of_layer(const State& state, size_t layer, double log_amplitude) const;
   // How far the layer lies from the centre where it belongs, in widths.
   double distance(const State& state, const Population& population, size_t layer) const;
   void sweep_curve(DrawStream& draws, State* state);
+  // All layers at once: a change that they share takes single ones thousands of sweeps.
+  void sweep_scale(DrawStream& draws, State* state);
 
   int layers_;
   int64_t total_;

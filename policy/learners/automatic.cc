@@ -55,7 +55,7 @@ constexpr double kLeastWidth = 0.13;
 constexpr double kBlindWidths[] = {0.17, 0.33, 0.53, 0.8};  // before the first update, as shares of the most
 // So many standard deviations over the draws must lie between a schedule and the one to return to. The rule
 // is applied after every update, and once is enough to be wrong.
-constexpr double kSure = 3;
+constexpr double kSure = 2.5;
 // The model's curves and its link are not the truth, so that an advantage is off by about this share of
 // itself however many answers there are.
 constexpr double kMisfit = 0.2;
