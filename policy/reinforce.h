@@ -13,8 +13,8 @@ namespace allot::policy {
 // What one outcome contributes to the gradient.
 struct ReinforceSample {
   std::vector<int32_t> counts;  // [layers], the schedule above the floor
-  double reward = 0;    // its utility (episode/reward_kind.h)
-  double log_prob = 0;  // of the counts when they were asked
+  double reward = 0;            // its utility (episode/reward_kind.h)
+  double log_prob = 0;          // of the counts when they were asked
 };
 
 // The gradient of the expected reward by the logits, estimated from the samples of one update. [layers]

@@ -71,7 +71,8 @@ double Surface::chance(const Schedule& schedule, uint32_t question) const {
     type = &one;
     if ((drawn -= one.share) < 0) break;
   }
-  return chance_at(*this, penalty(*type, schedule), normal(question_stream(QuestionStream::kDifficulty, question)));
+  return chance_at(*this, penalty(*type, schedule),
+                   normal(question_stream(QuestionStream::kDifficulty, question)));
 }
 
 double Surface::accuracy(const Schedule& schedule) const {

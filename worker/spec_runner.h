@@ -19,9 +19,9 @@ struct MachineOptions {
   int32_t max_sequences = 256;  // replies decoded together
 };
 
-// Runs episodes of every kind of reward. Loads model and data from the paths in `spec`; the held-out file only when the run verifies. `clock`
-// outlives the runner. Throws the errors of the readers, and InvalidArgument for a name in the spec that this
-// build does not know.
+// Runs episodes of every kind of reward. Loads model and data from the paths in `spec`; the held-out file
+// only when the run verifies. `clock` outlives the runner. Throws the errors of the readers, and
+// InvalidArgument for a name in the spec that this build does not know.
 std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const MachineOptions& machine,
                                                 const Clock& clock);
 

@@ -289,8 +289,9 @@ ScheduleFile parse_schedule_file(std::string_view text, const std::string& place
     file.evaluation = read_evaluation(fields.value("evaluation"), &faults);
     if (version != 1 && fields.has("calibration"))
       file.calibration = read_calibration(fields.value("calibration"), &faults);
-    file.conditions = version == 1 ? read_version_1(fields, file.evaluation, &faults)
-                                   : read_conditions(fields, file.calibration && file.calibration->check, &faults);
+    file.conditions = version == 1
+                          ? read_version_1(fields, file.evaluation, &faults)
+                          : read_conditions(fields, file.calibration && file.calibration->check, &faults);
     file.floor = fields.integer<int32_t>("floor", 0);
     file.schedule.samples = fields.samples("samples", file.floor);
     file.total = fields.integer<int64_t>("total", 0);

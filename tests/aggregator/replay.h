@@ -50,7 +50,8 @@ inline PolicyReplay replay_policy(const History& history, const wire::RunSpec& s
       policy.give_up(given_up->episode.value - before);
     } else if (const auto* reached = std::get_if<VersionReached>(&record)) {
       expect(policy.version() == reached->version, "the number of version", reached->version);
-      expect(describe_with_outlook(policy) == reached->described, "the description of version", reached->version);
+      expect(describe_with_outlook(policy) == reached->described, "the description of version",
+             reached->version);
       expect(!reached->digest || policy.digest() == *reached->digest, "the digest of version",
              reached->version);
     }
