@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "aggregator/run_spec.h"
+#include "episode/reward_kind.h"
 #include "kernels/method.h"
 #include "policy/learner.h"
 #include "wire/messages.pb.h"
@@ -52,6 +53,7 @@ void add_attention(const kernels::AttentionMethod& method, Words* words) {
 void add_policy(const wire::RunSpec& spec, Words* words) {
   const policy::PolicyConfig config = aggregator::policy_config(spec);
   words->add("policy", config.name);
+  if (!config.start.samples.empty()) words->add("start", config.start.to_string());
   words->add("max-policy-lag", config.max_policy_lag == policy::kNoPolicyLagLimit
                                    ? "none"
                                    : std::to_string(config.max_policy_lag));
@@ -86,6 +88,9 @@ std::vector<std::string> words_of(const wire::RunSpec& spec, const std::filesyst
   words.add("total", spec.policy().total());
   words.add("floor", spec.policy().floor());
   add_policy(spec, &words);
+  const bool mixed = spec.divergence_episodes() > 0;
+  words.add("reward", mixed ? "mixed" : row_of(parse_reward_kind(spec.reward_kind())).name);
+  if (mixed) words.add("divergence-episodes", spec.divergence_episodes());
   words.add("until", spec.until_settled() ? "settled" : "episodes");
   words.add("episodes", spec.episodes());
   if (spec.until_settled()) words.add("most-episodes", spec.most_episodes());

@@ -75,6 +75,9 @@ TEST_F(RunSpecBuilder, TheCommandThatRunsItAgainGivesTheSameSpec) {
   run_.price_per_hour = 2.5;
   run_.heldout_questions = 7;
   run_.policy.by_flag["gain"] = 3;
+  run_.policy.start = "33,8,7,3,4,2,3,4";
+  run_.reward = "mixed";
+  run_.divergence_episodes = 40;
   run_.attention.estimator = kernels::Estimator::kFlash;
   run_.attention.prefill = kernels::Prefill::kDense;
   run_.attention.tile = 64;
