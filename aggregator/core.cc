@@ -119,6 +119,7 @@ Core::Core(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, co
                     replayed, error.what()));
   }
   leases_.renew_all(now);
+  described_ = describe_with_outlook(this->policy());
   note_version(now);
 }
 
@@ -264,10 +265,10 @@ bool Core::tell(const EpisodeTold& told) {
 void Core::note_version(Timestamp now) {
   if (policy().version() == noted_version_) return;
   noted_version_ = policy().version();
-  policy::Description described = describe_with_outlook(policy());
-  note_outlook(described);
-  outputs_.records.emplace_back(VersionReached{noted_version_, std::move(described),
-                                               policy().recommend().samples, policy().digest(), now});
+  described_ = describe_with_outlook(policy());
+  note_outlook(described_);
+  outputs_.records.emplace_back(
+      VersionReached{noted_version_, described_, policy().recommend().samples, policy().digest(), now});
   stop_when_settled(now);
 }
 

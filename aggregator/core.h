@@ -181,6 +181,7 @@ class Core {
   std::deque<RunControlled> controls_;   // the last few
   std::deque<EpisodeGivenUp> given_up_;  // the last few
   bool replayed_exactly_ = true;         // see replayed_exactly()
+  policy::Description described_;        // of the policy at noted_version_, with its outlook
   int64_t noted_version_ = -1;           // the last version recorded
   wire::Counters counters_;
   std::map<std::string, Worker> workers_;

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "aggregator/core.h"
-#include "aggregator/outlook.h"
 #include "aggregator/run_spec.h"
 #include "aggregator/wire_conversion.h"
 
@@ -22,7 +21,7 @@ wire::Status Core::status(Timestamp now) const {
   status.set_episodes_wanted(plan_.wanted());
   status.set_episodes_running(static_cast<int64_t>(leases_.num_live()));
   status.set_mean_reward_recent(plan_.mean_reward_recent());
-  describe_policy(describe_with_outlook(policy()), &status);
+  describe_policy(described_, &status);
   status.set_until_settled(until_settled_);
   status.set_settled(settled_);
   const std::vector<int32_t> recommended = policy().recommend().samples;

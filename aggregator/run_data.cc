@@ -299,4 +299,9 @@ void RunFollower::new_versions(const std::function<void(const VersionRow&)>& vis
   impl_->last_version = version;
 }
 
+const ScoreRow* find_score(const RunData& run, std::string_view label) {
+  const auto found = std::ranges::find(run.scores, label, &ScoreRow::label);
+  return found == run.scores.end() ? nullptr : &*found;
+}
+
 }  // namespace allot::aggregator

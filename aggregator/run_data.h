@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "aggregator/records.h"
@@ -86,6 +87,9 @@ struct RunData {
 // Reads `run_directory`/spec.json and history.sqlite, even while an aggregator writes it. Throws NotFound
 // when they do not exist and CorruptFile when they contradict their formats.
 RunData read_run(const std::filesystem::path& run_directory);
+
+// The scores of the verified schedule of that label; null when there are none.
+const ScoreRow* find_score(const RunData& run, std::string_view label);
 
 // Follows a run as it grows: every row is read once, and only one is in memory at a time, however long
 // the run is.

@@ -36,8 +36,8 @@ std::vector<NamedRecord> named(const EvaluationRecord& evaluation) {
 }
 
 std::string samples_of(const aggregator::RunData& run, const std::string& label) {
-  const auto score = std::ranges::find(run.scores, label, &aggregator::ScoreRow::label);
-  if (score == run.scores.end() || score->samples.empty()) return "exact attention";
+  const aggregator::ScoreRow* score = find_score(run, label);
+  if (score == nullptr || score->samples.empty()) return "exact attention";
   return layers_text(score->samples);
 }
 
@@ -180,8 +180,7 @@ nlohmann::ordered_json results_json(const aggregator::RunData& run,
   const EvaluationRecord evaluation = evaluate(run);
   for (const auto& [label, record] : named(evaluation)) {
     if (!*record) continue;
-    const auto score = std::ranges::find(run.scores, label, &aggregator::ScoreRow::label);
-    json["scores"][label] = {{"samples", evaluation::samples_json(score->samples)}};
+    json["scores"][label] = {{"samples", evaluation::samples_json(find_score(run, label)->samples)}};
     json["scores"][label].update(to_json(**record));
   }
   if (evaluation.paired) json["paired"] = to_json(*evaluation.paired, "learned", "uniform");

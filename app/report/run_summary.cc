@@ -16,11 +16,6 @@ namespace {
 
 constexpr double kNormal95 = 1.959964;  // two-sided 95 % point of the normal distribution
 
-const aggregator::ScoreRow* find_score(const aggregator::RunData& run, const std::string& label) {
-  const auto found = std::ranges::find(run.scores, label, &aggregator::ScoreRow::label);
-  return found == run.scores.end() ? nullptr : &*found;
-}
-
 void check_score(const aggregator::ScoreRow& score) {
   if (score.questions.size() != score.scores.size()) {
     throw CorruptFile(

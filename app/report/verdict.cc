@@ -15,11 +15,6 @@
 namespace allot::app {
 namespace {
 
-const aggregator::ScoreRow* find_score(const aggregator::RunData& run, const char* label) {
-  const auto found = std::ranges::find(run.scores, label, &aggregator::ScoreRow::label);
-  return found == run.scores.end() ? nullptr : &*found;
-}
-
 std::optional<policy::Outlook> last_outlook(const aggregator::RunData& run) {
   if (run.versions.empty()) return std::nullopt;
   return aggregator::outlook_of(run.versions.back().described);

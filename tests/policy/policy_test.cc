@@ -214,8 +214,16 @@ TEST_P(EveryPolicy, ClimbsTheUtilityOfADivergenceOfWhichLessIsBetter) {
   EXPECT_GE(learned[5], 12);
 }
 
-TEST_P(EveryPolicy, WhatMixesKindsLearnsFromBothInOneRun) {
-  if (!find_learner(GetParam())->mixes_kinds) GTEST_SKIP() << "learns from one kind";
+std::vector<std::string> policies_that_mix_kinds() {
+  std::vector<std::string> names = policy_names();
+  std::erase_if(names, [](const std::string& name) { return !find_learner(name)->mixes_kinds; });
+  return names;
+}
+
+class PolicyThatMixesKinds : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Learners, PolicyThatMixesKinds, ::testing::ValuesIn(policies_that_mix_kinds()));
+
+TEST_P(PolicyThatMixesKinds, LearnsFromBothInOneRun) {
   const auto policy = make_policy({.name = GetParam(), .layers = 8, .total = 64, .seed = 3});
   for (int k = 0; k < 400; ++k) {
     const Proposal proposal = policy->ask(1)[0];
