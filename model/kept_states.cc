@@ -10,7 +10,7 @@ namespace allot::model {
 namespace {
 
 // Most rows of a block. The weights are read once for each; its logits take as many times the vocabulary.
-constexpr int64_t kMaxBlockRows = 128;
+constexpr int64_t kMaxHeadRows = 128;
 
 }  // namespace
 
@@ -34,13 +34,13 @@ void KeptStates::compare(int64_t dense, std::span<const int64_t> sampled, int64_
   const int64_t weight_bytes = vocab_size * output_head_.in_features() * kernels::size_of(dtype_);
   const bool in_parallel = weight_bytes <= kMaxPrivateMatrixBytes;
   const int64_t even = round_up((rows + threads_ - 1) / threads_, kRowGroup);
-  const int64_t block_rows = in_parallel ? std::min(even, kMaxBlockRows) : kMaxBlockRows;
+  const int64_t block_rows = in_parallel ? std::min(even, kMaxHeadRows) : kMaxHeadRows;
   const int64_t blocks = (rows + block_rows - 1) / block_rows;
   const int block_threads = in_parallel ? 1 : threads_;
 
   const auto project = [&](int64_t first, int64_t count, Buffer& logits) {
     if (logits.size() == 0)
-      logits = Buffer(kMaxBlockRows * vocab_size * static_cast<int64_t>(kernels::size_of(dtype_)));
+      logits = Buffer(kMaxHeadRows * vocab_size * static_cast<int64_t>(kernels::size_of(dtype_)));
     output_head_.apply(row(first), round_up(count, kRowGroup), logits.data(), block_threads);
   };
   run_parallel(blocks, in_parallel ? threads_ : 1, [&](int64_t block, int worker) {

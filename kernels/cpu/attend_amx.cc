@@ -10,7 +10,22 @@
 
 namespace allot::kernels::cpu {
 
-const Kernels kAmxKernels = MakeKernels<AmxVec>::kTable;
+namespace {
+
+// Tiles hold bfloat16: what is in float32 is what it is without them.
+void attend(const AttentionParams& params, const Item& item, Workspace& work) {
+  if (params.dtype == DType::kFloat32) {
+    kAvx512Kernels.attend(params, item, work);
+  } else {
+    attend_item<AmxVec, uint16_t>(params, item, work);
+  }
+}
+
+}  // namespace
+
+using Rows = MakeKernels<AmxVec>;
+const Kernels kAmxKernels{attend, Rows::rms_norm, Rows::rotate_and_store, Rows::silu_and_multiply,
+                          Rows::row_divergence};
 
 }  // namespace allot::kernels::cpu
 #pragma GCC pop_options
