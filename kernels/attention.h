@@ -50,8 +50,8 @@ struct AttentionParams {
   const SequenceDraws* draws = nullptr;  // [batch]; may be null for kExact and kTopk
   uint32_t layer = 0;                    // coordinate of the draws
   // [batch] adds, for every query and KV head of the sequence, the number of distinct value rows that its
-  // head group read; null = not counted. Sequences with a dense budget are not counted, and on CUDA only
-  // estimators whose heads choose together count.
+  // head group read; null = not counted. Sequences with a dense budget are not counted. On CUDA counting
+  // takes time and workspace where heads choose alone.
   int64_t* rows_read = nullptr;
 };
 

@@ -99,9 +99,7 @@ std::vector<Shape> select_shapes(std::string_view names) {
 std::vector<kernels::Estimator> select_estimators(std::string_view names) {
   std::vector<kernels::Estimator> selected;
   if (names.empty()) {
-    for (int i = 0; i < kernels::kEstimators; ++i) {
-      if (kernels::kEstimatorRows[i].cuda) selected.push_back(static_cast<kernels::Estimator>(i));
-    }
+    for (int i = 0; i < kernels::kEstimators; ++i) selected.push_back(static_cast<kernels::Estimator>(i));
     return selected;
   }
   for (const std::string_view name : split(names)) {
@@ -110,9 +108,6 @@ std::vector<kernels::Estimator> select_estimators(std::string_view names) {
       estimator = kernels::parse_estimator(name);
     } catch (const InvalidArgument& error) {
       throw UsageError(std::string("--estimators: ") + error.what());
-    }
-    if (!kernels::row_of(estimator).cuda) {
-      throw UsageError(fmt::format("--estimators: {} has no CUDA kernel; it runs on the CPU only", name));
     }
     selected.push_back(estimator);
   }

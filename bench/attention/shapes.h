@@ -32,7 +32,7 @@ std::vector<Shape> standard_shapes();
 // Throws UsageError that lists the known names.
 std::vector<Shape> select_shapes(std::string_view names);
 
-// The estimators called `names`, separated by commas; every one with a CUDA kernel when `names` is empty.
+// The estimators called `names`, separated by commas; all when `names` is empty.
 // Throws UsageError for an unknown name, and for an estimator without a CUDA kernel.
 std::vector<kernels::Estimator> select_estimators(std::string_view names);
 

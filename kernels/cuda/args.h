@@ -22,6 +22,14 @@ struct TileStats {
   float sum;
 };
 
+// What the groups of a query share where its rows are shared out among them.
+struct Pool {
+  double total;   // not finite where a score is not
+  double step;    // of the targets, in mass that is not kept
+  float tau;      // rows of that size or more are kept
+  int32_t drawn;  // targets
+};
+
 // The first fault a launch found, kept until check_cuda reads it. code 0 = none.
 struct Fault {
   int32_t code;
@@ -62,6 +70,8 @@ inline constexpr int32_t kWarpRowBudget = 32;
 inline constexpr int32_t kWarpGroupKeys = 1024;
 // Most blocks that may share a row, each with its own contiguous part of the entries.
 inline constexpr int32_t kMaxParts = 16;
+// No row of value_pages: a launch has fewer.
+inline constexpr uint32_t kNoRow = 0xFFFFFFFF;
 
 // Entries (samples, or keys where all are wanted) that one part of a row takes: whole batches,
 // few enough parts.
@@ -137,6 +147,13 @@ struct Args {
   int32_t* ready;     // [batch, num_kv_heads]
   int32_t* consumed;  // [batch, num_kv_heads]
   int32_t parts;      // most parts of a row
+  // Null where groups do not share out their rows.
+  Pool* pools;         // [pass_queries]
+  double* rest_below;  // [pass_queries, num_kv_heads + 1] what is not kept in the groups before
+  // Null where value rows are not counted, or heads choose together: hash tables of the rows that a group's
+  // heads have read, row_slots (a power of two) entries each.
+  uint32_t* row_table;  // [pass_queries, num_kv_heads, row_slots], kNoRow where empty
+  int32_t row_slots;
 };
 
 }  // namespace allot::kernels::cuda

@@ -1,17 +1,98 @@
 // The few machine instructions the kernels need beyond CUDA C++: matrix products of 16-bit
 // elements, streaming copies from global to shared memory, and the overlap of a kernel's start with
-// its predecessor's end.
+// its predecessor's end. What the value kernels need of them can also be had without nvcc, since tests run
+// those kernels on the host (tests/kernels/cuda/emulation.h).
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
+
+#ifndef ALLOT_DYNAMIC_SHARED
+// Names the shared memory whose size the launch gives.
+#define ALLOT_DYNAMIC_SHARED(alignment, name) \
+  extern __shared__ __align__(alignment)      \
+  char name[]
+#endif
 
 namespace allot::kernels::cuda {
 
 inline constexpr unsigned kFullWarp = 0xFFFFFFFFu;
 inline constexpr float kLog2E = 1.4426950408889634f;
+
+// Lets the next kernel start its prologue; it still waits for the end of this one before it reads results.
+__device__ __forceinline__ void let_dependents_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits until the kernel before this one has ended and its writes are visible.
+__device__ __forceinline__ void wait_for_predecessor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// 2^x to about 2 units in the last place; 0 for -infinity.
+__device__ __forceinline__ float fast_exp2(float x) {
+#ifdef __CUDACC__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return exp2f(x);
+#endif
+}
+
+// A row of values is read once by one group of lanes: it need not stay in L1.
+__device__ __forceinline__ uint4 load_streamed_vector(const void* global) {
+#ifdef __CUDACC__
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(global));
+  return v;
+#else
+  return *static_cast<const uint4*>(global);
+#endif
+}
+
+// The value of a counter, and what was written before it was counted.
+__device__ __forceinline__ int32_t load_acquired(const int32_t* counter) {
+#ifdef __CUDACC__
+  int32_t seen;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+  return seen;
+#else
+  return *counter;
+#endif
+}
+
+// Two packed elements as floats, the one at the lower address first.
+template <class T>
+__device__ __forceinline__ float2 unpack(uint32_t pair) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u)};
+  } else {
+    return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+  }
+}
+
+template <class T>
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
+}
+
+#ifdef __CUDACC__  // what only the score kernels need
 
 // acc[16 x 8] += a[16 x 16] . b[16 x 8]. Lane 4 g + t holds a's rows g and g + 8 (columns 2t, 2t + 1 in x, y
 // and 2t + 8, 2t + 9 in z, w), b's column g (rows 2t, 2t + 1 in the first word and 2t + 8, 2t + 9 in the
@@ -33,27 +114,6 @@ __device__ __forceinline__ void multiply_accumulate(float (&acc)[4], const uint4
         : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
   }
-}
-
-// Lets the next kernel start its prologue; it still waits for the end of this one before it reads results.
-__device__ __forceinline__ void let_dependents_start() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-// Waits until the kernel before this one has ended and its writes are visible.
-__device__ __forceinline__ void wait_for_predecessor() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-// 2^x to about 2 units in the last place; 0 for -infinity.
-__device__ __forceinline__ float fast_exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
 }
 
 // Policy for stores whose lines should stay in L2.
@@ -88,34 +148,6 @@ __device__ __forceinline__ uint4 load_shared_vector(uint32_t address) {
   return v;
 }
 
-// A row of values is read once by one group of lanes: it need not stay in L1.
-__device__ __forceinline__ uint4 load_streamed_vector(const void* global) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(global));
-  return v;
-}
-
-// Two packed elements as floats, the one at the lower address first.
-template <class T>
-__device__ __forceinline__ float2 unpack(uint32_t pair) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u)};
-  } else {
-    return __half22float2(*reinterpret_cast<const __half2*>(&pair));
-  }
-}
-
-template <class T>
-__device__ __forceinline__ uint32_t pack(float low, float high) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const uint32_t*>(&pair);
-  } else {
-    const __half2 pair = __floats2half2_rn(low, high);
-    return *reinterpret_cast<const uint32_t*>(&pair);
-  }
-}
+#endif
 
 }  // namespace allot::kernels::cuda

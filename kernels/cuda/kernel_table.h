@@ -25,6 +25,13 @@ struct ValueKernel {
   int64_t (*row_bytes)(int32_t tiles, int32_t group) = nullptr;  // dynamic shared memory of a row
 };
 
+// Runs between the score kernel and the value kernel, a block for each query of the pass.
+struct PoolKernel {
+  void (*function)(Args) = nullptr;
+  int threads = 0;
+  int64_t (*shared_bytes)(int32_t num_q_heads, int32_t num_kv_heads) = nullptr;
+};
+
 // Columns of the score kernel's product are 8 * column_tiles queries: 1 or 2 in decode; in prefill 4, or 2
 // for head_dim 256.
 ScoreKernel score_kernel_bfloat16(int32_t head_dim, int32_t column_tiles, bool decode);
@@ -34,7 +41,7 @@ ScoreKernel score_kernel_float16(int32_t head_dim, int32_t column_tiles, bool de
 ScoreKernel bernoulli_kernel_bfloat16(int32_t head_dim, int32_t column_tiles);
 ScoreKernel bernoulli_kernel_float16(int32_t head_dim, int32_t column_tiles);
 
-// row_warps: 1 or 8; dense only 8; shared 1, 4 or 8.
+// row_warps: 1 or 8; dense and top-k only 8; shared 1, 4 or 8.
 ValueKernel dense_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
 ValueKernel dense_kernel_float16(int32_t head_dim, int32_t row_warps);
 ValueKernel tiled_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
@@ -43,7 +50,12 @@ ValueKernel threshold_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
 ValueKernel threshold_kernel_float16(int32_t head_dim, int32_t row_warps);
 ValueKernel shared_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
 ValueKernel shared_kernel_float16(int32_t head_dim, int32_t row_warps);
+ValueKernel topk_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
+ValueKernel topk_kernel_float16(int32_t head_dim, int32_t row_warps);
 ValueKernel targets_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
 ValueKernel targets_kernel_float16(int32_t head_dim, int32_t row_warps);
+
+// Finds what the groups of a query share, of every query; for value kernels with Args::pools.
+PoolKernel pool_kernel();
 
 }  // namespace allot::kernels::cuda

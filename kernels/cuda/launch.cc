@@ -21,11 +21,6 @@ void check(cudaError_t status, const char* call) {
   }
 }
 
-template <class Pointer>
-Pointer* at(const CudaWorkspace& workspace, int64_t offset) {
-  return reinterpret_cast<Pointer*>(static_cast<char*>(workspace.data) + offset);
-}
-
 void check_workspace(const CudaWorkspace& workspace, int64_t needed) {
   if (workspace.data == nullptr ||
       reinterpret_cast<uintptr_t>(workspace.data) % cuda::kWorkspaceAlignment != 0) {
@@ -40,40 +35,6 @@ void check_workspace(const CudaWorkspace& workspace, int64_t needed) {
                     "cuda_workspace_bytes() with the same bounds says how many",
                     workspace.bytes, needed));
   }
-}
-
-cuda::Divisor full_pieces(const cuda::Plan& plan, const cuda::ScorePlan& score) {
-  return cuda::Divisor((plan.row_tiles + score.piece_tiles - 1) / score.piece_tiles);
-}
-
-cuda::Args make_args(const AttentionParams& p, const LaunchBounds& bounds, const cuda::Plan& plan,
-                     const CudaWorkspace& workspace) {
-  return {.p = p,
-          .group = p.num_q_heads / p.num_kv_heads,
-          .page_size = cuda::Divisor(p.page_size),
-          .num_kv_heads = cuda::Divisor(p.num_kv_heads),
-          .max_length = bounds.max_length,
-          .max_budget = bounds.max_budget,
-          .max_queries = bounds.max_queries,
-          .any_dense = bounds.any_dense,
-          .one_query_each = plan.one_query_each,
-          .scored = plan.dense_score.warps > 0 ? cuda::Scored::kEstimated : cuda::Scored::kEvery,
-          .samples = row_of(p.method.estimator).samples,
-          .sample_in_every_tile = row_of(p.method.estimator).sample_in_every_tile,
-          .first_query = 0,
-          .pass_queries = plan.pass_queries,
-          .fault = at<cuda::Fault>(workspace, 0),
-          .row_tiles = plan.row_tiles,
-          .stats = at<cuda::TileStats>(workspace, plan.stats_offset),
-          .weights = at<uint16_t>(workspace, plan.weights_offset),
-          .partial = at<float>(workspace, plan.partial_offset),
-          .arrivals = at<int32_t>(workspace, cuda::kArrivalsOffset),
-          .piece_tiles = plan.score.piece_tiles,
-          .full_pieces = full_pieces(plan, plan.score),
-          .next_piece = at<int32_t>(workspace, cuda::kNextPieceOffset),
-          .ready = plan.overlapped ? at<int32_t>(workspace, cuda::kReadyOffset) : nullptr,
-          .consumed = plan.overlapped ? at<int32_t>(workspace, cuda::kConsumedOffset) : nullptr,
-          .parts = plan.parts};
 }
 
 struct Grid {
@@ -153,7 +114,7 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
   if (bounds.num_queries == 0) return;
   const cuda::Plan plan = cuda::make_plan(p, bounds, limits);
   check_workspace(workspace, plan.workspace_bytes);
-  cuda::Args args = make_args(p, bounds, plan, workspace);
+  cuda::Args args = cuda::make_args(p, bounds, plan, workspace.data);
   const bool can_overlap = limits.compute_capability >= 90;
   const auto launch_scores = [&](ScoreStage stage, const cuda::ScorePlan& score, const cuda::Args& score_args,
                                  bool overlaps) {
@@ -169,6 +130,10 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
     args.first_query = pass * plan.pass_queries;
     args.pass_queries =
         static_cast<int32_t>(std::min<int64_t>(plan.pass_queries, bounds.num_queries - args.first_query));
+    if (args.row_table != nullptr) {
+      check(cudaMemsetAsync(args.row_table, 0xFF, static_cast<size_t>(plan.row_table_bytes), stream),
+            "cudaMemsetAsync");
+    }
     launch_scores(p.method.score_stage, plan.score, args, true);
     if (plan.dense_score.warps > 0) {
       // It runs after the first kernel has ended, and the value kernels after both: each waits for the end of
@@ -176,8 +141,17 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
       cuda::Args dense = args;
       dense.scored = cuda::Scored::kExact;
       dense.piece_tiles = plan.dense_score.piece_tiles;
-      dense.full_pieces = full_pieces(plan, plan.dense_score);
+      dense.full_pieces = cuda::full_pieces(plan, plan.dense_score);
       launch_scores(ScoreStage::kExact, plan.dense_score, dense, false);
+    }
+    if (args.pools != nullptr) {
+      const cuda::PoolKernel pool = cuda::pool_kernel();
+      launch(pool.function,
+             {.blocks = dim3(static_cast<unsigned>(args.pass_queries)),
+              .threads = pool.threads,
+              .shared_bytes = pool.shared_bytes(p.num_q_heads, p.num_kv_heads),
+              .overlaps = can_overlap},
+             args, limits, stream);
     }
     const auto launch_values = [&](const cuda::ValueKernel& value, bool overlaps) {
       const int32_t heads = value.groups ? p.num_kv_heads : p.num_q_heads;

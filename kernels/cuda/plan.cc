@@ -1,6 +1,7 @@
 #include "kernels/cuda/plan.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/cuda/args.h"
 
@@ -41,6 +42,33 @@ RowBytes row_bytes(const Plan& plan, int32_t head_dim) {
           .partial = plan.parts > 1 ? int64_t{plan.parts} * head_dim * 4 : 0};
 }
 
+// Entries of the hash table of a group's rows: at most half are used.
+int32_t row_slots(const AttentionParams& p, const LaunchBounds& bounds) {
+  if (p.rows_read == nullptr || row_of(p.method.estimator).scope != Scope::kHead ||
+      !row_of(p.method.estimator).samples) {
+    return 0;
+  }
+  const int64_t rows =
+      std::min(int64_t{bounds.max_budget} * (p.num_q_heads / p.num_kv_heads), int64_t{bounds.max_length});
+  return static_cast<int32_t>(std::bit_ceil(static_cast<uint64_t>(2 * std::max(rows, int64_t{1}))));
+}
+
+// Workspace of a query beside its rows: what its groups share, and which value rows each has read.
+struct QueryBytes {
+  int64_t pool = 0;
+  int64_t rest_below = 0;
+  int64_t row_table = 0;
+  int64_t all() const { return pool + rest_below + row_table; }
+};
+QueryBytes query_bytes_of(const AttentionParams& p, int32_t row_slots) {
+  QueryBytes bytes{.row_table = int64_t{p.num_kv_heads} * row_slots * int64_t{sizeof(uint32_t)}};
+  if (row_of(p.method.estimator).scope == Scope::kLayer) {
+    bytes.pool = sizeof(Pool);
+    bytes.rest_below = (p.num_kv_heads + 1) * int64_t{sizeof(double)};
+  }
+  return bytes;
+}
+
 }  // namespace
 
 ScoreKernel score_kernel(const AttentionParams& p, ScoreStage stage, int32_t column_tiles, bool decode) {
@@ -55,14 +83,9 @@ namespace {
 
 using CudaKernel = ValueKernel (*)(DType dtype, int32_t head_dim, int32_t row_warps);
 struct CudaKernelOf {
-  // Null for a method without a CUDA kernel.
   template <class Method>
   static constexpr CudaKernel of() {
-    if constexpr (Method::kRow.cuda) {
-      return Method::cuda_kernel;
-    } else {
-      return nullptr;
-    }
+    return Method::cuda_kernel;
   }
 };
 constexpr Methods::Table<CudaKernel, CudaKernelOf> kValueKernels;
@@ -117,7 +140,9 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
 
   // A window that cuts blocks of queries short would read the keys more often than needed.
   const RowBytes row = row_bytes(plan, p.head_dim);
-  const int64_t query_bytes = p.num_q_heads * row.all();
+  plan.row_slots = row_slots(p, bounds);
+  const QueryBytes query = query_bytes_of(p, plan.row_slots);
+  const int64_t query_bytes = p.num_q_heads * row.all() + query.all();
   const int64_t block_queries = 8 * plan.score.column_tiles / (p.num_q_heads / p.num_kv_heads);
   // A grid has at most 65535 queries, and shared rows at most kMaxRows counters.
   const int64_t most = std::min<int64_t>(65535, plan.parts > 1 ? kMaxRows / p.num_q_heads : 65535);
@@ -127,8 +152,9 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
       static_cast<int32_t>(one_pass ? bounds.num_queries : fitting / block_queries * block_queries);
   plan.passes = static_cast<int32_t>(ceil_divide(bounds.num_queries, plan.pass_queries));
   // The rows of a single sequence are complete only when nearly all keys have been read, so waiting for the
-  // end of the score kernel costs less than announcing every piece.
-  plan.overlapped = p.batch > 1 && plan.one_query_each && plan.passes == 1 &&
+  // end of the score kernel costs less than announcing every piece. Where groups share out their rows, a
+  // kernel for all of them comes in between.
+  plan.overlapped = p.batch > 1 && query.pool == 0 && plan.one_query_each && plan.passes == 1 &&
                     p.method.score_stage == ScoreStage::kExact && p.batch * p.num_kv_heads <= kMaxPairs;
 
   plan.score = plan_scores(p, stage, plan, limits);
@@ -160,6 +186,14 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.stats_offset = place(rows * row.stats);
   plan.weights_offset = place(rows * row.weights);
   plan.partial_offset = place(rows * row.partial);
+  if (query.pool > 0) {
+    plan.pools_offset = place(plan.pass_queries * query.pool);
+    plan.rest_below_offset = place(plan.pass_queries * query.rest_below);
+  }
+  if (query.row_table > 0) {
+    plan.row_table_bytes = plan.pass_queries * query.row_table;
+    plan.row_table_offset = place(plan.row_table_bytes);
+  }
 
   // Not `end`: a caller may size the workspace by larger bounds and launch within smaller ones, whose windows
   // may hold more queries. So the size is computed as if the window were full and as if the batch were
@@ -167,8 +201,54 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   const int64_t filled =
       std::min(bounds.num_queries * query_bytes, std::max(kPassBytes, block_queries * query_bytes));
   const int64_t decoded = std::min(bounds.num_queries, p.batch) * query_bytes;
-  plan.workspace_bytes = kHeaderBytes + 3 * kWorkspaceAlignment + align(std::max(filled, decoded));
+  plan.workspace_bytes = kHeaderBytes + 6 * kWorkspaceAlignment + align(std::max(filled, decoded));
   return plan;
+}
+
+namespace {
+
+template <class T>
+T* at(void* workspace, int64_t offset) {
+  return reinterpret_cast<T*>(static_cast<char*>(workspace) + offset);
+}
+
+}  // namespace
+
+Divisor full_pieces(const Plan& plan, const ScorePlan& score) {
+  return Divisor((plan.row_tiles + score.piece_tiles - 1) / score.piece_tiles);
+}
+
+Args make_args(const AttentionParams& p, const LaunchBounds& bounds, const Plan& plan, void* workspace) {
+  return {.p = p,
+          .group = p.num_q_heads / p.num_kv_heads,
+          .page_size = Divisor(p.page_size),
+          .num_kv_heads = Divisor(p.num_kv_heads),
+          .max_length = bounds.max_length,
+          .max_budget = bounds.max_budget,
+          .max_queries = bounds.max_queries,
+          .any_dense = bounds.any_dense,
+          .one_query_each = plan.one_query_each,
+          .scored = plan.dense_score.warps > 0 ? Scored::kEstimated : Scored::kEvery,
+          .samples = row_of(p.method.estimator).samples,
+          .sample_in_every_tile = row_of(p.method.estimator).sample_in_every_tile,
+          .first_query = 0,
+          .pass_queries = plan.pass_queries,
+          .fault = at<Fault>(workspace, 0),
+          .row_tiles = plan.row_tiles,
+          .stats = at<TileStats>(workspace, plan.stats_offset),
+          .weights = at<uint16_t>(workspace, plan.weights_offset),
+          .partial = at<float>(workspace, plan.partial_offset),
+          .arrivals = at<int32_t>(workspace, kArrivalsOffset),
+          .piece_tiles = plan.score.piece_tiles,
+          .full_pieces = full_pieces(plan, plan.score),
+          .next_piece = at<int32_t>(workspace, kNextPieceOffset),
+          .ready = plan.overlapped ? at<int32_t>(workspace, kReadyOffset) : nullptr,
+          .consumed = plan.overlapped ? at<int32_t>(workspace, kConsumedOffset) : nullptr,
+          .parts = plan.parts,
+          .pools = plan.pools_offset > 0 ? at<Pool>(workspace, plan.pools_offset) : nullptr,
+          .rest_below = plan.pools_offset > 0 ? at<double>(workspace, plan.rest_below_offset) : nullptr,
+          .row_table = plan.row_table_offset > 0 ? at<uint32_t>(workspace, plan.row_table_offset) : nullptr,
+          .row_slots = plan.row_slots};
 }
 
 }  // namespace allot::kernels::cuda

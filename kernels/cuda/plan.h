@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/attention_cuda.h"
+#include "kernels/cuda/args.h"
 #include "kernels/cuda/kernel_table.h"
 
 namespace allot::kernels::cuda {
@@ -40,6 +41,11 @@ struct Plan {
   int64_t stats_offset = 0;
   int64_t weights_offset = 0;
   int64_t partial_offset = 0;
+  int64_t pools_offset = 0;  // 0 where groups do not share out their rows
+  int64_t rest_below_offset = 0;
+  int64_t row_table_offset = 0;  // 0 where value rows are not counted by tables
+  int64_t row_table_bytes = 0;
+  int32_t row_slots = 0;
   int64_t workspace_bytes = 0;  // grows with every bound: enough for any launch within the bounds
 };
 
@@ -55,5 +61,11 @@ ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, int
 // Requires a launch that validate_cuda accepts. Without queries there is nothing to launch and the workspace
 // is only its header.
 Plan make_plan(const AttentionParams& params, const LaunchBounds& bounds, const DeviceLimits& limits);
+
+// Pieces of a decode row for the score kernel, or for that of dense sequences.
+Divisor full_pieces(const Plan& plan, const ScorePlan& score);
+
+// Arguments of the kernels of a launch's first pass, whose intermediate results lie in `workspace`.
+Args make_args(const AttentionParams& params, const LaunchBounds& bounds, const Plan& plan, void* workspace);
 
 }  // namespace allot::kernels::cuda

@@ -1,27 +1,14 @@
-// Chooses the value rows that the heads of a group read together (kernels/methods/shared.h): `joint` and
-// `level`. The size of a row is the sum of its probabilities in the heads, so the CDF of the sizes over score
-// tiles follows from the tiles' statistics. Only tiles that may hold a row of at least tau are looked into
-// for it, and only those that hold a row that is read are looked into again. Eight lanes share a tile.
+// Chooses the value rows that the heads of a group read together (kernels/methods/shared.h). The size
+// of a row is the sum of its probabilities in the heads, so the CDF of the sizes over score tiles follows
+// from the tiles' statistics. Only tiles that may hold a row of at least tau are looked into for it, and only
+// those that hold a row that is read are looked into again. Eight lanes share a tile. For `pooled` another
+// kernel has found tau and what the groups before hold (pool_kernel.cu).
 #pragma once
 
-#include "kernels/cuda/value_row.cuh"
+#include "kernels/cuda/group_sizes.cuh"
 #include "kernels/sampling.h"
 
 namespace allot::kernels::cuda {
-
-// What the heads of a group see of a query. `head`, `stats` and `weights` are those of its first head; the
-// others follow.
-struct GroupRow : ValueRow {
-  int32_t heads;
-  int32_t row_tiles;  // from a head to the next
-
-  __device__ __forceinline__ TileStats stats_of(int32_t head, int32_t tile) const {
-    return stats[int64_t{head} * row_tiles + tile];
-  }
-  __device__ __forceinline__ const uint16_t* weights_of(int32_t head, int32_t tile) const {
-    return weights + (int64_t{head} * row_tiles + tile) * kScoreTile;
-  }
-};
 
 // Rows that a warp reads next, in shared memory, for up to kHeads heads of the group.
 struct RowList {
@@ -35,21 +22,15 @@ struct RowList {
 
 template <int kWarps>
 class SharedSelection {
-  // The probability of a weight w in tile t is w * exp2(max of t - largest) * inverse_total.
-  struct Head {
-    float largest;  // score, in units of log2
-    float inverse_total;
-  };
-  static constexpr int kHeld = 4;
-  // Lanes that share a tile, eight keys each, and tiles that a warp looks into at once.
-  static constexpr int kTileLanes = 8;
-  static constexpr int kQuad = 32 / kTileLanes;
+  static constexpr int kQuad = GroupSizes::kQuad;
 
  public:
-  // Of a query: the CDF of what is not kept, heads, bounds of the tiles' sizes, which tiles hold kept rows.
+  // Of a query: the CDF of what is not kept, with what groups before hold of it in front, heads, bounds of
+  // the tiles' sizes, which tiles hold kept rows.
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles, int32_t heads) {
-    return (int64_t{tiles} * (sizeof(double) + sizeof(float) + 1) + heads * int64_t{sizeof(Head)} + 15) / 16 *
-           16;
+    return (int64_t{sizeof(double)} + int64_t{tiles} * (sizeof(double) + sizeof(float) + 1) +
+            heads * int64_t{sizeof(HeadScale)} + 15) /
+           16 * 16;
   }
 
   __device__ __forceinline__ SharedSelection(const Args& args, const GroupRow& row, RowGroup<kWarps>& group,
@@ -58,37 +39,45 @@ class SharedSelection {
         row_(row),
         group_(group),
         part_(group.lane() % kTileLanes),
-        cdf_(reinterpret_cast<double*>(shared)),
-        heads_(reinterpret_cast<Head*>(cdf_ + row.tiles)),
-        bounds_(reinterpret_cast<float*>(heads_ + row.heads)),
+        cdf_(reinterpret_cast<double*>(shared) + 1),
+        scales_(reinterpret_cast<HeadScale*>(cdf_ + row.tiles)),
+        bounds_(reinterpret_cast<float*>(scales_ + row.heads)),
         holds_kept_(reinterpret_cast<uint8_t*>(bounds_ + row.tiles)) {
     const bool level = args.p.method.estimator == Estimator::kLevel;
+    const Pool* const pool = args.pools == nullptr ? nullptr : args.pools + row.query;
     const int64_t wanted = int64_t{row.budget} * row.heads;
     const int32_t rows = wanted < row.keys ? static_cast<int32_t>(wanted) : row.keys;
     // The probabilities of every head add up to 1. With a row for every key, all are kept.
     tau_ = level              ? INFINITY
+           : pool != nullptr  ? pool->tau
            : rows == row.keys ? 0.0f
                               : static_cast<float>(row.heads) / static_cast<float>(rows);
-    normalise_heads();
+#pragma unroll 1
+    for (int32_t head = group.warp(); head < row.heads; head += kWarps) {
+      const HeadScale scale = GroupSizes::scale_of_head(row, head, group.lane());
+      if (group.lane() == 0) scales_[head] = scale;
+    }
+    group.sync();
     const int32_t each = (row.tiles + group.kThreads - 1) / group.kThreads;
     begin_ = min(row.tiles, group.thread() * each);
     end_ = min(row.tiles, begin_ + each);
     double mass = 0;
 #pragma unroll 1
     for (int32_t t = begin_; t < end_; ++t) {
-      const Tile tile = tile_of(t);
+      const GroupSizes::Tile tile = group_sizes().tile_of(t);
       mass += static_cast<double>(tile.mass);
       cdf_[t] = static_cast<double>(tile.mass);
       bounds_[t] = tile.bound;
       holds_kept_[t] = 0;
     }
     auto prefix = group.prefix(mass);
-    total_ = rest_ = prefix.total;
+    rest_ = prefix.total;
+    total_ = pool != nullptr ? pool->total : rest_;
     if (!isfinite(total_)) return;
     int32_t kept = 0;
     if (!level) {
       group.sync();
-      kept = split_off_kept(rows);
+      kept = split_off_kept(rows, pool == nullptr);
       group.sync();
       double rest = 0;
 #pragma unroll 1
@@ -96,7 +85,12 @@ class SharedSelection {
       prefix = group.prefix(rest);
       rest_ = prefix.total;
     }
-    double sum = prefix.before;
+    const double* const below =
+        pool == nullptr ? nullptr
+                        : args.rest_below + int64_t{row.query} * (args.p.num_kv_heads + 1) + row.kv_head;
+    double sum = below == nullptr ? 0 : *below;
+    if (group.thread() == 0) cdf_[-1] = sum;
+    sum += prefix.before;
 #pragma unroll 1
     for (int32_t t = begin_; t < end_; ++t) {
       sum += cdf_[t];
@@ -106,11 +100,16 @@ class SharedSelection {
     if (level) {
       step_ = 1.0 / row.budget;
       drawn_ = level_draws(rest_ * row.budget, u_);
+    } else if (pool != nullptr) {
+      step_ = pool->step;
+      drawn_ = pool->drawn;
     } else {
       drawn_ = rest_ > 0 ? rows - kept : 0;
       step_ = rest_ / max(drawn_, 1);
     }
     steps_ = 1 / step_;
+    // As the next group sees it, so that each target falls into one group however sums are rounded.
+    if (pool != nullptr && row.kv_head + 1 < args.p.num_kv_heads) drawn_ = targets_up_to(below[1]);
     group.sync();
   }
 
@@ -130,13 +129,14 @@ class SharedSelection {
          quad += kQuad * kWarps * parts) {
       const int32_t tile = quad + group_.lane() / kTileLanes;
       const bool valid = tile < row_.tiles;
-      const double below = valid && tile > 0 ? cdf_[tile - 1] : 0;
+      const double below = valid ? cdf_[tile - 1] : 0;
       const int32_t from = valid ? targets_up_to(below) : 0;
       const int32_t targets = valid ? targets_up_to(cdf_[tile]) - from : 0;
       const bool wanted = valid && (targets > 0 || holds_kept_[tile] != 0);
       if (!__any_sync(kFullWarp, wanted)) continue;
       float sizes_of_tile[1][8];
-      sizes_of<1>({tile}, {wanted}, sizes_of_tile);
+      const GroupSizes group = group_sizes();
+      group.of<1>({tile}, {wanted}, sizes_of_tile);
       const float(&sizes)[8] = sizes_of_tile[0];
       const uint32_t read =
           rows_read(sizes, static_cast<float>(below * steps_ + static_cast<double>(u_) - from), targets);
@@ -173,121 +173,16 @@ class SharedSelection {
   }
 
  private:
-  // By what a head's weights in a tile become probabilities.
-  __device__ __forceinline__ float scale_of(int32_t head, const TileStats& stats) const {
-    return tile_scale(stats, heads_[head].largest) * heads_[head].inverse_total;
+  __device__ __forceinline__ GroupSizes group_sizes() const {
+    return {row_, scales_, group_.lane()};
   }
-
-  // Calls use(head, used) for every head, four at a time: where `used` is false it is one too many.
-  template <class Use>
-  __device__ __forceinline__ void for_each_head(Use use) const {
-#pragma unroll 1
-    for (int32_t first = 0; first < row_.heads; first += 4) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) use(min(first + i, row_.heads - 1), first + i < row_.heads);
-    }
-  }
-
-  struct Tile {
-    float mass;   // sum of the sizes
-    float bound;  // no size is larger: weights are at most 1
-  };
-  __device__ __forceinline__ Tile tile_of(int32_t tile) const {
-    Tile sums = {0, 0};
-    for_each_head([&](int32_t head, bool used) {
-      const TileStats stats = row_.stats_of(head, tile);
-      const float scale = used ? scale_of(head, stats) : 0.0f;
-      sums.mass = fmaf(stats.sum, scale, sums.mass);
-      sums.bound += scale;
-    });
-    sums.bound *= 1.0001f;  // the sizes are rounded
-    return sums;
-  }
-
-  // The largest score of every head and the sum of its weights relative to it; a warp works on a head.
-  __device__ __forceinline__ void normalise_heads() {
-    constexpr float kLow = -1e30f;  // a finite number below all scores
-#pragma unroll 1
-    for (int32_t head = group_.warp(); head < row_.heads; head += kWarps) {
-      float largest = kLow;
-      double sum = 0;
-#pragma unroll 1
-      for (int32_t first = group_.lane(); first < row_.tiles; first += 32 * kHeld) {
-        TileStats held[kHeld];
-        float next = largest;
-#pragma unroll
-        for (int i = 0; i < kHeld; ++i) {
-          const int32_t t = first + 32 * i;
-          held[i] = t < row_.tiles ? row_.stats_of(head, t) : TileStats{-INFINITY, 0};
-          next = fmaxf(next, held[i].max);
-        }
-        float more = 0;
-#pragma unroll
-        for (int i = 0; i < kHeld; ++i) more = fmaf(held[i].sum, tile_scale(held[i], next), more);
-        sum = sum * static_cast<double>(fast_exp2(largest - next)) + static_cast<double>(more);
-        largest = next;
-      }
-      float all = largest;
-#pragma unroll
-      for (int d = 16; d > 0; d /= 2) all = fmaxf(all, __shfl_xor_sync(kFullWarp, all, d));
-      sum *= static_cast<double>(fast_exp2(largest - all));
-#pragma unroll
-      for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(kFullWarp, sum, d);
-      if (group_.lane() == 0) heads_[head] = {all, static_cast<float>(1 / sum)};
-    }
-    group_.sync();
-  }
-
-  // The sizes of this lane's keys of some tiles; 0 in those that are not wanted. All is asked for at once.
-  template <int kTiles>
-  __device__ __forceinline__ void sizes_of(const int32_t (&tiles)[kTiles], const bool (&wanted)[kTiles],
-                                           float (&sizes)[kTiles][8]) const {
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i)
-#pragma unroll
-      for (int k = 0; k < 8; ++k) sizes[i][k] = 0;
-    constexpr int kHeads = 4;
-#pragma unroll 1
-    for (int32_t first = 0; first < row_.heads; first += kHeads) {
-      TileStats stats[kTiles][kHeads];
-      uint32_t pairs[kTiles][kHeads][4];
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (int h = 0; h < kHeads; ++h) {
-          stats[i][h] = {-INFINITY, 0};
-#pragma unroll
-          for (int k = 0; k < 4; ++k) pairs[i][h][k] = 0;
-          if (!wanted[i] || first + h >= row_.heads) continue;
-          stats[i][h] = row_.stats_of(first + h, tiles[i]);
-          const auto* all = reinterpret_cast<const uint32_t*>(row_.weights_of(first + h, tiles[i]));
-#pragma unroll
-          for (int k = 0; k < 4; ++k) pairs[i][h][k] = all[stage_position(8 * part_ + 2 * k) / 2];
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (int h = 0; h < kHeads; ++h) {
-          const float scale = scale_of(min(first + h, row_.heads - 1), stats[i][h]);
-#pragma unroll
-          for (int k = 0; k < 4; ++k) {
-            const float2 pair = unpack<__half>(pairs[i][h][k]);
-            sizes[i][2 * k] = fmaf(pair.x, scale, sizes[i][2 * k]);
-            sizes[i][2 * k + 1] = fmaf(pair.y, scale, sizes[i][2 * k + 1]);
-          }
-        }
-      }
-    }
-  }
-
   __device__ __forceinline__ bool keeps(float size) const {
     return size > 0 && size >= tau_;
   }
 
-  // Leaves in cdf_ what tiles hold besides kept rows, and returns the number of kept rows. tau falls in
-  // steps that keep more rows each, until as many are kept as the rows left to draw ask for.
-  __device__ __forceinline__ int32_t split_off_kept(int32_t rows) {
+  // Leaves in cdf_ what tiles hold besides kept rows, and returns the number of kept rows. With `search` tau
+  // falls in steps that keep more rows each, until as many are kept as the rows left to draw ask for.
+  __device__ __forceinline__ int32_t split_off_kept(int32_t rows, bool search) {
     int32_t before = 0;
 #pragma unroll 1
     for (;;) {
@@ -301,7 +196,8 @@ class SharedSelection {
                              tiles[1] < row_.tiles && bounds_[tiles[1]] >= tau_};
         if (!__any_sync(kFullWarp, hot[0] || hot[1])) continue;
         float sizes[2][8];
-        sizes_of<2>(tiles, hot, sizes);
+        const GroupSizes group = group_sizes();
+        group.of<2>(tiles, hot, sizes);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           float kept_mass = 0;
@@ -328,7 +224,7 @@ class SharedSelection {
         }
       }
       kept = group_.sum(kept);
-      if (kept == before || kept >= rows) return kept;
+      if (!search || kept == before || kept >= rows) return kept;
       before = kept;
       const double rest = total_ - group_.prefix(mass).total;
       const auto next = static_cast<float>(fmax(rest, 0.0) / (rows - kept));
@@ -395,7 +291,7 @@ class SharedSelection {
       for (int i = 0; i < 4; ++i) {
         const int32_t head = min(first_head + h + i, row_.heads - 1);
         const float w = __half2float(reinterpret_cast<const __half*>(row_.weights_of(head, tile))[position]);
-        weights[i] = w * scale_of(head, row_.stats_of(head, tile)) * factor;
+        weights[i] = w * group_sizes().scale_of(head, row_.stats_of(head, tile)) * factor;
       }
       *reinterpret_cast<float4*>(&list.weights[lane][h]) = {weights[0], weights[1], weights[2], weights[3]};
     }
@@ -406,7 +302,7 @@ class SharedSelection {
   RowGroup<kWarps>& group_;
   const int part_;       // which of a tile's lanes this is
   double* cdf_;          // [tiles]
-  Head* heads_;          // [heads]
+  HeadScale* scales_;    // [heads]
   float* bounds_;        // [tiles]
   uint8_t* holds_kept_;  // [tiles]
   int32_t begin_;        // this thread's tiles
@@ -414,10 +310,10 @@ class SharedSelection {
   double total_ = 0;
   float tau_ = 0;
   float u_ = 0;
-  int32_t drawn_ = 0;
-  double rest_ = 0;   // mass that is not kept
-  double step_ = 0;   // of the targets
-  double steps_ = 0;  // 1 / step_
+  int32_t drawn_ = 0;  // targets up to the end of the row
+  double rest_ = 0;    // mass that is not kept
+  double step_ = 0;    // of the targets
+  double steps_ = 0;   // 1 / step_
 };
 
 }  // namespace allot::kernels::cuda

@@ -72,9 +72,6 @@ class ThresholdSelection {
   }
 
  private:
-  // Lanes that share a hot tile, eight keys each: 8 * part .. 8 * part + 8.
-  static constexpr int kTileLanes = 8;
-
   __device__ __forceinline__ bool keeps(float weight, float scale) const {
     return weight * scale > 0 && weight * scale >= threshold_;
   }
@@ -92,15 +89,7 @@ class ThresholdSelection {
       const bool valid = i < hot;
       const int32_t tile = valid ? hot_[i] : 0;
       float weights[8] = {};
-      if (valid) {
-        const auto* pairs = reinterpret_cast<const uint32_t*>(row_.weights + int64_t{tile} * kScoreTile);
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          const float2 pair = unpack<__half>(pairs[stage_position(8 * part + 2 * k) / 2]);
-          weights[2 * k] = pair.x;
-          weights[2 * k + 1] = pair.y;
-        }
-      }
+      if (valid) load_eight(row_, tile, part, weights);
       use(tile, part, valid, weights, valid ? tile_scale(row_.stats[tile], masses_.largest) : 0.0f);
     }
   }

@@ -10,6 +10,23 @@
 
 namespace allot::kernels::cuda {
 
+// Sequence of a query, by bisection of query_start.
+__device__ __forceinline__ int32_t sequence_of(const Args& args, int32_t query) {
+  if (args.one_query_each) return query;
+  int32_t low = 0;
+  auto high = static_cast<int32_t>(args.p.batch);
+#pragma unroll 1
+  while (high - low > 1) {
+    const int32_t middle = (low + high) / 2;
+    if (args.p.query_start[middle] <= query) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
 // One sequence within a pass.
 struct PassSequence {
   int32_t length = 0;   // keys the sequence's last query sees

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kWarps == 8
   // Of the warps, where several work on a group.
   __shared__ float sums[kWarps == 1 ? 1 : kWarps][kHeadsAtOnce][kWarps == 1 ? 1 : kHeadDim];
   __shared__ bool last_part;
-  extern __shared__ __align__(16) char selection_shared[];
+  ALLOT_DYNAMIC_SHARED(16, selection_shared);
 
   const int slot = static_cast<int>(threadIdx.x) / RowGroup<kWarps>::kThreads;
   RowGroup<kWarps> group(scratch[slot]);
@@ -110,6 +110,7 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kWarps == 8
   const auto part = static_cast<int32_t>(blockIdx.y);
   const int32_t query = args.first_query + q;
   GroupRow row;
+  row.query = q;
   row.kv_head = static_cast<int32_t>(blockIdx.x) * kRows + slot;
   row.heads = args.group;
   row.head = row.kv_head * args.group;
@@ -125,7 +126,8 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kWarps == 8
   row.stats = args.stats + index * args.row_tiles;
   row.weights = args.weights + index * args.row_tiles * kScoreTile;
   const SequenceDraws& draws = args.p.draws[row.sequence];
-  row.draws = {draws.key, draws.question, args.p.layer, static_cast<uint32_t>(row.head),
+  const int32_t first_head = args.pools == nullptr ? row.head : 0;  // of those that choose together
+  row.draws = {draws.key, draws.question, args.p.layer, static_cast<uint32_t>(first_head),
                static_cast<uint32_t>(row.keys - 1)};
   const bool last_block =
       blockIdx.x == gridDim.x - 1 && blockIdx.y == gridDim.y - 1 && blockIdx.z == gridDim.z - 1;

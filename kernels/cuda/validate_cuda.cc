@@ -42,9 +42,6 @@ void check_support(const AttentionParams& p, const DeviceLimits& limits) {
                 limits.compute_capability / 10, limits.compute_capability % 10);
   }
   if (p.dtype == DType::kFloat32) unsupported("dtype float32 has no CUDA kernel; use bfloat16 or float16");
-  if (!row_of(p.method.estimator).cuda) {
-    unsupported("estimator {} runs on the CPU only; on CUDA use threshold or sys", name(p.method.estimator));
-  }
   if (p.head_dim != 32 && p.head_dim != 64 && p.head_dim != 96 && p.head_dim != 128 && p.head_dim != 256) {
     unsupported("head_dim {} has no kernel; 32, 64, 96, 128 and 256 have", p.head_dim);
   }

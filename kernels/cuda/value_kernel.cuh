@@ -90,29 +90,31 @@ class Gather {
 
 // Waits until a counter reaches a value, and for what was written before it was counted.
 __device__ __forceinline__ void await(const int32_t* counter, int32_t value) {
-  int32_t seen;
-  for (;;) {
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-    if (seen >= value) return;
+  while (load_acquired(counter) < value) {
+#ifdef __CUDACC__
     __nanosleep(20);
+#endif
   }
 }
 
-// Sequence of a query, by bisection of query_start.
-__device__ __forceinline__ int32_t sequence_of(const Args& args, int32_t query) {
-  if (args.one_query_each) return query;
-  int32_t low = 0;
-  auto high = static_cast<int32_t>(args.p.batch);
+// Counts the value rows of entries that no head of the group has read before, and notes them.
+__device__ __forceinline__ int32_t count_new_rows(const Args& args, uint32_t* table, const Entry* entries,
+                                                  int32_t count, int thread, int threads) {
+  const auto mask = static_cast<uint32_t>(args.row_slots - 1);
+  int32_t found = 0;
 #pragma unroll 1
-  while (high - low > 1) {
-    const int32_t middle = (low + high) / 2;
-    if (args.p.query_start[middle] <= query) {
-      low = middle;
-    } else {
-      high = middle;
+  for (int32_t e = thread; e < count; e += threads) {
+    if (entries[e].weight == 0) continue;
+    const uint32_t row = entries[e].row;
+    uint32_t slot = row * 2654435761u;  // Fibonacci hashing: neighbours lie far apart
+#pragma unroll 1
+    for (;; ++slot) {
+      const uint32_t before = atomicCAS(&table[slot & mask], kNoRow, row);
+      found += before == kNoRow;
+      if (before == kNoRow || before == row) break;
     }
   }
-  return low;
+  return found;
 }
 
 // Grid: num_q_heads / kRows, parts, queries of the pass, in the order in which the score
@@ -125,7 +127,7 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
   __shared__ Entry entries[Shape::kRows][Shape::kBatch];
   __shared__ float sums[kWarps][kHeadDim];
   __shared__ bool last_part;
-  extern __shared__ __align__(16) char selection_shared[];
+  ALLOT_DYNAMIC_SHARED(16, selection_shared);
 
   const int slot = static_cast<int>(threadIdx.x) / RowGroup<kWarps>::kThreads;
   RowGroup<kWarps> group(scratch[slot]);
@@ -146,7 +148,7 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
   const int64_t index = int64_t{q} * args.p.num_q_heads + row.head;
   row.stats = args.stats + index * args.row_tiles;
   row.weights = args.weights + index * args.row_tiles * kScoreTile;
-  if constexpr (!Selection::kDense) {
+  if (!Selection::kDense && args.p.draws != nullptr) {  // top-k draws nothing
     const SequenceDraws& draws = args.p.draws[row.sequence];
     row.draws = {draws.key, draws.question, args.p.layer, static_cast<uint32_t>(row.head),
                  static_cast<uint32_t>(row.keys - 1)};
@@ -185,6 +187,16 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
     const Batch batch{entries[slot], low, min(end, low + Shape::kBatch)};
     selection.fill(batch);
     group.sync();
+    if (args.row_table != nullptr && !Selection::kDense) {
+      uint32_t* const table =
+          args.row_table + (int64_t{q} * args.p.num_kv_heads + row.kv_head) * args.row_slots;
+      const int32_t found =
+          count_new_rows(args, table, entries[slot], batch.high - low, group.thread(), group.kThreads);
+      if (found > 0) {
+        atomicAdd(reinterpret_cast<unsigned long long*>(&args.p.rows_read[row.sequence]),
+                  static_cast<unsigned long long>(found));
+      }
+    }
     gather.add(args.p.value_pages, entries[slot], batch.high - low);
     group.sync();
   }

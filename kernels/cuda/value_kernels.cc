@@ -39,12 +39,18 @@ cuda::ValueKernel Flash::cuda_kernel(DType dtype, int32_t head_dim, int32_t row_
 cuda::ValueKernel Joint::cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps) {
   return of_dtype(dtype, cuda::shared_kernel_bfloat16, cuda::shared_kernel_float16)(head_dim, row_warps);
 }
+cuda::ValueKernel Pooled::cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps) {
+  return of_dtype(dtype, cuda::shared_kernel_bfloat16, cuda::shared_kernel_float16)(head_dim, row_warps);
+}
 cuda::ValueKernel Level::cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps) {
   return of_dtype(dtype, cuda::shared_kernel_bfloat16, cuda::shared_kernel_float16)(head_dim, row_warps);
 }
 cuda::ValueKernel Threshold::cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps) {
   return of_dtype(dtype, cuda::threshold_kernel_bfloat16, cuda::threshold_kernel_float16)(head_dim,
                                                                                           row_warps);
+}
+cuda::ValueKernel Topk::cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps) {
+  return of_dtype(dtype, cuda::topk_kernel_bfloat16, cuda::topk_kernel_float16)(head_dim, row_warps);
 }
 
 }  // namespace allot::kernels::methods

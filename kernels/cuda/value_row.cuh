@@ -186,6 +186,20 @@ struct TileWeights {
   }
 };
 
+// Lanes that share a score tile, eight keys each: 8 * part .. 8 * part + 8.
+inline constexpr int kTileLanes = 8;
+
+// The weights of the eight keys of a part of a score tile.
+__device__ __forceinline__ void load_eight(const ValueRow& row, int32_t tile, int part, float (&weights)[8]) {
+  const auto* pairs = reinterpret_cast<const uint32_t*>(row.weights + int64_t{tile} * kScoreTile);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    const float2 pair = unpack<__half>(pairs[stage_position(8 * part + 2 * k) / 2]);
+    weights[2 * k] = pair.x;
+    weights[2 * k + 1] = pair.y;
+  }
+}
+
 // Key (0-based in the tile) whose weight crosses `target` when `weight_of(key's weight)` is summed in
 // key order; the last key of positive weight where rounding leaves the sum short. Requires target > 0
 // and a positive weight.

@@ -46,7 +46,6 @@ struct EstimatorRow {
   bool draws = true;                  // uses random numbers
   bool tiled = false;                 // works by tiles of AttentionMethod::tile keys
   bool sample_in_every_tile = false;  // a budget above 0 is at least the number of tiles
-  bool cuda = true;                   // has a CUDA kernel
   Scope scope = Scope::kHead;
   // A key's weight is floor(S P_n + u) - floor(S P_{n-1} + u) samples over the whole row, which the CPU's
   // prefill counts for sixteen rows at a time instead of asking for picks.
@@ -84,7 +83,7 @@ struct SharedRows {
 //                             std::vector<double>& weights);  // [groups, heads, keys]
 //     and its code on the CPU in kernels/cpu/share.h. Its draws are those of the first head of the scope.
 //   static cuda::ValueKernel cuda_kernel(DType, int32_t head_dim, int32_t row_warps);
-//     Its CUDA value kernel (kernels/cuda/kernel_table.h); absent where kRow.cuda is false.
+//     Its CUDA value kernel (kernels/cuda/kernel_table.h).
 // `exact` has neither select nor pick: rows with all their keys have code of their own.
 
 }  // namespace allot::kernels

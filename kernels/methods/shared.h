@@ -28,10 +28,10 @@ struct Joint {
 struct Pooled {
   static constexpr EstimatorRow kRow{.name = "pooled",
                                      .summary = "joint, with the rows of a token shared out among its groups",
-                                     .cuda = false,
                                      .scope = Scope::kLayer};
   static void select_shared(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
                             std::vector<double>& weights);
+  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
 };
 
 // tau = 1 / S whatever the row: systematic sampling over the sizes with targets 1 / S apart, where a row

@@ -417,15 +417,15 @@ void CudaBackend::reserve_states(int64_t rows) {
 void CudaBackend::keep_states(const ForwardBatch& batch, const kernels::AttentionMethod& attention,
                               int64_t first_state, std::span<int64_t> rows_read) {
   const DeviceChoice choice(device_number_);
-  const PassPlan plan = plan_of(batch, /*decode=*/false);
-  reserve(plan, attention);
+  PassPlan plan = plan_of(batch, /*decode=*/false);
   const auto counted_bytes = static_cast<int64_t>(rows_read.size_bytes());
   if (counted_bytes > 0) {
     grow(&rows_read_, counted_bytes);
     check(cudaMemsetAsync(rows_read_.data(), 0, counted_bytes, stream_.get()), "cudaMemsetAsync");
+    plan.rows_read = rows_read_.as<int64_t>();
   }
-  decoder_.queue_states(plan, send(plan, batch, {}), attention,
-                        counted_bytes > 0 ? rows_read_.as<int64_t>() : nullptr, stream_.get());
+  reserve(plan, attention);
+  decoder_.queue_states(plan, send(plan, batch, {}), attention, stream_.get());
   const int64_t bytes = plan.shape.outputs * decoder_.state_bytes();
   if (bytes > 0) {
     check(cudaMemcpyAsync(states_.data() + first_state * decoder_.state_bytes(), decoder_.states(), bytes,

@@ -94,7 +94,8 @@ kernels::AttentionParams CudaDecoder::attention_params(const PassPlan& plan, Att
                                   .query_stride = qkv_width_,
                                   .key_pages = cache_.data(),
                                   .value_pages = cache_.data(),
-                                  .out = attended_.data()};
+                                  .out = attended_.data(),
+                                  .rows_read = plan.rows_read};
   if (mode != AttentionMode::kDense) params.method = method;
   return params;
 }
@@ -185,7 +186,7 @@ void CudaDecoder::tune(int64_t rows, cudaStream_t stream) {
 }
 
 void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
-                         const kernels::AttentionMethod& method, int64_t* rows_read, cudaStream_t stream) {
+                         const kernels::AttentionMethod& method, cudaStream_t stream) {
   const AttentionMode mode = plan.modes[layer];
   kernels::AttentionParams params = attention_params(plan, mode, method);
   params.key_pages = keys(layer);
@@ -195,7 +196,6 @@ void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& 
   params.lengths = arrays.lengths;
   params.budgets = arrays.budgets + layer * plan.shape.sequences;
   params.draws = arrays.draws;
-  params.rows_read = rows_read;
   params.layer = static_cast<uint32_t>(layer);
   kernels::attend_cuda(params, bounds_of(plan, mode), device_,
                        {attention_workspace_.data(), static_cast<size_t>(attention_workspace_.size())},
@@ -250,7 +250,7 @@ void CudaDecoder::reserve_dense_prefill(int64_t keys, cudaStream_t stream) {
 }
 
 void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
-                            const kernels::AttentionMethod& method, int64_t* rows_read, cudaStream_t stream) {
+                            const kernels::AttentionMethod& method, cudaStream_t stream) {
   const DeviceLayerWeights& weights = weights_.layers[layer];
   int64_t rows = plan.shape.rows;
   matmul_.run(product(LayerProduct::kQkv, layer, rows), stream);
@@ -278,7 +278,7 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
   if (plan.modes[layer] == AttentionMode::kDense && plan.max_queries > 1 && dense_prefill_ != nullptr) {
     attend_densely(layer, plan, arrays, stream);
   } else {
-    attend(layer, plan, arrays, method, rows_read, stream);
+    attend(layer, plan, arrays, method, stream);
   }
   if (layer == config_.num_layers - 1 && !plan.decode) {
     // Every key and value is in the cache now: the rest is needed only for the rows whose logits are wanted.
@@ -300,14 +300,13 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
 
 void CudaDecoder::queue(const PassPlan& plan, const PassArrays& arrays,
                         const kernels::AttentionMethod& method, cudaStream_t stream) {
-  queue_states(plan, arrays, method, nullptr, stream);
+  queue_states(plan, arrays, method, stream);
   const int64_t outputs = plan.shape.outputs;
   if (outputs > 0) project_logits(0, std::min(outputs, limits_.outputs), stream);
 }
 
 void CudaDecoder::queue_states(const PassPlan& plan, const PassArrays& arrays,
-                               const kernels::AttentionMethod& method, int64_t* rows_read,
-                               cudaStream_t stream) {
+                               const kernels::AttentionMethod& method, cudaStream_t stream) {
   const int64_t rows = plan.shape.rows;
   kernels::gather_embeddings_cuda({.tokens = rows,
                                    .width = config_.hidden_size,
@@ -319,7 +318,7 @@ void CudaDecoder::queue_states(const PassPlan& plan, const PassArrays& arrays,
                                   device_, stream);
   for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
     normalise(weights_.layers[layer].input_norm, rows, layer > 0, stream);
-    run_layer(layer, plan, arrays, method, rows_read, stream);
+    run_layer(layer, plan, arrays, method, stream);
   }
   const int64_t outputs = plan.shape.outputs;
   if (outputs > 0) normalise(weights_.final_norm, outputs, true, stream);

@@ -35,6 +35,7 @@ struct PassPlan {
   int32_t max_budget = 0;            // no budget is larger
   int64_t total_keys = 0;            // sum of the lengths; not of decode steps
   std::vector<AttentionMode> modes;  // [num_layers]
+  int64_t* rows_read = nullptr;      // [sequences] on the device: AttentionParams::rows_read of all layers
 
   // Whether the sequences of a layer attend like this somewhere in the pass.
   bool has(AttentionMode mode) const { return std::ranges::find(modes, mode) != modes.end(); }
@@ -77,10 +78,9 @@ class CudaDecoder {
   // Queues the pass up to the logits of its output rows, the first limits().outputs of them.
   void queue(const PassPlan& plan, const PassArrays& arrays, const kernels::AttentionMethod& method,
              cudaStream_t stream);
-  // The same up to the final norm: states() has the hidden states of its output rows. `rows_read`
-  // [sequences] on the device or null: as AttentionParams has it, over all layers.
+  // The same up to the final norm: states() has the hidden states of its output rows.
   void queue_states(const PassPlan& plan, const PassArrays& arrays, const kernels::AttentionMethod& method,
-                    int64_t* rows_read, cudaStream_t stream);
+                    cudaStream_t stream);
   // [outputs, hidden_size] in the decoder's dtype.
   const std::byte* states() const { return hidden_.data(); }
   int64_t state_bytes() const { return config_.hidden_size * kernels::size_of(dtype_); }
@@ -110,10 +110,10 @@ class CudaDecoder {
   MatmulParams product(LayerProduct which, int32_t layer, int64_t rows) const;
   MatmulParams logits_product(const void* states, int64_t rows, void* out) const;
   void attend(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
-              const kernels::AttentionMethod& method, int64_t* rows_read, cudaStream_t stream);
+              const kernels::AttentionMethod& method, cudaStream_t stream);
   void attend_densely(int32_t layer, const PassPlan& plan, const PassArrays& arrays, cudaStream_t stream);
   void run_layer(int32_t layer, const PassPlan& plan, const PassArrays& arrays,
-                 const kernels::AttentionMethod& method, int64_t* rows_read, cudaStream_t stream);
+                 const kernels::AttentionMethod& method, cudaStream_t stream);
   void keep_rows(const PassArrays& arrays, int64_t outputs, int64_t rows, cudaStream_t stream);
 
   ModelConfig config_;

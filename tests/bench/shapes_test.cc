@@ -64,8 +64,7 @@ TEST(SelectEstimators, ReadsNamesInOrder) {
   EXPECT_THAT(select_estimators("sys,exact"), ElementsAre(Estimator::kSys, Estimator::kExact));
 }
 
-TEST(SelectEstimators, TopkAndUnknownNamesAreRefused) {
-  EXPECT_THAT(message_of<UsageError>([] { select_estimators("sys,topk"); }), Names("topk", "CUDA"));
+TEST(SelectEstimators, UnknownNamesAreRefused) {
   EXPECT_THAT(message_of<UsageError>([] { select_estimators("sis"); }), Names("sis"));
 }
 

@@ -17,13 +17,6 @@ inline std::vector<Estimator> every_estimator() {
   return estimators;
 }
 
-// Those that have CUDA kernels.
-inline std::vector<Estimator> every_cuda_estimator() {
-  std::vector<Estimator> estimators = every_estimator();
-  std::erase_if(estimators, [](Estimator estimator) { return !row_of(estimator).cuda; });
-  return estimators;
-}
-
 // Every estimator of the table with every score stage, in tiles that short rows have several of.
 inline std::vector<AttentionMethod> every_method() {
   std::vector<AttentionMethod> methods;

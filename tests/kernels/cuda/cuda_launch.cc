@@ -1,6 +1,7 @@
 #include "cuda_launch.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 
@@ -16,7 +17,7 @@ CudaWorkspace workspace_of(const GuardedArray& array) {
 
 }  // namespace
 
-void CudaTest::SetUp() {
+void skip_without_gpu() {
   int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);
   if (error != cudaSuccess || devices == 0) {
@@ -24,23 +25,12 @@ void CudaTest::SetUp() {
   }
 }
 
-void require(cudaError_t error, const char* what) {
-  if (error != cudaSuccess) throw CudaError(std::string(what) + ": " + cudaGetErrorString(error));
+void CudaTest::SetUp() {
+  skip_without_gpu();
 }
 
-LaunchBounds tight_bounds(const AttentionParams& host) {
-  LaunchBounds bounds;
-  if (host.batch == 0) return bounds;
-  bounds.num_queries = host.query_start[host.batch];
-  for (int64_t b = 0; b < host.batch; ++b) {
-    const int64_t queries = host.query_start[b + 1] - host.query_start[b];
-    bounds.max_queries = std::max(bounds.max_queries, static_cast<int32_t>(queries));
-    bounds.max_length = std::max(bounds.max_length, host.lengths[b]);
-    if (host.budgets == nullptr) continue;
-    bounds.max_budget = std::max(bounds.max_budget, host.budgets[b]);
-    bounds.any_dense = bounds.any_dense || host.budgets[b] == kDenseBudget;
-  }
-  return bounds;
+void require(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) throw CudaError(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
 const DeviceLimits& gpu_limits() {
@@ -113,6 +103,7 @@ CudaLaunch::CudaLaunch(Launch& launch, const LaunchBounds& launch_bounds)
   out_ = array(queries * row * element, 16);
   if (host_.budgets != nullptr) budgets_ = array(batch * sizeof(int32_t), sizeof(int32_t));
   if (host_.draws != nullptr) draws_ = array(batch * sizeof(SequenceDraws), sizeof(uint32_t));
+  if (host_.rows_read != nullptr) rows_read_ = array(batch * sizeof(int64_t), sizeof(int64_t));
 }
 
 CudaLaunch::~CudaLaunch() {
@@ -131,6 +122,7 @@ AttentionParams CudaLaunch::device_params() const {
   p.out = out_->data();
   p.budgets = budgets_ ? static_cast<const int32_t*>(budgets_->data()) : nullptr;
   p.draws = draws_ ? static_cast<const SequenceDraws*>(draws_->data()) : nullptr;
+  p.rows_read = rows_read_ ? static_cast<int64_t*>(rows_read_->data()) : nullptr;
   return p;
 }
 
@@ -143,6 +135,7 @@ void CudaLaunch::upload() {
   lengths_->upload(host_.lengths, stream_);
   if (budgets_) budgets_->upload(host_.budgets, stream_);
   if (draws_) draws_->upload(host_.draws, stream_);
+  if (rows_read_) rows_read_->upload(host_.rows_read, stream_);
 }
 
 void CudaLaunch::attend() {
@@ -174,6 +167,11 @@ std::vector<double> CudaLaunch::output() {
   if (budgets_) budgets_->expect_guards("budgets", stream_);
   if (draws_) draws_->expect_guards("draws", stream_);
   workspace_->expect_guards("workspace", stream_);
+  if (rows_read_) {
+    rows_read_->expect_guards("rows_read", stream_);
+    const std::vector<unsigned char> counted = rows_read_->download(stream_);
+    std::memcpy(host_.rows_read, counted.data(), counted.size());
+  }
   const Elements elements(host_.dtype, output_bytes_);
   std::vector<double> result;
   for (int64_t i = 0; i < elements.count(); ++i) result.push_back(elements.get(i));

@@ -12,10 +12,14 @@
 
 #include "kernels/attention_cuda.h"
 #include "tests/kernels/launch.h"
+#include "tight_bounds.h"
 
 namespace allot::kernels::testing {
 
-// Base of all tests that need a GPU: skips with the reason where there is none.
+// Skips the test with the reason where there is no GPU.
+void skip_without_gpu();
+
+// Base of all tests that need a GPU.
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override;
@@ -23,9 +27,6 @@ class CudaTest : public ::testing::Test {
 
 // Throws CudaError naming `what` unless `error` is cudaSuccess.
 void require(cudaError_t error, const char* what);
-
-// The bounds that fit a launch in host memory exactly.
-LaunchBounds tight_bounds(const AttentionParams& host);
 
 // Limits of the GPU the tests run on.
 const DeviceLimits& gpu_limits();
@@ -78,7 +79,7 @@ class CudaLaunch {
   void queue();
   void check();
   // Output as double [num_queries, num_q_heads, head_dim]; fails the test when a guard byte of any array
-  // changed.
+  // changed. The Launch's rows_read, where it counts, are then those after the launch.
   std::vector<double> output();
   // The exact bytes of the last output().
   const std::vector<unsigned char>& output_bytes() const { return output_bytes_; }
@@ -91,7 +92,7 @@ class CudaLaunch {
   const AttentionParams& host_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<GuardedArray> query_, key_pages_, value_pages_, page_table_, query_start_, lengths_, out_,
-      budgets_, draws_, workspace_;
+      budgets_, draws_, rows_read_, workspace_;
   std::vector<unsigned char> output_bytes_;
 };
 

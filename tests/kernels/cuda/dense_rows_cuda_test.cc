@@ -14,14 +14,8 @@ using testing::CudaTest;
 using testing::Launch;
 using testing::LaunchSpec;
 
-std::vector<AttentionMethod> methods_on_the_device() {
-  std::vector<AttentionMethod> methods = testing::every_method();
-  std::erase_if(methods, [](const AttentionMethod& method) { return !row_of(method.estimator).cuda; });
-  return methods;
-}
-
 class CudaDenseRows : public CudaTest, public ::testing::WithParamInterface<AttentionMethod> {};
-INSTANTIATE_TEST_SUITE_P(Methods, CudaDenseRows, ::testing::ValuesIn(methods_on_the_device()),
+INSTANTIATE_TEST_SUITE_P(Methods, CudaDenseRows, ::testing::ValuesIn(testing::every_method()),
                          testing::method_name);
 
 constexpr int32_t kBudget = 64;  // a sample in every tile for flash

@@ -69,8 +69,11 @@ std::vector<double> plain_row(const AttentionParams& p, const Row& row, const st
 }
 
 Comparison compare_row(const AttentionParams& p, const std::vector<double>& out, const Row& row) {
-  const bool together = row_of(p.method.estimator).scope != Scope::kHead;
-  Comparison result{.rows = 1, .heads_together = together ? p.num_q_heads / p.num_kv_heads : 1};
+  const Scope scope = row_of(p.method.estimator).scope;
+  Comparison result{.rows = 1,
+                    .heads_together = scope == Scope::kHead    ? 1
+                                      : scope == Scope::kGroup ? p.num_q_heads / p.num_kv_heads
+                                                               : p.num_q_heads};
   const std::vector<double> probabilities = reference::softmax(reference::scores(p, row));
   const std::vector<Selected> selected = reference::select(p, row);
   const std::vector<double> values = reference::values(p, row);

@@ -186,7 +186,7 @@ TEST(CudaPlan, SharedMemoryFitsEveryGpu) {
   // Static shared memory of a value kernel beside the dynamic part: entries, sums and scratch.
   constexpr int64_t kStaticBytes = 16 * 1024;
   for (const DeviceLimits& device : kDevices) {
-    for (const Estimator estimator : testing::every_cuda_estimator()) {
+    for (const Estimator estimator : testing::every_estimator()) {
       for (const int32_t head_dim : kHeadDims) {
         for (const int32_t group : kGroups) {
           for (const int64_t batch : {int64_t{1}, int64_t{kMaxCudaBatch}}) {
@@ -270,7 +270,7 @@ TEST(CudaPlan, ShortRowsHaveOnePart) {
 }
 
 TEST(CudaPlan, OneWarpDoesARowOfASmallBudget) {
-  for (const Estimator estimator : testing::every_cuda_estimator()) {
+  for (const Estimator estimator : testing::every_estimator()) {
     if (estimator == Estimator::kExact) continue;
     if (row_of(estimator).scope != Scope::kHead) continue;
     const AttentionParams p = launch({.estimator = estimator, .batch = 6});
@@ -287,7 +287,7 @@ TEST(CudaPlan, OneWarpDoesARowOfASmallBudget) {
 }
 
 TEST(CudaPlan, AGroupOfASmallBudgetHasAWarpAQueryOrFourWhereItIsLong) {
-  for (const Estimator estimator : {Estimator::kJoint, Estimator::kLevel}) {
+  for (const Estimator estimator : {Estimator::kJoint, Estimator::kPooled, Estimator::kLevel}) {
     const AttentionParams p = launch({.estimator = estimator, .batch = 6});
     EXPECT_EQ(make_plan(p, decode(6, kWarpGroupKeys, kWarpRowBudget), kH200).row_warps, 1);
     EXPECT_EQ(make_plan(p, decode(6, kWarpGroupKeys + 1, kWarpRowBudget), kH200).row_warps, 4);
@@ -296,6 +296,29 @@ TEST(CudaPlan, AGroupOfASmallBudgetHasAWarpAQueryOrFourWhereItIsLong) {
     mixed.any_dense = true;
     EXPECT_EQ(make_plan(p, mixed, kH200).row_warps, 4);
   }
+}
+
+TEST(CudaPlan, WhereGroupsShareOutTheirRowsTheValueKernelWaitsForAllScores) {
+  const LaunchBounds bounds = decode(6, 16384, 8);
+  const Plan joint = make_plan(launch({.estimator = Estimator::kJoint, .batch = 6}), bounds, kH200);
+  EXPECT_TRUE(joint.overlapped);
+  EXPECT_EQ(joint.pools_offset, 0);
+  const Plan pooled = make_plan(launch({.estimator = Estimator::kPooled, .batch = 6}), bounds, kH200);
+  EXPECT_FALSE(pooled.overlapped);
+  EXPECT_GE(pooled.pools_offset, pooled.partial_offset);
+  EXPECT_GT(pooled.rest_below_offset, pooled.pools_offset);
+}
+
+TEST(CudaPlan, CountingRowsTakesTablesTwiceTheRowsOfAGroupWhereHeadsChooseAlone) {
+  AttentionParams p = launch({.estimator = Estimator::kSys, .batch = 6, .group = 4, .num_kv_heads = 2});
+  EXPECT_EQ(make_plan(p, decode(6, 16384, 8), kH200).row_slots, 0);
+  p.rows_read = reinterpret_cast<int64_t*>(0x1000);
+  const Plan counted = make_plan(p, decode(6, 16384, 8), kH200);
+  EXPECT_EQ(counted.row_slots, 2 * 8 * 4);
+  EXPECT_EQ(counted.row_table_bytes, 6 * 2 * counted.row_slots * 4);
+  EXPECT_EQ(make_plan(p, decode(6, 100, 1000), kH200).row_slots, 256) << "there are no more rows than keys";
+  p.method.estimator = Estimator::kJoint;
+  EXPECT_EQ(make_plan(p, decode(6, 16384, 8), kH200).row_slots, 0);
 }
 
 // Every bound by itself, from every point of a grid: a workspace sized for larger bounds serves smaller ones.
@@ -315,7 +338,7 @@ TEST(CudaPlan, TheWorkspaceGrowsWithEveryBound) {
                         .max_budget = kBudgets[at[3]],
                         .any_dense = at[4] == 1};
   };
-  for (const Estimator estimator : {Estimator::kExact, Estimator::kSys}) {
+  for (const Estimator estimator : {Estimator::kExact, Estimator::kSys, Estimator::kPooled}) {
     for (const int64_t batch : {1, 7, 64}) {
       for (const int32_t group : {1, 4, 16}) {
         const AttentionParams p =

@@ -24,7 +24,7 @@ class CudaPrefill : public CudaTest, public ::testing::WithParamInterface<Estima
                 static_cast<long long>(total.sampled_rows));
   }
 };
-INSTANTIATE_TEST_SUITE_P(Kernels, CudaPrefill, ::testing::ValuesIn(testing::every_cuda_estimator()),
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaPrefill, ::testing::ValuesIn(testing::every_estimator()),
                          [](const auto& estimator) { return std::string(name(estimator.param)); });
 
 // Of some 12 samples a row, one in a few hundred may lie within rounding of a boundary.
@@ -159,7 +159,7 @@ TEST_P(CudaScoreStage, HasTheReferencesQueryInDecodeAndPrefill) {
 }
 
 TEST_P(CudaScoreStage, ComposesWithEveryValueEstimator) {
-  for (const Estimator estimator : testing::every_cuda_estimator()) {
+  for (const Estimator estimator : testing::every_estimator()) {
     Launch launch({.sequences = {{1, 200, 8}, {30, 130, 8}, {1, 64, 0}, {1, 400, kDenseBudget}},
                    .num_q_heads = 8,
                    .num_kv_heads = 2,

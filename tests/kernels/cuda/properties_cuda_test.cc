@@ -15,7 +15,7 @@ using testing::Launch;
 using testing::LaunchSpec;
 
 class CudaProperties : public CudaTest, public ::testing::WithParamInterface<Estimator> {};
-INSTANTIATE_TEST_SUITE_P(Kernels, CudaProperties, ::testing::ValuesIn(testing::every_cuda_estimator()),
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaProperties, ::testing::ValuesIn(testing::every_estimator()),
                          [](const auto& estimator) { return std::string(name(estimator.param)); });
 
 // Odd lengths and every kind of budget, enough samples for flash with tiles of 256.

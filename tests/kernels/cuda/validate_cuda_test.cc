@@ -163,11 +163,6 @@ TEST_F(ValidateCuda, Float32HasNoKernel) {
   expect_unsupported({"float32", "bfloat16", "float16"});
 }
 
-TEST_F(ValidateCuda, TopkHasNoKernel) {
-  params_.method.estimator = Estimator::kTopk;
-  expect_unsupported({"topk"});
-}
-
 TEST_F(ValidateCuda, OtherHeadDimensionsHaveNoKernel) {
   params_.query_stride = 32 * 512;
   for (const int32_t bad : {8, 48, 80, 112, 192}) {

@@ -49,7 +49,7 @@ class CudaWorkspaceBytes : public ::testing::TestWithParam<Estimator> {
                                 kH200);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Kernels, CudaWorkspaceBytes, ::testing::ValuesIn(testing::every_cuda_estimator()),
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaWorkspaceBytes, ::testing::ValuesIn(testing::every_estimator()),
                          [](const auto& estimator) { return std::string(name(estimator.param)); });
 
 TEST_P(CudaWorkspaceBytes, NeverFallWhenABoundGrows) {

@@ -122,7 +122,6 @@ TEST_F(CudaEngine, GreedyTokensAloneAndAmongRaggedBatchMatesAreBestButForRoundin
 // kernels on the same shapes.
 TEST_F(CudaEngine, AScheduleOfExactLayersAloneGivesTheBitsOfExactAttention) {
   for (kernels::AttentionMethod method : kernels::testing::every_method()) {
-    if (!kernels::row_of(method.estimator).cuda) continue;
     SCOPED_TRACE(kernels::describe(method));
     Engine engine(kDeviceModel, on_device({.attention = method}));
     const std::vector<int32_t> ids = random_prompt(4, 90), exact(2, kExactLayer);
@@ -185,7 +184,6 @@ TEST_F(CudaEngine, ExactLayersOfBatchMatesChangeNoTokens) {
 TEST_F(CudaEngine, ADenseSequenceIsExactBesideMatesOfEveryMethod) {
   const double noise = rounding_noise(kDeviceModel);
   for (kernels::AttentionMethod method : kernels::testing::every_method()) {
-    if (!kernels::row_of(method.estimator).cuda) continue;
     SCOPED_TRACE(kernels::describe(method));
     Engine engine(kDeviceModel, on_device({.attention = method, .prefill_chunk_tokens = 64}));
     std::vector<GenerationRequest> requests = ragged_requests(12, 90, 20);
@@ -347,11 +345,6 @@ TEST_F(CudaEngine, OnADeviceThatIsNotThereIsRefused) {
   EngineOptions options = on_device();
   options.device = "cuda:99";
   expect_refusal<CudaError>(kDeviceModel, options, {"99"});
-}
-
-TEST_F(CudaEngine, WithEstimatorTopkIsUnsupported) {
-  expect_refusal<Unsupported>(kDeviceModel, on_device({.attention = {.estimator = Estimator::kTopk}}),
-                              {"topk"});
 }
 
 TEST_F(CudaEngine, WithPagesThatTheKernelsDoNotHaveIsUnsupported) {

@@ -1,0 +1,151 @@
+// The sizes of a query's value rows in a group whose heads read them together (kernels/methods/shared.h): the
+// sum of a row's probabilities in the heads, of single rows and of whole score tiles.
+#pragma once
+
+#include "kernels/cuda/value_row.cuh"
+
+namespace allot::kernels::cuda {
+
+// What the heads of a group see of a query. `head`, `stats` and `weights` are those of its first head; the
+// others follow.
+struct GroupRow : ValueRow {
+  int32_t query;  // of the pass
+  int32_t heads;
+  int32_t row_tiles;  // from a head to the next
+
+  __device__ __forceinline__ TileStats stats_of(int32_t head, int32_t tile) const {
+    return stats[int64_t{head} * row_tiles + tile];
+  }
+  __device__ __forceinline__ const uint16_t* weights_of(int32_t head, int32_t tile) const {
+    return weights + (int64_t{head} * row_tiles + tile) * kScoreTile;
+  }
+};
+
+// The probability of a weight w in tile t of a head is w * exp2(max of t - largest) * inverse_total.
+struct HeadScale {
+  float largest;  // score, in units of log2
+  float inverse_total;
+};
+
+class GroupSizes {
+ public:
+  // Tiles that a warp looks into at once.
+  static constexpr int kQuad = 32 / kTileLanes;
+
+  // `scales` are those of the group's heads.
+  __device__ __forceinline__ GroupSizes(const GroupRow& row, const HeadScale* scales, int lane)
+      : row_(row), scales_(scales), part_(lane % kTileLanes) {}
+
+  // The scale of a head, in every lane of the warp; all of them call together. Not finite where a score is
+  // not.
+  __device__ __forceinline__ static HeadScale scale_of_head(const GroupRow& row, int32_t head, int lane) {
+    constexpr int kHeld = 4;
+    constexpr float kLow = -1e30f;  // a finite number below all scores
+    float largest = kLow;
+    double sum = 0;
+#pragma unroll 1
+    for (int32_t first = lane; first < row.tiles; first += 32 * kHeld) {
+      TileStats held[kHeld];
+      float next = largest;
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) {
+        const int32_t t = first + 32 * i;
+        held[i] = t < row.tiles ? row.stats_of(head, t) : TileStats{-INFINITY, 0};
+        next = fmaxf(next, held[i].max);
+      }
+      float more = 0;
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) more = fmaf(held[i].sum, tile_scale(held[i], next), more);
+      sum = sum * static_cast<double>(fast_exp2(largest - next)) + static_cast<double>(more);
+      largest = next;
+    }
+    float all = largest;
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) all = fmaxf(all, __shfl_xor_sync(kFullWarp, all, d));
+    sum *= static_cast<double>(fast_exp2(largest - all));
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(kFullWarp, sum, d);
+    return {all, static_cast<float>(1 / sum)};
+  }
+
+  // By what a head's weights in a tile become probabilities.
+  __device__ __forceinline__ float scale_of(int32_t head, const TileStats& stats) const {
+    return tile_scale(stats, scales_[head].largest) * scales_[head].inverse_total;
+  }
+
+  struct Tile {
+    float mass;   // sum of the sizes
+    float bound;  // no size is larger: weights are at most 1
+  };
+  __device__ __forceinline__ Tile tile_of(int32_t tile) const {
+    Tile sums = {0, 0};
+    for_each_head([&](int32_t head, bool used) {
+      const TileStats stats = row_.stats_of(head, tile);
+      const float scale = used ? scale_of(head, stats) : 0.0f;
+      sums.mass = fmaf(stats.sum, scale, sums.mass);
+      sums.bound += scale;
+    });
+    sums.bound *= 1.0001f;  // the sizes are rounded
+    return sums;
+  }
+
+  // The sizes of this lane's keys of some tiles; 0 in those that are not wanted. All is asked for at once.
+  template <int kTiles>
+  __device__ __forceinline__ void of(const int32_t (&tiles)[kTiles], const bool (&wanted)[kTiles],
+                                     float (&sizes)[kTiles][8]) const {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+      for (int k = 0; k < 8; ++k) sizes[i][k] = 0;
+    constexpr int kHeads = 4;
+#pragma unroll 1
+    for (int32_t first = 0; first < row_.heads; first += kHeads) {
+      TileStats stats[kTiles][kHeads];
+      uint32_t pairs[kTiles][kHeads][4];
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (int h = 0; h < kHeads; ++h) {
+          stats[i][h] = {-INFINITY, 0};
+#pragma unroll
+          for (int k = 0; k < 4; ++k) pairs[i][h][k] = 0;
+          if (!wanted[i] || first + h >= row_.heads) continue;
+          stats[i][h] = row_.stats_of(first + h, tiles[i]);
+          const auto* all = reinterpret_cast<const uint32_t*>(row_.weights_of(first + h, tiles[i]));
+#pragma unroll
+          for (int k = 0; k < 4; ++k) pairs[i][h][k] = all[stage_position(8 * part_ + 2 * k) / 2];
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (int h = 0; h < kHeads; ++h) {
+          const float scale = scale_of(min(first + h, row_.heads - 1), stats[i][h]);
+#pragma unroll
+          for (int k = 0; k < 4; ++k) {
+            const float2 pair = unpack<__half>(pairs[i][h][k]);
+            sizes[i][2 * k] = fmaf(pair.x, scale, sizes[i][2 * k]);
+            sizes[i][2 * k + 1] = fmaf(pair.y, scale, sizes[i][2 * k + 1]);
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  // Calls use(head, used) for every head, four at a time: where `used` is false it is one too many.
+  template <class Use>
+  __device__ __forceinline__ void for_each_head(Use use) const {
+#pragma unroll 1
+    for (int32_t first = 0; first < row_.heads; first += 4) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) use(min(first + i, row_.heads - 1), first + i < row_.heads);
+    }
+  }
+
+  const GroupRow& row_;
+  const HeadScale* scales_;
+  const int part_;  // which of a tile's lanes this is
+};
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,105 @@
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "device.h"
+#include "device_limits.h"
+#include "emulated_kernels.h"
+#include "kernels/cuda/plan.h"
+#include "kernels/cuda/stage_order.h"
+#include "kernels/reference.h"
+#include "tight_bounds.h"
+
+namespace allot::kernels::testing {
+namespace {
+
+using cuda::kScoreTile;
+
+// What the score kernel leaves of a row: weights relative to their tile's largest score, in half precision
+// and in stage order, and each tile's largest score, in units of log2, with the sum of its weights.
+void write_scores(const std::vector<double>& scores, cuda::TileStats* stats, uint16_t* weights) {
+  const auto keys = static_cast<int32_t>(scores.size());
+  for (int32_t tile = 0; tile < cuda::score_tiles(keys); ++tile) {
+    const int32_t first = tile * kScoreTile;
+    const int32_t count = std::min(kScoreTile, keys - first);
+    const double largest = *std::max_element(scores.begin() + first, scores.begin() + first + count);
+    float sum = 0;
+    for (int32_t key = 0; key < kScoreTile; ++key) {
+      const __half weight = __float2half(
+          key < count ? static_cast<float>(std::exp(scores[static_cast<size_t>(first + key)] - largest))
+                      : 0.0f);
+      sum += __half2float(weight);
+      std::memcpy(weights + first + cuda::stage_position(key), &weight, sizeof weight);
+    }
+    stats[tile] = {.max = static_cast<float>(largest * std::log2(std::exp(1.0))), .sum = sum};
+  }
+}
+
+}  // namespace
+
+void DeviceTest::SetUp() {}
+
+size_t device_repeats(size_t wanted) {
+  return wanted / 25;
+}
+
+std::vector<double> run_on_device(Launch& launch) {
+  const LaunchBounds bounds = tight_bounds(launch.params);
+  const cuda::Plan plan = cuda::make_plan(launch.params, bounds, kH200);
+  Elements out(launch.params.dtype, bounds.num_queries * launch.params.num_q_heads * launch.params.head_dim,
+               std::nanf(""));
+  // Everything but the counters is poison.
+  std::vector<unsigned char> memory(static_cast<size_t>(plan.workspace_bytes) + cuda::kWorkspaceAlignment,
+                                    0xFF);
+  auto* const workspace = reinterpret_cast<unsigned char*>(
+      (reinterpret_cast<uintptr_t>(memory.data()) + cuda::kWorkspaceAlignment - 1) /
+      cuda::kWorkspaceAlignment * cuda::kWorkspaceAlignment);
+  std::memset(workspace, 0, cuda::kHeaderBytes);
+
+  cuda::Args args = cuda::make_args(launch.params, bounds, plan, workspace);
+  args.ready = nullptr;  // all scores are there
+  args.p.out = out.data();
+  EmulatedLaunch emulated{.args = &args,
+                          .estimator = launch.params.method.estimator,
+                          .dtype = launch.params.dtype,
+                          .head_dim = launch.params.head_dim,
+                          .row_warps = plan.row_warps,
+                          .row_tiles = plan.row_tiles,
+                          .parts = plan.parts,
+                          .num_q_heads = launch.params.num_q_heads,
+                          .num_kv_heads = launch.params.num_kv_heads};
+  for (int32_t pass = 0; pass < plan.passes; ++pass) {
+    args.first_query = pass * plan.pass_queries;
+    args.pass_queries =
+        static_cast<int32_t>(std::min<int64_t>(plan.pass_queries, bounds.num_queries - args.first_query));
+    emulated.queries = args.pass_queries;
+    if (args.row_table != nullptr)
+      std::memset(args.row_table, 0xFF, static_cast<size_t>(plan.row_table_bytes));
+    const AttentionParams& p = launch.params;
+    for (int64_t b = 0; b < p.batch; ++b) {
+      for (int64_t query = p.query_start[b]; query < p.query_start[b + 1]; ++query) {
+        const int64_t slot = query - args.first_query;
+        if (slot < 0 || slot >= args.pass_queries || (args.samples && p.budgets[b] == 0)) continue;
+        for (int32_t head = 0; head < p.num_q_heads; ++head) {
+          const int64_t first_tile = (slot * p.num_q_heads + head) * plan.row_tiles;
+          write_scores(reference::scores(p, {b, query - p.query_start[b], head}), args.stats + first_tile,
+                       args.weights + first_tile * kScoreTile);
+        }
+      }
+    }
+    if (args.pools != nullptr) run_emulated_pools(emulated);
+    run_emulated_values(emulated);
+    if (bounds.any_dense && row_of(emulated.estimator).samples) {
+      EmulatedLaunch dense = emulated;
+      dense.estimator = Estimator::kExact;
+      run_emulated_values(dense);
+    }
+  }
+  std::vector<double> result;
+  for (int64_t i = 0; i < out.count(); ++i) result.push_back(out.get(i));
+  return result;
+}
+
+}  // namespace allot::kernels::testing

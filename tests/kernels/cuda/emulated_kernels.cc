@@ -1,0 +1,93 @@
+#include "emulation.h"
+// Kernels of the same names, compiled by nvcc, are linked with this.
+#define cuda emulated_cuda
+#include <spdlog/fmt/fmt.h>
+
+#include "base/error.h"
+#include "emulated_kernels.h"
+#include "kernels/cuda/pool_kernel.cuh"
+#include "kernels/cuda/select_dense.cuh"
+#include "kernels/cuda/select_targets.cuh"
+#include "kernels/cuda/select_threshold.cuh"
+#include "kernels/cuda/select_tiled.cuh"
+#include "kernels/cuda/select_topk.cuh"
+#include "kernels/cuda/shared_kernel.cuh"
+#include "kernels/cuda/value_table.cuh"
+
+namespace allot::kernels::testing {
+namespace {
+
+using cuda::Args;
+using cuda::ValueKernel;
+
+template <template <int> class Selection, class T, int kHeadDim>
+ValueKernel by_warps(int32_t row_warps) {
+  return row_warps == 1 ? cuda::make_value_kernel<Selection, T, kHeadDim, 1>()
+                        : cuda::make_value_kernel<Selection, T, kHeadDim, 8>();
+}
+
+template <class T, int kHeadDim>
+ValueKernel kernel_of(Estimator estimator, int32_t row_warps) {
+  switch (estimator) {
+    case Estimator::kExact:
+      return cuda::make_value_kernel<cuda::DenseSelection, T, kHeadDim, 8>();
+    case Estimator::kIid:
+    case Estimator::kStrat:
+    case Estimator::kSys:
+      return by_warps<cuda::TargetSelection, T, kHeadDim>(row_warps);
+    case Estimator::kProp:
+    case Estimator::kFlash:
+      return by_warps<cuda::TiledSelection, T, kHeadDim>(row_warps);
+    case Estimator::kThreshold:
+      return by_warps<cuda::ThresholdSelection, T, kHeadDim>(row_warps);
+    case Estimator::kTopk:
+      return cuda::make_value_kernel<cuda::TopkSelection, T, kHeadDim, 8>();
+    case Estimator::kJoint:
+    case Estimator::kPooled:
+    case Estimator::kLevel:
+      return cuda::shared_kernel_of<T, kHeadDim>(row_warps);
+  }
+  throw InvalidArgument("no such estimator");
+}
+
+ValueKernel kernel_of(const EmulatedLaunch& launch) {
+  const bool half = launch.dtype == DType::kFloat16;
+  if (half && launch.head_dim == 64) return kernel_of<__half, 64>(launch.estimator, launch.row_warps);
+  if (half && launch.head_dim == 96) return kernel_of<__half, 96>(launch.estimator, launch.row_warps);
+  if (!half && launch.head_dim == 64) return kernel_of<__nv_bfloat16, 64>(launch.estimator, launch.row_warps);
+  throw InvalidArgument(
+      fmt::format("no value kernel of head_dim {} is compiled for the host", launch.head_dim));
+}
+
+void run(void (*kernel)(Args), const Args& args, const emulation::Index& grid, int threads,
+         int64_t shared_bytes) {
+  emulation::Block::grid = grid;
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        emulation::Block::block_index = {x, y, z};
+        emulation::Block::run(threads, shared_bytes, [&] { kernel(args); });
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void run_emulated_values(const EmulatedLaunch& launch) {
+  const ValueKernel kernel = kernel_of(launch);
+  const int32_t heads = kernel.groups ? launch.num_kv_heads : launch.num_q_heads;
+  run(kernel.function, *static_cast<const Args*>(launch.args),
+      {static_cast<unsigned>((heads + kernel.rows - 1) / kernel.rows), static_cast<unsigned>(launch.parts),
+       static_cast<unsigned>(launch.queries)},
+      kernel.threads,
+      kernel.rows * kernel.row_bytes(launch.row_tiles, launch.num_q_heads / launch.num_kv_heads));
+}
+
+void run_emulated_pools(const EmulatedLaunch& launch) {
+  const cuda::PoolKernel kernel = cuda::make_pool_kernel();
+  run(kernel.function, *static_cast<const Args*>(launch.args), {static_cast<unsigned>(launch.queries), 1, 1},
+      kernel.threads, kernel.shared_bytes(launch.num_q_heads, launch.num_kv_heads));
+}
+
+}  // namespace allot::kernels::testing

@@ -1,0 +1,29 @@
+// The value kernels, compiled for the host (emulation.h).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention.h"
+
+namespace allot::kernels::testing {
+
+// What runs for a pass of a launch.
+struct EmulatedLaunch {
+  const void* args = nullptr;  // cuda::Args, with pointers to host memory
+  Estimator estimator = Estimator::kExact;
+  DType dtype = DType::kFloat16;
+  int32_t head_dim = 0;
+  int32_t row_warps = 0;
+  int32_t row_tiles = 0;
+  int32_t parts = 0;
+  int32_t queries = 0;
+  int32_t num_q_heads = 0;
+  int32_t num_kv_heads = 0;
+};
+
+// Of float16 with head_dim 64 and 96, and bfloat16 with 64; throws InvalidArgument for others.
+void run_emulated_values(const EmulatedLaunch& launch);
+// For estimators that share out a query's rows among its groups; runs before the values.
+void run_emulated_pools(const EmulatedLaunch& launch);
+
+}  // namespace allot::kernels::testing

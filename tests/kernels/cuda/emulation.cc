@@ -1,0 +1,110 @@
+#include "emulation.h"
+
+#include <cassert>
+#include <cstdio>
+#include <cstdlib>
+
+namespace emulation {
+
+Block* Block::running_ = nullptr;
+Index Block::block_index;
+Index Block::grid;
+
+void Block::run(int threads, int64_t shared_bytes, const std::function<void()>& body) {
+  assert(running_ == nullptr && threads % 32 == 0);
+  constexpr size_t kStackBytes = size_t{256} << 10;
+  static std::vector<char> stacks;
+  stacks.resize(std::max(stacks.size(), kStackBytes * static_cast<size_t>(threads)));
+  std::vector<double> shared(static_cast<size_t>(shared_bytes) / sizeof(double) + 2, std::nan(""));
+
+  Block block;
+  block.threads_.resize(static_cast<size_t>(threads));
+  block.warps_.resize(static_cast<size_t>(threads) / 32);
+  for (Warp& warp : block.warps_) warp.barrier.members = 32;
+  block.all_.members = block.left_ = threads;
+  block.shared_ = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(shared.data()) + 15) / 16 * 16);
+  block.body_ = &body;
+  running_ = &block;
+  for (size_t i = 0; i < block.threads_.size(); ++i) {
+    ucontext_t& context = block.threads_[i].first_context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = stacks.data() + i * kStackBytes;
+    context.uc_stack.ss_size = kStackBytes;
+    context.uc_link = nullptr;
+    makecontext(&context, &Block::start, 0);
+  }
+  if (_setjmp(block.outside_) == 0) {
+    block.threads_[0].started = true;
+    setcontext(&block.threads_[0].first_context);
+  }
+  running_ = nullptr;
+}
+
+void Block::start() {
+  (*running_->body_)();
+  Block& block = *running_;
+  Thread& self = block.threads_[static_cast<size_t>(block.current_)];
+  self.ended = true;
+  // Threads that ended are waited for no more.
+  block.leave(block.warps_[static_cast<size_t>(block.current_ / 32)].barrier);
+  block.leave(block.all_);
+  if (--block.left_ == 0) _longjmp(block.outside_, 1);
+  block.change_place();
+}
+
+void Block::leave(Barrier& barrier) {
+  --barrier.members;
+  if (barrier.members > 0 && barrier.arrived == barrier.members) {
+    barrier.arrived = 0;
+    ++barrier.generation;
+  }
+}
+
+void Block::wait_for(Barrier& barrier) {
+  const uint64_t generation = barrier.generation;
+  if (++barrier.arrived == barrier.members) {
+    barrier.arrived = 0;
+    ++barrier.generation;
+    return;
+  }
+  Thread& self = threads_[static_cast<size_t>(current_)];
+  self.barrier = &barrier;
+  self.generation = generation;
+  change_place();
+  self.barrier = nullptr;
+}
+
+void Block::change_place() {
+  Thread& from = threads_[static_cast<size_t>(current_)];
+  const int count = static_cast<int>(threads_.size());
+  int next = current_;
+  do {
+    next = next + 1 == count ? 0 : next + 1;
+    if (next == current_ && !from.can_run()) {
+      // Some wait in one place and some in another: a fault of the kernel.
+      std::fprintf(stderr, "every thread of block %u, %u, %u waits\n", block_index.x, block_index.y,
+                   block_index.z);
+      std::abort();
+    }
+  } while (!threads_[static_cast<size_t>(next)].can_run());
+  if (next == current_) return;
+  current_ = next;
+  Thread& to = threads_[static_cast<size_t>(next)];
+  if (_setjmp(from.place) != 0) return;
+  if (to.started) _longjmp(to.place, 1);
+  to.started = true;
+  setcontext(&to.first_context);
+}
+
+}  // namespace emulation
+
+int __syncthreads_and(int value) {
+  static bool all;
+  all = true;
+  __syncthreads();
+  if (value == 0) all = false;
+  __syncthreads();
+  const bool result = all;
+  __syncthreads();
+  return result ? 1 : 0;
+}
