@@ -43,9 +43,9 @@ struct AttentionParams {
   // Estimation. The caller acts on `prefill`: the kernels treat a query of a prompt like any other. The score
   // stage applies to sequences that sample; one with a dense budget always has exact scores.
   AttentionMethod method = {.estimator = Estimator::kExact};
-  // [batch] samples S per query head; 0 = zero output, kDenseBudget = exact scores and exact attention for
-  // that sequence, bit for bit those of a launch without any sampling. May be null for kExact, which checks
-  // only for kDenseBudget.
+  // [batch] samples S per query head, or value rows R per KV head (method.unit); 0 = zero output,
+  // kDenseBudget = exact scores and exact attention for that sequence, bit for bit those of a launch without
+  // any sampling. May be null for kExact, which checks only for kDenseBudget.
   const int32_t* budgets = nullptr;
   const SequenceDraws* draws = nullptr;  // [batch]; may be null for kExact and kTopk
   uint32_t layer = 0;                    // coordinate of the draws

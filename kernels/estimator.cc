@@ -24,6 +24,10 @@ constexpr Named<Prefill> kPrefills[] = {
     {Prefill::kDense, "dense"},
     {Prefill::kSampled, "sampled"},
 };
+constexpr Named<BudgetUnit> kBudgetUnits[] = {
+    {BudgetUnit::kSamples, "samples"},
+    {BudgetUnit::kRows, "rows"},
+};
 constexpr Named<DType> kDTypes[] = {
     {DType::kFloat32, "float32"},
     {DType::kBFloat16, "bfloat16"},
@@ -65,6 +69,9 @@ std::string_view name(ScoreStage stage) {
 std::string_view name(Prefill prefill) {
   return name_in<Prefill>(kPrefills, prefill);
 }
+std::string_view name(BudgetUnit unit) {
+  return name_in<BudgetUnit>(kBudgetUnits, unit);
+}
 std::string_view name(DType dtype) {
   return name_in<DType>(kDTypes, dtype);
 }
@@ -79,6 +86,14 @@ ScoreStage parse_score_stage(std::string_view text) {
 }
 Prefill parse_prefill(std::string_view text) {
   return parse_in<Prefill>(kPrefills, text, "prefill mode");
+}
+BudgetUnit parse_budget_unit(std::string_view text) {
+  return parse_in<BudgetUnit>(kBudgetUnits, text, "unit of budgets");
+}
+std::vector<std::string> budget_unit_names() {
+  std::vector<std::string> names;
+  for (const auto& [unit, text] : kBudgetUnits) names.emplace_back(text);
+  return names;
 }
 DType parse_dtype(std::string_view text) {
   return parse_in<DType>(kDTypes, text, "dtype");

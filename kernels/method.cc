@@ -10,6 +10,15 @@
 namespace allot::kernels {
 namespace {
 
+// "joint, pooled, level"
+std::string names_with_rows() {
+  std::string names;
+  for (const EstimatorRow& row : kEstimatorRows) {
+    if (row.scope != Scope::kHead) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  }
+  return names;
+}
+
 // "prop and flash"
 std::string tiled_names() {
   std::string names;
@@ -20,6 +29,12 @@ std::string tiled_names() {
 }
 
 }  // namespace
+
+std::string unit_fault(const AttentionMethod& method) {
+  return fmt::format("unit is {}, expected {} with {}; {} are for {}", name(method.unit),
+                     name(BudgetUnit::kSamples), name(method.estimator), name(method.unit),
+                     names_with_rows());
+}
 
 int32_t least_samples(const AttentionMethod& method, int32_t length) {
   return row_of(method.estimator).sample_in_every_tile ? tile_count(length, method.tile) : 1;
@@ -36,8 +51,9 @@ void set_parameter(AttentionMethod* method, std::string_view name, double value)
       fmt::format("estimator {} has no parameter \"{}\"", kernels::name(method->estimator), name));
 }
 
-std::vector<std::string> parameter_faults(const AttentionMethod& method) {
+std::vector<std::string> estimator_faults(const AttentionMethod& method) {
   std::vector<std::string> faults;
+  if (!has_consistent_unit(method)) faults.push_back(unit_fault(method));
   const std::span<const double> values = own_parameters(method.estimator, method.parameters);
   for (size_t i = 0; i < values.size(); ++i) {
     const MethodParameter& parameter = row_of(method.estimator).parameters[i];
@@ -53,6 +69,10 @@ std::vector<std::string> parameter_faults(const AttentionMethod& method) {
 
 std::vector<MethodSetting> estimator_settings() {
   std::vector<MethodSetting> settings = {
+      {"unit", &AttentionMethod::unit, 0, 0, "",
+       "what budgets and totals count: samples of a query head, or value rows that the heads of a KV head "
+       "share; rows are for " +
+           names_with_rows()},
       {"tile", &AttentionMethod::tile, 1, 1 << 20, "KEYS", "keys per tile of " + tiled_names()}};
   size_t place = 0;
   for (const EstimatorRow& row : kEstimatorRows) {
@@ -93,6 +113,7 @@ std::string estimators_help(bool with_exact) {
 std::string describe(const AttentionMethod& method) {
   const EstimatorRow& row = row_of(method.estimator);
   std::string text = row.name;
+  if (method.unit != BudgetUnit::kSamples) text += fmt::format(" by {}", name(method.unit));
   if (row.tiled) text += fmt::format(" in tiles of {} keys", method.tile);
   const std::span<const double> values = own_parameters(method.estimator, method.parameters);
   for (size_t i = 0; i < values.size(); ++i)

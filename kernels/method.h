@@ -24,8 +24,13 @@ Prefill parse_prefill(std::string_view text);  // throws InvalidArgument naming 
 // What commands sample with where nothing else is asked for: docs/estimators.md says why.
 inline constexpr Estimator kUsualEstimator = Estimator::kJoint;
 
+std::string_view name(BudgetUnit unit);               // "samples", "rows"
+BudgetUnit parse_budget_unit(std::string_view text);  // throws InvalidArgument naming both
+std::vector<std::string> budget_unit_names();
+
 struct AttentionMethod {
   Estimator estimator = Estimator::kSys;
+  BudgetUnit unit = BudgetUnit::kSamples;  // of every budget; rows for estimators whose heads choose together
   Prefill prefill = Prefill::kSampled;
   int32_t tile = 256;  // keys per tile of the estimators that work by tiles
   ScoreStage score_stage = ScoreStage::kExact;
@@ -46,20 +51,31 @@ constexpr bool has_consistent_scores(const AttentionMethod& method) {
   return (method.score_stage == ScoreStage::kExact) == (method.score_budget == 0);
 }
 
+// Whether the estimator has budgets in the method's unit: those whose heads choose for themselves have
+// samples.
+constexpr bool has_consistent_unit(const AttentionMethod& method) {
+  return method.unit == BudgetUnit::kSamples || row_of(method.estimator).scope != Scope::kHead;
+}
+// "unit is rows, expected samples with sys; rows are for joint, pooled, level". Of a method whose unit does
+// not fit.
+std::string unit_fault(const AttentionMethod& method);
+
 // The smallest budget above 0 that the estimator accepts for a row of `length` keys.
 int32_t least_samples(const AttentionMethod& method, int32_t length);
 
 // Sets a parameter of the method's estimator. Throws InvalidArgument when it has none of this name.
 void set_parameter(AttentionMethod* method, std::string_view name, double value);
 
-// The estimator's own parameters that are out of range, one text each: "epsilon is 3, expected 0 to 1".
-std::vector<std::string> parameter_faults(const AttentionMethod& method);
+// What the estimator cannot do: its own parameters that are out of range, one text each, "epsilon is 3,
+// expected 0 to 1", and unit_fault() of a unit that it does not have.
+std::vector<std::string> estimator_faults(const AttentionMethod& method);
 
-// A number or switch of a method, for an option that sets it. A number without a field of its own is a
+// A number, unit or switch of a method, for an option that sets it. A number without a field of its own is a
 // parameter, given by its index among those of all estimators.
 struct MethodSetting {
   const char* name;  // of the option: "score-budget"
-  std::variant<int32_t AttentionMethod::*, bool AttentionMethod::*, size_t> field;
+  std::variant<int32_t AttentionMethod::*, bool AttentionMethod::*, BudgetUnit AttentionMethod::*, size_t>
+      field;
   double min;  // of a number, with max
   double max;
   const char* hint;  // of its unit
@@ -72,7 +88,7 @@ std::vector<MethodSetting> score_settings();      // beside the score stage
 std::string estimators_help(bool with_exact);
 std::vector<std::string> estimator_names(bool with_exact);
 
-// "prop in tiles of 256 keys, prefill sampled, scores exact"
+// "prop in tiles of 256 keys, prefill sampled, scores exact", "joint by rows, …"
 std::string describe(const AttentionMethod& method);
 // "exact", "bernoulli with budget 8 by mean group query"
 std::string describe_scores(const AttentionMethod& method);

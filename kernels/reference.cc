@@ -103,7 +103,8 @@ std::vector<double> weights_of(const SharedRows& rows, const Selection& selectio
   std::vector<double> weights(rows.p.size(), 0.0);
   if (selection.budget > 0) {
     select_keys(rows,
-                {selection.budget, selection.tile, own_parameters(selection.estimator, selection.parameters)},
+                {selection.budget, selection.tile, own_parameters(selection.estimator, selection.parameters),
+                 selection.unit},
                 draws, weights);
   }
   return weights;
@@ -198,7 +199,8 @@ std::vector<Selected> select(const AttentionParams& p, const Row& row) {
   const Selection selection{.estimator = p.method.estimator,
                             .budget = p.budgets == nullptr ? kDenseBudget : p.budgets[row.sequence],
                             .tile = p.method.tile,
-                            .parameters = p.method.parameters};
+                            .parameters = p.method.parameters,
+                            .unit = p.method.unit};
   const Heads heads = heads_of(p, row);
   Row other = row;
   std::vector<double> probabilities;

@@ -45,9 +45,10 @@ std::vector<double> values(const AttentionParams& params, const Row& row);
 // most once.
 struct Selection {
   Estimator estimator = Estimator::kExact;
-  int32_t budget = 0;  // S, 0 or kDenseBudget
+  int32_t budget = 0;  // in the unit below, 0 or kDenseBudget
   int32_t tile = 256;
   ParameterValues parameters = default_parameters();
+  BudgetUnit unit = BudgetUnit::kSamples;
 };
 std::vector<Selected> select(std::span<const double> probabilities, const Selection& selection,
                              const DrawRow& draws);

@@ -52,7 +52,7 @@ void check_shapes(const AttentionParams& p) {
 }
 
 void check_estimation(const AttentionParams& p) {
-  for (const std::string& fault : parameter_faults(p.method))
+  for (const std::string& fault : estimator_faults(p.method))
     refuse("estimator {}: {}", name(p.method.estimator), fault);
   if (row_of(p.method.estimator).tiled && p.method.tile < 1) {
     refuse("estimator {} has tiles of {} keys; expected at least 1", name(p.method.estimator), p.method.tile);

@@ -37,7 +37,7 @@ std::vector<std::string> method_faults(const kernels::AttentionMethod& method) {
   require_least("tile", method.tile, 1, &faults);
   if (method.score_stage != kernels::ScoreStage::kExact)
     require_least("score_budget", method.score_budget, 1, &faults);
-  for (std::string& fault : kernels::parameter_faults(method)) faults.push_back(std::move(fault));
+  for (std::string& fault : kernels::estimator_faults(method)) faults.push_back(std::move(fault));
   return faults;
 }
 

@@ -44,13 +44,12 @@ const float* row_sizes(const SharedWeights& shared, float* scales, Workspace& wo
   return sizes;
 }
 
-// Reads a row of sizes [0, keys) with probability size * S, or surely from 1 / S on. A pick's weight is its
-// size over that probability.
+// Reads a row of sizes [0, keys) with probability size * per_mass, or surely from 1 / per_mass on. A pick's
+// weight is its size over that probability.
 template <class V>
-Picks select_level(const float* sizes, int32_t keys, int32_t samples, const DrawRow& draws, Workspace& work) {
+Picks select_level(const float* sizes, int32_t keys, float per_mass, const DrawRow& draws, Workspace& work) {
   const RowCdf<V> cdf(sizes, keys, work);
   const float u = draw_uniform(draws, kRowDraw);
-  const auto per_mass = static_cast<float>(samples);
   const int32_t targets = level_draws(cdf.total() * per_mass, u);
   Pick* picks = work.picks.reserve(int64_t{keys} + 1);
   int32_t count = 0;
@@ -71,17 +70,18 @@ Picks select_level(const float* sizes, int32_t keys, int32_t samples, const Draw
 // those of the next group lie a KV head further in every page. out(row) is where row `group * heads + head`
 // goes.
 template <class V, class T, class Out>
-void attend_shared(const SharedWeights& shared, const AttentionParams& p, int32_t samples,
+void attend_shared(const SharedWeights& shared, const AttentionParams& p, int32_t budget,
                    const DrawRow& draws, const T* pages, const int64_t* offsets, const Out& out,
                    Workspace& work, ReadRows& read, int64_t first_set = 0) {
   float* scales = work.scales.reserve(int64_t{shared.groups} * shared.heads);
   const float* sizes = row_sizes<V>(shared, scales, work);
   const int32_t padded = (shared.keys + kLanes - 1) / kLanes * kLanes;
   const int32_t listed = shared.groups * padded;
-  const int64_t wanted = int64_t{samples} * shared.heads * shared.groups;
-  const auto rows = static_cast<int32_t>(std::min(wanted, int64_t{shared.groups} * shared.keys));
+  const int64_t of_group = rows_of_group(p.method.unit, budget, shared.heads);
+  const auto rows = static_cast<int32_t>(std::min(of_group, int64_t{shared.keys}) * shared.groups);
+  const auto per_mass = static_cast<float>(static_cast<double>(of_group) / shared.heads);
   const Picks picks = p.method.estimator == Estimator::kLevel
-                          ? select_level<V>(sizes, listed, samples, draws, work)
+                          ? select_level<V>(sizes, listed, per_mass, draws, work)
                           : select_threshold<V>(sizes, listed, rows, draws, work);
   const Pick* chosen = work.picks.reserve(0);
   Pick* list = work.pick_lists.reserve(int64_t{shared.keys} + 1);

@@ -90,13 +90,13 @@ ALLOT_HOST_DEVICE constexpr int32_t score_tiles(int32_t keys) {
 }
 
 // Parts of a query whose heads read rows together: blocks to which its tiles are dealt. As many as have
-// enough tiles, and rows to read, of which there are at most S a head and one more. Every part forms the CDF
-// of all tiles, so more of them are slower where many queries are served at once.
-ALLOT_HOST_DEVICE constexpr int32_t shared_part_count(int32_t budget, int32_t heads, int32_t keys) {
+// enough tiles, and rows to read, of which there are at most those wanted (rows_of_group) and one more. Every
+// part forms the CDF of all tiles, so more of them are slower where many queries are served at once.
+ALLOT_HOST_DEVICE constexpr int32_t shared_part_count(int64_t wanted, int32_t keys) {
   constexpr int32_t kTiles = 32;
   constexpr int64_t kRows = 96;
   constexpr int32_t kMost = 8;
-  const int64_t rows = (int64_t{budget < 0 ? 0 : budget} * heads + kRows) / kRows;
+  const int64_t rows = ((wanted < 0 ? 0 : wanted) + kRows) / kRows;
   const int32_t by_tiles = (score_tiles(keys) + kTiles - 1) / kTiles;
   const int32_t parts = rows < by_tiles ? static_cast<int32_t>(rows) : by_tiles;
   return parts < 1 ? 1 : parts < kMost ? parts : kMost;

@@ -12,6 +12,7 @@ struct GroupRow : ValueRow {
   int32_t query;  // of the pass
   int32_t heads;
   int32_t row_tiles;  // from a head to the next
+  int64_t wanted;     // rows that the budget asks for
 
   __device__ __forceinline__ TileStats stats_of(int32_t head, int32_t tile) const {
     return stats[int64_t{head} * row_tiles + tile];

@@ -134,9 +134,11 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   const bool dense = !row_of(p.method.estimator).samples || bounds.any_dense;
   const int32_t group = p.num_q_heads / p.num_kv_heads;
   const int32_t dense_parts = dense ? most_parts(bounds.max_length) : 1;
-  plan.parts = std::max(dense_parts, row_of(p.method.estimator).scope == Scope::kHead
-                                         ? most_parts(bounds.max_budget)
-                                         : shared_part_count(bounds.max_budget, group, bounds.max_length));
+  plan.parts = std::max(
+      dense_parts,
+      row_of(p.method.estimator).scope == Scope::kHead
+          ? most_parts(bounds.max_budget)
+          : shared_part_count(rows_of_group(p.method.unit, bounds.max_budget, group), bounds.max_length));
 
   // A window that cuts blocks of queries short would read the keys more often than needed.
   const RowBytes row = row_bytes(plan, p.head_dim);
@@ -169,7 +171,8 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   };
   constexpr int64_t kModestShared = 18 * 1024;  // leaves a multiprocessor full of blocks
   // Depends on the budgets alone: dense sequences have a kernel of their own.
-  const bool small = row_of(p.method.estimator).samples && bounds.max_budget <= kWarpRowBudget;
+  const int64_t most_samples = rows_of_group(p.method.unit, bounds.max_budget, group);  // of all heads
+  const bool small = row_of(p.method.estimator).samples && most_samples <= int64_t{kWarpRowBudget} * group;
   if (row_of(p.method.estimator).scope == Scope::kHead) {
     plan.row_warps = small && shared_of(1) <= kModestShared ? 1 : 8;
   } else {

@@ -107,7 +107,7 @@ static __global__ void __launch_bounds__(32 * kPoolWarps, 2) find_pools(const __
     return;
   }
 
-  const int64_t wanted = int64_t{budget} * heads;
+  const int64_t wanted = rows_of_group(args.p.method.unit, budget, args.group) * groups;
   const int64_t all = int64_t{groups} * keys;
   const auto rows = static_cast<int32_t>(wanted < all ? wanted : all);
   // The probabilities of every head add up to 1. With a row for every key, all are kept.

@@ -45,8 +45,7 @@ class SharedSelection {
         holds_kept_(reinterpret_cast<uint8_t*>(bounds_ + row.tiles)) {
     const bool level = args.p.method.estimator == Estimator::kLevel;
     const Pool* const pool = args.pools == nullptr ? nullptr : args.pools + row.query;
-    const int64_t wanted = int64_t{row.budget} * row.heads;
-    const int32_t rows = wanted < row.keys ? static_cast<int32_t>(wanted) : row.keys;
+    const int32_t rows = row.wanted < row.keys ? static_cast<int32_t>(row.wanted) : row.keys;
     // The probabilities of every head add up to 1. With a row for every key, all are kept.
     tau_ = level              ? INFINITY
            : pool != nullptr  ? pool->tau
@@ -98,8 +97,9 @@ class SharedSelection {
     }
     u_ = draw_uniform(row.draws, kRowDraw);
     if (level) {
-      step_ = 1.0 / row.budget;
-      drawn_ = level_draws(rest_ * row.budget, u_);
+      const double per_mass = static_cast<double>(row.wanted) / row.heads;
+      step_ = 1.0 / per_mass;
+      drawn_ = level_draws(rest_ * per_mass, u_);
     } else if (pool != nullptr) {
       step_ = pool->step;
       drawn_ = pool->drawn;

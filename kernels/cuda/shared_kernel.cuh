@@ -121,7 +121,8 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kWarps == 8
   row.budget = budget_of(args, row.sequence);
   row.keys = sequence.visible(q - sequence.slot);
   row.tiles = score_tiles(row.keys);
-  const int32_t parts = kWarps < 8 ? 1 : shared_part_count(row.budget, row.heads, row.keys);
+  row.wanted = rows_of_group(args.p.method.unit, row.budget, row.heads);
+  const int32_t parts = kWarps < 8 ? 1 : shared_part_count(row.wanted, row.keys);
   const int64_t index = int64_t{q} * args.p.num_q_heads + row.head;
   row.stats = args.stats + index * args.row_tiles;
   row.weights = args.weights + index * args.row_tiles * kScoreTile;

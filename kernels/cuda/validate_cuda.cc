@@ -116,7 +116,7 @@ void check_bounds(const AttentionParams& p, const LaunchBounds& b) {
 }
 
 void check_estimation(const AttentionParams& p) {
-  for (const std::string& fault : parameter_faults(p.method))
+  for (const std::string& fault : estimator_faults(p.method))
     refuse("estimator {}: {}", name(p.method.estimator), fault);
   if (row_of(p.method.estimator).tiled &&
       (p.method.tile < cuda::kScoreTile || p.method.tile % cuda::kScoreTile != 0)) {

@@ -37,6 +37,18 @@ enum class Scope : uint8_t {
   kLayer,  // all heads
 };
 
+// What a budget counts.
+enum class BudgetUnit : uint8_t {
+  kSamples,  // samples of a query head
+  kRows,     // value rows of a KV head, for the group of heads that read it; of estimators with a wider scope
+};
+
+// The value rows that a budget asks for, for a group of `heads` heads that choose together: itself, or its
+// samples in every head.
+ALLOT_HOST_DEVICE constexpr int64_t rows_of_group(BudgetUnit unit, int32_t budget, int32_t heads) {
+  return unit == BudgetUnit::kRows ? budget : int64_t{budget} * heads;
+}
+
 struct EstimatorRow {
   const char* name;     // on the command line and in files
   const char* summary;  // one line for people
@@ -54,9 +66,10 @@ struct EstimatorRow {
 
 // What a selection depends on, besides the row's probabilities and draws.
 struct Choice {
-  int32_t samples = 0;                 // S > 0
-  int32_t tile = 256;                  // keys per tile
-  std::span<const double> parameters;  // the estimator's own, in the order of its row
+  int32_t samples = 0;                     // S > 0, or the rows R of a group where the unit says so
+  int32_t tile = 256;                      // keys per tile
+  std::span<const double> parameters;      // the estimator's own, in the order of its row
+  BudgetUnit unit = BudgetUnit::kSamples;  // of `samples`
 };
 
 // The probabilities of the heads that choose together: those of a group follow one another, the groups in the

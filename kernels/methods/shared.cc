@@ -28,12 +28,12 @@ void share(const SharedRows& rows, std::span<const double> sizes, std::span<cons
   }
 }
 
-// Choosing S rows for each head among all rows of the groups is what `threshold` does among the keys of a
+// Choosing R rows for each group among all rows of the groups is what `threshold` does among the keys of a
 // head.
 void choose(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
             std::vector<double>& weights) {
   const std::vector<double> sizes = sizes_of(rows);
-  const int64_t wanted = int64_t{choice.samples} * rows.heads * rows.groups;
+  const int64_t wanted = rows_of_group(choice.unit, choice.samples, rows.heads) * rows.groups;
   Choice of_rows = choice;
   of_rows.samples = static_cast<int32_t>(std::min<int64_t>(wanted, std::ssize(sizes)));
   std::vector<double> weighted(sizes.size(), 0.0);
@@ -58,12 +58,13 @@ void Level::select_shared(const SharedRows& rows, const Choice& choice, const Dr
   const std::vector<double> sizes = sizes_of(rows);
   const auto keys = static_cast<int32_t>(sizes.size());
   const float u = draw_uniform(draws, kRowDraw);
-  const auto targets = level_draws(mass(sizes, 0, keys) * choice.samples, u);
+  const double per_mass =
+      static_cast<double>(rows_of_group(choice.unit, choice.samples, rows.heads)) / rows.heads;
+  const auto targets = level_draws(mass(sizes, 0, keys) * per_mass, u);
   std::vector<double> hit(sizes.size(), 0.0);
-  for (int32_t s = 0; s < targets; ++s)
-    pick(sizes, 0, keys, level_target<double>(s, u) / choice.samples, 1, hit);
+  for (int32_t s = 0; s < targets; ++s) pick(sizes, 0, keys, level_target<double>(s, u) / per_mass, 1, hit);
   for (size_t row = 0; row < sizes.size(); ++row)
-    hit[row] = hit[row] > 0 ? std::max(sizes[row], 1.0 / choice.samples) : 0;
+    hit[row] = hit[row] > 0 ? std::max(sizes[row], 1 / per_mass) : 0;
   share(rows, sizes, hit, weights);
 }
 

@@ -7,14 +7,17 @@
 // that was read by p_h,n / pi_n, at most tau where it was drawn, which makes its estimate unbiased (Horvitz
 // and Thompson 1952). The estimators differ in tau. Other sizes than the sum do hardly better
 // (docs/estimators.md); the sum's CDF over long rows follows from sums that every head has anyway.
+//
+// A budget is S samples of each of the g heads of a group, or R value rows of the group: R = S g is the same,
+// bit for bit, and R may lie between.
 #pragma once
 
 #include "kernels/methods/row.h"
 
 namespace allot::kernels::methods {
 
-// tau such that the pi_n of a group of g heads add up to S g: as many rows as g heads with S samples each may
-// read, all different. Groups of one head make it `threshold`.
+// tau such that the pi_n of a group of g heads add up to R = S g: as many rows as g heads with S samples each
+// may read, all different. Groups of one head make it `threshold`.
 struct Joint {
   static constexpr EstimatorRow kRow{
       .name = "joint", .summary = "S rows a head, which all heads of a group use", .scope = Scope::kGroup};
@@ -23,7 +26,7 @@ struct Joint {
   static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
 };
 
-// One tau for all groups of the layer, S times the query heads in all: groups that need few rows leave theirs
+// One tau for all groups of the layer, R times the groups in all: groups that need few rows leave theirs
 // to the others.
 struct Pooled {
   static constexpr EstimatorRow kRow{.name = "pooled",
@@ -34,9 +37,9 @@ struct Pooled {
   static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
 };
 
-// tau = 1 / S whatever the row: systematic sampling over the sizes with targets 1 / S apart, where a row
-// counts once however many targets fall in it. A token reads as many rows as its attention is spread out, at
-// most S g + 1 of a group, far fewer where it is concentrated; so tokens, groups and layers share out what a
+// tau = 1 / S = g / R whatever the row: systematic sampling over the sizes with targets 1 / S apart, where a
+// row counts once however many targets fall in it. A token reads as many rows as its attention is spread out,
+// at most R + 1 of a group, far fewer where it is concentrated; so tokens, groups and layers share out what a
 // budget may read in all.
 struct Level {
   static constexpr EstimatorRow kRow{

@@ -78,7 +78,8 @@ constexpr const char* kCallArguments =
     "Tensor query, Tensor key_pages, Tensor value_pages, Tensor page_table, Tensor query_start, "
     "Tensor lengths, Tensor? budgets=None, Tensor? draws=None, *, str estimator='exact', float? scale=None, "
     "int layer=0, int tile=256, str score_stage='exact', int score_budget=0, bool mean_group_query=False, "
-    "SymInt max_queries=1, SymInt? max_length=None, SymInt? max_budget=None, bool any_dense=False";
+    "SymInt max_queries=1, SymInt? max_length=None, SymInt? max_budget=None, bool any_dense=False, "
+    "str unit='samples'";
 
 // The arguments of kCallArguments, in its order.
 struct Call {
@@ -94,6 +95,7 @@ struct Call {
   c10::SymInt max_queries;
   std::optional<c10::SymInt> max_length, max_budget;
   bool any_dense;
+  BudgetUnit unit;
 };
 
 Call read_call(Arguments arguments) {
@@ -117,7 +119,8 @@ Call read_call(Arguments arguments) {
           .max_queries = next().toSymInt(),
           .max_length = next().toOptional<c10::SymInt>(),
           .max_budget = next().toOptional<c10::SymInt>(),
-          .any_dense = next().toBool()};
+          .any_dense = next().toBool(),
+          .unit = parse_budget_unit(next().toStringView())};
 }
 
 void check_rank(const Tensor& tensor, const char* name, int64_t rank, const char* axes) {
@@ -178,11 +181,13 @@ void check_types(const Call& c) {
                      "; expected Int or UInt32 (torch.int32 or torch.uint32), 32 bits a number");
     check_device(*c.draws, "draws", c.query);
   }
-  TORCH_CHECK_VALUE(!row_of(c.estimator).samples || (c.budgets && c.max_budget), "attention: estimator ",
-                    std::string(name(c.estimator)), " samples, but ",
-                    c.budgets ? "max_budget is None; pass a bound of the budgets"
-                              : "budgets is None; pass an int32 tensor [batch] of samples per query head",
-                    ", or use estimator exact");
+  TORCH_CHECK_VALUE(
+      !row_of(c.estimator).samples || (c.budgets && c.max_budget), "attention: estimator ",
+      std::string(name(c.estimator)), " samples, but ",
+      c.budgets
+          ? "max_budget is None; pass a bound of the budgets"
+          : "budgets is None; pass an int32 tensor [batch] of samples per query head (unit 'samples') or value rows per KV head ('rows')",
+      ", or use estimator exact");
 }
 
 // Sizes and strides. What they must be for the kernels (head_dim, page_size, alignment) is
@@ -281,6 +286,7 @@ AttentionParams params_of(const Call& c, void* out) {
           .lengths = c.lengths.const_data_ptr<int32_t>(),
           .out = out,
           .method = {.estimator = c.estimator,
+                     .unit = c.unit,
                      .tile = narrow<int32_t>(c.tile, "tile"),
                      .score_stage = c.score_stage,
                      .score_budget = narrow<int32_t>(c.score_budget, "score_budget"),

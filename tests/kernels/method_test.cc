@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 
 #include "base/error.h"
+#include "tests/message_of.h"
+#include "tests/names.h"
 
 namespace allot::kernels {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
@@ -37,10 +41,40 @@ TEST(LeastSamples, IsASampleInEveryTileForFlashAndOneForOthers) {
   EXPECT_EQ(least_samples({.estimator = Estimator::kProp, .tile = 64}, 129), 1);
 }
 
+TEST(BudgetUnits, AreNamedAndReadBack) {
+  EXPECT_THAT(budget_unit_names(), ElementsAre("samples", "rows"));
+  for (const std::string& text : budget_unit_names()) EXPECT_EQ(name(parse_budget_unit(text)), text);
+  EXPECT_THAT(message_of<InvalidArgument>([] { parse_budget_unit("row"); }), Names("row", "samples", "rows"));
+}
+
+TEST(BudgetUnits, OfRowsAreForEstimatorsWhoseHeadsChooseTogetherAndOthersNameThem) {
+  for (int number = 0; number < kEstimators; ++number) {
+    AttentionMethod method{.estimator = static_cast<Estimator>(number)};
+    EXPECT_THAT(estimator_faults(method), IsEmpty());
+    method.unit = BudgetUnit::kRows;
+    const bool together = row_of(method.estimator).scope != Scope::kHead;
+    EXPECT_EQ(has_consistent_unit(method), together) << name(method.estimator);
+    if (together) {
+      EXPECT_THAT(estimator_faults(method), IsEmpty());
+    } else {
+      EXPECT_THAT(estimator_faults(method),
+                  ElementsAre(Names(name(method.estimator), "rows", "joint", "pooled", "level")));
+    }
+  }
+}
+
+TEST(BudgetUnits, SayHowManyRowsABudgetAsksForAndStandInTheDescriptionWhereTheyAreRows) {
+  EXPECT_EQ(rows_of_group(BudgetUnit::kSamples, 4, 3), 12);
+  EXPECT_EQ(rows_of_group(BudgetUnit::kRows, 4, 3), 4);
+  EXPECT_THAT(describe({.estimator = Estimator::kJoint, .unit = BudgetUnit::kRows}),
+              HasSubstr("joint by rows"));
+  EXPECT_THAT(describe({.estimator = Estimator::kJoint}), Not(HasSubstr("samples")));
+}
+
 TEST(MethodParameters, ThatTheEstimatorDoesNotHaveAreRefused) {
   AttentionMethod method;
   EXPECT_THROW(set_parameter(&method, "no-such-parameter", 1), InvalidArgument);
-  EXPECT_THAT(parameter_faults(method), IsEmpty());
+  EXPECT_THAT(estimator_faults(method), IsEmpty());
 }
 
 // The parameters of whatever estimators have some: at their defaults, at the ends of their ranges and beyond.
@@ -54,12 +88,12 @@ TEST(MethodParameters, LieInTheirRangesAndReachTheirEstimatorAlone) {
       for (const double value : {parameter.value, parameter.min, parameter.max}) {
         set_parameter(&method, parameter.name, value);
         EXPECT_EQ(own_parameters(estimator, method.parameters)[i], value) << parameter.name;
-        EXPECT_THAT(parameter_faults(method), IsEmpty()) << parameter.name;
+        EXPECT_THAT(estimator_faults(method), IsEmpty()) << parameter.name;
       }
       set_parameter(&method, parameter.name, parameter.max + 1);
-      EXPECT_EQ(parameter_faults(method).size(), 1u) << parameter.name;
+      EXPECT_EQ(estimator_faults(method).size(), 1u) << parameter.name;
       method.estimator = Estimator::kSys;
-      EXPECT_THAT(parameter_faults(method), IsEmpty()) << "of another estimator";
+      EXPECT_THAT(estimator_faults(method), IsEmpty()) << "of another estimator";
     }
   }
 }

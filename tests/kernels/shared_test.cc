@@ -28,6 +28,19 @@ constexpr int32_t kGroupSize = kHeads / kGroups;
 
 constexpr Estimator kSharedEstimators[] = {Estimator::kJoint, Estimator::kPooled, Estimator::kLevel};
 
+// A budget above 0 in its unit, and the value rows of a group that it asks for.
+struct Budget {
+  BudgetUnit unit;
+  int32_t number;
+  int32_t rows;
+};
+// Samples, as many rows, and rows between, no multiple of the group.
+constexpr Budget kBudgets[] = {{BudgetUnit::kSamples, 1, 3},
+                               {BudgetUnit::kSamples, 5, 15},
+                               {BudgetUnit::kRows, 1, 1},
+                               {BudgetUnit::kRows, 4, 4},
+                               {BudgetUnit::kRows, 17, 17}};
+
 class SharedEstimator : public ::testing::TestWithParam<Estimator> {
  protected:
   static int32_t groups_together() { return row_of(GetParam()).scope == Scope::kLayer ? kGroups : 1; }
@@ -56,21 +69,23 @@ std::set<int32_t> rows_of_group(const std::vector<std::vector<double>>& weights,
   return rows;
 }
 
-TEST_P(SharedEstimator, ReadsNoMoreRowsThanItsHeadsHaveSamplesAndGivesThemToAllHeads) {
+TEST_P(SharedEstimator, ReadsAsManyRowsAsItsBudgetSaysAndGivesThemToAllHeads) {
   for (const cpu::Isa isa : supported_isas()) {
-    for (const int32_t samples : {1, 2, 5}) {
-      Launch launch(launch_spec(GetParam(), {{1, 300, samples}, {37, 120, samples}}));
+    for (const auto& [unit, number, wanted] : kBudgets) {
+      SCOPED_TRACE(std::to_string(number) + " " + std::string(name(unit)) + " " + cpu::name(isa));
+      Launch launch(launch_spec(GetParam(), {{1, 300, number}, {37, 120, number}}));
+      launch.params.method.unit = unit;
       const auto weights = launch.key_weights(isa);
-      const auto of_group = static_cast<size_t>(samples * kGroupSize);
+      const auto of_group = static_cast<size_t>(wanted);
       for (size_t query = 0; query < 38; ++query) {
         size_t together = 0;
         for (int32_t group = 0; group < kGroups; ++group) {
           const std::set<int32_t> rows = rows_of_group(weights, query, group);
           together += rows.size();
           if (GetParam() == Estimator::kJoint) {
-            EXPECT_EQ(rows.size(), of_group) << cpu::name(isa);
+            EXPECT_EQ(rows.size(), of_group) << "query " << query;
           } else if (GetParam() == Estimator::kLevel) {
-            EXPECT_LE(rows.size(), of_group + 1) << cpu::name(isa);
+            EXPECT_LE(rows.size(), of_group + 1) << "query " << query;
             EXPECT_GE(rows.size(), 1u);
           }
           // A head gives weight to every row that was read, unless the key's probability vanishes.
@@ -81,22 +96,74 @@ TEST_P(SharedEstimator, ReadsNoMoreRowsThanItsHeadsHaveSamplesAndGivesThemToAllH
           }
         }
         if (GetParam() != Estimator::kLevel) {
-          EXPECT_EQ(together, kGroups * of_group) << cpu::name(isa) << " query " << query;
+          EXPECT_EQ(together, kGroups * of_group) << "query " << query;
         }
       }
     }
   }
 }
 
+TEST_P(SharedEstimator, GivesTheSameBytesForRowsAsForAsManySamplesOfItsHeads) {
+  for (const cpu::Isa isa : supported_isas()) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      LaunchSpec spec = launch_spec(GetParam(), {{1, 300, 2}, {37, 120, 7}, {1, 9, 1}, {3, 30, 100}});
+      spec.dtype = dtype;
+      Launch launch(spec);
+      const std::vector<double> reference_of_samples = reference::attend(launch.params);
+      launch.run(isa);
+      const std::vector<unsigned char> of_samples = launch.output_bytes();
+      launch.params.method.unit = BudgetUnit::kRows;
+      launch.run(isa);
+      EXPECT_NE(launch.output_bytes(), of_samples) << cpu::name(isa) << ": as many rows as it had samples";
+      for (int32_t& budget : launch.budgets) budget *= kGroupSize;
+      launch.run(isa, /*num_threads=*/2);
+      EXPECT_EQ(launch.output_bytes(), of_samples) << cpu::name(isa) << " " << name(dtype);
+      EXPECT_EQ(reference::attend(launch.params), reference_of_samples);
+    }
+  }
+}
+
+// Rows of no multiple of the group's heads, against the reference: a draw may fall to a neighbour.
+TEST_P(SharedEstimator, TakesTheRowsOfTheReferenceForABudgetOfRows) {
+  for (const cpu::Isa isa : supported_isas()) {
+    int64_t rows = 0, other = 0;
+    for (const int32_t number : {1, 2, 5, 50}) {
+      Launch launch(launch_spec(GetParam(), {{1, 200, number}, {20, 90, number}}));
+      launch.params.method.unit = BudgetUnit::kRows;
+      const auto weights = launch.key_weights(isa);
+      for (int64_t b = 0; b < 2; ++b) {
+        for (int64_t query = 0; query < (b == 0 ? 1 : 20); ++query) {
+          for (int32_t head = 0; head < kHeads; ++head, ++rows) {
+            std::vector<double> expected(weights[rows % static_cast<int64_t>(weights.size())].size(), 0.0);
+            for (const auto& [key, weight] : reference::select(launch.params, {b, query, head}))
+              expected[key] = weight;
+            const auto& actual = weights[static_cast<size_t>((b + query) * kHeads + head)];
+            double distance = 0;
+            for (size_t key = 0; key < actual.size(); ++key)
+              distance += std::abs(actual[key] - expected[key]);
+            if (!(distance < 1e-3)) ++other;
+          }
+        }
+      }
+    }
+    EXPECT_LE(other, rows / 100) << cpu::name(isa) << ": of " << rows << " heads";
+  }
+}
+
 TEST_P(SharedEstimator, IsExactWhenItsRowsCoverTheKeys) {
   for (const cpu::Isa isa : supported_isas()) {
-    // `level` keeps every key whose probability is at least 1 / S.
-    const int32_t samples = GetParam() == Estimator::kLevel ? kMaxBudget : 10;
-    Launch shared(launch_spec(GetParam(), {{1, 15, samples}, {20, 30, samples}}));
-    Launch exact(launch_spec(Estimator::kExact, {{1, 15, samples}, {20, 30, samples}}));
-    const std::vector<double> out = shared.run(isa);
-    const std::vector<double> expected = exact.run(isa);
-    for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], 1e-5) << cpu::name(isa);
+    for (const BudgetUnit unit : {BudgetUnit::kSamples, BudgetUnit::kRows}) {
+      // `level` keeps every key whose probability is at least 1 / S.
+      const int32_t budget = GetParam() == Estimator::kLevel ? kMaxBudget
+                             : unit == BudgetUnit::kRows     ? 30
+                                                             : 10;
+      Launch shared(launch_spec(GetParam(), {{1, 15, budget}, {20, 30, budget}}));
+      shared.params.method.unit = unit;
+      Launch exact(launch_spec(Estimator::kExact, {{1, 15, budget}, {20, 30, budget}}));
+      const std::vector<double> out = shared.run(isa);
+      const std::vector<double> expected = exact.run(isa);
+      for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], 1e-5) << cpu::name(isa);
+    }
   }
 }
 
@@ -123,58 +190,68 @@ TEST(Joint, IsThresholdWhereAGroupIsOneHead) {
 // head's output is exact attention.
 TEST_P(SharedEstimator, ReadsARowAsOftenAsItsInclusionProbabilitySays) {
   constexpr int32_t kKeys = 60;
-  constexpr int32_t kSamples = 3;
   constexpr size_t kRepeats = repeats(4000);
-  LaunchSpec spec = launch_spec(GetParam(), std::vector<testing::Sequence>(kRepeats, {1, kKeys, kSamples}));
-  spec.repeat_first = true;
-  Launch launch(spec);
-  const auto weights = launch.key_weights(cpu::best_isa());
-
-  std::vector<double> sizes(kGroups * kKeys, 0.0);  // [groups, keys]
-  for (int32_t head = 0; head < kHeads; ++head) {
-    const auto p = reference::softmax(reference::scores(launch.params, {0, 0, head}));
-    for (int32_t key = 0; key < kKeys; ++key) sizes[head / kGroupSize * kKeys + key] += p[key];
-  }
   const int32_t together = groups_together();
-  for (int32_t first = 0; first < kGroups; first += together) {
-    const std::span<const double> q = std::span(sizes).subspan(first * kKeys, together * kKeys);
-    const double wanted = kSamples * kGroupSize * together;
-    double low = 0, high = 1;
-    for (int i = 0; i < 100; ++i) {
-      const double tau = (low + high) / 2;
-      double rows = 0;
-      for (const double size : q) rows += std::min(1.0, size / tau);
-      (rows > wanted ? low : high) = tau;
+  for (const auto& [unit, number, wanted] :
+       {Budget{BudgetUnit::kSamples, 3, 9}, Budget{BudgetUnit::kRows, 2, 2},
+        Budget{BudgetUnit::kRows, 7, 7}}) {
+    SCOPED_TRACE(std::to_string(number) + " " + std::string(name(unit)));
+    LaunchSpec spec = launch_spec(GetParam(), std::vector<testing::Sequence>(kRepeats, {1, kKeys, number}));
+    spec.repeat_first = true;
+    Launch launch(spec);
+    launch.params.method.unit = unit;
+    const auto weights = launch.key_weights(cpu::best_isa());
+
+    std::vector<double> sizes(kGroups * kKeys, 0.0);  // [groups, keys]
+    for (int32_t head = 0; head < kHeads; ++head) {
+      const auto p = reference::softmax(reference::scores(launch.params, {0, 0, head}));
+      for (int32_t key = 0; key < kKeys; ++key) sizes[head / kGroupSize * kKeys + key] += p[key];
     }
-    if (GetParam() == Estimator::kLevel) low = 1.0 / kSamples;
-    std::vector<double> read(q.size(), 0.0);  // [together, keys]
-    for (size_t b = 0; b < kRepeats; ++b) {
-      for (int32_t group = 0; group < together; ++group) {
-        for (const int32_t key : rows_of_group(weights, b, first + group)) read[group * kKeys + key] += 1;
+    for (int32_t first = 0; first < kGroups; first += together) {
+      const std::span<const double> q = std::span(sizes).subspan(first * kKeys, together * kKeys);
+      double low = 0, high = kHeads;
+      for (int i = 0; i < 100; ++i) {
+        const double tau = (low + high) / 2;
+        double rows = 0;
+        for (const double size : q) rows += std::min(1.0, size / tau);
+        (rows > wanted * together ? low : high) = tau;
       }
-    }
-    for (size_t i = 0; i < q.size(); ++i) {
-      const double probability = std::min(1.0, q[i] / low);
-      const double error = std::sqrt(probability * (1 - probability) / kRepeats) + 1e-9;
-      EXPECT_LT(std::abs(read[i] / kRepeats - probability) / error, 4.5) << "group " << first << " row " << i;
+      if (GetParam() == Estimator::kLevel) low = static_cast<double>(kGroupSize) / wanted;
+      std::vector<double> read(q.size(), 0.0);  // [together, keys]
+      for (size_t b = 0; b < kRepeats; ++b) {
+        for (int32_t group = 0; group < together; ++group) {
+          for (const int32_t key : rows_of_group(weights, b, first + group)) read[group * kKeys + key] += 1;
+        }
+      }
+      for (size_t i = 0; i < q.size(); ++i) {
+        const double probability = std::min(1.0, q[i] / low);
+        const double error = std::sqrt(probability * (1 - probability) / kRepeats) + 1e-9;
+        EXPECT_LT(std::abs(read[i] / kRepeats - probability) / error, 4.5)
+            << "group " << first << " row " << i;
+      }
     }
   }
 }
 
 TEST_P(SharedEstimator, HasTheExactOutputOfEveryHeadAsItsMean) {
-  for (const int32_t queries : {1, 2}) {
-    LaunchSpec spec = launch_spec(GetParam(), std::vector<testing::Sequence>(4000, {queries, 70, 2}));
-    spec.repeat_first = true;
-    Launch launch(spec);
-    const std::vector<double> outputs = launch.run(cpu::best_isa());
-    AttentionParams exact = launch.params;
-    exact.method.estimator = Estimator::kExact;
-    exact.batch = 1;
-    const std::vector<double> expected = reference::attend(exact);
-    MeanEstimate mean(expected.size());
-    for (size_t first = 0; first < outputs.size(); first += expected.size()) mean.add(&outputs[first]);
-    EXPECT_LT(mean.largest_z(expected), 4.8) << queries << " queries";
-    EXPECT_GT(mean.standard_error(0), 1e-4) << "the rows must leave something to estimate";
+  for (const auto& [unit, number, wanted] :
+       {Budget{BudgetUnit::kSamples, 2, 6}, Budget{BudgetUnit::kRows, 4, 4},
+        Budget{BudgetUnit::kRows, 2, 2}}) {
+    for (const int32_t queries : {1, 2}) {
+      LaunchSpec spec = launch_spec(GetParam(), std::vector<testing::Sequence>(4000, {queries, 70, number}));
+      spec.repeat_first = true;
+      Launch launch(spec);
+      launch.params.method.unit = unit;
+      const std::vector<double> outputs = launch.run(cpu::best_isa());
+      AttentionParams exact = launch.params;
+      exact.method = {.estimator = Estimator::kExact};
+      exact.batch = 1;
+      const std::vector<double> expected = reference::attend(exact);
+      MeanEstimate mean(expected.size());
+      for (size_t first = 0; first < outputs.size(); first += expected.size()) mean.add(&outputs[first]);
+      EXPECT_LT(mean.largest_z(expected), 4.8) << queries << " queries, " << number << " " << name(unit);
+      EXPECT_GT(mean.standard_error(0), 1e-4) << "the rows must leave something to estimate";
+    }
   }
 }
 

@@ -103,6 +103,16 @@ TEST_F(Validate, BudgetsAreDenseOrFromZeroToTheLargest) {
   }
 }
 
+TEST_F(Validate, ABudgetOfRowsNeedsAnEstimatorWhoseHeadsChooseTogether) {
+  p().method.unit = BudgetUnit::kRows;
+  for (const Estimator estimator : {Estimator::kSys, Estimator::kExact, Estimator::kTopk}) {
+    p().method.estimator = estimator;
+    EXPECT_THAT(message(), Names(name(estimator), "rows", "joint", "pooled", "level"));
+  }
+  p().method.estimator = Estimator::kJoint;
+  EXPECT_EQ(message(), "accepted");
+}
+
 TEST_F(Validate, FlashNeedsASampleInEveryTile) {
   p().method.estimator = Estimator::kFlash;
   p().method.tile = 16;

@@ -321,6 +321,25 @@ TEST(CudaPlan, CountingRowsTakesTablesTwiceTheRowsOfAGroupWhereHeadsChooseAlone)
   EXPECT_EQ(make_plan(p, decode(6, 16384, 8), kH200).row_slots, 0);
 }
 
+// As many rows as the heads of a group have samples take the same kernels: so they give the same bytes.
+TEST(CudaPlan, OfRowsIsThatOfAsManySamplesOfTheGroup) {
+  for (const Estimator estimator : {Estimator::kJoint, Estimator::kLevel}) {
+    for (const int32_t group : {1, 3, 8}) {
+      for (const int32_t samples : {1, 31, kWarpRowBudget, kWarpRowBudget + 1, 500, 2048}) {
+        for (const int32_t max_length : {1000, 8192, 32768}) {
+          AttentionParams p = launch({.estimator = estimator, .batch = 6, .group = group});
+          const Plan of_samples = make_plan(p, decode(6, max_length, samples), kH200);
+          p.method.unit = BudgetUnit::kRows;
+          const Plan of_rows = make_plan(p, decode(6, max_length, samples * group), kH200);
+          EXPECT_EQ(of_rows.parts, of_samples.parts) << describe(p, decode(6, max_length, samples));
+          EXPECT_EQ(of_rows.row_warps, of_samples.row_warps);
+          EXPECT_EQ(of_rows.workspace_bytes, of_samples.workspace_bytes);
+        }
+      }
+    }
+  }
+}
+
 // Every bound by itself, from every point of a grid: a workspace sized for larger bounds serves smaller ones.
 TEST(CudaPlan, TheWorkspaceGrowsWithEveryBound) {
   constexpr std::array<int64_t, 9> kQueries = {1, 2, 6, 7, 63, 64, 500, 20000, 300000};

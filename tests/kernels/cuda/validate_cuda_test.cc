@@ -303,6 +303,15 @@ TEST_F(ValidateCuda, ABernoulliStageNeedsABudget) {
   EXPECT_EQ(outcome().message, "accepted");
 }
 
+TEST_F(ValidateCuda, ABudgetOfRowsNeedsAnEstimatorWhoseHeadsChooseTogether) {
+  params_.method.unit = BudgetUnit::kRows;
+  expect_invalid({"sys", "rows", "joint", "level"});
+  for (const Estimator estimator : {Estimator::kJoint, Estimator::kLevel}) {
+    params_.method.estimator = estimator;
+    EXPECT_EQ(outcome().message, "accepted");
+  }
+}
+
 TEST_F(ValidateCuda, AMeanGroupQueryNeedsABernoulliStage) {
   params_.method.mean_group_query = true;
   expect_invalid({"mean_group_query"});

@@ -38,12 +38,13 @@ struct CallArguments {
   int64_t max_queries = 1;
   std::optional<int64_t> max_length, max_budget;
   bool any_dense = false;
+  std::string unit = "samples";
 
   torch::jit::Stack stack() const {
     return {query,       key_pages,  value_pages, page_table,   query_start,
             lengths,     budgets,    draws,       estimator,    scale,
             layer,       tile,       score_stage, score_budget, mean_group_query,
-            max_queries, max_length, max_budget,  any_dense};
+            max_queries, max_length, max_budget,  any_dense,    unit};
   }
 };
 
@@ -79,6 +80,7 @@ CallArguments arguments_of(const Launch& launch) {
   c.budgets = view(p.budgets, {p.batch}, at::kInt);
   c.draws = view(p.draws, {p.batch, 3}, at::kInt);
   c.estimator = std::string(name(p.method.estimator));
+  c.unit = std::string(name(p.method.unit));
   c.layer = p.layer;
   c.tile = p.method.tile;
   c.score_stage = std::string(name(p.method.score_stage));
@@ -126,6 +128,21 @@ TEST(TorchBinding, ResultIsTheOneOfTheCpuKernels) {
       EXPECT_EQ(out.scalar_type(), scalar_type(dtype));
     }
   }
+}
+
+TEST(TorchBinding, BudgetsCountRowsWhereTheUnitSaysSo) {
+  for (const Estimator estimator : {Estimator::kJoint, Estimator::kPooled, Estimator::kLevel}) {
+    Launch launch(ragged(estimator, DType::kFloat32));
+    const std::vector<double> of_samples = launch.run(cpu::best_isa());
+    launch.params.method.unit = BudgetUnit::kRows;
+    const std::vector<double> expected = launch.run(cpu::best_isa());
+    EXPECT_NE(expected, of_samples) << name(estimator);
+    EXPECT_EQ(elements(call("attend", arguments_of(launch).stack()).toTensor()), expected) << name(estimator);
+  }
+  Launch launch(ragged(Estimator::kSys, DType::kFloat32));
+  CallArguments c = arguments_of(launch);
+  c.unit = "rows";
+  EXPECT_THROW(call("attend", c.stack()), c10::ValueError);
 }
 
 TEST(TorchBinding, BernoulliScoreStagesPassTheirOptions) {
