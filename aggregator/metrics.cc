@@ -129,8 +129,10 @@ void write_counters(Exposition* out, const wire::Counters& counters) {
 void write_run(Exposition* out, const wire::Status& status) {
   out->family("allot_run_info", "gauge", "Which run this is; always 1.");
   out->sample(
-      1, fmt::format("{{run_id=\"{}\",model=\"{}\",task=\"{}\",estimator=\"{}\"}}", escaped(status.run_id()),
-                     escaped(status.model()), escaped(status.task()), escaped(status.estimator())));
+      1,
+      fmt::format("{{run_id=\"{}\",model=\"{}\",task=\"{}\",estimator=\"{}\"{}}}", escaped(status.run_id()),
+                  escaped(status.model()), escaped(status.task()), escaped(status.estimator()),
+                  status.unit().empty() ? "" : fmt::format(",unit=\"{}\"", escaped(status.unit()))));
   out->family("allot_stage", "gauge", "1 for the stage the run is in, 0 for the others.");
   for (const std::string_view stage : {"preflight", "learn", "verify", "finished"}) {
     out->sample(status.stage() == stage ? 1 : 0, label("stage", stage));
@@ -175,7 +177,9 @@ void write_learner(Exposition* out, const wire::Status& status) {
     out->sample(number.value(), label("name", number.name()));
   }
   out->family("allot_schedule_samples", "gauge",
-              "Samples per query head and token that the policy recommends for a layer.");
+              status.unit() == "rows"
+                  ? "Value rows per KV head and token that the policy recommends for a layer."
+                  : "Samples per query head and token that the policy recommends for a layer.");
   for (int layer = 0; layer < status.recommended_size(); ++layer) {
     if (status.recommended(layer) == kExactLayer) continue;  // draws no samples
     out->sample(status.recommended(layer), label("layer", std::to_string(layer)));

@@ -149,6 +149,7 @@ void describe_run(const wire::RunSpec& spec, wire::Status* status) {
   status->set_model(spec.model().id());
   status->set_task(spec.task().name());
   status->set_estimator(spec.attention().estimator());
+  status->set_unit(spec.attention().unit());
   status->set_total_samples(spec.policy().total());
   status->set_lease_ms(spec.lease_ms());
   status->set_reward_kind(spec.reward_kind());

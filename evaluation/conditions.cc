@@ -153,6 +153,13 @@ Json to_json(const Conditions& conditions) {
   return json;
 }
 
+Json full_json(const Conditions& conditions) {
+  Json json = to_json(conditions);
+  Json& attention = json["attention"];
+  if (!attention["estimator"].is_null()) attention["unit"] = name(conditions.attention.unit);
+  return json;
+}
+
 Conditions read_conditions(const Json& json, const std::string& path, std::vector<std::string>* faults) {
   Conditions conditions;
   Json known = json;
@@ -200,8 +207,8 @@ Json unknown_conditions() {
 
 std::vector<Difference> differences(const Conditions& first, const Conditions& second) {
   std::vector<Difference> found;
-  Json here = to_json(first);
-  const Json there = to_json(second);
+  Json here = full_json(first);
+  const Json there = full_json(second);
   // Unlike other groups that one side lacks, an adapter that is not there says that there was none.
   if (first.model.adapter.has_value() != second.model.adapter.has_value()) {
     const auto text = [](const Json& json) { return json.at("model").value("adapter", Json()).dump(); };

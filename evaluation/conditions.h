@@ -50,8 +50,11 @@ bool operator==(const Conditions& first, const Conditions& second);
 // known are null.
 nlohmann::ordered_json to_json(const Conditions& conditions);
 
-// The inverse. `path` names the object in messages ("conditions"). Adds everything that is wrong to `faults`,
-// each with the name of its field; when there is any fault the conditions must not be used.
+// The same with the fields that it leaves out where they have their usual value: attention.unit.
+nlohmann::ordered_json full_json(const Conditions& conditions);
+
+// The inverse of to_json. `path` names the object in messages ("conditions"). Adds everything that is wrong
+// to `faults`, each with the name of its field; when there is any fault the conditions must not be used.
 Conditions read_conditions(const nlohmann::ordered_json& json, const std::string& path,
                            std::vector<std::string>* faults);
 

@@ -49,7 +49,7 @@ FidelitySummary summarise(std::span<const TextFidelity> texts, int64_t sampled_l
 struct FidelityRow {
   kernels::AttentionMethod method = {};
   std::string schedule = {};  // as asked for: "uniform:8"
-  double samples = 0;         // of a layer that samples, on average
+  double samples = 0;         // of a layer that samples, on average, in the unit of the method's budgets
   int64_t exact_layers = 0;
   FidelitySummary summary = {};
 };

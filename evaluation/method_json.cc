@@ -3,12 +3,13 @@
 namespace allot::evaluation {
 
 nlohmann::ordered_json method_json(const kernels::AttentionMethod& method) {
-  nlohmann::ordered_json json = {{"estimator", kernels::name(method.estimator)},
-                                 {"prefill", kernels::name(method.prefill)},
-                                 {"tile", method.tile},
-                                 {"score_stage", kernels::name(method.score_stage)},
-                                 {"score_budget", method.score_budget},
-                                 {"mean_group_query", method.mean_group_query}};
+  nlohmann::ordered_json json = {{"estimator", kernels::name(method.estimator)}};
+  if (method.unit != kernels::BudgetUnit::kSamples) json["unit"] = kernels::name(method.unit);
+  json.update({{"prefill", kernels::name(method.prefill)},
+               {"tile", method.tile},
+               {"score_stage", kernels::name(method.score_stage)},
+               {"score_budget", method.score_budget},
+               {"mean_group_query", method.mean_group_query}});
   const auto values = kernels::own_parameters(method.estimator, method.parameters);
   for (size_t i = 0; i < values.size(); ++i)
     json["parameters"][kernels::row_of(method.estimator).parameters[i].name] = values[i];
@@ -18,6 +19,7 @@ nlohmann::ordered_json method_json(const kernels::AttentionMethod& method) {
 kernels::AttentionMethod read_method(JsonFields&& fields) {
   kernels::AttentionMethod method;
   method.estimator = fields.named("estimator", kernels::parse_estimator);
+  if (fields.has("unit")) method.unit = fields.named("unit", kernels::parse_budget_unit);
   method.prefill = fields.named("prefill", kernels::parse_prefill);
   method.tile = fields.integer<int32_t>("tile", 1);
   method.score_stage = fields.named("score_stage", kernels::parse_score_stage);
@@ -28,6 +30,8 @@ kernels::AttentionMethod read_method(JsonFields&& fields) {
         fmt::format("{} is {} with score stage {}, expected 0 for exact scores and at least 1 for the others",
                     fields.where("score_budget"), method.score_budget, kernels::name(method.score_stage)));
   }
+  if (!kernels::has_consistent_unit(method))
+    fields.fault(fmt::format("{}: {}", fields.where("unit"), kernels::unit_fault(method)));
   if (kernels::row_of(method.estimator).parameters.empty()) return method;
   JsonFields own = fields.object("parameters");
   for (const kernels::MethodParameter& parameter : kernels::row_of(method.estimator).parameters) {

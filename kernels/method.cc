@@ -121,6 +121,12 @@ std::string describe(const AttentionMethod& method) {
   return text + fmt::format(", prefill {}, scores {}", name(method.prefill), describe_scores(method));
 }
 
+std::string budget_text(BudgetUnit unit, int64_t number, int32_t heads) {
+  if (unit == BudgetUnit::kSamples) return fmt::format("{} samples", number);
+  const double samples = static_cast<double>(number) / heads;
+  return fmt::format("{} rows ({:.6g} samples of each of the {} heads of a KV head)", number, samples, heads);
+}
+
 std::string describe_scores(const AttentionMethod& method) {
   std::string text(name(method.score_stage));
   if (method.score_budget > 0) text += fmt::format(" with budget {}", method.score_budget);

@@ -90,6 +90,9 @@ std::vector<std::string> estimator_names(bool with_exact);
 
 // "prop in tiles of 256 keys, prefill sampled, scores exact", "joint by rows, …"
 std::string describe(const AttentionMethod& method);
+// A budget or total in its unit, for groups of `heads` query heads: "64 samples", "147 rows (49 samples of
+// each of the 3 heads of a KV head)".
+std::string budget_text(BudgetUnit unit, int64_t number, int32_t heads);
 // "exact", "bernoulli with budget 8 by mean group query"
 std::string describe_scores(const AttentionMethod& method);
 

@@ -11,6 +11,7 @@ kernels::AttentionMethod attention_method(const wire::AttentionSpec& spec) {
                                   .score_stage = kernels::parse_score_stage(spec.score_stage()),
                                   .score_budget = spec.score_budget(),
                                   .mean_group_query = spec.mean_group_query()};
+  if (!spec.unit().empty()) method.unit = kernels::parse_budget_unit(spec.unit());
   for (const auto& [name, value] : spec.parameters()) kernels::set_parameter(&method, name, value);
   return method;
 }
@@ -18,6 +19,7 @@ kernels::AttentionMethod attention_method(const wire::AttentionSpec& spec) {
 wire::AttentionSpec attention_spec(const kernels::AttentionMethod& method) {
   wire::AttentionSpec spec;
   spec.set_estimator(std::string(kernels::name(method.estimator)));
+  if (method.unit != kernels::BudgetUnit::kSamples) spec.set_unit(std::string(kernels::name(method.unit)));
   spec.set_prefill(std::string(kernels::name(method.prefill)));
   spec.set_tile(method.tile);
   spec.set_score_stage(std::string(kernels::name(method.score_stage)));

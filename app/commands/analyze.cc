@@ -83,11 +83,12 @@ std::vector<FidelityRow> measure(const FidelityPlan& plan) {
 }
 
 std::string table(std::span<const FidelityRow> rows) {
+  const std::string unit(kernels::name(rows.front().method.unit));  // of all
   int width = 8;
   for (const FidelityRow& row : rows) width = std::max(width, static_cast<int>(row.schedule.size()));
   const bench::Table table({{"estimator", -11},
                             {"schedule", -(width + 2)},
-                            {"samples", 9, 1},
+                            {unit.c_str(), 9, 1},
                             {"exact", 7},
                             {"texts", 8},
                             {"tokens", 10},

@@ -149,7 +149,8 @@ Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) 
   Row row{.engine = "allot",
           .dtype = std::string(kernels::name(dtype)),
           .attention = samples > 0
-                           ? fmt::format("{} {}", kernels::name(engine_options.attention.estimator), samples)
+                           ? fmt::format("{} {}{}", kernels::name(options.method.estimator), samples,
+                                         options.method.unit == kernels::BudgetUnit::kRows ? " rows" : "")
                            : "dense",
           .prompts = workload.prompts,
           .seconds = middle.total_seconds,
@@ -394,7 +395,8 @@ int run_bench(std::span<const std::string> arguments) {
   set.integer("prompts", &options.workload.prompts, 1, 1 << 20, "N", "sequences in all");
   set.integer("prompt-tokens", &options.workload.prompt_tokens, 1, 1 << 20, "N", "length of each prompt");
   set.integer("new-tokens", &options.workload.new_tokens, 1, 1 << 20, "N", "length of each reply");
-  set.integer("samples", &options.samples, 1, 1'000'000, "S", "samples per layer of the sampled rows");
+  set.integer("samples", &options.samples, 1, 1'000'000, "S",
+              "samples per layer of the sampled rows of the table, or value rows with --unit rows");
   set.choice("attention", &options.attention, {"both", "dense", "sampled"}, "which rows to measure");
   declare_attention_options(&set, &options.method, EstimatorChoice::kSampled);
   set.choice("cache-fill", &options.cache_fill, {"computed", "random"},
@@ -424,6 +426,7 @@ int run_bench(std::span<const std::string> arguments) {
   if (options.what != "decode") {
     throw UsageError("'" + options.what + "' cannot be measured; decode or attention is expected");
   }
+  check_unit(options.method);
   check_comparable(options);
   check_adapter(options.adapter, options.random_weights);
   if (options.profile && options.device == "cpu") {

@@ -30,6 +30,19 @@ using evaluation::TextFidelity;
 // Samples of a layer at which the search for a total begins.
 constexpr int32_t kFirstSamples = 4;
 
+// What totals count.
+struct Unit {
+  kernels::BudgetUnit unit;
+  int32_t heads;     // query heads of a KV head
+  std::string name;  // of the unit
+
+  explicit Unit(const CalibrationPlan& plan)
+      : unit(plan.texts.conditions.attention.unit),
+        heads(plan.texts.conditions.model.num_q_heads / plan.texts.conditions.model.num_kv_heads),
+        name(kernels::name(unit)) {}
+  std::string text(int64_t total) const { return kernels::budget_text(unit, total, heads); }
+};
+
 // A total's result and what it took.
 struct Calibrated {
   Calibration calibration;
@@ -79,13 +92,17 @@ Results calibrate_all(const CalibrationPlan& plan) {
   const Measurement measure(plan, &engine);
   const SystemClock clock;
   const int64_t layers = plan.search.layers;
-  const int64_t first =
-      plan.totals.empty() ? layers * std::max(kFirstSamples, plan.search.floor) : plan.totals.front();
+  const Unit unit(plan);
+  const int64_t first = plan.totals.empty() ? layers * std::max(unit.unit == kernels::BudgetUnit::kRows
+                                                                    ? kFirstSamples * unit.heads
+                                                                    : kFirstSamples,
+                                                                plan.search.floor)
+                                            : plan.totals.front();
   policy::DivergenceModel model(plan.search.layers, static_cast<double>(first) / static_cast<double>(layers));
   Results results;
   const auto calibrate_total = [&](int64_t total) {
     const Timestamp start = clock.now();
-    ProgressLine line(fmt::format("batches at {} samples", total));
+    ProgressLine line(fmt::format("batches at {} {}", total, unit.name));
     const Calibration found =
         evaluation::calibrate(total, plan.texts.texts.size(), plan.search, measure, &model,
                               [&](int64_t at, int64_t wanted) { line.update(at, wanted); });
@@ -128,13 +145,13 @@ std::string table(std::span<const Calibrated> done) {
 }
 
 // Schedule and sensitivities of a total, a line a layer.
-std::string layers_table(const Calibration& found) {
-  std::string text = fmt::format("\n{} samples: {}\n", found.schedule.total(), found.schedule.to_string());
+std::string layers_table(const Calibration& found, const Unit& unit) {
+  std::string text = fmt::format("\n{}: {}\n", unit.text(found.schedule.total()), found.schedule.to_string());
   if (found.learned == found.uniform)
     text += "no schedule was better than the even one on the texts of the check\n";
   if (found.sensitivities.empty()) return text;
   const bench::Table table(
-      {{"layer", 5}, {"samples", 9}, {"one more", 11, 4}, {"+-", 8, 4}, {"one fewer", 11}});
+      {{"layer", 5}, {unit.name.c_str(), 9}, {"one more", 11, 4}, {"+-", 8, 4}, {"one fewer", 11}});
   text += table.head();
   for (size_t layer = 0; layer < found.sensitivities.size(); ++layer) {
     const policy::LayerSensitivity& of = found.sensitivities[layer];
@@ -145,11 +162,11 @@ std::string layers_table(const Calibration& found) {
   return text;
 }
 
-std::string verdict(const Results& results, double margin) {
+std::string verdict(const Results& results, double margin, const Unit& unit) {
   if (results.least_total)
-    return fmt::format("the least total within {} nats: {} samples\n", margin, *results.least_total);
-  return fmt::format("no total up to {} samples is within {} nats; give a larger --margin\n",
-                     results.totals.back().calibration.schedule.total(), margin);
+    return fmt::format("the least total within {} nats: {}\n", margin, unit.text(*results.least_total));
+  return fmt::format("no total up to {} is within {} nats; give a larger --margin\n",
+                     unit.text(results.totals.back().calibration.schedule.total()), margin);
 }
 
 std::string json_line(const Calibrated& one, const CalibrationPlan& plan) {
@@ -195,12 +212,12 @@ int run_calibrate(std::span<const std::string> arguments) {
     std::cout << describe(plan) << "\n"
               << "mean KL(dense || sampled), nats, on texts and draws of the check\n"
               << table(done);
-    if (plan.margin) std::cout << verdict(results, *plan.margin);
-    for (const Calibrated& one : done) std::cout << layers_table(one.calibration);
+    if (plan.margin) std::cout << verdict(results, *plan.margin, Unit(plan));
+    for (const Calibrated& one : done) std::cout << layers_table(one.calibration, Unit(plan));
   }
   std::vector<Calibration> calibrations;
   for (const Calibrated& one : done) calibrations.push_back(one.calibration);
-  for (const std::filesystem::path& svg : write_calibration_plots(calibrations, plan.out)) {
+  for (const std::filesystem::path& svg : write_calibration_plots(calibrations, Unit(plan).unit, plan.out)) {
     std::cerr << svg.string() << "\n";
     if (png) std::cerr << write_png(svg).string() << "\n";
   }

@@ -24,14 +24,14 @@ evaluation::PairedTest against(const Score& first, const Score& second) {
   return evaluation::compare_scores(first.answers.scores, second.answers.scores);
 }
 
-std::string table(std::span<const Score> scores) {
+std::string table(std::span<const Score> scores, std::string_view unit) {
   size_t width = std::string_view("schedule").size(), samples_width = 8;
   for (const Score& score : scores) {
     width = std::max(width, score.schedule.label.size());
     samples_width = std::max(samples_width, samples_text(score.schedule).size());
   }
   std::string text =
-      fmt::format("{:<{}}  {:>{}}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", "schedule", width, "samples",
+      fmt::format("{:<{}}  {:>{}}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", "schedule", width, unit,
                   samples_width, "n", "correct", "accuracy (95% interval)", "new tokens", "cut off");
   for (const Score& score : scores) {
     const evaluation::Accuracy accuracy = evaluation::accuracy_of(score.answers.scores);
@@ -85,7 +85,8 @@ int run_eval(std::span<const std::string> arguments) {
 
   const Scores scores = score(plan);
   std::cout << (json ? result_json(plan, scores).dump(2) + "\n"
-                     : describe(plan) + "\n" + table(scores.schedules));
+                     : describe(plan) + "\n" +
+                           table(scores.schedules, kernels::name(plan.conditions.attention.unit)));
   return 0;
 }
 

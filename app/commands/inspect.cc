@@ -141,6 +141,7 @@ Findings inspect_schedule(const fs::path& file) {
     findings.facts["exact_layers"] = exact_layers(schedule.schedule.samples);
     findings.facts["floor"] = schedule.floor;
     findings.facts["estimator"] = kernels::name(schedule.conditions.attention.estimator);
+    findings.facts["unit"] = kernels::name(schedule.conditions.attention.unit);
     findings.facts["prefill"] = kernels::name(schedule.conditions.attention.prefill);
     findings.facts["task"] = schedule.conditions.task.name;
     if (const auto& adapter = schedule.conditions.model.adapter) {
@@ -187,6 +188,7 @@ Findings inspect_run(const fs::path& directory) {
     findings.facts["total"] = run.spec.policy().total();
     findings.facts["policy"] = run.spec.policy().name();
     findings.facts["estimator"] = run.spec.attention().estimator();
+    findings.facts["unit"] = run.spec.attention().unit().empty() ? "samples" : run.spec.attention().unit();
     findings.facts["seed"] = run.spec.seed();
     findings.facts["episodes_done"] = status.episodes_done();
     findings.facts["episodes_wanted"] = status.episodes_wanted();

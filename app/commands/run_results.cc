@@ -35,6 +35,10 @@ std::vector<NamedRecord> named(const EvaluationRecord& evaluation) {
   return {{"uniform", &evaluation.uniform}, {"learned", &evaluation.learned}, {"dense", &evaluation.dense}};
 }
 
+std::string_view unit_name(const aggregator::RunData& run) {
+  return kernels::name(unit_of(run.spec));
+}
+
 std::string samples_of(const aggregator::RunData& run, const std::string& label) {
   const aggregator::ScoreRow* score = find_score(run, label);
   if (score == nullptr || score->samples.empty()) return "exact attention";
@@ -134,7 +138,7 @@ std::string format_results(const aggregator::RunData& run, const std::filesystem
   }
   if (!run.scores.empty()) {
     text += fmt::format("{:<9}{:>12}{:>11}   {:<18}{}\n", "", "correct", "accuracy", "95% interval",
-                        "samples per layer");
+                        fmt::format("{} per layer", unit_name(run)));
   }
   for (const auto& [label, record] : named(evaluation)) {
     if (!*record) continue;
@@ -149,8 +153,7 @@ std::string format_results(const aggregator::RunData& run, const std::filesystem
                         paired->pairs.only_second);
   }
   if (!stopped_by_preflight(run)) {
-    text +=
-        fmt::format("schedule of {} samples: {}\n", run.spec.policy().total(), layers_text(run.recommended));
+    text += fmt::format("schedule of {}: {}\n", total_text(run.spec), layers_text(run.recommended));
     text += fmt::format("{} episodes and the verification took {}\n", run.episodes_learned(),
                         format_seconds(run.elapsed_s));
     text += verdict_lines(verdict_of(run, run_directory.string()));
@@ -169,6 +172,7 @@ nlohmann::ordered_json results_json(const aggregator::RunData& run,
       {"stage", run.stage},
       {"schedule", evaluation::samples_json(run.recommended)},
       {"total", run.spec.policy().total()},
+      {"unit", unit_name(run)},
       {"episodes", run.episodes_learned()},
       {"seconds", run.elapsed_s},
       {"scores", nlohmann::ordered_json::object()},

@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr ExportFormat kFormats[] = {
     {"json", "samples per layer as plain JSON", false, to_json},
-    {"csv", "one line per layer: layer,samples", false, to_csv},
+    {"csv", "one line per layer: layer,samples or layer,rows", false, to_csv},
     {"hf", "the fields to add to a Hugging Face config.json", false, to_hf_overlay},
     {"hf-config", "a copy of the model's config.json with those fields", true, to_hf_config},
 };
@@ -40,16 +40,18 @@ std::string text_of(const Json& json) {
 
 std::string to_json(const ExportRequest& request) {
   const ScheduleFile& file = request.schedule;
-  return text_of({{"model", file.conditions.model.id},
-                  {"estimator", kernels::name(file.conditions.attention.estimator)},
-                  {"prefill", kernels::name(file.conditions.attention.prefill)},
-                  {"total", file.total},
-                  {"samples", evaluation::samples_json(file.schedule.samples)},
-                  {"conditions", evaluation::to_json(file.conditions)}});
+  const kernels::AttentionMethod& attention = file.conditions.attention;
+  Json json = {{"model", file.conditions.model.id}, {"estimator", kernels::name(attention.estimator)}};
+  if (attention.unit != kernels::BudgetUnit::kSamples) json["unit"] = kernels::name(attention.unit);
+  json.update({{"prefill", kernels::name(attention.prefill)},
+               {"total", file.total},
+               {"samples", evaluation::samples_json(file.schedule.samples)},
+               {"conditions", evaluation::to_json(file.conditions)}});
+  return text_of(json);
 }
 
 std::string to_csv(const ExportRequest& request) {
-  std::string text = "layer,samples\n";
+  std::string text = fmt::format("layer,{}\n", kernels::name(request.schedule.conditions.attention.unit));
   const std::vector<int32_t>& samples = request.schedule.schedule.samples;
   for (size_t layer = 0; layer < samples.size(); ++layer)
     text += fmt::format("{},{}\n", layer, layer_text(samples[layer]));

@@ -37,9 +37,9 @@ std::string to_hf_overlay(const ExportRequest& request);
 // The model's config.json with those fields added and everything else unchanged. Throws CorruptFile when
 // config.json is not a JSON object, InvalidArgument without a model.
 std::string to_hf_config(const ExportRequest& request);
-// {"model", "estimator", "prefill", "total", "samples", "conditions"}.
+// {"model", "estimator", "prefill", "total", "samples", "conditions"}; with "unit" where it is not samples.
 std::string to_json(const ExportRequest& request);
-// "layer,samples" and one line per layer: "0,exact", "1,8".
+// "layer,samples", or "layer,rows", and one line per layer: "0,exact", "1,8".
 std::string to_csv(const ExportRequest& request);
 
 }  // namespace allot::app

@@ -200,10 +200,11 @@
     if (samples.length === 0) return nothingYet(place, 'No schedule yet.');
     const uniform = run.total_samples / samples.length;
     const most = Math.max(1, uniform, ...samples) * 1.08;
+    const rows = run.unit === 'rows';
     const exact = (count) => count === -1;  // a layer with exact attention has no bar
     const wide = place.clientWidth >= 500;
     const frame = chart(place, {
-      description: `Recommended samples of each of ${plural(samples.length, 'layer', 'layers')}`,
+      description: `Recommended ${rows ? 'rows' : 'samples'} of each of ${plural(samples.length, 'layer', 'layers')}`,
       x: {from: -0.6, to: samples.length - 0.4, title: 'layer',
         ticks: ticks(0, Math.max(1, samples.length - 1), wide ? 16 : 8, true).list.filter((i) => i < samples.length)},
       y: {from: 0, to: most, ticks: ticks(0, most, 6, true).list, name: whole},
@@ -214,7 +215,7 @@
     samples.forEach((count, layer) => {
       const top = frame.toY(Math.max(0, count));
       frame.svg.append(shape('rect', {class: 'bar', x: frame.toX(layer) - barWidth / 2, width: barWidth, y: top, height: frame.floor - top},
-        shape('title', {}, `Layer ${layer}: ${exact(count) ? 'exact' : plural(count, 'sample', 'samples')}`)));
+        shape('title', {}, `Layer ${layer}: ${exact(count) ? 'exact' : rows ? plural(count, 'row', 'rows') : plural(count, 'sample', 'samples')}`)));
     });
     levels(frame, [{value: uniform, style: 'uniform', name: `uniform ${Number.isInteger(uniform) ? whole(uniform) : uniform.toFixed(1)}`}]);
     samples.forEach((count, layer) => {
@@ -226,7 +227,8 @@
       const foot = belowLine >= 0 && belowLine < 17 ? uniform : height;
       frame.svg.append(label(frame.toX(layer), frame.toY(foot) - 4, name, {'text-anchor': 'middle', class: 'halo'}));
     });
-    byId('schedule-caption').textContent = `Samples that each query head of a layer draws for one token; ${whole(run.total_samples)} over all layers.`;
+    const what = rows ? 'Value rows that the query heads of a KV head share' : 'Samples that each query head of a layer draws';
+    byId('schedule-caption').textContent = `${what} for one token; ${whole(run.total_samples)} over all layers.`;
     place.replaceChildren(frame.svg);
   }
 

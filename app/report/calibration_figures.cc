@@ -6,12 +6,14 @@
 #include <cassert>
 #include <cmath>
 
+#include "app/report/run_text.h"
 #include "base/file.h"
 
 namespace allot::app {
 namespace {
 
 using evaluation::Calibration;
+using kernels::BudgetUnit;
 
 constexpr int kMostLayerTicks = 20;
 
@@ -39,18 +41,19 @@ void legend(Chart* chart, int line, const char* style, const std::string& text) 
 
 }  // namespace
 
-Chart calibrated_schedule_chart(const Calibration& calibration) {
+Chart calibrated_schedule_chart(const Calibration& calibration, BudgetUnit unit) {
   const std::vector<int32_t>& samples = calibration.schedule.samples;
   const double even = static_cast<double>(calibration.schedule.total()) / static_cast<double>(samples.size());
   const double top = 1.08 * std::max<double>({1.0, even, static_cast<double>(std::ranges::max(samples))});
   Chart chart(
-      frame_of("Samples per layer of the learned schedule as bars, of the even schedule as a line",
+      frame_of(fmt::format("{} per layer of the learned schedule as bars, of the even schedule as a line",
+                           capital_of(unit)),
                layer_axis(samples.size()),
-               {.title = "Samples per query head", .from = 0, .to = top, .ticks = whole_ticks(0, top, 6)}));
+               {.title = budget_title(unit), .from = 0, .to = top, .ticks = whole_ticks(0, top, 6)}));
   for (size_t layer = 0; layer < samples.size(); ++layer) {
     const auto x = static_cast<double>(layer);
     chart.bar(x - kHalfBar, x + kHalfBar, samples[layer], "bar",
-              fmt::format("Layer {}: {} samples", layer, samples[layer]));
+              fmt::format("Layer {}: {} {}", layer, samples[layer], name(unit)));
   }
   const std::vector<Point> line = {{-0.5, even}, {static_cast<double>(samples.size()) - 0.5, even}};
   chart.line(line, "line uniform");
@@ -58,7 +61,8 @@ Chart calibrated_schedule_chart(const Calibration& calibration) {
   return chart;
 }
 
-Chart sensitivity_chart(const Calibration& calibration) {
+Chart sensitivity_chart(const Calibration& calibration, BudgetUnit unit) {
+  const char* const one = unit == BudgetUnit::kRows ? "row" : "sample";
   const std::vector<policy::LayerSensitivity>& layers = calibration.sensitivities;
   assert(!layers.empty());
   double low = 0, high = 0;
@@ -68,7 +72,8 @@ Chart sensitivity_chart(const Calibration& calibration) {
   }
   const double room = 0.05 * std::max(high - low, 1e-6);
   Chart chart(frame_of(
-      "Change of minus the log of the divergence by one sample more and by one fewer, for each layer",
+      fmt::format("Change of minus the log of the divergence by one {} more and by one fewer, for each layer",
+                  one),
       layer_axis(layers.size()),
       {.title = "Change of -log divergence",
        .from = low - room,
@@ -79,17 +84,17 @@ Chart sensitivity_chart(const Calibration& calibration) {
     const auto x = static_cast<double>(layer);
     const policy::LayerSensitivity& of = layers[layer];
     chart.whisker({x, of.one_more - of.error}, {x, of.one_more}, {x, of.one_more + of.error}, "whisker s0",
-                  fmt::format("Layer {}, one sample more: {:+.4f}", layer, of.one_more));
+                  fmt::format("Layer {}, one {} more: {:+.4f}", layer, one, of.one_more));
     if (std::isfinite(of.one_fewer))
       chart.whisker({x, of.one_fewer}, {x, of.one_fewer}, {x, of.one_fewer}, "whisker s1",
-                    fmt::format("Layer {}, one sample fewer: {:+.4f}", layer, of.one_fewer));
+                    fmt::format("Layer {}, one {} fewer: {:+.4f}", layer, one, of.one_fewer));
   }
-  legend(&chart, 1, "s0", "one sample more");
+  legend(&chart, 1, "s0", fmt::format("one {} more", one));
   legend(&chart, 2, "s1", "one fewer");
   return chart;
 }
 
-Chart calibration_chart(std::span<const Calibration> calibrations) {
+Chart calibration_chart(std::span<const Calibration> calibrations, BudgetUnit unit) {
   assert(calibrations.size() >= 2);
   struct Side {
     const char* name;
@@ -112,11 +117,12 @@ Chart calibration_chart(std::span<const Calibration> calibrations) {
       most = std::max(most, of.mean + of.standard_error);
     }
   }
-  Chart chart(
-      frame_of("Divergence of the even and of the learned schedules against the total of samples",
-               log_axis("Samples of all layers", static_cast<double>(sorted.front()->schedule.total()),
-                        static_cast<double>(sorted.back()->schedule.total())),
-               log_axis("Divergence from exact attention, nats", least, most)));
+  Chart chart(frame_of(
+      fmt::format("Divergence of the even and of the learned schedules against the total of {}", name(unit)),
+      log_axis(fmt::format("{} of all layers", capital_of(unit)),
+               static_cast<double>(sorted.front()->schedule.total()),
+               static_cast<double>(sorted.back()->schedule.total())),
+      log_axis("Divergence from exact attention, nats", least, most)));
   int line = 0;
   for (const Side& side : kSides) {
     std::vector<Point> points;
@@ -135,6 +141,7 @@ Chart calibration_chart(std::span<const Calibration> calibrations) {
 }
 
 std::vector<std::filesystem::path> write_calibration_plots(std::span<const Calibration> calibrations,
+                                                           BudgetUnit unit,
                                                            const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> paths;
   const auto write = [&](const std::string& name, const Chart& chart) {
@@ -143,11 +150,11 @@ std::vector<std::filesystem::path> write_calibration_plots(std::span<const Calib
   };
   for (const Calibration& calibration : calibrations) {
     const int64_t total = calibration.schedule.total();
-    write(fmt::format("schedule-{}.svg", total), calibrated_schedule_chart(calibration));
+    write(fmt::format("schedule-{}.svg", total), calibrated_schedule_chart(calibration, unit));
     if (!calibration.sensitivities.empty())
-      write(fmt::format("sensitivities-{}.svg", total), sensitivity_chart(calibration));
+      write(fmt::format("sensitivities-{}.svg", total), sensitivity_chart(calibration, unit));
   }
-  if (calibrations.size() > 1) write("divergence.svg", calibration_chart(calibrations));
+  if (calibrations.size() > 1) write("divergence.svg", calibration_chart(calibrations, unit));
   return paths;
 }
 

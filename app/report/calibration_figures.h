@@ -8,20 +8,22 @@
 
 #include "app/report/svg_chart.h"
 #include "evaluation/calibration.h"
+#include "kernels/method.h"
 
 namespace allot::app {
 
-// Samples of each layer as bars, the even schedule as a line.
-Chart calibrated_schedule_chart(const evaluation::Calibration& calibration);
-// The change of -log(divergence) by one sample more in each layer, with its standard error, and by one fewer.
-// There have to be sensitivities.
-Chart sensitivity_chart(const evaluation::Calibration& calibration);
+// The budget of each layer as bars, the even schedule as a line.
+Chart calibrated_schedule_chart(const evaluation::Calibration& calibration, kernels::BudgetUnit unit);
+// The change of -log(divergence) by one sample or row more in each layer, with its standard error, and by one
+// fewer. There have to be sensitivities.
+Chart sensitivity_chart(const evaluation::Calibration& calibration, kernels::BudgetUnit unit);
 // Divergence of the even and of the learned schedules against their totals; of two totals or more.
-Chart calibration_chart(std::span<const evaluation::Calibration> calibrations);
+Chart calibration_chart(std::span<const evaluation::Calibration> calibrations, kernels::BudgetUnit unit);
 
 // Writes schedule-N.svg and sensitivities-N.svg of each total N, and divergence.svg for two totals or more,
 // to `directory`, and returns the paths. Throws StorageError.
 std::vector<std::filesystem::path> write_calibration_plots(
-    std::span<const evaluation::Calibration> calibrations, const std::filesystem::path& directory);
+    std::span<const evaluation::Calibration> calibrations, kernels::BudgetUnit unit,
+    const std::filesystem::path& directory);
 
 }  // namespace allot::app

@@ -29,10 +29,10 @@ const char* file_of(FidelityCost cost) {
   return "fidelity_microseconds.svg";
 }
 
-const char* title_of(FidelityCost cost) {
+const char* title_of(FidelityCost cost, kernels::BudgetUnit unit) {
   switch (cost) {
     case FidelityCost::kSamples:
-      return "Samples of a layer";
+      return unit == kernels::BudgetUnit::kRows ? "Value rows asked for a KV head" : "Samples of a layer";
     case FidelityCost::kRows:
       return "Distinct value rows read by a query, per KV head";
     case FidelityCost::kMicroseconds:
@@ -119,9 +119,10 @@ Chart fidelity_chart(std::span<const evaluation::FidelityRow> rows, FidelityCost
       most = std::max(most, point.high);
     }
   }
-  Axis costs = log_axis(title_of(cost), least_cost, most_cost);
+  const char* const title = title_of(cost, rows.front().method.unit);  // which is that of all
+  Axis costs = log_axis(title, least_cost, most_cost);
   if (cost == FidelityCost::kSamples) costs.ticks = ticks_of(curves);
-  Chart chart({.description = fmt::format("Divergence of each estimator against: {}", title_of(cost)),
+  Chart chart({.description = fmt::format("Divergence of each estimator against: {}", title),
                .width = 720,
                .height = 360,
                .margins = {.left = 62, .right = 16, .top = 30, .bottom = 42},

@@ -14,7 +14,7 @@ namespace allot::app {
 
 // What a figure has on its horizontal axis.
 enum class FidelityCost {
-  kSamples,       // of a layer
+  kSamples,       // of a layer, or rows where budgets are rows
   kRows,          // distinct value rows a KV head
   kMicroseconds,  // of the sampled pass for a token
 };

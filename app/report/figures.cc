@@ -10,11 +10,14 @@
 
 #include "aggregator/run_spec.h"
 #include "app/report/run_summary.h"
+#include "app/report/run_text.h"
 #include "base/number_text.h"
 #include "policy/schedule.h"
 
 namespace allot::app {
 namespace {
+
+using kernels::BudgetUnit;
 
 constexpr Shape kWide{.width = 720, .height = 300};
 constexpr Shape kNarrow{.width = 340, .height = 250};
@@ -88,12 +91,12 @@ std::vector<double> update_places(const aggregator::RunData& run) {
 }
 
 // "16 samples in every layer", or the list where layers differ.
-std::string in_words(const policy::Schedule& schedule) {
+std::string in_words(const policy::Schedule& schedule, BudgetUnit unit) {
   const bool equal =
       std::ranges::adjacent_find(schedule.samples, std::not_equal_to()) == schedule.samples.end();
   if (schedule.samples.empty() || !equal) return schedule.to_string();
   if (schedule.samples.front() == kExactLayer) return "exact attention in every layer";
-  return fmt::format("{} samples in every layer", schedule.samples.front());
+  return fmt::format("{} {} in every layer", schedule.samples.front(), name(unit));
 }
 
 // The learner holds a share of the budget for each layer.
@@ -166,12 +169,15 @@ Chart schedule_chart(const aggregator::RunData& run, Shape shape) {
   const double most = std::max(std::ranges::max(learned), std::ranges::max(uniform));
   const double top = most * 1.08;  // room for the number over the highest bar
   Chart chart(
-      {.description = "Samples per layer of the learned schedule as bars, of the uniform schedule as a line",
+      {.description =
+           fmt::format("{} per layer of the learned schedule as bars, of the uniform schedule as a line",
+                       capital_of(unit_of(run.spec))),
        .width = shape.width,
        .height = shape.height,
        .margins = {.left = 44, .right = 64, .top = 30, .bottom = 42},
        .x = layer_axis(layers, shape),
-       .y = {.title = "Samples per query head", .from = 0, .to = top, .ticks = whole_ticks(0, top, 6)}});
+       .y = {
+           .title = budget_title(unit_of(run.spec)), .from = 0, .to = top, .ticks = whole_ticks(0, top, 6)}});
   const bool numbers = chart.x().pixels_per_unit() >= kPixelsPerNumber;
   std::vector<Point> steps;
   for (int layer = 0; layer < layers; ++layer) {
@@ -360,9 +366,11 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
   }
   if (!run.recommended.empty()) {
     figures.push_back(figure("schedule", "The learned schedule",
-                             fmt::format("Samples that each query head of a layer draws for one token. Both "
-                                         "schedules spend {} samples in all.",
-                                         run.spec.policy().total()),
+                             fmt::format("{} for one token. Both schedules spend {} in all.",
+                                         unit_of(run.spec) == BudgetUnit::kRows
+                                             ? "Value rows that the query heads of a KV head share in a layer"
+                                             : "Samples that each query head of a layer draws",
+                                         total_text(run.spec)),
                              kWide.height, [&](Shape shape) { return schedule_chart(run, shape); }));
   }
   if (!run.learned.empty()) {
@@ -407,7 +415,7 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
                fmt::format("One sample in one layer at a time, the others as in the base of {}, scored on "
                            "the same {} questions with "
                            "their 95% intervals. A layer far below the dashed line needs its samples.",
-                           in_words(ablation->base), ablation->base_accuracy.questions),
+                           in_words(ablation->base, unit_of(run.spec)), ablation->base_accuracy.questions),
                kWide.height, [&](Shape shape) { return ablation_chart(*ablation, shape); }));
   }
   return figures;

@@ -105,12 +105,12 @@ void write_verdict(Markup* page, const aggregator::RunData& run, const Evaluatio
                         : paired.difference > 0        ? "it is better"
                                                        : "it is worse";
   page->open("p", {{"class", "verdict"}});
-  page->text(fmt::format(
-      "With {} samples the learned schedule answers {} of {} held-out questions, the uniform "
-      "schedule {}: {} ({}, 95% interval {}; {}, p\u00a0",
-      run.spec.policy().total(), percent(evaluation.learned->value), evaluation.learned->questions,
-      percent(evaluation.uniform->value), finding, points(paired.difference),
-      points_range(paired.interval.low, paired.interval.high), paired.method()));
+  page->text(
+      fmt::format("With {} the learned schedule answers {} of {} held-out questions, the uniform "
+                  "schedule {}: {} ({}, 95% interval {}; {}, p\u00a0",
+                  total_text(run.spec), percent(evaluation.learned->value), evaluation.learned->questions,
+                  percent(evaluation.uniform->value), finding, points(paired.difference),
+                  points_range(paired.interval.low, paired.interval.high), paired.method()));
   page->insert(p_value_markup(paired.p_value)).text(").");
   if (evaluation.dense)
     page->text(fmt::format(" Dense attention answers {}.", percent(evaluation.dense->value)));
@@ -245,9 +245,9 @@ std::vector<Fact> conditions(const aggregator::RunData& run, const std::string& 
       verified_on(task),
       {"Attention", kernels::describe(settings.attention)},
       {"Generation", evaluation::describe(settings.generation)},
-      {"Budget",
-       fmt::format("{} samples in all, at least {} per layer", spec.policy().total(), spec.policy().floor())},
-      {"Learned schedule", "samples of layer 0, 1, …", layers_text(run.recommended)},
+      {"Budget", fmt::format("{} in all, at least {} per layer", total_text(spec), spec.policy().floor())},
+      {"Learned schedule", fmt::format("{} of layer 0, 1, …", kernels::name(settings.attention.unit)),
+       layers_text(run.recommended)},
       {"Policy", fmt::format("{}; {} updates made", learner(spec), run.policy_version)},
       {"Reward", reward(run)},
       {"Episodes", fmt::format("{} of {}, {} questions each", run.episodes_learned(), run.episodes_wanted,

@@ -39,6 +39,9 @@ void add_attention(const kernels::AttentionMethod& method, Words* words) {
     for (const kernels::MethodSetting& setting : settings) {
       if (const auto* number = std::get_if<int32_t kernels::AttentionMethod::*>(&setting.field)) {
         if (method.**number != usual.**number) words->add(setting.name, method.**number);
+      } else if (const auto* unit =
+                     std::get_if<kernels::BudgetUnit kernels::AttentionMethod::*>(&setting.field)) {
+        if (method.**unit != usual.**unit) words->add(setting.name, kernels::name(method.**unit));
       } else if (const auto* flag = std::get_if<bool kernels::AttentionMethod::*>(&setting.field)) {
         words->flag(setting.name, method.**flag);
       } else {

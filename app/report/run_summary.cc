@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "evaluation/accuracy.h"
 #include "worker/spec_conditions.h"
+#include "worker/spec_method.h"
 
 namespace allot::app {
 namespace {
@@ -115,6 +116,16 @@ ScheduleFile schedule_file_of(const aggregator::RunData& run, const std::string&
   file.policy_version = run.policy_version;
   file.tool_version = tool_version;
   return file;
+}
+
+kernels::BudgetUnit unit_of(const wire::RunSpec& spec) {
+  return worker::attention_method(spec.attention()).unit;
+}
+
+std::string total_text(const wire::RunSpec& spec) {
+  const wire::ModelIdentity& model = spec.model();
+  return kernels::budget_text(unit_of(spec), spec.policy().total(),
+                              model.num_q_heads() / std::max(1, model.num_kv_heads()));
 }
 
 }  // namespace allot::app

@@ -40,4 +40,9 @@ std::string control_text(const wire::ControlEvent& event);
 // spec names an unknown estimator or score stage.
 ScheduleFile schedule_file_of(const aggregator::RunData& run, const std::string& tool_version);
 
+// What the budgets of a run count.
+kernels::BudgetUnit unit_of(const wire::RunSpec& spec);
+// The total of a run in its unit: "64 samples", or rows with what they are in samples.
+std::string total_text(const wire::RunSpec& spec);
+
 }  // namespace allot::app

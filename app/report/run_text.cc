@@ -66,4 +66,12 @@ std::vector<std::string> preflight_lines(const wire::Preflight& preflight, int64
   return lines;
 }
 
+std::string capital_of(kernels::BudgetUnit unit) {
+  return unit == kernels::BudgetUnit::kRows ? "Rows" : "Samples";
+}
+
+std::string budget_title(kernels::BudgetUnit unit) {
+  return unit == kernels::BudgetUnit::kRows ? "Value rows per KV head" : "Samples per query head";
+}
+
 }  // namespace allot::app

@@ -88,7 +88,8 @@ std::vector<RowsRead> rows_of(const aggregator::RunData& run) {
   const wire::ModelIdentity& model = run.spec.model();
   const int64_t kv_heads = model.num_kv_heads();
   if (kv_heads < 1 || model.head_dim() < 1 || run.recommended.empty()) return {};
-  const int64_t group = model.num_q_heads() / kv_heads;
+  const auto group = static_cast<int32_t>(model.num_q_heads() / kv_heads);
+  const kernels::BudgetUnit unit = unit_of(run.spec);
   const int64_t row_bytes = model.head_dim() * (run.spec.generation().dtype() == "float32" ? 4 : 2);
   std::vector<RowsRead> rows;
   for (int64_t context = 1024; context <= 128 * 1024; context *= 2) {
@@ -96,7 +97,9 @@ std::vector<RowsRead> rows_of(const aggregator::RunData& run) {
     read.context = context;
     for (const int32_t samples : run.recommended) {
       read.dense += kv_heads * context;
-      read.learned += kv_heads * (samples == kExactLayer ? context : std::min(context, group * samples));
+      read.learned += kv_heads * (samples == kExactLayer
+                                      ? context
+                                      : std::min(context, kernels::rows_of_group(unit, samples, group)));
     }
     read.dense_bytes = read.dense * row_bytes;
     read.learned_bytes = read.learned * row_bytes;

@@ -1,5 +1,7 @@
 #include "app/run/attention_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <variant>
@@ -17,6 +19,9 @@ void declare(OptionSet* set, const std::vector<MethodSetting>& settings, Attenti
     if (const auto* number = std::get_if<int32_t AttentionMethod::*>(&setting.field)) {
       set->integer(setting.name, &(method->**number), static_cast<int32_t>(setting.min),
                    static_cast<int32_t>(setting.max), setting.hint, help);
+    } else if (const auto* unit = std::get_if<kernels::BudgetUnit AttentionMethod::*>(&setting.field)) {
+      set->choice(setting.name, &(method->**unit), kernels::parse_budget_unit, kernels::budget_unit_names(),
+                  help);
     } else if (const auto* flag = std::get_if<bool AttentionMethod::*>(&setting.field)) {
       set->flag(setting.name, &(method->**flag), help);
     } else {
@@ -50,6 +55,17 @@ void declare_score_options(OptionSet* set, AttentionMethod* method) {
   set->choice("score-stage", &method->score_stage, kernels::parse_score_stage,
               {"exact", "bernoulli", "bernoulli-strat"}, "how scores q K^T are computed");
   declare(set, kernels::score_settings(), method);
+}
+
+std::string unit_line(const AttentionMethod& method, const model::ModelIdentity& model) {
+  if (method.unit == kernels::BudgetUnit::kSamples) return "";
+  const int32_t heads = model.num_q_heads / model.num_kv_heads;
+  return fmt::format("budgets are value rows of a KV head: {} {} one sample of each of its {} query heads\n",
+                     heads, heads == 1 ? "is" : "are", heads);
+}
+
+void check_unit(const AttentionMethod& method) {
+  if (!kernels::has_consistent_unit(method)) throw UsageError("--" + kernels::unit_fault(method));
 }
 
 }  // namespace allot::app

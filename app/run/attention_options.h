@@ -2,8 +2,11 @@
 // that score them.
 #pragma once
 
+#include <string>
+
 #include "app/cli/options.h"
 #include "kernels/method.h"
+#include "model/model_config.h"
 
 namespace allot::app {
 
@@ -17,5 +20,11 @@ void declare_attention_options(OptionSet* set, kernels::AttentionMethod* method,
 void declare_estimator_options(OptionSet* set, kernels::AttentionMethod* method, EstimatorChoice choice);
 void declare_estimator_settings(OptionSet* set, kernels::AttentionMethod* method);
 void declare_score_options(OptionSet* set, kernels::AttentionMethod* method);
+
+// What a budget of rows is in samples, a line for people; empty where budgets are samples.
+std::string unit_line(const kernels::AttentionMethod& method, const model::ModelIdentity& model);
+
+// Throws UsageError where --unit does not fit the estimator.
+void check_unit(const kernels::AttentionMethod& method);
 
 }  // namespace allot::app

@@ -64,6 +64,8 @@ void check_options(const RunOptions& run) {
                      " with --score-budget " + std::to_string(run.attention.score_budget) +
                      ": a budget of 0 belongs to exact, a budget above 0 to the others");
   }
+  if (!kernels::has_consistent_unit(run.attention))
+    faults.push_back("--" + kernels::unit_fault(run.attention));
   if (run.divergence_episodes && run.reward != kMixed)
     faults.push_back("--divergence-episodes goes with --reward mixed, not with --reward " + run.reward);
   if (run.reward == kMixed && run.divergence_episodes.value_or(1) >= run.episodes)
@@ -145,7 +147,8 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
   options.path("heldout", &run->heldout, "questions to verify on, never used for learning");
   options.path("run", &run->run,
                "run directory: history, schedule.json, report.html; a run in it is resumed");
-  options.integer("total", &run->policy.total, 1, kMany, "N", "total attention samples over all layers");
+  options.integer("total", &run->policy.total, 1, kMany, "N",
+                  "total attention samples over all layers, or value rows with --unit rows");
   options.integer("floor", &run->policy.floor, 0, 1'000'000, "S",
                   "fewest samples of a layer; 0 allows layers without any attention");
   options.choice("task", &run->task, evaluation::task_names(), "how questions are asked and answers graded");

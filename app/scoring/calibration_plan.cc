@@ -41,7 +41,7 @@ void declare_calibration_options(OptionSet* set, CalibrationPlanOptions* options
   declare_score_options(set, &options->texts.attention);
   set->text(
       "total", &options->totals, "N,…",
-      "samples of all layers together; a schedule is learned for each number. auto looks for the least total within --margin");
+      "samples of all layers together, or value rows with --unit rows; a schedule is learned for each number. auto looks for the least total within --margin");
   set->real("margin", &options->margin, 1e-6, 100, "NATS", "divergence that --total auto has to stay within");
   set->integer("floor", &search.floor, 0, 1'000'000, "N", "the least that a layer gets");
   set->integer("steps", &search.steps, 1, 100'000, "N", "batches of schedules that are measured for a total");
@@ -60,6 +60,7 @@ CalibrationPlan plan_calibration(CalibrationPlanOptions* options) {
     throw UsageError(automatic
                          ? "--total auto needs --margin NATS, the divergence to stay within"
                          : "--margin goes with --total auto, which looks for the least total within it");
+  check_unit(options->texts.attention);
   CalibrationPlan plan{.texts = {},
                        .totals = automatic ? std::vector<int64_t>{} : parse_totals(options->totals),
                        .margin = options->margin,
@@ -97,6 +98,7 @@ std::string describe(const CalibrationPlan& plan) {
 
 ScheduleFile schedule_file(const CalibrationPlan& plan, const evaluation::Calibration& calibration) {
   const int64_t total = calibration.schedule.total();
+  const kernels::AttentionMethod& attention = plan.texts.conditions.attention;
   return {.conditions = plan.texts.conditions,
           .schedule = calibration.schedule,
           .total = total,
@@ -107,9 +109,9 @@ ScheduleFile schedule_file(const CalibrationPlan& plan, const evaluation::Calibr
                                                                      .positions = calibration.positions,
                                                                      .uniform = calibration.uniform,
                                                                      .learned = calibration.learned}},
-          .run_id =
-              fmt::format("calibrate-{}-{}-seed{}", kernels::name(plan.texts.conditions.attention.estimator),
-                          total, plan.search.seed),
+          .run_id = fmt::format("calibrate-{}-{}{}-seed{}", kernels::name(attention.estimator),
+                                attention.unit == kernels::BudgetUnit::kRows ? "rows-" : "", total,
+                                plan.search.seed),
           .policy_version = plan.search.steps,
           .tool_version = version()};
 }

@@ -143,7 +143,7 @@ void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options) {
   declare_text_options(set, options);
   set->text("estimator", &options->estimators, "NAME,…", kernels::estimators_help(true).c_str());
   set->text("samples", &options->samples, "N,…",
-            "samples of every layer; 4,8,16,32 without this and --schedule");
+            "samples of every layer, or value rows with --unit rows; 4,8,16,32 without this and --schedule");
   set->texts("schedule", &options->schedules, "S",
              "uniform:N, exact:K+uniform:N (the first K layers exact), a,b,c,… (numbers or exact) or a "
              "schedule.json; may be given several times");
@@ -216,6 +216,7 @@ FidelityPlan plan_fidelity(FidelityPlanOptions* options, OptionSet* set) {
     kernels::AttentionMethod method = options->attention;
     method.estimator = kernels::parse_estimator(name);
     keep_own_parameters(&method);
+    check_unit(method);
     method.prefill = prefill_of(*options);
     for (const NamedSchedule& schedule : schedules) plan.cases.push_back({method, schedule});
   }
@@ -232,7 +233,9 @@ std::string describe(const FidelityPlan& plan) {
                         plan.conditions.task.version, plan.conditions.task.prompt_style)
           : fmt::format("{} texts of {}", plan.texts.size(), options.text.string());
   return fmt::format("conditions: {}; {}; mode {}; scores {}; seed {}; on {}\n", texts, options.dtype,
-                     options.mode, kernels::describe_scores(options.attention), options.seed, options.device);
+                     options.mode, kernels::describe_scores(options.attention), options.seed,
+                     options.device) +
+         unit_line(options.attention, plan.conditions.model);
 }
 
 }  // namespace allot::app

@@ -90,7 +90,7 @@ void adopt(std::span<const ConditionsSource> sources, OptionSet* set) {
   std::vector<Json> conditions;
   std::vector<Adoptable> fields;
   for (const ConditionsSource& source : sources) {
-    conditions.push_back(evaluation::to_json(source.conditions));
+    conditions.push_back(evaluation::full_json(source.conditions));
     for (Adoptable& found : adoptable(conditions.back())) {
       const auto same = [&](const Adoptable& known) { return known.option == found.option; };
       if (std::none_of(fields.begin(), fields.end(), same)) fields.push_back(std::move(found));
@@ -147,6 +147,7 @@ ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::opti
                      .prompt_style = std::string(evaluation::name(style))};
   conditions.measured_on = {.sha256 = plan.dataset.sha256,
                             .questions = options->limit > 0 ? options->limit : questions};
+  check_unit(options->attention);
   conditions.attention = options->attention;
   conditions.generation = resolve(options->generation, *plan.task);
   conditions.seed = static_cast<uint32_t>(options->seed);
@@ -178,7 +179,8 @@ Json plan_json(const ScoringPlan& plan) {
 std::string describe(const ScoringPlan& plan) {
   std::string text =
       fmt::format("conditions: {}; {} questions of {}\n", evaluation::describe(plan.conditions),
-                  plan.questions(), plan.options.data.string());
+                  plan.questions(), plan.options.data.string()) +
+      unit_line(plan.conditions.attention, plan.conditions.model);
   for (const ConditionsSource& source : plan.sources) {
     const auto differences = evaluation::decisive_differences(source.conditions, plan.conditions);
     if (differences.empty()) {

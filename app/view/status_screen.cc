@@ -98,7 +98,8 @@ std::vector<std::string> schedule_lines(const wire::Status& status, size_t colum
   if (static_cast<size_t>(samples.size()) > rows) {
     std::vector<double> values;
     for (const int32_t layer : samples) values.push_back(std::max(0, layer));  // an exact layer has no bar
-    return {fmt::format("schedule layers 0 to {}, at most {} samples", samples.size() - 1, most),
+    return {fmt::format("schedule layers 0 to {}, at most {} {}", samples.size() - 1, most,
+                        status.unit().empty() ? "samples" : status.unit()),
             "         " + sparkline(values, 0, most, columns > 9 ? columns - 9 : 1)};
   }
   std::vector<std::string> lines;

@@ -191,6 +191,8 @@ class ShapeRun {
       row.most_samples = shape_.most_samples;
       if (workload_.method.score_stage != kernels::ScoreStage::kExact)
         row.cache += ", scores " + kernels::describe_scores(workload_.method);
+      if (workload_.method.unit != kernels::BudgetUnit::kSamples)
+        row.cache += ", budgets in " + std::string(kernels::name(workload_.method.unit));
     }
     kernels::AttentionMethod method = workload_.method;
     method.estimator = estimator;

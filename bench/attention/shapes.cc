@@ -124,6 +124,7 @@ std::vector<int32_t> budgets_of(const Shape& shape) {
 
 std::string why_unsuitable(const kernels::AttentionMethod& method, const std::vector<int32_t>& lengths,
                            const std::vector<int32_t>& budgets) {
+  if (!kernels::has_consistent_unit(method)) return kernels::unit_fault(method);
   for (size_t b = 0; b < lengths.size(); ++b) {
     const int32_t least = kernels::least_samples(method, lengths[b]);
     if (budgets[b] < least) {

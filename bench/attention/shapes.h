@@ -40,8 +40,8 @@ std::vector<kernels::Estimator> select_estimators(std::string_view names);
 std::vector<int32_t> lengths_of(const Shape& shape);
 std::vector<int32_t> budgets_of(const Shape& shape);
 
-// Why the method cannot run with these lengths and budgets; empty when it can. Some estimators draw at least
-// one sample from each tile.
+// Why the method cannot run with these lengths and budgets; empty when it can. Some estimators have no rows
+// for a unit, some draw at least one sample from each tile.
 std::string why_unsuitable(const kernels::AttentionMethod& method, const std::vector<int32_t>& lengths,
                            const std::vector<int32_t>& budgets);
 

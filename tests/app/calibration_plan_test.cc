@@ -93,6 +93,16 @@ TEST_F(CalibrationPlanTest, ItsScheduleFileSaysHowItWasFound) {
   EXPECT_EQ(file.calibration->check->learned, found().learned);
 }
 
+TEST_F(CalibrationPlanTest, TotalsMayBeRowsAndItsScheduleFileSaysSo) {
+  const CalibrationPlan plan =
+      plan_of({"--data", data_, "--total", "32", "--estimator", "joint", "--unit", "rows"});
+  const ScheduleFile file = parse_schedule_file(format_schedule_file(schedule_file(plan, found())), "file");
+  EXPECT_EQ(file.conditions.attention.unit, kernels::BudgetUnit::kRows);
+  EXPECT_EQ(file.run_id, "calibrate-joint-rows-32-seed0");
+  EXPECT_THAT(refusal<UsageError>({"--data", data_, "--total", "32", "--unit", "rows"}),
+              Names("--unit", "rows", "sys", "joint"));
+}
+
 TEST_F(CalibrationPlanTest, TextThatIsNoTaskGivesAScheduleAllTheSame) {
   write_file_atomically(directory_ / "text", "one two three one two three one two");
   const CalibrationPlan plan =

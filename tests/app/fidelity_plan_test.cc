@@ -126,6 +126,16 @@ TEST_F(FidelityPlanTest, WithoutSchedulesFourBudgetsAreMeasured) {
   EXPECT_THAT(of_questions({"--schedule", "uniform:3"}).cases, SizeIs(2)) << "with one, only that";
 }
 
+TEST_F(FidelityPlanTest, BudgetsMayBeRowsOfEstimatorsWhoseHeadsChooseTogether) {
+  const FidelityPlan plan = of_questions({"--estimator", "joint,level", "--samples", "3", "--unit", "rows"});
+  ASSERT_THAT(plan.cases, SizeIs(2));
+  EXPECT_EQ(plan.cases[1].method.unit, kernels::BudgetUnit::kRows);
+  EXPECT_THAT(describe(plan), Names("rows", "of its 2 query heads"));
+  EXPECT_THAT(
+      refusal<UsageError>({"--data", small_.heldout.string(), "--estimator", "joint,sys", "--unit", "rows"}),
+      Names("--unit", "rows", "sys", "joint", "level"));
+}
+
 TEST_F(FidelityPlanTest, SaysWhatTheNumbersRestOn) {
   EXPECT_THAT(describe(of_questions({"--mode", "decode", "--seed", "9"})),
               Names(12, small_.heldout, "gsm8k", "plain", "bfloat16", "decode", "exact", 9, "cpu"));

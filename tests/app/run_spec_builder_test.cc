@@ -164,6 +164,7 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
   expect_change([](RunOptions& run) { run.attention.prefill = kernels::Prefill::kDense; },
                 "attention.prefill");
   expect_change([](RunOptions& run) { run.attention.tile = 128; }, "attention.tile");
+  expect_change([](RunOptions& run) { run.attention.unit = kernels::BudgetUnit::kRows; }, "attention.unit");
   expect_change([](RunOptions& run) { run.attention.mean_group_query = true; }, "attention.mean_group_query");
   expect_change([](RunOptions& run) { run.generation.dtype = "float32"; }, "generation.dtype");
   expect_change([](RunOptions& run) { run.generation.temperature = 0.6; }, "generation.temperature");
@@ -377,6 +378,22 @@ TEST_F(RunSpecBuilder, HeldOutQuestionsThatAreLearnedOnAreRefusedWithTheirLines)
   // Without a verification there is nothing to hold out.
   run_.heldout_questions = 0;
   EXPECT_EQ(build_run_spec(run_).task().heldout_questions(), 0u);
+}
+
+TEST_F(RunSpecBuilder, ATotalOfRowsIsForEstimatorsWhoseHeadsChooseTogether) {
+  EXPECT_EQ(build_run_spec(run_).attention().unit(), "") << "as in specs from before it";
+  run_.attention.unit = kernels::BudgetUnit::kRows;
+  EXPECT_EQ(build_run_spec(run_).attention().unit(), "rows");
+  run_.attention.estimator = kernels::Estimator::kSys;
+  EXPECT_THAT(fault<UsageError>(), Names("--unit", "rows", "sys", "joint", "pooled", "level"));
+}
+
+TEST_F(RunSpecBuilder, AStartInAnotherUnitIsRefused) {
+  const auto file = small_.model.parent_path() / "calibrated.json";
+  write_schedule_file(file, calibrated(build_run_spec(run_)));
+  run_.policy.start = file.string();
+  run_.attention.unit = kernels::BudgetUnit::kRows;
+  EXPECT_THAT(fault<Mismatch>(), Names("--start", file, "attention.unit", "samples", "rows"));
 }
 
 TEST_F(RunSpecBuilder, ScoreStageAndBudgetBelongTogether) {

@@ -152,6 +152,30 @@ TEST_F(ScoringPlanTest, AFlagThatChangesAnAdoptedValueIsNamedAsADifference) {
   EXPECT_THAT(describe(made), AllOf(Names("attention.tile", 128, 64, path), Not(HasSubstr("as in"))));
 }
 
+TEST_F(ScoringPlanTest, AUnitOfRowsIsAdoptedAndPrintedInSamplesAndAFileOfSamplesContradictsIt) {
+  ScheduleFile of_samples = learned();
+  of_samples.conditions.attention = {.estimator = kernels::Estimator::kJoint};
+  ScheduleFile of_rows = of_samples;
+  of_rows.conditions.attention.unit = kernels::BudgetUnit::kRows;
+  const std::string rows = written(of_rows), samples = written(of_samples, "samples.json");
+  const ScoringPlan made = plan({"--schedule", rows});
+  EXPECT_EQ(made.conditions.attention.unit, kernels::BudgetUnit::kRows);
+  EXPECT_THAT(plan_json(made).at("differences"), IsEmpty());
+  EXPECT_THAT(describe(made), Names("joint by rows", "of its 2 query heads"));
+  EXPECT_THAT(describe(plan({"--schedule", samples})), Not(HasSubstr("rows")));
+  EXPECT_THAT(mismatch({"--schedule", rows, "--schedule", samples}), Names("--unit", "rows", "samples"));
+  EXPECT_THAT(mismatch({"--schedule", samples, "--schedule", rows}), Names("--unit", "rows", "samples"));
+  const Json differences =
+      plan_json(plan({"--schedule", rows, "--schedule", samples, "--unit", "samples"})).at("differences");
+  EXPECT_EQ(differences,
+            Json::array(
+                {{{"field", "attention.unit"}, {"schedule", "rows"}, {"here", "samples"}, {"file", rows}}}));
+  EXPECT_THAT(message_of<UsageError>([&] {
+                plan({"--schedule", rows, "--estimator", "sys"});
+              }),
+              Names("--unit", "rows", "sys", "joint"));
+}
+
 TEST_F(ScoringPlanTest, OtherQuestionsThanTheFilesAreADifference) {
   const ScoringPlan made = plan_of({"--model", small_.model.string(), "--data", small_.train.string(),
                                     "--schedule", written(learned()), "--limit", "3", "--seed", "5"});

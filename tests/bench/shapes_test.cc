@@ -95,6 +95,10 @@ TEST(WhyUnsuitable, FlashNeedsASampleATile) {
   EXPECT_THAT(why_unsuitable({.estimator = Estimator::kFlash}, {256, 32769}, {1, 128}),
               Names("sequence 1", 32769, 129, 256, 128));
   EXPECT_THAT(why_unsuitable({.estimator = Estimator::kSys}, {32769}, {1}), IsEmpty());
+  const auto rows = kernels::BudgetUnit::kRows;
+  EXPECT_THAT(why_unsuitable({.estimator = Estimator::kJoint, .unit = rows}, {32769}, {1}), IsEmpty());
+  EXPECT_THAT(why_unsuitable({.estimator = Estimator::kSys, .unit = rows}, {32769}, {1}),
+              Names("rows", "sys"));
 }
 
 TEST(KeyBytes, CountEverySequencesOwnKeys) {

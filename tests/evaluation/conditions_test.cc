@@ -174,6 +174,24 @@ TEST(Conditions, AFieldThatIsNullIsUnknownAndNoDifference) {
   EXPECT_FALSE(none.measured_on);
 }
 
+TEST(Conditions, AUnitOfRowsIsAnotherThanTheOneThatFilesDoNotSay) {
+  Conditions samples = example_conditions();
+  samples.attention = {.estimator = kernels::Estimator::kJoint};
+  Conditions rows = samples;
+  rows.attention.unit = kernels::BudgetUnit::kRows;
+  EXPECT_EQ(conditions_from_json(to_json(rows), "file"), rows);
+  EXPECT_EQ(full_json(samples).at("attention").at("unit"), "samples");
+  EXPECT_FALSE(to_json(samples).at("attention").contains("unit"));
+  EXPECT_THAT(decisive_differences(samples, rows),
+              ElementsAre(Difference{"attention.unit", "\"samples\"", "\"rows\""}));
+  EXPECT_THAT(decisive_differences(rows, samples),
+              ElementsAre(Difference{"attention.unit", "\"rows\"", "\"samples\""}));
+  EXPECT_THAT(differences(rows, rows), IsEmpty());
+  EXPECT_THAT(describe(rows), Names("joint", "rows"));
+  const Conditions none = conditions_from_json(unknown_conditions(), "file");
+  EXPECT_THAT(differences(none, rows), IsEmpty()) << "of an unknown estimator the unit is unknown";
+}
+
 TEST(Conditions, AnAdapterIsReadAsItWasWrittenAndAbsentWhereThereIsNone) {
   const auto with_adapter = [](const char* id, char fingerprint) {
     Conditions conditions = example_conditions();

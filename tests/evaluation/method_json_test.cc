@@ -53,6 +53,26 @@ TEST(MethodJson, ReadsBackEveryEstimatorOfTheTable) {
   }
 }
 
+TEST(MethodJson, SaysTheUnitOfBudgetsWhereItIsRowsAndReadsSamplesWhereItIsAbsent) {
+  const AttentionMethod method{.estimator = kernels::Estimator::kLevel, .unit = kernels::BudgetUnit::kRows};
+  std::vector<std::string> faults;
+  EXPECT_EQ(method_json(method).at("unit"), "rows");
+  EXPECT_EQ(read(method_json(method), &faults), method);
+  nlohmann::ordered_json json = method_json({.estimator = kernels::Estimator::kLevel});
+  EXPECT_FALSE(json.contains("unit"));
+  EXPECT_EQ(read(json, &faults).unit, kernels::BudgetUnit::kSamples);
+  json["unit"] = "samples";
+  EXPECT_EQ(read(json, &faults), AttentionMethod{.estimator = kernels::Estimator::kLevel});
+  EXPECT_THAT(faults, IsEmpty());
+  json["unit"] = "keys";
+  read(json, &faults);
+  json["unit"] = "rows";
+  json["estimator"] = "sys";
+  read(json, &faults);
+  EXPECT_THAT(faults, ElementsAre(Names("attention.unit", "keys", "samples", "rows"),
+                                  Names("attention.unit", "rows", "sys", "joint", "pooled", "level")));
+}
+
 TEST(MethodJson, RefusesParametersThatTheEstimatorDoesNotHave) {
   nlohmann::ordered_json json = method_json({});
   json["parameters"]["page-budget"] = 0.5;

@@ -21,6 +21,17 @@ TEST(SpecMethod, ComesBackFromTheWireAsItWas) {
   EXPECT_EQ(attention_method(attention_spec({})), AttentionMethod{});
 }
 
+TEST(SpecMethod, HasAUnitWhereBudgetsAreRowsAndSamplesWhereASpecSaysNothing) {
+  const AttentionMethod method{.estimator = kernels::Estimator::kJoint, .unit = kernels::BudgetUnit::kRows};
+  EXPECT_EQ(attention_spec(method).unit(), "rows");
+  EXPECT_EQ(attention_method(attention_spec(method)), method);
+  wire::AttentionSpec spec = attention_spec({.estimator = kernels::Estimator::kJoint});
+  EXPECT_EQ(spec.unit(), "");
+  EXPECT_EQ(attention_method(spec).unit, kernels::BudgetUnit::kSamples);
+  spec.set_unit("pages");
+  EXPECT_THROW(attention_method(spec), InvalidArgument);
+}
+
 TEST(SpecMethod, RefusesNamesThatThisBuildDoesNotKnow) {
   wire::AttentionSpec spec = attention_spec({});
   spec.set_estimator("newer");

@@ -66,6 +66,16 @@ TEST_F(Export, CsvHasOneLinePerLayer) {
   EXPECT_EQ(export_schedule(request(), "csv"), "layer,samples\n0,50\n1,8\n2,6\n");
 }
 
+TEST_F(Export, AUnitOfRowsIsNamedInEveryFormat) {
+  EXPECT_FALSE(Json::parse(export_schedule(request(), "json")).contains("unit"));
+  file_.conditions.attention = {.estimator = kernels::Estimator::kJoint, .unit = kernels::BudgetUnit::kRows};
+  file_.schedule.samples = {50, 8, 6};
+  EXPECT_EQ(export_schedule(request(), "csv"), "layer,rows\n0,50\n1,8\n2,6\n");
+  EXPECT_EQ(Json::parse(export_schedule(request(), "json")).at("unit"), "rows");
+  const Json overlay = Json::parse(export_schedule(request(), "hf")).at("allot");
+  EXPECT_EQ(overlay.at("conditions").at("attention").at("unit"), "rows");
+}
+
 TEST_F(Export, ExactLayersAreNamedInEveryFormat) {
   file_.schedule.samples = {kExactLayer, 8, 6};
   EXPECT_EQ(export_schedule(request(), "csv"), "layer,samples\n0,exact\n1,8\n2,6\n");

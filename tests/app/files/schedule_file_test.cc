@@ -123,6 +123,18 @@ TEST(ScheduleFile, SaysTheScheduleThatLearningStartedFromWhereItWasNotTheEvenOne
   }
 }
 
+TEST(ScheduleFile, SaysThatItsBudgetsAreRowsAndStaysInTheVersionThatItHad) {
+  ScheduleFile file = example();
+  EXPECT_THAT(format_schedule_file(file), ::testing::Not(::testing::HasSubstr("\"unit\"")));
+  file.conditions.attention = {.estimator = kernels::Estimator::kJoint, .unit = kernels::BudgetUnit::kRows};
+  const std::string text = format_schedule_file(file);
+  EXPECT_THAT(text, ::testing::HasSubstr("\"estimator\": \"joint\",\n      \"unit\": \"rows\",\n"));
+  EXPECT_EQ(Json::parse(text).at("schema_version"), 2);
+  EXPECT_EQ(parse_schedule_file(text, "s.json"), file);
+  file.conditions.attention.estimator = kernels::Estimator::kIid;
+  EXPECT_THROW(format_schedule_file(file), InvalidArgument);
+}
+
 TEST(ScheduleFile, ExactLayersMakeItVersion3AndAreCountedInNoTotal) {
   ScheduleFile file = example();
   EXPECT_EQ(Json::parse(format_schedule_file(file)).at("schema_version"), 2);

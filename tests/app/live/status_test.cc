@@ -193,7 +193,10 @@ TEST(StatusScreen, ShowsABarForEachLayerOrOneBlockWhereRowsAreFew) {
   EXPECT_THAT(tall, AllOf(Names("learn", 25, 100, "25.0%"), HasSubstr("layer   0      1"),
                           HasSubstr("layer   7      8")));
   const std::string small = joined(status_screen(example(), "", {.columns = 100, .rows = 12}));
-  EXPECT_THAT(small, AllOf(Not(HasSubstr("layer   0")), Names("layers", 0, 7, 8)));
+  EXPECT_THAT(small, AllOf(Not(HasSubstr("layer   0")), Names("layers", 0, 7, 8), HasSubstr("8 samples")));
+  wire::Status of_rows = example();
+  of_rows.set_unit("rows");
+  EXPECT_THAT(joined(status_screen(of_rows, "", {.columns = 100, .rows = 12})), HasSubstr("at most 8 rows"));
 }
 
 TEST(StatusScreen, WhatAPeerSentCannotMoveTheCursor) {

@@ -16,7 +16,10 @@ namespace allot::app {
 namespace {
 
 using evaluation::Calibration;
+using kernels::BudgetUnit;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 using Paths = std::vector<std::filesystem::path>;
 
@@ -37,14 +40,18 @@ std::vector<std::string> tips_of(const XmlElement& svg) {
 }
 
 TEST(CalibrationFigures, TheScheduleHasABarForEachLayer) {
-  const XmlElement svg = parse_xml(calibrated_schedule_chart(calibration({0, 5, 4}, 0.1)).inline_svg());
+  const XmlElement svg =
+      parse_xml(calibrated_schedule_chart(calibration({0, 5, 4}, 0.1), BudgetUnit::kSamples).inline_svg());
   EXPECT_THAT(svg.all("path", "uniform"), SizeIs(1));
-  EXPECT_NE(calibrated_schedule_chart(calibration({0, 5, 4}, 0.1)).inline_svg().find("Layer 1: 5 samples"),
+  EXPECT_NE(calibrated_schedule_chart(calibration({0, 5, 4}, 0.1), BudgetUnit::kSamples)
+                .inline_svg()
+                .find("Layer 1: 5 samples"),
             std::string::npos);
 }
 
 TEST(CalibrationFigures, SensitivitiesAreDrawnWhereThereAreAny) {
-  const XmlElement svg = parse_xml(sensitivity_chart(calibration({0, 5, 4}, 0.1)).inline_svg());
+  const XmlElement svg =
+      parse_xml(sensitivity_chart(calibration({0, 5, 4}, 0.1), BudgetUnit::kSamples).inline_svg());
   EXPECT_THAT(tips_of(svg),
               ElementsAre("Layer 0, one sample more: +0.1000", "Layer 1, one sample more: +0.1000",
                           "Layer 1, one sample fewer: -0.2000", "Layer 2, one sample more: +0.1000",
@@ -53,21 +60,33 @@ TEST(CalibrationFigures, SensitivitiesAreDrawnWhereThereAreAny) {
 
 TEST(CalibrationFigures, DivergenceIsDrawnAgainstTotalInTheirOrder) {
   const std::vector<Calibration> two = {calibration({4, 4}, 0.1), calibration({2, 2}, 0.4)};
-  EXPECT_THAT(tips_of(parse_xml(calibration_chart(two).inline_svg())),
+  EXPECT_THAT(tips_of(parse_xml(calibration_chart(two, BudgetUnit::kSamples).inline_svg())),
               ElementsAre("uniform 4: 0.8 nats", "uniform 8: 0.2 nats", "learned 4: 0.4 nats",
                           "learned 8: 0.1 nats"));
+}
+
+TEST(CalibrationFigures, SayRowsWhereBudgetsAreRows) {
+  const Calibration one = calibration({0, 5, 4}, 0.1);
+  EXPECT_THAT(calibrated_schedule_chart(one, BudgetUnit::kRows).inline_svg(),
+              testing::AllOf(HasSubstr("Layer 1: 5 rows"), HasSubstr("Value rows per KV head"),
+                             Not(HasSubstr("ample"))));
+  EXPECT_THAT(sensitivity_chart(one, BudgetUnit::kRows).inline_svg(),
+              testing::AllOf(HasSubstr("Layer 1, one row more"), Not(HasSubstr("sample"))));
+  const std::vector<Calibration> two = {one, calibration({2, 2}, 0.4)};
+  EXPECT_THAT(calibration_chart(two, BudgetUnit::kRows).inline_svg(),
+              testing::AllOf(HasSubstr("Rows of all layers"), Not(HasSubstr("ample"))));
 }
 
 TEST(CalibrationFigures, FilesAreNamedByTheirTotals) {
   const TemporaryDirectory directory;
   const std::filesystem::path& at = directory.path();
   const std::vector<Calibration> two = {calibration({4, 4}, 0.1), calibration({2, 2}, 0.4)};
-  EXPECT_EQ(write_calibration_plots(two, at),
+  EXPECT_EQ(write_calibration_plots(two, BudgetUnit::kSamples, at),
             (Paths{at / "schedule-8.svg", at / "sensitivities-8.svg", at / "schedule-4.svg",
                    at / "sensitivities-4.svg", at / "divergence.svg"}));
   std::vector<Calibration> one = {two[0]};
   one[0].sensitivities.clear();
-  EXPECT_EQ(write_calibration_plots(one, at), Paths{at / "schedule-8.svg"});
+  EXPECT_EQ(write_calibration_plots(one, BudgetUnit::kSamples, at), Paths{at / "schedule-8.svg"});
   EXPECT_THAT(read_file(at / "divergence.svg"), testing::StartsWith("<"));
 }
 

@@ -16,6 +16,7 @@ namespace {
 
 using evaluation::FidelityRow;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 FidelityRow row(kernels::Estimator estimator, double samples, double divergence) {
@@ -65,6 +66,14 @@ TEST(FidelityChart, SchedulesWithExactLayersHaveCurvesOfTheirOwn) {
   std::vector<std::string> names;
   for (const XmlElement* text : svg.all("text", "halo")) names.push_back(text->text);
   EXPECT_THAT(names, ElementsAre("sys", "sys, 1 exact layer", "threshold", "sys, 2 exact layers"));
+}
+
+TEST(FidelityChart, SaysRowsWhereBudgetsAreRows) {
+  std::vector<FidelityRow> rows = {row(kernels::Estimator::kJoint, 16, 0.01)};
+  EXPECT_THAT(fidelity_chart(rows, FidelityCost::kSamples).inline_svg(), HasSubstr("Samples of a layer"));
+  rows[0].method.unit = kernels::BudgetUnit::kRows;
+  EXPECT_THAT(fidelity_chart(rows, FidelityCost::kSamples).inline_svg(),
+              HasSubstr("Value rows asked for a KV head"));
 }
 
 TEST(FidelityPlots, AreThoseOfCostsThatAreKnown) {

@@ -182,6 +182,21 @@ TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
               AllOf(Names("10 questions"), HasSubstr(std::string(64, 'f'))));
 }
 
+TEST(ReportPage, ARunOfRowsSaysRowsAndWhatTheyAreInSamples) {
+  ReportInput input = example_input();
+  EXPECT_THAT(report_page(input), AllOf(HasSubstr("With 64 samples"), Not(HasSubstr("64 rows"))));
+  input.run.spec.mutable_attention()->set_estimator("joint");
+  input.run.spec.mutable_attention()->set_unit("rows");
+  const std::string text = report_page(input);
+  const XmlElement page = parse_xml(text);
+  EXPECT_THAT(row(page, "facts", "Budget").at(0), Names("64 rows", "32 samples", "2 heads"));
+  EXPECT_THAT(row(page, "facts", "Learned schedule").at(0), HasSubstr("rows of layer 0"));
+  EXPECT_THAT(row(page, "facts", "Attention").at(0), HasSubstr("joint by rows"));
+  EXPECT_THAT(text, AllOf(HasSubstr("With 64 rows"), HasSubstr("Value rows per KV head"),
+                          HasSubstr("Value rows that the query heads of a KV head share"),
+                          Not(HasSubstr("Samples per"))));
+}
+
 TEST(ReportPage, NamesFromOutsideCannotBreakThePage) {
   ReportInput input = example_input();
   input.run.spec.mutable_model()->set_id("<b>&\"x\"");

@@ -100,6 +100,9 @@ TEST(Verdict, CountsValueRowsFromTheScheduleAndTheModelsShape) {
   EXPECT_EQ(verdict.rows[7].learned, 4 * (2 * 10 + 2 * 600 + 131072));
   EXPECT_EQ(verdict.rows[7].dense_bytes, 3 * 4 * 131072 * 32 * 2);
   EXPECT_EQ(verdict.rows[7].learned_bytes, verdict.rows[7].learned * 64);
+  run.spec.mutable_attention()->set_estimator("joint");
+  run.spec.mutable_attention()->set_unit("rows");
+  EXPECT_EQ(verdict_of(run, "r").rows[0].learned, 4 * (10 + 600 + 1024));
   run.spec.mutable_model()->clear_num_kv_heads();
   EXPECT_THAT(verdict_of(run, "r").rows, IsEmpty());
 }
@@ -109,6 +112,10 @@ TEST(Verdict, NamesTheCommandThatRunsItAgain) {
   EXPECT_THAT(verdict_of(run, "runs/it is").command,
               Names("allot tune --run 'runs/it is'", "--total", run.spec.policy().total(),
                     "--policy-option gain=16"));
+  EXPECT_THAT(verdict_of(run, "r").command, Not(HasSubstr("--unit")));
+  run.spec.mutable_attention()->set_estimator("joint");
+  run.spec.mutable_attention()->set_unit("rows");
+  EXPECT_THAT(verdict_of(run, "r").command, HasSubstr("--unit rows"));
 }
 
 }  // namespace
