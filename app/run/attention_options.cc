@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/error.h"
+
 namespace allot::app {
 namespace {
 
