@@ -156,7 +156,12 @@ Json to_json(const Conditions& conditions) {
 Json full_json(const Conditions& conditions) {
   Json json = to_json(conditions);
   Json& attention = json["attention"];
-  if (!attention["estimator"].is_null()) attention["unit"] = name(conditions.attention.unit);
+  if (attention["estimator"].is_null()) return json;
+  const kernels::AttentionMethod& method = conditions.attention;
+  attention["unit"] = name(method.unit);
+  const auto values = kernels::own_parameters(method.estimator, method.parameters);
+  for (size_t i = 0; i < values.size(); ++i)
+    attention["parameters"][kernels::row_of(method.estimator).parameters[i].name] = values[i];
   return json;
 }
 

@@ -50,7 +50,8 @@ bool operator==(const Conditions& first, const Conditions& second);
 // known are null.
 nlohmann::ordered_json to_json(const Conditions& conditions);
 
-// The same with the fields that it leaves out where they have their usual value: attention.unit.
+// The same with the fields that it leaves out where they have their usual value: attention.unit and the
+// estimator's own parameters.
 nlohmann::ordered_json full_json(const Conditions& conditions);
 
 // The inverse of to_json. `path` names the object in messages ("conditions"). Adds everything that is wrong

@@ -11,8 +11,10 @@ nlohmann::ordered_json method_json(const kernels::AttentionMethod& method) {
                {"score_budget", method.score_budget},
                {"mean_group_query", method.mean_group_query}});
   const auto values = kernels::own_parameters(method.estimator, method.parameters);
-  for (size_t i = 0; i < values.size(); ++i)
-    json["parameters"][kernels::row_of(method.estimator).parameters[i].name] = values[i];
+  for (size_t i = 0; i < values.size(); ++i) {
+    const kernels::MethodParameter& parameter = kernels::row_of(method.estimator).parameters[i];
+    if (values[i] != parameter.value) json["parameters"][parameter.name] = values[i];
+  }
   return json;
 }
 
@@ -32,11 +34,15 @@ kernels::AttentionMethod read_method(JsonFields&& fields) {
   }
   if (!kernels::has_consistent_unit(method))
     fields.fault(fmt::format("{}: {}", fields.where("unit"), kernels::unit_fault(method)));
-  if (kernels::row_of(method.estimator).parameters.empty()) return method;
+  if (!fields.has("parameters") || kernels::row_of(method.estimator).parameters.empty()) return method;
   JsonFields own = fields.object("parameters");
   for (const kernels::MethodParameter& parameter : kernels::row_of(method.estimator).parameters) {
-    kernels::set_parameter(&method, parameter.name, own.real(parameter.name, parameter.min, parameter.max));
+    if (own.has(parameter.name))
+      kernels::set_parameter(&method, parameter.name, own.real(parameter.name, parameter.min, parameter.max));
   }
+  for (const std::string& found : kernels::estimator_faults(method))
+    if (kernels::has_consistent_unit(method))
+      fields.fault(fmt::format("{}: {}", fields.where("parameters"), found));
   return method;
 }
 

@@ -34,7 +34,10 @@ struct AttentionParams {
   const void* query = nullptr;      // [num_queries, num_q_heads, head_dim], row stride query_stride elements
   int64_t query_stride = 0;         // elements between consecutive queries; >= num_q_heads * head_dim
   const void* key_pages = nullptr;  // [num_pages, num_kv_heads, page_size, head_dim]
-  const void* value_pages = nullptr;     // [num_pages, num_kv_heads, page_size, head_dim]
+  const void* value_pages = nullptr;  // [num_pages, num_kv_heads, page_size, head_dim]
+  // [num_pages, num_kv_heads, page_size] norms of the vectors in value_pages (rotate_and_store writes them);
+  // null unless uses_value_norms(method).
+  const float* value_norms = nullptr;
   const int32_t* page_table = nullptr;   // [batch, max_pages] page of each block of page_size tokens
   const int64_t* query_start = nullptr;  // [batch + 1]
   const int32_t* lengths = nullptr;      // [batch] keys visible to the last query; >= number of queries

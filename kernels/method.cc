@@ -116,8 +116,10 @@ std::string describe(const AttentionMethod& method) {
   if (method.unit != BudgetUnit::kSamples) text += fmt::format(" by {}", name(method.unit));
   if (row.tiled) text += fmt::format(" in tiles of {} keys", method.tile);
   const std::span<const double> values = own_parameters(method.estimator, method.parameters);
-  for (size_t i = 0; i < values.size(); ++i)
-    text += fmt::format(", {} {}", row.parameters[i].name, values[i]);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] != row.parameters[i].value)
+      text += fmt::format(", {} {}", row.parameters[i].name, values[i]);
+  }
   return text + fmt::format(", prefill {}, scores {}", name(method.prefill), describe_scores(method));
 }
 

@@ -60,6 +60,12 @@ constexpr bool has_consistent_unit(const AttentionMethod& method) {
 // not fit.
 std::string unit_fault(const AttentionMethod& method);
 
+// Whether the method's sizes of rows take in the norms of their values: its launches need
+// AttentionParams::value_norms.
+inline bool uses_value_norms(const AttentionMethod& method) {
+  return method.estimator == Estimator::kJoint && own_parameters(method.estimator, method.parameters)[0] != 0;
+}
+
 // The smallest budget above 0 that the estimator accepts for a row of `length` keys.
 int32_t least_samples(const AttentionMethod& method, int32_t length);
 

@@ -55,6 +55,12 @@ int32_t bernoulli_successes(const AttentionParams& p, const DrawRow& draws, int3
   return successes;
 }
 
+// Norm of the cached value of token `key`, as the launch has it, for the row's KV head.
+double value_norm(const AttentionParams& p, const Row& row, int32_t key) {
+  const int64_t page = p.page_table[row.sequence * p.max_pages + key / p.page_size];
+  return p.value_norms[(page * p.num_kv_heads + row.head / group_size(p)) * p.page_size + key % p.page_size];
+}
+
 using Select = void (*)(const SharedRows&, const Choice&, const DrawRow&, std::vector<double>&);
 struct SelectOf {
   template <class Method>
@@ -203,16 +209,20 @@ std::vector<Selected> select(const AttentionParams& p, const Row& row) {
                             .unit = p.method.unit};
   const Heads heads = heads_of(p, row);
   Row other = row;
-  std::vector<double> probabilities;
+  const int32_t keys = visible_keys(p, row);
+  std::vector<double> probabilities, norms;
   for (other.head = heads.first; other.head < heads.first + heads.groups * heads.per_group; ++other.head) {
     const std::vector<double> of_head = softmax(scores(p, other));
     probabilities.insert(probabilities.end(), of_head.begin(), of_head.end());
+    const bool first_of_group = (other.head - heads.first) % heads.per_group == 0;
+    for (int32_t key = 0; first_of_group && uses_value_norms(p.method) && key < keys; ++key)
+      norms.push_back(value_norm(p, other, key));
   }
-  const int32_t keys = visible_keys(p, row);
   other.head = heads.first;
   const DrawRow draws = p.draws == nullptr ? DrawRow{} : draw_row(p, other);
-  const std::vector<double> weights = weights_of(
-      {.p = probabilities, .groups = heads.groups, .heads = heads.per_group, .keys = keys}, selection, draws);
+  const SharedRows rows{
+      .p = probabilities, .groups = heads.groups, .heads = heads.per_group, .keys = keys, .norms = norms};
+  const std::vector<double> weights = weights_of(rows, selection, draws);
   return selected_of(std::span(weights).subspan(size_t(row.head - heads.first) * size_t(keys), size_t(keys)));
 }
 

@@ -118,6 +118,7 @@ void validate(const AttentionParams& p) {
   check_pointer(p.value_pages, "value_pages");
   check_pointer(p.page_table, "page_table");
   check_pointer(p.out, "out");
+  if (uses_value_norms(p.method)) check_pointer(p.value_norms, "value_norms");
   if (samples_values(p)) check_pointer(p.budgets, "budgets");
   const bool needs_draws = samples_scores(p) || row_of(p.method.estimator).draws;
   if (needs_draws) check_pointer(p.draws, "draws");

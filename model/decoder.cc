@@ -131,7 +131,23 @@ void Decoder::fill_cache_at_random() {
     } else {
       fill_random_bfloat16(tensor, 0, {static_cast<uint16_t*>(memory), count});
     }
+    if (index % 2 == 1) set_value_norms(layer);
   });
+}
+
+void Decoder::set_value_norms(int32_t layer) {
+  const int64_t dim = config_.head_dim;
+  const bool wide = cache_.shape().dtype == kernels::DType::kFloat32;
+  const auto* const floats = static_cast<const float*>(cache_.values(layer));
+  const auto* const halves = static_cast<const uint16_t*>(cache_.values(layer));
+  for (int64_t vector = 0; vector < cache_.layer_vectors(); ++vector) {
+    float squares = 0;
+    for (int64_t i = vector * dim; i < (vector + 1) * dim; ++i) {
+      const float x = wide ? floats[i] : kernels::float_from_bfloat16(halves[i]);
+      squares += x * x;
+    }
+    cache_.value_norms(layer)[vector] = std::sqrt(squares);
+  }
 }
 
 void Decoder::for_each_block(int64_t rows, const std::function<void(const Block&)>& work) {
@@ -214,6 +230,7 @@ void Decoder::project_qkv(int32_t layer, const ForwardBatch& batch, const Block&
                                .positions = batch.positions.data() + begin,
                                .key_pages = cache_.keys(layer),
                                .value_pages = cache_.values(layer),
+                               .value_norms = cache_.value_norms(layer),
                                .num_pages = cache_.shape().num_pages,
                                .page_size = cache_.shape().page_size,
                                .slots = batch.slots.data() + begin},
@@ -265,6 +282,7 @@ void Decoder::attend(int32_t layer, const AttentionPlan& plan, const kernels::At
                                   .query_stride = qkv_width_,
                                   .key_pages = cache_.keys(layer),
                                   .value_pages = cache_.values(layer),
+                                  .value_norms = cache_.value_norms(layer),
                                   .layer = static_cast<uint32_t>(layer)};
   if (!plan.all_dense(layer)) shared.method = method;
   const std::span<const AttentionPlan::Launch> launches = plan.launches();

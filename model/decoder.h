@@ -69,6 +69,8 @@ class Decoder {
   // A pass whose blocks of normalised output rows, in scratch.hidden, go to `finish`.
   void run(const ForwardBatch& batch, const kernels::AttentionMethod& attention, std::span<int64_t> rows_read,
            const std::function<void(const Block&)>& finish);
+  // Norms of all values of a layer, as rotate_and_store would have written them.
+  void set_value_norms(int32_t layer);
   void for_each_block(int64_t rows, const std::function<void(const Block&)>& work);
   void for_each_part(const Block& block, const std::function<void(const Part&)>& work) const;
   void embed(const ForwardBatch& batch, const Block& block);

@@ -67,6 +67,7 @@ KvCache::KvCache(const KvCacheShape& shape)
     : shape_(shape),
       layer_bytes_(shape.num_pages * shape.page_size * shape.num_kv_heads * shape.head_dim *
                    kernels::size_of(shape.dtype)),
-      buffer_(layer_bytes_ * 2 * shape.num_layers) {}
+      buffer_(layer_bytes_ * 2 * shape.num_layers),
+      norms_(layer_vectors() * shape.num_layers * int64_t{sizeof(float)}) {}
 
 }  // namespace allot::model

@@ -83,7 +83,8 @@ int64_t kv_bytes_per_token(const KvCacheShape& shape);
 KvCacheShape plan_cache(const EngineOptions& options, const ModelConfig& config,
                         std::optional<int64_t> spare_bytes);
 
-// Memory of the keys and values, [num_pages, num_kv_heads, page_size, head_dim] each per layer.
+// Memory of the keys and values, [num_pages, num_kv_heads, page_size, head_dim] each per layer, and of the
+// norms of the values, float32 [num_pages, num_kv_heads, page_size] per layer.
 class KvCache {
  public:
   explicit KvCache(const KvCacheShape& shape);
@@ -92,11 +93,16 @@ class KvCache {
   int64_t layer_bytes() const { return layer_bytes_; }  // of the keys of a layer, or of its values
   void* keys(int32_t layer) { return buffer_.data() + layer_bytes_ * (2 * layer); }
   void* values(int32_t layer) { return buffer_.data() + layer_bytes_ * (2 * layer + 1); }
+  float* value_norms(int32_t layer) { return norms_.as<float>() + layer_vectors() * layer; }
+  int64_t layer_vectors() const {  // of keys, or of values
+    return shape_.num_pages * shape_.page_size * shape_.num_kv_heads;
+  }
 
  private:
   KvCacheShape shape_;
   int64_t layer_bytes_;  // of keys or of values
   Buffer buffer_;
+  Buffer norms_;
 };
 
 }  // namespace allot::model

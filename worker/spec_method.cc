@@ -26,8 +26,10 @@ wire::AttentionSpec attention_spec(const kernels::AttentionMethod& method) {
   spec.set_score_budget(method.score_budget);
   spec.set_mean_group_query(method.mean_group_query);
   const auto values = kernels::own_parameters(method.estimator, method.parameters);
-  for (size_t i = 0; i < values.size(); ++i)
-    (*spec.mutable_parameters())[kernels::row_of(method.estimator).parameters[i].name] = values[i];
+  for (size_t i = 0; i < values.size(); ++i) {
+    const kernels::MethodParameter& parameter = kernels::row_of(method.estimator).parameters[i];
+    if (values[i] != parameter.value) (*spec.mutable_parameters())[parameter.name] = values[i];
+  }
   return spec;
 }
 

@@ -137,11 +137,15 @@ void rotate_and_store_rows(const RotaryParams& p, int64_t begin, int64_t end) {
       const T* value = qkv + value_head * dim;
       const T* value_bias = bias_of(value_head);
       T* to = static_cast<T*>(p.value_pages) + offset;
+      auto squares = V::zero();
       for_lanes<V>(dim, [&](int64_t i, int lanes) {
         auto x = load_lanes<V>(value + i, lanes);
         if (value_bias != nullptr) x = x + load_lanes<V>(value_bias + i, lanes);
         store_lanes<V>(to + i, x, lanes);
+        x = load_lanes<V>(to + i, lanes);  // rounded
+        squares = V::fma(x, x, squares);
       });
+      if (p.value_norms != nullptr) p.value_norms[offset / dim] = std::sqrt(V::reduce_add(squares));
     }
   }
 }

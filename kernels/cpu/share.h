@@ -23,10 +23,12 @@ struct SharedWeights {
   }
 };
 
-// The size of every row: the sum of its probabilities in the heads of its group. Returns [groups, padded
-// keys], zeros in the padding; `scales` [groups, heads] becomes 1 / the sum of each head's weights.
-template <class V>
-const float* row_sizes(const SharedWeights& shared, float* scales, Workspace& work) {
+// The size of every row: the sum of its probabilities in the heads of its group, times norm(group, key) where
+// the method uses norms. Returns [groups, padded keys], zeros in the padding; `scales` [groups, heads]
+// becomes 1 / the sum of each head's weights.
+template <class V, class Norm>
+const float* row_sizes(const SharedWeights& shared, float* scales, bool with_norms, const Norm& norm,
+                       Workspace& work) {
   const int32_t padded = (shared.keys + kLanes - 1) / kLanes * kLanes;
   float* sizes = work.sizes.reserve(int64_t{shared.groups} * padded);
   for (int32_t group = 0; group < shared.groups; ++group) {
@@ -40,6 +42,7 @@ const float* row_sizes(const SharedWeights& shared, float* scales, Workspace& wo
         V::store(of_group + n, head == 0 ? probability : V::load(of_group + n) + probability);
       }
     }
+    for (int32_t n = 0; with_norms && n < shared.keys; ++n) of_group[n] *= norm(group, n);
   }
   return sizes;
 }
@@ -74,7 +77,11 @@ void attend_shared(const SharedWeights& shared, const AttentionParams& p, int32_
                    const DrawRow& draws, const T* pages, const int64_t* offsets, const Out& out,
                    Workspace& work, ReadRows& read, int64_t first_set = 0) {
   float* scales = work.scales.reserve(int64_t{shared.groups} * shared.heads);
-  const float* sizes = row_sizes<V>(shared, scales, work);
+  const int64_t shift = pages - static_cast<const T*>(p.value_pages);
+  const auto norm = [&](int32_t group, int32_t key) {
+    return p.value_norms[(shift + offsets[key]) / p.head_dim + int64_t{group} * p.page_size];
+  };
+  const float* sizes = row_sizes<V>(shared, scales, uses_value_norms(p.method), norm, work);
   const int32_t padded = (shared.keys + kLanes - 1) / kLanes * kLanes;
   const int32_t listed = shared.groups * padded;
   const int64_t of_group = rows_of_group(p.method.unit, budget, shared.heads);

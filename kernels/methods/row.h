@@ -28,6 +28,7 @@ struct MethodParameter {
   double max;
   double value;  // the default
   bool whole = false;
+  bool cuda = true;  // the CUDA kernels know other values than the default
 };
 
 // The query heads of a token that choose value rows together.
@@ -79,6 +80,7 @@ struct SharedRows {
   int32_t groups = 1;
   int32_t heads = 1;  // of each group
   int32_t keys = 0;
+  std::span<const double> norms = {};  // [groups, keys] of the value rows; empty where the method uses none
 };
 
 // Every estimator is a struct in a header of this folder with

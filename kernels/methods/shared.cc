@@ -9,12 +9,14 @@
 namespace allot::kernels::methods {
 namespace {
 
-// The size of every row, those of a group after those of the group before.
+// The size of every row, those of a group after those of the group before: its probability in all heads,
+// times its norm where there are norms.
 std::vector<double> sizes_of(const SharedRows& rows) {
   const auto keys = static_cast<size_t>(rows.keys);
   std::vector<double> sizes(static_cast<size_t>(rows.groups) * keys, 0.0);
   for (size_t i = 0; i < rows.p.size(); ++i)
     sizes[i / (keys * static_cast<size_t>(rows.heads)) * keys + i % keys] += rows.p[i];
+  for (size_t row = 0; row < rows.norms.size(); ++row) sizes[row] *= rows.norms[row];
   return sizes;
 }
 

@@ -18,9 +18,23 @@ namespace allot::kernels::methods {
 
 // tau such that the pi_n of a group of g heads add up to R = S g: as many rows as g heads with S samples each
 // may read, all different. Groups of one head make it `threshold`.
+//
+// With value-norms the size of a row is q_n |V_n|: among rows of equal attention the long ones matter more
+// (docs/estimators.md). Rows without length are never read, and weigh nothing.
 struct Joint {
-  static constexpr EstimatorRow kRow{
-      .name = "joint", .summary = "S rows a head, which all heads of a group use", .scope = Scope::kGroup};
+  static constexpr MethodParameter kParameters[] = {
+      {.name = "value-norms",
+       .hint = "0|1",
+       .help = "1 makes a row's chance proportional to the norm of its values, too; on the CPU only",
+       .min = 0,
+       .max = 1,
+       .value = 0,
+       .whole = true,
+       .cuda = false}};
+  static constexpr EstimatorRow kRow{.name = "joint",
+                                     .summary = "S rows a head, which all heads of a group use",
+                                     .parameters = kParameters,
+                                     .scope = Scope::kGroup};
   static void select_shared(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
                             std::vector<double>& weights);
   static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);

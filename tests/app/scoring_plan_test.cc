@@ -170,6 +170,11 @@ TEST_F(ScoringPlanTest, AUnitOfRowsIsAdoptedAndPrintedInSamplesAndAFileOfSamples
   EXPECT_EQ(differences,
             Json::array(
                 {{{"field", "attention.unit"}, {"schedule", "rows"}, {"here", "samples"}, {"file", rows}}}));
+  ScheduleFile with_norms = of_rows;
+  set_parameter(&with_norms.conditions.attention, "value-norms", 1);
+  const std::string norms = written(with_norms, "norms.json");
+  EXPECT_EQ(plan({"--schedule", norms}).conditions.attention, with_norms.conditions.attention);
+  EXPECT_THAT(mismatch({"--schedule", norms, "--schedule", rows}), Names("--value-norms", "1.0", "0.0"));
   EXPECT_THAT(message_of<UsageError>([&] {
                 plan({"--schedule", rows, "--estimator", "sys"});
               }),

@@ -188,6 +188,10 @@ TEST(Conditions, AUnitOfRowsIsAnotherThanTheOneThatFilesDoNotSay) {
               ElementsAre(Difference{"attention.unit", "\"rows\"", "\"samples\""}));
   EXPECT_THAT(differences(rows, rows), IsEmpty());
   EXPECT_THAT(describe(rows), Names("joint", "rows"));
+  Conditions norms = rows;
+  set_parameter(&norms.attention, "value-norms", 1);
+  EXPECT_THAT(decisive_differences(rows, norms),
+              ElementsAre(Difference{"attention.parameters.value-norms", "0.0", "1.0"}));
   const Conditions none = conditions_from_json(unknown_conditions(), "file");
   EXPECT_THAT(differences(none, rows), IsEmpty()) << "of an unknown estimator the unit is unknown";
 }

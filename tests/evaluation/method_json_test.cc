@@ -73,6 +73,21 @@ TEST(MethodJson, SaysTheUnitOfBudgetsWhereItIsRowsAndReadsSamplesWhereItIsAbsent
                                   Names("attention.unit", "rows", "sys", "joint", "pooled", "level")));
 }
 
+// A file from before the parameter says nothing of it.
+TEST(MethodJson, SaysParametersWhereTheyAreNotTheDefault) {
+  AttentionMethod method{.estimator = kernels::Estimator::kJoint};
+  EXPECT_FALSE(method_json(method).contains("parameters"));
+  set_parameter(&method, "value-norms", 1);
+  std::vector<std::string> faults;
+  nlohmann::ordered_json json = method_json(method);
+  EXPECT_EQ(json.at("parameters"), nlohmann::ordered_json({{"value-norms", 1}}));
+  EXPECT_EQ(read(json, &faults), method);
+  EXPECT_THAT(faults, IsEmpty());
+  json["parameters"]["value-norms"] = 0.5;
+  read(json, &faults);
+  EXPECT_THAT(faults, ElementsAre(Names("attention.parameters", "value-norms", 0.5)));
+}
+
 TEST(MethodJson, RefusesParametersThatTheEstimatorDoesNotHave) {
   nlohmann::ordered_json json = method_json({});
   json["parameters"]["page-budget"] = 0.5;

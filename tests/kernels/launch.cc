@@ -129,6 +129,13 @@ Launch::Launch(const LaunchSpec& spec) : spec_(spec) {
       }
     }
   }
+  for (int64_t vector = 0; vector < num_pages * spec.num_kv_heads * spec.page_size; ++vector) {
+    float squares = 0;
+    for (int64_t i = vector * spec.head_dim; i < (vector + 1) * spec.head_dim; ++i)
+      squares += value_pages_.get(i) * value_pages_.get(i);
+    value_norms.push_back(std::sqrt(squares));
+  }
+  params.value_norms = value_norms.data();
 }
 
 int64_t Launch::slot_index(int64_t sequence, int32_t kv_head, int32_t token, int32_t i) const {
@@ -175,6 +182,8 @@ void Launch::copy_sequence(const Launch& from, int64_t source, int64_t target) {
   for (int32_t head = 0; head < params.num_kv_heads; ++head) {
     for (int32_t token = 0; token < tokens; ++token) {
       const int64_t there = from.slot_index(source, head, token, 0);
+      value_norms[slot_index(target, head, token, 0) / params.head_dim] =
+          from.value_norms[there / params.head_dim];
       for (int32_t i = 0; i < params.head_dim; ++i) {
         set_key(target, head, token, i, from.key_pages_.get(there + i));
         set_value(target, head, token, i, from.value_pages_.get(there + i));

@@ -61,6 +61,8 @@ class Launch {
   AttentionParams params;
   std::vector<int32_t> budgets;
   std::vector<SequenceDraws> draws;
+  // Norms of the values that the launch was made with, NaN elsewhere; set_value() leaves them as they are.
+  std::vector<float> value_norms;
 
   // Cached key or value element of a sequence's token.
   void set_key(int64_t sequence, int32_t kv_head, int32_t token, int32_t i, float x);

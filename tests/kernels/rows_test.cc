@@ -234,6 +234,33 @@ TEST(RotateAndStore, NormsAndRotatesQueriesInPlaceAndWritesKeysAndValuesToTheirS
   });
 }
 
+TEST(RotateAndStore, WritesTheNormsOfTheStoredValuesToTheirSlotsOnly) {
+  for_every_kind([](cpu::Isa isa, DType dtype) {
+    for (const int32_t head_dim : {8, 24, 64}) {
+      RotaryCase c(dtype, head_dim, {.bias = true});
+      std::vector<float> norms(4 * 2 * 8, kGuard);
+      c.params.value_norms = norms.data();
+      cpu::rotate_and_store(c.params, 1, isa);
+      std::vector<bool> written(norms.size(), false);
+      for (const int64_t slot : c.slots) {
+        for (int64_t head = 0; head < 2; ++head) {
+          const int64_t vector = (slot / 8 * 2 + head) * 8 + slot % 8;
+          written[static_cast<size_t>(vector)] = true;
+          double squares = 0;
+          for (int64_t i = 0; i < head_dim; ++i)
+            squares += std::pow(c.value_pages.get(vector * head_dim + i), 2);
+          ASSERT_NEAR(norms[static_cast<size_t>(vector)], std::sqrt(squares), 1e-5 * std::sqrt(squares));
+        }
+      }
+      for (size_t i = 0; i < norms.size(); ++i) {
+        if (!written[i]) {
+          ASSERT_EQ(norms[i], kGuard);
+        }
+      }
+    }
+  });
+}
+
 // Heads of ones and sevens have a mean square of 25, so the norm divides by 5 without an error of its own.
 TEST(RotateAndStore, RoundsANormedHeadBeforeAndAfterItsWeightAsTransformersDoes) {
   for_every_kind([](cpu::Isa isa, DType dtype) {

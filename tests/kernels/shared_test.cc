@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 
+#include "kernels/methods/shared.h"
 #include "kernels/reference.h"
 #include "kernels/sampling.h"
 #include "launch.h"
@@ -252,6 +253,122 @@ TEST_P(SharedEstimator, HasTheExactOutputOfEveryHeadAsItsMean) {
       EXPECT_LT(mean.largest_z(expected), 4.8) << queries << " queries, " << number << " " << name(unit);
       EXPECT_GT(mean.standard_error(0), 1e-4) << "the rows must leave something to estimate";
     }
+  }
+}
+
+// `joint` with value-norms, of values whose lengths differ by a factor of some hundred.
+constexpr int32_t kNormKeys = 70;
+class ValueNorms : public ::testing::Test {
+ protected:
+  static AttentionMethod method(double norms) {
+    AttentionMethod method{.estimator = Estimator::kJoint, .unit = BudgetUnit::kRows};
+    set_parameter(&method, "value-norms", norms);
+    return method;
+  }
+  // The first `keys` tokens of sequence 0, or of all.
+  static void stretch(Launch& launch, int64_t sequences, int32_t keys) {
+    const AttentionParams& p = launch.params;
+    for (int64_t b = 0; b < sequences; ++b) {
+      for (int32_t head = 0; head < kGroups; ++head) {
+        for (int32_t token = 0; token < keys; ++token) {
+          const float length = std::exp(2.5f * std::sin(static_cast<float>(17 * token + head)));
+          for (int32_t i = 0; i < p.head_dim; ++i)
+            launch.set_value(b, head, token, i, (i + token) % 3 == 0 ? -length : length);
+          const int64_t page = p.page_table[b * p.max_pages + token / p.page_size];
+          launch.value_norms[(page * kGroups + head) * p.page_size + token % p.page_size] =
+              length * std::sqrt(static_cast<float>(p.head_dim));
+        }
+      }
+    }
+  }
+};
+
+TEST_F(ValueNorms, MakeARowsInclusionProportionalToItsNormTooAndKeepTheMean) {
+  constexpr size_t kRepeats = repeats(4000);
+  for (const int32_t queries : {1, 2}) {
+    LaunchSpec spec =
+        launch_spec(Estimator::kJoint, std::vector<testing::Sequence>(kRepeats, {queries, kNormKeys, 7}));
+    spec.repeat_first = true;
+    Launch launch(spec);
+    stretch(launch, 1, kNormKeys);
+    launch.params.method = method(1);
+    AttentionParams exact = launch.params;
+    exact.method = {.estimator = Estimator::kExact};
+    exact.batch = 1;
+    const std::vector<double> expected = reference::attend(exact);
+    const auto errors = [&](double norms, MeanEstimate* mean) {
+      launch.params.method = method(norms);
+      const std::vector<double> outputs = launch.run(cpu::best_isa());
+      double squares = 0;
+      for (size_t first = 0; first < outputs.size(); first += expected.size()) {
+        mean->add(&outputs[first]);
+        for (size_t i = 0; i < expected.size(); ++i) squares += std::pow(outputs[first + i] - expected[i], 2);
+      }
+      return squares;
+    };
+    MeanEstimate mean(expected.size()), plain(expected.size());
+    const double with = errors(1, &mean), without = errors(0, &plain);
+    EXPECT_LT(mean.largest_z(expected), 4.8) << queries << " queries";
+    EXPECT_LT(3 * with, without) << "the long rows are what the error is made of";
+  }
+}
+
+TEST_F(ValueNorms, TakeTheRowsOfTheReferenceWhoseInclusionIsProportionalToThem) {
+  for (const cpu::Isa isa : supported_isas()) {
+    Launch launch(launch_spec(Estimator::kJoint, {{1, kNormKeys, 5}, {20, 60, 4}, {1, 9, 20}}));
+    stretch(launch, 2, 60);
+    launch.params.method = method(1);
+    const auto weights = launch.key_weights(isa);
+    int64_t row = 0, other = 0;
+    for (int64_t b = 0; b < 3; ++b) {
+      for (int64_t query = 0; query < (b == 1 ? 20 : 1); ++query) {
+        for (int32_t head = 0; head < kHeads; ++head, ++row) {
+          std::vector<double> expected(kNormKeys, 0.0);
+          for (const auto& [key, weight] : reference::select(launch.params, {b, query, head}))
+            expected[static_cast<size_t>(key)] = weight;
+          double distance = 0;
+          for (size_t key = 0; key < expected.size(); ++key)
+            distance += std::abs(weights[static_cast<size_t>(row)][key] - expected[key]);
+          if (!(distance < 1e-3)) ++other;
+        }
+      }
+    }
+    EXPECT_LE(other, row / 100) << cpu::name(isa) << ": of " << row << " heads";
+  }
+}
+
+TEST(ValueNormsOfTheReference, AreFactorsOfTheInclusionProbability) {
+  // Two heads of flat rows; key 1 is three times as long as the others: 3 / 6 of two rows, the others 1 / 6.
+  const std::vector<double> p(8, 0.25), norms = {1, 3, 1, 1};
+  const SharedRows rows{.p = p, .heads = 2, .keys = 4, .norms = norms};
+  std::vector<int> read(4, 0);
+  constexpr int kDraws = 20000;
+  for (uint32_t question = 0; question < kDraws; ++question) {
+    std::vector<double> weights(8, 0.0);
+    methods::Joint::select_shared(rows, {.samples = 1, .parameters = {}, .unit = BudgetUnit::kRows},
+                                  {.key = {3, 4}, .question = question}, weights);
+    for (size_t key = 0; key < 4; ++key) {
+      if (weights[key] == 0) continue;
+      ++read[key];
+      EXPECT_NEAR(weights[key], 0.25 / (norms[key] / 6), 1e-12);
+      EXPECT_EQ(weights[key], weights[4 + key]);
+    }
+  }
+  for (size_t key = 0; key < 4; ++key) EXPECT_NEAR(read[key] / double{kDraws}, norms[key] / 6, 0.02) << key;
+}
+
+TEST_F(ValueNorms, ThatAreAllOneChangeNoByteAndThoseThatAreOffAreNotRead) {
+  for (const cpu::Isa isa : supported_isas()) {
+    Launch launch(launch_spec(Estimator::kJoint, {{1, 300, 7}, {37, 120, 4}}));
+    launch.params.method = method(0);
+    launch.params.value_norms = nullptr;
+    launch.run(isa);
+    const std::vector<unsigned char> expected = launch.output_bytes();
+    std::fill(launch.value_norms.begin(), launch.value_norms.end(), 1.0f);
+    launch.params.value_norms = launch.value_norms.data();
+    launch.params.method = method(1);
+    launch.run(isa);
+    EXPECT_EQ(launch.output_bytes(), expected) << cpu::name(isa);
   }
 }
 

@@ -113,6 +113,16 @@ TEST_F(Validate, ABudgetOfRowsNeedsAnEstimatorWhoseHeadsChooseTogether) {
   EXPECT_EQ(message(), "accepted");
 }
 
+TEST_F(Validate, ValueNormsAreThereWhereTheMethodUsesThem) {
+  p().value_norms = nullptr;
+  p().method.estimator = Estimator::kJoint;
+  EXPECT_EQ(message(), "accepted");
+  set_parameter(&p().method, "value-norms", 1);
+  EXPECT_THAT(message(), Names("value_norms", "null"));
+  set_parameter(&p().method, "value-norms", 0.5);
+  EXPECT_THAT(message(), Names("joint", "value-norms", 0.5, 0, 1));
+}
+
 TEST_F(Validate, FlashNeedsASampleInEveryTile) {
   p().method.estimator = Estimator::kFlash;
   p().method.tile = 16;

@@ -117,6 +117,10 @@ TEST(KvCache, LayersAndKeysAndValuesDoNotOverlap) {
   for (size_t i = 1; i < starts.size(); ++i) EXPECT_EQ(starts[i] - starts[i - 1], bytes);
   starts.back()[bytes - 1] = std::byte{1};  // the last byte is mapped
   EXPECT_EQ(kv_bytes_per_token(cache.shape()), 2 * 3 * 2 * 8 * 4);
+  for (int32_t layer = 0; layer < 3; ++layer) {
+    EXPECT_EQ(cache.value_norms(layer) - cache.value_norms(0), layer * 5 * 2 * 4);
+    cache.value_norms(layer)[5 * 2 * 4 - 1] = 1;
+  }
 }
 
 }  // namespace

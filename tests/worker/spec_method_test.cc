@@ -41,6 +41,14 @@ TEST(SpecMethod, RefusesNamesThatThisBuildDoesNotKnow) {
   EXPECT_THROW(attention_method(spec), InvalidArgument);
 }
 
+TEST(SpecMethod, HasParametersWhereTheyAreNotTheDefault) {
+  AttentionMethod method{.estimator = kernels::Estimator::kJoint};
+  EXPECT_EQ(attention_spec(method).parameters_size(), 0) << "the spec of a run from before the parameter";
+  set_parameter(&method, "value-norms", 1);
+  EXPECT_EQ(attention_spec(method).parameters_size(), 1);
+  EXPECT_EQ(attention_method(attention_spec(method)), method);
+}
+
 TEST(SpecMethod, RefusesAParameterThatTheEstimatorDoesNotHave) {
   wire::AttentionSpec spec = attention_spec({});
   (*spec.mutable_parameters())["page-budget"] = 0.5;

@@ -312,6 +312,12 @@ TEST_F(ValidateCuda, ABudgetOfRowsNeedsAnEstimatorWhoseHeadsChooseTogether) {
   }
 }
 
+TEST_F(ValidateCuda, ValueNormsAreRefusedWithTheValueThatHasKernels) {
+  params_.method.estimator = Estimator::kJoint;
+  set_parameter(&params_.method, "value-norms", 1);
+  expect_unsupported({"value-norms", "joint", "CPU"});
+}
+
 TEST_F(ValidateCuda, AMeanGroupQueryNeedsABernoulliStage) {
   params_.method.mean_group_query = true;
   expect_invalid({"mean_group_query"});
