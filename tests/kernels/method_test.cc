@@ -66,9 +66,10 @@ TEST(BudgetUnits, OfRowsAreForEstimatorsWhoseHeadsChooseTogetherAndOthersNameThe
 TEST(BudgetUnits, SayHowManyRowsABudgetAsksForAndStandInTheDescriptionWhereTheyAreRows) {
   EXPECT_EQ(rows_of_group(BudgetUnit::kSamples, 4, 3), 12);
   EXPECT_EQ(rows_of_group(BudgetUnit::kRows, 4, 3), 4);
-  EXPECT_THAT(describe({.estimator = Estimator::kJoint, .unit = BudgetUnit::kRows}),
-              HasSubstr("joint by rows"));
-  EXPECT_THAT(describe({.estimator = Estimator::kJoint}), Not(HasSubstr("samples")));
+  AttentionMethod method{.estimator = Estimator::kJoint};
+  EXPECT_THAT(describe(method), Not(HasSubstr("samples")));
+  method.unit = BudgetUnit::kRows;
+  EXPECT_THAT(describe(method), HasSubstr("joint by rows"));
 }
 
 TEST(MethodParameters, ThatTheEstimatorDoesNotHaveAreRefused) {
