@@ -146,6 +146,9 @@ TEST_P(ValueStage, FollowsTheReference) {
                      .estimator = GetParam()});
       launch.params.method.tile = GetParam() == Estimator::kFlash ? 256 : 64;
       total.add(testing::compare(launch.params, testing::run_on_device(launch)));
+      if (row_of(GetParam()).scope == Scope::kHead) continue;
+      launch.params.method.unit = BudgetUnit::kRows;
+      total.add(testing::compare(launch.params, testing::run_on_device(launch)));
     }
   }
   std::printf("[ measured ] %s: %lld of %lld sampled rows took other keys than the reference\n",
