@@ -73,13 +73,13 @@ std::vector<double> DivergenceSearch::amounts(std::span<const double> logs) cons
   return amounts;
 }
 
-std::vector<Schedule> DivergenceSearch::ask() const {
+std::vector<Schedule> DivergenceSearch::batch(int batch) const {
   PerturbationDirections directions(options_.layers, options_.seed);
-  const double done = options_.steps == 1 ? 0 : static_cast<double>(step_) / (options_.steps - 1);
+  const double done = options_.steps == 1 ? 0 : static_cast<double>(batch) / (options_.steps - 1);
   const double width = kFirstWidth * std::pow(kLastWidth / kFirstWidth, done);
   std::vector<Schedule> schedules;
   for (int pair = 0; pair < options_.pairs; ++pair) {
-    const int64_t number = int64_t{step_} * options_.pairs + pair;
+    const int64_t number = int64_t{batch} * options_.pairs + pair;
     const std::vector<double> direction = directions.of(number);
     for (const int sign : {1, -1}) {
       std::vector<double> logs = logs_;
@@ -94,12 +94,15 @@ std::vector<Schedule> DivergenceSearch::ask() const {
   return schedules;
 }
 
-void DivergenceSearch::tell(std::span<const double> divergences) {
-  model_->add(ask(), divergences);
-  std::vector<double> centre = amounts(logs_);
-  for (double& samples : centre) samples += options_.floor;
-  model_->fit(centre);
-  move();
+void DivergenceSearch::tell(std::span<const Schedule> schedules, std::span<const double> divergences) {
+  if (!schedules.empty()) {
+    model_->add(schedules, divergences);
+    std::vector<double> centre = amounts(logs_);
+    for (double& samples : centre) samples += options_.floor;
+    model_->fit(centre);
+    move();
+    moved_ = true;
+  }
   ++step_;
   if (step_ <= kEarly * options_.steps) return;
   for (size_t layer = 0; layer < logs_.size(); ++layer) sum_of_logs_[layer] += logs_[layer];
@@ -123,6 +126,10 @@ void DivergenceSearch::move() {
   // Sums that are off are put right by softmax; a layer out of reach by that is brought back.
   const std::vector<double> moved = amounts(logs_);
   for (size_t layer = 0; layer < logs_.size(); ++layer) logs_[layer] = log_above(moved[layer]);
+}
+
+Schedule DivergenceSearch::centre() const {
+  return !moved_ ? start_ : apportion(softmax(logs_), options_.total, options_.floor);
 }
 
 std::vector<Schedule> DivergenceSearch::candidates() const {

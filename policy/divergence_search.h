@@ -35,9 +35,18 @@ class DivergenceSearch {
   bool done() const { return step_ == options_.steps; }
   int step() const { return step_; }
   // The 2 * pairs schedules of the next batch; the same until they are told. Not when done().
-  std::vector<Schedule> ask() const;
+  std::vector<Schedule> ask() const { return batch(step_); }
   // Their divergences, measured on the same texts with the same draws. Errors as of DivergenceModel::add.
-  void tell(std::span<const double> divergences);
+  void tell(std::span<const double> divergences) { tell(ask(), divergences); }
+
+  // For a caller who has several batches out at once. The schedules of batch `number` (below steps) around the
+  // present centre: [2 * pairs], the halves of a pair side by side.
+  std::vector<Schedule> batch(int number) const;
+  // What came of a batch, in any order of the batches; nothing where all of it was lost, which is a step that
+  // does not move.
+  void tell(std::span<const Schedule> schedules, std::span<const double> divergences);
+  // The schedule at the present centre; the start before it moved.
+  Schedule centre() const;
 
   // Schedules that may be the best, each once: the even one, the start, the mean of the centres of the later
   // steps, and what the model holds for the best. The caller measures them anew and takes the best.
@@ -54,6 +63,7 @@ class DivergenceSearch {
   DivergenceModel* model_;
   Schedule start_;
   int step_ = 0;
+  bool moved_ = false;
   // Logs of the samples above the floor, but for a constant. [layers]
   std::vector<double> logs_;
   std::vector<double> sum_of_logs_;  // over the later steps

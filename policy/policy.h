@@ -65,6 +65,10 @@ struct PolicyConfig {
   // The schedule that learning starts from: of `total`, each layer at least `floor` and none exact. Without
   // entries it is the even one.
   Schedule start = {};
+  // Proposals of a lower number measure divergences where they name no kind. The others measure reward_kind,
+  // the run's.
+  int64_t divergence_episodes = 0;
+  RewardKind reward_kind = RewardKind::kAnswers;
   // Values of parameters that the learner declares (policy/learner.h); one that is left out has its default.
   std::map<std::string, double> parameters = {};
 };

@@ -1,6 +1,7 @@
 // A model of all answers (policy/response_model.h) in place of the slopes of `pairs`: each outcome, wherever
 // it was asked, sharpens what is believed of every layer, and the schedule of least expected cost follows
-// exactly.
+// exactly. Where a run measures divergences first, these find the schedule that the answers start from
+// (policy/divergence_phase.h).
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -10,7 +11,9 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "policy/allocation.h"
+#include "policy/divergence_phase.h"
 #include "policy/learner.h"
+#include "policy/race.h"
 #include "policy/response_model.h"
 #include "policy/state.h"
 
@@ -56,6 +59,16 @@ constexpr double kBlindWidths[] = {0.17, 0.33, 0.53, 0.8};  // before the first 
 // So many standard deviations over the draws must lie between a schedule and the one to return to. The rule
 // is applied after every update, and once is enough to be wrong.
 constexpr double kSure = 2.5;
+// Of each group so many proposals are of the race between the schedule to return to and the one that the draws
+// hold for better.
+constexpr int64_t kRacing = 2;
+constexpr double kWorthARace = 0.003;  // the advantage that is worth a race
+constexpr int64_t kLeastPairs = 12;    // before a race is decided
+constexpr int64_t kMostPairs = 40;     // after which it must be near a decision
+constexpr double kRaceKeeps = 0.7;     // which it is with this many errors
+// With so many errors in the race, so many deviations of the draws are enough.
+constexpr double kRaceSure = 1.3;
+constexpr double kModelSure = 1;
 // The model's curves and its link are not the truth, so that an advantage is off by about this share of
 // itself however many answers there are.
 constexpr double kMisfit = 0.2;
@@ -68,7 +81,7 @@ class Automatic final : public Policy {
 
   std::vector<Proposal> ask(int count) override;
   TellResult tell(const Outcome& outcome) override;
-  void give_up(int64_t number) override { open_.erase(number); }
+  void give_up(int64_t number) override;
   Schedule recommend() const override { return recommended_; }
   Description describe() const override;
   std::optional<Outlook> outlook() const override;
@@ -80,6 +93,10 @@ class Automatic final : public Policy {
   struct Open {
     Schedule schedule;
     int64_t version = 0;  // when it was asked
+    int64_t group = 0;
+    std::optional<DivergencePhase::Place> place = {};  // of a divergence
+    std::optional<Race::Side> side = {};               // of the race of that number
+    int64_t race = 0;
   };
   // How a reward becomes the share of right answers that the model learns from: as it is when `scale` is 0,
   // else as sigmoid((value - centre) / scale).
@@ -88,6 +105,17 @@ class Automatic final : public Policy {
     double centre = 0;
     double scale = 0;
   };
+
+  // The parts of ask(): the next divergence, and the next proposal of what the run measures.
+  Proposal ask_divergence(int64_t number);
+  Proposal ask_answers(int64_t number);
+  // After a batch of divergences was learned.
+  void follow_divergences();
+  // The second part of a run starts at what the first one found.
+  void begin_answers();
+  void draw_prior(uint64_t number);
+  // Decides between the schedule to return to and the challenger, by the draws and their race.
+  void race_against(const Schedule& incumbent);
 
   // Reads what was told since the last update into the model, runs the chain and recommends anew.
   void update();
@@ -108,9 +136,13 @@ class Automatic final : public Policy {
   // The parameters, read once.
   size_t outcomes_per_update_;
   double most_width_;
+  std::optional<DivergencePhase> phase_;  // where divergences come first
   ResponseModel model_;
   int64_t version_ = 0;
   int64_t next_number_ = 0;
+  int64_t group_ = -1;      // the newest
+  int64_t in_group_ = 0;    // of its kGroup proposals, asked; 0 where it is complete
+  int64_t last_batch_ = 0;  // the newest group of divergences
   std::map<int64_t, Open> open_;          // by number: neither told nor given up
   std::vector<ResponseOutcome> waiting_;  // told since the last update; their rewards are values
   Measure measure_;
@@ -121,6 +153,9 @@ class Automatic final : public Policy {
   Schedule start_;
   Schedule settled_;  // the best on average, around which is asked
   Schedule recommended_;
+  std::optional<Race> race_;
+  int64_t races_ = 0;            // begun
+  std::optional<Schedule> won_;  // the winner of the last race that the challenger won
 };
 
 struct Moments {
@@ -164,27 +199,68 @@ Automatic::Automatic(const PolicyConfig& config)
       settled_(start_),
       recommended_(start_) {
   model_.set_dispersion(kDispersion);
-  DrawStream draws(config.seed, 0, draw_purpose("auto-prior"));
+  draw_prior(0);
+  if (config.divergence_episodes == 0) return;
+  phase_.emplace(config);
+  if (phase_->over()) begin_answers();
+}
+
+void Automatic::draw_prior(uint64_t number) {
+  DrawStream draws(config_.seed, number, draw_purpose("auto-prior"));
+  draws_.clear();
   for (size_t k = 0; k < kDraws; ++k) draws_.push_back(model_.prior_draw(draws));
   state_ = draws_.back();
 }
 
 std::vector<Proposal> Automatic::ask(int count) {
   std::vector<Proposal> proposals;
-  const bool first = model_.outcomes().size() < kFirstOutcomes;
   for (; count > 0; --count) {
     const int64_t number = next_number_++;
-    Schedule schedule = telling(first ? start_ : settled_, number);
-    open_.emplace(number, Open{schedule, version_});
-    proposals.push_back({number, number / kGroup, std::move(schedule), 0, version_});
+    const bool divergence = phase_ && !phase_->waits();
+    proposals.push_back(divergence ? ask_divergence(number) : ask_answers(number));
   }
   return proposals;
+}
+
+Proposal Automatic::ask_divergence(int64_t number) {
+  DivergencePhase::Asked asked = phase_->ask();
+  if (asked.place.member == 0) last_batch_ = ++group_;
+  in_group_ = 0;
+  open_.emplace(number,
+                Open{.schedule = asked.schedule, .version = version_, .group = group_, .place = asked.place});
+  return {.number = number,
+          .group = group_,
+          .schedule = std::move(asked.schedule),
+          .policy_version = version_,
+          .reward_kind = RewardKind::kDivergence};
+}
+
+Proposal Automatic::ask_answers(int64_t number) {
+  if (in_group_ == 0) ++group_;
+  const int64_t place = in_group_;
+  in_group_ = (in_group_ + 1) % kGroup;
+  Open asked{.version = version_, .group = group_};
+  if (race_ && place < kRacing) {
+    asked.side = place % 2 == 0 ? Race::Side::kIncumbent : Race::Side::kChallenger;
+    asked.race = races_;
+    asked.schedule = race_->of(*asked.side);
+  } else if (phase_ && !phase_->over()) {
+    asked.schedule = telling(phase_->best(), number);
+  } else {
+    asked.schedule = telling(model_.outcomes().size() < kFirstOutcomes ? start_ : settled_, number);
+  }
+  Proposal proposal{
+      .number = number, .group = group_, .schedule = asked.schedule, .policy_version = version_};
+  // Nothing named would be a divergence.
+  if (number < config_.divergence_episodes) proposal.reward_kind = config_.reward_kind;
+  open_.emplace(number, std::move(asked));
+  return proposal;
 }
 
 Schedule Automatic::telling(const Schedule& centre, int64_t number) const {
   DrawStream draws(config_.seed, static_cast<uint64_t>(number), draw_purpose("auto-ask"));
   // Nothing is known yet of how far accuracy falls.
-  if (version_ == 0) return perturbed(centre, most_width_ * kBlindWidths[number % 4], draws);
+  if (model_.outcomes().empty()) return perturbed(centre, most_width_ * kBlindWidths[number % 4], draws);
   Schedule most_telling;
   double most = 0;
   for (int candidate = 0; candidate < kCandidates; ++candidate) {
@@ -222,11 +298,45 @@ TellResult Automatic::tell(const Outcome& outcome) {
   if (found == open_.end()) return TellResult::kDuplicate;
   const Open asked = std::move(found->second);
   open_.erase(found);
-  if (version_ - asked.version > config_.max_policy_lag) return TellResult::kStale;
+  const bool stale = version_ - asked.version > config_.max_policy_lag;
+  if (asked.place) {
+    const auto told =
+        stale ? phase_->give_up(*asked.place) : phase_->tell(*asked.place, outcome.reward);
+    if (told == DivergencePhase::Told::kLearned) follow_divergences();
+    return stale || told == DivergencePhase::Told::kDropped ? TellResult::kStale : TellResult::kLearned;
+  }
+  if (stale) return TellResult::kStale;
+  if (race_ && asked.side && asked.race == races_) race_->tell(asked.group, *asked.side, value_of(outcome));
   const double questions = outcome.results.empty() ? kQuestions : static_cast<double>(outcome.results.size());
-  waiting_.push_back({asked.schedule.samples, outcome.number / kGroup, value_of(outcome), questions});
+  waiting_.push_back({asked.schedule.samples, asked.group, value_of(outcome), questions});
   if (waiting_.size() == outcomes_per_update_) update();
+  if (phase_ && asked.group > last_batch_ && phase_->overtaken()) follow_divergences();
   return TellResult::kLearned;
+}
+
+void Automatic::give_up(int64_t number) {
+  const auto found = open_.find(number);
+  if (found == open_.end()) return;
+  const std::optional<DivergencePhase::Place> place = found->second.place;
+  open_.erase(found);
+  if (place && phase_->give_up(*place) == DivergencePhase::Told::kLearned) follow_divergences();
+}
+
+void Automatic::follow_divergences() {
+  ++version_;
+  recommended_ = phase_->best();
+  if (phase_->over()) begin_answers();
+}
+
+void Automatic::begin_answers() {
+  start_ = settled_ = recommended_ = phase_->best();
+  if (!phase_->informed()) return;
+  // What came before was learned without knowing the start.
+  const std::vector<ResponseOutcome> known(model_.outcomes().begin(), model_.outcomes().end());
+  model_ = ResponseModel(config_.layers, config_.total, start_);
+  model_.set_dispersion(kDispersion);
+  for (const ResponseOutcome& outcome : known) model_.add(outcome);
+  draw_prior(1);
 }
 
 void Automatic::update() {
@@ -276,10 +386,39 @@ void Automatic::settle() {
   std::vector<double> costs(static_cast<size_t>(config_.layers) * (static_cast<size_t>(config_.total) + 1));
   for (const ResponseModel::State& draw : draws_) model_.add_costs(draw, 1.0 / kDraws, costs);
   settled_ = cheapest_schedule(costs, config_.layers, config_.total, config_.floor);
-  // Of the two schedules to return to, the better one by most draws; the start where they say nothing.
-  recommended_ = start_;
-  if (even_ != start_ && surely_above_zero(advantages(even_, start_))) recommended_ = even_;
-  if (surely_above_zero(advantages(settled_, recommended_))) recommended_ = settled_;
+  if (phase_ && !phase_->over()) return;
+  // Of the schedules to return to, the better one by most draws; the start where they say nothing.
+  Schedule incumbent = start_;
+  if (even_ != start_ && surely_above_zero(advantages(even_, start_))) incumbent = even_;
+  if (won_ && !surely_above_zero(advantages(incumbent, *won_))) incumbent = *won_;
+  race_against(incumbent);
+}
+
+void Automatic::race_against(const Schedule& incumbent) {
+  recommended_ = incumbent;
+  if (surely_above_zero(advantages(settled_, incumbent))) {
+    recommended_ = settled_;
+    race_.reset();
+    return;
+  }
+  if (race_ && race_->incumbent() != incumbent) race_.reset();
+  if (race_) {
+    const double evidence = race_->evidence(kLeastPairs);
+    const Moments moments = moments_of(advantages(race_->challenger(), incumbent));
+    if (evidence >= kRaceSure && moments.mean >= kModelSure * moments.deviation && moments.mean > 0) {
+      won_ = recommended_ = race_->challenger();
+      race_.reset();
+      return;
+    }
+    const bool lost = race_->pairs() >= kLeastPairs && race_->mean() <= 0;
+    // A schedule that the draws expect more of takes the place of one that has not shown anything yet.
+    if (lost || moments.mean <= 0 || (evidence < kRaceKeeps && race_->pairs() >= kMostPairs)) race_.reset();
+  }
+  if (race_ || measure_.scale != 0) return;
+  if (settled_ != incumbent && moments_of(advantages(settled_, incumbent)).mean > kWorthARace) {
+    race_.emplace(incumbent, settled_);
+    ++races_;
+  }
 }
 
 std::vector<double> Automatic::advantages(const Schedule& schedule, const Schedule& other) const {
@@ -292,7 +431,9 @@ std::vector<double> Automatic::advantages(const Schedule& schedule, const Schedu
 
 std::optional<Outlook> Automatic::outlook() const {
   // Rewards that were bent into shares have units of their own.
-  if (model_.outcomes().size() < kTrustedOutcomes || measure_.scale != 0) return std::nullopt;
+  if (model_.outcomes().size() < kTrustedOutcomes || measure_.scale != 0 || (phase_ && !phase_->over())) {
+    return std::nullopt;
+  }
   Outlook outlook{.over_even = estimate_of(advantages(recommended_, even_))};
   if (start_ != even_) outlook.over_start = estimate_of(advantages(recommended_, start_));
   std::vector<double> costs(static_cast<size_t>(config_.layers) * (static_cast<size_t>(config_.total) + 1));
@@ -312,7 +453,9 @@ Description Automatic::describe() const {
   for (size_t layer = 0; spread > 0 && layer < shares.size(); ++layer) {
     shares[layer] = (recommended_.samples[layer] - config_.floor) / spread;
   }
-  return describe_shares(std::move(shares));
+  Description description = describe_shares(std::move(shares));
+  if (phase_) description.scalars.push_back({"phase", static_cast<double>(phase_->stage())});
+  return description;
 }
 
 uint64_t Automatic::digest() const {
@@ -320,6 +463,7 @@ uint64_t Automatic::digest() const {
   digest.add(state_.log_amplitudes).add(state_.group_effects).add(version_).add(next_number_).add(next_draw_);
   const double numbers[] = {state_.intercept, state_.population.centre, state_.population.log_width};
   digest.add(numbers).add(static_cast<int64_t>(model_.outcomes().size())).add(std::ssize(waiting_));
+  if (race_) digest.add(race_->pairs()).add(race_->challenger().to_string());
   return digest.add(settled_.to_string()).add(recommended_.to_string()).value();
 }
 
@@ -345,7 +489,15 @@ json to_json(const std::vector<ResponseOutcome>& outcomes) {
 
 std::string Automatic::save() const {
   json open = json::array();
-  for (const auto& [number, asked] : open_) open.push_back({number, asked.version, asked.schedule.samples});
+  for (const auto& [number, asked] : open_) {
+    json entry{{"number", number},
+               {"version", asked.version},
+               {"group", asked.group},
+               {"samples", asked.schedule.samples}};
+    if (asked.place) entry["place"] = {asked.place->batch, asked.place->member};
+    if (asked.side) entry["race"] = {asked.race, static_cast<int>(*asked.side)};
+    open.push_back(std::move(entry));
+  }
   json draws = json::array();
   for (const ResponseModel::State& draw : draws_) draws.push_back(to_json(draw));
   const auto outcomes = model_.outcomes();
@@ -354,12 +506,21 @@ std::string Automatic::save() const {
       {{"version", version_},
        {"next_number", next_number_},
        {"next_draw", next_draw_},
+       {"group", group_},
+       {"in_group", in_group_},
+       {"last_batch", last_batch_},
+       {"phase", phase_ ? phase_->save() : json()},
        {"open", std::move(open)},
        {"waiting", to_json(waiting_)},
        {"outcomes", to_json(std::vector<ResponseOutcome>(outcomes.begin(), outcomes.end()))},
        {"measure", {{"known", measure_.known}, {"centre", measure_.centre}, {"scale", measure_.scale}}},
        {"state", to_json(state_)},
-       {"draws", std::move(draws)}});
+       {"draws", std::move(draws)},
+       {"settled", settled_.samples},
+       {"recommended", recommended_.samples},
+       {"race", race_ ? race_->save() : json()},
+       {"races", races_},
+       {"won", won_ ? json(won_->samples) : json()}});
 }
 
 bool all_finite(const std::vector<double>& numbers) {
@@ -370,12 +531,34 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
   version_ = learner.at("version");
   next_number_ = learner.at("next_number");
   next_draw_ = learner.at("next_draw");
-  require_state(version_ >= 0 && next_number_ >= 0 && next_draw_ >= 0,
-                "version, next_number and next_draw must be at least 0");
+  group_ = learner.at("group");
+  in_group_ = learner.at("in_group");
+  last_batch_ = learner.at("last_batch");
+  races_ = learner.at("races");
+  require_state(version_ >= 0 && next_number_ >= 0 && next_draw_ >= 0 && group_ >= -1 && races_ >= 0,
+                "version, next_number, next_draw, group and races must be at least 0");
+  require_state(in_group_ >= 0 && in_group_ < kGroup, "in_group is " + std::to_string(in_group_));
+  if (phase_ && !phase_->over()) {
+    phase_->restore(learner.at("phase"));
+    if (phase_->over()) begin_answers();
+  }
   for (const json& entry : read_list(learner, "open")) {
-    const int64_t number = entry.at(0);
-    Open asked{.schedule = {entry.at(2).get<std::vector<int32_t>>()}, .version = entry.at(1)};
+    const int64_t number = entry.at("number");
+    Open asked{.schedule = {entry.at("samples").get<std::vector<int32_t>>()},
+               .version = entry.at("version"),
+               .group = entry.at("group")};
     check_schedule(asked.schedule, config.layers, config.floor, config.total);
+    if (entry.contains("place")) {
+      require_state(phase_.has_value(), "a divergence was asked of a learner of answers");
+      asked.place = {.batch = entry.at("place").at(0).get<int64_t>(),
+                     .member = entry.at("place").at(1).get<int32_t>()};
+    }
+    if (entry.contains("race")) {
+      const int side = entry.at("race").at(1);
+      require_state(side == 0 || side == 1, "a race has a side " + std::to_string(side));
+      asked.race = entry.at("race").at(0);
+      asked.side = static_cast<Race::Side>(side);
+    }
     require_state(number >= 0 && number < next_number_ && asked.version >= 0 && asked.version <= version_,
                   "proposal " + std::to_string(number) + " was never asked");
     open_.emplace(number, std::move(asked));
@@ -425,7 +608,15 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
   for (const json& entry : read_list(learner, "draws")) draws_.push_back(read_draw(entry));
   require_state(draws_.size() == kDraws,
                 "draws holds " + std::to_string(draws_.size()) + ", expected " + std::to_string(kDraws));
-  if (model_.outcomes().size() >= kTrustedOutcomes) settle();
+  const auto read_schedule = [&](const json& samples) {
+    Schedule schedule{samples.get<std::vector<int32_t>>()};
+    check_schedule(schedule, config.layers, config.floor, config.total);
+    return schedule;
+  };
+  settled_ = read_schedule(learner.at("settled"));
+  recommended_ = read_schedule(learner.at("recommended"));
+  if (!learner.at("race").is_null()) race_.emplace(learner.at("race"));
+  if (!learner.at("won").is_null()) won_ = read_schedule(learner.at("won"));
 }
 
 void check_size(const PolicyConfig& config) {
@@ -446,6 +637,7 @@ extern const Learner automatic{
         "fits a model of how each layer suffers from few samples to all answers and solves for the best schedule",
     .parameters = kParameters,
     .max_policy_lag = kNoPolicyLagLimit,
+    .mixes_kinds = true,
     .make = [](const PolicyConfig& config) -> std::unique_ptr<Policy> {
       check_size(config);
       return std::make_unique<Automatic>(config);
