@@ -393,6 +393,7 @@ void Core::introduce(const wire::Envelope& message, Timestamp now) {
   worker.heard_finished = false;
   worker.leaving = false;
   worker.kinds = kinds_of(hello);
+  worker.capacity = std::max(hello.capacity(), 0);
   spdlog::log(was_here ? spdlog::level::debug : spdlog::level::info,
               "worker {} ({}, build {}) is here with {} leases", hello.worker(), worker.device, worker.build,
               message.leases_size());

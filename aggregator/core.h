@@ -88,6 +88,7 @@ class Core {
     bool heard_finished = false;
     bool leaving = false;  // it gave its leases back and has not asked for one since
     std::vector<RewardKind> kinds = {RewardKind::kAnswers};  // of the episodes that it runs
+    int32_t capacity = 0;                                    // episodes that it runs at once; 0 = not said
     int failures_in_a_row = 0;
     std::string last_failure;
     int quarantines = 0;  // since its last result

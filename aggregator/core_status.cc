@@ -52,8 +52,14 @@ wire::Status Core::status(Timestamp now) const {
   }
   for (const VerifiedSchedule& schedule : plan_.verified())
     *status.add_scores() = to_wire(schedule, plan_.heldout_questions());
-  if (preflight_episodes(spec_) > 0)
-    *status.mutable_preflight() = plan_.preflight().describe(stage() != Stage::kPreflight);
+  if (preflight_episodes(spec_) > 0) {
+    std::map<std::string, int64_t, std::less<>> at_once;
+    for (const auto& [worker_name, worker] : workers_) {
+      if (worker.device.starts_with("cuda"))
+        at_once[worker_name] = int64_t{worker.capacity} * spec_.questions_per_episode();
+    }
+    *status.mutable_preflight() = plan_.preflight().describe(stage() != Stage::kPreflight, at_once);
+  }
   status.set_epoch(epoch_);
   plan_.curve().write(status.mutable_curve());
   status.set_paused(paused_);

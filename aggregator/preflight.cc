@@ -30,8 +30,8 @@ Preflight::Preflight(const wire::RunSpec& spec)
       prompt_style_(spec.task().prompt_style()),
       even_(even_schedule(spec).samples),
       answers_(parse_reward_kind(spec.reward_kind()) == RewardKind::kAnswers),
-      episodes_(spec.episodes()),
-      run_questions_(spec.episodes() * spec.questions_per_episode() +
+      episodes_(spec.episodes() - spec.divergence_episodes()),
+      run_questions_(episodes_ * spec.questions_per_episode() +
                      kVerifiedSchedules * int64_t{spec.task().heldout_questions()}) {}
 
 void Preflight::add(std::string_view label, std::span<const QuestionResult> results, const Work& work) {
@@ -45,6 +45,7 @@ void Preflight::add(std::string_view label, std::span<const QuestionResult> resu
     measured.prompt_tokens += result.prompt_tokens;
     measured.output_tokens += result.output_tokens;
   }
+  answered_by_[work.worker] += static_cast<int64_t>(results.size());
   const Timestamp from =
       work.at - std::chrono::duration_cast<Duration>(std::chrono::duration<double>(work.seconds));
   const auto [entry, fresh] = busy_.try_emplace(work.worker, from, work.at);
@@ -61,10 +62,18 @@ double Preflight::worker_seconds() const {
   return seconds;
 }
 
-double Preflight::run_worker_seconds() const {
+double Preflight::run_worker_seconds(const std::map<std::string, int64_t, std::less<>>& at_once) const {
   const int64_t answered = measured_[0].answered() + measured_[1].answered();
   if (!answers_ || answered == 0) return 0;
-  return worker_seconds() / static_cast<double>(answered) * static_cast<double>(run_questions_);
+  double as_if = 0, in_all = 0;
+  for (const auto& [worker, questions] : answered_by_) {
+    const auto full = at_once.find(worker);
+    as_if += static_cast<double>(full == at_once.end() ? questions : std::max(questions, full->second));
+    in_all += static_cast<double>(questions);
+  }
+  // Questions that several workers answered count once.
+  return worker_seconds() / static_cast<double>(answered) * (in_all / as_if) *
+         static_cast<double>(run_questions_);
 }
 
 std::string Preflight::dense_fails() const {
@@ -140,7 +149,8 @@ std::vector<std::string> Preflight::warnings() const {
       most, keys)};
 }
 
-wire::Preflight Preflight::describe(bool done) const {
+wire::Preflight Preflight::describe(bool done,
+                                    const std::map<std::string, int64_t, std::less<>>& at_once) const {
   wire::Preflight message;
   message.set_wanted(wanted_);
   for (size_t i = 0; i < kLabels.size(); ++i) {
@@ -157,9 +167,11 @@ wire::Preflight Preflight::describe(bool done) const {
   }
   message.set_done(done);
   message.set_worker_seconds(worker_seconds());
-  message.set_run_worker_seconds(run_worker_seconds());
+  message.set_run_worker_seconds(run_worker_seconds({}));
+  const double least = run_worker_seconds(at_once);
+  if (least < message.run_worker_seconds()) message.set_run_worker_seconds_least(least);
   message.set_run_episodes(episodes_);
-  message.set_cost(run_worker_seconds() / 3600 * price_per_hour_);
+  message.set_cost(message.run_worker_seconds() / 3600 * price_per_hour_);
   if (done) message.set_stop_reason(stop_reason());
   message.set_ignored(ignored_);
   for (std::string& warning : warnings()) *message.add_warnings() = std::move(warning);

@@ -43,8 +43,10 @@ class Preflight {
   // Why the run should not learn, and what to change, for people; empty where nothing speaks against it.
   // Final once all episodes are told or given up.
   std::string stop_reason() const;
-  // What is shown to people; `done` says that no episode is missing any more.
-  wire::Preflight describe(bool done) const;
+  // What is shown to people; `done` says that no episode is missing any more. `at_once` has the questions
+  // that a worker answers at once, of those on which as many take no longer than a few: of GPUs, whose small
+  // batches leave them idle.
+  wire::Preflight describe(bool done, const std::map<std::string, int64_t, std::less<>>& at_once = {}) const;
 
  private:
   struct Measured {
@@ -64,7 +66,8 @@ class Preflight {
   std::string nothing_to_gain() const;
   std::vector<std::string> warnings() const;
   double worker_seconds() const;
-  double run_worker_seconds() const;
+  // With full batches where `at_once` says how large they are.
+  double run_worker_seconds(const std::map<std::string, int64_t, std::less<>>& at_once) const;
 
   // From the spec.
   int64_t wanted_;  // questions of each schedule
@@ -76,11 +79,12 @@ class Preflight {
   std::string prompt_style_;
   std::vector<int32_t> even_;  // [layers]
   bool answers_;               // learning generates replies, so the preflight says how long it takes
-  int64_t episodes_;
-  int64_t run_questions_;  // questions of learning and verification
+  int64_t episodes_;       // that generate replies
+  int64_t run_questions_;  // questions of these and of the verification
 
   std::array<Measured, kLabels.size()> measured_;                             // [kLabels]
   std::map<std::string, std::pair<Timestamp, Timestamp>, std::less<>> busy_;  // of each worker: from, to
+  std::map<std::string, int64_t, std::less<>> answered_by_;                   // questions, of each worker
 };
 
 }  // namespace allot::aggregator

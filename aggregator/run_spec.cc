@@ -111,6 +111,9 @@ policy::PolicyConfig policy_config(const wire::RunSpec& spec) {
   config.seed = spec.seed();
   config.max_policy_lag = from.max_policy_lag();
   if (!from.start().empty()) config.start = policy::parse_schedule(from.start());
+  config.reward_kind = parse_reward_kind(spec.reward_kind());
+  config.divergence_episodes =
+      config.reward_kind == RewardKind::kDivergence ? spec.episodes() : spec.divergence_episodes();
   config.parameters = parameters_of(from);
   return config;
 }

@@ -16,10 +16,10 @@ using nlohmann::json;
 // Measurements of which a search can be made at all.
 constexpr int64_t kLeast = 8;
 constexpr int64_t kMostPairs = 8;  // of a batch
-constexpr int64_t kMostRounds = 4;
+constexpr int64_t kMostRounds = 6;
 constexpr int64_t kMostCandidates = 4;
 // So many measurements for each round of the check.
-constexpr int64_t kPerRound = 32;
+constexpr int64_t kPerRound = 24;
 // Below this divergences differ by rounding alone, and 0 has no logarithm.
 constexpr double kLeastDivergence = 1e-9;
 // So many later proposals were told until what is out counts as lost.
@@ -124,8 +124,8 @@ void DivergencePhase::learn(const Batch& batch) {
     search_->tell(schedules, divergences);
     if (!search_->done()) return;
     candidates_ = search_->candidates();
+    if (candidates_.size() == 1) chosen_ = candidates_.front();
     if (!informed()) chosen_ = start_schedule(config_);
-    else if (candidates_.size() == 1) chosen_ = candidates_.front();
     return;
   }
   if (static_cast<int64_t>(learned_.size()) == search_options(config_).steps + rounds_) choose();
@@ -177,14 +177,18 @@ void DivergencePhase::restore(const json& saved) {
       check_schedule(member.schedule, config_.layers, config_.floor, config_.total);
       batch.push_back(std::move(member));
     }
-    require_state(!batch.empty(), "a batch of divergences has no member");
     return batch;
   };
   next_batch_ = saved.at("next_batch");
   next_member_ = saved.at("next_member");
   for (const json& entry : read_list(saved, "learned")) {
-    require_state(!over(), "divergences were learned from after the search was over");
-    learn(read_batch(entry));
+    const Batch batch = read_batch(entry);
+    const size_t members = over()             ? 0
+                           : search_->done() ? candidates_.size()
+                                              : 2 * static_cast<size_t>(search_options(config_).pairs);
+    require_state(batch.size() == members, "a batch of divergences has " + std::to_string(batch.size()) +
+                                               " members, expected " + std::to_string(members));
+    learn(batch);
   }
   for (const json& entry : read_list(saved, "out")) {
     const int64_t number = entry.at(0);

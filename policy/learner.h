@@ -41,6 +41,8 @@ struct Learner {
   int64_t max_policy_lag = 50;  // unless the user says otherwise
   // Whether it learns from rewards of several kinds in one run, a group of proposals always of one kind.
   bool mixes_kinds = false;
+  // How many divergences it wants before answers, where the run does not say; null: it does not need any.
+  int64_t (*divergences)(int layers) = nullptr;
   // Makes the learner from a validated configuration.
   std::unique_ptr<Policy> (*make)(const PolicyConfig& config) = nullptr;
   // Makes a learner that continues from the fields that save() gave to write_state (policy/state.h). May

@@ -56,7 +56,7 @@ enum class TellResult {
 inline constexpr int64_t kNoPolicyLagLimit = std::numeric_limits<int64_t>::max();
 
 struct PolicyConfig {
-  std::string name = "pairs";  // one of policy_names()
+  std::string name = "auto";  // one of policy_names()
   int layers = 0;
   int64_t total = 0;
   int32_t floor = 1;

@@ -27,6 +27,9 @@ struct Ground {
   std::function<double(const Schedule&, uint32_t question)> chance;
   // Expected over all questions.
   std::function<double(const Schedule&)> accuracy;
+  // Of a proposal that measures divergences, on the questions of its group, above 0; needed where a policy
+  // asks for them.
+  std::function<double(const Schedule&, int64_t group)> divergence = {};
 };
 
 // Runs `policy`, telling it the result of each question; the expected accuracy of recommend() after each

@@ -278,7 +278,10 @@
     const say = (text, classes = 'more') => parts.push(element('p', {class: classes}, text));
     const workers = Math.max(1, run.worker_counts.all);
     if (preflight.run_worker_seconds !== null) {
-      say(`At this speed ${whole(preflight.run_episodes)} episodes and the verification take about `
+      // Small batches do not fill a GPU.
+      const least = preflight.run_worker_seconds_least ?? null;
+      say(`At this speed ${whole(preflight.run_episodes)} episodes and the verification take `
+        + (least === null ? 'about ' : `${duration(least / workers)} to `)
         + `${duration(preflight.run_worker_seconds / workers)} of ${plural(workers, 'worker', 'workers')}`
         + (preflight.cost !== null ? ` and cost ${preflight.cost.toFixed(2)}.` : '.'));
     }

@@ -32,13 +32,16 @@ std::string estimate_line(const wire::Preflight& preflight, int64_t workers) {
   std::string line =
       fmt::format("{:.0f} tokens/s a worker", static_cast<double>(tokens) / preflight.worker_seconds());
   if (preflight.run_worker_seconds() <= 0) return line;
-  line += fmt::format(", so {} episodes and the verification take about {} of one worker",
-                      preflight.run_episodes(), duration_text(preflight.run_worker_seconds()));
-  if (workers > 1) {
-    line +=
-        fmt::format(", {} of {} workers",
-                    duration_text(preflight.run_worker_seconds() / static_cast<double>(workers)), workers);
-  }
+  // Small batches do not fill a GPU.
+  const auto takes = [&](double shared_by) {
+    const std::string most = duration_text(preflight.run_worker_seconds() / shared_by);
+    return preflight.run_worker_seconds_least() <= 0
+               ? "about " + most
+               : fmt::format("{} to {}", duration_text(preflight.run_worker_seconds_least() / shared_by), most);
+  };
+  line += fmt::format(", so {} episodes and the verification take {} of one worker",
+                      preflight.run_episodes(), takes(1));
+  if (workers > 1) line += fmt::format(", {} of {} workers", takes(static_cast<double>(workers)), workers);
   if (preflight.cost() > 0) line += fmt::format("; cost {:.2f}", preflight.cost());
   return line;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <random>
@@ -18,6 +19,7 @@
 #include "evaluation/task.h"
 #include "model/model_config.h"
 #include "model/tokenizer.h"
+#include "policy/learner.h"
 #include "wire/messages.pb.h"
 #include "worker/spec_conditions.h"
 #include "worker/spec_method.h"
@@ -25,8 +27,11 @@
 namespace allot::app {
 namespace {
 
-// The value of --reward that is no kind of reward.
+// The values of --reward that are no kinds of reward.
 constexpr const char* kMixed = "mixed";
+constexpr const char* kAuto = "auto";  // kMixed where that is of use, else answers
+// With fewer divergences than this to learn from, kAuto learns from answers alone.
+constexpr int64_t kLeastDivergences = 32;
 
 // Number of held-out questions by default.
 constexpr int32_t kHeldoutQuestions = 512;
@@ -66,7 +71,7 @@ void check_options(const RunOptions& run) {
   }
   if (!kernels::has_consistent_unit(run.attention))
     faults.push_back("--" + kernels::unit_fault(run.attention));
-  if (run.divergence_episodes && run.reward != kMixed)
+  if (run.divergence_episodes && run.reward != kMixed && run.reward != kAuto)
     faults.push_back("--divergence-episodes goes with --reward mixed, not with --reward " + run.reward);
   if (run.reward == kMixed && run.divergence_episodes.value_or(1) >= run.episodes)
     faults.push_back("--divergence-episodes " + std::to_string(run.divergence_episodes.value_or(1)) + " of " +
@@ -87,13 +92,20 @@ void set_generation(const evaluation::Generation& generation, wire::GenerationSp
   spec->set_max_new_tokens(generation.max_new_tokens);
 }
 
-void set_task(const RunOptions& run, const evaluation::Task& task, wire::TaskSpec* spec) {
+// What the data allow to measure.
+struct LearningData {
+  bool has_solutions = false;  // of every question to learn on
+};
+
+LearningData set_task(const RunOptions& run, const evaluation::Task& task, wire::TaskSpec* spec) {
   spec->set_name(std::string(task.name()));
   spec->set_version(task.version());
   const evaluation::Dataset train = task.load(run.data);
   *spec->mutable_train() = to_wire(train);
+  const LearningData data{.has_solutions = std::ranges::none_of(
+                      train.questions, [](const auto& question) { return question.solution.empty(); })};
   const int32_t wanted = run.heldout_questions.value_or(kHeldoutQuestions);
-  if (wanted == 0 || run.heldout.empty()) return;
+  if (wanted == 0 || run.heldout.empty()) return data;
   const evaluation::Dataset heldout = task.load(run.heldout);
   evaluation::check_held_out(train, heldout);
   *spec->mutable_heldout() = to_wire(heldout);
@@ -103,6 +115,32 @@ void set_task(const RunOptions& run, const evaluation::Task& task, wire::TaskSpe
                      run.heldout.string() + " holds " + std::to_string(there));
   }
   spec->set_heldout_questions(std::min(static_cast<uint32_t>(wanted), there));
+  return data;
+}
+
+// What the run learns from: the kind of its episodes, and how many of them measure divergences first. A
+// learner that wants divergences gets them beside the episodes where --episodes is no limit, else at most half.
+void set_reward(const RunOptions& run, const LearningData& data, wire::RunSpec* spec) {
+  const policy::Learner* learner = policy::find_learner(spec->policy().name());
+  const bool begins_with_divergences = learner != nullptr && learner->divergences != nullptr;
+  const bool settles = run.until == "settled";
+  const int64_t half = run.episodes / 2;
+  int64_t first = run.divergence_episodes.value_or(half);
+  bool beside = false;
+  if (!run.divergence_episodes && begins_with_divergences) {
+    const int64_t wanted = learner->divergences(spec->model().layers());
+    first = settles ? wanted : std::min(wanted, half);
+    beside = settles;
+  }
+  const bool of_use = run.divergence_episodes ||
+                      (begins_with_divergences && data.has_solutions && first >= kLeastDivergences);
+  spec->set_episodes(run.episodes);
+  if (run.reward == kMixed || (run.reward == kAuto && of_use)) {
+    spec->set_divergence_episodes(first);
+    spec->set_episodes(run.episodes + (beside ? first : 0));
+  } else if (run.reward != kAuto && parse_reward_kind(run.reward) != RewardKind::kAnswers) {
+    spec->set_reward_kind(run.reward);  // release 0.1 writes specs without it
+  }
 }
 
 // The schedule that `text` names, for the run of `spec`, in which everything but the start is set. A file
@@ -159,12 +197,15 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
                   "of a smaller file");
 
   options.choice(
-      "reward", &run->reward, {"answers", "divergence", kMixed},
+      "reward", &run->reward, {kAuto, "answers", "divergence", kMixed},
       "what learning goes by: answers (replies are generated and graded), divergence (of sampled "
       "from exact next-token distributions over the solutions of the data, nothing is generated, "
-      "and a few questions an episode suffice), or mixed (divergence first, then answers); the verification is on answers");
+      "and a few questions an episode suffice), or mixed (divergence first, then answers); auto is mixed where the "
+      "learner begins with divergences and every question has a solution, else answers; the verification is on "
+      "answers");
   options.integer("divergence-episodes", &run->divergence_episodes, 1, kMany, "N",
-                  "with --reward mixed: episodes that measure divergences; by default the first half");
+                  "with --reward mixed: episodes that measure divergences; by default as many as the learner "
+                  "wants, at most half, or with --until settled before --episodes others; half where it does not say");
   options.integer(
       "preflight", &run->preflight, 0, 1'000'000, "N",
       "training questions that dense attention and the even schedule answer before learning; a run that "
@@ -209,7 +250,7 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   }
   const auto style = prompt_style(run);
   const auto task = evaluation::make_task(run.task, style);
-  set_task(run, *task, spec.mutable_task());
+  const LearningData data = set_task(run, *task, spec.mutable_task());
   spec.mutable_task()->set_prompt_style(std::string(evaluation::name(style)));
   set_generation(resolve(run.generation, *task), spec.mutable_generation());
 
@@ -220,12 +261,7 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
     spec.mutable_policy()->set_start(start_of(run.policy.start, spec).to_string());
   }
   spec.set_seed(static_cast<uint32_t>(run.seed));
-  spec.set_episodes(run.episodes);
-  if (run.reward == kMixed) {
-    spec.set_divergence_episodes(run.divergence_episodes.value_or(run.episodes / 2));
-  } else if (parse_reward_kind(run.reward) != RewardKind::kAnswers) {
-    spec.set_reward_kind(run.reward);  // release 0.1 writes specs without it
-  }
+  set_reward(run, data, &spec);
   spec.set_questions_per_episode(static_cast<uint32_t>(run.questions));
   spec.set_until_settled(run.until == "settled");
   spec.set_most_episodes(run.until == "settled" ? run.most_episodes : 0);
@@ -242,6 +278,8 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
 void resolve(const wire::RunSpec& spec, RunOptions* run) {
   run->prompt = spec.task().prompt_style();
   run->heldout_questions = static_cast<int32_t>(spec.task().heldout_questions());
+  run->reward = spec.divergence_episodes() > 0 ? kMixed : row_of(parse_reward_kind(spec.reward_kind())).name;
+  run->episodes = spec.episodes();
   if (spec.divergence_episodes() > 0) run->divergence_episodes = spec.divergence_episodes();
   run->generation = options_of(worker::conditions_of(spec).generation);
 }

@@ -26,8 +26,8 @@ struct RunOptions {
   std::string prompt = "auto";
   std::optional<int32_t> heldout_questions;  // empty: the first 512, or all of a smaller file
 
-  std::string reward = "answers";              // "answers", "divergence" or "mixed"
-  std::optional<int64_t> divergence_episodes;  // of "mixed"; empty: half of the episodes
+  std::string reward = "auto";                 // "auto", "answers", "divergence" or "mixed"
+  std::optional<int64_t> divergence_episodes;  // of "mixed"; empty: as many as the learner wants
   int32_t preflight = 32;                      // questions; 0 = no preflight
   bool ignore_preflight = false;
   double gain_floor = 0.5;         // points
@@ -57,7 +57,7 @@ void declare_run_options(OptionSet& options, RunOptions* run);
 wire::RunSpec build_run_spec(const RunOptions& run);
 
 // Sets the options that depend on model, task, data and other options (prompt style, generation, held-out
-// questions, episodes that measure divergences) to their values in `spec`, which was built from `run`.
+// questions, reward, episodes) to their values in `spec`, which was built from `run`.
 void resolve(const wire::RunSpec& spec, RunOptions* run);
 
 }  // namespace allot::app

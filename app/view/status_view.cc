@@ -149,7 +149,7 @@ std::string policy_numbers(const wire::Status& status) {
 
 json preflight_json(const wire::Preflight& preflight) {
   json object = message_json(preflight);
-  for (const char* name : {"cost", "run_worker_seconds"}) {
+  for (const char* name : {"cost", "run_worker_seconds", "run_worker_seconds_least"}) {
     if (object[name] == 0) object[name] = nullptr;
   }
   if (preflight.stop_reason().empty()) object["stop_reason"] = nullptr;

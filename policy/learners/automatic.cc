@@ -67,8 +67,8 @@ constexpr int64_t kLeastPairs = 12;    // before a race is decided
 constexpr int64_t kMostPairs = 40;     // after which it must be near a decision
 constexpr double kRaceKeeps = 0.7;     // which it is with this many errors
 // With so many errors in the race, so many deviations of the draws are enough.
-constexpr double kRaceSure = 1.3;
-constexpr double kModelSure = 1;
+constexpr double kRaceSure = 2;
+constexpr double kModelSure = 1.5;
 // The model's curves and its link are not the truth, so that an advantage is off by about this share of
 // itself however many answers there are.
 constexpr double kMisfit = 0.2;
@@ -91,7 +91,7 @@ class Automatic final : public Policy {
 
  private:
   struct Open {
-    Schedule schedule;
+    Schedule schedule = {};
     int64_t version = 0;  // when it was asked
     int64_t group = 0;
     std::optional<DivergencePhase::Place> place = {};  // of a divergence
@@ -396,7 +396,8 @@ void Automatic::settle() {
 
 void Automatic::race_against(const Schedule& incumbent) {
   recommended_ = incumbent;
-  if (surely_above_zero(advantages(settled_, incumbent))) {
+  const std::vector<double> advantage = advantages(settled_, incumbent);
+  if (surely_above_zero(advantage)) {
     recommended_ = settled_;
     race_.reset();
     return;
@@ -404,21 +405,22 @@ void Automatic::race_against(const Schedule& incumbent) {
   if (race_ && race_->incumbent() != incumbent) race_.reset();
   if (race_) {
     const double evidence = race_->evidence(kLeastPairs);
-    const Moments moments = moments_of(advantages(race_->challenger(), incumbent));
-    if (evidence >= kRaceSure && moments.mean >= kModelSure * moments.deviation && moments.mean > 0) {
+    const Moments expected = moments_of(advantages(race_->challenger(), incumbent));
+    if (evidence >= kRaceSure && expected.mean > kModelSure * expected.deviation) {
       won_ = recommended_ = race_->challenger();
       race_.reset();
       return;
     }
     const bool lost = race_->pairs() >= kLeastPairs && race_->mean() <= 0;
-    // A schedule that the draws expect more of takes the place of one that has not shown anything yet.
-    if (lost || moments.mean <= 0 || (evidence < kRaceKeeps && race_->pairs() >= kMostPairs)) race_.reset();
+    const bool undecided = race_->pairs() >= kMostPairs && evidence < kRaceKeeps;
+    if (lost || undecided || expected.mean <= 0) race_.reset();
   }
-  if (race_ || measure_.scale != 0) return;
-  if (settled_ != incumbent && moments_of(advantages(settled_, incumbent)).mean > kWorthARace) {
-    race_.emplace(incumbent, settled_);
-    ++races_;
-  }
+  const Moments expected = moments_of(advantage);
+  const bool worth = expected.mean > kWorthARace && expected.mean > kModelSure * expected.deviation;
+  // Rewards that were bent into shares differ by units of their own.
+  if (race_ || !worth || measure_.scale != 0) return;
+  race_.emplace(incumbent, settled_);
+  ++races_;
 }
 
 std::vector<double> Automatic::advantages(const Schedule& schedule, const Schedule& other) const {
@@ -501,15 +503,12 @@ std::string Automatic::save() const {
   json draws = json::array();
   for (const ResponseModel::State& draw : draws_) draws.push_back(to_json(draw));
   const auto outcomes = model_.outcomes();
-  return write_state(
-      config_,
-      {{"version", version_},
+  json state = {{"version", version_},
        {"next_number", next_number_},
        {"next_draw", next_draw_},
        {"group", group_},
        {"in_group", in_group_},
        {"last_batch", last_batch_},
-       {"phase", phase_ ? phase_->save() : json()},
        {"open", std::move(open)},
        {"waiting", to_json(waiting_)},
        {"outcomes", to_json(std::vector<ResponseOutcome>(outcomes.begin(), outcomes.end()))},
@@ -518,9 +517,11 @@ std::string Automatic::save() const {
        {"draws", std::move(draws)},
        {"settled", settled_.samples},
        {"recommended", recommended_.samples},
-       {"race", race_ ? race_->save() : json()},
-       {"races", races_},
-       {"won", won_ ? json(won_->samples) : json()}});
+       {"races", races_}};
+  if (phase_) state["phase"] = phase_->save();
+  if (race_) state["race"] = race_->save();
+  if (won_) state["won"] = won_->samples;
+  return write_state(config_, std::move(state));
 }
 
 bool all_finite(const std::vector<double>& numbers) {
@@ -535,8 +536,9 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
   in_group_ = learner.at("in_group");
   last_batch_ = learner.at("last_batch");
   races_ = learner.at("races");
-  require_state(version_ >= 0 && next_number_ >= 0 && next_draw_ >= 0 && group_ >= -1 && races_ >= 0,
-                "version, next_number, next_draw, group and races must be at least 0");
+  require_state(version_ >= 0 && next_number_ >= 0 && next_draw_ >= 0 && races_ >= 0 &&
+                    group_ >= (next_number_ > 0 ? 0 : -1) && last_batch_ >= 0,
+                "version, next_number, next_draw, group, last_batch and races must be at least 0");
   require_state(in_group_ >= 0 && in_group_ < kGroup, "in_group is " + std::to_string(in_group_));
   if (phase_ && !phase_->over()) {
     phase_->restore(learner.at("phase"));
@@ -615,8 +617,12 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
   };
   settled_ = read_schedule(learner.at("settled"));
   recommended_ = read_schedule(learner.at("recommended"));
-  if (!learner.at("race").is_null()) race_.emplace(learner.at("race"));
-  if (!learner.at("won").is_null()) won_ = read_schedule(learner.at("won"));
+  if (learner.contains("race")) {
+    race_.emplace(learner.at("race"));
+    for (const Race::Side side : {Race::Side::kIncumbent, Race::Side::kChallenger})
+      check_schedule(race_->of(side), config.layers, config.floor, config.total);
+  }
+  if (learner.contains("won")) won_ = read_schedule(learner.at("won"));
 }
 
 void check_size(const PolicyConfig& config) {
@@ -638,6 +644,7 @@ extern const Learner automatic{
     .parameters = kParameters,
     .max_policy_lag = kNoPolicyLagLimit,
     .mixes_kinds = true,
+    .divergences = [](int layers) -> int64_t { return 64 + 8 * int64_t{layers}; },
     .make = [](const PolicyConfig& config) -> std::unique_ptr<Policy> {
       check_size(config);
       return std::make_unique<Automatic>(config);

@@ -88,6 +88,22 @@ TEST(Preflight, TheRunsTimeFollowsFromHowLongWorkersWereBusyAndItsCostFromTheirP
   EXPECT_EQ(measured(spec, answers(4, 4), answers(4, 4)).describe(true).run_worker_seconds(), 0);
 }
 
+TEST(Preflight, TheRunTakesLessWhereAWorkersBatchesWillBeLarger) {
+  wire::RunSpec spec = spec_with_preflight();  // 10 episodes of 4 questions, 3 times 6 held-out ones
+  Preflight preflight = measured(spec, answers(4, 4), answers(4, 4));
+  const double most = preflight.describe(true).run_worker_seconds();
+  EXPECT_EQ(preflight.describe(true).run_worker_seconds_least(), 0);
+  EXPECT_EQ(preflight.describe(true, {{"a", 8}, {"b", 64}}).run_worker_seconds_least(), 0) << "it was full";
+  const wire::Preflight shown = preflight.describe(true, {{"a", 64}});
+  EXPECT_DOUBLE_EQ(shown.run_worker_seconds(), most);
+  EXPECT_DOUBLE_EQ(shown.run_worker_seconds_least(), most * 8 / 64);
+  // Divergences generate nothing.
+  spec.set_divergence_episodes(5);
+  const wire::Preflight mixed = measured(spec, answers(4, 4), answers(4, 4)).describe(true);
+  EXPECT_EQ(mixed.run_episodes(), 5);
+  EXPECT_DOUBLE_EQ(mixed.run_worker_seconds(), most * (5 * 4 + 3 * 6) / (10 * 4 + 3 * 6));
+}
+
 TEST(Preflight, ARunWhoseDenseAttentionAnswersNextToNothingIsStoppedWithWhatToChange) {
   const wire::RunSpec spec = spec_with_preflight();
   const auto reason = [&](const std::vector<QuestionResult>& dense) {

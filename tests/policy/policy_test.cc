@@ -23,23 +23,40 @@ using ::testing::Each;
 using ::testing::Field;
 using ::testing::ThrowsMessage;
 
+// Behind the name of a learner that mixes kinds: in a run that measures divergences first.
+constexpr std::string_view kMixed = " mixed";
+
+std::vector<std::string> policies_and_mixed_runs() {
+  std::vector<std::string> names = policy_names();
+  for (const Learner* learner : learners()) {
+    if (learner->mixes_kinds) names.push_back(std::string(learner->name) + std::string(kMixed));
+  }
+  return names;
+}
+
 // What every learner promises.
 class EveryPolicy : public ::testing::TestWithParam<std::string> {
  protected:
+  static bool mixed() { return GetParam().ends_with(kMixed); }
+  static std::string learner_name() {
+    return mixed() ? GetParam().substr(0, GetParam().size() - kMixed.size()) : GetParam();
+  }
   static PolicyConfig config() {
-    PolicyConfig config{.name = GetParam(), .layers = 6, .total = 40, .seed = 77, .max_policy_lag = 3};
+    PolicyConfig config{.name = learner_name(), .layers = 6, .total = 40, .seed = 77, .max_policy_lag = 3};
+    if (mixed()) config.divergence_episodes = 24;
     // Counts, such as how many outcomes make an update, are small, so that few outcomes reach updates.
-    for (const Parameter& declared : find_learner(GetParam())->parameters) {
+    for (const Parameter& declared : find_learner(learner_name())->parameters) {
       if (declared.whole) config.parameters[std::string(declared.name)] = declared.least + 1;
     }
     return config;
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Learners, EveryPolicy, ::testing::ValuesIn(policy_names()),
+INSTANTIATE_TEST_SUITE_P(Learners, EveryPolicy, ::testing::ValuesIn(policies_and_mixed_runs()),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::erase(name, '-');
+                           std::erase(name, ' ');
                            return name;
                          });
 
@@ -80,7 +97,7 @@ std::string apply(Policy& policy, const Event& event) {
     case Event::kAsk:
       for (const Proposal& proposal : policy.ask(static_cast<int>(event.argument))) {
         seen += nlohmann::json{proposal.number, proposal.group, proposal.schedule.samples, proposal.log_prob,
-                               proposal.policy_version}
+                               proposal.policy_version, proposal.reward_kind == RewardKind::kDivergence}
                     .dump();
       }
       break;
@@ -202,7 +219,7 @@ TEST_P(EveryPolicy, RewardsMayLieInAnyFiniteRange) {
 }
 
 TEST_P(EveryPolicy, ClimbsTheUtilityOfADivergenceOfWhichLessIsBetter) {
-  const auto policy = make_policy({.name = GetParam(), .layers = 8, .total = 64, .seed = 3});
+  const auto policy = make_policy({.name = learner_name(), .layers = 8, .total = 64, .seed = 3});
   for (int k = 0; k < 600; ++k) {
     const Proposal proposal = policy->ask(1)[0];
     policy->tell({.number = proposal.number,
@@ -224,11 +241,12 @@ class PolicyThatMixesKinds : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Learners, PolicyThatMixesKinds, ::testing::ValuesIn(policies_that_mix_kinds()));
 
 TEST_P(PolicyThatMixesKinds, LearnsFromBothInOneRun) {
-  const auto policy = make_policy({.name = GetParam(), .layers = 8, .total = 64, .seed = 3});
+  const auto policy = make_policy(
+      {.name = GetParam(), .layers = 8, .total = 64, .seed = 3, .divergence_episodes = 200});
   for (int k = 0; k < 400; ++k) {
     const Proposal proposal = policy->ask(1)[0];
     const double samples = proposal.schedule.samples[5];
-    const bool divergence = k < 200;
+    const bool divergence = proposal.reward_kind ? *proposal.reward_kind == RewardKind::kDivergence : k < 200;
     policy->tell({.number = proposal.number,
                   .reward = divergence ? 0.2 / (0.25 + samples) : samples / (8 + samples),
                   .kind = divergence ? RewardKind::kDivergence : RewardKind::kAnswers});
@@ -240,7 +258,7 @@ TEST_P(PolicyThatMixesKinds, LearnsFromBothInOneRun) {
 }
 
 TEST_P(EveryPolicy, DeclaresWhatPeopleNeedToUseIt) {
-  const Learner& learner = *find_learner(GetParam());
+  const Learner& learner = *find_learner(learner_name());
   EXPECT_FALSE(learner.summary.empty());
   EXPECT_GE(learner.max_policy_lag, 0);
   for (const Parameter& declared : learner.parameters) {
@@ -258,7 +276,7 @@ TEST_P(EveryPolicy, ParametersLeftOutHaveTheirDefaults) {
   PolicyConfig spelled_out = config();
   PolicyConfig left_out = config();
   left_out.parameters.clear();
-  for (const Parameter& declared : find_learner(GetParam())->parameters) {
+  for (const Parameter& declared : find_learner(learner_name())->parameters) {
     spelled_out.parameters[std::string(declared.name)] = declared.initial;
   }
   const auto one = make_policy(spelled_out);
@@ -271,12 +289,12 @@ TEST_P(EveryPolicy, ParametersOutOfRangeAndUnknownOnesAreRefusedTogether) {
   PolicyConfig wrong = config();
   wrong.parameters = {{"no_such_parameter", 1}};
   std::vector<::testing::Matcher<std::string>> named{Names("no_such_parameter", 1)};
-  for (const Parameter& declared : find_learner(GetParam())->parameters) {
+  for (const Parameter& declared : find_learner(learner_name())->parameters) {
     wrong.parameters[std::string(declared.name)] = declared.most + 1;
     named.push_back(Names(option_name(declared)));
   }
   EXPECT_THAT([&] { validate(wrong); }, ThrowsMessage<InvalidArgument>(AllOfArray(named)));
-  for (const Parameter& declared : find_learner(GetParam())->parameters) {
+  for (const Parameter& declared : find_learner(learner_name())->parameters) {
     wrong = config();
     wrong.parameters[std::string(declared.name)] = std::nan("");
     EXPECT_THROW(validate(wrong), InvalidArgument) << declared.name;

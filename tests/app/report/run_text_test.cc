@@ -50,6 +50,9 @@ TEST(RunText, ThePreflightSaysWhatEachScheduleDidAndWhatTheRunWillTake) {
       preflight_lines(preflight, 1).back(),
       AllOf(Names("250 episodes", "about 10 min 0 s of one worker", "cost 0.50"), Not(HasSubstr("workers"))));
   EXPECT_THAT(preflight_lines(preflight, 4).back(), Names("2 min 30 s of 4 workers"));
+  preflight.set_run_worker_seconds_least(60);
+  EXPECT_THAT(preflight_lines(preflight, 4).back(),
+              Names("take 1 min 0 s to 10 min 0 s of one worker", "15 s to 2 min 30 s of 4 workers"));
 }
 
 TEST(RunText, ThePreflightsWarningsAndItsReasonComeLast) {

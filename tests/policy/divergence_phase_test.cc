@@ -1,0 +1,186 @@
+#include "policy/divergence_phase.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "policy/draws.h"
+
+namespace allot::policy {
+namespace {
+
+using Stage = DivergencePhase::Stage;
+using Told = DivergencePhase::Told;
+
+PolicyConfig example(int64_t divergences = 128) {
+  return {.name = "auto", .layers = 8, .total = 64, .seed = 5, .divergence_episodes = divergences};
+}
+
+// Layer 2 matters most, layers 5 to 7 hardly.
+double divergence_of(const Schedule& schedule) {
+  double sum = 0;
+  for (size_t layer = 0; layer < schedule.samples.size(); ++layer) {
+    const double weight = layer == 2 ? 1 : layer < 5 ? 0.1 : 0.01;
+    sum += weight / schedule.samples[layer];
+  }
+  return sum;
+}
+
+// Runs the phase to its end with so many out, told in random order; the number of measurements.
+int run(DivergencePhase* phase, size_t in_flight, double loss) {
+  DrawStream draws(9, 0, draw_purpose("divergence-phase-test"));
+  std::vector<DivergencePhase::Asked> out;
+  int asked = 0;
+  while (!phase->over()) {
+    for (; !phase->waits() && out.size() < in_flight; ++asked) out.push_back(phase->ask());
+    std::swap(out[draws.below(static_cast<uint32_t>(out.size()))], out.back());
+    const DivergencePhase::Asked one = out.back();
+    out.pop_back();
+    if (draws.uniform() < loss) {
+      phase->give_up(one.place);
+    } else {
+      // Batches are on other questions, which is a common factor.
+      const double noise = std::exp(0.3 * (one.place.batch % 3) + 0.02 * draws.uniform());
+      phase->tell(one.place, divergence_of(one.schedule) * noise);
+    }
+  }
+  return asked;
+}
+
+TEST(DivergencePhase, FindsABetterScheduleWithinItsMeasurements) {
+  for (const size_t in_flight : {1, 16, 100}) {
+    for (const double loss : {0.0, 0.2}) {
+      DivergencePhase phase(example());
+      EXPECT_EQ(phase.stage(), Stage::kSearch);
+      EXPECT_LE(run(&phase, in_flight, loss), 128);
+      EXPECT_TRUE(phase.informed());
+      EXPECT_LT(divergence_of(phase.best()), 0.75 * divergence_of(uniform_schedule(8, 8)))
+          << in_flight << " in flight, loss " << loss << ": " << phase.best().to_string();
+      EXPECT_NO_THROW(check_schedule(phase.best(), 8, 1, 64));
+    }
+  }
+}
+
+TEST(DivergencePhase, ABatchMovesTheCentreOnceItIsCompleteThoughOthersAreOut) {
+  DivergencePhase phase(example());
+  std::vector<DivergencePhase::Asked> asked;
+  for (int k = 0; k < 40; ++k) asked.push_back(phase.ask());
+  std::set<int64_t> batches;
+  for (const auto& one : asked) batches.insert(one.place.batch);
+  ASSERT_EQ(batches.size(), 3u);
+  std::vector<DivergencePhase::Asked> second;
+  std::ranges::copy_if(asked, std::back_inserter(second), [](const auto& one) { return one.place.batch == 1; });
+  for (const auto& one : second) {
+    EXPECT_EQ(phase.best(), uniform_schedule(8, 8));
+    const Told told = phase.tell(one.place, divergence_of(one.schedule));
+    EXPECT_EQ(told, one.place.member == second.back().place.member ? Told::kLearned : Told::kKept);
+  }
+  EXPECT_GT(phase.best().samples[2], 8);
+}
+
+TEST(DivergencePhase, WithEverythingLostItEndsAtTheStart) {
+  PolicyConfig config = example(40);
+  config.start = parse_schedule("29,5,5,5,5,5,5,5");
+  DivergencePhase phase(config);
+  while (!phase.waits()) phase.give_up(phase.ask().place);
+  EXPECT_TRUE(phase.over());
+  EXPECT_FALSE(phase.informed());
+  EXPECT_EQ(phase.best(), config.start);
+}
+
+TEST(DivergencePhase, GoesOnWithoutWhatManyLaterOutcomesOvertook) {
+  DivergencePhase phase(example(40));
+  std::vector<DivergencePhase::Asked> out;
+  while (!phase.waits()) out.push_back(phase.ask());
+  for (const auto& one : out) {
+    if (one.place.member != 1) phase.tell(one.place, divergence_of(one.schedule));
+  }
+  EXPECT_EQ(phase.stage(), Stage::kSearch);
+  EXPECT_TRUE(phase.waits());
+  int later = 1;
+  for (; !phase.overtaken(); ++later) ASSERT_LT(later, 1000);
+  EXPECT_GE(later, 32);
+  EXPECT_EQ(phase.stage(), Stage::kCheck);
+  EXPECT_GT(phase.best().samples[2], 8);
+  EXPECT_FALSE(phase.waits());
+  // What comes after all changes nothing.
+  const nlohmann::json before = phase.save();
+  EXPECT_EQ(phase.tell(out[1].place, 1e-6), Told::kDropped);
+  EXPECT_EQ(phase.save(), before);
+}
+
+TEST(DivergencePhase, TheCheckTakesTheCandidateOfLeastDivergenceAndLooksAtCompleteRoundsOnly) {
+  DivergencePhase phase(example());
+  while (phase.stage() == Stage::kSearch) {
+    const auto one = phase.ask();
+    phase.tell(one.place, divergence_of(one.schedule));
+  }
+  std::vector<DivergencePhase::Asked> out;
+  while (!phase.waits()) out.push_back(phase.ask());
+  ASSERT_GT(out.size(), 4u);
+  EXPECT_EQ(out.front().schedule, uniform_schedule(8, 8));
+  // In the first round the even schedule seems best by far, but one of the others is lost there.
+  for (const auto& one : out) {
+    const bool first = one.place.batch == out.front().place.batch;
+    if (first && one.place.member == 1) {
+      phase.give_up(one.place);
+    } else {
+      phase.tell(one.place, first && one.place.member == 0 ? 1e-9 : divergence_of(one.schedule) + (first ? 9 : 0));
+    }
+  }
+  ASSERT_TRUE(phase.over());
+  EXPECT_GT(phase.best().samples[2], 12);
+}
+
+TEST(DivergencePhase, KeepsTheEvenScheduleWhereNothingElseMeasuresBetter) {
+  DivergencePhase phase(example());
+  while (!phase.over()) {
+    const auto one = phase.ask();
+    const double even = one.schedule == uniform_schedule(8, 8) ? 0.5 : 1;
+    phase.tell(one.place, phase.stage() == Stage::kCheck ? even : divergence_of(one.schedule));
+  }
+  EXPECT_EQ(phase.best(), uniform_schedule(8, 8));
+  EXPECT_TRUE(phase.informed());
+}
+
+TEST(DivergencePhase, IsOverAtOnceWhereThereIsNothingToSearch) {
+  EXPECT_TRUE(DivergencePhase(example(7)).over());
+  PolicyConfig full = example();
+  full.floor = 8;
+  EXPECT_TRUE(DivergencePhase(full).over());
+  EXPECT_EQ(DivergencePhase(full).best(), uniform_schedule(8, 8));
+}
+
+TEST(DivergencePhase, RestoredAtAnyPointItAsksAndChoosesTheSame) {
+  const PolicyConfig config = example(48);
+  DivergencePhase original(config);
+  DrawStream draws(3, 0, draw_purpose("divergence-phase-test"));
+  std::vector<DivergencePhase::Asked> out;
+  while (!original.over()) {
+    DivergencePhase restored(config);
+    restored.restore(original.save());
+    ASSERT_EQ(restored.save(), original.save());
+    ASSERT_EQ(restored.stage(), original.stage());
+    ASSERT_EQ(restored.best(), original.best());
+    if (!original.waits() && draws.below(2) == 0) {
+      out.push_back(original.ask());
+      ASSERT_EQ(restored.ask().schedule, out.back().schedule);
+      continue;
+    }
+    if (out.empty()) continue;
+    std::swap(out[draws.below(static_cast<uint32_t>(out.size()))], out.back());
+    original.tell(out.back().place, divergence_of(out.back().schedule));
+    out.pop_back();
+  }
+  nlohmann::json damaged = original.save();
+  damaged["next_batch"] = 1;
+  DivergencePhase refused(config);
+  EXPECT_THROW(refused.restore(damaged), CorruptFile);
+}
+
+}  // namespace
+}  // namespace allot::policy
