@@ -22,8 +22,10 @@ constexpr int64_t kMostCandidates = 4;
 constexpr int64_t kPerRound = 24;
 // Below this divergences differ by rounding alone, and 0 has no logarithm.
 constexpr double kLeastDivergence = 1e-9;
-// So many later proposals were told until what is out counts as lost.
+// So many later proposals are told, and so many more for each divergence that is out, until what is out counts
+// as lost.
 constexpr int64_t kPatience = 64;
+constexpr int64_t kPatienceEach = 2;
 
 int64_t rounds_of(int64_t divergences) {
   return std::clamp<int64_t>(divergences / kPerRound, 1, kMostRounds);
@@ -105,7 +107,10 @@ DivergencePhase::Told DivergencePhase::end(Place place, std::optional<double> di
 }
 
 bool DivergencePhase::overtaken() {
-  if (!waits() || over() || ++told_later_ < kPatience) return false;
+  if (!waits() || over()) return false;
+  int64_t open = 0;
+  for (const auto& [number, batch] : batches_) open += std::ranges::count(batch, true, &Member::open);
+  if (++told_later_ < kPatience + kPatienceEach * open) return false;
   for (const auto& [number, batch] : std::exchange(batches_, {})) learn(batch);
   return true;
 }

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/sha256.h"
+#include "policy/learner.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
 #include "tests/names.h"
@@ -29,6 +30,7 @@ class RunSpecBuilder : public ::testing::Test {
     run_.model = small_.model;
     run_.data = small_.train;
     run_.heldout = small_.heldout;
+    run_.policy.name = "pairs";
     run_.policy.total = 64;
   }
 
@@ -309,7 +311,54 @@ TEST_F(RunSpecBuilder, ARunOfAnswersSaysNothingOfItsKindAsInTheReleaseBefore) {
   EXPECT_EQ(spec.divergence_episodes(), 0);
 }
 
-TEST_F(RunSpecBuilder, AMixedRunBeginsWithHalfItsEpisodesUnlessToldOtherwise) {
+TEST_F(RunSpecBuilder, ByDefaultAutoLearnsFromDivergencesFirst) {
+  const RunOptions defaults;
+  EXPECT_EQ(defaults.policy.name, "auto");
+  EXPECT_EQ(defaults.reward, "auto");
+  run_.policy.name = "auto";
+  const int64_t wanted = policy::find_learner("auto")->divergences(8);
+  // Where --episodes is the end, at most half of them.
+  run_.episodes = 3 * wanted;
+  EXPECT_EQ(build_run_spec(run_).divergence_episodes(), wanted);
+  EXPECT_EQ(build_run_spec(run_).episodes(), 3 * wanted);
+  run_.episodes = wanted;
+  wire::RunSpec spec = build_run_spec(run_);
+  EXPECT_EQ(spec.divergence_episodes(), wanted / 2);
+  EXPECT_EQ(spec.reward_kind(), "");
+  resolve(spec, &run_);
+  EXPECT_EQ(run_.reward, "mixed");
+  // Until settled they come beside the others.
+  run_.reward = "auto";
+  run_.divergence_episodes.reset();
+  run_.until = "settled";
+  spec = build_run_spec(run_);
+  EXPECT_EQ(spec.divergence_episodes(), wanted);
+  EXPECT_EQ(spec.episodes(), 2 * wanted);
+  resolve(spec, &run_);
+  EXPECT_THAT(wire::differences(spec, build_run_spec(run_)), IsEmpty()) << "what --dry-run prints is the run";
+}
+
+TEST_F(RunSpecBuilder, ByDefaultItLearnsFromAnswersWhereDivergencesAreOfNoUse) {
+  const auto first = [&] { return build_run_spec(run_).divergence_episodes(); };
+  run_.policy.name = "auto";
+  run_.episodes = 250;
+  EXPECT_GT(first(), 0);
+  run_.reward = "answers";
+  EXPECT_EQ(first(), 0);
+  run_.reward = "auto";
+  run_.episodes = 40;
+  EXPECT_EQ(first(), 0) << "half of so few teach nothing";
+  run_.divergence_episodes = 20;
+  EXPECT_EQ(first(), 20) << "unless they are asked for";
+  run_.divergence_episodes.reset();
+  run_.episodes = 250;
+  for (const char* other : {"pairs", "reinforce-paper"}) {
+    run_.policy.name = other;
+    EXPECT_EQ(first(), 0) << other;
+  }
+}
+
+TEST_F(RunSpecBuilder, AMixedRunOfPairsBeginsWithHalfItsEpisodesUnlessToldOtherwise) {
   run_.reward = "mixed";
   run_.episodes = 101;
   wire::RunSpec spec = build_run_spec(run_);

@@ -103,7 +103,7 @@ TEST(DivergencePhase, GoesOnWithoutWhatManyLaterOutcomesOvertook) {
   EXPECT_TRUE(phase.waits());
   int later = 1;
   for (; !phase.overtaken(); ++later) ASSERT_LT(later, 1000);
-  EXPECT_GE(later, 32);
+  EXPECT_GE(later, 64);
   EXPECT_EQ(phase.stage(), Stage::kCheck);
   EXPECT_GT(phase.best().samples[2], 8);
   EXPECT_FALSE(phase.waits());
