@@ -37,7 +37,8 @@ bool accepted(DrawStream& draws, double log_ratio) {
 
 // The most that the exponential of a logit is taken of; moves go further by up to 120 without overflow.
 constexpr double kMostLogit = 300;
-// Sixteen such odds can be multiplied without overflow.
+// So many odds, each below the limit, can be multiplied without overflow.
+constexpr size_t kBlock = 16;
 constexpr double kMultipliedOdds = 1e17;
 
 double log_normal_density(double x, double centre, double width) {
@@ -166,6 +167,10 @@ void ResponseModel::add(ResponseOutcome outcome) {
     right_by_samples_[layer][samples] += right;
     ++seen_[layer][samples];
   }
+  if (blocks_.empty() || number == blocks_.back() + kBlock ||
+      questions_[blocks_.back()] != outcome.questions) {
+    blocks_.push_back(number);
+  }
   right_.push_back(right);
   sum_of_right_ += right;
   questions_.push_back(outcome.questions);
@@ -187,15 +192,37 @@ void ResponseModel::compute_odds(const State& state) {
   log_wrong_ = log_wrong(odds_);
 }
 
-// sum of questions * log(1 + odds), which is minus the log-likelihood of as many wrong answers. Products of
-// sixteen need one logarithm.
+// sum of questions * log(1 + odds), which is minus the log-likelihood of as many wrong answers. The product of
+// a block needs one logarithm.
 double ResponseModel::log_wrong(std::span<const double> odds) const {
   double sum = 0;
-  for (size_t i = 0; i < odds.size();) {
-    const double questions = questions_[i];
-    const size_t end = std::min(i + 16, odds.size());
+  for (size_t block = 0; block < blocks_.size();) {
+    // Whole blocks together, whose multiplications need not wait for each other.
+    constexpr size_t kTogether = 4;
+    const size_t after = block + kTogether;
+    if (after < blocks_.size() && blocks_[after] - blocks_[block] == kTogether * kBlock) {
+      const double* of_blocks = odds.data() + blocks_[block];
+      std::array<double, kTogether> products;
+      products.fill(1);
+      double most = 0;
+      for (size_t i = 0; i < kBlock; ++i) {
+        for (size_t k = 0; k < kTogether; ++k) {
+          const double own = of_blocks[k * kBlock + i];
+          products[k] *= 1 + own;
+          most = own > most ? own : most;
+        }
+      }
+      if (most < kMultipliedOdds) {
+        for (size_t k = 0; k < kTogether; ++k)
+          sum += questions_[blocks_[block + k]] * std::log(products[k]);
+        block = after;
+        continue;
+      }
+    }
+    const double questions = questions_[blocks_[block]];
+    const size_t end = block + 1 < blocks_.size() ? blocks_[block + 1] : odds.size();
     double product = 1;
-    for (; i < end && questions_[i] == questions; ++i) {
+    for (size_t i = blocks_[block]; i < end; ++i) {
       if (odds[i] < kMultipliedOdds) {
         product *= 1 + odds[i];
       } else {
@@ -203,6 +230,7 @@ double ResponseModel::log_wrong(std::span<const double> odds) const {
       }
     }
     sum += questions * std::log(product);
+    ++block;
   }
   return sum;
 }
@@ -351,12 +379,13 @@ void ResponseModel::sweep_layer(DrawStream& draws, size_t layer, State* state) {
     const double most = std::max(logs[0], logs[1]);
     return most + std::log(std::exp(logs[0] - most) + std::exp(logs[1] - most));
   };
-  std::array<double, 2> current = log_densities_of_layer(*state, layer, state->log_amplitudes[layer]);
+  const Terms terms = terms_of(state->population);
+  std::array<double, 2> current = log_densities_of_layer(*state, terms, layer, state->log_amplitudes[layer]);
   for (int move = 0; move < 2; ++move) {
     const double old = state->log_amplitudes[layer];
     const double proposed = old + kSteps[draws.below(3)] * normal(draws);
     const double shift = -mean_change(layer, {old, state->curve}, {proposed, state->curve});
-    const std::array<double, 2> moved = log_densities_of_layer(*state, layer, proposed);
+    const std::array<double, 2> moved = log_densities_of_layer(*state, terms, layer, proposed);
     const double prior = of_both(moved) - of_both(current) +
                          log_prior_of_intercept(state->intercept + shift) -
                          log_prior_of_intercept(state->intercept);
@@ -370,69 +399,72 @@ void ResponseModel::sweep_layer(DrawStream& draws, size_t layer, State* state) {
   state->few[layer] = draws.uniform() < sigmoid(current[1] - current[0]) ? 1 : 0;
 }
 
-double ResponseModel::distance(const State& state, const Population& population, size_t layer) const {
+double ResponseModel::distance(const State& state, const Population& population, const Terms& terms,
+                               size_t layer) const {
   const bool few = state.few[layer] != 0;
   return (state.log_amplitudes[layer] - expected_[state.curve][layer] - population.centre -
           (few ? population.gap : 0)) /
-         std::exp(few ? population.log_width_of_few : population.log_width);
+         terms.widths[few ? 1 : 0];
 }
 
-namespace {
+ResponseModel::Terms ResponseModel::terms_of(const Population& population) {
+  Terms terms{.widths = {std::exp(population.log_width), std::exp(population.log_width_of_few)}};
+  for (size_t own = 0; own < 2; ++own) {
+    const double share = sigmoid(own == 1 ? population.share_of_few : -population.share_of_few);
+    terms.log_shares[own] = std::log(share);
+    for (size_t neighbour = 0; neighbour < 2; ++neighbour) {
+      terms.log_chances[neighbour][own] =
+          std::log((neighbour == own ? population.together : 0) + (1 - population.together) * share);
+    }
+  }
+  terms.variance = 1 - population.alike * population.alike;
+  terms.log_variance = std::log(terms.variance);
+  return terms;
+}
 
 // Of a layer at `distance` whose neighbour is at `neighbour`.
-double log_density_beside(double neighbour, double distance, double alike) {
-  const double variance = 1 - alike * alike;
+double ResponseModel::log_density_beside(double neighbour, double distance, double alike, const Terms& terms) {
   const double off = distance - alike * neighbour;
-  return -0.5 * off * off / variance - 0.5 * std::log(variance);
+  return -0.5 * off * off / terms.variance - 0.5 * terms.log_variance;
 }
 
-// Of a layer that is among the few or not, beside a neighbour that is or is not.
-double log_chance_beside(int32_t neighbour, int32_t few, const ResponseModel::Population& population) {
-  const double share = sigmoid(few != 0 ? population.share_of_few : -population.share_of_few);
-  return std::log((neighbour == few ? population.together : 0) + (1 - population.together) * share);
-}
-
-}  // namespace
-
-std::array<double, 2> ResponseModel::log_densities_of_layer(const State& state, size_t layer,
-                                                            double log_amplitude) const {
+std::array<double, 2> ResponseModel::log_densities_of_layer(const State& state, const Terms& terms,
+                                                            size_t layer, double log_amplitude) const {
   const Population& population = state.population;
   const size_t layers = state.log_amplitudes.size();
   const double from_centre = log_amplitude - expected_[state.curve][layer] - population.centre;
   std::array<double, 2> logs{};
-  for (int32_t few = 0; few < 2; ++few) {
-    const double log_width = few != 0 ? population.log_width_of_few : population.log_width;
-    const double own = (from_centre - (few != 0 ? population.gap : 0)) / std::exp(log_width);
-    double& sum = logs[static_cast<size_t>(few)];
-    sum = -log_width;
+  for (size_t few = 0; few < 2; ++few) {
+    const double own = (from_centre - (few != 0 ? population.gap : 0)) / terms.widths[few];
+    double& sum = logs[few];
+    sum = -(few != 0 ? population.log_width_of_few : population.log_width);
     if (layer == 0) {
-      sum +=
-          -0.5 * own * own + std::log(sigmoid(few != 0 ? population.share_of_few : -population.share_of_few));
+      sum += -0.5 * own * own + terms.log_shares[few];
     } else {
-      sum += log_density_beside(distance(state, population, layer - 1), own, population.alike) +
-             log_chance_beside(state.few[layer - 1], few, population);
+      sum += log_density_beside(distance(state, population, terms, layer - 1), own, population.alike, terms) +
+             terms.log_chances[static_cast<size_t>(state.few[layer - 1])][few];
     }
     if (layer + 1 < layers) {
-      sum += log_density_beside(own, distance(state, population, layer + 1), population.alike) +
-             log_chance_beside(few, state.few[layer + 1], population);
+      sum += log_density_beside(own, distance(state, population, terms, layer + 1), population.alike, terms) +
+             terms.log_chances[few][static_cast<size_t>(state.few[layer + 1])];
     }
   }
   return logs;
 }
 
 double ResponseModel::log_density(const State& state, const Population& population) const {
+  const Terms terms = terms_of(population);
   double sum = 0;
   double last = 0;
   for (size_t layer = 0; layer < state.log_amplitudes.size(); ++layer) {
-    const int32_t few = state.few[layer];
-    const double own = distance(state, population, layer);
+    const auto few = static_cast<size_t>(state.few[layer]);
+    const double own = distance(state, population, terms, layer);
     sum -= few != 0 ? population.log_width_of_few : population.log_width;
     if (layer == 0) {
-      sum +=
-          -0.5 * own * own + std::log(sigmoid(few != 0 ? population.share_of_few : -population.share_of_few));
+      sum += -0.5 * own * own + terms.log_shares[few];
     } else {
-      sum += log_density_beside(last, own, population.alike) +
-             log_chance_beside(state.few[layer - 1], few, population);
+      sum += log_density_beside(last, own, population.alike, terms) +
+             terms.log_chances[static_cast<size_t>(state.few[layer - 1])][few];
     }
     last = own;
   }

@@ -87,6 +87,15 @@ class ResponseModel {
     size_t curve = 0;
   };
 
+  // What densities need of a population, computed once for all layers.
+  struct Terms {
+    std::array<double, 2> widths = {};                      // of most layers, of the few
+    std::array<double, 2> log_shares = {};                  // of the same
+    std::array<std::array<double, 2>, 2> log_chances = {};  // of a layer, [its neighbour's place][its own]
+    double variance = 1;                                    // of a distance beside a known neighbour
+    double log_variance = 0;
+  };
+
   void compute_odds(const State& state);
   double log_wrong(std::span<const double> odds) const;
   void multiply(size_t layer, std::span<const double> from, std::vector<double>* to) const;
@@ -106,9 +115,12 @@ class ResponseModel {
   double log_density(const State& state, const Population& population) const;
   double log_density(const Population& population) const;
   double log_prior_of_centre(double centre) const;
-  std::array<double, 2> log_densities_of_layer(const State& state, size_t layer, double log_amplitude) const;
+  std::array<double, 2> log_densities_of_layer(const State& state, const Terms& terms, size_t layer,
+                                               double log_amplitude) const;
+  static Terms terms_of(const Population& population);
+  static double log_density_beside(double neighbour, double distance, double alike, const Terms& terms);
   // How far the layer lies from the centre where it belongs, in widths.
-  double distance(const State& state, const Population& population, size_t layer) const;
+  double distance(const State& state, const Population& population, const Terms& terms, size_t layer) const;
   void sweep_curve(DrawStream& draws, State* state);
   // All layers at once: a change that they share takes single ones thousands of sweeps.
   void sweep_scale(DrawStream& draws, State* state);
@@ -124,6 +136,7 @@ class ResponseModel {
   std::vector<std::vector<uint16_t>> samples_;  // [layers][outcomes]
   std::vector<double> right_;                   // answers, [outcomes]
   std::vector<double> questions_;               // [outcomes]
+  std::vector<size_t> blocks_;  // the first outcomes of up to 16 of as many questions, in order
   std::vector<size_t> group_of_;                // [outcomes]
   std::vector<std::vector<size_t>> groups_;     // their outcomes
   std::vector<std::pair<int64_t, size_t>> group_index_;
