@@ -176,12 +176,15 @@ TEST(AutomaticMixed, RestoredWithAnyNumberInFlightItGoesOnBitForBit) {
   for (const int in_flight : {2, 40}) {
     const auto original = make_policy(example());
     DrawStream draws(2, static_cast<uint64_t>(in_flight), draw_purpose("automatic-mixed-test"));
-    std::vector<Proposal> out;
+    std::map<int64_t, Proposal> out;
     for (int k = 0; k < 300; ++k) {
-      while (std::ssize(out) < in_flight) out.push_back(original->ask(1)[0]);
-      std::swap(out[draws.below(static_cast<uint32_t>(out.size()))], out.back());
-      const Proposal proposal = out.back();
-      out.pop_back();
+      while (std::ssize(out) < in_flight) {
+        const Proposal asked = original->ask(1)[0];
+        out.emplace(asked.number, asked);
+      }
+      const auto any = std::next(out.begin(), draws.below(static_cast<uint32_t>(out.size())));
+      const Proposal proposal = any->second;
+      out.erase(any);
       if (k % (kUnderSanitizers ? 37 : 9) != 0) {
         answer(*original, proposal);
         continue;
