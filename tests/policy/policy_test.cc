@@ -96,8 +96,9 @@ std::string apply(Policy& policy, const Event& event) {
   switch (event.kind) {
     case Event::kAsk:
       for (const Proposal& proposal : policy.ask(static_cast<int>(event.argument))) {
-        seen += nlohmann::json{proposal.number, proposal.group, proposal.schedule.samples, proposal.log_prob,
-                               proposal.policy_version, proposal.reward_kind == RewardKind::kDivergence}
+        seen += nlohmann::json{proposal.number,           proposal.group,
+                               proposal.schedule.samples, proposal.log_prob,
+                               proposal.policy_version,   proposal.reward_kind == RewardKind::kDivergence}
                     .dump();
       }
       break;
@@ -241,8 +242,8 @@ class PolicyThatMixesKinds : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Learners, PolicyThatMixesKinds, ::testing::ValuesIn(policies_that_mix_kinds()));
 
 TEST_P(PolicyThatMixesKinds, LearnsFromBothInOneRun) {
-  const auto policy = make_policy(
-      {.name = GetParam(), .layers = 8, .total = 64, .seed = 3, .divergence_episodes = 200});
+  const auto policy =
+      make_policy({.name = GetParam(), .layers = 8, .total = 64, .seed = 3, .divergence_episodes = 200});
   for (int k = 0; k < 400; ++k) {
     const Proposal proposal = policy->ask(1)[0];
     const double samples = proposal.schedule.samples[5];
