@@ -34,7 +34,7 @@ kernels::AttentionMethod read_method(JsonFields&& fields) {
   }
   if (!kernels::has_consistent_unit(method))
     fields.fault(fmt::format("{}: {}", fields.where("unit"), kernels::unit_fault(method)));
-  if (!fields.has("parameters") || kernels::row_of(method.estimator).parameters.empty()) return method;
+  if (kernels::row_of(method.estimator).parameters.empty() || !fields.has("parameters")) return method;
   JsonFields own = fields.object("parameters");
   for (const kernels::MethodParameter& parameter : kernels::row_of(method.estimator).parameters) {
     if (own.has(parameter.name))
