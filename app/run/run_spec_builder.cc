@@ -73,7 +73,8 @@ void check_options(const RunOptions& run) {
     faults.push_back("--" + kernels::unit_fault(run.attention));
   if (run.divergence_episodes && run.reward != kMixed && run.reward != kAuto)
     faults.push_back("--divergence-episodes goes with --reward mixed, not with --reward " + run.reward);
-  if (run.reward == kMixed && run.divergence_episodes.value_or(1) >= run.episodes)
+  const bool mixes = run.reward == kMixed || (run.reward == kAuto && run.divergence_episodes);
+  if (mixes && run.divergence_episodes.value_or(1) >= run.episodes)
     faults.push_back("--divergence-episodes " + std::to_string(run.divergence_episodes.value_or(1)) + " of " +
                      std::to_string(run.episodes) +
                      " episodes leave none for answers; --reward divergence learns from divergences alone");
