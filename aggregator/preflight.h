@@ -79,8 +79,8 @@ class Preflight {
   std::string prompt_style_;
   std::vector<int32_t> even_;  // [layers]
   bool answers_;               // learning generates replies, so the preflight says how long it takes
-  int64_t episodes_;       // that generate replies
-  int64_t run_questions_;  // questions of these and of the verification
+  int64_t episodes_;           // that generate replies
+  int64_t run_questions_;      // questions of these and of the verification
 
   std::array<Measured, kLabels.size()> measured_;                             // [kLabels]
   std::map<std::string, std::pair<Timestamp, Timestamp>, std::less<>> busy_;  // of each worker: from, to

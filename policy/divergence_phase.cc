@@ -22,8 +22,8 @@ constexpr int64_t kMostCandidates = 4;
 constexpr int64_t kPerRound = 24;
 // Below this divergences differ by rounding alone, and 0 has no logarithm.
 constexpr double kLeastDivergence = 1e-9;
-// So many later proposals are told, and so many more for each divergence that is out, until what is out counts
-// as lost.
+// So many later proposals are told, and so many more for each divergence that is out, until what is out
+// counts as lost.
 constexpr int64_t kPatience = 64;
 constexpr int64_t kPatienceEach = 2;
 
@@ -158,8 +158,8 @@ json DivergencePhase::save() const {
   const auto of_batch = [](const Batch& batch) {
     json members = json::array();
     for (const Member& member : batch) {
-      members.push_back({member.schedule.samples, member.open,
-                         member.divergence ? json(*member.divergence) : json()});
+      members.push_back(
+          {member.schedule.samples, member.open, member.divergence ? json(*member.divergence) : json()});
     }
     return members;
   };
@@ -188,9 +188,9 @@ void DivergencePhase::restore(const json& saved) {
   next_member_ = saved.at("next_member");
   for (const json& entry : read_list(saved, "learned")) {
     const Batch batch = read_batch(entry);
-    const size_t members = over()             ? 0
+    const size_t members = over()            ? 0
                            : search_->done() ? candidates_.size()
-                                              : 2 * static_cast<size_t>(search_options(config_).pairs);
+                                             : 2 * static_cast<size_t>(search_options(config_).pairs);
     require_state(batch.size() == members, "a batch of divergences has " + std::to_string(batch.size()) +
                                                " members, expected " + std::to_string(members));
     learn(batch);

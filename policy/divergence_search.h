@@ -39,8 +39,8 @@ class DivergenceSearch {
   // Their divergences, measured on the same texts with the same draws. Errors as of DivergenceModel::add.
   void tell(std::span<const double> divergences) { tell(ask(), divergences); }
 
-  // For a caller who has several batches out at once. The schedules of batch `number` (below steps) around the
-  // present centre: [2 * pairs], the halves of a pair side by side.
+  // For a caller who has several batches out at once. The schedules of batch `number` (below steps) around
+  // the present centre: [2 * pairs], the halves of a pair side by side.
   std::vector<Schedule> batch(int number) const;
   // What came of a batch, in any order of the batches; nothing where all of it was lost, which is a step that
   // does not move.

@@ -91,7 +91,8 @@ void validate(const PolicyConfig& config) {
   const int64_t least_total = std::max<int64_t>(1, int64_t{config.layers} * config.floor);
   faults.expect_within<int64_t>("total", config.total, least_total, std::numeric_limits<int32_t>::max());
   faults.expect(config.max_policy_lag >= 0, "max-policy-lag", config.max_policy_lag, "at least 0 versions");
-  faults.expect(config.divergence_episodes >= 0, "divergence-episodes", config.divergence_episodes, "at least 0");
+  faults.expect(config.divergence_episodes >= 0, "divergence-episodes", config.divergence_episodes,
+                "at least 0");
   if (learner != nullptr) check_parameters(*learner, config, &faults);
   if (faults.text().empty()) check_start(config, &faults);
   if (!faults.text().empty()) throw InvalidArgument("policy configuration: " + faults.text());

@@ -192,8 +192,8 @@ void ResponseModel::compute_odds(const State& state) {
   log_wrong_ = log_wrong(odds_);
 }
 
-// sum of questions * log(1 + odds), which is minus the log-likelihood of as many wrong answers. The product of
-// a block needs one logarithm.
+// sum of questions * log(1 + odds), which is minus the log-likelihood of as many wrong answers. The product
+// of a block needs one logarithm.
 double ResponseModel::log_wrong(std::span<const double> odds) const {
   double sum = 0;
   for (size_t block = 0; block < blocks_.size();) {
@@ -213,8 +213,7 @@ double ResponseModel::log_wrong(std::span<const double> odds) const {
         }
       }
       if (most < kMultipliedOdds) {
-        for (size_t k = 0; k < kTogether; ++k)
-          sum += questions_[blocks_[block + k]] * std::log(products[k]);
+        for (size_t k = 0; k < kTogether; ++k) sum += questions_[blocks_[block + k]] * std::log(products[k]);
         block = after;
         continue;
       }
@@ -423,7 +422,8 @@ ResponseModel::Terms ResponseModel::terms_of(const Population& population) {
 }
 
 // Of a layer at `distance` whose neighbour is at `neighbour`.
-double ResponseModel::log_density_beside(double neighbour, double distance, double alike, const Terms& terms) {
+double ResponseModel::log_density_beside(double neighbour, double distance, double alike,
+                                         const Terms& terms) {
   const double off = distance - alike * neighbour;
   return -0.5 * off * off / terms.variance - 0.5 * terms.log_variance;
 }

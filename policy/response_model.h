@@ -136,9 +136,9 @@ class ResponseModel {
   std::vector<std::vector<uint16_t>> samples_;  // [layers][outcomes]
   std::vector<double> right_;                   // answers, [outcomes]
   std::vector<double> questions_;               // [outcomes]
-  std::vector<size_t> blocks_;  // the first outcomes of up to 16 of as many questions, in order
-  std::vector<size_t> group_of_;                // [outcomes]
-  std::vector<std::vector<size_t>> groups_;     // their outcomes
+  std::vector<size_t> blocks_;               // the first outcomes of up to 16 of as many questions, in order
+  std::vector<size_t> group_of_;             // [outcomes]
+  std::vector<std::vector<size_t>> groups_;  // their outcomes
   std::vector<std::pair<int64_t, size_t>> group_index_;
   std::vector<std::vector<double>> right_by_samples_;  // [layers][total + 1]
   std::vector<std::vector<int32_t>> seen_;             // outcomes with so many samples, [layers][total + 1]

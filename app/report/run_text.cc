@@ -37,10 +37,11 @@ std::string estimate_line(const wire::Preflight& preflight, int64_t workers) {
     const std::string most = duration_text(preflight.run_worker_seconds() / shared_by);
     return preflight.run_worker_seconds_least() <= 0
                ? "about " + most
-               : fmt::format("{} to {}", duration_text(preflight.run_worker_seconds_least() / shared_by), most);
+               : fmt::format("{} to {}", duration_text(preflight.run_worker_seconds_least() / shared_by),
+                             most);
   };
-  line += fmt::format(", so {} episodes and the verification take {} of one worker",
-                      preflight.run_episodes(), takes(1));
+  line += fmt::format(", so {} episodes and the verification take {} of one worker", preflight.run_episodes(),
+                      takes(1));
   if (workers > 1) line += fmt::format(", {} of {} workers", takes(static_cast<double>(workers)), workers);
   if (preflight.cost() > 0) line += fmt::format("; cost {:.2f}", preflight.cost());
   return line;

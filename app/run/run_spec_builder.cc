@@ -103,8 +103,9 @@ LearningData set_task(const RunOptions& run, const evaluation::Task& task, wire:
   spec->set_version(task.version());
   const evaluation::Dataset train = task.load(run.data);
   *spec->mutable_train() = to_wire(train);
-  const LearningData data{.has_solutions = std::ranges::none_of(
-                      train.questions, [](const auto& question) { return question.solution.empty(); })};
+  const LearningData data{.has_solutions = std::ranges::none_of(train.questions, [](const auto& question) {
+                            return question.solution.empty();
+                          })};
   const int32_t wanted = run.heldout_questions.value_or(kHeldoutQuestions);
   if (wanted == 0 || run.heldout.empty()) return data;
   const evaluation::Dataset heldout = task.load(run.heldout);
@@ -120,7 +121,8 @@ LearningData set_task(const RunOptions& run, const evaluation::Task& task, wire:
 }
 
 // What the run learns from: the kind of its episodes, and how many of them measure divergences first. A
-// learner that wants divergences gets them beside the episodes where --episodes is no limit, else at most half.
+// learner that wants divergences gets them beside the episodes where --episodes is no limit, else at most
+// half.
 void set_reward(const RunOptions& run, const LearningData& data, wire::RunSpec* spec) {
   const policy::Learner* learner = policy::find_learner(spec->policy().name());
   const bool begins_with_divergences = learner != nullptr && learner->divergences != nullptr;
@@ -204,9 +206,10 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
       "and a few questions an episode suffice), or mixed (divergence first, then answers); auto is mixed where the "
       "learner begins with divergences and every question has a solution, else answers; the verification is on "
       "answers");
-  options.integer("divergence-episodes", &run->divergence_episodes, 1, kMany, "N",
-                  "with --reward mixed: episodes that measure divergences; by default as many as the learner "
-                  "wants, at most half, or with --until settled before --episodes others; half where it does not say");
+  options.integer(
+      "divergence-episodes", &run->divergence_episodes, 1, kMany, "N",
+      "with --reward mixed: episodes that measure divergences; by default as many as the learner "
+      "wants, at most half, or with --until settled before --episodes others; half where it does not say");
   options.integer(
       "preflight", &run->preflight, 0, 1'000'000, "N",
       "training questions that dense attention and the even schedule answer before learning; a run that "

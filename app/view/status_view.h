@@ -26,7 +26,8 @@ struct StatusContext {
 // from them (intervals of scores, numbers of workers, how rewards of the run's kind read).
 nlohmann::json to_json(const wire::Status& status, const StatusContext& context);
 
-// A preflight as it stands in that object: "cost", "run_worker_seconds" and "run_worker_seconds_least" null where they are not known.
+// A preflight as it stands in that object: "cost", "run_worker_seconds" and "run_worker_seconds_least" null
+// where they are not known.
 nlohmann::json preflight_json(const wire::Preflight& preflight);
 
 // Text of such an object on one line. Bytes that are not UTF-8 become U+FFFD.

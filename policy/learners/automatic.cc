@@ -15,6 +15,7 @@
 #include "policy/learner.h"
 #include "policy/race.h"
 #include "policy/response_model.h"
+#include "policy/response_state.h"
 #include "policy/state.h"
 
 namespace allot::policy {
@@ -59,8 +60,8 @@ constexpr double kBlindWidths[] = {0.17, 0.33, 0.53, 0.8};  // before the first 
 // So many standard deviations over the draws must lie between a schedule and the one to return to. The rule
 // is applied after every update, and once is enough to be wrong.
 constexpr double kSure = 2.5;
-// Of each group so many proposals are of the race between the schedule to return to and the one that the draws
-// hold for better.
+// Of each group so many proposals are of the race between the schedule to return to and the one that the
+// draws hold for better.
 constexpr int64_t kRacing = 2;
 constexpr double kWorthARace = 0.003;  // the advantage that is worth a race
 constexpr int64_t kLeastPairs = 12;    // before a race is decided
@@ -140,9 +141,9 @@ class Automatic final : public Policy {
   ResponseModel model_;
   int64_t version_ = 0;
   int64_t next_number_ = 0;
-  int64_t group_ = -1;      // the newest
-  int64_t in_group_ = 0;    // of its kGroup proposals, asked; 0 where it is complete
-  int64_t last_batch_ = 0;  // the newest group of divergences
+  int64_t group_ = -1;                    // the newest
+  int64_t in_group_ = 0;                  // of its kGroup proposals, asked; 0 where it is complete
+  int64_t last_batch_ = 0;                // the newest group of divergences
   std::map<int64_t, Open> open_;          // by number: neither told nor given up
   std::vector<ResponseOutcome> waiting_;  // told since the last update; their rewards are values
   Measure measure_;
@@ -300,8 +301,7 @@ TellResult Automatic::tell(const Outcome& outcome) {
   open_.erase(found);
   const bool stale = version_ - asked.version > config_.max_policy_lag;
   if (asked.place) {
-    const auto told =
-        stale ? phase_->give_up(*asked.place) : phase_->tell(*asked.place, outcome.reward);
+    const auto told = stale ? phase_->give_up(*asked.place) : phase_->tell(*asked.place, outcome.reward);
     if (told == DivergencePhase::Told::kLearned) follow_divergences();
     return stale || told == DivergencePhase::Told::kDropped ? TellResult::kStale : TellResult::kLearned;
   }
@@ -469,26 +469,6 @@ uint64_t Automatic::digest() const {
   return digest.add(settled_.to_string()).add(recommended_.to_string()).value();
 }
 
-json to_json(const ResponseModel::State& state) {
-  const ResponseModel::Population& of_all = state.population;
-  return {{"log_amplitudes", state.log_amplitudes},
-          {"few", state.few},
-          {"curve", state.curve},
-          {"intercept", state.intercept},
-          {"population",
-           {of_all.centre, of_all.gap, of_all.log_width, of_all.log_width_of_few, of_all.share_of_few,
-            of_all.alike, of_all.together}},
-          {"group_effects", state.group_effects}};
-}
-
-json to_json(const std::vector<ResponseOutcome>& outcomes) {
-  json list = json::array();
-  for (const ResponseOutcome& outcome : outcomes) {
-    list.push_back({outcome.samples, outcome.group, outcome.reward, outcome.questions});
-  }
-  return list;
-}
-
 std::string Automatic::save() const {
   json open = json::array();
   for (const auto& [number, asked] : open_) {
@@ -503,29 +483,26 @@ std::string Automatic::save() const {
   json draws = json::array();
   for (const ResponseModel::State& draw : draws_) draws.push_back(to_json(draw));
   const auto outcomes = model_.outcomes();
-  json state = {{"version", version_},
-       {"next_number", next_number_},
-       {"next_draw", next_draw_},
-       {"group", group_},
-       {"in_group", in_group_},
-       {"last_batch", last_batch_},
-       {"open", std::move(open)},
-       {"waiting", to_json(waiting_)},
-       {"outcomes", to_json(std::vector<ResponseOutcome>(outcomes.begin(), outcomes.end()))},
-       {"measure", {{"known", measure_.known}, {"centre", measure_.centre}, {"scale", measure_.scale}}},
-       {"state", to_json(state_)},
-       {"draws", std::move(draws)},
-       {"settled", settled_.samples},
-       {"recommended", recommended_.samples},
-       {"races", races_}};
+  json state = {
+      {"version", version_},
+      {"next_number", next_number_},
+      {"next_draw", next_draw_},
+      {"group", group_},
+      {"in_group", in_group_},
+      {"last_batch", last_batch_},
+      {"open", std::move(open)},
+      {"waiting", to_json(waiting_)},
+      {"outcomes", to_json(outcomes)},
+      {"measure", {{"known", measure_.known}, {"centre", measure_.centre}, {"scale", measure_.scale}}},
+      {"state", to_json(state_)},
+      {"draws", std::move(draws)},
+      {"settled", settled_.samples},
+      {"recommended", recommended_.samples},
+      {"races", races_}};
   if (phase_) state["phase"] = phase_->save();
   if (race_) state["race"] = race_->save();
   if (won_) state["won"] = won_->samples;
   return write_state(config_, std::move(state));
-}
-
-bool all_finite(const std::vector<double>& numbers) {
-  return std::ranges::all_of(numbers, [](double number) { return std::isfinite(number); });
 }
 
 Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automatic(config) {
@@ -565,45 +542,14 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
                   "proposal " + std::to_string(number) + " was never asked");
     open_.emplace(number, std::move(asked));
   }
-  const auto read_outcomes = [&](const char* field) {
-    std::vector<ResponseOutcome> outcomes;
-    for (const json& entry : read_list(learner, field)) {
-      ResponseOutcome outcome{
-          .samples = entry.at(0), .group = entry.at(1), .reward = entry.at(2), .questions = entry.at(3)};
-      check_schedule({outcome.samples}, config.layers, config.floor, config.total);
-      require_state(std::isfinite(outcome.reward) && outcome.questions >= 1 && outcome.group >= 0,
-                    std::string(field) + " holds " + entry.dump());
-      outcomes.push_back(std::move(outcome));
-    }
-    return outcomes;
-  };
-  waiting_ = read_outcomes("waiting");
+  waiting_ = read_outcomes(learner, "waiting", config);
   require_state(waiting_.size() < outcomes_per_update_,
                 "waiting holds " + std::to_string(waiting_.size()) + " outcomes");
-  for (ResponseOutcome& outcome : read_outcomes("outcomes")) model_.add(std::move(outcome));
+  for (ResponseOutcome& outcome : read_outcomes(learner, "outcomes", config)) model_.add(std::move(outcome));
   const json& measure = learner.at("measure");
   measure_ = {.known = measure.at("known"), .centre = measure.at("centre"), .scale = measure.at("scale")};
   const auto read_draw = [&](const json& entry) {
-    const json& of_all = entry.at("population");
-    ResponseModel::State draw{.log_amplitudes = entry.at("log_amplitudes"),
-                              .few = entry.at("few"),
-                              .curve = entry.at("curve"),
-                              .intercept = entry.at("intercept"),
-                              .population = {.centre = of_all.at(0),
-                                             .gap = of_all.at(1),
-                                             .log_width = of_all.at(2),
-                                             .log_width_of_few = of_all.at(3),
-                                             .share_of_few = of_all.at(4),
-                                             .alike = of_all.at(5),
-                                             .together = of_all.at(6)},
-                              .group_effects = entry.at("group_effects")};
-    const bool marked = draw.few.size() == draw.log_amplitudes.size() &&
-                        std::ranges::all_of(draw.few, [](int32_t few) { return few == 0 || few == 1; });
-    require_state(std::ssize(draw.log_amplitudes) == config.layers && marked &&
-                      all_finite(draw.log_amplitudes) && all_finite(draw.group_effects) &&
-                      draw.curve < model_.curves().count(),
-                  "a draw of the posterior is " + entry.dump());
-    return draw;
+    return read_response_state(entry, config.layers, model_.curves().count());
   };
   state_ = read_draw(learner.at("state"));
   draws_.clear();

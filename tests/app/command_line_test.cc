@@ -209,9 +209,10 @@ TEST(TuneOptions, DryRunPrintsAConfigThatResolvesToItself) {
 TEST(TuneOptions, PolicyOptionsGoThroughADryRunAndFlagsReplaceThoseOfTheFile) {
   const auto directory = fresh_directory();
   const auto config = directory / "tune.conf";
-  const auto first = run_command(
-      run_words("allot", "tune", write_small_model(directory), directory / "run", 4,
-                {"--policy-option", "gain=11", "--policy-option", "pairs-per-update=7", "--dry-run"}));
+  const auto first =
+      run_command(run_words("allot", "tune", write_small_model(directory), directory / "run", 4,
+                            {"--policy", "pairs", "--policy-option", "gain=11", "--policy-option",
+                             "pairs-per-update=7", "--dry-run"}));
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_THAT(first.out, AllOf(HasSubstr("\npolicy-option = gain=11\npolicy-option = pairs_per_update=7\n"),
                                HasSubstr("\ngain-offset = 5\n"), Not(HasSubstr("\ngain = ")),
@@ -281,10 +282,11 @@ TEST(TuneOptions, MaxPolicyLagIsANumberOrNone) {
     const size_t at = result.out.find("\nmax-policy-lag = ");
     return result.out.substr(at + 1, result.out.find('\n', at + 1) - at - 1);
   };
-  EXPECT_EQ(resolved({}), "max-policy-lag = 50");
+  EXPECT_EQ(resolved({}), "max-policy-lag = none");
+  EXPECT_EQ(resolved({"--policy", "pairs"}), "max-policy-lag = 50");
   EXPECT_EQ(resolved({"--policy", "reinforce-paper"}), "max-policy-lag = none");
   EXPECT_EQ(resolved({"--policy", "reinforce-paper", "--max-policy-lag", "7"}), "max-policy-lag = 7");
-  EXPECT_EQ(resolved({"--max-policy-lag", "none"}), "max-policy-lag = none");
+  EXPECT_EQ(resolved({"--policy", "pairs", "--max-policy-lag", "none"}), "max-policy-lag = none");
   for (const char* wrong : {"-1", "ten", "1.5", "5x"}) {
     const auto result = run_command({"allot", "tune", "--model", "m", "--data", "d", "--total", "64",
                                      std::string("--max-policy-lag=") + wrong, "--dry-run"});

@@ -225,7 +225,8 @@ TEST_F(Tune, LearnsFromDivergencesThoughItsWorkerIsKilledAndIsVerifiedOnAnswers)
 }
 
 TEST_F(Tune, AMixedRunGoesOnToAnswers) {
-  const auto result = run_command(tune({"--policy", "pairs", "--reward", "mixed", "--divergence-episodes", "25"}));
+  const auto result =
+      run_command(tune({"--policy", "pairs", "--reward", "mixed", "--divergence-episodes", "25"}));
   ASSERT_EQ(result.code, 0) << result.err;
   expect_whole_run();
   int64_t divergences = 0;

@@ -191,7 +191,8 @@ TEST(AutomaticMixed, RestoredWithAnyNumberInFlightItGoesOnBitForBit) {
       }
       const auto restored = restore_policy(example(), original->save());
       for (Policy* policy : {original.get(), restored.get()}) answer(*policy, proposal);
-      ASSERT_EQ(restored->ask(3)[2].schedule, restore_policy(example(), original->save())->ask(3)[2].schedule);
+      ASSERT_EQ(restored->ask(3)[2].schedule,
+                restore_policy(example(), original->save())->ask(3)[2].schedule);
       ASSERT_EQ(restore_policy(example(), original->save())->save(), original->save()) << k;
       ASSERT_EQ(restored->recommend(), original->recommend());
       ASSERT_EQ(restored->outlook(), original->outlook());

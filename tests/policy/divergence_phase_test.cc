@@ -73,7 +73,8 @@ TEST(DivergencePhase, ABatchMovesTheCentreOnceItIsCompleteThoughOthersAreOut) {
   for (const auto& one : asked) batches.insert(one.place.batch);
   ASSERT_EQ(batches.size(), 3u);
   std::vector<DivergencePhase::Asked> second;
-  std::ranges::copy_if(asked, std::back_inserter(second), [](const auto& one) { return one.place.batch == 1; });
+  std::ranges::copy_if(asked, std::back_inserter(second),
+                       [](const auto& one) { return one.place.batch == 1; });
   for (const auto& one : second) {
     EXPECT_EQ(phase.best(), uniform_schedule(8, 8));
     const Told told = phase.tell(one.place, divergence_of(one.schedule));
@@ -129,7 +130,8 @@ TEST(DivergencePhase, TheCheckTakesTheCandidateOfLeastDivergenceAndLooksAtComple
     if (first && one.place.member == 1) {
       phase.give_up(one.place);
     } else {
-      phase.tell(one.place, first && one.place.member == 0 ? 1e-9 : divergence_of(one.schedule) + (first ? 9 : 0));
+      phase.tell(one.place,
+                 first && one.place.member == 0 ? 1e-9 : divergence_of(one.schedule) + (first ? 9 : 0));
     }
   }
   ASSERT_TRUE(phase.over());
