@@ -16,7 +16,7 @@ using nlohmann::json;
 // Measurements of which a search can be made at all.
 constexpr int64_t kLeast = 8;
 constexpr int64_t kMostPairs = 8;  // of a batch
-constexpr int64_t kMostRounds = 6;
+constexpr int64_t kMostCheckRounds = 6;
 constexpr int64_t kMostCandidates = 4;
 // So many measurements for each round of the check.
 constexpr int64_t kPerRound = 24;
@@ -28,7 +28,7 @@ constexpr int64_t kPatience = 64;
 constexpr int64_t kPatienceEach = 2;
 
 int64_t rounds_of(int64_t divergences) {
-  return std::clamp<int64_t>(divergences / kPerRound, 1, kMostRounds);
+  return std::clamp<int64_t>(divergences / kPerRound, 1, kMostCheckRounds);
 }
 
 // A search that leaves as many measurements as the rounds may need.

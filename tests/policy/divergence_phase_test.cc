@@ -16,12 +16,12 @@ namespace {
 using Stage = DivergencePhase::Stage;
 using Told = DivergencePhase::Told;
 
-PolicyConfig example(int64_t divergences = 128) {
+PolicyConfig phase_config(int64_t divergences = 128) {
   return {.name = "auto", .layers = 8, .total = 64, .seed = 5, .divergence_episodes = divergences};
 }
 
 // Layer 2 matters most, layers 5 to 7 hardly.
-double divergence_of(const Schedule& schedule) {
+double divergence_at(const Schedule& schedule) {
   double sum = 0;
   for (size_t layer = 0; layer < schedule.samples.size(); ++layer) {
     const double weight = layer == 2 ? 1 : layer < 5 ? 0.1 : 0.01;
@@ -45,7 +45,7 @@ int run(DivergencePhase* phase, size_t in_flight, double loss) {
     } else {
       // Batches are on other questions, which is a common factor.
       const double noise = std::exp(0.3 * (one.place.batch % 3) + 0.02 * draws.uniform());
-      phase->tell(one.place, divergence_of(one.schedule) * noise);
+      phase->tell(one.place, divergence_at(one.schedule) * noise);
     }
   }
   return asked;
@@ -54,11 +54,11 @@ int run(DivergencePhase* phase, size_t in_flight, double loss) {
 TEST(DivergencePhase, FindsABetterScheduleWithinItsMeasurements) {
   for (const size_t in_flight : {1, 16, 100}) {
     for (const double loss : {0.0, 0.2}) {
-      DivergencePhase phase(example());
+      DivergencePhase phase(phase_config());
       EXPECT_EQ(phase.stage(), Stage::kSearch);
       EXPECT_LE(run(&phase, in_flight, loss), 128);
       EXPECT_TRUE(phase.informed());
-      EXPECT_LT(divergence_of(phase.best()), 0.75 * divergence_of(uniform_schedule(8, 8)))
+      EXPECT_LT(divergence_at(phase.best()), 0.75 * divergence_at(uniform_schedule(8, 8)))
           << in_flight << " in flight, loss " << loss << ": " << phase.best().to_string();
       EXPECT_NO_THROW(check_schedule(phase.best(), 8, 1, 64));
     }
@@ -66,7 +66,7 @@ TEST(DivergencePhase, FindsABetterScheduleWithinItsMeasurements) {
 }
 
 TEST(DivergencePhase, ABatchMovesTheCentreOnceItIsCompleteThoughOthersAreOut) {
-  DivergencePhase phase(example());
+  DivergencePhase phase(phase_config());
   std::vector<DivergencePhase::Asked> asked;
   for (int k = 0; k < 40; ++k) asked.push_back(phase.ask());
   std::set<int64_t> batches;
@@ -77,14 +77,14 @@ TEST(DivergencePhase, ABatchMovesTheCentreOnceItIsCompleteThoughOthersAreOut) {
                        [](const auto& one) { return one.place.batch == 1; });
   for (const auto& one : second) {
     EXPECT_EQ(phase.best(), uniform_schedule(8, 8));
-    const Told told = phase.tell(one.place, divergence_of(one.schedule));
+    const Told told = phase.tell(one.place, divergence_at(one.schedule));
     EXPECT_EQ(told, one.place.member == second.back().place.member ? Told::kLearned : Told::kKept);
   }
   EXPECT_GT(phase.best().samples[2], 8);
 }
 
 TEST(DivergencePhase, WithEverythingLostItEndsAtTheStart) {
-  PolicyConfig config = example(40);
+  PolicyConfig config = phase_config(40);
   config.start = parse_schedule("29,5,5,5,5,5,5,5");
   DivergencePhase phase(config);
   while (!phase.waits()) phase.give_up(phase.ask().place);
@@ -94,11 +94,11 @@ TEST(DivergencePhase, WithEverythingLostItEndsAtTheStart) {
 }
 
 TEST(DivergencePhase, GoesOnWithoutWhatManyLaterOutcomesOvertook) {
-  DivergencePhase phase(example(40));
+  DivergencePhase phase(phase_config(40));
   std::vector<DivergencePhase::Asked> out;
   while (!phase.waits()) out.push_back(phase.ask());
   for (const auto& one : out) {
-    if (one.place.member != 1) phase.tell(one.place, divergence_of(one.schedule));
+    if (one.place.member != 1) phase.tell(one.place, divergence_at(one.schedule));
   }
   EXPECT_EQ(phase.stage(), Stage::kSearch);
   EXPECT_TRUE(phase.waits());
@@ -115,10 +115,10 @@ TEST(DivergencePhase, GoesOnWithoutWhatManyLaterOutcomesOvertook) {
 }
 
 TEST(DivergencePhase, TheCheckTakesTheCandidateOfLeastDivergenceAndLooksAtCompleteRoundsOnly) {
-  DivergencePhase phase(example());
+  DivergencePhase phase(phase_config());
   while (phase.stage() == Stage::kSearch) {
     const auto one = phase.ask();
-    phase.tell(one.place, divergence_of(one.schedule));
+    phase.tell(one.place, divergence_at(one.schedule));
   }
   std::vector<DivergencePhase::Asked> out;
   while (!phase.waits()) out.push_back(phase.ask());
@@ -131,7 +131,7 @@ TEST(DivergencePhase, TheCheckTakesTheCandidateOfLeastDivergenceAndLooksAtComple
       phase.give_up(one.place);
     } else {
       phase.tell(one.place,
-                 first && one.place.member == 0 ? 1e-9 : divergence_of(one.schedule) + (first ? 9 : 0));
+                 first && one.place.member == 0 ? 1e-9 : divergence_at(one.schedule) + (first ? 9 : 0));
     }
   }
   ASSERT_TRUE(phase.over());
@@ -139,26 +139,26 @@ TEST(DivergencePhase, TheCheckTakesTheCandidateOfLeastDivergenceAndLooksAtComple
 }
 
 TEST(DivergencePhase, KeepsTheEvenScheduleWhereNothingElseMeasuresBetter) {
-  DivergencePhase phase(example());
+  DivergencePhase phase(phase_config());
   while (!phase.over()) {
     const auto one = phase.ask();
     const double even = one.schedule == uniform_schedule(8, 8) ? 0.5 : 1;
-    phase.tell(one.place, phase.stage() == Stage::kCheck ? even : divergence_of(one.schedule));
+    phase.tell(one.place, phase.stage() == Stage::kCheck ? even : divergence_at(one.schedule));
   }
   EXPECT_EQ(phase.best(), uniform_schedule(8, 8));
   EXPECT_TRUE(phase.informed());
 }
 
 TEST(DivergencePhase, IsOverAtOnceWhereThereIsNothingToSearch) {
-  EXPECT_TRUE(DivergencePhase(example(7)).over());
-  PolicyConfig full = example();
+  EXPECT_TRUE(DivergencePhase(phase_config(7)).over());
+  PolicyConfig full = phase_config();
   full.floor = 8;
   EXPECT_TRUE(DivergencePhase(full).over());
   EXPECT_EQ(DivergencePhase(full).best(), uniform_schedule(8, 8));
 }
 
 TEST(DivergencePhase, RestoredAtAnyPointItAsksAndChoosesTheSame) {
-  const PolicyConfig config = example(48);
+  const PolicyConfig config = phase_config(48);
   DivergencePhase original(config);
   DrawStream draws(3, 0, draw_purpose("divergence-phase-test"));
   std::vector<DivergencePhase::Asked> out;
@@ -175,7 +175,7 @@ TEST(DivergencePhase, RestoredAtAnyPointItAsksAndChoosesTheSame) {
     }
     if (out.empty()) continue;
     std::swap(out[draws.below(static_cast<uint32_t>(out.size()))], out.back());
-    original.tell(out.back().place, divergence_of(out.back().schedule));
+    original.tell(out.back().place, divergence_at(out.back().schedule));
     out.pop_back();
   }
   nlohmann::json damaged = original.save();
