@@ -191,9 +191,10 @@ TEST(TuneOptions, ScoreBudgetWithoutAScoreStageIsRefused) {
 TEST(TuneOptions, DryRunPrintsAConfigThatResolvesToItself) {
   const auto directory = fresh_directory();
   const auto config = directory / "tune.conf";
-  const auto first = run_command(
-      run_words("allot", "tune", write_small_model(directory), directory / "run", 4,
-                {"--gain", "0.1", "--prompt-style", "llama-chat", "--top-p", "0.75", "--json", "--dry-run"}));
+  const auto first =
+      run_command(run_words("allot", "tune", write_small_model(directory), directory / "run", 4,
+                            {"--policy", "pairs", "--gain", "0.1", "--prompt-style", "llama-chat", "--top-p",
+                             "0.75", "--json", "--dry-run"}));
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_THAT(first.out, HasSubstr("\ngain = 0.1\n"));
   EXPECT_THAT(

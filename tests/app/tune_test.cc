@@ -122,7 +122,7 @@ TEST_F(Tune, LooksAtDenseAndTheEvenScheduleBeforeItLearns) {
 }
 
 TEST_F(Tune, ARunThatHasNothingToLearnEndsWithTheReasonAndWithoutASchedule) {
-  const auto words = tune({"--preflight", "24", "--total", "80000"});
+  const auto words = tune({"--preflight", "24", "--total", "60000"});
   for (const char* time : {"first", "again"}) {
     auto command = words;
     std::erase(command, "64");  // the total of the other tests
@@ -130,10 +130,10 @@ TEST_F(Tune, ARunThatHasNothingToLearnEndsWithTheReasonAndWithoutASchedule) {
     const auto result = run_command(command);
     EXPECT_EQ(result.code, 1) << time;
     EXPECT_THAT(result.err,
-                Names("stopped before learning", "80000 samples", "--total", "--ignore-preflight"));
+                Names("stopped before learning", "60000 samples", "--total", "--ignore-preflight"));
     EXPECT_THAT(result.out,
                 AllOf(Names("preflight  stopped"), Not(HasSubstr("episodes and the verification took"))));
-    EXPECT_THAT(result.out, HasSubstr("warning: an even share of the total is 10000 samples"));
+    EXPECT_THAT(result.out, HasSubstr("warning: an even share of the total is 7500 samples"));
   }
   EXPECT_FALSE(std::filesystem::exists(run_ / "schedule.json"));
   EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr("The run stopped before learning"));

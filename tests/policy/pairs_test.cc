@@ -15,7 +15,12 @@ using ::testing::Each;
 using ::testing::Pointwise;
 
 PolicyConfig small_config() {
-  return {.layers = 8, .total = 64, .seed = 4, .max_policy_lag = 1, .parameters = {{"pairs_per_update", 2}}};
+  return {.name = "pairs",
+          .layers = 8,
+          .total = 64,
+          .seed = 4,
+          .max_policy_lag = 1,
+          .parameters = {{"pairs_per_update", 2}}};
 }
 
 // Tells both halves of pairs first, first + 1, … for one update, with equal rewards.

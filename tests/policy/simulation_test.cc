@@ -91,7 +91,7 @@ TEST(Landscape, CalibrationRefusesAccuraciesOutOfOrder) {
 }
 
 TEST(PairsLearning, ClosesTheGapOfThePublishedCaseIn500Episodes) {
-  const auto closed = gap_closed(paper_landscape(), {}, {.checkpoints = {100, 250, 500}});
+  const auto closed = gap_closed(paper_landscape(), {.name = "pairs"}, {.checkpoints = {100, 250, 500}});
   EXPECT_GT(closed[0].mean, 0.70);
   EXPECT_GT(closed[1].mean, 0.88);
   EXPECT_GT(closed[2].mean, 0.93);
@@ -99,14 +99,14 @@ TEST(PairsLearning, ClosesTheGapOfThePublishedCaseIn500Episodes) {
 }
 
 TEST(PairsLearning, ClosesTheGapWhereUniformNearlyFails) {
-  const auto closed = gap_closed(steep_landscape(), {}, {.checkpoints = {100, 250}});
+  const auto closed = gap_closed(steep_landscape(), {.name = "pairs"}, {.checkpoints = {100, 250}});
   EXPECT_GT(closed[0].mean, 0.85);
   EXPECT_GT(closed[1].mean, 0.93);
   EXPECT_GT(closed[1].worst, 0.88);
 }
 
 TEST(PairsLearning, ClosesTheGapOfTheEmbeddedModelIn50Episodes) {
-  const auto closed = gap_closed(tiny_landscape(), {}, {.checkpoints = {50, 100, 250}});
+  const auto closed = gap_closed(tiny_landscape(), {.name = "pairs"}, {.checkpoints = {50, 100, 250}});
   EXPECT_GT(closed[0].mean, 0.95);
   EXPECT_GT(closed[1].worst, 0.93);
   EXPECT_GT(closed[2].mean, 0.98);
@@ -114,9 +114,9 @@ TEST(PairsLearning, ClosesTheGapOfTheEmbeddedModelIn50Episodes) {
 
 TEST(PairsLearning, SurvivesLateUnorderedAndLostOutcomes) {
   const RehearsalOptions options{.in_flight = 32, .loss = 0.1, .checkpoints = {100, 300, 600}};
-  EXPECT_GT(gap_closed(paper_landscape(), {}, options)[2].mean, 0.90);
-  EXPECT_GT(gap_closed(steep_landscape(), {}, options)[2].worst, 0.90);
-  const auto tiny = gap_closed(tiny_landscape(), {}, options);
+  EXPECT_GT(gap_closed(paper_landscape(), {.name = "pairs"}, options)[2].mean, 0.90);
+  EXPECT_GT(gap_closed(steep_landscape(), {.name = "pairs"}, options)[2].worst, 0.90);
+  const auto tiny = gap_closed(tiny_landscape(), {.name = "pairs"}, options);
   EXPECT_GT(tiny[0].worst, 0.70);
   EXPECT_GT(tiny[1].worst, 0.95);
   EXPECT_GT(tiny[2].worst, 0.97);
@@ -128,7 +128,7 @@ TEST(PairsLearning, LeavesAPlateauWhereNearlyEveryRewardIsZero) {
                                        .dense = 0.999,
                                        .uniform_accuracy = 0.01,
                                        .best_accuracy = 0.8});
-  const auto closed = gap_closed(plateau, {}, {.checkpoints = {100, 250}});
+  const auto closed = gap_closed(plateau, {.name = "pairs"}, {.checkpoints = {100, 250}});
   EXPECT_GT(closed[0].worst, 0.75);
   EXPECT_GT(closed[1].worst, 0.90);
 }
@@ -140,7 +140,7 @@ TEST(PairsLearning, LosesLittleWhereUniformIsAlreadyTheBest) {
   flat.midpoint += std::log(flat.noise(uniform_schedule(28, 8)) / published_noise);
   ASSERT_NEAR(flat.accuracy(uniform_schedule(28, 8)), 0.5246, 1e-6);
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-    const auto policy = make_policy({.layers = 28, .total = 224, .seed = seed});
+    const auto policy = make_policy({.name = "pairs", .layers = 28, .total = 224, .seed = seed});
     for (const double accuracy :
          rehearse(*policy, flat, {.episodes = 500, .seed = seed, .checkpoints = {50, 100, 250, 500}})) {
       EXPECT_GT(accuracy, 0.45) << "seed " << seed;
