@@ -13,7 +13,6 @@
 #include "policy/allocation.h"
 #include "policy/divergence_phase.h"
 #include "policy/learner.h"
-#include "policy/race.h"
 #include "policy/response_model.h"
 #include "policy/response_state.h"
 #include "policy/state.h"
@@ -60,16 +59,6 @@ constexpr double kBlindWidths[] = {0.17, 0.33, 0.53, 0.8};  // before the first 
 // So many standard deviations over the draws must lie between a schedule and the one to return to. The rule
 // is applied after every update, and once is enough to be wrong.
 constexpr double kSure = 2.5;
-// Of each group so many proposals are of the race between the schedule to return to and the one that the
-// draws hold for better.
-constexpr int64_t kRacing = 2;
-constexpr double kWorthARace = 0.003;  // the advantage that is worth a race
-constexpr int64_t kLeastPairs = 12;    // before a race is decided
-constexpr int64_t kMostPairs = 40;     // after which it must be near a decision
-constexpr double kRaceKeeps = 0.7;     // which it is with this many errors
-// With so many errors in the race, so many deviations of the draws are enough.
-constexpr double kRaceSure = 2;
-constexpr double kModelSure = 1.5;
 // The model's curves and its link are not the truth, so that an advantage is off by about this share of
 // itself however many answers there are.
 constexpr double kMisfit = 0.2;
@@ -96,8 +85,6 @@ class Automatic final : public Policy {
     int64_t version = 0;  // when it was asked
     int64_t group = 0;
     std::optional<DivergencePhase::Place> place = {};  // of a divergence
-    std::optional<Race::Side> side = {};               // of the race of that number
-    int64_t race = 0;
   };
   // How a reward becomes the share of right answers that the model learns from: as it is when `scale` is 0,
   // else as sigmoid((value - centre) / scale).
@@ -115,8 +102,6 @@ class Automatic final : public Policy {
   // The second part of a run starts at what the first one found.
   void begin_answers();
   void draw_prior(uint64_t number);
-  // Decides between the schedule to return to and the challenger, by the draws and their race.
-  void race_against(const Schedule& incumbent);
 
   // Reads what was told since the last update into the model, runs the chain and recommends anew.
   void update();
@@ -154,9 +139,6 @@ class Automatic final : public Policy {
   Schedule start_;
   Schedule settled_;  // the best on average, around which is asked
   Schedule recommended_;
-  std::optional<Race> race_;
-  int64_t races_ = 0;            // begun
-  std::optional<Schedule> won_;  // the winner of the last race that the challenger won
 };
 
 struct Moments {
@@ -238,14 +220,9 @@ Proposal Automatic::ask_divergence(int64_t number) {
 
 Proposal Automatic::ask_answers(int64_t number) {
   if (in_group_ == 0) ++group_;
-  const int64_t place = in_group_;
   in_group_ = (in_group_ + 1) % kGroup;
   Open asked{.version = version_, .group = group_};
-  if (race_ && place < kRacing) {
-    asked.side = place % 2 == 0 ? Race::Side::kIncumbent : Race::Side::kChallenger;
-    asked.race = races_;
-    asked.schedule = race_->of(*asked.side);
-  } else if (phase_ && !phase_->over()) {
+  if (phase_ && !phase_->over()) {
     asked.schedule = telling(phase_->best(), number);
   } else {
     asked.schedule = telling(model_.outcomes().size() < kFirstOutcomes ? start_ : settled_, number);
@@ -306,7 +283,6 @@ TellResult Automatic::tell(const Outcome& outcome) {
     return stale || told == DivergencePhase::Told::kDropped ? TellResult::kStale : TellResult::kLearned;
   }
   if (stale) return TellResult::kStale;
-  if (race_ && asked.side && asked.race == races_) race_->tell(asked.group, *asked.side, value_of(outcome));
   const double questions = outcome.results.empty() ? kQuestions : static_cast<double>(outcome.results.size());
   waiting_.push_back({asked.schedule.samples, asked.group, value_of(outcome), questions});
   if (waiting_.size() == outcomes_per_update_) update();
@@ -388,39 +364,8 @@ void Automatic::settle() {
   settled_ = cheapest_schedule(costs, config_.layers, config_.total, config_.floor);
   if (phase_ && !phase_->over()) return;
   // Of the schedules to return to, the better one by most draws; the start where they say nothing.
-  Schedule incumbent = start_;
-  if (even_ != start_ && surely_above_zero(advantages(even_, start_))) incumbent = even_;
-  if (won_ && !surely_above_zero(advantages(incumbent, *won_))) incumbent = *won_;
-  race_against(incumbent);
-}
-
-void Automatic::race_against(const Schedule& incumbent) {
-  recommended_ = incumbent;
-  const std::vector<double> advantage = advantages(settled_, incumbent);
-  if (surely_above_zero(advantage)) {
-    recommended_ = settled_;
-    race_.reset();
-    return;
-  }
-  if (race_ && race_->incumbent() != incumbent) race_.reset();
-  if (race_) {
-    const double evidence = race_->evidence(kLeastPairs);
-    const Moments expected = moments_of(advantages(race_->challenger(), incumbent));
-    if (evidence >= kRaceSure && expected.mean > kModelSure * expected.deviation) {
-      won_ = recommended_ = race_->challenger();
-      race_.reset();
-      return;
-    }
-    const bool lost = race_->pairs() >= kLeastPairs && race_->mean() <= 0;
-    const bool undecided = race_->pairs() >= kMostPairs && evidence < kRaceKeeps;
-    if (lost || undecided || expected.mean <= 0) race_.reset();
-  }
-  const Moments expected = moments_of(advantage);
-  const bool worth = expected.mean > kWorthARace && expected.mean > kModelSure * expected.deviation;
-  // Rewards that were bent into shares differ by units of their own.
-  if (race_ || !worth || measure_.scale != 0) return;
-  race_.emplace(incumbent, settled_);
-  ++races_;
+  recommended_ = even_ != start_ && surely_above_zero(advantages(even_, start_)) ? even_ : start_;
+  if (surely_above_zero(advantages(settled_, recommended_))) recommended_ = settled_;
 }
 
 std::vector<double> Automatic::advantages(const Schedule& schedule, const Schedule& other) const {
@@ -465,7 +410,6 @@ uint64_t Automatic::digest() const {
   digest.add(state_.log_amplitudes).add(state_.group_effects).add(version_).add(next_number_).add(next_draw_);
   const double numbers[] = {state_.intercept, state_.population.centre, state_.population.log_width};
   digest.add(numbers).add(static_cast<int64_t>(model_.outcomes().size())).add(std::ssize(waiting_));
-  if (race_) digest.add(race_->pairs()).add(race_->challenger().to_string());
   return digest.add(settled_.to_string()).add(recommended_.to_string()).value();
 }
 
@@ -477,7 +421,6 @@ std::string Automatic::save() const {
                {"group", asked.group},
                {"samples", asked.schedule.samples}};
     if (asked.place) entry["place"] = {asked.place->batch, asked.place->member};
-    if (asked.side) entry["race"] = {asked.race, static_cast<int>(*asked.side)};
     open.push_back(std::move(entry));
   }
   json draws = json::array();
@@ -497,11 +440,8 @@ std::string Automatic::save() const {
       {"state", to_json(state_)},
       {"draws", std::move(draws)},
       {"settled", settled_.samples},
-      {"recommended", recommended_.samples},
-      {"races", races_}};
+      {"recommended", recommended_.samples}};
   if (phase_) state["phase"] = phase_->save();
-  if (race_) state["race"] = race_->save();
-  if (won_) state["won"] = won_->samples;
   return write_state(config_, std::move(state));
 }
 
@@ -512,10 +452,9 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
   group_ = learner.at("group");
   in_group_ = learner.at("in_group");
   last_batch_ = learner.at("last_batch");
-  races_ = learner.at("races");
-  require_state(version_ >= 0 && next_number_ >= 0 && next_draw_ >= 0 && races_ >= 0 &&
+  require_state(version_ >= 0 && next_number_ >= 0 && next_draw_ >= 0 &&
                     group_ >= (next_number_ > 0 ? 0 : -1) && last_batch_ >= 0,
-                "version, next_number, next_draw, group, last_batch and races must be at least 0");
+                "version, next_number, next_draw, group and last_batch must be at least 0");
   require_state(in_group_ >= 0 && in_group_ < kGroup, "in_group is " + std::to_string(in_group_));
   if (phase_ && !phase_->over()) {
     phase_->restore(learner.at("phase"));
@@ -531,12 +470,6 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
       require_state(phase_.has_value(), "a divergence was asked of a learner of answers");
       asked.place = {.batch = entry.at("place").at(0).get<int64_t>(),
                      .member = entry.at("place").at(1).get<int32_t>()};
-    }
-    if (entry.contains("race")) {
-      const int side = entry.at("race").at(1);
-      require_state(side == 0 || side == 1, "a race has a side " + std::to_string(side));
-      asked.race = entry.at("race").at(0);
-      asked.side = static_cast<Race::Side>(side);
     }
     require_state(number >= 0 && number < next_number_ && asked.version >= 0 && asked.version <= version_,
                   "proposal " + std::to_string(number) + " was never asked");
@@ -563,12 +496,6 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
   };
   settled_ = read_schedule(learner.at("settled"));
   recommended_ = read_schedule(learner.at("recommended"));
-  if (learner.contains("race")) {
-    race_.emplace(learner.at("race"));
-    for (const Race::Side side : {Race::Side::kIncumbent, Race::Side::kChallenger})
-      check_schedule(race_->of(side), config.layers, config.floor, config.total);
-  }
-  if (learner.contains("won")) won_ = read_schedule(learner.at("won"));
 }
 
 void check_size(const PolicyConfig& config) {

@@ -1,4 +1,4 @@
-// `auto` in a run that measures divergences first, and its race between the start and its own schedule.
+// `auto` in a run that measures divergences first.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -211,35 +211,6 @@ TEST(AutomaticMixed, ReachesMoreThanAnswersAloneInARehearsal) {
   };
   EXPECT_GT(reached(96), kGround.accuracy(uniform_schedule(8, 8)) + 0.1);
   EXPECT_GT(reached(96), reached(0));
-}
-
-TEST(AutomaticRace, PutsItsScheduleBesideTheStartOnCommonQuestionsWhileTheDrawsAreUnsure) {
-  PolicyConfig config = example();
-  config.divergence_episodes = 0;
-  config.start = parse_schedule("8,8,8,8,9,8,7,8");
-  const auto policy = make_policy(config);
-  DrawStream answers(5, 0, draw_purpose("test-answers"));
-  std::map<int64_t, std::vector<Schedule>> groups;
-  for (int k = 0; k < 240; ++k) {
-    const Proposal proposal = policy->ask(1)[0];
-    groups[proposal.group].push_back(proposal.schedule);
-    // A small effect that few answers show.
-    const double chance = 0.4 + 0.15 * std::tanh(0.15 * (proposal.schedule.samples[2] - 8));
-    int right = 0;
-    for (int question = 0; question < 16; ++question) right += answers.uniform() < chance;
-    policy->tell({proposal.number, right / 16.0});
-  }
-  int raced = 0;
-  std::map<std::string, int> challengers;
-  for (const auto& [group, schedules] : groups) {
-    if (schedules.size() < 2 || schedules[0] != config.start) continue;
-    ++raced;
-    ++challengers[schedules[1].to_string()];
-  }
-  EXPECT_GE(raced, 3);
-  int most = 0;
-  for (const auto& [challenger, times] : challengers) most = std::max(most, times);
-  EXPECT_GE(most, 2) << "one challenger is raced several times";
 }
 
 }  // namespace
