@@ -46,7 +46,7 @@ class Run:
         write_questions(self.folder / "train.jsonl", 0, 24)
         write_questions(self.folder / "heldout.jsonl", 100, 64)
         self.options = ["--model", self.folder / "small-model", "--data", self.folder / "train.jsonl", "--heldout",
-                        self.folder / "heldout.jsonl", "--total", "64", "--episodes", str(episodes), "--questions",
+                        self.folder / "heldout.jsonl", "--total", "64", "--policy", "pairs", "--episodes", str(episodes), "--questions",
                         str(questions), "--preflight", "0", *options]
         self.processes = []
         self.environment = dict(os.environ, ALLOT_SIMULATED_HOLD=str(self.hold))
