@@ -143,15 +143,23 @@ TEST_P(EveryPolicy, StartsAtTheScheduleOfItsConfigurationExactly) {
   }
 }
 
+// Between restoring a learner and restoring it again, so many events: a state is long, and under sanitizers
+// writing and reading it takes nearly all of the time.
+constexpr int kEventsARestore = kUnderSanitizers ? 7 : 1;
+
 TEST_P(EveryPolicy, WithAStartRestoresBitForBitAndOnlyUnderThatStart) {
   PolicyConfig warm = config();
   warm.start = parse_schedule("20,4,1,1,1,13");
   const auto original = make_policy(warm);
   auto restored = make_policy(warm);
+  int number = 0;
   for (const Event& event : random_events(4, 120)) {
-    restored = restore_policy(warm, restored->save());
+    const bool restores = number++ % kEventsARestore == 0;
+    if (restores) restored = restore_policy(warm, restored->save());
     ASSERT_EQ(apply(*restored, event), apply(*original, event));
-    ASSERT_EQ(restored->save(), original->save());
+    if (restores) {
+      ASSERT_EQ(restored->save(), original->save());
+    }
   }
   EXPECT_GT(original->version(), 3);
   EXPECT_THAT([&] { restore_policy(config(), original->save()); },
@@ -320,10 +328,14 @@ TEST_P(EveryPolicy, RestoredAtAnyPointBehavesBitForBitAsTheOriginal) {
   for (int seed = 0; seed < repeats(8); ++seed) {
     const auto original = make_policy(config());
     auto restored = make_policy(config());
+    int number = 0;
     for (const Event& event : random_events(static_cast<uint32_t>(seed), 200)) {
-      restored = restore_policy(config(), restored->save());
+      const bool restores = number++ % kEventsARestore == 0;
+      if (restores) restored = restore_policy(config(), restored->save());
       ASSERT_EQ(apply(*restored, event), apply(*original, event)) << "seed " << seed;
-      ASSERT_EQ(restored->save(), original->save()) << "seed " << seed;
+      if (restores) {
+        ASSERT_EQ(restored->save(), original->save()) << "seed " << seed;
+      }
     }
     EXPECT_GT(original->version(), 5) << "seed " << seed << ": the events must reach updates";
   }
