@@ -28,6 +28,11 @@ struct HeadScale {
   float inverse_total;
 };
 
+// Whether a row of that size is read surely; the kernel that finds tau and the one that reads must agree.
+__device__ __forceinline__ bool keeps_row(float size, float tau) {
+  return size > 0 && size >= tau;
+}
+
 class GroupSizes {
  public:
   // Tiles that a warp looks into at once.

@@ -44,7 +44,7 @@ __device__ __forceinline__ Split split_at(const GroupRow& row, const GroupSizes&
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
         const float size = of_tile[0][k];
-        const bool keep = size > 0 && size >= tau;
+        const bool keep = keeps_row(size, tau);
         split.kept += keep;
         rest += keep ? 0.0f : size;
       }

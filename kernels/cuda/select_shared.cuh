@@ -2,7 +2,7 @@
 // of a row is the sum of its probabilities in the heads, so the CDF of the sizes over score tiles follows
 // from the tiles' statistics. Only tiles that may hold a row of at least tau are looked into for it, and only
 // those that hold a row that is read are looked into again. Eight lanes share a tile. For `pooled` another
-// kernel has found tau and what the groups before hold (pool_kernel.cu).
+// kernel has found tau and what the groups before hold (pool_kernel.cuh).
 #pragma once
 
 #include "kernels/cuda/group_sizes.cuh"
@@ -177,7 +177,7 @@ class SharedSelection {
     return {row_, scales_, group_.lane()};
   }
   __device__ __forceinline__ bool keeps(float size) const {
-    return size > 0 && size >= tau_;
+    return keeps_row(size, tau_);
   }
 
   // Leaves in cdf_ what tiles hold besides kept rows, and returns the number of kept rows. With `search` tau
