@@ -2,7 +2,9 @@
 // draws do not depend on what was asked before it.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 #include <string_view>
 
 #include "base/philox.h"
@@ -55,5 +57,11 @@ class DrawStream {
   uint32_t draw_ = 0;
   PhiloxBlock block_{};
 };
+
+// A standard normal number, by Box and Muller. Two draws.
+inline double standard_normal(DrawStream& draws) {
+  const double radius = std::sqrt(-2 * std::log1p(-draws.uniform()));
+  return radius * std::cos(2 * std::numbers::pi * draws.uniform());
+}
 
 }  // namespace allot::policy

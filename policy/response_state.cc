@@ -24,7 +24,8 @@ json to_json(const ResponseModel::State& state) {
   const ResponseModel::Population& of_all = state.population;
   return {{"log_amplitudes", state.log_amplitudes},
           {"few", state.few},
-          {"curve", state.curve},
+          {"needs", state.needs},
+          {"shape", state.shape},
           {"intercept", state.intercept},
           {"population",
            {of_all.centre, of_all.gap, of_all.log_width, of_all.log_width_of_few, of_all.share_of_few,
@@ -32,11 +33,12 @@ json to_json(const ResponseModel::State& state) {
           {"group_effects", state.group_effects}};
 }
 
-ResponseModel::State read_response_state(const json& entry, int layers, size_t curves) {
+ResponseModel::State read_response_state(const json& entry, int layers, const ResponseCurves& curves) {
   const json& of_all = entry.at("population");
   ResponseModel::State draw{.log_amplitudes = entry.at("log_amplitudes"),
                             .few = entry.at("few"),
-                            .curve = entry.at("curve"),
+                            .needs = entry.at("needs"),
+                            .shape = entry.at("shape"),
                             .intercept = entry.at("intercept"),
                             .population = {.centre = of_all.at(0),
                                            .gap = of_all.at(1),
@@ -48,8 +50,13 @@ ResponseModel::State read_response_state(const json& entry, int layers, size_t c
                             .group_effects = entry.at("group_effects")};
   const bool marked = draw.few.size() == draw.log_amplitudes.size() &&
                       std::ranges::all_of(draw.few, [](int32_t few) { return few == 0 || few == 1; });
-  require_state(std::ssize(draw.log_amplitudes) == layers && marked && all_finite(draw.log_amplitudes) &&
-                    all_finite(draw.group_effects) && draw.curve < curves,
+  const auto most = static_cast<int32_t>(curves.needs()) - 1;
+  const bool needed = std::ssize(draw.needs) == layers && std::ranges::all_of(draw.needs, [&](int32_t need) {
+                        return need >= 0 && need <= most;
+                      });
+  require_state(std::ssize(draw.log_amplitudes) == layers && marked && needed &&
+                    all_finite(draw.log_amplitudes) && all_finite(draw.group_effects) &&
+                    draw.shape < curves.shapes(),
                 "a draw of the posterior is " + entry.dump());
   return draw;
 }

@@ -11,9 +11,10 @@
 namespace allot::policy {
 
 nlohmann::json to_json(const ResponseModel::State& state);
-// Of a model of so many layers and curves. May throw what nlohmann::json or the checks of policy/state.h
-// throw.
-ResponseModel::State read_response_state(const nlohmann::json& entry, int layers, size_t curves);
+// Of a model of so many layers with these curves. May throw what nlohmann::json or the checks of
+// policy/state.h throw.
+ResponseModel::State read_response_state(const nlohmann::json& entry, int layers,
+                                         const ResponseCurves& curves);
 
 nlohmann::json to_json(std::span<const ResponseOutcome> outcomes);
 // The array `field`, of schedules that fit the configuration. Errors as above, and of check_schedule.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <numeric>
 
 #include "base/error.h"
@@ -15,12 +14,6 @@ constexpr double kSamplesOfAnEmptyLayer = 0.25;
 
 double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
-}
-
-// Standard normal by Box and Muller.
-double normal(DrawStream draws) {
-  const double radius = std::sqrt(-2 * std::log1p(-draws.uniform()));
-  return radius * std::cos(2 * std::numbers::pi * draws.uniform());
 }
 
 // E[sigmoid(x - spread * z)], z standard normal.
@@ -77,7 +70,8 @@ double Landscape::noise(const Schedule& schedule) const {
 }
 
 double Landscape::chance(const Schedule& schedule, uint32_t question) const {
-  const double difficulty = question_spread * normal({0, question, DrawPurpose::kSimulation});
+  DrawStream draws(0, question, DrawPurpose::kSimulation);
+  const double difficulty = question_spread * standard_normal(draws);
   return dense * sigmoid(steepness * (midpoint - std::log(noise(schedule))) - difficulty);
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numbers>
 #include <numeric>
 
 #include "policy/draws.h"
@@ -18,12 +17,6 @@ DrawStream question_stream(QuestionStream which, uint32_t question) {
   return {0, question,
           static_cast<DrawPurpose>(static_cast<uint32_t>(DrawPurpose::kSimulation) +
                                    static_cast<uint32_t>(which))};
-}
-
-// Standard normal by Box and Muller.
-double normal(DrawStream draws) {
-  const double radius = std::sqrt(-2 * std::log1p(-draws.uniform()));
-  return radius * std::cos(2 * std::numbers::pi * draws.uniform());
 }
 
 double chance_at(const Surface& surface, double penalty, double difficulty) {
@@ -71,8 +64,8 @@ double Surface::chance(const Schedule& schedule, uint32_t question) const {
     type = &one;
     if ((drawn -= one.share) < 0) break;
   }
-  return chance_at(*this, penalty(*type, schedule),
-                   normal(question_stream(QuestionStream::kDifficulty, question)));
+  DrawStream difficulty = question_stream(QuestionStream::kDifficulty, question);
+  return chance_at(*this, penalty(*type, schedule), standard_normal(difficulty));
 }
 
 double Surface::accuracy(const Schedule& schedule) const {

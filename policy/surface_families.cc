@@ -1,7 +1,6 @@
 // The families of random surfaces.
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <numeric>
 
 #include "policy/allocation.h"
@@ -25,11 +24,7 @@ class Draws {
     return low + static_cast<int>(stream_.below(static_cast<uint32_t>(high - low + 1)));
   }
   bool coin() { return stream_.below(2) == 0; }
-  double normal() {
-    const double radius = std::sqrt(-2 * std::log1p(-stream_.uniform()));
-    return radius * std::cos(2 * std::numbers::pi * stream_.uniform());
-  }
-  double log_normal(double spread) { return std::exp(spread * normal()); }
+  double log_normal(double spread) { return std::exp(spread * standard_normal(stream_)); }
   std::vector<size_t> permutation(size_t count) {
     std::vector<size_t> order(count);
     std::iota(order.begin(), order.end(), size_t{0});

@@ -1,6 +1,8 @@
 // A model of all answers (policy/response_model.h) in place of the slopes of `pairs`: each outcome, wherever
 // it was asked, sharpens what is believed of every layer, and the schedule of least expected cost follows
-// exactly. Where a run measures divergences first, these find the schedule that the answers start from
+// exactly. Two forms of the model are kept, one in which layers suffer smoothly and one in which each has a
+// need; the one that foretells answers better leads, unless its schedules lose where both are asked. Where a
+// run measures divergences first, these find the schedule that the answers start from
 // (policy/divergence_phase.h).
 #include <algorithm>
 #include <cmath>
@@ -10,10 +12,10 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "policy/allocation.h"
+#include "policy/belief.h"
 #include "policy/divergence_phase.h"
 #include "policy/learner.h"
-#include "policy/response_model.h"
+#include "policy/race.h"
 #include "policy/response_state.h"
 #include "policy/state.h"
 
@@ -43,16 +45,26 @@ constexpr int64_t kGroup = 8;  // proposals on the same questions
 constexpr size_t kFirstOutcomes = 112;
 // Outcomes until something else than the start is recommended.
 constexpr size_t kTrustedOutcomes = 48;
-constexpr size_t kDraws = 128;     // of the posterior, over which the recommended schedule is the best
 constexpr double kQuestions = 16;  // where an outcome does not say how many it is the mean of
-// Common questions leave that share of the variance of independent answers, on surfaces with questions from
-// easy to hard.
-constexpr double kDispersion = 0.8;
+// Outcomes from which the chain of the steps walks, and with which the two forms are first compared: the
+// first ones say more of the prior than of the form.
+constexpr int64_t kWalkingSteps = 40;
+constexpr int64_t kComparedOutcomes = 64;
 // Tables of costs have layers x (total + 1) entries.
 constexpr int64_t kMostCosts = 4'000'000;
-// Perturbations among which the most telling one is chosen, by so many draws.
+// Perturbations among which the most telling one is chosen.
 constexpr int kCandidates = 16;
-constexpr size_t kJudges = 32;
+// By how much the log chance of all answers must be larger under steps for these to lead, and to go on
+// leading. Layers are expected to suffer smoothly.
+constexpr double kEvidenceOfSteps = 6;
+constexpr double kEvidenceToStay = 2;
+// And so many standard errors their schedules must be ahead in the race.
+constexpr double kLead = 0.5;
+constexpr double kLeadToStay = -0.5;
+// What is far behind must not take as long to come back.
+constexpr double kLeastEvidence = -10;
+// From that on the best schedules of both are compared.
+constexpr double kEvidenceToRace = 3;
 // The least width as a share of the most: narrower, integer schedules hardly differ.
 constexpr double kLeastWidth = 0.13;
 constexpr double kBlindWidths[] = {0.17, 0.33, 0.53, 0.8};  // before the first update, as shares of the most
@@ -85,6 +97,7 @@ class Automatic final : public Policy {
     int64_t version = 0;  // when it was asked
     int64_t group = 0;
     std::optional<DivergencePhase::Place> place = {};  // of a divergence
+    std::optional<int> candidate = {};                 // of the race
   };
   // How a reward becomes the share of right answers that the model learns from: as it is when `scale` is 0,
   // else as sigmoid((value - centre) / scale).
@@ -101,29 +114,31 @@ class Automatic final : public Policy {
   void follow_divergences();
   // The second part of a run starts at what the first one found.
   void begin_answers();
-  void draw_prior(uint64_t number);
-
   // Reads what was told since the last update into the model, runs the chain and recommends anew.
   void update();
   void learn_measure();
   double share_of(double value) const;
-  // The best schedule on average over the draws becomes `settled_`, and is recommended where the draws say
-  // that it is better than the even one and the start.
+  // Which form of the model leads, after what it foretold of the answers that wait.
+  void choose_form();
+  // Enough was learned for both forms to be compared.
+  bool compares() const { return learned_ >= kComparedOutcomes; }
+  void walk(Belief& belief, size_t sweeps, const char* purpose) const;
+  // The leading belief's best schedule becomes `settled_`, and is recommended where its draws say that it is
+  // better than the even one and the start.
   void settle();
-  // Of random perturbations around `centre` the one of whose accuracy the draws disagree most, measured by
-  // how much chance alone spreads it: the answers to it tell most.
+  const Belief& belief() const { return by_steps_ ? steps_ : smooth_; }
+  // Of random perturbations around `centre` the most telling one.
   Schedule telling(const Schedule& centre, int64_t number) const;
   // Multiplies each share of `centre` by e^width or e^-width, at random.
   Schedule perturbed(const Schedule& centre, double width, DrawStream& draws) const;
-  // How much better `schedule` is than `other` by each draw. [kDraws]
-  std::vector<double> advantages(const Schedule& schedule, const Schedule& other) const;
 
   PolicyConfig config_;
   // The parameters, read once.
   size_t outcomes_per_update_;
   double most_width_;
   std::optional<DivergencePhase> phase_;  // where divergences come first
-  ResponseModel model_;
+  Belief smooth_;
+  Belief steps_;
   int64_t version_ = 0;
   int64_t next_number_ = 0;
   int64_t group_ = -1;                    // the newest
@@ -132,12 +147,18 @@ class Automatic final : public Policy {
   std::map<int64_t, Open> open_;          // by number: neither told nor given up
   std::vector<ResponseOutcome> waiting_;  // told since the last update; their rewards are values
   Measure measure_;
-  ResponseModel::State state_;               // of the chain
-  std::vector<ResponseModel::State> draws_;  // without effects of groups, [kDraws]
-  int64_t next_draw_ = 0;
+  int64_t learned_ = 0;    // outcomes since the answers began
+  double evidence_ = 0;    // of steps: log chance of the answers under them less that under smooth curves
+  bool by_steps_ = false;  // steps lead
+  // Between the best schedules of the smooth curves and of the steps.
+  Race race_;
   Schedule even_;
   Schedule start_;
   Schedule settled_;  // the best on average, around which is asked
+  // That race in the next groups, empty where they do not, and the one that the next proposal asks.
+  Schedule of_smooth_;
+  Schedule of_steps_;
+  Schedule opponent_;
   Schedule recommended_;
 };
 
@@ -176,23 +197,17 @@ Automatic::Automatic(const PolicyConfig& config)
     : config_(config),
       outcomes_per_update_(static_cast<size_t>(parameter(config, "outcomes_per_update"))),
       most_width_(parameter(config, "width")),
-      model_(config.layers, config.total, config.start),
+      smooth_(ResponseCurves::Form::kSmooth, config, config.start,
+              DrawStream(config.seed, 0, draw_purpose("auto-prior"))),
+      steps_(ResponseCurves::Form::kSteps, config, {},
+             DrawStream(config.seed, 0, draw_purpose("auto-prior-steps"))),
       even_(even_schedule(config.layers, config.total, config.floor)),
       start_(start_schedule(config)),
       settled_(start_),
       recommended_(start_) {
-  model_.set_dispersion(kDispersion);
-  draw_prior(0);
   if (config.divergence_episodes == 0) return;
   phase_.emplace(config);
   if (phase_->over()) begin_answers();
-}
-
-void Automatic::draw_prior(uint64_t number) {
-  DrawStream draws(config_.seed, number, draw_purpose("auto-prior"));
-  draws_.clear();
-  for (size_t k = 0; k < kDraws; ++k) draws_.push_back(model_.prior_draw(draws));
-  state_ = draws_.back();
 }
 
 std::vector<Proposal> Automatic::ask(int count) {
@@ -222,10 +237,18 @@ Proposal Automatic::ask_answers(int64_t number) {
   if (in_group_ == 0) ++group_;
   in_group_ = (in_group_ + 1) % kGroup;
   Open asked{.version = version_, .group = group_};
+  const int64_t place = (in_group_ + kGroup - 1) % kGroup;
+  if (place == 0) opponent_ = of_steps_;
   if (phase_ && !phase_->over()) {
     asked.schedule = telling(phase_->best(), number);
+  } else if (place == 0 && !opponent_.samples.empty()) {
+    asked.candidate = 0;
+    asked.schedule = of_smooth_;
+  } else if (place == 1 && !opponent_.samples.empty()) {
+    asked.candidate = 1;
+    asked.schedule = std::exchange(opponent_, {});
   } else {
-    asked.schedule = telling(model_.outcomes().size() < kFirstOutcomes ? start_ : settled_, number);
+    asked.schedule = telling(smooth_.outcomes().size() < kFirstOutcomes ? start_ : settled_, number);
   }
   Proposal proposal{
       .number = number, .group = group_, .schedule = asked.schedule, .policy_version = version_};
@@ -238,21 +261,13 @@ Proposal Automatic::ask_answers(int64_t number) {
 Schedule Automatic::telling(const Schedule& centre, int64_t number) const {
   DrawStream draws(config_.seed, static_cast<uint64_t>(number), draw_purpose("auto-ask"));
   // Nothing is known yet of how far accuracy falls.
-  if (model_.outcomes().empty()) return perturbed(centre, most_width_ * kBlindWidths[number % 4], draws);
+  if (smooth_.outcomes().empty()) return perturbed(centre, most_width_ * kBlindWidths[number % 4], draws);
   Schedule most_telling;
   double most = 0;
   for (int candidate = 0; candidate < kCandidates; ++candidate) {
     const double width = most_width_ * std::pow(kLeastWidth, draws.uniform());
     Schedule schedule = perturbed(centre, width, draws);
-    double mean = 0;
-    double square = 0;
-    for (size_t k = 0; k < kDraws; k += kDraws / kJudges) {
-      const double accuracy = model_.accuracy(draws_[k], schedule);
-      mean += accuracy / kJudges;
-      square += accuracy * accuracy / kJudges;
-    }
-    // The least variance keeps rounding from deciding where all draws expect nothing but wrong answers.
-    const double told = std::max(square - mean * mean, 0.0) / (mean * (1 - mean) + 1e-4);
+    const double told = belief().telling(schedule);
     if (candidate > 0 && told <= most) continue;
     most = told;
     most_telling = std::move(schedule);
@@ -282,6 +297,10 @@ TellResult Automatic::tell(const Outcome& outcome) {
     if (told == DivergencePhase::Told::kLearned) follow_divergences();
     return stale || told == DivergencePhase::Told::kDropped ? TellResult::kStale : TellResult::kLearned;
   }
+  if (asked.candidate) {
+    race_.tell(asked.group, *asked.candidate,
+               stale ? std::nullopt : std::optional(share_of(value_of(outcome))));
+  }
   if (stale) return TellResult::kStale;
   const double questions = outcome.results.empty() ? kQuestions : static_cast<double>(outcome.results.size());
   waiting_.push_back({asked.schedule.samples, asked.group, value_of(outcome), questions});
@@ -293,9 +312,10 @@ TellResult Automatic::tell(const Outcome& outcome) {
 void Automatic::give_up(int64_t number) {
   const auto found = open_.find(number);
   if (found == open_.end()) return;
-  const std::optional<DivergencePhase::Place> place = found->second.place;
+  const Open asked = std::move(found->second);
   open_.erase(found);
-  if (place && phase_->give_up(*place) == DivergencePhase::Told::kLearned) follow_divergences();
+  if (asked.candidate) race_.tell(asked.group, *asked.candidate, std::nullopt);
+  if (asked.place && phase_->give_up(*asked.place) == DivergencePhase::Told::kLearned) follow_divergences();
 }
 
 void Automatic::follow_divergences() {
@@ -308,35 +328,52 @@ void Automatic::begin_answers() {
   start_ = settled_ = recommended_ = phase_->best();
   if (!phase_->informed()) return;
   // What came before was learned without knowing the start.
-  const std::vector<ResponseOutcome> known(model_.outcomes().begin(), model_.outcomes().end());
-  model_ = ResponseModel(config_.layers, config_.total, start_);
-  model_.set_dispersion(kDispersion);
-  for (const ResponseOutcome& outcome : known) model_.add(outcome);
-  draw_prior(1);
+  const std::vector<ResponseOutcome> known(smooth_.outcomes().begin(), smooth_.outcomes().end());
+  smooth_ = Belief(ResponseCurves::Form::kSmooth, config_, start_,
+                   DrawStream(config_.seed, 1, draw_purpose("auto-prior")));
+  for (const ResponseOutcome& outcome : known) smooth_.add(outcome);
+  learned_ = 0;
+  evidence_ = 0;
+  by_steps_ = false;
+  of_smooth_ = of_steps_ = {};
 }
 
 void Automatic::update() {
   ++version_;
   if (!measure_.known) learn_measure();
-  for (ResponseOutcome& outcome : waiting_) {
-    outcome.reward = share_of(outcome.reward);
-    model_.add(std::move(outcome));
+  for (ResponseOutcome& outcome : waiting_) outcome.reward = share_of(outcome.reward);
+  choose_form();
+  for (const ResponseOutcome& outcome : waiting_) {
+    smooth_.add(outcome);
+    steps_.add(outcome);
   }
+  learned_ += std::ssize(waiting_);
   waiting_.clear();
 
-  // The time of a sweep grows with the outcomes, and what one update changes falls with them.
+  // The time of a sweep grows with the outcomes, and what one update changes falls with them. A sweep of steps
+  // takes twice as long as one of smooth curves. The form that does not lead follows with half the sweeps, and
+  // with an eighth when outcomes are many.
   constexpr size_t kSweeps = 30'000;
-  const auto sweeps = std::clamp<size_t>(kSweeps / model_.outcomes().size(), 8, 250);
-  const size_t kept = std::max<size_t>(1, sweeps / 32);
-  DrawStream draws(config_.seed, static_cast<uint64_t>(version_), draw_purpose("auto"));
-  for (size_t k = 1; k <= sweeps; ++k) {
-    model_.sweep(draws, &state_);
-    if (k % kept != 0) continue;
-    ResponseModel::State& draw = draws_[static_cast<size_t>(next_draw_++) % kDraws];
-    draw = state_;
-    draw.group_effects.clear();
-  }
-  if (model_.outcomes().size() >= kTrustedOutcomes) settle();
+  constexpr size_t kManyOutcomes = 600;
+  const size_t outcomes = smooth_.outcomes().size();
+  const auto sweeps = std::clamp<size_t>(kSweeps / outcomes, 6, 250);
+  const size_t behind = std::max<size_t>(1, sweeps / (outcomes > kManyOutcomes ? 8 : 2));
+  const size_t of_steps = outcomes > kManyOutcomes ? sweeps / 2 : sweeps;
+  walk(smooth_, by_steps_ ? behind : sweeps, "auto");
+  if (learned_ >= kWalkingSteps) walk(steps_, by_steps_ || !compares() ? of_steps : behind, "auto-steps");
+  if (outcomes >= kTrustedOutcomes) settle();
+}
+
+void Automatic::walk(Belief& belief, size_t sweeps, const char* purpose) const {
+  belief.walk(sweeps, DrawStream(config_.seed, static_cast<uint64_t>(version_), draw_purpose(purpose)));
+}
+
+void Automatic::choose_form() {
+  if (!compares()) return;
+  evidence_ += steps_.log_predictive(waiting_) - smooth_.log_predictive(waiting_);
+  evidence_ = std::max(evidence_, kLeastEvidence);
+  by_steps_ = evidence_ > (by_steps_ ? kEvidenceToStay : kEvidenceOfSteps) &&
+              race_.second_lead() > (by_steps_ ? kLeadToStay : kLead);
 }
 
 void Automatic::learn_measure() {
@@ -359,38 +396,24 @@ double Automatic::share_of(double value) const {
 }
 
 void Automatic::settle() {
-  std::vector<double> costs(static_cast<size_t>(config_.layers) * (static_cast<size_t>(config_.total) + 1));
-  for (const ResponseModel::State& draw : draws_) model_.add_costs(draw, 1.0 / kDraws, costs);
-  settled_ = cheapest_schedule(costs, config_.layers, config_.total, config_.floor);
+  settled_ = belief().best();
+  const bool race = compares() && evidence_ > kEvidenceToRace && smooth_.outcomes().size() >= kFirstOutcomes;
+  of_smooth_ = race ? smooth_.best() : Schedule{};
+  of_steps_ = race ? steps_.best() : Schedule{};
   if (phase_ && !phase_->over()) return;
   // Of the schedules to return to, the better one by most draws; the start where they say nothing.
-  recommended_ = even_ != start_ && surely_above_zero(advantages(even_, start_)) ? even_ : start_;
-  if (surely_above_zero(advantages(settled_, recommended_))) recommended_ = settled_;
-}
-
-std::vector<double> Automatic::advantages(const Schedule& schedule, const Schedule& other) const {
-  std::vector<double> all;
-  for (const ResponseModel::State& draw : draws_) {
-    all.push_back(model_.accuracy(draw, schedule) - model_.accuracy(draw, other));
-  }
-  return all;
+  recommended_ = even_ != start_ && surely_above_zero(belief().advantages(even_, start_)) ? even_ : start_;
+  if (surely_above_zero(belief().advantages(settled_, recommended_))) recommended_ = settled_;
 }
 
 std::optional<Outlook> Automatic::outlook() const {
   // Rewards that were bent into shares have units of their own.
-  if (model_.outcomes().size() < kTrustedOutcomes || measure_.scale != 0 || (phase_ && !phase_->over())) {
+  if (smooth_.outcomes().size() < kTrustedOutcomes || measure_.scale != 0 || (phase_ && !phase_->over())) {
     return std::nullopt;
   }
-  Outlook outlook{.over_even = estimate_of(advantages(recommended_, even_))};
-  if (start_ != even_) outlook.over_start = estimate_of(advantages(recommended_, start_));
-  std::vector<double> costs(static_cast<size_t>(config_.layers) * (static_cast<size_t>(config_.total) + 1));
-  for (size_t k = 0; k < kDraws; k += kDraws / kJudges) {
-    std::ranges::fill(costs, 0);
-    model_.add_costs(draws_[k], 1, costs);
-    const Schedule best = cheapest_schedule(costs, config_.layers, config_.total, config_.floor);
-    outlook.left_to_gain +=
-        (model_.accuracy(draws_[k], best) - model_.accuracy(draws_[k], recommended_)) / kJudges;
-  }
+  Outlook outlook{.over_even = estimate_of(belief().advantages(recommended_, even_))};
+  if (start_ != even_) outlook.over_start = estimate_of(belief().advantages(recommended_, start_));
+  outlook.left_to_gain = belief().left_to_gain(recommended_);
   return outlook;
 }
 
@@ -407,9 +430,14 @@ Description Automatic::describe() const {
 
 uint64_t Automatic::digest() const {
   StateDigest digest;
-  digest.add(state_.log_amplitudes).add(state_.group_effects).add(version_).add(next_number_).add(next_draw_);
-  const double numbers[] = {state_.intercept, state_.population.centre, state_.population.log_width};
-  digest.add(numbers).add(static_cast<int64_t>(model_.outcomes().size())).add(std::ssize(waiting_));
+  for (const Belief* belief : {&smooth_, &steps_}) {
+    const ResponseModel::State& state = belief->state();
+    const double numbers[] = {state.intercept, state.population.centre, state.population.log_width};
+    digest.add(state.log_amplitudes).add(state.group_effects).add(numbers);
+  }
+  const double evidence[] = {evidence_};
+  digest.add(evidence).add(version_).add(next_number_).add(learned_);
+  digest.add(std::ssize(smooth_.outcomes())).add(std::ssize(waiting_));
   return digest.add(settled_.to_string()).add(recommended_.to_string()).value();
 }
 
@@ -421,25 +449,29 @@ std::string Automatic::save() const {
                {"group", asked.group},
                {"samples", asked.schedule.samples}};
     if (asked.place) entry["place"] = {asked.place->batch, asked.place->member};
+    if (asked.candidate) entry["candidate"] = *asked.candidate;
     open.push_back(std::move(entry));
   }
-  json draws = json::array();
-  for (const ResponseModel::State& draw : draws_) draws.push_back(to_json(draw));
-  const auto outcomes = model_.outcomes();
   json state = {
       {"version", version_},
       {"next_number", next_number_},
-      {"next_draw", next_draw_},
       {"group", group_},
       {"in_group", in_group_},
       {"last_batch", last_batch_},
       {"open", std::move(open)},
       {"waiting", to_json(waiting_)},
-      {"outcomes", to_json(outcomes)},
+      {"outcomes", to_json(smooth_.outcomes())},
       {"measure", {{"known", measure_.known}, {"centre", measure_.centre}, {"scale", measure_.scale}}},
-      {"state", to_json(state_)},
-      {"draws", std::move(draws)},
+      {"smooth", smooth_.save()},
+      {"steps", steps_.save()},
+      {"learned", learned_},
+      {"evidence", evidence_},
+      {"by_steps", by_steps_},
+      {"race", race_.save()},
       {"settled", settled_.samples},
+      {"of_smooth", of_smooth_.samples},
+      {"of_steps", of_steps_.samples},
+      {"opponent", opponent_.samples},
       {"recommended", recommended_.samples}};
   if (phase_) state["phase"] = phase_->save();
   return write_state(config_, std::move(state));
@@ -448,13 +480,12 @@ std::string Automatic::save() const {
 Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automatic(config) {
   version_ = learner.at("version");
   next_number_ = learner.at("next_number");
-  next_draw_ = learner.at("next_draw");
   group_ = learner.at("group");
   in_group_ = learner.at("in_group");
   last_batch_ = learner.at("last_batch");
-  require_state(version_ >= 0 && next_number_ >= 0 && next_draw_ >= 0 &&
-                    group_ >= (next_number_ > 0 ? 0 : -1) && last_batch_ >= 0,
-                "version, next_number, next_draw, group and last_batch must be at least 0");
+  require_state(
+      version_ >= 0 && next_number_ >= 0 && group_ >= (next_number_ > 0 ? 0 : -1) && last_batch_ >= 0,
+      "version, next_number, group and last_batch must be at least 0");
   require_state(in_group_ >= 0 && in_group_ < kGroup, "in_group is " + std::to_string(in_group_));
   if (phase_ && !phase_->over()) {
     phase_->restore(learner.at("phase"));
@@ -471,6 +502,9 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
       asked.place = {.batch = entry.at("place").at(0).get<int64_t>(),
                      .member = entry.at("place").at(1).get<int32_t>()};
     }
+    if (entry.contains("candidate")) asked.candidate = entry.at("candidate").get<int>();
+    require_state(asked.candidate.value_or(0) == 0 || asked.candidate == 1,
+                  "candidate of proposal " + std::to_string(number) + " must be 0 or 1");
     require_state(number >= 0 && number < next_number_ && asked.version >= 0 && asked.version <= version_,
                   "proposal " + std::to_string(number) + " was never asked");
     open_.emplace(number, std::move(asked));
@@ -478,17 +512,19 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
   waiting_ = read_outcomes(learner, "waiting", config);
   require_state(waiting_.size() < outcomes_per_update_,
                 "waiting holds " + std::to_string(waiting_.size()) + " outcomes");
-  for (ResponseOutcome& outcome : read_outcomes(learner, "outcomes", config)) model_.add(std::move(outcome));
+  for (const ResponseOutcome& outcome : read_outcomes(learner, "outcomes", config)) {
+    smooth_.add(outcome);
+    steps_.add(outcome);
+  }
   const json& measure = learner.at("measure");
   measure_ = {.known = measure.at("known"), .centre = measure.at("centre"), .scale = measure.at("scale")};
-  const auto read_draw = [&](const json& entry) {
-    return read_response_state(entry, config.layers, model_.curves().count());
-  };
-  state_ = read_draw(learner.at("state"));
-  draws_.clear();
-  for (const json& entry : read_list(learner, "draws")) draws_.push_back(read_draw(entry));
-  require_state(draws_.size() == kDraws,
-                "draws holds " + std::to_string(draws_.size()) + ", expected " + std::to_string(kDraws));
+  smooth_.restore(learner.at("smooth"));
+  steps_.restore(learner.at("steps"));
+  learned_ = learner.at("learned");
+  require_state(learned_ >= 0, "learned is " + std::to_string(learned_));
+  evidence_ = learner.at("evidence");
+  by_steps_ = learner.at("by_steps");
+  race_.restore(learner.at("race"));
   const auto read_schedule = [&](const json& samples) {
     Schedule schedule{samples.get<std::vector<int32_t>>()};
     check_schedule(schedule, config.layers, config.floor, config.total);
@@ -496,6 +532,12 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
   };
   settled_ = read_schedule(learner.at("settled"));
   recommended_ = read_schedule(learner.at("recommended"));
+  const auto read_candidate = [&](const char* field) {
+    return read_list(learner, field).empty() ? Schedule{} : read_schedule(learner.at(field));
+  };
+  of_smooth_ = read_candidate("of_smooth");
+  of_steps_ = read_candidate("of_steps");
+  opponent_ = read_candidate("opponent");
 }
 
 void check_size(const PolicyConfig& config) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "policy/draws.h"
 #include "policy/learner.h"
 #include "policy/rehearsal.h"
@@ -15,8 +16,10 @@
 namespace allot::policy {
 namespace {
 
-// The share of the gap, or the points over uniform, on instances whose uniform schedule answers 30 and 60 %.
-std::vector<double> gains(const char* family, int episodes, int in_flight = 1, double loss = 0) {
+// The share of the gap, or the points over uniform, on instances whose uniform schedule answers 30 and 60 %,
+// after each of `episodes`.
+std::vector<double> gains(const char* family, const std::vector<int>& episodes, int in_flight = 1,
+                          double loss = 0) {
   std::vector<double> gained;
   for (int k = 0; k < repeats(4); ++k) {
     const RatedSurface rated = find_surface_family(family)->make(static_cast<uint64_t>(k + k / 2));
@@ -25,21 +28,21 @@ std::vector<double> gains(const char* family, int episodes, int in_flight = 1, d
                                      .total = rated.total,
                                      .seed = static_cast<uint64_t>(40 + k),
                                      .max_policy_lag = kNoPolicyLagLimit});
-    const double reached = rehearse(*policy, rated.surface,
-                                    {.episodes = episodes,
-                                     .in_flight = in_flight,
-                                     .loss = loss,
-                                     .seed = static_cast<uint64_t>(k),
-                                     .checkpoints = {episodes}})
-                               .back();
     const bool has_gap = find_surface_family(family)->has_gap;
-    gained.push_back(has_gap ? rated.share_of_gap(reached) : 100 * (reached - rated.uniform_accuracy));
+    for (const double reached : rehearse(*policy, rated.surface,
+                                         {.episodes = episodes.back(),
+                                         .in_flight = in_flight,
+                                         .loss = loss,
+                                         .seed = static_cast<uint64_t>(k),
+                                         .checkpoints = episodes})) {
+      gained.push_back(has_gap ? rated.share_of_gap(reached) : 100 * (reached - rated.uniform_accuracy));
+    }
   }
   return gained;
 }
 
 double mean_gain(const char* family, int episodes, int in_flight = 1, double loss = 0) {
-  const std::vector<double> gained = gains(family, episodes, in_flight, loss);
+  const std::vector<double> gained = gains(family, {episodes}, in_flight, loss);
   return std::accumulate(gained.begin(), gained.end(), 0.0) / static_cast<double>(gained.size());
 }
 
@@ -56,9 +59,44 @@ TEST(AutomaticLearning, LearnsFromManyInFlightAndWithLosses) {
 }
 
 TEST(AutomaticLearning, LosesNextToNothingWhereAllLayersAreEqual) {
-  for (const int episodes : {kEpisodes / 4, kEpisodes / 2, kEpisodes}) {
-    EXPECT_THAT(gains("equal", episodes), ::testing::Each(::testing::Gt(-0.3))) << episodes;
+  EXPECT_THAT(gains("equal", {kEpisodes / 4, kEpisodes / 2, kEpisodes}),
+              ::testing::Each(::testing::Gt(-0.3)));
+}
+
+TEST(AutomaticLearning, FindsTheNeedsOfLayersThatFailBelowThem) {
+  EXPECT_GT(mean_gain("thresholds", kUnderSanitizers ? 160 : 1000), kUnderSanitizers ? -0.01 : 0.6);
+}
+
+// Both forms of the model are then compared on the same questions.
+TEST(AutomaticLearning, RestoredWhileItsFormsRaceItGoesOnBitForBit) {
+  const RatedSurface rated = find_surface_family("thresholds")->make(100);
+  const PolicyConfig config{.name = "auto",
+                            .layers = rated.layers,
+                            .total = rated.total,
+                            .floor = 1,
+                            .max_policy_lag = kNoPolicyLagLimit};
+  auto policy = make_policy(config);
+  const RehearsalOptions options{.episodes = 200, .seed = 100};
+  rehearse(*policy, rated.surface, options);
+  const auto answer = [&](Policy& learner, const Proposal& proposal) {
+    learner.tell({proposal.number, rated.surface.accuracy(proposal.schedule)});
+  };
+  // Up to between the two that race.
+  std::vector<Proposal> asked = policy->ask(1);
+  for (int64_t group = asked[0].group; asked[0].group == group; asked = policy->ask(1))
+    answer(*policy, asked[0]);
+  const nlohmann::json saved = nlohmann::json::parse(policy->save());
+  ASSERT_FALSE(saved.at("learner").at("opponent").empty());
+  ASSERT_GT(saved.at("learner").at("race").at("pairs"), 3);
+  const auto restored = restore_policy(config, policy->save());
+  for (Policy* learner : {policy.get(), restored.get()}) answer(*learner, asked[0]);
+  for (int k = 0; k < 17; ++k) {
+    asked = policy->ask(1);
+    ASSERT_EQ(restored->ask(1)[0].schedule, asked[0].schedule) << k;
+    for (Policy* learner : {policy.get(), restored.get()}) answer(*learner, asked[0]);
   }
+  EXPECT_EQ(restored->digest(), policy->digest());
+  EXPECT_EQ(restored->save(), policy->save());
 }
 
 TEST(Automatic, LeavesTheEvenScheduleOnlyAfter48Outcomes) {
@@ -169,7 +207,7 @@ TEST(AutomaticLearning, ItsIntervalHoldsTheTrueAdvantageInMostInstances) {
   int held = 0;
   int of_all = 0;
   for (const char* family : {"middle", "power-law", "equal"}) {
-    for (uint64_t instance = 0; instance < (kUnderSanitizers ? 1 : 6); ++instance) {
+    for (uint64_t instance = 0; instance < (kUnderSanitizers ? 1 : 4); ++instance) {
       const RatedSurface rated = find_surface_family(family)->make(instance);
       const PolicyConfig config{.name = "auto",
                                 .layers = rated.layers,
@@ -186,7 +224,7 @@ TEST(AutomaticLearning, ItsIntervalHoldsTheTrueAdvantageInMostInstances) {
       ++of_all;
     }
   }
-  EXPECT_GE(held, of_all - (kUnderSanitizers ? 1 : 3));
+  EXPECT_GE(held, of_all - (kUnderSanitizers ? 1 : 2));
 }
 
 TEST(Automatic, LearnsFromDivergencesOfWhichLessIsBetter) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numbers>
 
 #include "base/error.h"
 #include "policy/draws.h"
@@ -39,8 +38,7 @@ double equal(const Schedule& schedule) {
 // Standard normal, a function of its number.
 double normal(uint64_t number) {
   DrawStream draws(1, number, draw_purpose("divergence-search-test"));
-  const double radius = std::sqrt(-2 * std::log1p(-draws.uniform()));
-  return radius * std::cos(2 * std::numbers::pi * draws.uniform());
+  return standard_normal(draws);
 }
 
 // The candidates of a search whose measurements have `noise` (standard deviation of the log), twice as much

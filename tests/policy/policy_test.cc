@@ -404,7 +404,7 @@ TEST_P(EveryPolicy, ADamagedStateIsRefused) {
   policy->ask(5);
   policy->tell({0, 0.5});
   const std::string whole = policy->save();
-  const size_t step = kUnderSanitizers ? 1 + whole.size() / 40 : 5;
+  const size_t step = 1 + whole.size() / (kUnderSanitizers ? 40 : 2000);
   for (size_t length = 0; length < whole.size(); length += step) {
     ASSERT_THROW(restore_policy(config(), whole.substr(0, length)), CorruptFile) << length;
   }
