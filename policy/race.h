@@ -25,7 +25,7 @@ class Race {
  private:
   struct Half {
     int candidate = 0;
-    std::optional<double> reward;
+    std::optional<double> reward = {};
   };
   std::map<int64_t, Half> halves_;  // by group: the one that came first
   double pairs_ = 0;                // faded, as are the sums

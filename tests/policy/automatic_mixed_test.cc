@@ -185,7 +185,7 @@ TEST(AutomaticMixed, RestoredWithAnyNumberInFlightItGoesOnBitForBit) {
       const auto any = std::next(out.begin(), draws.below(static_cast<uint32_t>(out.size())));
       const Proposal proposal = any->second;
       out.erase(any);
-      if (k % (kUnderSanitizers ? 37 : 9) != 0) {
+      if (k % (kUnderSanitizers ? 97 : 9) != 0) {
         answer(*original, proposal);
         continue;
       }

@@ -90,7 +90,7 @@ TEST(AutomaticLearning, RestoredWhileItsFormsRaceItGoesOnBitForBit) {
   ASSERT_GT(saved.at("learner").at("race").at("pairs"), 3);
   const auto restored = restore_policy(config, policy->save());
   for (Policy* learner : {policy.get(), restored.get()}) answer(*learner, asked[0]);
-  for (int k = 0; k < 17; ++k) {
+  for (int k = 0; k < 9; ++k) {
     asked = policy->ask(1);
     ASSERT_EQ(restored->ask(1)[0].schedule, asked[0].schedule) << k;
     for (Policy* learner : {policy.get(), restored.get()}) answer(*learner, asked[0]);

@@ -373,10 +373,13 @@ TEST_P(EveryPolicy, DescribesALayerEachOrNoneUnderPlainNames) {
 TEST_P(EveryPolicy, TheDigestIsThatOfTheStateAndChangesWithEveryUpdate) {
   const auto policy = make_policy(config());
   std::set<uint64_t> digests{policy->digest()};
+  int number = 0;
   for (const Event& event : random_events(11, kUnderSanitizers ? 150 : 300)) {
     const int64_t version = policy->version();
     apply(*policy, event);
-    EXPECT_EQ(restore_policy(config(), policy->save())->digest(), policy->digest());
+    if (!kUnderSanitizers || number++ % 7 == 0) {
+      EXPECT_EQ(restore_policy(config(), policy->save())->digest(), policy->digest());
+    }
     if (policy->version() > version) {
       EXPECT_TRUE(digests.insert(policy->digest()).second) << "version " << policy->version();
     }
@@ -404,7 +407,7 @@ TEST_P(EveryPolicy, ADamagedStateIsRefused) {
   policy->ask(5);
   policy->tell({0, 0.5});
   const std::string whole = policy->save();
-  const size_t step = 1 + whole.size() / (kUnderSanitizers ? 40 : 2000);
+  const size_t step = 1 + whole.size() / (kUnderSanitizers ? 20 : 2000);
   for (size_t length = 0; length < whole.size(); length += step) {
     ASSERT_THROW(restore_policy(config(), whole.substr(0, length)), CorruptFile) << length;
   }
