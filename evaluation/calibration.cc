@@ -153,6 +153,10 @@ Calibration calibrate(int64_t total, size_t texts, const CalibrationOptions& opt
   if (model->measurements() > 0)
     for (int layer = 0; layer < options.layers; ++layer)
       made.sensitivities.push_back(model->sensitivity(made.schedule, layer));
+  // Where the even schedule is kept, other totals are spread evenly, too.
+  made.costs = made.schedule == candidates.front()
+                   ? policy::shares_of(made.schedule, options.floor)
+                   : policy::anchored(model->costs(), made.schedule, options.floor);
   made.residual = model->residual();
   made.measurements = model->measurements() - measured_before;
   made.texts = of_uniform.texts;

@@ -1,8 +1,11 @@
 #include "policy/allocation.h"
 
 #include <algorithm>
+#include <cassert>
 #include <limits>
+#include <queue>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 
@@ -71,6 +74,30 @@ Schedule cheapest_schedule(std::span<const double> costs, int layers, int64_t to
       if (saved > most) most = saved, winner = layer;
     }
     ++schedule.samples[winner];
+  }
+  return schedule;
+}
+
+Schedule dealt_schedule(int64_t total, std::span<const int32_t> least, std::span<const int32_t> most,
+                        const std::function<double(size_t layer, int32_t samples)>& saved) {
+  Schedule schedule{{least.begin(), least.end()}};
+  // What a layer's next sample saves, the most first.
+  using Gain = std::pair<double, size_t>;
+  const auto later = [](const Gain& a, const Gain& b) {
+    return a.first < b.first || (a.first == b.first && a.second > b.second);
+  };
+  std::priority_queue<Gain, std::vector<Gain>, decltype(later)> gains(later);
+  const auto offer = [&](size_t layer) {
+    const int32_t samples = schedule.samples[layer];
+    if (samples < most[layer]) gains.push({saved(layer, samples), layer});
+  };
+  for (size_t layer = 0; layer < least.size(); ++layer) offer(layer);
+  for (int64_t left = total - schedule.total(); left > 0; --left) {
+    assert(!gains.empty());
+    const size_t layer = gains.top().second;
+    gains.pop();
+    ++schedule.samples[layer];
+    offer(layer);
   }
   return schedule;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -15,5 +16,12 @@ namespace allot::policy {
 // remainder where it saves most. `costs` holds rows of total + 1 entries, one row a layer. Ties go to fewer
 // samples in later layers. Throws InvalidArgument when total < layers * floor.
 Schedule cheapest_schedule(std::span<const double> costs, int layers, int64_t total, int32_t floor);
+
+// The same for costs that are convex, whatever the total: starts at `least` and gives each sample to the
+// layer that saves most by it, by `saved(layer, samples)`, what one more than `samples` saves; never more
+// than `most`. Both [layers]; a layer where they are equal stays as it is, exact ones among them. `total`
+// lies between their sums. Ties go to the lower layer.
+Schedule dealt_schedule(int64_t total, std::span<const int32_t> least, std::span<const int32_t> most,
+                        const std::function<double(size_t layer, int32_t samples)>& saved);
 
 }  // namespace allot::policy

@@ -37,6 +37,10 @@ class Belief {
   // How much better than `schedule` each draw's own best schedule is, in accuracy, on average.
   double left_to_gain(const Schedule& schedule) const;
 
+  // What samples cost each layer on average over the draws, for other totals. Of smooth curves, after an
+  // outcome.
+  LayerCosts costs() const { return model_.costs(draws_); }
+
   // Of the chain; for digests.
   const ResponseModel::State& state() const { return state_; }
   nlohmann::json save() const;

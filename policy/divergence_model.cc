@@ -3,20 +3,16 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <queue>
 #include <utility>
 
 #include "base/error.h"
+#include "policy/allocation.h"
 
 namespace allot::policy {
 namespace {
-
-// A layer without samples contributes as one with a quarter of a sample would.
-constexpr double kSamplesOfAnEmptyLayer = 0.25;
 
 // Priors: how far layers' scales differ (of the log), the exponents of estimators at small budgets, how far
 // batches of texts differ, and the residual before there is one.
@@ -270,7 +266,19 @@ void DivergenceModel::fit(std::span<const double> centre) {
 }
 
 double DivergenceModel::term(size_t layer, double samples) const {
-  return std::exp(parameters_.scales[layer] - parameters_.exponents[layer] * log_of(samples, samples_));
+  return divergence_term(parameters_.scales[layer], parameters_.exponents[layer], samples, samples_);
+}
+
+LayerCosts DivergenceModel::costs() const {
+  std::vector<std::vector<double>> seen(layers());
+  for (const Point& point : points_)
+    for (size_t layer = 0; layer < layers(); ++layer)
+      seen[layer].push_back(samples_ * std::exp(point.logs[layer]));
+  return {.model = CostModel::kDivergence,
+          .unit = samples_,
+          .fitted = fitted_range(seen),
+          .scales = parameters_.scales,
+          .exponents = parameters_.exponents};
 }
 
 double DivergenceModel::log_divergence(const Schedule& schedule) const {
@@ -316,26 +324,9 @@ LayerSensitivity DivergenceModel::sensitivity(const Schedule& schedule, int laye
 
 Schedule DivergenceModel::best(int64_t total, std::span<const int32_t> least,
                                std::span<const int32_t> most) const {
-  Schedule schedule{{least.begin(), least.end()}};
-  // The gain of a layer's next sample, the largest first.
-  using Gain = std::pair<double, size_t>;
-  const auto later = [](const Gain& a, const Gain& b) {
-    return a.first < b.first || (a.first == b.first && a.second > b.second);
-  };
-  std::priority_queue<Gain, std::vector<Gain>, decltype(later)> gains(later);
-  const auto offer = [&](size_t layer) {
-    const int32_t samples = schedule.samples[layer];
-    if (samples < most[layer]) gains.push({term(layer, samples) - term(layer, samples + 1), layer});
-  };
-  for (size_t layer = 0; layer < layers(); ++layer) offer(layer);
-  for (int64_t left = total - schedule.total(); left > 0; --left) {
-    assert(!gains.empty());
-    const size_t layer = gains.top().second;
-    gains.pop();
-    ++schedule.samples[layer];
-    offer(layer);
-  }
-  return schedule;
+  return dealt_schedule(total, least, most, [&](size_t layer, int32_t samples) {
+    return term(layer, samples) - term(layer, samples + 1);
+  });
 }
 
 Schedule DivergenceModel::best(int64_t total, int32_t floor) const {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "policy/layer_costs.h"
 #include "policy/schedule.h"
 
 namespace allot::policy {
@@ -47,6 +48,8 @@ class DivergenceModel {
   Schedule best(int64_t total, std::span<const int32_t> least, std::span<const int32_t> most) const;
   // The same without bounds but the floor.
   Schedule best(int64_t total, int32_t floor) const;
+  // The layers' terms, for other totals. Requires a measurement.
+  LayerCosts costs() const;
 
  private:
   struct Point {

@@ -60,6 +60,8 @@ class DivergencePhase {
   Schedule best() const;
   // Whether best() rests on measurements.
   bool informed() const { return model_.measurements() > 0; }
+  // What the measurements say of other totals; best() is the solution at its own. Where informed().
+  LayerCosts costs() const { return anchored(model_.costs(), best(), config_.floor); }
 
   // Continues from what save() wrote, in an object of the same configuration that nothing was asked of: fits
   // all that was told again, in the order in which it was learned. May throw what nlohmann::json or the

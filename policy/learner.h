@@ -43,6 +43,8 @@ struct Learner {
   bool mixes_kinds = false;
   // How many divergences it wants before answers, where the run does not say; null: it does not need any.
   int64_t (*divergences)(int layers) = nullptr;
+  // Whether Policy::costs() may say something.
+  bool knows_costs = false;
   // Makes the learner from a validated configuration.
   std::unique_ptr<Policy> (*make)(const PolicyConfig& config) = nullptr;
   // Makes a learner that continues from the fields that save() gave to write_state (policy/state.h). May

@@ -15,6 +15,7 @@
 
 #include "episode/question_result.h"
 #include "episode/reward_kind.h"
+#include "policy/layer_costs.h"
 #include "policy/schedule.h"
 
 namespace allot::policy {
@@ -131,6 +132,9 @@ class Policy {
   virtual Description describe() const = 0;
   // Changes with updates only; nothing where the learner keeps no such estimates or has too few outcomes.
   virtual std::optional<Outlook> outlook() const { return std::nullopt; }
+  // What it learned of layers, from which other totals follow; recommend() is the solution at its own.
+  // Nothing where its shares of the budget are all that it knows.
+  virtual std::optional<LayerCosts> costs() const { return std::nullopt; }
   // Updates made so far.
   virtual int64_t version() const = 0;
   // Equal for equal states; a replay of the history must give the recorded one after every update. By default

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "policy/layer_costs.h"
+
 namespace allot::policy {
 
 ResponseCurves::ResponseCurves(Form form, int layers, int64_t total)
@@ -22,21 +24,11 @@ std::span<const double> ResponseCurves::curve(size_t shape, size_t need) const {
 }
 
 void ResponseCurves::add_smooth(double even) {
-  const auto add = [&](const auto& function) {
-    ++shapes_;
-    const double at_even = function(even);
-    const double of_half = function(even / 2) - at_even;
+  shapes_ = kResponseCurves;
+  for (size_t shape = 0; shape < shapes_; ++shape) {
     for (size_t samples = 0; samples < length_; ++samples) {
-      table_.push_back((function(static_cast<double>(samples)) - at_even) / of_half);
+      table_.push_back(response_curve(shape, static_cast<double>(samples), even));
     }
-  };
-  for (const double scale : {1.7, 1.0, 0.6}) {
-    add([=](double samples) { return std::exp(-samples / (scale * even)); });
-  }
-  // Below an even part of one sample a layer without samples must still cost more than one with half of it.
-  const double least = std::min(0.4, even / 4);
-  for (const double power : {0.5, 1.0, 2.0}) {
-    add([=](double samples) { return std::pow(std::max(samples, least), -power); });
   }
 }
 

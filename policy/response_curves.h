@@ -12,7 +12,8 @@ namespace allot::policy {
 class ResponseCurves {
  public:
   enum class Form : uint8_t {
-    // Falling curves, from the straightest to the most bent. Each is 0 at the even part total / layers, and
+    // Falling curves (response_curve in policy/layer_costs.h), from the straightest to the most bent. Each is
+    // 0 at the even part total / layers, and
     // half the even part costs 1 more.
     kSmooth,
     // From 1 to 0 where the samples reach a need, from sharp to soft; 0 throughout for a need of 0.

@@ -119,6 +119,23 @@ void ResponseModel::add_costs(const State& state, double weight, std::span<doubl
   }
 }
 
+LayerCosts ResponseModel::costs(std::span<const State> draws) const {
+  LayerCosts costs{.model = CostModel::kResponse,
+                   .unit = even_,
+                   .weights = {count_layers(), std::vector<double>(curves_.shapes())}};
+  for (const State& draw : draws) {
+    for (size_t layer = 0; layer < count_layers(); ++layer)
+      costs.weights[layer][draw.shape] +=
+          std::exp(draw.log_amplitudes[layer]) / static_cast<double>(draws.size());
+  }
+  std::vector<std::vector<double>> seen(count_layers());
+  for (const ResponseOutcome& outcome : outcomes()) {
+    for (size_t layer = 0; layer < count_layers(); ++layer) seen[layer].push_back(outcome.samples[layer]);
+  }
+  costs.fitted = fitted_range(seen);
+  return costs;
+}
+
 void ResponseModel::sweep(DrawStream& draws, State* state) {
   state->group_effects.resize(likelihood_.num_groups());
   for (size_t layer = 0; layer < count_layers(); ++layer) costs_[layer] = cost(*state, layer);

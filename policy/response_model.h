@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "policy/draws.h"
+#include "policy/layer_costs.h"
 #include "policy/response_curves.h"
 #include "policy/response_likelihood.h"
 #include "policy/schedule.h"
@@ -51,6 +52,9 @@ class ResponseModel {
   State prior_draw(DrawStream& draws) const;
   // Adds `weight` times what each number of samples costs each layer of `state`. [layers][total + 1]
   void add_costs(const State& state, double weight, std::span<double> costs) const;
+  // What samples cost each layer in the mean over `draws`, for other totals. Of smooth curves; requires a
+  // draw and an outcome.
+  LayerCosts costs(std::span<const State> draws) const;
   const ResponseCurves& curves() const { return curves_; }
   // Chance of a right answer to an average question under `schedule`, if `state` is true.
   double accuracy(const State& state, const Schedule& schedule) const;

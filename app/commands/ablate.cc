@@ -13,9 +13,6 @@
 #include "base/file.h"
 #include "base/number_text.h"
 #include "evaluation/ablation.h"
-#include "wire/messages.pb.h"
-#include "wire/spec.h"
-#include "worker/spec_conditions.h"
 
 namespace allot::app {
 namespace {
@@ -30,16 +27,6 @@ std::string table(const evaluation::Ablation& ablation) {
                         points_with_range(layer.drop, layer.drop_interval.low, layer.drop_interval.high),
                         layer.p_value);
   return text;
-}
-
-// The conditions of the run whose report is to show the ablation.
-ConditionsSource conditions_of_run(const std::filesystem::path& run) {
-  const std::filesystem::path spec = run / "spec.json";
-  if (!std::filesystem::exists(spec))
-    throw NotFound(
-        "--run " + run.string() +
-        " is no run directory: it has no spec.json; give the directory of a run, or use --out FILE");
-  return {.place = spec.string(), .conditions = worker::conditions_of(wire::read_spec(spec))};
 }
 
 // What the report would refuse is refused before anything is scored.

@@ -1,4 +1,5 @@
 // allot export: writes a schedule.json as files that other programs load.
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -8,6 +9,7 @@
 #include "app/cli/command.h"
 #include "app/cli/options.h"
 #include "app/files/export_formats.h"
+#include "app/files/schedule_argument.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -24,6 +26,31 @@ void refuse_to_touch_model(const fs::path& out, const fs::path& model) {
                    ", which export never writes to; choose another folder");
 }
 
+// The text in `format`. A file that does not fit a format is wrong usage.
+std::string exported(const ExportRequest& request, const std::string& format) {
+  try {
+    return export_schedule(request, format);
+  } catch (const InvalidArgument& error) {
+    throw UsageError(error.what());
+  }
+}
+
+// The file of each total, in their order; that of the file itself without any.
+std::vector<ScheduleFile> of_totals(const ScheduleFile& file, const std::string& totals) {
+  if (totals.empty()) return {file};
+  std::vector<ScheduleFile> files;
+  try {
+    for (const int64_t total : parse_totals(totals)) files.push_back(resolve_total(file, total));
+  } catch (const InvalidArgument& error) {
+    throw UsageError("--total " + totals + ": " + error.what());
+  }
+  return files;
+}
+
+const char* extension_of(const std::string& format) {
+  return std::ranges::find(export_formats(), format, &ExportFormat::name)->extension;
+}
+
 }  // namespace
 
 int run_export(std::span<const std::string> arguments) {
@@ -32,6 +59,7 @@ int run_export(std::span<const std::string> arguments) {
   std::optional<fs::path> adapter;
   fs::path out;
   std::string format = "json";
+  std::string totals;
   std::vector<std::string> names;
   std::string help = "what to write";
   for (const ExportFormat& known : export_formats()) {
@@ -47,26 +75,34 @@ int run_export(std::span<const std::string> arguments) {
   options.path("model", &model, "model directory; the schedule must be for this model");
   options.path("adapter", &adapter,
                "directory of the adapter of --model, which the schedule must be for, too");
+  options.text("total", &totals, "N,…",
+               "solve for this total instead of that of the file, from what the run learned of layers; with "
+               "several, --out is the folder of the files");
   options.path("out", &out, "file to write, outside the model directory; stdout when not given");
   options.require("schedule");
   if (options.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
   if (adapter && !options.given("model"))
     throw UsageError("--adapter " + adapter->string() + " belongs to a model, which --model names; add it");
-  ExportRequest request{.schedule = read_schedule_file(schedule), .model = std::nullopt, .adapter = adapter};
-  if (options.given("model")) request.model = model;
-  if (request.model && options.given("out")) refuse_to_touch_model(out, model);
-  std::string text;
-  try {
-    text = export_schedule(request, format);
-  } catch (const InvalidArgument& error) {
-    throw UsageError(error.what());
-  }
-  if (options.given("out")) {
-    write_file_atomically(out, text);
-    std::cout << out.string() << "\n";
-  } else {
-    std::cout << text;
+  const std::vector<ScheduleFile> files = of_totals(read_schedule_file(schedule), totals);
+  if (files.size() > 1 && !options.given("out"))
+    throw UsageError("--total " + totals + " gives " + std::to_string(files.size()) +
+                     " files; name the folder for them with --out DIR");
+  for (const ScheduleFile& file : files) {
+    ExportRequest request{.schedule = file, .model = std::nullopt, .adapter = adapter};
+    if (options.given("model")) request.model = model;
+    fs::path target = out;
+    if (files.size() > 1) target /= "schedule-" + std::to_string(file.total) + extension_of(format);
+    if (request.model && options.given("out")) refuse_to_touch_model(target, model);
+    const std::string text = exported(request, format);
+    if (const std::string resolved = resolved_text(file); !resolved.empty())
+      std::cerr << file.total << ": " << resolved << "\n";
+    if (options.given("out")) {
+      write_file_atomically(target, text);
+      std::cout << target.string() << "\n";
+    } else {
+      std::cout << text;
+    }
   }
   return 0;
 }

@@ -138,6 +138,8 @@ Findings inspect_schedule(const fs::path& file) {
     findings.facts["layers"] = schedule.conditions.model.layers;
     findings.facts["samples"] = evaluation::samples_json(schedule.schedule.samples);
     findings.facts["total"] = schedule.total;
+    if (schedule.resolved_from) findings.facts["resolved"] = resolved_text(schedule);
+    if (schedule.costs) findings.facts["other_totals"] = text(*schedule.costs);
     findings.facts["exact_layers"] = exact_layers(schedule.schedule.samples);
     findings.facts["floor"] = schedule.floor;
     findings.facts["estimator"] = kernels::name(schedule.conditions.attention.estimator);

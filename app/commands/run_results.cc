@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "aggregator/learned_costs.h"
 #include "aggregator/outlook.h"
 #include "aggregator/run_directory.h"
 #include "app/cli/version.h"
@@ -16,10 +17,13 @@
 #include "app/run/run_directory.h"
 #include "app/view/progress.h"
 #include "app/view/status_view.h"
+#include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/number_text.h"
 #include "evaluation/accuracy.h"
 #include "evaluation/json_fields.h"
+#include "policy/learner.h"
 
 namespace allot::app {
 namespace {
@@ -120,12 +124,37 @@ json_t verdict_json(const aggregator::RunData& run, const Verdict& verdict) {
   return json;
 }
 
+// What the learner knows of other totals beside its shares; nothing where it knows no more.
+std::optional<policy::LayerCosts> costs_of(const aggregator::RunData& run,
+                                           const std::filesystem::path& directory) {
+  const policy::Learner* learner = policy::find_learner(run.spec.policy().name());
+  if (learner == nullptr || !learner->knows_costs) return std::nullopt;
+  const std::filesystem::path written = schedule_file(directory);
+  try {
+    // A replay takes as long as the learner took, and one of an earlier release may learn otherwise.
+    if (std::filesystem::exists(written)) {
+      const ScheduleFile before = read_schedule_file(written);
+      if (before.costs && before.run_id == run.spec.run_id() && before.policy_version == run.policy_version &&
+          before.schedule.samples == run.recommended)
+        return before.costs;
+    }
+    return aggregator::learned_costs(directory);
+  } catch (const Error& error) {
+    spdlog::warn("{} keeps shares of the budget only, other totals follow from these: {}", written.string(),
+                 error.what());
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 void write_results(const std::filesystem::path& run_directory) {
   const ReportInput input = read_report_input(run_directory);
-  if (!stopped_by_preflight(input.run))
-    write_schedule_file(schedule_file(run_directory), schedule_file_of(input.run, version()));
+  if (!stopped_by_preflight(input.run)) {
+    ScheduleFile file = schedule_file_of(input.run, version());
+    if (const auto costs = costs_of(input.run, run_directory)) file.costs = costs;
+    write_schedule_file(schedule_file(run_directory), file);
+  }
   write_file_atomically(report_file(run_directory), report_page(input));
   TensorboardFollower(run_directory, tensorboard_directory(run_directory)).update();
 }

@@ -17,19 +17,25 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr ExportFormat kFormats[] = {
-    {"json", "samples per layer as plain JSON", false, to_json},
-    {"csv", "one line per layer: layer,samples or layer,rows", false, to_csv},
-    {"hf", "the fields to add to a Hugging Face config.json", false, to_hf_overlay},
-    {"hf-config", "a copy of the model's config.json with those fields", true, to_hf_config},
+    {"json", "samples per layer as plain JSON", ".json", false, to_json},
+    {"csv", "one line per layer: layer,samples or layer,rows", ".csv", false, to_csv},
+    {"hf", "the fields to add to a Hugging Face config.json", ".json", false, to_hf_overlay},
+    {"hf-config", "a copy of the model's config.json with those fields", ".json", true, to_hf_config},
+    {"schedule", "a schedule.json, which eval, verify and tune --start read", ".json", false, to_schedule},
 };
+
+void add_resolved(const ScheduleFile& file, Json* json) {
+  if (file.resolved_from) (*json)["resolved"] = {{"from_total", *file.resolved_from}, {"verified", false}};
+}
 
 // What an engine needs to run the schedule and to check that it is meant for its model.
 Json overlay(const ScheduleFile& file) {
-  return {{"schema_version", schema_version_of(file)},
-          {"samples", evaluation::samples_json(file.schedule.samples)},
-          {"conditions", evaluation::to_json(file.conditions)},
-          {"run_id", file.run_id},
-          {"tool_version", file.tool_version}};
+  Json json = {{"schema_version", schema_version_of(file)},
+               {"samples", evaluation::samples_json(file.schedule.samples)},
+               {"conditions", evaluation::to_json(file.conditions)}};
+  add_resolved(file, &json);
+  json.update({{"run_id", file.run_id}, {"tool_version", file.tool_version}});
+  return json;
 }
 
 std::string text_of(const Json& json) {
@@ -47,7 +53,12 @@ std::string to_json(const ExportRequest& request) {
                {"total", file.total},
                {"samples", evaluation::samples_json(file.schedule.samples)},
                {"conditions", evaluation::to_json(file.conditions)}});
+  add_resolved(file, &json);
   return text_of(json);
+}
+
+std::string to_schedule(const ExportRequest& request) {
+  return format_schedule_file(request.schedule);
 }
 
 std::string to_csv(const ExportRequest& request) {

@@ -21,6 +21,7 @@ struct ExportRequest {
 struct ExportFormat {
   const char* name;
   const char* summary;
+  const char* extension;  // of a file in this format
   bool needs_model;
   std::string (*write)(const ExportRequest& request);  // the exported text, newline at the end
 };
@@ -37,7 +38,10 @@ std::string to_hf_overlay(const ExportRequest& request);
 // The model's config.json with those fields added and everything else unchanged. Throws CorruptFile when
 // config.json is not a JSON object, InvalidArgument without a model.
 std::string to_hf_config(const ExportRequest& request);
-// {"model", "estimator", "prefill", "total", "samples", "conditions"}; with "unit" where it is not samples.
+// The text of a schedule.json, of this schedule.
+std::string to_schedule(const ExportRequest& request);
+// {"model", "estimator", "prefill", "total", "samples", "conditions"}; with "unit" where it is not samples, and
+// with "resolved" as in schedule.json.
 std::string to_json(const ExportRequest& request);
 // "layer,samples", or "layer,rows", and one line per layer: "0,exact", "1,8".
 std::string to_csv(const ExportRequest& request);

@@ -1,8 +1,11 @@
 // Schedules as they are written on the command line.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "app/files/schedule_file.h"
 #include "model/model_config.h"
@@ -26,5 +29,8 @@ inline constexpr const char* kScheduleForms =
 // with numbers or "exact", or the path of a schedule.json. Throws InvalidArgument for a list that does not
 // fit the model's layers, Mismatch when the file is of another model, and the errors of the reader.
 NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model);
+
+// Totals as --total takes them, "60,120": each >= 1 and once. Throws UsageError naming the entry.
+std::vector<int64_t> parse_totals(std::string_view text);
 
 }  // namespace allot::app

@@ -114,6 +114,66 @@ Json calibration_json(const CalibrationRecord& record) {
   return json;
 }
 
+// A list of `count` numbers >= least.
+std::vector<double> read_reals(const Json& list, const std::string& place, size_t count, double least,
+                               std::vector<std::string>* faults) {
+  std::vector<double> numbers;
+  for (const Json& entry : list)
+    if (entry.is_number() && entry.get<double>() >= least) numbers.push_back(entry.get<double>());
+  if (!list.is_array() || list.size() != count || numbers.size() != count)
+    faults->push_back(
+        fmt::format("'{}' is {}, expected {} numbers >= {}", place, shown(list), count, least));
+  return numbers;
+}
+
+policy::LayerCosts read_costs(const Json& object, size_t layers, std::vector<std::string>* faults) {
+  constexpr double kMost = std::numeric_limits<double>::max();
+  constexpr double kLeast = std::numeric_limits<double>::min();
+  policy::LayerCosts costs;
+  Fields fields(object, "costs", faults);
+  const auto reals = [&](const char* name, double least) {
+    return read_reals(fields.value(name), fields.full(name), layers, least, faults);
+  };
+  costs.model = fields.named("model", policy::parse_cost_model);
+  if (costs.model == policy::CostModel::kShares) {
+    costs.shares = reals("shares", 0);
+    if (std::ranges::all_of(costs.shares, [](double share) { return share == 0; }))
+      fields.fault("'costs.shares' are all 0, expected a part of the budget in at least one layer");
+    return costs;
+  }
+  costs.unit = fields.real("unit", kLeast, kMost);
+  const auto [low, high] = fields.interval("fitted_totals", 0, std::numeric_limits<int32_t>::max());
+  costs.fitted = {.low = static_cast<int64_t>(low), .high = static_cast<int64_t>(high)};
+  if (costs.model == policy::CostModel::kDivergence) {
+    costs.scales = reals("scales", -kMost);
+    costs.exponents = reals("exponents", kLeast);
+    return costs;
+  }
+  const Json& weights = fields.value("weights");
+  if (!weights.is_array() || weights.size() != layers) {
+    fields.fault(fmt::format("'costs.weights' is {}, expected a list for each of the {} layers",
+                             shown(weights), layers));
+    return costs;
+  }
+  for (size_t layer = 0; layer < layers; ++layer)
+    costs.weights.push_back(read_reals(weights[layer], fmt::format("costs.weights[{}]", layer),
+                                       policy::kResponseCurves, 0, faults));
+  return costs;
+}
+
+Json costs_json(const policy::LayerCosts& costs) {
+  Json json = {{"model", name(costs.model)}};
+  if (costs.model != policy::CostModel::kShares) {
+    json["unit"] = costs.unit;
+    json["fitted_totals"] = {costs.fitted->low, costs.fitted->high};
+  }
+  if (!costs.shares.empty()) json["shares"] = costs.shares;
+  if (!costs.scales.empty()) json["scales"] = costs.scales;
+  if (!costs.exponents.empty()) json["exponents"] = costs.exponents;
+  if (!costs.weights.empty()) json["weights"] = costs.weights;
+  return json;
+}
+
 // Fields of the conditions that no schedule.json of version 1 says.
 const std::vector<std::string>& unknown_in_version_1() {
   static const std::vector<std::string> fields = {
@@ -154,7 +214,7 @@ evaluation::Conditions read_version_1(Fields& file, const EvaluationRecord& eval
   return conditions;
 }
 
-// A schedule that was `calibrated` may know of no task: plain text has none.
+// A schedule that was `calibrated` alone may know of no task: plain text has none.
 evaluation::Conditions read_conditions(Fields& file, bool calibrated, std::vector<std::string>* faults) {
   evaluation::Conditions conditions =
       evaluation::read_conditions(file.value("conditions"), "conditions", faults);
@@ -166,6 +226,28 @@ evaluation::Conditions read_conditions(Fields& file, bool calibrated, std::vecto
         fmt::format("'conditions.{}' is null, expected a value; a schedule is of no use without it", field));
   }
   return conditions;
+}
+
+void check_costs(const ScheduleFile& file, std::vector<std::string>* faults) {
+  if (file.resolved_from) {
+    const EvaluationRecord& measured = file.evaluation;
+    if (!file.costs || measured != EvaluationRecord{} || (file.calibration && file.calibration->check))
+      faults->push_back(
+          "'resolved' says that the schedule follows from 'costs' and was not verified; expected these, and "
+          "nothing in 'evaluation' or measured in 'calibration'");
+    return;  // at another total the order of equal savings may rest on the last bits of a machine's exp()
+  }
+  if (!file.costs) return;
+  std::string found;
+  try {
+    const policy::Schedule solved = policy::solve(*file.costs, file.schedule, file.total, file.floor);
+    if (solved == file.schedule) return;
+    found = solved.to_string();
+  } catch (const InvalidArgument& error) {
+    found = error.what();
+  }
+  faults->push_back(fmt::format("'costs' give the schedule {} at a total of {}, 'samples' is {}", found,
+                                file.total, file.schedule.to_string()));
 }
 
 void check_samples(const ScheduleFile& file, int32_t version, std::vector<std::string>* faults) {
@@ -181,6 +263,7 @@ void check_samples(const ScheduleFile& file, int32_t version, std::vector<std::s
   if (file.schedule.total() != file.total) {
     faults->push_back(fmt::format("'samples' sum to {}, 'total' is {}", file.schedule.total(), file.total));
   }
+  check_costs(file, faults);
   const policy::Schedule& start = file.start;
   if (start.samples.empty()) return;
   if (start.samples.size() != file.schedule.samples.size() || start.total() != file.total ||
@@ -225,6 +308,8 @@ Json file_json(const ScheduleFile& file) {
                {"floor", file.floor},
                {"evaluation", evaluation_json(file.evaluation)}};
   if (file.calibration) json["calibration"] = calibration_json(*file.calibration);
+  if (file.costs) json["costs"] = costs_json(*file.costs);
+  if (file.resolved_from) json["resolved"] = {{"from_total", *file.resolved_from}, {"verified", false}};
   json["run_id"] = file.run_id;
   if (!file.start.samples.empty()) json["start"] = evaluation::samples_json(file.start.samples);
   json.update({{"policy_version", file.policy_version}, {"tool_version", file.tool_version}});
@@ -289,12 +374,20 @@ ScheduleFile parse_schedule_file(std::string_view text, const std::string& place
     file.evaluation = read_evaluation(fields.value("evaluation"), &faults);
     if (version != 1 && fields.has("calibration"))
       file.calibration = read_calibration(fields.value("calibration"), &faults);
-    file.conditions = version == 1
-                          ? read_version_1(fields, file.evaluation, &faults)
-                          : read_conditions(fields, file.calibration && file.calibration->check, &faults);
+    if (version != 1 && fields.has("resolved")) {
+      Fields resolved = fields.object("resolved");
+      file.resolved_from = resolved.integer<int64_t>("from_total", 0);
+      if (resolved.flag("verified"))
+        resolved.fault("'resolved.verified' is true, expected false; what was measured of it is elsewhere");
+    }
+    const bool calibrated = file.calibration && (file.calibration->check || file.resolved_from);
+    file.conditions = version == 1 ? read_version_1(fields, file.evaluation, &faults)
+                                   : read_conditions(fields, calibrated, &faults);
     file.floor = fields.integer<int32_t>("floor", 0);
     file.schedule.samples = fields.samples("samples", file.floor);
     file.total = fields.integer<int64_t>("total", 0);
+    if (version != 1 && fields.has("costs"))
+      file.costs = read_costs(fields.value("costs"), file.schedule.samples.size(), &faults);
     file.run_id = fields.text("run_id");
     if (version != 1 && fields.has("start")) file.start.samples = fields.samples("start", file.floor);
     file.policy_version = fields.integer<int64_t>("policy_version", 0);
@@ -324,6 +417,46 @@ std::string format_schedule_file(const ScheduleFile& file) {
 
 void write_schedule_file(const std::filesystem::path& path, const ScheduleFile& file) {
   write_file_atomically(path, format_schedule_file(file));
+}
+
+ScheduleFile resolve_total(const ScheduleFile& file, int64_t total) {
+  if (total == file.total) return file;
+  if (!file.costs) {
+    throw InvalidArgument(fmt::format(
+        "the schedule of run '{}' keeps nothing from which a schedule of {} follows, it holds that of {} alone: "
+        "allot {} wrote it, or nobody learned it; `allot tune` with the options of the run writes it anew, and "
+        "`allot calibrate --total {}` learns one",
+        file.run_id, total, file.total, file.tool_version, total));
+  }
+  ScheduleFile resolved = file;
+  resolved.schedule = policy::solve(*file.costs, file.schedule, total, file.floor);
+  resolved.total = total;
+  resolved.resolved_from = file.resolved_from.value_or(file.total);
+  resolved.evaluation = {};
+  resolved.conditions.measured_on.reset();
+  std::erase_if(resolved.conditions.unknown,
+                [](const std::string& field) { return field.starts_with("measured_on"); });
+  if (resolved.calibration) resolved.calibration->check.reset();
+  resolved.start = {};
+  return resolved;
+}
+
+std::string resolved_text(const ScheduleFile& file) {
+  if (!file.resolved_from) return "";
+  std::string text = fmt::format("re-solved from a run at total {}, not verified", *file.resolved_from);
+  if (file.costs->model == policy::CostModel::kShares) {
+    text += "; its shares of the budget were kept, since the run learned nothing of other totals";
+  } else if (!file.costs->fitted->holds(file.total)) {
+    text += fmt::format("; {} is far from it: layers were measured as totals of {} to {} have them", file.total,
+                        file.costs->fitted->low, file.costs->fitted->high);
+  }
+  return text;
+}
+
+std::string text(const policy::LayerCosts& costs) {
+  if (costs.model == policy::CostModel::kShares) return "shares of the budget";
+  return fmt::format("a {} model, fitted to layers as totals of {} to {} have them", name(costs.model),
+                     costs.fitted->low, costs.fitted->high);
 }
 
 void check_matches(const ScheduleFile& file, const model::ModelIdentity& model) {

@@ -12,6 +12,7 @@
 #include "evaluation/calibration.h"
 #include "evaluation/conditions.h"
 #include "model/model_config.h"
+#include "policy/layer_costs.h"
 #include "policy/schedule.h"
 
 namespace allot::app {
@@ -60,7 +61,13 @@ struct ScheduleFile {
   std::string run_id;
   policy::Schedule start = {};  // that learning started from; without entries: the even one, or not known
   int64_t policy_version = 0;   // updates the policy had made
-  std::string tool_version;     // version of allot that wrote the file
+  // What was learned of layers, from which other totals follow; at `total` it gives `schedule`. Nothing where
+  // that is not known: files from before it, schedules that nobody learned.
+  std::optional<policy::LayerCosts> costs = {};
+  // Where `schedule` was solved from these costs for another total than the one that was learned and
+  // measured: that one. Nothing was measured of `schedule` then.
+  std::optional<int64_t> resolved_from = {};
+  std::string tool_version;  // version of allot that wrote the file
   friend bool operator==(const ScheduleFile&, const ScheduleFile&) = default;
 };
 
@@ -81,6 +88,17 @@ std::string format_schedule_file(const ScheduleFile& file);
 
 // Writes format_schedule_file atomically. Throws InvalidArgument and StorageError.
 void write_schedule_file(const std::filesystem::path& path, const ScheduleFile& file);
+
+// The schedule that the file's costs give at `total`: `file` itself where it is of that total, else a copy of
+// it with that schedule, without evidence and start, with resolved_from. Throws InvalidArgument where the file
+// has no costs, saying why, and for a total below the floors.
+ScheduleFile resolve_total(const ScheduleFile& file, int64_t total);
+// What to say of the schedule of a file: that it was solved for this total from a run at another one and not
+// verified, and where its total lies beyond what was measured. Empty for one that was learned at its total.
+std::string resolved_text(const ScheduleFile& file);
+
+// What other totals follow from: "a response model, fitted to layers as totals of 36 to 130 have them".
+std::string text(const policy::LayerCosts& costs);
 
 // Throws Mismatch naming every field in which the schedule's model and `model` differ, with both values. The
 // ids (directory names) and the tokenizer do not count.

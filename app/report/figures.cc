@@ -1,11 +1,13 @@
 #include "app/report/figures.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <span>
 
 #include "aggregator/run_spec.h"
@@ -354,6 +356,79 @@ Chart ablation_chart(const evaluation::Ablation& ablation, Shape shape) {
   return chart;
 }
 
+Chart frontier_chart(const evaluation::Frontier& frontier, BudgetUnit unit, Shape shape) {
+  const std::vector<evaluation::FrontierPoint>& points = frontier.points;
+  Axis totals = log_axis(fmt::format("{} of all layers", capital_of(unit)),
+                         static_cast<double>(std::max<int64_t>(1, points.front().total)),
+                         static_cast<double>(std::max<int64_t>(1, points.back().total)));
+  const double room = (totals.to - totals.from) * (shape.narrow() ? 0.12 : 0.06);
+  totals.ticks.clear();
+  for (const evaluation::FrontierPoint& point : points) {
+    const double at = std::log10(static_cast<double>(std::max<int64_t>(1, point.total)));
+    // Of totals that are close together the first is labelled.
+    if (totals.ticks.empty() || at - totals.ticks.back().value >= room)
+      totals.ticks.push_back({at, std::to_string(point.total)});
+  }
+  Chart chart({.description = "Held-out accuracy of the learned and of the uniform schedules against their "
+                              "total, with 95% intervals as bands, and of dense attention",
+               .width = shape.width,
+               .height = shape.height,
+               .margins = {.left = 50, .right = 106, .top = 30, .bottom = 42},
+               .x = std::move(totals),
+               .y = percent_axis("Held-out accuracy")});
+  struct Side {
+    const char* name;
+    const char* band;
+    const char* line;
+    evaluation::Accuracy evaluation::FrontierPoint::*accuracy;
+  };
+  constexpr Side kSides[] = {
+      {"uniform", "band uniform", "line uniform", &evaluation::FrontierPoint::uniform},
+      {"learned", "band", "line", &evaluation::FrontierPoint::learned}};
+  std::array<std::vector<Point>, std::size(kSides)> means;
+  for (size_t side = 0; side < std::size(kSides); ++side) {
+    std::vector<Point> low, high;
+    for (const evaluation::FrontierPoint& point : points) {
+      const evaluation::Accuracy& accuracy = point.*kSides[side].accuracy;
+      const double x = std::log10(static_cast<double>(std::max<int64_t>(1, point.total)));
+      low.push_back({x, accuracy.interval.low});
+      means[side].push_back({x, accuracy.value});
+      high.push_back({x, accuracy.interval.high});
+    }
+    chart.band(low, high, kSides[side].band);
+  }
+  chart.level(frontier.dense.value, "dense", fmt::format("dense {}", percent(frontier.dense.value)));
+  for (size_t side = 0; side < std::size(kSides); ++side) {
+    const Side& of = kSides[side];
+    chart.line(means[side], of.line);
+    for (size_t i = 0; i < points.size(); ++i) {
+      const evaluation::Accuracy& accuracy = points[i].*of.accuracy;
+      const Point at = means[side][i];
+      chart.whisker({at.x, accuracy.interval.low}, at, {at.x, accuracy.interval.high},
+                    fmt::format("whisker {}", of.name),
+                    fmt::format("{} {}, {}{}: {}", points[i].total, name(unit), of.name,
+                                points[i].resolved && side == 1 ? " (re-solved)" : "",
+                                evaluation::text(accuracy)));
+    }
+    chart.note(means[side].back(), {8, 4}, "start", of.name, of.name);
+  }
+  return chart;
+}
+
+// What the curves rest on.
+std::string frontier_caption(const evaluation::Frontier& frontier) {
+  std::vector<int64_t> solved;
+  for (const evaluation::FrontierPoint& point : frontier.points)
+    if (point.resolved) solved.push_back(point.total);
+  return fmt::format(
+      "Each total was verified on the same {} questions with the same draws; bands are 95% intervals.{}",
+      frontier.dense.questions,
+      solved.empty() ? ""
+                     : fmt::format(" The learned schedules of {} follow from what the run learned at its own "
+                                   "total; nothing was learned at them.",
+                                   fmt::join(solved, ", ")));
+}
+
 std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecord& evaluation) {
   const aggregator::RunData& run = input.run;
   const size_t rows = measured(evaluation).size();
@@ -363,6 +438,11 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
                              "Dots are measured accuracies, lines their 95% intervals.",
                              48 + 30.0 * static_cast<double>(rows),
                              [&](Shape shape) { return accuracy_chart(evaluation, shape); }));
+  }
+  if (const auto& frontier = input.frontier) {
+    figures.push_back(
+        figure("frontier", "Accuracy against the total", frontier_caption(*frontier), kWide.height,
+               [&](Shape shape) { return frontier_chart(*frontier, unit_of(run.spec), shape); }));
   }
   if (!run.recommended.empty()) {
     figures.push_back(figure("schedule", "The learned schedule",

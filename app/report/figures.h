@@ -38,6 +38,9 @@ Chart learning_chart(const aggregator::RunData& run, const EvaluationRecord& eva
 Chart number_chart(const aggregator::RunData& run, const std::string& name, Shape shape);
 // What the learner describes of each layer: shares of the budget, or others. At least one version.
 Chart layers_chart(const aggregator::RunData& run, Shape shape);
+// Accuracy of the learned and of the uniform schedules against their total, each with its interval as a band,
+// and dense attention as a level.
+Chart frontier_chart(const evaluation::Frontier& frontier, kernels::BudgetUnit unit, Shape shape);
 Chart ablation_chart(const evaluation::Ablation& ablation, Shape shape);
 
 // Class of a cell of the heat map, 0 to 8, for a share given as a multiple of the uniform share; 4 is "about

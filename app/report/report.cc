@@ -24,6 +24,18 @@ void check_belongs(const evaluation::Ablation& ablation, const wire::RunSpec& sp
                   place, evaluation::describe(differences)));
 }
 
+void check_belongs(const evaluation::Frontier& frontier, const wire::RunSpec& spec, const std::string& place) {
+  const auto differences =
+      evaluation::decisive_differences(frontier.conditions, worker::conditions_of(spec));
+  if (differences.empty() && frontier.run_id == spec.run_id()) return;
+  throw Mismatch(fmt::format(
+      "{} was measured on the run '{}' and this run is '{}'; under other conditions (there against run): {}; "
+      "remove the file, or measure it anew with `allot verify --total --run`, which takes the conditions of "
+      "the run",
+      place, frontier.run_id, spec.run_id(),
+      differences.empty() ? "none" : evaluation::describe(differences)));
+}
+
 }  // namespace
 
 ReportInput read_report_input(const std::filesystem::path& run_directory) {
@@ -35,6 +47,10 @@ ReportInput read_report_input(const std::filesystem::path& run_directory) {
   if (std::filesystem::exists(ablation)) {
     input.ablation = evaluation::read_ablation(ablation);
     check_belongs(*input.ablation, input.run.spec, ablation.string());
+  }
+  if (const std::filesystem::path file = run_directory / "frontier.json"; std::filesystem::exists(file)) {
+    input.frontier = evaluation::read_frontier(file);
+    check_belongs(*input.frontier, input.run.spec, file.string());
   }
   return input;
 }

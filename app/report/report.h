@@ -7,18 +7,21 @@
 
 #include "aggregator/run_data.h"
 #include "evaluation/ablation.h"
+#include "evaluation/frontier.h"
 
 namespace allot::app {
 
 struct ReportInput {
   aggregator::RunData run;
   std::optional<evaluation::Ablation> ablation;
+  std::optional<evaluation::Frontier> frontier = {};
   std::string tool_version;
   std::filesystem::path directory = {};  // of the run, for the command that does it again
 };
 
-// The data of `run_directory`, with its ablation.json if there is one. Throws the errors of the readers, and
-// Mismatch, naming the differences, when the ablation was measured under other conditions.
+// The data of `run_directory`, with its ablation.json and frontier.json if there are such. Throws the errors of
+// the readers, and Mismatch, naming the differences, when one of them was measured under other conditions or
+// on schedules of another run.
 ReportInput read_report_input(const std::filesystem::path& run_directory);
 
 // The page as text: HTML5 that is also well-formed XML. The same input gives the same bytes. Throws

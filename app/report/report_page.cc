@@ -157,6 +157,23 @@ void write_scores(Markup* page, const EvaluationRecord& evaluation) {
   page->close();
 }
 
+void write_totals(Markup* page, const evaluation::Frontier& frontier, kernels::BudgetUnit unit) {
+  page->open("section").open("table", {{"class", "scores totals"}}).open("thead").open("tr");
+  const std::string total = fmt::format("Total, {}", kernels::name(unit));
+  for (const char* head : {total.c_str(), "Uniform", "95% interval", "Learned", "95% interval", "Difference"})
+    page->element("th", {}, head);
+  page->close().close().open("tbody");
+  for (const evaluation::FrontierPoint& point : frontier.points) {
+    page->open("tr").element("th", {}, std::to_string(point.total));
+    for (const evaluation::Accuracy* accuracy : {&point.uniform, &point.learned}) {
+      page->element("td", {}, percent(accuracy->value));
+      page->element("td", {}, percent_range(accuracy->interval.low, accuracy->interval.high));
+    }
+    page->element("td", {}, points(point.paired.difference)).close();
+  }
+  page->close().close().close();
+}
+
 void write_figure(Markup* page, const Figure& figure) {
   page->open("figure", {{"class", figure.name}});
   page->element("h2", {}, figure.title);
@@ -431,6 +448,7 @@ std::string report_page(const ReportInput& input) {
   for (const Figure& figure : make_figures(input, evaluation)) {
     write_figure(&page, figure);
     if (figure.name == "accuracy") write_scores(&page, evaluation);
+    if (figure.name == "frontier") write_totals(&page, *input.frontier, unit_of(run.spec));
   }
   write_preflight(&page, run);
   if (!stopped_by_preflight(run)) {

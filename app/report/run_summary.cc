@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <utility>
 
 #include "aggregator/run_spec.h"
 #include "base/error.h"
@@ -44,6 +45,21 @@ std::optional<evaluation::PairedTest> paired(const aggregator::ScoreRow* learned
   if (learned == nullptr || uniform == nullptr || learned->questions.empty()) return std::nullopt;
   if (learned->questions != uniform->questions) return std::nullopt;
   return evaluation::compare_scores(learned->scores, uniform->scores);
+}
+
+// The shares with which the learner describes itself, where it holds such.
+policy::LayerCosts shares_of_policy(const aggregator::RunData& run) {
+  const policy::Schedule schedule{run.recommended};
+  const int32_t floor = run.spec.policy().floor();
+  if (!run.versions.empty()) {
+    const policy::Description& described = run.versions.back().described;
+    if (described.layer_name == "share" && described.per_layer.size() == schedule.samples.size()) {
+      policy::LayerCosts costs;
+      costs.shares = described.per_layer;
+      return policy::anchored(std::move(costs), schedule, floor);
+    }
+  }
+  return policy::shares_of(schedule, floor);
 }
 
 }  // namespace
@@ -114,6 +130,7 @@ ScheduleFile schedule_file_of(const aggregator::RunData& run, const std::string&
   file.run_id = spec.run_id();
   file.start = aggregator::policy_config(spec).start;
   file.policy_version = run.policy_version;
+  file.costs = shares_of_policy(run);
   file.tool_version = tool_version;
   return file;
 }

@@ -70,7 +70,8 @@ constexpr Colour kPalette[] = {
     {"quiet", "#5d656e", "#a2a9b1"},        {"rule", "#e3e1da", "#2d3238"},
     {"edge", "#9aa1a9", "#6c747d"},         {"learned", "#1c5d99", "#7db4e8"},
     {"learned-soft", "#c3d8ec", "#2a4560"}, {"uniform", "#b3541e", "#efa06a"},
-    {"dense", "#4a6b3a", "#a3c98d"},        {"c0", "#8c3b0c", "#f4b183"},
+    {"uniform-soft", "#f0d9ca", "#523826"}, {"dense", "#4a6b3a", "#a3c98d"},
+    {"c0", "#8c3b0c", "#f4b183"},
     {"c1", "#bf6a2f", "#cf8750"},           {"c2", "#dfa271", "#96592c"},
     {"c3", "#f3d7bf", "#553820"},           {"c4", "#ecebe6", "#2b2e32"},
     {"c5", "#cfdfee", "#243a50"},           {"c6", "#93b9dc", "#2f5f8d"},
@@ -91,7 +92,7 @@ constexpr std::string_view kRules = R"css(
 .chart .bar { fill: var(--learned); }
 .chart .line { fill: none; stroke: var(--learned); stroke-width: 2; stroke-linejoin: round; stroke-linecap: round; }
 .chart .line.uniform { stroke: var(--uniform); stroke-width: 2; stroke-linecap: butt; }
-.chart .band { fill: var(--learned-soft); opacity: 0.75; }
+.chart .band { fill: var(--learned-soft); opacity: 0.75; } .chart .band.uniform { fill: var(--uniform-soft); }
 .chart .dots { fill: none; stroke: var(--learned); stroke-width: 4; stroke-linecap: round; opacity: 0.28; }
 .chart .rug { fill: none; stroke: var(--edge); stroke-width: 1; }
 .chart .level { fill: none; stroke-width: 1.2; stroke-dasharray: 5 4; }

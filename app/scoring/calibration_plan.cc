@@ -3,34 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <string_view>
 
 #include "app/cli/version.h"
+#include "app/files/schedule_argument.h"
 #include "base/error.h"
 
 namespace allot::app {
-namespace {
-
-std::vector<int64_t> parse_totals(std::string_view text) {
-  std::vector<int64_t> totals;
-  while (true) {
-    const std::string_view entry = text.substr(0, text.find(','));
-    int64_t total = 0;
-    const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), total);
-    if (error != std::errc{} || end != entry.data() + entry.size() || total < 1)
-      throw UsageError(fmt::format(
-          "--total: \"{}\" is no number of samples; expected numbers >= 1 separated by commas, as in 60,120",
-          entry));
-    if (std::ranges::find(totals, total) != totals.end())
-      throw UsageError(fmt::format("--total: {} is given twice", total));
-    totals.push_back(total);
-    if (entry.size() == text.size()) return totals;
-    text.remove_prefix(entry.size() + 1);
-  }
-}
-
-}  // namespace
 
 void declare_calibration_options(OptionSet* set, CalibrationPlanOptions* options) {
   evaluation::CalibrationOptions& search = options->search;
@@ -113,6 +91,7 @@ ScheduleFile schedule_file(const CalibrationPlan& plan, const evaluation::Calibr
                                 attention.unit == kernels::BudgetUnit::kRows ? "rows-" : "", total,
                                 plan.search.seed),
           .policy_version = plan.search.steps,
+          .costs = calibration.costs,
           .tool_version = version()};
 }
 

@@ -12,6 +12,9 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "model/tokenizer.h"
+#include "wire/messages.pb.h"
+#include "wire/spec.h"
+#include "worker/spec_conditions.h"
 
 namespace allot::app {
 namespace {
@@ -83,6 +86,15 @@ NamedSchedule even_spread(const NamedSchedule& schedule) {
   if (!schedule.schedule || sampled_layers(schedule.schedule->samples) == 0)
     throw UsageError("dense attention has no total to spread evenly; name the schedule to compare it with");
   return {.label = "uniform", .schedule = policy::even_schedule(*schedule.schedule), .file = std::nullopt};
+}
+
+ConditionsSource conditions_of_run(const std::filesystem::path& run) {
+  const std::filesystem::path spec = run / "spec.json";
+  if (!std::filesystem::exists(spec))
+    throw NotFound(
+        "--run " + run.string() +
+        " is no run directory: it has no spec.json; give the directory of a run, or use --out FILE");
+  return {.place = spec.string(), .conditions = worker::conditions_of(wire::read_spec(spec))};
 }
 
 void adopt(std::span<const ConditionsSource> sources, OptionSet* set) {

@@ -49,6 +49,9 @@ struct ConditionsSource {
   evaluation::Conditions conditions;
 };
 
+// Those of a run whose report is to show a result. Throws NotFound where `run` is no run directory.
+ConditionsSource conditions_of_run(const std::filesystem::path& run);
+
 // Gives every option of `set` that neither flag nor config file has set the value that the sources say: task,
 // prompt style, attention and generation. What a source does not know it does not set. Throws Mismatch naming
 // the fields in which the sources contradict each other and no option decides.

@@ -87,6 +87,7 @@ class Automatic final : public Policy {
   Schedule recommend() const override { return recommended_; }
   Description describe() const override;
   std::optional<Outlook> outlook() const override;
+  std::optional<LayerCosts> costs() const override;
   int64_t version() const override { return version_; }
   std::string save() const override;
   uint64_t digest() const override;
@@ -350,9 +351,9 @@ void Automatic::update() {
   learned_ += std::ssize(waiting_);
   waiting_.clear();
 
-  // The time of a sweep grows with the outcomes, and what one update changes falls with them. A sweep of steps
-  // takes twice as long as one of smooth curves. The form that does not lead follows with half the sweeps, and
-  // with an eighth when outcomes are many.
+  // The time of a sweep grows with the outcomes, and what one update changes falls with them. A sweep of
+  // steps takes twice as long as one of smooth curves. The form that does not lead follows with half the
+  // sweeps, and with an eighth when outcomes are many.
   constexpr size_t kSweeps = 30'000;
   constexpr size_t kManyOutcomes = 600;
   const size_t outcomes = smooth_.outcomes().size();
@@ -415,6 +416,17 @@ std::optional<Outlook> Automatic::outlook() const {
   if (start_ != even_) outlook.over_start = estimate_of(belief().advantages(recommended_, start_));
   outlook.left_to_gain = belief().left_to_gain(recommended_);
   return outlook;
+}
+
+std::optional<LayerCosts> Automatic::costs() const {
+  // Whoever knows of nothing better than the even schedule spreads every total evenly.
+  if (recommended_ == even_) return std::nullopt;
+  const bool from_divergences = phase_ && phase_->informed() && (!phase_->over() || recommended_ == start_);
+  if (from_divergences) return phase_->costs();
+  // Steps are not convex, and what they need at another total does not follow from their best schedule at
+  // this.
+  if (recommended_ == start_ || by_steps_ || smooth_.outcomes().empty()) return std::nullopt;
+  return anchored(smooth_.costs(), recommended_, config_.floor);
 }
 
 Description Automatic::describe() const {
@@ -560,6 +572,7 @@ extern const Learner automatic{
     .max_policy_lag = kNoPolicyLagLimit,
     .mixes_kinds = true,
     .divergences = [](int layers) -> int64_t { return 64 + 8 * int64_t{layers}; },
+    .knows_costs = true,
     .make = [](const PolicyConfig& config) -> std::unique_ptr<Policy> {
       check_size(config);
       return std::make_unique<Automatic>(config);
