@@ -50,7 +50,7 @@ struct Calibration {
   double ratio_low = 1;
   double ratio_high = 1;
   std::vector<policy::LayerSensitivity> sensitivities = {};  // at `schedule`, by the fit; [layers]
-  std::optional<policy::LayerCosts> costs = {};  // of the fit; at the total they give `schedule`
+  std::optional<policy::LayerCosts> costs = {};              // of the fit; at the total they give `schedule`
   double residual = 0;       // standard deviation of a measurement's log around the fit
   int64_t measurements = 0;  // schedules, of this total
   int64_t texts = 0;         // measured at the end

@@ -59,12 +59,9 @@ FrontierPoint score_point(FrontierPoint point, std::span<const double> uniform,
 }
 
 std::string format_frontier(const Frontier& frontier) {
-  Json json = {{"schema_version", kFrontierVersion},
-               {"conditions", to_json(frontier.conditions)},
-               {"tool_version", frontier.tool_version},
-               {"run_id", frontier.run_id},
-               {"dense", to_json(frontier.dense)},
-               {"totals", Json::array()}};
+  Json json = {{"schema_version", kFrontierVersion},    {"conditions", to_json(frontier.conditions)},
+               {"tool_version", frontier.tool_version}, {"run_id", frontier.run_id},
+               {"dense", to_json(frontier.dense)},      {"totals", Json::array()}};
   for (const FrontierPoint& point : frontier.points) {
     json["totals"].push_back({{"total", point.total},
                               {"resolved", point.resolved},

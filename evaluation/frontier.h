@@ -35,14 +35,15 @@ struct Frontier {
   friend bool operator==(const Frontier&, const Frontier&) = default;
 };
 
-// Of a total that was scored: `uniform` and `learned` [questions] are in [0, 1], for the same questions in the
-// same order. `point` has total, resolved and the schedules. Throws InvalidArgument when the sizes differ.
+// Of a total that was scored: `uniform` and `learned` [questions] are in [0, 1], for the same questions in
+// the same order. `point` has total, resolved and the schedules. Throws InvalidArgument when the sizes
+// differ.
 FrontierPoint score_point(FrontierPoint point, std::span<const double> uniform,
                           std::span<const double> learned);
 
 // frontier.json: {"schema_version": 1, "conditions", "tool_version", "run_id", "dense": {accuracy}, "totals":
-// [{"total", "resolved", "uniform": {accuracy, "samples"}, "learned": {…}, "paired"}]}. The same content gives
-// the same bytes.
+// [{"total", "resolved", "uniform": {accuracy, "samples"}, "learned": {…}, "paired"}]}. The same content
+// gives the same bytes.
 std::string format_frontier(const Frontier& frontier);
 // Inverse of format_frontier. Throws CorruptFile naming `place` and everything that is wrong, Unsupported for
 // another schema version.

@@ -116,13 +116,14 @@ double LayerCosts::cost(size_t layer, double samples) const {
 
 Schedule solve(const LayerCosts& costs, const Schedule& like, int64_t total, int32_t floor) {
   const int64_t sampled = sampled_layers(like.samples);
-  if (like.samples.size() != costs.layers() || sampled == 0 || total < sampled * floor) {
-    throw InvalidArgument("costs of " + std::to_string(costs.layers()) + " layers at a total of " +
-                          std::to_string(total) + "; expected one for each of the " +
-                          std::to_string(like.samples.size()) + " layers, and at least the floor, " +
-                          std::to_string(floor) + ", in each of the " + std::to_string(sampled) +
-                          " that sample: " + std::to_string(sampled * floor) + " or more");
-  }
+  if (like.samples.size() != costs.layers() || sampled == 0)
+    throw InvalidArgument("costs of " + std::to_string(costs.layers()) + " layers for the schedule " +
+                          like.to_string() + "; expected one for each layer, and a layer that samples");
+  if (total < sampled * floor || total > kMostSolved)
+    throw InvalidArgument("a total of " + std::to_string(total) + "; expected " +
+                          std::to_string(sampled * floor) + ", the floor of " + std::to_string(floor) +
+                          " in each of the " + std::to_string(sampled) + " layers that sample, to " +
+                          std::to_string(kMostSolved));
   if (costs.model == CostModel::kShares) return solve_shares(costs, like, total, floor);
   Schedule least = like;
   Schedule most = like;

@@ -69,7 +69,8 @@ struct LayerCosts {
 // layers that are exact in `like` stay exact: each sample goes to the layer that saves most by it, ties to
 // the lower layer. Of kShares floor + (total - floors) * share by largest remainder. Throws InvalidArgument,
 // naming the values, when `like` has another number of layers than the costs or no layer that samples, or the
-// total is below the floors.
+// total is below the floors or above kMostSolved, which takes seconds.
+inline constexpr int64_t kMostSolved = 4'000'000;
 Schedule solve(const LayerCosts& costs, const Schedule& like, int64_t total, int32_t floor);
 
 // The sum of the costs of the layers that sample. Not of kShares.

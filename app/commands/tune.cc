@@ -1,24 +1,31 @@
 // allot tune: learn a schedule on this machine. The real aggregator and real workers run as child processes;
 // this process defines the run, watches over them, shows their progress and writes the results.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <iostream>
+#include <vector>
 
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"
+#include "app/cli/child_process.h"
 #include "app/cli/command.h"
 #include "app/cli/options.h"
 #include "app/cli/own_executable.h"
 #include "app/cli/stop_signal.h"
 #include "app/commands/run_results.h"
+#include "app/files/schedule_argument.h"
 #include "app/report/run_summary.h"
 #include "app/run/devices.h"
 #include "app/run/local_cluster.h"
+#include "app/run/run_directory.h"
 #include "app/run/run_spec_builder.h"
 #include "app/view/progress.h"
 #include "base/error.h"
+#include "evaluation/frontier.h"
 
 namespace allot::app {
 namespace {
@@ -61,6 +68,57 @@ std::string model_program() {
                     " was not built; build with LibTorch (cmake --preset cpu, then ninja -C build)");
 }
 
+// The totals that are to be verified besides; none without text. Throws UsageError where they do not fit the
+// run.
+std::vector<int64_t> frontier_totals(const std::string& text, const wire::RunSpec& spec) {
+  if (text.empty()) return {};
+  std::vector<int64_t> totals = parse_totals(text, "--frontier");
+  if (spec.task().heldout_questions() == 0)
+    throw UsageError("--frontier " + text + " verifies on held-out questions; name them with --heldout");
+  const int64_t least = int64_t{spec.model().layers()} * spec.policy().floor();
+  std::ranges::sort(totals);
+  if (totals.front() < least)
+    throw UsageError(
+        fmt::format("--frontier: {} is less than --floor {} in each of the {} layers; give at least {}",
+                    totals.front(), spec.policy().floor(), spec.model().layers(), least));
+  return totals;
+}
+
+bool verified(const std::filesystem::path& run, const std::vector<int64_t>& totals) {
+  const std::filesystem::path file = run / "frontier.json";
+  if (!std::filesystem::exists(file)) return false;
+  const evaluation::Frontier found = evaluation::read_frontier(file);
+  return std::ranges::equal(found.points, totals, {}, &evaluation::FrontierPoint::total);
+}
+
+// Runs `allot-model verify --total` on the run's schedule, which writes frontier.json. False when a signal
+// asks to stop. Throws Error naming the log when it fails.
+bool verify_frontier(const std::string& program, const wire::RunSpec& spec, const std::filesystem::path& run,
+                     const std::vector<int64_t>& totals, const std::string& device) {
+  const std::string list = fmt::format("{}", fmt::join(totals, ","));
+  std::vector<std::string> words = {program,    "verify",
+                                    "--model",  spec.model_path(),
+                                    "--data",   spec.task().heldout().path(),
+                                    "--run",    run,
+                                    "--total",  list,
+                                    "--limit",  std::to_string(spec.task().heldout_questions()),
+                                    "--device", device};
+  if (spec.model().has_adapter()) words.insert(words.end(), {"--adapter", spec.model().adapter().path()});
+  const std::filesystem::path log = log_file(run, "frontier");
+  std::cerr << "verifying the totals " << list << "; its progress is in " << log.string() << std::endl;
+  ChildProcess verify(words, log);
+  const auto& stop = watch_stop_signals();
+  while (!stop) {
+    const auto ended = verify.wait(kLookInterval);
+    if (!ended) continue;
+    if (ended->success()) return true;
+    throw Error("verifying the totals " + list + ": allot-model " + ended->to_string() +
+                "; its messages are in " + log.string());
+  }
+  verify.stop(std::chrono::seconds(5));
+  return false;
+}
+
 }  // namespace
 
 int run_tune(std::span<const std::string> arguments) {
@@ -69,6 +127,7 @@ int run_tune(std::span<const std::string> arguments) {
   ClusterOptions cluster;
   std::string device;
   std::string devices;
+  std::string frontier;
   int32_t workers_per_device = 1;
   bool json = false;
   OptionSet set("tune", "learn a schedule on this machine, verify it on held-out questions and report",
@@ -85,9 +144,14 @@ int run_tune(std::span<const std::string> arguments) {
               "threads of each worker; 0 divides the cores among them");
   set.integer("max-sequences", &cluster.max_sequences, 0, 65536, "N",
               "replies that a worker decodes together; 0 uses its default");
+  set.text(
+      "frontier", &frontier, "N,…",
+      "at the end also verify what the run gives at these totals, each beside the uniform schedule, on the "
+      "first device; the report shows accuracy against the total");
   set.flag("json", &json, "print the result as one JSON object");
   for (const char* name : {"model", "data", "total"}) set.require(name);
   wire::RunSpec spec;
+  std::vector<int64_t> totals;
   set.resolve_with([&] {
     if (!device.empty() && !devices.empty()) {
       throw UsageError("--device " + device + " and --devices " + devices +
@@ -96,16 +160,15 @@ int run_tune(std::span<const std::string> arguments) {
     if (set.given("episodes") && !set.given("until")) run.until = "episodes";
     spec = build_run_spec(run);
     resolve(spec, &run);
+    totals = frontier_totals(frontier, spec);
   });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
   const std::string program = model_program();
   const bool was_finished = finished(run.run);
-  if (!was_finished) {
-    const std::string wanted = !devices.empty() ? devices : !device.empty() ? device : "cpu";
-    const auto found = [&] { return ask_for_cuda_devices(program); };
-    cluster.workers = place_workers(choose_devices(wanted, found), workers_per_device);
-  }
+  const std::string wanted = !devices.empty() ? devices : !device.empty() ? device : "cpu";
+  const auto found = [&] { return ask_for_cuda_devices(program); };
+  if (!was_finished) cluster.workers = place_workers(choose_devices(wanted, found), workers_per_device);
   cluster.run = run.run;
   cluster.log_level = set.log_level();
   // Writes spec.json, in which the aggregator finds the run, or refuses the directory; no other process may
@@ -123,6 +186,11 @@ int run_tune(std::span<const std::string> arguments) {
   }
   write_results(run.run);
   const auto data = aggregator::read_run(run.run);
+  if (!totals.empty() && !stopped_by_preflight(data) && !verified(run.run, totals)) {
+    if (!verify_frontier(program, data.spec, run.run, totals, choose_devices(wanted, found).front().name()))
+      return kInterrupted;
+    write_results(run.run);
+  }
   if (json) {
     std::cout << results_json(data, run.run).dump() << '\n';
   } else {

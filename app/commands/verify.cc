@@ -1,5 +1,5 @@
-// allot verify: tests whether one schedule is better than another, question by question; with --total, whether
-// the schedules that follow from one run at several totals are.
+// allot verify: tests whether one schedule is better than another, question by question; with --total,
+// whether the schedules that follow from one run at several totals are.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -47,9 +47,10 @@ void check_belongs(const ScoringPlan& plan, const ScheduleFile& file, const Cond
                     run.place, evaluation::describe(differences)));
   const std::string run_id = wire::read_spec(run.place).run_id();
   if (file.run_id != run_id)
-    throw Mismatch(fmt::format("the schedule is of run '{}', {} of run '{}'; give the schedule of the run, or "
-                               "write the result elsewhere with --out FILE",
-                               file.run_id, run.place, run_id));
+    throw Mismatch(
+        fmt::format("the schedule is of run '{}', {} of run '{}'; give the schedule of the run, or "
+                    "write the result elsewhere with --out FILE",
+                    file.run_id, run.place, run_id));
 }
 
 // Makes the plan, whose one schedule comes from `file`, one of dense attention and of the even and the solved
@@ -104,14 +105,14 @@ int verify_totals(const ScoringPlan& plan, const ScheduleFile& file,
                                 .dense = evaluation::accuracy_of(scores.front().answers.scores),
                                 .points = {}};
   for (size_t i = 0; i < points.size(); ++i)
-    frontier.points.push_back(evaluation::score_point(
-        points[i], scores[2 * i + 1].answers.scores, scores[2 * i + 2].answers.scores));
+    frontier.points.push_back(evaluation::score_point(points[i], scores[2 * i + 1].answers.scores,
+                                                      scores[2 * i + 2].answers.scores));
   const std::string text = evaluation::format_frontier(frontier);
   if (!options.out.empty()) write_file_atomically(options.out, text);
   if (!options.run.empty()) write_file_atomically(options.run / "frontier.json", text);
-  std::cout << (json ? text
-                     : describe(plan) + "\n" +
-                           table(frontier, kernels::name(plan.conditions.attention.unit)));
+  std::cout << (json
+                    ? text
+                    : describe(plan) + "\n" + table(frontier, kernels::name(plan.conditions.attention.unit)));
   return 0;
 }
 

@@ -40,8 +40,8 @@ std::string to_hf_overlay(const ExportRequest& request);
 std::string to_hf_config(const ExportRequest& request);
 // The text of a schedule.json, of this schedule.
 std::string to_schedule(const ExportRequest& request);
-// {"model", "estimator", "prefill", "total", "samples", "conditions"}; with "unit" where it is not samples, and
-// with "resolved" as in schedule.json.
+// {"model", "estimator", "prefill", "total", "samples", "conditions"}; with "unit" where it is not samples,
+// and with "resolved" as in schedule.json.
 std::string to_json(const ExportRequest& request);
 // "layer,samples", or "layer,rows", and one line per layer: "0,exact", "1,8".
 std::string to_csv(const ExportRequest& request);

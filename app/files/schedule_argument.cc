@@ -78,7 +78,7 @@ NamedSchedule parse_schedule_argument(const std::string& text, const model::Mode
   return named;
 }
 
-std::vector<int64_t> parse_totals(std::string_view text) {
+std::vector<int64_t> parse_totals(std::string_view text, std::string_view option) {
   std::vector<int64_t> totals;
   while (true) {
     const std::string_view entry = text.substr(0, text.find(','));
@@ -86,10 +86,10 @@ std::vector<int64_t> parse_totals(std::string_view text) {
     const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), total);
     if (error != std::errc{} || end != entry.data() + entry.size() || total < 1)
       throw UsageError(fmt::format(
-          "--total: \"{}\" is no number of samples; expected numbers >= 1 separated by commas, as in 60,120",
-          entry));
+          "{}: \"{}\" is no number of samples; expected numbers >= 1 separated by commas, as in 60,120",
+          option, entry));
     if (std::ranges::find(totals, total) != totals.end())
-      throw UsageError(fmt::format("--total: {} is given twice", total));
+      throw UsageError(fmt::format("{}: {} is given twice", option, total));
     totals.push_back(total);
     if (entry.size() == text.size()) return totals;
     text.remove_prefix(entry.size() + 1);

@@ -30,7 +30,8 @@ inline constexpr const char* kScheduleForms =
 // fit the model's layers, Mismatch when the file is of another model, and the errors of the reader.
 NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model);
 
-// Totals as --total takes them, "60,120": each >= 1 and once. Throws UsageError naming the entry.
-std::vector<int64_t> parse_totals(std::string_view text);
+// Totals as --total takes them, "60,120": each >= 1 and once. Throws UsageError naming the option and the
+// entry.
+std::vector<int64_t> parse_totals(std::string_view text, std::string_view option = "--total");
 
 }  // namespace allot::app

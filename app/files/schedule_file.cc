@@ -121,8 +121,7 @@ std::vector<double> read_reals(const Json& list, const std::string& place, size_
   for (const Json& entry : list)
     if (entry.is_number() && entry.get<double>() >= least) numbers.push_back(entry.get<double>());
   if (!list.is_array() || list.size() != count || numbers.size() != count)
-    faults->push_back(
-        fmt::format("'{}' is {}, expected {} numbers >= {}", place, shown(list), count, least));
+    faults->push_back(fmt::format("'{}' is {}, expected {} numbers >= {}", place, shown(list), count, least));
   return numbers;
 }
 
@@ -447,8 +446,8 @@ std::string resolved_text(const ScheduleFile& file) {
   if (file.costs->model == policy::CostModel::kShares) {
     text += "; its shares of the budget were kept, since the run learned nothing of other totals";
   } else if (!file.costs->fitted->holds(file.total)) {
-    text += fmt::format("; {} is far from it: layers were measured as totals of {} to {} have them", file.total,
-                        file.costs->fitted->low, file.costs->fitted->high);
+    text += fmt::format("; {} is far from it: layers were measured as totals of {} to {} have them",
+                        file.total, file.costs->fitted->low, file.costs->fitted->high);
   }
   return text;
 }

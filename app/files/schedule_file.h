@@ -90,8 +90,8 @@ std::string format_schedule_file(const ScheduleFile& file);
 void write_schedule_file(const std::filesystem::path& path, const ScheduleFile& file);
 
 // The schedule that the file's costs give at `total`: `file` itself where it is of that total, else a copy of
-// it with that schedule, without evidence and start, with resolved_from. Throws InvalidArgument where the file
-// has no costs, saying why, and for a total below the floors.
+// it with that schedule, without evidence and start, with resolved_from. Throws InvalidArgument where the
+// file has no costs, saying why, and for a total below the floors.
 ScheduleFile resolve_total(const ScheduleFile& file, int64_t total);
 // What to say of the schedule of a file: that it was solved for this total from a run at another one and not
 // verified, and where its total lies beyond what was measured. Empty for one that was learned at its total.

@@ -382,9 +382,8 @@ Chart frontier_chart(const evaluation::Frontier& frontier, BudgetUnit unit, Shap
     const char* line;
     evaluation::Accuracy evaluation::FrontierPoint::*accuracy;
   };
-  constexpr Side kSides[] = {
-      {"uniform", "band uniform", "line uniform", &evaluation::FrontierPoint::uniform},
-      {"learned", "band", "line", &evaluation::FrontierPoint::learned}};
+  constexpr Side kSides[] = {{"uniform", "band uniform", "line uniform", &evaluation::FrontierPoint::uniform},
+                             {"learned", "band", "line", &evaluation::FrontierPoint::learned}};
   std::array<std::vector<Point>, std::size(kSides)> means;
   for (size_t side = 0; side < std::size(kSides); ++side) {
     std::vector<Point> low, high;
@@ -404,13 +403,13 @@ Chart frontier_chart(const evaluation::Frontier& frontier, BudgetUnit unit, Shap
     for (size_t i = 0; i < points.size(); ++i) {
       const evaluation::Accuracy& accuracy = points[i].*of.accuracy;
       const Point at = means[side][i];
-      chart.whisker({at.x, accuracy.interval.low}, at, {at.x, accuracy.interval.high},
-                    fmt::format("whisker {}", of.name),
-                    fmt::format("{} {}, {}{}: {}", points[i].total, name(unit), of.name,
-                                points[i].resolved && side == 1 ? " (re-solved)" : "",
-                                evaluation::text(accuracy)));
+      chart.whisker(
+          {at.x, accuracy.interval.low}, at, {at.x, accuracy.interval.high},
+          fmt::format("whisker {}", of.name),
+          fmt::format("{} {}, {}{}: {}", points[i].total, name(unit), of.name,
+                      points[i].resolved && side == 1 ? " (re-solved)" : "", evaluation::text(accuracy)));
     }
-    chart.note(means[side].back(), {8, 4}, "start", of.name, of.name);
+    chart.label(means[side].back().y, of.name, of.name);
   }
   return chart;
 }

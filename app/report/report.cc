@@ -24,9 +24,9 @@ void check_belongs(const evaluation::Ablation& ablation, const wire::RunSpec& sp
                   place, evaluation::describe(differences)));
 }
 
-void check_belongs(const evaluation::Frontier& frontier, const wire::RunSpec& spec, const std::string& place) {
-  const auto differences =
-      evaluation::decisive_differences(frontier.conditions, worker::conditions_of(spec));
+void check_belongs(const evaluation::Frontier& frontier, const wire::RunSpec& spec,
+                   const std::string& place) {
+  const auto differences = evaluation::decisive_differences(frontier.conditions, worker::conditions_of(spec));
   if (differences.empty() && frontier.run_id == spec.run_id()) return;
   throw Mismatch(fmt::format(
       "{} was measured on the run '{}' and this run is '{}'; under other conditions (there against run): {}; "

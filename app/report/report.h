@@ -19,9 +19,9 @@ struct ReportInput {
   std::filesystem::path directory = {};  // of the run, for the command that does it again
 };
 
-// The data of `run_directory`, with its ablation.json and frontier.json if there are such. Throws the errors of
-// the readers, and Mismatch, naming the differences, when one of them was measured under other conditions or
-// on schedules of another run.
+// The data of `run_directory`, with its ablation.json and frontier.json if there are such. Throws the errors
+// of the readers, and Mismatch, naming the differences, when one of them was measured under other conditions
+// or on schedules of another run.
 ReportInput read_report_input(const std::filesystem::path& run_directory);
 
 // The page as text: HTML5 that is also well-formed XML. The same input gives the same bytes. Throws

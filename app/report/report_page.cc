@@ -48,7 +48,7 @@ p { margin: 0 0 1rem; text-wrap: pretty; }
 .verdict { font-size: 1.25rem; line-height: 1.5; margin: 0; }
 .notice { margin: 1rem 0 0; padding-left: .9rem; border-left: 3px solid var(--uniform); }
 section, figure { margin: 0 0 3rem; break-inside: avoid; }
-.accuracy { margin-bottom: 1.25rem; }
+.accuracy, .frontier { margin-bottom: 1.25rem; }
 figcaption { margin-top: .6rem; font-size: .9375rem; line-height: 1.5; color: var(--quiet); text-wrap: pretty; }
 figure .narrow { display: none; }
 table { width: 100%; border-collapse: collapse; font-size: .9375rem; font-variant-numeric: tabular-nums lining-nums; }

@@ -36,9 +36,9 @@ bool stopped_by_preflight(const aggregator::RunData& run);
 std::string action_name(const wire::ControlEvent& event);
 std::string control_text(const wire::ControlEvent& event);
 
-// schedule.json of a run: its recommended schedule with the evidence so far. Its costs are the policy's shares of
-// the budget; a learner that knows more is asked by a replay (aggregator/learned_costs.h). Throws InvalidArgument when the
-// spec names an unknown estimator or score stage.
+// schedule.json of a run: its recommended schedule with the evidence so far. Its costs are the policy's
+// shares of the budget; a learner that knows more is asked by a replay (aggregator/learned_costs.h). Throws
+// InvalidArgument when the spec names an unknown estimator or score stage.
 ScheduleFile schedule_file_of(const aggregator::RunData& run, const std::string& tool_version);
 
 // What the budgets of a run count.

@@ -71,15 +71,15 @@ constexpr Colour kPalette[] = {
     {"edge", "#9aa1a9", "#6c747d"},         {"learned", "#1c5d99", "#7db4e8"},
     {"learned-soft", "#c3d8ec", "#2a4560"}, {"uniform", "#b3541e", "#efa06a"},
     {"uniform-soft", "#f0d9ca", "#523826"}, {"dense", "#4a6b3a", "#a3c98d"},
-    {"c0", "#8c3b0c", "#f4b183"},
-    {"c1", "#bf6a2f", "#cf8750"},           {"c2", "#dfa271", "#96592c"},
-    {"c3", "#f3d7bf", "#553820"},           {"c4", "#ecebe6", "#2b2e32"},
-    {"c5", "#cfdfee", "#243a50"},           {"c6", "#93b9dc", "#2f5f8d"},
-    {"c7", "#4d86bb", "#4f94d1"},           {"c8", "#14487a", "#a5d2fb"},
-    {"s0", "#1c5d99", "#7db4e8"},           {"s1", "#b3541e", "#efa06a"},
-    {"s2", "#4a6b3a", "#a3c98d"},           {"s3", "#8a3f9c", "#d49be2"},
-    {"s4", "#0f6f6a", "#6cc9c2"},           {"s5", "#b02a37", "#f09aa2"},
-    {"s6", "#6b5214", "#d6bb6a"},           {"s7", "#5d656e", "#a2a9b1"},
+    {"c0", "#8c3b0c", "#f4b183"},           {"c1", "#bf6a2f", "#cf8750"},
+    {"c2", "#dfa271", "#96592c"},           {"c3", "#f3d7bf", "#553820"},
+    {"c4", "#ecebe6", "#2b2e32"},           {"c5", "#cfdfee", "#243a50"},
+    {"c6", "#93b9dc", "#2f5f8d"},           {"c7", "#4d86bb", "#4f94d1"},
+    {"c8", "#14487a", "#a5d2fb"},           {"s0", "#1c5d99", "#7db4e8"},
+    {"s1", "#b3541e", "#efa06a"},           {"s2", "#4a6b3a", "#a3c98d"},
+    {"s3", "#8a3f9c", "#d49be2"},           {"s4", "#0f6f6a", "#6cc9c2"},
+    {"s5", "#b02a37", "#f09aa2"},           {"s6", "#6b5214", "#d6bb6a"},
+    {"s7", "#5d656e", "#a2a9b1"},
 };
 
 constexpr std::string_view kRules = R"css(
@@ -278,6 +278,10 @@ void Chart::level(double y, std::string_view style, const std::string& label) {
                         {"x2", pixels(frame_.width - frame_.margins.right)},
                         {"y1", at},
                         {"y2", at}});
+  this->label(y, style, label);
+}
+
+void Chart::label(double y, std::string_view style, const std::string& label) {
   labels_.push_back({y_(y) + 4, std::string(style), label});
 }
 

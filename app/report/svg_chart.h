@@ -100,6 +100,8 @@ class Chart {
   // A horizontal line over the whole width with its label to the right, moved up or down where
   // labels would overlap.
   void level(double y, std::string_view style, const std::string& label);
+  // Such a label without the line: the name of a curve at the height of its end.
+  void label(double y, std::string_view style, const std::string& label);
   // Text at a point, shifted by pixels. `anchor` is start, middle or end.
   void note(Point at, Point shift, std::string_view anchor, std::string_view style, const std::string& text);
   // A label and a row of coloured squares over the plotting area, right-aligned, with the bounds between them

@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "aggregator/learned_costs.h"
 #include "aggregator/run_data.h"
 #include "app/files/schedule_file.h"
 #include "base/file.h"
@@ -237,6 +238,65 @@ TEST_F(Tune, AMixedRunGoesOnToAnswers) {
   EXPECT_EQ(divergences, 26);
   EXPECT_EQ(read_schedule_file(run_ / "schedule.json").calibration->reward, "mixed");
   EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr("divergences in the first 25 episodes"));
+}
+
+TEST_F(Tune, KeepsTheModelOfItsLearnerForOtherTotals) {
+  const auto result =
+      run_command(tune({"--policy", "auto", "--reward", "mixed", "--divergence-episodes", "36"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto file = read_schedule_file(run_ / "schedule.json");
+  ASSERT_TRUE(file.costs);
+  EXPECT_EQ(file.costs->model, policy::CostModel::kDivergence);
+  EXPECT_EQ(file.costs, aggregator::learned_costs(run_));
+  const auto exported = run_command({tool(), "export", "--schedule", run_ / "schedule.json", "--total", "96",
+                                     "--format", "schedule", "--out", directory_ / "96.json"});
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  EXPECT_THAT(exported.err, Names(96, "re-solved", 64, "not verified"));
+  EXPECT_EQ(read_schedule_file(directory_ / "96.json").schedule.total(), 96);
+  const auto inspected = run_command({tool(), "inspect", directory_ / "96.json"});
+  EXPECT_THAT(inspected.out, AllOf(Names("re-solved", 64, "not verified"), Not(HasSubstr("accuracy"))));
+  // Shown again, by whatever release, a run keeps what its learner once said.
+  auto kept = file;
+  kept.costs->scales[0] += 1e-9;
+  write_schedule_file(run_ / "schedule.json", kept);
+  ASSERT_EQ(run_command(tune({"--policy", "auto", "--reward", "mixed", "--divergence-episodes", "36"})).code,
+            0);
+  EXPECT_EQ(read_schedule_file(run_ / "schedule.json").costs, kept.costs);
+}
+
+TEST_F(Tune, AsksForTheVerificationOfOtherTotalsWithWhatTheRunHas) {
+  const auto seen = directory_ / "seen";
+  const std::string model = std::string(ALLOT_SIMULATED_DIR) + "/allot-model";
+  auto words =
+      tune_with_worker("[ \"$1\" = verify ] || exec " + model + " \"$@\"\necho \"$@\" >> " + seen.string());
+  words.insert(words.end(), {"--frontier", "96,32"});
+  const auto result = run_command(words);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::string asked = read_file(seen);
+  EXPECT_THAT(asked, HasSubstr("verify --model " + small_.model.string()));
+  EXPECT_THAT(asked, HasSubstr("--total 32,96 --limit 12 --device cpu"));
+  EXPECT_THAT(asked, HasSubstr("--run " + run_.string()));
+}
+
+TEST_F(Tune, AFailedVerificationOfOtherTotalsNamesItsLogAndLeavesTheResult) {
+  const std::string model = std::string(ALLOT_SIMULATED_DIR) + "/allot-model";
+  auto words = tune_with_worker("[ \"$1\" = verify ] || exec " + model + " \"$@\"\nexit 3");
+  words.insert(words.end(), {"--frontier", "96"});
+  const auto result = run_command(words);
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, Names(96, "frontier.log", 3));
+  EXPECT_TRUE(std::filesystem::exists(run_ / "schedule.json"));
+}
+
+TEST_F(Tune, OtherTotalsThatCannotBeVerifiedAreRefusedBeforeTheRunBegins) {
+  for (const auto& [totals, named] :
+       {std::pair<const char*, std::vector<std::string>>{"96,3", {"--frontier", "3", "8"}},
+        {"96,x", {"\"x\""}}}) {
+    const auto result = run_command(tune({"--frontier", totals}));
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, NamesAll(named));
+    EXPECT_FALSE(std::filesystem::exists(run_ / "spec.json"));
+  }
 }
 
 TEST_F(Tune, InterruptedRunGoesOnByTheSameCommandAsIfNothingHadHappened) {

@@ -31,13 +31,13 @@ Frontier example_frontier() {
   const std::vector<double> few = {1, 0, 0, 0}, some = {1, 1, 0, 0}, all = {1, 1, 1, 1};
   frontier.dense = accuracy_of(all);
   frontier.points = {
-      score_point({.total = 8, .resolved = true, .uniform_schedule = {{4, 4}}, .learned_schedule = {{7, 1}}}, few,
-                  some),
+      score_point({.total = 8, .resolved = true, .uniform_schedule = {{4, 4}}, .learned_schedule = {{7, 1}}},
+                  few, some),
       score_point({.total = 16, .uniform_schedule = {{8, 8}}, .learned_schedule = {{13, 3}}}, some, all)};
   return frontier;
 }
 
-std::string error_after(const std::function<void(Json*)>& change) {
+std::string frontier_error_after(const std::function<void(Json*)>& change) {
   Json json = Json::parse(format_frontier(example_frontier()));
   change(&json);
   try {
@@ -62,17 +62,19 @@ TEST(Frontier, ScoresOfOtherQuestionsAreRefused) {
 }
 
 TEST(Frontier, EveryFaultOfAFileIsNamedWithItsPlace) {
-  EXPECT_THAT(error_after([](Json* json) {
+  EXPECT_THAT(frontier_error_after([](Json* json) {
                 (*json)["totals"][1]["total"] = 8;
                 (*json)["totals"][0]["learned"]["samples"] = {7, 2};
                 (*json).erase("run_id");
               }),
               Names("f.json", "totals[1].total", 8, "totals[0].learned.samples", 9, "run_id"));
-  EXPECT_THAT(error_after([](Json* json) { (*json)["totals"] = Json::array(); }), Names("totals", "[]"));
-  EXPECT_THAT(error_after([](Json* json) { (*json)["totals"][0]["uniform"]["n"] = 5; }),
+  EXPECT_THAT(frontier_error_after([](Json* json) { (*json)["totals"] = Json::array(); }),
+              Names("totals", "[]"));
+  EXPECT_THAT(frontier_error_after([](Json* json) { (*json)["totals"][0]["uniform"]["n"] = 5; }),
               Names("totals[0].uniform.n", 5, 4));
-  EXPECT_THAT(error_after([](Json* json) { (*json)["schema_version"] = 9; }), Names("schema_version", 9));
-  EXPECT_THAT(error_after([](Json* json) { (*json)["extra"] = 1; }), Names("extra"));
+  EXPECT_THAT(frontier_error_after([](Json* json) { (*json)["schema_version"] = 9; }),
+              Names("schema_version", 9));
+  EXPECT_THAT(frontier_error_after([](Json* json) { (*json)["extra"] = 1; }), Names("extra"));
 }
 
 }  // namespace

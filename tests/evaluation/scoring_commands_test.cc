@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/sha256.h"
 #include "evaluation/ablation.h"
+#include "evaluation/frontier.h"
 #include "evaluation/task.h"
 #include "tests/app/run_command.h"
 #include "tests/names.h"
@@ -22,6 +23,7 @@ namespace allot::app {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
@@ -238,6 +240,36 @@ TEST(CalibrateCommand, LearnsASchedulePerTotalThatOtherCommandsRead) {
       run("eval", {"--limit", "4", "--schedule", out / "schedule-64.json", "--json"});
   ASSERT_EQ(scored.code, 0) << scored.err;
   EXPECT_EQ(json::parse(scored.out).at("schedules").at(0).at("samples"), rows[0].at("samples"));
+
+  // And from one of them other totals follow.
+  const CommandResult verified =
+      run("verify", {"--limit", "4", "--schedule", out / "schedule-64.json", "--total", "64,24", "--json",
+                     "--out", out / "frontier.json"});
+  ASSERT_EQ(verified.code, 0) << verified.err;
+  EXPECT_THAT(verified.err, AllOf(Names("re-solved", 24, 64), testing::Not(HasSubstr("64: "))));
+  const evaluation::Frontier frontier = evaluation::read_frontier(out / "frontier.json");
+  EXPECT_EQ(evaluation::format_frontier(frontier), verified.out);
+  ASSERT_EQ(frontier.points.size(), 2u);
+  EXPECT_EQ(frontier.points[0].total, 24);
+  EXPECT_TRUE(frontier.points[0].resolved);
+  EXPECT_EQ(frontier.points[0].uniform_schedule.samples, std::vector<int32_t>(8, 3));
+  EXPECT_FALSE(frontier.points[1].resolved);
+  EXPECT_EQ(json(frontier.points[1].learned_schedule.samples), rows[0].at("samples"));
+  EXPECT_EQ(frontier.dense.questions, 4);
+  EXPECT_EQ(frontier.dense.correct, 4);
+}
+
+TEST(VerifyCommand, RefusesTotalsThatDoNotFitWhatElseIsAsked) {
+  const auto refused = [](const Words& words) {
+    const CommandResult result = run("verify", words);
+    EXPECT_EQ(result.code, 2) << result.out;
+    return result.err;
+  };
+  EXPECT_THAT(refused({"--schedule", "uniform:8", "--total", "64"}), Names("--total", "uniform:8"));
+  EXPECT_THAT(refused({"--schedule", "uniform:8", "--total", "64", "--against", "uniform:4"}),
+              Names("--total", "--against"));
+  EXPECT_THAT(refused({"--schedule", "uniform:8", "--out", "x.json"}), Names("--out", "--total"));
+  EXPECT_THAT(refused({"--total", "64"}), Names("--schedule"));
 }
 
 TEST(CalibrateCommand, LooksForTheLeastTotalWithinAMargin) {

@@ -129,11 +129,14 @@ TEST(LayerCosts, WhatCannotBeBentBecomesTheSharesOfTheSchedule) {
   EXPECT_EQ(solve(costs, schedule, 15, 1), schedule);
 }
 
-TEST(LayerCosts, ATotalBelowTheFloorsIsRefusedWithTheNumbers) {
-  EXPECT_THAT([] { (void)solve(drawn_costs(CostModel::kResponse, 0), kSix, 11, 2); },
-              testing::ThrowsMessage<InvalidArgument>(Names(11, 2, 12)));
-  EXPECT_THAT([] { (void)solve(drawn_costs(CostModel::kResponse, 0), uniform_schedule(5, 8), 40, 2); },
-              testing::ThrowsMessage<InvalidArgument>(Names(6, 5)));
+TEST(LayerCosts, TotalsThatNoScheduleHasAreRefusedWithTheRange) {
+  const LayerCosts costs = drawn_costs(CostModel::kResponse, 0);
+  EXPECT_THAT([&] { (void)solve(costs, kSix, 11, 2); },
+              testing::ThrowsMessage<InvalidArgument>(Names(11, 12, 2, 6)));
+  EXPECT_THAT([&] { (void)solve(costs, kSix, kMostSolved + 1, 2); },
+              testing::ThrowsMessage<InvalidArgument>(Names(kMostSolved + 1, kMostSolved)));
+  EXPECT_THAT([&] { (void)solve(costs, uniform_schedule(5, 8), 40, 2); },
+              testing::ThrowsMessage<InvalidArgument>(Names(6, "8,8,8,8,8")));
   const Schedule exact{std::vector<int32_t>(6, kExactLayer)};
   EXPECT_THROW((void)solve(drawn_costs(CostModel::kShares, 0), exact, 40, 0), InvalidArgument);
 }

@@ -21,6 +21,8 @@
 namespace allot::app {
 namespace {
 
+using ::testing::HasSubstr;
+using ::testing::Not;
 using Json = nlohmann::ordered_json;
 
 // A model directory and a schedule learned for it, new for each test.
@@ -118,10 +120,54 @@ TEST_F(Export, MergedConfigKeepsEveryFieldOfTheModelInItsOrder) {
 TEST_F(Export, EveryFormatIsReachableByItsNameAndEndsWithANewline) {
   ExportRequest with_model = request();
   with_model.model = model_;
-  ASSERT_EQ(export_formats().size(), 4u);
+  ASSERT_EQ(export_formats().size(), 5u);
   for (const ExportFormat& format : export_formats()) {
     EXPECT_TRUE(export_schedule(with_model, format.name).ends_with("\n")) << format.name;
   }
+}
+
+TEST_F(Export, ASolvedTotalSaysInEveryObjectThatItWasNotVerified) {
+  ExportRequest request{.schedule = resolve_total(file_, 100), .model = model_};
+  const Json resolved = {{"from_total", 64}, {"verified", false}};
+  EXPECT_EQ(Json::parse(export_schedule(request, "json")).at("resolved"), resolved);
+  EXPECT_EQ(Json::parse(export_schedule(request, "json")).at("total"), 100);
+  EXPECT_EQ(Json::parse(export_schedule(request, "hf")).at("allot").at("resolved"), resolved);
+  EXPECT_EQ(Json::parse(export_schedule(request, "hf-config")).at("allot").at("resolved"), resolved);
+  EXPECT_EQ(parse_schedule_file(export_schedule(request, "schedule"), "s.json"), request.schedule);
+  for (const ExportFormat& format : export_formats())
+    EXPECT_THAT(export_schedule(request, format.name), Not(HasSubstr("accuracy"))) << format.name;
+  EXPECT_FALSE(Json::parse(export_schedule(this->request(), "json")).contains("resolved"));
+}
+
+TEST_F(Export, SeveralTotalsBecomeAFileEachInAFolder) {
+  const std::filesystem::path out = directory_.path() / "totals";
+  EXPECT_EQ(fault({"--schedule", schedule().string(), "--total", "40,64,100", "--format", "schedule", "--out",
+                   out.string()}),
+            "");
+  EXPECT_EQ(read_schedule_file(out / "schedule-40.json"), resolve_total(file_, 40));
+  EXPECT_EQ(read_schedule_file(out / "schedule-64.json"), file_) << "its own total keeps its evidence";
+  EXPECT_EQ(fault({"--schedule", schedule().string(), "--total", "40,100", "--format", "csv", "--out",
+                   out.string()}),
+            "");
+  EXPECT_THAT(read_file(out / "schedule-100.csv"), HasSubstr("layer,samples\n0,"));
+  EXPECT_EQ(fault({"--schedule", schedule().string(), "--total", "40", "--format", "csv", "--out",
+                   (out / "one.csv").string()}),
+            "");
+  EXPECT_EQ(read_file(out / "one.csv"), read_file(out / "schedule-40.csv"));
+}
+
+TEST_F(Export, TotalsThatCannotBeAreWrongUsage) {
+  const auto with = [&](const std::string& totals) {
+    return fault({"--schedule", schedule().string(), "--total", totals});
+  };
+  EXPECT_THAT(with("40,100"), Names("--total", "40,100", "--out"));
+  EXPECT_THAT(with("40,many"), Names("--total", "many"));
+  EXPECT_THAT(with("40,40"), Names("--total", 40, "twice"));
+  EXPECT_THAT(with("7"), Names("--total", 7, 8));
+  file_.costs.reset();
+  write_schedule_file(schedule(), file_);
+  EXPECT_THAT(with("40"), Names("--total", 40, file_.run_id, 64));
+  EXPECT_EQ(with("64"), "");
 }
 
 TEST_F(Export, ModelThatDoesNotMatchIsRefusedNamingBothInEveryFormat) {

@@ -78,6 +78,33 @@ TEST_F(ReportCommand, AblationOfTheRunsModelIsShown) {
   EXPECT_EQ(parse_xml(read_file(plots / "ablation.svg")).name, "svg");
 }
 
+TEST_F(ReportCommand, TotalsOfTheRunAreShownAndThoseOfAnotherRefused) {
+  evaluation::Frontier frontier;
+  frontier.conditions = worker::conditions_of(example_run().spec);
+  frontier.conditions.learned_on.reset();
+  frontier.conditions.measured_on->questions = 2;
+  frontier.tool_version = "0.1.0";
+  frontier.run_id = example_run().spec.run_id();
+  const std::vector<double> right = {1, 1}, half = {1, 0};
+  frontier.dense = evaluation::accuracy_of(right);
+  frontier.points = {evaluation::score_point({.total = 32,
+                                              .resolved = true,
+                                              .uniform_schedule = policy::uniform_schedule(8, 4),
+                                              .learned_schedule = {{11, 3, 3, 3, 3, 3, 3, 3}}},
+                                             half, right)};
+  const auto write = [&] {
+    write_file_atomically(run_ / "frontier.json", evaluation::format_frontier(frontier));
+    return fault({"--run", run_.string(), "--plots", (run_ / "plots").string()});
+  };
+  EXPECT_EQ(write(), "");
+  EXPECT_EQ(parse_xml(read_file(run_ / "plots" / "frontier.svg")).name, "svg");
+  frontier.run_id = "another";
+  EXPECT_THAT(write(), Names("frontier.json", "another", example_run().spec.run_id()));
+  frontier.run_id = example_run().spec.run_id();
+  frontier.conditions.model.weights_fingerprint = std::string(64, '7');
+  EXPECT_THAT(write(), Names("frontier.json", std::string(64, '7')));
+}
+
 TEST_F(ReportCommand, AblationUnderOtherConditionsIsRefusedWithTheDifferences) {
   write_ablation([](evaluation::Conditions& conditions) {
     conditions.model.weights_fingerprint = std::string(64, '7');

@@ -383,6 +383,69 @@ TEST(Figures, AblationShowsEachLayersAccuracyWithItsInterval) {
   EXPECT_THAT(svg.text, HasSubstr("base 90.0%"));
 }
 
+// Measured on the embedded model (tests/data/frontier/README.md).
+evaluation::Frontier measured_frontier() {
+  return evaluation::read_frontier(std::filesystem::path(ALLOT_SOURCE_DIR) /
+                                   "tests/data/frontier/tiny_gsm.json");
+}
+
+TEST(Figures, FrontierShowsBothCurvesWithTheirBandsAgainstTheTotal) {
+  const evaluation::Frontier frontier = measured_frontier();
+  const size_t totals = frontier.points.size();
+  ASSERT_GE(totals, 3u);
+  const XmlElement svg = parse_xml(
+      frontier_chart(frontier, kernels::BudgetUnit::kSamples, {.width = 720, .height = 300}).inline_svg());
+  EXPECT_EQ(svg.all("path", "band").size(), 2u);
+  EXPECT_EQ(svg.all("path", "line").size(), 2u);
+  const auto whiskers = svg.all("g", "whisker");
+  ASSERT_EQ(whiskers.size(), 2 * totals);
+  const auto y_of = [](double accuracy) { return 258 - 228 * accuracy; };
+  const auto first = std::log10(static_cast<double>(frontier.points.front().total));
+  const auto last = std::log10(static_cast<double>(frontier.points.back().total));
+  double left = 0, right = 0;
+  for (size_t i = 0; i < totals; ++i) {
+    for (const auto& [accuracy, at] :
+         {std::pair(frontier.points[i].uniform, i), std::pair(frontier.points[i].learned, totals + i)}) {
+      const XmlElement& line = *whiskers[at]->all("line").at(0);
+      EXPECT_NEAR(std::stod(line.attributes.at("y1")), y_of(accuracy.interval.low), 0.06);
+      EXPECT_NEAR(std::stod(line.attributes.at("y2")), y_of(accuracy.interval.high), 0.06);
+      const double x = std::stod(line.attributes.at("x1"));
+      if (i == 0) left = x;
+      if (i + 1 == totals) right = x;
+    }
+  }
+  // Even steps of the logarithm.
+  for (size_t i = 0; i < totals; ++i) {
+    const double at = (std::log10(static_cast<double>(frontier.points[i].total)) - first) / (last - first);
+    EXPECT_NEAR(std::stod(whiskers[i]->all("line").at(0)->attributes.at("x1")), left + at * (right - left),
+                0.11);
+  }
+  EXPECT_NEAR(std::stod(svg.all("line", "level").at(0)->attributes.at("y1")), y_of(frontier.dense.value),
+              0.06);
+  EXPECT_THAT(svg.text, AllOf(Names("uniform", "learned", "dense"), HasSubstr("(re-solved)")));
+  for (const evaluation::FrontierPoint& point : frontier.points)
+    EXPECT_THAT(svg.text, Names(point.total)) << "a tick";
+}
+
+TEST(ReportPage, ShowsTheTotalsThatWereVerifiedAndWhichWereOnlySolved) {
+  ReportInput input = example_input();
+  EXPECT_THAT(figure_names(input), Not(::testing::Contains("frontier")));
+  input.frontier = measured_frontier();
+  EXPECT_EQ(figure_names(input).at(1), "frontier");
+  const XmlElement page = parse_xml(report_page(input));
+  for (const evaluation::FrontierPoint& point : input.frontier->points) {
+    EXPECT_THAT(row(page, "totals", std::to_string(point.total)),
+                ElementsAre(percent(point.uniform.value),
+                            percent_range(point.uniform.interval.low, point.uniform.interval.high),
+                            percent(point.learned.value),
+                            percent_range(point.learned.interval.low, point.learned.interval.high),
+                            points(point.paired.difference)));
+    const std::string caption = page.all("figure", "frontier").at(0)->all("figcaption").at(0)->text;
+    if (point.resolved) EXPECT_THAT(caption, Names(point.total, "nothing was learned"));
+    EXPECT_THAT(caption, Names(input.frontier->dense.questions, "95%"));
+  }
+}
+
 TEST(Figures, NarrowDrawingsKeepTheirTextSizeInsteadOfShrinking) {
   for (const Figure& figure : make_figures(example_input(), evaluate(example_run()))) {
     EXPECT_THAT(figure.wide, HasSubstr("viewBox=\"0 0 720 ")) << figure.name;

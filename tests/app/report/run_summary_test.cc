@@ -130,6 +130,22 @@ TEST(ScheduleFileOf, CarriesTheRunIntoAFileThatIsAcceptedAndMatchesItsModel) {
   EXPECT_FALSE(file.calibration.has_value()) << "learned from answers";
 }
 
+TEST(ScheduleFileOf, KeepsTheSharesOfThePolicyForOtherTotals) {
+  aggregator::RunData run = example_run();
+  run.recommended = {36, 4, 4, 4, 4, 4, 4, 4};
+  run.versions.back().described.per_layer = {0.625, 0.0525, 0.0525, 0.054, 0.054, 0.054, 0.054, 0.054};
+  const ScheduleFile file = schedule_file_of(run, "0.1.0");
+  ASSERT_TRUE(file.costs);
+  EXPECT_EQ(file.costs->shares, run.versions.back().described.per_layer);
+  EXPECT_EQ(resolve_total(file, 1008).schedule.samples,
+            policy::apportion(run.versions.back().described.per_layer, 1008, 1).samples);
+  // Of a learner that describes something else, those of its schedule.
+  run.versions.back().described.layer_name = "need";
+  EXPECT_DOUBLE_EQ(schedule_file_of(run, "0.1.0").costs->shares[0], 35.0 / 56);
+  run.versions.clear();
+  EXPECT_DOUBLE_EQ(schedule_file_of(run, "0.1.0").costs->shares[1], 3.0 / 56);
+}
+
 TEST(ScheduleFileOf, SaysThatDivergencesLedToTheSchedule) {
   aggregator::RunData run = example_run();
   run.kind = RewardKind::kDivergence;
