@@ -158,6 +158,13 @@ TEST(ScheduleFile, ExactLayersInAFileOfVersion2AreRefusedWithTheVersionThatHasTh
   }
 }
 
+CalibrationRecord calibrated() {
+  CalibrationCheck check;
+  check.texts = 3;
+  check.positions = 9;
+  return {.mode = "reply", .check = check};
+}
+
 // The example with costs of that model, whose solution its schedule is.
 ScheduleFile with_costs(policy::CostModel model) {
   ScheduleFile file = example();
@@ -236,8 +243,7 @@ TEST(ResolveTotal, IsTheFileItselfAtItsOwnTotal) {
 TEST(ResolveTotal, CarriesNothingThatWasMeasuredOfAnotherSchedule) {
   ScheduleFile file = with_costs(policy::CostModel::kResponse);
   file.start.samples = {14, 10, 6, 2};
-  file.calibration =
-      CalibrationRecord{.mode = "reply", .check = CalibrationCheck{.texts = 3, .positions = 9}};
+  file.calibration = calibrated();
   const ScheduleFile resolved = resolve_total(file, 48);
   EXPECT_EQ(resolved.total, 48);
   EXPECT_EQ(resolved.resolved_from, 32);
@@ -277,8 +283,7 @@ TEST(ResolveTotal, AScheduleCalibratedOnPlainTextStaysOneWithoutATask) {
   file.conditions.measured_on.reset();
   file.conditions.task = {};
   file.conditions.unknown = {"task.name", "task.version", "task.prompt_style"};
-  file.calibration =
-      CalibrationRecord{.mode = "reply", .check = CalibrationCheck{.texts = 3, .positions = 9}};
+  file.calibration = calibrated();
   const ScheduleFile resolved = resolve_total(file, 48);
   EXPECT_EQ(parse_schedule_file(format_schedule_file(resolved), "s.json"), resolved);
 }

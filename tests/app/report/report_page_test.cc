@@ -441,7 +441,9 @@ TEST(ReportPage, ShowsTheTotalsThatWereVerifiedAndWhichWereOnlySolved) {
                             percent_range(point.learned.interval.low, point.learned.interval.high),
                             points(point.paired.difference)));
     const std::string caption = page.all("figure", "frontier").at(0)->all("figcaption").at(0)->text;
-    if (point.resolved) EXPECT_THAT(caption, Names(point.total, "nothing was learned"));
+    if (point.resolved) {
+      EXPECT_THAT(caption, Names(point.total, "nothing was learned"));
+    }
     EXPECT_THAT(caption, Names(input.frontier->dense.questions, "95%"));
   }
 }
