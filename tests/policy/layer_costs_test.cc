@@ -106,7 +106,7 @@ TEST(LayerCosts, AnAnchoredModelGivesTheScheduleAtItsTotalAndChangesNoMoreThanIt
     moved.samples[most] -= 3;
     moved.samples[(most + 1) % 6] += 3;
     const LayerCosts bent = anchored(costs, moved, 1);
-    EXPECT_EQ(bent.model, model);
+    ASSERT_EQ(bent.model, model);
     EXPECT_EQ(solve(bent, kSix, 48, 1), moved);
     int changed = 0;
     for (size_t layer = 0; layer < 6; ++layer) changed += bent.cost(layer, 2) != costs.cost(layer, 2);
@@ -117,7 +117,9 @@ TEST(LayerCosts, AnAnchoredModelGivesTheScheduleAtItsTotalAndChangesNoMoreThanIt
 TEST(LayerCosts, LayersAtTheFloorMayBeWorthAnyPriceBelowThatOfTheOthers) {
   const LayerCosts costs = drawn_costs(CostModel::kDivergence, 1);
   const Schedule schedule{{1, 1, 30, 1, 14, 1}};
-  EXPECT_EQ(solve(anchored(costs, schedule, 1), kSix, 48, 1), schedule);
+  const LayerCosts bent = anchored(costs, schedule, 1);
+  EXPECT_EQ(bent.model, CostModel::kDivergence);
+  EXPECT_EQ(solve(bent, kSix, 48, 1), schedule);
 }
 
 TEST(LayerCosts, WhatCannotBeBentBecomesTheSharesOfTheSchedule) {
@@ -127,6 +129,9 @@ TEST(LayerCosts, WhatCannotBeBentBecomesTheSharesOfTheSchedule) {
   const LayerCosts costs = anchored(flat, schedule, 1);
   EXPECT_EQ(costs.model, CostModel::kShares);
   EXPECT_EQ(solve(costs, schedule, 15, 1), schedule);
+  LayerCosts equal;
+  equal.shares = {1, 1, 1};
+  EXPECT_EQ(solve(anchored(equal, schedule, 1), schedule, 15, 1), schedule);
 }
 
 TEST(LayerCosts, TotalsThatNoScheduleHasAreRefusedWithTheRange) {
@@ -221,7 +226,7 @@ TEST(LayerCosts, OfAutoGiveTheScheduleThatItRecommends) {
     const auto policy = learned("auto", episodes, divergence_episodes);
     const std::optional<LayerCosts> costs = policy->costs();
     ASSERT_TRUE(costs) << episodes;
-    EXPECT_EQ(costs->model, model) << episodes;
+    ASSERT_EQ(costs->model, model) << episodes;
     EXPECT_NE(policy->recommend(), even);
     EXPECT_EQ(solve(*costs, even, 64, 1), policy->recommend()) << episodes;
     EXPECT_TRUE(costs->fitted->holds(64)) << episodes;
@@ -235,6 +240,23 @@ TEST(LayerCosts, OfAutoGiveTheScheduleThatItRecommends) {
 TEST(LayerCosts, NobodyHasThemWhoKnowsNothingBetterThanTheEvenSchedule) {
   EXPECT_FALSE(learned("auto", 8, 0)->costs());
   EXPECT_FALSE(learned("pairs", 160, 0)->costs());
+  // One that returns to it from a start, though it has answers enough for a model.
+  const Schedule even = even_schedule(8, 64, 1);
+  const Landscape tiny = tiny_landscape();
+  PolicyConfig config{
+      .name = "auto", .layers = 8, .total = 64, .seed = 2, .start = {{1, 5, 5, 5, 5, 5, 5, 33}}};
+  const auto policy = make_policy(config);
+  bool returned = false;
+  for (int k = 0; k < 400 && !returned; ++k) {
+    const Proposal proposal = policy->ask(1)[0];
+    // Whatever is not even is wrong.
+    const int64_t off =
+        std::ranges::max(proposal.schedule.samples) - std::ranges::min(proposal.schedule.samples);
+    policy->tell({.number = proposal.number, .reward = off < 12 ? 0.9 : 0.1});
+    returned = policy->recommend() == even;
+  }
+  ASSERT_TRUE(returned);
+  EXPECT_FALSE(policy->costs());
 }
 
 }  // namespace
