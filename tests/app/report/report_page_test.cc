@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <sstream>
 
 #include "app/report/figures.h"
 #include "app/report/report.h"
@@ -395,7 +396,22 @@ TEST(Figures, FrontierShowsBothCurvesWithTheirBandsAgainstTheTotal) {
   ASSERT_GE(totals, 3u);
   const XmlElement svg = parse_xml(
       frontier_chart(frontier, kernels::BudgetUnit::kSamples, {.width = 720, .height = 300}).inline_svg());
-  EXPECT_EQ(svg.all("path", "band").size(), 2u);
+  // The corners of the area between the ends of the intervals: the upper ones, then back along the lower
+  // ones.
+  const auto corners_of = [](const XmlElement& path) {
+    std::string steps = path.attributes.at("d");
+    std::ranges::replace_if(
+        steps, [](char c) { return c == 'M' || c == 'L' || c == 'Z'; }, ' ');
+    std::istringstream numbers(steps);
+    std::vector<double> heights;
+    for (double x = 0, y = 0; numbers >> x >> y;) heights.push_back(y);
+    return heights;
+  };
+  const auto bands = svg.all("path", "band");
+  ASSERT_EQ(bands.size(), 2u);
+  const std::vector<double> uniform_band = corners_of(*bands[0]), learned_band = corners_of(*bands[1]);
+  ASSERT_EQ(uniform_band.size(), 2 * totals);
+  ASSERT_EQ(learned_band.size(), 2 * totals);
   EXPECT_EQ(svg.all("path", "line").size(), 2u);
   const auto whiskers = svg.all("g", "whisker");
   ASSERT_EQ(whiskers.size(), 2 * totals);
@@ -409,6 +425,9 @@ TEST(Figures, FrontierShowsBothCurvesWithTheirBandsAgainstTheTotal) {
       const XmlElement& line = *whiskers[at]->all("line").at(0);
       EXPECT_NEAR(std::stod(line.attributes.at("y1")), y_of(accuracy.interval.low), 0.06);
       EXPECT_NEAR(std::stod(line.attributes.at("y2")), y_of(accuracy.interval.high), 0.06);
+      const std::vector<double>& band = at < totals ? uniform_band : learned_band;
+      EXPECT_NEAR(band[i], y_of(accuracy.interval.high), 0.06);
+      EXPECT_NEAR(band[2 * totals - 1 - i], y_of(accuracy.interval.low), 0.06);
       const double x = std::stod(line.attributes.at("x1"));
       if (i == 0) left = x;
       if (i + 1 == totals) right = x;
