@@ -384,8 +384,8 @@ TEST(AblateCommand, FindsTheLayerThatNeedsItsSamples) {
   EXPECT_GT(ablation.layers[7].accuracy.correct, ablation.layers[0].accuracy.correct);
 }
 
-TEST(AblateCommand, TakesTheConditionsOfTheRunWhoseReportIsToShowIt) {
-  const std::filesystem::path folder = fresh_directory();
+// Of a run whose replies are short.
+wire::RunSpec example_spec() {
   wire::RunSpec spec;
   const model::ModelIdentity model = model::identify_model(kModel);
   spec.mutable_model()->set_id(model.id);
@@ -412,7 +412,12 @@ TEST(AblateCommand, TakesTheConditionsOfTheRunWhoseReportIsToShowIt) {
   generation.set_top_p(1);
   generation.set_repetition_penalty(1);
   generation.set_max_new_tokens(12);
-  write_file_atomically(folder / "spec.json", wire::to_json(spec));
+  return spec;
+}
+
+TEST(AblateCommand, TakesTheConditionsOfTheRunWhoseReportIsToShowIt) {
+  const std::filesystem::path folder = fresh_directory();
+  write_file_atomically(folder / "spec.json", wire::to_json(example_spec()));
 
   const CommandResult refused = run("ablate", {"--run", folder, "--limit", "2", "--max-new-tokens", "13"});
   EXPECT_EQ(refused.code, 3);
@@ -424,6 +429,47 @@ TEST(AblateCommand, TakesTheConditionsOfTheRunWhoseReportIsToShowIt) {
   EXPECT_EQ(conditions.attention.tile, 32);
   EXPECT_EQ(conditions.generation.dtype, kernels::DType::kFloat32);
   EXPECT_EQ(conditions.generation.max_new_tokens, 12);
+}
+
+TEST(VerifyCommand, MeasuresTheTotalsOfARunForItsReport) {
+  const std::filesystem::path folder = fresh_directory();
+  wire::RunSpec spec = example_spec();
+  spec.set_run_id("r-1");
+  write_file_atomically(folder / "spec.json", wire::to_json(spec));
+  ScheduleFile file;
+  file.conditions.model = model::identify_model(kModel);
+  file.conditions.task = {.name = "gsm8k", .version = 1, .prompt_style = "plain"};
+  file.conditions.attention = {
+      .estimator = kernels::Estimator::kIid, .prefill = kernels::Prefill::kDense, .tile = 32};
+  file.conditions.generation.dtype = kernels::DType::kFloat32;
+  file.conditions.generation.max_new_tokens = 12;
+  file.schedule.samples = {36, 4, 4, 4, 4, 4, 4, 4};
+  file.total = 64;
+  file.costs = policy::shares_of(file.schedule, file.floor);
+  file.run_id = "r-1";
+  file.tool_version = "0.1.0";
+  write_schedule_file(folder / "schedule.json", file);
+
+  const Words words = {"--run", folder, "--total", "16,64", "--limit", "2"};
+  const CommandResult done = run("verify", words);
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out,
+              AllOf(Names(16, 64, "uniform", "learned", "dense"), HasSubstr("the total of the run")));
+  const evaluation::Frontier frontier = evaluation::read_frontier(folder / "frontier.json");
+  EXPECT_EQ(frontier.run_id, "r-1");
+  EXPECT_EQ(frontier.conditions.attention.tile, 32);
+  EXPECT_EQ(frontier.points.at(1).learned_schedule, file.schedule);
+
+  Words longer = words;
+  longer.insert(longer.end(), {"--max-new-tokens", "13"});
+  const CommandResult other = run("verify", longer);
+  EXPECT_EQ(other.code, 3);
+  EXPECT_THAT(other.err, Names("generation.max_new_tokens", 13, 12));
+  spec.set_run_id("r-2");
+  write_file_atomically(folder / "spec.json", wire::to_json(spec));
+  const CommandResult another = run("verify", words);
+  EXPECT_EQ(another.code, 3);
+  EXPECT_THAT(another.err, Names("r-1", "r-2"));
 }
 
 TEST(AblateCommand, ADirectoryThatIsNoRunIsRefusedBeforeAnythingIsScored) {
