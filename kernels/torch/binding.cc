@@ -35,6 +35,8 @@
 // room of the page table. On the CPU the arrays are compared with them, so that code tested there is right on
 // a GPU. On the device a sequence that breaks them has NaN for its output.
 //
+// A library built without CUDA has the same operators; for CUDA tensors they raise NotImplementedError.
+//
 // Errors: TypeError (dtype, device), ValueError (everything else that a caller can put right),
 // NotImplementedError (combinations without a kernel), RuntimeError (CUDA). There is no backward: attend says
 // so when asked for one.
@@ -42,9 +44,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty.h>
-#include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <cuda_runtime_api.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
 
@@ -52,8 +51,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -61,6 +58,7 @@
 #include "base/error.h"
 #include "kernels/attention.h"
 #include "kernels/attention_cuda.h"
+#include "kernels/torch/cuda_tensors.h"
 
 namespace allot::kernels {
 namespace {
@@ -331,41 +329,6 @@ void check_bounds(const AttentionParams& p, const LaunchBounds& bounds) {
   }
 }
 
-// Makes a tensor's device current for PyTorch and for the CUDA runtime linked into this library, which has
-// its own current device, and finds PyTorch's stream there.
-class CudaContext {
- public:
-  explicit CudaContext(const Tensor& tensor) : guard_(tensor.device()), device_(tensor.device().index()) {
-    const cudaError_t status = cudaSetDevice(device_);
-    if (status != cudaSuccess) {
-      throw CudaError("attention: CUDA device " + std::to_string(device_) +
-                      " cannot be made current: " + cudaGetErrorString(status));
-    }
-    stream_ = static_cast<CudaStream>(
-        c10::impl::getDeviceGuardImpl(at::kCUDA)->getStream(tensor.device()).native_handle());
-  }
-  CudaStream stream() const { return stream_; }
-
-  // The driver is asked once per device.
-  const DeviceLimits& limits() const {
-    static std::mutex mutex;
-    static std::map<int, DeviceLimits> known;
-    const std::lock_guard lock(mutex);
-    const auto found = known.find(device_);
-    return found != known.end() ? found->second
-                                : known.emplace(device_, device_limits(device_)).first->second;
-  }
-
- private:
-  c10::DeviceGuard guard_;
-  int device_;
-  CudaStream stream_ = nullptr;
-};
-
-CudaWorkspace workspace_of(const Tensor& workspace) {
-  return {.data = workspace.mutable_data_ptr(), .bytes = static_cast<size_t>(workspace.numel())};
-}
-
 void launch_cpu(const Call& c, const Tensor& out) {
   const AttentionParams params = params_of(c, out.mutable_data_ptr());
   check_bounds(params, bounds_of(c));
@@ -380,13 +343,12 @@ std::optional<c10::IValue> attend(Arguments arguments) {
     launch_cpu(c, out);
     return out;
   }
-  const CudaContext context(c.query);
   const AttentionParams params = params_of(c, out.mutable_data_ptr());
   const LaunchBounds bounds = bounds_of(c);
-  const auto bytes = static_cast<int64_t>(cuda_workspace_bytes(params, bounds, context.limits()));
-  const Tensor workspace = at::empty({bytes}, c.query.options().dtype(at::kByte));
-  reset_cuda_workspace(workspace_of(workspace), context.stream());
-  attend_cuda(params, bounds, context.limits(), workspace_of(workspace), context.stream());
+  const Tensor workspace =
+      at::empty({workspace_bytes_cuda(params, bounds, c.query)}, c.query.options().dtype(at::kByte));
+  reset_workspace_cuda(workspace);
+  launch_cuda(params, bounds, c.query, workspace);
   return out;
 }
 
@@ -406,9 +368,7 @@ std::optional<c10::IValue> attend_out(Arguments arguments) {
     launch_cpu(c, out);
     return std::nullopt;
   }
-  const CudaContext context(c.query);
-  attend_cuda(params_of(c, out.mutable_data_ptr()), bounds_of(c), context.limits(), workspace_of(workspace),
-              context.stream());
+  launch_cuda(params_of(c, out.mutable_data_ptr()), bounds_of(c), c.query, workspace);
   return std::nullopt;
 }
 
@@ -416,18 +376,17 @@ std::optional<c10::IValue> workspace_bytes(Arguments arguments) {
   const Call c = read_call(arguments);
   check_call(c);
   if (c.query.is_cpu()) return int64_t{0};
-  const CudaContext context(c.query);
-  return static_cast<int64_t>(cuda_workspace_bytes(params_of(c, nullptr), bounds_of(c), context.limits()));
+  return workspace_bytes_cuda(params_of(c, nullptr), bounds_of(c), c.query);
 }
 
 // Calls on a workspace alone. The CPU kernels need none and raise at the launch, so there is nothing to
 // do for them.
-template <void (*operation)(CudaWorkspace, CudaStream)>
+template <void (*operation)(const Tensor&)>
 std::optional<c10::IValue> on_workspace(Arguments arguments) {
   const Tensor workspace = arguments[0].toTensor();
   check_workspace(workspace);
   check_contiguous(workspace, "workspace");
-  if (workspace.is_cuda()) operation(workspace_of(workspace), CudaContext(workspace).stream());
+  if (workspace.is_cuda()) operation(workspace);
   return std::nullopt;
 }
 
@@ -477,8 +436,8 @@ void implement(torch::Library& library) {
   library.impl("attend", kernel<&attend>());
   library.impl("attend_out", kernel<&attend_out>());
   library.impl("workspace_bytes", kernel<&workspace_bytes>());
-  library.impl("reset_workspace", kernel<&on_workspace<&reset_cuda_workspace>>());
-  library.impl("check", kernel<&on_workspace<&check_cuda>>());
+  library.impl("reset_workspace", kernel<&on_workspace<&reset_workspace_cuda>>());
+  library.impl("check", kernel<&on_workspace<&check_workspace_cuda>>());
 }
 
 TORCH_LIBRARY(allot, library) {
