@@ -4,6 +4,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/cli/command.h"
@@ -104,6 +105,8 @@ int run_export(std::span<const std::string> arguments) {
       std::cout << text;
     }
   }
+  if (const std::string_view reader = export_format(format).reader; !reader.empty())
+    std::cerr << reader << "\n";
   return 0;
 }
 

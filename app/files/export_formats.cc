@@ -16,12 +16,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::string_view kTransformers =
+    "The schedule is the key \"allot\" of config.json, which programs that do not know it ignore: they run dense "
+    "attention and say nothing. Transformers 5.17 obeys it with python/allot_attention: pip install "
+    "./python/allot_attention, allot_attention.register(), from_pretrained(DIR, attn_implementation=\"allot\"); "
+    "allot_attention.report(model) shows the samples executed.";
+
 constexpr ExportFormat kFormats[] = {
-    {"json", "samples per layer as plain JSON", ".json", false, to_json},
-    {"csv", "one line per layer: layer,samples or layer,rows", ".csv", false, to_csv},
-    {"hf", "the fields to add to a Hugging Face config.json", ".json", false, to_hf_overlay},
-    {"hf-config", "a copy of the model's config.json with those fields", ".json", true, to_hf_config},
-    {"schedule", "a schedule.json, which eval, verify and tune --start read", ".json", false, to_schedule},
+    {"json", "samples per layer as plain JSON", ".json", false, to_json, ""},
+    {"csv", "one line per layer: layer,samples or layer,rows", ".csv", false, to_csv, ""},
+    {"hf", "the fields to add to a Hugging Face config.json", ".json", false, to_hf_overlay, kTransformers},
+    {"hf-config", "a copy of the model's config.json with those fields", ".json", true, to_hf_config,
+     kTransformers},
+    {"schedule", "a schedule.json, which eval, verify and tune --start read", ".json", false, to_schedule, ""},
 };
 
 void add_resolved(const ScheduleFile& file, Json* json) {
@@ -89,21 +96,26 @@ std::span<const ExportFormat> export_formats() {
   return kFormats;
 }
 
-std::string export_schedule(const ExportRequest& request, std::string_view format) {
-  const auto found = std::ranges::find(kFormats, format, &ExportFormat::name);
+const ExportFormat& export_format(std::string_view name) {
+  const auto found = std::ranges::find(kFormats, name, &ExportFormat::name);
   if (found == std::end(kFormats)) {
     std::vector<std::string_view> names;
     for (const ExportFormat& known : kFormats) names.emplace_back(known.name);
     throw InvalidArgument(
-        fmt::format("\"{}\" is no export format; known are {}", format, fmt::join(names, ", ")));
+        fmt::format("\"{}\" is no export format; known are {}", name, fmt::join(names, ", ")));
   }
-  if (found->needs_model && !request.model) {
+  return *found;
+}
+
+std::string export_schedule(const ExportRequest& request, std::string_view format) {
+  const ExportFormat& found = export_format(format);
+  if (found.needs_model && !request.model) {
     throw InvalidArgument(fmt::format("format {} needs the model directory; give it with --model", format));
   }
   if (request.model) {
     check_matches(request.schedule, model::identify_model(*request.model, {.adapter = request.adapter}));
   }
-  return found->write(request);
+  return found.write(request);
 }
 
 }  // namespace allot::app

@@ -24,9 +24,12 @@ struct ExportFormat {
   const char* extension;  // of a file in this format
   bool needs_model;
   std::string (*write)(const ExportRequest& request);  // the exported text, newline at the end
+  std::string_view reader;  // what the target needs in order to obey the file; empty where it is only data
 };
 
 std::span<const ExportFormat> export_formats();
+// The format of this name. Throws InvalidArgument for an unknown one, listing the known ones.
+const ExportFormat& export_format(std::string_view name);
 
 // The exported text. With request.model the model must be that of the schedule: Mismatch otherwise, naming
 // both. Throws InvalidArgument for an unknown format (listing the known ones) or a missing model, and the

@@ -161,7 +161,7 @@ TEST(LayerCosts, NamesReadBack) {
 }
 
 TEST(LayerCosts, OfAResponseModelAreTheMeanOfWhatItsDrawsCost) {
-  ResponseModel model(6, 48);
+  ResponseModel model(ResponseCurves::Form::kSmooth, 6, 48);
   model.add({.samples = {8, 8, 8, 8, 8, 8}, .reward = 0.5});
   DrawStream draws(1, 2, draw_purpose("layer-costs-test"));
   const std::vector<ResponseModel::State> states = {model.prior_draw(draws), model.prior_draw(draws),

@@ -46,8 +46,7 @@ def mask(*args: Any, **kwargs: Any) -> torch.Tensor:
     if config is not None:
         state_of(config)
     kwargs.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
-    result = sdpa_mask(*args, **kwargs)
-    assert result is not None
+    result: torch.Tensor = sdpa_mask(*args, **kwargs)
     return result
 
 
@@ -212,7 +211,7 @@ def _eager(
     return torch.cat(parts, dim=1), rows
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def attention(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -234,7 +233,7 @@ def attention(
     with torch.no_grad():
         out = _layer(state, layer, query.detach(), key.detach(), value.detach(), masked, scale)
     if torch.is_grad_enabled() and query.requires_grad:
-        out = _WithoutGradient.apply(out, query)
+        out = _WithoutGradient.apply(out, query)  # type: ignore[no-untyped-call]
     return out, None
 
 

@@ -47,10 +47,12 @@ class DrawRows:
         blocks = torch.arange((draws + 3) // 4, device=self.position.device)
         question, head, position, run_seed, sampling_seed = (
             tensor.unsqueeze(-1)
-            for tensor in torch.broadcast_tensors(
+            for tensor in torch.broadcast_tensors(  # type: ignore[no-untyped-call]
                 self.question, self.head, self.position, self.run_seed, self.sampling_seed
             )
         )
-        words = torch.broadcast_tensors(question, (self.layer << 16) | head, position, blocks)
+        words = torch.broadcast_tensors(  # type: ignore[no-untyped-call]
+            question, (self.layer << 16) | head, position, blocks
+        )
         result = torch.stack(philox4x32_10(list(words), run_seed, sampling_seed), dim=-1)
         return (result.flatten(-2)[..., :draws] >> 8).double() * 2.0**-24

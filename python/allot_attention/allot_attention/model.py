@@ -112,7 +112,7 @@ def _directory(name: str) -> Path:
     if name and Path(name).is_dir() and any(Path(name).glob("model.safetensors*")):
         return Path(name)
     if name and not Path(name).exists():
-        from transformers.utils import cached_file
+        from transformers.utils.hub import cached_file
 
         for file in ("model.safetensors", "model.safetensors.index.json"):
             cached = cached_file(name, file, local_files_only=True, _raise_exceptions_for_missing_entries=False)

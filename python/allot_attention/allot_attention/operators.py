@@ -24,7 +24,7 @@ def load() -> str:
     if not named and not path.exists():
         return f"this package was installed without it; {LIBRARY_VARIABLE} can name a liballot_torch.so"
     try:
-        torch.ops.load_library(str(path))
+        torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
     except (OSError, RuntimeError) as error:
         if named:
             raise ScheduleError(f"{LIBRARY_VARIABLE} names {named}, which torch {torch.__version__} cannot load: {error}") from error
@@ -87,7 +87,7 @@ def attend(
     start[1:] = counts.cumsum(0)
     shifted = bool((first > 0).any())
     pages = [_pages(cache, first, shifted) for cache in (key, value)]
-    out = torch.ops.allot.attend(
+    out: torch.Tensor = torch.ops.allot.attend(
         rows[real] if padded else rows,
         *pages,
         torch.arange(batch, dtype=torch.int32, device=query.device)[:, None],

@@ -117,6 +117,22 @@ TEST_F(Export, MergedConfigKeepsEveryFieldOfTheModelInItsOrder) {
   EXPECT_EQ(merged.dump(), original.dump());
 }
 
+TEST_F(Export, FormatsThatAProgramMustObeySayOnStderrWhatItNeeds) {
+  for (const ExportFormat& format : export_formats()) {
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(fault({"--schedule", schedule().string(), "--format", format.name, "--model", model_.string()}),
+              "");
+    EXPECT_THAT(::testing::internal::GetCapturedStdout(), ::testing::EndsWith("\n"));
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    if (std::string_view(format.name).starts_with("hf")) {
+      EXPECT_THAT(said, ::testing::AllOf(Names("allot_attention.register()"), Names("attn_implementation")));
+    } else {
+      EXPECT_EQ(said, "") << format.name;
+    }
+  }
+}
+
 TEST_F(Export, EveryFormatIsReachableByItsNameAndEndsWithANewline) {
   ExportRequest with_model = request();
   with_model.model = model_;
