@@ -98,6 +98,15 @@ class Execution(ModelCase):
                     alone = model.generate(torch.tensor([prompt]), **settings)[0, -9:]
                 self.assertEqual(row.tolist(), alone.tolist())
 
+    def test_operators_have_the_estimators_and_score_stages_that_eager_pytorch_lacks(self):
+        ids = torch.tensor(PROMPTS[2:])
+        for changed in ({"estimator": "prop", "tile": 4}, {"score_stage": "bernoulli-strat", "score_budget": 4096}):
+            model = self.scheduled((64, 64, 64), attention=attention_conditions(**changed))
+            with torch.no_grad():
+                difference = (model(ids).logits - load(self.folder, "eager")(ids).logits).abs().max().item()
+            self.assertEqual(allot_attention.report(model)["path"], "operators")
+            self.assertTrue(0 < difference < 2, difference)
+
     def test_tokens_of_a_prompt_get_the_same_draws_at_once_and_one_by_one(self):
         model = self.scheduled((2, 1, 1))
         ids = torch.tensor(PROMPTS[2:])
