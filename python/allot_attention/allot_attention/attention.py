@@ -26,8 +26,9 @@ _said: set[str] = set()
 
 
 def register(path: str = "auto") -> None:
-    """Adds the attention "allot" to Transformers; may be called again. `path` is "operators" (allot's kernels, an error where they
-    cannot run), "eager" (the estimators in PyTorch) or "auto" (operators where they can run, else eager, which is logged once)."""
+    """Adds the attention "allot" to Transformers; may be called again. `path` is "operators" (allot's kernels, an error
+    where they cannot run), "eager" (the estimators in PyTorch) or "auto" (operators where they can run, else eager, which is
+    logged once). """
     global _path, _missing_operators
     if path not in _PATHS:
         raise ValueError(f"path is {path!r}; expected one of {', '.join(_PATHS)}")
@@ -39,9 +40,12 @@ def register(path: str = "auto") -> None:
 
 
 def mask(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """True where a query sees a key, [batch, 1, queries, keys]; never left out, since the layers take the positions from it."""
+    """True where a query sees a key, [batch, 1, queries, keys]; never left out, since the layers take the positions from
+    it."""
     if kwargs.get("local_size") is not None:
-        raise ScheduleError("allot_attention knows no sliding windows or chunks; load the model with another attn_implementation")
+        raise ScheduleError(
+            "allot_attention knows no sliding windows or chunks; load the model with another attn_implementation"
+        )
     config = kwargs.get("config")
     if config is not None:
         state_of(config)
@@ -59,7 +63,9 @@ class _WithoutGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(_ctx: Any, *_gradients: Any) -> Any:
-        raise RuntimeError("sampled attention has no gradients; train with another attn_implementation, evaluate under torch.no_grad()")
+        raise RuntimeError(
+            "sampled attention has no gradients; train with another attn_implementation, evaluate under torch.no_grad()"
+        )
 
 
 def _refuse_options(module: torch.nn.Module, query: torch.Tensor, dropout: float, options: dict[str, Any]) -> None:
@@ -73,7 +79,9 @@ def _refuse_options(module: torch.nn.Module, query: torch.Tensor, dropout: float
     }
     for name, reason in refused.items():
         if options.get(name) is not None:
-            raise ScheduleError(f"allot_attention {reason}, but the model asks for {name}; load it with another attn_implementation")
+            raise ScheduleError(
+                f"allot_attention {reason}, but the model asks for {name}; load it with another attn_implementation"
+            )
     if getattr(module, "sliding_window", None) is not None:
         raise ScheduleError(
             f"allot_attention knows no sliding windows, but the model has one of {module.sliding_window} tokens; load it with another "
@@ -110,7 +118,9 @@ def _masked(state: State, layer: int, visible: torch.Tensor | None, queries: int
     expected = (number >= first[:, None, None]) & (number < (first[:, None] + counts)[..., None])
     last = counts[:, -1:]
     following = torch.arange(queries - 1, -1, -1, device=visible.device)
-    contiguous = bool((seen == expected).all()) and bool((counts == (last - following).clamp(min=0)).all()) and bool((last > 0).all())
+    contiguous = (
+        bool((seen == expected).all()) and bool((counts == (last - following).clamp(min=0)).all()) and bool((last > 0).all())
+    )
     state.masked = Masked(visible=visible, positions=counts - 1, first=first, contiguous=contiguous)
     state.mask = visible
     return state.masked
@@ -189,8 +199,8 @@ def _eager(
     layer: int,
     scale: float,
 ) -> tuple[torch.Tensor, int]:
-    """[batch, queries, heads, head_dim], and the number of distinct value rows read, of all queries and KV heads together. A block of
-    queries at a time."""
+    """[batch, queries, heads, head_dim], and the number of distinct value rows read, of all queries and KV heads together. A
+    block of queries at a time."""
     batch, heads, queries, head_dim = query.shape
     run_seed, sampling_seed, question = (number[:, None, None] for number in draws)
     block = max(1, _BLOCK_ELEMENTS // (batch * heads * key.shape[2]))
@@ -222,9 +232,9 @@ def attention(
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The attention of one layer under the schedule of its model: query [batch, heads, queries, head_dim], key and value [batch,
-    kv_heads, keys, head_dim] with what the cache holds; returns [batch, queries, heads, head_dim]. Prompts (more than one token at
-    once) are sampled where the schedule says so, single tokens always."""
+    """The attention of one layer under the schedule of its model: query [batch, heads, queries, head_dim], key and value
+    [batch, kv_heads, keys, head_dim] with what the cache holds; returns [batch, queries, heads, head_dim]. Prompts (more
+    than one token at once) are sampled where the schedule says so, single tokens always."""
     _refuse_options(module, query, dropout, kwargs)
     state = state_of(module.config)
     layer = int(module.layer_idx)  # type: ignore[arg-type]
@@ -254,7 +264,15 @@ def _layer(
         words = torch.stack(draws, dim=1)
         words = torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
         out = operators.attend(
-            query, key, value, first=masked.first, positions=masked.positions, draws=words, method=method, budget=budget, layer=layer,
+            query,
+            key,
+            value,
+            first=masked.first,
+            positions=masked.positions,
+            draws=words,
+            method=method,
+            budget=budget,
+            layer=layer,
             scale=scale,
         )
         if state.count_rows:

@@ -64,8 +64,8 @@ def weights_fingerprint(directory: Path) -> str:
 
 
 def adapter_fingerprint(directory: Path) -> str:
-    """SHA-256 over the matrices and the scaling of every module of a LoRA adapter as PEFT saves it, in the order of the names
-    of the modules in the model."""
+    """SHA-256 over the matrices and the scaling of every module of a LoRA adapter as PEFT saves it, in the order of the
+    names of the modules in the model."""
     settings = json.loads((directory / "adapter_config.json").read_text())
     if settings.get("rank_pattern") or settings.get("alpha_pattern"):
         raise ValueError(f"{directory} has ranks or alphas by module, which allot_attention cannot identify")

@@ -1,4 +1,5 @@
-"""What is known of a model that runs under a schedule: the schedule, whose requests its rows are, and what it has counted."""
+"""What is known of a model that runs under a schedule: the schedule, whose requests its rows are, and what it has
+counted."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ _states: dict[int, tuple[weakref.ref[Any], State]] = {}
 
 
 def state_of(config: Any) -> State:
-    """The state of the model with this configuration; makes it, and compares the model with its schedule, at the first call."""
+    """The state of the model with this configuration; makes it, and compares the model with its schedule, at the first
+    call."""
     found = _states.get(id(config))
     if found is None or found[0]() is not config:
         state = State(schedule=read_schedule(config))
@@ -125,8 +127,9 @@ def _directory(name: str) -> Path:
 
 
 def check(model: Any, adapter: str | Path | None = None) -> Schedule:
-    """Reads the schedule of a model and compares both at once, instead of at the first forward pass. `adapter` is the directory
-    of the LoRA adapter (as PEFT saves it) that was put on the model. Returns the schedule. Throws ScheduleError."""
+    """Reads the schedule of a model and compares both at once, instead of at the first forward pass. `adapter` is the
+    directory of the LoRA adapter (as PEFT saves it) that was put on the model. Returns the schedule. Throws
+    ScheduleError."""
     config = model.config
     schedule = read_schedule(config)
     check_identity(config, schedule, adapter)
@@ -138,12 +141,10 @@ def check(model: Any, adapter: str | Path | None = None) -> Schedule:
 
 
 @contextmanager
-def requests(
-    model: Any, questions: Sequence[int], *, sampling_seed: int = 0, seed: int | None = None
-) -> Iterator[None]:
-    """Within it the rows of a batch have these numbers as coordinates of their draws, one a prompt (beams and several replies of a
-    prompt share its number), with the schedule's seed or `seed`. Without it every row has the number 0: what a row gets never
-    depends on its place in a batch. Numbers and seeds are 0 to 2^32 - 1."""
+def requests(model: Any, questions: Sequence[int], *, sampling_seed: int = 0, seed: int | None = None) -> Iterator[None]:
+    """Within it the rows of a batch have these numbers as coordinates of their draws, one a prompt (beams and several
+    replies of a prompt share its number), with the schedule's seed or `seed`. Without it every row has the number 0: what a
+    row gets never depends on its place in a batch. Numbers and seeds are 0 to 2^32 - 1."""
     for name, number in [*(("question", q) for q in questions), ("sampling_seed", sampling_seed), ("seed", seed or 0)]:
         if not 0 <= number < 2**32:
             raise ValueError(f"{name} is {number}; expected 0 to 4294967295")
@@ -160,8 +161,8 @@ def requests(
 
 @contextmanager
 def counting(model: Any, *, rows: bool = False) -> Iterator[None]:
-    """Counts from 0 what the layers do within it; report() says it, then or later. With `rows` the distinct value rows, too, which
-    are chosen a second time in PyTorch for that and so take time."""
+    """Counts from 0 what the layers do within it; report() says it, then or later. With `rows` the distinct value rows, too,
+    which are chosen a second time in PyTorch for that and so take time."""
     state = state_of(model.config)
     state.reset()
     before, state.count_rows = state.count_rows, rows
@@ -172,9 +173,9 @@ def counting(model: Any, *, rows: bool = False) -> Iterator[None]:
 
 
 def report(model: Any) -> Mapping[str, Any]:
-    """What every layer did since the model was loaded or counting() began, as values that json.dumps takes: samples asked for by the
-    schedule and executed per query head and token (or value rows per KV head, by `unit`), tokens sampled and exact, and distinct
-    value rows per KV head and token where they were counted."""
+    """What every layer did since the model was loaded or counting() began, as values that json.dumps takes: samples asked
+    for by the schedule and executed per query head and token (or value rows per KV head, by `unit`), tokens sampled and
+    exact, and distinct value rows per KV head and token where they were counted."""
     state = state_of(model.config)
     kv_heads = state.schedule.model["num_kv_heads"]
     layers = []

@@ -15,8 +15,8 @@ _PAGE = 16  # tokens; pages of the CUDA kernels are multiples of it
 
 
 def load() -> str:
-    """Loads the operator library that ALLOT_TORCH_LIBRARY names, else the one in this package. Returns why it cannot be used,
-    "" where it can. Throws ScheduleError where a library that was asked for by name does not load."""
+    """Loads the operator library that ALLOT_TORCH_LIBRARY names, else the one in this package. Returns why it cannot be
+    used, "" where it can. Throws ScheduleError where a library that was asked for by name does not load."""
     named = os.environ.get(LIBRARY_VARIABLE)
     if hasattr(torch.ops.allot, "attend"):
         return _too_old()
@@ -27,7 +27,9 @@ def load() -> str:
         torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
     except (OSError, RuntimeError) as error:
         if named:
-            raise ScheduleError(f"{LIBRARY_VARIABLE} names {named}, which torch {torch.__version__} cannot load: {error}") from error
+            raise ScheduleError(
+                f"{LIBRARY_VARIABLE} names {named}, which torch {torch.__version__} cannot load: {error}"
+            ) from error
         return f"torch {torch.__version__} cannot load {path}: {error}"
     return _too_old()
 
@@ -76,8 +78,8 @@ def attend(
 ) -> torch.Tensor:
     """Sampled attention of queries [batch, heads, queries, head_dim] over a cache [batch, kv_heads, keys, head_dim], as
     [batch, queries, heads, head_dim]. Query i of sequence b is the token number positions[b, i] >= 0 of its sequence, whose
-    first token lies at first[b] of the cache; the queries of a sequence follow one another and end with its last token, those of
-    position -1 are padding in front and get 0. draws is int32 [batch, 3]: run seed, sampling seed, question."""
+    first token lies at first[b] of the cache; the queries of a sequence follow one another and end with its last token,
+    those of position -1 are padding in front and get 0. draws is int32 [batch, 3]: run seed, sampling seed, question."""
     batch, heads, queries, head_dim = query.shape
     rows = query.transpose(1, 2).reshape(batch * queries, heads, head_dim)
     real = (positions >= 0).flatten()

@@ -63,8 +63,8 @@ def _samples(key: Mapping[str, Any]) -> tuple[int | None, ...]:
 
 
 def read_schedule(config: Any) -> Schedule:
-    """The schedule in a model's configuration. Throws ScheduleError where there is none, where it is damaged, where its length
-    or shape is not the model's, and where it asks for something that this package does not know."""
+    """The schedule in a model's configuration. Throws ScheduleError where there is none, where it is damaged, where its
+    length or shape is not the model's, and where it asks for something that this package does not know."""
     key = getattr(config, KEY, None)
     if not isinstance(key, Mapping):
         raise ScheduleError(
@@ -124,7 +124,9 @@ def _check_method(method: Method, attention: Mapping[str, Any]) -> None:
 def _check_shape(config: Any, samples: tuple[int | None, ...], model: Mapping[str, Any]) -> None:
     layers = config.num_hidden_layers
     if len(samples) != layers:
-        raise ScheduleError(f"the schedule has {len(samples)} layers, the model has {layers}; it is another model's schedule")
+        raise ScheduleError(
+            f"the schedule has {len(samples)} layers, the model has {layers}; it is another model's schedule"
+        )
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads

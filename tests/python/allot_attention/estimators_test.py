@@ -1,6 +1,6 @@
 """The eager estimators: their draws, their means, and their choice against that of allot's operators.
 
-    estimators_test.py SOURCE --library LIBRARY [unittest options]
+estimators_test.py SOURCE --library LIBRARY [unittest options]
 """
 
 import sys
@@ -30,8 +30,11 @@ class Draws(unittest.TestCase):
         vectors = [
             ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
             ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
-            ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0),
-             (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
+            (
+                (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+                (0xA4093822, 0x299F31D0),
+                (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+            ),
         ]
         for counter, key, expected in vectors:
             self.assertEqual(tuple(word.item() for word in philox4x32_10(words(*counter), *words(*key))), expected)
@@ -88,8 +91,8 @@ class Means(unittest.TestCase):
 
 
 class Operators(unittest.TestCase):
-    """The same rows, draws and budgets in allot's kernels and in eager PyTorch: the same output, but where a target lies within
-    rounding of a key's boundary."""
+    """The same rows, draws and budgets in allot's kernels and in eager PyTorch: the same output, but where a target lies
+    within rounding of a key's boundary."""
 
     def setUp(self):
         self.assertEqual(operators.load(), "")
@@ -109,8 +112,18 @@ class Operators(unittest.TestCase):
         eager, _ = attention._eager(query, key, value, masked, draws, *arguments)
         packed = torch.stack(draws, 1)
         packed = torch.where(packed >= 2**31, packed - 2**32, packed).int()
-        out = operators.attend(query, key, value, first=first, positions=masked.positions, draws=packed, method=arguments[0], budget=budget,
-                               layer=layer, scale=arguments[3])
+        out = operators.attend(
+            query,
+            key,
+            value,
+            first=first,
+            positions=masked.positions,
+            draws=packed,
+            method=arguments[0],
+            budget=budget,
+            layer=layer,
+            scale=arguments[3],
+        )
         real = masked.positions >= 0
         tolerance = 1e-4 if dtype == torch.float32 else 2e-2
         same = ((out[real].float() - eager[real].float()).abs() < tolerance).all(-1).float().mean().item()
@@ -122,7 +135,12 @@ class Operators(unittest.TestCase):
         units |= {estimator: ("samples", "rows") for estimator in ("joint", "pooled", "level")}
         for estimator, some in units.items():
             for unit in some:
-                for budget, queries, padding in ((1, 1, (0, 0, 0)), (4, 1, (0, 3, 17)), (7, 40, (0, 0, 0)), (5, 40, (2, 0, 31))):
+                for budget, queries, padding in (
+                    (1, 1, (0, 0, 0)),
+                    (4, 1, (0, 3, 17)),
+                    (7, 40, (0, 0, 0)),
+                    (5, 40, (2, 0, 31)),
+                ):
                     with self.subTest(estimator=estimator, unit=unit, budget=budget, queries=queries, padding=padding):
                         self.assertGreater(self.compare(estimator, unit, budget, queries, padding), 0.99)
 

@@ -83,7 +83,7 @@ class Execution(ModelCase):
                     for prompt, number, row in zip(PROMPTS, numbers, together):
                         with torch.no_grad(), allot_attention.requests(model, [number]):
                             alone = model(torch.tensor([prompt])).logits[0]
-                        self.assertTrue(torch.allclose(row[-len(prompt):], alone, atol=1e-3))
+                        self.assertTrue(torch.allclose(row[-len(prompt) :], alone, atol=1e-3))
 
     def test_generate_says_the_same_with_every_cache_in_batches_and_alone(self):
         for path in ("operators", "eager"):
@@ -203,10 +203,16 @@ class Refusals(ModelCase):
         self.assertIn("-3 for layer 0", self.run_refused(change=lambda key: key.update(samples=[-3, 1, 1])))
         self.assertIn("schema_version", self.run_refused(change=lambda key: key.update(schema_version=9)))
         attention = "conditions.attention"
-        for field, value, says in (("parameters", {"value-norms": 1}, "value-norms 1"), ("window", 5, f"{attention} has window"),
-                                   ("unit", "bytes", "bytes"), ("prefill", "half", "half")):
+        for field, value, says in (
+            ("parameters", {"value-norms": 1}, "value-norms 1"),
+            ("window", 5, f"{attention} has window"),
+            ("unit", "bytes", "bytes"),
+            ("prefill", "half", "half"),
+        ):
             with self.subTest(field=field):
-                self.assertIn(says, self.run_refused(change=lambda key: key["conditions"]["attention"].update({field: value})))
+                self.assertIn(
+                    says, self.run_refused(change=lambda key: key["conditions"]["attention"].update({field: value}))
+                )
 
     def test_sliding_windows_are_refused(self):
         self.assertIn("sliding window", self.run_refused(kind="mistral", sliding_window=4))
@@ -247,13 +253,28 @@ class AgainstAllot(ModelCase):
 
     def schedule_file(self, samples):
         def sha256(name):
-            return subprocess.run(["sha256sum", needs.TINY_GSM / name], capture_output=True, text=True, check=True).stdout.split()[0]
+            return subprocess.run(
+                ["sha256sum", needs.TINY_GSM / name], capture_output=True, text=True, check=True
+            ).stdout.split()[0]
 
         conditions = needs.conditions_of(needs.TINY_GSM, (8, 8, 4, 32), attention_conditions("sys"))
         conditions["model"].update(config_sha256=sha256("config.json"), tokenizer_sha256=sha256("tokenizer.json"))
         path = self.folder / "schedule.json"
-        path.write_text(json.dumps({"schema_version": 2, "conditions": conditions, "samples": samples, "total": sum(samples), "floor": 1,
-                                    "evaluation": {}, "run_id": "test", "policy_version": 1, "tool_version": "0.1.0"}))
+        path.write_text(
+            json.dumps(
+                {
+                    "schema_version": 2,
+                    "conditions": conditions,
+                    "samples": samples,
+                    "total": sum(samples),
+                    "floor": 1,
+                    "evaluation": {},
+                    "run_id": "test",
+                    "policy_version": 1,
+                    "tool_version": "0.1.0",
+                }
+            )
+        )
         return path
 
     def allot(self, *arguments):
@@ -268,17 +289,40 @@ class AgainstAllot(ModelCase):
         shutil.rmtree(directory, ignore_errors=True)
         shutil.copytree(needs.TINY_GSM, directory, symlinks=True)
         (directory / "config.json").unlink()
-        self.allot("export", "--schedule", schedule, "--format", "hf-config", "--model", needs.TINY_GSM, "--out", directory / "config.json")
+        self.allot(
+            "export",
+            "--schedule",
+            schedule,
+            "--format",
+            "hf-config",
+            "--model",
+            needs.TINY_GSM,
+            "--out",
+            directory / "config.json",
+        )
         model = load(directory)
         tokenizer = transformers.AutoTokenizer.from_pretrained(directory, padding_side="left")
         data = needs.TINY_GSM / "heldout.jsonl"
         questions = [json.loads(line) for line in data.read_text().splitlines()[: self.QUESTIONS]]
         prompts = tokenizer([q["question"] + "\n" for q in questions], return_tensors="pt", padding=True)
         with allot_attention.requests(model, range(self.QUESTIONS)):
-            tokens = model.generate(input_ids=prompts.input_ids, attention_mask=prompts.attention_mask, max_new_tokens=64, do_sample=False)
-        replies = tokenizer.batch_decode(tokens[:, prompts.input_ids.shape[1]:], skip_special_tokens=True)
-        self.allot("eval", "--model", needs.TINY_GSM, "--data", data, "--limit", self.QUESTIONS, "--schedule", schedule, "--details",
-                   self.folder / "details.jsonl")
+            tokens = model.generate(
+                input_ids=prompts.input_ids, attention_mask=prompts.attention_mask, max_new_tokens=64, do_sample=False
+            )
+        replies = tokenizer.batch_decode(tokens[:, prompts.input_ids.shape[1] :], skip_special_tokens=True)
+        self.allot(
+            "eval",
+            "--model",
+            needs.TINY_GSM,
+            "--data",
+            data,
+            "--limit",
+            self.QUESTIONS,
+            "--schedule",
+            schedule,
+            "--details",
+            self.folder / "details.jsonl",
+        )
         details = [json.loads(line) for line in (self.folder / "details.jsonl").read_text().splitlines()]
         gold = [q["answer"].rpartition("#### ")[2] for q in questions]
         right = sum(reply.rpartition("#### ")[2].strip() == answer for reply, answer in zip(replies, gold))

@@ -36,23 +36,42 @@ HASH = "0" * 64
 
 
 def attention_conditions(estimator="joint", unit="samples", prefill="sampled", **changed):
-    conditions = {"estimator": estimator, "prefill": prefill, "tile": 256, "score_stage": "exact", "score_budget": 0,
-                  "mean_group_query": False, **changed}
+    conditions = {
+        "estimator": estimator,
+        "prefill": prefill,
+        "tile": 256,
+        "score_stage": "exact",
+        "score_budget": 0,
+        "mean_group_query": False,
+        **changed,
+    }
     return {**conditions, "unit": unit} if unit != "samples" else conditions
 
 
 def conditions_of(directory, shape, attention, seed=1, adapter=None):
-    """conditions of docs/schedule-format.md for the model in a directory; `shape` is layers, query heads, KV heads, head_dim."""
+    """conditions of docs/schedule-format.md for the model in a directory; `shape` is layers, query heads, KV heads,
+    head_dim."""
     from allot_attention.identity import weights_fingerprint
 
-    model = {"id": "model", "config_sha256": HASH, "tokenizer_sha256": HASH, "weights_fingerprint": weights_fingerprint(directory),
-             **dict(zip(("layers", "num_q_heads", "num_kv_heads", "head_dim"), shape))}
+    model = {
+        "id": "model",
+        "config_sha256": HASH,
+        "tokenizer_sha256": HASH,
+        "weights_fingerprint": weights_fingerprint(directory),
+        **dict(zip(("layers", "num_q_heads", "num_kv_heads", "head_dim"), shape)),
+    }
     return {
         "model": {**model, "adapter": adapter} if adapter else model,
         "task": {"name": "gsm8k", "version": 1, "prompt_style": "plain"},
         "attention": attention,
-        "generation": {"dtype": "float32", "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "max_new_tokens": 96,
-                       "stop": "answer"},
+        "generation": {
+            "dtype": "float32",
+            "temperature": 0.0,
+            "top_p": 1.0,
+            "repetition_penalty": 1.0,
+            "max_new_tokens": 96,
+            "stop": "answer",
+        },
         "seed": seed,
     }
 
@@ -60,13 +79,26 @@ def conditions_of(directory, shape, attention, seed=1, adapter=None):
 def small_model(directory, kind="llama", **config):
     """Saves a random model of 3 layers, 4 query and 2 KV heads of 16; returns its directory."""
     torch.manual_seed(7)
-    classes = {"llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
-               "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
-               "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM)}
+    classes = {
+        "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
+        "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
+        "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
+    }
     config_class, model_class = classes[kind]
-    settings = {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
-                "num_key_value_heads": 2, "max_position_embeddings": 128, "initializer_range": 0.3, "bos_token_id": 1, "eos_token_id": 2,
-                "pad_token_id": 0, **config}
+    settings = {
+        "vocab_size": 64,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 128,
+        "initializer_range": 0.3,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+        **config,
+    }
     model_class(config_class(**settings)).save_pretrained(directory)
     return directory
 
@@ -87,5 +119,7 @@ def add_schedule(directory, samples=(5, "exact", 3), attention=None, **changed):
 
 
 def load(directory, attn_implementation="allot"):
-    model = transformers.AutoModelForCausalLM.from_pretrained(directory, attn_implementation=attn_implementation, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        directory, attn_implementation=attn_implementation, dtype=torch.float32
+    )
     return model.eval()
