@@ -28,7 +28,8 @@ constexpr ExportFormat kFormats[] = {
     {"hf", "the fields to add to a Hugging Face config.json", ".json", false, to_hf_overlay, kTransformers},
     {"hf-config", "a copy of the model's config.json with those fields", ".json", true, to_hf_config,
      kTransformers},
-    {"schedule", "a schedule.json, which eval, verify and tune --start read", ".json", false, to_schedule, ""},
+    {"schedule", "a schedule.json, which eval, verify and tune --start read", ".json", false, to_schedule,
+     ""},
 };
 
 void add_resolved(const ScheduleFile& file, Json* json) {

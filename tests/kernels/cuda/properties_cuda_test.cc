@@ -224,7 +224,8 @@ TEST_P(CudaProperties, WhatALaunchLeavesInTheWorkspaceChangesNothing) {
   }
 }
 
-// The layer and the seed are coordinates of the draws: a key taken depends on them, unless the estimator draws nothing.
+// The layer and the seed are coordinates of the draws: a key taken depends on them, unless the estimator
+// draws nothing.
 TEST_P(CudaProperties, OtherDrawsGiveOtherSamplesWhereAnEstimatorDraws) {
   const bool same = !row_of(GetParam()).draws;
   Launch launch(decode_launch(GetParam()));
