@@ -121,7 +121,7 @@ function(allot_test_flags target)
 endfunction()
 
 # allot_test(NAME SOURCES a_test.cc… LINK lib… [LABELS unit|model|slow…] [TIMEOUT s] [RELEASE] [WHOLE]): one GoogleTest executable; each TEST
-# is a CTest. Tests find the repository at ALLOT_SOURCE_DIR and the built tools in ALLOT_BIN_DIR.
+# is a CTest, or thirty of them are one where ALLOT_TESTS_TOGETHER is on (cmake/AddTestShards.cmake). Tests find the repository at ALLOT_SOURCE_DIR and the built tools in ALLOT_BIN_DIR.
 #   RELEASE  its numbers depend on the optimiser, so that a build with ALLOT_TESTS=release has it, too. (That build leaves the
 #            other torch-free tests to the build under sanitizers, ALLOT_TESTS=unit; see ./check.)
 #   TORCH_FACING  it includes LibTorch's headers, which bring another fmt than the precompiled header has.
@@ -151,6 +151,17 @@ function(allot_test name)
   elseif(arg_WHOLE)
     add_test(NAME ${name} COMMAND ${name} --gtest_output=xml:${CMAKE_BINARY_DIR}/tests/${name}.xml)
     set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT})
+  elseif(ALLOT_TESTS_TOGETHER)
+    set(include ${CMAKE_CURRENT_BINARY_DIR}/${name}_shards.cmake)
+    file(CONFIGURE OUTPUT ${include} @ONLY CONTENT [=[
+set(name "@name@")
+set(executable "@CMAKE_BINARY_DIR@/tests/@name@")
+set(labels "@arg_LABELS@")
+set(timeout "@arg_TIMEOUT@")
+set(results "@CMAKE_BINARY_DIR@/tests")
+include("@PROJECT_SOURCE_DIR@/cmake/AddTestShards.cmake")
+]=])
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${include})
   else()
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT})
   endif()

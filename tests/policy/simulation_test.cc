@@ -10,12 +10,11 @@
 
 #include "base/error.h"
 #include "policy/rehearsal.h"
-#include "tests/repeats.h"
 
 namespace allot::policy {
 namespace {
 
-constexpr int kSeeds = repeats(20);
+constexpr int kSeeds = 20;
 
 struct GapClosed {
   double mean = 0;   // of the way from uniform to the best schedule
@@ -150,7 +149,7 @@ TEST(PairsLearning, LosesLittleWhereUniformIsAlreadyTheBest) {
 
 TEST(Algorithm1Learning, ClosesAboutHalfOfTheGapOfThePublishedCaseIn5000Episodes) {
   const auto closed = gap_closed(paper_landscape(), {.name = "reinforce-paper", .floor = 0},
-                                 {.checkpoints = {500, 5000}}, repeats(5));
+                                 {.checkpoints = {500, 5000}}, 5);
   EXPECT_LT(closed[0].mean, 0.20);
   EXPECT_GT(closed[1].mean, 0.40);
   EXPECT_LT(closed[1].mean, 0.65);
@@ -159,8 +158,8 @@ TEST(Algorithm1Learning, ClosesAboutHalfOfTheGapOfThePublishedCaseIn5000Episodes
 TEST(Algorithm1Learning, TheCorrectedVariantIsNoWorseWhenOutcomesAreLate) {
   const RehearsalOptions options{.in_flight = 100, .checkpoints = {3000}};
   const double published =
-      gap_closed(paper_landscape(), {.name = "reinforce-paper"}, options, repeats(5))[0].mean;
-  const double corrected = gap_closed(paper_landscape(), {.name = "reinforce"}, options, repeats(5))[0].mean;
+      gap_closed(paper_landscape(), {.name = "reinforce-paper"}, options, 5)[0].mean;
+  const double corrected = gap_closed(paper_landscape(), {.name = "reinforce"}, options, 5)[0].mean;
   EXPECT_GT(corrected, published - 0.01);
 }
 
