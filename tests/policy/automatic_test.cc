@@ -54,8 +54,7 @@ TEST(AutomaticLearning, LearnsFromManyInFlightAndWithLosses) {
 }
 
 TEST(AutomaticLearning, LosesNextToNothingWhereAllLayersAreEqual) {
-  EXPECT_THAT(gains("equal", {125, 250, 500}),
-              ::testing::Each(::testing::Gt(-0.3)));
+  EXPECT_THAT(gains("equal", {125, 250, 500}), ::testing::Each(::testing::Gt(-0.3)));
 }
 
 TEST(AutomaticLearning, FindsTheNeedsOfLayersThatFailBelowThem) {

@@ -148,8 +148,8 @@ TEST(PairsLearning, LosesLittleWhereUniformIsAlreadyTheBest) {
 }
 
 TEST(Algorithm1Learning, ClosesAboutHalfOfTheGapOfThePublishedCaseIn5000Episodes) {
-  const auto closed = gap_closed(paper_landscape(), {.name = "reinforce-paper", .floor = 0},
-                                 {.checkpoints = {500, 5000}}, 5);
+  const auto closed =
+      gap_closed(paper_landscape(), {.name = "reinforce-paper", .floor = 0}, {.checkpoints = {500, 5000}}, 5);
   EXPECT_LT(closed[0].mean, 0.20);
   EXPECT_GT(closed[1].mean, 0.40);
   EXPECT_LT(closed[1].mean, 0.65);
@@ -157,8 +157,7 @@ TEST(Algorithm1Learning, ClosesAboutHalfOfTheGapOfThePublishedCaseIn5000Episodes
 
 TEST(Algorithm1Learning, TheCorrectedVariantIsNoWorseWhenOutcomesAreLate) {
   const RehearsalOptions options{.in_flight = 100, .checkpoints = {3000}};
-  const double published =
-      gap_closed(paper_landscape(), {.name = "reinforce-paper"}, options, 5)[0].mean;
+  const double published = gap_closed(paper_landscape(), {.name = "reinforce-paper"}, options, 5)[0].mean;
   const double corrected = gap_closed(paper_landscape(), {.name = "reinforce"}, options, 5)[0].mean;
   EXPECT_GT(corrected, published - 0.01);
 }
