@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
       {"status", "show the progress of a run", false, run_status},
       {"control", "pause, resume or stop a run, or change its number of episodes", false, run_control},
       {"eval", "score a model under dense attention or under schedules", true, nullptr},
+      {"generate", "reply to prompts under dense attention or under a schedule", true, nullptr},
       {"verify", "paired verdict of one schedule against another", true, nullptr},
       {"ablate", "measure each layer's importance: one layer gets one sample, the others the base budget",
        true, nullptr},

@@ -23,6 +23,9 @@ struct Prompt {
   // `completing` characters. May be empty: the reply ends where the model ends it.
   std::function<bool(std::string_view)> complete;
   std::string_view completing;  // outlives the prompt's reply
+  // Called after each token with the text that it adds, perhaps none; whole characters only, so that a reply
+  // which ends within one has more text than these pieces. May be empty.
+  std::function<void(const std::string&)> on_text = {};
 };
 
 struct Reply {

@@ -3,7 +3,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "base/error.h"
 
@@ -28,19 +27,10 @@ bool EngineGenerator::token_has(int32_t token, std::string_view characters) {
   auto found = token_texts_.find(token);
   if (found == token_texts_.end()) {
     const int32_t ids[] = {token};
-    found = token_texts_.emplace(token, text_of(ids, /*skip_special_tokens=*/false)).first;
+    found =
+        token_texts_.emplace(token, model::known_text(tokenizer_, ids, /*skip_special_tokens=*/false)).first;
   }
   return found->second.find_first_of(characters) != std::string::npos;
-}
-
-// Models have rows for more tokens than the tokenizer knows (Qwen2-7B: 152,064), and one of those may be
-// chosen, though rarely. Such a token has no text.
-std::string EngineGenerator::text_of(std::span<const int32_t> tokens, bool skip_special_tokens) const {
-  if (std::ranges::all_of(tokens, [this](int32_t id) { return tokenizer_.has(id); }))
-    return tokenizer_.decode(tokens, skip_special_tokens);
-  std::vector<int32_t> known;
-  std::ranges::copy_if(tokens, std::back_inserter(known), [this](int32_t id) { return tokenizer_.has(id); });
-  return tokenizer_.decode(known, skip_special_tokens);
 }
 
 void EngineGenerator::submit(const evaluation::Prompt& prompt) {
@@ -58,11 +48,15 @@ void EngineGenerator::submit(const evaluation::Prompt& prompt) {
   request.question = prompt.question;
   request.sampling = limits_.sampling;
   request.max_new_tokens = static_cast<int32_t>(std::min<int64_t>(limits_.max_new_tokens, room));
-  if (prompt.complete)
-    request.stop = [this, complete = prompt.complete,
-                    completing = prompt.completing](std::span<const int32_t> output) {
-      return token_has(output.back(), completing) && complete(text_of(output));
+  if (prompt.complete || prompt.on_text) {
+    request.stop = [this, complete = prompt.complete, completing = prompt.completing,
+                    on_text = prompt.on_text,
+                    stream = model::TextStream(tokenizer_)](std::span<const int32_t> output) mutable {
+      if (on_text) on_text(stream.add(output));
+      return complete && token_has(output.back(), completing) &&
+             complete(model::known_text(tokenizer_, output));
     };
+  }
   engine_.submit(std::move(request));
 }
 
@@ -70,7 +64,7 @@ std::vector<evaluation::Reply> EngineGenerator::step() {
   std::vector<evaluation::Reply> replies;
   for (const model::GenerationResult& result : engine_.step())
     replies.push_back({.id = result.id,
-                       .text = text_of(result.tokens),
+                       .text = model::known_text(tokenizer_, result.tokens),
                        .finish = result.finish,
                        .prompt_tokens = result.prompt_tokens,
                        .output_tokens = static_cast<int32_t>(result.tokens.size())});

@@ -10,6 +10,7 @@
 
 #include "evaluation/generator.h"
 #include "model/engine.h"
+#include "model/text_stream.h"
 #include "model/tokenizer.h"
 
 namespace allot::worker {
@@ -40,7 +41,6 @@ class EngineGenerator final : public evaluation::Generator {
 
  private:
   bool token_has(int32_t token, std::string_view characters);
-  std::string text_of(std::span<const int32_t> tokens, bool skip_special_tokens = true) const;
 
   model::Tokenizer tokenizer_;
   model::Engine engine_;

@@ -74,11 +74,13 @@ int run_eval(std::span<const std::string> arguments) {
       "--schedule dense --schedule uniform:8");
   declare_scoring_options(&set, &options);
   set.texts("schedule", &wanted, "S",
-            fmt::format("{}; may be given several times; default dense", kScheduleForms).c_str());
+            fmt::format("{}; may be given several times; default config where there is one, else dense",
+                        kScheduleForms)
+                .c_str());
   set.flag("json", &json, "print the result as JSON");
   ScoringPlan plan;
   set.resolve_with([&] {
-    if (wanted.empty()) wanted = {"dense"};
+    if (wanted.empty()) wanted = {usual_schedule(options.model)};
     plan = plan_scoring(wanted, std::nullopt, &options, &set);
   });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;

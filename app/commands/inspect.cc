@@ -105,6 +105,23 @@ void inspect_tokenizer(const fs::path& directory, Findings* findings) {
   findings->facts["prompt_style"] = evaluation::name(evaluation::prompt_style_for(tokenizer.chat_template()));
 }
 
+// The key "allot", which programs that do not know it pass over.
+void inspect_own_schedule(const fs::path& directory, Findings* findings) {
+  if (!findings->facts.contains("layers")) return;  // config.json is wrong, which is noted
+  const auto own = read_own_schedule(directory);
+  if (!own) return;
+  findings->facts["schedule_samples"] = evaluation::samples_json(own->schedule.samples);
+  findings->facts["schedule_total"] = own->total;
+  findings->facts["schedule_estimator"] = kernels::name(own->conditions.attention.estimator);
+  findings->facts["schedule_unit"] = kernels::name(own->conditions.attention.unit);
+  findings->facts["schedule_run_id"] = own->run_id;
+  if (own->resolved_from) findings->facts["schedule_resolved"] = resolved_text(*own);
+  // The adapter is not known here, so a schedule that was learned with one is not held against it.
+  model::ModelIdentity here = model::identify_model(directory);
+  here.adapter = own->conditions.model.adapter;
+  check_matches(*own, here);
+}
+
 Findings inspect_model(const fs::path& directory, const std::optional<fs::path>& adapter) {
   Findings findings{.kind = "model"};
   findings.attempt([&] { inspect_config(directory, &findings); });
@@ -118,6 +135,7 @@ Findings inspect_model(const fs::path& directory, const std::optional<fs::path>&
   });
   findings.attempt([&] { inspect_tokenizer(directory, &findings); });
   findings.attempt([&] { inspect_weights(directory, &findings); });
+  findings.attempt([&] { inspect_own_schedule(directory, &findings); });
   if (adapter) findings.attempt([&] { inspect_adapter(*adapter, directory, &findings); });
   if (findings.problems.empty()) {
     findings.attempt([&] {

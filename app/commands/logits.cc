@@ -100,7 +100,8 @@ int run_logits(std::span<const std::string> arguments) {
   const NamedSchedule named = parse_schedule_argument(
       schedule,
       model::identify_model(
-          model, {.random_weights = options.random_weights, .adapter = adapter, .needs_tokenizer = false}));
+          model, {.random_weights = options.random_weights, .adapter = adapter, .needs_tokenizer = false}),
+      model);
   options.dtype = kernels::parse_dtype(dtype);
   options.attention = method;
   options.max_sequences = 1;

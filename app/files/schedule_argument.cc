@@ -59,13 +59,22 @@ bool is_list(std::string_view text) {
 
 }  // namespace
 
-NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model) {
+NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model,
+                                      const std::filesystem::path& directory) {
   NamedSchedule named{.label = text, .schedule = std::nullopt, .file = std::nullopt};
   if (text == "dense") return named;
   if (text.starts_with(kUniform) || text.starts_with(kExactThen)) {
     named.schedule = parse_uniform(text, model.layers);
   } else if (is_list(text)) {
     named.schedule = policy::parse_schedule(text);
+  } else if (text == kOwnSchedule) {
+    named.file = read_own_schedule(directory);
+    if (!named.file)
+      throw NotFound(
+          fmt::format("schedule \"{}\": {} has no key \"allot\"; `allot export --format hf-config` writes it",
+                      text, (directory / "config.json").string()));
+    check_matches(*named.file, model);
+    named.schedule = named.file->schedule;
   } else {
     if (!std::filesystem::exists(text))
       throw NotFound(fmt::format("schedule \"{}\" is none of {}, and there is no file of that name", text,

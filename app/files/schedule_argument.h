@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,13 +23,18 @@ struct NamedSchedule {
 
 // How --schedule and its like are written, for help texts and messages.
 inline constexpr const char* kScheduleForms =
-    "dense, uniform:N, exact:K+uniform:N (the first K layers exact), a,b,c,… (numbers or exact) or a "
-    "schedule.json";
+    "dense, uniform:N, exact:K+uniform:N (the first K layers exact), a,b,c,… (numbers or exact), config (the one "
+    "that the model's config.json carries) or a schedule.json";
+
+// The schedule argument that means the key "allot" of the model's config.json.
+inline constexpr const char* kOwnSchedule = "config";
 
 // "dense", "uniform:N", "exact:K+uniform:N" (the first K layers exact, N samples in the others), "a,b,c,…"
-// with numbers or "exact", or the path of a schedule.json. Throws InvalidArgument for a list that does not
-// fit the model's layers, Mismatch when the file is of another model, and the errors of the reader.
-NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model);
+// with numbers or "exact", "config" (what the model's `directory` carries: read_own_schedule), or the path of
+// a schedule.json. Throws InvalidArgument for a list that does not fit the model's layers, Mismatch when the
+// file is of another model, NotFound where there is no file or no such key, and the errors of the reader.
+NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model,
+                                      const std::filesystem::path& directory);
 
 // Totals as --total takes them, "60,120": each >= 1 and once. Throws UsageError naming the option and the
 // entry.

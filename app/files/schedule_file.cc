@@ -315,6 +315,27 @@ Json file_json(const ScheduleFile& file) {
   return json;
 }
 
+// The version decides what the other fields mean, so it is read before them. The newest where there is none,
+// which is a fault that the reader of the fields notes.
+int32_t read_version(const Json& json, int32_t oldest, const std::string& place) {
+  if (!json.is_object() || !json.contains("schema_version")) return kScheduleSchemaVersion;
+  const Json& found = json["schema_version"];
+  if (!found.is_number_integer() || found < oldest || found > kScheduleSchemaVersion) {
+    throw Unsupported(fmt::format(
+        "{}: 'schema_version' is {}, this allot reads {} to {}; use the allot that wrote the file", place,
+        shown(found), oldest, kScheduleSchemaVersion));
+  }
+  return found.get<int32_t>();
+}
+
+int64_t read_resolved(Fields& fields) {
+  Fields resolved = fields.object("resolved");
+  const auto total = resolved.integer<int64_t>("from_total", 0);
+  if (resolved.flag("verified"))
+    resolved.fault("'resolved.verified' is true, expected false; what was measured of it is elsewhere");
+  return total;
+}
+
 // Indented JSON with lists of numbers, and of samples, on one line. A line end is never inside a JSON text,
 // so only lists are touched.
 std::string readable(const Json& json) {
@@ -353,18 +374,7 @@ ScheduleFile parse_schedule_file(std::string_view text, const std::string& place
                     "tune` writes it",
                     place));
   }
-  // The version decides what the other fields mean, so it is read before them.
-  int32_t version = kScheduleSchemaVersion;
-  if (json.is_object() && json.contains("schema_version")) {
-    const Json& found = json["schema_version"];
-    if (!found.is_number_integer() || found < 1 || found > kScheduleSchemaVersion) {
-      throw Unsupported(fmt::format(
-          "{}: 'schema_version' is {}, this allot reads 1 to {}; use the allot that wrote the file", place,
-          shown(found), kScheduleSchemaVersion));
-    }
-    version = found.get<int32_t>();
-  }
-
+  const int32_t version = read_version(json, /*oldest=*/1, place);
   std::vector<std::string> faults = finder.duplicates();
   ScheduleFile file;
   {
@@ -373,12 +383,7 @@ ScheduleFile parse_schedule_file(std::string_view text, const std::string& place
     file.evaluation = read_evaluation(fields.value("evaluation"), &faults);
     if (version != 1 && fields.has("calibration"))
       file.calibration = read_calibration(fields.value("calibration"), &faults);
-    if (version != 1 && fields.has("resolved")) {
-      Fields resolved = fields.object("resolved");
-      file.resolved_from = resolved.integer<int64_t>("from_total", 0);
-      if (resolved.flag("verified"))
-        resolved.fault("'resolved.verified' is true, expected false; what was measured of it is elsewhere");
-    }
+    if (version != 1 && fields.has("resolved")) file.resolved_from = read_resolved(fields);
     const bool calibrated = file.calibration && (file.calibration->check || file.resolved_from);
     file.conditions = version == 1 ? read_version_1(fields, file.evaluation, &faults)
                                    : read_conditions(fields, calibrated, &faults);
@@ -400,6 +405,40 @@ ScheduleFile parse_schedule_file(std::string_view text, const std::string& place
 
 ScheduleFile read_schedule_file(const std::filesystem::path& path) {
   return parse_schedule_file(read_file(path), path.string());
+}
+
+std::optional<ScheduleFile> read_own_schedule(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / "config.json";
+  const Json config = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object())
+    throw CorruptFile(path.string() + ": is no JSON object; expected a model's config");
+  if (!config.contains("allot")) return std::nullopt;
+  const Json& key = config["allot"];
+  const std::string place = path.string() + ", key \"allot\"";
+  read_version(key, kNoExactLayersVersion, place);
+  std::vector<std::string> faults;
+  ScheduleFile file;
+  {
+    Fields fields(key, "", &faults);
+    fields.value("schema_version");
+    file.conditions = evaluation::read_conditions(fields.value("conditions"), "conditions", &faults);
+    file.floor = 0;
+    file.schedule.samples = fields.samples("samples", file.floor);
+    if (fields.has("resolved")) file.resolved_from = read_resolved(fields);
+    file.run_id = fields.text("run_id");
+    file.tool_version = fields.text("tool_version");
+  }
+  if (faults.empty() && std::ssize(file.schedule.samples) != file.conditions.model.layers) {
+    faults.push_back(fmt::format("'samples' has {} entries, 'conditions.model.layers' is {}",
+                                 file.schedule.samples.size(), file.conditions.model.layers));
+  }
+  if (!faults.empty()) {
+    throw CorruptFile(fmt::format("{}: {}; write it anew with `allot export --format hf-config`", place,
+                                  fmt::join(faults, "; ")));
+  }
+  file.total = file.schedule.total();
+  file.conditions.unknown.insert("model.config_sha256");
+  return file;
 }
 
 std::string format_schedule_file(const ScheduleFile& file) {
@@ -443,6 +482,7 @@ ScheduleFile resolve_total(const ScheduleFile& file, int64_t total) {
 std::string resolved_text(const ScheduleFile& file) {
   if (!file.resolved_from) return "";
   std::string text = fmt::format("re-solved from a run at total {}, not verified", *file.resolved_from);
+  if (!file.costs) return text;  // of a config.json, which does not hold them
   if (file.costs->model == policy::CostModel::kShares) {
     text += "; its shares of the budget were kept, since the run learned nothing of other totals";
   } else if (!file.costs->fitted->holds(file.total)) {

@@ -82,6 +82,12 @@ ScheduleFile read_schedule_file(const std::filesystem::path& path);
 // The same checks on a text; `place` names it in messages.
 ScheduleFile parse_schedule_file(std::string_view text, const std::string& place);
 
+// The schedule that config.json of a model directory carries in its key "allot", as `allot export --format
+// hf-config` writes it; nothing without the key. It has no evidence and no costs, and does not know the hash
+// that config.json had before the key came into it (conditions.unknown). Throws NotFound, CorruptFile and
+// Unsupported as read_schedule_file does.
+std::optional<ScheduleFile> read_own_schedule(const std::filesystem::path& directory);
+
 // The file's text: fields in the order of docs/schedule-format.md, the same bytes for the same content.
 // Throws InvalidArgument when reading the text back would be refused.
 std::string format_schedule_file(const ScheduleFile& file);

@@ -150,7 +150,7 @@ void set_reward(const RunOptions& run, const LearningData& data, wire::RunSpec* 
 // must have been made under the run's attention, for its total.
 policy::Schedule start_of(const std::string& text, const wire::RunSpec& spec) {
   const evaluation::Conditions here = worker::conditions_of(spec);
-  const NamedSchedule named = parse_schedule_argument(text, here.model);
+  const NamedSchedule named = parse_schedule_argument(text, here.model, spec.model_path());
   if (!named.schedule) {
     throw UsageError("--start " + text +
                      " is no schedule to start from: a number of samples for every layer " +

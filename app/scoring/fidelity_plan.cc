@@ -42,13 +42,15 @@ int32_t parse_samples(const std::string& entry) {
 
 std::vector<NamedSchedule> schedules_of(const FidelityPlanOptions& options,
                                         const model::ModelIdentity& model) {
+  const std::filesystem::path& directory = options.model;
   std::vector<NamedSchedule> schedules;
   if (!options.samples.empty()) {
     for (const std::string& entry : entries_of(options.samples))
-      schedules.push_back(parse_schedule_argument(fmt::format("uniform:{}", parse_samples(entry)), model));
+      schedules.push_back(
+          parse_schedule_argument(fmt::format("uniform:{}", parse_samples(entry)), model, directory));
   }
   for (const std::string& argument : options.schedules) {
-    schedules.push_back(parse_schedule_argument(argument, model));
+    schedules.push_back(parse_schedule_argument(argument, model, directory));
     if (!schedules.back().schedule)
       throw UsageError(
           "--schedule dense is what the others are measured against; give uniform:N, a list or a schedule.json");

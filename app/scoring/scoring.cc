@@ -5,6 +5,7 @@
 #include <map>
 
 #include "app/cli/stop_signal.h"
+#include "app/scoring/reply_engine.h"
 #include "app/view/progress_line.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -17,24 +18,6 @@ namespace allot::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-model::EngineOptions engine_options(const ScoringPlan& plan) {
-  model::EngineOptions engine;
-  engine.adapter = plan.options.adapter;
-  engine.dtype = plan.conditions.generation.dtype;
-  engine.attention = plan.conditions.attention;
-  engine.max_sequences = plan.options.max_sequences;
-  engine.device = plan.options.device;
-  engine.threads = plan.options.threads;
-  return engine;
-}
-
-worker::GenerationLimits generation_limits(const evaluation::Generation& generation) {
-  return {.sampling = {.temperature = generation.temperature,
-                       .top_p = generation.top_p,
-                       .repetition_penalty = generation.repetition_penalty},
-          .max_new_tokens = generation.max_new_tokens};
-}
 
 std::string detail_line(const std::string& schedule, const evaluation::Question& question,
                         const evaluation::Reply& reply, const evaluation::Grade& grade) {
@@ -57,7 +40,8 @@ Scores score(const ScoringPlan& plan) {
   const uint32_t questions = plan.questions();
   const std::vector<NamedSchedule>& schedules = plan.schedules;
   worker::ModelRunner runner(
-      std::make_unique<worker::EngineGenerator>(plan.options.model, engine_options(plan),
+      std::make_unique<worker::EngineGenerator>(plan.options.model,
+                                                engine_options(plan.options, plan.conditions),
                                                 generation_limits(plan.conditions.generation)),
       evaluation::make_task(plan.conditions.task.name,
                             evaluation::parse_prompt_style(plan.conditions.task.prompt_style)),

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
@@ -12,27 +11,14 @@
 #include <vector>
 
 #include "app/cli/options.h"
-#include "app/files/schedule_argument.h"
-#include "app/run/attention_options.h"
-#include "app/run/generation_options.h"
-#include "evaluation/conditions.h"
+#include "app/scoring/reply_plan.h"
 #include "evaluation/task.h"
 
 namespace allot::app {
 
-struct ScoringOptions {
-  std::filesystem::path model;
-  std::optional<std::filesystem::path> adapter;
+struct ScoringOptions : ReplyOptions {
   std::filesystem::path data;
-  std::string task = "gsm8k";
-  std::string prompt_style = "auto";
-  int64_t limit = 0;  // 0 = all questions
-  kernels::AttentionMethod attention{.estimator = kernels::kUsualEstimator};
-  GenerationOptions generation;
-  int64_t seed = 0;
-  std::string device = "cpu";
-  int32_t threads = 0;
-  int32_t max_sequences = 256;
+  int64_t limit = 0;              // 0 = all questions
   std::filesystem::path details;  // empty: replies are not kept
 };
 
@@ -43,35 +29,15 @@ void declare_scoring_options(OptionSet* set, ScoringOptions* options);
 // UsageError where none does, which has no total.
 NamedSchedule even_spread(const NamedSchedule& schedule);
 
-// Conditions that the options are to follow, and where they stand: a schedule file or a run.
-struct ConditionsSource {
-  std::string place;
-  evaluation::Conditions conditions;
-};
-
-// Those of a run whose report is to show a result. Throws NotFound where `run` is no run directory.
-ConditionsSource conditions_of_run(const std::filesystem::path& run);
-
-// Gives every option of `set` that neither flag nor config file has set the value that the sources say: task,
-// prompt style, attention and generation. What a source does not know it does not set. Throws Mismatch naming
-// the fields in which the sources contradict each other and no option decides.
-void adopt(std::span<const ConditionsSource> sources, OptionSet* set);
-
-struct ScoringPlan {
-  ScoringOptions options;  // as resolved
-  std::vector<NamedSchedule> schedules;
-  std::unique_ptr<evaluation::Task> task;
+struct ScoringPlan : ReplyPlan {  // conditions.measured_on says how many questions are asked
+  ScoringOptions options;         // as resolved
   evaluation::Dataset dataset;
-  evaluation::Conditions conditions;      // measured_on says how many questions are asked
-  std::vector<ConditionsSource> sources;  // that the options follow
 
   uint32_t questions() const { return static_cast<uint32_t>(conditions.measured_on->questions); }
 };
 
-// Reads the model's identity, the schedules and the data, adopts the conditions of `run` and of the schedule
-// files among the arguments, and sets the fields of `options` to what follows. Throws the errors of the
-// readers, Mismatch for schedules of another model or of contradicting conditions, UsageError when --limit
-// exceeds the questions.
+// plan_replies, and the data. Throws what that throws, the errors of the data's reader, and UsageError when
+// --limit exceeds the questions.
 ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::optional<ConditionsSource>& run,
                          ScoringOptions* options, OptionSet* set);
 

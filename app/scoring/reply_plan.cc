@@ -1,0 +1,206 @@
+#include "app/scoring/reply_plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "app/run/adapter_options.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "model/tokenizer.h"
+#include "wire/messages.pb.h"
+#include "wire/spec.h"
+#include "worker/spec_conditions.h"
+
+namespace allot::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A field of the conditions, as a JSON pointer, and the option that sets it. The task's version and the stop
+// rule follow from the task.
+struct Adoptable {
+  Json::json_pointer field;
+  std::string option;
+};
+
+// Task and prompt style, and all that `conditions` say of attention and generation: each key there is an
+// option's name with '_' for '-'.
+std::vector<Adoptable> adoptable(const Json& conditions) {
+  std::vector<Adoptable> fields = {{Json::json_pointer("/task/name"), "task"},
+                                   {Json::json_pointer("/task/prompt_style"), "prompt-style"}};
+  const auto add = [&](const auto& self, const Json::json_pointer& place) -> void {
+    for (const auto& [key, value] : conditions.at(place).items()) {
+      if (value.is_object()) {
+        self(self, place / key);  // an estimator's own parameters
+        continue;
+      }
+      std::string option = key;
+      std::replace(option.begin(), option.end(), '_', '-');
+      fields.push_back({place / key, std::move(option)});
+    }
+  };
+  add(add, Json::json_pointer("/attention"));
+  add(add, Json::json_pointer("/generation"));
+  return fields;
+}
+
+std::string option_text(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+std::string resolved_style(const ReplyOptions& options) {
+  if (options.prompt_style != "auto") return options.prompt_style;
+  return std::string(
+      evaluation::name(evaluation::prompt_style_for(model::Tokenizer::load(options.model).chat_template())));
+}
+
+// A schedule that lies in the model directory and does not run is never passed over in silence, whatever is
+// wrong with it.
+void note_unread(const std::filesystem::path& model, std::span<const std::string> schedules) {
+  if (std::ranges::find(schedules, kOwnSchedule) != schedules.end()) return;
+  try {
+    const auto own = read_own_schedule(model);
+    if (own) {
+      spdlog::warn("{} carries a schedule ({}), which does not run here; --schedule {} runs it",
+                   (model / "config.json").string(), describe_own(*own), kOwnSchedule);
+    }
+  } catch (const Error& error) {
+    spdlog::warn("the schedule in the model directory does not run here and cannot be read: {}",
+                 error.what());
+  }
+}
+
+}  // namespace
+
+void declare_reply_options(OptionSet* set, ReplyOptions* options, PromptStyles allowed) {
+  std::vector<std::string> styles = evaluation::prompt_style_names();
+  styles.insert(styles.begin(), "auto");
+  if (allowed == PromptStyles::kOfTaskOrNone) styles.emplace_back(kNoStyle);
+  set->path("model", &options->model, "Hugging Face model directory");
+  declare_adapter_option(set, &options->adapter);
+  set->choice("task", &options->task, evaluation::task_names(), "how questions are asked and answers graded");
+  set->choice("prompt-style", &options->prompt_style, styles,
+              "prompt style; auto goes by the schedule file, else by the model's chat template");
+  declare_attention_options(set, &options->attention, EstimatorChoice::kAny);
+  declare_generation_options(set, &options->generation, options->task);
+  set->integer("seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N", "of every random draw");
+  set->device(&options->device);
+  set->integer("threads", &options->threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
+  set->integer("max-sequences", &options->max_sequences, 1, 65536, "N", "replies decoded together");
+  set->require("model");
+}
+
+ConditionsSource conditions_of_run(const std::filesystem::path& run) {
+  const std::filesystem::path spec = run / "spec.json";
+  if (!std::filesystem::exists(spec))
+    throw NotFound(
+        "--run " + run.string() +
+        " is no run directory: it has no spec.json; give the directory of a run, or use --out FILE");
+  return {.place = spec.string(), .conditions = worker::conditions_of(wire::read_spec(spec))};
+}
+
+void adopt(std::span<const ConditionsSource> sources, OptionSet* set) {
+  std::vector<std::string> contradictions;
+  std::vector<Json> conditions;
+  std::vector<Adoptable> fields;
+  for (const ConditionsSource& source : sources) {
+    conditions.push_back(evaluation::full_json(source.conditions));
+    for (Adoptable& found : adoptable(conditions.back())) {
+      const auto same = [&](const Adoptable& known) { return known.option == found.option; };
+      if (std::none_of(fields.begin(), fields.end(), same)) fields.push_back(std::move(found));
+    }
+  }
+  for (const auto& [field, option] : fields) {
+    if (!set->has(option.c_str())) continue;  // the stop rule follows from the task
+    if (set->given(option.c_str()) && !(option == "prompt-style" && set->value(option.c_str()) == "auto"))
+      continue;
+    const ConditionsSource* first = nullptr;
+    Json adopted;
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const ConditionsSource& source = sources[i];
+      const Json value = conditions[i].value(field, Json());
+      if (value.is_null() || value == adopted) continue;
+      if (first != nullptr) {
+        contradictions.push_back(fmt::format("--{} is {} in {} and {} in {}", option, option_text(adopted),
+                                             first->place, option_text(value), source.place));
+        break;
+      }
+      first = &source;
+      adopted = value;
+    }
+    if (first != nullptr) set->fill(option.c_str(), option_text(adopted));
+  }
+  if (contradictions.empty()) return;
+  throw Mismatch(
+      fmt::format("the schedules were measured under different conditions: {}; give these options to score "
+                  "all under the same",
+                  fmt::join(contradictions, "; ")));
+}
+
+std::string describe_own(const ScheduleFile& own) {
+  const std::vector<int32_t>& samples = own.schedule.samples;
+  const int64_t exact = exact_layers(samples);
+  const std::string resolved = resolved_text(own);
+  return fmt::format("{} {} over {} layers{}, of run '{}'{}", own.total,
+                     kernels::name(own.conditions.attention.unit), samples.size() - exact,
+                     exact > 0 ? fmt::format(" and {} exact", exact) : "", own.run_id,
+                     resolved.empty() ? "" : ", " + resolved);
+}
+
+std::string usual_schedule(const std::filesystem::path& model) {
+  return read_own_schedule(model) ? kOwnSchedule : "dense";
+}
+
+ReplyPlan plan_replies(std::span<const std::string> schedules, const std::optional<ConditionsSource>& run,
+                       ReplyOptions* options, OptionSet* set) {
+  ReplyPlan plan;
+  evaluation::Conditions& conditions = plan.conditions;
+  conditions.model = model::identify_model(options->model, {.adapter = options->adapter});
+  if (run) plan.sources.push_back(*run);
+  for (const std::string& argument : schedules) {
+    plan.schedules.push_back(parse_schedule_argument(argument, conditions.model, options->model));
+    const auto& file = plan.schedules.back().file;
+    if (!file) continue;
+    const std::string place = argument == kOwnSchedule ? (options->model / "config.json").string() : argument;
+    plan.sources.push_back({place, file->conditions});
+  }
+  note_unread(options->model, schedules);
+  adopt(plan.sources, set);
+
+  options->prompt_style = resolved_style(*options);
+  conditions.task = {.name = options->task, .version = 1, .prompt_style = options->prompt_style};
+  if (options->prompt_style == kNoStyle) {
+    const auto defaults = evaluation::make_task(options->task, evaluation::PromptStyle::kPlain);
+    conditions.generation = resolve(options->generation, *defaults);
+    conditions.generation.stop = evaluation::StopRule::kEos;
+  } else {
+    plan.task = evaluation::make_task(options->task, evaluation::parse_prompt_style(options->prompt_style));
+    conditions.task.name = plan.task->name();
+    conditions.task.version = plan.task->version();
+    conditions.generation = resolve(options->generation, *plan.task);
+  }
+  check_unit(options->attention);
+  conditions.attention = options->attention;
+  conditions.seed = static_cast<uint32_t>(options->seed);
+  options->generation = options_of(conditions.generation);
+  return plan;
+}
+
+std::string describe(const ReplyPlan& plan) {
+  std::string text;
+  for (const NamedSchedule& named : plan.schedules) {
+    text += "schedule: " + named.label;
+    if (named.label == kOwnSchedule && named.file)
+      text += fmt::format(" (the model's config.json: {})", describe_own(*named.file));
+    else if (named.schedule)
+      text += fmt::format(" ({} {})", named.schedule->total(), kernels::name(plan.conditions.attention.unit));
+    text += '\n';
+  }
+  return text + fmt::format("conditions: {}\n", evaluation::describe(plan.conditions));
+}
+
+}  // namespace allot::app
