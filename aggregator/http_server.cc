@@ -1,20 +1,11 @@
 #include "aggregator/http_server.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <httplib.h>
 
 #include <atomic>
-#include <cerrno>
-#include <charconv>
-#include <condition_variable>
-#include <cstring>
-#include <deque>
-#include <mutex>
 #include <thread>
-#include <vector>
 
-#include "base/error.h"
+#include "aggregator/http_listen.h"
 #include "base/log.h"
 
 namespace allot::aggregator {
@@ -25,98 +16,7 @@ constexpr size_t kThreads = 8;
 constexpr size_t kWaiting = 64;
 constexpr time_t kTimeoutSeconds = 5;
 
-// Connections wait for a thread in a queue of bounded length. When it is full, the accepting thread waits and
-// the system refuses further connections, so memory and open files stay bounded whatever clients do.
-class BoundedQueue final : public httplib::TaskQueue {
- public:
-  BoundedQueue() {
-    for (size_t i = 0; i < kThreads; ++i) threads_.emplace_back([this] { work(); });
-  }
-
-  void enqueue(std::function<void()> task) override {
-    std::unique_lock lock(mutex_);
-    taken_.wait(lock, [this] { return tasks_.size() < kWaiting; });
-    tasks_.push_back(std::move(task));
-    added_.notify_one();
-  }
-
-  void shutdown() override {
-    {
-      const std::lock_guard lock(mutex_);
-      ending_ = true;
-    }
-    added_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
-
- private:
-  void work() {
-    while (true) {
-      std::unique_lock lock(mutex_);
-      added_.wait(lock, [this] { return !tasks_.empty() || ending_; });
-      if (tasks_.empty()) return;
-      const auto task = std::move(tasks_.front());
-      tasks_.pop_front();
-      taken_.notify_one();
-      lock.unlock();
-      task();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable added_;
-  std::condition_variable taken_;
-  std::deque<std::function<void()>> tasks_;
-  std::vector<std::thread> threads_;
-  bool ending_ = false;
-};
-
-bool is_loopback_host(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
-// The host of a Host header: without port and brackets.
-std::string host_of(const std::string& header) {
-  if (header.starts_with('[')) return header.substr(1, header.find(']') - 1);
-  return header.substr(0, header.rfind(':'));
-}
-
-bool is_ipv6(const std::string& host) {
-  in6_addr ignored;
-  return ::inet_pton(AF_INET6, host.c_str(), &ignored) == 1;
-}
-
 }  // namespace
-
-bool HttpAddress::loopback() const {
-  return is_loopback_host(host);
-}
-
-HttpAddress parse_http_address(const std::string& text) {
-  const auto fail = [&] {
-    throw InvalidArgument(fmt::format(
-        "'{}' is not an address to serve HTTP on; expected ADDRESS:PORT such as 127.0.0.1:8080, [::1]:8080 or "
-        "0.0.0.0:8080, with port * for a free one",
-        text));
-  };
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos || colon == 0) fail();
-  HttpAddress address{.host = text.substr(0, colon)};
-  const std::string port = text.substr(colon + 1);
-  const bool bracketed = address.host.starts_with('[') && address.host.ends_with(']');
-  if (bracketed) address.host = address.host.substr(1, address.host.size() - 2);
-  in_addr ignored;
-  const bool known =
-      bracketed ? is_ipv6(address.host)
-                : address.host == "localhost" || ::inet_pton(AF_INET, address.host.c_str(), &ignored) == 1;
-  if (!known) fail();
-  if (port == "*") return address;
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
-  if (error != std::errc() || end != port.data() + port.size() || address.port < 1 || address.port > 65535) {
-    fail();
-  }
-  return address;
-}
 
 struct HttpServer::Impl {
   HttpAddress address;
@@ -138,7 +38,7 @@ struct HttpServer::Impl {
       response.set_header("Allow", "GET, HEAD");
       return plain(405, "only GET and HEAD are answered; nothing can be changed here");
     }
-    if (address.loopback() && !is_loopback_host(host_of(request.get_header_value("Host")))) {
+    if (address.loopback() && !names_this_machine(request.get_header_value("Host"))) {
       return plain(421, "this server listens on loopback and answers to localhost, 127.0.0.1 and [::1]");
     }
     const auto handler = handlers.find(request.path);
@@ -163,12 +63,7 @@ HttpServer::HttpServer(const HttpAddress& address, Handlers handlers) : impl_(st
   impl_->address = address;
   impl_->handlers = std::move(handlers);
   httplib::Server& server = impl_->server;
-  server.new_task_queue = [] { return new BoundedQueue; };
-  // The library's default is SO_REUSEPORT, with which a second server would silently share the port.
-  server.set_socket_options([](socket_t socket) {
-    const int yes = 1;
-    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  });
+  server.new_task_queue = [] { return new BoundedQueue(kThreads, kWaiting); };
   // Every path is looked up here, before the library reads a body. Because the body stays unread, a
   // connection serves only one request.
   server.set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
@@ -180,19 +75,7 @@ HttpServer::HttpServer(const HttpAddress& address, Handlers handlers) : impl_(st
   server.set_read_timeout(kTimeoutSeconds);
   server.set_write_timeout(kTimeoutSeconds);
   server.set_tcp_nodelay(true);
-  errno = 0;
-  if (address.port == 0) {
-    impl_->address.port = server.bind_to_any_port(address.host);
-  } else if (!server.bind_to_port(address.host, address.port)) {
-    impl_->address.port = -1;
-  }
-  if (impl_->address.port < 0) {
-    throw NetworkError(
-        fmt::format("cannot serve HTTP on {}:{}: {}; choose another port, * for a free one, or an "
-                    "address of this machine",
-                    address.host, address.port == 0 ? "*" : std::to_string(address.port),
-                    errno != 0 ? std::strerror(errno) : "the address cannot be used"));
-  }
+  impl_->address.port = bind_http(&server, address);
   impl_->thread = std::thread([this] {
     impl_->server.listen_after_bind();
     impl_->ended = true;
@@ -207,9 +90,7 @@ HttpServer::~HttpServer() {
 }
 
 std::string HttpServer::url() const {
-  const HttpAddress& address = impl_->address;
-  return fmt::format("http://{}:{}/", is_ipv6(address.host) ? "[" + address.host + "]" : address.host,
-                     address.port);
+  return http_url(impl_->address.host, impl_->address.port);
 }
 
 }  // namespace allot::aggregator

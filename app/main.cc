@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
       {"control", "pause, resume or stop a run, or change its number of episodes", false, run_control},
       {"eval", "score a model under dense attention or under schedules", true, nullptr},
       {"generate", "reply to prompts under dense attention or under a schedule", true, nullptr},
+      {"serve", "answer OpenAI-compatible HTTP requests on one device, to measure", true, nullptr},
       {"verify", "paired verdict of one schedule against another", true, nullptr},
       {"ablate", "measure each layer's importance: one layer gets one sample, the others the base budget",
        true, nullptr},

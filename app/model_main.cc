@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
       {"devices", "list the devices that models can run on here", true, run_devices},
       {"eval", "score a model under dense attention or under schedules", true, run_eval},
       {"generate", "reply to prompts under dense attention or under a schedule", true, run_generate},
+      {"serve", "answer OpenAI-compatible HTTP requests on one device, to measure", true, run_serve},
       {"verify", "paired verdict of one schedule against another", true, run_verify},
       {"ablate", "measure each layer's importance: one layer gets one sample, the others the base budget",
        true, run_ablate},

@@ -38,6 +38,7 @@ int run_worker(std::span<const std::string> arguments);
 int run_devices(std::span<const std::string> arguments);
 int run_eval(std::span<const std::string> arguments);
 int run_generate(std::span<const std::string> arguments);
+int run_serve(std::span<const std::string> arguments);
 int run_verify(std::span<const std::string> arguments);
 int run_analyze(std::span<const std::string> arguments);
 int run_calibrate(std::span<const std::string> arguments);

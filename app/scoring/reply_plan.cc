@@ -82,9 +82,14 @@ void declare_reply_options(OptionSet* set, ReplyOptions* options, PromptStyles a
   if (allowed == PromptStyles::kOfTaskOrNone) styles.emplace_back(kNoStyle);
   set->path("model", &options->model, "Hugging Face model directory");
   declare_adapter_option(set, &options->adapter);
-  set->choice("task", &options->task, evaluation::task_names(), "how questions are asked and answers graded");
-  set->choice("prompt-style", &options->prompt_style, styles,
-              "prompt style; auto goes by the schedule file, else by the model's chat template");
+  if (allowed == PromptStyles::kNone) {
+    options->prompt_style = kNoStyle;
+  } else {
+    set->choice("task", &options->task, evaluation::task_names(),
+                "how questions are asked and answers graded");
+    set->choice("prompt-style", &options->prompt_style, styles,
+                "prompt style; auto goes by the schedule file, else by the model's chat template");
+  }
   declare_attention_options(set, &options->attention, EstimatorChoice::kAny);
   declare_generation_options(set, &options->generation, options->task);
   set->integer("seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N", "of every random draw");

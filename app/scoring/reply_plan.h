@@ -36,10 +36,11 @@ struct ReplyOptions {
   int32_t max_sequences = 256;
 };
 
-// Whether a command's prompts are always a task's, or may have no style.
-enum class PromptStyles { kOfTask, kOfTaskOrNone };
+// Whether a command's prompts are always a task's, may have no style, or never have one.
+enum class PromptStyles { kOfTask, kOfTaskOrNone, kNone };
 
-// Declares the options above; --model is required.
+// Declares the options above; --model is required. With kNone there are no task and no prompt style to
+// choose.
 void declare_reply_options(OptionSet* set, ReplyOptions* options, PromptStyles styles);
 
 // Conditions that the options are to follow, and where they stand: a schedule file or a run.

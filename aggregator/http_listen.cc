@@ -1,0 +1,91 @@
+#include "aggregator/http_listen.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace allot::aggregator {
+namespace {
+
+bool is_loopback_host(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+// The host of a Host header: without port and brackets.
+std::string host_of(const std::string& header) {
+  if (header.starts_with('[')) return header.substr(1, header.find(']') - 1);
+  return header.substr(0, header.rfind(':'));
+}
+
+bool is_ipv6(const std::string& host) {
+  in6_addr ignored;
+  return ::inet_pton(AF_INET6, host.c_str(), &ignored) == 1;
+}
+
+}  // namespace
+
+bool HttpAddress::loopback() const {
+  return is_loopback_host(host);
+}
+
+HttpAddress parse_http_address(const std::string& text) {
+  const auto fail = [&] {
+    throw InvalidArgument(fmt::format(
+        "'{}' is not an address to serve HTTP on; expected ADDRESS:PORT such as 127.0.0.1:8080, [::1]:8080 or "
+        "0.0.0.0:8080, with port * for a free one",
+        text));
+  };
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) fail();
+  HttpAddress address{.host = text.substr(0, colon)};
+  const std::string port = text.substr(colon + 1);
+  const bool bracketed = address.host.starts_with('[') && address.host.ends_with(']');
+  if (bracketed) address.host = address.host.substr(1, address.host.size() - 2);
+  in_addr ignored;
+  const bool known =
+      bracketed ? is_ipv6(address.host)
+                : address.host == "localhost" || ::inet_pton(AF_INET, address.host.c_str(), &ignored) == 1;
+  if (!known) fail();
+  if (port == "*") return address;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
+  if (error != std::errc() || end != port.data() + port.size() || address.port < 1 || address.port > 65535) {
+    fail();
+  }
+  return address;
+}
+
+bool names_this_machine(const std::string& host_header) {
+  return is_loopback_host(host_of(host_header));
+}
+
+int bind_http(httplib::Server* server, const HttpAddress& address) {
+  // The library's default is SO_REUSEPORT, with which a second server would silently share the port.
+  server->set_socket_options([](socket_t socket) {
+    const int yes = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  });
+  errno = 0;
+  int port = address.port;
+  if (address.port == 0) {
+    port = server->bind_to_any_port(address.host);
+  } else if (!server->bind_to_port(address.host, address.port)) {
+    port = -1;
+  }
+  if (port >= 0) return port;
+  throw NetworkError(
+      fmt::format("cannot serve HTTP on {}:{}: {}; choose another port, * for a free one, or an "
+                  "address of this machine",
+                  address.host, address.port == 0 ? "*" : std::to_string(address.port),
+                  errno != 0 ? std::strerror(errno) : "the address cannot be used"));
+}
+
+std::string http_url(const std::string& host, int port) {
+  return fmt::format("http://{}:{}/", is_ipv6(host) ? "[" + host + "]" : host, port);
+}
+
+}  // namespace allot::aggregator

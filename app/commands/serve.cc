@@ -1,0 +1,137 @@
+// allot serve: an OpenAI-compatible HTTP endpoint over the engine, for measurements on one device.
+#include <spdlog/fmt/fmt.h>
+
+#include <chrono>
+#include <iostream>
+#include <optional>
+
+#include "app/cli/command.h"
+#include "app/cli/stop_signal.h"
+#include "app/scoring/reply_engine.h"
+#include "app/serve/completion_server.h"
+#include "base/error.h"
+#include "base/log.h"
+
+namespace allot::app {
+namespace {
+
+// The engine as the batcher sees it.
+class ServedEngine final : public TokenEngine {
+ public:
+  ServedEngine(const std::filesystem::path& model, const model::EngineOptions& options)
+      : engine_(model, options) {}
+  void submit(model::GenerationRequest request) override { engine_.submit(std::move(request)); }
+  std::vector<model::GenerationResult> step() override { return engine_.step(); }
+  bool cancel(uint64_t id) override { return engine_.cancel(id); }
+  int64_t pending() const override { return engine_.pending(); }
+  const model::Engine& engine() const { return engine_; }
+
+ private:
+  model::Engine engine_;
+};
+
+struct ServeOptions : ReplyOptions {
+  std::string schedule;
+  std::string address = "127.0.0.1:8000";
+  std::string model_name;
+  std::optional<std::filesystem::path> api_keys;
+  int32_t connections = 256;
+  int64_t max_requests = 512;
+  int64_t max_body_bytes = int64_t{4} << 20;
+  int32_t drain_seconds = 30;
+};
+
+void declare_serve_options(OptionSet* set, ServeOptions* options) {
+  declare_reply_options(set, options, PromptStyles::kNone);
+  set->text("schedule", &options->schedule, "S",
+            fmt::format("{}; default config where there is one, else dense", kScheduleForms).c_str());
+  set->text("address", &options->address, "ADDRESS:PORT",
+            "where to listen; port * lets the system choose one; beyond loopback only with --api-keys");
+  set->text("model-name", &options->model_name, "NAME",
+            "what requests call the model; default the directory's name");
+  set->path("api-keys", &options->api_keys, "file with a key a line; requests then need one as bearer token");
+  set->integer("connections", &options->connections, 1, 4096, "N",
+               "connections answered at once; further ones wait");
+  set->integer("max-requests", &options->max_requests, 1, 1'000'000, "N",
+               "replies that run or wait for room; further ones are refused with status 429");
+  set->integer("max-body-bytes", &options->max_body_bytes, 1024, int64_t{1} << 30, "N",
+               "largest body of a request");
+  set->integer("drain-seconds", &options->drain_seconds, 0, 3600, "S",
+               "how long replies may go on after SIGINT or SIGTERM");
+}
+
+ServerOptions server_options(const ServeOptions& options) {
+  ServerOptions server;
+  server.address = aggregator::parse_http_address(options.address);
+  if (options.api_keys) server.keys = ApiKeys::read(*options.api_keys);
+  if (server.keys.empty() && !server.address.loopback()) {
+    throw UsageError(
+        "--address " + options.address +
+        " can be reached from other machines, and anyone there could use the model; give --api-keys "
+        "FILE, or listen on 127.0.0.1");
+  }
+  server.connections = options.connections;
+  server.max_body_bytes = options.max_body_bytes;
+  return server;
+}
+
+ServedModel served_model(const ServeOptions& options, const ReplyPlan& plan,
+                         const model::Tokenizer& tokenizer, const model::Engine& engine) {
+  ServedModel served;
+  served.limits = {.model = options.model_name,
+                   .sampling = generation_limits(plan.conditions.generation).sampling,
+                   .max_new_tokens = plan.conditions.generation.max_new_tokens};
+  served.markup = markup_of(tokenizer.chat_template());
+  const auto& schedule = plan.schedules.front().schedule;
+  if (schedule) served.samples = schedule->samples;
+  served.run_seed = plan.conditions.seed;
+  served.positions =
+      std::min<int64_t>(engine.config().max_position_embeddings, engine.options().cache_tokens);
+  served.description = describe(plan);
+  return served;
+}
+
+// Waits for a signal, then lets what runs go on for a while. False when the engine failed.
+bool wait_for_end(Batcher* batcher, std::chrono::seconds drain) {
+  constexpr std::chrono::milliseconds kLookAgain(100);
+  const auto& stop = watch_stop_signals();
+  while (!stop.load() && !batcher->failed()) pause_for(kLookAgain);
+  batcher->refuse_further();
+  const auto until = std::chrono::steady_clock::now() + drain;
+  while (batcher->counters().running > 0 && std::chrono::steady_clock::now() < until) pause_for(kLookAgain);
+  return !batcher->failed();
+}
+
+}  // namespace
+
+int run_serve(std::span<const std::string> arguments) {
+  ServeOptions options;
+  OptionSet set(
+      "serve",
+      "answer OpenAI-compatible HTTP requests (/v1/completions, /v1/chat/completions, /v1/models, /health, "
+      "/metrics) under one schedule; a server to measure with, on one device, not one for production",
+      "allot serve --model assets/tiny-gsm --schedule uniform:16 --address 127.0.0.1:8000");
+  declare_serve_options(&set, &options);
+  ReplyPlan plan;
+  set.resolve_with([&] {
+    if (options.schedule.empty()) options.schedule = usual_schedule(options.model);
+    if (options.model_name.empty()) options.model_name = model::directory_name(options.model);
+    plan = plan_replies(std::array{options.schedule}, std::nullopt, &options, &set);
+  });
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+
+  const ServerOptions where = server_options(options);
+  watch_stop_signals();
+  std::cerr << describe(plan);
+  const auto tokenizer = model::Tokenizer::load(options.model);
+  auto engine = std::make_unique<ServedEngine>(options.model, engine_options(options, plan.conditions));
+  ServedModel served = served_model(options, plan, tokenizer, engine->engine());
+  if (!served.markup)
+    spdlog::warn("the model's chat template is of no known family: /v1/chat/completions is refused");
+  Batcher batcher(std::move(engine), tokenizer, {.most_requests = options.max_requests});
+  const CompletionServer server(where, std::move(served), tokenizer, &batcher);
+  std::cout << server.url() << std::endl;
+  return wait_for_end(&batcher, std::chrono::seconds(options.drain_seconds)) ? 0 : 1;
+}
+
+}  // namespace allot::app
