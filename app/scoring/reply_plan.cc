@@ -205,7 +205,10 @@ std::string describe(const ReplyPlan& plan) {
       text += fmt::format(" ({} {})", named.schedule->total(), kernels::name(plan.conditions.attention.unit));
     text += '\n';
   }
-  return text + fmt::format("conditions: {}\n", evaluation::describe(plan.conditions));
+  if (plan.task) return text + fmt::format("conditions: {}\n", evaluation::describe(plan.conditions));
+  return text + fmt::format("conditions: prompts as they are given; {}; {}; seed {}\n",
+                            kernels::describe(plan.conditions.attention),
+                            evaluation::describe(plan.conditions.generation), plan.conditions.seed);
 }
 
 }  // namespace allot::app

@@ -1,0 +1,187 @@
+"""`allot serve` with the embedded model, asked by the `openai` package where Python can import it, and by plain HTTP.
+
+    openai_client_test.py ALLOT MODEL_DIRECTORY [--malformed N]
+
+Exits with 1 on a difference. Replies must not depend on what else is in the batch, joins it or leaves it.
+"""
+
+import argparse
+import concurrent.futures
+import http.client
+import json
+import random
+import subprocess
+import sys
+import time
+
+try:
+    import openai
+except ImportError:
+    openai = None
+
+KEY = "a-key-of-this-test-alone"
+
+
+class Server:
+    def __init__(self, allot, model, directory):
+        keys = directory + "/keys"
+        with open(keys, "w") as file:
+            file.write(KEY + "\n")
+        self.process = subprocess.Popen(
+            [allot, "serve", "--model", model, "--schedule", "uniform:8", "--address",
+             "127.0.0.1:*", "--api-keys", keys, "--max-sequences", "8", "--threads", "2"],
+            stdout=subprocess.PIPE, text=True)
+        self.url = self.process.stdout.readline().strip()
+        assert self.url.startswith("http://127.0.0.1:"), self.url
+        self.port = int(self.url.rstrip("/").rsplit(":", 1)[1])
+
+    def post(self, path, body, timeout=60):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request("POST", path, data,
+                           {"Content-Type": "application/json", "Authorization": "Bearer " + KEY})
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        return answer.status, json.loads(text)
+
+    def metric(self, name):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", "/metrics")
+        for line in connection.getresponse().read().decode().splitlines():
+            if line.startswith(name + " "):
+                return float(line.split()[1])
+        raise AssertionError(name + " is no metric")
+
+    def end(self):
+        self.process.terminate()
+        return self.process.wait(60)
+
+
+def completion(server, prompt, seed, tokens, temperature):
+    status, answer = server.post("/v1/completions", {
+        "model": "tiny-gsm", "prompt": prompt, "seed": seed, "max_tokens": tokens, "temperature": temperature})
+    assert status == 200, answer
+    return answer["choices"][0]["text"]
+
+
+def check_batch_mates(server, questions):
+    """Replies alone, one after the other, against all at once with mates that leave in the middle."""
+    asked = [(question + "\n", seed, 40 + seed, temperature) for seed, question in enumerate(questions)
+             for temperature in (0, 2)]
+    alone = [completion(server, *one) for one in asked]
+    leaving = json.dumps({"model": "tiny-gsm", "prompt": "x", "max_tokens": 900, "ignore_eos": True}).encode()
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+        gone = [pool.submit(leave, server, leaving) for _ in range(6)]
+        together = list(pool.map(lambda one: completion(server, *one), asked))
+        for one in gone:
+            one.result()
+    different = [i for i, (first, second) in enumerate(zip(alone, together)) if first != second]
+    assert not different, f"replies {different} depend on their batch mates"
+    assert len(set(alone)) > len(questions), "temperature changes nothing"
+    steps = server.metric("allot_serve_steps_total")
+    assert server.metric("allot_serve_step_requests_total") > 1.5 * steps, "hardly anything ran together"
+    for _ in range(200):
+        if server.metric('allot_serve_requests_running') == 0:
+            break
+        time.sleep(0.05)
+    assert server.metric('allot_serve_requests_total{outcome="cancelled"}') == 6, "six clients went away"
+    assert server.metric("allot_serve_requests_running") == 0
+
+
+def leave(server, body):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("POST", "/v1/completions", body,
+                       {"Content-Type": "application/json", "Authorization": "Bearer " + KEY})
+    time.sleep(0.2)
+    connection.close()
+
+
+def check_openai(server, question):
+    client = openai.OpenAI(base_url=server.url + "v1", api_key=KEY, max_retries=0)
+    assert [model.id for model in client.models.list()] == ["tiny-gsm"]
+    messages = [{"role": "user", "content": question}]
+    chat = client.chat.completions.create(model="tiny-gsm", messages=messages, temperature=0, seed=1, max_tokens=60)
+    assert chat.choices[0].message.role == "assistant"
+    assert chat.choices[0].finish_reason == "stop", chat
+    assert "####" in chat.choices[0].message.content, chat
+    assert chat.usage.total_tokens == chat.usage.prompt_tokens + chat.usage.completion_tokens
+    pieces, usage = [], None
+    for chunk in client.chat.completions.create(model="tiny-gsm", messages=messages, temperature=0, seed=1,
+                                                max_tokens=60, stream=True, stream_options={"include_usage": True}):
+        if chunk.choices:
+            pieces.append(chunk.choices[0].delta.content or "")
+        else:
+            usage = chunk.usage
+    assert "".join(pieces) == chat.choices[0].message.content and len(pieces) > 10, pieces
+    assert usage == chat.usage, (usage, chat.usage)
+    several = client.completions.create(model="tiny-gsm", prompt=[question + "\n", "Tom has"], n=2, max_tokens=8,
+                                        temperature=1, seed=3, stop=["####"])
+    assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
+    for error, make in [
+            (openai.AuthenticationError,
+             lambda: openai.OpenAI(base_url=server.url + "v1", api_key="x", max_retries=0).models.list()),
+            (openai.NotFoundError, lambda: client.completions.create(model="other", prompt="a")),
+            (openai.BadRequestError, lambda: client.completions.create(model="tiny-gsm", prompt="a", logprobs=1)),
+            (openai.BadRequestError, lambda: client.completions.create(model="tiny-gsm", prompt="a" * 5000))]:
+        try:
+            make()
+        except error:
+            continue
+        raise AssertionError(f"{error.__name__} was not raised")
+
+
+def malformed(generator):
+    """A body that is no good request: a good one with bytes cut off, put in or changed beyond JSON or its fields."""
+    good = json.dumps({"model": "tiny-gsm", "prompt": "What is 2 plus 3?", "max_tokens": 2}).encode()
+    kind = generator.randrange(4)
+    if kind == 0:
+        return good[:generator.randrange(len(good))]
+    if kind == 1:
+        return bytes(generator.randrange(256) for _ in range(generator.randrange(200)))
+    if kind == 2:
+        field = generator.choice(["temperature", "top_p", "n", "seed", "stop", "stream", "stream_options", "max_tokens"])
+        value = generator.choice(["-5", "{\"x\": []}", "[[[]]]", "1e999", "9" * 40, "[7]"])
+        return good[:-1] + f', "{field}": {value}}}'.encode()
+    return good[:-1] + b', "user": ' + b"[" * generator.randrange(40, 5000)
+
+
+def check_malformed(server, count):
+    generator = random.Random(20260103)
+    statuses = {}
+    for _ in range(count):
+        body = malformed(generator)
+        status, answer = server.post(generator.choice(["/v1/completions", "/v1/chat/completions"]), body)
+        assert status in (400, 404), (status, body[:200])
+        assert answer["error"]["message"], answer
+        statuses[status] = statuses.get(status, 0) + 1
+    assert server.process.poll() is None, "the server ended"
+    print(f"{count} malformed requests: {statuses}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("allot")
+    parser.add_argument("model")
+    parser.add_argument("directory")
+    parser.add_argument("--malformed", type=int, default=200)
+    options = parser.parse_args()
+    with open(options.model + "/heldout.jsonl") as file:
+        questions = [json.loads(next(file))["question"] for _ in range(6)]
+    server = Server(options.allot, options.model, options.directory)
+    try:
+        check_batch_mates(server, questions)
+        if openai is None:
+            print("the package openai is not there; asked by plain HTTP alone")
+        else:
+            check_openai(server, questions[0])
+        check_malformed(server, options.malformed)
+        code = server.end()
+        assert code == 0, f"the server ended with {code}"
+    finally:
+        server.process.kill()
+    print("all as expected" + ("" if openai is None else f", openai {openai.__version__}"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
