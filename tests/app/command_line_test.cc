@@ -35,8 +35,9 @@ TEST(CommandLine, HelpListsEveryCommandWithOneLine) {
   const auto result = run_command({"allot", "--help"});
   EXPECT_EQ(result.code, 0);
   for (const char* command :
-       {"tune", "aggregator", "worker", "status", "control", "eval", "verify", "analyze", "calibrate",
-        "ablate", "export", "import", "report", "inspect", "tokenize", "logits", "grade", "bench"}) {
+       {"tune",   "aggregator", "worker",   "status",    "control", "eval",   "generate",
+        "serve",  "verify",     "analyze",  "calibrate", "ablate",  "export", "import",
+        "report", "inspect",    "tokenize", "logits",    "grade",   "bench"}) {
     EXPECT_THAT(result.out, HasSubstr("\n  " + std::string(command) + " ")) << command;
   }
 }
