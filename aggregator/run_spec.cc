@@ -108,6 +108,7 @@ policy::PolicyConfig policy_config(const wire::RunSpec& spec) {
   config.layers = spec.model().layers();
   config.total = from.total();
   config.floor = from.floor();
+  config.bounds = policy::parse_bounds(from.bounds());
   config.seed = spec.seed();
   config.max_policy_lag = from.max_policy_lag();
   if (!from.start().empty()) config.start = policy::parse_schedule(from.start());
@@ -123,6 +124,7 @@ wire::PolicySpec policy_spec(const policy::PolicyConfig& config) {
   spec.set_name(config.name);
   spec.set_total(config.total);
   spec.set_floor(config.floor);
+  spec.set_bounds(config.bounds.to_string());
   spec.set_max_policy_lag(config.max_policy_lag);
   spec.set_start(config.start.to_string());
   // The previous release reads the fields of every learner and refuses values out of range.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <limits>
+#include <numeric>
 #include <queue>
 #include <string>
 #include <utility>
@@ -11,15 +12,24 @@
 
 namespace allot::policy {
 
-Schedule cheapest_schedule(std::span<const double> costs, int layers, int64_t total, int32_t floor) {
+Schedule cheapest_schedule(std::span<const double> costs, int layers, int64_t total, int32_t floor,
+                           const Limits& limits) {
   constexpr int64_t kMostLots = 512;
-  const int64_t spread = total - int64_t{layers} * floor;
+  const auto count = static_cast<size_t>(layers);
+  const std::vector<int32_t> least = limits.empty() ? std::vector<int32_t>(count, floor) : limits.least;
+  const int64_t spread = total - std::accumulate(least.begin(), least.end(), int64_t{0});
   if (spread < 0) {
     throw InvalidArgument("cheapest_schedule: " + std::to_string(total) + " samples are less than " +
                           std::to_string(floor) + " in each of " + std::to_string(layers) + " layers");
   }
   const int64_t lot = std::max<int64_t>(1, (spread + kMostLots - 1) / kMostLots);
-  const auto lots = static_cast<size_t>(spread / lot);
+  // What fits into a layer, in whole lots, and into all.
+  const auto room = [&](size_t layer) {
+    return limits.empty() ? spread / lot : std::min(spread, int64_t{limits.most[layer]} - least[layer]) / lot;
+  };
+  int64_t room_in_all = 0;
+  for (size_t layer = 0; layer < count; ++layer) room_in_all += room(layer);
+  const auto lots = static_cast<size_t>(std::min(spread / lot, room_in_all));
   const auto row_length = static_cast<size_t>(total) + 1;
   const auto cost = [&](size_t layer, int64_t samples) {
     return costs[layer * row_length + static_cast<size_t>(samples)];
@@ -33,12 +43,14 @@ Schedule cheapest_schedule(std::span<const double> costs, int layers, int64_t to
   std::vector<double> lot_costs(lots + 1);
   cheapest[0] = 0;
   for (size_t layer = 0; layer < static_cast<size_t>(layers); ++layer) {
-    for (size_t own = 0; own <= lots; ++own) {
-      lot_costs[own] = cost(layer, floor + static_cast<int64_t>(own) * lot);
+    const size_t own_lots = std::min(lots, static_cast<size_t>(room(layer)));
+    for (size_t own = 0; own <= own_lots; ++own) {
+      lot_costs[own] = cost(layer, least[layer] + static_cast<int64_t>(own) * lot);
     }
     uint16_t* chosen = choice.data() + layer * (lots + 1);
     if (layer == 0) {
-      for (size_t used = 0; used <= lots; ++used) {
+      std::ranges::fill(next, std::numeric_limits<double>::infinity());
+      for (size_t used = 0; used <= own_lots; ++used) {
         next[used] = lot_costs[used];
         chosen[used] = static_cast<uint16_t>(used);
       }
@@ -46,7 +58,7 @@ Schedule cheapest_schedule(std::span<const double> costs, int layers, int64_t to
       continue;
     }
     std::ranges::fill(next, std::numeric_limits<double>::infinity());
-    for (size_t own = 0; own <= lots; ++own) {
+    for (size_t own = 0; own <= own_lots; ++own) {
       const double own_cost = lot_costs[own];
       for (size_t used = own; used <= lots; ++used) {
         const double sum = cheapest[used - own] + own_cost;
@@ -58,7 +70,7 @@ Schedule cheapest_schedule(std::span<const double> costs, int layers, int64_t to
     cheapest.swap(next);
   }
 
-  Schedule schedule = uniform_schedule(layers, floor);
+  Schedule schedule{least};
   size_t left = lots;
   for (size_t layer = static_cast<size_t>(layers); layer-- > 0;) {
     const size_t own = choice[layer * (lots + 1) + left];
@@ -70,6 +82,7 @@ Schedule cheapest_schedule(std::span<const double> costs, int layers, int64_t to
     double most = -std::numeric_limits<double>::infinity();
     for (size_t layer = 0; layer < static_cast<size_t>(layers); ++layer) {
       const int64_t samples = schedule.samples[layer];
+      if (!limits.empty() && samples >= limits.most[layer]) continue;
       const double saved = cost(layer, samples) - cost(layer, samples + 1);
       if (saved > most) most = saved, winner = layer;
     }

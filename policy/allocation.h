@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "policy/bounds.h"
 #include "policy/schedule.h"
 
 namespace allot::policy {
@@ -14,8 +15,10 @@ namespace allot::policy {
 // of any shape, by dynamic programming: layers * spread^2 / 2 steps, spread = total - layers * floor. Beyond
 // a spread of 512, samples above the floor are dealt in equal lots so that at most 512 lots remain, and the
 // remainder where it saves most. `costs` holds rows of total + 1 entries, one row a layer. Ties go to fewer
-// samples in later layers. Throws InvalidArgument when total < layers * floor.
-Schedule cheapest_schedule(std::span<const double> costs, int layers, int64_t total, int32_t floor);
+// samples in later layers. With limits, those of `total` and the floor, only schedules that keep them count,
+// and lots lie above the least of each layer. Throws InvalidArgument when total < layers * floor.
+Schedule cheapest_schedule(std::span<const double> costs, int layers, int64_t total, int32_t floor,
+                           const Limits& limits = {});
 
 // The same for costs that are convex, whatever the total: starts at `least` and gives each sample to the
 // layer that saves most by it, by `saved(layer, samples)`, what one more than `samples` saves; never more

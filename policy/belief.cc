@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "policy/allocation.h"
+#include "policy/learner.h"
 #include "policy/response_state.h"
 #include "policy/state.h"
 
@@ -26,6 +27,7 @@ Belief::Belief(ResponseCurves::Form form, const PolicyConfig& config, const Sche
     : layers_(config.layers),
       total_(config.total),
       floor_(config.floor),
+      limits_(limits_of(config)),
       model_(form, config.layers, config.total, start) {
   model_.set_dispersion(kDispersion);
   for (size_t k = 0; k < kDraws; ++k) draws_.push_back(model_.prior_draw(draws));
@@ -62,7 +64,7 @@ double Belief::log_predictive(std::span<const ResponseOutcome> outcomes) const {
 Schedule Belief::best() const {
   std::vector<double> costs(static_cast<size_t>(layers_) * (static_cast<size_t>(total_) + 1));
   for (const ResponseModel::State& draw : draws_) model_.add_costs(draw, 1.0 / kDraws, costs);
-  return cheapest_schedule(costs, layers_, total_, floor_);
+  return cheapest_schedule(costs, layers_, total_, floor_, limits_);
 }
 
 std::vector<double> Belief::advantages(const Schedule& schedule, const Schedule& other) const {
@@ -91,7 +93,7 @@ double Belief::left_to_gain(const Schedule& schedule) const {
   for (size_t k = 0; k < kDraws; k += kDraws / kJudges) {
     std::ranges::fill(costs, 0);
     model_.add_costs(draws_[k], 1, costs);
-    const Schedule best = cheapest_schedule(costs, layers_, total_, floor_);
+    const Schedule best = cheapest_schedule(costs, layers_, total_, floor_, limits_);
     left += (model_.accuracy(draws_[k], best) - model_.accuracy(draws_[k], schedule)) / kJudges;
   }
   return left;

@@ -52,6 +52,7 @@ class Belief {
   int layers_;
   int64_t total_;
   int32_t floor_;
+  Limits limits_;
   ResponseModel model_;
   ResponseModel::State state_;               // of the chain
   std::vector<ResponseModel::State> draws_;  // without effects of groups, [kDraws]

@@ -38,6 +38,7 @@ DivergenceSearchOptions search_options(const PolicyConfig& config) {
   return {.layers = config.layers,
           .total = config.total,
           .floor = config.floor,
+          .limits = limits_of(config),
           .seed = config.seed,
           .steps = static_cast<int>(left / (2 * pairs)),
           .pairs = static_cast<int>(pairs)};

@@ -50,9 +50,9 @@ DivergenceSearch::DivergenceSearch(const DivergenceSearchOptions& options, Diver
   if (options.steps < 1 || options.pairs < 1)
     throw InvalidArgument("a search of " + std::to_string(options.steps) + " steps of " +
                           std::to_string(options.pairs) + " pairs; expected at least 1 of each");
-  const Schedule even = even_schedule(options.layers, options.total, options.floor);
-  start_ = start.value_or(even);
+  start_ = start.value_or(even());
   check_schedule(start_, options.layers, options.floor, options.total);
+  check_limits(start_, options.limits);
   for (const int32_t samples : start_.samples) logs_.push_back(log_above(samples - options.floor));
   sum_of_logs_.resize(logs_.size());
   // Where nothing is to be spread there is one schedule.
@@ -88,7 +88,7 @@ std::vector<Schedule> DivergenceSearch::batch(int batch) const {
       Schedule schedule{
           round_at_random(amounts(logs), {options_.seed, draw, draw_purpose("divergence-search")})};
       for (int32_t& samples : schedule.samples) samples += options_.floor;
-      schedules.push_back(std::move(schedule));
+      schedules.push_back(kept(schedule, options_.floor, options_.limits));
     }
   }
   return schedules;
@@ -118,7 +118,7 @@ void DivergenceSearch::move() {
     least.push_back(options_.floor + static_cast<int32_t>(low));
     most.push_back(options_.floor + static_cast<int32_t>(std::max(high, std::floor(above) + 1)));
   }
-  const Schedule goal = model_->best(options_.total, least, most);
+  const Schedule goal = best_between(std::move(least), std::move(most));
   for (size_t layer = 0; layer < logs_.size(); ++layer) {
     const double here = std::log(centre[layer]);
     logs_[layer] = here + kStride * (log_above(goal.samples[layer] - options_.floor) - here);
@@ -128,12 +128,38 @@ void DivergenceSearch::move() {
   for (size_t layer = 0; layer < logs_.size(); ++layer) logs_[layer] = log_above(moved[layer]);
 }
 
+Schedule DivergenceSearch::dealt(std::span<const double> shares) const {
+  return apportion(shares, options_.total, options_.floor, options_.limits);
+}
+
+Schedule DivergenceSearch::even() const {
+  return dealt(std::vector<double>(static_cast<size_t>(options_.layers), 1.0));
+}
+
+Schedule DivergenceSearch::best() const {
+  const Limits& limits = options_.limits;
+  return limits.empty() ? model_->best(options_.total, options_.floor)
+                        : model_->best(options_.total, limits.least, limits.most);
+}
+
+Schedule DivergenceSearch::best_between(std::vector<int32_t> least, std::vector<int32_t> most) const {
+  const Limits& limits = options_.limits;
+  int64_t lowest = 0, highest = 0;
+  for (size_t layer = 0; layer < limits.least.size(); ++layer) {
+    lowest += least[layer] = std::clamp(least[layer], limits.least[layer], limits.most[layer]);
+    highest += most[layer] = std::clamp(most[layer], limits.least[layer], limits.most[layer]);
+  }
+  // The centre may lie so far outside the limits that no schedule within them is near to it.
+  if (!limits.empty() && (lowest > options_.total || highest < options_.total)) return best();
+  return model_->best(options_.total, least, most);
+}
+
 Schedule DivergenceSearch::centre() const {
-  return !moved_ ? start_ : apportion(softmax(logs_), options_.total, options_.floor);
+  return !moved_ ? start_ : dealt(softmax(logs_));
 }
 
 std::vector<Schedule> DivergenceSearch::candidates() const {
-  std::vector<Schedule> found = {even_schedule(options_.layers, options_.total, options_.floor)};
+  std::vector<Schedule> found = {even()};
   const auto add = [&](Schedule schedule) {
     if (std::ranges::find(found, schedule) == found.end()) found.push_back(std::move(schedule));
   };
@@ -141,9 +167,9 @@ std::vector<Schedule> DivergenceSearch::candidates() const {
   if (later_steps_ > 0) {
     std::vector<double> mean = sum_of_logs_;
     for (double& log : mean) log /= later_steps_;
-    add(apportion(softmax(mean), options_.total, options_.floor));
+    add(dealt(softmax(mean)));
   }
-  if (step_ > 0 && spread() > 0) add(model_->best(options_.total, options_.floor));
+  if (step_ > 0 && spread() > 0) add(best());
   return found;
 }
 

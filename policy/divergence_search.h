@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "policy/bounds.h"
 #include "policy/divergence_model.h"
 #include "policy/perturbation.h"
 #include "policy/schedule.h"
@@ -19,6 +20,7 @@ struct DivergenceSearchOptions {
   int layers = 0;
   int64_t total = 0;
   int32_t floor = 1;
+  Limits limits = {};  // that every schedule keeps besides
   uint64_t seed = 0;
   int steps = 40;  // batches of schedules
   int pairs = 8;   // of a batch
@@ -58,6 +60,13 @@ class DivergenceSearch {
   // The samples above the floor that these logs stand for, [layers].
   std::vector<double> amounts(std::span<const double> logs) const;
   void move();
+  // The even schedule and the model's best one, as close as the limits let them be; and the best one of those
+  // between `least` and `most` samples, both [layers].
+  Schedule even() const;
+  Schedule best() const;
+  Schedule best_between(std::vector<int32_t> least, std::vector<int32_t> most) const;
+  // These shares of the budget as a schedule within the limits.
+  Schedule dealt(std::span<const double> shares) const;
 
   DivergenceSearchOptions options_;
   DivergenceModel* model_;

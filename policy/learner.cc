@@ -47,9 +47,17 @@ double parameter(const PolicyConfig& config, std::string_view name) {
   return given == config.parameters.end() ? declared->initial : given->second;
 }
 
+Limits limits_of(const PolicyConfig& config) {
+  return limits_of(config.bounds, config.layers, config.total, config.floor);
+}
+
+Schedule apportion(std::span<const double> shares, const PolicyConfig& config) {
+  return apportion(shares, config.total, config.floor, limits_of(config));
+}
+
 Schedule start_schedule(const PolicyConfig& config) {
-  return config.start.samples.empty() ? even_schedule(config.layers, config.total, config.floor)
-                                      : config.start;
+  if (!config.start.samples.empty()) return config.start;
+  return apportion(std::vector<double>(static_cast<size_t>(config.layers), 1.0), config);
 }
 
 std::vector<double> start_logits(const PolicyConfig& config) {
@@ -64,8 +72,7 @@ std::vector<double> start_logits(const PolicyConfig& config) {
     for (double& logit : logits) logit -= mean;
     // The less such layers have, the less of a sample they take from the others; 2^-20 is far below what
     // rounding can show.
-    if (least < 0x1p-20 || apportion(softmax(logits), config.total, config.floor) == config.start)
-      return logits;
+    if (least < 0x1p-20 || apportion(softmax(logits), config) == config.start) return logits;
   }
 }
 

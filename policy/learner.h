@@ -64,7 +64,13 @@ const Learner* find_learner(std::string_view name);
 // std::logic_error when the learner declares no such parameter.
 double parameter(const PolicyConfig& config, std::string_view name);
 
-// The schedule that learning starts from: the configuration's, else the even one.
+// The bounds of each layer; those of a validated configuration are sound.
+Limits limits_of(const PolicyConfig& config);
+// The apportionment of these shares by the configuration's total and floor within its bounds. Where learners
+// turn shares into a schedule, they do so by this.
+Schedule apportion(std::span<const double> shares, const PolicyConfig& config);
+
+// The schedule that learning starts from: the configuration's, else the even one within its bounds.
 Schedule start_schedule(const PolicyConfig& config);
 // Policy logits of it, with mean 0: all 0 without a start in the configuration, else logs of the samples
 // above the floor, of which a layer without any has a half or, where half samples would change the others,

@@ -21,8 +21,10 @@ class Faults {
     if (holds) return;
     std::ostringstream fault;
     fault << field << " is " << value << ", expected " << expected;
-    text_ += (text_.empty() ? "" : "; ") + fault.str();
+    add(fault.str());
   }
+
+  void add(const std::string& fault) { text_ += (text_.empty() ? "" : "; ") + fault; }
 
   template <class Number>
   void expect_within(const char* field, Number value, Number least, Number most) {
@@ -61,6 +63,15 @@ void check_parameters(const Learner& learner, const PolicyConfig& config, Faults
 }
 
 // Judged once the other fields are sound.
+void check_bounds(const PolicyConfig& config, Faults* faults) {
+  try {
+    (void)limits_of(config);
+  } catch (const InvalidArgument& fault) {
+    faults->add(fault.what());
+  }
+}
+
+// Judged once the other fields and the bounds are sound.
 void check_start(const PolicyConfig& config, Faults* faults) {
   const Schedule& start = config.start;
   if (start.samples.empty()) return;
@@ -68,6 +79,7 @@ void check_start(const PolicyConfig& config, Faults* faults) {
                  "a number of samples for every layer; learners know no exact layers");
   try {
     check_schedule(start, config.layers, config.floor, config.total);
+    check_limits(start, limits_of(config));
   } catch (const InvalidArgument& fault) {
     faults->expect(false, "start", start.to_string(),
                    std::to_string(config.total) + " samples over " + std::to_string(config.layers) +
@@ -94,6 +106,7 @@ void validate(const PolicyConfig& config) {
   faults.expect(config.divergence_episodes >= 0, "divergence-episodes", config.divergence_episodes,
                 "at least 0");
   if (learner != nullptr) check_parameters(*learner, config, &faults);
+  if (faults.text().empty()) check_bounds(config, &faults);
   if (faults.text().empty()) check_start(config, &faults);
   if (!faults.text().empty()) throw InvalidArgument("policy configuration: " + faults.text());
 }

@@ -15,6 +15,7 @@
 
 #include "episode/question_result.h"
 #include "episode/reward_kind.h"
+#include "policy/bounds.h"
 #include "policy/layer_costs.h"
 #include "policy/schedule.h"
 
@@ -63,8 +64,10 @@ struct PolicyConfig {
   int32_t floor = 1;
   uint64_t seed = 0;
   int64_t max_policy_lag = 50;  // versions, or kNoPolicyLagLimit
-  // The schedule that learning starts from: of `total`, each layer at least `floor` and none exact. Without
-  // entries it is the even one.
+  // What every schedule that is asked or recommended keeps besides.
+  Bounds bounds = {};
+  // The schedule that learning starts from: of `total`, each layer at least `floor` and within its bounds,
+  // and none exact. Without entries it is the even one, as close as the bounds let it.
   Schedule start = {};
   // Proposals of a lower number measure divergences where they name no kind. The others measure reward_kind,
   // the run's.

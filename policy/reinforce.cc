@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 
+#include "policy/learner.h"
 #include "policy/multinomial.h"
 #include "policy/state.h"
 
@@ -63,6 +64,8 @@ std::vector<Proposal> Reinforce::ask(int count) {
     asked.log_prob = multinomial_log_prob(asked.counts, logits_);
     Schedule schedule{asked.counts};
     for (int32_t& samples : schedule.samples) samples += config_.floor;
+    // What was drawn is learned from; how bounds change it is a part of how rewards follow from draws.
+    schedule = kept(schedule, config_.floor, limits_of(config_));
     proposals.push_back({number, number, std::move(schedule), asked.log_prob, version_});
     asked_.emplace(number, std::move(asked));
   }
@@ -92,7 +95,7 @@ void Reinforce::update() {
 }
 
 Schedule Reinforce::recommend() const {
-  return apportion(softmax(logits_), config_.total, config_.floor);
+  return apportion(softmax(logits_), config_);
 }
 
 Description Reinforce::describe() const {

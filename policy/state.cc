@@ -20,7 +20,8 @@ json to_json(const PolicyConfig& config) {
   for (const Parameter& declared : find_learner(config.name)->parameters) {
     fields["parameters." + std::string(declared.name)] = parameter(config, declared.name);
   }
-  // States of runs without a start, or of one kind, are as they were before there were any.
+  // States of runs without bounds or a start, or of one kind, are as they were before there were any.
+  if (!config.bounds.empty()) fields["bounds"] = config.bounds.to_string();
   if (!config.start.samples.empty()) fields["start"] = config.start.samples;
   if (config.divergence_episodes > 0) fields["divergence_episodes"] = config.divergence_episodes;
   return fields;
@@ -40,7 +41,7 @@ json read_state(const PolicyConfig& config, std::string_view text) {
                                                               ", expected \"" + std::string(kFormat) + "\"");
   json expected = to_json(config);
   const json saved = state.value("config", json::object());
-  for (const char* optional : {"start", "divergence_episodes"}) expected.emplace(optional, json());
+  for (const char* optional : {"bounds", "start", "divergence_episodes"}) expected.emplace(optional, json());
   std::string differences;
   for (const auto& [field, value] : expected.items()) {
     const json found = saved.is_object() ? saved.value(field, json()) : json();

@@ -73,6 +73,9 @@ std::string model_program() {
 std::vector<int64_t> frontier_totals(const std::string& text, const wire::RunSpec& spec) {
   if (text.empty()) return {};
   std::vector<int64_t> totals = parse_totals(text, "--frontier");
+  if (!spec.policy().bounds().empty())
+    throw UsageError("--frontier " + text + " solves for other totals, which would not keep --bounds " +
+                     spec.policy().bounds() + "; leave one of them out");
   if (spec.task().heldout_questions() == 0)
     throw UsageError("--frontier " + text + " verifies on held-out questions; name them with --heldout");
   const int64_t least = int64_t{spec.model().layers()} * spec.policy().floor();

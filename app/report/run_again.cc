@@ -90,6 +90,7 @@ std::vector<std::string> words_of(const wire::RunSpec& spec, const std::filesyst
   words.add("prompt-style", task.prompt_style());
   words.add("total", spec.policy().total());
   words.add("floor", spec.policy().floor());
+  if (!spec.policy().bounds().empty()) words.add("bounds", spec.policy().bounds());
   add_policy(spec, &words);
   const bool mixed = spec.divergence_episodes() > 0;
   words.add("reward", mixed ? "mixed" : row_of(parse_reward_kind(spec.reward_kind())).name);

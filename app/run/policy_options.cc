@@ -161,6 +161,10 @@ void declare_policy_options(OptionSet* options, PolicyOptions* policy) {
   }
   options->choice("policy", &policy->name, policy::policy_names(), help.c_str());
   options->text(
+      "bounds", &policy->bounds, "LAYERS:RANGE,…",
+      "least and most samples of layers, kept by every schedule that is tried or recommended: 3:4 pins layer 3, "
+      "5-9:2-12 holds layers 5 to 9 between 2 and 12, and 2- or -8 leaves an end out");
+  options->text(
       "start", &policy->start, "SCHEDULE",
       "schedule that learning starts from, such as one that allot calibrate wrote: a schedule.json of "
       "the same attention and total, a,b,c,… or uniform:N; the even one when not given");
@@ -204,6 +208,7 @@ policy::PolicyConfig policy_config(const PolicyOptions& policy) {
                               .total = policy.total,
                               .floor = policy.floor,
                               .max_policy_lag = lag_of(policy),
+                              .bounds = policy::parse_bounds(policy.bounds),
                               .parameters = policy.by_flag};
   config.parameters.insert(policy.by_pair.begin(), policy.by_pair.end());
   return config;

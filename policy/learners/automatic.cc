@@ -154,6 +154,7 @@ class Automatic final : public Policy {
   // Between the best schedules of the smooth curves and of the steps.
   Race race_;
   Schedule even_;
+  Schedule level_;  // the even one, as close as the bounds let it
   Schedule start_;
   Schedule settled_;  // the best on average, around which is asked
   // That race in the next groups, empty where they do not, and the one that the next proposal asks.
@@ -203,6 +204,7 @@ Automatic::Automatic(const PolicyConfig& config)
       steps_(ResponseCurves::Form::kSteps, config, {},
              DrawStream(config.seed, 0, draw_purpose("auto-prior-steps"))),
       even_(even_schedule(config.layers, config.total, config.floor)),
+      level_(kept(even_, config.floor, limits_of(config))),
       start_(start_schedule(config)),
       settled_(start_),
       recommended_(start_) {
@@ -282,7 +284,7 @@ Schedule Automatic::perturbed(const Schedule& centre, double width, DrawStream& 
     // Half a sample more, so that a layer at the floor can rise.
     shares.push_back((samples - config_.floor + 0.5) * std::exp(draws.below(2) == 1 ? width : -width));
   }
-  return apportion(shares, config_.total, config_.floor);
+  return apportion(shares, config_);
 }
 
 TellResult Automatic::tell(const Outcome& outcome) {
@@ -403,7 +405,7 @@ void Automatic::settle() {
   of_steps_ = race ? steps_.best() : Schedule{};
   if (phase_ && !phase_->over()) return;
   // Of the schedules to return to, the better one by most draws; the start where they say nothing.
-  recommended_ = even_ != start_ && surely_above_zero(belief().advantages(even_, start_)) ? even_ : start_;
+  recommended_ = level_ != start_ && surely_above_zero(belief().advantages(level_, start_)) ? level_ : start_;
   if (surely_above_zero(belief().advantages(settled_, recommended_))) recommended_ = settled_;
 }
 
@@ -420,7 +422,7 @@ std::optional<Outlook> Automatic::outlook() const {
 
 std::optional<LayerCosts> Automatic::costs() const {
   // Whoever knows of nothing better than the even schedule spreads every total evenly.
-  if (recommended_ == even_) return std::nullopt;
+  if (recommended_ == level_) return std::nullopt;
   const bool from_divergences = phase_ && phase_->informed() && (!phase_->over() || recommended_ == start_);
   if (from_divergences) return phase_->costs();
   // Steps are not convex, and what they need at another total does not follow from their best schedule at

@@ -179,7 +179,7 @@ Schedule Pairs::perturbed(const std::vector<double>& direction, double sign) con
   std::vector<double> logits = logits_;
   const double step = sign * perturbation(version_);
   for (size_t layer = 0; layer < logits.size(); ++layer) logits[layer] += step * direction[layer];
-  return apportion(softmax(logits), config_.total, config_.floor);
+  return apportion(softmax(logits), config_);
 }
 
 std::vector<Proposal> Pairs::ask(int count) {
@@ -269,7 +269,7 @@ void Pairs::keep_in_reach() {
 }
 
 Schedule Pairs::recommend() const {
-  return apportion(softmax(logits_), config_.total, config_.floor);
+  return apportion(softmax(logits_), config_);
 }
 
 std::string Pairs::save() const {

@@ -78,6 +78,7 @@ TEST_F(RunSpecBuilder, TheCommandThatRunsItAgainGivesTheSameSpec) {
   run_.heldout_questions = 7;
   run_.policy.by_flag["gain"] = 3;
   run_.policy.start = "33,8,7,3,4,2,3,4";
+  run_.policy.bounds = "3:3,5-7:2-";
   run_.reward = "mixed";
   run_.divergence_episodes = 40;
   run_.attention.estimator = kernels::Estimator::kFlash;
@@ -138,6 +139,7 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
   };
   expect_change([](RunOptions& run) { run.policy.total = 65; }, "policy.total: 64 != 65");
   expect_change([](RunOptions& run) { run.policy.floor = 0; }, "policy.floor");
+  expect_change([](RunOptions& run) { run.policy.bounds = "1:4"; }, "policy.bounds");
   expect_change([](RunOptions& run) { run.policy.max_policy_lag = 3; }, "policy.max_policy_lag");
   expect_change([](RunOptions& run) { run.policy.by_flag["pairs_per_update"] = 7; },
                 "policy.pairs_per_update");
@@ -271,6 +273,35 @@ TEST_F(RunSpecBuilder, AStartIsPartOfTheSpecWrittenOrFromAFile) {
   EXPECT_THAT(wire::differences(written, build_run_spec(run_)), IsEmpty());
   run_.policy.start = "uniform:8";
   EXPECT_EQ(build_run_spec(run_).policy().start(), "8,8,8,8,8,8,8,8");
+}
+
+TEST_F(RunSpecBuilder, BoundsArePartOfTheSpecAndOfWhatLearns) {
+  const wire::RunSpec free = build_run_spec(run_);
+  RunOptions given;
+  OptionSet set("tune", "", "");
+  declare_run_options(set, &given);
+  const std::vector<std::string> words = {"--model",   run_.model.string(),
+                                          "--data",    run_.data.string(),
+                                          "--run",     "runs/bounded",
+                                          "--policy",  "pairs",
+                                          "--total",   "64",
+                                          "--bounds",  "3:4,5-6:2-12,7:-8",
+                                          "--heldout", run_.heldout.string()};
+  ASSERT_EQ(set.parse(words), OptionSet::Parsed::kRun);
+  const wire::RunSpec bounded = build_run_spec(given);
+  EXPECT_THAT(wire::differences(free, bounded), ElementsAre(Names("policy.bounds", "3:4,5-6:2-12,7:-8")));
+  const wire::RunSpec read = wire::spec_from_json(wire::to_json(bounded), "spec.json");
+  const policy::PolicyConfig config = aggregator::policy_config(read);
+  EXPECT_EQ(config.bounds, policy::parse_bounds("3:4,5-6:2-12,7:-8"));
+  const policy::Schedule start = policy::make_policy(config)->recommend();
+  EXPECT_EQ(start.samples[3], 4);
+  EXPECT_EQ(start.total(), 64);
+  run_.policy.bounds = "3:4,3:5";
+  EXPECT_THAT(fault<InvalidArgument>(), Names("layer 3", "twice"));
+  run_.policy.bounds = "8:4";
+  EXPECT_THAT(fault<InvalidArgument>(), Names("8:4", "layers from 0 to 7"));
+  run_.policy.bounds = "3=4";
+  EXPECT_THAT(fault<InvalidArgument>(), Names("3=4", "LAYERS:RANGE"));
 }
 
 TEST_F(RunSpecBuilder, AStartMadeForAnotherAttentionOrTotalIsRefusedWithTheDifferences) {

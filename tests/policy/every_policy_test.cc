@@ -180,6 +180,61 @@ TEST_P(EveryPolicy, ProposalsAreNumberedInOrderAndKeepTotalAndFloor) {
   EXPECT_EQ(number, 40);
 }
 
+// A pin, a cap that the even schedule breaks, a floor that it breaks, and bounds without any choice.
+constexpr const char* kBounds[] = {"2:3,0:-4,4-5:9-", "1-3:2-5", "0-4:6,5:-10"};
+
+TEST_P(EveryPolicy, EverythingAskedAndRecommendedKeepsTheBounds) {
+  for (const char* bounds : kBounds) {
+    PolicyConfig bounded = config();
+    bounded.bounds = parse_bounds(bounds);
+    // The steps of `auto` lead and race only after many outcomes.
+    const int events = kUnderSanitizers ? 300 : 1200;
+    const Limits limits = limits_of(bounded.bounds, bounded.layers, bounded.total, bounded.floor);
+    const auto policy = make_policy(bounded);
+    std::mt19937_64 random(8);
+    const auto check = [&](const Schedule& schedule) {
+      ASSERT_NO_THROW(check_schedule(schedule, 6, 1, 40)) << bounds;
+      ASSERT_NO_THROW(check_limits(schedule, limits)) << bounds;
+    };
+    check(policy->recommend());
+    std::set<std::string> asked;
+    for (int event = 0; event < events; ++event) {
+      const Proposal proposal = policy->ask(1)[0];
+      check(proposal.schedule);
+      asked.insert(proposal.schedule.to_string());
+      // Layer 0, which is capped, is what matters, and samples that it cannot have would help most.
+      const double off = 8.0 / (1 + proposal.schedule.samples[0]) + 1.0 / (1 + proposal.schedule.samples[5]);
+      const double noise = std::uniform_real_distribution<double>(0, 0.2)(random);
+      const bool divergence = proposal.reward_kind == RewardKind::kDivergence;
+      policy->tell({.number = proposal.number,
+                    .reward = divergence ? off : std::clamp(0.9 - 0.1 * off + noise, 0.0, 1.0),
+                    .kind = divergence ? RewardKind::kDivergence : RewardKind::kAnswers});
+      check(policy->recommend());
+    }
+    EXPECT_GT(policy->version(), 3);
+    if (bounds != kBounds[2]) {
+      EXPECT_GT(asked.size(), 8u) << bounds;
+    } else {
+      EXPECT_EQ(asked.size(), 1u);
+    }
+  }
+}
+
+TEST_P(EveryPolicy, WithBoundsRestoresBitForBitAndOnlyUnderThoseBounds) {
+  PolicyConfig bounded = config();
+  bounded.bounds = parse_bounds(kBounds[0]);
+  const auto original = make_policy(bounded);
+  auto restored = make_policy(bounded);
+  int number = 0;
+  for (const Event& event : random_events(4, 120)) {
+    if (number++ % kEventsARestore == 0) restored = restore_policy(bounded, restored->save());
+    ASSERT_EQ(apply(*restored, event), apply(*original, event));
+  }
+  EXPECT_EQ(restored->save(), original->save());
+  EXPECT_THAT([&] { restore_policy(config(), original->save()); },
+              ThrowsMessage<CorruptFile>(Names("bounds", kBounds[0], "null")));
+}
+
 TEST_P(EveryPolicy, SameSeedSameAsksOtherSeedOtherAsks) {
   PolicyConfig other = config();
   other.seed = 78;
@@ -476,6 +531,17 @@ TEST(PolicyConfig, AStartThatDoesNotFitIsRefusedWithWhatItMustBe) {
   EXPECT_THAT(refusal("20,10,10"), Names("start", "20,10,10", 3, 4));
   EXPECT_THAT(refusal("20,10,9,1"), Names("start", "layer 3", 1, 2));
   EXPECT_THAT(refusal("exact,20,10,10"), Names("start", "exact,20,10,10", "no exact layers"));
+}
+
+TEST(PolicyConfig, BoundsThatDoNotFitAndAStartOutsideThemAreRefused) {
+  PolicyConfig config{.layers = 4, .total = 40, .floor = 2, .bounds = parse_bounds("0-3:-9")};
+  EXPECT_THAT([&] { validate(config); }, ThrowsMessage<InvalidArgument>(Names("bounds", "0-3:-9", 36, 40)));
+  config.bounds = parse_bounds("1:4-6");
+  config.start = parse_schedule("20,8,6,6");
+  EXPECT_THAT([&] { validate(config); },
+              ThrowsMessage<InvalidArgument>(Names("start", "20,8,6,6", "layer 1", 8, 4, 6)));
+  config.start = parse_schedule("22,6,6,6");
+  EXPECT_NO_THROW(validate(config));
 }
 
 TEST(Entropy, IsLogLayersForEqualSharesAndZeroForOneLayer) {
