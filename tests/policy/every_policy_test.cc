@@ -187,8 +187,7 @@ TEST_P(EveryPolicy, EverythingAskedAndRecommendedKeepsTheBounds) {
   for (const char* bounds : kBounds) {
     PolicyConfig bounded = config();
     bounded.bounds = parse_bounds(bounds);
-    // The steps of `auto` lead and race only after many outcomes.
-    const int events = kUnderSanitizers ? 300 : 1200;
+    const int events = kUnderSanitizers ? 140 : 400;
     const Limits limits = limits_of(bounded.bounds, bounded.layers, bounded.total, bounded.floor);
     const auto policy = make_policy(bounded);
     std::mt19937_64 random(8);
