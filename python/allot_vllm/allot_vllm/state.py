@@ -1,0 +1,168 @@
+"""What the layers, the metadata builder and the model state of one engine share in its worker."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from allot_attention.schedule import Schedule, ScheduleError
+
+from allot_vllm.settings import schedule_of
+
+_log = logging.getLogger("allot_vllm")
+_WORDS = 2**32
+
+
+class State:
+    """Schedule, workspace of the kernels, numbers of the requests and counts of one engine."""
+
+    def __init__(self, schedule: Schedule, max_requests: int, device: torch.device):
+        self.schedule = schedule
+        self.device = device
+        self.workspace: torch.Tensor | None = None
+        self.numbered = False  # the model passes the numbers of its requests on
+        self.rows_of_slots: torch.Tensor | None = None  # int32 [requests of the step]: slot of each row
+        # By slot of a request, as the kernels take them: run seed, sampling seed, question.
+        self._numbers = torch.zeros(max_requests, 3, dtype=torch.int64)
+        self._numbers[:, 0] = schedule.seed
+        self._stale = True
+        self._numbers_on_device = torch.zeros(max_requests, 3, dtype=torch.int32, device=device)
+        # By layer: tokens sampled, samples asked for, tokens exact. In device memory, since the budgets are there.
+        self.counts = torch.zeros(len(schedule.samples), 3, dtype=torch.int64, device=device)
+
+    def numbers(self) -> torch.Tensor:
+        """int32 [slots, 3] on the device, the bits of unsigned words."""
+        if self._stale:
+            words = torch.where(self._numbers >= _WORDS // 2, self._numbers - _WORDS, self._numbers)
+            self._numbers_on_device.copy_(words.to(torch.int32))
+            self._stale = False
+        return self._numbers_on_device
+
+    def add_request(self, slot: int, extra_args: Mapping[str, Any] | None) -> None:
+        """Notes question and sampling seed of the request that now has this slot. A request cannot be refused here without
+        ending the engine, so a value that is no number of 32 bits is logged and taken for 0."""
+        for column, name in ((1, "allot_sampling_seed"), (2, "allot_question")):
+            value = (extra_args or {}).get(name, 0)
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _WORDS:
+                _log.error("%s of a request is %r; expected 0 to 4294967295; its draws are those of 0", name, value)
+                value = 0
+            self._numbers[slot, column] = value
+        self._stale = True
+
+    def reserve_workspace(self, num_heads: int, num_kv_heads: int, head_size: int, vllm_config: Any) -> None:
+        """Allocates the workspace for every launch of this engine, once; before the cache, so that vLLM's profiling counts it.
+        Throws what the kernels say of shapes and estimators that they do not have."""
+        if self.workspace is not None:
+            return
+        scheduler, model = vllm_config.scheduler_config, vllm_config.model_config
+        batch, length = scheduler.max_num_seqs, model.max_model_len
+        block = vllm_config.cache_config.block_size or 16
+        tokens = max(scheduler.max_num_batched_tokens, batch)
+
+        def bytes_of(queries: int, max_queries: int, estimator: str) -> int:
+            def empty(*shape: int, dtype: torch.dtype = model.dtype) -> torch.Tensor:
+                return torch.empty(shape, dtype=dtype, device=self.device)
+
+            sampled = estimator != "exact"
+            result: int = torch.ops.allot.workspace_bytes(
+                empty(queries, num_heads, head_size),
+                empty(1, num_kv_heads, block, head_size),
+                empty(1, num_kv_heads, block, head_size),
+                empty(batch, -(-length // block), dtype=torch.int32),
+                empty(batch + 1, dtype=torch.int64),
+                empty(batch, dtype=torch.int32),
+                empty(batch, dtype=torch.int32) if sampled else None,
+                empty(batch, 3, dtype=torch.int32) if sampled else None,
+                scale=1.0,
+                max_queries=max_queries,
+                max_length=length,
+                **self.arguments(estimator, max(s or 0 for s in self.schedule.samples)),
+            )
+            return result
+
+        method = self.schedule.method
+        needed = bytes_of(batch, 1, method.estimator)
+        if None in self.schedule.samples:
+            needed = max(needed, bytes_of(batch, 1, "exact"))
+        if method.prefill == "sampled":
+            needed = max(needed, bytes_of(tokens, min(tokens, length), method.estimator))
+        self.workspace = torch.empty(max(needed, 1), dtype=torch.uint8, device=self.device)
+        torch.ops.allot.reset_workspace(self.workspace)
+        _log.info("allot's workspace for %d requests of up to %d tokens takes %.0f MB", batch, length, needed / 1e6)
+
+    def arguments(self, estimator: str, budget: int) -> dict[str, Any]:
+        """What a launch takes of the schedule's conditions."""
+        if estimator == "exact":
+            return {"estimator": "exact"}
+        method = self.schedule.method
+        return {
+            "estimator": estimator,
+            "unit": method.unit,
+            "tile": method.tile,
+            "score_stage": method.score_stage,
+            "score_budget": method.score_budget,
+            "mean_group_query": method.mean_group_query,
+            "max_budget": budget,
+        }
+
+    def is_exact(self, layer: int) -> bool:
+        return self.schedule.samples[layer] is None or self.schedule.method.estimator == "exact"
+
+    def report(self) -> dict[str, Any]:
+        if self.workspace is not None:
+            torch.ops.allot.check(self.workspace)
+        layers = []
+        for number, (asked, count) in enumerate(zip(self.schedule.samples, self.counts.tolist(), strict=True)):
+            sampled, samples, exact = count
+            layers.append(
+                {
+                    "layer": number,
+                    "schedule": "exact" if asked is None else asked,
+                    "executed": samples / sampled if sampled else None,
+                    "sampled_tokens": sampled,
+                    "exact_tokens": exact,
+                }
+            )
+        method = self.schedule.method
+        return {
+            "run_id": self.schedule.run_id,
+            "estimator": method.estimator,
+            "unit": method.unit,
+            "prefill": method.prefill,
+            "layers": layers,
+        }
+
+
+# By the identity of the compilation configuration, which all parts of an engine's worker have in common.
+_states: dict[int, tuple[weakref.ref[Any], State]] = {}
+
+
+def state_of(vllm_config: Any) -> State:
+    """The state of this engine; reads and checks its schedule at the first call. Throws ScheduleError."""
+    key = vllm_config.compilation_config
+    found = _states.get(id(key))
+    if found is not None and found[0]() is key:
+        return found[1]
+    device = torch.device(vllm_config.device_config.device)
+    state = State(schedule_of(vllm_config), vllm_config.scheduler_config.max_num_seqs, device)
+    number = id(key)
+    _states[number] = (weakref.ref(key, lambda _: _states.pop(number, None)), state)
+    return state
+
+
+def _state_of_model(model: Any) -> State:
+    state = getattr(model, "allot_state", None)
+    if not isinstance(state, State):
+        raise ScheduleError("this engine does not run allot's attention; start it with attention_config={'backend': 'CUSTOM'}")
+    return state
+
+
+def report_of_worker(model: Any) -> dict[str, Any]:
+    return _state_of_model(model).report()
+
+
+def reset_worker(model: Any) -> None:
+    _state_of_model(model).counts.zero_()
