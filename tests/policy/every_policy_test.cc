@@ -183,17 +183,26 @@ TEST_P(EveryPolicy, ProposalsAreNumberedInOrderAndKeepTotalAndFloor) {
 // A pin, a cap that the even schedule breaks, a floor that it breaks, and bounds without any choice.
 constexpr const char* kBounds[] = {"2:3,0:-4,4-5:9-", "1-3:2-5", "0-4:6,5:-10"};
 
+struct BoundedRun {
+  const char* bounds;
+  const char* start;
+};
+// Of the last one the start is worse than the even schedule, which the bounds do not allow.
+constexpr BoundedRun kBoundedRuns[] = {
+    {kBounds[0], ""}, {kBounds[1], ""}, {kBounds[2], ""}, {kBounds[1], "1,5,5,5,12,12"}};
+
 TEST_P(EveryPolicy, EverythingAskedAndRecommendedKeepsTheBounds) {
-  for (const char* bounds : kBounds) {
+  for (const auto& [bounds, start] : kBoundedRuns) {
     PolicyConfig bounded = config();
     bounded.bounds = parse_bounds(bounds);
+    if (*start != '\0') bounded.start = parse_schedule(start);
     const int events = kUnderSanitizers ? 140 : 400;
     const Limits limits = limits_of(bounded.bounds, bounded.layers, bounded.total, bounded.floor);
     const auto policy = make_policy(bounded);
     std::mt19937_64 random(8);
     const auto check = [&](const Schedule& schedule) {
-      ASSERT_NO_THROW(check_schedule(schedule, 6, 1, 40)) << bounds;
-      ASSERT_NO_THROW(check_limits(schedule, limits)) << bounds;
+      ASSERT_NO_THROW(check_schedule(schedule, 6, 1, 40)) << bounds << " " << start;
+      ASSERT_NO_THROW(check_limits(schedule, limits)) << bounds << " " << start;
     };
     check(policy->recommend());
     std::set<std::string> asked;
