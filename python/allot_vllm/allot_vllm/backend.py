@@ -94,7 +94,12 @@ class AllotAttention(AttentionImpl[AllotMetadata]):
         if self._state.device.type == "cuda":
             from vllm.v1.attention.backends.fa_utils import get_flash_attn_version
 
-            self._flash_version = get_flash_attn_version(head_size=head_size)
+            version = get_flash_attn_version(head_size=head_size)
+            if version is None:
+                raise ScheduleError(
+                    "vLLM has no FlashAttention for this GPU, which exact prompts run in; use another attention backend"
+                )
+            self._flash_version: int = version
 
     def do_kv_cache_update(
         self, layer: Any, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor, slot_mapping: torch.Tensor
@@ -105,8 +110,8 @@ class AllotAttention(AttentionImpl[AllotMetadata]):
             from vllm._custom_ops import reshape_and_cache_flash
 
             # The operator writes by strides into [pages, page_size, kv_heads, head_size].
-            pages = key_pages.transpose(1, 2), value_pages.transpose(1, 2)
-            reshape_and_cache_flash(key, value, *pages, slot_mapping, self.kv_cache_dtype, layer._k_scale, layer._v_scale)
+            halves = key_pages.transpose(1, 2), value_pages.transpose(1, 2)
+            reshape_and_cache_flash(key, value, *halves, slot_mapping, self.kv_cache_dtype, layer._k_scale, layer._v_scale)
             return
         real = slot_mapping >= 0
         slots, page_size = slot_mapping[real], key_pages.shape[2]
@@ -190,7 +195,7 @@ class AllotAttention(AttentionImpl[AllotMetadata]):
         assert m.prompt_start is not None
         tokens, prompts = slice(m.decodes, m.tokens), slice(m.decodes, m.requests)
         if query.is_cuda:
-            from vllm.v1.attention.backends.fa_utils import flash_attn_varlen_func
+            from vllm.v1.attention.backends.fa_utils import flash_attn_varlen_func  # type: ignore[attr-defined]
 
             flash_attn_varlen_func(
                 q=query[tokens],
