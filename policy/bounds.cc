@@ -80,7 +80,10 @@ int64_t sum_of(const std::vector<int32_t>& all) {
 
 std::string Bounds::to_string() const {
   std::string text;
-  for (const Range& range : ranges) text += (text.empty() ? "" : ",") + range_text(range);
+  for (const Range& range : ranges) {
+    if (!text.empty()) text += ',';
+    text += range_text(range);
+  }
   return text;
 }
 
