@@ -6,11 +6,14 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <memory>
 
 #include "base/error.h"
 
 namespace allot::aggregator {
 namespace {
+
+constexpr int kMostWaitingConnections = 1024;
 
 bool is_loopback_host(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
@@ -65,7 +68,9 @@ bool names_this_machine(const std::string& host_header) {
 
 int bind_http(httplib::Server* server, const HttpAddress& address) {
   // The library's default is SO_REUSEPORT, with which a second server would silently share the port.
-  server->set_socket_options([](socket_t socket) {
+  const auto bound = std::make_shared<socket_t>(INVALID_SOCKET);
+  server->set_socket_options([bound](socket_t socket) {
+    *bound = socket;
     const int yes = 1;
     ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   });
@@ -76,7 +81,12 @@ int bind_http(httplib::Server* server, const HttpAddress& address) {
   } else if (!server->bind_to_port(address.host, address.port)) {
     port = -1;
   }
-  if (port >= 0) return port;
+  if (port >= 0) {
+    // The library lets five connections wait to be accepted; more that come at the same moment are reset or
+    // try again after a second. A second listen only changes that number (capped by net.core.somaxconn).
+    ::listen(*bound, kMostWaitingConnections);
+    return port;
+  }
   throw NetworkError(
       fmt::format("cannot serve HTTP on {}:{}: {}; choose another port, * for a free one, or an "
                   "address of this machine",
