@@ -68,7 +68,8 @@ class BoundedQueue final : public httplib::TaskQueue {
 // loopback through a host name that was made to point here.
 bool names_this_machine(const std::string& host_header);
 
-// Binds the server and returns the port. As many as 1,024 connections wait to be accepted. Throws NetworkError when the address cannot be bound.
+// Binds the server and returns the port. As many as 1,024 connections wait to be accepted. Throws
+// NetworkError when the address cannot be bound.
 int bind_http(httplib::Server* server, const HttpAddress& address);
 
 // "http://127.0.0.1:41234/".

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/number_text.h"
 #include "evaluation/json_fields.h"
 
 namespace allot::evaluation {
@@ -45,7 +48,105 @@ FrontierPoint read_point(const Json& object, size_t number, int64_t questions,
   return point;
 }
 
+void read_even(const Json& object, size_t number, int64_t questions, Frontier* frontier,
+               std::vector<std::string>* faults) {
+  JsonFields fields(object, fmt::format("even[{}]", number), faults);
+  EvenPoint point{.total = fields.integer<int64_t>("total", 0)};
+  read_side(fields.object("uniform"), questions, point.total, &point.accuracy, &point.schedule);
+  if (!frontier->even.empty() && frontier->even.back().total >= point.total)
+    fields.fault(fmt::format("{} is {} after {}, expected rising totals", fields.where("total"), point.total,
+                             frontier->even.back().total));
+  frontier->even.push_back(std::move(point));
+}
+
+void read_lost(const Json& object, size_t number, Frontier* frontier, std::vector<std::string>* faults) {
+  JsonFields fields(object, fmt::format("lost[{}]", number), faults);
+  const auto reply = [&](const char* name) {
+    const Json& found = fields.value(name);
+    if (found.is_string()) return found.get<std::string>();
+    fields.fault(fmt::format("{} is {}, expected a text", fields.where(name), shown(found)));
+    return std::string();
+  };
+  const auto question = fields.integer<uint32_t>("question", 0);
+  frontier->lost.push_back({.question = question, .dense = reply("dense"), .learned = reply("learned")});
+}
+
+// Calls `read` with each entry of an optional list.
+template <class Read>
+void read_list(JsonFields* fields, const char* name, std::vector<std::string>* faults, Read read) {
+  if (!fields->has(name)) return;
+  const Json& list = fields->value(name);
+  if (!list.is_array())
+    faults->push_back(fmt::format("'{}' is {}, expected a list", name, shown(list)));
+  else
+    for (size_t i = 0; i < list.size(); ++i) read(list[i], i);
+}
+
+// Every even schedule that was measured, in rising order of the totals.
+std::vector<EvenPoint> all_even(const Frontier& frontier) {
+  std::vector<EvenPoint> all = frontier.even;
+  for (const FrontierPoint& point : frontier.points)
+    all.push_back({point.total, point.uniform_schedule, point.uniform});
+  std::ranges::sort(all, {}, &EvenPoint::total);
+  return all;
+}
+
 }  // namespace
+
+std::optional<EqualEven> equal_even(const Frontier& frontier) {
+  const auto own = std::ranges::find(frontier.points, false, &FrontierPoint::resolved);
+  if (own == frontier.points.end()) return std::nullopt;
+  EqualEven equal{
+      .learned_total = own->total, .learned = own->learned.value, .below = {}, .above = {}, .total = 0};
+  const std::vector<EvenPoint> even = all_even(frontier);
+  const auto above = std::ranges::find_if(
+      even, [&](const EvenPoint& point) { return point.accuracy.value >= equal.learned; });
+  if (above != even.begin()) equal.below = *std::prev(above);
+  if (above == even.end()) return equal;
+  equal.above = *above;
+  equal.total = static_cast<double>(above->total);
+  if (equal.below && equal.below->total > 0) {
+    const double low = std::log(static_cast<double>(equal.below->total));
+    const double high = std::log(equal.total);
+    const double share =
+        (equal.learned - equal.below->accuracy.value) / (above->accuracy.value - equal.below->accuracy.value);
+    equal.total = std::exp(low + share * (high - low));
+  }
+  return equal;
+}
+
+std::optional<int64_t> next_even_total(const Frontier& frontier, int64_t most) {
+  const auto equal = equal_even(frontier);
+  if (!equal) return std::nullopt;
+  if (!equal->above) {
+    const int64_t largest = equal->below->total;
+    if (largest >= most) return std::nullopt;
+    return std::min(most, std::max<int64_t>(1, 2 * largest));
+  }
+  if (!equal->below) return std::nullopt;
+  const int64_t low = equal->below->total, high = equal->above->total;
+  if (high - low <= std::max<int64_t>(1, low / 10)) return std::nullopt;
+  const auto middle = static_cast<int64_t>(
+      std::lround(std::sqrt(static_cast<double>(std::max<int64_t>(1, low)) * static_cast<double>(high))));
+  return std::clamp(middle, low + 1, high - 1);
+}
+
+std::string text(const EqualEven& equal, std::string_view unit) {
+  const std::string learned =
+      fmt::format("the learned one of {}, {}", equal.learned_total, percent(equal.learned));
+  const auto gives = [](const EvenPoint& point) {
+    return fmt::format("{} give {}", point.total, percent(point.accuracy.value));
+  };
+  if (!equal.above)
+    return fmt::format("no even schedule that was measured is as accurate as {}: {}", learned,
+                       gives(*equal.below));
+  if (!equal.below)
+    return fmt::format("the even schedule is as accurate as {}: {}", learned, gives(*equal.above));
+  return fmt::format(
+      "the even schedule needs about {:.0f} {} ({:.2g} times as many) to be as accurate as {}: {}, {}",
+      equal.total, unit, equal.total / static_cast<double>(equal.learned_total), learned, gives(*equal.below),
+      gives(*equal.above));
+}
 
 FrontierPoint score_point(FrontierPoint point, std::span<const double> uniform,
                           std::span<const double> learned) {
@@ -69,7 +170,12 @@ std::string format_frontier(const Frontier& frontier) {
                               {"learned", side_json(point.learned, point.learned_schedule)},
                               {"paired", to_json(point.paired, "learned", "uniform")}});
   }
-  return json.dump(2) + "\n";
+  for (const EvenPoint& point : frontier.even)
+    json["even"].push_back({{"total", point.total}, {"uniform", side_json(point.accuracy, point.schedule)}});
+  for (const LostReplies& lost : frontier.lost)
+    json["lost"].push_back({{"question", lost.question}, {"dense", lost.dense}, {"learned", lost.learned}});
+  // A reply may end within a character.
+  return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
 }
 
 Frontier parse_frontier(std::string_view text, const std::string& place) {
@@ -100,6 +206,11 @@ Frontier parse_frontier(std::string_view text, const std::string& place) {
         faults.push_back(fmt::format("'totals[{}].total' is {} after {}, expected rising totals", i,
                                      frontier.points[i].total, frontier.points[i - 1].total));
     }
+    read_list(&fields, "even", &faults, [&](const Json& object, size_t number) {
+      read_even(object, number, frontier.dense.questions, &frontier, &faults);
+    });
+    read_list(&fields, "lost", &faults,
+              [&](const Json& object, size_t number) { read_lost(object, number, &frontier, &faults); });
   }
   if (!faults.empty()) throw CorruptFile(fmt::format("{}: {}", place, fmt::join(faults, "; ")));
   return frontier;

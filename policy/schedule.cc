@@ -142,8 +142,12 @@ Schedule even_schedule(int layers, int64_t total, int32_t floor) {
 }
 
 Schedule even_schedule(const Schedule& schedule) {
+  return even_schedule(schedule, schedule.total());
+}
+
+Schedule even_schedule(const Schedule& schedule, int64_t total) {
   const auto sampled = static_cast<int>(sampled_layers(schedule.samples));
-  const Schedule even = even_schedule(sampled, schedule.total(), /*floor=*/0);
+  const Schedule even = even_schedule(sampled, total, /*floor=*/0);
   Schedule result = schedule;
   auto next = even.samples.begin();
   for (int32_t& samples : result.samples)

@@ -41,8 +41,9 @@ Schedule apportion(std::span<const double> shares, int64_t total, int32_t floor)
 // entries differ by more than 1 and the larger ones come first. The floor changes none of them, it only says
 // what is refused: throws InvalidArgument when layers < 1, or as apportion() does.
 Schedule even_schedule(int layers, int64_t total, int32_t floor);
-// The same of another schedule: its exact layers stay exact, the others get its total as evenly as it goes.
-// Throws InvalidArgument when every layer is exact.
+// The same of another schedule: its exact layers stay exact, the others get its total, or `total`, as evenly
+// as it goes. Throws InvalidArgument when every layer is exact.
 Schedule even_schedule(const Schedule& schedule);
+Schedule even_schedule(const Schedule& schedule, int64_t total);
 
 }  // namespace allot::policy

@@ -68,8 +68,8 @@ std::string model_program() {
                     " was not built; build with LibTorch (cmake --preset cpu, then ninja -C build)");
 }
 
-// The totals that are to be verified besides; none without text. Throws UsageError where they do not fit the
-// run.
+// The totals that are to be verified besides, and the run's own, whose equal among the even ones is looked
+// for; none without text. Throws UsageError where they do not fit the run.
 std::vector<int64_t> frontier_totals(const std::string& text, const wire::RunSpec& spec) {
   if (text.empty()) return {};
   std::vector<int64_t> totals = parse_totals(text, "--frontier");
@@ -79,6 +79,8 @@ std::vector<int64_t> frontier_totals(const std::string& text, const wire::RunSpe
   if (spec.task().heldout_questions() == 0)
     throw UsageError("--frontier " + text + " verifies on held-out questions; name them with --heldout");
   const int64_t least = int64_t{spec.model().layers()} * spec.policy().floor();
+  const auto own = static_cast<int64_t>(spec.policy().total());
+  if (std::ranges::find(totals, own) == totals.end()) totals.push_back(own);
   std::ranges::sort(totals);
   if (totals.front() < least)
     throw UsageError(
@@ -94,18 +96,26 @@ bool verified(const std::filesystem::path& run, const std::vector<int64_t>& tota
   return std::ranges::equal(found.points, totals, {}, &evaluation::FrontierPoint::total);
 }
 
-// Runs `allot-model verify --total` on the run's schedule, which writes frontier.json. False when a signal
-// asks to stop. Throws Error naming the log when it fails.
+// Runs `allot-model verify --total --equal-even` on the run's schedule, which writes frontier.json. False
+// when a signal asks to stop. Throws Error naming the log when it fails.
 bool verify_frontier(const std::string& program, const wire::RunSpec& spec, const std::filesystem::path& run,
                      const std::vector<int64_t>& totals, const std::string& device) {
   const std::string list = fmt::format("{}", fmt::join(totals, ","));
-  std::vector<std::string> words = {program,    "verify",
-                                    "--model",  spec.model_path(),
-                                    "--data",   spec.task().heldout().path(),
-                                    "--run",    run,
-                                    "--total",  list,
-                                    "--limit",  std::to_string(spec.task().heldout_questions()),
-                                    "--device", device};
+  std::vector<std::string> words = {program,
+                                    "verify",
+                                    "--model",
+                                    spec.model_path(),
+                                    "--data",
+                                    spec.task().heldout().path(),
+                                    "--run",
+                                    run,
+                                    "--total",
+                                    list,
+                                    "--equal-even",
+                                    "--limit",
+                                    std::to_string(spec.task().heldout_questions()),
+                                    "--device",
+                                    device};
   if (spec.model().has_adapter()) words.insert(words.end(), {"--adapter", spec.model().adapter().path()});
   const std::filesystem::path log = log_file(run, "frontier");
   std::cerr << "verifying the totals " << list << "; its progress is in " << log.string() << std::endl;
@@ -149,8 +159,8 @@ int run_tune(std::span<const std::string> arguments) {
               "replies that a worker decodes together; 0 uses its default");
   set.text(
       "frontier", &frontier, "N,…",
-      "at the end also verify what the run gives at these totals, each beside the uniform schedule, on the "
-      "first device; the report shows accuracy against the total");
+      "at the end also verify what the run gives at these totals, each beside the uniform schedule, and find the "
+      "even total that is as accurate as the learned schedule, on the first device; the report shows both");
   set.flag("json", &json, "print the result as one JSON object");
   for (const char* name : {"model", "data", "total"}) set.require(name);
   wire::RunSpec spec;

@@ -84,29 +84,76 @@ std::string table(const evaluation::Frontier& frontier, std::string_view unit) {
     text += fmt::format("{:>8}  {:<24}  {:<24}  {}{}\n", point.total, evaluation::text(point.uniform),
                         evaluation::text(point.learned), format_test(point.paired),
                         point.resolved ? "" : "; the total of the run");
+  for (const evaluation::EvenPoint& point : frontier.even)
+    text += fmt::format("{:>8}  {}\n", point.total, evaluation::text(point.accuracy));
+  if (const auto equal = evaluation::equal_even(frontier))
+    text += "\n" + evaluation::text(*equal, unit) + "\n";
   return text;
 }
 
+constexpr int64_t kMostEvenTimes =
+    32;  // of the run's total, in the search for the even one that is as accurate
+
 struct FrontierOptions {
   std::string totals;
+  bool equal_even = false;
   std::filesystem::path out;
   std::filesystem::path run;
 };
+
+void add_even(const Score& score, evaluation::Frontier* frontier) {
+  const policy::Schedule& schedule = *score.schedule.schedule;
+  frontier->even.push_back({schedule.total(), schedule, evaluation::accuracy_of(score.answers.scores)});
+  std::ranges::sort(frontier->even, {}, &evaluation::EvenPoint::total);
+}
+
+// The replies of questions that are right under dense attention, scored first, and not under the run's
+// schedule.
+void keep_lost(std::span<const Score> scores, evaluation::Frontier* frontier) {
+  const auto own = std::ranges::find(frontier->points, false, &evaluation::FrontierPoint::resolved);
+  if (own == frontier->points.end()) return;
+  const Score& dense = scores.front();
+  const Score& learned = scores[static_cast<size_t>(2 * (own - frontier->points.begin()) + 2)];
+  for (uint32_t question = 0; question < dense.answers.scores.size(); ++question) {
+    if (frontier->lost.size() == evaluation::Frontier::kMostLost) return;
+    if (dense.answers.scores[question] < 1 || learned.answers.scores[question] >= 1) continue;
+    frontier->lost.push_back({question, dense.replies[question], learned.replies[question]});
+  }
+}
 
 int verify_totals(const ScoringPlan& plan, const ScheduleFile& file,
                   std::vector<evaluation::FrontierPoint> points, const FrontierOptions& options, bool json) {
   for (const evaluation::FrontierPoint& point : points)
     if (const std::string warning = resolved_text(resolve_total(file, point.total)); !warning.empty())
       std::cerr << point.total << ": " << warning << " before\n";
-  const std::vector<Score> scores = score(plan).schedules;
   evaluation::Frontier frontier{.conditions = plan.conditions,
                                 .tool_version = version(),
                                 .run_id = file.run_id,
-                                .dense = evaluation::accuracy_of(scores.front().answers.scores),
-                                .points = {}};
-  for (size_t i = 0; i < points.size(); ++i)
-    frontier.points.push_back(evaluation::score_point(points[i], scores[2 * i + 1].answers.scores,
-                                                      scores[2 * i + 2].answers.scores));
+                                .dense = {},
+                                .points = std::move(points)};
+  const auto score_points = [&](std::span<const Score> scores) {
+    frontier.dense = evaluation::accuracy_of(scores.front().answers.scores);
+    for (size_t i = 0; i < frontier.points.size(); ++i)
+      frontier.points[i] = evaluation::score_point(frontier.points[i], scores[2 * i + 1].answers.scores,
+                                                   scores[2 * i + 2].answers.scores);
+  };
+  const size_t planned = plan.schedules.size();
+  // A search step at a time, so that the model is loaded once.
+  const auto next_even = [&](std::span<const Score> scores) -> std::vector<NamedSchedule> {
+    if (scores.size() == planned)
+      score_points(scores);
+    else
+      add_even(scores.back(), &frontier);
+    const auto total = evaluation::next_even_total(frontier, kMostEvenTimes * file.schedule.total());
+    if (!total) return {};
+    return {{.label = fmt::format("uniform {}", *total),
+             .schedule = policy::even_schedule(file.schedule, *total),
+             .file = std::nullopt}};
+  };
+  const std::vector<Score> scores =
+      score(plan, options.equal_even ? NextSchedules(next_even) : NextSchedules()).schedules;
+  score_points(std::span(scores).first(planned));
+  keep_lost(scores, &frontier);
   const std::string text = evaluation::format_frontier(frontier);
   if (!options.out.empty()) write_file_atomically(options.out, text);
   if (!options.run.empty()) write_file_atomically(options.run / "frontier.json", text);
@@ -138,20 +185,26 @@ int run_verify(std::span<const std::string> arguments) {
   set.text("total", &frontier.totals, "N,…",
            "verify what the schedule.json gives at these totals, each beside the uniform schedule, and dense "
            "attention");
-  set.path("out", &frontier.out, "with --total: also write the result to this file");
-  set.path("run", &frontier.run,
-           "with --total: also write the result as frontier.json of this run directory, for its report; the "
-           "schedule is the run's where none is given");
+  set.flag(
+      "equal-even", &frontier.equal_even,
+      "find the even total that is as accurate as the schedule of the schedule.json, by measuring further "
+      "even totals; without --total at its own total alone");
+  set.path("out", &frontier.out, "with --total or --equal-even: also write the result to this file");
+  set.path(
+      "run", &frontier.run,
+      "with --total or --equal-even: also write the result as frontier.json of this run directory, for its report; the "
+      "schedule is the run's where none is given");
   set.flag("json", &json, "print the result as JSON");
   ScoringPlan plan;
   std::optional<ScheduleFile> file;
   std::vector<evaluation::FrontierPoint> points;
   set.resolve_with([&] {
-    const bool several = set.given("total");
+    const bool several = set.given("total") || frontier.equal_even;
     if (!several && (set.given("out") || set.given("run")))
-      throw UsageError("--out and --run keep what --total measures; add --total");
+      throw UsageError("--out and --run keep what --total and --equal-even measure; add one of them");
     if (several && set.given("against"))
-      throw UsageError("--total compares with the uniform schedule of each total; leave out --against");
+      throw UsageError(
+          "--total and --equal-even compare with the uniform schedule of each total; leave out --against");
     if (schedule.empty() && !frontier.run.empty()) schedule = schedule_file(frontier.run).string();
     if (schedule.empty()) throw UsageError("--schedule is missing: " + std::string(kScheduleForms));
     std::vector<std::string> wanted = {schedule};
@@ -165,11 +218,16 @@ int run_verify(std::span<const std::string> arguments) {
     }
     file = plan.schedules.front().file;
     if (!file)
-      throw UsageError("--total solves what a schedule.json keeps of its run, --schedule " + schedule +
-                       " is none; give the file");
+      throw UsageError("--total and --equal-even solve what a schedule.json keeps of its run, --schedule " +
+                       schedule + " is none; give the file");
     if (source) check_belongs(plan, *file, *source);
     try {
-      points = plan_totals(*file, parse_totals(frontier.totals), &plan);
+      std::vector<int64_t> totals;
+      if (!frontier.totals.empty()) totals = parse_totals(frontier.totals);
+      const int64_t own = file->schedule.total();
+      if (frontier.equal_even && std::ranges::find(totals, own) == totals.end()) totals.push_back(own);
+      points = plan_totals(*file, std::move(totals), &plan);
+      plan.keep_replies = true;
     } catch (const InvalidArgument& error) {
       throw UsageError("--total " + frontier.totals + ": " + error.what());
     }

@@ -49,6 +49,9 @@ p { margin: 0 0 1rem; text-wrap: pretty; }
 .notice { margin: 1rem 0 0; padding-left: .9rem; border-left: 3px solid var(--uniform); }
 section, figure { margin: 0 0 3rem; break-inside: avoid; }
 .accuracy, .frontier { margin-bottom: 1.25rem; }
+.lost-replies pre { white-space: pre-wrap; margin: .25rem 0 .75rem; }
+.lost-replies h3 { font-size: .875rem; margin: .5rem 0 0; }
+.lost-replies summary { cursor: pointer; }
 figcaption { margin-top: .6rem; font-size: .9375rem; line-height: 1.5; color: var(--quiet); text-wrap: pretty; }
 figure .narrow { display: none; }
 table { width: 100%; border-collapse: collapse; font-size: .9375rem; font-variant-numeric: tabular-nums lining-nums; }
@@ -171,7 +174,27 @@ void write_totals(Markup* page, const evaluation::Frontier& frontier, kernels::B
     }
     page->element("td", {}, points(point.paired.difference)).close();
   }
-  page->close().close().close();
+  page->close().close();
+  if (const auto equal = evaluation::equal_even(frontier))
+    page->element("p", {{"class", "paired"}},
+                  "Measured so far, " + evaluation::text(*equal, kernels::name(unit)) + ".");
+  page->close();
+}
+
+// Whole replies, folded.
+void write_lost_replies(Markup* page, const evaluation::Frontier& frontier) {
+  if (frontier.lost.empty()) return;
+  page->open("section", {{"class", "lost-replies"}}).element("h2", {}, "Replies that are lost");
+  for (const evaluation::LostReplies& lost : frontier.lost) {
+    page->open("details").element("summary", {}, fmt::format("Question {}", lost.question));
+    page->element("h3", {}, "Dense attention, right").element("pre", {}, lost.dense);
+    page->element("h3", {}, "Learned schedule, wrong").element("pre", {}, lost.learned).close();
+  }
+  page->element(
+      "p", {{"class", "paired"}},
+      "From the measurement of the totals above, which drew anew: a question that was lost in the run\u2019s "
+      "own verification need not be lost here.");
+  page->close();
 }
 
 void write_figure(Markup* page, const Figure& figure) {
@@ -455,6 +478,7 @@ std::string report_page(const ReportInput& input) {
   if (!stopped_by_preflight(run)) {
     write_verdict_sentences(&page, verdict);
     write_lost(&page, verdict, run.spec.task().heldout().path());
+    if (input.frontier) write_lost_replies(&page, *input.frontier);
     write_rows_read(&page, verdict);
   }
   page.open("section").element("h2", {}, "Conditions");

@@ -35,10 +35,11 @@ std::string detail_line(const std::string& schedule, const evaluation::Question&
 
 }  // namespace
 
-Scores score(const ScoringPlan& plan) {
+Scores score(const ScoringPlan& plan, const NextSchedules& next) {
   const SystemClock clock;
   const uint32_t questions = plan.questions();
-  const std::vector<NamedSchedule>& schedules = plan.schedules;
+  std::vector<NamedSchedule> schedules = plan.schedules;  // of this round
+  Scores scores;
   worker::ModelRunner runner(
       std::make_unique<worker::EngineGenerator>(plan.options.model,
                                                 engine_options(plan.options, plan.conditions),
@@ -50,35 +51,41 @@ Scores score(const ScoringPlan& plan) {
        .questions_per_episode = static_cast<int32_t>(worker::kQuestionsPerScoringEpisode)},
       clock);
   // By schedule and question, so that the file's order is not that of the answers' arrival.
-  std::map<std::pair<size_t, uint32_t>, std::string> details;
-  if (!plan.options.details.empty())
+  std::map<std::pair<size_t, uint32_t>, std::string> details, replies;
+  if (!plan.options.details.empty() || plan.keep_replies)
     runner.observe([&](const Episode& episode, size_t place, const evaluation::Reply& reply,
                        const evaluation::Grade& grade) {
       const size_t schedule = worker::scored_schedule(episode.id, questions);
       const evaluation::Question& question = plan.dataset.questions[episode.questions[place]];
-      details[{schedule, question.id}] = detail_line(schedules[schedule].label, question, reply, grade);
+      const std::pair at = {scores.schedules.size() + schedule, question.id};
+      if (plan.keep_replies) replies[at] = reply.text;
+      if (!plan.options.details.empty())
+        details[at] = detail_line(schedules[schedule].label, question, reply, grade);
     });
 
-  std::vector<std::vector<int32_t>> samples;
-  for (const NamedSchedule& schedule : schedules)
-    samples.push_back(schedule.schedule ? schedule.schedule->samples : std::vector<int32_t>{});
   const auto& stop = watch_stop_signals();
   const Timestamp start = clock.now();
   ProgressLine line("answers");
-  std::vector<worker::ScheduleScore> answers = worker::score_schedules(
-      &runner, samples, questions,
-      {.progress = [&](int64_t answered, int64_t wanted) { line.update(answered, wanted); },
-       .stop_asked = [&] { return stop.load(); }});
-  Scores scores;
+  do {
+    std::vector<std::vector<int32_t>> samples;
+    for (const NamedSchedule& schedule : schedules)
+      samples.push_back(schedule.schedule ? schedule.schedule->samples : std::vector<int32_t>{});
+    std::vector<worker::ScheduleScore> answers = worker::score_schedules(
+        &runner, samples, questions,
+        {.progress = [&](int64_t answered, int64_t wanted) { line.update(answered, wanted); },
+         .stop_asked = [&] { return stop.load(); }});
+    for (size_t i = 0; i < schedules.size(); ++i)
+      scores.schedules.push_back({schedules[i], std::move(answers[i])});
+    schedules = next ? next(scores.schedules) : std::vector<NamedSchedule>();
+  } while (!schedules.empty());
   scores.seconds = std::chrono::duration<double>(clock.now() - start).count();
 
+  for (auto& [at, text] : replies) scores.schedules[at.first].replies.push_back(std::move(text));
   if (!plan.options.details.empty()) {
     std::string text;
-    for (const auto& [place, row] : details) text += row;
+    for (const auto& [at, row] : details) text += row;
     write_file_atomically(plan.options.details, text);
   }
-  for (size_t i = 0; i < schedules.size(); ++i)
-    scores.schedules.push_back({schedules[i], std::move(answers[i])});
   return scores;
 }
 

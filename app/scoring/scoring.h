@@ -1,7 +1,9 @@
 // Scores the schedules of a plan with a model in this process.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,7 @@ namespace allot::app {
 struct Score {
   NamedSchedule schedule;
   worker::ScheduleScore answers;
+  std::vector<std::string> replies = {};  // a question each; empty unless the plan keeps them
 };
 
 struct Scores {
@@ -22,9 +25,12 @@ struct Scores {
   double seconds = 0;            // without loading the model
 };
 
+// What to score next with the same model, having seen what was scored so far; nothing to end.
+using NextSchedules = std::function<std::vector<NamedSchedule>(std::span<const Score> so_far)>;
+
 // Loads the model and scores, showing progress on stderr. Writes the details file when one is wanted. Throws
 // what loading the model throws, and Error when asked to stop.
-Scores score(const ScoringPlan& plan);
+Scores score(const ScoringPlan& plan, const NextSchedules& next = {});
 
 // The accuracy as evaluation::to_json has it, the schedule and what its answers took.
 nlohmann::ordered_json score_json(const Score& score);

@@ -32,6 +32,7 @@ NamedSchedule even_spread(const NamedSchedule& schedule);
 struct ScoringPlan : ReplyPlan {  // conditions.measured_on says how many questions are asked
   ScoringOptions options;         // as resolved
   evaluation::Dataset dataset;
+  bool keep_replies = false;  // Score::replies
 
   uint32_t questions() const { return static_cast<uint32_t>(conditions.measured_on->questions); }
 };

@@ -274,7 +274,7 @@ TEST_F(Tune, AsksForTheVerificationOfOtherTotalsWithWhatTheRunHas) {
   ASSERT_EQ(result.code, 0) << result.err;
   const std::string asked = read_file(seen);
   EXPECT_THAT(asked, HasSubstr("verify --model " + small_.model.string()));
-  EXPECT_THAT(asked, HasSubstr("--total 32,96 --limit 12 --device cpu"));
+  EXPECT_THAT(asked, HasSubstr("--total 32,64,96 --equal-even --limit 12 --device cpu"));
   EXPECT_THAT(asked, HasSubstr("--run " + run_.string()));
 }
 

@@ -257,6 +257,29 @@ TEST(CalibrateCommand, LearnsASchedulePerTotalThatOtherCommandsRead) {
   EXPECT_EQ(json(frontier.points[1].learned_schedule.samples), rows[0].at("samples"));
   EXPECT_EQ(frontier.dense.questions, 4);
   EXPECT_EQ(frontier.dense.correct, 4);
+
+  // One sample in the first layer answers nothing, and is as good as any even schedule.
+  ScheduleFile poor = read_schedule_file(out / "schedule-64.json");
+  std::ranges::reverse(poor.schedule.samples);
+  poor.costs.reset();
+  write_schedule_file(out / "poor.json", poor);
+  const CommandResult even = run("verify", {"--limit", "4", "--schedule", out / "poor.json", "--equal-even",
+                                            "--out", out / "equal.json"});
+  ASSERT_EQ(even.code, 0) << even.err;
+  const evaluation::Frontier equal = evaluation::read_frontier(out / "equal.json");
+  ASSERT_EQ(equal.points.size(), 1u);
+  EXPECT_EQ(equal.points[0].learned.correct, 0);
+  EXPECT_EQ(equal.lost.size(), 4u);
+  EXPECT_THAT(equal.lost.at(0).dense, HasSubstr("####"));
+  EXPECT_NE(equal.lost.at(0).learned, equal.lost.at(0).dense);
+  EXPECT_THAT(even.out, Names("the even schedule is as accurate as", 64, "0.0%"));
+  // And a schedule that is as good as dense attention needs more samples where they are spread evenly.
+  const CommandResult good = run("verify", {"--limit", "4", "--schedule", out / "schedule-64.json",
+                                            "--equal-even", "--out", out / "equal.json"});
+  ASSERT_EQ(good.code, 0) << good.err;
+  const evaluation::Frontier searched = evaluation::read_frontier(out / "equal.json");
+  EXPECT_FALSE(searched.even.empty());
+  EXPECT_THAT(good.out, Names("the even schedule needs about", "times as many"));
 }
 
 TEST(VerifyCommand, RefusesTotalsThatDoNotFitWhatElseIsAsked) {

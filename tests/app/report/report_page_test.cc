@@ -467,6 +467,22 @@ TEST(ReportPage, ShowsTheTotalsThatWereVerifiedAndWhichWereOnlySolved) {
   }
 }
 
+TEST(ReportPage, SaysWhichEvenTotalIsAsAccurateAndShowsRepliesThatAreLost) {
+  ReportInput input = example_input();
+  input.frontier = measured_frontier();
+  EXPECT_THAT(parse_xml(report_page(input)).all("section", "lost-replies"), testing::IsEmpty());
+  input.frontier->lost = {{.question = 17, .dense = "3 < 4\n#### 12", .learned = "#### 9"}};
+  const auto own = std::ranges::find(input.frontier->points, false, &evaluation::FrontierPoint::resolved);
+  ASSERT_NE(own, input.frontier->points.end());
+  input.frontier->even = {{.total = 777, .schedule = own->uniform_schedule, .accuracy = own->learned}};
+  const XmlElement page = parse_xml(report_page(input));
+  const auto replies = page.all("section", "lost-replies").at(0)->all("pre");
+  EXPECT_EQ(page.all("section", "lost-replies").at(0)->all("summary").at(0)->text, "Question 17");
+  EXPECT_EQ(replies.at(0)->text, "3 < 4\n#### 12");
+  EXPECT_EQ(replies.at(1)->text, "#### 9");
+  EXPECT_THAT(report_page(input), Names("the even schedule needs about", 777, own->total));
+}
+
 TEST(Figures, NarrowDrawingsKeepTheirTextSizeInsteadOfShrinking) {
   for (const Figure& figure : make_figures(example_input(), evaluate(example_run()))) {
     EXPECT_THAT(figure.wide, HasSubstr("viewBox=\"0 0 720 ")) << figure.name;
