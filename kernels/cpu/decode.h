@@ -312,7 +312,7 @@ class Decode {
       attend_shared<V, T>(
           shared, p_, data_.samples, data_.draws(0, head_of(first)),
           data_.value_pages() + place(kv_head, 0) - offsets_[0], offsets_,
-          [&](int32_t row) { return out(first + row); }, work_, read_);
+          [&](int32_t row) { return out(first + row); }, work_, read_, kv_head);
     }
   }
 

@@ -12,6 +12,9 @@
 //   allot::attend_out(as attend, out=…, workspace=…)        allocates nothing
 //   allot::check(workspace)                                 waits; raises the first fault since it last did
 //
+// attend_out and workspace_bytes take rows_read, too, which counts what the kernels read; workspace_bytes
+// only looks whether it is there, since counting needs more workspace.
+//
 // | argument    | dtype         | shape                                          |
 // |-------------|---------------|------------------------------------------------|
 // | query       | T             | [num_queries, num_q_heads, head_dim]           |
@@ -25,6 +28,7 @@
 // |             |               | None where nothing is drawn                    |
 // | out         | T             | as query                                       |
 // | workspace   | uint8         | [at least workspace_bytes]                     |
+// | rows_read   | int64         | [batch] or None: AttentionParams::rows_read    |
 //
 // T is bfloat16 or float16 on CUDA, float32 or bfloat16 on the CPU. Everything is contiguous, but the rows of
 // query may be spaced, as in a fused projection. A contiguous cache [batch, num_kv_heads, capacity, head_dim]
@@ -242,6 +246,21 @@ void check_workspace(const Tensor& workspace) {
   check_dtype(workspace, "workspace", at::kByte, " (torch.uint8)");
 }
 
+void check_rows_read(const Tensor& rows_read, const Call& c) {
+  check_rank(rows_read, "rows_read", 1, "[batch]");
+  check_dtype(rows_read, "rows_read", at::kLong, " (torch.int64)");
+  check_device(rows_read, "rows_read", c.query);
+}
+
+// Where the kernels add the rows that they read; null where nobody counts.
+int64_t* counter_of(const std::optional<Tensor>& rows_read, const Call& c) {
+  if (!rows_read) return nullptr;
+  check_rows_read(*rows_read, c);
+  check_size(*rows_read, "rows_read", 0, c.lengths.size(0), "the size of lengths");
+  check_contiguous(*rows_read, "rows_read");
+  return rows_read->mutable_data_ptr<int64_t>();
+}
+
 template <class Integer>
 Integer narrow(int64_t value, const char* field) {
   TORCH_CHECK_VALUE(
@@ -263,7 +282,7 @@ DType dtype_of(const Tensor& query) {
 }
 
 // Parameters of a launch; `out` is null when only sizes matter.
-AttentionParams params_of(const Call& c, void* out) {
+AttentionParams params_of(const Call& c, void* out, int64_t* rows_read = nullptr) {
   const int64_t head_dim = c.query.size(2);
   return {.batch = c.lengths.size(0),
           .num_q_heads = narrow<int32_t>(c.query.size(1), "num_q_heads"),
@@ -291,7 +310,8 @@ AttentionParams params_of(const Call& c, void* out) {
                      .mean_group_query = c.mean_group_query},
           .budgets = c.budgets ? c.budgets->const_data_ptr<int32_t>() : nullptr,
           .draws = c.draws ? static_cast<const SequenceDraws*>(c.draws->const_data_ptr()) : nullptr,
-          .layer = narrow<uint32_t>(c.layer, "layer")};
+          .layer = narrow<uint32_t>(c.layer, "layer"),
+          .rows_read = rows_read};
 }
 
 int64_t number(const c10::SymInt& symbol) {
@@ -329,8 +349,8 @@ void check_bounds(const AttentionParams& p, const LaunchBounds& bounds) {
   }
 }
 
-void launch_cpu(const Call& c, const Tensor& out) {
-  const AttentionParams params = params_of(c, out.mutable_data_ptr());
+void launch_cpu(const Call& c, const Tensor& out, int64_t* rows_read = nullptr) {
+  const AttentionParams params = params_of(c, out.mutable_data_ptr(), rows_read);
   check_bounds(params, bounds_of(c));
   attend_cpu(params, at::in_parallel_region() ? 1 : at::get_num_threads());
 }
@@ -355,8 +375,9 @@ std::optional<c10::IValue> attend(Arguments arguments) {
 std::optional<c10::IValue> attend_out(Arguments arguments) {
   const Call c = read_call(arguments);
   check_call(c);
-  const Tensor out = arguments[arguments.size() - 2].toTensor();
-  const Tensor workspace = arguments[arguments.size() - 1].toTensor();
+  const Tensor out = arguments[arguments.size() - 3].toTensor();
+  const Tensor workspace = arguments[arguments.size() - 2].toTensor();
+  int64_t* const rows_read = counter_of(arguments[arguments.size() - 1].toOptional<Tensor>(), c);
   check_out(out, c.query);
   check_workspace(workspace);
   check_device(workspace, "workspace", c.query);
@@ -365,18 +386,19 @@ std::optional<c10::IValue> attend_out(Arguments arguments) {
   check_contiguous(out, "out");
   check_contiguous(workspace, "workspace");
   if (c.query.is_cpu()) {
-    launch_cpu(c, out);
+    launch_cpu(c, out, rows_read);
     return std::nullopt;
   }
-  launch_cuda(params_of(c, out.mutable_data_ptr()), bounds_of(c), c.query, workspace);
+  launch_cuda(params_of(c, out.mutable_data_ptr(), rows_read), bounds_of(c), c.query, workspace);
   return std::nullopt;
 }
 
 std::optional<c10::IValue> workspace_bytes(Arguments arguments) {
   const Call c = read_call(arguments);
   check_call(c);
+  int64_t* const rows_read = counter_of(arguments[arguments.size() - 1].toOptional<Tensor>(), c);
   if (c.query.is_cpu()) return int64_t{0};
-  return workspace_bytes_cuda(params_of(c, nullptr), bounds_of(c), c.query);
+  return workspace_bytes_cuda(params_of(c, nullptr, rows_read), bounds_of(c), c.query);
 }
 
 // Calls on a workspace alone. The CPU kernels need none and raise at the launch, so there is nothing to
@@ -399,8 +421,10 @@ std::optional<c10::IValue> attend_meta(Arguments arguments) {
 std::optional<c10::IValue> attend_out_meta(Arguments arguments) {
   const Call c = read_call(arguments);
   check_call(c);
-  check_out(arguments[arguments.size() - 2].toTensor(), c.query);
-  check_workspace(arguments[arguments.size() - 1].toTensor());
+  check_out(arguments[arguments.size() - 3].toTensor(), c.query);
+  check_workspace(arguments[arguments.size() - 2].toTensor());
+  if (const auto rows_read = arguments[arguments.size() - 1].toOptional<Tensor>())
+    check_rows_read(*rows_read, c);
   return std::nullopt;
 }
 
@@ -444,8 +468,11 @@ TORCH_LIBRARY(allot, library) {
   const std::string arguments = kCallArguments;
   const std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag};
   library.def(("attend(" + arguments + ") -> Tensor").c_str(), tags);
-  library.def(("attend_out(" + arguments + ", Tensor(a!) out, Tensor(b!) workspace) -> ()").c_str(), tags);
-  library.def(("workspace_bytes(" + arguments + ") -> int").c_str());
+  library.def(("attend_out(" + arguments +
+               ", Tensor(a!) out, Tensor(b!) workspace, Tensor(c!)? rows_read=None) -> ()")
+                  .c_str(),
+              tags);
+  library.def(("workspace_bytes(" + arguments + ", Tensor? rows_read=None) -> int").c_str());
   library.def("reset_workspace(Tensor(a!) workspace) -> ()", tags);
   library.def("check(Tensor(a!) workspace) -> ()", tags);
 }

@@ -383,10 +383,13 @@ TEST_P(RowsRead, AreTheDistinctRowsThatSampledSequencesReadInTheReferenceAndCoun
     launch.params.method.tile = 100;
     launch.run(isa);
     const std::vector<unsigned char> uncounted = launch.output_bytes();
-    std::vector<int64_t> read(spec.sequences.size(), 1000);
+    std::vector<int64_t> read(spec.sequences.size(), 1000), alone = read;
+    launch.params.rows_read = alone.data();
+    launch.run(isa);  // one thread, which takes the KV heads of a decoding sequence together
     launch.params.rows_read = read.data();
     launch.run(isa, /*num_threads=*/2);
     EXPECT_EQ(launch.output_bytes(), uncounted) << cpu::name(isa);
+    EXPECT_EQ(alone, read) << cpu::name(isa);
     const AttentionParams& p = launch.params;
     for (int64_t b = 0; b < p.batch; ++b) {
       int64_t expected = 1000;

@@ -4,7 +4,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/zeros.h>
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -185,14 +187,36 @@ TEST(TorchBinding, ScaleIsOneOverTheRootOfHeadDimUnlessGiven) {
 TEST(TorchBinding, OutVariantWritesTheTensorGiven) {
   Launch launch(ragged(Estimator::kSys, DType::kBFloat16));
   const CallArguments c = arguments_of(launch);
-  EXPECT_EQ(call("workspace_bytes", c.stack()).toInt(), 0);
+  torch::jit::Stack sizes = c.stack();
+  sizes.emplace_back();
+  EXPECT_EQ(call("workspace_bytes", sizes).toInt(), 0);
   call("reset_workspace", {at::empty({0}, at::kByte)});
   const Tensor out = at::full_like(c.query.contiguous(), 7);
   torch::jit::Stack stack = c.stack();
-  stack.insert(stack.end(), {out, at::empty({0}, at::kByte)});
+  stack.insert(stack.end(), {out, at::empty({0}, at::kByte), c10::IValue()});
   EXPECT_TRUE(call("attend_out", stack).isNone());
   EXPECT_EQ(elements(out), launch.run(cpu::best_isa()));
   call("check", {at::empty({0}, at::kByte)});
+}
+
+TEST(TorchBinding, RowsReadAreAddedToThoseThatTheTensorHas) {
+  for (const Estimator estimator : {Estimator::kSys, Estimator::kJoint}) {
+    Launch launch(ragged(estimator, DType::kFloat32));
+    const CallArguments c = arguments_of(launch);
+    std::vector<int64_t> expected(4);
+    launch.params.rows_read = expected.data();
+    const std::vector<double> out_of_kernels = launch.run(cpu::best_isa());
+    ASSERT_GT(expected[0], 0);
+    ASSERT_EQ(expected[1], 0) << "a budget of 0";
+    ASSERT_EQ(expected[3], 0) << "a dense budget";
+    const Tensor out = at::full_like(c.query.contiguous(), 7);
+    const Tensor rows = at::full({4}, 100, at::kLong);
+    torch::jit::Stack stack = c.stack();
+    stack.insert(stack.end(), {out, at::empty({0}, at::kByte), rows});
+    call("attend_out", stack);
+    EXPECT_EQ(elements(out), out_of_kernels);
+    for (int64_t b = 0; b < 4; ++b) EXPECT_EQ(rows.const_data_ptr<int64_t>()[b], 100 + expected[b]) << b;
+  }
 }
 
 TEST(TorchBinding, MetaTensorsGiveTheShapeAndAreCheckedAlike) {
@@ -314,9 +338,9 @@ TEST(TorchBinding, WhatHasNoKernelIsNotImplemented) {
 TEST(TorchBinding, OutOfTheWrongShapeOrTypeIsRefused) {
   const Launch launch(ragged(Estimator::kSys, DType::kBFloat16));
   const CallArguments c = sampled(launch);
-  const auto run = [&](const Tensor& out, const Tensor& workspace) {
+  const auto run = [&](const Tensor& out, const Tensor& workspace, const c10::IValue& rows_read = {}) {
     torch::jit::Stack stack = c.stack();
-    stack.insert(stack.end(), {out, workspace});
+    stack.insert(stack.end(), {out, workspace, rows_read});
     call("attend_out", stack);
   };
   const Tensor workspace = at::empty({0}, at::kByte);
@@ -325,7 +349,12 @@ TEST(TorchBinding, OutOfTheWrongShapeOrTypeIsRefused) {
   EXPECT_THROW(run(at::empty({24, 14, 64}, at::kFloat), workspace), c10::TypeError);
   EXPECT_THROW(run(at::empty({24, 64, 14}, bfloat16).transpose(1, 2), workspace), c10::ValueError);
   EXPECT_THROW(run(at::empty({24, 14, 64}, bfloat16), at::empty({0}, at::kFloat)), c10::TypeError);
-  run(at::empty({24, 14, 64}, bfloat16), workspace);
+  const Tensor out = at::empty({24, 14, 64}, bfloat16);
+  EXPECT_THROW(run(out, workspace, at::zeros({4}, at::kInt)), c10::TypeError);
+  EXPECT_THROW(run(out, workspace, at::zeros({3}, at::kLong)), c10::ValueError);
+  EXPECT_THROW(run(out, workspace, at::zeros({8}, at::kLong).slice(0, 0, 8, 2)), c10::ValueError);
+  run(out, workspace, at::zeros({4}, at::kLong));
+  run(out, workspace);
 }
 
 TEST(TorchBinding, EmptyBatchGivesAnEmptyResult) {

@@ -189,6 +189,26 @@ class Values(unittest.TestCase):
                 self.assertTrue(torch.equal(out, ops.attend(*positional, **named)))
 
 
+    def test_rows_read_are_counted_by_sequence(self):
+        for device in DEVICES:
+            for estimator in ("sys", "joint"):
+                with self.subTest(device=device, estimator=estimator):
+                    positional, named = make_call(device, estimator=estimator, budget=2)
+                    rows = torch.tensor([1000, 0, 0, 0], device=device)
+                    workspace = make_workspace(positional, named | dict(rows_read=rows))
+                    out = torch.empty_like(positional[0]).contiguous()
+                    ops.attend_out(*positional, **named, out=out, workspace=workspace, rows_read=rows)
+                    ops.check(workspace)
+                    self.assertTrue(torch.equal(out, ops.attend(*positional, **named)))
+                    counted = (rows.cpu() - torch.tensor([1000, 0, 0, 0])).tolist()
+                    # 2 KV heads of 7 query heads with 2 samples each; 97, 300, 16 and 1 keys.
+                    if estimator == "joint":
+                        self.assertEqual(counted, [28, 28, 28, 2])
+                    else:
+                        self.assertTrue(all(2 <= few <= 28 for few in counted[:3]), counted)
+                        self.assertEqual(counted[3], 2)
+
+
 class Registration(unittest.TestCase):
     @needs_compile
     def test_opcheck(self):
@@ -198,15 +218,17 @@ class Registration(unittest.TestCase):
                     positional, named = make_call(device, estimator=estimator)
                     torch.library.opcheck(ops.attend.default, tuple(positional), named)
                     out = torch.empty_like(positional[0]).contiguous()
-                    workspace = make_workspace(positional, named)
-                    torch.library.opcheck(ops.attend_out.default, tuple(positional),
-                                          named | dict(out=out, workspace=workspace))
+                    for rows in (None, torch.zeros(4, dtype=torch.int64, device=device)):
+                        workspace = make_workspace(positional, named | dict(rows_read=rows))
+                        torch.library.opcheck(ops.attend_out.default, tuple(positional),
+                                              named | dict(out=out, workspace=workspace, rows_read=rows))
 
     def test_schemas_name_what_is_written(self):
         def written(op):
             return [a.name for a in op.default._schema.arguments if a.alias_info and a.alias_info.is_write]
 
-        self.assertEqual(written(ops.attend_out), ["out", "workspace"])
+        self.assertEqual(written(ops.attend_out), ["out", "workspace", "rows_read"])
+        self.assertEqual(written(ops.workspace_bytes), [])
         self.assertEqual(written(ops.reset_workspace), ["workspace"])
         self.assertEqual(written(ops.check), ["workspace"])
         self.assertFalse(ops.attend.default._schema.is_mutable)
