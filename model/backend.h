@@ -50,6 +50,10 @@ class Backend {
   virtual std::span<const float> logits(const ForwardBatch& batch,
                                         const kernels::AttentionMethod& attention) = 0;
 
+  // From now on passes add the value rows that each layer reads to `by_layer` [num_layers], which must
+  // outlive this. False where the device does not count them.
+  virtual bool count_rows(std::span<int64_t> /*by_layer*/) { return false; }
+
   // What fidelity (fidelity.h) needs: hidden states, from which logits are made only block by block. They
   // stay on the device until their rows are written again or reserve_states() is called.
 

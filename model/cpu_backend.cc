@@ -85,6 +85,11 @@ class CpuBackend final : public Backend {
     return decoder_.forward(batch, attention);
   }
 
+  bool count_rows(std::span<int64_t> by_layer) override {
+    decoder_.count_rows(by_layer);
+    return true;
+  }
+
   void reserve_states(int64_t rows) override { states_.reserve(rows); }
 
   void keep_states(const ForwardBatch& batch, const kernels::AttentionMethod& attention, int64_t first_state,

@@ -89,11 +89,16 @@ void Decoder::run(const ForwardBatch& batch, const kernels::AttentionMethod& att
   const auto attend_layers = [&](std::span<const int64_t> rows, int32_t begin, int32_t end,
                                  const std::function<void(int32_t)>& after) {
     const AttentionPlan plan(batch, rows, threads_);
-    std::vector<int64_t> of_runs(rows_read.empty() ? 0 : plan.runs().size());
+    const bool counts = !rows_read.empty() || !rows_by_layer_.empty();
+    std::vector<int64_t> of_runs(counts ? plan.runs().size() : 0);
     for (int32_t layer = begin; layer < end; ++layer) {
+      const int64_t before = std::reduce(of_runs.begin(), of_runs.end());
       attend(layer, plan, attention, of_runs.empty() ? nullptr : of_runs.data());
+      if (!rows_by_layer_.empty())
+        rows_by_layer_[layer] += std::reduce(of_runs.begin(), of_runs.end()) - before;
       after(layer);
     }
+    if (rows_read.empty()) return;
     for (size_t i = 0; i < of_runs.size(); ++i) rows_read[plan.runs()[i].sequence] += of_runs[i];
   };
   std::vector<int64_t> all_rows(batch.tokens.size());

@@ -39,6 +39,10 @@ class Decoder {
   // [batch] grows by the value rows that attention read, as in AttentionParams; empty = not counted.
   void forward_states(const ForwardBatch& batch, const kernels::AttentionMethod& attention, std::byte* states,
                       std::span<int64_t> rows_read);
+
+  // From now on each pass adds to `by_layer` [num_layers] the value rows that its layers read, as in
+  // AttentionParams, of all sequences together; empty = not counted.
+  void count_rows(std::span<int64_t> by_layer) { rows_by_layer_ = by_layer; }
   const Linear& output_head() const { return weights_.output_head; }
 
  private:
@@ -96,6 +100,7 @@ class Decoder {
   int64_t q_width_;    // num_q_heads * head_dim
   int64_t qkv_width_;  // (num_q_heads + 2 num_kv_heads) * head_dim
   bool blocks_in_parallel_;
+  std::span<int64_t> rows_by_layer_;
 
   // Activations of the current pass. Their rows are tokens; from the last layer's attention on, only
   // the output rows.

@@ -137,6 +137,10 @@ struct Engine::Impl {
         allocator(backend->cache_shape().num_pages) {
     options.cache_tokens = allocator.num_pages() * options.page_size;
     for (int32_t slot = options.max_sequences - 1; slot >= 0; --slot) free_slots.push_back(slot);
+    if (!options.count_execution) return;
+    execution.resize(static_cast<size_t>(config.num_layers));
+    rows_read.resize(execution.size());
+    if (!backend->count_rows(rows_read)) rows_read.clear();
   }
 
   void check_ids(std::span<const int32_t> ids, std::string_view what) const;
@@ -159,6 +163,8 @@ struct Engine::Impl {
   std::deque<Sequence> queue;
   std::deque<Sequence> running;  // in order of admission; addresses stay while a step runs
   EngineCounters counters;
+  std::vector<LayerExecution> execution;  // [num_layers] where it is counted, but for the rows
+  std::vector<int64_t> rows_read;         // [num_layers] where the device counts them
 };
 
 void Engine::Impl::check_ids(std::span<const int32_t> ids, std::string_view what) const {
@@ -292,6 +298,11 @@ const EngineOptions& Engine::options() const {
 const EngineCounters& Engine::counters() const {
   return impl_->counters;
 }
+std::vector<LayerExecution> Engine::execution() const {
+  std::vector<LayerExecution> layers = impl_->execution;
+  for (size_t i = 0; i < impl_->rows_read.size(); ++i) layers[i].rows = impl_->rows_read[i];
+  return layers;
+}
 int64_t Engine::pending() const {
   return static_cast<int64_t>(impl_->queue.size() + impl_->running.size());
 }
@@ -330,6 +341,8 @@ std::vector<GenerationResult> Engine::step() {
   }
   const ForwardBatch batch = make_batch(parts, impl_->config.num_layers, impl_->options.page_size);
   const std::span<const int32_t> tokens = impl_->backend->step(batch, impl_->options.attention, choices);
+  count_pass(batch, impl_->options.attention, impl_->config.num_q_heads, impl_->config.num_kv_heads,
+             impl_->execution);
 
   EngineCounters& counters = impl_->counters;
   for (const auto& [sequence, new_tokens] : advances) {

@@ -14,6 +14,7 @@
 #include "episode/finish.h"
 #include "model/engine_options.h"
 #include "model/fidelity.h"
+#include "model/layer_execution.h"
 #include "model/model_config.h"
 #include "model/sampling.h"
 
@@ -103,6 +104,9 @@ class Engine {
                                  const FidelityOptions& options);
 
   const EngineCounters& counters() const;
+  // What each layer has done in the steps so far, [layers] with count_execution, else empty. Rows are counted
+  // on the CPU only.
+  std::vector<LayerExecution> execution() const;
 
  private:
   struct Impl;

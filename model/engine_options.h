@@ -30,7 +30,8 @@ struct EngineOptions {
   // computing it. Replies are then meaningless: the backend fills the cache with arbitrary finite numbers
   // when it is made, and these take the place of the prompt's keys and values.
   bool skip_prefill = false;
-  int threads = 0;  // 0 = all cores
+  bool count_execution = false;  // keep what each layer does (Engine::execution())
+  int threads = 0;               // 0 = all cores
 };
 
 // On a GPU a pass costs the same number of launches however many tokens it has; on a CPU its activations

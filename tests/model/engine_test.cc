@@ -584,6 +584,43 @@ TEST_F(ConfigOnly, ThatNeedsMoreMemoryThanIsFreeIsRefusedWithBothNumbers) {
               ThrowsMessage<Error>(Names(needed, "bfloat16", "free")));
 }
 
+// --- What layers have executed
+
+TEST(Execution, JointReadsTheRowsOfItsSamplesInEveryLayerOfPromptAndReply) {
+  for (const auto prefill : {kernels::Prefill::kSampled, kernels::Prefill::kDense}) {
+    EngineOptions options = small_engine();
+    options.attention = {.estimator = Estimator::kJoint, .prefill = prefill};
+    options.count_execution = true;
+    options.max_sequences = 2;
+    Engine engine(kLlamaGroup4, options);
+    const auto prompts = ragged_prompts(3);
+    const auto replies = generate(engine, prompts, {.samples = {2, kExactLayer}, .key = kKey});
+    int64_t prompt_tokens = 0, reply_tokens = 0;  // of the reply those that are computed again
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      prompt_tokens += static_cast<int64_t>(prompts[i].size());
+      reply_tokens += static_cast<int64_t>(replies[i].tokens.size()) - 1;
+    }
+    const bool sampled = prefill == kernels::Prefill::kSampled;
+    const std::vector<LayerExecution> layers = engine.execution();
+    ASSERT_THAT(layers, SizeIs(2));
+    EXPECT_EQ(layers[0].sampled_tokens, reply_tokens + (sampled ? prompt_tokens : 0));
+    EXPECT_EQ(layers[0].exact_tokens, sampled ? 0 : prompt_tokens);
+    EXPECT_EQ(layers[0].samples, 2 * layers[0].sampled_tokens);
+    ASSERT_GT(layers[0].sampled_tokens, 0);
+    EXPECT_EQ(layers[0].rows, layers[0].row_limit);
+    EXPECT_LE(layers[0].row_limit, 2 * 4 * engine.config().num_kv_heads * layers[0].sampled_tokens);
+    EXPECT_EQ(layers[1].sampled_tokens, 0);
+    EXPECT_EQ(layers[1].rows, 0);
+    EXPECT_EQ(layers[1].exact_tokens, 3 + reply_tokens) << "the last layer computes output rows only";
+  }
+}
+
+TEST(Execution, IsNotCountedUnlessAskedFor) {
+  Engine engine(kLlamaGroup4, small_engine());
+  generate(engine, ragged_prompts(1), {.samples = {2, 3}});
+  EXPECT_THAT(engine.execution(), IsEmpty());
+}
+
 // --- Broken checkpoints
 
 TEST(BrokenCheckpoint, WithATensorOfAnotherShapeIsUnsupported) {
