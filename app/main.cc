@@ -1,7 +1,9 @@
 // The light executable: no LibTorch, no CUDA. Commands that run a model are passed on to the executable
 // allot-model beside it, and `bench attention`, which needs a GPU, to allot-bench; `bench aggregator` and
 // `bench tuner` are part of this executable.
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/cli/command_line.h"
@@ -14,6 +16,17 @@ int run_light_bench(std::span<const std::string> arguments) {
   if (!arguments.empty() && arguments[0] == "aggregator") return run_bench_aggregator(arguments);
   if (!arguments.empty() && arguments[0] == "tuner") return run_bench_tuner(arguments);
   std::vector<std::string> words = {"bench"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  hand_over(words);
+}
+
+// What an engine counted is compared here; answers need a model, in another executable.
+int run_light_verify(std::span<const std::string> arguments) {
+  const auto names_counts = [](std::string_view word) {
+    return word == "--executed" || word.starts_with("--executed=");
+  };
+  if (std::ranges::any_of(arguments, names_counts)) return run_verify_executed(arguments);
+  std::vector<std::string> words = {"verify"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   hand_over(words);
 }
@@ -34,7 +47,9 @@ int main(int argc, char** argv) {
       {"eval", "score a model under dense attention or under schedules", true, nullptr},
       {"generate", "reply to prompts under dense attention or under a schedule", true, nullptr},
       {"serve", "answer OpenAI-compatible HTTP requests on one device, to measure", true, nullptr},
-      {"verify", "paired verdict of one schedule against another", true, nullptr},
+      {"verify",
+       "paired verdict of one schedule against another, or of an engine's counts against a schedule", true,
+       run_light_verify},
       {"ablate", "measure each layer's importance: one layer gets one sample, the others the base budget",
        true, nullptr},
       {"analyze", "measure how far sampled attention takes a model from exact attention", true, nullptr},

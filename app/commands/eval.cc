@@ -77,6 +77,7 @@ int run_eval(std::span<const std::string> arguments) {
             fmt::format("{}; may be given several times; default config where there is one, else dense",
                         kScheduleForms)
                 .c_str());
+  declare_executed_out(&set, &options);
   set.flag("json", &json, "print the result as JSON");
   ScoringPlan plan;
   set.resolve_with([&] {

@@ -160,6 +160,7 @@ int run_generate(std::span<const std::string> arguments) {
            "lines are JSON objects, and the prompt is the string of this name");
   set.text("schedule", &options.schedule, "S",
            fmt::format("{}; default config where there is one, else dense", kScheduleForms).c_str());
+  declare_executed_out(&set, &options);
   set.flag("json", &options.json, "a JSON object for a single prompt, too, as for the lines of a file");
   ReplyPlan plan;
   set.resolve_with([&] {
@@ -173,8 +174,10 @@ int run_generate(std::span<const std::string> arguments) {
   std::cerr << describe(plan);
   worker::EngineGenerator generator(options.model, engine_options(options, plan.conditions),
                                     generation_limits(plan.conditions.generation));
-  if (options.prompt && !options.json) return stream(&generator, styled(given.front(), plan));
-  return answer_all(&generator, given, plan);
+  const int status = options.prompt && !options.json ? stream(&generator, styled(given.front(), plan))
+                                                     : answer_all(&generator, given, plan);
+  write_executed(plan, options, generator.engine());
+  return status;
 }
 
 }  // namespace allot::app

@@ -173,7 +173,8 @@ int run_verify(std::span<const std::string> arguments) {
   bool json = false;
   OptionSet set("verify",
                 "say whether one schedule scores higher than another: both answer the same questions "
-                "with the same draws; with --total, at several totals",
+                "with the same draws; with --total, at several totals. allot verify --executed FILE compares "
+                "what an engine counted with a schedule: see allot verify --executed FILE --help",
                 "allot verify --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl "
                 "--schedule 33,8,7,3,4,2,3,4 --against uniform");
   declare_scoring_options(&set, &options);

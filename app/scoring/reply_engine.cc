@@ -1,5 +1,9 @@
 #include "app/scoring/reply_engine.h"
 
+#include "app/cli/version.h"
+#include "app/files/executed_file.h"
+#include "base/file.h"
+
 namespace allot::app {
 
 model::EngineOptions engine_options(const ReplyOptions& options, const evaluation::Conditions& conditions) {
@@ -10,7 +14,24 @@ model::EngineOptions engine_options(const ReplyOptions& options, const evaluatio
   engine.max_sequences = options.max_sequences;
   engine.device = options.device;
   engine.threads = options.threads;
+  engine.count_execution = !options.executed_out.empty();
   return engine;
+}
+
+void write_executed(const ReplyPlan& plan, const ReplyOptions& options, const model::Engine& engine) {
+  if (options.executed_out.empty()) return;
+  const NamedSchedule& named = plan.schedules.front();
+  evaluation::Conditions conditions = plan.conditions;
+  // A config.json that carries its schedule has another hash than the one that the schedule was learned with.
+  if (named.label == kOwnSchedule) conditions.unknown.insert("model.config_sha256");
+  write_file_atomically(options.executed_out,
+                        format_executed_file({.engine = "allot",
+                                              .engine_version = version(),
+                                              .computed_by = engine.options().device,
+                                              .conditions = std::move(conditions),
+                                              .run_id = named.file ? named.file->run_id : "",
+                                              .schedule = *named.schedule,
+                                              .layers = engine.execution()}));
 }
 
 worker::GenerationLimits generation_limits(const evaluation::Generation& generation) {

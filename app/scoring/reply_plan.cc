@@ -76,6 +76,13 @@ void note_unread(const std::filesystem::path& model, std::span<const std::string
 
 }  // namespace
 
+void declare_executed_out(OptionSet* set, ReplyOptions* options) {
+  set->path(
+      "executed-out", &options->executed_out,
+      "count what every layer executes, with --device cpu the value rows that the kernels read, too, and "
+      "write it to this file, for allot verify --executed; with one schedule");
+}
+
 void declare_reply_options(OptionSet* set, ReplyOptions* options, PromptStyles allowed) {
   std::vector<std::string> styles = evaluation::prompt_style_names();
   styles.insert(styles.begin(), "auto");
@@ -173,6 +180,10 @@ ReplyPlan plan_replies(std::span<const std::string> schedules, const std::option
     const std::string place = argument == kOwnSchedule ? (options->model / "config.json").string() : argument;
     plan.sources.push_back({place, file->conditions});
   }
+  if (!options->executed_out.empty() && (plan.schedules.size() != 1 || !plan.schedules.front().schedule))
+    throw UsageError(
+        fmt::format("--executed-out keeps what one schedule executes, --schedule is {}; give one",
+                    fmt::join(schedules, ", ")));
   note_unread(options->model, schedules);
   adopt(plan.sources, set);
 

@@ -34,14 +34,18 @@ struct ReplyOptions {
   std::string device = "cpu";
   int32_t threads = 0;
   int32_t max_sequences = 256;
+  std::filesystem::path executed_out;  // empty: what layers execute is not counted
 };
 
 // Whether a command's prompts are always a task's, may have no style, or never have one.
 enum class PromptStyles { kOfTask, kOfTaskOrNone, kNone };
 
-// Declares the options above; --model is required. With kNone there are no task and no prompt style to
-// choose.
+// Declares the options above but executed_out; --model is required. With kNone there are no task and no
+// prompt style to choose.
 void declare_reply_options(OptionSet* set, ReplyOptions* options, PromptStyles styles);
+
+// Declares --executed-out, for commands that run one schedule.
+void declare_executed_out(OptionSet* set, ReplyOptions* options);
 
 // Conditions that the options are to follow, and where they stand: a schedule file or a run.
 struct ConditionsSource {

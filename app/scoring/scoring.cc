@@ -40,10 +40,12 @@ Scores score(const ScoringPlan& plan, const NextSchedules& next) {
   const uint32_t questions = plan.questions();
   std::vector<NamedSchedule> schedules = plan.schedules;  // of this round
   Scores scores;
+  auto generator = std::make_unique<worker::EngineGenerator>(plan.options.model,
+                                                             engine_options(plan.options, plan.conditions),
+                                                             generation_limits(plan.conditions.generation));
+  const model::Engine& engine = generator->engine();
   worker::ModelRunner runner(
-      std::make_unique<worker::EngineGenerator>(plan.options.model,
-                                                engine_options(plan.options, plan.conditions),
-                                                generation_limits(plan.conditions.generation)),
+      std::move(generator),
       evaluation::make_task(plan.conditions.task.name,
                             evaluation::parse_prompt_style(plan.conditions.task.prompt_style)),
       {.train = plan.dataset.questions, .heldout = {}},
@@ -81,6 +83,7 @@ Scores score(const ScoringPlan& plan, const NextSchedules& next) {
   scores.seconds = std::chrono::duration<double>(clock.now() - start).count();
 
   for (auto& [at, text] : replies) scores.schedules[at.first].replies.push_back(std::move(text));
+  write_executed(plan, plan.options, engine);
   if (!plan.options.details.empty()) {
     std::string text;
     for (const auto& [at, row] : details) text += row;

@@ -10,7 +10,7 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
-from allot_attention import estimators, operators
+from allot_attention import estimators, executed, operators
 from allot_attention.draws import DrawRows
 from allot_attention.model import Masked, State, state_of
 from allot_attention.schedule import Method, ScheduleError
@@ -256,14 +256,17 @@ def _layer(
     tokens = int((masked.positions >= 0).sum())
     prompt = query.shape[2] > 1
     if budget is None or method.estimator == "exact" or (prompt and method.prefill == "dense"):
-        count.exact_queries += tokens
+        count.exact_tokens += tokens
         return _exact(query, key, value, masked, scale)
+    limit = executed.row_limit(state.schedule, budget)
+    seen = (masked.positions + 1).clamp(max=limit)  # of a query of padding 0
+    count.row_limit += int(seen.sum()) * key.shape[1]
     draws = _draw_rows(state, query.shape[0], query.device)
     if _use_operators(query, masked, method):
         state.path = "operators"
         words = torch.stack(draws, dim=1)
         words = torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
-        out = operators.attend(
+        out, rows = operators.attend(
             query,
             key,
             value,
@@ -274,21 +277,13 @@ def _layer(
             budget=budget,
             layer=layer,
             scale=scale,
+            count_rows=count.rows is not None,
         )
-        if state.count_rows:
-            _refuse_uncounted(method)
-            count.rows += _eager(query, key, value, masked, draws, method, budget, layer, scale)[1]
     else:
         state.path = "eager"
         out, rows = _eager(query, key, value, masked, draws, method, budget, layer, scale)
-        count.rows += rows if state.count_rows else 0
-    count.queries += tokens
-    count.asked += tokens * budget
+    if count.rows is not None:
+        count.rows += rows
+    count.sampled_tokens += tokens
+    count.samples += tokens * budget
     return out
-
-
-def _refuse_uncounted(method: Method) -> None:
-    if method.estimator not in estimators.SUPPORTED or method.score_stage != "exact":
-        raise ScheduleError(
-            f"the value rows of estimator {method.estimator} with score stage {method.score_stage} cannot be counted; count without rows"
-        )

@@ -13,17 +13,8 @@ from typing import Any
 import torch
 
 from allot_attention import identity
+from allot_attention.executed import LayerCount, make_report, write_report
 from allot_attention.schedule import Schedule, ScheduleError, read_schedule
-
-
-@dataclass
-class LayerCount:
-    """What a layer did since counting began."""
-
-    queries: int = 0  # tokens whose attention was sampled
-    exact_queries: int = 0  # tokens whose attention was exact
-    asked: int = 0  # samples of a query head (or rows of a KV head), summed over the queries sampled
-    rows: int = 0  # distinct value rows, summed over queries sampled and KV heads; where they were counted
 
 
 @dataclass
@@ -52,13 +43,13 @@ class State:
     layers: list[LayerCount] = field(default_factory=list)
     count_rows: bool = False
     path: str = ""  # "operators" or "eager"; "" before the first layer ran
-    checked: bool = False
+    identity: Mapping[str, Any] | None = None  # of the model, once it was compared with the schedule's
     mask: torch.Tensor | None = None  # the one that `masked` was made of
     masked: Masked | None = None
     last_layer: int = -1  # that used it
 
     def reset(self) -> None:
-        self.layers = [LayerCount() for _ in self.schedule.samples]
+        self.layers = [LayerCount(rows=0 if self.count_rows else None) for _ in self.schedule.samples]
 
 
 # By the identity of the configuration, which is the one thing that all layers of a model have in common. Nothing is kept in the
@@ -77,15 +68,14 @@ def state_of(config: Any) -> State:
         _states[number] = (weakref.ref(config, lambda _: _states.pop(number, None)), state)
     else:
         state = found[1]
-    if not state.checked:
-        check_identity(config, state.schedule)
-        state.checked = True
+    if state.identity is None:
+        state.identity = check_identity(config, state.schedule)
     return state
 
 
-def check_identity(config: Any, schedule: Schedule, adapter: str | Path | None = None) -> None:
-    """Compares the weights that the model was loaded from with the schedule's. What config.json was before the schedule was
-    added cannot be known any more; weights and shape can."""
+def check_identity(config: Any, schedule: Schedule, adapter: str | Path | None = None) -> dict[str, Any]:
+    """Compares the weights that the model was loaded from with the schedule's, and returns what identifies them. What
+    config.json was before the schedule was added cannot be known any more; weights and shape can."""
     expected = schedule.model.get("adapter")
     if expected is not None and adapter is None:
         raise ScheduleError(
@@ -101,6 +91,7 @@ def check_identity(config: Any, schedule: Schedule, adapter: str | Path | None =
             f"the schedule is for the weights {schedule.model.get('weights_fingerprint')} (model {schedule.model.get('id')}), those in "
             f"{directory} are {weights}; use the model that it was learned on"
         )
+    result: dict[str, Any] = {"id": directory.resolve().name, "weights_fingerprint": weights}
     if expected is not None and adapter is not None:
         found = identity.adapter_fingerprint(Path(adapter))
         if found != expected.get("fingerprint"):
@@ -108,6 +99,8 @@ def check_identity(config: Any, schedule: Schedule, adapter: str | Path | None =
                 f"the schedule is for the adapter {expected.get('fingerprint')} ({expected.get('id')}), the one in {adapter} is "
                 f"{found}; use the adapter that it was learned with"
             )
+        result["adapter"] = {"id": Path(adapter).resolve().name, "fingerprint": found}
+    return result
 
 
 def _directory(name: str) -> Path:
@@ -132,8 +125,7 @@ def check(model: Any, adapter: str | Path | None = None) -> Schedule:
     ScheduleError."""
     config = model.config
     schedule = read_schedule(config)
-    check_identity(config, schedule, adapter)
-    state = State(schedule=schedule, checked=True)
+    state = State(schedule=schedule, identity=check_identity(config, schedule, adapter))
     state.reset()
     number = id(config)
     _states[number] = (weakref.ref(config, lambda _: _states.pop(number, None)), state)
@@ -162,10 +154,10 @@ def requests(model: Any, questions: Sequence[int], *, sampling_seed: int = 0, se
 @contextmanager
 def counting(model: Any, *, rows: bool = False) -> Iterator[None]:
     """Counts from 0 what the layers do within it; report() says it, then or later. With `rows` the distinct value rows, too,
-    which are chosen a second time in PyTorch for that and so take time."""
+    which the operators count as they read them (eager PyTorch as it chooses them)."""
     state = state_of(model.config)
-    state.reset()
     before, state.count_rows = state.count_rows, rows
+    state.reset()
     try:
         yield
     finally:
@@ -173,28 +165,13 @@ def counting(model: Any, *, rows: bool = False) -> Iterator[None]:
 
 
 def report(model: Any) -> Mapping[str, Any]:
-    """What every layer did since the model was loaded or counting() began, as values that json.dumps takes: samples asked
-    for by the schedule and executed per query head and token (or value rows per KV head, by `unit`), tokens sampled and
-    exact, and distinct value rows per KV head and token where they were counted."""
+    """What every layer did since the model was loaded or counting() began, in the form of docs/schedule-format.md ("What was
+    executed"): tokens sampled and exact, samples of the tokens sampled per query head (or value rows per KV head, by
+    `unit`), and the distinct value rows that were read, where they were counted."""
     state = state_of(model.config)
-    kv_heads = state.schedule.model["num_kv_heads"]
-    layers = []
-    for number, (asked, count) in enumerate(zip(state.schedule.samples, state.layers, strict=True)):
-        layer: dict[str, Any] = {
-            "layer": number,
-            "schedule": "exact" if asked is None else asked,
-            "executed": count.asked / count.queries if count.queries else None,
-            "sampled_tokens": count.queries,
-            "exact_tokens": count.exact_queries,
-        }
-        if state.count_rows or count.rows:
-            layer["distinct_rows"] = count.rows / (count.queries * kv_heads) if count.queries else None
-        layers.append(layer)
-    return {
-        "run_id": state.schedule.run_id,
-        "estimator": state.schedule.method.estimator,
-        "unit": state.schedule.method.unit,
-        "prefill": state.schedule.method.prefill,
-        "path": state.path,
-        "layers": layers,
-    }
+    return make_report("allot_attention", state.path, state.schedule, state.identity, state.layers)
+
+
+def save_report(model: Any, path: str | Path) -> None:
+    """Writes report() to a file, for `allot verify --executed`."""
+    write_report(report(model), path)

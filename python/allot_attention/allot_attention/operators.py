@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -36,7 +37,10 @@ def load() -> str:
 
 def _too_old() -> str:
     arguments = {argument.name for argument in torch.ops.allot.attend.default._schema.arguments}
-    return "" if "unit" in arguments else "the library is older than this package: its operators know no unit"
+    if "unit" not in arguments:
+        return "the library is older than this package: its operators know no unit"
+    written = {argument.name for argument in torch.ops.allot.attend_out.default._schema.arguments}
+    return "" if "rows_read" in written else "the library is older than this package: its operators count no rows"
 
 
 def unsupported(query: torch.Tensor) -> str:
@@ -75,11 +79,13 @@ def attend(
     budget: int,
     layer: int,
     scale: float,
-) -> torch.Tensor:
+    count_rows: bool = False,
+) -> tuple[torch.Tensor, int]:
     """Sampled attention of queries [batch, heads, queries, head_dim] over a cache [batch, kv_heads, keys, head_dim], as
     [batch, queries, heads, head_dim]. Query i of sequence b is the token number positions[b, i] >= 0 of its sequence, whose
     first token lies at first[b] of the cache; the queries of a sequence follow one another and end with its last token,
-    those of position -1 are padding in front and get 0. draws is int32 [batch, 3]: run seed, sampling seed, question."""
+    those of position -1 are padding in front and get 0. draws is int32 [batch, 3]: run seed, sampling seed, question. The
+    number is that of distinct value rows that the kernels read, of all queries and KV heads, and 0 without `count_rows`."""
     batch, heads, queries, head_dim = query.shape
     rows = query.transpose(1, 2).reshape(batch * queries, heads, head_dim)
     real = (positions >= 0).flatten()
@@ -89,7 +95,7 @@ def attend(
     start[1:] = counts.cumsum(0)
     shifted = bool((first > 0).any())
     pages = [_pages(cache, first, shifted) for cache in (key, value)]
-    out: torch.Tensor = torch.ops.allot.attend(
+    positional = (
         rows[real] if padded else rows,
         *pages,
         torch.arange(batch, dtype=torch.int32, device=query.device)[:, None],
@@ -97,19 +103,34 @@ def attend(
         (positions[:, -1] + 1).to(torch.int32),
         torch.full((batch,), budget, dtype=torch.int32, device=query.device),
         draws,
-        estimator=method.estimator,
-        scale=scale,
-        layer=layer,
-        tile=method.tile,
-        score_stage=method.score_stage,
-        score_budget=method.score_budget,
-        mean_group_query=method.mean_group_query,
-        max_queries=queries,
-        max_budget=budget,
-        unit=method.unit,
     )
+    named = {
+        "estimator": method.estimator,
+        "scale": scale,
+        "layer": layer,
+        "tile": method.tile,
+        "score_stage": method.score_stage,
+        "score_budget": method.score_budget,
+        "mean_group_query": method.mean_group_query,
+        "max_queries": queries,
+        "max_budget": budget,
+        "unit": method.unit,
+    }
+    out, read = _counted(positional, named) if count_rows else (torch.ops.allot.attend(*positional, **named), 0)
     if padded:
         whole = rows.new_zeros(rows.shape)
         whole[real] = out
         out = whole
-    return out.view(batch, queries, heads, head_dim)
+    return out.view(batch, queries, heads, head_dim), read
+
+
+def _counted(positional: tuple[torch.Tensor, ...], named: dict[str, Any]) -> tuple[torch.Tensor, int]:
+    """The output, and the value rows that the kernels read for it."""
+    query, lengths = positional[0], positional[5]
+    rows_read = torch.zeros(lengths.shape[0], dtype=torch.int64, device=query.device)
+    size = torch.ops.allot.workspace_bytes(*positional, **named, rows_read=rows_read)
+    workspace = torch.empty(size, dtype=torch.uint8, device=query.device)
+    torch.ops.allot.reset_workspace(workspace)
+    out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+    torch.ops.allot.attend_out(*positional, **named, out=out, workspace=workspace, rows_read=rows_read)
+    return out, int(rows_read.sum())

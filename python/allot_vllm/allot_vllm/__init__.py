@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["register", "report", "reset"]
+__all__ = ["register", "report", "reset", "save_report"]
 
 _ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
@@ -27,13 +27,22 @@ def register() -> None:
 
 
 def report(llm: Any) -> list[dict[str, Any]]:
-    """What every layer did since the engine started (its warm-up included) or reset(), one entry a worker, as values that
-    json.dumps takes. Waits for the device and raises where a launch found a fault. A function is sent to the workers, which
+    """What every layer did since the engine started (its warm-up included) or reset(), one entry a worker, in the form of
+    docs/schedule-format.md ("What was executed"). Value rows are counted where the engine was started with
+    additional_config={"allot": {"count_rows": True}}. Waits for the device and raises where a launch found a fault. A function is sent to the workers, which
     vLLM does only with VLLM_ALLOW_INSECURE_SERIALIZATION=1 or VLLM_ENABLE_V1_MULTIPROCESSING=0."""
     from allot_vllm.state import report_of_worker
 
     result: list[dict[str, Any]] = llm.apply_model(report_of_worker)
     return result
+
+
+def save_report(llm: Any, path: Any) -> None:
+    """Writes report() to a file, for `allot verify --executed`."""
+    from allot_attention.executed import write_report
+
+    (only,) = report(llm)  # one GPU a model, so one worker
+    write_report(only, path)
 
 
 def reset(llm: Any) -> None:

@@ -178,6 +178,7 @@ class AllotAttention(AttentionImpl[AllotMetadata]):
             layer=layer,
             max_queries=max_queries,
             max_length=m.max_length,
+            rows_read=None if exact or self._state.rows_read is None else self._state.rows_read[layer, :requests],
             **self._state.arguments("exact" if exact else self._state.schedule.method.estimator, budget),
             out=output[:tokens],
             workspace=self._state.workspace,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from allot_attention.executed import row_limit
 from allot_attention.schedule import ScheduleError
 from vllm.v1.attention.backend import (
     AttentionCGSupport,
@@ -61,6 +62,8 @@ class AllotMetadataBuilder(AttentionMetadataBuilder[AllotMetadata]):
         requests = vllm_config.scheduler_config.max_num_seqs
         samples = [0 if state.is_exact(layer) else budget or 0 for layer, budget in enumerate(schedule.samples)]
         self._samples = torch.tensor(samples, dtype=torch.int32, device=device)[:, None]
+        limits = [row_limit(schedule, count) for count in samples]
+        self._row_limits = torch.tensor(limits, dtype=torch.int64, device=device)[:, None]
         self._is_exact = torch.tensor([state.is_exact(layer) for layer in range(len(samples))], device=device)
         self._query_start = torch.zeros(requests + 1, dtype=torch.int64, device=device)
         # Of a step that decodes, with the rows that pad its graph: vLLM repeats the last start there.
@@ -100,7 +103,7 @@ class AllotMetadataBuilder(AttentionMetadataBuilder[AllotMetadata]):
             rows = min(requests, slots.shape[0])
             torch.index_select(self._state.numbers(), 0, slots[:rows].clamp(min=0), out=draws[:rows])
         if counted:
-            self._count(common.seq_lens[:requests] > 0, query_start, decodes, tokens)
+            self._count(common.seq_lens[:requests], query_start, decodes, tokens)
         return AllotMetadata(
             decodes=decodes,
             requests=requests,
@@ -115,9 +118,10 @@ class AllotMetadataBuilder(AttentionMetadataBuilder[AllotMetadata]):
             max_length=common.max_seq_len,
         )
 
-    def _count(self, real: torch.Tensor, query_start: torch.Tensor, decodes: int, tokens: int) -> None:
+    def _count(self, lengths: torch.Tensor, query_start: torch.Tensor, decodes: int, tokens: int) -> None:
         """Adds what the layers of this step find in their budgets. Where prompts are exact, `decodes` rows come before them,
         of one token each."""
+        real = lengths > 0
         rows, exact = (len(real), 0) if self._state.schedule.method.prefill == "sampled" else (decodes, tokens - decodes)
         queries = torch.where(real[:rows], query_start[1 : rows + 1] - query_start[:rows], 0)
         sampled = queries.sum()
@@ -125,3 +129,11 @@ class AllotMetadataBuilder(AttentionMetadataBuilder[AllotMetadata]):
         counts[:, 0] += torch.where(self._is_exact, 0, sampled)
         counts[:, 1] += (self._budgets[:, :rows] * queries).sum(1)
         counts[:, 2] += torch.where(self._is_exact, sampled + exact, exact)
+        # A request's new tokens see as many keys as it is long, and one less each before the last.
+        keys = lengths[:rows].long()
+        counts[:, 3] += (self._rows_of(keys) - self._rows_of(keys - queries)).sum(1)
+
+    def _rows_of(self, keys: torch.Tensor) -> torch.Tensor:
+        """The sum of min(k, limit) over k = 1 to `keys` [rows], by layer: int64 [layers, rows]."""
+        few = torch.minimum(keys, self._row_limits)
+        return few * (few + 1) // 2 + (keys - few) * self._row_limits

@@ -13,8 +13,9 @@ from allot_attention.schedule import Schedule, ScheduleError, read_schedule
 _log = logging.getLogger("allot_vllm")
 
 
-def schedule_of(vllm_config: Any) -> Schedule:
-    """The schedule in the model's config.json or in hf_overrides. Throws ScheduleError where it cannot be followed."""
+def schedule_of(vllm_config: Any) -> tuple[Schedule, dict[str, Any] | None]:
+    """The schedule in the model's config.json or in hf_overrides, and what identifies the model's weights (None of vLLM's
+    dummies). Throws ScheduleError where it cannot be followed."""
     _refuse_engine(vllm_config)
     model = vllm_config.model_config
     schedule = read_schedule(model.hf_config)
@@ -23,11 +24,21 @@ def schedule_of(vllm_config: Any) -> Schedule:
             "the schedule samples prompts, so a prompt's keys and values belong to its question, but prefix caching would give them "
             "to others; set enable_prefix_caching=False"
         )
-    _check_weights(vllm_config, schedule)
+    identity = _check_weights(vllm_config, schedule)
     missing = operators.load()
     if missing:
         raise ScheduleError(f"allot's operators cannot run, and allot_vllm has nothing else: {missing}")
-    return schedule
+    return schedule, identity
+
+
+def counts_rows(vllm_config: Any) -> bool:
+    """Whether the kernels are to count value rows: additional_config={"allot": {"count_rows": true}}. Throws ScheduleError for
+    anything else under that key."""
+    additional = getattr(vllm_config, "additional_config", None)
+    asked = additional.get("allot", {}) if isinstance(additional, dict) else {}
+    if not isinstance(asked, dict) or set(asked) - {"count_rows"} or not isinstance(asked.get("count_rows", False), bool):
+        raise ScheduleError(f"additional_config has allot={asked!r}; expected {{'count_rows': true}} or {{'count_rows': false}}")
+    return bool(asked.get("count_rows", False))
 
 
 def _refuse_engine(vllm_config: Any) -> None:
@@ -56,7 +67,7 @@ def _refuse_engine(vllm_config: Any) -> None:
         )
 
 
-def _check_weights(vllm_config: Any, schedule: Schedule) -> None:
+def _check_weights(vllm_config: Any, schedule: Schedule) -> dict[str, Any] | None:
     adapter = schedule.model.get("adapter")
     if adapter is not None:
         raise ScheduleError(
@@ -65,8 +76,8 @@ def _check_weights(vllm_config: Any, schedule: Schedule) -> None:
         )
     if vllm_config.load_config.load_format == "dummy":
         _log.warning("the weights are vLLM's dummies, so they are not compared with those of the schedule")
-        return
-    check_identity(vllm_config.model_config.hf_config, schedule)
+        return None
+    return check_identity(vllm_config.model_config.hf_config, schedule)
 
 
 def refuse_layer(

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from allot_attention.executed import LayerCount, make_report
 from allot_attention.schedule import Schedule, ScheduleError
 
-from allot_vllm.settings import schedule_of
+from allot_vllm.settings import counts_rows, schedule_of
 
 _log = logging.getLogger("allot_vllm")
 _WORDS = 2**32
@@ -19,8 +20,17 @@ _WORDS = 2**32
 class State:
     """Schedule, workspace of the kernels, numbers of the requests and counts of one engine."""
 
-    def __init__(self, schedule: Schedule, max_requests: int, device: torch.device):
+    def __init__(
+        self,
+        schedule: Schedule,
+        max_requests: int,
+        device: torch.device,
+        *,
+        identity: Mapping[str, Any] | None = None,
+        count_rows: bool = False,
+    ):
         self.schedule = schedule
+        self.identity = identity
         self.device = device
         self.workspace: torch.Tensor | None = None
         self.numbered = False  # the model passes the numbers of its requests on
@@ -30,8 +40,13 @@ class State:
         self._numbers[:, 0] = schedule.seed
         self._stale = True
         self._numbers_on_device = torch.zeros(max_requests, 3, dtype=torch.int32, device=device)
-        # By layer: tokens sampled, samples asked for, tokens exact. In device memory, since the budgets are there.
-        self.counts = torch.zeros(len(schedule.samples), 3, dtype=torch.int64, device=device)
+        # By layer: tokens sampled, samples asked for, tokens exact, most rows that may be read. In device memory, since the
+        # budgets are there.
+        self.counts = torch.zeros(len(schedule.samples), 4, dtype=torch.int64, device=device)
+        # By layer and row of a step, what the kernels have read; None where they are not to count.
+        self.rows_read: torch.Tensor | None = None
+        if count_rows:
+            self.rows_read = torch.zeros(len(schedule.samples), max_requests, dtype=torch.int64, device=device)
 
     def numbers(self) -> torch.Tensor:
         """int32 [slots, 3] on the device, the bits of unsigned words."""
@@ -79,6 +94,7 @@ class State:
                 scale=1.0,
                 max_queries=max_queries,
                 max_length=length,
+                rows_read=empty(batch, dtype=torch.int64) if sampled and self.rows_read is not None else None,
                 **self.arguments(estimator, max(s or 0 for s in self.schedule.samples)),
             )
             return result
@@ -111,29 +127,28 @@ class State:
     def is_exact(self, layer: int) -> bool:
         return self.schedule.samples[layer] is None or self.schedule.method.estimator == "exact"
 
+    def reset_counts(self) -> None:
+        self.counts.zero_()
+        if self.rows_read is not None:
+            self.rows_read.zero_()
+
     def report(self) -> dict[str, Any]:
         if self.workspace is not None:
             torch.ops.allot.check(self.workspace)
+        read = None if self.rows_read is None else self.rows_read.sum(1).tolist()
         layers = []
-        for number, (asked, count) in enumerate(zip(self.schedule.samples, self.counts.tolist(), strict=True)):
-            sampled, samples, exact = count
+        for number, count in enumerate(self.counts.tolist()):
+            sampled, samples, exact, limit = count
             layers.append(
-                {
-                    "layer": number,
-                    "schedule": "exact" if asked is None else asked,
-                    "executed": samples / sampled if sampled else None,
-                    "sampled_tokens": sampled,
-                    "exact_tokens": exact,
-                }
+                LayerCount(
+                    sampled_tokens=sampled,
+                    exact_tokens=exact,
+                    samples=samples,
+                    rows=None if read is None else read[number],
+                    row_limit=limit * self.schedule.model["num_kv_heads"],
+                )
             )
-        method = self.schedule.method
-        return {
-            "run_id": self.schedule.run_id,
-            "estimator": method.estimator,
-            "unit": method.unit,
-            "prefill": method.prefill,
-            "layers": layers,
-        }
+        return make_report("allot_vllm", "operators", self.schedule, self.identity, layers)
 
 
 # By the identity of the compilation configuration, which all parts of an engine's worker have in common.
@@ -147,7 +162,9 @@ def state_of(vllm_config: Any) -> State:
     if found is not None and found[0]() is key:
         return found[1]
     device = torch.device(vllm_config.device_config.device)
-    state = State(schedule_of(vllm_config), vllm_config.scheduler_config.max_num_seqs, device)
+    schedule, identity = schedule_of(vllm_config)
+    requests = vllm_config.scheduler_config.max_num_seqs
+    state = State(schedule, requests, device, identity=identity, count_rows=counts_rows(vllm_config))
     number = id(key)
     _states[number] = (weakref.ref(key, lambda _: _states.pop(number, None)), state)
     return state
@@ -165,4 +182,4 @@ def report_of_worker(model: Any) -> dict[str, Any]:
 
 
 def reset_worker(model: Any) -> None:
-    _state_of_model(model).counts.zero_()
+    _state_of_model(model).reset_counts()

@@ -18,7 +18,7 @@ import torch
 import transformers
 
 import allot_attention
-from allot_attention.identity import adapter_fingerprint
+from allot_attention.identity import adapter_fingerprint, weights_fingerprint
 from needs import add_schedule, attention_conditions, load, small_model
 
 PROMPTS = [[5, 9, 3, 17, 4, 22, 8], [6, 2, 11], [40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51]]
@@ -104,7 +104,7 @@ class Execution(ModelCase):
             model = self.scheduled((64, 64, 64), attention=attention_conditions(**changed))
             with torch.no_grad():
                 difference = (model(ids).logits - load(self.folder, "eager")(ids).logits).abs().max().item()
-            self.assertEqual(allot_attention.report(model)["path"], "operators")
+            self.assertEqual(allot_attention.report(model)["engine"]["computed_by"], "operators")
             self.assertTrue(0 < difference < 2, difference)
 
     def test_tokens_of_a_prompt_get_the_same_draws_at_once_and_one_by_one(self):
@@ -156,20 +156,28 @@ class Report(ModelCase):
             model = self.scheduled((1, "exact", 64), path=path)
             with torch.no_grad(), allot_attention.counting(model, rows=True):
                 model(**padded(PROMPTS))
-            report = allot_attention.report(model)
-            json.dumps(report)
+            saved = self.folder / "executed.json"
+            allot_attention.save_report(model, saved)
+            report = json.loads(saved.read_text())
+            self.assertEqual(report, allot_attention.report(model))
             tokens = sum(map(len, PROMPTS))
             first, second, third = report["layers"]
-            self.assertEqual(report["path"], path)
-            self.assertEqual((first["schedule"], first["executed"], first["sampled_tokens"]), (1, 1.0, tokens))
-            self.assertEqual((second["schedule"], second["executed"], second["exact_tokens"]), ("exact", None, tokens))
-            # A group of 2 heads with a sample each reads at most 2 rows; with more samples than keys, all that it sees.
-            self.assertLessEqual(first["distinct_rows"], 2)
-            seen = sum(n * (n + 1) / 2 for n in map(len, PROMPTS)) / tokens
-            self.assertAlmostEqual(third["distinct_rows"], seen)
+            self.assertEqual(report["engine"]["computed_by"], path)
+            self.assertEqual(report["samples"], [1, "exact", 64])
+            self.assertEqual((first["executed"], first["samples"], first["sampled_tokens"]), (1.0, tokens, tokens))
+            self.assertEqual((second["executed"], second["exact_tokens"]), (None, tokens))
+            # A group of 2 heads with a sample each reads 2 rows, but of a first token 1; with more samples than keys, all
+            # that it sees. There are 2 KV heads.
+            self.assertEqual((first["rows"], first["row_limit"]), (2 * (2 * tokens - len(PROMPTS)),) * 2)
+            seen = sum(n * (n + 1) for n in map(len, PROMPTS))
+            self.assertEqual((third["rows"], third["row_limit"]), (seen, seen))
+            found = report["conditions"]["model"]
+            self.assertEqual(found["weights_fingerprint"], weights_fingerprint(self.folder))
+            self.assertEqual((found["id"], found["config_sha256"]), (self.folder.name, None))
             with allot_attention.counting(model):
                 pass
-            self.assertEqual(allot_attention.report(model)["layers"][0]["sampled_tokens"], 0)
+            first = allot_attention.report(model)["layers"][0]
+            self.assertEqual((first["sampled_tokens"], "rows" in first), (0, False))
 
 
 class Refusals(ModelCase):
@@ -252,30 +260,7 @@ class AgainstAllot(ModelCase):
     QUESTIONS = 24
 
     def schedule_file(self, samples):
-        def sha256(name):
-            return subprocess.run(
-                ["sha256sum", needs.TINY_GSM / name], capture_output=True, text=True, check=True
-            ).stdout.split()[0]
-
-        conditions = needs.conditions_of(needs.TINY_GSM, (8, 8, 4, 32), attention_conditions("sys"))
-        conditions["model"].update(config_sha256=sha256("config.json"), tokenizer_sha256=sha256("tokenizer.json"))
-        path = self.folder / "schedule.json"
-        path.write_text(
-            json.dumps(
-                {
-                    "schema_version": 2,
-                    "conditions": conditions,
-                    "samples": samples,
-                    "total": sum(samples),
-                    "floor": 1,
-                    "evaluation": {},
-                    "run_id": "test",
-                    "policy_version": 1,
-                    "tool_version": "0.1.0",
-                }
-            )
-        )
-        return path
+        return needs.tiny_gsm_schedule(self.folder / "schedule.json", samples)
 
     def allot(self, *arguments):
         done = subprocess.run([needs.options.allot, *map(str, arguments)], capture_output=True, text=True)
@@ -305,10 +290,11 @@ class AgainstAllot(ModelCase):
         data = needs.TINY_GSM / "heldout.jsonl"
         questions = [json.loads(line) for line in data.read_text().splitlines()[: self.QUESTIONS]]
         prompts = tokenizer([q["question"] + "\n" for q in questions], return_tensors="pt", padding=True)
-        with allot_attention.requests(model, range(self.QUESTIONS)):
+        with allot_attention.requests(model, range(self.QUESTIONS)), allot_attention.counting(model, rows=True):
             tokens = model.generate(
                 input_ids=prompts.input_ids, attention_mask=prompts.attention_mask, max_new_tokens=96, do_sample=False
             )
+        allot_attention.save_report(model, self.folder / "executed.json")
         replies = tokenizer.batch_decode(tokens[:, prompts.input_ids.shape[1] :], skip_special_tokens=True)
         self.allot(
             "eval",
@@ -322,7 +308,11 @@ class AgainstAllot(ModelCase):
             schedule,
             "--details",
             self.folder / "details.jsonl",
+            "--executed-out",
+            self.folder / "executed-in-allot.json",
         )
+        for executed in ("executed.json", "executed-in-allot.json"):
+            self.assertIn("executed as asked", self.allot("verify", "--executed", self.folder / executed, "--schedule", schedule))
         details = [json.loads(line) for line in (self.folder / "details.jsonl").read_text().splitlines()]
         gold = [q["answer"].rpartition("#### ")[2] for q in questions]
         right = sum(reply.rpartition("#### ")[2].strip() == answer for reply, answer in zip(replies, gold))
@@ -336,7 +326,14 @@ class AgainstAllot(ModelCase):
         self.assertGreaterEqual(learned, self.QUESTIONS * 2 // 3)
         self.assertLessEqual(abs(learned - learned_in_allot), 4)
         self.assertGreaterEqual(same, self.QUESTIONS // 2)
+        learned_executed = self.folder / "executed-learned.json"
+        (self.folder / "executed.json").rename(learned_executed)
         uniform, uniform_in_allot, _ = self.answers([8] * 8)
+        other = subprocess.run(
+            [needs.options.allot, "verify", "--executed", learned_executed, "--run", self.folder], capture_output=True, text=True
+        )
+        self.assertEqual(other.returncode, 3, other.stderr)
+        self.assertIn("layer 0 read 38.0 samples a head, 8 asked", other.stdout)
         self.assertLess(uniform, learned / 2)
         self.assertLessEqual(abs(uniform - uniform_in_allot), 5)
 

@@ -1,6 +1,7 @@
 """What the tests of allot_attention import, and small models with a schedule."""
 
 import argparse
+import hashlib
 import json
 import os
 import sys
@@ -116,6 +117,29 @@ def add_schedule(directory, samples=(5, "exact", 3), attention=None, **changed):
     }
     path.write_text(json.dumps(config))
     return directory
+
+
+def tiny_gsm_schedule(path, samples, attention=None):
+    """Writes a schedule.json for the embedded model; returns its path."""
+
+    def sha256(name):
+        return hashlib.sha256((TINY_GSM / name).read_bytes()).hexdigest()
+
+    conditions = conditions_of(TINY_GSM, (8, 8, 4, 32), attention or attention_conditions("sys"))
+    conditions["model"].update(config_sha256=sha256("config.json"), tokenizer_sha256=sha256("tokenizer.json"))
+    written = {
+        "schema_version": 2,
+        "conditions": conditions,
+        "samples": samples,
+        "total": sum(samples),
+        "floor": 1,
+        "evaluation": {},
+        "run_id": "test",
+        "policy_version": 1,
+        "tool_version": "0.1.0",
+    }
+    path.write_text(json.dumps(written))
+    return path
 
 
 def load(directory, attn_implementation="allot"):

@@ -3,6 +3,7 @@
     backend_test.py SOURCE --library LIBRARY [unittest options]
 """
 
+import json
 import logging
 import sys
 import tempfile
@@ -32,6 +33,7 @@ import allot_vllm.backend
 import allot_vllm.models
 import allot_vllm.state
 from allot_attention import ScheduleError, operators
+from allot_attention.identity import weights_fingerprint
 from allot_attention.schedule import read_schedule
 from allot_vllm.backend import AllotAttention, AllotBackend
 from allot_vllm.metadata import AllotMetadataBuilder, leading_decodes
@@ -175,7 +177,7 @@ class Engine:
             budget=schedule.samples[layer],
             layer=layer,
             scale=SCALE,
-        )[0]
+        )[0][0]
 
 
 class PluginCase(unittest.TestCase):
@@ -279,8 +281,14 @@ class Steps(PluginCase):
         engine.step([(requests[0], 1), (requests[1], 4)])
         model = SimpleNamespace(allot_state=engine.state)
         report = allot_vllm.state.report_of_worker(model)
-        counts = [(row["schedule"], row["executed"], row["sampled_tokens"], row["exact_tokens"]) for row in report["layers"]]
-        self.assertEqual(counts, [(2, 2, 7, 44), ("exact", None, 0, 51), (3, 3, 7, 44)])
+        counts = [(row["executed"], row["sampled_tokens"], row["exact_tokens"]) for row in report["layers"]]
+        self.assertEqual(counts, [(2, 7, 44), (None, 0, 51), (3, 7, 44)])
+        self.assertEqual(report["samples"], [2, "exact", 3])
+        self.assertNotIn("rows", report["layers"][0])
+        # Two samples of two heads each, in two KV heads.
+        self.assertEqual([row["row_limit"] for row in report["layers"]], [7 * 2 * 4, 0, 7 * 2 * 6])
+        model_found = report["conditions"]["model"]
+        self.assertEqual(model_found["weights_fingerprint"], weights_fingerprint(self.folder))
         allot_vllm.state.reset_worker(model)
         self.assertEqual(allot_vllm.state.report_of_worker(model)["layers"][0]["exact_tokens"], 0)
         self.assertIn("CUSTOM", self.refusal(lambda: allot_vllm.state.report_of_worker(SimpleNamespace())))
@@ -293,6 +301,29 @@ class Steps(PluginCase):
         layers = engine.state.report()["layers"]
         self.assertEqual([(row["executed"], row["sampled_tokens"], row["exact_tokens"]) for row in layers][0], (2, 21, 0))
         self.assertEqual(layers[1]["exact_tokens"], 21)
+
+    def test_rows_are_counted_by_the_kernels_where_the_engine_is_asked_to(self):
+        for prefill, prompts in (("dense", 0), ("sampled", 2)):
+            changed = {"additional_config": {"allot": {"count_rows": True}}}
+            engine = self.engine(changed=changed, attention=needs.attention_conditions(prefill=prefill))
+            requests = [engine.request(0, 7), engine.request(1, 8)]
+            self.check_parts(engine, [(request, 9) for request in requests], sampled_prompts=prefill == "sampled")
+            engine.step([(request, 1) for request in requests], padded=2)
+            report = engine.state.report()
+            # 2 samples of 2 heads in 2 KV heads: 4 rows each, fewer where there are fewer keys.
+            first = report["layers"][0]
+            self.assertEqual(first["rows"], 2 * (2 * 4 + prompts * (1 + 2 + 3 + 6 * 4)))
+            self.assertEqual([row["rows"] for row in report["layers"]], [row["row_limit"] for row in report["layers"]])
+            path = self.folder / "executed.json"
+            allot_vllm.save_report(SimpleNamespace(apply_model=lambda f: [f(SimpleNamespace(allot_state=engine.state))]), path)
+            self.assertEqual(json.loads(path.read_text()), report)
+            engine.state.reset_counts()
+            self.assertEqual(engine.state.report()["layers"][0]["rows"], 0)
+
+    def test_what_is_not_known_of_counting_is_refused(self):
+        for asked in ({"count": True}, {"count_rows": 1}, "rows"):
+            changed = {"additional_config": {"allot": asked}}
+            self.assertIn("count_rows", self.refusal(lambda changed=changed: self.engine(changed=changed)))
 
 
 class Requests(PluginCase):
