@@ -1,10 +1,8 @@
 // allot export: writes a schedule.json as files that other programs load.
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "app/cli/command.h"
@@ -27,10 +25,11 @@ void refuse_to_touch_model(const fs::path& out, const fs::path& model) {
                    ", which export never writes to; choose another folder");
 }
 
-// The text in `format`. A file that does not fit a format is wrong usage.
-std::string exported(const ExportRequest& request, const std::string& format) {
+// The files in `format`, a single one without a name. A file that does not fit a format is wrong usage.
+std::vector<ExportedFile> exported(const ExportRequest& request, const std::string& format) {
   try {
-    return export_schedule(request, format);
+    if (export_format(format).has_several_files()) return export_files(request, format);
+    return {{.name = "", .text = export_schedule(request, format)}};
   } catch (const InvalidArgument& error) {
     throw UsageError(error.what());
   }
@@ -48,10 +47,6 @@ std::vector<ScheduleFile> of_totals(const ScheduleFile& file, const std::string&
   return files;
 }
 
-const char* extension_of(const std::string& format) {
-  return std::ranges::find(export_formats(), format, &ExportFormat::name)->extension;
-}
-
 }  // namespace
 
 int run_export(std::span<const std::string> arguments) {
@@ -61,6 +56,7 @@ int run_export(std::span<const std::string> arguments) {
   fs::path out;
   std::string format = "json";
   std::string totals;
+  std::string name = ExportRequest{}.name;
   std::vector<std::string> names;
   std::string help = "what to write";
   for (const ExportFormat& known : export_formats()) {
@@ -79,7 +75,11 @@ int run_export(std::span<const std::string> arguments) {
   options.text("total", &totals, "N,…",
                "solve for this total instead of that of the file, from what the run learned of layers; with "
                "several, --out is the folder of the files");
-  options.path("out", &out, "file to write, outside the model directory; stdout when not given");
+  options.path(
+      "out", &out,
+      "file to write, outside the model directory; stdout when not given. Folder of the files for formats "
+      "that have several");
+  options.text("name", &name, "NAME", "of the ConfigMap of k8s");
   options.require("schedule");
   if (options.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
@@ -89,24 +89,32 @@ int run_export(std::span<const std::string> arguments) {
   if (files.size() > 1 && !options.given("out"))
     throw UsageError("--total " + totals + " gives " + std::to_string(files.size()) +
                      " files; name the folder for them with --out DIR");
+  if (options.given("name") && format != "k8s")
+    throw UsageError("--name " + name + " is for the object of --format k8s, not for " + format);
+  const ExportFormat& chosen = export_format(format);
+  if (chosen.has_several_files() && !options.given("out"))
+    throw UsageError("--format " + format + " has several files; name the folder for them with --out DIR");
   for (const ScheduleFile& file : files) {
-    ExportRequest request{.schedule = file, .model = std::nullopt, .adapter = adapter};
+    ExportRequest request{.schedule = file, .model = std::nullopt, .adapter = adapter, .name = name};
     if (options.given("model")) request.model = model;
     fs::path target = out;
-    if (files.size() > 1) target /= "schedule-" + std::to_string(file.total) + extension_of(format);
-    if (request.model && options.given("out")) refuse_to_touch_model(target, model);
-    const std::string text = exported(request, format);
+    if (files.size() > 1) target /= "schedule-" + std::to_string(file.total) + chosen.extension;
+    const fs::path touched = chosen.has_several_files() ? target / "file" : target;
+    if (request.model && options.given("out")) refuse_to_touch_model(touched, model);
+    const std::vector<ExportedFile> written = exported(request, format);
     if (const std::string resolved = resolved_text(file); !resolved.empty())
       std::cerr << file.total << ": " << resolved << "\n";
-    if (options.given("out")) {
-      write_file_atomically(target, text);
-      std::cout << target.string() << "\n";
-    } else {
-      std::cout << text;
+    for (const auto& [part, text] : written) {
+      if (options.given("out")) {
+        const fs::path path = part.empty() ? target : target / part;
+        write_file_atomically(path, text);
+        std::cout << path.string() << "\n";
+      } else {
+        std::cout << text;
+      }
     }
   }
-  if (const std::string_view reader = export_format(format).reader; !reader.empty())
-    std::cerr << reader << "\n";
+  if (!chosen.reader.empty()) std::cerr << chosen.reader << "\n";
   return 0;
 }
 

@@ -22,14 +22,36 @@ constexpr std::string_view kTransformers =
     "./python/allot_attention, allot_attention.register(), from_pretrained(DIR, attn_implementation=\"allot\"); "
     "allot_attention.report(model) shows the samples executed.";
 
+constexpr std::string_view kVllm =
+    "vLLM 0.26.0 obeys it with python/allot_vllm: pip install ./python/allot_attention ./python/allot_vllm, with "
+    "ALLOT_TORCH_LIBRARY naming a liballot_torch.so built with CUDA, and --attention-backend CUSTOM as in "
+    "vllm-serve.sh; without the plugin vLLM does not start with that backend, and without the backend it runs "
+    "dense attention and says nothing. allot_vllm.save_report(llm, FILE) and allot verify --executed FILE show "
+    "what was executed.";
+constexpr std::string_view kSglang =
+    "SGLang takes the key \"allot\" into the model's configuration, where an attention backend finds it; its own "
+    "backends ignore it and run dense attention, and allot has none for SGLang: sglang-serve.sh names the backend "
+    "allot, which a plugin of the group sglang.srt.plugins must register.";
+constexpr std::string_view kConfigMap =
+    "Mount it as files: schedule.json is for allot (eval, generate, serve --schedule), hf-overrides.json for "
+    "vllm serve --hf-overrides \"$(cat hf-overrides.json)\" with python/allot_vllm and --attention-backend CUSTOM; "
+    "without these vLLM runs dense attention and says nothing.";
+
 constexpr ExportFormat kFormats[] = {
-    {"json", "samples per layer as plain JSON", ".json", false, to_json, ""},
-    {"csv", "one line per layer: layer,samples or layer,rows", ".csv", false, to_csv, ""},
-    {"hf", "the fields to add to a Hugging Face config.json", ".json", false, to_hf_overlay, kTransformers},
-    {"hf-config", "a copy of the model's config.json with those fields", ".json", true, to_hf_config,
+    {"json", "samples per layer as plain JSON", ".json", false, to_json, nullptr, ""},
+    {"csv", "one line per layer: layer,samples or layer,rows", ".csv", false, to_csv, nullptr, ""},
+    {"hf", "the fields to add to a Hugging Face config.json", ".json", false, to_hf_overlay, nullptr,
      kTransformers},
+    {"hf-config", "a copy of the model's config.json with those fields", ".json", true, to_hf_config, nullptr,
+     kTransformers},
+    {"vllm", "a folder with vLLM's hf-overrides.json and the command that serves with it", "", false, nullptr,
+     to_vllm, kVllm},
+    {"sglang", "a folder with SGLang's model-override-args.json and the command that serves with it", "",
+     false, nullptr, to_sglang, kSglang},
+    {"k8s", "a Kubernetes ConfigMap with schedule.json and hf-overrides.json", ".yaml", false, to_config_map,
+     nullptr, kConfigMap},
     {"schedule", "a schedule.json, which eval, verify and tune --start read", ".json", false, to_schedule,
-     ""},
+     nullptr, ""},
 };
 
 void add_resolved(const ScheduleFile& file, Json* json) {
@@ -48,6 +70,52 @@ Json overlay(const ScheduleFile& file) {
 
 std::string text_of(const Json& json) {
   return json.dump(2) + "\n";
+}
+
+// A word as the shell reads it back.
+std::string shell_word(std::string_view word) {
+  std::string text = "'";
+  for (const char c : word) {
+    if (c == '\'')
+      text += "'\\''";
+    else
+      text += c;
+  }
+  return text + "'";
+}
+
+std::string one_line(const ExportRequest& request) {
+  return Json({{"allot", overlay(request.schedule)}}).dump();
+}
+
+std::string served_model(const ExportRequest& request) {
+  return request.model ? shell_word(std::filesystem::absolute(*request.model).lexically_normal().string())
+                       : "MODEL";
+}
+
+// A text as the value of a key of a YAML map: literally, a step further in.
+std::string literal_block(std::string_view key, std::string_view text) {
+  std::string block = fmt::format("  {}: |\n", key);
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    block += fmt::format("    {}\n", text.substr(begin, end - begin));
+    begin = end == std::string_view::npos ? text.size() : end + 1;
+  }
+  return block;
+}
+
+// Whether Kubernetes takes the name for an object: a DNS subdomain of at most 253 characters.
+bool is_object_name(std::string_view name) {
+  const auto is_alphanumeric = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  if (name.empty() || name.size() > 253) return false;
+  bool after_break = true;  // behind the start or a dot, where a letter or digit has to follow
+  for (size_t i = 0; i < name.size(); ++i) {
+    const bool ends = i + 1 == name.size() || name[i + 1] == '.';
+    if (!is_alphanumeric(name[i]) && (after_break || ends || (name[i] != '-' && name[i] != '.')))
+      return false;
+    after_break = name[i] == '.';
+  }
+  return true;
 }
 
 }  // namespace
@@ -93,6 +161,41 @@ std::string to_hf_config(const ExportRequest& request) {
   return text_of(merged);
 }
 
+std::vector<ExportedFile> to_vllm(const ExportRequest& request) {
+  const bool sampled = request.schedule.conditions.attention.prefill == kernels::Prefill::kSampled;
+  // Keys and values of a prompt that was sampled are those of its question.
+  const std::string caching = sampled ? " --no-enable-prefix-caching" : "";
+  return {
+      {"hf-overrides.json", to_hf_overlay(request)},
+      {"vllm-serve.sh",
+       fmt::format("#!/bin/sh\nexec vllm serve {} --attention-backend CUSTOM{} --hf-overrides {} \"$@\"\n",
+                   served_model(request), caching, shell_word(one_line(request)))}};
+}
+
+std::vector<ExportedFile> to_sglang(const ExportRequest& request) {
+  const bool sampled = request.schedule.conditions.attention.prefill == kernels::Prefill::kSampled;
+  const std::string caching = sampled ? " --disable-radix-cache" : "";
+  return {{"model-override-args.json", to_hf_overlay(request)},
+          {"sglang-serve.sh",
+           fmt::format(
+               "#!/bin/sh\nexec env SGLANG_USE_HND_KVCACHE=1 python3 -m sglang.launch_server --model-path {} "
+               "--attention-backend allot --page-size 16{} --json-model-override-args {} \"$@\"\n",
+               served_model(request), caching, shell_word(one_line(request)))}};
+}
+
+std::string to_config_map(const ExportRequest& request) {
+  if (!is_object_name(request.name))
+    throw InvalidArgument(fmt::format(
+        "\"{}\" is no name of a Kubernetes object; expected lower-case letters, digits, '-' and '.', beginning and "
+        "ending with a letter or digit, at most 253",
+        request.name));
+  std::string text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n";
+  text += fmt::format("  name: {}\n", shell_word(request.name));
+  text += "  labels:\n    app.kubernetes.io/name: allot\n    app.kubernetes.io/component: schedule\ndata:\n";
+  text += literal_block("schedule.json", to_schedule(request));
+  return text + literal_block("hf-overrides.json", to_hf_overlay(request));
+}
+
 std::span<const ExportFormat> export_formats() {
   return kFormats;
 }
@@ -108,7 +211,10 @@ const ExportFormat& export_format(std::string_view name) {
   return *found;
 }
 
-std::string export_schedule(const ExportRequest& request, std::string_view format) {
+namespace {
+
+// The format, after what every format needs was checked.
+const ExportFormat& checked_format(const ExportRequest& request, std::string_view format) {
   const ExportFormat& found = export_format(format);
   if (found.needs_model && !request.model) {
     throw InvalidArgument(fmt::format("format {} needs the model directory; give it with --model", format));
@@ -116,7 +222,23 @@ std::string export_schedule(const ExportRequest& request, std::string_view forma
   if (request.model) {
     check_matches(request.schedule, model::identify_model(*request.model, {.adapter = request.adapter}));
   }
+  return found;
+}
+
+}  // namespace
+
+std::string export_schedule(const ExportRequest& request, std::string_view format) {
+  const ExportFormat& found = checked_format(request, format);
+  if (found.has_several_files())
+    throw InvalidArgument(fmt::format("format {} has several files; write them to a folder", format));
   return found.write(request);
+}
+
+std::vector<ExportedFile> export_files(const ExportRequest& request, std::string_view format) {
+  const ExportFormat& found = checked_format(request, format);
+  if (!found.has_several_files())
+    throw InvalidArgument(fmt::format("format {} has one file, not a folder of files", format));
+  return found.write_files(request);
 }
 
 }  // namespace allot::app

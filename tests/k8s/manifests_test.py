@@ -315,6 +315,25 @@ def allot(*words):
     return subprocess.run([str(tool), *words], capture_output=True, text=True, check=False)
 
 
+class ExportedSchedules(unittest.TestCase):
+    """What `allot export --format k8s` writes."""
+
+    def test_the_config_map_fits_the_schemas_and_kustomize_keeps_its_files_to_the_byte(self):
+        schedule = REPOSITORY / "tests/data/schedule/version_1.json"
+        done = allot("export", f"--schedule={schedule}", "--format=k8s", "--name=smol-64")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with tempfile.TemporaryDirectory() as directory:
+            folder = pathlib.Path(directory)
+            (folder / "schedule.yaml").write_text(done.stdout)
+            (folder / "kustomization.yaml").write_text("resources: [schedule.yaml]\n")
+            (thing,) = manifests.render(folder, yaml)
+        for version in (OLDEST_KUBERNETES, kubernetes_validate.latest_version()):
+            kubernetes_validate.validate(thing, version, strict=True)
+        self.assertEqual((thing["kind"], thing["metadata"]["name"]), ("ConfigMap", "smol-64"))
+        for key, form in (("schedule.json", "schedule"), ("hf-overrides.json", "hf")):
+            self.assertEqual(thing["data"][key], allot("export", f"--schedule={schedule}", f"--format={form}").stdout)
+
+
 class StartTheToolsAsTheyAre(Rendered):
     """The tools take the arguments that the containers give them."""
 

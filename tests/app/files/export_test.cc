@@ -2,17 +2,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "app/cli/command.h"
 #include "app/files/export_formats.h"
+#include "app/files/schedule_argument.h"
 #include "app/report/run_summary.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/temporary_directory.h"
+#include "evaluation/json_fields.h"
 #include "model/model_config.h"
 #include "tests/app/report/example_run.h"
 #include "tests/app/small_model.h"
@@ -21,6 +25,7 @@
 namespace allot::app {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::ordered_json;
@@ -46,6 +51,14 @@ class Export : public ::testing::Test {
       return error.what();
     }
     return "";
+  }
+
+  // All files of a format, one behind the other.
+  static std::string whole(const ExportRequest& request, std::string_view format) {
+    if (!export_format(format).has_several_files()) return export_schedule(request, format);
+    std::string text;
+    for (const ExportedFile& file : export_files(request, format)) text += file.text;
+    return text;
   }
 
   const TemporaryDirectory directory_;
@@ -119,16 +132,23 @@ TEST_F(Export, MergedConfigKeepsEveryFieldOfTheModelInItsOrder) {
 
 TEST_F(Export, FormatsThatAProgramMustObeySayOnStderrWhatItNeeds) {
   for (const ExportFormat& format : export_formats()) {
+    std::vector<std::string> words = {"--schedule", schedule().string(), "--format",
+                                      format.name,  "--model",           model_.string()};
+    if (format.has_several_files()) words.insert(words.end(), {"--out", directory_.path() / format.name});
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
-    EXPECT_EQ(fault({"--schedule", schedule().string(), "--format", format.name, "--model", model_.string()}),
-              "");
+    EXPECT_EQ(fault(words), "");
     EXPECT_THAT(::testing::internal::GetCapturedStdout(), ::testing::EndsWith("\n"));
     const std::string said = ::testing::internal::GetCapturedStderr();
-    if (std::string_view(format.name).starts_with("hf")) {
+    const std::string_view name = format.name;
+    if (name.starts_with("hf")) {
       EXPECT_THAT(said, ::testing::AllOf(Names("allot_attention.register()"), Names("attn_implementation")));
+    } else if (name == "vllm" || name == "k8s") {
+      EXPECT_THAT(said, Names("allot_vllm", "--attention-backend CUSTOM", "dense")) << name;
+    } else if (name == "sglang") {
+      EXPECT_THAT(said, Names("sglang.srt.plugins", "dense"));
     } else {
-      EXPECT_EQ(said, "") << format.name;
+      EXPECT_EQ(said, "") << name;
     }
   }
 }
@@ -136,10 +156,9 @@ TEST_F(Export, FormatsThatAProgramMustObeySayOnStderrWhatItNeeds) {
 TEST_F(Export, EveryFormatIsReachableByItsNameAndEndsWithANewline) {
   ExportRequest with_model = request();
   with_model.model = model_;
-  ASSERT_EQ(export_formats().size(), 5u);
-  for (const ExportFormat& format : export_formats()) {
-    EXPECT_TRUE(export_schedule(with_model, format.name).ends_with("\n")) << format.name;
-  }
+  ASSERT_EQ(export_formats().size(), 8u);
+  for (const ExportFormat& format : export_formats())
+    EXPECT_TRUE(whole(with_model, format.name).ends_with("\n")) << format.name;
 }
 
 TEST_F(Export, ASolvedTotalSaysInEveryObjectThatItWasNotVerified) {
@@ -151,7 +170,7 @@ TEST_F(Export, ASolvedTotalSaysInEveryObjectThatItWasNotVerified) {
   EXPECT_EQ(Json::parse(export_schedule(request, "hf-config")).at("allot").at("resolved"), resolved);
   EXPECT_EQ(parse_schedule_file(export_schedule(request, "schedule"), "s.json"), request.schedule);
   for (const ExportFormat& format : export_formats())
-    EXPECT_THAT(export_schedule(request, format.name), Not(HasSubstr("accuracy"))) << format.name;
+    EXPECT_THAT(whole(request, format.name), Not(HasSubstr("accuracy"))) << format.name;
   EXPECT_FALSE(Json::parse(export_schedule(this->request(), "json")).contains("resolved"));
 }
 
@@ -241,6 +260,130 @@ TEST_F(Export, WrongUseIsAnsweredWithWhatIsMissing) {
   EXPECT_THAT(fault({"--schedule", (directory_.path() / "absent.json").string()}), Names("absent.json"));
   EXPECT_THROW((void)export_schedule(request(), "yaml"), InvalidArgument);
   EXPECT_THROW((void)export_schedule(request(), "hf-config"), InvalidArgument);
+}
+
+// The words of the command in a script of two lines, as the shell gives them to the program.
+std::vector<std::string> words_of(const std::string& script, const std::filesystem::path& folder) {
+  std::string command = script;
+  command.replace(command.find("exec "), 5, "exec printf '%s\\0' ");
+  write_file_atomically(folder / "words.sh", command);
+  std::string out = (folder / "words").string();
+  EXPECT_EQ(std::system(fmt::format("sh '{}/words.sh' --port 1 > '{}'", folder.string(), out).c_str()), 0);
+  const std::string found = read_file(out);
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin < found.size(); begin = found.find('\0', begin) + 1)
+    words.emplace_back(found.c_str() + begin);
+  return words;
+}
+
+TEST_F(Export, VllmAndSglangGetTheOverlayAsAFileAndInACommandThatTheShellReads) {
+  file_.run_id = "it's a \"run\"; $HOME `ls`";
+  ExportRequest request = this->request();
+  request.model = model_;
+  const std::string overlay = Json::parse(to_hf_overlay(request)).dump();
+  const auto vllm = export_files(request, "vllm");
+  ASSERT_EQ(vllm.size(), 2u);
+  EXPECT_EQ(vllm[0], (ExportedFile{"hf-overrides.json", to_hf_overlay(request)}));
+  EXPECT_EQ(vllm[1].name, "vllm-serve.sh");
+  EXPECT_THAT(words_of(vllm[1].text, directory_.path()),
+              ElementsAre("vllm", "serve", model_.string(), "--attention-backend", "CUSTOM",
+                          "--no-enable-prefix-caching", "--hf-overrides", overlay, "--port", "1"));
+  const auto sglang = export_files(request, "sglang");
+  ASSERT_EQ(sglang.size(), 2u);
+  EXPECT_EQ(sglang[0], (ExportedFile{"model-override-args.json", to_hf_overlay(request)}));
+  EXPECT_EQ(sglang[1].name, "sglang-serve.sh");
+  EXPECT_THAT(
+      words_of(sglang[1].text, directory_.path()),
+      ElementsAre("env", "SGLANG_USE_HND_KVCACHE=1", "python3", "-m", "sglang.launch_server", "--model-path",
+                  model_.string(), "--attention-backend", "allot", "--page-size", "16",
+                  "--disable-radix-cache", "--json-model-override-args", overlay, "--port", "1"));
+}
+
+TEST_F(Export, PrefixCachesStayOnWhereNoPromptIsSampledAndTheModelIsAPlaceWhereNoneIsGiven) {
+  file_.conditions.attention.prefill = kernels::Prefill::kDense;
+  EXPECT_THAT(export_files(request(), "vllm")[1].text,
+              ::testing::AllOf(HasSubstr("vllm serve MODEL --attention-backend CUSTOM --hf-overrides"),
+                               Not(HasSubstr("caching"))));
+  EXPECT_THAT(export_files(request(), "sglang")[1].text,
+              ::testing::AllOf(HasSubstr("--model-path MODEL "), Not(HasSubstr("--disable-radix-cache"))));
+}
+
+// A key of the ConfigMap: its block, a step further out.
+std::string block(const std::string& yaml, const std::string& key) {
+  const std::string head = "  " + key + ": |\n";
+  size_t begin = yaml.find(head);
+  if (begin == std::string::npos) return "";
+  begin += head.size();
+  std::string text;
+  while (yaml.compare(begin, 4, "    ") == 0) {
+    const size_t end = yaml.find('\n', begin);
+    text += yaml.substr(begin + 4, end + 1 - begin - 4);
+    begin = end + 1;
+  }
+  return text;
+}
+
+TEST_F(Export, AConfigMapHoldsTheScheduleAndTheOverridesToTheByte) {
+  ExportRequest named = request();
+  named.name = "smol-224";
+  const std::string yaml = export_schedule(named, "k8s");
+  EXPECT_THAT(yaml, HasSubstr("kind: ConfigMap\nmetadata:\n  name: 'smol-224'\n"));
+  EXPECT_EQ(block(yaml, "schedule.json"), format_schedule_file(file_));
+  EXPECT_EQ(block(yaml, "hf-overrides.json"), to_hf_overlay(request()));
+  for (const char* wrong : {"", "A", "a_b", "-a", "a-", "a..b", "a.-b", "a-.b", "a b"}) {
+    named.name = wrong;
+    EXPECT_THROW((void)export_schedule(named, "k8s"), InvalidArgument) << wrong;
+  }
+  for (const char* right : {"a", "7", "a-b.c-1"}) {
+    named.name = right;
+    EXPECT_NO_THROW((void)export_schedule(named, "k8s")) << right;
+  }
+  named.name = std::string(254, 'a');
+  EXPECT_THROW((void)export_schedule(named, "k8s"), InvalidArgument);
+}
+
+TEST_F(Export, EveryFormatIsReadBackToTheSameSchedule) {
+  file_.schedule.samples = {kExactLayer, 30, 4, 6, 6, 6, 6, 6};
+  file_.costs.reset();
+  file_.start = {};
+  const auto same = [&](const Json& object) {
+    EXPECT_EQ(object.at("samples"), evaluation::samples_json(file_.schedule.samples));
+    std::vector<std::string> faults;
+    EXPECT_EQ(evaluation::read_conditions(object.at("conditions"), "c", &faults), file_.conditions);
+    EXPECT_TRUE(faults.empty());
+  };
+  same(Json::parse(export_schedule(request(), "json")));
+  same(Json::parse(export_schedule(request(), "hf")).at("allot"));
+  same(Json::parse(export_files(request(), "vllm")[0].text).at("allot"));
+  same(Json::parse(export_files(request(), "sglang")[0].text).at("allot"));
+  std::istringstream csv(export_schedule(request(), "csv"));
+  std::string line, list;
+  std::getline(csv, line);
+  while (std::getline(csv, line)) list += (list.empty() ? "" : ",") + line.substr(line.find(',') + 1);
+  model::ModelIdentity identity = file_.conditions.model;
+  identity.layers = 8;
+  EXPECT_EQ(parse_schedule_argument(list, identity, model_).schedule, file_.schedule);
+}
+
+TEST_F(Export, SeveralFilesGoToAFolderWhichIsNotTheModels) {
+  const std::filesystem::path out = directory_.path() / "served";
+  const std::vector<std::string> words = {"--schedule", schedule().string(), "--format", "vllm"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return fault(more);
+  };
+  EXPECT_THAT(with({}), Names("--format", "vllm", "--out"));
+  EXPECT_EQ(with({"--out", out}), "");
+  EXPECT_EQ(read_file(out / "hf-overrides.json"), to_hf_overlay(request()));
+  EXPECT_EQ(read_file(out / "vllm-serve.sh"), export_files(request(), "vllm")[1].text);
+  EXPECT_EQ(with({"--out", out, "--total", "40,100"}), "");
+  EXPECT_EQ(Json::parse(read_file(out / "schedule-40" / "hf-overrides.json")).at("allot").at("samples"),
+            Json(resolve_total(file_, 40).schedule.samples));
+  EXPECT_THAT(with({"--model", model_.string(), "--out", model_.string()}), Names("model directory"));
+  EXPECT_FALSE(std::filesystem::exists(model_ / "hf-overrides.json"));
+  EXPECT_THAT(with({"--out", out, "--name", "x"}), Names("--name", "k8s", "vllm"));
+  EXPECT_THROW((void)export_schedule(request(), "vllm"), InvalidArgument);
+  EXPECT_THROW((void)export_files(request(), "csv"), InvalidArgument);
 }
 
 TEST_F(Export, ConfigThatIsNoObjectIsRefused) {

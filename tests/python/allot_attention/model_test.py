@@ -6,6 +6,7 @@ Without --allot the test that exports a schedule and compares with `allot eval` 
 """
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import transformers
 
 import allot_attention
 from allot_attention.identity import adapter_fingerprint, weights_fingerprint
+from allot_attention.schedule import read_schedule
 from needs import add_schedule, attention_conditions, load, small_model
 
 PROMPTS = [[5, 9, 3, 17, 4, 22, 8], [6, 2, 11], [40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51]]
@@ -318,6 +320,46 @@ class AgainstAllot(ModelCase):
         right = sum(reply.rpartition("#### ")[2].strip() == answer for reply, answer in zip(replies, gold))
         same = sum(reply.strip() == detail["reply"].strip() for reply, detail in zip(replies, details))
         return right, sum(detail["correct"] for detail in details), same
+
+    def test_every_export_is_the_same_schedule_for_its_reader(self):
+        samples = [38, 7, 2, 2, 6, 2, 2, 5]
+        schedule = self.schedule_file(samples)
+        expected = json.loads(schedule.read_text())
+        folder = self.folder / "exports"
+
+        def export(form, *more):
+            return self.allot("export", "--schedule", schedule, "--format", form, "--model", needs.TINY_GSM, *more)
+
+        for form in ("vllm", "sglang"):
+            export(form, "--out", folder / form)
+        yaml = export("k8s")
+        block = yaml.split("  hf-overrides.json: |\n")[1]
+        overrides = {
+            "hf": export("hf"),
+            "vllm": (folder / "vllm" / "hf-overrides.json").read_text(),
+            "sglang": (folder / "sglang" / "model-override-args.json").read_text(),
+            "k8s": block,
+        }
+        for form, script, option in (
+            ("vllm", "vllm-serve.sh", "--hf-overrides"),
+            ("sglang", "sglang-serve.sh", "--json-model-override-args"),
+        ):
+            words = shlex.split((folder / form / script).read_text().splitlines()[1])
+            self.assertIn(str(needs.TINY_GSM), words)
+            overrides[script] = words[words.index(option) + 1]
+        for form, text in overrides.items():
+            with self.subTest(form=form):
+                config = transformers.AutoConfig.from_pretrained(needs.TINY_GSM)
+                config.update(json.loads(text))
+                read = read_schedule(config)
+                self.assertEqual(list(read.samples), samples)
+                self.assertEqual(read.method.estimator, "sys")
+                self.assertEqual((read.seed, read.run_id), (expected["conditions"]["seed"], expected["run_id"]))
+                self.assertEqual(read.model, expected["conditions"]["model"])
+        plain = json.loads(export("json"))
+        self.assertEqual((plain["samples"], plain["conditions"]), (samples, expected["conditions"]))
+        rows = [line.split(",") for line in export("csv").splitlines()]
+        self.assertEqual(rows, [["layer", "samples"], *([str(i), str(n)] for i, n in enumerate(samples))])
 
     def test_a_learned_schedule_answers_as_in_allot_eval_and_uniform_clearly_worse(self):
         learned, learned_in_allot, same = self.answers([38, 7, 2, 2, 6, 2, 2, 5])

@@ -1,10 +1,12 @@
 """The plugin's cache, metadata and layers on CPU tensors, steps as vLLM's model runner makes them, against allot_attention; refusals.
 
-    backend_test.py SOURCE --library LIBRARY [unittest options]
+    backend_test.py SOURCE --library LIBRARY [--allot EXECUTABLE] [unittest options]
 """
 
 import json
 import logging
+import shlex
+import subprocess
 import sys
 import tempfile
 import tomllib
@@ -23,6 +25,9 @@ try:
     from vllm.model_executor.models.registry import ModelRegistry
     from vllm.v1.attention.backend import AttentionCGSupport, CommonAttentionMetadata
     from vllm.v1.attention.backends.registry import AttentionBackendEnum
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.platforms import current_platform
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
     from vllm.v1.worker.gpu.model_states.default import DefaultModelState
 except (ImportError, OSError) as error:
     print(f"skipped: {sys.executable} cannot import vllm ({error}); pip install vllm==0.26.0 and configure with -DALLOT_PYTHON=<that Python>")
@@ -37,6 +42,7 @@ from allot_attention.identity import weights_fingerprint
 from allot_attention.schedule import read_schedule
 from allot_vllm.backend import AllotAttention, AllotBackend
 from allot_vllm.metadata import AllotMetadataBuilder, leading_decodes
+from allot_vllm.settings import schedule_of
 
 HEADS, KV_HEADS, HEAD_DIM, PAGE, LAYERS = 4, 2, 16, 16, 3
 SCALE = HEAD_DIM**-0.5
@@ -364,6 +370,32 @@ class Requests(PluginCase):
             state.add_request(2, request)
             state.prepare_attn(SimpleNamespace(idx_mapping=rows))
             self.assertFalse(hasattr(other, "allot_state"))
+
+
+@unittest.skipUnless(needs.options.allot, "left out: needs the allot executable (--allot)")
+class Export(PluginCase):
+    def test_vllm_reads_the_exported_command_to_the_same_schedule(self):
+        samples = [38, 7, 2, 2, 6, 2, 2, 5]
+        for prefill, caching in (("dense", None), ("sampled", False)):
+            conditions = needs.attention_conditions("level", "rows", prefill)
+            schedule = needs.tiny_gsm_schedule(self.folder / "schedule.json", samples, conditions)
+            words = ["export", "--schedule", schedule, "--format", "vllm", "--model", needs.TINY_GSM, "--out", self.folder / "out"]
+            done = subprocess.run([needs.options.allot, *map(str, words)], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            command = shlex.split((self.folder / "out" / "vllm-serve.sh").read_text().splitlines()[1])
+            self.assertEqual((command[:3], command[-1]), (["exec", "vllm", "serve"], "$@"))
+            with mock.patch.object(current_platform, "device_type", "cpu"):
+                parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser())
+            parsed = parser.parse_args(["--model", *command[3:-1]])
+            self.assertEqual((parsed.model, parsed.attention_backend), (str(needs.TINY_GSM), "CUSTOM"))
+            self.assertEqual(parsed.enable_prefix_caching, caching)
+            self.assertEqual(parsed.hf_overrides, json.loads((self.folder / "out" / "hf-overrides.json").read_text()))
+            config = transformers.AutoConfig.from_pretrained(needs.TINY_GSM)
+            config.update(parsed.hf_overrides)
+            read, identity = schedule_of(engine_config(config))
+            self.assertEqual((list(read.samples), read.method.estimator), (samples, "level"))
+            self.assertEqual((read.method.unit, read.method.prefill), ("rows", prefill))
+            self.assertEqual(identity["weights_fingerprint"], read.model["weights_fingerprint"])
 
 
 class Registration(PluginCase):
