@@ -9,6 +9,8 @@
 #include "app/files/schedule_file.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "episode/samples.h"
+#include "model/model_config.h"
 #include "tests/aggregator/episode_rows.h"
 #include "tests/app/run_command.h"
 #include "tests/names.h"
@@ -61,6 +63,35 @@ TEST_F(ModelCommands, TuneLearnsVerifiesAndExportsWithDenseAheadOfUniform) {
   EXPECT_EQ(schedule.schedule.total(), 64);
   EXPECT_GE(schedule.evaluation.dense->correct, 11);
   EXPECT_LE(schedule.evaluation.uniform->correct, 8);
+}
+
+TEST_F(ModelCommands, EvalAndGenerateProveWhatTheyExecuted) {
+  const std::string model = std::string(ALLOT_SOURCE_DIR) + "/assets/tiny-gsm";
+  std::filesystem::create_directories(run_);
+  const std::string schedule = (run_ / "schedule.json").string(),
+                    executed = (run_ / "executed.json").string();
+  ScheduleFile file;
+  file.conditions.model = model::identify_model(model);
+  file.conditions.task = {.name = "gsm8k", .version = 1, .prompt_style = "plain"};
+  file.conditions.attention = {.estimator = kernels::Estimator::kJoint};
+  file.conditions.generation.max_new_tokens = 24;
+  file.schedule.samples = {kExactLayer, 7, 2, 2, 6, 2, 2, 5};
+  file.total = file.schedule.total();
+  file.run_id = "by hand";
+  file.tool_version = "0.1.0";
+  write_schedule_file(schedule, file);
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"allot", "eval", "--model", model, "--data", model + "/heldout.jsonl", "--limit", "2"},
+           {"allot", "generate", "--model", model, "--prompt", "Ann has 3 apples."}}) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), {"--schedule", schedule, "--executed-out", executed});
+    ASSERT_EQ(run_command(all).code, 0) << words[1];
+    const auto verdict = run_command({"allot", "verify", "--executed", executed, "--run", run_.string()});
+    EXPECT_EQ(verdict.code, 0) << verdict.out << verdict.err;
+    EXPECT_THAT(verdict.out, HasSubstr("\nexecuted as asked\n"));
+    EXPECT_THAT(verdict.out, Not(HasSubstr("not shown"))) << "rows and hashes are known";
+    std::filesystem::remove(executed);
+  }
 }
 
 TEST_F(ModelCommands, KillingWorkerAndAggregatorInTheMiddleLosesNothing) {

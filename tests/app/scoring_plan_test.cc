@@ -73,6 +73,7 @@ class ScoringPlanTest : public ::testing::Test {
     Words schedules;
     OptionSet set("eval", "summary", "example");
     declare_scoring_options(&set, &options);
+    declare_executed_out(&set, &options);
     set.texts("schedule", &schedules, "S", "schedules");
     ScoringPlan made;
     set.resolve_with([&] { made = plan_scoring(schedules, std::nullopt, &options, &set); });
@@ -103,6 +104,18 @@ class ScoringPlanTest : public ::testing::Test {
   SmallModel small_;
   std::string dry_run_;
 };
+
+TEST_F(ScoringPlanTest, WhatIsExecutedIsCountedUnderOneScheduleThatSamples) {
+  const std::string file = written(learned());
+  const auto fault = [&](Words words) {
+    words.insert(words.end(), {"--executed-out", directory_ / "executed.json"});
+    return message_of<UsageError>([&] { (void)plan(words); });
+  };
+  EXPECT_EQ(fault({"--schedule", file}), "nothing was thrown");
+  EXPECT_THAT(fault({"--schedule", "dense"}), Names("--executed-out", "dense"));
+  EXPECT_THAT(fault({"--schedule", file, "--schedule", "uniform:8"}),
+              Names("--executed-out", file, "uniform:8"));
+}
 
 TEST_F(ScoringPlanTest, TakesWhatAScheduleFileSays) {
   const ScheduleFile file = learned();
