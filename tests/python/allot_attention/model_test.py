@@ -182,6 +182,18 @@ class Report(ModelCase):
             self.assertEqual((first["sampled_tokens"], "rows" in first), (0, False))
 
 
+    def test_level_may_read_a_row_more_than_its_budget_and_reads_no_more(self):
+        for path in ("operators", "eager"):
+            model = self.scheduled((3, 0, 4), path=path, attention=attention_conditions("level", "rows"))
+            with torch.no_grad(), allot_attention.counting(model, rows=True):
+                model(torch.tensor(PROMPTS[2:]))
+            first, second, third = allot_attention.report(model)["layers"]
+            for layer, most in ((first, 4), (third, 5)):
+                self.assertEqual(layer["row_limit"], 2 * sum(min(most, seen) for seen in range(1, len(PROMPTS[2]) + 1)))
+                self.assertTrue(2 * len(PROMPTS[2]) <= layer["rows"] <= layer["row_limit"], layer)
+            self.assertEqual((second["executed"], second["rows"], second["row_limit"]), (0, 0, 0))
+
+
 class Refusals(ModelCase):
     def run_refused(self, *, kind="llama", change=lambda key: None, **config):
         add_schedule(small_model(self.folder, kind, **config))
