@@ -359,7 +359,8 @@ TEST_F(Export, EveryFormatIsReadBackToTheSameSchedule) {
   std::istringstream csv(export_schedule(request(), "csv"));
   std::string line, list;
   std::getline(csv, line);
-  while (std::getline(csv, line)) list += (list.empty() ? "" : ",") + line.substr(line.find(',') + 1);
+  while (std::getline(csv, line))
+    list += fmt::format("{}{}", list.empty() ? "" : ",", line.substr(line.find(',') + 1));
   model::ModelIdentity identity = file_.conditions.model;
   identity.layers = 8;
   EXPECT_EQ(parse_schedule_argument(list, identity, model_).schedule, file_.schedule);
