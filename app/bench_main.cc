@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
   using namespace allot::app;
   static constexpr Command kCommands[] = {
-      {"bench", "measure attention on a CUDA GPU beside its peers", true, run_bench_attention},
+      {"bench", "measure attention on a CUDA GPU beside its peers", true, run_bench_attention, {"attention"}},
   };
   return run_command_line(kCommands, std::vector<std::string>(argv + 1, argv + argc));
 }

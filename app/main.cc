@@ -66,7 +66,13 @@ int main(int argc, char** argv) {
       {"logits", "logits of token ids, as a .npy array", true, nullptr},
       {"grade", "grade predictions against gold answers", false, run_grade},
       {"policy", "let another program drive a learner: JSON lines on stdin and stdout", false, run_policy},
-      {"bench", "measure decoding, attention, the aggregator and the learners", true, run_light_bench},
+      {"bench",
+       "measure decoding, attention, the aggregator and the learners",
+       true,
+       run_light_bench,
+       {"tuner", "aggregator"}},
+      {"completion", "print a script that completes command lines in bash or zsh", false, run_completion},
+      {"man", "print a manual page, or write all of them", false, run_man},
   };
   return run_command_line(kCommands, std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -3,8 +3,10 @@
 // kernels are in allot-bench.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace allot::app {
 
@@ -15,6 +17,9 @@ struct Command {
   const char* summary;
   bool needs_model;     // is in allot-model
   CommandFunction run;  // null when the command is in another executable
+  // First words under which this executable's command has options of their own ("tuner" of bench); empty ones
+  // do not count.
+  std::array<std::string_view, 2> forms = {};
 };
 
 // Torch-free commands (in `allot`).
@@ -30,6 +35,8 @@ int run_keys(std::span<const std::string> arguments);
 int run_tokenize(std::span<const std::string> arguments);
 int run_grade(std::span<const std::string> arguments);
 int run_history(std::span<const std::string> arguments);
+int run_completion(std::span<const std::string> arguments);
+int run_man(std::span<const std::string> arguments);
 int run_policy(std::span<const std::string> arguments);
 // The half of verify that looks at what an engine counted.
 int run_verify_executed(std::span<const std::string> arguments);

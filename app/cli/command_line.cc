@@ -11,6 +11,7 @@
 #include <sstream>
 #include <vector>
 
+#include "app/cli/command_description.h"
 #include "app/cli/nearest_name.h"
 #include "app/cli/own_executable.h"
 #include "app/cli/version.h"
@@ -66,6 +67,46 @@ int run_guarded(const Command& command, std::span<const std::string> arguments) 
   }
 }
 
+// Standard output as text while it lives: a command's options are declared, and so can be printed, only as it
+// runs.
+class CapturedOutput {
+ public:
+  CapturedOutput() : before_(std::cout.rdbuf(text_.rdbuf())) {}
+  ~CapturedOutput() { std::cout.rdbuf(before_); }
+  CapturedOutput(const CapturedOutput&) = delete;
+  CapturedOutput& operator=(const CapturedOutput&) = delete;
+  std::string text() const { return text_.str(); }
+
+ private:
+  std::ostringstream text_;
+  std::streambuf* before_;
+};
+
+// The description of a command, or of each of its forms.
+std::vector<CommandDescription> describe(const Command& command) {
+  if (command.run == nullptr) return {{.name = command.name, .summary = command.summary}};
+  std::vector<CommandDescription> described;
+  for (const std::string_view form : command.forms) {
+    if (form.empty() && !described.empty()) continue;
+    std::vector<std::string> words;
+    if (!form.empty()) words.emplace_back(form);
+    words.emplace_back(kHelpAsJson);
+    std::string answer;
+    {
+      const CapturedOutput output;
+      (void)command.run(words);
+      answer = output.text();
+    }
+    for (CommandDescription& found : read_json_lines(answer, command.name)) {
+      found.name = command.name;
+      if (!form.empty()) found.name.append(" ").append(form);
+      found.summary = command.summary;
+      described.push_back(std::move(found));
+    }
+  }
+  return described;
+}
+
 }  // namespace
 
 void hand_over(std::span<const std::string> arguments) {
@@ -100,11 +141,15 @@ int run_command_line(std::span<const Command> commands, std::span<const std::str
   }
   if (first.empty() || first == "--help" || first == "-h" || first == "help") {
     (first.empty() ? std::cerr : std::cout)
-        << "allot learns how many attention samples each layer of a language model should get.\n\n"
-           "Usage: allot COMMAND [options]\n\n"
+        << kPurpose << "\n\nUsage: allot COMMAND [options]\n\n"
         << command_list(commands)
         << "\nallot COMMAND --help describes one command; allot --version prints the version.\n";
     return first.empty() ? 2 : 0;
+  }
+  if (first == kHelpAsJson) {
+    for (const Command& known : commands)
+      for (const CommandDescription& description : describe(known)) std::cout << to_json_line(description);
+    return std::cout.flush() ? 0 : 1;
   }
   const auto command =
       std::ranges::find_if(commands, [&](const Command& known) { return known.name == first; });

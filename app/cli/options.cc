@@ -23,9 +23,6 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr size_t kHelpColumn = 30;
-constexpr size_t kHelpWidth = 110;
-
 template <class Number>
 std::string format_number(Number value) {
   char buffer[64];
@@ -96,25 +93,12 @@ std::optional<std::string> parse_config_value(std::string_view text) {
   return std::nullopt;
 }
 
-void append_wrapped(std::ostringstream& out, const std::string& left, const std::string& text) {
-  out << "  " << left;
-  size_t column = left.size() + 2;
-  if (column + 2 > kHelpColumn) {
-    out << '\n';
-    column = 0;
-  }
-  out << std::string(kHelpColumn - column, ' ');
-  column = kHelpColumn;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    if (column + word.size() + 1 > kHelpWidth) {
-      out << '\n' << std::string(kHelpColumn, ' ');
-      column = kHelpColumn;
-    }
-    out << (column == kHelpColumn ? "" : " ") << word;
-    column += word.size() + 1;
-  }
-  out << '\n';
+// What the word after an option is, by its hint.
+Takes takes_by(std::string_view hint) {
+  for (const std::string_view file : {"PATH", "FILE", "KEY", "SCHEDULE"})
+    if (hint == file) return Takes::kFile;
+  if (hint == "DIR") return Takes::kDirectory;
+  return hint.empty() ? Takes::kNothing : Takes::kValue;
 }
 
 }  // namespace
@@ -124,7 +108,8 @@ struct OptionSet::Impl {
     std::string name;
     std::string hint = {};
     std::string help = {};
-    std::string range = {};  // "from 1 to 8", "one of a, b"; empty when any value is allowed
+    std::string range = {};                // "from 1 to 8", "one of a, b"; empty when any value is allowed
+    std::vector<std::string> values = {};  // that completion offers
     bool is_flag = false;
     bool repeatable = false;
     bool required = false;
@@ -382,6 +367,7 @@ void OptionSet::choice(const char* name, std::vector<std::string> choices,
               .hint = "NAME",
               .help = help,
               .range = "one of " + join(choices),
+              .values = choices,
               .set =
                   [=](const std::string& value) {
                     if (std::ranges::find(choices, value) == choices.end()) {
@@ -429,6 +415,7 @@ void OptionSet::device(std::string* field) {
   impl_->add({.name = "device",
               .hint = "DEVICE",
               .help = "where the model runs: cpu, cuda or cuda:N",
+              .values = {"cpu", "cuda"},
               .set =
                   [=, may_be_empty = field->empty()](const std::string& value) {
                     if (value.empty() && may_be_empty) return std::string();
@@ -446,6 +433,7 @@ void OptionSet::devices(std::string* field, const char* help) {
   impl_->add({.name = "devices",
               .hint = "LIST",
               .help = help,
+              .values = {"all", "cpu", "cuda"},
               .set =
                   [=](const std::string& value) {
                     if (value.empty() || value == "all") {
@@ -512,6 +500,17 @@ void OptionSet::positional(const char* name, std::string* field, const char* hin
   impl_->positionals.emplace_back(name);
 }
 
+void OptionSet::positional_choice(const char* name, std::string* field, std::vector<std::string> choices,
+                                  const char* hint, const char* help) {
+  choice(name, field, std::move(choices), help);
+  impl_->declared(name).hint = hint;
+  impl_->positionals.emplace_back(name);
+}
+
+void OptionSet::suggest(const char* name, std::vector<std::string> values) {
+  impl_->declared(name).values = std::move(values);
+}
+
 void OptionSet::require(const char* name) {
   impl_->declared(name).required = true;
 }
@@ -524,6 +523,10 @@ OptionSet::Parsed OptionSet::parse(std::span<const std::string> arguments) {
   flag("dry-run", &impl_->dry_run, "print the resolved options as a config file and do nothing else");
   flag("help", &impl_->show_help, "print this help");
   for (const char* name : {"config", "dry-run", "help"}) impl_->find(name)->in_config = false;
+  if (std::ranges::find(arguments, kHelpAsJson) != arguments.end()) {
+    std::cout << to_json_line(describe());
+    return Parsed::kDone;
+  }
 
   std::set<std::string> on_command_line;
   impl_->read_command_line({arguments.begin(), arguments.end()}, &on_command_line);
@@ -595,12 +598,17 @@ std::string OptionSet::resolved() const {
 }
 
 std::string OptionSet::help() const {
-  std::ostringstream out;
-  out << "allot " << impl_->command << ": " << impl_->summary << "\n\nUsage: allot " << impl_->command;
-  for (const std::string& name : impl_->positionals) out << " [" << impl_->find(name)->hint << "]";
-  out << " [options]\nExample: " << impl_->example << "\n\n";
+  return help_text(describe());
+}
+
+CommandDescription OptionSet::describe() const {
+  CommandDescription command = {.name = impl_->command,
+                                .summary = {},
+                                .title = impl_->summary,
+                                .example = impl_->example,
+                                .positionals = impl_->positionals,
+                                .options = {}};
   for (const Impl::Option& option : impl_->options) {
-    std::string text = option.help;
     std::string facts = option.range;
     const auto values = option.get();
     if (option.required) {
@@ -608,10 +616,17 @@ std::string OptionSet::help() const {
     } else if (option.shows_default && !option.is_flag && !values.empty() && !values.front().empty()) {
       facts += (facts.empty() ? "default " : "; default ") + values.front();
     }
-    if (!facts.empty()) text += " (" + facts + ")";
-    append_wrapped(out, "--" + option.name + (option.hint.empty() ? "" : " " + option.hint), text);
+    const std::string_view hint = option.hint;
+    command.options.push_back({.name = option.name,
+                               .hint = option.hint,
+                               .help = option.help,
+                               .facts = facts,
+                               .takes = takes_by(hint),
+                               .values = option.values,
+                               .list = hint == "LIST" || hint.ends_with(",…") || hint.ends_with(",..."),
+                               .repeatable = option.repeatable});
   }
-  return out.str();
+  return command;
 }
 
 }  // namespace allot::app

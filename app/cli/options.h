@@ -1,6 +1,8 @@
 // Options of a sub-command: each is declared once with its name, field, hint, range and help; the
 // same name is its key in a config file (`name = value` a line, # comments). Flags override the file.
-// Built on Boost.Program_options.
+// --help, manual pages and completion are made of the same declarations (command_description.h). Completion
+// goes by the hint: PATH, FILE, KEY and SCHEDULE take files, DIR takes directories, and a hint that ends in a
+// comma and dots takes several values. Built on Boost.Program_options.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "app/cli/command_description.h"
 
 namespace allot::app {
 
@@ -78,6 +82,12 @@ class OptionSet {
   void custom(Custom option);
   // The next bare word of the command line; the same name works as an option.
   void positional(const char* name, std::string* field, const char* hint, const char* help);
+  // The same for a word that is one of `choices`.
+  void positional_choice(const char* name, std::string* field, std::vector<std::string> choices,
+                         const char* hint, const char* help);
+  // Words that completion offers for an option that takes others as well. Throws std::logic_error for a name
+  // that was not declared.
+  void suggest(const char* name, std::vector<std::string> values);
   // After parse(), options named here that got no value are a UsageError. Throws std::logic_error for a name
   // that was not declared.
   void require(const char* name);
@@ -87,10 +97,10 @@ class OptionSet {
   void resolve_with(std::function<void()> resolve);
 
   enum class Parsed { kRun, kDone };  // kDone: --help or --dry-run was answered on stdout
-  // Called once. Adds --help, --config FILE, --dry-run (prints the resolved config as a config file) and
-  // --log-level. Throws UsageError for an unknown option or config key (naming the nearest known one), a
-  // value that does not parse or is out of range (naming value and range), a repeated option, or a missing
-  // required one; several faults are reported at once.
+  // Called once. Adds --help (--help=json prints describe() as a line of JSON), --config FILE, --dry-run
+  // (prints the resolved config as a config file) and --log-level. Throws UsageError for an unknown option or
+  // config key (naming the nearest known one), a value that does not parse or is out of range (naming value
+  // and range), a repeated option, or a missing required one; several faults are reported at once.
   [[nodiscard]] Parsed parse(std::span<const std::string> arguments);
 
   // Gives the option `name` a value from another source, for example a file that another option names. Does
@@ -111,6 +121,8 @@ class OptionSet {
   // A line `name = value` for every option after resolving.
   std::string resolved() const;
   std::string help() const;
+  // What --help says, as data; `summary` is left empty, since the table of commands has it.
+  CommandDescription describe() const;
 
  private:
   void choice(const char* name, std::vector<std::string> choices, std::function<void(const std::string&)> set,

@@ -134,15 +134,14 @@ int run_analyze(std::span<const std::string> arguments) {
                 "measure how far sampled attention takes the next-token distributions from exact attention's",
                 "allot analyze fidelity --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl "
                 "--estimator sys,threshold --samples 4,8,16,32 --limit 32");
-  set.positional("what", &what, "WHAT", "fidelity");
+  set.positional_choice("what", &what, {"fidelity"}, "WHAT", "which analysis");
+  set.require("what");
   declare_fidelity_options(&set, &options);
   set.path("out", &out, "folder for plots of the divergence against samples, value rows and time, as SVG");
   set.flag("png", &png, "draw the plots as PNG files too (needs rsvg-convert of the package librsvg2-bin)");
   set.flag("json", &json, "print one JSON object a row");
   FidelityPlan plan;
   set.resolve_with([&] {
-    if (what != "fidelity")
-      throw UsageError(fmt::format("analysis \"{}\" is unknown; known is fidelity", what));
     if (png && out.empty()) throw UsageError("--png needs --out DIR, the folder of the plots");
     plan = plan_fidelity(&options, &set);
   });

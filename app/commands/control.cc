@@ -58,11 +58,9 @@ wire::Control control_of(const ControlOptions& options, bool with_target) {
     control.set_action(Control::ACTION_PAUSE);
   } else if (action == "resume") {
     control.set_action(Control::ACTION_RESUME);
-  } else if (action == "stop") {
+  } else {
     control.set_action(with_target ? Control::ACTION_TARGET : Control::ACTION_STOP);
     control.set_reward(options.at_reward);
-  } else {
-    throw UsageError("'" + action + "' is no action; say pause, resume, stop or episodes N");
   }
   if (with_target && action != "stop") throw UsageError("--at-reward belongs to stop");
   return control;
@@ -81,8 +79,8 @@ int run_control(std::span<const std::string> arguments) {
   ControlOptions options;
   OptionSet set("control", "pause, resume or stop a running run, or change its number of episodes",
                 "allot control pause --run runs/cluster");
-  set.positional(
-      "action", &options.action, "ACTION",
+  set.positional_choice(
+      "action", &options.action, {"pause", "resume", "stop", "episodes"}, "ACTION",
       "pause (running episodes are finished), resume, stop (learn from them, then verify), or episodes");
   set.positional("count", &options.count, "N", "learning episodes wanted from now on, after 'episodes'");
   set.path("run", &options.run, "run directory; its file 'endpoint' names the aggregator");

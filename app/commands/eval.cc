@@ -73,10 +73,11 @@ int run_eval(std::span<const std::string> arguments) {
       "allot eval --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl "
       "--schedule dense --schedule uniform:8");
   declare_scoring_options(&set, &options);
-  set.texts("schedule", &wanted, "S",
+  set.texts("schedule", &wanted, "SCHEDULE",
             fmt::format("{}; may be given several times; default config where there is one, else dense",
                         kScheduleForms)
                 .c_str());
+  set.suggest("schedule", {"dense", "config"});
   declare_executed_out(&set, &options);
   set.flag("json", &json, "print the result as JSON");
   ScoringPlan plan;

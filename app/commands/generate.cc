@@ -158,8 +158,9 @@ int run_generate(std::span<const std::string> arguments) {
            "prompts, one a line; - is stdin, which is also read without --prompt and --file");
   set.text("field", &options.field, "NAME",
            "lines are JSON objects, and the prompt is the string of this name");
-  set.text("schedule", &options.schedule, "S",
+  set.text("schedule", &options.schedule, "SCHEDULE",
            fmt::format("{}; default config where there is one, else dense", kScheduleForms).c_str());
+  set.suggest("schedule", {"dense", "config"});
   declare_executed_out(&set, &options);
   set.flag("json", &options.json, "a JSON object for a single prompt, too, as for the lines of a file");
   ReplyPlan plan;

@@ -144,10 +144,10 @@ int run_history(std::span<const std::string> arguments) {
   HistoryOptions options;
   OptionSet set("history", "check, export or back up the history of a run",
                 "allot history check runs/quickstart");
-  set.positional("action", &options.action, "ACTION", "check, export or backup");
-  set.positional("place", &options.place, "DIR",
+  set.positional_choice("action", &options.action, {"check", "export", "backup"}, "ACTION", "what to do");
+  set.positional("place", &options.place, "PATH",
                  "run directory, or a history.sqlite with its spec.json beside it");
-  set.positional("destination", &options.destination, "DEST",
+  set.positional("destination", &options.destination, "DIR",
                  "backup: directory for the copy, created when needed");
   set.choice("what", &options.what, aggregator::exported_tables(), "export: the table to write");
   set.choice("format", &options.format, {"jsonl", "csv"}, "export: one JSON object a line, or CSV");
@@ -158,8 +158,7 @@ int run_history(std::span<const std::string> arguments) {
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
   if (options.action == "check") return run_check(options);
   if (options.action == "export") return run_export(options);
-  if (options.action == "backup") return run_backup(options);
-  throw UsageError("'" + options.action + "' is no action; check, export or backup is expected");
+  return run_backup(options);
 }
 
 }  // namespace allot::app

@@ -14,7 +14,8 @@ int run_keys(std::span<const std::string> arguments) {
   std::filesystem::path out = "allot.key";
   OptionSet set("keys", "make a secret key, or print the public key of one",
                 "allot keys new --out worker.key");
-  set.positional("action", &action, "new|public", "make a key, or print the public key of FILE");
+  set.positional_choice("action", &action, {"new", "public"}, "ACTION",
+                        "make a key, or print the public key of FILE");
   set.positional("file", &file, "FILE", "public: the file of the secret key");
   set.path("out", &out, "new: where to write the secret key, readable only by you");
   set.require("action");
@@ -26,12 +27,9 @@ int run_keys(std::span<const std::string> arguments) {
     std::cout << pair.public_key.text() << '\n';
     return 0;
   }
-  if (action == "public") {
-    if (file.empty()) throw UsageError("keys public needs the FILE of a secret key");
-    std::cout << wire::read_key_pair(file).public_key.text() << '\n';
-    return 0;
-  }
-  throw UsageError("keys has no action '" + action + "'; new and public are known");
+  if (file.empty()) throw UsageError("keys public needs the FILE of a secret key");
+  std::cout << wire::read_key_pair(file).public_key.text() << '\n';
+  return 0;
 }
 
 }  // namespace allot::app

@@ -74,7 +74,8 @@ int run_logits(std::span<const std::string> arguments) {
   set.path("model", &model, "Hugging Face model directory");
   declare_adapter_option(&set, &adapter);
   set.text("ids", &ids_text, "A,B,…", "token ids, used as they are");
-  set.text("schedule", &schedule, "S", kScheduleForms);
+  set.text("schedule", &schedule, "SCHEDULE", kScheduleForms);
+  set.suggest("schedule", {"dense", "config"});
   declare_estimator_options(&set, &method, EstimatorChoice::kAny);
   set.choice("dtype", &dtype, {"float32", "bfloat16", "float16"}, "dtype of weights and activations");
   set.integer("seed", &seed, 0, std::numeric_limits<uint32_t>::max(), "N", "seed of the attention samples");

@@ -43,8 +43,9 @@ struct ServeOptions : ReplyOptions {
 
 void declare_serve_options(OptionSet* set, ServeOptions* options) {
   declare_reply_options(set, options, PromptStyles::kNone);
-  set->text("schedule", &options->schedule, "S",
+  set->text("schedule", &options->schedule, "SCHEDULE",
             fmt::format("{}; default config where there is one, else dense", kScheduleForms).c_str());
+  set->suggest("schedule", {"dense", "config"});
   set->text("address", &options->address, "ADDRESS:PORT",
             "where to listen; port * lets the system choose one; beyond loopback only with --api-keys");
   set->text("model-name", &options->model_name, "NAME",

@@ -178,11 +178,13 @@ int run_verify(std::span<const std::string> arguments) {
                 "allot verify --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl "
                 "--schedule 33,8,7,3,4,2,3,4 --against uniform");
   declare_scoring_options(&set, &options);
-  set.text("schedule", &schedule, "S", kScheduleForms);
+  set.text("schedule", &schedule, "SCHEDULE", kScheduleForms);
+  set.suggest("schedule", {"dense", "config"});
   set.text(
-      "against", &against, "S",
+      "against", &against, "SCHEDULE",
       "the schedule to compare with; uniform spreads the first schedule's total evenly over its layers that "
       "sample");
+  set.suggest("against", {"uniform", "dense", "config"});
   set.text("total", &frontier.totals, "N,…",
            "verify what the schedule.json gives at these totals, each beside the uniform schedule, and dense "
            "attention");

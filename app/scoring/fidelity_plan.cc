@@ -144,9 +144,10 @@ void declare_text_options(OptionSet* set, FidelityPlanOptions* options) {
 void declare_fidelity_options(OptionSet* set, FidelityPlanOptions* options) {
   declare_text_options(set, options);
   set->text("estimator", &options->estimators, "NAME,…", kernels::estimators_help(true).c_str());
+  set->suggest("estimator", kernels::estimator_names(true));
   set->text("samples", &options->samples, "N,…",
             "samples of every layer, or value rows with --unit rows; 4,8,16,32 without this and --schedule");
-  set->texts("schedule", &options->schedules, "S",
+  set->texts("schedule", &options->schedules, "SCHEDULE",
              "uniform:N, exact:K+uniform:N (the first K layers exact), a,b,c,… (numbers or exact) or a "
              "schedule.json; may be given several times");
   declare_estimator_settings(set, &options->attention);

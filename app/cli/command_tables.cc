@@ -1,0 +1,44 @@
+#include "app/cli/command_tables.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "app/cli/command_output.h"
+#include "app/cli/own_executable.h"
+
+namespace allot::app {
+namespace {
+
+std::vector<CommandDescription> commands_of(const std::filesystem::path& program) {
+  return read_json_lines(output_of({program.string(), std::string(kHelpAsJson)}), program.string());
+}
+
+}  // namespace
+
+std::vector<CommandDescription> all_commands() {
+  const std::filesystem::path directory = own_directory();
+  std::vector<CommandDescription> commands = commands_of(directory / "allot");
+  for (const char* name : {"allot-model", "allot-bench"}) {
+    if (!std::filesystem::exists(directory / name)) continue;
+    for (CommandDescription& found : commands_of(directory / name)) {
+      if (!found.known()) continue;
+      const auto same = std::ranges::find_if(commands, [&](const CommandDescription& known) {
+        return known.command() == found.command() && !known.known();
+      });
+      const auto other = std::ranges::find(commands, found.command(), &CommandDescription::command);
+      if (same != commands.end()) {
+        found.summary = same->summary;
+        *same = std::move(found);
+      } else if (other != commands.end()) {  // another form, after those that are known
+        found.summary = other->summary;
+        const auto end = std::find_if(other, commands.end(), [&](const CommandDescription& known) {
+          return known.command() != found.command();
+        });
+        commands.insert(end, std::move(found));
+      }
+    }
+  }
+  return commands;
+}
+
+}  // namespace allot::app
