@@ -19,13 +19,14 @@ extern const std::string_view kHelpAsJson;
 enum class Takes { kNothing, kValue, kFile, kDirectory };
 
 struct OptionDescription {
-  std::string name;   // without dashes
-  std::string hint;   // "PATH", "N"; empty for a flag
-  std::string help;   // what it is for
-  std::string facts;  // "from 1 to 8; default 4"; may be empty
+  std::string name;        // without dashes
+  std::string hint = {};   // "PATH", "N"; empty for a flag
+  std::string help;        // what it is for
+  std::string facts = {};  // "from 1 to 8; default 4"; may be empty
   Takes takes = Takes::kNothing;
-  std::vector<std::string> values;  // words that fit; all of them, unless it takes files as well or is a list
-  bool list = false;                // several values may be given, separated by commas
+  // Words that fit: all of them, unless it takes files as well or is a list.
+  std::vector<std::string> values = {};
+  bool list = false;  // several values may be given, separated by commas
   bool repeatable = false;
 
   // Help and facts: the text behind the option in --help and in a manual page.
@@ -36,11 +37,11 @@ struct OptionDescription {
 struct CommandDescription {
   std::string name;     // "tune"; "bench tuner" for a form with options of its own
   std::string summary;  // the line of `allot --help`
-  std::string title =
-      {};  // what --help says first; empty, as all below, when the executable that has it is missing
+  // What --help says first; empty, as all below, when the executable that has the command is missing.
+  std::string title = {};
   std::string example = {};  // a command line that works
-  std::vector<std::string> positionals =
-      {};  // names of the options that bare words stand for, in their order
+  // Names of the options that bare words stand for, in their order.
+  std::vector<std::string> positionals = {};
   std::vector<OptionDescription> options = {};  // in the order of declaration
 
   // Whether the options are known.

@@ -38,7 +38,7 @@ constexpr std::string_view kReply = R"(  if [[ $takes ]]; then
     else
       compopt +o default 2>/dev/null  # no file where none is meant
     fi
-    return
+    return 0
   fi
 )";
 
@@ -133,7 +133,7 @@ std::string bash_completion(std::span<const CommandDescription> commands) {
   std::string text(kBegin);
   text +=
       "  if ((COMP_CWORD == 1)); then\n    compopt +o default 2>/dev/null\n    COMPREPLY=($(compgen -W '" +
-      joined(names) + " --help --version' -- \"$current\"))\n    return\n  fi\n";
+      joined(names) + " --help --version' -- \"$current\"))\n    return 0\n  fi\n";
   if (!forms.empty()) {
     text += "  case $command in\n";
     for (const auto& [command, words] : forms) {
@@ -141,7 +141,7 @@ std::string bash_completion(std::span<const CommandDescription> commands) {
           "    " + command +
           ")\n      if ((COMP_CWORD == 2)); then\n        compopt +o default 2>/dev/null\n        COMPREPLY=($(compgen -W '" +
           joined(words) +
-          "' -- \"$current\"))\n        return\n      fi\n      command+=\" ${COMP_WORDS[2]}\" first=3 ;;\n";
+          "' -- \"$current\"))\n        return 0\n      fi\n      command+=\" ${COMP_WORDS[2]}\" first=3 ;;\n";
     }
     text += "  esac\n";
   }

@@ -51,6 +51,12 @@ std::string upper(std::string text) {
   return text;
 }
 
+// A sentence of it.
+std::string sentence(std::string text) {
+  if (!text.starts_with("allot")) text[0] = upper(text.substr(0, 1))[0];
+  return text + ".";
+}
+
 std::string bold(std::string_view text) {
   return "\\fB" + roff(text) + "\\fR";
 }
@@ -137,7 +143,7 @@ std::string manual_of_command(std::span<const CommandDescription> forms, const s
     if (!form.known()) continue;
     const bool one = form.name == name;
     text += (one ? std::string(".SH DESCRIPTION\n") : ".SH " + roff(upper(form.name)) + "\n") +
-            roff(form.title) + ".\n" + (one ? ".SH OPTIONS\n" : "") + options_of(form) +
+            roff(sentence(form.title)) + "\n" + (one ? ".SH OPTIONS\n" : "") + options_of(form) +
             (one ? ".SH EXAMPLE\n" : ".PP\nExample:\n.PP\n") + ".EX\n" + roff(form.example) + "\n.EE\n";
   }
   text += kExitStatus;

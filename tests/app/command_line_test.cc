@@ -35,9 +35,9 @@ TEST(CommandLine, HelpListsEveryCommandWithOneLine) {
   const auto result = run_command({"allot", "--help"});
   EXPECT_EQ(result.code, 0);
   for (const char* command :
-       {"tune",   "aggregator", "worker",   "status",    "control", "eval",   "generate",
-        "serve",  "verify",     "analyze",  "calibrate", "ablate",  "export", "import",
-        "report", "inspect",    "tokenize", "logits",    "grade",   "bench"}) {
+       {"tune",     "aggregator", "worker",    "status", "control",    "eval",   "generate", "serve",
+        "verify",   "analyze",    "calibrate", "ablate", "export",     "import", "report",   "inspect",
+        "tokenize", "logits",     "grade",     "bench",  "completion", "man"}) {
     EXPECT_THAT(result.out, HasSubstr("\n  " + std::string(command) + " ")) << command;
   }
 }
@@ -110,6 +110,30 @@ TEST(CommandLine, LightExecutableLinksNoModelRuntime) {
   for (const char* library : {"libtorch", "libc10", "libcudart", "libcuda"}) {
     EXPECT_THAT(result.out, Not(HasSubstr(library)));
   }
+}
+
+TEST(CommandLine, CompletionAndPagesAreThoseOfThisBuildsOptions) {
+  const std::string help = run_command({"allot", "tune", "--help"}).out;
+  const auto page = run_command({"allot", "man", "tune"});
+  EXPECT_EQ(page.code, 0) << page.err;
+  EXPECT_THAT(page.out, HasSubstr("\\fB\\-\\-gain\\-floor\\fR"));
+  EXPECT_THAT(help, HasSubstr("--gain-floor "));
+  const auto completion = run_command({"allot", "completion", "bash"});
+  EXPECT_EQ(completion.code, 0) << completion.err;
+  EXPECT_THAT(completion.out, HasSubstr(" --gain-floor "));
+  EXPECT_THAT(run_command({"allot", "completion", "zsh"}).out, HasSubstr("'--gain-floor=["));
+  expect_one_error(run_command({"allot", "completion", "fish"}), 2, "allot completion",
+                   Names("fish", "bash", "zsh"));
+  expect_one_error(run_command({"allot", "man", "tnue"}), 2, "allot man", Names("tnue", "tune"));
+}
+
+TEST(CommandLine, EveryCommandOfThisBuildHasAPage) {
+  const auto folder = fresh_directory();
+  ASSERT_EQ(run_command({"allot", "man", "--out", folder}).code, 0);
+  for (const char* page : {"allot.1", "allot-tune.1", "allot-bench.1", "allot-man.1"})
+    EXPECT_TRUE(std::filesystem::exists(folder / page)) << page;
+  EXPECT_THAT(read_file(folder / "allot-bench.1"),
+              AllOf(HasSubstr("BENCH TUNER"), HasSubstr("BENCH AGGREGATOR")));
 }
 
 TEST(CommandLine, FullDiskUnderStandardOutputIsAFailure) {

@@ -290,5 +290,57 @@ TEST(NearestName, FindsSwapsAndLeavesStrangersAlone) {
   EXPECT_EQ(nearest_name("", known), std::nullopt);
 }
 
+TEST_F(Options, DescribeSaysWhatEachOptionTakes) {
+  std::string devices;
+  options_.devices(&devices, "where");
+  options_.text("estimators", &fields_.policy, "NAME,…", "several");
+  options_.suggest("estimators", {"sys", "joint"});
+  ASSERT_EQ(parse({"--dry-run"}), OptionSet::Parsed::kDone);
+  const CommandDescription command = options_.describe();
+  EXPECT_EQ(command.name, "tune");
+  EXPECT_EQ(command.title, "learn a schedule");
+  EXPECT_THAT(command.positionals, ElementsAre("model"));
+  EXPECT_EQ(command.find("run")->takes, Takes::kFile);
+  EXPECT_EQ(command.find("model")->takes, Takes::kDirectory);
+  EXPECT_EQ(command.find("total")->takes, Takes::kValue);
+  EXPECT_EQ(command.find("total")->facts, "from 1 to 1000; default 64");
+  EXPECT_EQ(command.find("json")->takes, Takes::kNothing);
+  EXPECT_TRUE(command.find("schedule")->repeatable);
+  EXPECT_THAT(command.find("policy")->values, ElementsAre("pairs", "reinforce-paper"));
+  EXPECT_FALSE(command.find("policy")->list);
+  EXPECT_THAT(command.find("estimators")->values, ElementsAre("sys", "joint"));
+  EXPECT_TRUE(command.find("estimators")->list);
+  EXPECT_THAT(command.find("devices")->values, ElementsAre("all", "cpu", "cuda"));
+  EXPECT_TRUE(command.find("devices")->list);
+  EXPECT_NE(command.find("help"), nullptr);
+  EXPECT_EQ(command.find("nothing"), nullptr);
+  EXPECT_THROW(options_.suggest("nothing", {}), std::logic_error);
+}
+
+TEST_F(Options, HelpAsJsonIsTheDescriptionAndNothingElseIsRead) {
+  ::testing::internal::CaptureStdout();
+  const auto parsed = parse({"--total", "none", "--help=json"});
+  const std::string line = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(parsed, OptionSet::Parsed::kDone);
+  EXPECT_THAT(read_json_lines(line, "stdout"), ElementsAre(options_.describe()));
+  EXPECT_THAT(options_.help(), HasSubstr(options_.describe().find("gain")->text()));
+}
+
+TEST(PositionalChoice, TakesOneOfItsWords) {
+  for (const bool known : {true, false}) {
+    std::string action;
+    OptionSet set("history", "what was", "allot history check");
+    set.positional_choice("action", &action, {"check", "export"}, "ACTION", "what to do");
+    const std::vector<std::string> words = {known ? "export" : "exprt"};
+    if (known) {
+      EXPECT_EQ(set.parse(words), OptionSet::Parsed::kRun);
+      EXPECT_EQ(action, "export");
+    } else {
+      EXPECT_THAT(message_of<UsageError>([&] { (void)set.parse(words); }),
+                  Names("--action", "exprt", "check", "export"));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace allot::app
