@@ -47,6 +47,15 @@ std::vector<ScheduleFile> of_totals(const ScheduleFile& file, const std::string&
   return files;
 }
 
+// The other files of the model; a place that does not fit is wrong usage.
+void link_files(const fs::path& model, const fs::path& directory) {
+  try {
+    link_model(model, directory);
+  } catch (const InvalidArgument& error) {
+    throw UsageError(error.what());
+  }
+}
+
 }  // namespace
 
 int run_export(std::span<const std::string> arguments) {
@@ -101,14 +110,16 @@ int run_export(std::span<const std::string> arguments) {
     if (files.size() > 1) target /= "schedule-" + std::to_string(file.total) + chosen.extension;
     const fs::path touched = chosen.has_several_files() ? target / "file" : target;
     if (request.model && options.given("out")) refuse_to_touch_model(touched, model);
+    if (request.model && chosen.is_model) refuse_to_touch_model(target, model);
     const std::vector<ExportedFile> written = exported(request, format);
     if (const std::string resolved = resolved_text(file); !resolved.empty())
       std::cerr << file.total << ": " << resolved << "\n";
+    if (chosen.is_model) link_files(model, target);
     for (const auto& [part, text] : written) {
       if (options.given("out")) {
         const fs::path path = part.empty() ? target : target / part;
         write_file_atomically(path, text);
-        std::cout << path.string() << "\n";
+        std::cout << (chosen.is_model ? target : path).string() << "\n";
       } else {
         std::cout << text;
       }

@@ -50,6 +50,8 @@ constexpr ExportFormat kFormats[] = {
      false, nullptr, to_sglang, kSglang},
     {"k8s", "a Kubernetes ConfigMap with schedule.json and hf-overrides.json", ".yaml", false, to_config_map,
      nullptr, kConfigMap},
+    {"hf-model", "a model directory: that config.json, and links to the model's other files", "", true,
+     nullptr, to_hf_model, kTransformers, true},
     {"schedule", "a schedule.json, which eval, verify and tune --start read", ".json", false, to_schedule,
      nullptr, ""},
 };
@@ -194,6 +196,30 @@ std::string to_config_map(const ExportRequest& request) {
   text += "  labels:\n    app.kubernetes.io/name: allot\n    app.kubernetes.io/component: schedule\ndata:\n";
   text += literal_block("schedule.json", to_schedule(request));
   return text + literal_block("hf-overrides.json", to_hf_overlay(request));
+}
+
+std::vector<ExportedFile> to_hf_model(const ExportRequest& request) {
+  return {{"config.json", to_hf_config(request)}};
+}
+
+void link_model(const std::filesystem::path& model, const std::filesystem::path& directory) {
+  namespace fs = std::filesystem;
+  try {
+    fs::create_directories(directory);
+    for (const fs::directory_entry& entry : fs::directory_iterator(model)) {
+      const fs::path link = directory / entry.path().filename();
+      if (!entry.is_regular_file() || link.filename() == "config.json") continue;
+      if (fs::is_symlink(link)) {
+        fs::remove(link);
+      } else if (fs::exists(link)) {
+        throw InvalidArgument(link.string() +
+                              " is there and is no link of an earlier export; choose another folder");
+      }
+      fs::create_symlink(fs::canonical(entry.path()), link);
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw StorageError(error.what());
+  }
 }
 
 std::span<const ExportFormat> export_formats() {

@@ -106,7 +106,7 @@ class Install(unittest.TestCase):
                 declared = output(self.prefix / "bin/allot", command, "--help", env=CLEAN)
                 names = {line.split()[0] for line in declared.splitlines() if line.startswith("  --")}
                 self.assertEqual(set(self.offered("bash", "allot", command, "--")), names)
-        self.assertEqual(self.offered("bash", "allot", "export", "--format", "hf"), ["hf", "hf-config"])
+        self.assertEqual(self.offered("bash", "allot", "export", "--format", "hf"), ["hf", "hf-config", "hf-model"])
         self.assertEqual(self.offered("bash", "allot", "tune", "--device", "c"), ["cpu", "cuda"])
         self.assertIn("tuner", self.offered("bash", "allot", "bench", ""))
         if options.model:

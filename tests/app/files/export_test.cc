@@ -235,6 +235,32 @@ TEST_F(Export, TheAdapterOfTheModelMustBeThatOfTheSchedule) {
   EXPECT_THAT(with({"--model", model_.string()}), Names("adapter", "lora", "null"));
 }
 
+TEST_F(Export, ModelDirectoryHasTheConfigAndLinksToTheOtherFiles) {
+  const std::filesystem::path out = directory_.path() / "exported";
+  const auto exported_to = [&](const std::filesystem::path& folder) {
+    return fault({"--schedule", schedule().string(), "--format", "hf-model", "--model", model_.string(),
+                  "--out", folder.string()});
+  };
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_EQ(exported_to(out), "");
+    EXPECT_FALSE(std::filesystem::is_symlink(out / "config.json"));
+    EXPECT_EQ(Json::parse(read_file(out / "config.json")).at("allot"),
+              Json::parse(to_hf_overlay(request())).at("allot"));
+    EXPECT_EQ(std::filesystem::read_symlink(out / "model.safetensors"),
+              std::filesystem::canonical(model_ / "model.safetensors"));
+    EXPECT_EQ(read_file(out / "tokenizer.json"), read_file(model_ / "tokenizer.json"));
+  }
+  EXPECT_FALSE(Json::parse(read_file(model_ / "config.json")).contains("allot"));
+  EXPECT_THAT(exported_to(model_), Names("model directory"));
+  EXPECT_THAT(exported_to(model_ / "below"), Names("model directory"));
+  std::filesystem::remove(out / "tokenizer.json");
+  write_file_atomically(out / "tokenizer.json", "mine");
+  EXPECT_THAT(exported_to(out), Names(out / "tokenizer.json"));
+  EXPECT_EQ(read_file(out / "tokenizer.json"), "mine");
+  EXPECT_THAT(fault({"--schedule", schedule().string(), "--format", "hf-model", "--model", model_.string()}),
+              Names("--out"));
+}
+
 TEST_F(Export, NothingIsWrittenIntoTheModelDirectory) {
   const std::string before = read_file(model_ / "config.json");
   for (const std::filesystem::path& out :

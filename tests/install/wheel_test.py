@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Makes the wheels of a build, installs them where nothing else is, and runs what they hold.
+
+    wheel_test.py SOURCE BUILD
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+import zipfile
+
+import environment
+from environment import output
+
+SOURCE, BUILD = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+TINY_GSM = SOURCE / "assets/tiny-gsm"
+
+
+class Wheels(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        root = pathlib.Path(cls.scratch.name)
+        made = output(SOURCE / "tools/wheel", "--build", BUILD, "--out", root / "wheels", "all").split()
+        cls.wheels = {path.name.partition("-")[0]: path for path in map(pathlib.Path, made)}
+        cls.programs = environment.make_environment(root / "environment")
+        cls.variables = environment.clean_variables(cls.programs, root)
+        output(cls.programs / "pip", "install", *made, env=cls.variables)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def allot(self, *words, **more):
+        return output(self.programs / "allot", *words, cwd=self.scratch.name, env={**self.variables, **more.pop("env", {})}, **more)
+
+    def test_every_package_has_a_wheel_with_a_tag_that_pip_takes(self):
+        self.assertEqual(set(self.wheels), {"allot", "allot_attention", "allot_vllm", "allot_ray"})
+        for name in ("allot", "allot_attention"):
+            self.assertRegex(self.wheels[name].name, r"-py3-none-manylinux_2_\d+_\w+\.whl$")
+        for name in ("allot_vllm", "allot_ray"):
+            self.assertRegex(self.wheels[name].name, r"-py3-none-any\.whl$")
+        for name, path in self.wheels.items():
+            with zipfile.ZipFile(path) as wheel:
+                self.assertTrue([file for file in wheel.namelist() if file.endswith("LICENSE")], name)
+
+    def test_no_wheel_holds_libraries_of_torch_or_cuda(self):
+        for path in self.wheels.values():
+            with zipfile.ZipFile(path) as wheel:
+                names = [name.rpartition("/")[2] for name in wheel.namelist()]
+            self.assertFalse([name for name in names if name.startswith(("libtorch", "libc10", "libcu", "libnv"))])
+
+    def test_the_executable_takes_its_libraries_from_the_wheel(self):
+        program = next((self.programs.parent / "lib").glob("python*/site-packages/allot/bin/allot"))
+        listed = output("ldd", program, env=self.variables)
+        self.assertNotIn("not found", listed)
+        for library in ("zmq", "protobuf", "spdlog", "sqlite3", "boost_program_options"):
+            self.assertRegex(listed, rf"lib{library}\S* => {self.programs.parent}/\S*/allot.libs/")
+
+    def test_commands_without_a_model_run_without_torch(self):
+        self.assertRegex(self.allot("--version"), r"^allot \d+\.\d+\.\d+\n$")
+        self.assertIn("allot bench tuner", self.allot("bench", "tuner", "--help"))
+        key = self.allot("keys", "new", "--out", "worker.key").strip()
+        self.assertEqual(self.allot("keys", "public", "worker.key").strip(), key)
+
+    def test_pages_and_completion_are_where_the_environment_keeps_them(self):
+        share = self.programs.parent / "share"
+        for name in ("man/man1/allot-tune.1", "bash-completion/completions/allot", "zsh/site-functions/_allot"):
+            self.assertTrue((share / name).is_file(), name)
+        self.assertEqual(self.allot("man", "tune"), (share / "man/man1/allot-tune.1").read_text())
+
+    def test_torch_that_is_missing_or_another_is_named(self):
+        missing = self.allot("devices", code=1)
+        self.assertIn("allot[model]", missing)
+        other = pathlib.Path(self.scratch.name) / "other/torch"
+        (other / "lib").mkdir(parents=True)
+        (other / "lib/libtorch_cpu.so").touch()
+        (other / "version.py").write_text("__version__ = '1.2.3+cpu'\n")
+        fault = self.allot("devices", code=1, env={"ALLOT_TORCH_DIR": str(other)})
+        self.assertIn("1.2.3", fault)
+        self.assertIn(str(other), fault)
+
+    def test_with_torch_in_the_environment_a_model_is_scored(self):
+        with tempfile.TemporaryDirectory() as folder:
+            programs = environment.make_environment(pathlib.Path(folder) / "environment", sees=[SOURCE / ".deps/site"])
+            variables = environment.clean_variables(programs, pathlib.Path(folder))
+            output(programs / "pip", "install", self.wheels["allot"], env=variables)
+            scored = output(programs / "allot", "eval", "--model", TINY_GSM, "--data", TINY_GSM / "heldout.jsonl", "--limit", 4,
+                            "--schedule", "dense", "--threads", 1, "--json", cwd=folder, env=variables)
+            self.assertIn("dense", json.dumps(json.loads(scored)))
+
+
+if __name__ == "__main__":
+    environment.tools_of(SOURCE)
+    sys.exit(not unittest.main(argv=sys.argv[:1], exit=False, verbosity=2).result.wasSuccessful())
