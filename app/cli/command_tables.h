@@ -8,8 +8,10 @@
 namespace allot::app {
 
 // In the order of `allot --help`. Asks allot, allot-model and allot-bench, as far as they lie beside this
-// program, with --help=json; commands of one that does not have no options (CommandDescription::known).
-// Throws Error when one of them cannot be run, CorruptFile when its answer is none.
+// program, with --help=json. Commands of one that is not there, or that does not run (it says why on standard
+// error, as where LibTorch is missing, and a line after it says what is left out), have no options:
+// CommandDescription::known. Throws Error when allot itself cannot be run, CorruptFile when an answer is
+// none.
 std::vector<CommandDescription> all_commands();
 
 }  // namespace allot::app

@@ -92,11 +92,12 @@ constexpr std::string_view kExitStatus =
     ".TP\n2\nThe command line or a config file is wrong.\n"
     ".TP\n3\nModel, data or build are other ones than those of the run.\n";
 
-// Commands without repetition, in their order.
-std::vector<std::string> command_names(std::span<const CommandDescription> commands) {
+// The commands that have a page, in their order.
+std::vector<std::string> page_names(std::span<const CommandDescription> commands) {
   std::vector<std::string> names;
   for (const CommandDescription& command : commands)
-    if (names.empty() || names.back() != command.command()) names.push_back(command.command());
+    if (command.known() && (names.empty() || names.back() != command.command()))
+      names.push_back(command.command());
   return names;
 }
 
@@ -122,7 +123,7 @@ std::string manual_of_all(std::span<const CommandDescription> commands, const st
       bold("--dry-run") + " prints what both come to.\n";
   text += kExitStatus;
   text += ".SH SEE ALSO\n";
-  const std::vector<std::string> names = command_names(commands);
+  const std::vector<std::string> names = page_names(commands);
   for (const std::string& name : names)
     text += ".BR " + roff(page_name(name)) + " (1)" + (name == names.back() ? "" : ",") + "\n";
   return text;

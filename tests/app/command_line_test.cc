@@ -127,6 +127,23 @@ TEST(CommandLine, CompletionAndPagesAreThoseOfThisBuildsOptions) {
   expect_one_error(run_command({"allot", "man", "tnue"}), 2, "allot man", Names("tnue", "tune"));
 }
 
+TEST(CommandLine, OptionsOfAnExecutableThatDoesNotRunAreLeftOutWithAWord) {
+  const auto directory = fresh_directory();
+  std::filesystem::copy_file(std::string(ALLOT_BIN_DIR) + "/allot", directory / "allot");
+  const std::string model = directory / "allot-model";
+  write_file_atomically(model, "#!/bin/sh\nexit 127\n");
+  std::filesystem::permissions(model, std::filesystem::perms::owner_all);
+  const auto result = run_command({(directory / "allot").string(), "completion", "bash"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.err, Names(model, 127));
+  EXPECT_THAT(result.out, AllOf(HasSubstr(" eval "), HasSubstr("    'tune') words="),
+                                Not(HasSubstr("    'eval') words="))));
+  write_file_atomically(model, "#!/bin/sh\necho usage\n");
+  std::filesystem::permissions(model, std::filesystem::perms::owner_all);
+  expect_one_error(run_command({(directory / "allot").string(), "man"}), 1, "allot man",
+                   Names(model, "usage"));
+}
+
 TEST(CommandLine, EveryCommandOfThisBuildHasAPage) {
   const auto folder = fresh_directory();
   ASSERT_EQ(run_command({"allot", "man", "--out", folder}).code, 0);

@@ -52,6 +52,9 @@ TEST(ManualPage, FormsOfACommandShareItsPage) {
   const std::string all = manual_of_all(forms, "1");
   EXPECT_EQ(all.find(".BR allot\\-bench (1)"), all.rfind(".BR allot\\-bench (1)"));
   EXPECT_THAT(all, Not(HasSubstr("tuner")));
+  forms.push_back({.name = "eval", .summary = "in another executable"});
+  EXPECT_THAT(manual_of_all(forms, "1"),
+              AllOf(HasSubstr("in another executable"), Not(HasSubstr("allot\\-eval"))));
 }
 
 TEST(ManualPage, NeedsKnownOptions) {

@@ -156,7 +156,7 @@ TEST_F(Export, FormatsThatAProgramMustObeySayOnStderrWhatItNeeds) {
 TEST_F(Export, EveryFormatIsReachableByItsNameAndEndsWithANewline) {
   ExportRequest with_model = request();
   with_model.model = model_;
-  ASSERT_EQ(export_formats().size(), 8u);
+  ASSERT_EQ(export_formats().size(), 9u);
   for (const ExportFormat& format : export_formats())
     EXPECT_TRUE(whole(with_model, format.name).ends_with("\n")) << format.name;
 }
