@@ -12,7 +12,6 @@ import os
 import pathlib
 import re
 import shutil
-import site
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,13 @@ def commands():
     return [re.sub(r"\s+# .*", "", line.strip()) for line in block[0].splitlines()] if block else []
 
 
+def packages():
+    """Where this interpreter finds torch, transformers and what they need."""
+    standard = pathlib.Path(os.__file__).parent
+    return [path for path in map(pathlib.Path, sys.path) if path.is_dir() and path != standard and path.parent != standard
+            and path != pathlib.Path(__file__).parent]
+
+
 class Stranger(unittest.TestCase):
     def test_three_commands_lead_from_the_sources_to_an_answer_of_transformers_under_the_schedule(self):
         self.assertEqual(len(commands()), 3, commands())
@@ -40,7 +46,7 @@ class Stranger(unittest.TestCase):
             (copy / ".deps").symlink_to(SOURCE / ".deps")
             for name in ("build", "build-gpu"):
                 (copy / name).symlink_to(BUILD)
-            programs = environment.make_environment(root / "environment", sees=[environment.tools_of(SOURCE), *site.getsitepackages()])
+            programs = environment.make_environment(root / "environment", sees=[environment.tools_of(SOURCE), *packages()])
             # The build's own settings, since the build is looked at for what changed.
             variables = {**os.environ, **environment.clean_variables(programs, root), "PATH": f"{programs}:{os.environ['PATH']}"}
             for command in commands():
