@@ -20,6 +20,7 @@ struct Command {
   // First words under which this executable's command has options of their own ("tuner" of bench); empty ones
   // do not count.
   std::array<std::string_view, 2> forms = {};
+  bool described_elsewhere = false;  // by another executable, though `run` answers some of it here
 };
 
 // Torch-free commands (in `allot`).

@@ -84,7 +84,8 @@ class CapturedOutput {
 
 // The description of a command, or of each of its forms.
 std::vector<CommandDescription> describe(const Command& command) {
-  if (command.run == nullptr) return {{.name = command.name, .summary = command.summary}};
+  if (command.run == nullptr || command.described_elsewhere)
+    return {{.name = command.name, .summary = command.summary}};
   std::vector<CommandDescription> described;
   for (const std::string_view form : command.forms) {
     if (form.empty() && !described.empty()) continue;

@@ -171,12 +171,12 @@ int run_verify(std::span<const std::string> arguments) {
   std::string against = "uniform";
   FrontierOptions frontier;
   bool json = false;
-  OptionSet set("verify",
-                "say whether one schedule scores higher than another: both answer the same questions "
-                "with the same draws; with --total, at several totals. allot verify --executed FILE compares "
-                "what an engine counted with a schedule: see allot verify --executed FILE --help",
-                "allot verify --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl "
-                "--schedule 33,8,7,3,4,2,3,4 --against uniform");
+  OptionSet set(
+      "verify",
+      "say whether one schedule scores higher than another: both answer the same questions "
+      "with the same draws; with --total, at several totals; with --executed, whether an engine executed one",
+      "allot verify --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl "
+      "--schedule 33,8,7,3,4,2,3,4 --against uniform");
   declare_scoring_options(&set, &options);
   set.text("schedule", &schedule, "SCHEDULE", kScheduleForms);
   set.suggest("schedule", {"dense", "config"});
@@ -198,10 +198,18 @@ int run_verify(std::span<const std::string> arguments) {
       "with --total or --equal-even: also write the result as frontier.json of this run directory, for its report; the "
       "schedule is the run's where none is given");
   set.flag("json", &json, "print the result as JSON");
+  std::filesystem::path executed;
+  set.path(
+      "executed", &executed,
+      "compare what an engine counted in this file with --schedule or --run, without a model; allot verify "
+      "--executed --help has the options of that");
   ScoringPlan plan;
   std::optional<ScheduleFile> file;
   std::vector<evaluation::FrontierPoint> points;
   set.resolve_with([&] {
+    if (set.given("executed"))
+      throw UsageError("--executed " + executed.string() +
+                       " is for allot, not for this executable: allot verify …");
     const bool several = set.given("total") || frontier.equal_even;
     if (!several && (set.given("out") || set.given("run")))
       throw UsageError("--out and --run keep what --total and --equal-even measure; add one of them");
