@@ -227,8 +227,8 @@ TEST_F(Security, HundredsOfConnectionsAtOnceAreAllServed) {
     clients.back()->send(std::to_string(i));
   }
   std::set<std::string> heard;
-  // The socket may wake up without a whole frame, and a client whose handshake took too long on a busy machine
-  // connects again: only half a minute of silence is a failure.
+  // The socket may wake up without a whole frame, and a client whose handshake took too long on a busy
+  // machine connects again: only half a minute of silence is a failure.
   for (int silences = 0; heard.size() < kClients;) {
     const auto message = server.receive(500ms);
     if (message) heard.insert(message->frame);
