@@ -3,11 +3,13 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/cli/command.h"
 #include "app/cli/options.h"
 #include "app/files/export_formats.h"
+#include "app/files/model_directory.h"
 #include "app/files/schedule_argument.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -47,13 +49,20 @@ std::vector<ScheduleFile> of_totals(const ScheduleFile& file, const std::string&
   return files;
 }
 
-// The other files of the model; a place that does not fit is wrong usage.
-void link_files(const fs::path& model, const fs::path& directory) {
+// Makes `target` a model directory around the config.json that follows. With an adapter its weights have it
+// merged into them, and the request becomes one for the model in `target`. A place that does not fit is wrong
+// usage.
+void complete_model(const fs::path& target, ExportRequest* request) {
   try {
-    link_model(model, directory);
+    if (!request->adapter) return link_model(*request->model, target);
+    merge_model(*request->model, *request->adapter, target);
   } catch (const InvalidArgument& error) {
     throw UsageError(error.what());
   }
+  model::ModelIdentity& model = request->schedule.conditions.model;
+  request->schedule.merged_from = std::exchange(model, model::identify_model(target));
+  request->model = target;
+  request->adapter.reset();
 }
 
 }  // namespace
@@ -111,19 +120,23 @@ int run_export(std::span<const std::string> arguments) {
     const fs::path touched = chosen.has_several_files() ? target / "file" : target;
     if (request.model && options.given("out")) refuse_to_touch_model(touched, model);
     if (request.model && chosen.is_model) refuse_to_touch_model(target, model);
-    const std::vector<ExportedFile> written = exported(request, format);
+    std::vector<ExportedFile> written = exported(request, format);  // refused before anything is written
     if (const std::string resolved = resolved_text(file); !resolved.empty())
       std::cerr << file.total << ": " << resolved << "\n";
-    if (chosen.is_model) link_files(model, target);
+    if (chosen.is_model) {
+      complete_model(target, &request);
+      written = exported(request, format);
+    }
     for (const auto& [part, text] : written) {
       if (options.given("out")) {
         const fs::path path = part.empty() ? target : target / part;
         write_file_atomically(path, text);
-        std::cout << (chosen.is_model ? target : path).string() << "\n";
+        if (!chosen.is_model) std::cout << path.string() << "\n";
       } else {
         std::cout << text;
       }
     }
+    if (chosen.is_model) std::cout << target.string() << "\n";
   }
   if (!chosen.reader.empty()) std::cerr << chosen.reader << "\n";
   return 0;

@@ -50,8 +50,10 @@ constexpr ExportFormat kFormats[] = {
      false, nullptr, to_sglang, kSglang},
     {"k8s", "a Kubernetes ConfigMap with schedule.json and hf-overrides.json", ".yaml", false, to_config_map,
      nullptr, kConfigMap},
-    {"hf-model", "a model directory: that config.json, and links to the model's other files", "", true,
-     nullptr, to_hf_model, kTransformers, true},
+    {"hf-model",
+     "a model directory: that config.json and links to the model's other files; with --adapter the weights are "
+     "written, the adapter merged into them",
+     "", true, nullptr, to_hf_model, kTransformers, true},
     {"schedule", "a schedule.json, which eval, verify and tune --start read", ".json", false, to_schedule,
      nullptr, ""},
 };
@@ -66,6 +68,12 @@ Json overlay(const ScheduleFile& file) {
                {"samples", evaluation::samples_json(file.schedule.samples)},
                {"conditions", evaluation::to_json(file.conditions)}};
   add_resolved(file, &json);
+  if (file.merged_from) {
+    const auto& [id, fingerprint] = *file.merged_from->adapter;
+    json["merged_from"] = {{"id", file.merged_from->id},
+                           {"weights_fingerprint", file.merged_from->weights_fingerprint},
+                           {"adapter", {{"id", id}, {"fingerprint", fingerprint}}}};
+  }
   json.update({{"run_id", file.run_id}, {"tool_version", file.tool_version}});
   return json;
 }
@@ -199,27 +207,9 @@ std::string to_config_map(const ExportRequest& request) {
 }
 
 std::vector<ExportedFile> to_hf_model(const ExportRequest& request) {
-  return {{"config.json", to_hf_config(request)}};
-}
-
-void link_model(const std::filesystem::path& model, const std::filesystem::path& directory) {
-  namespace fs = std::filesystem;
-  try {
-    fs::create_directories(directory);
-    for (const fs::directory_entry& entry : fs::directory_iterator(model)) {
-      const fs::path link = directory / entry.path().filename();
-      if (!entry.is_regular_file() || link.filename() == "config.json") continue;
-      if (fs::is_symlink(link)) {
-        fs::remove(link);
-      } else if (fs::exists(link)) {
-        throw InvalidArgument(link.string() +
-                              " is there and is no link of an earlier export; choose another folder");
-      }
-      fs::create_symlink(fs::canonical(entry.path()), link);
-    }
-  } catch (const fs::filesystem_error& error) {
-    throw StorageError(error.what());
-  }
+  std::vector<ExportedFile> files = {{"config.json", to_hf_config(request)}};
+  if (request.schedule.merged_from) files.push_back({"schedule.json", to_schedule(request)});
+  return files;
 }
 
 std::span<const ExportFormat> export_formats() {

@@ -35,7 +35,7 @@ struct ExportFormat {
   std::string (*write)(const ExportRequest& request);  // the exported text, newline at the end, or null and
   std::vector<ExportedFile> (*write_files)(const ExportRequest& request);  // the files of a folder
   std::string_view reader;  // what the target needs in order to obey the file; empty where it is only data
-  bool is_model = false;    // the files are completed by link_model() to a model directory
+  bool is_model = false;    // the files are completed by model_directory.h
 
   bool has_several_files() const { return write_files != nullptr; }
 };
@@ -51,17 +51,13 @@ const ExportFormat& export_format(std::string_view name);
 std::string export_schedule(const ExportRequest& request, std::string_view format);
 std::vector<ExportedFile> export_files(const ExportRequest& request, std::string_view format);
 
-// Links every file of the directory `model` but its config.json into `directory`, which is created when
-// needed, and refuses to change a file there that is no link: InvalidArgument, naming it. Links are absolute
-// and lead to the files themselves, so a model behind links of a cache is complete, too. Throws StorageError.
-void link_model(const std::filesystem::path& model, const std::filesystem::path& directory);
-
 // {"allot": {…}}: the fields that `hf` and `hf-config` add to a config.json.
 std::string to_hf_overlay(const ExportRequest& request);
 // The model's config.json with those fields added and everything else unchanged. Throws CorruptFile when
 // config.json is not a JSON object, InvalidArgument without a model.
 std::string to_hf_config(const ExportRequest& request);
-// The config.json of to_hf_config; link_model() adds the other files.
+// The config.json of to_hf_config, and for merged weights the schedule.json of that model, which differs from
+// that of the run in what identifies the model. link_model() or merge_model() adds the other files.
 std::vector<ExportedFile> to_hf_model(const ExportRequest& request);
 // The text of a schedule.json, of this schedule.
 std::string to_schedule(const ExportRequest& request);

@@ -336,6 +336,17 @@ int64_t read_resolved(Fields& fields) {
   return total;
 }
 
+model::ModelIdentity read_merged_from(Fields& fields) {
+  Fields merged = fields.object("merged_from");
+  model::ModelIdentity model;
+  model.id = merged.text("id");
+  model.weights_fingerprint = merged.sha256("weights_fingerprint");
+  Fields adapter = merged.object("adapter");
+  model.adapter =
+      model::AdapterIdentity{.id = adapter.text("id"), .fingerprint = adapter.sha256("fingerprint")};
+  return model;
+}
+
 // Indented JSON with lists of numbers, and of samples, on one line. A line end is never inside a JSON text,
 // so only lists are touched.
 std::string readable(const Json& json) {
@@ -425,6 +436,7 @@ std::optional<ScheduleFile> read_own_schedule(const std::filesystem::path& direc
     file.floor = 0;
     file.schedule.samples = fields.samples("samples", file.floor);
     if (fields.has("resolved")) file.resolved_from = read_resolved(fields);
+    if (fields.has("merged_from")) file.merged_from = read_merged_from(fields);
     file.run_id = fields.text("run_id");
     file.tool_version = fields.text("tool_version");
   }

@@ -71,8 +71,8 @@ def _check_weights(vllm_config: Any, schedule: Schedule) -> dict[str, Any] | Non
     adapter = schedule.model.get("adapter")
     if adapter is not None:
         raise ScheduleError(
-            f"the schedule was learned with the adapter {adapter.get('id')}, which allot_vllm cannot put on a model; use "
-            "allot_attention, or learn one on merged weights"
+            f"the schedule was learned with the adapter {adapter.get('id')}, which allot_vllm cannot put on a model; export "
+            "a model with it merged: allot export --format hf-model --model DIR --adapter DIR"
         )
     if vllm_config.load_config.load_format == "dummy":
         _log.warning("the weights are vLLM's dummies, so they are not compared with those of the schedule")

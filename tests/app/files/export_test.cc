@@ -17,9 +17,13 @@
 #include "base/json.h"
 #include "base/temporary_directory.h"
 #include "evaluation/json_fields.h"
+#include "model/adapter.h"
 #include "model/model_config.h"
+#include "model/tensor_shapes.h"
+#include "model/weights_source.h"
 #include "tests/app/report/example_run.h"
 #include "tests/app/small_model.h"
+#include "tests/model/adapter_files.h"
 #include "tests/names.h"
 
 namespace allot::app {
@@ -259,6 +263,68 @@ TEST_F(Export, ModelDirectoryHasTheConfigAndLinksToTheOtherFiles) {
   EXPECT_EQ(read_file(out / "tokenizer.json"), "mine");
   EXPECT_THAT(fault({"--schedule", schedule().string(), "--format", "hf-model", "--model", model_.string()}),
               Names("--out"));
+}
+
+TEST_F(Export, ModelDirectoryWithAnAdapterHasItMergedIntoTheWeights) {
+  const std::filesystem::path adapter = directory_.path() / "lora";
+  const std::filesystem::path out = directory_.path() / "exported";
+  model_ = std::filesystem::path(ALLOT_SOURCE_DIR) / "assets/tiny-gsm";
+  model::write_adapter(adapter, model::adapter_settings(2, 4),
+                       model::factors_of("model.layers.5.self_attn.q_proj", 2, 256, 256));
+  file_.conditions.model = model::identify_model(model_, {.adapter = adapter});
+  write_schedule_file(schedule(), file_);
+  const std::vector<std::string> words = {"--schedule", schedule().string(), "--format",  "hf-model",
+                                          "--model",    model_.string(),     "--adapter", adapter.string(),
+                                          "--out",      out.string()};
+  std::string weights;
+  for (int time = 0; time < 2; ++time) {  // the second in place of the first
+    ASSERT_EQ(fault(words), "");
+    EXPECT_FALSE(std::filesystem::is_symlink(out / "model.safetensors"));
+    EXPECT_TRUE(std::filesystem::is_symlink(out / "tokenizer.json"));
+    if (time == 0) weights = read_file(out / "model.safetensors");
+    EXPECT_EQ(read_file(out / "model.safetensors"), weights);
+  }
+  // What an engine reads there without an adapter is what it reads of the model with it, in the file's
+  // bfloat16.
+  const model::ModelConfig config = model::read_model_config(model_);
+  const auto there = model::WeightsSource::checkpoint(out, config);
+  const auto here = model::WeightsSource::checkpoint(model_, config, model::Adapter::open(adapter, config));
+  const auto plain = model::WeightsSource::checkpoint(model_, config);
+  const auto elements = [](const model::WeightsSource& source, const std::string& name) {
+    const model::WeightTensor tensor = source.at(name);
+    std::vector<uint16_t> values(tensor.count());
+    model::write_elements(tensor, 0, tensor.count(), kernels::DType::kBFloat16,
+                          reinterpret_cast<std::byte*>(values.data()));
+    return values;
+  };
+  std::vector<std::string> changed;
+  for (const auto& [name, shape] : model::decoder_tensor_shapes(config)) {
+    EXPECT_EQ(there.at(name).dtype, model::TensorDType::kBF16) << name;
+    EXPECT_EQ(elements(there, name), elements(here, name)) << name;
+    if (elements(there, name) != elements(plain, name)) changed.push_back(name);
+  }
+  EXPECT_THAT(changed, ElementsAre("model.layers.5.self_attn.q_proj.weight"));
+  // Its schedule is for these weights, and says where they come from.
+  const auto own = read_own_schedule(out);
+  ASSERT_TRUE(own);
+  EXPECT_EQ(own->schedule, file_.schedule);
+  EXPECT_EQ(own->conditions.model.weights_fingerprint, model::identify_model(out).weights_fingerprint);
+  EXPECT_FALSE(own->conditions.model.adapter);
+  ASSERT_TRUE(own->merged_from);
+  EXPECT_EQ(own->merged_from->weights_fingerprint, file_.conditions.model.weights_fingerprint);
+  EXPECT_EQ(own->merged_from->adapter, file_.conditions.model.adapter);
+  EXPECT_NO_THROW(check_matches(*own, model::identify_model(out)));
+  EXPECT_THROW(check_matches(*own, model::identify_model(model_)), Mismatch);
+  EXPECT_EQ(read_schedule_file(out / "schedule.json").conditions.model.weights_fingerprint,
+            own->conditions.model.weights_fingerprint);
+  // Somebody's weights are never written over.
+  const std::filesystem::path taken = directory_.path() / "taken";
+  std::filesystem::create_directory(taken);
+  write_file_atomically(taken / "model.safetensors", "mine");
+  std::vector<std::string> elsewhere = words;
+  elsewhere.back() = taken.string();
+  EXPECT_THAT(fault(elsewhere), Names(taken / "model.safetensors"));
+  EXPECT_EQ(read_file(taken / "model.safetensors"), "mine");
 }
 
 TEST_F(Export, NothingIsWrittenIntoTheModelDirectory) {
