@@ -320,9 +320,19 @@ def documents():
         "policy": {"name": "pairs", "total": "64", "floor": 1, "perturbation": 1.25}, "seed": 7, "episodes": "10"}))
 
 
+def jinja():
+    chat = REPOSITORY / "tests/data/chat"
+    for name in ("deepseek_r1_distill", "llama3_2", "mistral_v3_tekken", "qwen3"):
+        write("jinja", name, (chat / f"{name}.jinja").read_bytes())
+    # The small templates that render, some to an input.
+    cases = [case for case, text in json.loads((chat / "language.json").read_text())["cases"] if text is not None]
+    for first in range(0, len(cases), 8):
+        write("jinja", f"language_{first // 8}", "\n".join(cases[first:first + 8]))
+
+
 def main():
     shutil.rmtree(CORPUS, ignore_errors=True)
-    for target in (codec, core, lease_table, tokenizer, safetensors, adapter, gguf, documents):
+    for target in (codec, core, lease_table, tokenizer, safetensors, adapter, gguf, documents, jinja):
         target()
 
 
