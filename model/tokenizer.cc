@@ -1,5 +1,6 @@
 #include "model/tokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 #include <unordered_set>
@@ -129,6 +130,41 @@ std::optional<std::string> read_chat_template(const std::filesystem::path& direc
   return std::nullopt;
 }
 
+// The texts of the special tokens that `file` names, over those that are known.
+void read_special_tokens(const JsonView& file, SpecialTokens* tokens) {
+  constexpr const char* kNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                    "pad_token", "cls_token", "mask_token"};
+  for (const char* name : kNames) {
+    const auto field = file.find(name);
+    if (!field) continue;
+    const std::string text = field->value().is_object() ? field->at("content").text() : field->text();
+    const auto known = std::ranges::find(*tokens, name, &SpecialTokens::value_type::first);
+    if (known == tokens->end()) {
+      tokens->emplace_back(name, text);
+    } else {
+      known->second = text;
+    }
+  }
+}
+
+SpecialTokens special_tokens_of(const std::filesystem::path& directory) {
+  SpecialTokens tokens;
+  const std::filesystem::path path = directory / "tokenizer_config.json";
+  bool complete = false;
+  if (std::filesystem::exists(path)) {
+    const nlohmann::json document = parse_json_file(path);
+    const JsonView config(document, path.string());
+    read_special_tokens(config, &tokens);
+    complete = config.find("added_tokens_decoder").has_value();
+  }
+  const std::filesystem::path older = directory / "special_tokens_map.json";
+  if (!complete && std::filesystem::exists(older)) {
+    const nlohmann::json document = parse_json_file(older);
+    read_special_tokens(JsonView(document, older.string()), &tokens);
+  }
+  return tokens;
+}
+
 // The BOS token that tokenizer_config.json asks for in front of every text. transformers 4 put it there only
 // for the Llama tokenizers, whatever tokenizer.json says; DeepSeek's R1 models rely on it.
 std::optional<std::string> configured_bos(const std::filesystem::path& directory) {
@@ -178,6 +214,7 @@ struct Tokenizer::Impl {
   Surroundings surroundings;
   TokenDecoder decoder;
   std::optional<std::string> chat_template;
+  SpecialTokens special_tokens;
 
  private:
   // As many as the most calls that ever ran at once. What they remember of earlier texts makes later calls
@@ -340,6 +377,7 @@ Tokenizer Tokenizer::load(const std::filesystem::path& directory) {
   try {
     auto impl = std::make_unique<Impl>(file);
     impl->chat_template = read_chat_template(directory);
+    impl->special_tokens = special_tokens_of(directory);
     Tokenizer tokenizer(std::move(impl));
     if (const auto bos = configured_bos(directory)) tokenizer.put_first(*bos, directory);
     return tokenizer;
@@ -416,6 +454,10 @@ std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
 
 const std::optional<std::string>& Tokenizer::chat_template() const {
   return impl_->chat_template;
+}
+
+const SpecialTokens& Tokenizer::special_tokens() const {
+  return impl_->special_tokens;
 }
 
 }  // namespace allot::model

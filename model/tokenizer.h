@@ -8,21 +8,26 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace allot::model {
 
+// Names as tokenizer_config.json has them ("bos_token", "eos_token" …) with the tokens' texts.
+using SpecialTokens = std::vector<std::pair<std::string, std::string>>;
+
 class Tokenizer {
  public:
-  // Reads `directory`/tokenizer.json, and the chat template of chat_template.jinja or else
-  // tokenizer_config.json, where present. Supported: model BPE (byte-level or over characters, merges as "a
-  // b" or as pairs, ignore_merges, unk_token, fuse_unk, byte_fallback) and WordLevel; normalizers NFC,
-  // Prepend and Replace; pre-tokenizers ByteLevel, Metaspace, Split, Whitespace, WhitespaceSplit and Digits;
-  // post-processors TemplateProcessing and ByteLevel; decoders ByteLevel, Metaspace, Replace, ByteFallback,
-  // Fuse, Strip or none; sequences of all these; added tokens with all their options. Truncation and padding
-  // that the file may ask for are not applied, as in `transformers`. Where tokenizer_config.json names a
-  // Llama tokenizer with add_bos_token, bos_token is added in front as by the post-processor, as transformers
-  // 4 does. Throws NotFound, CorruptFile or Unsupported naming the component's type and what is supported.
+  // Reads `directory`/tokenizer.json and, where present, the chat template of chat_template.jinja or else
+  // tokenizer_config.json, and the names of special tokens. Supported: model BPE (byte-level or over
+  // characters, merges as "a b" or as pairs, ignore_merges, unk_token, fuse_unk, byte_fallback) and
+  // WordLevel; normalizers NFC, Prepend and Replace; pre-tokenizers ByteLevel, Metaspace, Split, Whitespace,
+  // WhitespaceSplit and Digits; post-processors TemplateProcessing and ByteLevel; decoders ByteLevel,
+  // Metaspace, Replace, ByteFallback, Fuse, Strip or none; sequences of all these; added tokens with all
+  // their options. Truncation and padding that the file may ask for are not applied, as in `transformers`.
+  // Where tokenizer_config.json names a Llama tokenizer with add_bos_token, bos_token is added in front as by
+  // the post-processor, as transformers 4 does. Throws NotFound, CorruptFile or Unsupported naming the
+  // component's type and what is supported.
   static Tokenizer load(const std::filesystem::path& directory);
 
   ~Tokenizer();
@@ -41,6 +46,9 @@ class Tokenizer {
   std::optional<int32_t> id_of(std::string_view token) const;
   // The chat template's text, when the directory has one.
   const std::optional<std::string>& chat_template() const;
+  // The special tokens that chat templates may name: those of tokenizer_config.json or, in directories of
+  // the older form (without added_tokens_decoder there), of special_tokens_map.json before it.
+  const SpecialTokens& special_tokens() const;
 
  private:
   struct Impl;

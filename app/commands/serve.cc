@@ -82,7 +82,14 @@ ServedModel served_model(const ServeOptions& options, const ReplyPlan& plan,
   served.limits = {.model = options.model_name,
                    .sampling = generation_limits(plan.conditions.generation).sampling,
                    .max_new_tokens = plan.conditions.generation.max_new_tokens};
-  served.markup = markup_of(tokenizer.chat_template());
+  if (tokenizer.chat_template()) {
+    try {
+      served.chat =
+          std::make_shared<const model::ChatTemplate>(*tokenizer.chat_template(), tokenizer.special_tokens());
+    } catch (const Error& error) {
+      served.chat_refusal = error.what();
+    }
+  }
   const auto& schedule = plan.schedules.front().schedule;
   if (schedule) served.samples = schedule->samples;
   served.run_seed = plan.conditions.seed;
@@ -127,8 +134,8 @@ int run_serve(std::span<const std::string> arguments) {
   const auto tokenizer = model::Tokenizer::load(options.model);
   auto engine = std::make_unique<ServedEngine>(options.model, engine_options(options, plan.conditions));
   ServedModel served = served_model(options, plan, tokenizer, engine->engine());
-  if (!served.markup)
-    spdlog::warn("the model's chat template is of no known family: /v1/chat/completions is refused");
+  if (!served.chat_refusal.empty())
+    spdlog::warn("/v1/chat/completions is refused with this model: {}", served.chat_refusal);
   Batcher batcher(std::move(engine), tokenizer, {.most_requests = options.max_requests});
   const CompletionServer server(where, std::move(served), tokenizer, &batcher);
   std::cout << server.url() << std::endl;

@@ -130,10 +130,10 @@ std::string content_of(const std::string& place, const Json& value) {
   return text;
 }
 
-std::vector<ChatMessage> messages_of(const Json& value) {
+std::vector<model::ChatMessage> messages_of(const Json& value) {
   if (!value.is_array()) refuse_kind("messages", value, "a list of messages");
   if (value.empty()) refuse("'messages' is empty, expected at least one message", "messages");
-  std::vector<ChatMessage> messages;
+  std::vector<model::ChatMessage> messages;
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string place = fmt::format("messages[{}]", i);
     const Json& message = value[i];
@@ -146,9 +146,7 @@ std::vector<ChatMessage> messages_of(const Json& value) {
       refuse(fmt::format("'{}' lacks role or content", place), place);
     std::string role = text_of(place + ".role", message["role"]);
     if (role == "developer") role = "system";  // the newer name
-    if (role != "system" && role != "user" && role != "assistant")
-      refuse(fmt::format("'{}.role' is none of system, developer, user and assistant", place),
-             place + ".role");
+    if (role.empty()) refuse(fmt::format("'{}.role' is empty", place), place + ".role");
     messages.push_back({std::move(role), content_of(place + ".content", message["content"])});
   }
   return messages;

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "app/serve/chat_markup.h"
+#include "model/chat_template.h"
 #include "model/sampling.h"
 
 namespace allot::app {
@@ -48,8 +48,8 @@ using TokenIds = std::vector<int32_t>;
 using PromptInput = std::variant<std::string, TokenIds>;
 
 struct ApiRequest {
-  std::vector<PromptInput> prompts;   // of /v1/completions
-  std::vector<ChatMessage> messages;  // of /v1/chat/completions
+  std::vector<PromptInput> prompts;          // of /v1/completions
+  std::vector<model::ChatMessage> messages;  // of /v1/chat/completions
   model::SamplingParams sampling;
   int32_t n = 1;
   std::optional<int32_t> max_tokens;  // nothing: the default, or fewer where the model has no room

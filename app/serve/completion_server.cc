@@ -110,6 +110,7 @@ struct CompletionServer::Impl {
   void set_up();
   void admit(const httplib::Request& request) const;
   std::vector<int32_t> tokens_of(const PromptInput& prompt) const;
+  PromptInput chat_prompt(std::span<const model::ChatMessage> messages) const;
   int32_t room(const ApiRequest& request, size_t prompt_tokens) const;
   std::shared_ptr<Answer> begin(ApiKind kind, const ApiRequest& request);
   void answer(ApiKind kind, const httplib::Request& request, httplib::Response* response);
@@ -135,6 +136,30 @@ std::vector<int32_t> CompletionServer::Impl::tokens_of(const PromptInput& prompt
   return tokens;
 }
 
+PromptInput CompletionServer::Impl::chat_prompt(std::span<const model::ChatMessage> messages) const {
+  if (!model.chat_refusal.empty()) {
+    throw ApiError(400, "invalid_request_error",
+                   fmt::format("chats are not served with this model: {}; put the text with its markup to "
+                               "/v1/completions",
+                               model.chat_refusal),
+                   "messages", "unsupported_parameter");
+  }
+  if (!model.chat) {
+    if (messages.size() == 1 && messages[0].role == "user") return messages[0].content + "\n";
+    throw InvalidArgument(fmt::format(
+        "the model has no chat template, so a conversation is one message of a user; there are {}, the first "
+        "of role {}; use /v1/completions for other texts",
+        messages.size(), messages[0].role));
+  }
+  const std::time_t seconds = std::time(nullptr);
+  std::tm now{};
+  localtime_r(&seconds, &now);
+  // The template writes BOS itself, where the model has one.
+  TokenIds ids = tokenizer->encode(model.chat->prompt(messages, now), /*add_special_tokens=*/false);
+  if (ids.empty()) throw InvalidArgument("the chat template makes no tokens of these messages");
+  return ids;
+}
+
 // How many tokens the reply may have.
 int32_t CompletionServer::Impl::room(const ApiRequest& request, size_t prompt_tokens) const {
   const int64_t left = model.positions - static_cast<int64_t>(prompt_tokens);
@@ -152,14 +177,7 @@ int32_t CompletionServer::Impl::room(const ApiRequest& request, size_t prompt_to
 std::shared_ptr<Answer> CompletionServer::Impl::begin(ApiKind kind, const ApiRequest& request) {
   std::vector<PromptInput> inputs = request.prompts;
   if (kind == ApiKind::kChat) {
-    if (!model.markup) {
-      throw ApiError(
-          400, "invalid_request_error",
-          "the model's chat template is of no family that this server knows; put the text with its "
-          "markup to /v1/completions",
-          "messages", "unsupported_parameter");
-    }
-    inputs = {prompt_of(*model.markup, request.messages)};
+    inputs = {chat_prompt(request.messages)};
   }
   auto answer = std::make_shared<Answer>(batcher);
   answer->head = {
@@ -249,6 +267,9 @@ void CompletionServer::Impl::answer(ApiKind kind, const httplib::Request& reques
   } catch (const InvalidArgument& error) {
     throw ApiError(400, "invalid_request_error", error.what(),
                    kind == ApiKind::kChat ? "messages" : "prompt");
+  } catch (const Unsupported& error) {
+    throw ApiError(400, "invalid_request_error", error.what(), kind == ApiKind::kChat ? "messages" : "prompt",
+                   "unsupported_parameter");
   } catch (const TooManyRequests& error) {
     throw ApiError(429, "rate_limit_error", error.what(), "", "rate_limit_exceeded");
   } catch (const Error& error) {

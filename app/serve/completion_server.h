@@ -13,14 +13,15 @@
 #include "app/serve/api_keys.h"
 #include "app/serve/api_request.h"
 #include "app/serve/batcher.h"
-#include "app/serve/chat_markup.h"
+#include "model/chat_template.h"
 
 namespace allot::app {
 
 struct ServedModel {
   ApiLimits limits;
-  std::optional<ChatMarkup>
-      markup;                    // nothing: the chat template is of no known family, and chats are refused
+  // Null: the model has none, and a chat is one message of a user, as prompt style plain has it.
+  std::shared_ptr<const model::ChatTemplate> chat;
+  std::string chat_refusal;      // why chats are refused: the model has a template that allot does not run
   std::vector<int32_t> samples;  // of every request; empty = dense
   uint32_t run_seed = 0;
   int64_t positions = 0;    // most tokens of prompt and reply

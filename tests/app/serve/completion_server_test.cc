@@ -43,7 +43,8 @@ class CompletionServerTest : public ::testing::Test {
                      Batcher::Options{.most_requests = most_requests});
     ServedModel served;
     served.limits = {.model = "tiny", .sampling = {}, .max_new_tokens = 20};
-    served.markup = ChatMarkup::kPlain;
+    served.chat = chat_;
+    served.chat_refusal = chat_refusal_;
     served.run_seed = 3;
     served.positions = FakeEngine::kPositions;
     ServerOptions options;
@@ -88,6 +89,8 @@ class CompletionServerTest : public ::testing::Test {
     return text.substr(begin, text.find('\n', begin) - begin);
   }
 
+  std::shared_ptr<const model::ChatTemplate> chat_;
+  std::string chat_refusal_;
   FakeEngineState state_;
   model::Tokenizer tokenizer_ = embedded_tokenizer();
   std::optional<Batcher> batcher_;
@@ -128,6 +131,49 @@ TEST_F(CompletionServerTest, WithoutASeedGreedyRepliesRepeatAndSampledOnesDiffer
   };
   EXPECT_EQ(text("0"), text("0"));
   EXPECT_NE(text("1"), text("1"));
+}
+
+TEST_F(CompletionServerTest, AChatIsWrittenByTheModelsOwnTemplateWithoutASecondBos) {
+  chat_ = std::make_shared<const model::ChatTemplate>(
+      "{{ bos_token }}{% for m in messages %}{% if m.role == 'cook' %}{{ raise_exception('no cooks') }}{% endif %}"
+      "{{ m.role[0] + m.content + eos_token }}{% endfor %}{{ messages|groupby('a') if messages|length > 2 }}",
+      model::SpecialTokens{{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+  start();
+  const auto body = [](const std::string& messages) {
+    return R"({"model": "tiny", "max_tokens": 6, "messages": [)" + messages + "]}";
+  };
+  const std::string talk = R"({"role": "developer", "content": "a"}, {"role": "user", "content": "bc"})";
+  const json made = answer("/v1/chat/completions", body(talk));
+  // <s> s a </s> u b c </s>
+  EXPECT_EQ(made["usage"]["prompt_tokens"], 8);
+  model::GenerationRequest alone;
+  alone.prompt = tokenizer_.encode("<s>sa</s>ubc</s>", false);
+  alone.key = {.run_seed = 3, .sampling_seed = 0};
+  alone.max_new_tokens = 6;
+  EXPECT_EQ(made["choices"][0]["message"]["content"], text_alone(tokenizer_, alone));
+
+  const auto refused = [&](const std::string& messages) {
+    const auto result = post("/v1/chat/completions", body(messages));
+    EXPECT_EQ(result->status, 400);
+    EXPECT_EQ(json::parse(result->body)["error"]["param"], "messages");
+    return json::parse(result->body)["error"]["message"].get<std::string>();
+  };
+  EXPECT_THAT(refused(R"({"role": "cook", "content": "a"})"), HasSubstr("no cooks"));
+  EXPECT_THAT(refused(talk + R"(, {"role": "user", "content": ""})"), HasSubstr("groupby"));
+}
+
+TEST_F(CompletionServerTest, WithoutARunnableTemplateChatsAreOneMessageOrNone) {
+  const std::string two =
+      R"({"model": "tiny", "messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]})";
+  start();
+  const auto plain = post("/v1/chat/completions", two);
+  EXPECT_EQ(plain->status, 400);
+  EXPECT_THAT(plain->body, AllOf(HasSubstr("no chat template"), HasSubstr("/v1/completions")));
+  chat_refusal_ = "line 3: the tag macro";
+  start();
+  const auto refused = post("/v1/chat/completions", two);
+  EXPECT_EQ(refused->status, 400);
+  EXPECT_THAT(refused->body, AllOf(HasSubstr("line 3: the tag macro"), HasSubstr("unsupported_parameter")));
 }
 
 TEST_F(CompletionServerTest, AStreamHasTheTextInPiecesThenTheEndAndTheUsage) {

@@ -366,5 +366,18 @@ TEST_F(TokenizerTest, TheChatTemplateComesFromItsFileElseFromTheTokenizersConfig
               Names("tokenizer_config.json", "chat_template", 5));
 }
 
+TEST_F(TokenizerTest, SpecialTokensHaveTheNamesOfTheTokenizersConfig) {
+  EXPECT_THAT(load(characters()).special_tokens(), ElementsAre());
+  directory_.write("tokenizer_config.json", R"({"eos_token": {"content": "</s>"}, "bos_token": "<s>",
+                                                "pad_token": null, "chat_token": "x"})");
+  directory_.write("special_tokens_map.json", R"({"bos_token": "<b>", "pad_token": {"content": "<pad>"}})");
+  using Named = SpecialTokens::value_type;
+  EXPECT_THAT(
+      load(characters()).special_tokens(),
+      ElementsAre(Named("bos_token", "<b>"), Named("eos_token", "</s>"), Named("pad_token", "<pad>")));
+  directory_.write("tokenizer_config.json", R"({"bos_token": "<s>", "added_tokens_decoder": {}})");
+  EXPECT_THAT(load(characters()).special_tokens(), ElementsAre(Named("bos_token", "<s>")));
+}
+
 }  // namespace
 }  // namespace allot::model

@@ -1,0 +1,64 @@
+#include "model/chat_template.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include "base/error.h"
+#include "model/utf8.h"
+
+namespace allot::model {
+namespace {
+
+jinja::Value checked_text(const std::string& text, std::string_view what, size_t message) {
+  if (const auto offset = find_invalid_utf8(text))
+    throw InvalidArgument(
+        fmt::format("the {} of message {} is not UTF-8: byte {} of {}", what, message, *offset, text.size()));
+  return jinja::Value(text);
+}
+
+}  // namespace
+
+ChatTemplate::ChatTemplate(std::string_view source, const SpecialTokens& special_tokens)
+    : template_(source), special_tokens_(special_tokens) {}
+
+std::string ChatTemplate::prompt(std::span<const ChatMessage> messages, const std::tm& now) const {
+  using jinja::None;
+  using jinja::Value;
+  jinja::Values values;
+  for (size_t i = 0; i < messages.size(); ++i)
+    values.push_back(Value::mapping({{Value("role"), checked_text(messages[i].role, "role", i)},
+                                     {Value("content"), checked_text(messages[i].content, "content", i)}}));
+  jinja::Template::Variables variables;
+  for (const auto& [name, text] : special_tokens_) variables.emplace_back(name, Value(text));
+  variables.emplace_back("messages", Value::sequence(std::move(values)));
+  variables.emplace_back("tools", None{});
+  variables.emplace_back("documents", None{});
+  variables.emplace_back("add_generation_prompt", Value(true));
+  return template_.render(std::move(variables), now);
+}
+
+std::tm date_of_runs() {
+  std::tm date{};
+  date.tm_year = 2024 - 1900;
+  date.tm_mon = 6;
+  date.tm_mday = 26;
+  date.tm_wday = 5;
+  date.tm_yday = 207;
+  return date;
+}
+
+PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, PromptForm form) : tokenizer_(&tokenizer) {
+  if (form == PromptForm::kText) return;
+  if (!tokenizer.chat_template())
+    throw Unsupported(
+        "the model has no chat template (chat_template.jinja, or chat_template of tokenizer_config.json), which "
+        "prompt style chat needs; choose another, such as plain");
+  chat_.emplace(*tokenizer.chat_template(), tokenizer.special_tokens());
+}
+
+std::vector<int32_t> PromptEncoder::encode(const std::string& text) const {
+  if (!chat_) return tokenizer_->encode(text);
+  const ChatMessage message{.role = "user", .content = text};
+  return tokenizer_->encode(chat_->prompt({&message, 1}, date_of_runs()), /*add_special_tokens=*/false);
+}
+
+}  // namespace allot::model
