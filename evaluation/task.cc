@@ -11,8 +11,9 @@
 namespace allot::evaluation {
 namespace {
 
-constexpr std::array<PromptStyle, 4> kStyles = {PromptStyle::kBoxed, PromptStyle::kLlamaChat,
-                                                PromptStyle::kDeepseekChat, PromptStyle::kPlain};
+constexpr std::array<PromptStyle, 5> kStyles = {PromptStyle::kBoxed, PromptStyle::kLlamaChat,
+                                                PromptStyle::kDeepseekChat, PromptStyle::kChat,
+                                                PromptStyle::kPlain};
 
 struct TaskEntry {
   std::string_view name;
@@ -35,6 +36,8 @@ std::string_view name(PromptStyle style) {
       return "llama-chat";
     case PromptStyle::kDeepseekChat:
       return "deepseek-chat";
+    case PromptStyle::kChat:
+      return "chat";
     case PromptStyle::kPlain:
       return "plain";
   }
@@ -56,8 +59,13 @@ std::vector<std::string> prompt_style_names() {
 
 PromptStyle prompt_style_for(const std::optional<std::string>& chat_template) {
   if (!chat_template) return PromptStyle::kPlain;
-  const bool llama = chat_template->find("<|start_header_id|>") != std::string::npos;
-  return llama ? PromptStyle::kLlamaChat : PromptStyle::kBoxed;
+  const auto has = [&](std::string_view mark) { return chat_template->find(mark) != std::string::npos; };
+  if (has("<|start_header_id|>")) return PromptStyle::kLlamaChat;
+  return has("<|im_start|>") || has("<｜User｜>") ? PromptStyle::kBoxed : PromptStyle::kChat;
+}
+
+bool asks_by_message(std::string_view style_name) {
+  return style_name == name(PromptStyle::kChat);
 }
 
 std::vector<std::string> task_names() {

@@ -44,7 +44,8 @@ class Task {
   virtual int version() const = 0;
   // Throws NotFound, or CorruptFile naming file, line and field.
   virtual Dataset load(const std::filesystem::path& file) const = 0;
-  // Text given to the tokenizer, chat markup included where the prompt style has it.
+  // Text given to the tokenizer, chat markup included where the prompt style has it; where asks_by_message()
+  // holds of the style, the message that the model's chat template puts into its markup.
   virtual std::string prompt(const Question& question) const = 0;
   virtual Grade grade(const Question& question, std::string_view reply) const = 0;
   // True when the reply so far already holds its final answer, so that decoding can stop.
@@ -69,13 +70,20 @@ enum class PromptStyle {
   kLlamaChat,  // Table 23: Meta chat template; integer on the last line
   // Table 21's text in the chat template of the DeepSeek-R1 distilled models, which opens a <think> block
   kDeepseekChat,
+  // Table 21's text as the message of a user in the model's own chat template, which the tokens are made
+  // with; a reply ends with the model's end of sequence, since templates may open a <think> block.
+  kChat,
   kPlain,  // question, newline; the reply is a GSM8K solution and the answer follows "####"
 };
 std::string_view name(PromptStyle style);
 PromptStyle parse_prompt_style(std::string_view text);  // one of prompt_style_names()
-std::vector<std::string> prompt_style_names();          // "boxed", "llama-chat", "deepseek-chat", "plain"
-// The style a model expects: kLlamaChat when its chat template uses Llama 3 headers, kBoxed when it has
-// another chat template (also DeepSeek's: the paper asks without a template), kPlain when it has none.
+std::vector<std::string> prompt_style_names();  // "boxed", "llama-chat", "deepseek-chat", "chat", "plain"
+// Whether prompts of the style of this name are messages of a user, which are encoded by the model's chat
+// template (model::PromptForm::kMessage); false for names that are none.
+bool asks_by_message(std::string_view style_name);
+// The style a model expects: kLlamaChat when its chat template uses Llama 3 headers, kBoxed when it is ChatML
+// or DeepSeek's (the papers ask these models without a template), kChat when it is another, kPlain when the
+// model has none.
 PromptStyle prompt_style_for(const std::optional<std::string>& chat_template);
 
 std::vector<std::string> task_names();

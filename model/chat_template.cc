@@ -46,7 +46,7 @@ std::tm date_of_runs() {
   return date;
 }
 
-PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, PromptForm form) : tokenizer_(&tokenizer) {
+PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, PromptForm form) {
   if (form == PromptForm::kText) return;
   if (!tokenizer.chat_template())
     throw Unsupported(
@@ -55,10 +55,10 @@ PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, PromptForm form) : toke
   chat_.emplace(*tokenizer.chat_template(), tokenizer.special_tokens());
 }
 
-std::vector<int32_t> PromptEncoder::encode(const std::string& text) const {
-  if (!chat_) return tokenizer_->encode(text);
+std::vector<int32_t> PromptEncoder::encode(const Tokenizer& tokenizer, const std::string& text) const {
+  if (!chat_) return tokenizer.encode(text);
   const ChatMessage message{.role = "user", .content = text};
-  return tokenizer_->encode(chat_->prompt({&message, 1}, date_of_runs()), /*add_special_tokens=*/false);
+  return tokenizer.encode(chat_->prompt({&message, 1}, date_of_runs()), /*add_special_tokens=*/false);
 }
 
 }  // namespace allot::model

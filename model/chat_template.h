@@ -49,14 +49,13 @@ enum class PromptForm {
 
 class PromptEncoder {
  public:
-  // Refers to `tokenizer`. Throws Unsupported for kMessage where the model has no chat template or one that
-  // allot does not run, CorruptFile where it has one that is no Jinja.
+  // Throws Unsupported for kMessage where the tokenizer's model has no chat template or one that allot does
+  // not run, CorruptFile where it has one that is no Jinja.
   PromptEncoder(const Tokenizer& tokenizer, PromptForm form);
-  // Throws the errors of Tokenizer::encode and ChatTemplate::prompt.
-  std::vector<int32_t> encode(const std::string& text) const;
+  // With the same tokenizer. Throws the errors of Tokenizer::encode and ChatTemplate::prompt.
+  std::vector<int32_t> encode(const Tokenizer& tokenizer, const std::string& text) const;
 
  private:
-  const Tokenizer* tokenizer_;
   std::optional<ChatTemplate> chat_;
 };
 

@@ -8,8 +8,10 @@
 
 namespace allot::worker {
 EngineGenerator::EngineGenerator(const std::filesystem::path& model_directory,
-                                 const model::EngineOptions& options, const GenerationLimits& limits)
+                                 const model::EngineOptions& options, const GenerationLimits& limits,
+                                 model::PromptForm form)
     : tokenizer_(model::Tokenizer::load(model_directory)),
+      encoder_(tokenizer_, form),
       engine_(model_directory, options),
       limits_(limits) {}
 
@@ -20,7 +22,7 @@ int32_t EngineGenerator::max_prompts() const {
 const std::vector<int32_t>& EngineGenerator::tokenised(const std::string& text) {
   const auto found = prompts_.find(text);
   if (found != prompts_.end()) return found->second;
-  return prompts_.emplace(text, tokenizer_.encode(text)).first->second;
+  return prompts_.emplace(text, encoder_.encode(tokenizer_, text)).first->second;
 }
 
 bool EngineGenerator::token_has(int32_t token, std::string_view characters) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "evaluation/generator.h"
+#include "model/chat_template.h"
 #include "model/engine.h"
 #include "model/text_stream.h"
 #include "model/tokenizer.h"
@@ -22,14 +23,15 @@ struct GenerationLimits {
 
 class EngineGenerator final : public evaluation::Generator {
  public:
-  // Loads the model. Throws the errors of Engine and Tokenizer.
+  // Loads the model. `form` is how the texts of prompts become tokens. Throws the errors of Engine, Tokenizer
+  // and PromptEncoder.
   EngineGenerator(const std::filesystem::path& model_directory, const model::EngineOptions& options,
-                  const GenerationLimits& limits);
+                  const GenerationLimits& limits, model::PromptForm form = model::PromptForm::kText);
 
   int32_t max_prompts() const override;
-  // Each prompt is tokenised once, with the tokenizer's special tokens (BOS and the like), and kept: a text
-  // that comes again, as each question does under every schedule, costs only a look-up. A reply has at most
-  // max_new_tokens tokens, fewer where the prompt leaves fewer of the model's positions.
+  // Each prompt is tokenised once and kept: a text that comes again, as each question does under every
+  // schedule, costs only a look-up. A reply has at most max_new_tokens tokens, fewer where the prompt leaves
+  // fewer of the model's positions.
   void submit(const evaluation::Prompt& prompt) override;
   std::vector<evaluation::Reply> step() override;
   void cancel(uint64_t id) override;
@@ -43,6 +45,7 @@ class EngineGenerator final : public evaluation::Generator {
   bool token_has(int32_t token, std::string_view characters);
 
   model::Tokenizer tokenizer_;
+  model::PromptEncoder encoder_;
   model::Engine engine_;
   GenerationLimits limits_;
   std::unordered_map<std::string, std::vector<int32_t>> prompts_;

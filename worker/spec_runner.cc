@@ -41,7 +41,10 @@ std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const
                                 .max_new_tokens = spec.generation().max_new_tokens()};
   const ModelRunnerOptions options{
       .run_seed = spec.seed(), .questions_per_episode = static_cast<int32_t>(spec.questions_per_episode())};
-  auto generator = std::make_unique<EngineGenerator>(spec.model_path(), engine, limits);
+  auto generator = std::make_unique<EngineGenerator>(spec.model_path(), engine, limits,
+                                                     evaluation::asks_by_message(spec.task().prompt_style())
+                                                         ? model::PromptForm::kMessage
+                                                         : model::PromptForm::kText);
   auto meter = std::make_unique<EngineDivergence>(generator.get());
   auto answers = std::make_unique<ModelRunner>(std::move(generator), make_task(spec.task()),
                                                std::move(questions), options, clock);

@@ -10,7 +10,7 @@
 namespace allot::app {
 namespace {
 
-// "default by prompt style: 0.6 (boxed, llama-chat, deepseek-chat), 0 (plain)".
+// "default by prompt style: 0.6 (boxed, llama-chat, deepseek-chat, chat), 0 (plain)".
 template <class Value>
 std::string defaults(const std::string& task, Value evaluation::Generation::*field) {
   std::vector<std::pair<Value, std::vector<std::string>>> styles_of;

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "evaluation/task.h"
+#include "model/chat_template.h"
 
 namespace allot::app {
 namespace {
@@ -93,8 +94,11 @@ void add_questions(const model::Tokenizer& tokenizer, FidelityPlan* plan) {
   options.prompt_style = std::string(evaluation::name(style));
   const auto task = evaluation::make_task(options.task, style);
   const evaluation::Dataset dataset = task->load(options.data);
+  const model::PromptEncoder encoder(tokenizer, evaluation::asks_by_message(options.prompt_style)
+                                                    ? model::PromptForm::kMessage
+                                                    : model::PromptForm::kText);
   for (const evaluation::Question& question : dataset.questions) {
-    FidelityItem item{.ids = tokenizer.encode(task->prompt(question)), .question = question.id};
+    FidelityItem item{.ids = encoder.encode(tokenizer, task->prompt(question)), .question = question.id};
     item.prompt_tokens = static_cast<int32_t>(item.ids.size());
     const std::vector<int32_t> solution = tokenizer.encode(question.solution, false);
     item.ids.insert(item.ids.end(), solution.begin(), solution.end());

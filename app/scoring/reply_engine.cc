@@ -3,6 +3,7 @@
 #include "app/cli/version.h"
 #include "app/files/executed_file.h"
 #include "base/file.h"
+#include "evaluation/task.h"
 
 namespace allot::app {
 
@@ -39,6 +40,11 @@ worker::GenerationLimits generation_limits(const evaluation::Generation& generat
                        .top_p = generation.top_p,
                        .repetition_penalty = generation.repetition_penalty},
           .max_new_tokens = generation.max_new_tokens};
+}
+
+model::PromptForm prompt_form(const evaluation::Conditions& conditions) {
+  return evaluation::asks_by_message(conditions.task.prompt_style) ? model::PromptForm::kMessage
+                                                                   : model::PromptForm::kText;
 }
 
 }  // namespace allot::app

@@ -40,9 +40,9 @@ Scores score(const ScoringPlan& plan, const NextSchedules& next) {
   const uint32_t questions = plan.questions();
   std::vector<NamedSchedule> schedules = plan.schedules;  // of this round
   Scores scores;
-  auto generator = std::make_unique<worker::EngineGenerator>(plan.options.model,
-                                                             engine_options(plan.options, plan.conditions),
-                                                             generation_limits(plan.conditions.generation));
+  auto generator = std::make_unique<worker::EngineGenerator>(
+      plan.options.model, engine_options(plan.options, plan.conditions),
+      generation_limits(plan.conditions.generation), prompt_form(plan.conditions));
   const model::Engine& engine = generator->engine();
   worker::ModelRunner runner(
       std::move(generator),

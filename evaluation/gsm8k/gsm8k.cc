@@ -66,6 +66,7 @@ std::optional<std::string_view> extract(PromptStyle style, std::string_view repl
   switch (style) {
     case PromptStyle::kBoxed:
     case PromptStyle::kDeepseekChat:
+    case PromptStyle::kChat:
       return boxed_answer(reply);
     case PromptStyle::kLlamaChat:
       return last_line_answer(reply);
@@ -137,6 +138,7 @@ Dataset Gsm8k::load(const std::filesystem::path& file) const {
 std::string Gsm8k::prompt(const Question& question) const {
   switch (style_) {
     case PromptStyle::kBoxed:
+    case PromptStyle::kChat:
       return fmt::format("{}\n\n{}", question.text, kBoxedInstruction);
     case PromptStyle::kLlamaChat:
       // Without <|begin_of_text|>: the tokenizer's post-processor puts it in front, as before
@@ -176,6 +178,8 @@ bool Gsm8k::complete(std::string_view reply) const {
     }
     case PromptStyle::kLlamaChat:
       return false;  // any line may turn out to be the last
+    case PromptStyle::kChat:
+      return false;  // the template may have opened a <think> block, where a \boxed{} is a guess
     case PromptStyle::kPlain: {
       const size_t marker = reply.find(kMarker);
       if (marker == std::string::npos) return false;
@@ -193,6 +197,7 @@ std::string_view Gsm8k::completing_characters() const {
     case PromptStyle::kDeepseekChat:
       return "}>";  // the closing brace, or the end of </think>
     case PromptStyle::kLlamaChat:
+    case PromptStyle::kChat:
       return "";
     case PromptStyle::kPlain:
       return "\n";

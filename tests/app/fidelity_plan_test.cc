@@ -77,6 +77,21 @@ TEST_F(FidelityPlanTest, AQuestionIsThePromptOfItsSolution) {
   EXPECT_EQ(plan.options.prompt_style, "plain");
 }
 
+TEST_F(FidelityPlanTest, AStyleOfTheModelsOwnTemplateMakesItsMessageOfTheQuestion) {
+  const Words chat = {"--data", small_.heldout.string(), "--prompt-style", "chat"};
+  EXPECT_THAT(refusal<Unsupported>(chat), Names("chat_template.jinja", "plain"));
+  write_file_atomically(
+      small_.model / "chat_template.jinja",
+      "one {{ messages|map(attribute='role')|join }} {{ messages[0].content.split('\n')[0] }} two");
+  const FidelityPlan plan = plan_of(chat);
+  EXPECT_EQ(plan.texts[0].prompt_tokens, 8) << "one user, the question's 5 words, two";
+  EXPECT_EQ(plan.texts[0].ids[0], 1);
+  EXPECT_EQ(plan.texts[0].ids[7], 2);
+  EXPECT_EQ(plan.conditions.task.prompt_style, "chat");
+  EXPECT_EQ(of_questions().options.prompt_style, "chat")
+      << "what auto takes of a template of no known family";
+}
+
 TEST_F(FidelityPlanTest, LongTextsAreCutAndOnlyTheFirstOnesAreMeasured) {
   const FidelityPlan cut = of_questions({"--tokens", "7", "--limit", "3"});
   ASSERT_THAT(cut.texts, SizeIs(3));

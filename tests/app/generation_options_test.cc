@@ -28,6 +28,12 @@ const Row kRows[] = {
      {.temperature = 0.6, .top_p = 0.95, .repetition_penalty = 1.1, .max_new_tokens = 4096}},
     {PromptStyle::kDeepseekChat,
      {.temperature = 0.6, .top_p = 0.95, .repetition_penalty = 1.1, .max_new_tokens = 4096}},
+    {PromptStyle::kChat,
+     {.temperature = 0.6,
+      .top_p = 0.95,
+      .repetition_penalty = 1.1,
+      .max_new_tokens = 4096,
+      .stop = StopRule::kEos}},
     {PromptStyle::kLlamaChat,
      {.temperature = 0.6,
       .top_p = 0.95,
@@ -81,8 +87,8 @@ TEST(GenerationOptions, HelpNamesTheDefaultUnderEachPromptStyle) {
   std::string help;  // as one line
   for (const char c : set.help())
     if (c != '\n' && !(c == ' ' && help.ends_with(' '))) help += c;
-  EXPECT_THAT(help, testing::HasSubstr("4096 (boxed, deepseek-chat), 1024 (llama-chat), 256 (plain)"));
-  EXPECT_THAT(help, testing::HasSubstr("0.6 (boxed, llama-chat, deepseek-chat), 0 (plain)"));
+  EXPECT_THAT(help, testing::HasSubstr("4096 (boxed, deepseek-chat, chat), 1024 (llama-chat), 256 (plain)"));
+  EXPECT_THAT(help, testing::HasSubstr("0.6 (boxed, llama-chat, deepseek-chat, chat), 0 (plain)"));
 }
 
 TEST(GenerationOptions, ValuesOutOfRangeAreRefused) {

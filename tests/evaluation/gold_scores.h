@@ -13,8 +13,8 @@ namespace allot::evaluation {
 
 // The gold solutions of a file of GSM8K, graded as replies under every prompt style.
 inline void expect_gold_scores_full(const std::filesystem::path& file, size_t questions) {
-  for (const PromptStyle style :
-       {PromptStyle::kBoxed, PromptStyle::kLlamaChat, PromptStyle::kDeepseekChat, PromptStyle::kPlain}) {
+  for (const PromptStyle style : {PromptStyle::kBoxed, PromptStyle::kLlamaChat, PromptStyle::kDeepseekChat,
+                                  PromptStyle::kChat, PromptStyle::kPlain}) {
     const std::unique_ptr<Task> task = make_task("gsm8k", style);
     const Dataset dataset = task->load(file);
     EXPECT_EQ(dataset.questions.size(), questions);

@@ -20,7 +20,7 @@ using testing::HasSubstr;
 const std::filesystem::path kExcerpt =
     std::filesystem::path(ALLOT_SOURCE_DIR) / "tests/data/gsm8k/excerpt.jsonl";
 constexpr PromptStyle kStyles[] = {PromptStyle::kBoxed, PromptStyle::kLlamaChat, PromptStyle::kDeepseekChat,
-                                   PromptStyle::kPlain};
+                                   PromptStyle::kChat, PromptStyle::kPlain};
 
 std::unique_ptr<Task> gsm8k_task(PromptStyle style) {
   return make_task("gsm8k", style);
@@ -214,7 +214,7 @@ TEST(TaskRegistry, UnknownNamesAreRefusedWithTheKnownOnes) {
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(error.what(), Names("mmlu", "gsm8k"));
   }
-  EXPECT_THROW(parse_prompt_style("chat"), InvalidArgument);
+  EXPECT_THROW(parse_prompt_style("chats"), InvalidArgument);
   for (const PromptStyle style : kStyles) EXPECT_EQ(parse_prompt_style(name(style)), style);
 }
 
@@ -223,6 +223,21 @@ TEST(PromptStyle, FollowsTheChatTemplate) {
   EXPECT_EQ(prompt_style_for("{{ '<|start_header_id|>' }}"), PromptStyle::kLlamaChat);
   EXPECT_EQ(prompt_style_for("<|im_start|>"), PromptStyle::kBoxed);
   EXPECT_EQ(prompt_style_for("<\uFF5CUser\uFF5C>"), PromptStyle::kBoxed);  // as the paper asks DeepSeek
+  EXPECT_EQ(prompt_style_for("[INST]{{ messages[0].content }}[/INST]"), PromptStyle::kChat);
+}
+
+TEST(PromptStyle, AChatIsTheBoxedQuestionAsAMessageAndEndsWithTheModelsEnd) {
+  const auto chat = make_task("gsm8k", PromptStyle::kChat), boxed = make_task("gsm8k", PromptStyle::kBoxed);
+  Question question = chat->gold("5");
+  question.text = "What is 2 plus 3?";
+  EXPECT_EQ(chat->prompt(question), boxed->prompt(question));
+  EXPECT_EQ(chat->grade(question, "\\boxed{4} no, \\boxed{5}").score, 1);
+  EXPECT_TRUE(boxed->complete("\\boxed{5}"));
+  EXPECT_FALSE(chat->complete("\\boxed{5}"));
+  EXPECT_EQ(chat->generation_defaults().stop, StopRule::kEos);
+  for (const PromptStyle style : kStyles)
+    EXPECT_EQ(asks_by_message(name(style)), style == PromptStyle::kChat);
+  EXPECT_FALSE(asks_by_message("none"));
 }
 
 }  // namespace

@@ -63,8 +63,9 @@ TEST(PromptEncoder, AMessageHasTheTokensOfItsTemplateAndNoSecondBos) {
   directory.write("tokenizer_config.json",
                   R"({"bos_token": "<s>", "chat_template": "{{ bos_token }}{{ messages[0].content }}b"})");
   const Tokenizer tokenizer = Tokenizer::load(directory.path());
-  EXPECT_EQ(PromptEncoder(tokenizer, PromptForm::kText).encode("a"), (std::vector<int32_t>{0, 1}));
-  EXPECT_EQ(PromptEncoder(tokenizer, PromptForm::kMessage).encode("a"), (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(PromptEncoder(tokenizer, PromptForm::kText).encode(tokenizer, "a"), (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(PromptEncoder(tokenizer, PromptForm::kMessage).encode(tokenizer, "a"),
+            (std::vector<int32_t>{0, 1, 2}));
 }
 
 TEST(PromptEncoder, AMessageNeedsATemplateThatRuns) {
