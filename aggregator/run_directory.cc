@@ -20,6 +20,9 @@ namespace allot::aggregator {
 std::filesystem::path spec_path(const std::filesystem::path& run_directory) {
   return run_directory / "spec.json";
 }
+std::filesystem::path task_path(const std::filesystem::path& run_directory) {
+  return run_directory / "task.json";
+}
 std::filesystem::path history_path(const std::filesystem::path& run_directory) {
   return run_directory / "history.sqlite";
 }
@@ -50,6 +53,7 @@ RunDirectory::RunDirectory(const std::filesystem::path& path, const wire::RunSpe
             "run directory {} has a history.sqlite but no spec.json; restore it or choose another directory",
             path_.string()));
       }
+      if (wanted.task().has_definition()) write_file_atomically(task_path(path_), wanted.task().definition());
       write_file_atomically(spec_path(path_), wire::to_json(wanted));
       spec_ = std::make_unique<wire::RunSpec>(wanted);
     }

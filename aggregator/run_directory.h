@@ -12,6 +12,8 @@ namespace allot::aggregator {
 std::filesystem::path spec_path(const std::filesystem::path& run_directory);
 std::filesystem::path history_path(const std::filesystem::path& run_directory);
 std::filesystem::path endpoint_path(const std::filesystem::path& run_directory);
+// The text of the run's task file, where it has one: what later commands name with --task.
+std::filesystem::path task_path(const std::filesystem::path& run_directory);
 // The file with the public key of the aggregator that serves this directory, if it has one.
 std::filesystem::path server_key_path(const std::filesystem::path& run_directory);
 // The file with the URL of the live page while one is served.

@@ -9,8 +9,10 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/sha256.h"
 #include "evaluation/json_fields.h"
 #include "evaluation/method_json.h"
+#include "evaluation/task.h"
 
 namespace allot::evaluation {
 namespace {
@@ -56,14 +58,18 @@ model::ModelIdentity read_model(JsonFields&& fields) {
 }
 
 Json task_json(const TaskIdentity& task) {
-  const auto& [name, version, prompt_style] = task;
-  return {{"name", name}, {"version", version}, {"prompt_style", prompt_style}};
+  const auto& [name, version, prompt_style, definition_sha256] = task;
+  Json json = {{"name", name}, {"version", version}, {"prompt_style", prompt_style}};
+  if (definition_sha256) json["definition_sha256"] = *definition_sha256;
+  return json;
 }
 
 TaskIdentity read_task(JsonFields&& fields) {
-  return {.name = fields.text("name"),
-          .version = fields.integer<int32_t>("version", 1),
-          .prompt_style = fields.text("prompt_style")};
+  TaskIdentity task{.name = fields.text("name"),
+                    .version = fields.integer<int32_t>("version", 1),
+                    .prompt_style = fields.text("prompt_style")};
+  if (fields.has("definition_sha256")) task.definition_sha256 = fields.sha256("definition_sha256");
+  return task;
 }
 
 Json data_json(const DataUse& data) {
@@ -136,6 +142,16 @@ const Conditions& placeholders() {
 }
 
 }  // namespace
+
+TaskIdentity identity_of(const Task& task, std::string_view prompt_style) {
+  TaskIdentity identity{
+      .name = std::string(task.name()), .version = task.version(), .prompt_style = std::string(prompt_style)};
+  if (!task.definition().empty()) {
+    identity.prompt_style = kFileStyle;
+    identity.definition_sha256 = sha256_hex(task.definition());
+  }
+  return identity;
+}
 
 bool operator==(const Conditions& first, const Conditions& second) {
   return to_json(first) == to_json(second);

@@ -20,9 +20,15 @@ namespace allot::evaluation {
 struct TaskIdentity {
   std::string name;  // "gsm8k"
   int32_t version = 1;
-  std::string prompt_style;  // of prompt_style_names()
+  std::string prompt_style;  // of prompt_style_names(), or kFileStyle
+  // Of the task file's text, for a task from a file: any change of it is another task.
+  std::optional<std::string> definition_sha256 = {};
   friend bool operator==(const TaskIdentity&, const TaskIdentity&) = default;
 };
+
+class Task;
+// The identity of `task` with prompts of this style.
+TaskIdentity identity_of(const Task& task, std::string_view prompt_style);
 
 // The first `questions` of a data file.
 struct DataUse {

@@ -6,6 +6,9 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "evaluation/file_task.h"
+#include "evaluation/grader.h"
 #include "evaluation/gsm8k/gsm8k.h"
 
 namespace allot::evaluation {
@@ -79,6 +82,34 @@ std::unique_ptr<Task> make_task(std::string_view name, PromptStyle style) {
     if (task.name == name) return task.make(style);
   throw InvalidArgument(
       fmt::format("task \"{}\" is unknown; known are: {}", name, fmt::join(task_names(), ", ")));
+}
+
+std::unique_ptr<Task> make_task(const TaskSource& source) {
+  return make_graded_task(source, nullptr);
+}
+
+std::unique_ptr<Task> make_graded_task(const TaskSource& source, std::unique_ptr<Grader> grader) {
+  if (source.definition.empty()) return make_task(source.name, parse_prompt_style(source.prompt_style));
+  return std::make_unique<FileTask>(source.definition, std::move(grader));
+}
+
+std::string read_task_definition(const std::string& task) {
+  for (const TaskEntry& known : kTasks)
+    if (known.name == task) return {};
+  if (!std::filesystem::is_regular_file(task)) {
+    throw UsageError(
+        fmt::format("--task {} is neither a task of allot ({}) nor a task file; docs/tasks.md says how "
+                    "to write one",
+                    task, fmt::join(task_names(), ", ")));
+  }
+  std::string text = read_file(task);
+  try {
+    FileTask checked(text, nullptr);
+  } catch (const CorruptFile& error) {
+    std::string message = task;
+    throw CorruptFile(message.append(": ").append(error.what()));
+  }
+  return text;
 }
 
 }  // namespace allot::evaluation

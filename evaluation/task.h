@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +21,8 @@ struct Question {
   std::string text;
   std::string solution;  // worked solution as published, for teacher forcing and golden tests
   std::string answer;    // the gold answer alone
+  // Further fields of the line, by name: those that a task file asks for.
+  std::map<std::string, std::string> fields = {};
 };
 
 // A data file, read whole.
@@ -42,11 +45,16 @@ class Task {
   virtual std::string_view name() const = 0;  // "gsm8k"
   // Raised with every change of prompt, extraction or grading.
   virtual int version() const = 0;
+  // The text of the task file that the task was made of; empty for a task of allot.
+  virtual std::string_view definition() const { return {}; }
+  // Whether grade() asks a program, which make_graded_task() (grader.h) must then be given.
+  virtual bool needs_grader() const { return false; }
   // Throws NotFound, or CorruptFile naming file, line and field.
   virtual Dataset load(const std::filesystem::path& file) const = 0;
   // Text given to the tokenizer, chat markup included where the prompt style has it; where asks_by_message()
   // holds of the style, the message that the model's chat template puts into its markup.
   virtual std::string prompt(const Question& question) const = 0;
+  // Throws GradingFailure (grader.h) where a task from a file cannot grade the reply.
   virtual Grade grade(const Question& question, std::string_view reply) const = 0;
   // True when the reply so far already holds its final answer, so that decoding can stop.
   virtual bool complete(std::string_view reply) const = 0;
@@ -89,5 +97,23 @@ PromptStyle prompt_style_for(const std::optional<std::string>& chat_template);
 std::vector<std::string> task_names();
 // Throws InvalidArgument listing the known tasks.
 std::unique_ptr<Task> make_task(std::string_view name, PromptStyle style);
+
+// The prompt style of tasks from files, which write their prompts themselves. No PromptStyle has this name.
+inline constexpr std::string_view kFileStyle = "file";
+
+// What a task is made of: a task of allot and a prompt style by their names, or the text of a task file.
+struct TaskSource {
+  std::string name;
+  std::string prompt_style;
+  std::string definition;  // empty for a task of allot
+};
+
+// Throws InvalidArgument for unknown names, and CorruptFile listing everything that is wrong with the
+// definition. A task that needs a grader has none: grader.h has the function that gives it one.
+std::unique_ptr<Task> make_task(const TaskSource& source);
+
+// What --task says: nothing for the name of a task of allot, else the text of the task file. Throws
+// UsageError for a text that is neither.
+std::string read_task_definition(const std::string& task);
 
 }  // namespace allot::evaluation

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/sha256.h"
 #include "wire/messages.pb.h"
 
 namespace allot::wire {
@@ -39,8 +40,12 @@ std::string value_text(const Message& message, const FieldDescriptor& field) {
       return std::to_string(reflection.GetUInt64(message, &field));
     case FieldDescriptor::CPPTYPE_BOOL:
       return reflection.GetBool(message, &field) ? "true" : "false";
-    case FieldDescriptor::CPPTYPE_STRING:
-      return fmt::format("'{}'", reflection.GetString(message, &field));
+    case FieldDescriptor::CPPTYPE_STRING: {
+      constexpr size_t kLongest = 200;  // a task file is a message of its own
+      const std::string text = reflection.GetString(message, &field);
+      if (text.size() <= kLongest) return fmt::format("'{}'", text);
+      return fmt::format("{} bytes with the SHA-256 {}", text.size(), sha256_hex(text));
+    }
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return fmt::format("{}", reflection.GetDouble(message, &field));
     default:

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "evaluation/grader.h"
 
 namespace allot::worker {
 namespace {
@@ -101,8 +102,16 @@ void ModelRunner::take(const evaluation::Reply& reply) {
   const auto found = running_.find(episode);
   Running& running = found->second;
 
-  const evaluation::Grade grade =
-      task_->grade(question(running.episode.split, running.episode.questions[index]), reply.text);
+  evaluation::Grade grade;
+  try {
+    grade = task_->grade(question(running.episode.split, running.episode.questions[index]), reply.text);
+  } catch (const evaluation::GradingFailure& error) {
+    // An episode with a reply that nobody graded has no reward.
+    withdraw(running);
+    finished_.push_back({.episode = episode, .results = {}, .seconds = 0, .error = error.what()});
+    running_.erase(found);
+    return;
+  }
   QuestionResult& result = running.results[index];
   result.score = grade.score;
   result.finish = reply.finish;

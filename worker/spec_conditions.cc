@@ -3,7 +3,6 @@
 #include <optional>
 #include <utility>
 
-#include "evaluation/task.h"
 #include "wire/messages.pb.h"
 #include "worker/spec_method.h"
 
@@ -25,27 +24,31 @@ model::ModelIdentity model_identity(const wire::ModelIdentity& identity) {
           .adapter = std::move(adapter)};
 }
 
+evaluation::TaskSource task_source(const wire::TaskSpec& task) {
+  return {.name = task.name(), .prompt_style = task.prompt_style(), .definition = task.definition()};
+}
+
 evaluation::Conditions conditions_of(const wire::RunSpec& spec) {
   const wire::TaskSpec& task = spec.task();
   const wire::GenerationSpec& generation = spec.generation();
   evaluation::Conditions conditions;
   conditions.model = model_identity(spec.model());
-  conditions.task = {.name = task.name(), .version = task.version(), .prompt_style = task.prompt_style()};
+  const auto made = evaluation::make_task(task_source(task));
+  conditions.task = evaluation::identity_of(*made, task.prompt_style());
+  // That of the run, also where this build has another version of a task of allot.
+  conditions.task.version = task.version();
   conditions.learned_on = {.sha256 = task.train().sha256(), .questions = task.train().questions()};
   if (task.heldout_questions() > 0) {
     conditions.measured_on = {.sha256 = task.heldout().sha256(), .questions = task.heldout_questions()};
   }
   conditions.attention = attention_method(spec.attention());
-  conditions.generation = {
-      .dtype = kernels::parse_dtype(generation.dtype()),
-      .temperature = generation.temperature(),
-      .top_p = generation.top_p(),
-      .repetition_penalty = generation.repetition_penalty(),
-      .max_new_tokens = generation.max_new_tokens(),
-      // Not in the spec: the task and its version decide it.
-      .stop = evaluation::make_task(task.name(), evaluation::parse_prompt_style(task.prompt_style()))
-                  ->generation_defaults()
-                  .stop};
+  conditions.generation = {.dtype = kernels::parse_dtype(generation.dtype()),
+                           .temperature = generation.temperature(),
+                           .top_p = generation.top_p(),
+                           .repetition_penalty = generation.repetition_penalty(),
+                           .max_new_tokens = generation.max_new_tokens(),
+                           // Not in the spec: the task and its version decide it.
+                           .stop = made->generation_defaults().stop};
   conditions.seed = spec.seed();
   return conditions;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "evaluation/conditions.h"
+#include "evaluation/task.h"
 #include "wire/messages_fwd.h"
 
 namespace allot::worker {
@@ -9,6 +10,9 @@ namespace allot::worker {
 // A run measures on its held-out questions; without verification it measures on none. Throws InvalidArgument
 // for a name in the spec that this build does not know.
 evaluation::Conditions conditions_of(const wire::RunSpec& spec);
+
+// What the run's task is made of.
+evaluation::TaskSource task_source(const wire::TaskSpec& task);
 
 model::ModelIdentity model_identity(const wire::ModelIdentity& identity);
 

@@ -2,26 +2,22 @@
 
 #include <utility>
 
+#include "evaluation/grader_process.h"
 #include "wire/messages.pb.h"
 #include "worker/divergence_runner.h"
 #include "worker/engine_divergence.h"
 #include "worker/engine_generator.h"
 #include "worker/kinds_runner.h"
 #include "worker/model_runner.h"
+#include "worker/spec_conditions.h"
 #include "worker/spec_method.h"
 
 namespace allot::worker {
-namespace {
-
-std::unique_ptr<evaluation::Task> make_task(const wire::TaskSpec& spec) {
-  return evaluation::make_task(spec.name(), evaluation::parse_prompt_style(spec.prompt_style()));
-}
-
-}  // namespace
 
 std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const MachineOptions& machine,
                                                 const Clock& clock) {
-  const auto task = make_task(spec.task());
+  auto task = evaluation::make_graded_task(task_source(spec.task()), evaluation::make_grader(machine.grader));
+  evaluation::require_grader(*task, machine.grader);
   Questions questions;
   questions.train = task->load(spec.task().train().path()).questions;
   if (spec.task().heldout_questions() > 0)
@@ -46,13 +42,14 @@ std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const
                                                          ? model::PromptForm::kMessage
                                                          : model::PromptForm::kText);
   auto meter = std::make_unique<EngineDivergence>(generator.get());
-  auto answers = std::make_unique<ModelRunner>(std::move(generator), make_task(spec.task()),
-                                               std::move(questions), options, clock);
+  auto answers = std::make_unique<ModelRunner>(std::move(generator), std::move(task), std::move(questions),
+                                               options, clock);
   FindQuestion question = [of = answers.get()](Split split, uint32_t id) -> const evaluation::Question& {
     return of->question(split, id);
   };
-  auto divergences = std::make_unique<DivergenceRunner>(std::move(meter), make_task(spec.task()),
-                                                        std::move(question), spec.seed(), clock);
+  auto divergences =
+      std::make_unique<DivergenceRunner>(std::move(meter), evaluation::make_task(task_source(spec.task())),
+                                         std::move(question), spec.seed(), clock);
   const RewardKind first =
       spec.divergence_episodes() > 0 ? RewardKind::kDivergence : parse_reward_kind(spec.reward_kind());
   return std::make_unique<KindsRunner>(std::move(answers), std::move(divergences), first);

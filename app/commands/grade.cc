@@ -6,6 +6,7 @@
 #include "app/cli/options.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "evaluation/grader_process.h"
 #include "evaluation/task.h"
 
 namespace allot::app {
@@ -24,13 +25,15 @@ std::string text_field(const nlohmann::json& row, const char* field) {
   return found->get<std::string>();
 }
 
-bool grade_line(const std::string& line, const evaluation::Task& task) {
+// The score of a line's prediction: 0 to 1.
+double grade_line(const std::string& line, const evaluation::Task& task) {
   const nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!row.is_object())
     throw InvalidArgument("not a JSON object; expected {\"prediction\": text, \"answer\": text}");
   const std::string prediction = text_field(row, "prediction");
-  const evaluation::Question question = task.gold(text_field(row, "answer"));
-  return task.equal(question, prediction) || task.grade(question, prediction).score == 1;
+  evaluation::Question question = task.gold(text_field(row, "answer"));
+  if (row.contains("question")) question.text = text_field(row, "question");
+  return task.equal(question, prediction) ? 1 : task.grade(question, prediction).score;
 }
 
 }  // namespace
@@ -38,23 +41,36 @@ bool grade_line(const std::string& line, const evaluation::Task& task) {
 int run_grade(std::span<const std::string> arguments) {
   std::string task_name = "gsm8k";
   std::string style = "boxed";
+  std::string grader;
   OptionSet set(
       "grade",
       "grade JSON lines {\"prediction\", \"answer\"} on stdin; each gives a line {\"correct\": 0 or 1}; a "
-      "prediction is a whole reply or a bare answer, an answer is bare or a worked solution",
+      "prediction is a whole reply or a bare answer, an answer is bare or a worked solution; a program that grades "
+      "adds its \"score\"",
       "echo '{\"prediction\": \"So it is \\\\boxed{18}.\", \"answer\": \"18\"}' | allot grade --task gsm8k");
-  set.choice("task", &task_name, evaluation::task_names(), "task whose rules decide what is right");
+  set.text("task", &task_name, "NAME|FILE",
+           "task whose rules decide what is right: gsm8k, or a task file (docs/tasks.md)");
+  set.suggest("task", evaluation::task_names());
+  set.text("grader", &grader, "COMMAND",
+           "program that grades replies, for a task file that asks for one; a shell runs it");
   set.choice("prompt-style", &style, evaluation::prompt_style_names(),
              "prompt style of the replies, which decides where the answer is looked for");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
-  const auto task = evaluation::make_task(task_name, evaluation::parse_prompt_style(style));
+  const std::string definition = evaluation::read_task_definition(task_name);
+  const auto task =
+      evaluation::make_graded_task({task_name, style, definition}, evaluation::make_grader(grader));
+  evaluation::require_grader(*task, grader);
   std::string line;
   for (int64_t number = 1; std::getline(std::cin, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
-      const bool correct = grade_line(line, *task);
-      std::cout << (correct ? "{\"correct\":1}\n" : "{\"correct\":0}\n");
+      const double score = grade_line(line, *task);
+      if (task->needs_grader()) {
+        std::cout << nlohmann::json({{"correct", score == 1 ? 1 : 0}, {"score", score}}).dump() << '\n';
+      } else {
+        std::cout << (score == 1 ? "{\"correct\":1}\n" : "{\"correct\":0}\n");
+      }
     } catch (const InvalidArgument& error) {
       std::cout.flush();
       throw InvalidArgument("line " + std::to_string(number) + " of stdin: " + error.what());

@@ -26,6 +26,10 @@
 #include "app/view/progress.h"
 #include "base/error.h"
 #include "evaluation/frontier.h"
+#include "evaluation/grader_process.h"
+#include "evaluation/task.h"
+#include "wire/messages.pb.h"
+#include "worker/spec_conditions.h"
 
 namespace allot::app {
 namespace {
@@ -99,7 +103,8 @@ bool verified(const std::filesystem::path& run, const std::vector<int64_t>& tota
 // Runs `allot-model verify --total --equal-even` on the run's schedule, which writes frontier.json. False
 // when a signal asks to stop. Throws Error naming the log when it fails.
 bool verify_frontier(const std::string& program, const wire::RunSpec& spec, const std::filesystem::path& run,
-                     const std::vector<int64_t>& totals, const std::string& device) {
+                     const std::vector<int64_t>& totals, const std::string& device,
+                     const std::string& grader) {
   const std::string list = fmt::format("{}", fmt::join(totals, ","));
   std::vector<std::string> words = {program,
                                     "verify",
@@ -117,6 +122,8 @@ bool verify_frontier(const std::string& program, const wire::RunSpec& spec, cons
                                     "--device",
                                     device};
   if (spec.model().has_adapter()) words.insert(words.end(), {"--adapter", spec.model().adapter().path()});
+  if (spec.task().has_definition()) words.insert(words.end(), {"--task", aggregator::task_path(run)});
+  if (!grader.empty()) words.insert(words.end(), {"--grader", grader});
   const std::filesystem::path log = log_file(run, "frontier");
   std::cerr << "verifying the totals " << list << "; its progress is in " << log.string() << std::endl;
   ChildProcess verify(words, log);
@@ -161,6 +168,8 @@ int run_tune(std::span<const std::string> arguments) {
       "frontier", &frontier, "N,…",
       "at the end also verify what the run gives at these totals, each beside the uniform schedule, and find the "
       "even total that is as accurate as the learned schedule, on the first device; the report shows both");
+  set.text("grader", &cluster.grader, "COMMAND",
+           "program of the workers that grades replies, for a task file that asks for one; a shell runs it");
   set.flag("json", &json, "print the result as one JSON object");
   for (const char* name : {"model", "data", "total"}) set.require(name);
   wire::RunSpec spec;
@@ -172,6 +181,7 @@ int run_tune(std::span<const std::string> arguments) {
     }
     if (set.given("episodes") && !set.given("until")) run.until = "episodes";
     spec = build_run_spec(run);
+    evaluation::require_grader(*evaluation::make_task(worker::task_source(spec.task())), cluster.grader);
     resolve(spec, &run);
     totals = frontier_totals(frontier, spec);
   });
@@ -200,7 +210,8 @@ int run_tune(std::span<const std::string> arguments) {
   write_results(run.run);
   const auto data = aggregator::read_run(run.run);
   if (!totals.empty() && !stopped_by_preflight(data) && !verified(run.run, totals)) {
-    if (!verify_frontier(program, data.spec, run.run, totals, choose_devices(wanted, found).front().name()))
+    if (!verify_frontier(program, data.spec, run.run, totals, choose_devices(wanted, found).front().name(),
+                         cluster.grader))
       return kInterrupted;
     write_results(run.run);
   }

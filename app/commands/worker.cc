@@ -21,13 +21,15 @@ int run_worker(std::span<const std::string> arguments) {
     if (device.kind == Device::Kind::kCpu) return describe_cpu(std::thread::hardware_concurrency());
     return describe(require_cuda_device(device, model::find_cuda_devices()));
   };
-  return run_worker_command(
-      arguments, device_text, [&](const wire::RunSpec& spec, const WorkerOptions& options) {
-        return worker::make_spec_runner(
-            spec,
-            {.device = options.device, .threads = options.threads, .max_sequences = options.max_sequences},
-            clock);
-      });
+  return run_worker_command(arguments, device_text,
+                            [&](const wire::RunSpec& spec, const WorkerOptions& options) {
+                              return worker::make_spec_runner(spec,
+                                                              {.device = options.device,
+                                                               .threads = options.threads,
+                                                               .max_sequences = options.max_sequences,
+                                                               .grader = options.grader},
+                                                              clock);
+                            });
 }
 
 }  // namespace allot::app

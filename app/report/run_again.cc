@@ -6,6 +6,7 @@
 #include <string_view>
 #include <variant>
 
+#include "aggregator/run_directory.h"
 #include "aggregator/run_spec.h"
 #include "episode/reward_kind.h"
 #include "kernels/method.h"
@@ -86,8 +87,8 @@ std::vector<std::string> words_of(const wire::RunSpec& spec, const std::filesyst
   words.add("data", task.train().path());
   if (task.heldout_questions() > 0) words.add("heldout", task.heldout().path());
   words.add("heldout-questions", task.heldout_questions());
-  words.add("task", task.name());
-  words.add("prompt-style", task.prompt_style());
+  words.add("task", task.has_definition() ? aggregator::task_path(directory).string() : task.name());
+  if (!task.has_definition()) words.add("prompt-style", task.prompt_style());
   words.add("total", spec.policy().total());
   words.add("floor", spec.policy().floor());
   if (!spec.policy().bounds().empty()) words.add("bounds", spec.policy().bounds());

@@ -87,6 +87,7 @@ std::vector<std::string> LocalCluster::command_of(const Member& member) const {
   if (options_.max_sequences > 0) {
     command.insert(command.end(), {"--max-sequences", std::to_string(options_.max_sequences)});
   }
+  if (!options_.grader.empty()) command.insert(command.end(), {"--grader", options_.grader});
   return command;
 }
 

@@ -34,6 +34,7 @@ struct ClusterOptions {
   int32_t threads = 0;        // of each worker; 0 = the cores divided among them
   int32_t max_sequences = 0;  // decoded together by a worker; 0 = the worker's default
   std::string log_level = "info";
+  std::string grader = {};                           // of the workers (WorkerOptions)
   std::vector<std::string> aggregator_options = {};  // further words of the aggregator's command line
 };
 

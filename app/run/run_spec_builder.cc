@@ -101,6 +101,7 @@ struct LearningData {
 LearningData set_task(const RunOptions& run, const evaluation::Task& task, wire::TaskSpec* spec) {
   spec->set_name(std::string(task.name()));
   spec->set_version(task.version());
+  if (!task.definition().empty()) spec->set_definition(std::string(task.definition()));
   const evaluation::Dataset train = task.load(run.data);
   *spec->mutable_train() = to_wire(train);
   const LearningData data{.has_solutions = std::ranges::none_of(train.questions, [](const auto& question) {
@@ -192,7 +193,9 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
                   "total attention samples over all layers, or value rows with --unit rows");
   options.integer("floor", &run->policy.floor, 0, 1'000'000, "S",
                   "fewest samples of a layer; 0 allows layers without any attention");
-  options.choice("task", &run->task, evaluation::task_names(), "how questions are asked and answers graded");
+  options.text("task", &run->task, "NAME|FILE",
+               "how questions are asked and answers graded: gsm8k, or a task file (docs/tasks.md)");
+  options.suggest("task", evaluation::task_names());
   options.choice("prompt-style", &run->prompt, styles,
                  "prompt style; auto chooses by the model's chat template");
   options.integer("heldout-questions", &run->heldout_questions, 0, kManyInt32, "N",
@@ -252,10 +255,14 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   if (run.adapter) {
     spec.mutable_model()->mutable_adapter()->set_path(absolute_path(*run.adapter).string());
   }
-  const auto style = prompt_style(run);
-  const auto task = evaluation::make_task(run.task, style);
+  const std::string definition = evaluation::read_task_definition(run.task);
+  const std::string style(definition.empty() ? name(prompt_style(run)) : evaluation::kFileStyle);
+  if (!definition.empty() && run.prompt != "auto")
+    throw UsageError(fmt::format("--prompt-style {} with --task {}: a task file writes its prompts itself",
+                                 run.prompt, run.task));
+  const auto task = evaluation::make_task({run.task, style, definition});
   const LearningData data = set_task(run, *task, spec.mutable_task());
-  spec.mutable_task()->set_prompt_style(std::string(evaluation::name(style)));
+  spec.mutable_task()->set_prompt_style(style);
   set_generation(resolve(run.generation, *task), spec.mutable_generation());
 
   *spec.mutable_attention() = worker::attention_spec(run.attention);
@@ -280,7 +287,7 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
 }
 
 void resolve(const wire::RunSpec& spec, RunOptions* run) {
-  run->prompt = spec.task().prompt_style();
+  if (!spec.task().has_definition()) run->prompt = spec.task().prompt_style();
   run->heldout_questions = static_cast<int32_t>(spec.task().heldout_questions());
   run->reward = spec.divergence_episodes() > 0 ? kMixed : row_of(parse_reward_kind(spec.reward_kind())).name;
   run->episodes = spec.episodes();

@@ -14,12 +14,14 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "evaluation/grader_process.h"
 #include "evaluation/task.h"
 #include "wire/codec.h"
 #include "wire/endpoint.h"
 #include "wire/episode_codec.h"
 #include "wire/messages.pb.h"
 #include "worker/connection.h"
+#include "worker/spec_conditions.h"
 
 namespace allot::app {
 namespace {
@@ -116,8 +118,12 @@ wire::RunSpec with_local_paths(wire::RunSpec spec, const WorkerOptions& options)
 }
 
 wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options, const std::string& device) {
-  const auto task =
-      evaluation::make_task(spec.task().name(), evaluation::parse_prompt_style(spec.task().prompt_style()));
+  const auto task = evaluation::make_task(worker::task_source(spec.task()));
+  if (task->name() != spec.task().name()) {
+    throw Mismatch("the run's task is called " + spec.task().name() + " and its task file " +
+                   std::string(task->name()) + "; the run's spec is damaged, start the run anew");
+  }
+  evaluation::require_grader(*task, options.grader);
   if (task->version() != spec.task().version()) {
     throw Mismatch("the run grades with version " + std::to_string(spec.task().version()) + " of task " +
                    spec.task().name() + ", this worker has version " + std::to_string(task->version()) +
@@ -159,6 +165,8 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceText&
   set.device(&options.device);
   set.integer("threads", &options.threads, 0, 4096, "N", "threads of the model; 0 uses all cores");
   set.integer("max-sequences", &options.max_sequences, 1, 65536, "N", "replies decoded together");
+  set.text("grader", &options.grader, "COMMAND",
+           "program that grades replies, for a run whose task file asks for one; a shell runs it");
   set.flag("exit-when-finished", &options.exit_when_finished, "end when the run is finished");
   set.integer(
       "drained-exit-code", &options.drained_exit_code, 0, 255, "CODE",

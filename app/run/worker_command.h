@@ -29,6 +29,7 @@ struct WorkerOptions {
   std::string device = "cpu";
   int32_t threads = 0;          // 0 = all cores
   int32_t max_sequences = 256;  // replies decoded together
+  std::string grader;           // command that grades replies, for tasks that ask for one
   bool exit_when_finished = false;
   int32_t drained_exit_code = 0;  // exit status after a signal asked to stop
 };

@@ -88,11 +88,10 @@ void add_text(const model::Tokenizer& tokenizer, FidelityPlan* plan) {
 // Questions as prompts, their solutions behind them as generation would have put them.
 void add_questions(const model::Tokenizer& tokenizer, FidelityPlan* plan) {
   FidelityPlanOptions& options = plan->options;
-  const evaluation::PromptStyle style = options.prompt_style == "auto"
-                                            ? evaluation::prompt_style_for(tokenizer.chat_template())
-                                            : evaluation::parse_prompt_style(options.prompt_style);
-  options.prompt_style = std::string(evaluation::name(style));
-  const auto task = evaluation::make_task(options.task, style);
+  const std::string definition = evaluation::read_task_definition(options.task);
+  if (options.prompt_style == "auto" && definition.empty())
+    options.prompt_style = std::string(name(evaluation::prompt_style_for(tokenizer.chat_template())));
+  const auto task = evaluation::make_task({options.task, options.prompt_style, definition});
   const evaluation::Dataset dataset = task->load(options.data);
   const model::PromptEncoder encoder(tokenizer, evaluation::asks_by_message(options.prompt_style)
                                                     ? model::PromptForm::kMessage
@@ -108,8 +107,7 @@ void add_questions(const model::Tokenizer& tokenizer, FidelityPlan* plan) {
     }
     plan->texts.push_back(std::move(item));
   }
-  plan->conditions.task = {
-      .name = std::string(task->name()), .version = task->version(), .prompt_style = options.prompt_style};
+  plan->conditions.task = evaluation::identity_of(*task, options.prompt_style);
   plan->conditions.measured_on = {.sha256 = dataset.sha256, .questions = 0};
 }
 
@@ -124,7 +122,9 @@ void declare_text_options(OptionSet* set, FidelityPlanOptions* options) {
   set->path("text", &options->text, "text file, cut into texts of --tokens tokens");
   set->path("data", &options->data,
             "questions, JSONL with 'question' and 'answer': each with its solution is a text");
-  set->choice("task", &options->task, evaluation::task_names(), "how questions are asked");
+  set->text("task", &options->task, "NAME|FILE",
+            "how questions are asked: gsm8k, or a task file (docs/tasks.md)");
+  set->suggest("task", evaluation::task_names());
   set->choice("prompt-style", &options->prompt_style, styles,
               "prompt style; auto goes by the schedule file, else by the model's chat template");
   set->integer("limit", &options->limit, 0, kMany, "N", "measure the first N texts; 0 for all");

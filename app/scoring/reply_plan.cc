@@ -58,6 +58,21 @@ std::string resolved_style(const ReplyOptions& options) {
       evaluation::name(evaluation::prompt_style_for(model::Tokenizer::load(options.model).chat_template())));
 }
 
+bool of_task_file(const ConditionsSource& source) {
+  return source.conditions.task.definition_sha256.has_value();
+}
+
+// What was measured with a task file is scored with one, which only the caller can name.
+void check_task_file(std::span<const ConditionsSource> sources, const OptionSet& set) {
+  if (set.given("task")) return;
+  const ConditionsSource& source = *std::ranges::find_if(sources, of_task_file);
+  const evaluation::TaskIdentity& task = source.conditions.task;
+  throw UsageError(
+      fmt::format("{} was measured with the task file '{}' (SHA-256 {}); give it as --task FILE, or "
+                  "another task",
+                  source.place, task.name, *task.definition_sha256));
+}
+
 // A schedule that lies in the model directory and does not run is never passed over in silence, whatever is
 // wrong with it.
 void note_unread(const std::filesystem::path& model, std::span<const std::string> schedules) {
@@ -92,8 +107,9 @@ void declare_reply_options(OptionSet* set, ReplyOptions* options, PromptStyles a
   if (allowed == PromptStyles::kNone) {
     options->prompt_style = kNoStyle;
   } else {
-    set->choice("task", &options->task, evaluation::task_names(),
-                "how questions are asked and answers graded");
+    set->text("task", &options->task, "NAME|FILE",
+              "how questions are asked and answers graded: gsm8k, or a task file (docs/tasks.md)");
+    set->suggest("task", evaluation::task_names());
     set->choice("prompt-style", &options->prompt_style, styles,
                 "prompt style; auto goes by the schedule file, else by the model's chat template");
   }
@@ -128,6 +144,12 @@ void adopt(std::span<const ConditionsSource> sources, OptionSet* set) {
   }
   for (const auto& [field, option] : fields) {
     if (!set->has(option.c_str())) continue;  // the stop rule follows from the task
+    // A task from a file is not found by its name, nor has it a style to choose.
+    const bool of_task = option == "task" || option == "prompt-style";
+    if (of_task && std::ranges::any_of(sources, of_task_file)) {
+      check_task_file(sources, *set);
+      continue;
+    }
     if (set->given(option.c_str()) && !(option == "prompt-style" && set->value(option.c_str()) == "auto"))
       continue;
     const ConditionsSource* first = nullptr;
@@ -187,16 +209,22 @@ ReplyPlan plan_replies(std::span<const std::string> schedules, const std::option
   note_unread(options->model, schedules);
   adopt(plan.sources, set);
 
-  options->prompt_style = resolved_style(*options);
+  const std::string definition = evaluation::read_task_definition(options->task);
+  if (definition.empty()) {
+    options->prompt_style = resolved_style(*options);
+  } else if (options->prompt_style != "auto" && options->prompt_style != kNoStyle) {
+    throw UsageError(fmt::format("--prompt-style {} with --task {}: a task file writes its prompts itself",
+                                 options->prompt_style, options->task));
+  }
   conditions.task = {.name = options->task, .version = 1, .prompt_style = options->prompt_style};
   if (options->prompt_style == kNoStyle) {
-    const auto defaults = evaluation::make_task(options->task, evaluation::PromptStyle::kPlain);
+    const std::string style(evaluation::name(evaluation::PromptStyle::kPlain));
+    const auto defaults = evaluation::make_task({options->task, style, definition});
     conditions.generation = resolve(options->generation, *defaults);
     conditions.generation.stop = evaluation::StopRule::kEos;
   } else {
-    plan.task = evaluation::make_task(options->task, evaluation::parse_prompt_style(options->prompt_style));
-    conditions.task.name = plan.task->name();
-    conditions.task.version = plan.task->version();
+    plan.task = evaluation::make_task({options->task, options->prompt_style, definition});
+    conditions.task = evaluation::identity_of(*plan.task, options->prompt_style);
     conditions.generation = resolve(options->generation, *plan.task);
   }
   check_unit(options->attention);

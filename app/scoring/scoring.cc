@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "evaluation/grader_process.h"
 #include "evaluation/json_fields.h"
 #include "worker/engine_generator.h"
 #include "worker/model_runner.h"
@@ -21,13 +22,10 @@ using Json = nlohmann::ordered_json;
 
 std::string detail_line(const std::string& schedule, const evaluation::Question& question,
                         const evaluation::Reply& reply, const evaluation::Grade& grade) {
-  const Json row = {{"schedule", schedule},
-                    {"question", question.id},
-                    {"gold", question.answer},
-                    {"answer", grade.answer ? Json(*grade.answer) : Json()},
-                    {"extracted", grade.extracted},
-                    {"correct", grade.score == 1},
-                    {"output_tokens", reply.output_tokens},
+  const Json row = {{"schedule", schedule},         {"question", question.id},
+                    {"gold", question.answer},      {"answer", grade.answer ? Json(*grade.answer) : Json()},
+                    {"extracted", grade.extracted}, {"correct", grade.score == 1},
+                    {"score", grade.score},         {"output_tokens", reply.output_tokens},
                     {"reply", reply.text}};
   // A reply may end within a character.
   return row.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
@@ -46,8 +44,9 @@ Scores score(const ScoringPlan& plan, const NextSchedules& next) {
   const model::Engine& engine = generator->engine();
   worker::ModelRunner runner(
       std::move(generator),
-      evaluation::make_task(plan.conditions.task.name,
-                            evaluation::parse_prompt_style(plan.conditions.task.prompt_style)),
+      evaluation::make_graded_task({plan.conditions.task.name, plan.conditions.task.prompt_style,
+                                    std::string(plan.task->definition())},
+                                   evaluation::make_grader(plan.options.grader)),
       {.train = plan.dataset.questions, .heldout = {}},
       {.run_seed = plan.conditions.seed,
        .questions_per_episode = static_cast<int32_t>(worker::kQuestionsPerScoringEpisode)},

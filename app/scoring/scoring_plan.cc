@@ -5,6 +5,7 @@
 #include "app/cli/version.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "evaluation/grader_process.h"
 
 namespace allot::app {
 namespace {
@@ -18,6 +19,8 @@ void declare_scoring_options(OptionSet* set, ScoringOptions* options) {
   declare_reply_options(set, options, PromptStyles::kOfTask);
   set->path("data", &options->data, "questions, JSONL with 'question' and 'answer'");
   set->integer("limit", &options->limit, 0, kMany, "N", "score the first N questions; 0 for all");
+  set->text("grader", &options->grader, "COMMAND",
+            "program that grades replies, for a task file that asks for one; a shell runs it");
   set->path("details", &options->details, "write every reply and its verdict to this JSONL file");
   set->require("data");
 }
@@ -32,6 +35,7 @@ ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::opti
                          ScoringOptions* options, OptionSet* set) {
   ScoringPlan plan;
   static_cast<ReplyPlan&>(plan) = plan_replies(schedules, run, options, set);
+  evaluation::require_grader(*plan.task, options->grader);
   plan.dataset = plan.task->load(options->data);
   const int64_t questions = std::ssize(plan.dataset.questions);
   if (options->limit > questions)

@@ -19,6 +19,7 @@ namespace allot::app {
 struct ScoringOptions : ReplyOptions {
   std::filesystem::path data;
   int64_t limit = 0;              // 0 = all questions
+  std::string grader;             // command that grades replies, for tasks that ask for one
   std::filesystem::path details;  // empty: replies are not kept
 };
 

@@ -1,0 +1,360 @@
+#include "evaluation/file_task.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/sha256.h"
+#include "evaluation/json_fields.h"
+#include "evaluation/text.h"
+
+namespace allot::evaluation {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<GradeBy, 4> kWays = {GradeBy::kExact, GradeBy::kNumber, GradeBy::kChoice,
+                                          GradeBy::kProgram};
+constexpr int32_t kFileVersion = 1;  // of the format
+constexpr const char* kQuestion = "question";
+constexpr const char* kAnswer = "answer";
+constexpr const char* kExpectedLine = "a line is {\"question\": text, \"answer\": text or number, …}";
+
+bool is_name(std::string_view text) {
+  return !text.empty() && !is_digit(text.front()) && std::ranges::all_of(text, [](char c) {
+    return is_letter(c) || is_digit(c) || c == '_' || c == '-';
+  });
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+
+// The texts of a list; a fault for anything else.
+std::vector<std::string> texts(JsonFields& fields, const char* name) {
+  const Json& list = fields.value(name);
+  std::vector<std::string> found;
+  bool good = list.is_array();
+  if (good) {
+    for (const Json& one : list) {
+      good = good && one.is_string() && !one.get_ref<const std::string&>().empty();
+      if (good) found.push_back(one.get<std::string>());
+    }
+  }
+  if (!good)
+    fields.fault(fmt::format("{} is {}, expected a list of texts that are not empty", fields.where(name),
+                             shown(list)));
+  return found;
+}
+
+// A field of a line as a text: a number as it is written.
+std::string line_field(const Json& row, const std::string& field, const std::string& place) {
+  const auto found = row.find(field);
+  if (found == row.end())
+    throw CorruptFile(fmt::format("{}: no field \"{}\"; {}", place, field, kExpectedLine));
+  if (found->is_number()) return found->dump();
+  if (!found->is_string() || found->get_ref<const std::string&>().empty())
+    throw CorruptFile(fmt::format("{}: field \"{}\" is {}, expected a number or a text that is not empty",
+                                  place, field, shown(*found)));
+  return found->get<std::string>();
+}
+
+// Which question could not be graded, for messages.
+std::string called(const Question& question) {
+  constexpr size_t kShown = 60;
+  return fmt::format("question {} (\"{}{}\")", question.id, question.text.substr(0, kShown),
+                     question.text.size() > kShown ? "…" : "");
+}
+
+}  // namespace
+
+std::string_view name(GradeBy how) {
+  switch (how) {
+    case GradeBy::kExact:
+      return "exact";
+    case GradeBy::kNumber:
+      return "number";
+    case GradeBy::kChoice:
+      return "choice";
+    case GradeBy::kProgram:
+      return "program";
+  }
+  return "";
+}
+
+GradeBy parse_grade_by(std::string_view text) {
+  std::vector<std::string_view> names;
+  for (const GradeBy how : kWays) {
+    if (name(how) == text) return how;
+    names.push_back(name(how));
+  }
+  throw InvalidArgument(
+      fmt::format("\"{}\" is no way to grade; known are: {}", text, fmt::join(names, ", ")));
+}
+
+FileTask::FileTask(std::string definition, std::unique_ptr<Grader> grader)
+    : definition_(std::move(definition)), grader_(std::move(grader)) {
+  std::vector<std::string> faults;
+  if (definition_.size() > kMaxTaskFileBytes) {
+    throw CorruptFile(fmt::format("the task file has {} bytes, expected at most {}", definition_.size(),
+                                  kMaxTaskFileBytes));
+  }
+  read(&faults);
+  if (!faults.empty())
+    throw CorruptFile(fmt::format("the task file has {} fault{}: {}", faults.size(),
+                                  faults.size() == 1 ? "" : "s", fmt::join(faults, "; ")));
+}
+
+FileTask::~FileTask() = default;
+
+void FileTask::read(std::vector<std::string>* faults) {
+  const Json json = Json::parse(definition_, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) throw CorruptFile("the task file is not JSON");
+  JsonFields fields(json, "", faults);
+  (void)fields.integer<int32_t>("allot_task", kFileVersion, kFileVersion);
+  name_ = fields.text("name");
+  if (!name_.empty() && !is_name(name_))
+    fields.fault("'name' is " + shown(name_) + ", expected letters, digits, '_' and '-', a letter first");
+  const std::vector<std::string> own = task_names();
+  if (std::ranges::find(own, name_) != own.end())
+    fields.fault("'name' is " + shown(name_) + ", which is a task of allot; choose another");
+  version_ = fields.integer<int32_t>("version", 1);
+  read_prompt(fields.text("prompt"), faults);
+  if (fields.has("stop")) stop_ = texts(fields, "stop");
+  for (const std::string& stop : stop_)
+    if (completing_.find(stop.back()) == std::string::npos) completing_ += stop.back();
+
+  const auto extraction = [&](const char* name) -> std::optional<Extraction> {
+    if (!fields.has(name)) return std::nullopt;
+    JsonFields part = fields.object(name);
+    const std::string pattern = part.text("pattern");
+    const std::string take = part.has("take") ? part.text("take") : "first";
+    if (take != "first" && take != "last")
+      part.fault(fmt::format("{} is \"{}\", expected \"first\" or \"last\"", part.where("take"), take));
+    if (pattern.empty()) return std::nullopt;
+    try {
+      return Extraction{.pattern = Pattern(pattern), .last = take == "last"};
+    } catch (const InvalidArgument& error) {
+      part.fault(fmt::format("{}: {}", part.where("pattern"), error.what()));
+      return std::nullopt;
+    }
+  };
+  extract_ = extraction("extract");
+  gold_ = extraction("gold");
+  {
+    JsonFields grade = fields.object("grade");
+    how_ = grade.named("by", parse_grade_by);
+    if (how_ == GradeBy::kExact && grade.has("ignore_case")) ignore_case_ = grade.flag("ignore_case");
+    if (how_ == GradeBy::kChoice) {
+      choices_ = grade.text("choices");
+      for (char& c : choices_) {
+        if (!is_letter(c))
+          grade.fault(fmt::format("{} is \"{}\", expected letters alone", grade.where("choices"), choices_));
+        if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+      }
+    }
+    if (how_ == GradeBy::kProgram && grade.has("fields")) {
+      for (std::string& field : texts(grade, "fields"))
+        if (std::ranges::find(field_names_, field) == field_names_.end() && field != kQuestion &&
+            field != kAnswer)
+          field_names_.push_back(std::move(field));
+    }
+  }
+  generation_.stop = stop_.empty() ? StopRule::kEos : StopRule::kAnswer;
+  if (!fields.has("generation")) return;
+  JsonFields generation = fields.object("generation");
+  if (generation.has("temperature"))
+    generation_.temperature = generation.real("temperature", 0, kMaxTemperature);
+  if (generation.has("top_p")) generation_.top_p = generation.real("top_p", kMinTopP, 1);
+  if (generation.has("repetition_penalty"))
+    generation_.repetition_penalty =
+        generation.real("repetition_penalty", kMinRepetitionPenalty, kMaxRepetitionPenalty);
+  if (generation.has("max_new_tokens"))
+    generation_.max_new_tokens = generation.integer<int32_t>("max_new_tokens", 1, kMaxNewTokens);
+}
+
+// "{name}" is a field, "{{" and "}}" are braces, all else is text.
+void FileTask::read_prompt(const std::string& text, std::vector<std::string>* faults) {
+  std::string plain;
+  bool asks = false;
+  const auto end_plain = [&] {
+    if (!plain.empty()) prompt_.push_back({.field = false, .text = std::exchange(plain, {})});
+  };
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c != '{' && c != '}') {
+      plain += c;
+      continue;
+    }
+    if (at + 1 < text.size() && text[at + 1] == c) {
+      plain += c;
+      ++at;
+      continue;
+    }
+    const size_t end = c == '{' ? text.find('}', at) : std::string::npos;
+    const std::string field = end == std::string::npos ? "" : text.substr(at + 1, end - at - 1);
+    if (!is_name(field)) {
+      faults->push_back(
+          fmt::format("'prompt' has a '{}' at byte {} that is no {{field}}; write '{}{}' for the "
+                      "character itself",
+                      c, at, c, c));
+      return;
+    }
+    if (field == kAnswer) {
+      faults->emplace_back("'prompt' names {answer}: that would tell the model what it is asked for");
+      return;
+    }
+    end_plain();
+    prompt_.push_back({.field = true, .text = field});
+    asks = true;
+    if (field != kQuestion && std::ranges::find(field_names_, field) == field_names_.end())
+      field_names_.push_back(field);
+    at = end;
+  }
+  end_plain();
+  if (!asks && !text.empty())
+    faults->emplace_back("'prompt' names no field; write {question} where the question stands");
+}
+
+std::string FileTask::gold_answer(std::string_view answer) const {
+  std::optional<std::string_view> found = answer;
+  if (gold_) found = gold_->find(answer);
+  if (!found || trim(*found).empty())
+    throw InvalidArgument(fmt::format("no answer in \"{}\", where 'gold.pattern' of task {} looks for it",
+                                      answer.substr(0, 40), name_));
+  const std::string_view gold = trim(*found);
+  if (how_ == GradeBy::kNumber && !gsm8k::parse_number(gold))
+    throw InvalidArgument(
+        fmt::format("the answer \"{}\" is not a number, which task {} grades by", gold.substr(0, 40), name_));
+  if (how_ == GradeBy::kChoice && !choice(gold))
+    throw InvalidArgument(fmt::format("the answer \"{}\" is not one of the choices {} of task {}",
+                                      gold.substr(0, 40), choices_, name_));
+  return std::string(gold);
+}
+
+Question FileTask::gold(std::string_view answer) const {
+  // Where the answer is looked for in a text, that text is a worked solution.
+  return {.text = "", .solution = std::string(gold_ ? answer : ""), .answer = gold_answer(answer)};
+}
+
+Dataset FileTask::load(const std::filesystem::path& file) const {
+  const std::string content = read_file(file);
+  Dataset dataset{.path = file, .sha256 = sha256_hex(content), .questions = {}};
+  std::string_view rest = content;
+  for (uint32_t line = 0; !trim(rest).empty(); ++line) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    const std::string place = fmt::format("{}: line {}", file.string(), line + 1);
+    const Json row = Json::parse(rest.substr(0, end), nullptr, /*allow_exceptions=*/false);
+    if (!row.is_object()) throw CorruptFile(fmt::format("{}: not a JSON object; {}", place, kExpectedLine));
+    Question question;
+    try {
+      question = gold(line_field(row, kAnswer, place));
+    } catch (const InvalidArgument& error) {
+      throw CorruptFile(fmt::format("{}: {}", place, error.what()));
+    }
+    question.id = line;
+    question.text = line_field(row, kQuestion, place);
+    for (const std::string& field : field_names_) question.fields[field] = line_field(row, field, place);
+    dataset.questions.push_back(std::move(question));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  if (dataset.questions.empty())
+    throw CorruptFile(fmt::format("{}: holds no questions; {}", file.string(), kExpectedLine));
+  return dataset;
+}
+
+std::string FileTask::prompt(const Question& question) const {
+  std::string text;
+  for (const Piece& piece : prompt_) {
+    if (!piece.field) {
+      text += piece.text;
+    } else if (piece.text == kQuestion) {
+      text += question.text;
+    } else {
+      const auto found = question.fields.find(piece.text);
+      if (found == question.fields.end())
+        throw InvalidArgument(fmt::format("the prompt of task {} has the field {{{}}}, which {} lacks", name_,
+                                          piece.text, called(question)));
+      text += found->second;
+    }
+  }
+  return text;
+}
+
+std::optional<char> FileTask::choice(std::string_view text) const {
+  constexpr std::string_view kAround = "()[]{}.:*\"'`$";
+  const auto around = [&](char c) { return is_space(c) || kAround.find(c) != std::string_view::npos; };
+  while (!text.empty() && around(text.front())) text.remove_prefix(1);
+  while (!text.empty() && around(text.back())) text.remove_suffix(1);
+  if (text.size() != 1 || !is_letter(text.front())) return std::nullopt;
+  const char letter = text.front() >= 'a' ? static_cast<char>(text.front() - 'a' + 'A') : text.front();
+  return choices_.find(letter) == std::string::npos ? std::nullopt : std::optional(letter);
+}
+
+bool FileTask::equal(const Question& question, std::string_view answer) const {
+  switch (how_) {
+    case GradeBy::kExact:
+      return ignore_case_ ? lower(trim(answer)) == lower(question.answer) : trim(answer) == question.answer;
+    case GradeBy::kNumber:
+      return numbers_.equal(question, answer);
+    case GradeBy::kChoice: {
+      const std::optional<char> letter = choice(answer);
+      return letter && letter == choice(question.answer);
+    }
+    case GradeBy::kProgram:
+      return false;  // only the program knows
+  }
+  return false;
+}
+
+Grade FileTask::grade(const Question& question, std::string_view reply) const {
+  for (const std::string& stop : stop_) reply = reply.substr(0, reply.find(stop));
+  std::optional<std::string_view> found = reply;
+  try {
+    if (extract_) found = extract_->find(reply);
+  } catch (const PatternLimit& error) {
+    throw GradingFailure(fmt::format("task {}, {}: {}", name_, called(question), error.what()));
+  }
+  std::optional<std::string> answer;
+  if (found) answer = std::string(found->substr(0, gsm8k::kMaxAnswerBytes));
+  if (how_ == GradeBy::kProgram) {
+    if (!grader_)
+      throw GradingFailure(
+          fmt::format("task {} is graded by a program, and none was given; name it with --grader", name_));
+    try {
+      return grader_->grade(question, reply, answer);
+    } catch (const GradingFailure& error) {
+      throw GradingFailure(fmt::format("task {}, {}: {}", name_, called(question), error.what()));
+    }
+  }
+  Grade grade;
+  if (!found) return grade;
+  grade.answer = std::move(answer);
+  switch (how_) {
+    case GradeBy::kNumber:
+      grade.extracted = gsm8k::parse_number(*found).has_value();
+      break;
+    case GradeBy::kChoice:
+      grade.extracted = choice(*found).has_value();
+      break;
+    default:
+      grade.extracted = !trim(*found).empty();
+  }
+  grade.score = equal(question, *found) ? 1 : 0;
+  return grade;
+}
+
+bool FileTask::complete(std::string_view reply) const {
+  return std::ranges::any_of(stop_, [&](const std::string& stop) { return reply.find(stop) != reply.npos; });
+}
+
+}  // namespace allot::evaluation

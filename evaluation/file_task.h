@@ -1,0 +1,92 @@
+// A task from a file: prompt template, stop strings, extraction by regular expressions and one of four ways
+// to grade. docs/tasks.md describes the file; the whole of it is the task's identity.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "evaluation/grader.h"
+#include "evaluation/gsm8k/gsm8k.h"
+#include "evaluation/pattern.h"
+#include "evaluation/task.h"
+
+namespace allot::evaluation {
+
+// A task file travels in every welcome of a run's aggregator.
+inline constexpr size_t kMaxTaskFileBytes = 64 * 1024;
+
+enum class GradeBy : uint8_t {
+  kExact,    // the extracted text is the gold answer
+  kNumber,   // as GSM8K compares numbers (gsm8k/README.md)
+  kChoice,   // one letter
+  kProgram,  // a grader decides
+};
+std::string_view name(GradeBy how);             // "exact", "number", "choice", "program"
+GradeBy parse_grade_by(std::string_view text);  // throws InvalidArgument naming all
+
+class FileTask final : public Task {
+ public:
+  // `grader` may be null: a task that is graded by a program then only asks. Throws CorruptFile listing
+  // everything that is wrong with the text, each with the name of its field.
+  FileTask(std::string definition, std::unique_ptr<Grader> grader);
+  ~FileTask() override;
+
+  std::string_view name() const override { return name_; }
+  int version() const override { return version_; }
+  std::string_view definition() const override { return definition_; }
+  bool needs_grader() const override { return how_ == GradeBy::kProgram; }
+  // JSON lines {"question": text, "answer": text or number, and the fields that the task file names}.
+  Dataset load(const std::filesystem::path& file) const override;
+  std::string prompt(const Question& question) const override;
+  // What comes before the first stop string is graded.
+  Grade grade(const Question& question, std::string_view reply) const override;
+  bool complete(std::string_view reply) const override;
+  std::string_view completing_characters() const override { return completing_; }
+  Generation generation_defaults() const override { return generation_; }
+  Question gold(std::string_view answer) const override;
+  bool equal(const Question& question, std::string_view answer) const override;
+
+ private:
+  // A regular expression and which of its matches counts.
+  struct Extraction {
+    Pattern pattern;
+    bool last = false;
+    std::optional<std::string_view> find(std::string_view text) const {
+      return last ? pattern.last(text) : pattern.first(text);
+    }
+  };
+  // A piece of the prompt: a text as it is, or the name of a field.
+  struct Piece {
+    bool field = false;
+    std::string text;
+  };
+
+  void read(std::vector<std::string>* faults);
+  void read_prompt(const std::string& text, std::vector<std::string>* faults);
+  std::string gold_answer(std::string_view answer) const;
+  // The letter that `text` is, or nothing.
+  std::optional<char> choice(std::string_view text) const;
+
+  std::string definition_;
+  std::unique_ptr<Grader> grader_;
+  std::string name_;
+  int version_ = 1;
+  std::vector<Piece> prompt_;
+  std::vector<std::string> field_names_;  // of the lines, besides question and answer
+  std::vector<std::string> stop_;
+  std::string completing_;
+  std::optional<Extraction> extract_;  // without one the whole reply is the answer
+  std::optional<Extraction> gold_;     // where the answer stands in a worked solution
+  GradeBy how_ = GradeBy::kExact;
+  bool ignore_case_ = false;
+  std::string choices_;
+  Generation generation_;
+  gsm8k::Gsm8k numbers_{PromptStyle::kPlain};
+};
+
+}  // namespace allot::evaluation
