@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "evaluation/grader.h"
 #include "tests/names.h"
 
 namespace allot::worker {
@@ -101,6 +102,47 @@ class ModelRunnerTest : public testing::Test {
                       {.run_seed = 42, .questions_per_episode = 3},
                       clock_};
 };
+
+// Grades no reply that says so.
+class HangingGrader final : public evaluation::Grader {
+ public:
+  evaluation::Grade grade(const evaluation::Question&, std::string_view reply,
+                          const std::optional<std::string>&) override {
+    if (reply == "hang") throw evaluation::GradingFailure("the grader hangs");
+    return {.score = 0.25, .extracted = true, .answer = std::nullopt};
+  }
+};
+
+TEST_F(ModelRunnerTest, AReplyThatNobodyGradesIsTheErrorOfItsEpisodeAndOfNoOther) {
+  fake_.answer = [](const Prompt& prompt) {
+    Reply reply = add(prompt);
+    if (prompt.question == 2) reply.text = "hang";
+    return reply;
+  };
+  const std::string definition = R"({"allot_task": 1, "name": "mine", "version": 1, "prompt": "{question}\n",
+                                     "grade": {"by": "program"}})";
+  ModelRunner runner(std::make_unique<FakeGenerator>(&fake_),
+                     evaluation::make_graded_task({"", "", definition}, std::make_unique<HangingGrader>()),
+                     {.train = sums(20, 1), .heldout = {}}, {.run_seed = 42, .questions_per_episode = 3},
+                     clock_);
+  runner.start(episode(1, {7, 2, 9}));
+  runner.start(episode(2, {1, 3}));
+  std::vector<EpisodeResult> results;
+  for (int step = 0; step < 1000; ++step)
+    for (EpisodeResult& result : runner.advance()) results.push_back(std::move(result));
+  ASSERT_EQ(results.size(), 2u);
+  for (const EpisodeResult& result : results) {
+    if (result.episode.value == 1) {
+      EXPECT_THAT(result.error, testing::HasSubstr("question 2"));
+      EXPECT_THAT(result.error, testing::HasSubstr("the grader hangs"));
+      EXPECT_TRUE(result.results.empty());
+    } else {
+      EXPECT_EQ(result.error, "");
+      ASSERT_EQ(result.results.size(), 2u);
+      EXPECT_EQ(result.results[0].score, 0.25);
+    }
+  }
+}
 
 TEST_F(ModelRunnerTest, GradesEachQuestionAndKeepsTheirOrder) {
   fake_.answer = [](const Prompt& prompt) {
