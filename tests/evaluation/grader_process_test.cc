@@ -21,13 +21,8 @@ namespace {
 using namespace std::chrono_literals;
 
 const char* const kProgramTask =
-    R"({"allot_task": 1, "name": "mine", "version": 1, "prompt": "{question}",
-        "extract": {"pattern": "#(.*)"
-}
-, "grade" : {
-  "by" : "program", "fields" : ["tests"]
-}
-})";
+    R"json({"allot_task": 1, "name": "mine", "version": 1, "prompt": "{question}",
+            "extract": {"pattern": "#(.*)"}, "grade": {"by": "program", "fields": ["tests"]}})json";
 
 class GraderProcessTest : public testing::Test {
  protected:
@@ -63,7 +58,7 @@ TEST_F(GraderProcessTest, SeesQuestionAnswerReplyAndFields) {
   EXPECT_EQ(grade.score, 1);
   EXPECT_FALSE(grade.extracted);
   EXPECT_EQ(read_file(file),
-            R"({"answer":"5","extracted":"c�","fields":{"tests":"t \"1\""},"id":17,"question":"How many?",)"
+            R"({"answer":"5","extracted":"c","fields":{"tests":"t \"1\""},"id":17,"question":"How many?",)"
             R"("reply":"a \"b\"\n#c�"})");
 }
 
