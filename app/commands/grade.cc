@@ -74,6 +74,9 @@ int run_grade(std::span<const std::string> arguments) {
     } catch (const InvalidArgument& error) {
       std::cout.flush();
       throw InvalidArgument("line " + std::to_string(number) + " of stdin: " + error.what());
+    } catch (const evaluation::GradingFailure& error) {
+      std::cout.flush();
+      throw evaluation::GradingFailure("line " + std::to_string(number) + " of stdin: " + error.what());
     }
   }
   return 0;

@@ -15,6 +15,7 @@
 #include "app/files/schedule_file.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/sha256.h"
 #include "policy/schedule.h"
 #include "tests/aggregator/episode_rows.h"
 #include "tests/app/run_command.h"
@@ -411,6 +412,34 @@ TEST_F(Tune, AnAdapterReachesTheWorkersAndEveryResultNamesIt) {
   const auto changed = run_command({tool(), "inspect", run_.string()});
   EXPECT_EQ(changed.code, 1);
   EXPECT_THAT(changed.out, Names("problem", adapter, identity->fingerprint));
+}
+
+TEST_F(Tune, ATaskFileReachesTheWorkersAndTheRunKeepsIt) {
+  const auto task = directory_ / "mine.json";
+  const std::string text =
+      R"json({"allot_task": 1, "name": "mine", "version": 3, "prompt": "{question}",
+              "gold": {"pattern": "#### (.*)"}, "grade": {"by": "program"}})json";
+  write_file_atomically(task, text);
+  // Which program grades is for whoever starts the worker to say.
+  const auto without = run_command(tune({"--task", task.string()}));
+  EXPECT_EQ(without.code, 2);
+  EXPECT_THAT(without.err, Names("mine", "--grader"));
+
+  const auto result = run_command(tune({"--task", task.string(), "--grader", "cat"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_whole_run();
+  EXPECT_EQ(read_file(run_ / "task.json"), text);
+  EXPECT_THAT(result.out, Names("--task", run_ / "task.json"));
+  const auto conditions = read_schedule_file(run_ / "schedule.json").conditions;
+  EXPECT_EQ(conditions.task.name, "mine");
+  EXPECT_EQ(conditions.task.version, 3);
+  EXPECT_EQ(conditions.task.prompt_style, "file");
+  EXPECT_EQ(conditions.task.definition_sha256, sha256_hex(text));
+  // Any other text is another task.
+  write_file_atomically(task, text + "\n");
+  const auto other = run_command(tune({"--task", task.string(), "--grader", "cat"}));
+  EXPECT_EQ(other.code, 3);
+  EXPECT_THAT(other.err, Names("task.definition"));
 }
 
 TEST_F(Tune, OtherWeightsThanTheRunsAreRefused) {

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "base/file.h"
 #include "tests/app/run_command.h"
-
 #include "tests/names.h"
 
 namespace allot::app {
@@ -43,6 +43,28 @@ TEST(GradeCommand, ABrokenLineIsNamedAfterTheVerdictsBeforeIt) {
   EXPECT_THAT(run_command({"allot", "grade"}, line("5", "many")).err, Names("answer", "many"));
   EXPECT_THAT(run_command({"allot", "grade"}, "{\"prediction\": [], \"answer\": \"5\"}\n").err,
               Names("prediction", "array"));
+}
+
+TEST(GradeCommand, AProgramGradesForATaskFile) {
+  const auto task = fresh_directory() / "mine.json";
+  write_file_atomically(task, R"({"allot_task": 1, "name": "mine", "version": 1, "prompt": "{question}",
+                                  "grade": {"by": "program"}})");
+  const std::vector<std::string> words = {"allot", "grade", "--task", task.string()};
+  const auto graded_by = [&](const std::string& program) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), {"--grader", program});
+    return run_command(all, line("5", "6") + line("7", "8"));
+  };
+  const CommandResult half = graded_by(R"(while read -r l; do echo '{"score": 0.5}'; done)");
+  EXPECT_EQ(half.code, 0) << half.err;
+  EXPECT_EQ(half.out, "{\"correct\":0,\"score\":0.5}\n{\"correct\":0,\"score\":0.5}\n");
+  const CommandResult ended = graded_by(R"(read -r l; echo '{"score": 1}'; exit 4)");
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_EQ(ended.out, "{\"correct\":1,\"score\":1.0}\n");
+  EXPECT_THAT(ended.err, Names("line 2", "mine", "code 4"));
+  const CommandResult without = run_command(words, line("5", "6"));
+  EXPECT_EQ(without.code, 2);
+  EXPECT_THAT(without.err, Names("mine", "--grader"));
 }
 
 TEST(GradeCommand, AnUnknownTaskIsWrongUsage) {
