@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <condition_variable>
 #include <exception>
 #include <future>
+#include <mutex>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -29,36 +32,6 @@ struct Arrival {
 };
 
 }  // namespace
-
-ReplyPart PendingReply::take(std::chrono::milliseconds limit) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, limit, [this] { return part_.ended || !part_.text.empty(); });
-  ReplyPart taken = part_;
-  part_.text.clear();
-  return taken;
-}
-
-void PendingReply::write(const std::string& text, int32_t output_tokens) {
-  {
-    const std::lock_guard lock(mutex_);
-    part_.text += text;
-    part_.output_tokens = output_tokens;
-  }
-  if (!text.empty()) changed_.notify_one();
-}
-
-void PendingReply::end(const std::string& text, Finish finish, int32_t output_tokens,
-                       const std::string& failure) {
-  {
-    const std::lock_guard lock(mutex_);
-    part_.text += text;
-    part_.ended = true;
-    part_.finish = finish;
-    part_.output_tokens = output_tokens;
-    part_.failure = failure;
-  }
-  changed_.notify_one();
-}
 
 struct Batcher::Impl {
   struct Running {
@@ -95,7 +68,8 @@ struct Batcher::Impl {
   int64_t expected = 0;  // in the inbox or running
   BatcherCounters counters;
 
-  std::unordered_map<uint64_t, Running> running;  // of the engine thread alone
+  std::unordered_map<uint64_t, Running> running;  // of the engine thread alone, as the next
+  Deliveries deliveries;
   std::thread thread;
 };
 
@@ -111,9 +85,9 @@ void Batcher::Impl::take(Arrival arrival) {
   const uint64_t id = arrival.request.id;
   auto text = std::make_shared<ReplyText>(
       ReplyText{model::TextStream(*tokenizer), StopScanner(std::move(arrival.stops))});
-  arrival.request.stop = [reply = arrival.reply, text](std::span<const int32_t> output) {
-    const std::string shown = text->scanner.add(text->stream.add(output));
-    reply->write(shown, static_cast<int32_t>(output.size()));
+  arrival.request.stop = [this, reply = arrival.reply, text](std::span<const int32_t> output) {
+    std::string shown = text->scanner.add(text->stream.add(output));
+    if (!shown.empty()) deliveries.add(reply, {.text = std::move(shown)});
     return text->scanner.stopped();
   };
   try {
@@ -155,11 +129,13 @@ void Batcher::Impl::finish(const model::GenerationResult& result) {
     counted->output_tokens += tokens;
     --expected;
   });
-  ended.reply->end(text, result.finish, tokens, "");
+  deliveries.add(ended.reply,
+                 {.text = std::move(text), .ended = true, .finish = result.finish, .output_tokens = tokens});
 }
 
 void Batcher::Impl::fail(const std::string& why) {
-  for (auto& [id, request] : running) request.reply->end("", Finish::kLength, 0, why);
+  for (auto& [id, request] : running) deliveries.add(request.reply, {.ended = true, .failure = why});
+  deliveries.send();
   const auto failed = std::ssize(running);
   running.clear();
   std::vector<Arrival> waiting;
@@ -184,6 +160,7 @@ void Batcher::Impl::run() {
       if (running.empty()) continue;
       const int64_t together = engine->pending();
       for (const model::GenerationResult& result : engine->step()) finish(result);
+      deliveries.send();
       count([together](BatcherCounters* counted) {
         ++counted->steps;
         counted->step_requests += together;
@@ -224,7 +201,7 @@ Batcher::~Batcher() {
 
 std::shared_ptr<PendingReply> Batcher::submit(model::GenerationRequest request,
                                               std::vector<std::string> stops) {
-  auto reply = std::make_shared<PendingReply>();
+  std::shared_ptr<PendingReply> reply;
   std::future<void> taken;
   {
     const std::lock_guard lock(impl_->mutex);
@@ -235,7 +212,8 @@ std::shared_ptr<PendingReply> Batcher::submit(model::GenerationRequest request,
           fmt::format("{} requests run or wait, which is the limit; try again later", impl_->expected));
     }
     ++impl_->expected;
-    request.id = reply->id_ = impl_->next_id++;
+    reply = std::make_shared<PendingReply>(impl_->next_id++);
+    request.id = reply->id();
     Arrival arrival{std::move(request), std::move(stops), reply, {}};
     taken = arrival.taken.get_future();
     impl_->inbox.push_back(std::move(arrival));
@@ -248,7 +226,7 @@ std::shared_ptr<PendingReply> Batcher::submit(model::GenerationRequest request,
 void Batcher::cancel(const PendingReply& reply) {
   {
     const std::lock_guard lock(impl_->mutex);
-    impl_->departures.push_back(reply.id_);
+    impl_->departures.push_back(reply.id());
   }
   impl_->work.notify_one();
 }

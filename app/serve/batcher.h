@@ -3,17 +3,13 @@
 // are at coordinates that it brings along.
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <optional>
+#include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "episode/finish.h"
+#include "app/serve/pending_reply.h"
 #include "model/engine.h"
 #include "model/tokenizer.h"
 
@@ -28,32 +24,6 @@ class TokenEngine {
   virtual std::vector<model::GenerationResult> step() = 0;
   virtual bool cancel(uint64_t id) = 0;
   virtual int64_t pending() const = 0;
-};
-
-// What has come of a reply since the last look.
-struct ReplyPart {
-  std::string text;
-  bool ended = false;
-  Finish finish = Finish::kLength;  // when it ended, as are the following
-  int32_t output_tokens = 0;
-  std::string failure;  // not empty: it ended because the engine failed or the server ends
-};
-
-// A reply that is being generated. Its text is written by the batcher and taken by one other thread.
-class PendingReply {
- public:
-  // Waits for text or the end, at most so long.
-  ReplyPart take(std::chrono::milliseconds limit);
-
- private:
-  friend class Batcher;
-  void write(const std::string& text, int32_t output_tokens);
-  void end(const std::string& text, Finish finish, int32_t output_tokens, const std::string& failure);
-
-  uint64_t id_ = 0;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  ReplyPart part_;
 };
 
 struct BatcherCounters {
