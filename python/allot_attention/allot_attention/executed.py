@@ -50,21 +50,11 @@ def _conditions(schedule: Schedule, identity: Mapping[str, Any] | None) -> dict[
     }
     if found.get("adapter") is not None:
         described["adapter"] = found["adapter"]
-    attention: dict[str, Any] = {"estimator": method.estimator}
-    if method.unit != "samples":
-        attention["unit"] = method.unit
-    attention |= {
-        "prefill": method.prefill,
-        "tile": method.tile,
-        "score_stage": method.score_stage,
-        "score_budget": method.score_budget,
-        "mean_group_query": method.mean_group_query,
-    }
     generation = ("dtype", "temperature", "top_p", "repetition_penalty", "max_new_tokens", "stop")
     return {
         "model": described,
         "task": dict.fromkeys(("name", "version", "prompt_style")),
-        "attention": attention,
+        "attention": method.conditions(),
         "generation": dict.fromkeys(generation),
         "seed": schedule.seed,
     }

@@ -105,16 +105,11 @@ def attend(
         draws,
     )
     named = {
-        "estimator": method.estimator,
+        **method.arguments(),
         "scale": scale,
         "layer": layer,
-        "tile": method.tile,
-        "score_stage": method.score_stage,
-        "score_budget": method.score_budget,
-        "mean_group_query": method.mean_group_query,
         "max_queries": queries,
         "max_budget": budget,
-        "unit": method.unit,
     }
     out, read = _counted(positional, named) if count_rows else (torch.ops.allot.attend(*positional, **named), 0)
     if padded:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 KEY = "allot"
@@ -26,6 +26,17 @@ class Method:
     score_stage: str
     score_budget: int
     mean_group_query: bool
+
+    def conditions(self) -> dict[str, Any]:
+        """The object that it was read from; a unit that is the default is left out, as allot does."""
+        written = asdict(self)
+        if self.unit == "samples":
+            del written["unit"]
+        return written
+
+    def arguments(self) -> dict[str, Any]:
+        """What a launch of the operators takes of it, by the names of the operators' parameters."""
+        return {name: value for name, value in asdict(self).items() if name != "prefill"}
 
 
 @dataclass(frozen=True)
@@ -112,8 +123,7 @@ def _check_method(method: Method, attention: Mapping[str, Any]) -> None:
     if parameters:
         named = ", ".join(f"{name} {value}" for name, value in parameters.items())
         raise ScheduleError(f"the schedule was learned with {named}, which allot_attention cannot follow; learn one without")
-    known = {"estimator", "unit", "prefill", "tile", "score_stage", "score_budget", "mean_group_query", "parameters"}
-    unknown = sorted(set(attention) - known)
+    unknown = sorted(set(attention) - {field.name for field in fields(Method)} - {"parameters"})
     if unknown:
         raise ScheduleError(
             f"the schedule's conditions.attention has {', '.join(unknown)}, which this allot_attention does not know; use one "

@@ -113,16 +113,7 @@ class State:
         """What a launch takes of the schedule's conditions."""
         if estimator == "exact":
             return {"estimator": "exact"}
-        method = self.schedule.method
-        return {
-            "estimator": estimator,
-            "unit": method.unit,
-            "tile": method.tile,
-            "score_stage": method.score_stage,
-            "score_budget": method.score_budget,
-            "mean_group_query": method.mean_group_query,
-            "max_budget": budget,
-        }
+        return {**self.schedule.method.arguments(), "estimator": estimator, "max_budget": budget}
 
     def is_exact(self, layer: int) -> bool:
         return self.schedule.samples[layer] is None or self.schedule.method.estimator == "exact"
