@@ -73,12 +73,19 @@ TaskIdentity read_task(JsonFields&& fields) {
 }
 
 Json data_json(const DataUse& data) {
-  const auto& [sha256, questions] = data;
-  return {{"sha256", sha256}, {"questions", questions}};
+  const auto& [sha256, questions, fields] = data;
+  Json json = {{"sha256", sha256}, {"questions", questions}};
+  const FieldNames usual;
+  if (fields.question != usual.question) json["question_field"] = fields.question;
+  if (fields.answer != usual.answer) json["answer_field"] = fields.answer;
+  return json;
 }
 
 DataUse read_data(JsonFields&& fields) {
-  return {.sha256 = fields.sha256("sha256"), .questions = fields.integer<int64_t>("questions", 1)};
+  DataUse data{.sha256 = fields.sha256("sha256"), .questions = fields.integer<int64_t>("questions", 1)};
+  if (fields.has("question_field")) data.fields.question = fields.text("question_field");
+  if (fields.has("answer_field")) data.fields.answer = fields.text("answer_field");
+  return data;
 }
 
 Json generation_json(const Generation& generation) {
@@ -171,6 +178,13 @@ Json to_json(const Conditions& conditions) {
 
 Json full_json(const Conditions& conditions) {
   Json json = to_json(conditions);
+  const auto name_fields = [&](const char* group, const std::optional<DataUse>& data) {
+    if (!data || json[group]["sha256"].is_null()) return;
+    json[group]["question_field"] = data->fields.question;
+    json[group]["answer_field"] = data->fields.answer;
+  };
+  name_fields("learned_on", conditions.learned_on);
+  name_fields("measured_on", conditions.measured_on);
   Json& attention = json["attention"];
   if (attention["estimator"].is_null()) return json;
   const kernels::AttentionMethod& method = conditions.attention;
@@ -244,9 +258,14 @@ std::vector<Difference> differences(const Conditions& first, const Conditions& s
 }
 
 bool decides_results(std::string_view field) {
-  constexpr std::array<std::string_view, 6> kFree = {
-      "model.id", "model.adapter.id", "learned_on.sha256", "learned_on.questions", "measured_on.questions",
-      "seed"};
+  constexpr std::array<std::string_view, 8> kFree = {"model.id",
+                                                     "model.adapter.id",
+                                                     "learned_on.sha256",
+                                                     "learned_on.questions",
+                                                     "learned_on.question_field",
+                                                     "learned_on.answer_field",
+                                                     "measured_on.questions",
+                                                     "seed"};
   return std::ranges::find(kFree, field) == kFree.end();
 }
 

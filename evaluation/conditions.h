@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "evaluation/data_rows.h"
 #include "evaluation/generation.h"
 #include "kernels/method.h"
 #include "model/model_config.h"
@@ -34,6 +35,7 @@ TaskIdentity identity_of(const Task& task, std::string_view prompt_style);
 struct DataUse {
   std::string sha256;
   int64_t questions = 0;
+  FieldNames fields = {};  // of the file's rows
   friend bool operator==(const DataUse&, const DataUse&) = default;
 };
 
@@ -56,8 +58,8 @@ bool operator==(const Conditions& first, const Conditions& second);
 // known are null.
 nlohmann::ordered_json to_json(const Conditions& conditions);
 
-// The same with the fields that it leaves out where they have their usual value: attention.unit and the
-// estimator's own parameters.
+// The same with the fields that it leaves out where they have their usual value: attention.unit, the
+// estimator's own parameters, and the fields of the data's rows.
 nlohmann::ordered_json full_json(const Conditions& conditions);
 
 // The inverse of to_json. `path` names the object in messages ("conditions"). Adds everything that is wrong

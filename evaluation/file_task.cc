@@ -8,9 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json.h"
-#include "base/sha256.h"
 #include "evaluation/json_fields.h"
 #include "evaluation/text.h"
 
@@ -24,7 +22,6 @@ constexpr std::array<GradeBy, 4> kWays = {GradeBy::kExact, GradeBy::kNumber, Gra
 constexpr int32_t kFileVersion = 1;  // of the format
 constexpr const char* kQuestion = "question";
 constexpr const char* kAnswer = "answer";
-constexpr const char* kExpectedLine = "a line is {\"question\": text, \"answer\": text or number, …}";
 
 bool is_name(std::string_view text) {
   return !text.empty() && !is_digit(text.front()) && std::ranges::all_of(text, [](char c) {
@@ -54,18 +51,6 @@ std::vector<std::string> texts(JsonFields& fields, const char* name) {
     fields.fault(fmt::format("{} is {}, expected a list of texts that are not empty", fields.where(name),
                              shown(list)));
   return found;
-}
-
-// A field of a line as a text: a number as it is written.
-std::string line_field(const Json& row, const std::string& field, const std::string& place) {
-  const auto found = row.find(field);
-  if (found == row.end())
-    throw CorruptFile(fmt::format("{}: no field \"{}\"; {}", place, field, kExpectedLine));
-  if (found->is_number()) return found->dump();
-  if (!found->is_string() || found->get_ref<const std::string&>().empty())
-    throw CorruptFile(fmt::format("{}: field \"{}\" is {}, expected a number or a text that is not empty",
-                                  place, field, shown(*found)));
-  return found->get<std::string>();
 }
 
 // Which question could not be graded, for messages.
@@ -246,29 +231,32 @@ Question FileTask::gold(std::string_view answer) const {
   return {.text = "", .solution = std::string(gold_ ? answer : ""), .answer = gold_answer(answer)};
 }
 
-Dataset FileTask::load(const std::filesystem::path& file) const {
-  const std::string content = read_file(file);
-  Dataset dataset{.path = file, .sha256 = sha256_hex(content), .questions = {}};
-  std::string_view rest = content;
-  for (uint32_t line = 0; !trim(rest).empty(); ++line) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    const std::string place = fmt::format("{}: line {}", file.string(), line + 1);
-    const Json row = Json::parse(rest.substr(0, end), nullptr, /*allow_exceptions=*/false);
-    if (!row.is_object()) throw CorruptFile(fmt::format("{}: not a JSON object; {}", place, kExpectedLine));
+Dataset FileTask::load(const std::filesystem::path& file, const FieldNames& fields) const {
+  check(fields);
+  std::vector<DataField> wanted = {{fields.question, true}, {fields.answer, true}};
+  for (const std::string& field : field_names_) {
+    if (field == fields.answer) {
+      throw UsageError(
+          fmt::format("the prompt of task {} names {{{}}}, the field of the answer: that would tell "
+                      "the model what it is asked for",
+                      name_, field));
+    }
+    wanted.push_back({field, true});
+  }
+  const DataRows data = read_rows(file, wanted);
+  Dataset dataset{.path = file, .sha256 = data.sha256, .fields = fields, .questions = {}};
+  for (const DataRow& row : data.rows) {
     Question question;
     try {
-      question = gold(line_field(row, kAnswer, place));
+      question = gold(row.values[1]);
     } catch (const InvalidArgument& error) {
-      throw CorruptFile(fmt::format("{}: {}", place, error.what()));
+      throw CorruptFile(fmt::format("{}: field \"{}\": {}", place(file, row), fields.answer, error.what()));
     }
-    question.id = line;
-    question.text = line_field(row, kQuestion, place);
-    for (const std::string& field : field_names_) question.fields[field] = line_field(row, field, place);
+    question.id = static_cast<uint32_t>(dataset.questions.size());
+    question.text = row.values[0];
+    for (size_t i = 0; i < field_names_.size(); ++i) question.fields[field_names_[i]] = row.values[i + 2];
     dataset.questions.push_back(std::move(question));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
   }
-  if (dataset.questions.empty())
-    throw CorruptFile(fmt::format("{}: holds no questions; {}", file.string(), kExpectedLine));
   return dataset;
 }
 

@@ -40,8 +40,10 @@ class FileTask final : public Task {
   int version() const override { return version_; }
   std::string_view definition() const override { return definition_; }
   bool needs_grader() const override { return how_ == GradeBy::kProgram; }
-  // JSON lines {"question": text, "answer": text or number, and the fields that the task file names}.
-  Dataset load(const std::filesystem::path& file) const override;
+  // Rows of a question, an answer and the fields that the task file names, each a text or a number. Throws
+  // UsageError, too, when the prompt names the field of the answer.
+  using Task::load;
+  Dataset load(const std::filesystem::path& file, const FieldNames& fields) const override;
   std::string prompt(const Question& question) const override;
   // What comes before the first stop string is graded.
   Grade grade(const Question& question, std::string_view reply) const override;

@@ -13,12 +13,12 @@
 namespace allot::evaluation {
 namespace {
 
-constexpr size_t kLinesNamed = 10;
+constexpr size_t kRowsNamed = 10;
 
-std::string lines(std::span<const RepeatedQuestion> repeats, uint32_t RepeatedQuestion::*line) {
+std::string rows(std::span<const RepeatedQuestion> repeats, uint32_t RepeatedQuestion::*row) {
   std::vector<uint32_t> named;
-  for (const RepeatedQuestion& repeat : repeats.first(std::min(repeats.size(), kLinesNamed)))
-    named.push_back(repeat.*line);
+  for (const RepeatedQuestion& repeat : repeats.first(std::min(repeats.size(), kRowsNamed)))
+    named.push_back(repeat.*row);
   const size_t more = repeats.size() - named.size();
   return fmt::format("{}{}", fmt::join(named, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
@@ -26,12 +26,12 @@ std::string lines(std::span<const RepeatedQuestion> repeats, uint32_t RepeatedQu
 }  // namespace
 
 std::vector<RepeatedQuestion> repeated_questions(const Dataset& first, const Dataset& second) {
-  std::unordered_map<std::string_view, uint32_t> line_of;
-  for (const Question& question : first.questions) line_of.emplace(trim(question.text), question.id + 1);
+  std::unordered_map<std::string_view, uint32_t> row_of;
+  for (const Question& question : first.questions) row_of.emplace(trim(question.text), question.id + 1);
   std::vector<RepeatedQuestion> repeats;
   for (const Question& question : second.questions) {
-    const auto found = line_of.find(trim(question.text));
-    if (found != line_of.end()) repeats.push_back({found->second, question.id + 1});
+    const auto found = row_of.find(trim(question.text));
+    if (found != row_of.end()) repeats.push_back({found->second, question.id + 1});
   }
   return repeats;
 }
@@ -40,11 +40,11 @@ void check_held_out(const Dataset& train, const Dataset& heldout) {
   const std::vector<RepeatedQuestion> repeats = repeated_questions(train, heldout);
   if (repeats.empty()) return;
   throw UsageError(fmt::format(
-      "{} of the {} questions of --heldout {} are also in --data {}: lines {} of the held-out file are "
-      "lines {} of the file learned on; remove them from one of the two files, so that the verdict is on "
+      "{} of the {} questions of --heldout {} are also in --data {}: rows {} of the held-out file are "
+      "rows {} of the file learned on; remove them from one of the two files, so that the verdict is on "
       "questions that the learning never saw",
       repeats.size(), heldout.questions.size(), heldout.path.string(), train.path.string(),
-      lines(repeats, &RepeatedQuestion::second_line), lines(repeats, &RepeatedQuestion::first_line)));
+      rows(repeats, &RepeatedQuestion::second_row), rows(repeats, &RepeatedQuestion::first_row)));
 }
 
 }  // namespace allot::evaluation

@@ -10,10 +10,10 @@
 
 namespace allot::evaluation {
 
-// Lines of one question in two files, counted from 1.
+// Rows of one question in two files, counted from 1 and without the header of CSV: lines of JSON lines.
 struct RepeatedQuestion {
-  uint32_t first_line = 0;
-  uint32_t second_line = 0;
+  uint32_t first_row = 0;
+  uint32_t second_row = 0;
   friend bool operator==(const RepeatedQuestion&, const RepeatedQuestion&) = default;
 };
 
@@ -23,7 +23,7 @@ struct RepeatedQuestion {
 std::vector<RepeatedQuestion> repeated_questions(const Dataset& first, const Dataset& second);
 
 // Throws UsageError when a question of `heldout` is also in `train`, with the number of such questions, the
-// lines of the first ten in both files, and what to do.
+// rows of the first ten in both files, and what to do.
 void check_held_out(const Dataset& train, const Dataset& heldout);
 
 }  // namespace allot::evaluation

@@ -12,16 +12,17 @@
 #include <string_view>
 #include <vector>
 
+#include "evaluation/data_rows.h"
 #include "evaluation/generation.h"
 
 namespace allot::evaluation {
 
 struct Question {
-  uint32_t id = 0;  // 0-based line of the data file: the coordinate of its draws
+  uint32_t id = 0;  // 0-based row of the data file: the coordinate of its draws
   std::string text;
   std::string solution;  // worked solution as published, for teacher forcing and golden tests
   std::string answer;    // the gold answer alone
-  // Further fields of the line, by name: those that a task file asks for.
+  // Further fields of the row, by name: those that a task file asks for.
   std::map<std::string, std::string> fields = {};
 };
 
@@ -29,6 +30,7 @@ struct Question {
 struct Dataset {
   std::filesystem::path path;
   std::string sha256;
+  FieldNames fields = {};  // that it was read by
   std::vector<Question> questions;
 };
 
@@ -49,8 +51,10 @@ class Task {
   virtual std::string_view definition() const { return {}; }
   // Whether grade() asks a program, which make_graded_task() (grader.h) must then be given.
   virtual bool needs_grader() const { return false; }
-  // Throws NotFound, or CorruptFile naming file, line and field.
-  virtual Dataset load(const std::filesystem::path& file) const = 0;
+  // Reads a data file (data_rows.h), of which `fields` names the fields of question and answer. Throws what
+  // read_rows and check throw, and CorruptFile naming file, line and field where a row is no question.
+  virtual Dataset load(const std::filesystem::path& file, const FieldNames& fields) const = 0;
+  Dataset load(const std::filesystem::path& file) const { return load(file, FieldNames()); }
   // Text given to the tokenizer, chat markup included where the prompt style has it; where asks_by_message()
   // holds of the style, the message that the model's chat template puts into its markup.
   virtual std::string prompt(const Question& question) const = 0;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -19,6 +20,17 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
+// Full names of optional fields whose absence says that they have this value, not that nobody knows it.
+constexpr std::array kUsual = {
+    std::pair(std::string_view("allot.wire.DatasetIdentity.question_field"), std::string_view("question")),
+    std::pair(std::string_view("allot.wire.DatasetIdentity.answer_field"), std::string_view("answer")),
+};
+
+const std::string_view* usual_value(const FieldDescriptor& field) {
+  const auto found = std::ranges::find(kUsual, field.full_name(), [](const auto& row) { return row.first; });
+  return found == kUsual.end() ? nullptr : &found->second;
+}
+
 // Full names of the fields that may differ between two starts of one run.
 constexpr std::array kForPeople = {
     std::string_view("allot.wire.RunSpec.run_id"),       std::string_view("allot.wire.RunSpec.model_path"),
@@ -29,6 +41,8 @@ constexpr std::array kForPeople = {
 // A singular field that is not a message, as JSON would print it.
 std::string value_text(const Message& message, const FieldDescriptor& field) {
   const auto& reflection = *message.GetReflection();
+  const std::string_view* usual = usual_value(field);
+  if (usual != nullptr && !reflection.HasField(message, &field)) return fmt::format("'{}'", *usual);
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
       return std::to_string(reflection.GetInt32(message, &field));
@@ -129,7 +143,7 @@ void compare(const Message& a, const Message& b, const std::string& prefix, std:
     if (by_name && field.options().deprecated()) continue;
     // A stored spec from before this field had been thought of: its run goes on as it began.
     const bool optional = field.has_presence() && field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE;
-    if (optional && !a.GetReflection()->HasField(a, &field)) continue;
+    if (optional && usual_value(field) == nullptr && !a.GetReflection()->HasField(a, &field)) continue;
     const std::string name = prefix + field.name();
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
       if (compare_presence(a, b, name, lines)) continue;

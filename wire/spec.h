@@ -23,7 +23,7 @@ namespace allot::wire {
 // same run. Fields that only say where something lies or name it for people may differ: run_id, model_path,
 // model.id, model.adapter.id and the paths of adapter and datasets (fingerprints identify them). Optional
 // fields that `a`, the spec of a run that has begun, does not have may differ too: a release without them
-// wrote it.
+// wrote it. The fields of a dataset's rows are no such fields: one that is absent is the usual one.
 [[nodiscard]] std::vector<std::string> differences(const RunSpec& a, const RunSpec& b);
 // The same for two identities: compares every field except those that only name it for people.
 [[nodiscard]] std::vector<std::string> differences(const ModelIdentity& a, const ModelIdentity& b);

@@ -24,6 +24,17 @@ model::ModelIdentity model_identity(const wire::ModelIdentity& identity) {
           .adapter = std::move(adapter)};
 }
 
+evaluation::FieldNames field_names(const wire::DatasetIdentity& data) {
+  evaluation::FieldNames names;
+  if (data.has_question_field()) names.question = data.question_field();
+  if (data.has_answer_field()) names.answer = data.answer_field();
+  return names;
+}
+
+evaluation::Dataset load(const evaluation::Task& task, const wire::DatasetIdentity& data) {
+  return task.load(data.path(), field_names(data));
+}
+
 evaluation::TaskSource task_source(const wire::TaskSpec& task) {
   return {.name = task.name(), .prompt_style = task.prompt_style(), .definition = task.definition()};
 }
@@ -37,9 +48,13 @@ evaluation::Conditions conditions_of(const wire::RunSpec& spec) {
   conditions.task = evaluation::identity_of(*made, task.prompt_style());
   // That of the run, also where this build has another version of a task of allot.
   conditions.task.version = task.version();
-  conditions.learned_on = {.sha256 = task.train().sha256(), .questions = task.train().questions()};
+  conditions.learned_on = {.sha256 = task.train().sha256(),
+                           .questions = task.train().questions(),
+                           .fields = field_names(task.train())};
   if (task.heldout_questions() > 0) {
-    conditions.measured_on = {.sha256 = task.heldout().sha256(), .questions = task.heldout_questions()};
+    conditions.measured_on = {.sha256 = task.heldout().sha256(),
+                              .questions = task.heldout_questions(),
+                              .fields = field_names(task.heldout())};
   }
   conditions.attention = attention_method(spec.attention());
   conditions.generation = {.dtype = kernels::parse_dtype(generation.dtype()),

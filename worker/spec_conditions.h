@@ -14,6 +14,12 @@ evaluation::Conditions conditions_of(const wire::RunSpec& spec);
 // What the run's task is made of.
 evaluation::TaskSource task_source(const wire::TaskSpec& task);
 
+// By which names the data are to be read; the usual ones where the identity has none.
+evaluation::FieldNames field_names(const wire::DatasetIdentity& data);
+
+// The data at their path. Throws what Task::load throws.
+evaluation::Dataset load(const evaluation::Task& task, const wire::DatasetIdentity& data);
+
 model::ModelIdentity model_identity(const wire::ModelIdentity& identity);
 
 }  // namespace allot::worker

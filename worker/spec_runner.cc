@@ -19,9 +19,8 @@ std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const
   auto task = evaluation::make_graded_task(task_source(spec.task()), evaluation::make_grader(machine.grader));
   evaluation::require_grader(*task, machine.grader);
   Questions questions;
-  questions.train = task->load(spec.task().train().path()).questions;
-  if (spec.task().heldout_questions() > 0)
-    questions.heldout = task->load(spec.task().heldout().path()).questions;
+  questions.train = load(*task, spec.task().train()).questions;
+  if (spec.task().heldout_questions() > 0) questions.heldout = load(*task, spec.task().heldout()).questions;
 
   model::EngineOptions engine;
   engine.dtype = kernels::parse_dtype(spec.generation().dtype());

@@ -122,6 +122,9 @@ bool verify_frontier(const std::string& program, const wire::RunSpec& spec, cons
                                     "--device",
                                     device};
   if (spec.model().has_adapter()) words.insert(words.end(), {"--adapter", spec.model().adapter().path()});
+  const wire::DatasetIdentity& heldout = spec.task().heldout();
+  if (heldout.has_question_field()) words.insert(words.end(), {"--question-field", heldout.question_field()});
+  if (heldout.has_answer_field()) words.insert(words.end(), {"--answer-field", heldout.answer_field()});
   if (spec.task().has_definition()) words.insert(words.end(), {"--task", aggregator::task_path(run)});
   if (!grader.empty()) words.insert(words.end(), {"--grader", grader});
   const std::filesystem::path log = log_file(run, "frontier");

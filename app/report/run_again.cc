@@ -86,6 +86,8 @@ std::vector<std::string> words_of(const wire::RunSpec& spec, const std::filesyst
   if (spec.model().has_adapter()) words.add("adapter", spec.model().adapter().path());
   words.add("data", task.train().path());
   if (task.heldout_questions() > 0) words.add("heldout", task.heldout().path());
+  if (task.train().has_question_field()) words.add("question-field", task.train().question_field());
+  if (task.train().has_answer_field()) words.add("answer-field", task.train().answer_field());
   words.add("heldout-questions", task.heldout_questions());
   words.add("task", task.has_definition() ? aggregator::task_path(directory).string() : task.name());
   if (!task.has_definition()) words.add("prompt-style", task.prompt_style());

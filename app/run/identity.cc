@@ -25,6 +25,9 @@ wire::DatasetIdentity to_wire(const evaluation::Dataset& dataset) {
   message.set_path(absolute_path(dataset.path).string());
   message.set_sha256(dataset.sha256);
   message.set_questions(static_cast<uint32_t>(dataset.questions.size()));
+  const evaluation::FieldNames usual;
+  if (dataset.fields.question != usual.question) message.set_question_field(dataset.fields.question);
+  if (dataset.fields.answer != usual.answer) message.set_answer_field(dataset.fields.answer);
   return message;
 }
 

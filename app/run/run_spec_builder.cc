@@ -15,6 +15,7 @@
 #include "app/run/identity.h"
 #include "base/error.h"
 #include "episode/reward_kind.h"
+#include "evaluation/gsm8k/gsm8k.h"
 #include "evaluation/overlap.h"
 #include "evaluation/task.h"
 #include "model/model_config.h"
@@ -56,7 +57,9 @@ evaluation::PromptStyle prompt_style(const RunOptions& run) {
 void check_options(const RunOptions& run) {
   std::vector<std::string> faults;
   if (run.model.empty()) faults.emplace_back("--model is missing: the directory of a Hugging Face model");
-  if (run.data.empty()) faults.emplace_back("--data is missing: a file of questions to learn on");
+  if (run.data.empty())
+    faults.push_back(fmt::format("--data is missing: a file of questions to learn on; {}",
+                                 evaluation::gsm8k::kWhereToGet));
   if (run.policy.total == 0)
     faults.emplace_back(
         "--total is missing: the total of attention samples over all layers, e.g. 8 per layer");
@@ -102,14 +105,14 @@ LearningData set_task(const RunOptions& run, const evaluation::Task& task, wire:
   spec->set_name(std::string(task.name()));
   spec->set_version(task.version());
   if (!task.definition().empty()) spec->set_definition(std::string(task.definition()));
-  const evaluation::Dataset train = task.load(run.data);
+  const evaluation::Dataset train = task.load(run.data, run.fields);
   *spec->mutable_train() = to_wire(train);
   const LearningData data{.has_solutions = std::ranges::none_of(train.questions, [](const auto& question) {
                             return question.solution.empty();
                           })};
   const int32_t wanted = run.heldout_questions.value_or(kHeldoutQuestions);
   if (wanted == 0 || run.heldout.empty()) return data;
-  const evaluation::Dataset heldout = task.load(run.heldout);
+  const evaluation::Dataset heldout = task.load(run.heldout, run.fields);
   evaluation::check_held_out(train, heldout);
   *spec->mutable_heldout() = to_wire(heldout);
   const uint32_t there = spec->heldout().questions();
@@ -185,8 +188,10 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
   options.path("model", &run->model,
                "directory of a Hugging Face model (config.json, tokenizer.json, *.safetensors)");
   declare_adapter_option(&options, &run->adapter);
-  options.path("data", &run->data, "questions to learn on, JSONL with 'question' and 'answer'");
-  options.path("heldout", &run->heldout, "questions to verify on, never used for learning");
+  declare_data_options(&options, &run->data, &run->fields, "questions to learn on");
+  options.path(
+      "heldout", &run->heldout,
+      "questions to verify on, never used for learning; in the forms of --data, with the same fields");
   options.path("run", &run->run,
                "run directory: history, schedule.json, report.html; a run in it is resumed");
   options.integer("total", &run->policy.total, 1, kMany, "N",

@@ -8,6 +8,7 @@
 
 #include "app/cli/options.h"
 #include "app/run/attention_options.h"
+#include "app/run/data_options.h"
 #include "app/run/generation_options.h"
 #include "app/run/policy_options.h"
 #include "wire/messages_fwd.h"
@@ -22,6 +23,7 @@ struct RunOptions {
   std::optional<std::filesystem::path> adapter;
   std::filesystem::path data;
   std::filesystem::path heldout;
+  evaluation::FieldNames fields;  // of both files
   std::string task = "gsm8k";
   std::string prompt = "auto";
   std::optional<int32_t> heldout_questions;  // empty: the first 512, or all of a smaller file

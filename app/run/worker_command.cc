@@ -137,9 +137,9 @@ wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options
   std::optional<std::filesystem::path> adapter;
   if (spec.model().has_adapter()) adapter = spec.model().adapter().path();
   *hello.mutable_model() = to_wire(model::identify_model(spec.model_path(), {.adapter = adapter}));
-  *hello.mutable_train() = to_wire(task->load(spec.task().train().path()));
+  *hello.mutable_train() = to_wire(worker::load(*task, spec.task().train()));
   if (spec.task().heldout_questions() > 0)
-    *hello.mutable_heldout() = to_wire(task->load(spec.task().heldout().path()));
+    *hello.mutable_heldout() = to_wire(worker::load(*task, spec.task().heldout()));
   return hello;
 }
 

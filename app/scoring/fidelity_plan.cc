@@ -80,7 +80,7 @@ void add_text(const model::Tokenizer& tokenizer, FidelityPlan* plan) {
                            .prompt_tokens = static_cast<int32_t>(prompt_tokens),
                            .question = static_cast<uint32_t>(plan->texts.size())});
   }
-  plan->conditions.measured_on = {.sha256 = sha256_hex(content), .questions = 0};
+  plan->conditions.measured_on = {.sha256 = sha256_hex(content), .questions = 0, .fields = {}};
   for (const char* field : {"name", "version", "prompt_style"})
     plan->conditions.unknown.insert(std::string("task.") + field);
 }
@@ -92,7 +92,7 @@ void add_questions(const model::Tokenizer& tokenizer, FidelityPlan* plan) {
   if (options.prompt_style == "auto" && definition.empty())
     options.prompt_style = std::string(name(evaluation::prompt_style_for(tokenizer.chat_template())));
   const auto task = evaluation::make_task({options.task, options.prompt_style, definition});
-  const evaluation::Dataset dataset = task->load(options.data);
+  const evaluation::Dataset dataset = task->load(options.data, options.fields);
   const model::PromptEncoder encoder(tokenizer, evaluation::asks_by_message(options.prompt_style)
                                                     ? model::PromptForm::kMessage
                                                     : model::PromptForm::kText);
@@ -108,7 +108,7 @@ void add_questions(const model::Tokenizer& tokenizer, FidelityPlan* plan) {
     plan->texts.push_back(std::move(item));
   }
   plan->conditions.task = evaluation::identity_of(*task, options.prompt_style);
-  plan->conditions.measured_on = {.sha256 = dataset.sha256, .questions = 0};
+  plan->conditions.measured_on = {.sha256 = dataset.sha256, .questions = 0, .fields = dataset.fields};
 }
 
 }  // namespace
@@ -120,8 +120,8 @@ void declare_text_options(OptionSet* set, FidelityPlanOptions* options) {
   set->path("model", &options->model, "Hugging Face model directory");
   declare_adapter_option(set, &options->adapter);
   set->path("text", &options->text, "text file, cut into texts of --tokens tokens");
-  set->path("data", &options->data,
-            "questions, JSONL with 'question' and 'answer': each with its solution is a text");
+  declare_data_options(set, &options->data, &options->fields,
+                       "questions, of which each with its solution is a text");
   set->text("task", &options->task, "NAME|FILE",
             "how questions are asked: gsm8k, or a task file (docs/tasks.md)");
   set->suggest("task", evaluation::task_names());

@@ -20,6 +20,7 @@ struct FidelityPlanOptions {
   std::optional<std::filesystem::path> adapter;
   std::filesystem::path text;  // one of `text` and `data`
   std::filesystem::path data;
+  evaluation::FieldNames fields;  // of the data
   std::string task = "gsm8k";
   std::string prompt_style = "auto";
   int64_t limit = 0;  // 0 = all texts

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 void declare_scoring_options(OptionSet* set, ScoringOptions* options) {
   constexpr int64_t kMany = 1'000'000'000;
   declare_reply_options(set, options, PromptStyles::kOfTask);
-  set->path("data", &options->data, "questions, JSONL with 'question' and 'answer'");
+  declare_data_options(set, &options->data, &options->fields, "questions to ask");
   set->integer("limit", &options->limit, 0, kMany, "N", "score the first N questions; 0 for all");
   set->text("grader", &options->grader, "COMMAND",
             "program that grades replies, for a task file that asks for one; a shell runs it");
@@ -36,13 +36,14 @@ ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::opti
   ScoringPlan plan;
   static_cast<ReplyPlan&>(plan) = plan_replies(schedules, run, options, set);
   evaluation::require_grader(*plan.task, options->grader);
-  plan.dataset = plan.task->load(options->data);
+  plan.dataset = plan.task->load(options->data, options->fields);
   const int64_t questions = std::ssize(plan.dataset.questions);
   if (options->limit > questions)
     throw UsageError(fmt::format("--limit {} is more than the {} questions of {}", options->limit, questions,
                                  options->data.string()));
   plan.conditions.measured_on = {.sha256 = plan.dataset.sha256,
-                                 .questions = options->limit > 0 ? options->limit : questions};
+                                 .questions = options->limit > 0 ? options->limit : questions,
+                                 .fields = options->fields};
   plan.options = *options;
   return plan;
 }

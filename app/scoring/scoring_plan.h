@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "app/cli/options.h"
+#include "app/run/data_options.h"
 #include "app/scoring/reply_plan.h"
 #include "evaluation/task.h"
 
@@ -18,6 +19,7 @@ namespace allot::app {
 
 struct ScoringOptions : ReplyOptions {
   std::filesystem::path data;
+  evaluation::FieldNames fields;  // of the data
   int64_t limit = 0;              // 0 = all questions
   std::string grader;             // command that grades replies, for tasks that ask for one
   std::filesystem::path details;  // empty: replies are not kept

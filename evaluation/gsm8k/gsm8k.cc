@@ -3,11 +3,9 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
-#include "base/file.h"
-#include "base/json.h"
-#include "base/sha256.h"
 #include "evaluation/gsm8k/extraction.h"
 #include "evaluation/gsm8k/latex.h"
 #include "evaluation/text.h"
@@ -84,54 +82,36 @@ bool thinking(PromptStyle style, std::string_view reply) {
   return reply.find("</think>", open == std::string::npos ? 0 : open) == std::string::npos;
 }
 
-const std::string& text_field(const nlohmann::json& row, const char* field, const std::string& place) {
-  const auto found = row.find(field);
-  if (found == row.end())
-    throw CorruptFile(fmt::format(
-        "{}: no field \"{}\"; a GSM8K line is {{\"question\": text, \"answer\": text}}", place, field));
-  if (!found->is_string() || found->get_ref<const std::string&>().empty())
-    throw CorruptFile(
-        fmt::format("{}: field \"{}\" is {}, expected a text that is not empty", place, field,
-                    found->is_string() ? "empty" : fmt::format("of type {}", found->type_name())));
-  return found->get_ref<const std::string&>();
-}
-
-Question read_question(std::string_view line, const std::string& place) {
-  const nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!row.is_object())
-    throw CorruptFile(fmt::format(
-        "{}: not a JSON object; a GSM8K line is {{\"question\": text, \"answer\": text}}", place));
+Question read_question(const DataRow& row, const FieldNames& fields, const std::string& place) {
   Question question;
-  question.text = text_field(row, "question", place);
-  question.solution = text_field(row, "answer", place);
+  question.text = row.values[0];
+  question.solution = row.values[1];
   if (question.solution.find(kMarker) == std::string::npos)
     throw CorruptFile(fmt::format(
-        "{}: field \"answer\" has no \"####\"; it ends with \"#### \" and the final number", place));
+        "{}: field \"{}\" has no \"####\"; in task gsm8k it ends with \"#### \" and the final number, and a "
+        "task file (docs/tasks.md) takes bare answers",
+        place, fields.answer));
   question.answer = published_answer(question.solution);
   if (!parse_number(question.answer))
     throw CorruptFile(
-        fmt::format("{}: field \"answer\" ends with \"#### {}\", expected one number after \"####\"", place,
-                    question.answer.substr(0, 40)));
+        fmt::format("{}: field \"{}\" ends with \"#### {}\", expected one number after \"####\"", place,
+                    fields.answer, question.answer.substr(0, 40)));
   return question;
 }
 
 }  // namespace
 
-Dataset Gsm8k::load(const std::filesystem::path& file) const {
-  const std::string content = read_file(file);
-  Dataset dataset{.path = file, .sha256 = sha256_hex(content), .questions = {}};
-  std::string_view rest = content;
-  for (uint32_t line = 0; !trim(rest).empty(); ++line) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    dataset.questions.push_back(
-        read_question(rest.substr(0, end), fmt::format("{}: line {}", file.string(), line + 1)));
-    dataset.questions.back().id = line;
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+Dataset Gsm8k::load(const std::filesystem::path& file, const FieldNames& fields) const {
+  check(fields);
+  std::error_code unreadable;
+  if (!std::filesystem::exists(file, unreadable))
+    throw NotFound(fmt::format("{} does not exist; {}", file.string(), kWhereToGet));
+  const DataRows data = read_rows(file, std::array{DataField{fields.question}, DataField{fields.answer}});
+  Dataset dataset{.path = file, .sha256 = data.sha256, .fields = fields, .questions = {}};
+  for (const DataRow& row : data.rows) {
+    dataset.questions.push_back(read_question(row, fields, place(file, row)));
+    dataset.questions.back().id = static_cast<uint32_t>(dataset.questions.size() - 1);
   }
-  if (dataset.questions.empty())
-    throw CorruptFile(
-        fmt::format("{}: holds no questions; expected JSON lines {{\"question\": text, \"answer\": text}}",
-                    file.string()));
   return dataset;
 }
 

@@ -12,14 +12,20 @@
 
 namespace allot::evaluation::gsm8k {
 
+// Where the questions are to be had, for messages and help.
+inline constexpr std::string_view kWhereToGet =
+    "GSM8K is train.jsonl and test.jsonl in grade_school_math/data of github.com/openai/grade-school-math";
+
 class Gsm8k final : public Task {
  public:
   explicit Gsm8k(PromptStyle style) : style_(style) {}
 
   std::string_view name() const override { return "gsm8k"; }
   int version() const override { return 1; }
-  // JSON lines {"question": text, "answer": solution that ends with "#### number"}.
-  Dataset load(const std::filesystem::path& file) const override;
+  // Rows of a question and a solution that ends with "#### number". Where the file is missing, the message
+  // says how to get GSM8K.
+  using Task::load;
+  Dataset load(const std::filesystem::path& file, const FieldNames& fields) const override;
   std::string prompt(const Question& question) const override;
   Grade grade(const Question& question, std::string_view reply) const override;
   bool complete(std::string_view reply) const override;

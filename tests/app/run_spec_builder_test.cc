@@ -21,8 +21,12 @@ namespace allot::app {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
 using ::testing::Pair;
+using ::testing::SizeIs;
 
 class RunSpecBuilder : public ::testing::Test {
  protected:
@@ -454,10 +458,43 @@ TEST_F(RunSpecBuilder, HeldOutQuestionsThatAreLearnedOnAreRefusedWithTheirLines)
   const std::string second_line =
       train.substr(train.find('\n') + 1, train.find('\n', train.find('\n') + 1) - train.find('\n'));
   write_file_atomically(small_.heldout, read_file(small_.heldout) + second_line);
-  EXPECT_THAT(fault<UsageError>(), Names(1, 13, "--heldout", "lines 13", "lines 2"));
+  EXPECT_THAT(fault<UsageError>(), Names(1, 13, "--heldout", "rows 13", "rows 2"));
   // Without a verification there is nothing to hold out.
   run_.heldout_questions = 0;
   EXPECT_EQ(build_run_spec(run_).task().heldout_questions(), 0u);
+}
+
+TEST_F(RunSpecBuilder, FieldsOfTheDataArePartOfTheRunAndOfNoSpecWithoutThem) {
+  EXPECT_THAT(wire::to_json(build_run_spec(run_)), Not(HasSubstr("_field")));
+  const auto data = small_.train.parent_path() / "train.csv", heldout = small_.train.parent_path() / "h.csv";
+  write_file_atomically(data, "problem,question,answer\n\"a, b?\",c?,#### 1\n");
+  write_file_atomically(heldout, "answer,question,problem\n#### 1,d?,e?\n");
+  RunOptions given;
+  OptionSet set("tune", "", "");
+  declare_run_options(set, &given);
+  const std::vector<std::string> words = {
+      "--model",          run_.model.string(), "--data",  data.string(), "--heldout",   heldout.string(),
+      "--question-field", "problem",           "--total", "64",          "--questions", "1"};
+  ASSERT_EQ(set.parse(words), OptionSet::Parsed::kRun);
+  const wire::RunSpec spec = wire::spec_from_json(wire::to_json(build_run_spec(given)), "spec.json");
+  // What a worker that has only the spec reads.
+  const auto task = evaluation::make_task(worker::task_source(spec.task()));
+  EXPECT_EQ(worker::load(*task, spec.task().train()).questions.at(0).text, "a, b?");
+  EXPECT_EQ(worker::load(*task, spec.task().heldout()).questions.at(0).text, "e?");
+  EXPECT_THAT(words_of(spec, "run"), IsSupersetOf({"--question-field", "problem"}));
+  given.fields.question = "question";
+  EXPECT_THAT(wire::differences(spec, build_run_spec(given)),
+              ElementsAre(Names("task.train.question_field", "problem", "'question'"),
+                          Names("task.heldout.question_field", "problem", "'question'")));
+  EXPECT_THAT(wire::differences(build_run_spec(given), spec), SizeIs(2)) << "a run of the usual fields";
+}
+
+TEST_F(RunSpecBuilder, DataOfAnotherFormAreRefusedWithWhatToDo) {
+  run_.data = "nowhere/train.jsonl";
+  EXPECT_THAT(fault<NotFound>(), Names("nowhere/train.jsonl", "openai/grade-school-math"));
+  run_.data = small_.train;
+  run_.fields.answer = "question";
+  EXPECT_THAT(fault<UsageError>(), Names("--question-field", "--answer-field", "question"));
 }
 
 TEST_F(RunSpecBuilder, ATotalOfRowsIsForEstimatorsWhoseHeadsChooseTogether) {

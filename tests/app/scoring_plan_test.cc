@@ -203,6 +203,21 @@ TEST_F(ScoringPlanTest, OtherQuestionsThanTheFilesAreADifference) {
   EXPECT_EQ(made.questions(), 3u);
 }
 
+TEST_F(ScoringPlanTest, QuestionsOfNamedColumnsOfCsvAreAsked) {
+  const auto data = small_.train.parent_path() / "questions.csv";
+  write_file_atomically(data, "id,problem,solution\n1,\"How many,\nTom?\",#### 4\n");
+  const ScoringPlan made = plan_of({"--model", small_.model.string(), "--data", data.string(),
+                                    "--question-field", "problem", "--answer-field", "solution"});
+  EXPECT_EQ(made.dataset.questions.at(0).text, "How many,\nTom?");
+  const Json measured = plan_json(made).at("conditions").at("measured_on");
+  EXPECT_EQ(measured.at("question_field"), "problem");
+  EXPECT_EQ(measured.at("answer_field"), "solution");
+  EXPECT_EQ(measured.at("questions"), 1);
+  const Words usual = {"--model", small_.model.string(), "--data", data.string()};
+  EXPECT_THAT(message_of<CorruptFile>([&] { (void)plan_of(usual); }),
+              Names("questions.csv: line 1", "question", "problem", "--question-field"));
+}
+
 TEST_F(ScoringPlanTest, FilesOfDifferentConditionsAreRefusedUnlessFlagsDecide) {
   ScheduleFile other = learned();
   other.conditions.attention.tile = 128;

@@ -196,6 +196,22 @@ TEST(Conditions, AUnitOfRowsIsAnotherThanTheOneThatFilesDoNotSay) {
   EXPECT_THAT(differences(none, rows), IsEmpty()) << "of an unknown estimator the unit is unknown";
 }
 
+TEST(Conditions, FieldsOfTheDataAreSaidWhereTheyAreNotTheUsualOnes) {
+  const Conditions usual = example_conditions();
+  EXPECT_FALSE(to_json(usual).at("measured_on").contains("question_field"));
+  Conditions other = usual;
+  other.learned_on->fields.answer = "solution";
+  EXPECT_THAT(differences(usual, other),
+              ElementsAre(Difference{"learned_on.answer_field", "\"answer\"", "\"solution\""}));
+  EXPECT_THAT(decisive_differences(usual, other), IsEmpty()) << "what was learned on does not count";
+  other.measured_on->fields.question = "problem";
+  EXPECT_EQ(conditions_from_json(to_json(other), "file"), other);
+  EXPECT_THAT(decisive_differences(usual, other),
+              ElementsAre(Difference{"measured_on.question_field", "\"question\"", "\"problem\""}));
+  EXPECT_THAT(decisive_differences(other, usual),
+              ElementsAre(Difference{"measured_on.question_field", "\"problem\"", "\"question\""}));
+}
+
 TEST(Conditions, AnAdapterIsReadAsItWasWrittenAndAbsentWhereThereIsNone) {
   const auto with_adapter = [](const char* id, char fingerprint) {
     Conditions conditions = example_conditions();

@@ -57,8 +57,13 @@ TEST(Gsm8kData, GoldSolutionsOfTheExcerptAreAllCorrect) {
   expect_gold_scores_full(kExcerpt, 5);
 }
 
-TEST(Gsm8kData, AFileThatIsNotThereIsNamed) {
-  EXPECT_THROW(gsm8k_task(PromptStyle::kPlain)->load("/does/not/exist.jsonl"), NotFound);
+TEST(Gsm8kData, AFileThatIsNotThereIsNamedWithThePlaceToGetTheQuestions) {
+  try {
+    (void)gsm8k_task(PromptStyle::kPlain)->load("/does/not/exist.jsonl");
+    ADD_FAILURE() << "no error";
+  } catch (const NotFound& error) {
+    EXPECT_THAT(error.what(), Names("/does/not/exist.jsonl", "openai/grade-school-math"));
+  }
 }
 
 TEST(Gsm8kData, BrokenLinesAreNamedWithLineAndField) {
@@ -66,7 +71,7 @@ TEST(Gsm8kData, BrokenLinesAreNamedWithLineAndField) {
   EXPECT_THAT(load_error(good + "not json\n"), Names("line 2", "JSON"));
   EXPECT_THAT(load_error(good + "\n" + good), Names("line 2", "JSON"));
   EXPECT_THAT(load_error("{\"answer\": \"#### 1\"}"), Names("line 1", "question"));
-  EXPECT_THAT(load_error("{\"question\": \"q\", \"answer\": 5}"), Names("line 1", "answer", "number"));
+  EXPECT_THAT(load_error("{\"question\": \"q\", \"answer\": 5}"), Names("line 1", "answer", 5, "text"));
   EXPECT_THAT(load_error("{\"question\": \"\", \"answer\": \"#### 1\"}"), Names("question", "empty"));
   EXPECT_THAT(load_error("{\"question\": \"q\", \"answer\": \"1\"}"), Names("####"));
   EXPECT_THAT(load_error("{\"question\": \"q\", \"answer\": \"#### many\"}"), Names("#### many"));

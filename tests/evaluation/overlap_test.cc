@@ -23,7 +23,7 @@ Dataset dataset(const char* path, const std::vector<std::string>& texts) {
   return data;
 }
 
-TEST(Overlap, PairsTheLinesOfAQuestionThatIsInBothFiles) {
+TEST(Overlap, PairsTheRowsOfAQuestionThatIsInBothFiles) {
   const Dataset train = dataset("train", {"a", "b", "c", "b"});
   EXPECT_THAT(repeated_questions(train, dataset("heldout", {"x", "c", "y", "b"})),
               ElementsAre(RepeatedQuestion{3, 2}, RepeatedQuestion{2, 4}));
@@ -47,7 +47,7 @@ std::string refusal(const Dataset& train, const Dataset& heldout) {
   return "";
 }
 
-TEST(Overlap, RefusalCountsAllAndNamesTheFirstTenLinesOfBothFiles) {
+TEST(Overlap, RefusalCountsAllAndNamesTheFirstTenRowsOfBothFiles) {
   std::vector<std::string> train = {"only learned on"}, heldout;
   for (int i = 0; i < 12; ++i) {
     train.push_back("question " + std::to_string(i));
@@ -59,7 +59,7 @@ TEST(Overlap, RefusalCountsAllAndNamesTheFirstTenLinesOfBothFiles) {
               Names(12, 13, "--heldout", "h.jsonl", "--data", "t.jsonl", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10",
                     "2, 3, 4, 5, 6, 7, 8, 9, 10, 11", "2 more", "2 more"));
   EXPECT_THAT(refusal(dataset("t", {"a", "b"}), dataset("h", {"b"})),
-              AllOf(Names("lines 1", "lines 2"), Not(HasSubstr("more"))));
+              AllOf(Names("rows 1", "rows 2"), Not(HasSubstr("more"))));
   EXPECT_EQ(refusal(dataset("t", {"a"}), dataset("h", {"b"})), "");
 }
 

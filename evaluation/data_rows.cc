@@ -1,0 +1,259 @@
+#include "evaluation/data_rows.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/sha256.h"
+#include "evaluation/json_fields.h"
+#include "evaluation/text.h"
+#include "model/utf8.h"
+
+namespace allot::evaluation {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr std::string_view kParquetMark = "PAR1";
+constexpr size_t kNamesShown = 12;  // of the fields that a file has
+
+std::string line_of(const std::filesystem::path& file, uint32_t line) {
+  return fmt::format("{}: line {}", file.string(), line);
+}
+
+std::vector<std::string> names_of(std::span<const DataField> fields) {
+  std::vector<std::string> names;
+  for (const DataField& field : fields) names.push_back(field.name);
+  return names;
+}
+
+// `fields_there` are those of the file.
+[[noreturn]] void fail_without(const std::string& field, const std::vector<std::string>& fields_there,
+                               const std::string& where) {
+  const size_t shown = std::min(fields_there.size(), kNamesShown);
+  throw CorruptFile(fmt::format(
+      "{}: no field \"{}\"; there {} {}{}; --question-field and --answer-field name the fields of "
+      "question and answer",
+      where, field, fields_there.size() == 1 ? "is" : "are",
+      fields_there.empty()
+          ? std::string("none")
+          : fmt::format("\"{}\"",
+                        fmt::join(fields_there.begin(),
+                                  fields_there.begin() + static_cast<std::ptrdiff_t>(shown), "\", \"")),
+      fields_there.size() > shown ? ", …" : ""));
+}
+
+std::string extension_of(const std::filesystem::path& file) {
+  std::string extension = file.extension().string();
+  for (char& c : extension)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return extension;
+}
+
+[[noreturn]] void fail_on_parquet(const std::filesystem::path& file) {
+  std::filesystem::path lines = file;
+  lines.replace_extension(".jsonl");
+  throw UsageError(fmt::format(
+      "{} is a Parquet file, which allot does not read, for Debian 12 has no package of Apache Arrow; make "
+      "JSON lines of it: python3 -c \"import pandas; pandas.read_parquet('{}').to_json('{}', orient='records', "
+      "lines=True)\"",
+      file.string(), file.string(), lines.string()));
+}
+
+std::string json_value(const Json& row, const DataField& field, const std::string& where) {
+  const auto found = row.find(field.name);
+  if (found == row.end()) {
+    std::vector<std::string> there;
+    for (const auto& [name, value] : row.items()) there.push_back(name);
+    fail_without(field.name, there, where);
+  }
+  if (field.number && found->is_number()) return found->dump();
+  if (!found->is_string() || trim(found->get_ref<const std::string&>()).empty()) {
+    throw CorruptFile(fmt::format("{}: field \"{}\" is {}, expected a {}text that is not empty", where,
+                                  field.name, shown(*found), field.number ? "number or a " : ""));
+  }
+  return found->get<std::string>();
+}
+
+std::vector<DataRow> json_rows(const std::filesystem::path& file, std::string_view rest,
+                               std::span<const DataField> fields) {
+  std::vector<DataRow> rows;
+  while (!trim(rest).empty()) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    DataRow row{.line = static_cast<uint32_t>(rows.size() + 1), .values = {}};
+    const std::string where = place(file, row);
+    const Json json = Json::parse(rest.substr(0, end), nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) {
+      throw CorruptFile(fmt::format("{}: not a JSON object; a line is {{\"{}\": …}}{}", where,
+                                    fmt::join(names_of(fields), "\": …, \""),
+                                    rows.empty() ? ", or the file is CSV and its name ends in .csv" : ""));
+    }
+    for (const DataField& field : fields) row.values.push_back(json_value(json, field, where));
+    rows.push_back(std::move(row));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return rows;
+}
+
+// Records of CSV, RFC 4180. Written here because messages must name the line and the field of a fault.
+class CsvRecords {
+ public:
+  struct Record {
+    uint32_t line = 0;  // on which it begins
+    std::vector<std::string> fields;
+  };
+
+  CsvRecords(const std::filesystem::path& file, std::string_view text) : file_(file), rest_(text) {}
+
+  // Nothing at the end of the file, or when only empty lines follow.
+  std::optional<Record> next() {
+    if (trim(rest_).empty()) return std::nullopt;
+    Record record{.line = line_, .fields = {}};
+    do {
+      record.fields.push_back(rest_.starts_with('"') ? quoted(record) : plain(record));
+    } while (take(","));
+    if (!take("\r\n")) take("\n");
+    ++line_;
+    return record;
+  }
+
+ private:
+  bool take(std::string_view text) {
+    if (!rest_.starts_with(text)) return false;
+    rest_.remove_prefix(text.size());
+    return true;
+  }
+
+  bool at_end_of_field() const {
+    return rest_.empty() || rest_.front() == ',' || rest_.front() == '\n' || rest_.starts_with("\r\n");
+  }
+
+  [[noreturn]] void fail(uint32_t line, const Record& record, const char* fault) const {
+    throw CorruptFile(
+        fmt::format("{}: field {} of the line {}", line_of(file_, line), record.fields.size() + 1, fault));
+  }
+
+  std::string plain(const Record& record) {
+    const char* begin = rest_.data();
+    while (!at_end_of_field()) {
+      if (rest_.front() == '"') {
+        fail(line_, record,
+             "has a quote but does not begin with one; put quotes around the field and double those in it");
+      }
+      rest_.remove_prefix(1);
+    }
+    return {begin, rest_.data()};
+  }
+
+  std::string quoted(const Record& record) {
+    const uint32_t begin = line_;
+    std::string text;
+    rest_.remove_prefix(1);
+    while (true) {
+      if (rest_.empty()) fail(begin, record, "begins with a quote and has no closing one");
+      if (rest_.front() == '"') {
+        rest_.remove_prefix(1);
+        if (at_end_of_field()) return text;
+        if (rest_.front() != '"')
+          fail(line_, record, "goes on behind its closing quote; a quote in a field is written twice");
+      }
+      if (rest_.front() == '\n') ++line_;
+      text += rest_.front();
+      rest_.remove_prefix(1);
+    }
+  }
+
+  const std::filesystem::path& file_;
+  std::string_view rest_;
+  uint32_t line_ = 1;
+};
+
+// Which of the header's fields has the name.
+size_t column_of(const std::string& name, const CsvRecords::Record& header,
+                 const std::filesystem::path& file) {
+  const auto& names = header.fields;
+  const auto found = std::ranges::find(names, name);
+  const std::string where = line_of(file, header.line) + ", the header";
+  if (found == names.end()) {
+    if (names.size() == 1 && names.front().find_first_of(";\t") != std::string::npos)
+      throw CorruptFile(where + " has no comma; fields of CSV are separated by commas");
+    fail_without(name, names, where);
+  }
+  if (std::ranges::count(names, name) > 1)
+    throw CorruptFile(fmt::format("{} names field \"{}\" twice; name one of them otherwise", where, name));
+  return static_cast<size_t>(found - names.begin());
+}
+
+std::vector<DataRow> csv_rows(const std::filesystem::path& file, std::string_view text,
+                              std::span<const DataField> fields) {
+  CsvRecords records(file, text);
+  const auto header = records.next();
+  if (!header) return {};
+  std::vector<size_t> columns;
+  for (const DataField& field : fields) columns.push_back(column_of(field.name, *header, file));
+  std::vector<DataRow> rows;
+  while (const auto record = records.next()) {
+    DataRow row{.line = record->line, .values = {}};
+    const std::string where = place(file, row);
+    if (record->fields.size() != header->fields.size()) {
+      throw CorruptFile(fmt::format(
+          "{}: {} field{}, but the header names {}; a field with a comma, a quote or a line break "
+          "stands in quotes",
+          where, record->fields.size(), record->fields.size() == 1 ? "" : "s", header->fields.size()));
+    }
+    for (size_t i = 0; i < fields.size(); ++i) {
+      const std::string& value = record->fields[columns[i]];
+      if (trim(value).empty())
+        throw CorruptFile(fmt::format("{}: field \"{}\" is empty, expected a text", where, fields[i].name));
+      if (model::find_invalid_utf8(value))
+        throw CorruptFile(
+            fmt::format("{}: field \"{}\" is not UTF-8; save the file as UTF-8", where, fields[i].name));
+      row.values.push_back(value);
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace
+
+DataRows read_rows(const std::filesystem::path& file, std::span<const DataField> fields) {
+  const std::string extension = extension_of(file);
+  const std::string content = read_file(file);
+  std::string_view text = content;
+  if (extension == ".parquet" || text.starts_with(kParquetMark)) fail_on_parquet(file);
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  DataRows data{.sha256 = sha256_hex(content),
+                .rows = extension == ".csv" ? csv_rows(file, text, fields) : json_rows(file, text, fields)};
+  if (data.rows.empty()) {
+    throw CorruptFile(fmt::format("{}: holds no questions; expected {} with \"{}\"", file.string(),
+                                  extension == ".csv" ? "CSV with a header line, and rows" : "JSON lines",
+                                  fmt::join(names_of(fields), "\", \"")));
+  }
+  return data;
+}
+
+std::string place(const std::filesystem::path& file, const DataRow& row) {
+  return line_of(file, row.line);
+}
+
+void check(const FieldNames& names) {
+  if (names.question.empty() || names.answer.empty())
+    throw UsageError("--question-field and --answer-field are names of fields, and one of them is empty");
+  if (names.question == names.answer) {
+    throw UsageError(
+        fmt::format("--question-field and --answer-field are both {}; a row's question and answer "
+                    "are two fields",
+                    names.question));
+  }
+}
+
+}  // namespace allot::evaluation
