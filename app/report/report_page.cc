@@ -217,7 +217,10 @@ void write_facts(Markup* page, const std::vector<Fact>& facts) {
 }
 
 std::string dataset(const wire::DatasetIdentity& data) {
-  return fmt::format("{}, {} questions, SHA-256", data.path(), data.questions());
+  std::string text = fmt::format("{}, {} questions", data.path(), data.questions());
+  if (data.has_question_field()) text += fmt::format(", question in field {}", data.question_field());
+  if (data.has_answer_field()) text += fmt::format(", answer in field {}", data.answer_field());
+  return text.append(", SHA-256");
 }
 
 // Works for a learner that this release does not have, too.

@@ -117,6 +117,18 @@ TEST(Spec, ARunFromBeforeAnOptionalFieldGoesOnWithoutIt) {
   EXPECT_THAT(differences(begun, wanted), ElementsAre(Names("preflight_questions", 0, 32)));
 }
 
+// A worker of the release before does not know the names, and would read other fields of the same file.
+TEST(Spec, FieldsOfADatasetThatOnlyOneSideNamesAreComparedWithTheUsualOnes) {
+  const DatasetIdentity usual;
+  DatasetIdentity named;
+  named.set_question_field("problem");
+  EXPECT_THAT(differences(named, usual), ElementsAre("question_field: 'problem' != 'question'"));
+  EXPECT_THAT(differences(usual, named), ElementsAre("question_field: 'question' != 'problem'"));
+  named.set_question_field("question");
+  named.set_answer_field("answer");
+  EXPECT_THAT(differences(named, usual), IsEmpty());
+}
+
 TEST(Spec, NamesAndPlacesMayDiffer) {
   RunSpec other = example();
   other.set_run_id("run-2");
