@@ -234,14 +234,15 @@ Question FileTask::gold(std::string_view answer) const {
 Dataset FileTask::load(const std::filesystem::path& file, const FieldNames& fields) const {
   check(fields);
   std::vector<DataField> wanted = {{fields.question, true}, {fields.answer, true}};
-  for (const std::string& field : field_names_) {
-    if (field == fields.answer) {
-      throw UsageError(
-          fmt::format("the prompt of task {} names {{{}}}, the field of the answer: that would tell "
-                      "the model what it is asked for",
-                      name_, field));
+  for (const std::string& field : field_names_) wanted.push_back({field, true});
+  // A grader may see the answer, the model may not.
+  for (const Piece& piece : prompt_) {
+    if (piece.field && piece.text != kQuestion && piece.text == fields.answer) {
+      throw UsageError(fmt::format(
+          "the prompt of task {} names {{{}}}, which --answer-field says is the answer: that would "
+          "tell the model what it is asked for",
+          name_, piece.text));
     }
-    wanted.push_back({field, true});
   }
   const DataRows data = read_rows(file, wanted);
   Dataset dataset{.path = file, .sha256 = data.sha256, .fields = fields, .questions = {}};

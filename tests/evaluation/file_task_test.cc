@@ -83,6 +83,20 @@ TEST(FileTask, APromptTakesTheFieldsThatItNames) {
               Names("data.jsonl", "line 1", "topic"));
 }
 
+TEST(FileTask, CsvAndNamedFieldsGiveTheSamePromptsAndNeverTheAnswer) {
+  const FileTask task = task_with(kExact, "<{topic}> {question}");
+  const TemporaryDirectory directory;
+  const auto file = directory.path() / "data.csv";
+  write_file_atomically(file, "topic,problem,key\nsums,\"2, and 2?\",4\n");
+  const Dataset data = task.load(file, {.question = "problem", .answer = "key"});
+  ASSERT_EQ(data.questions.size(), 1u);
+  EXPECT_EQ(task.prompt(data.questions[0]), "<sums> 2, and 2?");
+  EXPECT_EQ(data.questions[0].answer, "4");
+  EXPECT_THAT(
+      message_of<UsageError>([&] { (void)task.load(file, {.question = "problem", .answer = "topic"}); }),
+      Names("mine", "topic", "--answer-field"));
+}
+
 TEST(FileTask, WhatIsWrongWithAFileIsListed) {
   EXPECT_THAT(message_of<CorruptFile>([] { FileTask("{", nullptr); }), testing::HasSubstr("not JSON"));
   EXPECT_THAT(fault_of(kExact, "no field"), Names("prompt", "question"));
