@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "model/hub_cache.h"
 #include "model/json_view.h"
 #include "model/regex.h"
 #include "model/tensor_shapes.h"
@@ -313,7 +314,7 @@ AdapterIdentity Adapter::identity() const {
     // Its bits, so that no digit is lost.
     digest_input += "scaling " + std::to_string(std::bit_cast<uint32_t>(module.update.scaling)) + "\n";
   }
-  return {.id = directory_name(directory_), .fingerprint = sha256_hex(digest_input)};
+  return {.id = model_name(directory_), .fingerprint = sha256_hex(digest_input)};
 }
 
 }  // namespace allot::model

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/sha256.h"
 #include "model/adapter.h"
+#include "model/hub_cache.h"
 #include "model/json_view.h"
 #include "model/random_weights.h"
 #include "model/safetensors.h"
@@ -292,15 +293,10 @@ std::string tokenizer_sha256(const std::filesystem::path& directory, bool needed
 
 }  // namespace
 
-std::string directory_name(const std::filesystem::path& directory) {
-  const std::filesystem::path absolute = std::filesystem::absolute(directory).lexically_normal();
-  return (absolute.has_filename() ? absolute : absolute.parent_path()).filename().string();
-}
-
 ModelIdentity identify_model(const std::filesystem::path& directory, const IdentifyOptions& options) {
   const ModelConfig config = read_model_config(directory);
   ModelIdentity identity;
-  identity.id = directory_name(directory);
+  identity.id = model_name(directory);
   identity.config_sha256 = sha256_file(directory / "config.json");
   identity.tokenizer_sha256 = tokenizer_sha256(directory, options.needs_tokenizer);
   identity.weights_fingerprint =

@@ -60,9 +60,6 @@ struct GenerationDefaults {
 ModelConfig read_model_config(const std::filesystem::path& directory);
 GenerationDefaults read_generation_defaults(const std::filesystem::path& directory);
 
-// The last part of a directory's absolute path, so that "." and "model/" have a name, too.
-std::string directory_name(const std::filesystem::path& directory);
-
 // What identifies a LoRA adapter (adapter.h).
 struct AdapterIdentity {
   std::string id;           // the directory's name, for people

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/hub_cache.h"
 #include "model/json_view.h"
 
 namespace allot::model {
@@ -267,7 +268,8 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory, MappingAcces
         directory.string() +
         " has neither model.safetensors nor model.safetensors.index.json; give a Hugging Face model "
         "directory whose weights are stored as safetensors, or let weights be made at random where the "
-        "command has --random-weights");
+        "command has --random-weights" +
+        download_hint(directory));
   }
   const auto shards = read_index(index);
   for (const auto& [name, tensors] : shards) {

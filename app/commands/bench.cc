@@ -16,8 +16,8 @@
 #include "app/cli/command.h"
 #include "app/cli/options.h"
 #include "app/cli/version.h"
-#include "app/run/adapter_options.h"
 #include "app/run/attention_options.h"
+#include "app/run/model_options.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -379,7 +379,9 @@ int run_bench(std::span<const std::string> arguments) {
   set.positional("what", &options.what, "WHAT",
                  "what to measure: decode (prompt and reply of a batch) here; attention (CUDA kernels) has "
                  "options of its own, see allot bench attention --help");
-  set.path("model", &options.model, "directory of a Hugging Face model");
+  declare_model_option(
+      &set, &options.model,
+      "Hugging Face model: a directory, or org/name[@revision] in the local cache of the hub");
   declare_adapter_option(&set, &options.adapter);
   set.text("peer-python", &options.peer_python, "PROGRAM",
            "Python with torch and transformers; without it the peer is not measured");

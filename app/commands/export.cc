@@ -11,6 +11,7 @@
 #include "app/files/export_formats.h"
 #include "app/files/model_directory.h"
 #include "app/files/schedule_argument.h"
+#include "app/run/model_options.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -87,9 +88,11 @@ int run_export(std::span<const std::string> arguments) {
       "allot export --schedule runs/quickstart/schedule.json --format hf --model assets/tiny-gsm");
   options.path("schedule", &schedule, "schedule.json of a run");
   options.choice("format", &format, names, help.c_str());
-  options.path("model", &model, "model directory; the schedule must be for this model");
-  options.path("adapter", &adapter,
-               "directory of the adapter of --model, which the schedule must be for, too");
+  declare_model_option(
+      &options, &model,
+      "model, which the schedule must be for: a directory, or org/name[@revision] in the local cache of the hub");
+  declare_adapter_option(&options, &adapter,
+                         "directory of the adapter of --model, which the schedule must be for, too");
   options.text("total", &totals, "N,…",
                "solve for this total instead of that of the file, from what the run learned of layers; with "
                "several, --out is the folder of the files");

@@ -13,6 +13,7 @@
 #include "app/cli/command.h"
 #include "app/cli/options.h"
 #include "app/files/schedule_file.h"
+#include "app/run/model_options.h"
 #include "app/run/run_directory.h"
 #include "app/view/status_view.h"
 #include "base/error.h"
@@ -294,13 +295,16 @@ int run_inspect(std::span<const std::string> arguments) {
       "inspect",
       "say what a model directory, a schedule.json or a run directory holds, and what is wrong with it",
       "allot inspect assets/tiny-gsm");
-  set.positional("path", &path, "PATH", "model directory, schedule file or run directory");
-  set.path("adapter", &adapter, "directory of a LoRA adapter of the model: also say what it holds");
+  set.positional(
+      "path", &path, "PATH",
+      "model (a directory, or org/name[@revision] in the local cache of the Hugging Face hub), schedule file or run directory");
+  declare_adapter_option(&set, &adapter, "directory of a LoRA adapter of the model: also say what it holds");
   set.flag("json", &json, "print one JSON object");
   set.require("path");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
-  const Findings findings = inspect(path, adapter);
-  print(path, findings, json);
+  const fs::path found = model_directory(path);
+  const Findings findings = inspect(found, adapter);
+  print(found.string(), findings, json);
   return findings.problems.empty() ? 0 : 1;
 }
 

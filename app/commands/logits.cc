@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "app/cli/command.h"
-#include "app/run/adapter_options.h"
+#include "app/run/model_options.h"
 #include "app/scoring/scoring.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -71,7 +71,8 @@ int run_logits(std::span<const std::string> arguments) {
                 "write the logits at every position of a sequence of token ids as a float32 .npy array [ids, "
                 "vocabulary]",
                 "allot logits --model assets/tiny-gsm --ids 1,15,7 --out logits.npy");
-  set.path("model", &model, "Hugging Face model directory");
+  declare_model_option(
+      &set, &model, "Hugging Face model: a directory, or org/name[@revision] in the local cache of the hub");
   declare_adapter_option(&set, &adapter);
   set.text("ids", &ids_text, "A,B,…", "token ids, used as they are");
   set.text("schedule", &schedule, "SCHEDULE", kScheduleForms);

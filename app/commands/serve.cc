@@ -11,6 +11,7 @@
 #include "app/serve/completion_server.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "model/hub_cache.h"
 
 namespace allot::app {
 namespace {
@@ -123,7 +124,7 @@ int run_serve(std::span<const std::string> arguments) {
   ReplyPlan plan;
   set.resolve_with([&] {
     if (options.schedule.empty()) options.schedule = usual_schedule(options.model);
-    if (options.model_name.empty()) options.model_name = model::directory_name(options.model);
+    if (options.model_name.empty()) options.model_name = model::model_name(options.model);
     plan = plan_replies(std::array{options.schedule}, std::nullopt, &options, &set);
   });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;

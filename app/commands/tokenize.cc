@@ -10,6 +10,7 @@
 
 #include "app/cli/command.h"
 #include "app/cli/options.h"
+#include "app/run/model_options.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "model/tokenizer.h"
@@ -62,7 +63,9 @@ int run_tokenize(std::span<const std::string> arguments) {
   TokenizeOptions options;
   OptionSet set("tokenize", "turn text lines on stdin into JSON lists of token ids on stdout, or back",
                 "echo 'Tom has 3 apples.' | allot tokenize --model assets/tiny-gsm");
-  set.path("model", &options.model, "Hugging Face model directory; only its tokenizer is read");
+  declare_model_option(
+      &set, &options.model,
+      "Hugging Face model, of which only the tokenizer is read: a directory, or org/name[@revision] in the local cache of the hub");
   set.flag("no-special", &options.no_special,
            "encode without the tokens that the post-processor adds; decode without special tokens");
   set.flag("decode", &options.decode, "read JSON lists of ids and write their texts");

@@ -11,8 +11,8 @@
 
 #include "aggregator/run_spec.h"
 #include "app/files/schedule_argument.h"
-#include "app/run/adapter_options.h"
 #include "app/run/identity.h"
+#include "app/run/model_options.h"
 #include "base/error.h"
 #include "episode/reward_kind.h"
 #include "evaluation/gsm8k/gsm8k.h"
@@ -185,8 +185,9 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
   constexpr int64_t kMany = 1'000'000'000;
   std::vector<std::string> styles = evaluation::prompt_style_names();
   styles.insert(styles.begin(), "auto");
-  options.path("model", &run->model,
-               "directory of a Hugging Face model (config.json, tokenizer.json, *.safetensors)");
+  declare_model_option(
+      &options, &run->model,
+      "Hugging Face model (config.json, tokenizer.json, *.safetensors): a directory, or org/name[@revision] in the local cache of the hub");
   declare_adapter_option(&options, &run->adapter);
   declare_data_options(&options, &run->data, &run->fields, "questions to learn on");
   options.path(

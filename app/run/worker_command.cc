@@ -10,6 +10,7 @@
 #include "app/cli/stop_signal.h"
 #include "app/cli/version.h"
 #include "app/run/identity.h"
+#include "app/run/model_options.h"
 #include "app/run/run_directory.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -155,9 +156,11 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceText&
            "run directory; its file 'endpoint' names the aggregator, even after it has moved");
   set.text("connect", &options.connect, "ENDPOINT", "the aggregator at tcp://HOST:PORT instead");
   declare_key_options(set, &options.keys);
-  set.path("model", &options.model, "model directory, if it is not where the run says");
-  set.path("adapter", &options.adapter,
-           "adapter directory, if the run has one and it is not where the run says");
+  declare_model_option(
+      &set, &options.model,
+      "the run's model, if it is not where the run says: a directory, or org/name[@revision] in the local cache of the hub");
+  declare_adapter_option(&set, &options.adapter,
+                         "adapter directory, if the run has one and it is not where the run says");
   set.path("train", &options.train, "training questions, if they are not where the run says");
   set.path("heldout", &options.heldout, "held-out questions, if they are not where the run says");
   set.text("name", &options.name, "NAME",

@@ -8,7 +8,7 @@
 #include <limits>
 #include <string_view>
 
-#include "app/run/adapter_options.h"
+#include "app/run/model_options.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/sha256.h"
@@ -117,7 +117,9 @@ void declare_text_options(OptionSet* set, FidelityPlanOptions* options) {
   constexpr int64_t kMany = 1'000'000'000;
   std::vector<std::string> styles = evaluation::prompt_style_names();
   styles.insert(styles.begin(), "auto");
-  set->path("model", &options->model, "Hugging Face model directory");
+  declare_model_option(
+      set, &options->model,
+      "Hugging Face model: a directory, or org/name[@revision] in the local cache of the hub");
   declare_adapter_option(set, &options->adapter);
   set->path("text", &options->text, "text file, cut into texts of --tokens tokens");
   declare_data_options(set, &options->data, &options->fields,

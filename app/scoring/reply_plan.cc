@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "app/run/adapter_options.h"
+#include "app/run/model_options.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -102,7 +102,9 @@ void declare_reply_options(OptionSet* set, ReplyOptions* options, PromptStyles a
   std::vector<std::string> styles = evaluation::prompt_style_names();
   styles.insert(styles.begin(), "auto");
   if (allowed == PromptStyles::kOfTaskOrNone) styles.emplace_back(kNoStyle);
-  set->path("model", &options->model, "Hugging Face model directory");
+  declare_model_option(
+      set, &options->model,
+      "Hugging Face model: a directory, or org/name[@revision] in the local cache of the hub");
   declare_adapter_option(set, &options->adapter);
   if (allowed == PromptStyles::kNone) {
     options->prompt_style = kNoStyle;

@@ -1,0 +1,27 @@
+// The options --model and --adapter, of every command that reads a model's files.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "app/cli/options.h"
+
+namespace allot::app {
+
+// Both take a directory, or a name on the Hugging Face hub (model/hub_cache.h), of which the local cache has
+// the files; the field is then the snapshot's directory. So a run goes on with the commit that it began with,
+// whatever its branch comes to stand for. `help` says what the option is for.
+void declare_model_option(OptionSet* set, std::filesystem::path* model, const char* help);
+void declare_adapter_option(OptionSet* set, std::optional<std::filesystem::path>* adapter);
+void declare_adapter_option(OptionSet* set, std::optional<std::filesystem::path>* adapter, const char* help);
+
+// What these options make of a value: itself where it exists or can be no name on the hub. Throws NotFound as
+// model::find_snapshot does.
+std::filesystem::path model_directory(const std::filesystem::path& value);
+
+// Throws UsageError when weights that are made at random are to get an adapter.
+void check_adapter(const std::optional<std::filesystem::path>& adapter,
+                   const std::optional<int64_t>& random_weights);
+
+}  // namespace allot::app
