@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["NAME", "register"]
+__all__ = ["NAME", "register", "reset", "save_report"]
 
 NAME = "allot"
 
@@ -31,3 +31,14 @@ def _backend(runner: Any) -> Any:
     from allot_sglang.backend import AllotAttnBackend
 
     return AllotAttnBackend(runner)
+
+
+def save_report(engine: Any, path: Any) -> None:
+    """Writes what every layer did since the engine started or reset(), for `allot verify --executed`. `engine` is SGLang's Engine;
+    its scheduler writes the file. Raises where a launch found a fault."""
+    engine.collective_rpc("allot_save_report", path=str(path))
+
+
+def reset(engine: Any) -> None:
+    """Lets the counts of save_report() begin at 0."""
+    engine.collective_rpc("allot_reset")
