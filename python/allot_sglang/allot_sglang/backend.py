@@ -143,7 +143,7 @@ class AllotAttnBackend(AttentionBackend):
         self._reserve(rows)
         self._captured |= in_capture
         slots = batch.req_pool_indices[:rows]
-        # Rows that pad a graph have SGLang's padding request, the first; they read nothing with budget 0.
+        # Rows that pad a graph, and all of its capture, have SGLang's padding request, the first; they read nothing with budget 0.
         real = slots > 0
         padded = getattr(batch, "num_padding", 0) or 0
         if padded:
@@ -154,8 +154,7 @@ class AllotAttnBackend(AttentionBackend):
         torch.index_select(self.numbers.on_device(), 0, slots, out=self._draws[:rows])
         # A graph keeps the bound of its capture.
         bound = None if in_capture else batch.seq_lens_cpu
-        if not in_capture:
-            self.counts.add(budgets, lengths, real.int(), 0)
+        self.counts.add(budgets, lengths, real.int(), 0)
         return Step(
             tokens=rows,
             query_start=self._one_each[: rows + 1],

@@ -327,6 +327,8 @@ class Graphs(PluginCase):
         backend.init_forward_metadata_in_graph(dummy)
         captured = backend.forward_metadata
         self.assertEqual(captured.max_length, 128)  # the longest that a replay may be
+        # SGLang's padding request samples nothing and does not count.
+        self.assertEqual(captured.budgets.abs().max().item(), 0)
         self.assertEqual(backend.counts.values.abs().max().item(), 0)
 
         requests = [server.request(1, "allot:7"), server.request(2, "allot:8")]
@@ -484,6 +486,10 @@ class Refusals(PluginCase):
             with self.subTest(words=words):
                 layer = RadixAttention(HEADS, HEAD_DIM, SCALE, KV_HEADS, 2, **options)
                 self.assertIn(words, self.refusal(lambda layer=layer: refuse_layer(layer, {})))
+        layer = RadixAttention(HEADS, HEAD_DIM, SCALE, KV_HEADS, 2)
+        refuse_layer(layer, {})
+        layer.xai_temperature_len = 8
+        self.assertIn("xai_temperature_len", self.refusal(lambda: refuse_layer(layer, {})))
         server = self.server()
         batch, queries, new = server.batch([(server.request(1, "a"), 3)], decode=False)
         server.backend.init_forward_metadata(batch)
@@ -505,7 +511,7 @@ class Refusals(PluginCase):
         self.assertIn("no key 'allot'", self.refusal(lambda: AllotAttnBackend(runner_of(without))))
         self.assertIn("2 layers, the model has 3", self.refusal(self.start(samples=(1, 2))))
         adapter = {"id": "words", "fingerprint": "0" * 64}
-        self.assertIn("adapter words", self.refusal(self.start(adapter=adapter)))
+        self.assertIn("adapter words, which allot_sglang", self.refusal(self.start(adapter=adapter)))
         folder = self.model()
         weights = folder / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\1")
