@@ -1,6 +1,6 @@
 // executed.json: what the layers of an engine did under a schedule, as the engine itself counted it, and
-// whether that is what the schedule asks for. allot's engine, allot_attention, allot_vllm and allot_sglang write
-// the file; docs/schedule-format.md ("What was executed") defines the fields.
+// whether that is what the schedule asks for. allot's engine, allot_attention, allot_vllm and allot_sglang
+// write the file; docs/schedule-format.md ("What was executed") defines the fields.
 #pragma once
 
 #include <cstdint>
