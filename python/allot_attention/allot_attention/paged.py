@@ -19,16 +19,7 @@ def kernel_arguments(schedule: Schedule, estimator: str, budget: int) -> dict[st
     """What a launch takes of the schedule's conditions."""
     if estimator == "exact":
         return {"estimator": "exact"}
-    method = schedule.method
-    return {
-        "estimator": estimator,
-        "unit": method.unit,
-        "tile": method.tile,
-        "score_stage": method.score_stage,
-        "score_budget": method.score_budget,
-        "mean_group_query": method.mean_group_query,
-        "max_budget": budget,
-    }
+    return {**schedule.method.arguments(), "estimator": estimator, "max_budget": budget}
 
 
 class RequestNumbers:
