@@ -334,5 +334,5 @@ def _offer_reports(backend: AllotAttnBackend) -> None:
     _live = weakref.ref(backend)
     scheduler = sys.modules.get("sglang.srt.managers.scheduler")
     if scheduler is not None:
-        scheduler.Scheduler.allot_save_report = _save_report  # type: ignore[attr-defined]
-        scheduler.Scheduler.allot_reset = _reset  # type: ignore[attr-defined]
+        scheduler.Scheduler.allot_save_report = _save_report
+        scheduler.Scheduler.allot_reset = _reset
