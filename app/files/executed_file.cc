@@ -66,8 +66,8 @@ ExecutedFile parse_executed_file(std::string_view text, const std::string& place
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object())
     throw CorruptFile(place +
-                      ": is no JSON object; expected what `allot eval --executed-out`, "
-                      "allot_attention.save_report or allot_vllm.save_report writes");
+                      ": is no JSON object; expected what `allot eval --executed-out` or "
+                      "save_report of allot_attention, allot_vllm or allot_sglang writes");
   if (json.contains("schema_version") && json["schema_version"] != kExecutedSchemaVersion)
     throw Unsupported(fmt::format(
         "{}: 'schema_version' is {}, this allot reads {}; use the allot that belongs to the engine", place,

@@ -1,6 +1,6 @@
 // executed.json: what the layers of an engine did under a schedule, as the engine itself counted it, and
-// whether that is what the schedule asks for. allot's engine, allot_attention and allot_vllm write the file;
-// docs/schedule-format.md ("What was executed") defines the fields.
+// whether that is what the schedule asks for. allot's engine, allot_attention, allot_vllm and allot_sglang
+// write the file; docs/schedule-format.md ("What was executed") defines the fields.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace allot::app {
 inline constexpr int32_t kExecutedSchemaVersion = 1;
 
 struct ExecutedFile {
-  std::string engine;          // "allot", "allot_attention", "allot_vllm"
+  std::string engine;          // "allot", "allot_attention", "allot_vllm", "allot_sglang"
   std::string engine_version;  // of the engine
   std::string computed_by;     // which of its parts: "cpu", "operators", "eager"
   // Model and attention as the engine found them, not as a schedule says; what it does not know is in

@@ -29,9 +29,10 @@ constexpr std::string_view kVllm =
     "dense attention and says nothing. allot_vllm.save_report(llm, FILE) and allot verify --executed FILE show "
     "what was executed.";
 constexpr std::string_view kSglang =
-    "SGLang takes the key \"allot\" into the model's configuration, where an attention backend finds it; its own "
-    "backends ignore it and run dense attention, and allot has none for SGLang: sglang-serve.sh names the backend "
-    "allot, which a plugin of the group sglang.srt.plugins must register.";
+    "SGLang 0.5.23 is to obey it with python/allot_sglang, which was never run on a GPU: pip install "
+    "./python/allot_attention ./python/allot_sglang, with ALLOT_TORCH_LIBRARY naming a liballot_torch.so built with "
+    "CUDA, and --attention-backend allot as in sglang-serve.sh; without the plugin (group sglang.srt.plugins) SGLang "
+    "does not start with that backend, and without the backend it runs dense attention and says nothing.";
 constexpr std::string_view kConfigMap =
     "Mount it as files: schedule.json is for allot (eval, generate, serve --schedule), hf-overrides.json for "
     "vllm serve --hf-overrides \"$(cat hf-overrides.json)\" with python/allot_vllm and --attention-backend CUSTOM; "
@@ -185,12 +186,14 @@ std::vector<ExportedFile> to_vllm(const ExportRequest& request) {
 std::vector<ExportedFile> to_sglang(const ExportRequest& request) {
   const bool sampled = request.schedule.conditions.attention.prefill == kernels::Prefill::kSampled;
   const std::string caching = sampled ? " --disable-radix-cache" : "";
-  return {{"model-override-args.json", to_hf_overlay(request)},
-          {"sglang-serve.sh",
-           fmt::format(
-               "#!/bin/sh\nexec env SGLANG_USE_HND_KVCACHE=1 python3 -m sglang.launch_server --model-path {} "
-               "--attention-backend allot --page-size 16{} --json-model-override-args {} \"$@\"\n",
-               served_model(request), caching, shell_word(one_line(request)))}};
+  return {
+      {"model-override-args.json", to_hf_overlay(request)},
+      {"sglang-serve.sh",
+       fmt::format(
+           "#!/bin/sh\nexec env SGLANG_USE_HND_KVCACHE=1 python3 -m sglang.launch_server --model-path {} "
+           "--attention-backend allot --page-size 16 --disable-prefill-cuda-graph{} --json-model-override-args {} "
+           "\"$@\"\n",
+           served_model(request), caching, shell_word(one_line(request)))}};
 }
 
 std::string to_config_map(const ExportRequest& request) {

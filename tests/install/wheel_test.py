@@ -37,10 +37,10 @@ class Wheels(unittest.TestCase):
         return output(self.programs / "allot", *words, cwd=self.scratch.name, env={**self.variables, **more.pop("env", {})}, **more)
 
     def test_every_package_has_a_wheel_with_a_tag_that_pip_takes(self):
-        self.assertEqual(set(self.wheels), {"allot", "allot_attention", "allot_vllm", "allot_ray"})
+        self.assertEqual(set(self.wheels), {"allot", "allot_attention", "allot_vllm", "allot_sglang", "allot_ray"})
         for name in ("allot", "allot_attention"):
             self.assertRegex(self.wheels[name].name, r"-py3-none-manylinux_2_\d+_\w+\.whl$")
-        for name in ("allot_vllm", "allot_ray"):
+        for name in ("allot_vllm", "allot_sglang", "allot_ray"):
             self.assertRegex(self.wheels[name].name, r"-py3-none-any\.whl$")
         for name, path in self.wheels.items():
             with zipfile.ZipFile(path) as wheel:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from allot_attention.executed import row_limit
 from allot_attention.schedule import ScheduleError
 from vllm.v1.attention.backend import (
     AttentionCGSupport,
@@ -58,18 +57,12 @@ class AllotMetadataBuilder(AttentionMetadataBuilder[AllotMetadata]):
                 f"allot_vllm does not know the model {vllm_config.model_config.architectures}, so its requests would have no numbers "
                 "to draw by; use another attention backend"
             )
-        schedule = state.schedule
         requests = vllm_config.scheduler_config.max_num_seqs
-        samples = [0 if state.is_exact(layer) else budget or 0 for layer, budget in enumerate(schedule.samples)]
-        self._samples = torch.tensor(samples, dtype=torch.int32, device=device)[:, None]
-        limits = [row_limit(schedule, count) for count in samples]
-        self._row_limits = torch.tensor(limits, dtype=torch.int64, device=device)[:, None]
-        self._is_exact = torch.tensor([state.is_exact(layer) for layer in range(len(samples))], device=device)
         self._query_start = torch.zeros(requests + 1, dtype=torch.int64, device=device)
         # Of a step that decodes, with the rows that pad its graph: vLLM repeats the last start there.
         self._one_each = torch.arange(requests + 1, dtype=torch.int64, device=device)
         self._lengths = torch.ones(requests, dtype=torch.int32, device=device)
-        self._budgets = torch.zeros(len(samples), requests, dtype=torch.int32, device=device)
+        self._budgets = torch.zeros(len(state.schedule.samples), requests, dtype=torch.int32, device=device)
         self._draws = torch.zeros(requests, 3, dtype=torch.int32, device=device)
 
     def build_for_cudagraph_capture(self, common_attn_metadata: CommonAttentionMetadata) -> AllotMetadata:
@@ -97,7 +90,7 @@ class AllotMetadataBuilder(AttentionMetadataBuilder[AllotMetadata]):
         lengths, draws = self._lengths[:requests], self._draws[:requests]
         # A row that pads a graph has length 0, which the kernels would report as a fault: it reads nothing with budget 0.
         torch.clamp(common.seq_lens[:requests], min=1, out=lengths)
-        torch.mul(self._samples, common.seq_lens[:requests] > 0, out=self._budgets[:, :requests])
+        torch.mul(self._state.counts.samples, common.seq_lens[:requests] > 0, out=self._budgets[:, :requests])
         slots = self._state.rows_of_slots
         if slots is not None:
             rows = min(requests, slots.shape[0])
@@ -124,16 +117,4 @@ class AllotMetadataBuilder(AttentionMetadataBuilder[AllotMetadata]):
         real = lengths > 0
         rows, exact = (len(real), 0) if self._state.schedule.method.prefill == "sampled" else (decodes, tokens - decodes)
         queries = torch.where(real[:rows], query_start[1 : rows + 1] - query_start[:rows], 0)
-        sampled = queries.sum()
-        counts = self._state.counts
-        counts[:, 0] += torch.where(self._is_exact, 0, sampled)
-        counts[:, 1] += (self._budgets[:, :rows] * queries).sum(1)
-        counts[:, 2] += torch.where(self._is_exact, sampled + exact, exact)
-        # A request's new tokens see as many keys as it is long, and one less each before the last.
-        keys = lengths[:rows].long()
-        counts[:, 3] += (self._rows_of(keys) - self._rows_of(keys - queries)).sum(1)
-
-    def _rows_of(self, keys: torch.Tensor) -> torch.Tensor:
-        """The sum of min(k, limit) over k = 1 to `keys` [rows], by layer: int64 [layers, rows]."""
-        few = torch.minimum(keys, self._row_limits)
-        return few * (few + 1) // 2 + (keys - few) * self._row_limits
+        self._state.counts.add(self._budgets[:, :rows], lengths[:rows], queries, exact)

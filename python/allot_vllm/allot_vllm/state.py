@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from allot_attention.executed import LayerCount, make_report
+from allot_attention.paged import Counts, RequestNumbers, kernel_arguments
 from allot_attention.schedule import Schedule, ScheduleError
 
 from allot_vllm.settings import counts_rows, schedule_of
 
 _log = logging.getLogger("allot_vllm")
-_WORDS = 2**32
 
 
 class State:
@@ -35,37 +34,20 @@ class State:
         self.workspace: torch.Tensor | None = None
         self.numbered = False  # the model passes the numbers of its requests on
         self.rows_of_slots: torch.Tensor | None = None  # int32 [requests of the step]: slot of each row
-        # By slot of a request, as the kernels take them: run seed, sampling seed, question.
-        self._numbers = torch.zeros(max_requests, 3, dtype=torch.int64)
-        self._numbers[:, 0] = schedule.seed
-        self._stale = True
-        self._numbers_on_device = torch.zeros(max_requests, 3, dtype=torch.int32, device=device)
-        # By layer: tokens sampled, samples asked for, tokens exact, most rows that may be read. In device memory, since the
-        # budgets are there.
-        self.counts = torch.zeros(len(schedule.samples), 4, dtype=torch.int64, device=device)
+        self._numbers = RequestNumbers(schedule.seed, max_requests, device, _log)
+        self.counts = Counts(schedule, device)
         # By layer and row of a step, what the kernels have read; None where they are not to count.
         self.rows_read: torch.Tensor | None = None
         if count_rows:
             self.rows_read = torch.zeros(len(schedule.samples), max_requests, dtype=torch.int64, device=device)
 
     def numbers(self) -> torch.Tensor:
-        """int32 [slots, 3] on the device, the bits of unsigned words."""
-        if self._stale:
-            words = torch.where(self._numbers >= _WORDS // 2, self._numbers - _WORDS, self._numbers)
-            self._numbers_on_device.copy_(words.to(torch.int32))
-            self._stale = False
-        return self._numbers_on_device
+        """int32 [slots, 3] on the device: run seed, sampling seed, question."""
+        return self._numbers.on_device()
 
     def add_request(self, slot: int, extra_args: Mapping[str, Any] | None) -> None:
-        """Notes question and sampling seed of the request that now has this slot. A request cannot be refused here without
-        ending the engine, so a value that is no number of 32 bits is logged and taken for 0."""
-        for column, name in ((1, "allot_sampling_seed"), (2, "allot_question")):
-            value = (extra_args or {}).get(name, 0)
-            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _WORDS:
-                _log.error("%s of a request is %r; expected 0 to 4294967295; its draws are those of 0", name, value)
-                value = 0
-            self._numbers[slot, column] = value
-        self._stale = True
+        """Notes question and sampling seed of the request that now has this slot."""
+        self._numbers.set(slot, extra_args or {})
 
     def reserve_workspace(self, num_heads: int, num_kv_heads: int, head_size: int, vllm_config: Any) -> None:
         """Allocates the workspace for every launch of this engine, once; before the cache, so that vLLM's profiling counts it.
@@ -111,35 +93,20 @@ class State:
 
     def arguments(self, estimator: str, budget: int) -> dict[str, Any]:
         """What a launch takes of the schedule's conditions."""
-        if estimator == "exact":
-            return {"estimator": "exact"}
-        return {**self.schedule.method.arguments(), "estimator": estimator, "max_budget": budget}
+        return kernel_arguments(self.schedule, estimator, budget)
 
     def is_exact(self, layer: int) -> bool:
         return self.schedule.samples[layer] is None or self.schedule.method.estimator == "exact"
 
     def reset_counts(self) -> None:
-        self.counts.zero_()
+        self.counts.values.zero_()
         if self.rows_read is not None:
             self.rows_read.zero_()
 
     def report(self) -> dict[str, Any]:
         if self.workspace is not None:
             torch.ops.allot.check(self.workspace)
-        read = None if self.rows_read is None else self.rows_read.sum(1).tolist()
-        layers = []
-        for number, count in enumerate(self.counts.tolist()):
-            sampled, samples, exact, limit = count
-            layers.append(
-                LayerCount(
-                    sampled_tokens=sampled,
-                    exact_tokens=exact,
-                    samples=samples,
-                    rows=None if read is None else read[number],
-                    row_limit=limit * self.schedule.model["num_kv_heads"],
-                )
-            )
-        return make_report("allot_vllm", "operators", self.schedule, self.identity, layers)
+        return self.counts.report("allot_vllm", self.identity, self.rows_read)
 
 
 # By the identity of the compilation configuration, which all parts of an engine's worker have in common.

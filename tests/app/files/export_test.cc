@@ -150,7 +150,7 @@ TEST_F(Export, FormatsThatAProgramMustObeySayOnStderrWhatItNeeds) {
     } else if (name == "vllm" || name == "k8s") {
       EXPECT_THAT(said, Names("allot_vllm", "--attention-backend CUSTOM", "dense")) << name;
     } else if (name == "sglang") {
-      EXPECT_THAT(said, Names("sglang.srt.plugins", "dense"));
+      EXPECT_THAT(said, Names("allot_sglang", "--attention-backend allot", "dense"));
     } else {
       EXPECT_EQ(said, "") << name;
     }
@@ -384,11 +384,11 @@ TEST_F(Export, VllmAndSglangGetTheOverlayAsAFileAndInACommandThatTheShellReads) 
   ASSERT_EQ(sglang.size(), 2u);
   EXPECT_EQ(sglang[0], (ExportedFile{"model-override-args.json", to_hf_overlay(request)}));
   EXPECT_EQ(sglang[1].name, "sglang-serve.sh");
-  EXPECT_THAT(
-      words_of(sglang[1].text, directory_.path()),
-      ElementsAre("env", "SGLANG_USE_HND_KVCACHE=1", "python3", "-m", "sglang.launch_server", "--model-path",
-                  model_.string(), "--attention-backend", "allot", "--page-size", "16",
-                  "--disable-radix-cache", "--json-model-override-args", overlay, "--port", "1"));
+  EXPECT_THAT(words_of(sglang[1].text, directory_.path()),
+              ElementsAre("env", "SGLANG_USE_HND_KVCACHE=1", "python3", "-m", "sglang.launch_server",
+                          "--model-path", model_.string(), "--attention-backend", "allot", "--page-size",
+                          "16", "--disable-prefill-cuda-graph", "--disable-radix-cache",
+                          "--json-model-override-args", overlay, "--port", "1"));
 }
 
 TEST_F(Export, PrefixCachesStayOnWhereNoPromptIsSampledAndTheModelIsAPlaceWhereNoneIsGiven) {
