@@ -16,7 +16,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxStops = 4;
+// OpenAI takes 4; tasks of lm-evaluation-harness have 5 and an end token.
+constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 256;
 constexpr double kMaxApiTemperature = 2;
 constexpr size_t kMaxDepth = 32;

@@ -1,6 +1,7 @@
 // Requests of the HTTP API: what they may say, and a seeded crowd of malformed ones.
 #include "app/serve/api_request.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -101,7 +102,11 @@ TEST(ApiRequest, FaultsNameFieldAndRange) {
   EXPECT_EQ(fault_of(R"(, "seed": -1)").param, "seed");
   EXPECT_EQ(fault_of(R"(, "seed": 4294967296)").param, "seed");
   EXPECT_EQ(fault_of(R"(, "stop": "")").param, "stop");
-  EXPECT_EQ(fault_of(R"(, "stop": ["a", "b", "c", "d", "e"])").param, "stop");
+  const auto stops = [](size_t count) {
+    return fmt::format(R"(, "stop": {})", nlohmann::json(std::vector<std::string>(count, "a")).dump());
+  };
+  EXPECT_EQ(completion(stops(16)).stop.size(), 16u);
+  EXPECT_EQ(fault_of(stops(17)).param, "stop");
   EXPECT_EQ(fault_of(R"(, "stream": 1)").param, "stream");
   EXPECT_EQ(fault_of(R"(, "stream_options": {"include_usage": true})").param, "stream_options");
   EXPECT_EQ(fault_of(R"(, "colour": "red")").param, "colour");
