@@ -5,7 +5,9 @@
 """
 
 import json
+import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -90,6 +92,28 @@ class Wheels(unittest.TestCase):
             scored = output(programs / "allot", "eval", "--model", TINY_GSM, "--data", TINY_GSM / "heldout.jsonl", "--limit", 4,
                             "--schedule", "dense", "--threads", 1, "--json", cwd=folder, env=variables)
             self.assertIn("dense", json.dumps(json.loads(scored)))
+
+            output(programs / "allot", "tune", "--model", TINY_GSM, "--data", TINY_GSM / "train.jsonl", "--total", 64, "--episodes", 4,
+                   "--questions", 4, "--policy", "pairs", "--reward", "answers", "--preflight", 0, "--heldout-questions", 0,
+                   "--threads", 1, "--run", "run", cwd=folder, env=variables)
+            learned = json.loads((pathlib.Path(folder) / "run/schedule.json").read_text())
+            self.assertEqual([len(learned["samples"]), sum(learned["samples"])], [8, 64])
+
+    def test_the_operators_of_the_wheel_are_loaded_where_python_has_torch(self):
+        with tempfile.TemporaryDirectory() as folder:
+            programs = environment.make_environment(pathlib.Path(folder) / "environment", sees=[SOURCE / ".deps/site"])
+            variables = environment.clean_variables(programs, pathlib.Path(folder))
+            # torch needs libraries and packages that .deps/site leaves out; the caller may have them elsewhere.
+            variables.update((name, os.environ[name]) for name in ("LD_LIBRARY_PATH", "PYTHONPATH") if name in os.environ)
+            imports = subprocess.run([programs / "python", "-c", "import torch"], env=variables, capture_output=True, text=True, check=False)
+            if imports.returncode != 0:
+                self.skipTest(f"Python cannot import torch of .deps/site: {imports.stderr.strip().splitlines()[-1]}; LD_LIBRARY_PATH and "
+                              "PYTHONPATH may name where what it needs is")
+            output(programs / "pip", "install", self.wheels["allot_attention"], env=variables)
+            said = output(programs / "python", "-c", "import importlib.util as u, torch, pathlib\n"
+                          "lib = pathlib.Path(u.find_spec('allot_attention').origin).parent / 'lib/liballot_torch.so'\n"
+                          "torch.ops.load_library(str(lib)); print(torch.ops.allot.attend)", env=variables, cwd=folder)
+            self.assertIn("allot.attend", said)
 
 
 if __name__ == "__main__":
