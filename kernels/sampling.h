@@ -25,8 +25,8 @@
 // Under threshold the keys kept (p >= tau) weigh p and the rest is the mass of the others.
 //
 // Under joint, pooled and level a row's size is the sum of its probabilities in the heads of its group; joint
-// and pooled have the samples of all these heads together (kernels/methods/shared.h). Where budgets count
-// rows of a group of g heads, S is R / g.
+// and pooled have the samples of all these heads together (kernels/methods/shared/method.h). Where budgets
+// count rows of a group of g heads, S is R / g.
 //
 // The mean group query (Appendix C.2) is drawn once a head group, under the number of the group's
 // first query head.

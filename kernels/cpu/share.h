@@ -1,4 +1,4 @@
-// Value rows that several heads of a query choose and read together (kernels/methods/shared.h).
+// Value rows that several heads of a query choose and read together (kernels/methods/shared/method.h).
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// The sizes of a query's value rows in a group whose heads read them together (kernels/methods/shared.h): the
-// sum of a row's probabilities in the heads, of single rows and of whole score tiles.
+// The sizes of a query's value rows in a group whose heads read them together
+// (kernels/methods/shared/method.h): the sum of a row's probabilities in the heads, of single rows and of
+// whole score tiles.
 #pragma once
 
 #include "kernels/cuda/value_row.cuh"

@@ -1,5 +1,7 @@
 // Looks up compiled kernels by their parameters. Each family and dtype is a translation unit of its own, so
-// that a build uses all cores.
+// that a build uses all cores. Value kernels are those of the estimators: Method::cuda_kernel(dtype,
+// head_dim, row_warps) of kernels/methods, where row_warps is 1, 4 (shared only) or 8 (exact and top-k: any
+// means 8).
 #pragma once
 
 #include <cstdint>
@@ -40,20 +42,6 @@ ScoreKernel score_kernel_float16(int32_t head_dim, int32_t column_tiles, bool de
 // Of the Bernoulli score stages: 1 or 2 column tiles, decode and prefill alike.
 ScoreKernel bernoulli_kernel_bfloat16(int32_t head_dim, int32_t column_tiles);
 ScoreKernel bernoulli_kernel_float16(int32_t head_dim, int32_t column_tiles);
-
-// row_warps: 1 or 8; dense and top-k only 8; shared 1, 4 or 8.
-ValueKernel dense_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
-ValueKernel dense_kernel_float16(int32_t head_dim, int32_t row_warps);
-ValueKernel tiled_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
-ValueKernel tiled_kernel_float16(int32_t head_dim, int32_t row_warps);
-ValueKernel threshold_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
-ValueKernel threshold_kernel_float16(int32_t head_dim, int32_t row_warps);
-ValueKernel shared_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
-ValueKernel shared_kernel_float16(int32_t head_dim, int32_t row_warps);
-ValueKernel topk_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
-ValueKernel topk_kernel_float16(int32_t head_dim, int32_t row_warps);
-ValueKernel targets_kernel_bfloat16(int32_t head_dim, int32_t row_warps);
-ValueKernel targets_kernel_float16(int32_t head_dim, int32_t row_warps);
 
 // Finds what the groups of a query share, of every query; for value kernels with Args::pools.
 PoolKernel pool_kernel();

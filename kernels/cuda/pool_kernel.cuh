@@ -1,8 +1,8 @@
 // What the groups of a query share where its value rows are shared out among them (`pooled`,
-// kernels/methods/shared.h): tau, which solves the sum of min(1, size / tau) over the rows of all groups =
-// rows wanted, and the targets of what is not kept. A block works on a query; tau falls in steps that keep
-// more rows each, as in SharedSelection, and every step looks only into score tiles that may hold a row of at
-// least tau.
+// kernels/methods/shared/method.h): tau, which solves the sum of min(1, size / tau) over the rows of all
+// groups = rows wanted, and the targets of what is not kept. A block works on a query; tau falls in steps
+// that keep more rows each, as in SharedSelection, and every step looks only into score tiles that may hold a
+// row of at least tau.
 #pragma once
 
 #include "kernels/cuda/group_sizes.cuh"

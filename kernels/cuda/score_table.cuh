@@ -1,6 +1,7 @@
 // The score kernels of one dtype.
 #pragma once
 
+#include "kernels/cuda/head_dims.h"
 #include "kernels/cuda/kernel_table.h"
 #include "kernels/cuda/score_kernel.cuh"
 
@@ -26,20 +27,9 @@ ScoreKernel score_kernel_of(int32_t column_tiles, bool decode) {
 
 template <class T>
 ScoreKernel score_kernel_of(int32_t head_dim, int32_t column_tiles, bool decode) {
-  switch (head_dim) {
-    case 32:
-      return score_kernel_of<T, 32>(column_tiles, decode);
-    case 64:
-      return score_kernel_of<T, 64>(column_tiles, decode);
-    case 96:
-      return score_kernel_of<T, 96>(column_tiles, decode);
-    case 128:
-      return score_kernel_of<T, 128>(column_tiles, decode);
-    case 256:
-      return score_kernel_of<T, 256>(column_tiles, decode);
-    default:
-      return {};
-  }
+  return of_head_dim<ScoreKernel>(head_dim, [=]<int kHeadDim>(HeadDim<kHeadDim>) {
+    return score_kernel_of<T, kHeadDim>(column_tiles, decode);
+  });
 }
 
 }  // namespace allot::kernels::cuda

@@ -1,4 +1,4 @@
-// The value kernels of one family and dtype.
+// The value kernels of a selection, by the warps that share a row.
 #pragma once
 
 #include "kernels/cuda/kernel_table.h"
@@ -14,31 +14,13 @@ ValueKernel make_value_kernel() {
           .row_bytes = [](int32_t tiles, int32_t) { return Selection<kWarps>::shared_bytes(tiles); }};
 }
 
-template <template <int> class Selection, class T, int kWarps>
-ValueKernel value_kernel_of(int32_t head_dim) {
-  switch (head_dim) {
-    case 32:
-      return make_value_kernel<Selection, T, 32, kWarps>();
-    case 64:
-      return make_value_kernel<Selection, T, 64, kWarps>();
-    case 96:
-      return make_value_kernel<Selection, T, 96, kWarps>();
-    case 128:
-      return make_value_kernel<Selection, T, 128, kWarps>();
-    case 256:
-      return make_value_kernel<Selection, T, 256, kWarps>();
-    default:
-      return {};
-  }
-}
-
-template <template <int> class Selection, class T>
-ValueKernel value_kernel_of(int32_t head_dim, int32_t row_warps) {
+template <template <int> class Selection, class T, int kHeadDim>
+ValueKernel value_kernel_of(int32_t row_warps) {
   // Rows with all keys are never small.
   if constexpr (!Selection<8>::kDense) {
-    if (row_warps == 1) return value_kernel_of<Selection, T, 1>(head_dim);
+    if (row_warps == 1) return make_value_kernel<Selection, T, kHeadDim, 1>();
   }
-  return value_kernel_of<Selection, T, 8>(head_dim);
+  return make_value_kernel<Selection, T, kHeadDim, 8>();
 }
 
 }  // namespace allot::kernels::cuda

@@ -1,5 +1,5 @@
-// The table of estimators: one row each. A new one adds its header, its enumerator and its struct here;
-// nothing outside kernels/methods knows single estimators, except the code of those that are named there.
+// The table of estimators, made from the rows of methods.cmake. Nothing outside kernels/methods knows single
+// estimators, except the code of those that are named there.
 #pragma once
 
 #include <cstddef>
@@ -7,29 +7,10 @@
 #include <span>
 #include <string_view>
 
-#include "kernels/methods/exact.h"
+#include "kernels/methods/estimators.h"
 #include "kernels/methods/row.h"
-#include "kernels/methods/shared.h"
-#include "kernels/methods/targets.h"
-#include "kernels/methods/threshold.h"
-#include "kernels/methods/tiled.h"
-#include "kernels/methods/topk.h"
 
 namespace allot::kernels {
-
-enum class Estimator : uint8_t {
-  kExact,
-  kIid,
-  kStrat,
-  kSys,
-  kProp,
-  kFlash,
-  kThreshold,
-  kJoint,
-  kPooled,
-  kLevel,
-  kTopk
-};
 
 template <class... Method>
 struct MethodList {
@@ -44,11 +25,6 @@ struct MethodList {
     }
   };
 };
-
-// In the order of the enumerators.
-using Methods =
-    MethodList<methods::Exact, methods::Iid, methods::Strat, methods::Sys, methods::Prop, methods::Flash,
-               methods::Threshold, methods::Joint, methods::Pooled, methods::Level, methods::Topk>;
 
 inline constexpr std::span<const EstimatorRow> kEstimatorRows = Methods::kRows;
 inline constexpr auto kEstimators = static_cast<int>(kEstimatorRows.size());

@@ -83,7 +83,7 @@ struct SharedRows {
   std::span<const double> norms = {};  // [groups, keys] of the value rows; empty where the method uses none
 };
 
-// Every estimator is a struct in a header of this folder with
+// Every estimator is a struct in the method.h of a folder beside this file, named in methods.cmake, with
 //   static constexpr EstimatorRow kRow;
 //   static void select(std::span<const double> p, const Choice&, const DrawRow&,
 //                      std::vector<double>& weights);
@@ -98,7 +98,9 @@ struct SharedRows {
 //                             std::vector<double>& weights);  // [groups, heads, keys]
 //     and its code on the CPU in kernels/cpu/share.h. Its draws are those of the first head of the scope.
 //   static cuda::ValueKernel cuda_kernel(DType, int32_t head_dim, int32_t row_warps);
-//     Its CUDA value kernel (kernels/cuda/kernel_table.h).
+//     Its CUDA value kernel (kernels/cuda/kernel_table.h); defined by the build, from
+//       template <class T, int kHeadDim> cuda::ValueKernel cuda::<folder>_kernel(int32_t row_warps)
+//     in the folder's value_kernel.cuh.
 // `exact` has neither select nor pick: rows with all their keys have code of their own.
 
 }  // namespace allot::kernels

@@ -8,7 +8,7 @@
 #include <set>
 #include <span>
 
-#include "kernels/methods/shared.h"
+#include "kernels/methods/shared/method.h"
 #include "kernels/reference.h"
 #include "kernels/sampling.h"
 #include "launch.h"

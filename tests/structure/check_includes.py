@@ -13,9 +13,10 @@ import tempfile
 # under it follow its entry, and an include of it has to be allowed by that name.
 ALLOWED = {
     "base": set(),
-    "kernels": {"kernels/cpu"},
-    "kernels/cpu": {"kernels"},
-    "kernels/cuda": {"kernels"},
+    "kernels": {"kernels/cpu", "kernels/methods"},
+    "kernels/methods": {"kernels", "kernels/cuda"},
+    "kernels/cpu": {"kernels", "kernels/methods"},
+    "kernels/cuda": {"kernels", "kernels/methods"},
     "kernels/torch": {"kernels"},
     "episode": set(),
     "policy": {"episode"},

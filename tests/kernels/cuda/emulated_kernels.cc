@@ -6,13 +6,7 @@
 #include "base/error.h"
 #include "emulated_kernels.h"
 #include "kernels/cuda/pool_kernel.cuh"
-#include "kernels/cuda/select_dense.cuh"
-#include "kernels/cuda/select_targets.cuh"
-#include "kernels/cuda/select_threshold.cuh"
-#include "kernels/cuda/select_tiled.cuh"
-#include "kernels/cuda/select_topk.cuh"
-#include "kernels/cuda/shared_kernel.cuh"
-#include "kernels/cuda/value_table.cuh"
+#include "kernels/methods/value_kernels.cuh"
 
 namespace allot::kernels::testing {
 namespace {
@@ -20,41 +14,11 @@ namespace {
 using cuda::Args;
 using cuda::ValueKernel;
 
-template <template <int> class Selection, class T, int kHeadDim>
-ValueKernel by_warps(int32_t row_warps) {
-  return row_warps == 1 ? cuda::make_value_kernel<Selection, T, kHeadDim, 1>()
-                        : cuda::make_value_kernel<Selection, T, kHeadDim, 8>();
-}
-
-template <class T, int kHeadDim>
-ValueKernel kernel_of(Estimator estimator, int32_t row_warps) {
-  switch (estimator) {
-    case Estimator::kExact:
-      return cuda::make_value_kernel<cuda::DenseSelection, T, kHeadDim, 8>();
-    case Estimator::kIid:
-    case Estimator::kStrat:
-    case Estimator::kSys:
-      return by_warps<cuda::TargetSelection, T, kHeadDim>(row_warps);
-    case Estimator::kProp:
-    case Estimator::kFlash:
-      return by_warps<cuda::TiledSelection, T, kHeadDim>(row_warps);
-    case Estimator::kThreshold:
-      return by_warps<cuda::ThresholdSelection, T, kHeadDim>(row_warps);
-    case Estimator::kTopk:
-      return cuda::make_value_kernel<cuda::TopkSelection, T, kHeadDim, 8>();
-    case Estimator::kJoint:
-    case Estimator::kPooled:
-    case Estimator::kLevel:
-      return cuda::shared_kernel_of<T, kHeadDim>(row_warps);
-  }
-  throw InvalidArgument("no such estimator");
-}
-
 ValueKernel kernel_of(const EmulatedLaunch& launch) {
   const bool half = launch.dtype == DType::kFloat16;
-  if (half && launch.head_dim == 64) return kernel_of<__half, 64>(launch.estimator, launch.row_warps);
-  if (half && launch.head_dim == 96) return kernel_of<__half, 96>(launch.estimator, launch.row_warps);
-  if (!half && launch.head_dim == 64) return kernel_of<__nv_bfloat16, 64>(launch.estimator, launch.row_warps);
+  if (half && launch.head_dim == 64) return cuda::value_kernel_of<__half, 64>(launch.estimator, launch.row_warps);
+  if (half && launch.head_dim == 96) return cuda::value_kernel_of<__half, 96>(launch.estimator, launch.row_warps);
+  if (!half && launch.head_dim == 64) return cuda::value_kernel_of<__nv_bfloat16, 64>(launch.estimator, launch.row_warps);
   throw InvalidArgument(
       fmt::format("no value kernel of head_dim {} is compiled for the host", launch.head_dim));
 }

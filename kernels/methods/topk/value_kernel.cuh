@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/cuda/value_row.cuh"
+#include "kernels/cuda/value_table.cuh"
 
 namespace allot::kernels::cuda {
 
@@ -244,5 +245,10 @@ class TopkSelection {
   int32_t kept_ = 0;
   float inverse_kept_ = 0;  // 1 / the kept mass
 };
+
+template <class T, int kHeadDim>
+ValueKernel topk_kernel(int32_t /*row_warps*/) {
+  return make_value_kernel<TopkSelection, T, kHeadDim, 8>();
+}
 
 }  // namespace allot::kernels::cuda

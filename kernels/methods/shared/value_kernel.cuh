@@ -8,8 +8,8 @@
 #include <type_traits>
 
 #include "kernels/cuda/kernel_table.h"
-#include "kernels/cuda/select_shared.cuh"
 #include "kernels/cuda/value_kernel.cuh"
+#include "kernels/methods/shared/select.cuh"
 
 namespace allot::kernels::cuda {
 
@@ -242,7 +242,7 @@ ValueKernel make_shared_kernel() {
 }
 
 template <class T, int kHeadDim>
-ValueKernel shared_kernel_of(int32_t row_warps) {
+ValueKernel shared_kernel(int32_t row_warps) {
   switch (row_warps) {
     case 1:
       return make_shared_kernel<T, kHeadDim, 1>();
@@ -250,24 +250,6 @@ ValueKernel shared_kernel_of(int32_t row_warps) {
       return make_shared_kernel<T, kHeadDim, 4>();
     default:
       return make_shared_kernel<T, kHeadDim, 8>();
-  }
-}
-
-template <class T>
-ValueKernel shared_kernel_of(int32_t head_dim, int32_t row_warps) {
-  switch (head_dim) {
-    case 32:
-      return shared_kernel_of<T, 32>(row_warps);
-    case 64:
-      return shared_kernel_of<T, 64>(row_warps);
-    case 96:
-      return shared_kernel_of<T, 96>(row_warps);
-    case 128:
-      return shared_kernel_of<T, 128>(row_warps);
-    case 256:
-      return shared_kernel_of<T, 256>(row_warps);
-    default:
-      return {};
   }
 }
 

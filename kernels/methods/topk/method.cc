@@ -1,4 +1,4 @@
-#include "kernels/methods/topk.h"
+#include "kernels/methods/topk/method.h"
 
 #include <algorithm>
 

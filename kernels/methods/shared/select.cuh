@@ -1,4 +1,4 @@
-// Chooses the value rows that the heads of a group read together (kernels/methods/shared.h). The size
+// Chooses the value rows that the heads of a group read together (kernels/methods/shared/method.h). The size
 // of a row is the sum of its probabilities in the heads, so the CDF of the sizes over score tiles follows
 // from the tiles' statistics. Only tiles that may hold a row of at least tau are looked into for it, and only
 // those that hold a row that is read are looked into again. Eight lanes share a tile. For `pooled` another

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/value_row.cuh"
+#include "kernels/cuda/value_table.cuh"
 
 namespace allot::kernels::cuda {
 
@@ -37,5 +38,10 @@ class DenseSelection {
   RowGroup<kWarps>& group_;
   const TileMasses<kWarps> masses_;
 };
+
+template <class T, int kHeadDim>
+ValueKernel exact_kernel(int32_t row_warps) {
+  return value_kernel_of<DenseSelection, T, kHeadDim>(row_warps);
+}
 
 }  // namespace allot::kernels::cuda

@@ -1,4 +1,4 @@
-#include "kernels/methods/tiled.h"
+#include "kernels/methods/tiled/method.h"
 
 #include <algorithm>
 #include <cmath>

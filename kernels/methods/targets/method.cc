@@ -1,4 +1,4 @@
-#include "kernels/methods/targets.h"
+#include "kernels/methods/targets/method.h"
 
 #include "kernels/methods/reference_picks.h"
 

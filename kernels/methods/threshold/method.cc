@@ -1,4 +1,4 @@
-#include "kernels/methods/threshold.h"
+#include "kernels/methods/threshold/method.h"
 
 #include <algorithm>
 

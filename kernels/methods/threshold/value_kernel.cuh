@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/cuda/value_row.cuh"
+#include "kernels/cuda/value_table.cuh"
 #include "kernels/sampling.h"
 
 namespace allot::kernels::cuda {
@@ -225,5 +226,10 @@ class ThresholdSelection {
   int32_t drawn_ = 0;
   double rest_ = 0;  // mass that is not kept
 };
+
+template <class T, int kHeadDim>
+ValueKernel threshold_kernel(int32_t row_warps) {
+  return value_kernel_of<ThresholdSelection, T, kHeadDim>(row_warps);
+}
 
 }  // namespace allot::kernels::cuda

@@ -1,10 +1,10 @@
-#include "kernels/methods/shared.h"
+#include "kernels/methods/shared/method.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/methods/reference_picks.h"
-#include "kernels/methods/threshold.h"
+#include "kernels/methods/threshold/method.h"
 
 namespace allot::kernels::methods {
 namespace {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/cuda/value_row.cuh"
+#include "kernels/cuda/value_table.cuh"
 #include "kernels/sampling.h"
 
 namespace allot::kernels::cuda {
@@ -53,5 +54,10 @@ class TargetSelection {
   const TileMasses<kWarps> masses_;
   double* const cdf_;
 };
+
+template <class T, int kHeadDim>
+ValueKernel targets_kernel(int32_t row_warps) {
+  return value_kernel_of<TargetSelection, T, kHeadDim>(row_warps);
+}
 
 }  // namespace allot::kernels::cuda

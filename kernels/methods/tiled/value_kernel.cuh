@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/cuda/value_row.cuh"
+#include "kernels/cuda/value_table.cuh"
 #include "kernels/sampling.h"
 
 namespace allot::kernels::cuda {
@@ -161,5 +162,10 @@ class TiledSelection {
   double* const cdf_;
   int32_t* const first_slot_;
 };
+
+template <class T, int kHeadDim>
+ValueKernel tiled_kernel(int32_t row_warps) {
+  return value_kernel_of<TiledSelection, T, kHeadDim>(row_warps);
+}
 
 }  // namespace allot::kernels::cuda
