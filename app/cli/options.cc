@@ -121,6 +121,7 @@ struct OptionSet::Impl {
     // The field's current values; one unless repeatable.
     std::function<std::vector<std::string>()> get;
     std::function<void()> clear = [] {};  // of a repeatable option: flags replace the config file's values
+    std::function<void()> require_files = [] {};  // see OptionSet::Custom
   };
 
   std::string command;
@@ -492,7 +493,8 @@ void OptionSet::custom(Custom option) {
               .shows_default = false,
               .set = std::move(option.set),
               .get = std::move(option.get),
-              .clear = std::move(option.clear)});
+              .clear = std::move(option.clear),
+              .require_files = std::move(option.require_files)});
 }
 
 void OptionSet::positional(const char* name, std::string* field, const char* hint, const char* help) {
@@ -546,7 +548,17 @@ OptionSet::Parsed OptionSet::parse(std::span<const std::string> arguments) {
     throw UsageError(message);
   }
   spdlog::set_level(spdlog::level::from_str(impl_->log_level));
-  impl_->resolve();
+  const auto require_files = [&] {
+    for (const Impl::Option& option : impl_->options) option.require_files();
+  };
+  // A config is often written where its files are not: a dry run answers as far as it can without them.
+  if (!impl_->dry_run) require_files();
+  try {
+    impl_->resolve();
+  } catch (const NotFound&) {
+    require_files();  // says what to do, not only that a file is missing
+    throw;
+  }
   if (!impl_->dry_run) return Parsed::kRun;
   std::cout << resolved();
   return Parsed::kDone;

@@ -78,6 +78,9 @@ class OptionSet {
     std::function<std::vector<std::string>()> get;
     // For a repeatable option: drops the values of the config file, which the command line replaces.
     std::function<void()> clear = [] {};
+    // Throws NotFound, with what to do, when the value names files that are not here. parse() calls it before
+    // the command runs; with --dry-run only after `resolve` has found that something is missing.
+    std::function<void()> require_files = [] {};
   };
   void custom(Custom option);
   // The next bare word of the command line; the same name works as an option.
@@ -100,7 +103,8 @@ class OptionSet {
   // Called once. Adds --help (--help=json prints describe() as a line of JSON), --config FILE, --dry-run
   // (prints the resolved config as a config file) and --log-level. Throws UsageError for an unknown option or
   // config key (naming the nearest known one), a value that does not parse or is out of range (naming value
-  // and range), a repeated option, or a missing required one; several faults are reported at once.
+  // and range), a repeated option, or a missing required one; several faults are reported at once. Passes on
+  // what Custom::require_files throws.
   [[nodiscard]] Parsed parse(std::span<const std::string> arguments);
 
   // Gives the option `name` a value from another source, for example a file that another option names. Does

@@ -25,6 +25,7 @@
 #include "app/commands/run_results.h"
 #include "app/live/live_server.h"
 #include "app/report/tensorboard_events.h"
+#include "app/run/model_options.h"
 #include "app/run/run_directory.h"
 #include "app/run/run_spec_builder.h"
 #include "base/error.h"
@@ -156,9 +157,8 @@ int run_aggregator(std::span<const std::string> arguments) {
   set.resolve_with([&] {
     if (!set.dry_run() || run.model.empty()) return;
     // A config is often written on a machine that does not have the cluster's paths.
-    if (!std::filesystem::exists(run.model)) {
-      spdlog::warn("{} does not exist here; values that depend on the model and the data are not resolved",
-                   run.model.string());
+    if (const auto missing = missing_model(run.model)) {
+      spdlog::warn("{}; values that depend on the model and the data are not resolved", *missing);
       return;
     }
     resolve(build_run_spec(run), &run);

@@ -15,10 +15,28 @@ std::optional<std::string> environment(const char* name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
+// As model_directory, but a name of which the cache has nothing stays as it is.
+std::filesystem::path directory_or_name(const std::string& value) {
+  try {
+    return model_directory(value);
+  } catch (const NotFound&) {
+    return value;  // require_files says so, where the files are needed
+  }
+}
+
 }  // namespace
 
 std::filesystem::path model_directory(const std::filesystem::path& value) {
   return model::locate(value, environment);
+}
+
+std::optional<std::string> missing_model(const std::filesystem::path& value) {
+  try {
+    if (std::filesystem::exists(model_directory(value))) return std::nullopt;
+    return value.string() + " does not exist here";
+  } catch (const NotFound& error) {
+    return error.what();
+  }
 }
 
 void declare_model_option(OptionSet* set, std::filesystem::path* model, const char* help) {
@@ -27,10 +45,11 @@ void declare_model_option(OptionSet* set, std::filesystem::path* model, const ch
                .help = help,
                .set =
                    [=](const std::string& value) {
-                     *model = model_directory(value);
+                     *model = directory_or_name(value);
                      return std::string();
                    },
-               .get = [=] { return std::vector{model->string()}; }});
+               .get = [=] { return std::vector{model->string()}; },
+               .require_files = [=] { (void)model_directory(*model); }});
 }
 
 void declare_adapter_option(OptionSet* set, std::optional<std::filesystem::path>* adapter, const char* help) {
@@ -41,10 +60,14 @@ void declare_adapter_option(OptionSet* set, std::optional<std::filesystem::path>
        .set =
            [=](const std::string& value) {
              adapter->reset();
-             if (!value.empty()) *adapter = model_directory(value);
+             if (!value.empty()) *adapter = directory_or_name(value);
              return std::string();
            },
-       .get = [=] { return *adapter ? std::vector{(*adapter)->string()} : std::vector<std::string>{}; }});
+       .get = [=] { return *adapter ? std::vector{(*adapter)->string()} : std::vector<std::string>{}; },
+       .require_files =
+           [=] {
+             if (*adapter) (void)model_directory(**adapter);
+           }});
 }
 
 void declare_adapter_option(OptionSet* set, std::optional<std::filesystem::path>* adapter) {

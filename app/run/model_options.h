@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "app/cli/options.h"
 
@@ -11,7 +12,9 @@ namespace allot::app {
 
 // Both take a directory, or a name on the Hugging Face hub (model/hub_cache.h), of which the local cache has
 // the files; the field is then the snapshot's directory. So a run goes on with the commit that it began with,
-// whatever its branch comes to stand for. `help` says what the option is for.
+// whatever its branch comes to stand for. A name that the cache does not have stays in the field; parse()
+// then throws NotFound with the command that downloads it, with --dry-run only where the files are needed.
+// `help` says what the option is for.
 void declare_model_option(OptionSet* set, std::filesystem::path* model, const char* help);
 void declare_adapter_option(OptionSet* set, std::optional<std::filesystem::path>* adapter);
 void declare_adapter_option(OptionSet* set, std::optional<std::filesystem::path>* adapter, const char* help);
@@ -19,6 +22,9 @@ void declare_adapter_option(OptionSet* set, std::optional<std::filesystem::path>
 // What these options make of a value: itself where it exists or can be no name on the hub. Throws NotFound as
 // model::find_snapshot does.
 std::filesystem::path model_directory(const std::filesystem::path& value);
+
+// Why the files of such a value are not here, in a sentence without its end; nothing where they are.
+std::optional<std::string> missing_model(const std::filesystem::path& value);
 
 // Throws UsageError when weights that are made at random are to get an adapter.
 void check_adapter(const std::optional<std::filesystem::path>& adapter,

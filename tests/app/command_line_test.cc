@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
+#include "tests/hub_snapshot.h"
 #include "tests/names.h"
 
 namespace allot::app {
@@ -415,6 +416,69 @@ TEST(Inspect, AnAdapterIsLookedAtWithItsModel) {
                    Names(adapter, "--adapter"));
   expect_one_error(run_command({"allot", "inspect", directory.string(), "--adapter", adapter}), 2,
                    "allot inspect", Names(adapter, directory));
+}
+
+// A small model in a cache of the hub.
+struct CachedModel {
+  explicit CachedModel(const std::filesystem::path& directory)
+      : cache(directory / "hub"),
+        small(write_small_model(directory)),
+        snapshot(write_snapshot(cache, "org/tiny", "main", commit, small.model)) {}
+
+  CommandResult run(const std::vector<std::string>& words, const std::string& input = "") const {
+    std::vector<std::string> all = {"/usr/bin/env", "HF_HUB_CACHE=" + cache.string(),
+                                    std::string(ALLOT_BIN_DIR) + "/allot"};
+    all.insert(all.end(), words.begin(), words.end());
+    return run_command(all, input);
+  }
+
+  std::string commit = std::string(40, 'a');
+  std::filesystem::path cache;
+  SmallModel small;
+  std::filesystem::path snapshot;
+};
+
+TEST(HubModels, AreRecordedAsTheSnapshotThatTheNameStandsForNow) {
+  const CachedModel cached(fresh_directory());
+  SmallModel named = cached.small;
+  named.model = "org/tiny";
+  std::vector<std::string> words = run_words("allot", "tune", named, cached.cache / "run", 4, {"--dry-run"});
+  words.erase(words.begin());
+  const auto result = cached.run(words);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("\nmodel = " + cached.snapshot.string() + "\n"));
+}
+
+TEST(HubModels, ThatAreNotThereAreNamedWithTheCommandThatDownloadsThem) {
+  const CachedModel cached(fresh_directory());
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"inspect", "org/other@v1"}, {"tokenize", "--model", "org/other@v1"}}) {
+    expect_one_error(cached.run(words), 1, "allot " + words[0],
+                     Names(cached.cache, "org/other@v1", "hf download org/other --revision v1"));
+  }
+  SmallModel other = cached.small;
+  other.model = "org/other";
+  std::vector<std::string> words = run_words("allot", "tune", other, cached.cache / "run", 4, {"--dry-run"});
+  words.erase(words.begin());
+  expect_one_error(cached.run(words), 1, "allot tune", Names("org/other", "hf download org/other"));
+  words[0] = "aggregator";
+  const auto elsewhere = cached.run(words);
+  EXPECT_EQ(elsewhere.code, 0) << elsewhere.err;
+  EXPECT_THAT(elsewhere.out, HasSubstr("\nmodel = org/other\n")) << "a config for another machine";
+  EXPECT_THAT(elsewhere.err, Names("org/other", "hf download org/other"));
+  words.pop_back();
+  expect_one_error(cached.run(words), 1, "allot aggregator", Names("org/other", "hf download org/other"));
+}
+
+TEST(HubModels, AnExistingDirectoryWinsOverAName) {
+  const CachedModel cached(fresh_directory());
+  ASSERT_EQ(cached.run({"inspect", cached.snapshot.string()}).code, 0);
+  std::filesystem::create_directories(cached.cache / "org/tiny");
+  // The command runs where org/tiny is a directory without a model.
+  const auto result =
+      run_command({"/usr/bin/env", "-C", cached.cache.string(), "HF_HUB_CACHE=" + cached.cache.string(),
+                   std::string(ALLOT_BIN_DIR) + "/allot", "inspect", "org/tiny"});
+  expect_one_error(result, 1, "allot inspect", Names("org/tiny", "config.json"));
 }
 
 TEST(Inspect, EveryProblemOfABrokenModelDirectoryIsNamed) {
