@@ -255,11 +255,12 @@ const std::filesystem::path& checked(const std::filesystem::path& directory) {
   if (!std::filesystem::exists(directory / kConfigFile)) {
     throw NotFound(directory.string() + " has no " + kConfigFile +
                    "; --adapter takes the directory of a LoRA adapter as PEFT saves it (" + kConfigFile +
-                   ", " + kTensorsFile + ")");
+                   ", " + kTensorsFile + ")" + download_hint(directory));
   }
   if (!std::filesystem::exists(directory / kTensorsFile)) {
     throw NotFound(directory.string() + " has " + kConfigFile + " but no " + kTensorsFile +
-                   "; save the adapter as safetensors, or download the whole directory");
+                   "; save the adapter as safetensors, or download the whole directory" +
+                   download_hint(directory));
   }
   return directory;
 }

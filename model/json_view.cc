@@ -4,14 +4,27 @@
 #include <utility>
 
 #include "base/file.h"
+#include "model/hub_cache.h"
 #include "model/utf8.h"
 
 namespace allot::model {
 
 using nlohmann::json;
 
+namespace {
+
+std::string content_of(const std::filesystem::path& path) {
+  try {
+    return read_file(path);
+  } catch (const NotFound& error) {
+    throw NotFound(error.what() + download_hint(path.parent_path()));
+  }
+}
+
+}  // namespace
+
 json parse_json_file(const std::filesystem::path& path) {
-  const std::string content = read_file(path);
+  const std::string content = content_of(path);
   try {
     return json::parse(content);
   } catch (const json::parse_error& error) {

@@ -288,7 +288,8 @@ std::string tokenizer_sha256(const std::filesystem::path& directory, bool needed
   if (!needed) return "";
   throw NotFound(path.string() +
                  " is missing: to ask questions takes the model's tokenizer; allot logits and allot bench "
-                 "decode run without one");
+                 "decode run without one" +
+                 download_hint(directory));
 }
 
 }  // namespace

@@ -277,7 +277,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory, MappingAcces
     if (!std::filesystem::exists(shard)) {
       throw NotFound(shard.string() + " is missing: " + index.string() + " places " +
                      std::to_string(tensors.size()) + " tensors in it, among them " + *tensors.begin() +
-                     "; download the whole directory");
+                     "; download the whole directory" + download_hint(directory));
     }
     const SafetensorsFile& file = checkpoint.files_.emplace_back(shard, access);
     for (const TensorView& tensor : file.tensors()) {

@@ -21,6 +21,7 @@
 #include "evaluation/json_fields.h"
 #include "evaluation/task.h"
 #include "model/adapter.h"
+#include "model/hub_cache.h"
 #include "model/model_config.h"
 #include "model/safetensors.h"
 #include "model/tokenizer.h"
@@ -123,8 +124,17 @@ void inspect_own_schedule(const fs::path& directory, Findings* findings) {
   check_matches(*own, here);
 }
 
+// Of a snapshot in a cache of the Hugging Face hub.
+void note_hub_name(const fs::path& model, Findings* findings) {
+  const auto snapshot = model::snapshot_name(model);
+  if (!snapshot) return;
+  findings->facts["hub_name"] = snapshot->repository;
+  findings->facts["hub_commit"] = snapshot->revision;
+}
+
 Findings inspect_model(const fs::path& directory, const std::optional<fs::path>& adapter) {
   Findings findings{.kind = "model"};
+  note_hub_name(directory, &findings);
   findings.attempt([&] { inspect_config(directory, &findings); });
   findings.attempt([&] {
     const auto defaults = model::read_generation_defaults(directory);
@@ -180,18 +190,38 @@ Findings inspect_schedule(const fs::path& file) {
   return findings;
 }
 
-void check_adapter_of_run(const wire::RunSpec& spec, Findings* findings) {
+// Where the run's model is; nothing where it is not here.
+std::optional<fs::path> model_of_run(const wire::RunSpec& spec, Findings* findings) {
+  const fs::path place = recorded_directory(spec.model_path(), "--model");
+  if (!fs::exists(place)) {
+    findings->problems.push_back("the run's model directory " + spec.model_path() +
+                                 " does not exist; give workers --model");
+    return std::nullopt;
+  }
+  return place;
+}
+
+void check_weights_of_run(const wire::RunSpec& spec, const fs::path& model, Findings* findings) {
+  const auto found = model::identify_model(model);
+  if (found.weights_fingerprint == spec.model().weights_fingerprint()) return;
+  findings->problems.push_back("the weights in " + model.string() + " have fingerprint " +
+                               found.weights_fingerprint + ", the run's model has " +
+                               spec.model().weights_fingerprint());
+}
+
+void check_adapter_of_run(const wire::RunSpec& spec, const std::optional<fs::path>& model,
+                          Findings* findings) {
   const wire::AdapterIdentity& adapter = spec.model().adapter();
-  if (!fs::exists(adapter.path())) {
+  const fs::path place = recorded_directory(adapter.path(), "--adapter");
+  if (!fs::exists(place)) {
     findings->problems.push_back("the run's adapter directory " + adapter.path() +
                                  " does not exist; give workers --adapter");
     return;
   }
-  if (!fs::exists(spec.model_path())) return;  // noted by the caller
-  const auto found =
-      model::Adapter::open(adapter.path(), model::read_model_config(spec.model_path())).identity();
+  if (!model) return;  // noted by the caller
+  const auto found = model::Adapter::open(place, model::read_model_config(*model)).identity();
   if (found.fingerprint == adapter.fingerprint()) return;
-  findings->problems.push_back("the adapter in " + adapter.path() + " has fingerprint " + found.fingerprint +
+  findings->problems.push_back("the adapter in " + place.string() + " has fingerprint " + found.fingerprint +
                                ", the run's adapter has " + adapter.fingerprint());
 }
 
@@ -203,6 +233,7 @@ Findings inspect_run(const fs::path& directory) {
     findings.facts["run_id"] = run.spec.run_id();
     findings.facts["stage"] = run.stage;
     findings.facts["model"] = run.spec.model_path();
+    note_hub_name(run.spec.model_path(), &findings);
     if (run.spec.model().has_adapter()) findings.facts["adapter"] = run.spec.model().adapter().path();
     findings.facts["data"] = run.spec.task().train().path();
     findings.facts["heldout"] = run.spec.task().heldout().path();
@@ -220,20 +251,11 @@ Findings inspect_run(const fs::path& directory) {
           fmt::format("{}/{}, {} wanted", score.correct(), score.answered(), score.wanted());
     }
     // What a resumed run would trip over.
-    if (!fs::exists(run.spec.model_path())) {
-      findings.problems.push_back("the run's model directory " + run.spec.model_path() +
-                                  " does not exist; give workers --model");
-    } else {
-      findings.attempt([&] {
-        const auto found = model::identify_model(run.spec.model_path());
-        if (found.weights_fingerprint != run.spec.model().weights_fingerprint()) {
-          findings.problems.push_back("the weights in " + run.spec.model_path() + " have fingerprint " +
-                                      found.weights_fingerprint + ", the run's model has " +
-                                      run.spec.model().weights_fingerprint());
-        }
-      });
-    }
-    if (run.spec.model().has_adapter()) findings.attempt([&] { check_adapter_of_run(run.spec, &findings); });
+    std::optional<fs::path> model;
+    findings.attempt([&] { model = model_of_run(run.spec, &findings); });
+    if (model) findings.attempt([&] { check_weights_of_run(run.spec, *model, &findings); });
+    if (run.spec.model().has_adapter())
+      findings.attempt([&] { check_adapter_of_run(run.spec, model, &findings); });
     for (const auto* data : {&run.spec.task().train(), &run.spec.task().heldout()}) {
       if (!data->path().empty() && !fs::exists(data->path())) {
         findings.problems.push_back("the run's data file " + data->path() +
@@ -265,7 +287,8 @@ Findings inspect(const fs::path& path, const std::optional<fs::path>& adapter) {
   }
   throw NotFound(
       path.string() +
-      " holds neither a model (config.json, tokenizer.json) nor a run (spec.json, history.sqlite)");
+      " holds neither a model (config.json, tokenizer.json) nor a run (spec.json, history.sqlite)" +
+      model::download_hint(path));
 }
 
 void print(const fs::path& path, const Findings& findings, bool as_json) {

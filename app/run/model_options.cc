@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/error.h"
@@ -28,6 +29,19 @@ std::filesystem::path directory_or_name(const std::string& value) {
 
 std::filesystem::path model_directory(const std::filesystem::path& value) {
   return model::locate(value, environment);
+}
+
+std::filesystem::path recorded_directory(const std::filesystem::path& recorded, const char* option) {
+  std::error_code error;
+  if (std::filesystem::exists(recorded, error)) return recorded;
+  const auto name = model::snapshot_name(recorded);
+  if (!name) return recorded;
+  try {
+    return model::find_snapshot(model::hub_cache(environment), *name);
+  } catch (const NotFound& not_found) {
+    throw NotFound(recorded.string() + " is not here: " + not_found.what() + ", or say with " + option +
+                   " where the files are");
+  }
 }
 
 std::optional<std::string> missing_model(const std::filesystem::path& value) {

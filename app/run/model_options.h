@@ -23,6 +23,11 @@ void declare_adapter_option(OptionSet* set, std::optional<std::filesystem::path>
 // model::find_snapshot does.
 std::filesystem::path model_directory(const std::filesystem::path& value);
 
+// The directory that a run has recorded, perhaps on another machine: itself where it is here, else the same
+// snapshot in this machine's cache, if it is one; anything else stays as it is. Throws NotFound as
+// model::find_snapshot does, naming `option` as the other way to say where the files are.
+std::filesystem::path recorded_directory(const std::filesystem::path& recorded, const char* option);
+
 // Why the files of such a value are not here, in a sentence without its end; nothing where they are.
 std::optional<std::string> missing_model(const std::filesystem::path& value);
 

@@ -108,9 +108,14 @@ std::optional<wire::RunSpec> ask_for_run(const WorkerOptions& options, Aggregato
 
 // The run's spec with the paths of this machine.
 wire::RunSpec with_local_paths(wire::RunSpec spec, const WorkerOptions& options) {
-  if (!options.model.empty()) spec.set_model_path(absolute_path(options.model).string());
-  if (options.adapter)
+  spec.set_model_path(options.model.empty() ? recorded_directory(spec.model_path(), "--model").string()
+                                            : absolute_path(options.model).string());
+  if (options.adapter) {
     spec.mutable_model()->mutable_adapter()->set_path(absolute_path(*options.adapter).string());
+  } else if (spec.model().has_adapter()) {
+    wire::AdapterIdentity& adapter = *spec.mutable_model()->mutable_adapter();
+    adapter.set_path(recorded_directory(adapter.path(), "--adapter").string());
+  }
   if (!options.train.empty())
     spec.mutable_task()->mutable_train()->set_path(absolute_path(options.train).string());
   if (!options.heldout.empty())

@@ -438,6 +438,24 @@ struct CachedModel {
   std::filesystem::path snapshot;
 };
 
+TEST(HubModels, AreTakenByNameAsModelAndAsAdapter) {
+  const auto directory = fresh_directory();
+  const CachedModel cached(directory);
+  write_small_adapter(directory / "lora", 4);
+  const auto adapter =
+      write_snapshot(cached.cache, "ann/lora", "v2", std::string(40, 'b'), directory / "lora");
+  const auto json =
+      nlohmann::json::parse(cached.run({"inspect", "org/tiny", "--adapter", "ann/lora@v2", "--json"}).out);
+  EXPECT_EQ(json.at("path"), cached.snapshot.string());
+  EXPECT_EQ(json.at("hub_name"), "org/tiny");
+  EXPECT_EQ(json.at("hub_commit"), cached.commit);
+  EXPECT_EQ(json.at("layers"), 8);
+  EXPECT_EQ(json.at("adapter"), adapter.string());
+  EXPECT_EQ(json.at("adapter_rank"), nlohmann::json::array({2}));
+  EXPECT_EQ(cached.run({"tokenize", "--model", "org/tiny@main"}, "1\n").out,
+            cached.run({"tokenize", "--model", cached.snapshot}, "1\n").out);
+}
+
 TEST(HubModels, AreRecordedAsTheSnapshotThatTheNameStandsForNow) {
   const CachedModel cached(fresh_directory());
   SmallModel named = cached.small;
@@ -468,6 +486,11 @@ TEST(HubModels, ThatAreNotThereAreNamedWithTheCommandThatDownloadsThem) {
   EXPECT_THAT(elsewhere.err, Names("org/other", "hf download org/other"));
   words.pop_back();
   expect_one_error(cached.run(words), 1, "allot aggregator", Names("org/other", "hf download org/other"));
+
+  std::filesystem::remove(cached.snapshot / "config.json");
+  std::filesystem::remove(cached.snapshot / "tokenizer.json");
+  expect_one_error(cached.run({"inspect", "org/tiny"}), 1, "allot inspect",
+                   Names("config.json", "hf download org/tiny --revision " + cached.commit));
 }
 
 TEST(HubModels, AnExistingDirectoryWinsOverAName) {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "tests/hub_snapshot.h"
 #include "tests/model/adapter_files.h"
 #include "tests/model/files/test_directory.h"
 #include "tests/names.h"
@@ -414,6 +415,38 @@ TEST_F(IdentityTest, NamesTheDirectoryAndHashesItsFiles) {
   EXPECT_EQ(identity.num_kv_heads, 8);
   EXPECT_EQ(identity.head_dim, 128);
   EXPECT_EQ(identity, identify_model(directory_.path()));
+}
+
+TEST_F(IdentityTest, OfASnapshotIsThatOfItsFilesUnderTheNameOnTheHub) {
+  write_weights("abcdef");
+  ModelIdentity expected = identify_model(directory_.path());
+  expected.id = "org/name";
+  const TemporaryDirectory cache;
+  const std::filesystem::path snapshot =
+      write_snapshot(cache.path(), "org/name", "main", std::string(40, '7'), directory_.path());
+  EXPECT_EQ(identify_model(snapshot), expected);
+}
+
+TEST_F(IdentityTest, OfASnapshotThatLacksAFileSaysHowToDownloadIt) {
+  const TemporaryDirectory cache;
+  const std::string download = "hf download org/name --revision " + std::string(40, '7');
+  const std::filesystem::path snapshot =
+      write_snapshot(cache.path(), "org/name", "main", std::string(40, '7'), directory_.path());
+  const auto fault = [&](const IdentifyOptions& options) {
+    return message_of<NotFound>([&] { (void)identify_model(snapshot, options); });
+  };
+  const auto write = [&](const char* file, const char* text) { std::ofstream(snapshot / file) << text; };
+  EXPECT_THAT(fault({}), Names("model.safetensors", download));
+  write("model.safetensors.index.json", R"({"weight_map": {"a": "model-00001-of-00001.safetensors"}})");
+  EXPECT_THAT(fault({}), Names("model-00001-of-00001.safetensors", download));
+  const IdentifyOptions adapted{.random_weights = 1, .adapter = snapshot};
+  EXPECT_THAT(fault(adapted), Names("adapter_config.json", download));
+  write("adapter_config.json", "{}");
+  EXPECT_THAT(fault(adapted), Names("adapter_model.safetensors", download));
+  for (const char* file : {"tokenizer.json", "config.json"}) {
+    std::filesystem::remove(snapshot / file);
+    EXPECT_THAT(fault({}), Names(file, download));
+  }
 }
 
 TEST_F(IdentityTest, OfRandomWeightsFollowsTheSeedAndNeedsNoCheckpoint) {
