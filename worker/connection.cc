@@ -288,6 +288,8 @@ class Connection::Session {
     }
     epoch_ = welcome.epoch();
     heartbeat_ = Duration{std::max<int64_t>(welcome.heartbeat_ms(), 1)};
+    // To wait for longer than a lease would cost all leases.
+    if (spec_.lease_ms() > 0) patience_ = std::min(patience_, Duration{spec_.lease_ms()});
     introduced_ = true;
     retry_ = std::min(options_.first_retry, longest_retry_);
     next_request_ = Timestamp{};

@@ -32,8 +32,8 @@ struct ConnectionOptions {
   bool exit_when_finished = false;
   Duration first_retry{250};  // repeat an unanswered hello after this long, then after twice as long, …
   Duration longest_retry{10'000};  // … up to this
-  Duration patience{10'000};       // reconnect when a message goes unanswered this long
-  Duration resend{2'000};          // send an unanswered result or request again after this long
+  Duration patience{10'000};  // reconnect when a message goes unanswered this long, or as long as a lease
+  Duration resend{2'000};     // send an unanswered result or request again after this long
   // How long a stopping worker waits for the answers to its last messages. Meanwhile it reconnects after a
   // third of this time and sends again after a sixth, where `patience` and `resend` are longer.
   Duration drain{3'000};

@@ -1,4 +1,5 @@
 // `allot worker` from outside, with a simulated model: what it does about an aggregator that goes away.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -10,6 +11,9 @@
 #include "base/file.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
+#include "tests/hub_snapshot.h"
+#include "tests/names.h"
+#include "wire/keys.h"
 
 namespace allot::app {
 namespace {
@@ -27,11 +31,11 @@ class WorkerCommand : public ::testing::Test {
   static std::string tool() { return std::string(ALLOT_SIMULATED_DIR) + "/allot"; }
   std::string file(const std::string& name) const { return (directory_ / name).string(); }
 
-  // On a free port of 127.0.0.1.
+  // On a free port of 127.0.0.1. A worker waits no longer than a lease for an aggregator that says nothing.
   std::vector<std::string> aggregator(const std::string& key) const {
     return run_words(tool(), "aggregator", small_, run_, 24,
                      {"--bind", "tcp://127.0.0.1:*", "--key", file(key), "--allow", file("keys.txt"),
-                      "--exit-when-finished"});
+                      "--lease-seconds", "1", "--exit-when-finished"});
   }
 
   std::filesystem::path directory_;
@@ -41,9 +45,11 @@ class WorkerCommand : public ::testing::Test {
 };
 
 TEST_F(WorkerCommand, FollowsTheAggregatorOfItsRunDirectoryToAnotherPortAndKey) {
-  make_key(tool(), file("first.key"));
-  make_key(tool(), file("second.key"));
-  write_file_atomically(file("keys.txt"), make_key(tool(), file("worker.key")) + " node-a\n");
+  wire::write_key_pair(file("first.key"), wire::make_key_pair());
+  wire::write_key_pair(file("second.key"), wire::make_key_pair());
+  const wire::KeyPair worker_key = wire::make_key_pair();
+  wire::write_key_pair(file("worker.key"), worker_key);
+  write_file_atomically(file("keys.txt"), worker_key.public_key.text() + " node-a\n");
   write_file_atomically(hold_, "");
   std::optional<RunningCommand> serving(std::in_place, aggregator("first.key"));
   ASSERT_TRUE(serving->error_line_with("listening on tcp://")) << serving->wait().err;
@@ -68,6 +74,37 @@ TEST_F(WorkerCommand, FollowsTheAggregatorOfItsRunDirectoryToAnotherPortAndKey) 
   EXPECT_EQ(worked.code, 0) << worked.err;
   EXPECT_EQ(serving->wait().code, 0);
   EXPECT_EQ(aggregator::read_run(run_).stage, "finished");
+}
+
+TEST_F(WorkerCommand, FindsTheRunsSnapshotInTheHubCacheOfItsOwnMachine) {
+  const std::string commit(40, 'a');
+  const std::filesystem::path cache = directory_ / "hub";
+  SmallModel named = small_;
+  named.model = write_snapshot(cache, "org/tiny", "main", commit, small_.model);
+  write_small_adapter(directory_ / "lora", 4);
+  const auto adapter = write_snapshot(cache, "ann/lora", "main", commit, directory_ / "lora");
+  RunningCommand serving(
+      run_words(tool(), "aggregator", named, run_, 1,
+                {"--bind", "tcp://127.0.0.1:*", "--exit-when-finished", "--adapter", adapter.string()}));
+  ASSERT_TRUE(serving.error_line_with("listening on tcp://")) << serving.wait().err;
+  const std::filesystem::path elsewhere = directory_ / "elsewhere";
+  std::filesystem::rename(cache, elsewhere);
+  const auto run_with = [&](const std::filesystem::path& its_cache, std::vector<std::string> words) {
+    words.insert(words.begin(), {"/usr/bin/env", "HF_HUB_CACHE=" + its_cache.string(), tool()});
+    return run_command(words);
+  };
+  const std::string download = "hf download org/tiny --revision " + commit;
+  const auto without = run_with(cache, {"worker", "--run", run_.string(), "--exit-when-finished"});
+  ASSERT_EQ(without.code, 1);
+  EXPECT_THAT(without.err, Names(named.model, download, "--model"));
+  const auto blind = run_with(cache, {"inspect", run_.string()});
+  EXPECT_EQ(blind.code, 1);
+  EXPECT_THAT(blind.out, Names("hub_name", "org/tiny", "hub_commit", download, "ann/lora", "--adapter"));
+  const auto seen = run_with(elsewhere, {"inspect", run_.string()});
+  EXPECT_EQ(seen.code, 0) << seen.out;
+  const auto worked = run_with(elsewhere, {"worker", "--run", run_.string(), "--exit-when-finished"});
+  ASSERT_EQ(worked.code, 0) << worked.err;
+  EXPECT_EQ(serving.wait().code, 0);
 }
 
 }  // namespace

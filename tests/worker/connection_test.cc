@@ -487,6 +487,22 @@ TEST_F(ConnectionTest, ASilentAggregatorIsConnectedToAnew) {
   EXPECT_NE(aggregator_->peer(), second);
 }
 
+TEST_F(ConnectionTest, AnAggregatorThatIsSilentForALeaseIsConnectedToAnewWhateverThePatience) {
+  patience_ = 3 * kDeadline;
+  start_worker();
+  aggregator_->expect(Envelope::kHello);
+  aggregator_->reply([](Envelope* m) {
+    wire::RunSpec& spec = *m->mutable_welcome()->mutable_spec();
+    spec.set_run_id("run");
+    spec.set_lease_ms(100);
+    m->mutable_welcome()->set_heartbeat_ms(50);
+  });
+  aggregator_->expect(Envelope::kLeaseRequest);
+  const std::string first = aggregator_->peer();
+  aggregator_->expect(Envelope::kHello);
+  EXPECT_NE(aggregator_->peer(), first);
+}
+
 TEST_F(ConnectionTest, AfterManyMessagesItConnectsAnewWithTheLeasesHeld) {
   control_.finish_episodes = false;
   start_worker();
