@@ -14,7 +14,6 @@ namespace {
 // Enough threads for a scrape, two probes and some pages at once; further requests wait their turn.
 constexpr size_t kThreads = 8;
 constexpr size_t kWaiting = 64;
-constexpr time_t kTimeoutSeconds = 5;
 
 }  // namespace
 
@@ -59,7 +58,8 @@ struct HttpServer::Impl {
   }
 };
 
-HttpServer::HttpServer(const HttpAddress& address, Handlers handlers) : impl_(std::make_unique<Impl>()) {
+HttpServer::HttpServer(const HttpAddress& address, Handlers handlers, std::chrono::milliseconds patience)
+    : impl_(std::make_unique<Impl>()) {
   impl_->address = address;
   impl_->handlers = std::move(handlers);
   httplib::Server& server = impl_->server;
@@ -72,8 +72,10 @@ HttpServer::HttpServer(const HttpAddress& address, Handlers handlers) : impl_(st
   });
   server.set_keep_alive_max_count(1);
   server.set_payload_max_length(0);
-  server.set_read_timeout(kTimeoutSeconds);
-  server.set_write_timeout(kTimeoutSeconds);
+  // How long a connection may stay without a request, in whole seconds.
+  server.set_keep_alive_timeout(std::chrono::ceil<std::chrono::seconds>(patience).count());
+  server.set_read_timeout(patience);
+  server.set_write_timeout(patience);
   server.set_tcp_nodelay(true);
   impl_->address.port = bind_http(&server, address);
   impl_->thread = std::thread([this] {

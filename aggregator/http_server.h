@@ -6,6 +6,7 @@
 // web page from elsewhere cannot read it through a host name that was made to point here.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -36,8 +37,10 @@ class HttpServer {
   // throws becomes a 500 without the error's text, which goes to the log.
   using Handlers = std::map<std::string, std::function<HttpResponse()>>;
 
-  // The server listens when the constructor returns. Throws NetworkError when the address cannot be bound.
-  HttpServer(const HttpAddress& address, Handlers handlers);
+  // The server listens when the constructor returns. A client that is silent for `patience` is let go. Throws
+  // NetworkError when the address cannot be bound.
+  HttpServer(const HttpAddress& address, Handlers handlers,
+             std::chrono::milliseconds patience = std::chrono::seconds(5));
   // Lets requests that are being answered finish.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
