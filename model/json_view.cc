@@ -17,7 +17,9 @@ std::string content_of(const std::filesystem::path& path) {
   try {
     return read_file(path);
   } catch (const NotFound& error) {
-    throw NotFound(error.what() + download_hint(path.parent_path()));
+    std::string message = error.what();
+    message += download_hint(path.parent_path());
+    throw NotFound(message);
   }
 }
 
