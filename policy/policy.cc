@@ -62,6 +62,21 @@ void check_parameters(const Learner& learner, const PolicyConfig& config, Faults
   }
 }
 
+// Judged once layers and total are sound.
+void check_most_total(const Learner& learner, const PolicyConfig& config, Faults* faults) {
+  const auto takes = [&](const Learner& other) {
+    return other.most_total == nullptr || config.total <= other.most_total(config.layers);
+  };
+  if (takes(learner)) return;
+  std::string others;
+  for (const Learner* other : learners())
+    if (takes(*other)) others += (others.empty() ? "" : " or ") + std::string(other->name);
+  faults->expect(false, "total", config.total,
+                 "at most " + std::to_string(learner.most_total(config.layers)) + " over " +
+                     std::to_string(config.layers) + " layers with policy " + std::string(learner.name) +
+                     "; use policy " + others);
+}
+
 // Judged once the other fields are sound.
 void check_bounds(const PolicyConfig& config, Faults* faults) {
   try {
@@ -106,6 +121,7 @@ void validate(const PolicyConfig& config) {
   faults.expect(config.divergence_episodes >= 0, "divergence-episodes", config.divergence_episodes,
                 "at least 0");
   if (learner != nullptr) check_parameters(*learner, config, &faults);
+  if (faults.text().empty()) check_most_total(*learner, config, &faults);
   if (faults.text().empty()) check_bounds(config, &faults);
   if (faults.text().empty()) check_start(config, &faults);
   if (!faults.text().empty()) throw InvalidArgument("policy configuration: " + faults.text());
