@@ -185,7 +185,7 @@ std::string format_results(const aggregator::RunData& run, const std::filesystem
   if (!stopped_by_preflight(run)) {
     text += fmt::format("schedule of {}: {}\n", total_text(run.spec), layers_text(run.recommended));
     text += fmt::format("{} episodes and the verification took {}\n", run.episodes_learned(),
-                        format_seconds(run.elapsed_s));
+                        duration_text(run.elapsed_s));
     text += verdict_lines(verdict);
   }
   text += "again:       " + verdict.command + "\n";

@@ -25,18 +25,16 @@ void add_group(const Json& conditions, const Pointer& place, std::vector<Conditi
   }
 }
 
-std::string quoted(const std::string& word) {
-  const bool plain =
-      !word.empty() && std::string_view(word).find_first_not_of(
-                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%") ==
-                           std::string_view::npos;
-  if (plain) return word;
+}  // namespace
+
+std::string shell_word(std::string_view word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string_view::npos) return std::string(word);
   std::string text = "'";
   for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return text + "'";
 }
-
-}  // namespace
 
 std::vector<ConditionOption> condition_options(const Json& conditions) {
   std::vector<ConditionOption> options = {{"/task/name", "task"}, {"/task/prompt_style", "prompt-style"}};
@@ -83,7 +81,7 @@ void CommandWords::add(const evaluation::Conditions& conditions, const Condition
 
 std::string CommandWords::line() const {
   std::string line;
-  for (const std::string& word : list_) line += (line.empty() ? "" : " ") + quoted(word);
+  for (const std::string& word : list_) line += (line.empty() ? "" : " ") + shell_word(word);
   return line;
 }
 

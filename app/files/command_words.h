@@ -35,6 +35,10 @@ struct ConditionPlaces {
   std::string grader;     // command; empty where the task needs none
 };
 
+// A word as a POSIX shell reads it back: in quotes where it has other characters than letters, digits and
+// _-./=:,+@%, or none.
+std::string shell_word(std::string_view word);
+
 class CommandWords {
  public:
   explicit CommandWords(std::string_view command) : list_{"allot", std::string(command)} {}
@@ -56,8 +60,7 @@ class CommandWords {
            std::span<const evaluation::Conditions> sources = {});
 
   const std::vector<std::string>& list() const { return list_; }
-  // As one line for a POSIX shell; words with other characters than letters, digits and _-./=:,+@% are
-  // quoted.
+  // As one line for a POSIX shell.
   std::string line() const;
 
  private:
