@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -68,13 +69,13 @@ void check_most_total(const Learner& learner, const PolicyConfig& config, Faults
     return other.most_total == nullptr || config.total <= other.most_total(config.layers);
   };
   if (takes(learner)) return;
-  std::string others;
+  std::ostringstream expected;
+  expected << "at most " << learner.most_total(config.layers) << " over " << config.layers
+           << " layers with policy " << learner.name << "; use policy";
+  const char* before = " ";
   for (const Learner* other : learners())
-    if (takes(*other)) others += (others.empty() ? "" : " or ") + std::string(other->name);
-  faults->expect(false, "total", config.total,
-                 "at most " + std::to_string(learner.most_total(config.layers)) + " over " +
-                     std::to_string(config.layers) + " layers with policy " + std::string(learner.name) +
-                     "; use policy " + others);
+    if (takes(*other)) expected << std::exchange(before, " or ") << other->name;
+  faults->expect(false, "total", config.total, expected.str());
 }
 
 // Judged once the other fields are sound.

@@ -63,7 +63,7 @@ void CommandWords::add(const evaluation::Conditions& conditions, const Condition
   for (const auto& [field, option] : condition_options(full)) {
     const Json& value = full.at(Pointer(field));
     if (value.is_null())
-      throw InvalidArgument("no command gives conditions of which " + field.substr(1) + " is not known");
+      throw InvalidArgument(fmt::format("no command gives conditions of which {} is not known", field));
     if (of_file && field.starts_with("/task/")) {
       if (option == "task") add(option, places.task_file);
       continue;
