@@ -397,7 +397,9 @@ TEST(EvalCommand, ATaskFileIsGradedByAnOutsideProgramAndTheCommandGivesItAgain) 
   std::istringstream command(made.at("command").get<std::string>());
   for (std::string word; command >> word;) again.push_back(word);
   again.emplace_back("--json");
-  json repeated = json::parse(run_command(again).out);
+  const CommandResult second = run_command(again);
+  ASSERT_EQ(second.code, 0) << second.err;
+  json repeated = json::parse(second.out);
   repeated.erase("seconds");
   made.erase("seconds");
   EXPECT_EQ(repeated, made);
