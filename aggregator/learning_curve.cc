@@ -1,16 +1,11 @@
 #include "aggregator/learning_curve.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "base/proportion.h"
 #include "wire/messages.pb.h"
 
 namespace allot::aggregator {
-namespace {
-
-constexpr double kNormal95 = 1.959964;  // two-sided 95 % point of the normal distribution
-
-}  // namespace
 
 LearningCurve::Point& LearningCurve::Point::operator+=(const Point& other) {
   episodes += other.episodes;
@@ -43,13 +38,12 @@ void LearningCurve::write(wire::LearningCurve* curve) const {
     for (size_t i = last + 1; i > 0 && window.episodes < kWindow; --i) window += points_[i - 1];
     const auto count = static_cast<double>(window.episodes);
     const double mean = window.sum / count;
-    const double spread = std::max(0.0, window.squares - count * mean * mean);
-    const double error = window.episodes < 2 ? 0 : std::sqrt(spread / (count - 1) / count);
+    const auto [low, high] = mean_bounds(mean, window.squares - count * mean * mean, window.episodes);
     curve->add_episodes(episodes);
     curve->add_reward(points_[last].sum / static_cast<double>(points_[last].episodes));
     curve->add_mean(mean);
-    curve->add_low(row.clamp(mean - kNormal95 * error));
-    curve->add_high(row.clamp(mean + kNormal95 * error));
+    curve->add_low(row.clamp(low));
+    curve->add_high(row.clamp(high));
   }
 }
 

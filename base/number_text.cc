@@ -2,6 +2,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <cmath>
+
 namespace allot {
 
 std::string percent(double ratio, int decimals) {
@@ -32,6 +34,14 @@ std::string p_value_text(double p) {
   constexpr double kLeast = 1e-300;
   if (p < kLeast) return "< 1e-300";
   return p >= 0.001 ? fmt::format("= {:.3f}", p) : fmt::format("= {:.1e}", p);
+}
+
+std::string duration_text(double seconds) {
+  if (!(seconds >= 0)) return "?";
+  const auto whole = std::llround(seconds);
+  if (whole < 60) return fmt::format("{}s", whole);
+  if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
+  return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
 }
 
 }  // namespace allot

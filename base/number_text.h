@@ -24,4 +24,7 @@ std::string points_with_range(double difference, double low, double high);
 // zero would claim more than was computed.
 std::string p_value_text(double p);
 
+// A time in its two largest units: "45s", "3m 05s", "2h 07m"; "?" for one that is not known (negative).
+std::string duration_text(double seconds);
+
 }  // namespace allot

@@ -1,6 +1,7 @@
-// How certain a measured share is.
+// How certain a measured share or mean is.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <utility>
@@ -21,6 +22,14 @@ inline std::pair<double, double> wilson_bounds(int64_t right, int64_t all) {
   const double half = kNormalQuantile975 * std::sqrt(p * (1 - p) / n + z2 / (4 * n * n));
   // Rounding must not push the bounds of 0 of n and n of n off 0 and 1.
   return {right == 0 ? 0 : (center - half) / (1 + z2 / n), right == all ? 1 : (center + half) / (1 + z2 / n)};
+}
+
+// Low and high bound of the 95 % interval of a mean of `count` >= 1 observations, by the normal
+// approximation; `squares` is the sum of their squared distances from it. Without width for one observation.
+inline std::pair<double, double> mean_bounds(double mean, double squares, int64_t count) {
+  const auto n = static_cast<double>(count);
+  const double half = count < 2 ? 0 : kNormalQuantile975 * std::sqrt(std::max(0.0, squares) / (n - 1) / n);
+  return {mean - half, mean + half};
 }
 
 }  // namespace allot

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/proportion.h"
 #include "policy/divergence_search.h"
 #include "policy/draws.h"
 
@@ -24,7 +25,6 @@ constexpr int64_t kNeighbours = 50;
 
 // Below this a divergence is rounding, and its log says nothing.
 constexpr double kLeastDivergence = 1e-9;
-constexpr double kNormal95 = 1.959963984540054;
 // Sampling seeds: those of the steps count from 1, those of the two checks lie beyond them.
 constexpr uint32_t kChoiceSeed = 0x80000000;
 constexpr uint32_t kVerdictSeed = 0x80000001;
@@ -74,8 +74,8 @@ void compare(std::span<const TextFidelity> uniform, std::span<const TextFidelity
   }
   const double error = std::sqrt(squares) / positions;
   made->ratio = found / even;
-  made->ratio_low = made->ratio * std::exp(-kNormal95 * error);
-  made->ratio_high = made->ratio * std::exp(kNormal95 * error);
+  made->ratio_low = made->ratio * std::exp(-kNormalQuantile975 * error);
+  made->ratio_high = made->ratio * std::exp(kNormalQuantile975 * error);
 }
 
 void check(size_t texts, const CalibrationOptions& options) {

@@ -314,21 +314,27 @@ class GraderProcess final : public Grader {
     const std::string line = row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     if (!program_) program_ = std::make_unique<Program>(options_);
     const Program::Answer answer = program_->ask(line, options_.patience);
+    ++asked_;
     try {
       if (!answer.failure.empty())
         throw GradingFailure(
-            fmt::format("the grader `{}` {}; it is started anew for the next reply, its messages "
-                        "are on stderr",
-                        options_.command.substr(0, kShown), answer.failure));
-      return read_answer(answer.line, extracted);
-    } catch (const GradingFailure&) {
+            fmt::format("the grader `{}` {}", options_.command.substr(0, kShown), answer.failure));
+      const Grade grade = read_answer(answer.line, extracted);
+      ++graded_;
+      return grade;
+    } catch (const GradingFailure& failure) {
       program_.reset();
-      throw;
+      throw GradingFailure(fmt::format(
+          "{}; of the {} {} that it was given here {} {} a score, this one none; its messages are "
+          "on stderr",
+          failure.what(), asked_, asked_ == 1 ? "reply" : "replies", graded_, graded_ == 1 ? "has" : "have"));
     }
   }
 
  private:
   GraderOptions options_;
+  int64_t asked_ = 0;  // replies, over all starts of the program
+  int64_t graded_ = 0;
   std::unique_ptr<Program> program_;
 };
 

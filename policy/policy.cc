@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -62,6 +63,21 @@ void check_parameters(const Learner& learner, const PolicyConfig& config, Faults
   }
 }
 
+// Judged once layers and total are sound.
+void check_most_total(const Learner& learner, const PolicyConfig& config, Faults* faults) {
+  const auto takes = [&](const Learner& other) {
+    return other.most_total == nullptr || config.total <= other.most_total(config.layers);
+  };
+  if (takes(learner)) return;
+  std::ostringstream expected;
+  expected << "at most " << learner.most_total(config.layers) << " over " << config.layers
+           << " layers with policy " << learner.name << "; use policy";
+  const char* before = " ";
+  for (const Learner* other : learners())
+    if (takes(*other)) expected << std::exchange(before, " or ") << other->name;
+  faults->expect(false, "total", config.total, expected.str());
+}
+
 // Judged once the other fields are sound.
 void check_bounds(const PolicyConfig& config, Faults* faults) {
   try {
@@ -106,6 +122,7 @@ void validate(const PolicyConfig& config) {
   faults.expect(config.divergence_episodes >= 0, "divergence-episodes", config.divergence_episodes,
                 "at least 0");
   if (learner != nullptr) check_parameters(*learner, config, &faults);
+  if (faults.text().empty()) check_most_total(*learner, config, &faults);
   if (faults.text().empty()) check_bounds(config, &faults);
   if (faults.text().empty()) check_start(config, &faults);
   if (!faults.text().empty()) throw InvalidArgument("policy configuration: " + faults.text());

@@ -48,7 +48,7 @@ std::string table(std::span<const Score> scores, std::string_view unit) {
   return text;
 }
 
-nlohmann::ordered_json result_json(const ScoringPlan& plan, const Scores& done) {
+nlohmann::ordered_json result_json(const ScoringPlan& plan, const Scores& done, const std::string& again) {
   const std::vector<Score>& scores = done.schedules;
   nlohmann::ordered_json json = plan_json(plan);
   json["schedules"] = nlohmann::ordered_json::array();
@@ -58,6 +58,7 @@ nlohmann::ordered_json result_json(const ScoringPlan& plan, const Scores& done) 
       json["schedules"].back()["against_first"] = to_json(against(score, scores.front()), "first", "second");
   }
   json["seconds"] = done.seconds;
+  json["command"] = again;
   return json;
 }
 
@@ -88,9 +89,11 @@ int run_eval(std::span<const std::string> arguments) {
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
   const Scores scores = score(plan);
-  std::cout << (json ? result_json(plan, scores).dump(2) + "\n"
+  const std::string again = eval_again(plan, wanted).line();
+  std::cout << (json ? result_json(plan, scores, again).dump(2) + "\n"
                      : describe(plan) + "\n" +
-                           table(scores.schedules, kernels::name(plan.conditions.attention.unit)));
+                           table(scores.schedules, kernels::name(plan.conditions.attention.unit)) +
+                           "\nagain: " + again + "\n");
   return 0;
 }
 

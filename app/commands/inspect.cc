@@ -27,6 +27,7 @@
 #include "model/tokenizer.h"
 #include "wire/messages.pb.h"
 #include "wire/spec.h"
+#include "worker/spec_conditions.h"
 
 namespace allot::app {
 namespace {
@@ -159,6 +160,13 @@ Findings inspect_model(const fs::path& directory, const std::optional<fs::path>&
   return findings;
 }
 
+// By which names the data are read, where these are not the usual ones.
+void note_field_names(const evaluation::FieldNames& names, Findings* findings) {
+  const evaluation::FieldNames usual;
+  if (names.question != usual.question) findings->facts["question_field"] = names.question;
+  if (names.answer != usual.answer) findings->facts["answer_field"] = names.answer;
+}
+
 Findings inspect_schedule(const fs::path& file) {
   Findings findings{.kind = "schedule"};
   findings.attempt([&] {
@@ -175,6 +183,7 @@ Findings inspect_schedule(const fs::path& file) {
     findings.facts["unit"] = kernels::name(schedule.conditions.attention.unit);
     findings.facts["prefill"] = kernels::name(schedule.conditions.attention.prefill);
     findings.facts["task"] = schedule.conditions.task.name;
+    if (const auto& data = schedule.conditions.learned_on) note_field_names(data->fields, &findings);
     if (const auto& adapter = schedule.conditions.model.adapter) {
       findings.facts["adapter"] = adapter->id;
       findings.facts["adapter_fingerprint"] = adapter->fingerprint;
@@ -237,6 +246,7 @@ Findings inspect_run(const fs::path& directory) {
     if (run.spec.model().has_adapter()) findings.facts["adapter"] = run.spec.model().adapter().path();
     findings.facts["data"] = run.spec.task().train().path();
     findings.facts["heldout"] = run.spec.task().heldout().path();
+    note_field_names(worker::field_names(run.spec.task().train()), &findings);
     findings.facts["total"] = run.spec.policy().total();
     findings.facts["policy"] = run.spec.policy().name();
     findings.facts["estimator"] = run.spec.attention().estimator();

@@ -9,7 +9,6 @@
 #include "aggregator/run_directory.h"
 #include "app/cli/version.h"
 #include "app/report/report.h"
-#include "app/report/run_again.h"
 #include "app/report/run_summary.h"
 #include "app/report/run_text.h"
 #include "app/report/tensorboard_events.h"
@@ -159,8 +158,10 @@ void write_results(const std::filesystem::path& run_directory) {
   TensorboardFollower(run_directory, tensorboard_directory(run_directory)).update();
 }
 
-std::string format_results(const aggregator::RunData& run, const std::filesystem::path& run_directory) {
+std::string format_results(const aggregator::RunData& run, const std::filesystem::path& run_directory,
+                           const std::string& grader) {
   const EvaluationRecord evaluation = evaluate(run);
+  const Verdict verdict = verdict_of(run, run_directory.string(), grader);
   std::string text;
   if (run.preflight) {
     for (const std::string& line : preflight_lines(*run.preflight, 0)) text += "preflight  " + line + "\n";
@@ -184,17 +185,17 @@ std::string format_results(const aggregator::RunData& run, const std::filesystem
   if (!stopped_by_preflight(run)) {
     text += fmt::format("schedule of {}: {}\n", total_text(run.spec), layers_text(run.recommended));
     text += fmt::format("{} episodes and the verification took {}\n", run.episodes_learned(),
-                        format_seconds(run.elapsed_s));
-    text += verdict_lines(verdict_of(run, run_directory.string()));
+                        duration_text(run.elapsed_s));
+    text += verdict_lines(verdict);
   }
-  text += "again:       " + command_of(run.spec, run_directory) + "\n";
+  text += "again:       " + verdict.command + "\n";
   for (const auto& [name, file] : files(run, run_directory))
     text += fmt::format("  {:<12}{}\n", name, file.string());
   return text;
 }
 
 nlohmann::ordered_json results_json(const aggregator::RunData& run,
-                                    const std::filesystem::path& run_directory) {
+                                    const std::filesystem::path& run_directory, const std::string& grader) {
   nlohmann::ordered_json json = {
       {"run_id", run.spec.run_id()},
       {"run", run_directory.string()},
@@ -218,7 +219,7 @@ nlohmann::ordered_json results_json(const aggregator::RunData& run,
   }
   if (evaluation.paired) json["paired"] = to_json(*evaluation.paired, "learned", "uniform");
   if (!stopped_by_preflight(run))
-    json["verdict"] = verdict_json(run, verdict_of(run, run_directory.string()));
+    json["verdict"] = verdict_json(run, verdict_of(run, run_directory.string(), grader));
   if (run.preflight) json["preflight"] = preflight_json(*run.preflight);
   for (const auto& [name, file] : files(run, run_directory)) json["files"][name] = file.string();
   return json;

@@ -15,12 +15,13 @@ namespace allot::app {
 void write_results(const std::filesystem::path& run_directory);
 
 // A table of the verified schedules with right answers, accuracy and 95 % interval, the paired verdict of
-// learned against uniform, and where the files lie.
-std::string format_results(const aggregator::RunData& run, const std::filesystem::path& run_directory);
+// learned against uniform, where the files lie, and the command that does it again with this `grader`.
+std::string format_results(const aggregator::RunData& run, const std::filesystem::path& run_directory,
+                           const std::string& grader);
 
 // The same as one JSON object: run_id, run, stage, schedule, total, episodes, seconds, scores
 // {label: …}, paired, files.
 nlohmann::ordered_json results_json(const aggregator::RunData& run,
-                                    const std::filesystem::path& run_directory);
+                                    const std::filesystem::path& run_directory, const std::string& grader);
 
 }  // namespace allot::app

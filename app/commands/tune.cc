@@ -219,9 +219,9 @@ int run_tune(std::span<const std::string> arguments) {
     write_results(run.run);
   }
   if (json) {
-    std::cout << results_json(data, run.run).dump() << '\n';
+    std::cout << results_json(data, run.run, cluster.grader).dump() << '\n';
   } else {
-    std::cout << format_results(data, run.run);
+    std::cout << format_results(data, run.run, cluster.grader);
   }
   if (stopped_by_preflight(data)) {
     std::cout.flush();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "app/files/command_words.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -81,18 +82,6 @@ Json overlay(const ScheduleFile& file) {
 
 std::string text_of(const Json& json) {
   return json.dump(2) + "\n";
-}
-
-// A word as the shell reads it back.
-std::string shell_word(std::string_view word) {
-  std::string text = "'";
-  for (const char c : word) {
-    if (c == '\'')
-      text += "'\\''";
-    else
-      text += c;
-  }
-  return text + "'";
 }
 
 std::string one_line(const ExportRequest& request) {
@@ -203,7 +192,7 @@ std::string to_config_map(const ExportRequest& request) {
         "ending with a letter or digit, at most 253",
         request.name));
   std::string text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n";
-  text += fmt::format("  name: {}\n", shell_word(request.name));
+  text += fmt::format("  name: '{}'\n", request.name);
   text += "  labels:\n    app.kubernetes.io/name: allot\n    app.kubernetes.io/component: schedule\ndata:\n";
   text += literal_block("schedule.json", to_schedule(request));
   return text + literal_block("hf-overrides.json", to_hf_overlay(request));

@@ -9,14 +9,13 @@
 
 #include "aggregator/run_spec.h"
 #include "base/error.h"
+#include "base/proportion.h"
 #include "evaluation/accuracy.h"
 #include "worker/spec_conditions.h"
 #include "worker/spec_method.h"
 
 namespace allot::app {
 namespace {
-
-constexpr double kNormal95 = 1.959964;  // two-sided 95 % point of the normal distribution
 
 void check_score(const aggregator::ScoreRow& score) {
   if (score.questions.size() != score.scores.size()) {
@@ -67,14 +66,13 @@ policy::LayerCosts shares_of_policy(const aggregator::RunData& run) {
 MovingMean moving_mean(std::span<const aggregator::LearnedEpisode> episodes, RewardKind kind) {
   const RewardKindRow& row = row_of(kind);
   const auto window = episodes.last(std::min<size_t>(episodes.size(), kRewardWindow));
-  const auto count = static_cast<double>(window.size());
   double sum = 0;
   for (const auto& episode : window) sum += episode.reward;
-  const double mean = sum / count;
+  const double mean = sum / static_cast<double>(window.size());
   double squares = 0;
   for (const auto& episode : window) squares += (episode.reward - mean) * (episode.reward - mean);
-  const double error = window.size() < 2 ? 0 : std::sqrt(squares / (count - 1) / count);
-  return {mean, row.clamp(mean - kNormal95 * error), row.clamp(mean + kNormal95 * error)};
+  const auto [low, high] = mean_bounds(mean, squares, std::ssize(window));
+  return {mean, row.clamp(low), row.clamp(high)};
 }
 
 EvaluationRecord evaluate(const aggregator::RunData& run) {

@@ -49,14 +49,6 @@ std::string estimate_line(const wire::Preflight& preflight, int64_t workers) {
 
 }  // namespace
 
-std::string duration_text(double seconds) {
-  const auto whole = static_cast<int64_t>(std::llround(seconds));
-  std::string text;
-  if (whole >= 3600) text += fmt::format("{} h ", whole / 3600);
-  if (whole >= 60) text += fmt::format("{} min ", whole / 60 % 60);
-  return text + fmt::format("{} s", whole % 60);
-}
-
 std::vector<std::string> preflight_lines(const wire::Preflight& preflight, int64_t workers) {
   std::vector<std::string> lines;
   for (const wire::PreflightSchedule& row : preflight.schedules()) {

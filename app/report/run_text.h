@@ -10,9 +10,6 @@
 
 namespace allot::app {
 
-// "1 h 2 min 3 s".
-std::string duration_text(double seconds);
-
 // The preflight in lines without indentation: a line for each schedule with answers, the estimate of the
 // run's time and cost, warnings, and why the run should not learn. `workers` is the number that the estimate
 // is divided among; 0 gives it for one worker alone.

@@ -109,9 +109,9 @@ std::vector<RowsRead> rows_of(const aggregator::RunData& run) {
 
 }  // namespace
 
-Verdict verdict_of(const aggregator::RunData& run, const std::string& directory) {
+Verdict verdict_of(const aggregator::RunData& run, const std::string& directory, const std::string& grader) {
   Verdict verdict;
-  verdict.command = command_of(run.spec, directory);
+  verdict.command = run_again(run.spec, directory, grader).line();
   if (stopped_by_preflight(run)) return verdict;
   verdict.learning = learning_text(run);
   verdict.no_update = no_update_text(run);

@@ -53,8 +53,9 @@ struct Verdict {
 // "learned: 1.2% of the replies cut off, 0.0% without an answer, 51 tokens each".
 std::string text(const ReplyCounts& replies);
 
-// Of a run as far as it is. `directory` is where the command runs again.
-Verdict verdict_of(const aggregator::RunData& run, const std::string& directory);
+// Of a run as far as it is. `directory` is where the command runs again, with this `grader` (run_again.h).
+Verdict verdict_of(const aggregator::RunData& run, const std::string& directory,
+                   const std::string& grader = "");
 
 // "cut off after 96 tokens", "no answer in 31 tokens", "wrong in 31 tokens", "right in 31 tokens".
 std::string reply_text(const QuestionResult& result);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "app/files/command_words.h"
 #include "app/run/model_options.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -19,34 +20,6 @@ namespace allot::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// A field of the conditions, as a JSON pointer, and the option that sets it. The task's version and the stop
-// rule follow from the task.
-struct Adoptable {
-  Json::json_pointer field;
-  std::string option;
-};
-
-// Task and prompt style, and all that `conditions` say of attention and generation: each key there is an
-// option's name with '_' for '-'.
-std::vector<Adoptable> adoptable(const Json& conditions) {
-  std::vector<Adoptable> fields = {{Json::json_pointer("/task/name"), "task"},
-                                   {Json::json_pointer("/task/prompt_style"), "prompt-style"}};
-  const auto add = [&](const auto& self, const Json::json_pointer& place) -> void {
-    for (const auto& [key, value] : conditions.at(place).items()) {
-      if (value.is_object()) {
-        self(self, place / key);  // an estimator's own parameters
-        continue;
-      }
-      std::string option = key;
-      std::replace(option.begin(), option.end(), '_', '-');
-      fields.push_back({place / key, std::move(option)});
-    }
-  };
-  add(add, Json::json_pointer("/attention"));
-  add(add, Json::json_pointer("/generation"));
-  return fields;
-}
 
 std::string option_text(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
@@ -117,7 +90,10 @@ void declare_reply_options(OptionSet* set, ReplyOptions* options, PromptStyles a
   }
   declare_attention_options(set, &options->attention, EstimatorChoice::kAny);
   declare_generation_options(set, &options->generation, options->task);
-  set->integer("seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N", "of every random draw");
+  set->integer(
+      "seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N",
+      "of every random draw; not taken over from a schedule file, since its schedule is to do as well with "
+      "other draws than those it was learned with");
   set->device(&options->device);
   set->integer("threads", &options->threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
   set->integer("max-sequences", &options->max_sequences, 1, 65536, "N", "replies decoded together");
@@ -136,16 +112,17 @@ ConditionsSource conditions_of_run(const std::filesystem::path& run) {
 void adopt(std::span<const ConditionsSource> sources, OptionSet* set) {
   std::vector<std::string> contradictions;
   std::vector<Json> conditions;
-  std::vector<Adoptable> fields;
+  std::vector<ConditionOption> fields;
   for (const ConditionsSource& source : sources) {
     conditions.push_back(evaluation::full_json(source.conditions));
-    for (Adoptable& found : adoptable(conditions.back())) {
-      const auto same = [&](const Adoptable& known) { return known.option == found.option; };
+    for (ConditionOption& found : condition_options(conditions.back())) {
+      const auto same = [&](const ConditionOption& known) { return known.option == found.option; };
       if (std::none_of(fields.begin(), fields.end(), same)) fields.push_back(std::move(found));
     }
   }
   for (const auto& [field, option] : fields) {
-    if (!set->has(option.c_str())) continue;  // the stop rule follows from the task
+    // Numbers of different seeds may be compared, and a schedule is to do as well with any draws.
+    if (option == "seed" || !set->has(option.c_str())) continue;
     // A task from a file is not found by its name, nor has it a style to choose.
     const bool of_task = option == "task" || option == "prompt-style";
     if (of_task && std::ranges::any_of(sources, of_task_file)) {
@@ -158,7 +135,7 @@ void adopt(std::span<const ConditionsSource> sources, OptionSet* set) {
     Json adopted;
     for (size_t i = 0; i < sources.size(); ++i) {
       const ConditionsSource& source = sources[i];
-      const Json value = conditions[i].value(field, Json());
+      const Json value = conditions[i].value(Json::json_pointer(field), Json());
       if (value.is_null() || value == adopted) continue;
       if (first != nullptr) {
         contradictions.push_back(fmt::format("--{} is {} in {} and {} in {}", option, option_text(adopted),

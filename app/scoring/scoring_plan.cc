@@ -48,6 +48,25 @@ ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::opti
   return plan;
 }
 
+CommandWords eval_again(const ScoringPlan& plan, std::span<const std::string> schedules) {
+  const ScoringOptions& options = plan.options;
+  std::vector<evaluation::Conditions> sources;
+  for (const ConditionsSource& source : plan.sources) sources.push_back(source.conditions);
+  CommandWords words("eval");
+  words.add(plan.conditions,
+            {.model = options.model.string(),
+             .adapter = options.adapter.value_or("").string(),
+             .data = options.data.string(),
+             .task_file = options.task,
+             .grader = options.grader},
+            sources);
+  words.add("limit", plan.questions());
+  for (const std::string& schedule : schedules) words.add("schedule", schedule);
+  // Rounding is that of the device.
+  words.add("device", options.device);
+  return words;
+}
+
 Json plan_json(const ScoringPlan& plan) {
   Json differences = Json::array();
   for (const ConditionsSource& source : plan.sources) {

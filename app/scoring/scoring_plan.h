@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "app/cli/options.h"
+#include "app/files/command_words.h"
 #include "app/run/data_options.h"
 #include "app/scoring/reply_plan.h"
 #include "evaluation/task.h"
@@ -44,6 +45,9 @@ struct ScoringPlan : ReplyPlan {  // conditions.measured_on says how many questi
 // --limit exceeds the questions.
 ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::optional<ConditionsSource>& run,
                          ScoringOptions* options, OptionSet* set);
+
+// The `allot eval` that gives the same result again, of these `--schedule` arguments.
+CommandWords eval_again(const ScoringPlan& plan, std::span<const std::string> schedules);
 
 // What a result rests on: tool version, conditions, the differences from each schedule file, data path,
 // device.

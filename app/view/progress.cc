@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "app/view/terminal_text.h"
+#include "base/number_text.h"
 #include "episode/reward_kind.h"
 #include "episode/samples.h"
 #include "wire/messages.pb.h"
@@ -34,18 +35,10 @@ Done work_of(const wire::Status& status) {
 
 }  // namespace
 
-std::string format_seconds(double seconds) {
-  if (!(seconds >= 0)) return "?";
-  const auto whole = std::llround(seconds);
-  if (whole < 60) return fmt::format("{}s", whole);
-  if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
-  return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
-}
-
 std::string eta_text(const wire::Status& status) {
   const bool may_settle = status.until_settled() && status.has_outlook() && status.stage() == "learn";
   return fmt::format("eta {}{}", may_settle && status.eta_s() >= 0 ? "at most " : "",
-                     format_seconds(status.eta_s()));
+                     duration_text(status.eta_s()));
 }
 
 Answered answered(const wire::Status& status) {

@@ -13,9 +13,6 @@
 
 namespace allot::app {
 
-// "45s", "3m 05s", "2h 07m"; "?" for a negative number (unknown).
-std::string format_seconds(double seconds);
-
 // "eta 3m 20s"; "eta at most 3m 20s" while learning may end sooner because it settles.
 std::string eta_text(const wire::Status& status);
 

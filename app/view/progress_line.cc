@@ -28,7 +28,7 @@ void ProgressLine::update(int64_t done, int64_t wanted) {
       done == 0 ? -1 : elapsed * static_cast<double>(wanted - done) / static_cast<double>(done);
   const std::string line =
       fmt::format("{} of {} {} ({}), {} left", done, wanted, unit_,
-                  percent(static_cast<double>(done) / static_cast<double>(wanted), 0), format_seconds(left));
+                  percent(static_cast<double>(done) / static_cast<double>(wanted), 0), duration_text(left));
   if (terminal_) {
     std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
     drawn_ = true;

@@ -31,7 +31,7 @@ std::string heading(const wire::Status& status) {
   }
   if (status.stage() != "finished" && !status.paused()) text += "  " + eta_text(status);
   if (status.target_reward() > 0) text += "  target reward " + reward_text(status, status.target_reward());
-  return text + fmt::format("  {} spent", format_seconds(status.elapsed_s()));
+  return text + fmt::format("  {} spent", duration_text(status.elapsed_s()));
 }
 
 std::string learner_line(const wire::Status& status) {
@@ -127,12 +127,12 @@ std::vector<std::string> worker_lines(const wire::Status& status, size_t rows) {
     const std::string remark =
         worker->quarantined_ms() > 0
             ? fmt::format("waits {} after failures: {}",
-                          format_seconds(static_cast<double>(worker->quarantined_ms()) / 1000),
+                          duration_text(static_cast<double>(worker->quarantined_ms()) / 1000),
                           worker->last_failure())
             : worker->device();
     lines.push_back(fmt::format("  {:<20} {:>4} leases {:>8} done  seen {:>6} ago{}  {}", worker->worker(),
                                 worker->leases(), worker->episodes_done(),
-                                format_seconds(static_cast<double>(worker->last_seen_ms()) / 1000),
+                                duration_text(static_cast<double>(worker->last_seen_ms()) / 1000),
                                 aggregator::is_silent(*worker, status) ? " (silent)" : "", remark));
   }
   return lines;

@@ -244,7 +244,7 @@ std::string format_status(const wire::Status& status) {
                                  status.paused() ? ", paused" : "");
   text += fmt::format("episodes  {} of {} done, {} running, {:.2f} per second, {}, {} spent\n",
                       status.episodes_done(), status.episodes_wanted(), status.episodes_running(),
-                      status.episodes_per_second(), eta_text(status), format_seconds(status.elapsed_s()));
+                      status.episodes_per_second(), eta_text(status), duration_text(status.elapsed_s()));
   text += fmt::format("policy    version {}{}, recent mean reward {}\n", status.policy_version(),
                       policy_numbers(status), recent_reward_text(status).value_or("none"));
   text += fmt::format("schedule  {}\n", schedule_text(status));

@@ -52,6 +52,7 @@ constexpr int64_t kWalkingSteps = 40;
 constexpr int64_t kComparedOutcomes = 64;
 // Tables of costs have layers x (total + 1) entries.
 constexpr int64_t kMostCosts = 4'000'000;
+constexpr int64_t kMostTotal = 65'535;
 // Perturbations among which the most telling one is chosen.
 constexpr int kCandidates = 16;
 // By how much the log chance of all answers must be larger under steps for these to lead, and to go on
@@ -554,14 +555,6 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
   opponent_ = read_candidate("opponent");
 }
 
-void check_size(const PolicyConfig& config) {
-  if (config.layers * (config.total + 1) <= kMostCosts && config.total <= 65'535) return;
-  throw InvalidArgument("auto: " + std::to_string(config.layers) + " layers and a total of " +
-                        std::to_string(config.total) +
-                        " samples; expected a total of at most 65535 and layers x (total + 1) of at most " +
-                        std::to_string(kMostCosts) + "; use the policy pairs");
-}
-
 }  // namespace
 
 namespace learner_rows {
@@ -575,12 +568,11 @@ extern const Learner automatic{
     .mixes_kinds = true,
     .divergences = [](int layers) -> int64_t { return 64 + 8 * int64_t{layers}; },
     .knows_costs = true,
+    .most_total = [](int layers) { return std::min(kMostTotal, kMostCosts / layers - 1); },
     .make = [](const PolicyConfig& config) -> std::unique_ptr<Policy> {
-      check_size(config);
       return std::make_unique<Automatic>(config);
     },
     .restore = [](const PolicyConfig& config, const json& state) -> std::unique_ptr<Policy> {
-      check_size(config);
       return std::make_unique<Automatic>(config, state);
     }};
 

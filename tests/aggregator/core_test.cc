@@ -554,6 +554,16 @@ TEST(RunSpecTest, ARunOfAKindThatIsNotKnownIsRefusedBeforeItStarts) {
   EXPECT_THAT([&] { validate(spec); }, testing::ThrowsMessage<InvalidArgument>(Names("speed")));
 }
 
+TEST(RunSpecTest, ATotalThatTheLearnerDoesNotTakeIsRefusedBeforeItStarts) {
+  wire::RunSpec spec = example_spec();
+  spec.mutable_policy()->set_total(65'536);
+  EXPECT_NO_THROW(validate(spec));
+  spec.mutable_policy()->set_name("auto");
+  spec.mutable_policy()->clear_parameters();
+  EXPECT_THAT([&] { validate(spec); },
+              testing::ThrowsMessage<InvalidArgument>(Names("total", 65'536, 65'535, "auto", "pairs")));
+}
+
 TEST(RunSpecTest, OnlyLearnersThatMixKindsMayLearnFromTwo) {
   for (const policy::Learner* learner : policy::learners()) {
     wire::RunSpec spec = example_spec();

@@ -55,8 +55,10 @@ TEST(LearningCurveTest, WithAPointForEachEpisodeItIsTheMovingMeanWithItsInterval
     EXPECT_EQ(curve.episodes(last), last + 1);
     EXPECT_EQ(curve.reward(last), values[static_cast<size_t>(last)]);
     EXPECT_THAT(curve.mean(last), DoubleNear(mean, kRounding));
-    EXPECT_THAT(curve.low(last), DoubleNear(std::max(0.0, mean - 1.959964 * error), kRounding)) << last;
-    EXPECT_THAT(curve.high(last), DoubleNear(std::min(1.0, mean + 1.959964 * error), kRounding)) << last;
+    EXPECT_THAT(curve.low(last), DoubleNear(std::max(0.0, mean - 1.959963984540054 * error), kRounding))
+        << last;
+    EXPECT_THAT(curve.high(last), DoubleNear(std::min(1.0, mean + 1.959963984540054 * error), kRounding))
+        << last;
   }
 }
 

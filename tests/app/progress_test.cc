@@ -71,14 +71,6 @@ int64_t characters(const std::string& text) {
                                [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; });
 }
 
-TEST(Progress, SecondsAreShownInTheirTwoLargestUnits) {
-  EXPECT_EQ(format_seconds(0), "0s");
-  EXPECT_EQ(format_seconds(59.4), "59s");
-  EXPECT_EQ(format_seconds(185), "3m 05s");
-  EXPECT_EQ(format_seconds(7620), "2h 07m");
-  EXPECT_EQ(format_seconds(-1), "?");
-}
-
 TEST(Progress, LearningLineShowsBarEtaRewardAndSchedule) {
   EXPECT_EQ(progress_line(learning(50), 200),
             "learn |████████████            | 50/100  eta 1m 15s  reward 81.2%  schedule 33,8,7");

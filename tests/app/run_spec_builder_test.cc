@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "aggregator/run_directory.h"
 #include "aggregator/run_spec.h"
 #include "app/files/schedule_file.h"
 #include "app/report/run_again.h"
@@ -10,6 +11,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "policy/learner.h"
+#include "tests/app/condition_fields.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
 #include "tests/names.h"
@@ -46,6 +48,29 @@ class RunSpecBuilder : public ::testing::Test {
       return error.what();
     }
     return "";
+  }
+
+  // Builds the run, and the one that its command gives; returns the conditions.
+  evaluation::Conditions expect_the_same_again() {
+    const wire::RunSpec spec = build_run_spec(run_);
+    const auto directory = small_.model.parent_path() / "again";
+    // Where a run keeps its task.
+    std::filesystem::create_directories(directory);
+    if (spec.task().has_definition())
+      write_file_atomically(aggregator::task_path(directory), spec.task().definition());
+    const std::vector<std::string> words = run_again(spec, directory, "cat").list();
+    RunOptions again;
+    OptionSet set("tune", "", "");
+    declare_run_options(set, &again);
+    std::string grader;  // which tune declares
+    set.text("grader", &grader, "COMMAND", "");
+    EXPECT_EQ(set.parse(std::span(words).subspan(2)), OptionSet::Parsed::kRun);
+    EXPECT_EQ(again.run, directory);
+    EXPECT_EQ(grader, "cat");
+    const wire::RunSpec made = build_run_spec(again);
+    EXPECT_THAT(wire::differences(spec, made), IsEmpty());
+    EXPECT_EQ(worker::conditions_of(made), worker::conditions_of(spec));
+    return worker::conditions_of(spec);
   }
 
   SmallModel small_;
@@ -91,14 +116,53 @@ TEST_F(RunSpecBuilder, TheCommandThatRunsItAgainGivesTheSameSpec) {
   run_.generation.temperature = 0.3;
   run_.generation.max_new_tokens = 77;
   run_.seed = 9;
+  expect_the_same_again();
+}
+
+TEST_F(RunSpecBuilder, TheCommandThatRunsItAgainSaysEveryCondition) {
+  ConditionFields fields(worker::conditions_of(build_run_spec(run_)));
+  const auto again = [&] { fields.see(expect_the_same_again()); };
+  run_.adapter = small_.model.parent_path() / "lora";
+  write_small_adapter(*run_.adapter, 4);
+  run_.attention = {.estimator = kernels::Estimator::kJoint,
+                    .unit = kernels::BudgetUnit::kRows,
+                    .prefill = kernels::Prefill::kDense,
+                    .tile = 64,
+                    .score_stage = kernels::ScoreStage::kBernoulli,
+                    .score_budget = 5,
+                    .mean_group_query = true};
+  set_parameter(&run_.attention, "value-norms", 1);
+  again();
+  run_.attention.estimator = kernels::Estimator::kIid;
+  run_.attention.unit = kernels::BudgetUnit::kSamples;
+  run_.attention.parameters = kernels::default_parameters();
+  run_.generation = {.dtype = "float32",
+                     .temperature = 0.25,
+                     .top_p = 0.5,
+                     .repetition_penalty = 1.25,
+                     .max_new_tokens = 33};
+  run_.seed = 5;
+  run_.prompt = "boxed";
+  std::swap(run_.data, run_.heldout);
+  run_.heldout_questions = 7;
+  run_.questions = 2;
+  again();
+  run_.prompt = "auto";
+  run_.task = small_.model.parent_path() / "mine.json";
+  write_file_atomically(run_.task, R"({"allot_task": 1, "name": "mine", "version": 7, "prompt": "{question}",
+                                       "grade": {"by": "program"}})");
+  run_.data = small_.model.parent_path() / "train.csv";
+  run_.heldout = small_.model.parent_path() / "heldout.csv";
+  write_file_atomically(run_.data, "problem,solution\na?,1\nb?,2\nc?,3\n");
+  write_file_atomically(run_.heldout, "problem,solution\nd?,1\n");
+  run_.fields = {.question = "problem", .answer = "solution"};
+  run_.heldout_questions.reset();
+  again();
+  EXPECT_EQ(fields.never_varied(), ConditionFields::of_model());
+  // Of the command that grades a spec says only that there is one.
   const wire::RunSpec spec = build_run_spec(run_);
-  const std::vector<std::string> words = words_of(spec, "runs/again");
-  RunOptions again;
-  OptionSet set("tune", "", "");
-  declare_run_options(set, &again);
-  ASSERT_EQ(set.parse(std::span(words).subspan(2)), OptionSet::Parsed::kRun);
-  EXPECT_EQ(again.run, "runs/again");
-  EXPECT_THAT(wire::differences(spec, build_run_spec(again)), IsEmpty());
+  EXPECT_THAT(run_again(spec, "run").line(), HasSubstr(" --grader COMMAND "));
+  EXPECT_THAT(run_again(spec, "run", "python3 grade.py").line(), HasSubstr(" --grader 'python3 grade.py' "));
 }
 
 TEST_F(RunSpecBuilder, AnAdapterIsPartOfTheModelAndItsPlaceIsNot) {
@@ -443,6 +507,13 @@ TEST_F(RunSpecBuilder, TotalBelowTheFloorOfAllLayersNamesBothNumbers) {
   EXPECT_THAT(fault<InvalidArgument>(), Names("total", 7, 8));
 }
 
+TEST_F(RunSpecBuilder, ATotalThatTheLearnerDoesNotTakeIsRefusedBeforeTheRunBegins) {
+  run_.policy.total = 65'536;
+  EXPECT_EQ(build_run_spec(run_).policy().total(), 65'536);
+  run_.policy.name = "auto";
+  EXPECT_THAT(fault<InvalidArgument>(), Names("total", 65'536, 65'535, 8, "layers", "auto", "pairs"));
+}
+
 TEST_F(RunSpecBuilder, MoreQuestionsThanTheFileHasIsRefused) {
   run_.questions = 25;
   EXPECT_THAT(fault<InvalidArgument>(), Names("questions_per_episode", 25, 24));
@@ -481,7 +552,7 @@ TEST_F(RunSpecBuilder, FieldsOfTheDataArePartOfTheRunAndOfNoSpecWithoutThem) {
   const auto task = evaluation::make_task(worker::task_source(spec.task()));
   EXPECT_EQ(worker::load(*task, spec.task().train()).questions.at(0).text, "a, b?");
   EXPECT_EQ(worker::load(*task, spec.task().heldout()).questions.at(0).text, "e?");
-  EXPECT_THAT(words_of(spec, "run"), IsSupersetOf({"--question-field", "problem"}));
+  EXPECT_THAT(run_again(spec, "run").list(), IsSupersetOf({"--question-field", "problem"}));
   given.fields.question = "question";
   EXPECT_THAT(wire::differences(spec, build_run_spec(given)),
               ElementsAre(Names("task.train.question_field", "problem", "'question'"),

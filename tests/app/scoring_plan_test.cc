@@ -1,6 +1,7 @@
 // The conditions under which eval, verify and ablate are about to measure.
 #include "app/scoring/scoring_plan.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "tests/app/condition_fields.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
 #include "tests/message_of.h"
@@ -17,6 +19,7 @@ namespace allot::app {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -318,6 +321,71 @@ TEST_F(ScoringPlanTest, ADryRunPrintsAConfigThatGivesTheSameConditions) {
     plan_of({"--config", (directory_ / "eval.conf").string(), "--dry-run"});
     EXPECT_EQ(dry_run_, config);
   }
+}
+
+TEST_F(ScoringPlanTest, TheCommandThatScoresAgainSaysEveryCondition) {
+  const ScoringPlan plain = plan({"--schedule", "dense"});
+  ConditionFields fields(plain.conditions);
+  const auto again = [&](const Words& words, const Words& schedules, const Words& data = {}) {
+    Words all = words;
+    for (const std::string& schedule : schedules) all.insert(all.end(), {"--schedule", schedule});
+    all.insert(all.begin(), {"--model", small_.model.string()});
+    all.insert(all.end(), data.begin(), data.end());
+    if (data.empty()) all.insert(all.end(), {"--data", small_.heldout.string()});
+    const ScoringPlan made = plan_of(all);
+    fields.see(made.conditions);
+    const CommandWords command = eval_again(made, schedules);
+    const ScoringPlan repeated = plan_of(Words(command.list().begin() + 2, command.list().end()));
+    EXPECT_EQ(repeated.conditions, made.conditions) << command.line();
+    EXPECT_EQ(repeated.options.grader, made.options.grader);
+    EXPECT_EQ(repeated.options.device, made.options.device);
+    EXPECT_EQ(repeated.schedules.size(), made.schedules.size());
+    return command.line();
+  };
+  const std::string adapter = directory_ / "lora", task = directory_ / "mine.json";
+  write_small_adapter(adapter, 4);
+  write_file_atomically(task, R"({"allot_task": 1, "name": "mine", "version": 7, "prompt": "{question}",
+                                  "grade": {"by": "program"}})");
+  const auto csv = directory_ / "its questions.csv";
+  write_file_atomically(csv, "problem,solution\na?,1\nb?,2\n");
+
+  EXPECT_THAT(again({}, {"dense", "uniform:8"}), HasSubstr(" --schedule dense --schedule uniform:8"));
+  again({"--adapter", adapter, "--seed", "5", "--device", "cuda:1"}, {"uniform:8"});
+  EXPECT_THAT(again({"--task", task, "--grader", "python3 grade.py", "--question-field", "problem",
+                     "--answer-field", "solution"},
+                    {"dense"}, {"--data", csv.string()}),
+              AllOf(HasSubstr(" --grader 'python3 grade.py' "), HasSubstr("its questions.csv' ")));
+  again({"--prompt-style", "boxed", "--dtype", "float32", "--temperature", "0.25", "--top-p", "0.5",
+         "--repetition-penalty", "1.25", "--max-new-tokens", "33"},
+        {"uniform:8"}, {"--data", small_.train.string(), "--limit", "3"});
+  again({"--estimator", "joint", "--unit", "rows", "--prefill", "dense", "--tile", "64", "--score-stage",
+         "bernoulli", "--score-budget", "5", "--mean-group-query"},
+        {"uniform:8"});
+  for (const std::string& estimator : kernels::estimator_names(true)) {
+    for (const kernels::MethodParameter& parameter :
+         kernels::row_of(kernels::parse_estimator(estimator)).parameters) {
+      const double other = parameter.value == parameter.max ? parameter.min : parameter.max;
+      again({"--estimator", estimator, fmt::format("--{}", parameter.name), fmt::format("{}", other)},
+            {"uniform:8"});
+    }
+  }
+  // A schedule file says otherwise, which the command must overrule.
+  ScheduleFile file = learned();
+  again({}, {written(file)});
+  again({"--mean-group-query=false", "--tile", "256", "--temperature", "0"}, {written(file)});
+  file.conditions.attention.estimator = kernels::Estimator::kJoint;
+  file.conditions.attention.unit = kernels::BudgetUnit::kRows;
+  set_parameter(&file.conditions.attention, "value-norms", 1);
+  again({"--unit", "samples", "--value-norms", "0"}, {written(file, "rows.json")});
+  EXPECT_EQ(fields.never_varied(), ConditionFields::of_model());
+}
+
+TEST_F(ScoringPlanTest, TheSeedOfAScheduleFileIsNotTakenOver) {
+  EXPECT_EQ(plan({"--schedule", written(learned())}).conditions.seed, 0u);
+  ScoringOptions options;
+  OptionSet set("eval", "summary", "example");
+  declare_scoring_options(&set, &options);
+  EXPECT_THAT(set.help(), ContainsRegex("not\\s+taken\\s+over\\s+from\\s+a\\s+schedule\\s+file"));
 }
 
 TEST_F(ScoringPlanTest, ADryRunLooksAtTheFiles) {

@@ -557,11 +557,25 @@ TEST_F(Tune, StatusAnswersFromTheAggregatorAndAfterwardsFromTheHistory) {
   EXPECT_EQ(json.at("scores").size(), 3u);
 }
 
-TEST_F(Tune, InspectShowsTheRunAndNamesAMissingDataFile) {
-  ASSERT_EQ(run_command(tune()).code, 0);
+TEST_F(Tune, InspectShowsTheRunTheNamesOfItsDataAndAMissingDataFile) {
+  constexpr std::string_view kUsual = "\"question\"";
+  for (const auto& file : {small_.train, small_.heldout}) {
+    std::string text = read_file(file);
+    for (size_t at = text.find(kUsual); at != std::string::npos; at = text.find(kUsual))
+      text.replace(at, kUsual.size(), "\"problem\"");
+    write_file_atomically(file, text);
+  }
+  ASSERT_EQ(run_command(tune({"--question-field", "problem"})).code, 0);
   const auto good = run_command({tool(), "inspect", run_.string(), "--json"});
   EXPECT_EQ(good.code, 0) << good.out;
-  EXPECT_EQ(nlohmann::json::parse(good.out).at("kind"), "run");
+  const auto facts = nlohmann::json::parse(good.out);
+  EXPECT_EQ(facts.at("kind"), "run");
+  const auto schedule = nlohmann::json::parse(
+      run_command({tool(), "inspect", (run_ / "schedule.json").string(), "--json"}).out);
+  for (const auto& found : {facts, schedule}) {
+    EXPECT_EQ(found.at("question_field"), "problem");
+    EXPECT_FALSE(found.contains("answer_field")) << "the usual name";
+  }
   std::filesystem::remove(small_.train);
   const auto bad = run_command({tool(), "inspect", run_.string()});
   EXPECT_EQ(bad.code, 1);

@@ -27,5 +27,14 @@ TEST(NumberText, SmallPValuesKeepTheirSizeAndNoneIsZero) {
   EXPECT_EQ(p_value_text(0), "< 1e-300");
 }
 
+TEST(NumberText, DurationsAreShownInTheirTwoLargestUnits) {
+  EXPECT_EQ(duration_text(0), "0s");
+  EXPECT_EQ(duration_text(59.4), "59s");
+  EXPECT_EQ(duration_text(59.6), "1m 00s");
+  EXPECT_EQ(duration_text(185), "3m 05s");
+  EXPECT_EQ(duration_text(7620), "2h 07m");
+  EXPECT_EQ(duration_text(-1), "?");
+}
+
 }  // namespace
 }  // namespace allot

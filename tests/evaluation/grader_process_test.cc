@@ -91,6 +91,21 @@ TEST_F(GraderProcessTest, OneThatEndsOrAnswersNonsenseIsAFailureAndNoScore) {
   EXPECT_THAT(failure_of(*twice), testing::HasSubstr("more than one line"));
 }
 
+TEST_F(GraderProcessTest, AFailureCountsTheRepliesAndPromisesNoNext) {
+  const auto file = directory_.path() / "started";
+  const auto task =
+      graded_by("echo x >> " + file.string() + R"(; read -r l; echo '{"score": 1}'; read -r l)");
+  const std::string of_first = failure_of(*graded_by("exit 3"));
+  EXPECT_THAT(of_first, Names("of the 1 reply", "0 have a score", "stderr"));
+  EXPECT_THAT(of_first, testing::Not(testing::HasSubstr("next")));
+  EXPECT_EQ(task->grade(question_, "r").score, 1);
+  EXPECT_THAT(failure_of(*task), Names("code 0", "of the 2 replies", "1 has a score"));
+  EXPECT_EQ(task->grade(question_, "r").score, 1);
+  EXPECT_THAT(failure_of(*task), Names("of the 4 replies", "2 have a score"));
+  EXPECT_EQ(read_file(file), "x\nx\n");
+  EXPECT_THAT(failure_of(*graded_by("read -r l; echo maybe")), Names("maybe", "of the 1 reply"));
+}
+
 TEST_F(GraderProcessTest, HasLimitsAndNoNewPrivileges) {
   const auto file = directory_.path() / "limits";
   const auto task = graded_by(

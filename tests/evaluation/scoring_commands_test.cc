@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -342,6 +343,75 @@ TEST(EvalCommand, WrongInputIsNamedInOneLine) {
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
     EXPECT_EQ(result.out, "");
   }
+}
+
+// A program that gives a quarter for a wrong answer, and ends with code 3 when it sees `ends_at`.
+std::string write_grader(const std::filesystem::path& file, const std::string& ends_at) {
+  write_file_atomically(file,
+                        "#!/usr/bin/env python3\n"
+                        "import json, sys\n"
+                        "for line in sys.stdin:\n"
+                        "    row = json.loads(line)\n"
+                        "    if row['id'] == " +
+                            ends_at +
+                            ": sys.exit(3)\n"
+                            "    right = (row['extracted'] or '').strip() == row['answer'].strip()\n"
+                            "    print(json.dumps({'score': 1 if right else 0.25}), flush=True)\n");
+  std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+  return file.string();
+}
+
+TEST(EvalCommand, ATaskFileIsGradedByAnOutsideProgramAndTheCommandGivesItAgain) {
+  const std::filesystem::path directory = fresh_directory();
+  // tiny-gsm, graded by a program.
+  json task = json::parse(read_file(std::string(ALLOT_SOURCE_DIR) + "/configs/tasks/tiny-gsm.json"));
+  task["name"] = "mine";
+  task["grade"] = {{"by", "program"}};
+  const std::string file = directory / "mine.json";
+  write_file_atomically(file, task.dump());
+  const std::string grader = write_grader(directory / "grade.py", "-1");
+  const Words questions = {"--limit", "8", "--schedule", "dense", "--schedule", "uniform:2", "--json"};
+  const auto with = [&](Words words) {
+    words.insert(words.end(), questions.begin(), questions.end());
+    return words;
+  };
+  const std::string details = directory / "details.jsonl";
+  const CommandResult result = run("eval", with({"--task", file, "--grader", grader, "--details", details}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  json made = json::parse(result.out);
+  EXPECT_EQ(made.at("conditions").at("task").at("definition_sha256"), sha256_file(file));
+  EXPECT_EQ(made.at("conditions").at("task").at("prompt_style"), "file");
+  // The same replies are right as by gsm8k's own rules; the others have a quarter.
+  const json own = json::parse(run("eval", with({})).out);
+  for (const size_t schedule : {0, 1}) {
+    const json &here = made.at("schedules")[schedule], &there = own.at("schedules")[schedule];
+    const double right = there.at("correct").get<double>();
+    EXPECT_EQ(here.at("output_tokens"), there.at("output_tokens"));
+    EXPECT_EQ(here.at("correct"), there.at("correct"));
+    EXPECT_DOUBLE_EQ(here.at("accuracy"), (right + 0.25 * (8 - right)) / 8);
+  }
+  EXPECT_LT(own.at("schedules")[1].at("correct"), 8) << "nothing had a quarter";
+  EXPECT_THAT(read_file(details), AllOf(HasSubstr("\"score\":0.25"), HasSubstr("\"score\":1.0")));
+
+  Words again;
+  std::istringstream command(made.at("command").get<std::string>());
+  for (std::string word; command >> word;) again.push_back(word);
+  again.emplace_back("--json");
+  const CommandResult second = run_command(again);
+  ASSERT_EQ(second.code, 0) << second.err;
+  json repeated = json::parse(second.out);
+  repeated.erase("seconds");
+  made.erase("seconds");
+  EXPECT_EQ(repeated, made);
+
+  const CommandResult without = run("eval", with({"--task", file}));
+  EXPECT_EQ(without.code, 2);
+  EXPECT_THAT(without.err, Names("mine", "--grader"));
+  const CommandResult ended =
+      run("eval", with({"--task", file, "--grader", write_grader(directory / "ends.py", "5")}));
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, Names("mine", "question 5", "ends.py", "code 3", "this one none"));
+  EXPECT_EQ(ended.out, "");
 }
 
 TEST(EvalCommand, NamesTheConditionsAndWhereTheyDifferFromAScheduleFile) {

@@ -93,9 +93,10 @@ class Wheels(unittest.TestCase):
                             "--schedule", "dense", "--threads", 1, "--json", cwd=folder, env=variables)
             self.assertIn("dense", json.dumps(json.loads(scored)))
 
-            output(programs / "allot", "tune", "--model", TINY_GSM, "--data", TINY_GSM / "train.jsonl", "--total", 64, "--episodes", 4,
-                   "--questions", 4, "--policy", "pairs", "--reward", "answers", "--preflight", 0, "--heldout-questions", 0,
-                   "--threads", 1, "--run", "run", cwd=folder, env=variables)
+            tuned = output(programs / "allot", "tune", "--json", "--model", TINY_GSM, "--data", TINY_GSM / "train.jsonl", "--total", 64,
+                           "--episodes", 4, "--questions", 4, "--policy", "pairs", "--reward", "answers", "--preflight", 0,
+                           "--heldout-questions", 0, "--threads", 1, "--run", "run", cwd=folder, env=variables)
+            self.assertEqual([json.loads(tuned)[field] for field in ("stage", "episodes")], ["finished", 4])
             learned = json.loads((pathlib.Path(folder) / "run/schedule.json").read_text())
             self.assertEqual([len(learned["samples"]), sum(learned["samples"])], [8, 64])
 
@@ -112,8 +113,9 @@ class Wheels(unittest.TestCase):
             output(programs / "pip", "install", self.wheels["allot_attention"], env=variables)
             said = output(programs / "python", "-c", "import importlib.util as u, torch, pathlib\n"
                           "lib = pathlib.Path(u.find_spec('allot_attention').origin).parent / 'lib/liballot_torch.so'\n"
-                          "torch.ops.load_library(str(lib)); print(torch.ops.allot.attend)", env=variables, cwd=folder)
+                          "torch.ops.load_library(str(lib)); print(lib, torch.ops.allot.attend)", env=variables, cwd=folder)
             self.assertIn("allot.attend", said)
+            self.assertTrue(said.startswith(folder), f"{said}: not those of the wheel, perhaps by PYTHONPATH")
 
 
 if __name__ == "__main__":

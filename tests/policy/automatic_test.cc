@@ -236,6 +236,13 @@ TEST(Automatic, LearnsFromDivergencesOfWhichLessIsBetter) {
 TEST(Automatic, RefusesTotalsWhoseTablesWouldNotFit) {
   EXPECT_THAT([] { make_policy({.name = "auto", .layers = 4, .total = 70'000}); },
               ::testing::ThrowsMessage<InvalidArgument>(Names(4, 70000, 65535, "pairs")));
+  // The same rule before a policy is made, which commands and aggregator ask.
+  EXPECT_THAT(
+      [] { validate({.name = "auto", .layers = 100, .total = 40'000}); },
+      ::testing::ThrowsMessage<InvalidArgument>(Names("total", 40000, 39999, 100, "layers", "pairs")));
+  EXPECT_NO_THROW(validate({.name = "auto", .layers = 100, .total = 39'999}));
+  EXPECT_NO_THROW(validate({.name = "auto", .layers = 4, .total = 65'535}));
+  EXPECT_NO_THROW(validate({.name = "pairs", .layers = 4, .total = 70'000}));
 }
 
 }  // namespace

@@ -169,7 +169,7 @@ TEST(ReportPage, TablesHoldTheNumbersOfTheRun) {
   EXPECT_EQ(row(page, "facts", "Reward").at(0), "right answers");
   EXPECT_THAT(row(page, "facts", "Episodes").at(0), Names(120, 120, 16));
   EXPECT_EQ(row(page, "facts", "Seed").at(0), "42");
-  EXPECT_EQ(row(page, "facts", "Time spent").at(0), "1 min 23 s");
+  EXPECT_EQ(row(page, "facts", "Time spent").at(0), "1m 23s");
   EXPECT_EQ(row(page, "facts", "Tool").at(0), "allot 9.8.7");
   EXPECT_EQ(row(page, "counters", "granted").at(0), "134");
   EXPECT_EQ(row(page, "counters", "released").at(0), "3");

@@ -37,10 +37,10 @@ TEST(MovingMean, IsTheMeanOfTheLastTwentyWithTheIntervalOfTheirSpread) {
   EXPECT_EQ(after(1).low, 1);  // one value has no spread
   EXPECT_DOUBLE_EQ(after(2).mean, 0.75);
   // Standard error of {1, 0.5}: sqrt(0.125 / 2) = 0.25.
-  EXPECT_NEAR(after(2).low, 0.75 - 1.959964 * 0.25, 1e-12);
+  EXPECT_NEAR(after(2).low, 0.75 - 1.959963984540054 * 0.25, 1e-12);
   EXPECT_EQ(after(2).high, 1);  // 1.24 cut to what a reward can be
   // Of {1, 0.5, 0.5}: sqrt(1/6 / 2 / 3) = 1/6.
-  EXPECT_NEAR(after(3).low, 2.0 / 3 - 1.959964 / 6, 1e-12);
+  EXPECT_NEAR(after(3).low, 2.0 / 3 - 1.959963984540054 / 6, 1e-12);
   EXPECT_DOUBLE_EQ(after(20).mean, 0.525);
   EXPECT_DOUBLE_EQ(after(21).mean, 0.5);  // the first value has left the window
 }

@@ -31,12 +31,6 @@ wire::Preflight example() {
   return preflight;
 }
 
-TEST(RunText, DurationsAreReadInHoursMinutesAndSeconds) {
-  EXPECT_EQ(duration_text(59.4), "59 s");
-  EXPECT_EQ(duration_text(61), "1 min 1 s");
-  EXPECT_EQ(duration_text(3 * 3600 + 62), "3 h 1 min 2 s");
-}
-
 TEST(RunText, ThePreflightSaysWhatEachScheduleDidAndWhatTheRunWillTake) {
   wire::Preflight preflight = example();
   EXPECT_THAT(preflight_lines(preflight, 1),
@@ -48,11 +42,11 @@ TEST(RunText, ThePreflightSaysWhatEachScheduleDidAndWhatTheRunWillTake) {
   preflight.set_cost(0.5);
   EXPECT_THAT(
       preflight_lines(preflight, 1).back(),
-      AllOf(Names("250 episodes", "about 10 min 0 s of one worker", "cost 0.50"), Not(HasSubstr("workers"))));
-  EXPECT_THAT(preflight_lines(preflight, 4).back(), Names("2 min 30 s of 4 workers"));
+      AllOf(Names("250 episodes", "about 10m 00s of one worker", "cost 0.50"), Not(HasSubstr("workers"))));
+  EXPECT_THAT(preflight_lines(preflight, 4).back(), Names("2m 30s of 4 workers"));
   preflight.set_run_worker_seconds_least(60);
   EXPECT_THAT(preflight_lines(preflight, 4).back(),
-              Names("take 1 min 0 s to 10 min 0 s of one worker", "15 s to 2 min 30 s of 4 workers"));
+              Names("take 1m 00s to 10m 00s of one worker", "15s to 2m 30s of 4 workers"));
 }
 
 TEST(RunText, ThePreflightsWarningsAndItsReasonComeLast) {
