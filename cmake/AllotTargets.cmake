@@ -30,7 +30,7 @@ function(allot_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(allot_${name} STATIC ${arg_SOURCES})
   add_library(allot::${name} ALIAS allot_${name})
-  target_include_directories(allot_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_include_directories(allot_${name} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)  # of estimators
   target_link_libraries(allot_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
   allot_flags(allot_${name})
 endfunction()

@@ -40,6 +40,9 @@ constexpr size_t first_parameter(Estimator estimator) {
   for (size_t i = 0; i < static_cast<size_t>(estimator); ++i) first += kEstimatorRows[i].parameters.size();
   return first;
 }
+// The same for code on the device, which cannot call the function.
+template <Estimator kEstimator>
+inline constexpr size_t kFirstParameter = first_parameter(kEstimator);
 inline constexpr size_t kParameters = first_parameter(static_cast<Estimator>(kEstimators));
 
 struct ParameterValues {

@@ -16,9 +16,12 @@ using cuda::ValueKernel;
 
 ValueKernel kernel_of(const EmulatedLaunch& launch) {
   const bool half = launch.dtype == DType::kFloat16;
-  if (half && launch.head_dim == 64) return cuda::value_kernel_of<__half, 64>(launch.estimator, launch.row_warps);
-  if (half && launch.head_dim == 96) return cuda::value_kernel_of<__half, 96>(launch.estimator, launch.row_warps);
-  if (!half && launch.head_dim == 64) return cuda::value_kernel_of<__nv_bfloat16, 64>(launch.estimator, launch.row_warps);
+  if (half && launch.head_dim == 64)
+    return cuda::value_kernel_of<__half, 64>(launch.estimator, launch.row_warps);
+  if (half && launch.head_dim == 96)
+    return cuda::value_kernel_of<__half, 96>(launch.estimator, launch.row_warps);
+  if (!half && launch.head_dim == 64)
+    return cuda::value_kernel_of<__nv_bfloat16, 64>(launch.estimator, launch.row_warps);
   throw InvalidArgument(
       fmt::format("no value kernel of head_dim {} is compiled for the host", launch.head_dim));
 }
