@@ -227,9 +227,9 @@ TEST_F(Security, HundredsOfConnectionsAtOnceAreAllServed) {
     clients.back()->send(std::to_string(i));
   }
   std::set<std::string> heard;
-  // The socket may wake up without a whole frame. A connection whose handshake took too long on a busy machine is
-  // made again, and what the client had given to the first one is lost: as a worker does, it asks again. Only half a
-  // minute of silence is a failure.
+  // The socket may wake up without a whole frame. A connection whose handshake took too long on a busy
+  // machine is made again, and what the client had given to the first one is lost: as a worker does, it asks
+  // again. Only half a minute of silence is a failure.
   for (int silences = 0; heard.size() < kClients;) {
     if (const auto message = server.receive(500ms)) {
       heard.insert(message->frame);
@@ -237,7 +237,8 @@ TEST_F(Security, HundredsOfConnectionsAtOnceAreAllServed) {
     }
     ASSERT_LT(++silences, 60) << heard.size() << " of " << kClients << " were heard";
     for (size_t i = 0; i < kClients; ++i)
-      if (const std::string question = std::to_string(i); !heard.contains(question)) clients[i]->send(question);
+      if (const std::string question = std::to_string(i); !heard.contains(question))
+        clients[i]->send(question);
   }
 }
 
