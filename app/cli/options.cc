@@ -241,6 +241,7 @@ void OptionSet::custom(Custom option) {
               .help = std::move(option.help),
               .range = std::move(option.range),
               .repeatable = option.repeatable,
+              .belongs_to = option.belongs_to,
               .shows_default = false,
               .set = std::move(option.set),
               .get = std::move(option.get),

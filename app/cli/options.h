@@ -72,6 +72,9 @@ class OptionSet {
     std::string help;
     std::string range = {};   // what --help says about the values, "from 1 to 8; default 4"
     bool repeatable = false;  // set() is then called once per value
+    // An option declared before whose value this one is for: where the command line gives that option another
+    // value than the config file, this option's value in the file is left out, with a line in the log.
+    std::string belongs_to = {};
     // Takes the value; returns what was expected instead, or an empty text when the value was good.
     std::function<std::string(const std::string&)> set;
     // The current values, which --dry-run prints; at most one unless repeatable.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -32,6 +33,7 @@ struct DeclaredOption {
   std::vector<std::string> values = {};  // that completion offers
   bool is_flag = false;
   bool repeatable = false;
+  std::string belongs_to = {};  // see OptionSet::Custom
   bool required = false;
   bool given = false;
   bool shows_default = true;  // in --help; false when `range` includes it
@@ -89,6 +91,10 @@ struct OptionSet::Impl {
 
   void read_command_line(std::vector<std::string> arguments, std::set<std::string>* on_command_line);
   void read_config(const std::set<std::string>& on_command_line);
+  // Whether a value that the config file gives `option` is for another value of option.belongs_to than the
+  // command line's; `in_file`: the values that the file gives.
+  bool superseded(const Option& option, const std::map<std::string, std::string>& in_file,
+                  const std::set<std::string>& on_command_line);
   void unknown(const std::string& name, const std::string& where);
 };
 

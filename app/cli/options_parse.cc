@@ -2,6 +2,7 @@
 
 #include <boost/program_options.hpp>
 #include <iostream>
+#include <map>
 #include <sstream>
 
 #include "app/cli/nearest_name.h"
@@ -155,8 +156,14 @@ void OptionSet::Impl::read_command_line(std::vector<std::string> arguments,
 }
 
 void OptionSet::Impl::read_config(const std::set<std::string>& on_command_line) {
+  struct Line {
+    std::string where;
+    Option* option;
+    std::string value;
+  };
   std::istringstream lines(read_file(config_file));
-  std::set<std::string> seen;
+  std::map<std::string, std::string> values;  // the last of a repeatable option
+  std::vector<Line> read;
   std::string line;
   for (int64_t number = 1; std::getline(lines, line); ++number) {
     const std::string_view text = trim(line);
@@ -174,13 +181,31 @@ void OptionSet::Impl::read_config(const std::set<std::string>& on_command_line) 
       unknown(name, where);
     } else if (!value) {
       faults.push_back(where + name + " has an open quote or text after its quote");
-    } else if (!seen.insert(name).second && !option->repeatable) {
+    } else if (!values.insert_or_assign(name, *value).second && !option->repeatable) {
       faults.push_back(where + name + " is given twice");
-    } else if (!on_command_line.contains(name)) {
-      if (!option->given) option->clear();
-      assign(*option, *value, where);
+    } else {
+      read.push_back({where, option, *value});
     }
   }
+  for (const Line& entry : read) {
+    Option& option = *entry.option;
+    if (on_command_line.contains(option.name)) continue;
+    if (superseded(option, values, on_command_line)) {
+      spdlog::info("{}{} = {} is left out: it is for {} = {}, and --{} was given another value", entry.where,
+                   option.name, entry.value, option.belongs_to, values.at(option.belongs_to),
+                   option.belongs_to);
+      continue;
+    }
+    if (!option.given) option.clear();
+    assign(option, entry.value, entry.where);
+  }
+}
+
+bool OptionSet::Impl::superseded(const Option& option, const std::map<std::string, std::string>& in_file,
+                                 const std::set<std::string>& on_command_line) {
+  const auto value = in_file.find(option.belongs_to);
+  return value != in_file.end() && on_command_line.contains(option.belongs_to) &&
+         declared(option.belongs_to).get() != std::vector{value->second};
 }
 
 OptionSet::Parsed OptionSet::parse(std::span<const std::string> arguments) {

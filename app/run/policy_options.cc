@@ -101,6 +101,7 @@ void declare_policy_option(OptionSet* options, PolicyOptions* policy) {
                    .hint = "NAME=VALUE",
                    .help = "sets a parameter of the policy, as --NAME VALUE does; may be given several times",
                    .repeatable = true,
+                   .belongs_to = "policy",
                    .set = [policy](const std::string& text) -> std::string {
                      const size_t equals = text.find('=');
                      std::string name = text.substr(0, equals);
@@ -129,6 +130,7 @@ void declare_parameter(OptionSet* options, PolicyOptions* policy, const SharedPa
                    .hint = std::string(first.hint),
                    .help = fmt::format("{}: {}", names_of(shared.learners), first.help),
                    .range = values_of(shared),
+                   .belongs_to = "policy",
                    .set = [policy, shared](const std::string& text) -> std::string {
                      const auto value = parse<double>(text);
                      const bool good =

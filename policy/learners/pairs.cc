@@ -50,7 +50,15 @@ constexpr Parameter kParameters[] = {
      .least = 0,
      .most = 1,
      .hint = "D",
-     .help = "decay of the perturbation"}};
+     .help = "decay of the perturbation"},
+    {.name = "averaging",
+     .whole = true,
+     .initial = 0,
+     .least = 0,
+     .most = 1000,
+     .hint = "N",
+     .help =
+         "recommends the schedule of a mean of the logits, update k at weight about k^N; 0: of the last"}};
 
 // Between neighbours -log of a divergence differs by about this many times what accuracies differ by
 // (docs/policy.md), so its slopes are divided by it and both kinds climb with one gain.
@@ -72,8 +80,10 @@ class Pairs final : public Policy {
         gain_(parameter(config, "gain")),
         gain_offset_(parameter(config, "gain_offset")),
         gain_decay_(parameter(config, "gain_decay")),
+        averaging_(static_cast<int>(parameter(config, "averaging"))),
         directions_(config.layers, config.seed),
         logits_(start_logits(config)),
+        mean_logits_(logits_),
         slope_sum_(static_cast<size_t>(config.layers)) {}
   // Continues from the fields that save() wrote.
   Pairs(const PolicyConfig& config, const json& learner);
@@ -85,6 +95,7 @@ class Pairs final : public Policy {
   Description describe() const override { return describe_shares(softmax(logits_)); }
   int64_t version() const override { return version_; }
   std::string save() const override;
+  // Without mean_logits_: the logits of all updates fix it, and histories from before it replay.
   uint64_t digest() const override {
     return StateDigest()
         .add(logits_)
@@ -128,8 +139,13 @@ class Pairs final : public Policy {
   double gain_;
   double gain_offset_;
   double gain_decay_;
+  int averaging_;
   PerturbationDirections directions_;
   std::vector<double> logits_;  // theta, mean 0, from those of the start, [layers]
+  // What the recommendation is made of. Single steps go past the optimum and back, and a mean of them does
+  // not (polynomial-decay averaging: Shamir and Zhang, "Stochastic gradient descent for non-smooth
+  // optimization", 2013).
+  std::vector<double> mean_logits_;  // [layers]
   int64_t version_ = 0;
   int64_t next_number_ = 0;
   std::map<int64_t, Pair> pairs_;    // those with an open half
@@ -140,6 +156,8 @@ class Pairs final : public Policy {
 
 Pairs::Pairs(const PolicyConfig& config, const json& learner) : Pairs(config) {
   logits_ = read_logits(learner, "logits", config.layers);
+  mean_logits_ =
+      learner.contains("mean_logits") ? read_logits(learner, "mean_logits", config.layers) : logits_;
   version_ = learner.at("version");
   next_number_ = learner.at("next_number");
   slope_sum_ = read_logits(learner, "slope_sum", config.layers);
@@ -256,6 +274,9 @@ void Pairs::update() {
   slope_sum_.assign(slope_sum_.size(), 0);
   pairs_in_sum_ = 0;
   ++version_;
+  const double part = averaging_ == 0 ? 1 : (averaging_ + 1.0) / static_cast<double>(averaging_ + version_);
+  for (size_t layer = 0; layer < logits_.size(); ++layer)
+    mean_logits_[layer] += part * (logits_[layer] - mean_logits_[layer]);
 }
 
 void Pairs::keep_in_reach() {
@@ -269,7 +290,7 @@ void Pairs::keep_in_reach() {
 }
 
 Schedule Pairs::recommend() const {
-  return apportion(softmax(logits_), config_);
+  return apportion(softmax(mean_logits_), config_);
 }
 
 std::string Pairs::save() const {
@@ -282,6 +303,7 @@ std::string Pairs::save() const {
                      {"rewards", pair.rewards}});
   }
   return write_state(config_, {{"logits", logits_},
+                               {"mean_logits", mean_logits_},
                                {"version", version_},
                                {"next_number", next_number_},
                                {"pairs", std::move(pairs)},

@@ -196,6 +196,28 @@ TEST_F(Options, ConfigKeyGivenTwiceIsAFault) {
   EXPECT_THAT(fault_of({"--config", config("total = 7\ntotal = 8\n")}), Names(":2", "total", "twice"));
 }
 
+TEST_F(Options, AConfigsValueThatBelongsToAnotherChoiceIsLeftOut) {
+  const std::string file = config("width = 2\npolicy = pairs\n");
+  const auto width_of = [](std::vector<std::string> arguments) {
+    OptionSet options("test", "a width that belongs to a policy");
+    std::string policy = "pairs";
+    std::string width = "1";
+    options.choice("policy", &policy, {"pairs", "reinforce-paper"}, "how to learn");
+    options.custom({.name = "width",
+                    .hint = "W",
+                    .help = "of pairs alone",
+                    .belongs_to = "policy",
+                    .set = [&](const std::string& text) { return width = text, std::string(); },
+                    .get = [&] { return std::vector{width}; }});
+    EXPECT_EQ(options.parse(arguments), OptionSet::Parsed::kRun);
+    return width;
+  };
+  EXPECT_EQ(width_of({"--config", file}), "2");
+  EXPECT_EQ(width_of({"--config", file, "--policy", "pairs"}), "2");
+  EXPECT_EQ(width_of({"--config", file, "--policy", "reinforce-paper"}), "1");
+  EXPECT_EQ(width_of({"--config", file, "--policy", "reinforce-paper", "--width", "3"}), "3");
+}
+
 TEST_F(Options, MissingConfigFileIsAnError) {
   EXPECT_THROW((void)parse({"--config", "/nowhere/a.conf"}), NotFound);
 }

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -59,6 +60,34 @@ TEST(Pairs, AnUpdateFollowsTheMeanSlopeOfItsPairs) {
     theta[layer] = gain / 2 * (0.5 * first[layer] - 0.25 * second[layer]) / (2 * 1.25);
   }
   EXPECT_THAT(policy->describe().per_layer, Pointwise(DoubleNear(1e-12), softmax(theta)));
+}
+
+TEST(Pairs, AveragingRecommendsTheMeanOfAllLogitsAndLearnsAsWithoutIt) {
+  PolicyConfig config = small_config();
+  const auto last = make_policy(config);
+  config.parameters["averaging"] = 1;
+  auto averaged = make_policy(config);
+  std::vector<double> sum(8);
+  double weights = 0;
+  const auto rewards = std::array{0.9, 0.1, 0.6, 0.3, 0.2, 0.4, 0.8, 0.1, 0.5, 0.7, 0.3, 0.3};
+  for (int64_t number = 0; number < 12; ++number) {
+    for (Policy* policy : {last.get(), averaged.get()}) {
+      policy->ask(1);
+      policy->tell({number, rewards[static_cast<size_t>(number)]});
+    }
+    ASSERT_EQ(averaged->describe().per_layer, last->describe().per_layer);
+    if (number % 4 != 3) continue;
+    // A share's logarithm is its logit but for a constant, which no share of a mean depends on either.
+    const auto update = static_cast<double>(last->version());
+    weights += update;
+    for (size_t layer = 0; layer < 8; ++layer)
+      sum[layer] += update * std::log(last->describe().per_layer[layer]);
+    std::vector<double> mean = sum;
+    for (double& logit : mean) logit /= weights;
+    EXPECT_EQ(averaged->recommend(), apportion(softmax(mean), 64, 1)) << "after update " << update;
+    averaged = restore_policy(config, averaged->save());
+  }
+  EXPECT_NE(averaged->recommend(), last->recommend());
 }
 
 TEST(Pairs, APairOfDivergencesClimbsAQuarterOfMinusTheirLog) {
