@@ -138,6 +138,7 @@ class Decode {
   }
 
  private:
+  // The steps are functions of their own, not one after inlining: each then has all registers for its loop.
   float* weights(int32_t row) const { return weights_ + row * stride_; }
   float* sums(int32_t row) const { return sums_ + int64_t{row} * padded_dim_; }
   int32_t head_of(int32_t row) const { return data_.first_head + row; }
@@ -189,7 +190,7 @@ class Decode {
 
   // The same with matrix tiles: sixteen keys times all heads of a group in one instruction. head_dim is a
   // multiple of 32 and a group has at most 16 heads.
-  void score_by_tiles() {
+  [[gnu::noinline]] void score_by_tiles() {
     const int32_t chunks = p_.head_dim / 32;
     const int64_t tile_elements = int64_t{chunks} * 256;
     // Pairs of query elements [KV heads][chunks][16 pairs][16 heads], zeros beyond the group.
@@ -224,7 +225,7 @@ class Decode {
     }
   }
 
-  void sum_all() {
+  [[gnu::noinline]] void sum_all() {
     for (int32_t kv_head = 0; kv_head < kv_heads_; ++kv_head) read_.add_all(data_.keys);
     constexpr int32_t kKeys = 8;  // per step: amortises loading and storing the sums; divides the padding
     std::fill(sums_, sums_ + int64_t{rows_} * padded_dim_, 0.0f);
@@ -265,7 +266,7 @@ class Decode {
 
   // Picks for all rows first, prefetching their values, and only then sums, so that the reads of
   // all rows overlap.
-  void sum_picked() {
+  [[gnu::noinline]] void sum_picked() {
     const int64_t most = int64_t{data_.samples} + data_.keys;  // picks of a row
     Pick* lists = work_.pick_lists.reserve(rows_ * most);
     Picks* picks = work_.row_picks.reserve(rows_);
@@ -303,7 +304,7 @@ class Decode {
   }
 
   // Rows that the heads of a group, or of all groups, choose together.
-  void sum_shared() {
+  [[gnu::noinline]] void sum_shared() {
     const bool one_group = row_of(p_.method.estimator).scope == Scope::kGroup;
     const int32_t groups = one_group ? 1 : kv_heads_;
     for (int32_t kv_head = 0; kv_head < kv_heads_; kv_head += groups) {
