@@ -29,6 +29,7 @@
 #include "base/temporary_directory.h"
 #include "bench/aggregator/aggregator_load.h"
 #include "bench/output.h"
+#include "policy/policy.h"
 #include "wire/keys.h"
 #include "wire/spec.h"
 
@@ -45,6 +46,8 @@ struct BenchOptions {
   double rate = 500;
   int32_t rate_seconds = 20;
   std::filesystem::path run;
+  // One whose updates cost hardly anything: what is left is the service.
+  std::string policy = "pairs";
   bool keys = false;
   bool json = false;
 };
@@ -129,7 +132,8 @@ wire::ClientKeys make_keys(const std::filesystem::path& run) {
 Bench measure(const BenchOptions& options, const std::filesystem::path& run) {
   const int64_t offered = static_cast<int64_t>(options.rate) * options.rate_seconds;
   // More than are answered, so that there is always a lease to grant.
-  const wire::RunSpec spec = bench::load_spec(2 * (options.episodes + offered + options.workers));
+  const wire::RunSpec spec =
+      bench::load_spec(2 * (options.episodes + offered + options.workers), options.policy);
   std::filesystem::create_directories(run);
   if (std::filesystem::exists(aggregator::spec_path(run))) {
     throw UsageError("--run " + run.string() + " holds a run already; give an empty directory");
@@ -176,6 +180,7 @@ void print_json(const Bench& bench, const BenchOptions& options) {
         {"what", "aggregator"},
         {"phase", phase.name},
         {"workers", options.workers},
+        {"policy", options.policy},
         {"window", options.window},
         {"rate", options.rate},
         {"keys", options.keys},
@@ -205,9 +210,9 @@ void print_json(const Bench& bench, const BenchOptions& options) {
 void print(const Bench& bench, const BenchOptions& options) {
   if (options.json) return print_json(bench, options);
   std::cout << fmt::format(
-      "{} workers on loopback, {} messages under way at full rate, aggregator and workers on {} cores, "
-      "disk sync {:.2f} ms\n",
-      options.workers, options.window, std::thread::hardware_concurrency(), bench.sync_ms);
+      "{} workers on loopback, {} messages under way at full rate, policy {}, aggregator and workers on {} "
+      "cores, disk sync {:.2f} ms\n",
+      options.workers, options.window, options.policy, std::thread::hardware_concurrency(), bench.sync_ms);
   const bench::Table table({{"", -14},
                             {"seconds", 9, 2},
                             {"leases/s", 10},
@@ -250,6 +255,8 @@ int run_bench_aggregator(std::span<const std::string> arguments) {
   set.integer("rate-seconds", &options.rate_seconds, 1, 86'400, "S", "duration of the phase at that rate");
   set.path("run", &options.run,
            "empty directory for the run, on the disk to measure; a temporary one without it");
+  set.choice("policy", &options.policy, policy::policy_names(),
+             "the learner; the updates of auto take the aggregator longer than its service");
   set.flag("keys", &options.keys, "encrypt all connections (CURVE); the workers share one key");
   set.flag("json", &options.json, "print one JSON object a phase");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;

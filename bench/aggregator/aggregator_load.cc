@@ -35,7 +35,7 @@ double milliseconds(AggregatorLoad::Clock::duration duration) {
 
 }  // namespace
 
-wire::RunSpec load_spec(int64_t episodes) {
+wire::RunSpec load_spec(int64_t episodes, const std::string& learner) {
   wire::RunSpec spec;
   spec.set_schema_version(aggregator::kSpecVersion);
   spec.set_run_id("bench");
@@ -45,7 +45,7 @@ wire::RunSpec load_spec(int64_t episodes) {
   task.set_name("gsm8k");
   task.mutable_train()->set_path("simulated");
   task.mutable_train()->set_questions(7473);
-  policy::PolicyConfig policy;
+  policy::PolicyConfig policy{.name = learner};
   policy.total = 224;
   // Every worker holds one episode, so results are as many versions old as there are workers; all are used.
   policy.max_policy_lag = episodes;

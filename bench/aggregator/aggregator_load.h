@@ -16,8 +16,9 @@
 
 namespace allot::bench {
 
-// A run that needs no model: 28 layers, N = 224, 16 questions an episode, the default policy.
-wire::RunSpec load_spec(int64_t episodes);
+// A run that needs no model: 28 layers, N = 224, 16 questions an episode, the learner of that name. Throws
+// InvalidArgument for a name that no learner has.
+wire::RunSpec load_spec(int64_t episodes, const std::string& policy);
 
 // What was seen of one phase.
 struct LoadFigures {
