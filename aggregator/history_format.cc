@@ -402,21 +402,23 @@ void parse_results(const ResultTexts& texts, std::vector<QuestionResult>* result
   }
   results->resize(correct.size());
   for (size_t i = 0; i < results->size(); ++i) {
-    const double right = correct[i] == '1' ? 1 : 0;
     const bool no_answer = finish[i] >= 'A' && finish[i] <= 'Z';
     const char letter = no_answer ? static_cast<char>(finish[i] - kToUpper) : finish[i];
     (*results)[i] = {.question = 0,
-                     .score = scores.empty() ? right : scores[i],
+                     .score = correct[i] == '1' ? 1.0 : 0.0,
                      .finish = value_of(kFinishes, letter, "finish"),
                      .prompt_tokens = prompts[i],
                      .output_tokens = outputs[i],
                      .no_answer = no_answer};
-    if (((*results)[i].score == 1) != (right == 1) || !std::isfinite((*results)[i].score)) {
+  }
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if ((scores[i] == 1) != (correct[i] == '1') || !std::isfinite(scores[i])) {
       throw CorruptFile(
           fmt::format("an outcome of the history has score {} where correct has {}; 1 is "
                       "expected where correct has 1, and a finite number there alone",
-                      (*results)[i].score, correct[i]));
+                      scores[i], correct[i]));
     }
+    (*results)[i].score = scores[i];
   }
 }
 
