@@ -8,6 +8,10 @@ function(allot_flags target)
   if(ALLOT_WERROR)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
   endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # At -O2 and above GCC 12 takes a text put before a std::string for one that may overlap it (GCC bug 105651).
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+  endif()
   if(unity)
     # GCC takes every source but the first of a unit for a header, in which others would see a type made of unnamed namespaces.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
