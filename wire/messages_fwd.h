@@ -6,6 +6,7 @@ namespace allot::wire {
 
 class AttentionSpec;
 class Control;
+class ControlEvent;
 class ControlReply;
 class Counters;
 class DatasetIdentity;
@@ -24,7 +25,7 @@ class QuestionOutcome;
 class RunSpec;
 class Score;
 class Status;
-class ControlEvent;
+class TaskSpec;
 class WorkerStatus;
 enum Ack_Verdict : int;
 enum LeaseKind : int;
