@@ -199,7 +199,7 @@ TEST_F(Options, ConfigKeyGivenTwiceIsAFault) {
 TEST_F(Options, AConfigsValueThatBelongsToAnotherChoiceIsLeftOut) {
   const std::string file = config("width = 2\npolicy = pairs\n");
   const auto width_of = [](std::vector<std::string> arguments) {
-    OptionSet options("test", "a width that belongs to a policy");
+    OptionSet options("test", "a width that belongs to a policy", "allot test");
     std::string policy = "pairs";
     std::string width = "1";
     options.choice("policy", &policy, {"pairs", "reinforce-paper"}, "how to learn");
