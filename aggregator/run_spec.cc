@@ -139,6 +139,10 @@ wire::PolicySpec policy_spec(const policy::PolicyConfig& config) {
   if (learner == nullptr) return spec;
   for (const policy::Parameter& declared : learner->parameters) {
     const double value = policy::parameter(config, declared.name);
+    if (declared.later && value == declared.initial) {
+      spec.mutable_parameters()->erase(std::string(declared.name));
+      continue;
+    }
     (*spec.mutable_parameters())[std::string(declared.name)] = value;
     set_old_field(&spec, declared, value);
   }

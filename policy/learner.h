@@ -20,7 +20,10 @@ namespace allot::policy {
 struct Parameter {
   std::string_view name;  // "gain_offset" in specs and states; the option is --gain-offset
   bool whole = false;     // whole numbers only
-  double initial = 0;     // the default
+  // It came to a learner that runs had used: at its default it is left out of specs, so that theirs say the
+  // same.
+  bool later = false;
+  double initial = 0;  // the default
   double least = 0;
   double most = 0;
   std::string_view hint;  // how --help writes the value: "A"

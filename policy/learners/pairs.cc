@@ -53,6 +53,7 @@ constexpr Parameter kParameters[] = {
      .help = "decay of the perturbation"},
     {.name = "averaging",
      .whole = true,
+     .later = true,
      .initial = 0,
      .least = 0,
      .most = 1000,

@@ -257,6 +257,9 @@ TEST_F(RunSpecBuilder, TheSpecHasEachParameterByNameAndAsTheReleaseBeforeReadIt)
   EXPECT_THAT(parameters, ElementsAre(Pair("gain", 11), Pair("gain_decay", 0.8), Pair("gain_offset", 5),
                                       Pair("pairs_per_update", 7), Pair("perturbation", 1.25),
                                       Pair("perturbation_decay", 0.1)));
+  // One that came later is there where it is not at its default.
+  run_.policy.by_pair["averaging"] = 2;
+  EXPECT_EQ(build_run_spec(run_).policy().parameters().at("averaging"), 2);
   const auto old_field = [&](const char* name) {
     const auto* field = wire::PolicySpec::descriptor()->FindFieldByName(name);
     const auto& reflection = *wire::PolicySpec::GetReflection();
