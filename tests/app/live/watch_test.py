@@ -54,6 +54,17 @@ class Screen:
         text, self.text = self.text, ""
         return text
 
+    def wait_for_end(self, seconds=60):
+        """Reads until the command has closed its side; returns everything that was drawn since the last wait."""
+        try:
+            self.wait_for(lambda text: False, seconds)
+        except TimeoutError:  # an OSError, too
+            raise
+        except OSError:
+            pass
+        text, self.text = self.text, ""
+        return text
+
     def end(self):
         self.process.kill()
         self.process.wait()
@@ -88,9 +99,12 @@ class Watch(unittest.TestCase):
         self.assertNotIn("layer   7", last)
         self.assertTrue(all(len(line.replace("\x1b[K", "").replace("\x1b[J", "")) < 40 for line in last.split("\r\n")), repr(last))
         run.hold.unlink()
-        end = screen.wait_for(lambda text: "\x1b[?25h\x1b[?1049l" in text and "stage finished" in text, 60)
+        end = screen.wait_for_end()
         self.assertEqual(screen.process.wait(timeout=10), 0)
-        self.assertIn("score     learned", end)
+        self.assertIn("\x1b[?25h\x1b[?1049l", end)
+        page = end.split("\x1b[?1049l")[-1]
+        self.assertIn("stage finished", page, "the last page stays when the screen is given back")
+        self.assertIn("score     learned", page)
 
     def test_says_that_nobody_answers_and_goes_on_when_somebody_does(self):
         run = self.run_
