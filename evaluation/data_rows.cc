@@ -8,12 +8,12 @@
 #include <string_view>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/sha256.h"
 #include "evaluation/json_fields.h"
-#include "evaluation/text.h"
 #include "model/utf8.h"
 
 namespace allot::evaluation {

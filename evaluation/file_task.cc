@@ -7,10 +7,10 @@
 #include <array>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "evaluation/json_fields.h"
-#include "evaluation/text.h"
 
 namespace allot::evaluation {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/ascii.h"
 #include "base/error.h"
-#include "evaluation/text.h"
 
 namespace allot::evaluation {
 namespace {

@@ -5,18 +5,13 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
+#include "base/ascii.h"
 #include "base/error.h"
 
 namespace allot::policy {
 namespace {
-
-std::string_view trim(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const size_t first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
 
 int32_t parse_entry(std::string_view entry, size_t layer) {
   if (entry == kExactLayerText) return kExactLayer;
@@ -112,24 +107,23 @@ Schedule apportion(std::span<const double> shares, int64_t total, int32_t floor)
   const int64_t spread = total - layers * floor;
 
   Schedule schedule = uniform_schedule(static_cast<int>(layers), floor);
-  std::vector<double> remainders(scaled.size());
+  // Of the rounded quotas, the largest remainder first. Among equal ones the earlier layer comes first, so
+  // that it is well defined which layers get one more.
+  std::vector<std::pair<double, size_t>> order(scaled.size());  // of -remainder, layer
   int64_t left = spread;
   for (size_t layer = 0; layer < scaled.size(); ++layer) {
     const double quota = static_cast<double>(spread) * (scaled[layer] / sum);
     const auto whole = static_cast<int64_t>(quota);  // the floor: it is not negative
-    remainders[layer] = quota - static_cast<double>(whole);
+    order[layer] = {static_cast<double>(whole) - quota, layer};
     schedule.samples[layer] += static_cast<int32_t>(whole);
     left -= whole;
   }
-  std::vector<size_t> order(scaled.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  // Among equal remainders the earlier layer comes first, so that it is well defined which layers
-  // get one more.
   const auto with_one_more = order.begin() + std::clamp<int64_t>(left, 0, layers);
-  std::ranges::nth_element(order, with_one_more, [&](size_t a, size_t b) {
-    return remainders[a] != remainders[b] ? remainders[a] > remainders[b] : a < b;
+  std::ranges::nth_element(order, with_one_more, [](const auto& a, const auto& b) {
+    return a.first < b.first || (a.first == b.first && a.second < b.second);
   });
-  std::for_each(order.begin(), with_one_more, [&](size_t layer) { ++schedule.samples[layer]; });
+  for (auto rounded_up = order.begin(); rounded_up != with_one_more; ++rounded_up)
+    ++schedule.samples[rounded_up->second];
   return schedule;
 }
 

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/ascii.h"
+
 namespace allot {
 
 // How often `value` stands in `text` as a whole token: not within a longer number, word, option or dotted
@@ -18,9 +20,7 @@ namespace allot {
 // the end of a sentence are none.
 inline size_t count_tokens(std::string_view text, std::string_view value) {
   if (value.empty()) return 0;
-  const auto is_word = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  };
+  const auto is_word = [](char c) { return is_digit(c) || is_letter(c) || c == '_'; };
   const auto is_token = [&](char c) { return is_word(c) || c == '-' || c == '.'; };
   const auto goes_on_before = [&](size_t begin) {
     return is_token(value.front()) && begin > 0 && is_token(text[begin - 1]);

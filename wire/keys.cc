@@ -13,6 +13,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/ascii.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -71,16 +72,9 @@ PublicKey public_key_of(const SecretKey& secret) {
   return key;
 }
 
-std::string_view trim(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
-}
-
 bool is_holder_name(std::string_view name) {
   return !name.empty() && name.size() <= kMaxNameSize && std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '_' || c == '.';
+    return is_letter(c) || is_digit(c) || c == '-' || c == '_' || c == '.';
   });
 }
 

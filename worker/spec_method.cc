@@ -1,35 +1,54 @@
 #include "worker/spec_method.h"
 
+#include <google/protobuf/util/json_util.h>
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "evaluation/json_fields.h"
+#include "evaluation/method_json.h"
 #include "wire/messages.pb.h"
 
+// The message's fields have the names and meanings of the method's JSON form, so one file alone goes through
+// them, evaluation/method_json.cc.
+
 namespace allot::worker {
+namespace {
+
+namespace protobuf = google::protobuf::util;
+
+void check(const protobuf::Status& status, const std::string& text) {
+  if (!status.ok())
+    throw InvalidArgument("attention: " + text + " is no attention method: " + status.ToString());
+}
+
+}  // namespace
 
 kernels::AttentionMethod attention_method(const wire::AttentionSpec& spec) {
-  kernels::AttentionMethod method{.estimator = kernels::parse_estimator(spec.estimator()),
-                                  .prefill = kernels::parse_prefill(spec.prefill()),
-                                  .tile = spec.tile(),
-                                  .score_stage = kernels::parse_score_stage(spec.score_stage()),
-                                  .score_budget = spec.score_budget(),
-                                  .mean_group_query = spec.mean_group_query()};
-  if (!spec.unit().empty()) method.unit = kernels::parse_budget_unit(spec.unit());
-  for (const auto& [name, value] : spec.parameters()) kernels::set_parameter(&method, name, value);
+  protobuf::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  check(protobuf::MessageToJsonString(spec, &text, options), "the message");
+  auto json = nlohmann::ordered_json::parse(text);
+  // What the JSON form leaves out.
+  if (spec.unit().empty()) json.erase("unit");
+  if (spec.parameters().empty()) json.erase("parameters");
+  std::vector<std::string> faults;
+  const kernels::AttentionMethod method = evaluation::read_method({json, "attention", &faults});
+  if (!faults.empty()) throw InvalidArgument(fmt::format("the run's spec: {}", fmt::join(faults, "; ")));
   return method;
 }
 
 wire::AttentionSpec attention_spec(const kernels::AttentionMethod& method) {
   wire::AttentionSpec spec;
-  spec.set_estimator(std::string(kernels::name(method.estimator)));
-  if (method.unit != kernels::BudgetUnit::kSamples) spec.set_unit(std::string(kernels::name(method.unit)));
-  spec.set_prefill(std::string(kernels::name(method.prefill)));
-  spec.set_tile(method.tile);
-  spec.set_score_stage(std::string(kernels::name(method.score_stage)));
-  spec.set_score_budget(method.score_budget);
-  spec.set_mean_group_query(method.mean_group_query);
-  const auto values = kernels::own_parameters(method.estimator, method.parameters);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const kernels::MethodParameter& parameter = kernels::row_of(method.estimator).parameters[i];
-    if (values[i] != parameter.value) (*spec.mutable_parameters())[parameter.name] = values[i];
-  }
+  const std::string text = evaluation::method_json(method).dump();
+  check(protobuf::JsonStringToMessage(text, &spec), text);
   return spec;
 }
 

@@ -6,7 +6,8 @@
 
 namespace allot::worker {
 
-// Throws InvalidArgument for a name that this build does not know, also for that of a parameter.
+// Throws InvalidArgument naming every field that this build does not take, as for schedule.json
+// (evaluation/method_json.h).
 kernels::AttentionMethod attention_method(const wire::AttentionSpec& spec);
 wire::AttentionSpec attention_spec(const kernels::AttentionMethod& method);
 

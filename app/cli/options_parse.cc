@@ -7,6 +7,7 @@
 
 #include "app/cli/nearest_name.h"
 #include "app/cli/options_impl.h"
+#include "base/ascii.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -14,13 +15,6 @@ namespace allot::app {
 namespace {
 
 namespace po = boost::program_options;
-
-std::string_view trim(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r";
-  const size_t first = text.find_first_not_of(kBlank);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
 
 // A value as written in a config file: quoted where it would otherwise be read differently.
 std::string config_value(const std::string& value) {

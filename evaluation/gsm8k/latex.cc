@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "evaluation/text.h"
+#include "base/ascii.h"
 
 namespace allot::evaluation::gsm8k {
 namespace {

@@ -5,8 +5,8 @@
 #include <cctype>
 #include <string>
 
+#include "base/ascii.h"
 #include "evaluation/gsm8k/latex.h"
-#include "evaluation/text.h"
 
 namespace allot::evaluation::gsm8k {
 namespace {

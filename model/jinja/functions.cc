@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/ascii.h"
 #include "model/jinja/characters.h"
 
 namespace allot::model::jinja {
@@ -194,8 +195,7 @@ Value at_path(Value value, const Value& path, Budget* budget) {
   while (true) {
     const size_t dot = std::min(rest.find('.'), rest.size());
     const std::string_view part = rest.substr(0, dot);
-    const bool index = !part.empty() && part.size() < 10 &&
-                       std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
+    const bool index = !part.empty() && part.size() < 10 && std::ranges::all_of(part, is_digit);
     value = item(value, index ? Value(int64_t{std::stoll(std::string(part))}) : Value(part), budget);
     if (dot == rest.size()) return value;
     rest.remove_prefix(dot + 1);

@@ -3,17 +3,15 @@
 #include <charconv>
 #include <optional>
 
+#include "base/ascii.h"
 #include "model/jinja/characters.h"
 #include "model/jinja/syntax.h"
 
 namespace allot::model::jinja {
 namespace {
 
-constexpr bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 constexpr bool is_name_start(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  return is_letter(c) || c == '_';
 }
 
 // Line ends as \n, and without the last one, as Jinja reads a template.
