@@ -214,6 +214,9 @@ void Core::apply(const RunControlled& controlled) {
       settled_ = controlled.by == kBySettled;
       plan_.want(controlled.episodes);
       break;
+    case ControlAction::kBounds:
+      plan_.bound(policy::parse_bounds(controlled.bounds));
+      break;
   }
   push_bounded(&controls_, controlled, kControlsShown);
 }

@@ -6,6 +6,8 @@
 #include "aggregator/core.h"
 #include "aggregator/outlook.h"
 #include "aggregator/peer_text.h"
+#include "aggregator/run_spec.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/number_text.h"
 
@@ -47,6 +49,7 @@ std::string Core::follow(const wire::Control& control, const std::string& by, Ti
     perform(RunControlled{.action = action,
                           .episodes = action == ControlAction::kStop ? plan_.learned() : control.episodes(),
                           .reward = control.reward(),
+                          .bounds = control.bounds(),
                           .by = by,
                           .at = now});
     note_version(now);
@@ -63,6 +66,7 @@ std::string Core::follow(const wire::Control& control, const std::string& by, Ti
     case wire::Control::ACTION_STOP:
     case wire::Control::ACTION_TARGET:
     case wire::Control::ACTION_EPISODES:
+    case wire::Control::ACTION_BOUNDS:
       break;
     default:
       return fmt::format("action {} is not known to this release", static_cast<int>(control.action()));
@@ -72,6 +76,17 @@ std::string Core::follow(const wire::Control& control, const std::string& by, Ti
   if (control.action() == wire::Control::ACTION_STOP) {
     record(ControlAction::kStop);
     return fmt::format("learning stops after {} episodes and those that run", plan_.learned());
+  }
+  if (control.action() == wire::Control::ACTION_BOUNDS) {
+    try {
+      (void)policy::rebound(policy_config(spec_), policy::parse_bounds(control.bounds()));
+    } catch (const InvalidArgument& fault) {
+      return fault.what();
+    }
+    record(ControlAction::kBounds);
+    if (control.bounds().empty()) return "schedules keep no bounds but the floor from now on";
+    return fmt::format("schedules keep the bounds {} from now on; the one recommended now is {}",
+                       control.bounds(), policy().recommend().to_string());
   }
   if (control.action() == wire::Control::ACTION_EPISODES) {
     if (control.episodes() < 1 || control.episodes() > kMostEpisodes)

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "policy/bounds.h"
 #include "wire/messages.pb.h"
 
 namespace allot::aggregator {
@@ -30,12 +31,13 @@ constexpr std::array<std::pair<LeaseEnd, std::string_view>, 7> kLeaseEndWords{
      {LeaseEnd::kCrashed, "crashed"}}};
 constexpr std::array<std::pair<GiveUp, std::string_view>, 2> kGiveUps{
     {{GiveUp::kExhausted, "exhausted"}, {GiveUp::kPoisoned, "poisoned"}}};
-constexpr std::array<std::pair<ControlAction, std::string_view>, 5> kControlActions{
+constexpr std::array<std::pair<ControlAction, std::string_view>, 6> kControlActions{
     {{ControlAction::kPause, "pause"},
      {ControlAction::kResume, "resume"},
      {ControlAction::kStop, "stop"},
      {ControlAction::kTarget, "target"},
-     {ControlAction::kEpisodes, "episodes"}}};
+     {ControlAction::kEpisodes, "episodes"},
+     {ControlAction::kBounds, "bounds"}}};
 constexpr std::array<std::pair<Finish, char>, 3> kFinishes{
     {{Finish::kEos, 'e'}, {Finish::kStop, 's'}, {Finish::kLength, 'l'}}};
 
@@ -305,6 +307,15 @@ ControlAction parse_control_action(std::string_view text) {
   return value_of(kControlActions, text, "control action");
 }
 
+bool are_bounds(std::string_view text) {
+  try {
+    (void)policy::parse_bounds(text);
+    return true;
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+}
+
 std::string control_value(const RunControlled& controlled) {
   switch (controlled.action) {
     case ControlAction::kStop:
@@ -312,6 +323,8 @@ std::string control_value(const RunControlled& controlled) {
       return std::to_string(controlled.episodes);
     case ControlAction::kTarget:
       return fmt::format("{}", controlled.reward);
+    case ControlAction::kBounds:
+      return controlled.bounds;
     case ControlAction::kPause:
     case ControlAction::kResume:
       break;
@@ -333,16 +346,20 @@ void parse_control_value(std::string_view text, RunControlled* controlled) {
     case ControlAction::kTarget:
       good = read(&controlled->reward) && controlled->reward >= 0 && std::isfinite(controlled->reward);
       break;
+    case ControlAction::kBounds:
+      controlled->bounds = text;
+      good = are_bounds(text);
+      break;
     case ControlAction::kPause:
     case ControlAction::kResume:
       good = text.empty();
       break;
   }
   if (!good) {
-    throw CorruptFile(
-        fmt::format("the history holds the control '{}' with value '{}'; stop and episodes have a "
-                    "number of episodes, target a mean reward of at least 0, pause and resume nothing",
-                    control_action_text(controlled->action), text));
+    throw CorruptFile(fmt::format(
+        "the history holds the control '{}' with value '{}'; stop and episodes have a "
+        "number of episodes, target a mean reward of at least 0, bounds LAYERS:RANGE,…, pause and resume nothing",
+        control_action_text(controlled->action), text));
   }
 }
 

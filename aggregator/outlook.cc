@@ -28,4 +28,10 @@ std::optional<policy::Outlook> outlook_of(const policy::Description& described) 
   return policy::Outlook{.over_even = {*gain, *low, *high}, .left_to_gain = *left};
 }
 
+bool is_of_outlook(std::string_view scalar) {
+  for (const char* name : {kGain, kLow, kHigh, kLeft})
+    if (scalar == name) return true;
+  return false;
+}
+
 }  // namespace allot::aggregator

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "policy/policy.h"
 
@@ -14,5 +15,8 @@ policy::Description describe_with_outlook(const policy::Policy& policy);
 
 // The outlook in such a description; nothing where it has none.
 std::optional<policy::Outlook> outlook_of(const policy::Description& described);
+
+// Whether the scalar of that name is a part of the outlook, not the learner's own.
+bool is_of_outlook(std::string_view scalar);
 
 }  // namespace allot::aggregator

@@ -80,6 +80,9 @@ class Plan {
   void want(int64_t episodes);
   int64_t wanted() const { return wanted_; }
 
+  // Schedules of the policy keep these bounds from now on.
+  void bound(const policy::Bounds& bounds) { policy_->bound(bounds); }
+
   RewardKind reward_kind() const { return kind_; }
   // The kind of the next episode, as far as it is known before the policy is asked, which may name another.
   RewardKind next_kind() const;

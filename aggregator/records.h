@@ -99,7 +99,7 @@ struct EpisodeGivenUp {
   friend bool operator==(const EpisodeGivenUp&, const EpisodeGivenUp&) = default;
 };
 
-enum class ControlAction : uint8_t { kPause, kResume, kStop, kTarget, kEpisodes };
+enum class ControlAction : uint8_t { kPause, kResume, kStop, kTarget, kEpisodes, kBounds };
 
 // Who asks where the run itself controls its learning; no operator goes by these names.
 inline constexpr std::string_view kByOutlook =
@@ -112,8 +112,9 @@ inline bool by_run_until_settled(std::string_view by) {
 // A command of an operator, or of the run itself when it reached its target or settled.
 struct RunControlled {
   ControlAction action = ControlAction::kPause;
-  int64_t episodes = 0;  // kStop and kEpisodes: learning episodes wanted from now on
-  double reward = 0;     // kTarget: mean of the recent learning episodes that ends the learning
+  int64_t episodes = 0;     // kStop and kEpisodes: learning episodes wanted from now on
+  double reward = 0;        // kTarget: mean of the recent learning episodes that ends the learning
+  std::string bounds = {};  // kBounds: what schedules keep from now on (policy/bounds.h)
   std::string by;
   Timestamp at;
   friend bool operator==(const RunControlled&, const RunControlled&) = default;

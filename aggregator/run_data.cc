@@ -160,6 +160,9 @@ void follow(const RunControlled& controlled, RunData* run) {
       run->settled = controlled.by == kBySettled;
       run->episodes_wanted = controlled.episodes;
       return;
+    case ControlAction::kBounds:
+      run->bounds = controlled.bounds;
+      return;
   }
 }
 
@@ -242,6 +245,7 @@ RunData read_run(const std::filesystem::path& run_directory) {
   const int64_t schema_version = check_schema_version(database);
   run.episodes_wanted = run.spec.episodes();
   run.until_settled = run.spec.until_settled();
+  run.bounds = run.spec.policy().bounds();
   if (schema_version >= 2) read_control(database, &run);
   Preflight preflight(run.spec);
   const Told told = read_episodes(database, schema_version, &preflight, &run);

@@ -75,6 +75,7 @@ struct RunData {
   std::vector<RunControlled> controls;   // what operators asked for, in order; none in a history of version 1
   std::vector<EpisodeGivenUp> given_up;  // in order; without reasons in a history of version 1
   std::optional<wire::Preflight> preflight;  // none where the spec asks for none
+  std::string bounds;                        // of schedules, from the spec or the last control
   double target_reward = 0;                  // ends the learning, from the last control; 0 = none
   bool until_settled = false;                // as the spec says and no operator has overruled
   bool settled = false;                      // and so the learning ended

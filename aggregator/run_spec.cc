@@ -10,6 +10,7 @@
 #include "aggregator/outlook.h"
 #include "base/error.h"
 #include "episode/reward_kind.h"
+#include "policy/exact_layers.h"
 #include "policy/learner.h"
 #include "wire/messages.pb.h"
 
@@ -150,7 +151,8 @@ wire::PolicySpec policy_spec(const policy::PolicyConfig& config) {
 }
 
 policy::Schedule even_schedule(const wire::RunSpec& spec) {
-  return policy::even_schedule(spec.model().layers(), spec.policy().total(), spec.policy().floor());
+  const policy::PolicyConfig config = policy_config(spec), part = policy::sampled_part(config);
+  return policy::with_exact_layers(config, policy::even_schedule(part.layers, part.total, part.floor));
 }
 
 void describe_run(const wire::RunSpec& spec, wire::Status* status) {

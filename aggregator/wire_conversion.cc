@@ -16,13 +16,14 @@ wire::Ack_Verdict to_wire(AckVerdict verdict) {
 
 wire::ControlEvent to_wire(const RunControlled& controlled) {
   using wire::Control;
-  static constexpr std::array kActions = {Control::ACTION_PAUSE, Control::ACTION_RESUME, Control::ACTION_STOP,
-                                          Control::ACTION_TARGET,
-                                          Control::ACTION_EPISODES};  // [ControlAction]
+  static constexpr std::array kActions = {
+      Control::ACTION_PAUSE,  Control::ACTION_RESUME,   Control::ACTION_STOP,
+      Control::ACTION_TARGET, Control::ACTION_EPISODES, Control::ACTION_BOUNDS};  // [ControlAction]
   wire::ControlEvent event;
   event.set_action(kActions[static_cast<size_t>(controlled.action)]);
   event.set_episodes(controlled.episodes);
   event.set_reward(controlled.reward);
+  event.set_bounds(controlled.bounds);
   event.set_by(controlled.by);
   event.set_at_ms(controlled.at.time_since_epoch().count());
   return event;

@@ -14,7 +14,7 @@ namespace {
 [[noreturn]] void refuse_entry(std::string_view entry) {
   throw InvalidArgument(
       "bounds: the entry '" + std::string(entry) +
-      "' is not LAYERS:RANGE; write layers as 3 or 5-9, and their samples as 4 (a pin), 2-12, 2- or -8");
+      "' is not LAYERS:RANGE; write layers as 3 or 5-9, and their samples as 4 (a pin), 2-12, 2-, -8 or exact");
 }
 
 int32_t parse_number(std::string_view text, std::string_view entry) {
@@ -32,6 +32,10 @@ Bounds::Range parse_range(std::string_view entry) {
   const size_t to = layers.find('-');
   range.first = range.last = parse_number(layers.substr(0, to), entry);
   if (to != std::string_view::npos) range.last = parse_number(layers.substr(to + 1), entry);
+  if (samples == kExactLayerText) {
+    range.exact = true;
+    return range;
+  }
   const size_t dash = samples.find('-');
   if (dash == std::string_view::npos) {
     range.least = range.most = parse_number(samples, entry);
@@ -47,6 +51,7 @@ std::string range_text(const Bounds::Range& range) {
   std::string text = std::to_string(range.first);
   if (range.last != range.first) text += "-" + std::to_string(range.last);
   text += ":";
+  if (range.exact) return text + std::string(kExactLayerText);
   if (range.least && range.least == range.most) return text + std::to_string(*range.least);
   if (range.least) text += std::to_string(*range.least);
   text += "-";
@@ -61,6 +66,7 @@ void check_range(const Bounds::Range& range, int layers, int32_t floor) {
                           std::to_string(range.last) + "; expected layers from 0 to " +
                           std::to_string(layers - 1) + ", the lower one first");
   }
+  if (range.exact) return;
   const int32_t least = range.least.value_or(floor);
   if (least < floor || range.most.value_or(floor) < floor) {
     throw InvalidArgument(entry + "allows fewer samples than the floor of " + std::to_string(floor) +
@@ -72,10 +78,6 @@ void check_range(const Bounds::Range& range, int layers, int32_t floor) {
   }
 }
 
-int64_t sum_of(const std::vector<int32_t>& all) {
-  return std::accumulate(all.begin(), all.end(), int64_t{0});
-}
-
 }  // namespace
 
 std::string Bounds::to_string() const {
@@ -85,6 +87,17 @@ std::string Bounds::to_string() const {
     text += range_text(range);
   }
   return text;
+}
+
+std::vector<int32_t> Bounds::exact_layers(int layers) const {
+  std::vector<int32_t> exact;
+  for (int32_t layer = 0; layer < layers; ++layer) {
+    if (std::ranges::any_of(ranges, [&](const Range& range) {
+          return range.exact && range.first <= layer && layer <= range.last;
+        }))
+      exact.push_back(layer);
+  }
+  return exact;
 }
 
 Bounds parse_bounds(std::string_view text) {
@@ -120,15 +133,21 @@ Limits limits_of(const Bounds& bounds, int layers, int64_t total, int32_t floor)
                               bounds.to_string() + "; give each layer at most one range");
       }
       bounded[layer] = true;
-      limits.least[layer] = range.least.value_or(floor);
-      limits.most[layer] = std::min(range.most.value_or(whole), whole);
+      limits.least[layer] = range.exact ? kExactLayer : range.least.value_or(floor);
+      limits.most[layer] = range.exact ? kExactLayer : std::min(range.most.value_or(whole), whole);
     }
   }
-  if (sum_of(limits.least) > total || sum_of(limits.most) < total) {
+  const int64_t sampled = sampled_layers(limits.least);
+  if (sampled == 0) {
+    throw InvalidArgument("bounds: " + bounds.to_string() + " makes all " + std::to_string(layers) +
+                          " layers exact; leave at least one to sample");
+  }
+  const int64_t lowest = total_samples(limits.least), highest = total_samples(limits.most);
+  if (lowest > total || highest < total) {
     throw InvalidArgument("bounds: " + bounds.to_string() + " with floor " + std::to_string(floor) +
-                          " leave from " + std::to_string(sum_of(limits.least)) + " to " +
-                          std::to_string(sum_of(limits.most)) + " samples in all " + std::to_string(layers) +
-                          " layers, but the total is " + std::to_string(total) +
+                          " leave from " + std::to_string(lowest) + " to " + std::to_string(highest) +
+                          " samples in the " + std::to_string(sampled) +
+                          " layers that sample, but the total is " + std::to_string(total) +
                           "; widen the bounds or change the total");
   }
   return limits;
@@ -182,9 +201,17 @@ Schedule kept(const Schedule& schedule, int32_t floor, const Limits& limits) {
 }
 
 void check_limits(const Schedule& schedule, const Limits& limits) {
-  for (size_t layer = 0; layer < limits.least.size(); ++layer) {
+  for (size_t layer = 0; layer < schedule.samples.size(); ++layer) {
     const int32_t samples = schedule.samples[layer];
-    if (samples >= limits.least[layer] && samples <= limits.most[layer]) continue;
+    const bool bounded = !limits.empty();
+    const bool exact = bounded && limits.least[layer] == kExactLayer;
+    if ((samples == kExactLayer) != exact) {
+      throw InvalidArgument("schedule " + schedule.to_string() + ": layer " + std::to_string(layer) + " is " +
+                            layer_text(samples) +
+                            (exact ? ", but its bound is exact" : ", but no bound makes it exact") +
+                            "; change the entry, or the bounds as in " + std::to_string(layer) + ":exact");
+    }
+    if (!bounded || (samples >= limits.least[layer] && samples <= limits.most[layer])) continue;
     throw InvalidArgument("schedule " + schedule.to_string() + ": layer " + std::to_string(layer) + " gets " +
                           std::to_string(samples) + " samples, but its bounds are " +
                           std::to_string(limits.least[layer]) + " to " + std::to_string(limits.most[layer]) +

@@ -1,4 +1,5 @@
-// Least and most samples per layer that a run keeps beyond its floor: floors, caps and pins of layers.
+// Least and most samples per layer that a run keeps beyond its floor: floors, caps and pins of layers, and
+// layers whose attention is exact.
 #pragma once
 
 #include <cstdint>
@@ -19,33 +20,37 @@ struct Bounds {
     int32_t last = 0;
     std::optional<int32_t> least = {};  // samples; without one, the floor
     std::optional<int32_t> most = {};   // without one, what the total leaves
+    bool exact = false;                 // no samples at all: exact attention
     friend bool operator==(const Range&, const Range&) = default;
   };
   std::vector<Range> ranges;  // in the order given
 
   bool empty() const { return ranges.empty(); }
-  // As parse_bounds() reads it: "3:4,5-9:2-12,10:2-,11:-8"; empty without ranges.
+  // Of `layers` layers, ascending.
+  std::vector<int32_t> exact_layers(int layers) const;
+  // As parse_bounds() reads it: "0:exact,3:4,5-9:2-12,10:2-,11:-8"; empty without ranges.
   std::string to_string() const;
   friend bool operator==(const Bounds&, const Bounds&) = default;
 };
 
 // Parses "LAYERS:RANGE,…": LAYERS is a layer ("3") or the first and last of several ("5-9"), RANGE is the
 // samples that a layer is pinned to ("4") or the least and most ("2-12"), of which one may be left out ("2-",
-// "-8"). Empty text has no bounds. Throws InvalidArgument naming the offending entry.
+// "-8"), or "exact". Empty text has no bounds. Throws InvalidArgument naming the offending entry.
 Bounds parse_bounds(std::string_view text);
 
 // The bounds of each layer.
 struct Limits {
-  std::vector<int32_t> least;  // [layers]; both are empty where only the floor binds
-  std::vector<int32_t> most;   // [layers]
+  std::vector<int32_t>
+      least;  // [layers], kExactLayer in exact ones; both are empty where only the floor binds
+  std::vector<int32_t> most;  // [layers], the same
 
   bool empty() const { return least.empty(); }
   bool keeps(const Schedule& schedule) const;
 };
 
 // Empty for bounds without ranges. Throws InvalidArgument naming the values: for a layer that the model does
-// not have or that is bounded twice, a least above the most, an end below `floor`, and where no schedule of
-// `total` keeps all bounds.
+// not have or that is bounded twice, a least above the most, an end below `floor`, and where every layer is
+// exact or no schedule of `total` keeps all bounds.
 Limits limits_of(const Bounds& bounds, int layers, int64_t total, int32_t floor);
 
 // Integers within the limits with sum `total`, as close as possible to what lies nearest to proportional:
@@ -57,7 +62,8 @@ Schedule apportion(std::span<const double> shares, int64_t total, int32_t floor,
 // The schedule itself where it keeps the limits, else the apportionment of its samples above the floor.
 Schedule kept(const Schedule& schedule, int32_t floor, const Limits& limits);
 
-// Throws InvalidArgument naming schedule, layer and values where it does not keep the limits.
+// Throws InvalidArgument naming schedule, layer and values where it does not keep the limits; without limits
+// no layer may be exact.
 void check_limits(const Schedule& schedule, const Limits& limits);
 
 }  // namespace allot::policy

@@ -50,12 +50,29 @@ DivergencePhase::DivergencePhase(const PolicyConfig& config)
     : config_(config),
       rounds_(rounds_of(config.divergence_episodes)),
       model_(config.layers, static_cast<double>(config.total) / config.layers) {
-  if (config.divergence_episodes < kLeast) {
-    chosen_ = start_schedule(config);
-    return;
-  }
-  search_.emplace(search_options(config), &model_, start_schedule(config));
-  if (search_->done()) chosen_ = start_schedule(config);
+  begin();
+}
+
+void DivergencePhase::begin() {
+  chosen_.reset();
+  search_.reset();
+  if (config_.divergence_episodes >= kLeast)
+    search_.emplace(search_options(config_), &model_, start_schedule(config_));
+  if (!search_ || search_->done()) chosen_ = start_schedule(config_);
+}
+
+void DivergencePhase::bound(const PolicyConfig& config) {
+  earlier_.push_back({.bounds = config_.bounds, .start = config_.start, .learned = std::ssize(learned_)});
+  config_ = config;
+  const Limits limits = limits_of(config);
+  const auto keep = [&](Schedule& schedule) { schedule = kept(schedule, config.floor, limits); };
+  if (search_) search_->bound(limits);
+  std::ranges::for_each(candidates_, keep);
+  if (chosen_) chosen_ = informed() ? kept(*chosen_, config.floor, limits) : start_schedule(config);
+  if (next_member_ == 0) return;
+  Batch& begun = batches_.at(next_batch_ - 1);
+  for (size_t member = static_cast<size_t>(next_member_); member < begun.size(); ++member)
+    keep(begun[member].schedule);
 }
 
 DivergencePhase::Stage DivergencePhase::stage() const {
@@ -167,11 +184,16 @@ json DivergencePhase::save() const {
   json learned = json::array(), out = json::array();
   for (const Batch& batch : learned_) learned.push_back(of_batch(batch));
   for (const auto& [number, batch] : batches_) out.push_back({number, of_batch(batch)});
-  return {{"next_batch", next_batch_},
-          {"next_member", next_member_},
-          {"told_later", told_later_},
-          {"learned", std::move(learned)},
-          {"out", std::move(out)}};
+  json state = {{"next_batch", next_batch_},
+                {"next_member", next_member_},
+                {"told_later", told_later_},
+                {"learned", std::move(learned)},
+                {"out", std::move(out)}};
+  if (earlier_.empty()) return state;
+  json& earlier = state["earlier"] = json::array();
+  for (const Earlier& before : earlier_)
+    earlier.push_back({before.bounds.to_string(), before.start.samples, before.learned});
+  return state;
 }
 
 void DivergencePhase::restore(const json& saved) {
@@ -185,8 +207,31 @@ void DivergencePhase::restore(const json& saved) {
     }
     return batch;
   };
-  next_batch_ = saved.at("next_batch");
-  next_member_ = saved.at("next_member");
+  // Each change of bounds comes after the batches that were learned before it.
+  std::vector<Earlier> earlier;
+  if (saved.contains("earlier")) {
+    for (const json& entry : read_list(saved, "earlier")) {
+      earlier.push_back({.bounds = parse_bounds(entry.at(0).get<std::string>()),
+                         .start = {entry.at(1).get<std::vector<int32_t>>()},
+                         .learned = entry.at(2)});
+    }
+  }
+  const PolicyConfig now = config_;
+  const auto config_after = [&](size_t changes) {
+    PolicyConfig config = now;
+    if (changes == earlier.size()) return config;
+    config.bounds = earlier[changes].bounds;
+    config.start = earlier[changes].start;
+    validate(config);
+    return config;
+  };
+  config_ = config_after(0);
+  begin();
+  const auto change = [&] {
+    while (earlier_.size() < earlier.size() && earlier[earlier_.size()].learned == std::ssize(learned_))
+      bound(config_after(earlier_.size() + 1));
+  };
+  change();
   for (const json& entry : read_list(saved, "learned")) {
     const Batch batch = read_batch(entry);
     const size_t members = over()            ? 0
@@ -195,7 +240,11 @@ void DivergencePhase::restore(const json& saved) {
     require_state(batch.size() == members, "a batch of divergences has " + std::to_string(batch.size()) +
                                                " members, expected " + std::to_string(members));
     learn(batch);
+    change();
   }
+  require_state(earlier_.size() == earlier.size(), "bounds changed after batches that were not learned");
+  next_batch_ = saved.at("next_batch");
+  next_member_ = saved.at("next_member");
   for (const json& entry : read_list(saved, "out")) {
     const int64_t number = entry.at(0);
     require_state(number >= 0 && number < next_batch_,

@@ -55,6 +55,9 @@ class DivergencePhase {
   // the batches that are out go on with what came; true when that happened now.
   bool overtaken();
 
+  // From now on schedules keep the bounds of `config`, the phase's with other bounds (rebound()).
+  void bound(const PolicyConfig& config);
+
   // The schedule to go on from: the start at first, then the centre of the search, at last the candidate with
   // the least divergence in rounds in which all were measured.
   Schedule best() const;
@@ -64,8 +67,8 @@ class DivergencePhase {
   LayerCosts costs() const { return anchored(model_.costs(), best(), config_.floor); }
 
   // Continues from what save() wrote, in an object of the same configuration that nothing was asked of: fits
-  // all that was told again, in the order in which it was learned. May throw what nlohmann::json or the
-  // checks of policy/state.h throw.
+  // all that was told again, in the order in which it was learned and under the bounds of the time. May throw
+  // what nlohmann::json or the checks of policy/state.h throw.
   nlohmann::json save() const;
   void restore(const nlohmann::json& saved);
 
@@ -77,6 +80,14 @@ class DivergencePhase {
   };
   using Batch = std::vector<Member>;
 
+  // Bounds and start until so many batches were learned.
+  struct Earlier {
+    Bounds bounds;
+    Schedule start;
+    int64_t learned = 0;
+  };
+
+  void begin();
   Told end(Place place, std::optional<double> divergence);
   // A step of the search, or a round of the check.
   void learn(const Batch& batch);
@@ -93,6 +104,7 @@ class DivergencePhase {
   int64_t told_later_ = 0;                  // since the last batch was learned
   std::vector<Schedule> candidates_;        // once the search is done
   std::optional<Schedule> chosen_;
+  std::vector<Earlier> earlier_;  // before each change of bounds, in order
 };
 
 }  // namespace allot::policy

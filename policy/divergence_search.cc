@@ -59,6 +59,11 @@ DivergenceSearch::DivergenceSearch(const DivergenceSearchOptions& options, Diver
   if (spread() == 0) step_ = options_.steps;
 }
 
+void DivergenceSearch::bound(const Limits& limits) {
+  options_.limits = limits;
+  start_ = kept(start_, options_.floor, limits);
+}
+
 double DivergenceSearch::spread() const {
   return static_cast<double>(options_.total - int64_t{options_.layers} * options_.floor);
 }

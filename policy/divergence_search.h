@@ -47,6 +47,8 @@ class DivergenceSearch {
   // What came of a batch, in any order of the batches; nothing where all of it was lost, which is a step that
   // does not move.
   void tell(std::span<const Schedule> schedules, std::span<const double> divergences);
+  // From now on schedules keep these limits in place of those before.
+  void bound(const Limits& limits);
   // The schedule at the present centre; the start before it moved.
   Schedule centre() const;
 

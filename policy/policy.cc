@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "policy/exact_layers.h"
 #include "policy/learner.h"
 #include "policy/state.h"
 
@@ -63,15 +64,20 @@ void check_parameters(const Learner& learner, const PolicyConfig& config, Faults
   }
 }
 
+int sampled_layers(const PolicyConfig& config) {
+  return config.layers - static_cast<int>(config.bounds.exact_layers(config.layers).size());
+}
+
 // Judged once layers and total are sound.
 void check_most_total(const Learner& learner, const PolicyConfig& config, Faults* faults) {
+  const int layers = sampled_layers(config);
   const auto takes = [&](const Learner& other) {
-    return other.most_total == nullptr || config.total <= other.most_total(config.layers);
+    return other.most_total == nullptr || layers == 0 || config.total <= other.most_total(layers);
   };
   if (takes(learner)) return;
   std::ostringstream expected;
-  expected << "at most " << learner.most_total(config.layers) << " over " << config.layers
-           << " layers with policy " << learner.name << "; use policy";
+  expected << "at most " << learner.most_total(layers) << " over " << layers << " layers with policy "
+           << learner.name << "; use policy";
   const char* before = " ";
   for (const Learner* other : learners())
     if (takes(*other)) expected << std::exchange(before, " or ") << other->name;
@@ -91,14 +97,12 @@ void check_bounds(const PolicyConfig& config, Faults* faults) {
 void check_start(const PolicyConfig& config, Faults* faults) {
   const Schedule& start = config.start;
   if (start.samples.empty()) return;
-  faults->expect(exact_layers(start.samples) == 0, "start", start.to_string(),
-                 "a number of samples for every layer; learners know no exact layers");
   try {
     check_schedule(start, config.layers, config.floor, config.total);
     check_limits(start, limits_of(config));
   } catch (const InvalidArgument& fault) {
     faults->expect(false, "start", start.to_string(),
-                   std::to_string(config.total) + " samples over " + std::to_string(config.layers) +
+                   std::to_string(config.total) + " samples over " + std::to_string(sampled_layers(config)) +
                        " layers, at least " + std::to_string(config.floor) + " in each (" + fault.what() +
                        ")");
   }
@@ -116,7 +120,7 @@ void validate(const PolicyConfig& config) {
   }
   faults.expect_within("layers", config.layers, 1, kMostLayers);
   faults.expect_within("floor", config.floor, 0, std::numeric_limits<int32_t>::max());
-  const int64_t least_total = std::max<int64_t>(1, int64_t{config.layers} * config.floor);
+  const int64_t least_total = std::max<int64_t>(1, int64_t{sampled_layers(config)} * config.floor);
   faults.expect_within<int64_t>("total", config.total, least_total, std::numeric_limits<int32_t>::max());
   faults.expect(config.max_policy_lag >= 0, "max-policy-lag", config.max_policy_lag, "at least 0 versions");
   faults.expect(config.divergence_episodes >= 0, "divergence-episodes", config.divergence_episodes,
@@ -156,14 +160,33 @@ std::vector<std::string> policy_names() {
 
 std::unique_ptr<Policy> make_policy(const PolicyConfig& config) {
   validate(config);
-  return find_learner(config.name)->make(config);
+  return with_exact_layers(config, find_learner(config.name)->make(sampled_part(config)));
+}
+
+PolicyConfig rebound(PolicyConfig config, const Bounds& bounds) {
+  const auto exact = [&] { return config.bounds.exact_layers(config.layers); };
+  const std::vector<int32_t> before = exact();
+  config.bounds = bounds;
+  if (exact() != before) {
+    const auto text = [](const std::vector<int32_t>& layers) {
+      return layers.empty() ? "none" : joined(layers, [](int32_t layer) { return std::to_string(layer); });
+    };
+    throw InvalidArgument("bounds: exact layers are chosen when a run begins; this one's are " +
+                          text(before) + ", those of " + bounds.to_string() + " " + text(exact()));
+  }
+  const PolicyConfig part = sampled_part(config);
+  if (!part.start.samples.empty())
+    config.start = with_exact_layers(config, kept(part.start, part.floor, limits_of(part)));
+  validate(config);
+  return config;
 }
 
 std::unique_ptr<Policy> restore_policy(const PolicyConfig& config, std::string_view state) {
   validate(config);
-  const nlohmann::json learner = read_state(config, state);
+  const PolicyConfig part = sampled_part(config);
+  const nlohmann::json learner = read_state(part, state);
   try {
-    return find_learner(config.name)->restore(config, learner);
+    return with_exact_layers(config, find_learner(config.name)->restore(part, learner));
   } catch (const nlohmann::json::exception& error) {
     require_state(false, error.what());
   } catch (const InvalidArgument& error) {

@@ -66,8 +66,8 @@ struct PolicyConfig {
   int64_t max_policy_lag = 50;  // versions, or kNoPolicyLagLimit
   // What every schedule that is asked or recommended keeps besides.
   Bounds bounds = {};
-  // The schedule that learning starts from: of `total`, each layer at least `floor` and within its bounds,
-  // and none exact. Without entries it is the even one, as close as the bounds let it.
+  // The schedule that learning starts from: of `total`, each layer at least `floor` and within its bounds.
+  // Without entries it is the even one, as close as the bounds let it.
   Schedule start = {};
   // Proposals of a lower number measure divergences where they name no kind. The others measure reward_kind,
   // the run's.
@@ -80,6 +80,11 @@ struct PolicyConfig {
 // Throws InvalidArgument listing every field and parameter that is out of range, with its value and range,
 // and every parameter that the learner does not declare.
 void validate(const PolicyConfig& config);
+
+// The configuration with other bounds and, where it has a start that does not keep them, the nearest that
+// does. Throws InvalidArgument as validate() does, and for other exact layers, which are chosen when a run
+// begins.
+PolicyConfig rebound(PolicyConfig config, const Bounds& bounds);
 
 // What a learner shows of its state: a number per layer and single numbers, with names for people to read:
 // [a-z0-9_]+. A learner without a number per layer leaves per_layer empty.
@@ -128,6 +133,11 @@ class Policy {
   // Says that this proposal will never be told (its episode was given up); its group is completed or
   // dropped without it.
   virtual void give_up(int64_t number) = 0;
+
+  // From now on everything asked and recommended keeps these bounds in place of those before; what was asked
+  // is told and learned from as before. Counts as an update. The configuration is then that of rebound(),
+  // which throws where these are no bounds for it.
+  virtual void bound(const Bounds& bounds) = 0;
 
   // The schedule to export: the apportioned mean of the policy, never the luckiest episode.
   virtual Schedule recommend() const = 0;

@@ -94,6 +94,11 @@ void Reinforce::update() {
   ++version_;
 }
 
+void Reinforce::bound(const Bounds& bounds) {
+  config_ = rebound(config_, bounds);
+  ++version_;
+}
+
 Schedule Reinforce::recommend() const {
   return apportion(softmax(logits_), config_);
 }

@@ -88,7 +88,9 @@ int run_ablate(std::span<const std::string> arguments) {
   const std::string text = evaluation::format_ablation(ablation);
   if (!out.empty()) write_file_atomically(out, text);
   if (!run.empty()) write_file_atomically(run / "ablation.json", text);
-  std::cout << (json ? text : describe(plan) + "\n" + table(ablation));
+  CommandWords again = scoring_again(plan, "ablate");
+  again.add("base", base);
+  std::cout << (json ? text : describe(plan) + "\n" + table(ablation) + "\nagain: " + again.line() + "\n");
   return 0;
 }
 

@@ -1,5 +1,5 @@
-// allot control: pauses, resumes or stops a running run, or changes its number of episodes. The run's history
-// records who asked for it and when.
+// allot control: pauses, resumes or stops a running run, or changes its number of episodes or the bounds of
+// its schedules. The run's history records who asked for it and when.
 #include <pwd.h>
 #include <unistd.h>
 
@@ -13,6 +13,7 @@
 #include "app/run/key_options.h"
 #include "app/run/run_directory.h"
 #include "base/error.h"
+#include "policy/bounds.h"
 #include "wire/control_query.h"
 #include "wire/messages.pb.h"
 
@@ -23,7 +24,7 @@ constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
 
 struct ControlOptions {
   std::string action;
-  std::string count;  // number of episodes, as given
+  std::string value;  // of episodes and bounds, as given
   std::filesystem::path run;
   std::string connect;
   KeyOptions keys;
@@ -46,14 +47,18 @@ wire::Control control_of(const ControlOptions& options, bool with_target) {
   const std::string& action = options.action;
   if (action == "episodes") {
     int64_t episodes = 0;
-    const char* end = options.count.data() + options.count.size();
-    const auto [next, error] = std::from_chars(options.count.data(), end, episodes);
+    const char* end = options.value.data() + options.value.size();
+    const auto [next, error] = std::from_chars(options.value.data(), end, episodes);
     if (error != std::errc{} || next != end || episodes < 1)
-      throw UsageError("episodes needs their number, at least 1, not '" + options.count + "'");
+      throw UsageError("episodes needs their number, at least 1, not '" + options.value + "'");
     control.set_action(Control::ACTION_EPISODES);
     control.set_episodes(episodes);
-  } else if (!options.count.empty()) {
-    throw UsageError("'" + options.count + "' is not expected after " + action);
+  } else if (action == "bounds") {
+    if (options.value.empty()) throw UsageError("bounds needs LAYERS:RANGE,…, as in 3:4,5-9:2-12, or none");
+    control.set_action(Control::ACTION_BOUNDS);
+    if (options.value != "none") control.set_bounds(policy::parse_bounds(options.value).to_string());
+  } else if (!options.value.empty()) {
+    throw UsageError("'" + options.value + "' is not expected after " + action);
   } else if (action == "pause") {
     control.set_action(Control::ACTION_PAUSE);
   } else if (action == "resume") {
@@ -77,12 +82,16 @@ std::string endpoint_of(const ControlOptions& options) {
 
 int run_control(std::span<const std::string> arguments) {
   ControlOptions options;
-  OptionSet set("control", "pause, resume or stop a running run, or change its number of episodes",
+  OptionSet set("control",
+                "pause, resume or stop a running run, or change its number of episodes or its bounds",
                 "allot control pause --run runs/cluster");
   set.positional_choice(
-      "action", &options.action, {"pause", "resume", "stop", "episodes"}, "ACTION",
-      "pause (running episodes are finished), resume, stop (learn from them, then verify), or episodes");
-  set.positional("count", &options.count, "N", "learning episodes wanted from now on, after 'episodes'");
+      "action", &options.action, {"pause", "resume", "stop", "episodes", "bounds"}, "ACTION",
+      "pause (running episodes are finished), resume, stop (learn from them, then verify), episodes, or bounds");
+  set.positional(
+      "value", &options.value, "VALUE",
+      "after 'episodes': learning episodes wanted from now on; after 'bounds': what schedules keep "
+      "from now on, as --bounds of allot tune, or none");
   set.path("run", &options.run, "run directory; its file 'endpoint' names the aggregator");
   set.text("connect", &options.connect, "ENDPOINT", "the aggregator at tcp://HOST:PORT instead");
   declare_key_options(set, &options.keys);

@@ -89,7 +89,9 @@ int run_eval(std::span<const std::string> arguments) {
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
   const Scores scores = score(plan);
-  const std::string again = eval_again(plan, wanted).line();
+  CommandWords words = scoring_again(plan, "eval");
+  for (const std::string& schedule : wanted) words.add("schedule", schedule);
+  const std::string again = words.line();
   std::cout << (json ? result_json(plan, scores, again).dump(2) + "\n"
                      : describe(plan) + "\n" +
                            table(scores.schedules, kernels::name(plan.conditions.attention.unit)) +

@@ -11,6 +11,7 @@
 
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"
+#include "aggregator/run_spec.h"
 #include "app/cli/child_process.h"
 #include "app/cli/command.h"
 #include "app/cli/options.h"
@@ -28,6 +29,7 @@
 #include "evaluation/frontier.h"
 #include "evaluation/grader_process.h"
 #include "evaluation/task.h"
+#include "policy/exact_layers.h"
 #include "wire/messages.pb.h"
 #include "worker/spec_conditions.h"
 
@@ -77,19 +79,20 @@ std::string model_program() {
 std::vector<int64_t> frontier_totals(const std::string& text, const wire::RunSpec& spec) {
   if (text.empty()) return {};
   std::vector<int64_t> totals = parse_totals(text, "--frontier");
-  if (!spec.policy().bounds().empty())
+  const policy::PolicyConfig part = policy::sampled_part(aggregator::policy_config(spec));
+  if (!part.bounds.empty())
     throw UsageError("--frontier " + text + " solves for other totals, which would not keep --bounds " +
-                     spec.policy().bounds() + "; leave one of them out");
+                     spec.policy().bounds() + "; leave one of them out, or all bounds but exact layers");
   if (spec.task().heldout_questions() == 0)
     throw UsageError("--frontier " + text + " verifies on held-out questions; name them with --heldout");
-  const int64_t least = int64_t{spec.model().layers()} * spec.policy().floor();
+  const int64_t least = int64_t{part.layers} * part.floor;
   const auto own = static_cast<int64_t>(spec.policy().total());
   if (std::ranges::find(totals, own) == totals.end()) totals.push_back(own);
   std::ranges::sort(totals);
   if (totals.front() < least)
     throw UsageError(
-        fmt::format("--frontier: {} is less than --floor {} in each of the {} layers; give at least {}",
-                    totals.front(), spec.policy().floor(), spec.model().layers(), least));
+        fmt::format("--frontier: {} is less than --floor {} in each of {} layers; give at least {}",
+                    totals.front(), part.floor, part.layers, least));
   return totals;
 }
 

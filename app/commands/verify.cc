@@ -122,7 +122,8 @@ void keep_lost(std::span<const Score> scores, evaluation::Frontier* frontier) {
 }
 
 int verify_totals(const ScoringPlan& plan, const ScheduleFile& file,
-                  std::vector<evaluation::FrontierPoint> points, const FrontierOptions& options, bool json) {
+                  std::vector<evaluation::FrontierPoint> points, const FrontierOptions& options,
+                  const std::string& again, bool json) {
   for (const evaluation::FrontierPoint& point : points)
     if (const std::string warning = resolved_text(resolve_total(file, point.total)); !warning.empty())
       std::cerr << point.total << ": " << warning << " before\n";
@@ -159,7 +160,8 @@ int verify_totals(const ScoringPlan& plan, const ScheduleFile& file,
   if (!options.run.empty()) write_file_atomically(options.run / "frontier.json", text);
   std::cout << (json
                     ? text
-                    : describe(plan) + "\n" + table(frontier, kernels::name(plan.conditions.attention.unit)));
+                    : describe(plan) + "\n" + table(frontier, kernels::name(plan.conditions.attention.unit)) +
+                          "\nagain: " + again + "\n");
   return 0;
 }
 
@@ -244,7 +246,13 @@ int run_verify(std::span<const std::string> arguments) {
     }
   });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
-  if (file) return verify_totals(plan, *file, std::move(points), frontier, json);
+  CommandWords words = scoring_again(plan, "verify");
+  words.add("schedule", schedule);
+  if (!file) words.add("against", against);
+  if (!frontier.totals.empty()) words.add("total", frontier.totals);
+  words.flag("equal-even", frontier.equal_even);
+  const std::string again = words.line();
+  if (file) return verify_totals(plan, *file, std::move(points), frontier, again, json);
 
   const Scores done = score(plan);
   const std::vector<Score>& scores = done.schedules;
@@ -257,6 +265,7 @@ int run_verify(std::span<const std::string> arguments) {
     result["paired"] = to_json(test, "first", "second");
     result["verdict"] = outcome(test);
     result["seconds"] = done.seconds;
+    result["command"] = again;
     std::cout << result.dump(2) << '\n';
     return 0;
   }
@@ -264,7 +273,8 @@ int run_verify(std::span<const std::string> arguments) {
   for (const Score& score : scores)
     std::cout << fmt::format("{}: {}\n", score.schedule.label,
                              text(evaluation::accuracy_of(score.answers.scores)));
-  std::cout << format_test(test) << '\n' << sentence(scores[0], scores[1], outcome(test)) << '\n';
+  std::cout << format_test(test) << '\n'
+            << sentence(scores[0], scores[1], outcome(test)) << "\nagain: " << again << '\n';
   return 0;
 }
 

@@ -198,10 +198,10 @@
     const place = byId('schedule');
     const samples = run.recommended;
     if (samples.length === 0) return nothingYet(place, 'No schedule yet.');
-    const uniform = run.total_samples / samples.length;
+    const exact = (count) => count === -1;  // a layer with exact attention has no bar
+    const uniform = run.total_samples / Math.max(1, samples.filter((count) => !exact(count)).length);
     const most = Math.max(1, uniform, ...samples) * 1.08;
     const rows = run.unit === 'rows';
-    const exact = (count) => count === -1;  // a layer with exact attention has no bar
     const wide = place.clientWidth >= 500;
     const frame = chart(place, {
       description: `Recommended ${rows ? 'rows' : 'samples'} of each of ${plural(samples.length, 'layer', 'layers')}`,
@@ -228,7 +228,9 @@
       frame.svg.append(label(frame.toX(layer), frame.toY(foot) - 4, name, {'text-anchor': 'middle', class: 'halo'}));
     });
     const what = rows ? 'Value rows that the query heads of a KV head share' : 'Samples that each query head of a layer draws';
-    byId('schedule-caption').textContent = `${what} for one token; ${whole(run.total_samples)} over all layers.`;
+    const exactLayers = samples.map((count, layer) => exact(count) ? layer : -1).filter((layer) => layer >= 0);
+    const butExact = exactLayers.length > 0 ? ` but ${exactLayers.join(', ')}, which ${exactLayers.length > 1 ? 'are' : 'is'} exact` : '';
+    byId('schedule-caption').textContent = `${what} for one token; ${whole(run.total_samples)} over all layers${butExact}.`;
     place.replaceChildren(frame.svg);
   }
 
@@ -292,15 +294,17 @@
 
   function showTiles(run) {
     // The entropy of shares, which are at most uniform, says more beside that of uniform ones.
-    const most = (run.layer_name || 'share') === 'share' ? Math.log(Math.max(1, run.shares.length)) : 0;
+    const sampled = run.shares.filter((share, layer) => run.recommended[layer] !== -1).length;
+    const most = (run.layer_name || 'share') === 'share' ? Math.log(Math.max(1, sampled)) : 0;
     const shown = (number) => `${number.name} ${number.value.toFixed(3)}`
       + (number.name === 'entropy' && most > 0 ? `, ${percent(number.value / most, 0)} of uniform` : '');
+    const ownNumbers = run.policy_numbers.filter((number) => !number.name.startsWith('outlook_'));  // which have a tile of their own
     const counts = run.worker_counts;
     const tiles = [
       ['Recent reward', run.curve.episodes.length > 0 ? rewardText(run.mean_reward_recent) : '\u2013',
         'mean of the last 20 episodes' + (rewards.higher_is_better ? '' : '; lower is better')],
       ['Speed', run.episodes_per_second > 0 ? rate(run.episodes_per_second) : '\u2013', run.episodes_per_second > 0 ? 'episodes, lately' : 'no episodes lately'],
-      ['Policy', `version ${whole(run.policy_version)}`, run.policy_numbers.map(shown).join('; ')],
+      ['Policy', `version ${whole(run.policy_version)}`, ownNumbers.map(shown).join('; ')],
       ...(run.outlook ? [['Left to gain', difference(run.outlook.left_to_gain),
         `${difference(run.outlook.gain)} over uniform, 95% interval ${inUnit(run.outlook.low)} to ${inUnit(run.outlook.high)}`
         + (run.settled ? '; settled' : '')]] : []),
@@ -381,6 +385,7 @@
     pause: () => 'paused the run', resume: () => 'resumed the run', stop: () => 'ended the learning',
     target: (event) => `set the target reward to ${targetText(event.reward)}`,
     episodes: (event) => `set the learning episodes to ${whole(event.episodes)}`,
+    bounds: (event) => event.bounds ? `set the bounds ${event.bounds}` : 'removed all bounds but the floor',
   };
   function showControls(run) {
     byId('control-section').hidden = run.steering.length === 0;

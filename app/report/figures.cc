@@ -10,6 +10,7 @@
 #include <iterator>
 #include <span>
 
+#include "aggregator/outlook.h"
 #include "aggregator/run_spec.h"
 #include "app/report/run_summary.h"
 #include "app/report/run_text.h"
@@ -107,6 +108,10 @@ bool describes_shares(const aggregator::RunData& run) {
   return described.layer_name == "share" && !described.per_layer.empty();
 }
 
+double layers_that_sample(const wire::RunSpec& spec) {
+  return static_cast<double>(sampled_layers(aggregator::even_schedule(spec).samples));
+}
+
 struct Series {
   const char* name;
   const std::optional<evaluation::Accuracy>* score;
@@ -184,9 +189,10 @@ Chart schedule_chart(const aggregator::RunData& run, Shape shape) {
   std::vector<Point> steps;
   for (int layer = 0; layer < layers; ++layer) {
     const int32_t samples = learned[static_cast<size_t>(layer)];
-    const double level = uniform[static_cast<size_t>(layer)];
+    const int32_t even = uniform[static_cast<size_t>(layer)];
+    const double level = std::max(0, even);
     chart.bar(layer - kHalfBar, layer + kHalfBar, std::max(0, samples), "bar",
-              fmt::format("Layer {}: {} learned, {} uniform", layer, layer_text(samples), level));
+              fmt::format("Layer {}: {} learned, {} uniform", layer, layer_text(samples), layer_text(even)));
     steps.push_back({layer - 0.5, level});
     steps.push_back({layer + 0.5, level});
   }
@@ -194,7 +200,7 @@ Chart schedule_chart(const aggregator::RunData& run, Shape shape) {
   chart.note(steps.back(), {6, 4}, "start", "uniform", "uniform");
   for (int layer = 0; numbers && layer < layers; ++layer) {
     const int32_t samples = learned[static_cast<size_t>(layer)];
-    const double level = uniform[static_cast<size_t>(layer)];
+    const double level = std::max(0, uniform[static_cast<size_t>(layer)]);
     // A number that the line would cross stands on the line instead of on its bar.
     const double height = std::max(0, samples);  // an exact layer has no bar
     const double below_line = chart.y()(height) - chart.y()(level);
@@ -254,7 +260,7 @@ Chart number_chart(const aggregator::RunData& run, const std::string& name, Shap
   double top = most.y > low ? most.y + 0.05 * (most.y - low) : low + 1;
   // The entropy of shares lies between 0 and that of uniform ones.
   const bool is_entropy = name == "entropy" && describes_shares(run);
-  const double uniform = std::log(run.spec.model().layers());
+  const double uniform = std::log(layers_that_sample(run.spec));
   if (is_entropy) {
     low = 0;
     top = std::max(uniform * 1.05, 0.1);
@@ -275,6 +281,42 @@ Chart number_chart(const aggregator::RunData& run, const std::string& name, Shap
   return chart;
 }
 
+Chart outlook_chart(const aggregator::RunData& run, Shape shape) {
+  const bool answers = run.kind == RewardKind::kAnswers;
+  const double scale = row_of(run.kind).per_unit;
+  std::vector<Point> gain, low, high, left;
+  for (const size_t i : places_drawn(run.versions.size())) {
+    const auto outlook = aggregator::outlook_of(run.versions[i].described);
+    if (!outlook) continue;
+    const auto x = static_cast<double>(run.versions[i].version);
+    low.push_back({x, scale * outlook->over_even.low});
+    gain.push_back({x, scale * outlook->over_even.mean});
+    high.push_back({x, scale * outlook->over_even.high});
+    left.push_back({x, scale * outlook->left_to_gain});
+  }
+  const double bottom = std::min(0.0, std::ranges::min(low, {}, &Point::y).y);
+  const double top = std::max(std::ranges::max(high, {}, &Point::y).y, bottom + 1e-6);
+  const double room = 0.05 * (top - bottom);
+  Chart chart({.description =
+                   "What the learner expected of its schedule over the even one after each update, "
+                   "with its 95% interval as a band, and what it expected of going on",
+               .width = shape.width,
+               .height = shape.height,
+               .margins = {.left = 44, .right = 106, .top = 30, .bottom = 42},
+               .x = version_axis(run, shape),
+               .y = {.title = answers ? "Expected gain (points)"
+                                      : fmt::format("Expected gain ({})", row_of(run.kind).unit),
+                     .from = bottom == 0 ? 0 : bottom - room,
+                     .to = top + room,
+                     .ticks = round_ticks(bottom, top + room, 6)}});
+  chart.band(low, high, "band");
+  chart.line(gain, "line");
+  chart.line(left, "line uniform");
+  chart.label(gain.back().y, "learned", fmt::format("over even {:.1f}", gain.back().y));
+  chart.label(left.back().y, "uniform", fmt::format("left {:.1f}", left.back().y));
+  return chart;
+}
+
 Chart layers_chart(const aggregator::RunData& run, Shape shape) {
   const int layers = run.spec.model().layers();
   const Axis versions = version_axis(run, shape);
@@ -282,6 +324,7 @@ Chart layers_chart(const aggregator::RunData& run, Shape shape) {
   std::swap(layer_rows.from, layer_rows.to);  // layer 0 on top
   layer_rows.ticks = whole_ticks(-0.5, layers - 0.5, static_cast<int>(shape.height / 18));
   const bool shares = describes_shares(run);
+  const double sampled = layers_that_sample(run.spec);
   // Values that are no shares are coloured by where they lie between the least and the greatest of the run.
   double least = 0, most = 0;
   if (!shares) {
@@ -315,7 +358,7 @@ Chart layers_chart(const aggregator::RunData& run, Shape shape) {
     const auto class_at = [&](int column) {
       const double value =
           shown[static_cast<size_t>(column)]->described.per_layer[static_cast<size_t>(layer)];
-      if (shares) return share_class(layers * value);
+      if (shares) return share_class(sampled * value);
       return most > least ? std::min(8, static_cast<int>(9 * (value - least) / (most - least))) : 4;
     };
     // Neighbours of one class make one rectangle.
@@ -466,7 +509,15 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
   }
   if (run.versions.size() >= 2) {
     const policy::Description& described = run.versions.back().described;
+    if (aggregator::outlook_of(described)) {
+      figures.push_back(figure(
+          "outlook", "What the learner expects",
+          "What it expected of its schedule over the even one, on new questions, after each update, with its "
+          "95% interval; and what going on was expected to bring at most (left).",
+          kWide.height, [&](Shape shape) { return outlook_chart(run, shape); }));
+    }
     for (const auto& scalar : described.scalars) {
+      if (aggregator::is_of_outlook(scalar.name)) continue;
       const bool entropy = scalar.name == "entropy" && describes_shares(run);
       figures.push_back(figure(
           scalar.name, entropy ? "Entropy of the policy" : fmt::format("The policy's {}", scalar.name),

@@ -36,6 +36,9 @@ Chart schedule_chart(const aggregator::RunData& run, Shape shape);
 Chart learning_chart(const aggregator::RunData& run, const EvaluationRecord& evaluation, Shape shape);
 // One of the numbers that the learner describes itself with, "entropy"; at least one version has it.
 Chart number_chart(const aggregator::RunData& run, const std::string& name, Shape shape);
+// What the learner expected of its schedule after each update, over the even one and by going on; at least
+// one version has an outlook.
+Chart outlook_chart(const aggregator::RunData& run, Shape shape);
 // What the learner describes of each layer: shares of the budget, or others. At least one version.
 Chart layers_chart(const aggregator::RunData& run, Shape shape);
 // Accuracy of the learned and of the uniform schedules against their total, each with its interval as a band,

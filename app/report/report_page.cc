@@ -245,6 +245,14 @@ Fact verified_on(const wire::TaskSpec& task) {
           task.heldout().sha256()};
 }
 
+// ", bounds 3:4 (changed by control; none at first)"; empty where there never were any.
+std::string bounds_text(const aggregator::RunData& run) {
+  const std::string& first = run.spec.policy().bounds();
+  const auto shown = [](const std::string& bounds) { return bounds.empty() ? std::string("none") : bounds; };
+  if (run.bounds == first) return first.empty() ? "" : ", bounds " + first;
+  return fmt::format(", bounds {} (changed by control; {} at first)", shown(run.bounds), shown(first));
+}
+
 Fact adapter_fact(const wire::ModelIdentity& model) {
   if (!model.has_adapter()) return {"Adapter", "none"};
   return {"Adapter", fmt::format("{}, merged into the weights; fingerprint", model.adapter().id()),
@@ -289,7 +297,7 @@ std::vector<Fact> conditions(const aggregator::RunData& run, const std::string& 
       {"Attention", kernels::describe(settings.attention)},
       {"Generation", evaluation::describe(settings.generation)},
       {"Budget", fmt::format("{} in all, at least {} per layer{}", total_text(spec), spec.policy().floor(),
-                             spec.policy().bounds().empty() ? "" : ", bounds " + spec.policy().bounds())},
+                             bounds_text(run))},
       {"Learned schedule", fmt::format("{} of layer 0, 1, …", kernels::name(settings.attention.unit)),
        layers_text(run.recommended)},
       {"Policy", fmt::format("{}; {} updates made", learner(spec), run.policy_version)},

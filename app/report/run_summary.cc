@@ -106,6 +106,8 @@ std::string control_text(const wire::ControlEvent& event) {
       return fmt::format("{} episodes", event.episodes());
     case wire::Control::ACTION_TARGET:
       return fmt::format("stop at a mean reward of {}", event.reward());
+    case wire::Control::ACTION_BOUNDS:
+      return event.bounds().empty() ? "no bounds but the floor" : fmt::format("bounds {}", event.bounds());
     default:
       return action_name(event);
   }

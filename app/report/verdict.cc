@@ -22,7 +22,10 @@ std::optional<policy::Outlook> last_outlook(const aggregator::RunData& run) {
 
 std::string learning_text(const aggregator::RunData& run) {
   const auto outlook = last_outlook(run);
-  const size_t episodes = run.learned.size();
+  const std::string episodes =
+      run.learned_of_other_kinds == 0
+          ? std::to_string(run.learned.size())
+          : fmt::format("{} ({} of them divergences)", run.episodes_learned(), run.learned_of_other_kinds);
   if (!outlook) {
     return fmt::format(
         "Whether more episodes would bring more is not known: the learner {} keeps no estimate of it.",

@@ -165,7 +165,8 @@ void declare_policy_options(OptionSet* options, PolicyOptions* policy) {
   options->text(
       "bounds", &policy->bounds, "LAYERS:RANGE,…",
       "least and most samples of layers, kept by every schedule that is tried or recommended: 3:4 pins layer 3, "
-      "5-9:2-12 holds layers 5 to 9 between 2 and 12, and 2- or -8 leaves an end out");
+      "5-9:2-12 holds layers 5 to 9 between 2 and 12, 2- or -8 leaves an end out, and 0-1:exact gives layers 0 and "
+      "1 exact attention, which is not in the total");
   options->text(
       "start", &policy->start, "SCHEDULE",
       "schedule that learning starts from, such as one that allot calibrate wrote: a schedule.json of "

@@ -48,11 +48,11 @@ ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::opti
   return plan;
 }
 
-CommandWords eval_again(const ScoringPlan& plan, std::span<const std::string> schedules) {
+CommandWords scoring_again(const ScoringPlan& plan, std::string_view command) {
   const ScoringOptions& options = plan.options;
   std::vector<evaluation::Conditions> sources;
   for (const ConditionsSource& source : plan.sources) sources.push_back(source.conditions);
-  CommandWords words("eval");
+  CommandWords words(command);
   words.add(plan.conditions,
             {.model = options.model.string(),
              .adapter = options.adapter.value_or("").string(),
@@ -61,7 +61,6 @@ CommandWords eval_again(const ScoringPlan& plan, std::span<const std::string> sc
              .grader = options.grader},
             sources);
   words.add("limit", plan.questions());
-  for (const std::string& schedule : schedules) words.add("schedule", schedule);
   // Rounding is that of the device.
   words.add("device", options.device);
   return words;

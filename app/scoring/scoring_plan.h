@@ -46,8 +46,9 @@ struct ScoringPlan : ReplyPlan {  // conditions.measured_on says how many questi
 ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::optional<ConditionsSource>& run,
                          ScoringOptions* options, OptionSet* set);
 
-// The `allot eval` that gives the same result again, of these `--schedule` arguments.
-CommandWords eval_again(const ScoringPlan& plan, std::span<const std::string> schedules);
+// The words of `command` that score under the plan's conditions again, on the same questions and kind of
+// device; the caller adds the schedules.
+CommandWords scoring_again(const ScoringPlan& plan, std::string_view command);
 
 // What a result rests on: tool version, conditions, the differences from each schedule file, data path,
 // device.

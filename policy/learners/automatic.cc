@@ -85,6 +85,7 @@ class Automatic final : public Policy {
   std::vector<Proposal> ask(int count) override;
   TellResult tell(const Outcome& outcome) override;
   void give_up(int64_t number) override;
+  void bound(const Bounds& bounds) override;
   Schedule recommend() const override { return recommended_; }
   Description describe() const override;
   std::optional<Outlook> outlook() const override;
@@ -125,6 +126,8 @@ class Automatic final : public Policy {
   // Enough was learned for both forms to be compared.
   bool compares() const { return learned_ >= kComparedOutcomes; }
   void walk(Belief& belief, size_t sweeps, const char* purpose) const;
+  // `belief`, for the bounds and this start of the configuration as it is now.
+  Belief bounded(const Belief& belief, ResponseCurves::Form form, const Schedule& start) const;
   // The leading belief's best schedule becomes `settled_`, and is recommended where its draws say that it is
   // better than the even one and the start.
   void settle();
@@ -340,6 +343,29 @@ void Automatic::begin_answers() {
   evidence_ = 0;
   by_steps_ = false;
   of_smooth_ = of_steps_ = {};
+}
+
+void Automatic::bound(const Bounds& bounds) {
+  config_ = rebound(config_, bounds);
+  ++version_;
+  const Limits limits = limits_of(config_);
+  level_ = kept(even_, config_.floor, limits);
+  for (Schedule* schedule : {&settled_, &of_smooth_, &of_steps_, &opponent_, &recommended_})
+    if (!schedule->samples.empty()) *schedule = kept(*schedule, config_.floor, limits);
+  if (phase_) phase_->bound(config_);
+  start_ = phase_ && phase_->over() ? phase_->best() : start_schedule(config_);
+  // What was learned holds under any bounds; what follows from the start does so with the new one, as in a
+  // learner that is restored under these bounds.
+  const bool informed = phase_ && phase_->over() && phase_->informed();
+  smooth_ = bounded(smooth_, ResponseCurves::Form::kSmooth, informed ? start_ : config_.start);
+  steps_ = bounded(steps_, ResponseCurves::Form::kSteps, {});
+}
+
+Belief Automatic::bounded(const Belief& belief, ResponseCurves::Form form, const Schedule& start) const {
+  Belief next(form, config_, start, DrawStream(config_.seed, 0, draw_purpose("auto-prior")));
+  for (const ResponseOutcome& outcome : belief.outcomes()) next.add(outcome);
+  next.restore(belief.save());
+  return next;
 }
 
 void Automatic::update() {

@@ -92,6 +92,7 @@ class Pairs final : public Policy {
   std::vector<Proposal> ask(int count) override;
   TellResult tell(const Outcome& outcome) override;
   void give_up(int64_t number) override;
+  void bound(const Bounds& bounds) override;
   Schedule recommend() const override;
   Description describe() const override { return describe_shares(softmax(logits_)); }
   int64_t version() const override { return version_; }
@@ -288,6 +289,12 @@ void Pairs::keep_in_reach() {
   for (const double logit : logits_) sum += std::exp(logit - largest);
   const double least_logit = largest + std::log(sum) + std::log(least_share);
   for (double& logit : logits_) logit = std::max(logit, least_logit);
+}
+
+void Pairs::bound(const Bounds& bounds) {
+  config_ = rebound(config_, bounds);
+  if (waiting_) waiting_ = kept(*waiting_, config_.floor, limits_of(config_));
+  ++version_;
 }
 
 Schedule Pairs::recommend() const {

@@ -15,6 +15,8 @@
 namespace allot::aggregator {
 namespace {
 
+using testing::ElementsAreArray;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 using wire::Ack;
@@ -107,6 +109,55 @@ TEST_P(CoreControlTest, TheStatusHoldsTheLastFiftyOfManyControls) {
   EXPECT_THAT(driver_.records_of<RunControlled>(), SizeIs(60));
 }
 
+TEST_P(CoreControlTest, ChangedBoundsHoldForWhatIsAskedAndRecommendedFromThenOn) {
+  const auto bound = [&](const char* bounds) {
+    Control control;
+    control.set_action(Control::ACTION_BOUNDS);
+    control.set_bounds(bounds);
+    return driver_.control(control, "ann");
+  };
+  learn(6, 2);
+  const std::vector<wire::Lease> running = driver_.leases("w", 1);
+  const int64_t version = driver_.core().policy().version();
+  const wire::ControlReply reply = bound("2:3,5-7:-6");
+  EXPECT_TRUE(reply.done());
+  const policy::Schedule recommended = driver_.core().policy().recommend();
+  EXPECT_EQ(recommended.samples[2], 3);
+  EXPECT_THAT(reply.message(), Names("2:3,5-7:-6", recommended.to_string()));
+  EXPECT_EQ(driver_.core().policy().version(), version + 1);
+  EXPECT_EQ(driver_.status().policy_version(), version + 1);
+  EXPECT_THAT(driver_.status().recommended(), ElementsAreArray(recommended.samples));
+  EXPECT_EQ(driver_.answer("w", result_of(running.at(0), 1)).verdict(), Ack::VERDICT_ACCEPTED);
+  for (int i = 0; i < 6; ++i) {
+    const wire::Lease lease = driver_.leases("w", 1).at(0);
+    EXPECT_EQ(lease.samples(2), 3);
+    for (const int layer : {5, 6, 7}) EXPECT_LE(lease.samples(layer), 6);
+    driver_.answer("w", result_of(lease, 1));
+  }
+  expect_replayed();
+  EXPECT_EQ(driver_.core().policy().recommend().samples[2], 3);
+  const wire::ControlEvent event = driver_.status().steering(0);
+  EXPECT_EQ(event.action(), Control::ACTION_BOUNDS);
+  EXPECT_EQ(event.bounds(), "2:3,5-7:-6");
+  EXPECT_TRUE(bound("").done());
+  expect_replayed();
+}
+
+TEST_P(CoreControlTest, BoundsThatTheRunCannotKeepAreRefusedAndChangeNothing) {
+  constexpr std::pair<const char*, const char*> kRefused[] = {
+      {"8:3", "layers 8 to 8"}, {"3=4", "LAYERS:RANGE"}, {"0:exact", "exact"}, {"0-7:-1", "total"}};
+  for (const auto& [bounds, names] : kRefused) {
+    Control control;
+    control.set_action(Control::ACTION_BOUNDS);
+    control.set_bounds(bounds);
+    const wire::ControlReply reply = driver_.control(control, "ann");
+    EXPECT_FALSE(reply.done()) << bounds;
+    EXPECT_THAT(reply.message(), HasSubstr(names));
+  }
+  EXPECT_THAT(driver_.records_of<RunControlled>(), IsEmpty());
+  EXPECT_EQ(driver_.core().policy().version(), 0);
+}
+
 TEST_P(CoreControlTest, AStoppedRunLearnsFromWhatRunsThenVerifies) {
   learn(4, 2);
   const std::vector<wire::Lease> running = driver_.leases("w", 2);
@@ -120,7 +171,8 @@ TEST_P(CoreControlTest, AStoppedRunLearnsFromWhatRunsThenVerifies) {
   EXPECT_EQ(driver_.status().episodes_done(), 6);
   EXPECT_EQ(driver_.status().stage(), "verify");
   expect_replayed();
-  for (const auto action : {Control::ACTION_STOP, Control::ACTION_TARGET, Control::ACTION_EPISODES}) {
+  for (const auto action :
+       {Control::ACTION_STOP, Control::ACTION_TARGET, Control::ACTION_EPISODES, Control::ACTION_BOUNDS}) {
     const wire::ControlReply reply = driver_.control(action, 5, 0.5);
     EXPECT_FALSE(reply.done());
     EXPECT_THAT(reply.message(), Names("stage", "verify"));

@@ -55,6 +55,8 @@ std::vector<Record> one_of_each() {
       RunControlled{.action = ControlAction::kTarget, .reward = 2.0 / 3, .by = "ann", .at = kNow},
       RunControlled{.action = ControlAction::kEpisodes, .episodes = 5'000'000'000, .by = "bob's", .at = kNow},
       RunControlled{.action = ControlAction::kStop, .episodes = 0, .by = "ann", .at = kNow},
+      RunControlled{.action = ControlAction::kBounds, .bounds = "3:4,5-9:2-", .by = "ann", .at = kNow},
+      RunControlled{.action = ControlAction::kBounds, .by = "ann", .at = kNow},
       LeaseEnded{{2}, LeaseEnd::kPreempted, "", kNow},
       LeaseEnded{{2}, LeaseEnd::kCrashed, "b came back", kNow},
       VersionReached{13,
@@ -182,7 +184,8 @@ TEST_F(SqliteHistoryTest, ValuesThatContradictTheFormatAreCorruptAndQuoted) {
         "UPDATE lease_ends SET ending = 'lost'", "UPDATE set_asides SET kind = 'bored'",
         "UPDATE kept_answers SET questions = '1'", "UPDATE kept_answers SET finish = 'xx'",
         "UPDATE steering SET action = 'hurry'", "UPDATE steering SET value = '-1' WHERE action = 'episodes'",
-        "UPDATE steering SET value = '-0.5' WHERE action = 'target'", "UPDATE outcomes SET score = '1,0.5'",
+        "UPDATE steering SET value = '-0.5' WHERE action = 'target'",
+        "UPDATE steering SET value = '3=4' WHERE action = 'bounds'", "UPDATE outcomes SET score = '1,0.5'",
         "UPDATE outcomes SET score = '0.5,0.3,1'", "UPDATE outcomes SET score = '1,nan,1'",
         "UPDATE episodes SET kind = 'speed'", "UPDATE steering SET value = '1' WHERE action = 'pause'",
         "UPDATE versions SET shares = 'half'"}) {

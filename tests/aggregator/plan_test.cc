@@ -93,6 +93,7 @@ class ScriptedPolicy final : public policy::Policy {
     return policy::TellResult::kLearned;
   }
   void give_up(int64_t) override {}
+  void bound(const policy::Bounds&) override {}
   policy::Schedule recommend() const override { return policy::uniform_schedule(8, 8); }
   policy::Description describe() const override { return {}; }
   int64_t version() const override { return 0; }

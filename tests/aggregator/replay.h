@@ -48,6 +48,9 @@ inline PolicyReplay replay_policy(const History& history, const wire::RunSpec& s
     } else if (const auto* given_up = std::get_if<EpisodeGivenUp>(&record);
                given_up && learning.contains(given_up->episode)) {
       policy.give_up(given_up->episode.value - before);
+    } else if (const auto* controlled = std::get_if<RunControlled>(&record);
+               controlled && controlled->action == ControlAction::kBounds) {
+      policy.bound(policy::parse_bounds(controlled->bounds));
     } else if (const auto* reached = std::get_if<VersionReached>(&record)) {
       expect(policy.version() == reached->version, "the number of version", reached->version);
       expect(describe_with_outlook(policy) == reached->described, "the description of version",

@@ -26,6 +26,7 @@ class WithOutlook final : public policy::Policy {
   std::vector<policy::Proposal> ask(int count) override { return pairs_->ask(count); }
   policy::TellResult tell(const policy::Outcome& outcome) override { return pairs_->tell(outcome); }
   void give_up(int64_t number) override { pairs_->give_up(number); }
+  void bound(const policy::Bounds& bounds) override { pairs_->bound(bounds); }
   policy::Schedule recommend() const override { return pairs_->recommend(); }
   policy::Description describe() const override { return pairs_->describe(); }
   std::optional<policy::Outlook> outlook() const override {

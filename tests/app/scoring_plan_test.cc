@@ -334,7 +334,8 @@ TEST_F(ScoringPlanTest, TheCommandThatScoresAgainSaysEveryCondition) {
     if (data.empty()) all.insert(all.end(), {"--data", small_.heldout.string()});
     const ScoringPlan made = plan_of(all);
     fields.see(made.conditions);
-    const CommandWords command = eval_again(made, schedules);
+    CommandWords command = scoring_again(made, "eval");
+    for (const std::string& schedule : schedules) command.add("schedule", schedule);
     const ScoringPlan repeated = plan_of(Words(command.list().begin() + 2, command.list().end()));
     EXPECT_EQ(repeated.conditions, made.conditions) << command.line();
     EXPECT_EQ(repeated.options.grader, made.options.grader);

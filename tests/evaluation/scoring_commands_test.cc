@@ -37,6 +37,23 @@ CommandResult run(const std::string& command, const Words& more) {
   return run_command(words);
 }
 
+// The words of a command that has none in quotes.
+Words words_of(const std::string& line) {
+  Words words;
+  std::istringstream command(line);
+  for (std::string word; command >> word;) words.push_back(word);
+  return words;
+}
+
+// Runs the command at the end of a result, which must give that result.
+void expect_again(const std::string& result) {
+  const size_t start = result.rfind("\nagain: ");
+  ASSERT_NE(start, std::string::npos) << result;
+  const CommandResult again = run_command(words_of(result.substr(start + 8)));
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.out, result);
+}
+
 // The generation options that a command ends up with, as --dry-run prints them.
 std::string resolved_generation(const Words& words) {
   const CommandResult result = run_command(words);
@@ -274,6 +291,7 @@ TEST(CalibrateCommand, LearnsASchedulePerTotalThatOtherCommandsRead) {
   EXPECT_THAT(equal.lost.at(0).dense, HasSubstr("####"));
   EXPECT_NE(equal.lost.at(0).learned, equal.lost.at(0).dense);
   EXPECT_THAT(even.out, Names("the even schedule is as accurate as", 64, "0.0%"));
+  expect_again(even.out);
   // And a schedule that is as good as dense attention needs more samples where they are spread evenly.
   const CommandResult good = run("verify", {"--limit", "4", "--schedule", out / "schedule-64.json",
                                             "--equal-even", "--out", out / "equal.json"});
@@ -393,9 +411,7 @@ TEST(EvalCommand, ATaskFileIsGradedByAnOutsideProgramAndTheCommandGivesItAgain) 
   EXPECT_LT(own.at("schedules")[1].at("correct"), 8) << "nothing had a quarter";
   EXPECT_THAT(read_file(details), AllOf(HasSubstr("\"score\":0.25"), HasSubstr("\"score\":1.0")));
 
-  Words again;
-  std::istringstream command(made.at("command").get<std::string>());
-  for (std::string word; command >> word;) again.push_back(word);
+  Words again = words_of(made.at("command"));
   again.emplace_back("--json");
   const CommandResult second = run_command(again);
   ASSERT_EQ(second.code, 0) << second.err;
@@ -459,6 +475,7 @@ TEST(VerifyCommand, AScheduleDoesNotDifferFromItself) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, Names("undecided"));
   EXPECT_THAT(result.out, Names("0 questions", "right only here", "0 there"));
+  expect_again(result.out);
 }
 
 TEST(AblateCommand, FindsTheLayerThatNeedsItsSamples) {
@@ -475,6 +492,7 @@ TEST(AblateCommand, FindsTheLayerThatNeedsItsSamples) {
   EXPECT_GE(ablation.base_accuracy.correct, 14);
   EXPECT_LE(ablation.layers[0].accuracy.correct, 2);
   EXPECT_GT(ablation.layers[7].accuracy.correct, ablation.layers[0].accuracy.correct);
+  expect_again(run("ablate", {"--limit", "2", "--base", "4", "--seed", "3"}).out);
 }
 
 // Of a run whose replies are short.

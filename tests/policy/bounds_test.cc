@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "policy/allocation.h"
+#include "tests/message_of.h"
 #include "tests/names.h"
 
 namespace allot::policy {
@@ -29,9 +30,26 @@ TEST(Bounds, ReadAPinARangeAndOpenEndsAndWriteThemBack) {
   EXPECT_TRUE(parse_bounds("").empty());
 }
 
+TEST(Bounds, MakeLayersExact) {
+  const Bounds bounds = parse_bounds("5:exact,0-1:exact,3:4");
+  EXPECT_EQ(bounds.to_string(), "5:exact,0-1:exact,3:4");
+  EXPECT_THAT(bounds.exact_layers(8), ElementsAre(0, 1, 5));
+  EXPECT_THAT(bounds.exact_layers(5), ElementsAre(0, 1));
+  const Limits limits = limits_of(bounds, 6, 10, 1);
+  EXPECT_THAT(limits.least, ElementsAre(kExactLayer, kExactLayer, 1, 4, 1, kExactLayer));
+  EXPECT_THAT(limits.most, ElementsAre(kExactLayer, kExactLayer, 10, 4, 10, kExactLayer));
+  EXPECT_NO_THROW(check_limits(parse_schedule("exact,exact,3,4,3,exact"), limits));
+  const auto fault = [&](const char* schedule, const Limits& kept) {
+    return message_of<InvalidArgument>([&] { check_limits(parse_schedule(schedule), kept); });
+  };
+  EXPECT_THAT(fault("exact,2,3,4,1,exact", limits), Names("layer 1", 2, "exact", "1:exact"));
+  EXPECT_THAT(fault("exact,exact,exact,4,6,exact", limits), Names("layer 2", "exact", "2:exact"));
+  EXPECT_THAT(fault("exact,2,8", {}), Names("layer 0", "exact", "0:exact"));
+}
+
 TEST(Bounds, AnEntryThatIsNoneIsNamed) {
-  for (const std::string entry :
-       {"", "3", "3:", ":4", "3:-", "3:a", "3-:4", "-3:4", "3:2-1-4", "3:4 ", "3:-2-4", "3:99999999999"}) {
+  for (const std::string entry : {"", "3", "3:", ":4", "3:-", "3:a", "3-:4", "-3:4", "3:2-1-4", "3:4 ",
+                                  "3:-2-4", "3:99999999999", "3:Exact", "exact"}) {
     EXPECT_THAT([&] { parse_bounds("1:2," + entry); },
                 ThrowsMessage<InvalidArgument>(Names("'" + entry + "'", "LAYERS:RANGE", "5-9", "2-12")))
         << entry;
@@ -58,6 +76,10 @@ TEST(Limits, BoundsThatDoNotFitTheRunAreRefusedWithTheValues) {
   expect_refused("0-2:3-,2:5", Names("layer 2", "twice", "0-2:3-,2:5"));
   expect_refused("0-3:-9", Names("0-3:-9", 8, 36, 40));
   expect_refused("0-3:11-", Names("0-3:11-", 44, 160, 40));
+  expect_refused("0:exact,1-3:-13", Names("0:exact,1-3:-13", "3 layers", 39, 40));
+  expect_refused("0-3:exact", Names("0-3:exact", "4 layers"));
+  expect_refused("4:exact", Names("4:exact", "layers 4 to 4", 0, 3));
+  expect_refused("0-2:exact,2:5", Names("layer 2", "twice"));
   EXPECT_NO_THROW(limits_of(parse_bounds("0-3:10"), 4, 40, 2));
 }
 

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "policy/draws.h"
+#include "policy/learner.h"
 
 namespace allot::policy {
 namespace {
@@ -91,6 +93,38 @@ TEST(DivergencePhase, WithEverythingLostItEndsAtTheStart) {
   EXPECT_TRUE(phase.over());
   EXPECT_FALSE(phase.informed());
   EXPECT_EQ(phase.best(), config.start);
+}
+
+// The candidates are checked from the 104th measurement on.
+TEST(DivergencePhase, BoundsMayChangeInAnyBatchAndARestoredOneGoesOnTheSame) {
+  PolicyConfig now = phase_config();
+  now.start = parse_schedule("29,5,5,5,5,5,5,5");
+  DivergencePhase phase(now);
+  const std::map<int, const char*> changes = {{0, "0:-20"}, {3, "0:-9,2:-11"}, {50, "2:-12"},
+                                              {51, ""},     {106, "1:8"},      {200, "4:9-"}};
+  int checked = 0;
+  for (int measured = 0; measured <= 200; ++measured) {
+    if (const auto change = changes.find(measured); change != changes.end()) {
+      now = rebound(now, parse_bounds(change->second));
+      phase.bound(now);
+    }
+    EXPECT_NO_THROW(check_limits(phase.best(), limits_of(now))) << measured;
+    DivergencePhase restored(now);
+    restored.restore(phase.save());
+    ASSERT_EQ(restored.save(), phase.save()) << measured;
+    ASSERT_EQ(restored.best(), phase.best()) << measured;
+    ASSERT_EQ(restored.stage(), phase.stage()) << measured;
+    if (phase.over()) continue;
+    const DivergencePhase::Asked asked = phase.ask();
+    ASSERT_EQ(restored.ask().schedule, asked.schedule) << measured;
+    EXPECT_NO_THROW(check_limits(asked.schedule, limits_of(now))) << measured;
+    EXPECT_NO_THROW(check_schedule(asked.schedule, 8, 1, 64)) << measured;
+    checked += phase.stage() == Stage::kCheck;
+    phase.tell(asked.place, divergence_at(asked.schedule));
+  }
+  EXPECT_TRUE(phase.over());
+  EXPECT_GT(checked, 4) << "the change at 106 was not in the check";
+  EXPECT_LT(divergence_at(phase.best()), divergence_at(uniform_schedule(8, 8)));
 }
 
 TEST(DivergencePhase, GoesOnWithoutWhatManyLaterOutcomesOvertook) {

@@ -243,6 +243,98 @@ TEST_P(EveryPolicy, WithBoundsRestoresBitForBitAndOnlyUnderThoseBounds) {
               ThrowsMessage<CorruptFile>(Names("bounds", kBounds[0], "null")));
 }
 
+TEST_P(EveryPolicy, BesideExactLayersItLearnsAsWithoutThem) {
+  PolicyConfig sampled = config();
+  sampled.bounds = parse_bounds("1:5,4-5:-12");
+  sampled.start = parse_schedule("9,5,2,2,12,10");
+  PolicyConfig whole = sampled;
+  whole.layers = 9;
+  whole.bounds = parse_bounds("0:exact,2:5,4-5:exact,7-8:-12");
+  whole.start = parse_schedule("exact,9,5,2,exact,exact,2,12,10");
+  const auto widened = [](const Schedule& schedule) {
+    std::vector<int32_t> samples = schedule.samples;
+    for (const int layer : {0, 4, 5}) samples.insert(samples.begin() + layer, kExactLayer);
+    return Schedule{samples};
+  };
+  const auto without = make_policy(sampled);
+  auto beside = make_policy(whole);
+  int number = 0;
+  for (const Event& event : random_events(6, 100)) {
+    if (number++ % kEventsARestore == 0) beside = restore_policy(whole, beside->save());
+    if (event.kind == Event::kAsk) {
+      for (int64_t left = event.argument; left > 0; --left) {
+        const Proposal expected = without->ask(1)[0], proposal = beside->ask(1)[0];
+        ASSERT_EQ(proposal.schedule, widened(expected.schedule));
+        ASSERT_NO_THROW(check_schedule(proposal.schedule, 9, 1, 40));
+        ASSERT_EQ(proposal.number, expected.number);
+        ASSERT_EQ(proposal.group, expected.group);
+      }
+    } else {
+      apply(*without, event);
+      apply(*beside, event);
+    }
+    ASSERT_EQ(beside->recommend(), widened(without->recommend()));
+    ASSERT_EQ(beside->digest(), without->digest());
+    ASSERT_EQ(beside->version(), without->version());
+  }
+  std::vector<double> shares = without->describe().per_layer;
+  if (!shares.empty())
+    for (const int layer : {0, 4, 5}) shares.insert(shares.begin() + layer, 0.0);
+  EXPECT_EQ(beside->describe().per_layer, shares);
+  EXPECT_EQ(beside->outlook(), without->outlook());
+  ASSERT_EQ(beside->costs().has_value(), without->costs().has_value());
+  if (const auto costs = beside->costs()) {
+    EXPECT_EQ(solve(*costs, beside->recommend(), 60, 1),
+              widened(solve(*without->costs(), without->recommend(), 60, 1)));
+  }
+}
+
+TEST_P(EveryPolicy, BoundsChangeInMidRunAndWhatWasLearnedStays) {
+  for (const char* start : {"", "20,4,1,1,1,13"}) {
+    PolicyConfig now = config();
+    if (*start != '\0') now.start = parse_schedule(start);
+    const auto policy = make_policy(now);
+    auto restored = make_policy(now);
+    int number = 0;
+    constexpr int kBetween = kUnderSanitizers ? 24 : 48;
+    for (const Event& event : random_events(11, 5 * kBetween)) {
+      // The first change comes before anything was asked, the others in the middle of groups and batches.
+      if (number % kBetween == 0) {
+        constexpr const char* kChanges[] = {"2:3,0:-4,4-5:9-", "1-3:2-5", "", "0:-2,5:1", "3:7"};
+        const Bounds bounds = parse_bounds(kChanges[number / kBetween]);
+        const int64_t version = policy->version();
+        for (Policy* one : {policy.get(), restored.get()}) one->bound(bounds);
+        now = rebound(now, bounds);
+        ASSERT_EQ(policy->version(), version + 1);
+      }
+      const bool restores = number++ % kEventsARestore == 0;
+      if (restores) restored = restore_policy(now, restored->save());
+      ASSERT_EQ(apply(*restored, event), apply(*policy, event)) << "event " << number;
+      ASSERT_EQ(restored->digest(), policy->digest()) << "event " << number;
+      ASSERT_NO_THROW(check_limits(policy->recommend(), limits_of(now))) << "event " << number;
+      if (!restores) continue;
+      const auto copy = restore_policy(now, policy->save());
+      for (const Proposal& proposal : copy->ask(10)) {
+        ASSERT_NO_THROW(check_limits(proposal.schedule, limits_of(now))) << "event " << number;
+        ASSERT_NO_THROW(check_schedule(proposal.schedule, 6, 1, 40)) << "event " << number;
+      }
+    }
+    EXPECT_EQ(restored->save(), policy->save());
+    EXPECT_GT(policy->version(), 6);
+  }
+}
+
+TEST_P(EveryPolicy, RefusesBoundsThatARunCannotChangeTo) {
+  PolicyConfig whole = config();
+  whole.bounds = parse_bounds("0:exact");
+  const auto policy = make_policy(whole);
+  EXPECT_THAT([&] { rebound(whole, parse_bounds("1:3")); },
+              ThrowsMessage<InvalidArgument>(Names("exact", 0, "1:3", "none")));
+  EXPECT_THAT([&] { policy->bound(parse_bounds("0:exact,1-5:-7")); },
+              ThrowsMessage<InvalidArgument>(Names(35, 40)));
+  EXPECT_NO_THROW(policy->bound(parse_bounds("0:exact,1-5:-8")));
+}
+
 TEST_P(EveryPolicy, SameSeedSameAsksOtherSeedOtherAsks) {
   PolicyConfig other = config();
   other.seed = 78;

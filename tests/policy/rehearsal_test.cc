@@ -34,6 +34,7 @@ class Witness final : public Policy {
     return TellResult::kLearned;
   }
   void give_up(int64_t) override { ++ended, ++lost; }
+  void bound(const Bounds&) override {}
   Schedule recommend() const override { return uniform_schedule(8, 8); }
   Description describe() const override { return {}; }
   int64_t version() const override { return 0; }

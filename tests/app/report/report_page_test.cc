@@ -110,7 +110,10 @@ TEST(ReportPage, ControlsAndEpisodesGivenUpAreListedWhereThereAreAny) {
   input.run.controls = {
       {.action = aggregator::ControlAction::kPause, .by = "ann", .at = at},
       {.action = aggregator::ControlAction::kTarget, .reward = 0.65, .by = "<b>", .at = at},
-      {.action = aggregator::ControlAction::kStop, .episodes = 90, .by = "target 0.65", .at = at}};
+      {.action = aggregator::ControlAction::kStop, .episodes = 90, .by = "target 0.65", .at = at},
+      {.action = aggregator::ControlAction::kBounds, .bounds = "3:4", .by = "ann", .at = at},
+      {.action = aggregator::ControlAction::kBounds, .by = "ann", .at = at}};
+  input.run.bounds = "3:4";
   input.run.given_up = {{{7}, aggregator::GiveUp::kPoisoned, "w1: no memory; w2: no memory", at},
                         {{9}, aggregator::GiveUp::kExhausted, "", at}};
   const XmlElement page = parse_xml(report_page(input));
@@ -124,7 +127,9 @@ TEST(ReportPage, ControlsAndEpisodesGivenUpAreListedWhereThereAreAny) {
   const std::string when = "2025-10-09 08:53:20 UTC";
   EXPECT_THAT(cells(*tables[0]),
               ElementsAre(when, "ann", "pause", when, "<b>", "stop at a mean reward of 0.65", when,
-                          "target 0.65", "stop after 90 episodes"));
+                          "target 0.65", "stop after 90 episodes", when, "ann", "bounds 3:4", when, "ann",
+                          "no bounds but the floor"));
+  EXPECT_THAT(report_page(input), HasSubstr("bounds 3:4 (changed by control; none at first)"));
   EXPECT_THAT(cells(*tables[1]),
               ElementsAre(when, "7", "failed on different workers: w1: no memory; w2: no memory", when, "9",
                           "its attempts were used up"));
@@ -303,6 +308,36 @@ TEST(Figures, BarsOfTheScheduleStandForTheirSamples) {
   const std::string level = fmt::format("{:.1f}", 258 - 5 * per_sample);
   EXPECT_EQ(svg.all("path", "uniform").at(0)->attributes.at("d"),
             fmt::format("M44 {0}L350 {0}L350 {0}L656 {0}", level));
+}
+
+TEST(Figures, AnExactLayerHasNoBarAndTheUniformScheduleIsOfTheOthers) {
+  ReportInput input = example_input({.layers = 3, .total = 10});
+  input.run.spec.mutable_policy()->set_bounds("1:exact");
+  input.run.recommended = {7, kExactLayer, 3};
+  const XmlElement svg = parse_xml(schedule_chart(input.run, {.width = 720, .height = 300}).inline_svg());
+  const auto bars = svg.all("rect", "bar");
+  ASSERT_EQ(bars.size(), 3u);
+  EXPECT_EQ(bars[0]->all("title").at(0)->text, "Layer 0: 7 learned, 5 uniform");
+  EXPECT_EQ(bars[1]->all("title").at(0)->text, "Layer 1: exact learned, exact uniform");
+  EXPECT_EQ(std::stod(bars[1]->attributes.at("height")), 0);
+  EXPECT_THAT(svg.text, Names("exact"));
+}
+
+TEST(Figures, WhatTheLearnerExpectsIsOneChart) {
+  ReportInput input = example_input();
+  for (auto& version : input.run.versions) {
+    if (version.version == 0) continue;
+    version.described.scalars.insert(
+        version.described.scalars.end(),
+        {{"outlook_gain", 0.1}, {"outlook_low", -0.05}, {"outlook_high", 0.25}, {"outlook_left", 0.02}});
+  }
+  EXPECT_THAT(figure_names(input),
+              ElementsAre("accuracy", "schedule", "learning", "outlook", "entropy", "shares"));
+  const XmlElement svg = parse_xml(outlook_chart(input.run, {.width = 720, .height = 300}).inline_svg());
+  EXPECT_THAT(svg.text, AllOf(Names("over even 10.0"), Names("left 2.0"), Names("Expected gain (points)")));
+  EXPECT_EQ(svg.all("path", "band").size(), 1u);
+  const std::string line = svg.all("path", "line").at(0)->attributes.at("d");
+  EXPECT_NE(line, svg.all("path", "line").at(1)->attributes.at("d"));
 }
 
 TEST(Figures, LearningCurveHasADotPerEpisodeAndTheMeanOfTheLastTwenty) {

@@ -43,6 +43,9 @@ TEST(Verdict, SaysWhetherLearningWasOverAndWhatGoingOnMayBring) {
   run.settled = true;
   EXPECT_THAT(verdict_of(run, "r").learning,
               AllOf(HasSubstr("Settled after"), Names(run.learned.size()), Not(HasSubstr("Not settled"))));
+  run.learned_of_other_kinds = 7;
+  EXPECT_THAT(verdict_of(run, "r").learning,
+              Names("Settled after", run.learned.size() + 7, "7 of them divergences"));
 }
 
 TEST(Verdict, SaysInWordsThatThePolicyMadeNoUpdate) {
