@@ -630,7 +630,7 @@ TEST(PolicyConfig, AStartThatDoesNotFitIsRefusedWithWhatItMustBe) {
   EXPECT_THAT(refusal("20,10,8,3"), Names("start", "20,10,8,3", 41, 40));
   EXPECT_THAT(refusal("20,10,10"), Names("start", "20,10,10", 3, 4));
   EXPECT_THAT(refusal("20,10,9,1"), Names("start", "layer 3", 1, 2));
-  EXPECT_THAT(refusal("exact,20,10,10"), Names("start", "exact,20,10,10", "no exact layers"));
+  EXPECT_THAT(refusal("exact,20,10,10"), Names("start", "exact,20,10,10", "layer 0", "0:exact"));
 }
 
 TEST(PolicyConfig, BoundsThatDoNotFitAndAStartOutsideThemAreRefused) {
