@@ -15,9 +15,9 @@ namespace allot::aggregator {
 namespace {
 
 constexpr int64_t kMostEpisodes = 1'000'000'000;
-// A run is settled when so many updates in a row leave less than the gain floor to gain, and not before so
-// many episodes: a learner's first estimates rest on few outcomes.
+// A run is settled when this many updates in a row leave less than the gain floor to gain.
 constexpr int kSettledUpdates = 3;
+// It is not settled before this many episodes: a learner's first estimates rest on few outcomes.
 constexpr int64_t kLeastSettledEpisodes = 64;
 
 }  // namespace

@@ -29,7 +29,7 @@ class Preflight {
  public:
   // The schedules that are measured, in the order of asking.
   static constexpr std::array<std::string_view, 2> kLabels = {"dense", "uniform"};
-  // A run is stopped only where dense answered at least so many questions.
+  // A run is stopped only where dense attention answered at least this many questions.
   static constexpr int64_t kLeastAnswers = 16;
   // Dense answers none to speak of where the upper bound of the 95 % interval of its accuracy is below this,
   // or where the sum of its scores is below 2.

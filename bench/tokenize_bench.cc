@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
     for (const std::string& text : texts) bytes += text.size();
 
     size_t tokens = 0;
-    double first_speed = 0;      // megabytes a second of the first pass, which meets every piece anew
+    double first_speed = 0;      // megabytes a second of the first pass, to which every piece is new
     std::vector<double> speeds;  // of the passes after it
     for (int repetition = -1; repetition < repetitions; ++repetition) {
       tokens = 0;

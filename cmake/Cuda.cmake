@@ -31,6 +31,6 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
 endif()
 set(CMAKE_CUDA_STANDARD 20)
-# CMake 3.25.1 sets a property of this target without asking whether the toolkit has the library. CUDA 13 has it no more.
+# CMake 3.25.1 sets a property of this target without asking whether the toolkit has the library. CUDA 13 no longer has it.
 add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
 find_package(CUDAToolkit 12.4 REQUIRED)

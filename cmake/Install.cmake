@@ -1,6 +1,7 @@
 # `cmake --install BUILD --prefix PREFIX`: the executables, what they need of LibTorch beside them, completion for bash and zsh,
 # manual pages, config files, documentation and the systemd units. `--component allot` leaves out what runs models: no LibTorch. The
-# installed tree can be moved or copied to another machine with the same Debian packages: its RUNPATHs are relative.
+# installed tree can be moved or copied to another machine with the same Debian packages: its RUNPATHs are relative, but for
+# the CUDA toolkit's folder, which comes last.
 include_guard()
 include(GNUInstallDirs)
 set(libraries ${CMAKE_INSTALL_LIBDIR}/allot)

@@ -47,15 +47,6 @@ std::span<const TextFidelity> of_schedule(std::span<const TextFidelity> measured
   return measured.subspan(schedule * texts, texts);
 }
 
-double mean_divergence(std::span<const TextFidelity> texts) {
-  double sum = 0, positions = 0;
-  for (const TextFidelity& text : texts) {
-    sum += static_cast<double>(text.positions) * text.divergence;
-    positions += static_cast<double>(text.positions);
-  }
-  return std::max(sum / positions, kLeastDivergence);
-}
-
 Divergence divergence_of(const FidelitySummary& summary) {
   return {.mean = summary.divergence, .standard_error = summary.divergence_error.value_or(0)};
 }
@@ -87,6 +78,15 @@ void check(size_t texts, const CalibrationOptions& options) {
 }
 
 }  // namespace
+
+double mean_divergence(std::span<const TextFidelity> texts) {
+  double sum = 0, positions = 0;
+  for (const TextFidelity& text : texts) {
+    sum += static_cast<double>(text.positions) * text.divergence;
+    positions += static_cast<double>(text.positions);
+  }
+  return std::max(sum / positions, kLeastDivergence);
+}
 
 Calibration calibrate(int64_t total, size_t texts, const CalibrationOptions& options,
                       const MeasureFidelity& measure, policy::DivergenceModel* model,

@@ -39,6 +39,9 @@ struct Divergence {
   friend bool operator==(const Divergence&, const Divergence&) = default;
 };
 
+// The divergence of a schedule on texts: the mean over their positions, at least what is more than rounding.
+double mean_divergence(std::span<const TextFidelity> texts);
+
 struct Calibration {
   policy::Schedule schedule = {};  // the best that was found; the even one where none is better
   Divergence uniform = {};         // of the even schedule

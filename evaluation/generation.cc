@@ -23,7 +23,8 @@ std::string describe(const Generation& generation) {
               : fmt::format(", temperature {}, top-p {}", generation.temperature, generation.top_p);
   if (generation.repetition_penalty != 1)
     text += fmt::format(", repetition penalty {}", generation.repetition_penalty);
-  return text + fmt::format(", at most {} new tokens", generation.max_new_tokens);
+  text += fmt::format(", at most {} new tokens", generation.max_new_tokens);
+  return generation.stop == StopRule::kAnswer ? text + ", until the answer" : text;
 }
 
 }  // namespace allot::evaluation

@@ -35,7 +35,7 @@ inline constexpr double kMinRepetitionPenalty = 0.01;
 inline constexpr double kMaxRepetitionPenalty = 100;
 inline constexpr int32_t kMaxNewTokens = 1 << 20;
 
-// "bfloat16, temperature 0.6, top-p 0.95, repetition penalty 1.1, at most 4096 new tokens".
+// "bfloat16, temperature 0.6, top-p 0.95, repetition penalty 1.1, at most 4096 new tokens, until the answer".
 std::string describe(const Generation& generation);
 
 }  // namespace allot::evaluation

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <spdlog/spdlog.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -84,6 +85,24 @@ bool write_text(const char* path, const std::string& text) {
   ::_exit(127);
 }
 
+// What became of the isolation: an errno, 0 where it worked.
+struct Isolation {
+  int namespaces = 0;
+  int proc = 0;
+};
+
+// Gives process 1 of the new namespaces a /proc of these, which shows no other process and nobody's
+// environment. A container that hides parts of its own /proc refuses that.
+int hide_processes() {
+  if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return errno;
+  return ::mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) == 0 ? 0 : errno;
+}
+
+void tell(const Start& start, const Isolation& isolation) {
+  [[maybe_unused]] const ssize_t told = ::write(start.report, &isolation, sizeof isolation);
+  ::close(start.report);
+}
+
 // Runs in the child. With namespaces it stays as the parent of the program, which is process 1 of its own:
 // when that is killed, the kernel kills whatever it has started, also what left the process group.
 [[noreturn]] void become(const Start& start) {
@@ -91,22 +110,21 @@ bool write_text(const char* path, const std::string& text) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != start.parent) ::_exit(127);  // the parent ended before the line above took effect
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  bool isolated = ::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWPID) == 0;
-  const int reason = isolated ? 0 : errno;
-  if (isolated) {
-    // Files keep their owner. Where the maps are refused the program is nobody, which is no worse.
-    write_text("/proc/self/setgroups", "deny");
-    write_text("/proc/self/uid_map", start.uid_map);
-    write_text("/proc/self/gid_map", start.gid_map);
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC) != 0) {
+    tell(start, {.namespaces = errno});
+    run_command(start, false);
   }
-  [[maybe_unused]] const ssize_t told = ::write(start.report, &reason, sizeof reason);
-  ::close(start.report);
-  if (!isolated) run_command(start, false);
+  // Files keep their owner. Where the maps are refused the program is nobody, which is no worse.
+  write_text("/proc/self/setgroups", "deny");
+  write_text("/proc/self/uid_map", start.uid_map);
+  write_text("/proc/self/gid_map", start.gid_map);
   const pid_t inner = ::fork();
   if (inner == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    tell(start, {.proc = hide_processes()});
     run_command(start, true);
   }
+  ::close(start.report);
   // The program's ends of the pipes must close when it ends.
   ::close(start.input);
   ::close(start.output);
@@ -117,13 +135,20 @@ bool write_text(const char* path, const std::string& text) {
   ::_exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-void warn_once(int reason) {
+void warn_once(const Isolation& isolation) {
   static std::once_flag told;
   std::call_once(told, [&] {
+    if (isolation.namespaces == 0) {
+      spdlog::warn(
+          "the kernel gives the grader no /proc of its own ({}), so it can see other processes; the rest of its "
+          "sandbox holds (docs/security.md)",
+          std::strerror(isolation.proc));
+      return;
+    }
     spdlog::warn(
         "the kernel gives this user no namespaces ({}), so the grader keeps the network and can see other "
         "processes; its limits of time, memory and files hold (docs/security.md)",
-        std::strerror(reason));
+        std::strerror(isolation.namespaces));
   });
 }
 
@@ -183,12 +208,12 @@ class Program {
       throw GradingFailure(fmt::format("cannot start the grader: fork: {}", std::strerror(errno)));
     ::setpgid(pid_, pid_);  // here as well, so that the group is there when it is first killed
     child_report.close();
-    int reason = 0;
+    Isolation isolation;
     ssize_t count = 0;
     do {
-      count = ::read(report.fd, &reason, sizeof reason);
+      count = ::read(report.fd, &isolation, sizeof isolation);
     } while (count < 0 && errno == EINTR);
-    if (count == sizeof reason && reason != 0) warn_once(reason);
+    if (count == sizeof isolation && (isolation.namespaces != 0 || isolation.proc != 0)) warn_once(isolation);
   }
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;

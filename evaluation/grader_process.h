@@ -24,7 +24,7 @@ struct GraderOptions {
 
 // Starts the program at the first reply and keeps it. A program that hangs, ends or answers nonsense is
 // killed with all its processes, the reply that it was asked about is a GradingFailure, and the next reply
-// starts it anew. One thread at a time, the one that made it: the kernel ends the program with that thread.
+// starts it again. One thread at a time, the one that made it: the kernel ends the program with that thread.
 // Says once a process, as a warning, when the kernel gives no namespaces to an ordinary user.
 std::unique_ptr<Grader> make_grader(GraderOptions options);
 

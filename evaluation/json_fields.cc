@@ -68,7 +68,7 @@ std::vector<int32_t> JsonFields::samples(const char* name, int32_t least) {
     return entries;
   }
   for (const Json& entry : found) {
-    if (entry == kExactLayerText) {
+    if (entry.is_string() && entry.get_ref<const std::string&>() == kExactLayerText) {
       entries.push_back(kExactLayer);
       continue;
     }

@@ -1,7 +1,6 @@
 // One launch of attention over a paged KV cache for a ragged batch: decode (one query a sequence) and
 // prefill (many) are the same call. CPU implementation in attention_cpu.cc; the slow double-precision
-// twin is reference.h. Raw pointers only: tensors become pointers in model/, nothing here allocates
-// tensors or knows LibTorch.
+// twin is reference.h. Raw pointers only; nothing here allocates tensors or knows LibTorch.
 #pragma once
 
 #include <cstdint>

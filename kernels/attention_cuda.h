@@ -1,8 +1,8 @@
 // Attention on a CUDA GPU: the launch of attention.h with arrays in device memory. Decode (one query a
 // sequence) and prefill are the same call. A launch reads every key once, keeps the weights of the keys
 // in the workspace, draws the samples and reads only the value rows drawn (S2ANTA paper, Algorithms
-// 2-8; the same draws as the CPU kernels and reference.h). Raw pointers, no LibTorch: tensors become
-// pointers in kernels/torch.
+// 2-8; the same draws as the CPU kernels and reference.h). Raw pointers only; nothing here
+// allocates tensors or knows LibTorch.
 //
 // A launch allocates nothing, never waits for the device, and may be captured in a CUDA graph: lengths,
 // budgets, pages and draws are read from device memory when the graph runs, so a captured decode step stays

@@ -21,7 +21,7 @@ class Belief {
 
   void add(const ResponseOutcome& outcome) { model_.add(outcome); }
   std::span<const ResponseOutcome> outcomes() const { return model_.outcomes(); }
-  // Walks on by so many sweeps over all outcomes; the newest states replace the oldest draws.
+  // Makes `sweeps` more sweeps over all outcomes; the newest states replace the oldest draws.
   void walk(size_t sweeps, DrawStream draws);
 
   // Log of the chance, on average over the draws, of rewards of outcomes that were not added yet, each by

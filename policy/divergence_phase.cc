@@ -18,13 +18,13 @@ constexpr int64_t kLeast = 8;
 constexpr int64_t kMostPairs = 8;  // of a batch
 constexpr int64_t kMostCheckRounds = 6;
 constexpr int64_t kMostCandidates = 4;
-// So many measurements for each round of the check.
+// Measurements per round of the check.
 constexpr int64_t kPerRound = 24;
 // Below this divergences differ by rounding alone, and 0 has no logarithm.
 constexpr double kLeastDivergence = 1e-9;
-// So many later proposals are told, and so many more for each divergence that is out, until what is out
-// counts as lost.
+// What is out counts as lost once this many later proposals are told,
 constexpr int64_t kPatience = 64;
+// plus this many for each divergence that is out.
 constexpr int64_t kPatienceEach = 2;
 
 int64_t rounds_of(int64_t divergences) {

@@ -1,6 +1,6 @@
 // The first part of a run whose later part measures answers: finds the schedule that the second part starts
 // from by divergences. Runs a DivergenceSearch (policy/divergence_search.h) with any number of proposals out,
-// late, lost and unordered outcomes, then measures the candidates of the search anew and takes the best.
+// late, lost and unordered outcomes, then measures the candidates of the search again and takes the best.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +80,7 @@ class DivergencePhase {
   };
   using Batch = std::vector<Member>;
 
-  // Bounds and start until so many batches were learned.
+  // Bounds and start that held until `learned` batches were learned.
   struct Earlier {
     Bounds bounds;
     Schedule start;

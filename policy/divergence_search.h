@@ -53,7 +53,7 @@ class DivergenceSearch {
   Schedule centre() const;
 
   // Schedules that may be the best, each once: the even one, the start, the mean of the centres of the later
-  // steps, and what the model holds for the best. The caller measures them anew and takes the best.
+  // steps, and what the model holds for the best. The caller measures them again and takes the best.
   std::vector<Schedule> candidates() const;
 
  private:

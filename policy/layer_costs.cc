@@ -18,8 +18,8 @@ constexpr double kDecays[] = {1.7, 1.0, 0.6};
 constexpr double kPowers[] = {0.5, 1.0, 2.0};
 static_assert(std::size(kDecays) + std::size(kPowers) == kResponseCurves);
 
-// An anchored layer's next sample saves at least so much less, and its last one so much more, than the price
-// of a sample, so that an exp() that differs in its last bits gives the same schedule.
+// An anchored layer's next sample saves less than the price of a sample by at least this share of it, and its
+// last one more by at least as much, so that an exp() that differs in its last bits gives the same schedule.
 constexpr double kClear = 1e-6;
 
 double raw_response_curve(size_t number, double samples, double unit) {

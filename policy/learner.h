@@ -48,7 +48,7 @@ struct Learner {
   int64_t (*divergences)(int layers) = nullptr;
   // Whether Policy::costs() may say something.
   bool knows_costs = false;
-  // The largest total that it learns over so many layers; null: none of its own.
+  // The largest total that it learns over `layers` layers; null: none of its own.
   int64_t (*most_total)(int layers) = nullptr;
   // Makes the learner from a validated configuration.
   std::unique_ptr<Policy> (*make)(const PolicyConfig& config) = nullptr;

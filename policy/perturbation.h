@@ -9,7 +9,7 @@ namespace allot::policy {
 
 // Direction of pair number `pair`: one sign per layer. Successive pairs go through the rows of a Hadamard
 // matrix of H columns, where H is the least power of two >= max(2, layers), without the row of ones (it
-// changes no share). Each cycle of H - 1 pairs assigns rows and columns anew at random. Within a cycle any
+// changes no share). Each cycle of H - 1 pairs assigns rows and columns again at random. Within a cycle any
 // two layers agree about as often as they differ, so the effect of one layer hardly leaks into the estimate
 // of another; with independent signs it leaks until it averages out.
 std::vector<double> perturbation_direction(int layers, uint64_t seed, int64_t pair);

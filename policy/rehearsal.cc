@@ -49,7 +49,7 @@ std::vector<double> rehearse(Policy& policy, const Ground& ground, const Rehears
     out.pop_back();
     if (arrival.uniform() < options.loss) {
       policy.give_up(proposal.number);
-    } else if (proposal.reward_kind == RewardKind::kDivergence) {
+    } else if (proposal.reward_kind.value_or(ground.kind) == RewardKind::kDivergence) {
       policy.tell({.number = proposal.number,
                    .reward = ground.divergence(proposal.schedule, proposal.group),
                    .kind = RewardKind::kDivergence});

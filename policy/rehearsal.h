@@ -23,13 +23,16 @@ struct RehearsalOptions {
 
 // What is rehearsed on.
 struct Ground {
-  // Of a right answer to the question of that number.
+  // Of a right answer to the question of that number; not needed where everything measures divergences.
   std::function<double(const Schedule&, uint32_t question)> chance;
-  // Expected over all questions.
+  // Expected over all questions; what is rehearsed for, so any other number of a schedule's merit may stand
+  // here.
   std::function<double(const Schedule&)> accuracy;
   // Of a proposal that measures divergences, on the questions of its group, above 0; needed where a policy
   // asks for them.
   std::function<double(const Schedule&, int64_t group)> divergence = {};
+  // What a proposal measures that names no kind.
+  RewardKind kind = RewardKind::kAnswers;
 };
 
 // Runs `policy`, telling it the result of each question; the expected accuracy of recommend() after each

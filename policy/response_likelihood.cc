@@ -9,7 +9,7 @@ namespace {
 
 // The most that the exponential of a logit is taken of; moves go further by up to 120 without overflow.
 constexpr double kMostLogit = 300;
-// So many odds, each below the limit, can be multiplied without overflow.
+// This many odds, each below kMultipliedOdds, can be multiplied without overflow.
 constexpr size_t kBlock = 16;
 constexpr double kMultipliedOdds = 1e17;
 

@@ -64,8 +64,8 @@ class ResponseLikelihood {
   std::vector<size_t> group_of_;             // [outcomes]
   std::vector<std::vector<size_t>> groups_;  // their outcomes
   std::vector<std::pair<int64_t, size_t>> group_index_;
-  std::vector<std::vector<double>> right_by_samples_;  // [layers][total + 1]
-  std::vector<std::vector<int32_t>> seen_;             // outcomes with so many samples, [layers][total + 1]
+  std::vector<std::vector<double>> right_by_samples_;  // right answers by samples, [layers][total + 1]
+  std::vector<std::vector<int32_t>> seen_;             // outcomes by samples, [layers][total + 1]
   double sum_of_right_ = 0;
   std::vector<double> odds_;  // of a right answer, [outcomes]
   double log_wrong_ = 0;      // of odds_

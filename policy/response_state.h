@@ -11,7 +11,7 @@
 namespace allot::policy {
 
 nlohmann::json to_json(const ResponseModel::State& state);
-// Of a model of so many layers with these curves. May throw what nlohmann::json or the checks of
+// Of a model of `layers` layers with these curves. May throw what nlohmann::json or the checks of
 // policy/state.h throw.
 ResponseModel::State read_response_state(const nlohmann::json& entry, int layers,
                                          const ResponseCurves& curves);

@@ -4,7 +4,7 @@
 #   job.sh [--of-run DIR] COMMAND [ARGUMENT...]
 #
 # With --of-run the command is a worker's: it gets `--connect ADDRESS` of the aggregator that DIR/endpoint names as soon as
-# there is one, is started anew when the aggregator moves, and is not started when the run is finished (DIR/schedule.json).
+# there is one, is started again when the aggregator moves, and is not started when the run is finished (DIR/schedule.json).
 #
 # SIGTERM (scancel, preemption, scontrol requeue)  the process drains; what becomes of the job is Slurm's decision
 # SIGUSR1 (the time limit is near)                 the process drains and the job is queued again

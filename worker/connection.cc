@@ -138,7 +138,7 @@ class Connection::Session {
     if (!unwelcome && !silent) return;
     retry_ = std::min(2 * retry_, longest_retry_);
     const auto failure = client_->handshake_failure();
-    spdlog::warn("no answer from {}{}; connecting anew, waiting up to {} ms", aggregator_.endpoint,
+    spdlog::warn("no answer from {}{}; connecting again, waiting up to {} ms", aggregator_.endpoint,
                  failure ? " (" + *failure + ")" : "", retry_.count());
     // A new socket has a new routing id: replies that were under way to the old one never arrive.
     if (!follow()) connect(aggregator_);

@@ -1,8 +1,8 @@
 // Options of a sub-command: each is declared once with its name, field, hint, range and help; the
 // same name is its key in a config file (`name = value` a line, # comments). Flags override the file.
 // --help, manual pages and completion are made of the same declarations (command_description.h). Completion
-// goes by the hint: PATH, FILE, KEY and SCHEDULE take files, DIR takes directories, and a hint that ends in a
-// comma and dots takes several values. Built on Boost.Program_options.
+// is chosen by the hint: PATH, FILE, KEY and SCHEDULE take files, DIR takes directories, and a hint that ends
+// in a comma and dots takes several values. Built on Boost.Program_options.
 #pragma once
 
 #include <cstdint>

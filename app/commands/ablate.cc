@@ -11,6 +11,7 @@
 #include "app/scoring/scoring.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/number_text.h"
 #include "evaluation/ablation.h"
 
@@ -35,8 +36,7 @@ void check_belongs(const evaluation::Conditions& ablation, const ConditionsSourc
   if (differences.empty()) return;
   throw Mismatch(
       fmt::format("the run of {} was measured under other conditions (here against the run): {}; leave out "
-                  "the options that change "
-                  "them, or write the result elsewhere with --out FILE",
+                  "the options that change them, or write the result elsewhere with --out FILE",
                   run.place, evaluation::describe(differences)));
 }
 
@@ -59,7 +59,9 @@ int run_ablate(std::span<const std::string> arguments) {
       "or a schedule.json");
   set.path("out", &out, "also write the result to this file");
   set.path("run", &run, "also write the result as ablation.json of this run directory, for its report");
-  set.flag("json", &json, "print the result as JSON, as it is in ablation.json");
+  set.flag(
+      "json", &json,
+      "print the result as JSON: ablation.json and the differences from the schedule's or the run's conditions");
   ScoringPlan plan;
   set.resolve_with([&] {
     std::optional<ConditionsSource> source;
@@ -88,9 +90,12 @@ int run_ablate(std::span<const std::string> arguments) {
   const std::string text = evaluation::format_ablation(ablation);
   if (!out.empty()) write_file_atomically(out, text);
   if (!run.empty()) write_file_atomically(run / "ablation.json", text);
+  nlohmann::ordered_json printed = nlohmann::ordered_json::parse(text);
+  printed["differences"] = plan_json(plan)["differences"];
   CommandWords again = scoring_again(plan, "ablate");
   again.add("base", base);
-  std::cout << (json ? text : describe(plan) + "\n" + table(ablation) + "\nagain: " + again.line() + "\n");
+  std::cout << (json ? printed.dump(2) + "\n"
+                     : describe(plan) + "\n" + table(ablation) + "\nagain: " + again.line() + "\n");
   return 0;
 }
 

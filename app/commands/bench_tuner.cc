@@ -1,11 +1,16 @@
-// allot bench tuner: every learner on surfaces with a known optimum.
+// allot bench tuner: every learner on surfaces with a known optimum, and on divergences that were measured on
+// a model.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
+#include <functional>
 #include <iostream>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,10 +18,15 @@
 #include "app/cli/command.h"
 #include "app/cli/options.h"
 #include "app/cli/version.h"
+#include "app/files/measurement_file.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "bench/output.h"
+#include "evaluation/conditions.h"
+#include "kernels/method.h"
 #include "policy/learner.h"
+#include "policy/recorded.h"
 #include "policy/rehearsal.h"
 #include "policy/surface.h"
 
@@ -28,6 +38,8 @@ constexpr int kCheckpoints[] = {125, 250, 500, 1000, 5000};
 struct TunerOptions {
   std::vector<std::string> methods;
   std::vector<std::string> families;
+  std::vector<std::string> recorded;  // files in place of families
+  std::optional<int64_t> total;       // of these
   int32_t instances = 12;
   int64_t first = 0;
   int32_t episodes = 1000;
@@ -54,37 +66,97 @@ std::vector<int> checkpoints(int episodes) {
   return all;
 }
 
-Run rehearse_one(const std::string& method, const policy::SurfaceFamily& family, uint64_t instance,
-                 const TunerOptions& options) {
-  const policy::RatedSurface rated = family.make(instance);
-  const auto learner = policy::make_policy({.name = method,
-                                            .layers = rated.layers,
-                                            .total = rated.total,
-                                            .floor = options.floor,
-                                            .seed = static_cast<uint64_t>(options.seed),
-                                            .max_policy_lag = policy::find_learner(method)->max_policy_lag});
+// Where learners are rehearsed: a row of the table.
+struct Course {
+  std::string name;
+  bool has_gap = true;  // false: uniform is the best schedule, and points over it are shown
+  nlohmann::ordered_json conditions = nullptr;  // of measurements
+  int64_t total = 0;                            // of schedules; 0: of the instance
+  // Throws InvalidArgument where a learner does not take what it would learn on.
+  std::function<void(const std::string& method)> check = [](const std::string&) {};
+  // One run of a learner on the instance of that number.
+  std::function<Run(const std::string& method, uint64_t instance)> rehearse;
+};
+
+policy::PolicyConfig learner_config(const std::string& method, int layers, int64_t total, uint64_t seed,
+                                    const TunerOptions& options) {
+  return {.name = method,
+          .layers = layers,
+          .total = total,
+          .floor = options.floor,
+          .seed = seed,
+          .max_policy_lag = policy::find_learner(method)->max_policy_lag};
+}
+
+policy::RehearsalOptions rehearsal(uint64_t instance, const TunerOptions& options) {
+  return {.episodes = options.episodes,
+          .questions_per_episode = options.questions,
+          .in_flight = options.in_flight,
+          .seed = static_cast<uint64_t>(options.seed) + instance,
+          .checkpoints = checkpoints(options.episodes)};
+}
+
+template <class OnWhat>
+Run timed_run(const policy::PolicyConfig& config, const OnWhat& on, const policy::RehearsalOptions& options) {
+  const auto learner = policy::make_policy(config);
   const auto start = std::chrono::steady_clock::now();
-  Run run{.gained = policy::rehearse(*learner, rated.surface,
-                                     {.episodes = options.episodes,
-                                      .questions_per_episode = options.questions,
-                                      .in_flight = options.in_flight,
-                                      .seed = static_cast<uint64_t>(options.seed) + instance,
-                                      .checkpoints = checkpoints(options.episodes)})};
+  Run run{.gained = policy::rehearse(*learner, on, options)};
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  for (double& accuracy : run.gained) {
-    accuracy = family.has_gap ? rated.share_of_gap(accuracy) : 100 * (accuracy - rated.uniform_accuracy);
-  }
   return run;
 }
 
+Course on_family(const policy::SurfaceFamily& family, const TunerOptions& options) {
+  return {.name = std::string(family.name),
+          .has_gap = family.has_gap,
+          .rehearse = [&family, &options](const std::string& method, uint64_t instance) {
+            const policy::RatedSurface rated = family.make(instance);
+            Run run = timed_run(learner_config(method, rated.layers, rated.total,
+                                               static_cast<uint64_t>(options.seed), options),
+                                rated.surface, rehearsal(instance, options));
+            for (double& accuracy : run.gained) {
+              accuracy =
+                  family.has_gap ? rated.share_of_gap(accuracy) : 100 * (accuracy - rated.uniform_accuracy);
+            }
+            return run;
+          }};
+}
+
+// Divergences of a file; instances differ in the draws of learner and measurements.
+Course on_recorded(const std::filesystem::path& path, const TunerOptions& options) {
+  const MeasurementFile file = parse_measurements(read_file(path), path.string());
+  const int64_t total = options.total.value_or(file.batches.front().schedules.front().total());
+  const auto recorded = std::make_shared<policy::RecordedDivergences>(file.batches, total, options.floor);
+  std::cerr << fmt::format(
+      "{}: {} measurements of {}; at {} the even schedule diverges by {:.3g} nats and the best by {:.3g}; a "
+      "measurement's log deviates by {:.3f}, and by {:.3f} in common with its batch\n",
+      path.string(), recorded->measurements(), kernels::describe(file.conditions.attention), total,
+      recorded->expected(recorded->even()), recorded->expected(recorded->best()), recorded->own_spread(),
+      recorded->batch_spread());
+  const auto config = [recorded, total, &options](const std::string& method, uint64_t seed) {
+    policy::PolicyConfig made = learner_config(method, recorded->layers(), total, seed, options);
+    // As a run of divergences has it (aggregator/run_spec.cc).
+    made.reward_kind = RewardKind::kDivergence;
+    made.divergence_episodes = options.episodes;
+    return made;
+  };
+  return {.name = path.stem().string(),
+          .conditions = evaluation::to_json(file.conditions),
+          .total = total,
+          .check = [config](const std::string& method) { policy::validate(config(method, 0)); },
+          .rehearse =
+              [recorded, config, &options](const std::string& method, uint64_t instance) {
+                const uint64_t seed = static_cast<uint64_t>(options.seed) + instance;
+                return timed_run(config(method, seed), recorded->ground(seed), rehearsal(instance, options));
+              }};
+}
+
 // One run an instance, on all threads; no number but the seconds depends on how many they are.
-std::vector<Run> rehearse_all(const std::string& method, const policy::SurfaceFamily& family,
-                              const TunerOptions& options) {
+std::vector<Run> rehearse_all(const std::string& method, const Course& course, const TunerOptions& options) {
   std::vector<Run> runs(static_cast<size_t>(options.instances));
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t k; (k = next++) < runs.size();) {
-      runs[k] = rehearse_one(method, family, static_cast<uint64_t>(options.first) + k, options);
+      runs[k] = course.rehearse(method, static_cast<uint64_t>(options.first) + k);
     }
   };
   std::vector<std::jthread> threads;
@@ -108,18 +180,18 @@ Figures figures_of(const std::vector<double>& values) {
   return figures;
 }
 
-void print_row(const bench::Table& table, const std::string& method, const policy::SurfaceFamily& family,
+void print_row(const bench::Table& table, const std::string& method, const Course& course,
                const std::vector<Run>& runs, const TunerOptions& options) {
   const std::vector<int> at = checkpoints(options.episodes);
-  std::vector<bench::Cell> cells = {method, family.name};
+  std::vector<bench::Cell> cells = {method, course.name};
   nlohmann::ordered_json points = nlohmann::json::array();
   for (size_t k = 0; k < at.size(); ++k) {
     std::vector<double> values;
     for (const Run& run : runs) values.push_back(run.gained[k]);
     const auto [mean, spread, least] = figures_of(values);
-    const double factor = family.has_gap ? 100 : 1;
-    cells.emplace_back(fmt::format("{:.{}f} ({:.{}f})", factor * mean, family.has_gap ? 0 : 2,
-                                   factor * spread, family.has_gap ? 0 : 2));
+    const double factor = course.has_gap ? 100 : 1;
+    cells.emplace_back(fmt::format("{:.{}f} ({:.{}f})", factor * mean, course.has_gap ? 0 : 2,
+                                   factor * spread, course.has_gap ? 0 : 2));
     points.push_back(
         {{"episodes", at[k]}, {"mean", mean}, {"spread", spread}, {"least", least}, {"values", values}});
   }
@@ -133,8 +205,9 @@ void print_row(const bench::Table& table, const std::string& method, const polic
   std::cout << bench::json_line(nlohmann::ordered_json{
                    {"what", "tuner"},
                    {"method", method},
-                   {"family", family.name},
-                   {"measure", family.has_gap ? "share of the gap" : "points over uniform"},
+                   {"family", course.name},
+                   {"total", course.total > 0 ? nlohmann::ordered_json(course.total) : nullptr},
+                   {"measure", course.has_gap ? "share of the gap" : "points over uniform"},
                    {"instances", options.instances},
                    {"first", options.first},
                    {"questions", options.questions},
@@ -143,6 +216,7 @@ void print_row(const bench::Table& table, const std::string& method, const polic
                    {"seed", options.seed},
                    {"checkpoints", std::move(points)},
                    {"seconds", seconds},
+                   {"conditions", course.conditions},
                    {"version", version()}})
             << std::flush;
 }
@@ -165,11 +239,18 @@ int run_bench_tuner(std::span<const std::string> arguments) {
   TunerOptions options;
   options.threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
   std::string what = "tuner";
-  OptionSet set("bench", "every learner on surfaces with a known optimum: the share of the gap it closes",
-                "allot bench tuner --method pairs --episodes 500");
+  OptionSet set(
+      "bench",
+      "every learner on surfaces with a known optimum, or on recorded divergences: the share of the gap it closes",
+      "allot bench tuner --method pairs --episodes 500");
   set.positional("what", &what, "WHAT", "tuner");
   set.texts("method", &options.methods, "NAME", "a learner; all when not given");
   set.texts("family", &options.families, "NAME", "a family of surfaces; all when not given");
+  set.texts(
+      "recorded", &options.recorded, "FILE",
+      "divergences that allot calibrate --measurements kept, in place of surfaces; the gap is in -log of them");
+  set.integer("total", &options.total, 1, 1'000'000, "N",
+              "samples of all layers there; those of the file's first schedule when not given");
   set.integer("instances", &options.instances, 1, 10'000, "N", "random instances of each family");
   set.integer("first", &options.first, 0, 1'000'000'000, "N", "number of the first instance");
   set.integer("episodes", &options.episodes, 1, 1'000'000, "N", "episodes of a run");
@@ -177,15 +258,26 @@ int run_bench_tuner(std::span<const std::string> arguments) {
   set.integer("in-flight", &options.in_flight, 1, 100'000, "N",
               "proposals out at once; they end in random order");
   set.integer("floor", &options.floor, 0, 8, "N", "least samples of a layer");
-  set.integer("seed", &options.seed, 0, 1'000'000'000, "SEED", "of the learners and the questions");
+  set.integer("seed", &options.seed, 0, 1'000'000'000, "SEED", "seed of all random draws");
   set.integer("threads", &options.threads, 1, 1024, "N", "runs at once");
   set.flag("json", &options.json, "JSON lines instead of a table");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
-  std::vector<std::string> families;
-  for (const policy::SurfaceFamily& family : policy::surface_families()) families.emplace_back(family.name);
-  families = chosen("family", options.families, families);
+  std::vector<Course> courses;
+  if (options.recorded.empty()) {
+    if (options.total) throw UsageError("--total goes with --recorded; surfaces have totals of their own");
+    std::vector<std::string> families;
+    for (const policy::SurfaceFamily& family : policy::surface_families()) families.emplace_back(family.name);
+    for (const std::string& name : chosen("family", options.families, families))
+      courses.push_back(on_family(*policy::find_surface_family(name), options));
+  } else {
+    if (!options.families.empty())
+      throw UsageError("--recorded and --family exclude each other; run the bench twice");
+    for (const std::string& file : options.recorded) courses.push_back(on_recorded(file, options));
+  }
   const std::vector<std::string> methods = chosen("method", options.methods, policy::policy_names());
+  for (const Course& course : courses)
+    for (const std::string& method : methods) course.check(method);
 
   std::vector<bench::Column> columns = {{"method", -17}, {"family", -15}};
   for (const int checkpoint : checkpoints(options.episodes))
@@ -194,17 +286,15 @@ int run_bench_tuner(std::span<const std::string> arguments) {
   const bench::Table table(columns);
   if (!options.json) {
     std::cout << fmt::format(
-        "Share of the gap between uniform and the best schedule that the recommended one closes after so many "
-        "episodes of {} questions, percent; where all layers are equal, points over uniform. Mean and standard "
-        "deviation over {} instances from number {}; seconds a run on one thread.\n",
+        "Share of the gap between uniform and the best schedule that the recommended one closes after the number of "
+        "episodes that heads the column, of {} questions each, percent; where all layers are equal, points over "
+        "uniform. Mean and standard deviation over {} instances from number {}; seconds a run on one thread.\n",
         options.questions, options.instances, options.first);
     std::cout << table.head();
   }
-  for (const std::string& family : families) {
-    for (const std::string& method : methods) {
-      const policy::SurfaceFamily& known = *policy::find_surface_family(family);
-      print_row(table, method, known, rehearse_all(method, known, options), options);
-    }
+  for (const Course& course : courses) {
+    for (const std::string& method : methods)
+      print_row(table, method, course, rehearse_all(method, course, options), options);
   }
   return 0;
 }

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iostream>
 #include <optional>
 
 #include "app/cli/command.h"
 #include "app/cli/stop_signal.h"
 #include "app/cli/version.h"
+#include "app/files/measurement_file.h"
 #include "app/report/calibration_figures.h"
 #include "app/report/png.h"
 #include "app/scoring/calibration_plan.h"
@@ -17,6 +19,7 @@
 #include "app/view/progress_line.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "bench/output.h"
 #include "policy/divergence_model.h"
@@ -57,8 +60,7 @@ class Measurement {
       : plan_(plan), engine_(*engine), stop_(watch_stop_signals()) {}
 
   std::vector<TextFidelity> operator()(std::span<const size_t> texts,
-                                       std::span<const policy::Schedule> schedules,
-                                       uint32_t sampling_seed) const {
+                                       std::span<const policy::Schedule> schedules, uint32_t sampling_seed) {
     if (stop_.load())
       throw Error("stopped before the search was at its end; schedules of the totals before are written");
     const evaluation::Conditions& conditions = plan_.texts.conditions;
@@ -73,13 +75,23 @@ class Measurement {
     for (const model::Fidelity& result :
          engine_.fidelity(given, pairs, {.mode = fidelity_mode(plan_.texts.options.mode)}))
       measured.push_back(text_fidelity(result));
+    std::vector<double> divergences;
+    for (size_t i = 0; i < schedules.size(); ++i)
+      divergences.push_back(
+          evaluation::mean_divergence(std::span(measured).subspan(i * texts.size(), texts.size())));
+    lines_ += measurement_lines(batches_++, schedules, divergences);
     return measured;
   }
+
+  // Everything measured so far, as the lines of its file.
+  const std::string& lines() const { return lines_; }
 
  private:
   const CalibrationPlan& plan_;
   model::Engine& engine_;
   const std::atomic<bool>& stop_;
+  std::string lines_;
+  int64_t batches_ = 0;
 };
 
 struct Results {
@@ -89,7 +101,7 @@ struct Results {
 
 Results calibrate_all(const CalibrationPlan& plan) {
   model::Engine engine(plan.texts.options.model, fidelity_engine_options(plan.texts));
-  const Measurement measure(plan, &engine);
+  Measurement measure(plan, &engine);
   const SystemClock clock;
   const int64_t layers = plan.search.layers;
   const Unit unit(plan);
@@ -104,10 +116,14 @@ Results calibrate_all(const CalibrationPlan& plan) {
     const Timestamp start = clock.now();
     ProgressLine line(fmt::format("batches at {} {}", total, unit.name));
     const Calibration found =
-        evaluation::calibrate(total, plan.texts.texts.size(), plan.search, measure, &model,
+        evaluation::calibrate(total, plan.texts.texts.size(), plan.search, std::ref(measure), &model,
                               [&](int64_t at, int64_t wanted) { line.update(at, wanted); });
     const std::filesystem::path file = plan.out / fmt::format("schedule-{}.json", total);
     write_schedule_file(file, schedule_file(plan, found));
+    if (!plan.measurements.empty())
+      write_file_atomically(
+          plan.measurements,
+          measurement_head(plan.texts.conditions, plan.texts.options.mode) + measure.lines());
     results.totals.push_back({.calibration = found,
                               .file = file,
                               .seconds = std::chrono::duration<double>(clock.now() - start).count()});

@@ -98,7 +98,7 @@ int run_control(std::span<const std::string> arguments) {
   set.text("name", &options.name, "NAME", "your name, for the history; default: user and host");
   set.real("at-reward", &options.at_reward, 0.0, 1e6, "R",
            "with stop: only once the last 20 learning episodes have a mean reward of R: a share of right "
-           "answers, or of a run on divergences so many nats or fewer");
+           "answers, or at most R nats in a run on divergences");
   set.require("action");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
   if (options.run.empty() == options.connect.empty()) {

@@ -71,8 +71,8 @@ std::string verdict_lines(const Verdict& verdict) {
   if (!verdict.rows.empty()) {
     text += "value rows that a token reads, of dense attention's:";
     for (const RowsRead& row : verdict.rows) {
-      text += fmt::format(" {:.2g}% at {}k",
-                          100 * static_cast<double>(row.learned) / static_cast<double>(row.dense),
+      text += fmt::format(" {} at {}k",
+                          percent(static_cast<double>(row.learned) / static_cast<double>(row.dense), 2),
                           row.context / 1024);
     }
     text += " keys, at most\n";
@@ -148,12 +148,14 @@ std::optional<policy::LayerCosts> costs_of(const aggregator::RunData& run,
 }  // namespace
 
 void write_results(const std::filesystem::path& run_directory) {
-  const ReportInput input = read_report_input(run_directory);
+  ReportInput input = read_run_input(run_directory);
   if (!stopped_by_preflight(input.run)) {
     ScheduleFile file = schedule_file_of(input.run, version());
     if (const auto costs = costs_of(input.run, run_directory)) file.costs = costs;
     write_schedule_file(schedule_file(run_directory), file);
   }
+  // A foreign ablation.json or frontier.json costs the report, not the schedule.
+  add_measurements(&input);
   write_file_atomically(report_file(run_directory), report_page(input));
   TensorboardFollower(run_directory, tensorboard_directory(run_directory)).update();
 }

@@ -445,7 +445,7 @@ std::optional<ScheduleFile> read_own_schedule(const std::filesystem::path& direc
                                  file.schedule.samples.size(), file.conditions.model.layers));
   }
   if (!faults.empty()) {
-    throw CorruptFile(fmt::format("{}: {}; write it anew with `allot export --format hf-config`", place,
+    throw CorruptFile(fmt::format("{}: {}; write it again with `allot export --format hf-config`", place,
                                   fmt::join(faults, "; ")));
   }
   file.total = file.schedule.total();
@@ -474,7 +474,7 @@ ScheduleFile resolve_total(const ScheduleFile& file, int64_t total) {
   if (!file.costs) {
     throw InvalidArgument(fmt::format(
         "the schedule of run '{}' keeps nothing from which a schedule of {} follows, it holds that of {} alone: "
-        "allot {} wrote it, or nobody learned it; `allot tune` with the options of the run writes it anew, and "
+        "allot {} wrote it, or nobody learned it; `allot tune` with the options of the run writes it again, and "
         "`allot calibrate --total {}` learns one",
         file.run_id, total, file.total, file.tool_version, total));
   }

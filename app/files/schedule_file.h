@@ -67,10 +67,9 @@ struct ScheduleFile {
   // Where `schedule` was solved from these costs for another total than the one that was learned and
   // measured: that one. Nothing was measured of `schedule` then.
   std::optional<int64_t> resolved_from = {};
-  // Where the weights of conditions.model are those of another model with an adapter merged into them (`allot
-  // export
-  // --format hf-model --adapter`): that model, of which id, weights_fingerprint and adapter are known.
-  // Written in config.json alone.
+  // Where the weights of conditions.model are those of another model with an adapter merged into them
+  // (`allot export --format hf-model --adapter`): that model, of which id, weights_fingerprint and adapter
+  // are known. Written in config.json alone.
   std::optional<model::ModelIdentity> merged_from = {};
   std::string tool_version;  // version of allot that wrote the file
   friend bool operator==(const ScheduleFile&, const ScheduleFile&) = default;

@@ -543,8 +543,8 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
     figures.push_back(
         figure("ablation", "What each layer needs",
                fmt::format("One sample in one layer at a time, the others as in the base of {}, scored on "
-                           "the same {} questions with "
-                           "their 95% intervals. A layer far below the dashed line needs its samples.",
+                           "the same {} questions with their 95% intervals. A layer far below the dashed "
+                           "line needs its samples.",
                            in_words(ablation->base, unit_of(run.spec)), ablation->base_accuracy.questions),
                kWide.height, [&](Shape shape) { return ablation_chart(*ablation, shape); }));
   }

@@ -19,7 +19,7 @@ void check_belongs(const evaluation::Ablation& ablation, const wire::RunSpec& sp
   if (differences.empty()) return;
   throw Mismatch(
       fmt::format("{} was measured under other conditions than the run (ablation against run): {}; "
-                  "remove the file, or measure it anew with `allot ablate --run`, which takes the "
+                  "remove the file, or measure it again with `allot ablate --run`, which takes the "
                   "conditions of the run",
                   place, evaluation::describe(differences)));
 }
@@ -30,7 +30,7 @@ void check_belongs(const evaluation::Frontier& frontier, const wire::RunSpec& sp
   if (differences.empty() && frontier.run_id == spec.run_id()) return;
   throw Mismatch(fmt::format(
       "{} was measured on the run '{}' and this run is '{}'; under other conditions (there against run): {}; "
-      "remove the file, or measure it anew with `allot verify --total --run`, which takes the conditions of "
+      "remove the file, or measure it again with `allot verify --total --run`, which takes the conditions of "
       "the run",
       place, frontier.run_id, spec.run_id(),
       differences.empty() ? "none" : evaluation::describe(differences)));
@@ -38,20 +38,27 @@ void check_belongs(const evaluation::Frontier& frontier, const wire::RunSpec& sp
 
 }  // namespace
 
+ReportInput read_run_input(const std::filesystem::path& run_directory) {
+  return {.run = aggregator::read_run(run_directory),
+          .ablation = std::nullopt,
+          .tool_version = version(),
+          .directory = run_directory};
+}
+
+void add_measurements(ReportInput* input) {
+  if (const std::filesystem::path file = input->directory / "ablation.json"; std::filesystem::exists(file)) {
+    input->ablation = evaluation::read_ablation(file);
+    check_belongs(*input->ablation, input->run.spec, file.string());
+  }
+  if (const std::filesystem::path file = input->directory / "frontier.json"; std::filesystem::exists(file)) {
+    input->frontier = evaluation::read_frontier(file);
+    check_belongs(*input->frontier, input->run.spec, file.string());
+  }
+}
+
 ReportInput read_report_input(const std::filesystem::path& run_directory) {
-  ReportInput input{.run = aggregator::read_run(run_directory),
-                    .ablation = std::nullopt,
-                    .tool_version = version(),
-                    .directory = run_directory};
-  const std::filesystem::path ablation = run_directory / "ablation.json";
-  if (std::filesystem::exists(ablation)) {
-    input.ablation = evaluation::read_ablation(ablation);
-    check_belongs(*input.ablation, input.run.spec, ablation.string());
-  }
-  if (const std::filesystem::path file = run_directory / "frontier.json"; std::filesystem::exists(file)) {
-    input.frontier = evaluation::read_frontier(file);
-    check_belongs(*input.frontier, input.run.spec, file.string());
-  }
+  ReportInput input = read_run_input(run_directory);
+  add_measurements(&input);
   return input;
 }
 

@@ -23,6 +23,10 @@ struct ReportInput {
 // of the readers, and Mismatch, naming the differences, when one of them was measured under other conditions
 // or on schedules of another run.
 ReportInput read_report_input(const std::filesystem::path& run_directory);
+// The same in two steps: the run alone, which needs nothing but its own files, then what was measured
+// besides.
+ReportInput read_run_input(const std::filesystem::path& run_directory);
+void add_measurements(ReportInput* input);
 
 // The page as text: HTML5 that is also well-formed XML. The same input gives the same bytes. Throws
 // CorruptFile when the run's data contradict each other (see evaluate).

@@ -130,8 +130,7 @@ void write_header(Markup* page, const aggregator::RunData& run, const Evaluation
   if (run.stage != "finished") {
     page->element("p", {{"class", "notice"}},
                   fmt::format("The run is not finished: it is in stage \u201c{}\u201d with {} of {} learning "
-                              "episodes. All numbers are "
-                              "those so far.",
+                              "episodes. All numbers are those so far.",
                               run.stage, run.episodes_learned(), run.episodes_wanted));
   }
   page->close();

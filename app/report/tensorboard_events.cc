@@ -62,7 +62,7 @@ bool next_record(std::ifstream* file, size_t file_bytes, size_t at, const std::s
                  std::string* bytes) {
   const auto damaged = [&](const char* part) {
     return CorruptFile(place + ": the checksum of the record's " + part +
-                       " is wrong; delete the file and it will be written anew from the history");
+                       " is wrong; delete the file and it will be written again from the history");
   };
   if (!read_bytes(file, kHeadBytes, bytes)) return false;
   const std::string_view head = *bytes;
@@ -90,7 +90,7 @@ Held scan(const std::filesystem::path& path) {
     if (!next_record(&file, file_bytes, held.bytes, place, &record)) break;
     Event event;
     if (!event.ParseFromString(record)) {
-      throw CorruptFile(place + ": the record is no event; delete the file and it will be written anew");
+      throw CorruptFile(place + ": the record is no event; delete the file and it will be written again");
     }
     if (event.summary().value_size() > 0) {
       const std::string& tag = event.summary().value(0).tag();

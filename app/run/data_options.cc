@@ -10,9 +10,9 @@ void declare_data_options(OptionSet* set, std::filesystem::path* data, evaluatio
   help += ": JSON lines, or CSV with a header line (.csv); docs/tasks.md says how to get GSM8K";
   set->path("data", data, help.c_str());
   set->text("question-field", &fields->question, "NAME",
-            "field of the data's rows, or column of CSV, in which the question stands");
+            "field of the data's rows, or column of CSV, that holds the question");
   set->text("answer-field", &fields->answer, "NAME",
-            "field of the data's rows, or column of CSV, in which the answer stands");
+            "field of the data's rows, or column of CSV, that holds the answer");
 }
 
 }  // namespace allot::app

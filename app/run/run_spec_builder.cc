@@ -210,15 +210,16 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
 
   options.choice(
       "reward", &run->reward, {kAuto, "answers", "divergence", kMixed},
-      "what learning goes by: answers (replies are generated and graded), divergence (of sampled "
+      "what an episode measures: answers (replies are generated and graded), divergence (of sampled "
       "from exact next-token distributions over the solutions of the data, nothing is generated, "
       "and a few questions an episode suffice), or mixed (divergence first, then answers); auto is mixed where the "
       "learner begins with divergences and every question has a solution, else answers; the verification is on "
       "answers");
   options.integer(
       "divergence-episodes", &run->divergence_episodes, 1, kMany, "N",
-      "with --reward mixed: episodes that measure divergences; by default as many as the learner "
-      "wants, at most half, or with --until settled before --episodes others; half where it does not say");
+      "with --reward mixed: how many episodes measure divergences before the others; by default what the learner "
+      "asks for (at most half of --episodes, or on top of them with --until settled), or half if it asks for no "
+      "number");
   options.integer(
       "preflight", &run->preflight, 0, 1'000'000, "N",
       "training questions that dense attention and the even schedule answer before learning; a run that "

@@ -127,7 +127,7 @@ wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options
   const auto task = evaluation::make_task(worker::task_source(spec.task()));
   if (task->name() != spec.task().name()) {
     throw Mismatch("the run's task is called " + spec.task().name() + " and its task file " +
-                   std::string(task->name()) + "; the run's spec is damaged, start the run anew");
+                   std::string(task->name()) + "; the run's spec is damaged, start the run from scratch");
   }
   evaluation::require_grader(*task, options.grader);
   if (task->version() != spec.task().version()) {

@@ -13,7 +13,6 @@ namespace allot::app {
 void declare_calibration_options(OptionSet* set, CalibrationPlanOptions* options) {
   evaluation::CalibrationOptions& search = options->search;
   options->texts.mode = "reply";
-  options->texts.attention.estimator = kernels::AttentionMethod{}.estimator;
   declare_text_options(set, &options->texts);
   declare_estimator_options(set, &options->texts.attention, EstimatorChoice::kSampled);
   declare_score_options(set, &options->texts.attention);
@@ -29,6 +28,9 @@ void declare_calibration_options(OptionSet* set, CalibrationPlanOptions* options
   set->integer("check-texts", &search.check_texts, 1, 1'000'000, "N",
                "texts set aside to choose and measure the result, at most half of all");
   set->path("out", &options->out, "folder of the schedules and plots");
+  set->path(
+      "measurements", &options->measurements,
+      "file that keeps every schedule that was measured with its divergence, for allot bench tuner --recorded");
   set->require("total");
 }
 
@@ -43,7 +45,8 @@ CalibrationPlan plan_calibration(CalibrationPlanOptions* options) {
                        .totals = automatic ? std::vector<int64_t>{} : parse_totals(options->totals),
                        .margin = options->margin,
                        .search = options->search,
-                       .out = options->out};
+                       .out = options->out,
+                       .measurements = options->measurements};
   evaluation::Conditions& conditions = plan.texts.conditions;
   conditions.model = model::identify_model(options->texts.model, {.adapter = options->texts.adapter});
   plan.search.layers = conditions.model.layers;

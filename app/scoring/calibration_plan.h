@@ -21,6 +21,7 @@ struct CalibrationPlanOptions {
   std::optional<double> margin;  // of "auto", nats
   evaluation::CalibrationOptions search;
   std::filesystem::path out = "calibration";
+  std::filesystem::path measurements;  // file of everything measured; empty: not kept
 };
 
 // Declares the options above; --model and --total are required.
@@ -32,6 +33,7 @@ struct CalibrationPlan {
   std::optional<double> margin;  // nats
   evaluation::CalibrationOptions search;
   std::filesystem::path out;
+  std::filesystem::path measurements;
 };
 
 // Reads the model's identity and tokenizer and the texts, and sets the options that have no value yet. Throws

@@ -128,7 +128,8 @@ void declare_text_options(OptionSet* set, FidelityPlanOptions* options) {
             "how questions are asked: gsm8k, or a task file (docs/tasks.md)");
   set->suggest("task", evaluation::task_names());
   set->choice("prompt-style", &options->prompt_style, styles,
-              "prompt style; auto goes by the schedule file, else by the model's chat template");
+              "prompt style; auto takes the schedule file's, else the one that fits the model's chat "
+              "template");
   set->integer("limit", &options->limit, 0, kMany, "N", "measure the first N texts; 0 for all");
   set->integer("tokens", &options->tokens, 1, kMany, "N",
                "tokens of a text; 512 of a text file, all of a question and its solution");
@@ -139,7 +140,8 @@ void declare_text_options(OptionSet* set, FidelityPlanOptions* options) {
                "tokens of a text of --text that are its prompt in modes decode and reply; default 1");
   set->choice("dtype", &options->dtype, {"bfloat16", "float32", "float16"},
               "weights, activations and KV cache");
-  set->integer("seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N", "of every random draw");
+  set->integer("seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N",
+               "seed of all random draws");
   set->device(&options->device);
   set->integer("threads", &options->threads, 0, 4096, "N", "threads of the model; 0 takes all cores");
   set->integer("prefill-chunk", &options->prefill_chunk, 2, 1 << 20, "N",

@@ -86,13 +86,14 @@ void declare_reply_options(OptionSet* set, ReplyOptions* options, PromptStyles a
               "how questions are asked and answers graded: gsm8k, or a task file (docs/tasks.md)");
     set->suggest("task", evaluation::task_names());
     set->choice("prompt-style", &options->prompt_style, styles,
-                "prompt style; auto goes by the schedule file, else by the model's chat template");
+                "prompt style; auto takes the schedule file's, else the one that fits the model's chat "
+                "template");
   }
   declare_attention_options(set, &options->attention, EstimatorChoice::kAny);
   declare_generation_options(set, &options->generation, options->task);
   set->integer(
       "seed", &options->seed, 0, std::numeric_limits<uint32_t>::max(), "N",
-      "of every random draw; not taken over from a schedule file, since its schedule is to do as well with "
+      "seed of all random draws; not taken over from a schedule file, since its schedule is to do as well with "
       "other draws than those it was learned with");
   set->device(&options->device);
   set->integer("threads", &options->threads, 0, 4096, "N", "threads of the model; 0 takes all cores");

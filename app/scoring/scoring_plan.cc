@@ -21,7 +21,7 @@ void declare_scoring_options(OptionSet* set, ScoringOptions* options) {
   set->integer("limit", &options->limit, 0, kMany, "N", "score the first N questions; 0 for all");
   set->text("grader", &options->grader, "COMMAND",
             "program that grades replies, for a task file that asks for one; a shell runs it");
-  set->path("details", &options->details, "write every reply and its verdict to this JSONL file");
+  set->path("details", &options->details, "write every reply and its grade to this JSONL file");
   set->require("data");
 }
 

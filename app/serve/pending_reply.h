@@ -28,7 +28,7 @@ class PendingReply {
  public:
   explicit PendingReply(uint64_t id) : id_(id) {}
   uint64_t id() const { return id_; }
-  // Waits for text or the end, at most so long.
+  // Waits up to `limit` for text or the end.
   ReplyPart take(std::chrono::milliseconds limit);
 
  private:

@@ -281,8 +281,7 @@ void AggregatorLoad::check_patience(Clock::time_point now) const {
                                                             : "result";
   throw NetworkError(
       fmt::format("{} messages have had no answer for {} s, the first of them the {} {} of {}; the log of "
-                  "the aggregator may "
-                  "say why",
+                  "the aggregator may say why",
                   under_way_, kPatience.count(), doing, silent->number,
                   name_of(static_cast<int>(silent - workers_.begin()))));
 }

@@ -49,7 +49,7 @@ class AggregatorLoad {
   LoadFigures introduce(int window);
   // `window` messages are under way all the time, spread over all workers, until `results` results are acked.
   LoadFigures run_full(int64_t results, int window);
-  // Requests and results are sent at `rate` a second for so long whatever the answers do; the reply time
+  // Requests and results are sent at `rate` a second for `duration`, whatever the answers do; the reply time
   // counts from the moment a message was due, so a stall shows in all that it delays. Workers that are silent
   // for the interval of the run send heartbeats beside that.
   LoadFigures run_offered(double rate, std::chrono::seconds duration);

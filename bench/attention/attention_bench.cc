@@ -80,7 +80,7 @@ struct Layout {
   KvPages pages;
 };
 
-// Everything about one shape; made anew for the next.
+// Everything about one shape; made from scratch for the next.
 class ShapeRun {
  public:
   ShapeRun(const AttentionWorkload& workload, const Shape& shape, const TorchRuntime& torch,

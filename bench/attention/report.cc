@@ -59,8 +59,7 @@ std::string table_head(const Machine& machine, const Conditions& conditions) {
                      machine.driver, machine.cuda_runtime, machine.torch, machine.cudnn, machine.allot) +
          fmt::format(
              "{}, scores of standard deviation {}; {} MB touched before each run, CUDA graph of one call, {} "
-             "warm-ups, "
-             "median and 5th..95th percentile of {} runs\n",
+             "warm-ups, median and 5th..95th percentile of {} runs\n",
              conditions.dtype, conditions.score_deviation, conditions.flushed_bytes / 1'000'000,
              conditions.warmups, conditions.runs) +
          fmt::format("read bandwidth {:.0f} GB/s; ratio = best exact median of torch / median\n\n",

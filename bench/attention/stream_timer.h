@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/quantile.h"
 #include "bench/attention/device.h"
 
 namespace allot::bench {
@@ -50,10 +51,8 @@ class StreamTimer {
       attention::check(cudaEventElapsedTime(&milliseconds, start_, end_), "read the time between two events");
       if (run >= warmups_) microseconds.push_back(1e3 * static_cast<double>(milliseconds));
     }
-    std::ranges::sort(microseconds);
-    return {.median = microseconds[microseconds.size() / 2],
-            .least = microseconds.front(),
-            .most = microseconds.back()};
+    const auto [least, most] = std::ranges::minmax(microseconds);
+    return {.median = quantile(microseconds, 0.5), .least = least, .most = most};
   }
 
   // The time of one of `calls` calls that follow each other in a CUDA graph; `queue` queues the call of the

@@ -18,8 +18,7 @@ constexpr std::string_view kBoxedInstruction =
     "Please reason step by step, and put your final numeric answer within \\boxed{}.";
 // Table 23.
 constexpr std::string_view kLlamaSystem =
-    "You are a precise mathematician. Explain your reasoning step by step, "
-    "then output ONLY the final number on a new line.";
+    "You are a precise mathematician. Explain your reasoning step by step, then output ONLY the final number on a new line.";
 
 // S2ANTA paper, Appendix O: the settings of all runs on GSM8K.
 constexpr double kPaperTemperature = 0.6;

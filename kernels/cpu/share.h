@@ -63,7 +63,8 @@ Picks select_level(const float* sizes, int32_t keys, float per_mass, const DrawR
       continue;
     }
     picks[count++] = {key, std::max(sizes[key], 1 / per_mass)};
-    // So many targets fall in the row at least; the last of them is looked up, in case of rounding.
+    // At least sizes[key] * per_mass targets, rounded down, fall in the row; the last of them is looked up,
+    // in case of rounding.
     s += std::max(1, static_cast<int32_t>(sizes[key] * per_mass) - 1);
   }
   return {.count = count, .scale = 1};

@@ -138,7 +138,7 @@ static __global__ void __launch_bounds__(32 * kPoolWarps, 2) find_pools(const __
     const auto next = static_cast<float>(rest / (rows - kept));
     if (!(next < tau)) break;
     tau = next;
-    __syncthreads();  // before the sums are written anew
+    __syncthreads();  // before the sums are written again
   }
   if (threadIdx.x != 0) return;
   const int32_t drawn = rest > 0 ? max(0, rows - kept) : 0;

@@ -1,7 +1,7 @@
 // The launches of attention.h and attention_cuda.h as PyTorch operators, for C++ (link the library or load
-// it) and Python (torch.ops.load_library): the one place where a tensor becomes a pointer. CPU tensors run
-// the CPU kernels, CUDA tensors the CUDA kernels on PyTorch's current stream; meta and fake tensors get
-// shapes, so torch.compile sees one opaque operator.
+// it) and Python (torch.ops.load_library): the one place where a tensor of LibTorch becomes a pointer. CPU
+// tensors run the CPU kernels, CUDA tensors the CUDA kernels on PyTorch's current stream; meta and fake
+// tensors get shapes, so torch.compile sees one opaque operator.
 //
 //   out = allot::attend(query, key_pages, value_pages, page_table, query_start, lengths, budgets, draws, …)
 //

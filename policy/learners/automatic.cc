@@ -59,7 +59,7 @@ constexpr int kCandidates = 16;
 // leading. Layers are expected to suffer smoothly.
 constexpr double kEvidenceOfSteps = 6;
 constexpr double kEvidenceToStay = 2;
-// And so many standard errors their schedules must be ahead in the race.
+// By how many standard errors their schedules must be ahead in the race as well.
 constexpr double kLead = 0.5;
 constexpr double kLeadToStay = -0.5;
 // What is far behind must not take as long to come back.
@@ -69,7 +69,7 @@ constexpr double kEvidenceToRace = 3;
 // The least width as a share of the most: narrower, integer schedules hardly differ.
 constexpr double kLeastWidth = 0.13;
 constexpr double kBlindWidths[] = {0.17, 0.33, 0.53, 0.8};  // before the first update, as shares of the most
-// So many standard deviations over the draws must lie between a schedule and the one to return to. The rule
+// How many standard deviations over the draws must lie between a schedule and the one to return to. The rule
 // is applied after every update, and once is enough to be wrong.
 constexpr double kSure = 2.5;
 // The model's curves and its link are not the truth, so that an advantage is off by about this share of
@@ -117,7 +117,7 @@ class Automatic final : public Policy {
   void follow_divergences();
   // The second part of a run starts at what the first one found.
   void begin_answers();
-  // Reads what was told since the last update into the model, runs the chain and recommends anew.
+  // Reads what was told since the last update into the model, runs the chain and recommends again.
   void update();
   void learn_measure();
   double share_of(double value) const;

@@ -114,7 +114,7 @@ class Crew:
             log.warning("worker %s failed: %s", place.name, reason)
 
     def move_to(self, endpoint: str) -> None:
-        """The aggregator has another address: workers of the old one are drained and started anew."""
+        """The aggregator has another address: workers of the old one are drained and started again."""
         log.warning("the aggregator moved from %s to %s", self.endpoint, endpoint)
         self.endpoint = endpoint
         self.dismiss()

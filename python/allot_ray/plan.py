@@ -28,7 +28,7 @@ class WorkerPlan:
     resources: dict[str, float] = field(default_factory=dict)  # further Ray resources, for example of a node type
     options: tuple[str, ...] = ()  # further command line options, for example ("--model", "/models/qwen7b")
     max_failures: int = 5  # ends with an error in a row before a worker's place is given up
-    drain_seconds: float = 15  # a worker that is asked to stop is killed after so long
+    drain_seconds: float = 15  # a worker that is asked to stop is killed after this time
 
     def device(self) -> str:
         """Ray shows a task only the GPU that it gave it, so that this is always the first one."""
@@ -41,7 +41,7 @@ class LaunchPlan:
     workers: WorkerPlan
     allot: str = "allot"  # the executable on every node: a path, or a name found on PATH
     poll_seconds: float = 1  # how often the caller looks for ended workers and a moved aggregator
-    retry_seconds: float = 5  # a place whose worker failed gets the next one after so long
+    retry_seconds: float = 5  # a place whose worker failed gets the next one after this time
 
     def check(self) -> None:
         """Raises ValueError that lists every fault of the plan."""

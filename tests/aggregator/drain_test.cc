@@ -40,7 +40,7 @@ class DrainTest : public testing::Test {
   std::unique_ptr<Child> worker(const char* kind, const char* name, const char* step_us) const {
     return std::make_unique<Child>(std::vector<std::string>{kProgram, kind, endpoint_, name, step_us});
   }
-  // Reads what a talking-worker prints until it has printed `line` so often.
+  // Reads what a talking-worker prints until it has printed `line` `times` times.
   static void hear(Child* worker, const std::string& line, int times) {
     while (times > 0) {
       const std::string said = worker->line(kDeadline);

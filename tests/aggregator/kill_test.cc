@@ -44,7 +44,7 @@ class KillTest : public testing::Test {
     workers_[number] = std::make_unique<Child>(
         std::vector<std::string>{kProgram, "worker", endpoint_, fmt::format("worker-{}", number), "2000"});
   }
-  // Until the run has learned from so many episodes.
+  // Waits until the run has learned from `episodes` episodes.
   void await_progress(int64_t episodes) {
     const auto deadline = std::chrono::steady_clock::now() + kDeadline;
     while (std::chrono::steady_clock::now() < deadline) {

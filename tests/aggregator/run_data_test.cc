@@ -27,7 +27,7 @@ class RunFollowerTest : public testing::Test {
     write_file_atomically(spec_path(directory_), wire::to_json(driver_.spec()));
     driver_.hello("w");
   }
-  // Runs so many learning episodes, each with its number of right answers.
+  // Runs `episodes` learning episodes, each with its number of right answers.
   void run(int episodes) {
     for (int i = 0; i < episodes; ++i) {
       const wire::Lease lease = driver_.leases("w", 1).at(0);

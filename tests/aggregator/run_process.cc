@@ -10,7 +10,7 @@
 //     a slow-worker that prints what it does, one line each: "started" and "finished" of an episode,
 //     "answered" of a question that does not finish one
 //   run_process grow RUN_DIRECTORY EPISODES
-//     writes a history of so many told episodes, without sockets
+//     writes a history of EPISODES told episodes, without sockets
 #include <algorithm>
 #include <atomic>
 #include <csignal>

@@ -81,7 +81,8 @@ TEST_F(CalibrationPlanTest, ItsScheduleFileSaysHowItWasFound) {
   const ScheduleFile file = read_schedule_file(path);
   EXPECT_EQ(file.schedule, found().schedule);
   EXPECT_EQ(file.total, 32);
-  EXPECT_EQ(file.run_id, "calibrate-sys-32-seed4");
+  EXPECT_EQ(file.run_id, "calibrate-joint-32-seed4");
+  EXPECT_EQ(file.conditions.attention.estimator, kernels::kUsualEstimator);
   EXPECT_EQ(file.evaluation, EvaluationRecord());
   ASSERT_TRUE(file.calibration.has_value());
   EXPECT_EQ(file.calibration->mode, "reply");
@@ -99,7 +100,7 @@ TEST_F(CalibrationPlanTest, TotalsMayBeRowsAndItsScheduleFileSaysSo) {
   const ScheduleFile file = parse_schedule_file(format_schedule_file(schedule_file(plan, found())), "file");
   EXPECT_EQ(file.conditions.attention.unit, kernels::BudgetUnit::kRows);
   EXPECT_EQ(file.run_id, "calibrate-joint-rows-32-seed0");
-  EXPECT_THAT(refusal<UsageError>({"--data", data_, "--total", "32", "--unit", "rows"}),
+  EXPECT_THAT(refusal<UsageError>({"--data", data_, "--total", "32", "--estimator", "sys", "--unit", "rows"}),
               Names("--unit", "rows", "sys", "joint"));
 }
 

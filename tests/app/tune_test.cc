@@ -100,7 +100,7 @@ TEST_F(Tune, WholeRunEndsWithAVerdictAndItsFiles) {
   expect_whole_run();
   EXPECT_THAT(result.out, Names("uniform", "learned", "dense", "95%", "McNemar", "schedule.json"));
   // The model has one KV head for its two query heads: at 1k keys 2 of 64 samples over 8 layers of 1024 rows.
-  EXPECT_THAT(result.out, Names("learned against dense", "of the replies cut off", "1.6% at 1k",
+  EXPECT_THAT(result.out, Names("learned against dense", "of the replies cut off", "1.56% at 1k",
                                 "at 128k keys, at most", "again:", "allot tune --run"));
   const auto schedule = read_schedule_file(run_ / "schedule.json");
   EXPECT_EQ(schedule.schedule.total(), 64);
@@ -133,12 +133,11 @@ TEST_F(Tune, ARunThatHasNothingToLearnEndsWithTheReasonAndWithoutASchedule) {
     EXPECT_EQ(result.code, 1) << time;
     EXPECT_THAT(result.err,
                 Names("stopped before learning", "60000 samples", "--total", "--ignore-preflight"));
-    EXPECT_THAT(result.out,
-                AllOf(Names("preflight  stopped"), Not(HasSubstr("episodes and the verification took"))));
-    EXPECT_THAT(result.out, HasSubstr("warning: an even share of the total is 7500 samples"));
+    EXPECT_THAT(result.out, AllOf(Names("preflight  stopped"), Not(Names("learned against dense"))));
+    EXPECT_THAT(result.out, Names("warning", "7500 samples"));
   }
   EXPECT_FALSE(std::filesystem::exists(run_ / "schedule.json"));
-  EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr("The run stopped before learning"));
+  EXPECT_THAT(read_file(run_ / "report.html"), Names("stopped", "60000 samples"));
   EXPECT_EQ(learning_rows().size(), 0u);
 }
 
@@ -238,7 +237,7 @@ TEST_F(Tune, AMixedRunGoesOnToAnswers) {
   }
   EXPECT_EQ(divergences, 26);
   EXPECT_EQ(read_schedule_file(run_ / "schedule.json").calibration->reward, "mixed");
-  EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr("divergences in the first 25 episodes"));
+  EXPECT_THAT(read_file(run_ / "report.html"), Names("divergences", 25));
 }
 
 TEST_F(Tune, KeepsTheModelOfItsLearnerForOtherTotals) {

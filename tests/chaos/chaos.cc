@@ -26,11 +26,11 @@ constexpr auto kStatusEvery = 50ms;
 constexpr auto kDrainBar = 5s;
 // A younger process may not have come to its handler of SIGTERM yet.
 constexpr auto kHandlesSignals = 2s;
-// Nothing new for so long, although nothing is done to the run: it hangs.
+// A run in which nothing is new for this time, although nothing is done to it, hangs.
 constexpr auto kStandstill = 60s;
 // Faults end at this part of the learning episodes, so that the end is judged in peace.
 constexpr double kCalmAfter = 0.97;
-// So many of the faults of workers are one of all workers.
+// This share of the faults of workers is a fault of all workers at once.
 constexpr double kFreeze = 0.02;
 constexpr double kKillDuringStart = 0.25;
 constexpr auto kStart = 300ms;

@@ -29,7 +29,7 @@ struct ChaosOptions {
   // A worker is killed, drained or paused this often, and started again under its name or a new one.
   double worker_faults_per_second = 4;
   bool rename_workers = true;  // false: only kills, and under the same name
-  Duration outage{0};          // once, in the middle, the aggregator stays away so long
+  Duration outage{0};          // once, in the middle, the aggregator stays away for this time
   int hosts = 0;               // of workers; 0: everything on this host's loopback
 };
 

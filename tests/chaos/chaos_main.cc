@@ -35,7 +35,7 @@ int main_of(const std::vector<std::string>& arguments) {
   set.real("worker-faults", &options.worker_faults_per_second, 0, 1'000, "N",
            "workers killed, drained or paused, a second");
   set.integer("outage-s", &outage, 0, 3'600, "S",
-              "in the middle the aggregator is killed and stays away so long");
+              "how long the aggregator stays away after it is killed in the middle");
   set.integer("hosts", &options.hosts, 0, 100, "N",
               "of workers, in network namespaces behind bad cables; 0: all on loopback");
   bool keep = false;

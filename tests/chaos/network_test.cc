@@ -48,7 +48,7 @@ class Mailbox {
       ::sendto(socket_, &number, sizeof number, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
     }
   }
-  // Those that come until it is quiet for so long.
+  // Those that come until none does for the time `quiet`.
   std::vector<int> receive(Duration quiet) {
     std::vector<int> numbers;
     int number = 0;

@@ -120,14 +120,15 @@ TEST_F(GraderProcessTest, OneWithNamespacesHasNoNetworkAndLeavesNoProcessBehind)
   const auto file = directory_.path() / "seen";
   const auto late = directory_.path() / "late";
   {
-    // What the network has, its own number, and a child that leaves the process group.
+    // Its own number, what the network has, whether it sees us, and a child that leaves the process group.
     const auto task =
-        graded_by("read -r l; { echo $$; grep -c : /proc/net/dev; } > " + file.string() +
-                  "; setsid sh -c 'sleep 0.3; touch " + late.string() + R"(' & echo '{"score": 1}'; cat)");
+        graded_by("read -r l; { echo $$; grep -c : /proc/net/dev; ls -d /proc/" + std::to_string(getpid()) +
+                  " 2> /dev/null | wc -l; } > " + file.string() + "; setsid sh -c 'sleep 0.3; touch " +
+                  late.string() + R"(' & echo '{"score": 1}'; cat)");
     EXPECT_EQ(task->grade(question_, "r").score, 1);
   }
   if (!read_file(file).starts_with("1\n")) GTEST_SKIP() << "this kernel gives no namespaces to this user";
-  EXPECT_EQ(read_file(file), "1\n1\n") << "only the loopback device";
+  EXPECT_EQ(read_file(file), "1\n1\n0\n") << "only the loopback device, and no process but its own";
   std::this_thread::sleep_for(500ms);
   EXPECT_FALSE(std::filesystem::exists(late));
 }

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
@@ -233,9 +234,27 @@ TEST(AnalyzeFidelityCommand, RefusesAnAnalysisThatThereIsNot) {
 
 TEST(CalibrateCommand, LearnsASchedulePerTotalThatOtherCommandsRead) {
   const std::filesystem::path out = fresh_directory() / "calibration";
-  const CommandResult result = run(
-      "calibrate", {"--limit", "24", "--total", "64,40", "--steps", "8", "--pairs", "4", "--texts-per-step",
-                    "2", "--check-texts", "8", "--dtype", "float32", "--out", out, "--json"});
+  const CommandResult result = run("calibrate", {"--limit",
+                                                 "24",
+                                                 "--estimator",
+                                                 "sys",
+                                                 "--total",
+                                                 "64,40",
+                                                 "--steps",
+                                                 "8",
+                                                 "--pairs",
+                                                 "4",
+                                                 "--texts-per-step",
+                                                 "2",
+                                                 "--check-texts",
+                                                 "8",
+                                                 "--dtype",
+                                                 "float32",
+                                                 "--out",
+                                                 out,
+                                                 "--json",
+                                                 "--measurements",
+                                                 out / "measured.jsonl"});
   ASSERT_EQ(result.code, 0) << result.err;
   const std::vector<json> rows = json_lines(result.out);
   ASSERT_EQ(rows.size(), 2u);
@@ -259,6 +278,29 @@ TEST(CalibrateCommand, LearnsASchedulePerTotalThatOtherCommandsRead) {
   ASSERT_EQ(scored.code, 0) << scored.err;
   EXPECT_EQ(json::parse(scored.out).at("schedules").at(0).at("samples"), rows[0].at("samples"));
 
+  // Learners are rehearsed on what was measured.
+  const CommandResult rehearsed =
+      run_command({"allot", "bench", "tuner", "--recorded", out / "measured.jsonl", "--method", "pairs",
+                   "--episodes", "125", "--instances", "2", "--json"});
+  ASSERT_EQ(rehearsed.code, 0) << rehearsed.err;
+  const json row = json::parse(rehearsed.out);
+  EXPECT_EQ(row.at("family"), "measured");
+  EXPECT_GT(row.at("checkpoints").at(0).at("mean"), 0.5);
+  EXPECT_EQ(row.at("total"), 64);
+  EXPECT_EQ(row.at("conditions").at("attention").at("estimator"), "sys");
+  // Two totals of 8 steps of 8 schedules; candidates and finalists of each.
+  const std::string measured = read_file(out / "measured.jsonl");
+  EXPECT_GE(std::ranges::count(measured, '\n'), 1 + 128 + 4);
+  EXPECT_LE(std::ranges::count(measured, '\n'), 1 + 128 + 12);
+  const CommandResult too_much = run_command({"allot", "bench", "tuner", "--recorded", out / "measured.jsonl",
+                                              "--method", "auto", "--total", "70000"});
+  EXPECT_EQ(too_much.code, 1);
+  EXPECT_THAT(too_much.err, Names("total", 70000));
+  const CommandResult refused =
+      run_command({"allot", "bench", "tuner", "--recorded", out / "measured.jsonl", "--family", "equal"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, Names("--recorded", "--family"));
+
   // And from one of them other totals follow.
   const CommandResult verified =
       run("verify", {"--limit", "4", "--schedule", out / "schedule-64.json", "--total", "64,24", "--json",
@@ -266,7 +308,10 @@ TEST(CalibrateCommand, LearnsASchedulePerTotalThatOtherCommandsRead) {
   ASSERT_EQ(verified.code, 0) << verified.err;
   EXPECT_THAT(verified.err, AllOf(Names("re-solved", 24, 64), testing::Not(HasSubstr("64: "))));
   const evaluation::Frontier frontier = evaluation::read_frontier(out / "frontier.json");
-  EXPECT_EQ(evaluation::format_frontier(frontier), verified.out);
+  json printed = json::parse(verified.out);
+  EXPECT_EQ(printed.at("differences"), json::array());
+  printed.erase("differences");
+  EXPECT_EQ(printed, json::parse(evaluation::format_frontier(frontier)));
   ASSERT_EQ(frontier.points.size(), 2u);
   EXPECT_EQ(frontier.points[0].total, 24);
   EXPECT_TRUE(frontier.points[0].resolved);
@@ -317,8 +362,10 @@ TEST(VerifyCommand, RefusesTotalsThatDoNotFitWhatElseIsAsked) {
 TEST(CalibrateCommand, LooksForTheLeastTotalWithinAMargin) {
   const std::filesystem::path out = fresh_directory() / "calibration";
   const CommandResult result =
-      run("calibrate", {"--limit", "12", "--total", "auto", "--margin", "1.5", "--steps", "3", "--pairs", "3",
-                        "--texts-per-step", "2", "--check-texts", "4", "--dtype", "float32", "--out", out});
+      run("calibrate",
+          {"--limit", "12",      "--estimator", "sys", "--total",          "auto", "--margin",      "1.5",
+           "--steps", "3",       "--pairs",     "3",   "--texts-per-step", "2",    "--check-texts", "4",
+           "--dtype", "float32", "--out",       out});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, Names("the least total within", 1.5, "mean KL", "one more"));
   EXPECT_TRUE(std::filesystem::exists(out / "schedule-32.json")) << "four samples a layer are the first";
@@ -399,16 +446,17 @@ TEST(EvalCommand, ATaskFileIsGradedByAnOutsideProgramAndTheCommandGivesItAgain) 
   json made = json::parse(result.out);
   EXPECT_EQ(made.at("conditions").at("task").at("definition_sha256"), sha256_file(file));
   EXPECT_EQ(made.at("conditions").at("task").at("prompt_style"), "file");
-  // The same replies are right as by gsm8k's own rules; the others have a quarter.
-  const json own = json::parse(run("eval", with({})).out);
-  for (const size_t schedule : {0, 1}) {
-    const json &here = made.at("schedules")[schedule], &there = own.at("schedules")[schedule];
-    const double right = there.at("correct").get<double>();
-    EXPECT_EQ(here.at("output_tokens"), there.at("output_tokens"));
-    EXPECT_EQ(here.at("correct"), there.at("correct"));
-    EXPECT_DOUBLE_EQ(here.at("accuracy"), (right + 0.25 * (8 - right)) / 8);
+  // Replies that are not right have a quarter.
+  for (const json& schedule : made.at("schedules")) {
+    const double right = schedule.at("correct").get<double>();
+    EXPECT_DOUBLE_EQ(schedule.at("accuracy"), (right + 0.25 * (8 - right)) / 8);
   }
-  EXPECT_LT(own.at("schedules")[1].at("correct"), 8) << "nothing had a quarter";
+  EXPECT_LT(made.at("schedules")[1].at("correct"), 8) << "nothing had a quarter";
+  // Dense replies end with their answer, so that gsm8k, which ends others there, has the same ones.
+  const json own = json::parse(run("eval", with({})).out);
+  const json &here = made.at("schedules")[0], &there = own.at("schedules")[0];
+  EXPECT_EQ(here.at("output_tokens"), there.at("output_tokens"));
+  EXPECT_EQ(here.at("correct"), there.at("correct"));
   EXPECT_THAT(read_file(details), AllOf(HasSubstr("\"score\":0.25"), HasSubstr("\"score\":1.0")));
 
   Words again = words_of(made.at("command"));
@@ -483,7 +531,10 @@ TEST(AblateCommand, FindsTheLayerThatNeedsItsSamples) {
   const CommandResult result = run("ablate", {"--limit", "16", "--base", "32", "--out", out, "--json"});
   ASSERT_EQ(result.code, 0) << result.err;
   const evaluation::Ablation ablation = evaluation::read_ablation(out);
-  EXPECT_EQ(result.out, read_file(out));
+  json printed = json::parse(result.out);
+  EXPECT_EQ(printed.at("differences"), json::array());
+  printed.erase("differences");
+  EXPECT_EQ(printed, json::parse(read_file(out)));
   EXPECT_EQ(ablation.conditions.model.id, "tiny-gsm");
   EXPECT_EQ(ablation.conditions.measured_on->questions, 16);
   EXPECT_EQ(ablation.conditions.generation.max_new_tokens, 256);
@@ -576,6 +627,21 @@ TEST(VerifyCommand, MeasuresTheTotalsOfARunForItsReport) {
   const CommandResult other = run("verify", longer);
   EXPECT_EQ(other.code, 3);
   EXPECT_THAT(other.err, Names("generation.max_new_tokens", 13, 12));
+  // Without a report to belong to, what differs from the schedule's conditions is named in the result.
+  const Words base = {"--limit", "2", "--max-new-tokens", "13", "--json"};
+  const std::string schedule = folder / "schedule.json";
+  for (const auto& [command, more] : {std::pair<const char*, Words>{"ablate", {"--base", schedule}},
+                                      {"verify", {"--schedule", schedule, "--total", "64"}}}) {
+    Words with = base;
+    with.insert(with.end(), more.begin(), more.end());
+    const CommandResult differing = run(command, with);
+    ASSERT_EQ(differing.code, 0) << differing.err;
+    const json differences = json::parse(differing.out).at("differences");
+    ASSERT_EQ(differences.size(), 1u) << command;
+    EXPECT_EQ(differences[0].at("field"), "generation.max_new_tokens");
+    EXPECT_EQ(differences[0].at("here"), 13);
+    EXPECT_EQ(differences[0].at("schedule"), 12);
+  }
   spec.set_run_id("r-2");
   write_file_atomically(folder / "spec.json", wire::to_json(spec));
   const CommandResult another = run("verify", words);

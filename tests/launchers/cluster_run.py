@@ -78,7 +78,7 @@ class ClusterRun:
         return processes_of(self.allot, "aggregator")
 
     def wait_for_leases(self, workers, seconds=60):
-        """Waits until so many live workers hold a lease each; returns the status."""
+        """Waits until `workers` live workers hold a lease each; returns the status."""
 
         def all_hold():
             status = self.status()

@@ -32,7 +32,7 @@ double divergence_at(const Schedule& schedule) {
   return sum;
 }
 
-// Runs the phase to its end with so many out, told in random order; the number of measurements.
+// Runs the phase to its end with `in_flight` proposals out, told in random order; the number of measurements.
 int run(DivergencePhase* phase, size_t in_flight, double loss) {
   DrawStream draws(9, 0, draw_purpose("divergence-phase-test"));
   std::vector<DivergencePhase::Asked> out;

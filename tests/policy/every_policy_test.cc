@@ -143,8 +143,8 @@ TEST_P(EveryPolicy, StartsAtTheScheduleOfItsConfigurationExactly) {
   }
 }
 
-// Between restoring a learner and restoring it again, so many events: a state is long, and under sanitizers
-// writing and reading it takes nearly all of the time.
+// The number of events between restoring a learner and restoring it again: a state is long, and under
+// sanitizers writing and reading it takes nearly all of the time.
 constexpr int kEventsARestore = kUnderSanitizers ? 7 : 1;
 
 TEST_P(EveryPolicy, WithAStartRestoresBitForBitAndOnlyUnderThatStart) {

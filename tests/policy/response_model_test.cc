@@ -47,7 +47,7 @@ TEST(ResponseCurves, StepsFallWhereTheNeedIsMetFromSharpToSoft) {
   }
 }
 
-// What a layer costs under so many samples.
+// What a layer costs with a number of samples.
 using CostOfLayer = std::function<double(size_t layer, int32_t samples)>;
 
 // A model that has learned 400 outcomes whose logit is 1 less the costs, of perturbations of these widths in

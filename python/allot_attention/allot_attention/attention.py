@@ -37,6 +37,13 @@ def register(path: str = "auto") -> None:
     _said.clear()
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
+    # Continuous batching looks for the attention under this name.
+    AttentionInterface.register("paged|" + NAME, _refuse_paged)
+    AttentionMaskInterface.register("paged|" + NAME, _refuse_paged)
+
+
+def _refuse_paged(*_args: Any, **_kwargs: Any) -> Any:
+    raise ScheduleError("allot_attention knows no paged cache (continuous batching); call generate() instead of generate_batch()")
 
 
 def mask(*args: Any, **kwargs: Any) -> torch.Tensor:
@@ -105,7 +112,7 @@ def _masked(state: State, layer: int, visible: torch.Tensor | None, queries: int
             f"allot_attention needs a mask of True and False with {queries} queries and {keys} keys, but got {found}; give the "
             "model a mask [batch, tokens], or none"
         )
-    # The same tensor may hold another step's mask (compiled models reuse memory), so a lower layer begins anew.
+    # The same tensor may hold another step's mask (compiled models reuse memory), so a lower layer begins from scratch.
     known = state.masked if state.mask is visible and layer > state.last_layer else None
     state.last_layer = layer
     if known is not None:

@@ -84,7 +84,7 @@ def check_identity(config: Any, schedule: Schedule, adapter: str | Path | None =
         )
     if expected is None and adapter is not None:
         raise ScheduleError(f"the schedule was learned without an adapter, but {adapter} is one; use the model without it")
-    directory = _directory(str(getattr(config, "_name_or_path", "") or ""))
+    directory = _directory(str(getattr(config, "_name_or_path", "") or ""), getattr(config, "_commit_hash", None))
     weights = identity.weights_fingerprint(directory)
     if weights != schedule.model.get("weights_fingerprint"):
         raise ScheduleError(
@@ -103,14 +103,15 @@ def check_identity(config: Any, schedule: Schedule, adapter: str | Path | None =
     return result
 
 
-def _directory(name: str) -> Path:
+def _directory(name: str, revision: str | None) -> Path:
+    """Where the weights lie; `revision` is the commit of a model that is named by its hub name."""
     if name and Path(name).is_dir() and any(Path(name).glob("model.safetensors*")):
         return Path(name)
     if name and not Path(name).exists():
         from transformers.utils.hub import cached_file
 
         for file in ("model.safetensors", "model.safetensors.index.json"):
-            cached = cached_file(name, file, local_files_only=True, _raise_exceptions_for_missing_entries=False)
+            cached = cached_file(name, file, revision=revision, local_files_only=True, _raise_exceptions_for_missing_entries=False)
             if cached is not None:
                 return Path(cached).parent
     raise ScheduleError(

@@ -22,7 +22,7 @@ struct FakeEngineState {
   std::atomic<int64_t> steps{0};
   std::atomic<int64_t> most_together{0};
 
-  // Lets the engine make so many further steps; without a call it is never held back.
+  // Lets the engine make `steps_more` further steps; without a call it is never held back.
   void allow(int64_t steps_more) {
     {
       const std::lock_guard lock(mutex);
