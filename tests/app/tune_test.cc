@@ -45,7 +45,7 @@ class Tune : public ::testing::Test {
   void stop_in_the_middle() { write_file_atomically(hold_, ""); }
   void go_on() { std::filesystem::remove(hold_); }
 
-  static std::string tool() { return std::string(ALLOT_SIMULATED_DIR) + "/allot"; }
+  static std::string tool() { return ALLOT_SIMULATED_DIR "/allot"; }
 
   std::vector<std::string> tune(const std::vector<std::string>& more = {}) const {
     return run_words(tool(), "tune", small_, run_, 40, more);
