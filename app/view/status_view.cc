@@ -153,6 +153,18 @@ json preflight_json(const wire::Preflight& preflight) {
     if (object[name] == 0) object[name] = nullptr;
   }
   if (preflight.stop_reason().empty()) object["stop_reason"] = nullptr;
+  // Each accuracy also as every other JSON has it.
+  for (int i = 0; i < preflight.schedules_size(); ++i) {
+    const wire::PreflightSchedule& schedule = preflight.schedules(i);
+    wire::Score score;
+    score.set_answered(schedule.answered());
+    score.set_correct(schedule.correct());
+    const double right = schedule.mean() * static_cast<double>(schedule.answered());
+    if (std::abs(right - static_cast<double>(schedule.correct())) > 1e-6) score.set_mean(schedule.mean());
+    const json as_usual = score_json(score);
+    for (const char* name : {"n", "accuracy", "interval_95"})
+      object["schedules"][static_cast<size_t>(i)][name] = as_usual[name];
+  }
   return object;
 }
 

@@ -121,6 +121,13 @@ TEST_F(Tune, LooksAtDenseAndTheEvenScheduleBeforeItLearns) {
   EXPECT_EQ(aggregator::episode_rows(run_, "preflight").size(), 12u);
   const auto status = run_command({tool(), "status", "--run", run_.string()});
   EXPECT_THAT(status.out, Names("preflight dense", "of 24 right"));
+  const auto object =
+      nlohmann::json::parse(run_command({tool(), "status", "--run", run_.string(), "--json"}).out);
+  const nlohmann::json& dense = object.at("preflight").at("schedules").at(0);
+  EXPECT_EQ(dense.at("n"), 24);
+  EXPECT_EQ(dense.at("accuracy"), dense.at("correct").get<double>() / 24);
+  EXPECT_LE(dense.at("interval_95").at(0), dense.at("accuracy"));
+  EXPECT_GE(dense.at("interval_95").at(1), dense.at("accuracy"));
 }
 
 TEST_F(Tune, ARunThatHasNothingToLearnEndsWithTheReasonAndWithoutASchedule) {
