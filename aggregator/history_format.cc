@@ -307,6 +307,8 @@ ControlAction parse_control_action(std::string_view text) {
   return value_of(kControlActions, text, "control action");
 }
 
+namespace {
+
 bool are_bounds(std::string_view text) {
   try {
     (void)policy::parse_bounds(text);
@@ -315,6 +317,8 @@ bool are_bounds(std::string_view text) {
     return false;
   }
 }
+
+}  // namespace
 
 std::string control_value(const RunControlled& controlled) {
   switch (controlled.action) {

@@ -11,7 +11,6 @@
 #include "app/scoring/scoring.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/number_text.h"
 #include "evaluation/ablation.h"
 
@@ -90,11 +89,9 @@ int run_ablate(std::span<const std::string> arguments) {
   const std::string text = evaluation::format_ablation(ablation);
   if (!out.empty()) write_file_atomically(out, text);
   if (!run.empty()) write_file_atomically(run / "ablation.json", text);
-  nlohmann::ordered_json printed = nlohmann::ordered_json::parse(text);
-  printed["differences"] = plan_json(plan)["differences"];
   CommandWords again = scoring_again(plan, "ablate");
   again.add("base", base);
-  std::cout << (json ? printed.dump(2) + "\n"
+  std::cout << (json ? with_differences(text, plan)
                      : describe(plan) + "\n" + table(ablation) + "\nagain: " + again.line() + "\n");
   return 0;
 }

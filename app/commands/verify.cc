@@ -158,10 +158,8 @@ int verify_totals(const ScoringPlan& plan, const ScheduleFile& file,
   const std::string text = evaluation::format_frontier(frontier);
   if (!options.out.empty()) write_file_atomically(options.out, text);
   if (!options.run.empty()) write_file_atomically(options.run / "frontier.json", text);
-  nlohmann::ordered_json printed = nlohmann::ordered_json::parse(text);
-  printed["differences"] = plan_json(plan)["differences"];
   std::cout << (json
-                    ? printed.dump(2) + "\n"
+                    ? with_differences(text, plan)
                     : describe(plan) + "\n" + table(frontier, kernels::name(plan.conditions.attention.unit)) +
                           "\nagain: " + again + "\n");
   return 0;

@@ -84,6 +84,12 @@ Json plan_json(const ScoringPlan& plan) {
           {"device", plan.options.device}};
 }
 
+std::string with_differences(const std::string& file, const ScoringPlan& plan) {
+  Json printed = Json::parse(file);
+  printed["differences"] = plan_json(plan)["differences"];
+  return printed.dump(2) + "\n";
+}
+
 std::string describe(const ScoringPlan& plan) {
   std::string text =
       fmt::format("conditions: {}; {} questions of {}\n", evaluation::describe(plan.conditions),

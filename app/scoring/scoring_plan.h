@@ -55,5 +55,7 @@ CommandWords scoring_again(const ScoringPlan& plan, std::string_view command);
 nlohmann::ordered_json plan_json(const ScoringPlan& plan);
 // The same for people: a line of conditions, and one for each source that they differ from.
 std::string describe(const ScoringPlan& plan);
+// A result file's JSON as it is printed, with the differences of plan_json beside what the file holds.
+std::string with_differences(const std::string& file, const ScoringPlan& plan);
 
 }  // namespace allot::app
