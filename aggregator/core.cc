@@ -332,16 +332,16 @@ void Core::handle(const wire::Envelope& message, const std::string& peer, Timest
                               wire::body_name(message), message.epoch(), epoch_));
   }
   // Any message is a sign of life and renews the leases that it lists.
-  const std::string& worker = known->second.worker;
-  known->second.last_seen = workers_[worker].last_seen = now;
-  const std::vector<int64_t> unknown = leases_.renew(worker, listed_leases(message), now);
+  Worker& worker = worker_of(known->second.worker);
+  known->second.last_seen = worker.last_seen = now;
+  const std::vector<int64_t> unknown = leases_.renew(worker.name, listed_leases(message), now);
   switch (message.body_case()) {
     case wire::Envelope::kLeaseRequest:
-      return lease_request(message.lease_request(), worker, now);
+      return lease_request(message.lease_request(), &worker, now);
     case wire::Envelope::kResult:
-      return result(message.result(), worker, now);
+      return result(message.result(), &worker, now);
     case wire::Envelope::kRelease:
-      return release(message.release(), worker, now);
+      return release(message.release(), &worker, now);
     case wire::Envelope::kHeartbeat:
       reply().mutable_heartbeat_reply()->mutable_unknown_leases()->Add(unknown.begin(), unknown.end());
       return;
@@ -387,7 +387,7 @@ void Core::hello(const wire::Envelope& message, Timestamp now) {
 
 void Core::introduce(const wire::Envelope& message, Timestamp now) {
   const wire::Hello& hello = message.hello();
-  Worker& worker = workers_[hello.worker()];
+  Worker& worker = worker_of(hello.worker());
   // Workers reconnect now and then (wire/endpoint.h), which is not worth a log line.
   const bool was_here = now - worker.last_seen <= Duration{spec_.lease_ms()};
   worker.device = one_line(hello.device(), kMaxNameBytes);
@@ -410,19 +410,19 @@ void Core::introduce(const wire::Envelope& message, Timestamp now) {
                         leases_.episode(lease).value);
     end_lease(lease, LeaseEnd::kCrashed, death, now);
   }
-  if (!death.empty()) note_failure(hello.worker(), death, now);
+  if (!death.empty()) note_failure(&worker, death, now);
 }
 
-void Core::lease_request(const wire::LeaseRequest& request, const std::string& worker, Timestamp now) {
+void Core::lease_request(const wire::LeaseRequest& request, Worker* worker, Timestamp now) {
   wire::Grant grant_body;
-  workers_[worker].leaving = false;
-  const bool barred = paused_ || quarantined(worker, now);
+  worker->leaving = false;
+  const bool barred = paused_ || quarantined(*worker, now);
   const int allowed = barred ? 0 : std::min(request.count(), kMaxLeasesPerRequest);
   const int wanted = std::min(allowed, kMaxLeasesPerRound - granted_this_round_);
   while (grant_body.leases_size() < wanted) {
-    const std::optional<EpisodeId> episode = next_episode(worker, now);
+    const std::optional<EpisodeId> episode = next_episode(*worker, now);
     if (!episode) break;
-    *grant_body.add_leases() = grant(*episode, worker, now);
+    *grant_body.add_leases() = grant(*episode, worker->name, now);
     ++granted_this_round_;
   }
   if (grant_body.leases_size() > 0) {
@@ -433,20 +433,19 @@ void Core::lease_request(const wire::LeaseRequest& request, const std::string& w
   wait.set_retry_after_ms(retry_after().count());
   wait.set_finished(stage() == Stage::kFinished);
   if (wait.finished()) {
-    workers_[worker].heard_finished = true;
+    worker->heard_finished = true;
   } else if (paused_) {
     wait.set_paused(true);
   } else if (barred) {
-    const Worker& broken = workers_.at(worker);
-    wait.set_retry_after_ms((broken.quarantined_until - now).count());
+    wait.set_retry_after_ms((worker->quarantined_until - now).count());
     wait.set_message(
         fmt::format("worker {} failed {} times in a row and waits while other workers go on; the "
                     "last failure: {}",
-                    worker, broken.failures_in_a_row, broken.last_failure));
+                    worker->name, worker->failures_in_a_row, worker->last_failure));
   } else if (allowed > wanted) {
     wait.set_retry_after_ms(put_off().count());
   } else {
-    wait.set_message(kinds_that_it_lacks(worker));
+    wait.set_message(kinds_that_it_lacks(*worker));
   }
 }
 
@@ -461,14 +460,13 @@ Duration Core::retry_after() const {
   return std::clamp(Duration{2} * static_cast<int64_t>(workers_.size()), Duration{100}, Duration{10'000});
 }
 
-std::optional<EpisodeId> Core::next_episode(const std::string& name, Timestamp now) {
-  const Worker& worker = workers_.at(name);
+std::optional<EpisodeId> Core::next_episode(const Worker& worker, Timestamp now) {
   bool left_for_others = false;  // because of their kind
   for (const EpisodeId waiting : leases_.waiting()) {
     const Open& open = open_.at(waiting);
     if (!worker.runs(open.episode.kind)) {
       left_for_others = true;
-    } else if (!open.failed_on(name) || !another_may_take(open, name, now)) {
+    } else if (!open.failed_on(worker.name) || !another_may_take(open, worker, now)) {
       return waiting;
     }
   }
@@ -484,8 +482,7 @@ std::optional<EpisodeId> Core::next_episode(const std::string& name, Timestamp n
   return its_own ? std::optional(episode) : std::nullopt;
 }
 
-std::string Core::kinds_that_it_lacks(const std::string& name) const {
-  const Worker& worker = workers_.at(name);
+std::string Core::kinds_that_it_lacks(const Worker& worker) const {
   if (stage() == Stage::kFinished) return "";
   RewardKind lacking = plan_.next_kind();
   for (const EpisodeId waiting : leases_.waiting()) {
@@ -495,7 +492,7 @@ std::string Core::kinds_that_it_lacks(const std::string& name) const {
   return fmt::format(
       "episodes of kind {} are to be run, which worker {} (build {}) does not run; start "
       "workers of the aggregator's release",
-      row_of(lacking).name, name, worker.build);
+      row_of(lacking).name, worker.name, worker.build);
 }
 
 wire::Lease Core::grant(EpisodeId id, const std::string& worker, Timestamp now) {

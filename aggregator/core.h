@@ -81,6 +81,9 @@ class Core {
 
  private:
   struct Worker {
+    explicit Worker(std::string its_name) : name(std::move(its_name)) {}
+
+    std::string name;
     std::string device;
     std::string build;
     int64_t episodes_done = 0;  // since this start
@@ -135,10 +138,10 @@ class Core {
   void handle(const wire::Envelope& message, const std::string& peer, Timestamp now);
   void hello(const wire::Envelope& message, Timestamp now);
   void introduce(const wire::Envelope& message, Timestamp now);
-  void lease_request(const wire::LeaseRequest& request, const std::string& worker, Timestamp now);
-  void result(const wire::EpisodeResult& result, const std::string& worker, Timestamp now);
-  void release(const wire::Release& release, const std::string& worker, Timestamp now);
-  void keep(const wire::PartialResult& partial, const std::string& worker, Timestamp now);
+  void lease_request(const wire::LeaseRequest& request, Worker* worker, Timestamp now);
+  void result(const wire::EpisodeResult& result, Worker* worker, Timestamp now);
+  void release(const wire::Release& release, Worker* worker, Timestamp now);
+  void keep(const wire::PartialResult& partial, Worker* worker, Timestamp now);
   void control(const wire::Control& control, Rights rights, Timestamp now);
   std::string follow(const wire::Control& control, const std::string& by, Timestamp now);
   void stop_at_target(Timestamp now);
@@ -146,18 +149,19 @@ class Core {
   // Counts the updates in a row after which less than the gain floor was left to gain.
   void note_outlook(const policy::Description& described);
 
-  std::optional<EpisodeId> next_episode(const std::string& worker, Timestamp now);
+  Worker& worker_of(const std::string& name) { return workers_.try_emplace(name, name).first->second; }
+  std::optional<EpisodeId> next_episode(const Worker& worker, Timestamp now);
   // Why a worker gets nothing though others do: all that is to be run is of kinds that it does not run. Empty
   // where that is not so.
-  std::string kinds_that_it_lacks(const std::string& worker) const;
+  std::string kinds_that_it_lacks(const Worker& worker) const;
   bool healthy(const Worker& worker, Timestamp now) const;
-  bool another_may_take(const Open& open, const std::string& worker, Timestamp now) const;
-  void note_failure(const std::string& worker, const std::string& reason, Timestamp now);
-  bool quarantined(const std::string& worker, Timestamp now) const;
+  bool another_may_take(const Open& open, const Worker& worker, Timestamp now) const;
+  void note_failure(Worker* worker, const std::string& reason, Timestamp now);
+  bool quarantined(const Worker& worker, Timestamp now) const;
   wire::Lease grant(EpisodeId episode, const std::string& worker, Timestamp now);
-  wire::Ack judge(const wire::EpisodeResult& result, const std::string& worker, Timestamp now);
+  wire::Ack judge(const wire::EpisodeResult& result, Worker* worker, Timestamp now);
   // `told` lacks its verdict and version.
-  AckVerdict accept(EpisodeTold told, bool live);
+  AckVerdict accept(EpisodeTold told, Worker* worker, bool live);
   void fail(LeaseId lease, bool live, LeaseEnd how, const std::string& reason, Timestamp now);
   void give_up(EpisodeId episode, Timestamp now);
   void end_lease(LeaseId lease, LeaseEnd how, const std::string& reason, Timestamp now);

@@ -106,14 +106,14 @@ void count(wire::Counters* counters, AckVerdict verdict) {
 
 }  // namespace
 
-void Core::result(const wire::EpisodeResult& result, const std::string& worker, Timestamp now) {
+void Core::result(const wire::EpisodeResult& result, Worker* worker, Timestamp now) {
   Ack ack = judge(result, worker, now);
   ack.set_lease(result.lease());
   ack.set_episode(result.episode());
   *reply().mutable_ack() = std::move(ack);
 }
 
-Ack Core::judge(const wire::EpisodeResult& result, const std::string& worker, Timestamp now) {
+Ack Core::judge(const wire::EpisodeResult& result, Worker* worker, Timestamp now) {
   const LeaseId lease{result.lease()};
   const EpisodeId episode{result.episode()};
   const auto verdict = [this](AckVerdict value, std::string message) {
@@ -138,9 +138,9 @@ Ack Core::judge(const wire::EpisodeResult& result, const std::string& worker, Ti
       return verdict(AckVerdict::kStale, fmt::format("episode {} was given up after {} attempts",
                                                      episode.value, spec_.max_attempts()));
     case Standing::kLive:
-      if (!leases_.held_episode(lease, worker)) {
+      if (!leases_.held_episode(lease, worker->name)) {
         return verdict(AckVerdict::kRejected,
-                       fmt::format("lease {} is held by another worker than {}", lease.value, worker));
+                       fmt::format("lease {} is held by another worker than {}", lease.value, worker->name));
       }
       break;
     case Standing::kLate:
@@ -153,48 +153,50 @@ Ack Core::judge(const wire::EpisodeResult& result, const std::string& worker, Ti
   if (!result.error().empty()) {
     if (result.crashed()) counters_.set_crashed(counters_.crashed() + 1);
     end(LeaseEnd::kFailed,
-        fmt::format("episode {} failed on {}{}: {}", episode.value, worker,
+        fmt::format("episode {} failed on {}{}: {}", episode.value, worker->name,
                     result.crashed() ? ", which broke" : "", one_line(result.error(), kMaxReasonBytes)));
     return verdict(AckVerdict::kFailed, "noted");
   }
   const Open& open = open_.at(episode);
   std::vector<QuestionResult> results;
   std::string reason = read_answers(result, open.episode, &results);
-  Answers answers = open.kept;
-  if (reason.empty()) {
+  // Most results answer all questions, and nothing was kept before.
+  if (reason.empty() && (!open.kept.empty() || results.size() < open.episode.questions.size())) {
+    Answers answers = open.kept;
     fill(results, open.episode, &answers);
     const auto missing = std::ranges::find_if(answers, [](const auto& answer) { return !answer; });
     if (missing != answers.end()) {
       reason =
           fmt::format("{} outcomes for {} questions; question {} has no answer", result.outcomes_size(),
                       open.missing(), open.episode.questions[static_cast<size_t>(missing - answers.begin())]);
+    } else {
+      results = all_of(answers);
     }
   }
   if (!reason.empty()) {
     end(LeaseEnd::kRejected,
-        fmt::format("result of episode {} from {} rejected: {}", episode.value, worker, reason));
+        fmt::format("result of episode {} from {} rejected: {}", episode.value, worker->name, reason));
     return verdict(AckVerdict::kRejected, std::move(reason));
   }
   return verdict(accept({.episode = episode,
                          .lease = lease,
-                         .results = all_of(answers),
-                         .worker = worker,
+                         .results = std::move(results),
+                         .worker = worker->name,
                          .seconds = open.kept_seconds + result.seconds(),
                          .at = now},
-                        live),
+                        worker, live),
                  "");
 }
 
-AckVerdict Core::accept(EpisodeTold told, bool live) {
+AckVerdict Core::accept(EpisodeTold told, Worker* worker, bool live) {
   told.verdict = live ? AckVerdict::kAccepted : AckVerdict::kLate;
   told.told_version = policy().version();
   if (!tell(told)) told.verdict = AckVerdict::kStale;
   const AckVerdict verdict = told.verdict;
   const Timestamp now = told.at;
-  Worker& worker = workers_[told.worker];
-  ++worker.episodes_done;
-  worker.failures_in_a_row = worker.quarantines = 0;
-  worker.quarantined_until = {};
+  ++worker->episodes_done;
+  worker->failures_in_a_row = worker->quarantines = 0;
+  worker->quarantined_until = {};
   const std::optional<LeaseId> superseded = leases_.done(told.episode, told.lease, verdict);
   outputs_.records.emplace_back(std::move(told));
   if (superseded) outputs_.records.emplace_back(LeaseEnded{*superseded, LeaseEnd::kSuperseded, "", now});
@@ -213,20 +215,20 @@ void Core::fail(LeaseId lease, bool live, LeaseEnd how, const std::string& reaso
   if (live) end_lease(lease, how, reason, now);
 }
 
-void Core::release(const wire::Release& release, const std::string& worker, Timestamp now) {
+void Core::release(const wire::Release& release, Worker* worker, Timestamp now) {
   const LeaseEnd how =
       release.reason() == wire::Release::REASON_PREEMPTED ? LeaseEnd::kPreempted : LeaseEnd::kReleased;
   for (const wire::PartialResult& partial : release.partial()) keep(partial, worker, now);
   for (const int64_t lease : release.leases()) {
-    if (leases_.held_episode({lease}, worker)) end_lease({lease}, how, "", now);
+    if (leases_.held_episode({lease}, worker->name)) end_lease({lease}, how, "", now);
   }
-  workers_[worker].leaving = true;
+  worker->leaving = true;
   *reply().mutable_released()->mutable_leases() = release.leases();
 }
 
 // Answers under a lease that has expired meanwhile are kept too: an answer depends on nothing but the episode
 // and the question.
-void Core::keep(const wire::PartialResult& partial, const std::string& worker, Timestamp now) {
+void Core::keep(const wire::PartialResult& partial, Worker* worker, Timestamp now) {
   const LeaseId lease{partial.lease()};
   const EpisodeId episode{partial.episode()};
   const Standing standing = leases_.judge(lease, episode).standing;
@@ -236,16 +238,16 @@ void Core::keep(const wire::PartialResult& partial, const std::string& worker, T
   const Episode& asked = open_.at(episode).episode;
   std::vector<QuestionResult> results;
   std::string reason = read_answers(partial, asked, &results);
-  if (live && !leases_.held_episode(lease, worker)) reason = "the lease is held by another worker";
+  if (live && !leases_.held_episode(lease, worker->name)) reason = "the lease is held by another worker";
   if (!reason.empty()) {
-    spdlog::warn("answers of episode {} from {} are not kept: {}", episode.value, worker, reason);
+    spdlog::warn("answers of episode {} from {} are not kept: {}", episode.value, worker->name, reason);
     counters_.set_rejected(counters_.rejected() + 1);
     return;
   }
   AnswersKept kept{.episode = episode,
                    .lease = lease,
                    .results = {},
-                   .worker = worker,
+                   .worker = worker->name,
                    .seconds = partial.seconds(),
                    .at = now};
   Answers answers = open_.at(episode).kept;
@@ -263,10 +265,10 @@ void Core::keep(const wire::PartialResult& partial, const std::string& worker, T
   count(&counters_, accept({.episode = episode,
                             .lease = lease,
                             .results = all_of(open.kept),
-                            .worker = worker,
+                            .worker = worker->name,
                             .seconds = open.kept_seconds,
                             .at = now},
-                           live));
+                           worker, live));
 }
 
 void Core::end_lease(LeaseId lease, LeaseEnd how, const std::string& reason, Timestamp now) {
@@ -328,8 +330,7 @@ bool Core::healthy(const Worker& worker, Timestamp now) const {
          worker.quarantined_until <= now;
 }
 
-bool Core::quarantined(const std::string& name, Timestamp now) const {
-  const Worker& worker = workers_.at(name);
+bool Core::quarantined(const Worker& worker, Timestamp now) const {
   if (worker.quarantined_until <= now) return false;
   return std::ranges::any_of(workers_, [&](const auto& other) {
     return healthy(other.second, now) &&
@@ -337,24 +338,23 @@ bool Core::quarantined(const std::string& name, Timestamp now) const {
   });
 }
 
-bool Core::another_may_take(const Open& open, const std::string& name, Timestamp now) const {
+bool Core::another_may_take(const Open& open, const Worker& worker, Timestamp now) const {
   if (now >= open.reserved_until) return false;
   return std::ranges::any_of(workers_, [&](const auto& other) {
-    return other.first != name && healthy(other.second, now) && other.second.runs(open.episode.kind) &&
+    return other.first != worker.name && healthy(other.second, now) && other.second.runs(open.episode.kind) &&
            !open.failed_on(other.first);
   });
 }
 
-void Core::note_failure(const std::string& name, const std::string& reason, Timestamp now) {
-  Worker& worker = workers_[name];
-  ++worker.failures_in_a_row;
-  worker.last_failure = reason;
-  if (worker.failures_in_a_row < kFailuresToQuarantine || worker.quarantined_until > now) return;
-  const int doublings = std::min(worker.quarantines++, kMostQuarantineDoublings);
-  worker.quarantined_until = now + Duration{spec_.lease_ms()} * (int64_t{1} << doublings);
+void Core::note_failure(Worker* worker, const std::string& reason, Timestamp now) {
+  ++worker->failures_in_a_row;
+  worker->last_failure = reason;
+  if (worker->failures_in_a_row < kFailuresToQuarantine || worker->quarantined_until > now) return;
+  const int doublings = std::min(worker->quarantines++, kMostQuarantineDoublings);
+  worker->quarantined_until = now + Duration{spec_.lease_ms()} * (int64_t{1} << doublings);
   spdlog::warn(
-      "worker {} failed {} times in a row; it gets no episode for {} s while other workers are there", name,
-      worker.failures_in_a_row, (worker.quarantined_until - now).count() / 1000);
+      "worker {} failed {} times in a row; it gets no episode for {} s while other workers are there",
+      worker->name, worker->failures_in_a_row, (worker->quarantined_until - now).count() / 1000);
 }
 
 }  // namespace allot::aggregator

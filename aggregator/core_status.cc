@@ -47,7 +47,7 @@ wire::Status Core::status(Timestamp now) const {
     row.set_episodes_done(worker.episodes_done);
     row.set_last_seen_ms((now - worker.last_seen).count());
     row.set_failures_in_a_row(worker.failures_in_a_row);
-    if (quarantined(worker_name, now)) row.set_quarantined_ms((worker.quarantined_until - now).count());
+    if (quarantined(worker, now)) row.set_quarantined_ms((worker.quarantined_until - now).count());
     row.set_last_failure(worker.last_failure);
   }
   for (const VerifiedSchedule& schedule : plan_.verified())

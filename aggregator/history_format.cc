@@ -47,19 +47,39 @@ const char* parse_number(const char* at, const char* end, double* value) {
   return error == std::errc{} ? next : nullptr;
 }
 
-// Written by hand: a restart reads fifty such numbers per episode, and std::from_chars takes three
-// times as long.
+// Written by hand: a restart reads eighty such numbers per episode, and std::from_chars takes three times as
+// long.
 template <std::integral Integer>
 const char* parse_number(const char* at, const char* end, Integer* value) {
+  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<Integer>::max());
+  constexpr int kMostDigits = 18;  // more than an Integer has, and no sum of so many overflows
+  static_assert(std::numeric_limits<Integer>::digits10 < kMostDigits - 1);
   const bool negative = std::is_signed_v<Integer> && at != end && *at == '-';
   if (negative) ++at;
   const char* const first = at;
-  const int64_t most = int64_t{std::numeric_limits<Integer>::max()} + (negative ? 1 : 0);
-  int64_t number = 0;
-  for (; at != end && *at >= '0' && *at <= '9' && number <= most; ++at) number = 10 * number + (*at - '0');
-  if (at == first || number > most) return nullptr;
-  *value = static_cast<Integer>(negative ? -number : number);
+  uint64_t number = 0;
+  for (; at != end; ++at) {
+    const unsigned digit = static_cast<unsigned char>(*at) - unsigned{'0'};
+    if (digit > 9) break;
+    number = 10 * number + digit;
+  }
+  if (at == first || at - first > kMostDigits || number > kMost + (negative ? 1 : 0)) return nullptr;
+  *value = static_cast<Integer>(negative ? 0 - number : number);
   return at;
+}
+
+// By std::to_chars, because an episode stores seventy such numbers and fmt::join takes three times as long.
+template <std::integral Integer>
+std::string joined(const std::vector<Integer>& values) {
+  constexpr size_t kMostDigits = std::numeric_limits<Integer>::digits10 + 2;  // with a sign
+  std::string text(values.size() * (kMostDigits + 1), '\0');
+  char* at = text.data();
+  for (const Integer value : values) {
+    if (at != text.data()) *at++ = ',';
+    at = std::to_chars(at, at + kMostDigits, value).ptr;
+  }
+  text.resize(static_cast<size_t>(at - text.data()));
+  return text;
 }
 
 template <class Table, class Key>
@@ -167,10 +187,10 @@ wire::Counters read_counters(const Database& database) {
 }
 
 std::string list_text(const std::vector<int32_t>& values) {
-  return fmt::format("{}", fmt::join(values, ","));
+  return joined(values);
 }
 std::string list_text(const std::vector<uint32_t>& values) {
-  return fmt::format("{}", fmt::join(values, ","));
+  return joined(values);
 }
 std::string list_text(const std::vector<double>& values) {
   return fmt::format("{}", fmt::join(values, ","));
@@ -377,6 +397,28 @@ char finish_letter(const QuestionResult& result) {
   return result.no_answer ? static_cast<char>(letter + kToUpper) : letter;
 }
 
+struct FinishLetter {
+  bool known = false;
+  Finish finish = Finish::kEos;
+  bool no_answer = false;
+};
+
+// [letter]; a table, because a restart reads a letter for each answer.
+constexpr auto kFinishLetters = [] {
+  std::array<FinishLetter, 128> letters{};
+  for (const auto& [finish, letter] : kFinishes) {
+    letters[static_cast<size_t>(letter)] = {true, finish, false};
+    letters[static_cast<size_t>(letter + kToUpper)] = {true, finish, true};
+  }
+  return letters;
+}();
+
+FinishLetter read_finish_letter(char letter) {
+  const auto place = static_cast<unsigned char>(letter);
+  if (place < kFinishLetters.size() && kFinishLetters[place].known) return kFinishLetters[place];
+  throw CorruptFile(fmt::format("the history holds finish '{}', which this release does not know", letter));
+}
+
 }  // namespace
 
 ResultColumns result_columns(const std::vector<QuestionResult>& results) {
@@ -409,7 +451,8 @@ void parse_results(const ResultTexts& texts, std::vector<QuestionResult>* result
   parse_list(output_tokens, "outcomes.output_tokens", &outputs);
   parse_list(score, "outcomes.score", &scores);
   if (finish.size() != correct.size() || prompts.size() != correct.size() ||
-      outputs.size() != correct.size() || correct.find_first_not_of("01") != std::string_view::npos) {
+      outputs.size() != correct.size() ||
+      !std::ranges::all_of(correct, [](char c) { return c == '0' || c == '1'; })) {
     throw CorruptFile(fmt::format(
         "an outcome of the history has {} entries in correct ('{}'), {} in finish, {} in prompt_tokens "
         "and {} in output_tokens; one 0 or 1 and one each per question is expected",
@@ -423,14 +466,13 @@ void parse_results(const ResultTexts& texts, std::vector<QuestionResult>* result
   }
   results->resize(correct.size());
   for (size_t i = 0; i < results->size(); ++i) {
-    const bool no_answer = finish[i] >= 'A' && finish[i] <= 'Z';
-    const char letter = no_answer ? static_cast<char>(finish[i] - kToUpper) : finish[i];
+    const FinishLetter letter = read_finish_letter(finish[i]);
     (*results)[i] = {.question = 0,
                      .score = correct[i] == '1' ? 1.0 : 0.0,
-                     .finish = value_of(kFinishes, letter, "finish"),
+                     .finish = letter.finish,
                      .prompt_tokens = prompts[i],
                      .output_tokens = outputs[i],
-                     .no_answer = no_answer};
+                     .no_answer = letter.no_answer};
   }
   for (size_t i = 0; i < scores.size(); ++i) {
     if ((scores[i] == 1) != (correct[i] == '1') || !std::isfinite(scores[i])) {

@@ -132,7 +132,8 @@ int64_t Statement::value() {
 
 std::string_view Statement::text(int column) const {
   const auto* data = reinterpret_cast<const char*>(sqlite3_column_text(handle_.get(), column));
-  return {data == nullptr ? "" : data, static_cast<size_t>(sqlite3_column_bytes(handle_.get(), column))};
+  if (data == nullptr) return "";
+  return {data, static_cast<size_t>(sqlite3_column_bytes(handle_.get(), column))};
 }
 
 }  // namespace allot::aggregator

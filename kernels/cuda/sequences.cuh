@@ -93,8 +93,9 @@ __device__ __forceinline__ PassSequence pass_sequence(const Args& args, int32_t 
 // The same for a score kernel: it also has no queries where another score kernel serves the sequence.
 __device__ __forceinline__ PassSequence scored_sequence(const Args& args, int32_t b, FaultCode* fault) {
   PassSequence s = pass_sequence(args, b, fault);
-  if (args.scored != Scored::kEvery && has_exact_scores(args.p, b) != (args.scored == Scored::kExact))
-    s.count = 0;
+  // Only a launch with dense sequences has two, and it has budgets whatever its estimator.
+  const bool divided = args.scored != Scored::kEvery;
+  if (divided && (args.p.budgets[b] == kDenseBudget) != (args.scored == Scored::kExact)) s.count = 0;
   return s;
 }
 

@@ -113,6 +113,38 @@ TEST(Apportion, KeepsSumFloorAndQuotaWithinOneForAnyShares) {
   }
 }
 
+// Against the definition: all layers sorted by their remainders. Shares that are small whole numbers make
+// ties.
+TEST(Apportion, RoundsUpTheLargestRemaindersAndAmongEqualOnesTheEarlierLayers) {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 5000; ++round) {
+    const auto layers = std::uniform_int_distribution<size_t>(1, 40)(random);
+    const int64_t total = std::uniform_int_distribution<int64_t>(0, 300)(random);
+    std::vector<double> shares(layers);
+    for (double& share : shares) {
+      share = round % 2 == 0 ? std::uniform_int_distribution<int>(1, 1 + round % 9)(random)
+                             : std::uniform_real_distribution<>(0.01, 1)(random);
+    }
+    const double largest = *std::ranges::max_element(shares);
+    double sum = 0;
+    for (const double share : shares) sum += share / largest;
+    std::vector<int32_t> expected(layers);
+    std::vector<double> remainders(layers);
+    std::vector<size_t> order(layers);
+    int64_t left = total;
+    for (size_t layer = 0; layer < layers; ++layer) {
+      const double quota = static_cast<double>(total) * (shares[layer] / largest / sum);
+      expected[layer] = static_cast<int32_t>(quota);
+      remainders[layer] = quota - expected[layer];
+      order[layer] = layer;
+      left -= expected[layer];
+    }
+    std::ranges::stable_sort(order, std::ranges::greater{}, [&](size_t layer) { return remainders[layer]; });
+    for (int64_t place = 0; place < left; ++place) ++expected[order[static_cast<size_t>(place)]];
+    ASSERT_EQ(apportion(shares, total, 0).samples, expected) << "round " << round;
+  }
+}
+
 TEST(Apportion, SurvivesSharesAtTheEdgeOfTheNumberRange) {
   const double huge = std::numeric_limits<double>::max();
   EXPECT_THAT(apportion(std::vector{huge, huge}, 10, 0).samples, ElementsAre(5, 5));

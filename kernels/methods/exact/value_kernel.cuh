@@ -11,6 +11,7 @@ template <int kWarps>
 class DenseSelection {
  public:
   static constexpr bool kDense = true;
+  static constexpr bool kDraws = false;
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t) { return 0; }
 
   __device__ __forceinline__ DenseSelection(const Args& args, const ValueRow& row, RowGroup<kWarps>& group,

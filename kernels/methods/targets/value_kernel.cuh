@@ -13,6 +13,7 @@ template <int kWarps>
 class TargetSelection {
  public:
   static constexpr bool kDense = false;  // serves the rows with a budget
+  static constexpr bool kDraws = true;
   // Dynamic shared bytes a row of `tiles` score tiles needs: the CDF.
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles) {
     return int64_t{tiles} * sizeof(double);

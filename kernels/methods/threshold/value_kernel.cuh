@@ -20,6 +20,7 @@ class ThresholdSelection {
 
  public:
   static constexpr bool kDense = false;
+  static constexpr bool kDraws = true;
   // The CDF of what is not kept, the kept keys below each tile, and the list of hot tiles.
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles) {
     return (sizeof(Counters) + int64_t{tiles} * (sizeof(double) + sizeof(int32_t) + sizeof(uint16_t)) + 15) /

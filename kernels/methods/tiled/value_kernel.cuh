@@ -13,6 +13,7 @@ template <int kWarps>
 class TiledSelection {
  public:
   static constexpr bool kDense = false;
+  static constexpr bool kDraws = true;
   // The CDF of the score tiles and the first slot of each segment.
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles) {
     return (int64_t{tiles} * (sizeof(double) + sizeof(int32_t)) + 15) / 16 * 16;

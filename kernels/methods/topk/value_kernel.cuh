@@ -20,6 +20,7 @@ class TopkSelection {
 
  public:
   static constexpr bool kDense = false;
+  static constexpr bool kDraws = false;
   // Of every tile: what is kept of weights above the least, how many those are, and how many are equal to it.
   __host__ __device__ static constexpr int64_t shared_bytes(int32_t tiles) {
     return (sizeof(Search) + int64_t{tiles} * (sizeof(float) + 2 * sizeof(int32_t)) + 15) / 16 * 16;
