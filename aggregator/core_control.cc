@@ -124,7 +124,7 @@ void Core::note_outlook(const policy::Description& described) {
 
 // What is decided here has records of its own, so that a replay need not compare estimates.
 void Core::stop_when_settled(Timestamp now) {
-  if (!until_settled_ || stage() != Stage::kLearn || plan_.reward_kind() != RewardKind::kAnswers) return;
+  if (!until_settled_ || stage() != Stage::kLearn || plan_.reward_kind() != kVerifiedKind) return;
   const auto outlook = outlook_of(described_);
   if (!outlook) return;
   if (plan_.wanted() == spec_.episodes() && spec_.most_episodes() > spec_.episodes()) {

@@ -141,7 +141,7 @@ RewardKind Plan::kind_of_group(int64_t group) const {
 }
 
 RewardKind Plan::next_kind() const {
-  if (stage_ != Stage::kLearn) return RewardKind::kAnswers;
+  if (stage_ != Stage::kLearn) return kVerifiedKind;
   return proposal_of({next_episode_}) < divergence_episodes_ ? RewardKind::kDivergence : kind_;
 }
 
@@ -154,7 +154,7 @@ PlannedEpisode Plan::next_preflight() {
   const size_t first = static_cast<size_t>(batch) * questions_per_episode_;
   const size_t last = std::min<size_t>(first + questions_per_episode_, all.size());
   PlannedEpisode episode;
-  episode.kind = RewardKind::kAnswers;
+  episode.kind = kVerifiedKind;
   episode.label = Preflight::kLabels[dense ? 0 : 1];
   episode.group = batch;
   if (!dense) episode.samples = uniform_samples_;
@@ -173,7 +173,7 @@ PlannedEpisode Plan::next_verification() {
   const uint32_t first = static_cast<uint32_t>(batch) * questions_per_episode_;
   const uint32_t last = std::min(first + questions_per_episode_, heldout_questions_);
   PlannedEpisode episode;
-  episode.kind = RewardKind::kAnswers;
+  episode.kind = kVerifiedKind;
   episode.label = verified.label;
   episode.group = batch;
   episode.samples = verified.samples;

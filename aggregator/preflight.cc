@@ -29,7 +29,7 @@ Preflight::Preflight(const wire::RunSpec& spec)
       max_new_tokens_(spec.generation().max_new_tokens()),
       prompt_style_(spec.task().prompt_style()),
       even_(even_schedule(spec).samples),
-      answers_(parse_reward_kind(spec.reward_kind()) == RewardKind::kAnswers),
+      answers_(parse_reward_kind(spec.reward_kind()) == kVerifiedKind),
       episodes_(spec.episodes() - spec.divergence_episodes()),
       run_questions_(episodes_ * spec.questions_per_episode() +
                      kVerifiedSchedules * int64_t{spec.task().heldout_questions()}) {}

@@ -21,7 +21,13 @@ constexpr std::array<RewardKindRow, 2> kRows{{
      .higher_is_better = true,
      .unit = "%",
      .per_unit = 100,
-     .decimals = 1},
+     .decimals = 1,
+     .difference_unit = "points",
+     .generates = true,
+     .series = "reward",  // as it was named before there were other kinds
+     .axis = "right answers",
+     .of_episode = "the share of right answers to its questions",
+     .of_run = "right answers"},
     {.kind = RewardKind::kDivergence,
      .name = "divergence",
      .measure = "divergence",
@@ -30,7 +36,15 @@ constexpr std::array<RewardKindRow, 2> kRows{{
      .higher_is_better = false,
      .unit = "nats",
      .per_unit = 1,
-     .decimals = 3},
+     .decimals = 3,
+     .difference_unit = "nats",
+     .generates = false,
+     .series = "divergence",
+     .axis = "divergence, nats",
+     .of_episode = "the mean divergence over the solutions of its questions, the lower the better",
+     .of_run =
+         "divergence of sampled from exact next-token distributions over the solutions, mean nats; nothing "
+         "was generated"},
 }};
 
 }  // namespace
@@ -43,6 +57,15 @@ double RewardKindRow::utility(double reward) const {
 
 std::string RewardKindRow::format(double score) const {
   return fmt::format("{:.{}f}{}{}", score * per_unit, decimals, unit == "%" ? "" : " ", unit);
+}
+
+std::string RewardKindRow::format_amount(double difference) const {
+  return fmt::format("{:.{}f} {}", difference * per_unit, decimals, difference_unit);
+}
+
+std::string RewardKindRow::format_difference(double difference, double from, double to) const {
+  return fmt::format("{:+.{}f} {} ({:+.{}f} to {:+.{}f})", difference * per_unit, decimals, difference_unit,
+                     from * per_unit, decimals, to * per_unit, decimals);
 }
 
 std::span<const RewardKindRow> reward_kinds() {

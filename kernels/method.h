@@ -63,7 +63,10 @@ std::string unit_fault(const AttentionMethod& method);
 // Whether the method's sizes of rows take in the norms of their values: its launches need
 // AttentionParams::value_norms.
 inline bool uses_value_norms(const AttentionMethod& method) {
-  return method.estimator == Estimator::kJoint && own_parameters(method.estimator, method.parameters)[0] != 0;
+  const std::span<const double> values = own_parameters(method.estimator, method.parameters);
+  for (size_t i = 0; i < values.size(); ++i)
+    if (row_of(method.estimator).parameters[i].norms && values[i] != 0) return true;
+  return false;
 }
 
 // The smallest budget above 0 that the estimator accepts for a row of `length` keys.

@@ -7,8 +7,7 @@ namespace allot::model {
 int64_t row_limit(const kernels::AttentionMethod& method, int64_t budget, int64_t group, int64_t keys) {
   if (budget == 0) return 0;
   int64_t rows = method.unit == kernels::BudgetUnit::kRows ? budget : budget * group;
-  // One offset of equally spaced targets may fit one more of them.
-  if (method.estimator == kernels::Estimator::kLevel) ++rows;
+  if (row_of(method.estimator).spaced) ++rows;
   return std::min(rows, keys);
 }
 
@@ -20,7 +19,7 @@ void count_pass(const ForwardBatch& batch, const kernels::AttentionMethod& metho
     const int32_t* const budgets = batch.budgets.data() + static_cast<int64_t>(l) * batch.batch();
     const auto count = [&](int64_t token, int64_t sequence) {
       const int32_t budget = budgets[sequence];
-      if (budget == kernels::kDenseBudget || method.estimator == kernels::Estimator::kExact) {
+      if (budget == kernels::kDenseBudget || !row_of(method.estimator).samples) {
         ++layer.exact_tokens;
         return;
       }

@@ -10,11 +10,11 @@
 namespace allot::app {
 namespace {
 
-using kernels::Estimator;
 using model::LayerExecution;
 
-// `joint` and `pooled` read their rows for every token unless there are fewer keys. Weights that are 0 in the
-// arithmetic of the engine, and targets that rounding takes to a neighbour, are few.
+// Most estimators whose heads choose together read their rows for every token unless there are fewer keys.
+// Weights that are 0 in the arithmetic of the engine, and targets that rounding takes to a neighbour, are
+// few.
 constexpr double kFewestRows = 0.95;
 constexpr double kMostRows = 1.01;
 
@@ -22,8 +22,8 @@ double per_token(int64_t sum, int64_t tokens) {
   return tokens > 0 ? static_cast<double>(sum) / static_cast<double>(tokens) : 0;
 }
 
-bool reads_all_its_rows(Estimator estimator) {
-  return estimator == Estimator::kJoint || estimator == Estimator::kPooled;
+bool reads_all_its_rows(const kernels::EstimatorRow& row) {
+  return row.scope != kernels::Scope::kHead && !row.spaced;
 }
 
 // The words of a unit: "samples a head".
@@ -38,7 +38,7 @@ void judge_rows(const LayerExecution& layer, const evaluation::Conditions& condi
   const auto rows = static_cast<double>(*layer.rows);
   const auto limit = static_cast<double>(layer.row_limit);
   // Every estimator reads at least one row where it has samples and keys.
-  const double fewest = reads_all_its_rows(conditions.attention.estimator)
+  const double fewest = reads_all_its_rows(row_of(conditions.attention.estimator))
                             ? kFewestRows * limit
                             : static_cast<double>(std::min(reads, layer.row_limit));
   if (rows > kMostRows * limit)
@@ -55,7 +55,7 @@ void judge_rows(const LayerExecution& layer, const evaluation::Conditions& condi
 void judge_layer(const LayerExecution& layer, const evaluation::Conditions& conditions, int32_t asked,
                  size_t number, std::vector<std::string>* faults) {
   const kernels::AttentionMethod& method = conditions.attention;
-  if (asked == kExactLayer || method.estimator == Estimator::kExact) {
+  if (asked == kExactLayer || !row_of(method.estimator).samples) {
     if (layer.sampled_tokens > 0)
       faults->push_back(fmt::format("layer {} sampled {} tokens with {:.1f} {}, exact attention asked",
                                     number, layer.sampled_tokens,

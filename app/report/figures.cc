@@ -57,15 +57,12 @@ Axis percent_axis(const char* title) {
 
 // The axis of rewards: the whole range of a kind that has one, else from its lower bound to `most`.
 Axis reward_axis(const RewardKindRow& kind, double most) {
-  if (kind.kind == RewardKind::kAnswers) return percent_axis("Reward (right answers)");
   const double to = std::isfinite(kind.high) ? kind.high : std::max(most * 1.05, kind.low + 1e-6);
-  Axis axis{.title = fmt::format("Reward ({}, {})", kind.measure, kind.unit),
-            .from = kind.low,
-            .to = to,
-            .ticks = {}};
+  Axis axis{.title = fmt::format("Reward ({})", kind.axis), .from = kind.low, .to = to, .ticks = {}};
   for (int i = 0; i <= 5; ++i) {
     const double value = kind.low + (to - kind.low) * i / 5;
-    axis.ticks.push_back({value, fmt::format("{:.3g}", value * kind.per_unit)});
+    axis.ticks.push_back(
+        {value, fmt::format("{:.3g}{}", value * kind.per_unit, kind.unit == "%" ? "%" : "")});
   }
   return axis;
 }
@@ -241,7 +238,7 @@ Chart learning_chart(const aggregator::RunData& run, const EvaluationRecord& eva
   chart.band(low, high, "band");
   chart.dots(dots, "dots");
   for (const Series& series : measured(evaluation)) {
-    if (run.kind != RewardKind::kAnswers) break;  // accuracies have no place on the axis
+    if (run.kind != kVerifiedKind) break;  // accuracies have no place on the axis
     const double accuracy = (*series.score)->value;
     chart.level(accuracy, series.name, fmt::format("{} {}", series.name, percent(accuracy)));
   }
@@ -282,7 +279,6 @@ Chart number_chart(const aggregator::RunData& run, const std::string& name, Shap
 }
 
 Chart outlook_chart(const aggregator::RunData& run, Shape shape) {
-  const bool answers = run.kind == RewardKind::kAnswers;
   const double scale = row_of(run.kind).per_unit;
   std::vector<Point> gain, low, high, left;
   for (const size_t i : places_drawn(run.versions.size())) {
@@ -304,8 +300,7 @@ Chart outlook_chart(const aggregator::RunData& run, Shape shape) {
                .height = shape.height,
                .margins = {.left = 44, .right = 106, .top = 30, .bottom = 42},
                .x = version_axis(run, shape),
-               .y = {.title = answers ? "Expected gain (points)"
-                                      : fmt::format("Expected gain ({})", row_of(run.kind).unit),
+               .y = {.title = fmt::format("Expected gain ({})", row_of(run.kind).difference_unit),
                      .from = bottom == 0 ? 0 : bottom - room,
                      .to = top + room,
                      .ticks = round_ticks(bottom, top + room, 6)}});
@@ -496,15 +491,13 @@ std::vector<Figure> make_figures(const ReportInput& input, const EvaluationRecor
                              kWide.height, [&](Shape shape) { return schedule_chart(run, shape); }));
   }
   if (!run.learned.empty()) {
-    const bool answers = run.kind == RewardKind::kAnswers;
     figures.push_back(figure(
         "learning", "Learning curve",
         fmt::format("Each dot is the reward of one episode: {}. The line is the mean of the last {} episodes "
                     "with its 95% interval; ticks below mark policy updates. Episodes try schedules around "
                     "the policy's mean, so their rewards may be worse than what that mean scores{}.",
-                    answers ? "the share of right answers to its questions"
-                            : "the mean divergence over the solutions of its questions, the lower the better",
-                    kRewardWindow, answers ? "; dashed lines are held-out accuracies" : ""),
+                    row_of(run.kind).of_episode, kRewardWindow,
+                    run.kind == kVerifiedKind ? "; dashed lines are held-out accuracies" : ""),
         kWide.height, [&](Shape shape) { return learning_chart(run, evaluation, shape); }));
   }
   if (run.versions.size() >= 2) {

@@ -269,12 +269,10 @@ std::vector<Fact> ablation_facts(const evaluation::Ablation& ablation) {
 }
 
 std::string reward(const aggregator::RunData& run) {
-  if (run.kind == RewardKind::kDivergence)
-    return "divergence of sampled from exact next-token distributions over the solutions, mean nats; "
-           "nothing was generated";
+  const RewardKindRow& kind = row_of(run.kind);
   const int64_t first = run.spec.divergence_episodes();
-  return first == 0 ? "right answers"
-                    : fmt::format("divergences in the first {} episodes, right answers after", first);
+  return first == 0 ? std::string(kind.of_run)
+                    : fmt::format("divergences in the first {} episodes, {} after", first, kind.of_run);
 }
 
 std::vector<Fact> conditions(const aggregator::RunData& run, const std::string& tool_version) {

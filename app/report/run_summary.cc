@@ -121,11 +121,13 @@ ScheduleFile schedule_file_of(const aggregator::RunData& run, const std::string&
   file.total = spec.policy().total();
   file.floor = spec.policy().floor();
   file.evaluation = evaluate(run);
-  if (run.kind == RewardKind::kDivergence || spec.divergence_episodes() > 0) {
+  const RewardKindRow& kind = row_of(run.kind);
+  if (!kind.generates || spec.divergence_episodes() > 0) {
     const bool exact_prompt = file.conditions.attention.prefill == kernels::Prefill::kDense;
-    file.calibration = CalibrationRecord{.reward = spec.divergence_episodes() > 0 ? "mixed" : "divergence",
-                                         .mode = exact_prompt ? "decode" : "reply",
-                                         .check = {}};
+    file.calibration =
+        CalibrationRecord{.reward = spec.divergence_episodes() > 0 ? "mixed" : std::string(kind.name),
+                          .mode = exact_prompt ? "decode" : "reply",
+                          .check = {}};
   }
   file.run_id = spec.run_id();
   file.start = aggregator::policy_config(spec).start;

@@ -20,13 +20,9 @@ constexpr size_t kHeadBytes = 12;
 constexpr size_t kChecksumBytes = 4;
 // Bytes of events that may wait to be written.
 constexpr size_t kMostWaiting = size_t{1} << 20;
-// Rewards of answers, as they were named before there were other kinds; others have the name of their kind.
-std::string reward_tag(RewardKind kind) {
-  return kind == RewardKind::kAnswers ? "reward" : std::string(row_of(kind).name);
-}
 
 bool is_reward_tag(const std::string& tag) {
-  return std::ranges::any_of(reward_kinds(), [&](const auto& row) { return tag == reward_tag(row.kind); });
+  return std::ranges::find(reward_kinds(), tag, &RewardKindRow::series) != reward_kinds().end();
 }
 
 template <class Integer>
@@ -185,7 +181,7 @@ void TensorboardWriter::add(const aggregator::EpisodeRow& episode) {
   if (recent_.size() > kRewardWindow + 1) recent_.pop_front();
   if (++episodes_ <= episodes_in_file_) return;
   Event event = event_at(episode.finished, episodes_);
-  const std::string tag = reward_tag(episode.kind);
+  const std::string tag(row_of(episode.kind).series);
   add_scalar(&event, tag, episode.reward);
   double sum = 0;
   int64_t count = 0;

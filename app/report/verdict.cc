@@ -32,15 +32,10 @@ std::string learning_text(const aggregator::RunData& run) {
         run.spec.policy().name());
   }
   const RewardKindRow& kind = row_of(run.kind);
-  const bool answers = run.kind == RewardKind::kAnswers;
-  const std::string left = answers ? fmt::format("{:.1f} points", 100 * outlook->left_to_gain)
-                                   : kind.format(outlook->left_to_gain);
-  const std::string gain =
-      answers ? points_with_range(outlook->over_even.mean, outlook->over_even.low, outlook->over_even.high)
-              : kind.format(outlook->over_even.mean);
   const std::string expects = fmt::format(
       "The learner expects {} over the even schedule on new questions, and at most {} more from going on.",
-      gain, left);
+      kind.format_difference(outlook->over_even.mean, outlook->over_even.low, outlook->over_even.high),
+      kind.format_amount(outlook->left_to_gain));
   if (run.settled) return fmt::format("Settled after {} episodes. {}", episodes, expects);
   if (run.stage == "learn") return expects;
   return fmt::format("Not settled: learning ended after {} episodes{}. {}", episodes,

@@ -75,7 +75,7 @@ std::optional<std::string> recent_reward_text(const wire::Status& status) {
 }
 
 std::string score_text(double score) {
-  return row_of(RewardKind::kAnswers).format(score);
+  return row_of(kVerifiedKind).format(score);
 }
 
 double mean_score(const wire::Score& score) {

@@ -232,7 +232,7 @@ json to_json(const wire::Status& status, const StatusContext& context) {
   object["preflight"] = status.has_preflight() ? preflight_json(status.preflight()) : json(nullptr);
   if (!status.has_outlook()) object["outlook"] = nullptr;
   object["rewards"] = rewards_json(kind);
-  object["verified"] = rewards_json(&row_of(RewardKind::kAnswers));
+  object["verified"] = rewards_json(&row_of(kVerifiedKind));
   if (status.target_reward() <= 0) object["target_reward"] = nullptr;
   if (status.eta_s() < 0) object["eta_s"] = nullptr;
   const aggregator::WorkerCounts counts = aggregator::count_workers(status);
@@ -262,13 +262,12 @@ std::string format_status(const wire::Status& status) {
   text += fmt::format("schedule  {}\n", schedule_text(status));
   if (status.has_outlook()) {
     const RewardKindRow* kind = find_reward_kind(status.reward_kind());
-    const bool answers = kind != nullptr && kind->kind == RewardKind::kAnswers;
     const auto& outlook = status.outlook();
-    text += fmt::format("outlook   {}over uniform {}, left to gain {}\n", status.settled() ? "settled; " : "",
-                        answers ? points_with_range(outlook.gain(), outlook.low(), outlook.high())
-                                : reward_text(status, outlook.gain()),
-                        answers ? fmt::format("{:.1f} points", 100 * outlook.left_to_gain())
-                                : reward_text(status, outlook.left_to_gain()));
+    text += fmt::format(
+        "outlook   {}over uniform {}, left to gain {}\n", status.settled() ? "settled; " : "",
+        kind ? kind->format_difference(outlook.gain(), outlook.low(), outlook.high())
+             : reward_text(status, outlook.gain()),
+        kind ? kind->format_amount(outlook.left_to_gain()) : reward_text(status, outlook.left_to_gain()));
   }
   for (const std::string& line : preflight_lines(status.preflight(), status.workers_size()))
     text += "preflight " + line + "\n";

@@ -88,7 +88,7 @@ void attend_shared(const SharedWeights& shared, const AttentionParams& p, int32_
   const int64_t of_group = rows_of_group(p.method.unit, budget, shared.heads);
   const auto rows = static_cast<int32_t>(std::min(of_group, int64_t{shared.keys}) * shared.groups);
   const auto per_mass = static_cast<float>(static_cast<double>(of_group) / shared.heads);
-  const Picks picks = p.method.estimator == Estimator::kLevel
+  const Picks picks = row_of(p.method.estimator).spaced
                           ? select_level<V>(sizes, listed, per_mass, draws, work)
                           : select_threshold<V>(sizes, listed, rows, draws, work);
   const Pick* chosen = work.picks.reserve(0);

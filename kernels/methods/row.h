@@ -28,7 +28,8 @@ struct MethodParameter {
   double max;
   double value;  // the default
   bool whole = false;
-  bool cuda = true;  // the CUDA kernels know other values than the default
+  bool cuda = true;    // the CUDA kernels know other values than the default
+  bool norms = false;  // other values than 0 need the norms of value rows (AttentionParams::value_norms)
 };
 
 // The query heads of a token that choose value rows together.
@@ -60,6 +61,9 @@ struct EstimatorRow {
   bool tiled = false;                 // works by tiles of AttentionMethod::tile keys
   bool sample_in_every_tile = false;  // a budget above 0 is at least the number of tiles
   Scope scope = Scope::kHead;
+  // Of a wider scope than a head: rows at targets of one spacing, so that a token may read fewer rows than
+  // its budget allows, or one more. The others read all of them where there are as many keys.
+  bool spaced = false;
   // A key's weight is floor(S P_n + u) - floor(S P_{n-1} + u) samples over the whole row, which the CPU's
   // prefill counts for sixteen rows at a time instead of asking for picks.
   bool counts_row = false;

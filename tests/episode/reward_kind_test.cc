@@ -40,6 +40,11 @@ TEST(RewardKind, AScoreIsWrittenInItsUnit) {
   EXPECT_EQ(row_of(RewardKind::kAnswers).format(0.984), "98.4%");
   EXPECT_EQ(row_of(RewardKind::kAnswers).format(1), "100.0%");
   EXPECT_EQ(row_of(RewardKind::kDivergence).format(0.0312), "0.031 nats");
+  EXPECT_EQ(row_of(RewardKind::kAnswers).format_amount(0.0314), "3.1 points");
+  EXPECT_EQ(row_of(RewardKind::kDivergence).format_amount(0.0312), "0.031 nats");
+  EXPECT_EQ(row_of(RewardKind::kAnswers).format_difference(0.031, 0.01, 0.052), "+3.1 points (+1.0 to +5.2)");
+  EXPECT_EQ(row_of(RewardKind::kDivergence).format_difference(-0.03, -0.04, 0.01),
+            "-0.030 nats (-0.040 to +0.010)");
 }
 
 TEST(RewardKind, AnswersEndAtOneAndDivergencesDoNot) {

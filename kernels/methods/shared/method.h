@@ -30,7 +30,8 @@ struct Joint {
        .max = 1,
        .value = 0,
        .whole = true,
-       .cuda = false}};
+       .cuda = false,
+       .norms = true}};
   static constexpr EstimatorRow kRow{.name = "joint",
                                      .summary = "S rows a head, which all heads of a group use",
                                      .parameters = kParameters,
@@ -59,7 +60,8 @@ struct Level {
   static constexpr EstimatorRow kRow{
       .name = "level",
       .summary = "one sample per 1/S of a group's attention, rows read once for all heads",
-      .scope = Scope::kGroup};
+      .scope = Scope::kGroup,
+      .spaced = true};
   static void select_shared(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
                             std::vector<double>& weights);
   static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
