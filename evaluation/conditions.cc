@@ -154,7 +154,7 @@ TaskIdentity identity_of(const Task& task, std::string_view prompt_style) {
   TaskIdentity identity{
       .name = std::string(task.name()), .version = task.version(), .prompt_style = std::string(prompt_style)};
   if (!task.definition().empty()) {
-    identity.prompt_style = kFileStyle;
+    identity.prompt_style = task.message() ? kFileMessageStyle : kFileStyle;
     identity.definition_sha256 = sha256_hex(task.definition());
   }
   return identity;

@@ -21,7 +21,7 @@ namespace allot::evaluation {
 struct TaskIdentity {
   std::string name;  // "gsm8k"
   int32_t version = 1;
-  std::string prompt_style;  // of prompt_style_names(), or kFileStyle
+  std::string prompt_style;  // of prompt_style_names(), kFileStyle or kFileMessageStyle
   // Of the task file's text, for a task from a file: any change of it is another task.
   std::optional<std::string> definition_sha256 = {};
   friend bool operator==(const TaskIdentity&, const TaskIdentity&) = default;

@@ -114,6 +114,7 @@ void FileTask::read(std::vector<std::string>* faults) {
     fields.fault("'name' is " + shown(name_) + ", which is a task of allot; choose another");
   version_ = fields.integer<int32_t>("version", 1);
   read_prompt(fields.text("prompt"), faults);
+  message_ = fields.has("message") && fields.flag("message");
   if (fields.has("stop")) stop_ = texts(fields, "stop");
   for (const std::string& stop : stop_)
     if (completing_.find(stop.back()) == std::string::npos) completing_ += stop.back();

@@ -39,6 +39,7 @@ class FileTask final : public Task {
   std::string_view name() const override { return name_; }
   int version() const override { return version_; }
   std::string_view definition() const override { return definition_; }
+  bool message() const override { return message_; }
   bool needs_grader() const override { return how_ == GradeBy::kProgram; }
   // Rows of a question, an answer and the fields that the task file names, each a text or a number. Throws
   // UsageError, too, when the prompt names the field of the answer.
@@ -77,6 +78,7 @@ class FileTask final : public Task {
   std::string definition_;
   std::unique_ptr<Grader> grader_;
   std::string name_;
+  bool message_ = false;
   int version_ = 1;
   std::vector<Piece> prompt_;
   std::vector<std::string> field_names_;  // of the lines, besides question and answer

@@ -60,15 +60,18 @@ std::vector<std::string> prompt_style_names() {
   return names;
 }
 
-PromptStyle prompt_style_for(const std::optional<std::string>& chat_template) {
+PromptStyle prompt_style_for(const std::optional<std::string>& chat_template, std::string_view eos_token) {
   if (!chat_template) return PromptStyle::kPlain;
-  const auto has = [&](std::string_view mark) { return chat_template->find(mark) != std::string::npos; };
-  if (has("<|start_header_id|>")) return PromptStyle::kLlamaChat;
-  return has("<|im_start|>") || has("<｜User｜>") ? PromptStyle::kBoxed : PromptStyle::kChat;
+  // Other templates have no mark of their own and end turns with whatever the model's eos_token is.
+  for (const std::string_view turn_end : {"<|im_end|>", "<|eot_id|>"}) {
+    if (chat_template->find(turn_end) != std::string::npos)
+      return eos_token == turn_end ? PromptStyle::kChat : PromptStyle::kPlain;
+  }
+  return PromptStyle::kChat;
 }
 
 bool asks_by_message(std::string_view style_name) {
-  return style_name == name(PromptStyle::kChat);
+  return style_name == name(PromptStyle::kChat) || style_name == kFileMessageStyle;
 }
 
 std::vector<std::string> task_names() {

@@ -49,6 +49,9 @@ class Task {
   virtual int version() const = 0;
   // The text of the task file that the task was made of; empty for a task of allot.
   virtual std::string_view definition() const { return {}; }
+  // Of a task from a file: its prompt is the message of a user, which the model's chat template puts into its
+  // markup.
+  virtual bool message() const { return false; }
   // Whether grade() asks a program, which make_graded_task() (grader.h) must then be given.
   virtual bool needs_grader() const { return false; }
   // Reads a data file (data_rows.h), of which `fields` names the fields of question and answer. Throws what
@@ -93,10 +96,10 @@ std::vector<std::string> prompt_style_names();  // "boxed", "llama-chat", "deeps
 // Whether prompts of the style of this name are messages of a user, which are encoded by the model's chat
 // template (model::PromptForm::kMessage); false for names that are none.
 bool asks_by_message(std::string_view style_name);
-// The style a model expects: kLlamaChat when its chat template uses Llama 3 headers, kBoxed when it is ChatML
-// or DeepSeek's (the papers ask these models without a template), kChat when it is another, kPlain when the
-// model has none.
-PromptStyle prompt_style_for(const std::optional<std::string>& chat_template);
+// The style a model expects: kChat of an instruct model, which has a chat template; kPlain of one without a
+// template, and where the turns of the template do not end with the model's `eos_token`: base models of Qwen
+// and SmolLM2 carry the template of their instruct versions. The papers' own styles are chosen by name.
+PromptStyle prompt_style_for(const std::optional<std::string>& chat_template, std::string_view eos_token);
 
 std::vector<std::string> task_names();
 // Throws InvalidArgument listing the known tasks.
@@ -104,6 +107,7 @@ std::unique_ptr<Task> make_task(std::string_view name, PromptStyle style);
 
 // The prompt style of tasks from files, which write their prompts themselves. No PromptStyle has this name.
 inline constexpr std::string_view kFileStyle = "file";
+inline constexpr std::string_view kFileMessageStyle = "file-chat";  // of those whose prompt is a message
 
 // What a task is made of: a task of allot and a prompt style by their names, or the text of a task file.
 struct TaskSource {

@@ -460,4 +460,9 @@ const SpecialTokens& Tokenizer::special_tokens() const {
   return impl_->special_tokens;
 }
 
+std::string_view Tokenizer::special_token(std::string_view name) const {
+  const auto found = std::ranges::find(special_tokens(), name, &SpecialTokens::value_type::first);
+  return found == special_tokens().end() ? std::string_view() : found->second;
+}
+
 }  // namespace allot::model

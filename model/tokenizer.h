@@ -49,6 +49,8 @@ class Tokenizer {
   // The special tokens that chat templates may name: those of tokenizer_config.json or, in directories of
   // the older form (without added_tokens_decoder there), of special_tokens_map.json before it.
   const SpecialTokens& special_tokens() const;
+  // The text of the one of this name, "eos_token"; empty where there is none.
+  std::string_view special_token(std::string_view name) const;
 
  private:
   struct Impl;

@@ -16,6 +16,7 @@
 #include "app/cli/command.h"
 #include "app/cli/options.h"
 #include "app/cli/version.h"
+#include "app/files/schedule_argument.h"
 #include "app/run/attention_options.h"
 #include "app/run/model_options.h"
 #include "base/error.h"
@@ -429,6 +430,7 @@ int run_bench(std::span<const std::string> arguments) {
     throw UsageError("'" + options.what + "' cannot be measured; decode or attention is expected");
   }
   check_unit(options.method);
+  note_unread_schedule(options.model, "every layer draws --samples");
   check_comparable(options);
   check_adapter(options.adapter, options.random_weights);
   if (options.profile && options.device == "cpu") {

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "app/cli/command.h"
+#include "app/files/schedule_argument.h"
 #include "app/run/model_options.h"
 #include "app/scoring/scoring.h"
 #include "base/error.h"
@@ -99,6 +100,8 @@ int run_logits(std::span<const std::string> arguments) {
   model::EngineOptions options;
   if (random_weights) options.random_weights = static_cast<uint64_t>(*random_weights);
   options.adapter = adapter;
+  if (schedule != kOwnSchedule)
+    note_unread_schedule(model, fmt::format("--schedule {} runs it", kOwnSchedule));
   const NamedSchedule named = parse_schedule_argument(
       schedule,
       model::identify_model(

@@ -47,6 +47,7 @@ void declare_serve_options(OptionSet* set, ServeOptions* options) {
   set->text("schedule", &options->schedule, "SCHEDULE",
             fmt::format("{}; default config where there is one, else dense", kScheduleForms).c_str());
   set->suggest("schedule", {"dense", "config"});
+  declare_executed_out(set, options);
   set->text("address", &options->address, "ADDRESS:PORT",
             "where to listen; port * lets the system choose one; beyond loopback only with --api-keys");
   set->text("model-name", &options->model_name, "NAME",
@@ -133,14 +134,19 @@ int run_serve(std::span<const std::string> arguments) {
   watch_stop_signals();
   std::cerr << describe(plan);
   const auto tokenizer = model::Tokenizer::load(options.model);
-  auto engine = std::make_unique<ServedEngine>(options.model, engine_options(options, plan.conditions));
-  ServedModel served = served_model(options, plan, tokenizer, engine->engine());
+  auto served_engine =
+      std::make_unique<ServedEngine>(options.model, engine_options(options, plan.conditions));
+  const model::Engine& engine = served_engine->engine();
+  ServedModel served = served_model(options, plan, tokenizer, engine);
   if (!served.chat_refusal.empty())
     spdlog::warn("/v1/chat/completions is refused with this model: {}", served.chat_refusal);
-  Batcher batcher(std::move(engine), tokenizer, {.most_requests = options.max_requests});
+  Batcher batcher(std::move(served_engine), tokenizer, {.most_requests = options.max_requests});
   const CompletionServer server(where, std::move(served), tokenizer, &batcher);
   std::cout << server.url() << std::endl;
-  return wait_for_end(&batcher, std::chrono::seconds(options.drain_seconds)) ? 0 : 1;
+  const bool well = wait_for_end(&batcher, std::chrono::seconds(options.drain_seconds));
+  batcher.end();
+  write_executed(plan, options, engine);
+  return well ? 0 : 1;
 }
 
 }  // namespace allot::app

@@ -20,7 +20,7 @@ int run_verify_executed(std::span<const std::string> arguments) {
                 "allot verify --executed executed.json --schedule runs/quickstart/schedule.json");
   set.path(
       "executed", &executed,
-      "what the engine counted: of eval or generate --executed-out, or of save_report of allot_attention, "
+      "what the engine counted: of eval, generate or serve --executed-out, or of save_report of allot_attention, "
       "allot_vllm or allot_sglang");
   set.path("schedule", &schedule, "the schedule.json that was to be executed");
   set.path("run", &run, "run directory, whose schedule.json it was");

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace allot::app {
 namespace {
@@ -85,6 +86,28 @@ NamedSchedule parse_schedule_argument(const std::string& text, const model::Mode
   }
   policy::check_schedule(*named.schedule, model.layers, /*floor=*/0);
   return named;
+}
+
+std::string describe_own(const ScheduleFile& own) {
+  const std::vector<int32_t>& samples = own.schedule.samples;
+  const int64_t exact = exact_layers(samples);
+  const std::string resolved = resolved_text(own);
+  return fmt::format("{} {} over {} layers{}, of run '{}'{}", own.total,
+                     kernels::name(own.conditions.attention.unit), samples.size() - exact,
+                     exact > 0 ? fmt::format(" and {} exact", exact) : "", own.run_id,
+                     resolved.empty() ? "" : ", " + resolved);
+}
+
+void note_unread_schedule(const std::filesystem::path& directory, std::string_view instead) {
+  try {
+    if (const auto own = read_own_schedule(directory)) {
+      spdlog::warn("{} carries a schedule ({}), which does not run here; {}",
+                   (directory / "config.json").string(), describe_own(*own), instead);
+    }
+  } catch (const Error& error) {
+    spdlog::warn("the schedule in the model directory does not run here and cannot be read: {}",
+                 error.what());
+  }
 }
 
 std::vector<int64_t> parse_totals(std::string_view text, std::string_view option) {

@@ -36,6 +36,13 @@ inline constexpr const char* kOwnSchedule = "config";
 NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model,
                                       const std::filesystem::path& directory);
 
+// "60 samples over 4 layers, of run 'r'", of the schedule that a model directory carries.
+std::string describe_own(const ScheduleFile& own);
+
+// Warns of a schedule that the model's `directory` carries and that does not run, so that it is never passed
+// over in silence, whatever is wrong with it. `instead`: what runs, or how to run it.
+void note_unread_schedule(const std::filesystem::path& directory, std::string_view instead);
+
 // Totals as --total takes them, "60,120": each >= 1 and once. Throws UsageError naming the option and the
 // entry.
 std::vector<int64_t> parse_totals(std::string_view text, std::string_view option = "--total");

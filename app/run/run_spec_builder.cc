@@ -50,7 +50,8 @@ std::string new_run_id() {
 
 evaluation::PromptStyle prompt_style(const RunOptions& run) {
   if (run.prompt != "auto") return evaluation::parse_prompt_style(run.prompt);
-  return evaluation::prompt_style_for(model::Tokenizer::load(run.model).chat_template());
+  const auto tokenizer = model::Tokenizer::load(run.model);
+  return evaluation::prompt_style_for(tokenizer.chat_template(), tokenizer.special_token("eos_token"));
 }
 
 // Faults that can be found without reading a file.
@@ -257,6 +258,10 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   wire::RunSpec spec;
   spec.set_schema_version(aggregator::kSpecVersion);
   spec.set_run_id(new_run_id());
+  if (run.policy.start != kOwnSchedule) {
+    note_unread_schedule(run.model,
+                         fmt::format("the run learns its own; --start {} begins with it", kOwnSchedule));
+  }
   *spec.mutable_model() = to_wire(model::identify_model(run.model, {.adapter = run.adapter}));
   spec.set_model_path(absolute_path(run.model).string());
   if (run.adapter) {
@@ -269,7 +274,7 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
                                  run.prompt, run.task));
   const auto task = evaluation::make_task({run.task, style, definition});
   const LearningData data = set_task(run, *task, spec.mutable_task());
-  spec.mutable_task()->set_prompt_style(style);
+  spec.mutable_task()->set_prompt_style(evaluation::identity_of(*task, style).prompt_style);
   set_generation(resolve(run.generation, *task), spec.mutable_generation());
 
   *spec.mutable_attention() = worker::attention_spec(run.attention);

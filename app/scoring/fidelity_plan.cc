@@ -90,12 +90,14 @@ void add_questions(const model::Tokenizer& tokenizer, FidelityPlan* plan) {
   FidelityPlanOptions& options = plan->options;
   const std::string definition = evaluation::read_task_definition(options.task);
   if (options.prompt_style == "auto" && definition.empty())
-    options.prompt_style = std::string(name(evaluation::prompt_style_for(tokenizer.chat_template())));
+    options.prompt_style = std::string(
+        name(evaluation::prompt_style_for(tokenizer.chat_template(), tokenizer.special_token("eos_token"))));
   const auto task = evaluation::make_task({options.task, options.prompt_style, definition});
   const evaluation::Dataset dataset = task->load(options.data, options.fields);
-  const model::PromptEncoder encoder(tokenizer, evaluation::asks_by_message(options.prompt_style)
-                                                    ? model::PromptForm::kMessage
-                                                    : model::PromptForm::kText);
+  plan->conditions.task = evaluation::identity_of(*task, options.prompt_style);
+  const model::PromptEncoder encoder(
+      tokenizer, evaluation::asks_by_message(plan->conditions.task.prompt_style) ? model::PromptForm::kMessage
+                                                                                 : model::PromptForm::kText);
   for (const evaluation::Question& question : dataset.questions) {
     FidelityItem item{.ids = encoder.encode(tokenizer, task->prompt(question)), .question = question.id};
     item.prompt_tokens = static_cast<int32_t>(item.ids.size());
@@ -107,7 +109,6 @@ void add_questions(const model::Tokenizer& tokenizer, FidelityPlan* plan) {
     }
     plan->texts.push_back(std::move(item));
   }
-  plan->conditions.task = evaluation::identity_of(*task, options.prompt_style);
   plan->conditions.measured_on = {.sha256 = dataset.sha256, .questions = 0, .fields = dataset.fields};
 }
 
@@ -214,6 +215,9 @@ void add_texts(FidelityPlanOptions* options, FidelityPlan* plan) {
 
 FidelityPlan plan_fidelity(FidelityPlanOptions* options, OptionSet* set) {
   FidelityPlan plan;
+  if (std::ranges::find(options->schedules, kOwnSchedule) == options->schedules.end())
+    note_unread_schedule(options->model,
+                         fmt::format("allot analyze --schedule {} measures it", kOwnSchedule));
   plan.conditions.model = model::identify_model(options->model, {.adapter = options->adapter});
   if (options->samples.empty() && options->schedules.empty()) options->samples = "4,8,16,32";
   const std::vector<NamedSchedule> schedules = schedules_of(*options, plan.conditions.model);

@@ -27,8 +27,9 @@ std::string option_text(const Json& value) {
 
 std::string resolved_style(const ReplyOptions& options) {
   if (options.prompt_style != "auto") return options.prompt_style;
-  return std::string(
-      evaluation::name(evaluation::prompt_style_for(model::Tokenizer::load(options.model).chat_template())));
+  const auto tokenizer = model::Tokenizer::load(options.model);
+  return std::string(evaluation::name(
+      evaluation::prompt_style_for(tokenizer.chat_template(), tokenizer.special_token("eos_token"))));
 }
 
 bool of_task_file(const ConditionsSource& source) {
@@ -44,22 +45,6 @@ void check_task_file(std::span<const ConditionsSource> sources, const OptionSet&
       fmt::format("{} was measured with the task file '{}' (SHA-256 {}); give it as --task FILE, or "
                   "another task",
                   source.place, task.name, *task.definition_sha256));
-}
-
-// A schedule that lies in the model directory and does not run is never passed over in silence, whatever is
-// wrong with it.
-void note_unread(const std::filesystem::path& model, std::span<const std::string> schedules) {
-  if (std::ranges::find(schedules, kOwnSchedule) != schedules.end()) return;
-  try {
-    const auto own = read_own_schedule(model);
-    if (own) {
-      spdlog::warn("{} carries a schedule ({}), which does not run here; --schedule {} runs it",
-                   (model / "config.json").string(), describe_own(*own), kOwnSchedule);
-    }
-  } catch (const Error& error) {
-    spdlog::warn("the schedule in the model directory does not run here and cannot be read: {}",
-                 error.what());
-  }
 }
 
 }  // namespace
@@ -155,16 +140,6 @@ void adopt(std::span<const ConditionsSource> sources, OptionSet* set) {
                   fmt::join(contradictions, "; ")));
 }
 
-std::string describe_own(const ScheduleFile& own) {
-  const std::vector<int32_t>& samples = own.schedule.samples;
-  const int64_t exact = exact_layers(samples);
-  const std::string resolved = resolved_text(own);
-  return fmt::format("{} {} over {} layers{}, of run '{}'{}", own.total,
-                     kernels::name(own.conditions.attention.unit), samples.size() - exact,
-                     exact > 0 ? fmt::format(" and {} exact", exact) : "", own.run_id,
-                     resolved.empty() ? "" : ", " + resolved);
-}
-
 std::string usual_schedule(const std::filesystem::path& model) {
   return read_own_schedule(model) ? kOwnSchedule : "dense";
 }
@@ -186,7 +161,8 @@ ReplyPlan plan_replies(std::span<const std::string> schedules, const std::option
     throw UsageError(
         fmt::format("--executed-out keeps what one schedule executes, --schedule is {}; give one",
                     fmt::join(schedules, ", ")));
-  note_unread(options->model, schedules);
+  if (std::ranges::find(schedules, kOwnSchedule) == schedules.end())
+    note_unread_schedule(options->model, fmt::format("--schedule {} runs it", kOwnSchedule));
   adopt(plan.sources, set);
 
   const std::string definition = evaluation::read_task_definition(options->task);

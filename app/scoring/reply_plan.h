@@ -78,9 +78,6 @@ ReplyPlan plan_replies(std::span<const std::string> schedules, const std::option
 // What applies where no schedule is named: the one that the model directory carries, else dense attention.
 std::string usual_schedule(const std::filesystem::path& model);
 
-// "60 samples over 4 layers, of run 'r'", of the schedule that a model directory carries.
-std::string describe_own(const ScheduleFile& own);
-
 // What is about to run, for people: a line for the schedule and one for the conditions.
 std::string describe(const ReplyPlan& plan);
 

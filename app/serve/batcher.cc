@@ -191,12 +191,16 @@ Batcher::Batcher(std::unique_ptr<TokenEngine> engine, const model::Tokenizer& to
 }
 
 Batcher::~Batcher() {
+  end();
+}
+
+void Batcher::end() {
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->ending = true;
   }
   impl_->work.notify_one();
-  impl_->thread.join();
+  if (impl_->thread.joinable()) impl_->thread.join();
 }
 
 std::shared_ptr<PendingReply> Batcher::submit(model::GenerationRequest request,

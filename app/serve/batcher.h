@@ -52,8 +52,7 @@ class Batcher {
 
   // `tokenizer` outlives the batcher.
   Batcher(std::unique_ptr<TokenEngine> engine, const model::Tokenizer& tokenizer, const Options& options);
-  // Ends what runs.
-  ~Batcher();
+  ~Batcher();  // end()
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
@@ -66,6 +65,8 @@ class Batcher {
 
   // From now on every submit fails; what runs goes on.
   void refuse_further();
+  // Ends what runs, refuses what comes, and returns when the engine does nothing any more.
+  void end();
   bool failed() const;
   BatcherCounters counters() const;
 

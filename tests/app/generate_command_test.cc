@@ -143,6 +143,24 @@ TEST_F(GenerateCommand, EvalTakesTheScheduleThatTheDirectoryCarriesWhereNoneIsNa
   EXPECT_THAT(dense.err, Names("the-run", "does not run here"));
 }
 
+TEST_F(GenerateCommand, CommandsThatMeasureSayThatTheScheduleOfTheDirectoryDoesNotRun) {
+  model_ = carrying();
+  const auto data = model_.parent_path() / "data.jsonl";
+  write_file_atomically(data, questions(2));
+  const auto bench = run_command(
+      words("bench", model_,
+            {"--prompts", "1", "--prompt-tokens", "4", "--new-tokens", "2", "--dtype", "float32"}));
+  EXPECT_EQ(bench.code, 0) << bench.err;
+  EXPECT_THAT(bench.err, Names("the-run", "does not run here", "--samples"));
+  const auto analyzed = run_command(
+      words("analyze", model_,
+            {"--what", "fidelity", "--task", "gsm8k", "--data", data.string(), "--samples", "2"}));
+  EXPECT_EQ(analyzed.code, 0) << analyzed.err;
+  EXPECT_THAT(analyzed.err, Names("the-run", "does not run here"));
+  const auto logits = run_command(words("logits", model_, {"--ids", "1,2", "--schedule", "uniform:2"}));
+  EXPECT_THAT(logits.err, Names("the-run", "does not run here"));
+}
+
 TEST_F(GenerateCommand, InputsThatExcludeEachOtherAreWrongUsage) {
   EXPECT_EQ(generate({"--prompt", "a", "--file", "b"}).code, 2);
   EXPECT_EQ(generate({"--file", "/no/such/file"}).code, 1);

@@ -173,6 +173,16 @@ TEST(Pattern, GivesTheGroupOfTheFirstOrTheLastMatch) {
       << "bytes that are no UTF-8 match nothing";
 }
 
+TEST(FileTask, APromptCanBeAMessageForTheChatTemplate) {
+  const auto style = [](const std::string& more) {
+    return identity_of(task_with(more + R"("grade": {"by": "exact"})"), kFileStyle).prompt_style;
+  };
+  EXPECT_TRUE(asks_by_message(style(R"("message": true, )")));
+  EXPECT_FALSE(asks_by_message(style(R"("message": false, )")));
+  EXPECT_FALSE(asks_by_message(style("")));
+  EXPECT_THAT(fault_of(R"("message": "yes", "grade": {"by": "exact"})"), Names("message"));
+}
+
 TEST(FileTask, AnyChangeOfTheFileIsAnotherTask) {
   const std::string text = read_file(kExample);
   const TaskIdentity one = identity_of(*make_task({"", "", text}), kFileStyle);
@@ -181,6 +191,7 @@ TEST(FileTask, AnyChangeOfTheFileIsAnotherTask) {
   EXPECT_EQ(one.definition_sha256, sha256_hex(text));
   EXPECT_NE(one, identity_of(*make_task({"", "", text + "\n"}), kFileStyle));
   EXPECT_EQ(identity_of(*make_task("gsm8k", PromptStyle::kPlain), "plain").definition_sha256, std::nullopt);
+  EXPECT_FALSE(asks_by_message(one.prompt_style));
   EXPECT_EQ(read_task_definition("gsm8k"), "");
   EXPECT_EQ(read_task_definition(kExample.string()), text);
   EXPECT_THAT(message_of<UsageError>([] { (void)read_task_definition("mmlu"); }),

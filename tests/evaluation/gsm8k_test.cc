@@ -224,11 +224,15 @@ TEST(TaskRegistry, UnknownNamesAreRefusedWithTheKnownOnes) {
 }
 
 TEST(PromptStyle, FollowsTheChatTemplate) {
-  EXPECT_EQ(prompt_style_for(std::nullopt), PromptStyle::kPlain);
-  EXPECT_EQ(prompt_style_for("{{ '<|start_header_id|>' }}"), PromptStyle::kLlamaChat);
-  EXPECT_EQ(prompt_style_for("<|im_start|>"), PromptStyle::kBoxed);
-  EXPECT_EQ(prompt_style_for("<\uFF5CUser\uFF5C>"), PromptStyle::kBoxed);  // as the paper asks DeepSeek
-  EXPECT_EQ(prompt_style_for("[INST]{{ messages[0].content }}[/INST]"), PromptStyle::kChat);
+  const auto style = [](const char* chat_template, const char* eos) {
+    return prompt_style_for(chat_template, eos);
+  };
+  EXPECT_EQ(prompt_style_for(std::nullopt, "</s>"), PromptStyle::kPlain);
+  EXPECT_EQ(style("<|start_header_id|>user<|end_header_id|><|eot_id|>", "<|eot_id|>"), PromptStyle::kChat);
+  EXPECT_EQ(style("<|im_start|>user<|im_end|>", "<|im_end|>"), PromptStyle::kChat);
+  EXPECT_EQ(style("<|im_start|>user<|im_end|>", "<|endoftext|>"), PromptStyle::kPlain) << "a base model";
+  EXPECT_EQ(style("<\uFF5CUser\uFF5C>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>"), PromptStyle::kChat);
+  EXPECT_EQ(style("[INST]{{ messages[0].content }}[/INST]{{ eos_token }}", "</s>"), PromptStyle::kChat);
 }
 
 TEST(PromptStyle, AChatIsTheBoxedQuestionAsAMessageAndEndsWithTheModelsEnd) {

@@ -27,9 +27,11 @@ class Server:
         keys = directory + "/keys"
         with open(keys, "w") as file:
             file.write(KEY + "\n")
+        self.executed = directory + "/executed.json"
         self.process = subprocess.Popen(
             [allot, "serve", "--model", model, "--schedule", "uniform:8", "--address",
-             "127.0.0.1:*", "--api-keys", keys, "--max-sequences", "8", "--threads", "2"],
+             "127.0.0.1:*", "--api-keys", keys, "--max-sequences", "8", "--threads", "2",
+             "--executed-out", self.executed],
             stdout=subprocess.PIPE, text=True)
         self.url = self.process.stdout.readline().strip()
         assert self.url.startswith("http://127.0.0.1:"), self.url
@@ -159,6 +161,16 @@ def check_malformed(server, count):
     print(f"{count} malformed requests: {statuses}")
 
 
+def check_executed(path):
+    """All tokens of all requests were sampled in every layer, eight samples a head."""
+    with open(path) as file:
+        executed = json.load(file)
+    assert executed["samples"] == [8] * len(executed["layers"]) and executed["layers"], executed
+    for layer in executed["layers"]:
+        assert layer["sampled_tokens"] > 1000 and layer["exact_tokens"] == 0, layer
+        assert layer["samples"] == 8 * layer["sampled_tokens"] and layer["rows"] > layer["sampled_tokens"], layer
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("allot")
@@ -178,6 +190,7 @@ def main():
         check_malformed(server, options.malformed)
         code = server.end()
         assert code == 0, f"the server ended with {code}"
+        check_executed(server.executed)
     finally:
         server.process.kill()
     print("all as expected" + ("" if openai is None else f", openai {openai.__version__}"))
