@@ -2,6 +2,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <utility>
+
 #include "base/error.h"
 #include "model/utf8.h"
 
@@ -46,7 +48,8 @@ std::tm date_of_runs() {
   return date;
 }
 
-PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, PromptForm form) {
+PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, PromptForm form, std::string system)
+    : system_(std::move(system)) {
   if (form == PromptForm::kText) return;
   if (!tokenizer.chat_template())
     throw Unsupported(
@@ -57,8 +60,10 @@ PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, PromptForm form) {
 
 std::vector<int32_t> PromptEncoder::encode(const Tokenizer& tokenizer, const std::string& text) const {
   if (!chat_) return tokenizer.encode(text);
-  const ChatMessage message{.role = "user", .content = text};
-  return tokenizer.encode(chat_->prompt({&message, 1}, date_of_runs()), /*add_special_tokens=*/false);
+  std::vector<ChatMessage> messages;
+  if (!system_.empty()) messages.push_back({.role = "system", .content = system_});
+  messages.push_back({.role = "user", .content = text});
+  return tokenizer.encode(chat_->prompt(messages, date_of_runs()), /*add_special_tokens=*/false);
 }
 
 }  // namespace allot::model

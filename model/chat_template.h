@@ -50,13 +50,15 @@ enum class PromptForm {
 class PromptEncoder {
  public:
   // Throws Unsupported for kMessage where the tokenizer's model has no chat template or one that allot does
-  // not run, CorruptFile where it has one that is no Jinja.
-  PromptEncoder(const Tokenizer& tokenizer, PromptForm form);
+  // not run, CorruptFile where it has one that is no Jinja. With kMessage, a `system` that is not empty is
+  // the message before it.
+  PromptEncoder(const Tokenizer& tokenizer, PromptForm form, std::string system = {});
   // With the same tokenizer. Throws the errors of Tokenizer::encode and ChatTemplate::prompt.
   std::vector<int32_t> encode(const Tokenizer& tokenizer, const std::string& text) const;
 
  private:
   std::optional<ChatTemplate> chat_;
+  std::string system_;
 };
 
 }  // namespace allot::model

@@ -9,9 +9,9 @@
 namespace allot::worker {
 EngineGenerator::EngineGenerator(const std::filesystem::path& model_directory,
                                  const model::EngineOptions& options, const GenerationLimits& limits,
-                                 model::PromptForm form)
+                                 model::PromptForm form, const std::string& system)
     : tokenizer_(model::Tokenizer::load(model_directory)),
-      encoder_(tokenizer_, form),
+      encoder_(tokenizer_, form, system),
       engine_(model_directory, options),
       limits_(limits) {}
 

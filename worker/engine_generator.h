@@ -23,10 +23,11 @@ struct GenerationLimits {
 
 class EngineGenerator final : public evaluation::Generator {
  public:
-  // Loads the model. `form` is how the texts of prompts become tokens. Throws the errors of Engine, Tokenizer
-  // and PromptEncoder.
+  // Loads the model. `form` and `system` are how the texts of prompts become tokens (PromptEncoder). Throws
+  // the errors of Engine, Tokenizer and PromptEncoder.
   EngineGenerator(const std::filesystem::path& model_directory, const model::EngineOptions& options,
-                  const GenerationLimits& limits, model::PromptForm form = model::PromptForm::kText);
+                  const GenerationLimits& limits, model::PromptForm form = model::PromptForm::kText,
+                  const std::string& system = {});
 
   int32_t max_prompts() const override;
   // Each prompt is tokenised once and kept: a text that comes again, as each question does under every

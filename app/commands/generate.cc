@@ -27,6 +27,7 @@ struct GenerateOptions : ReplyOptions {
   std::string file;
   std::string field;
   std::string schedule;
+  std::string system;
   bool json = false;
 };
 
@@ -161,12 +162,18 @@ int run_generate(std::span<const std::string> arguments) {
   set.text("schedule", &options.schedule, "SCHEDULE",
            fmt::format("{}; default config where there is one, else dense", kScheduleForms).c_str());
   set.suggest("schedule", {"dense", "config"});
+  set.text("system", &options.system, "TEXT", "the system message before each prompt that is a message");
   declare_executed_out(&set, &options);
   set.flag("json", &options.json, "a JSON object for a single prompt, too, as for the lines of a file");
   ReplyPlan plan;
   set.resolve_with([&] {
     if (options.schedule.empty()) options.schedule = usual_schedule(options.model);
     plan = plan_replies(std::array{options.schedule}, std::nullopt, &options, &set);
+    if (!options.system.empty() && prompt_form(plan.conditions) != model::PromptForm::kMessage)
+      throw UsageError(
+          fmt::format("--system is a message of a chat, and prompts of --prompt-style {} are none; "
+                      "message and chat have messages",
+                      options.prompt_style));
   });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
   if (set.given("prompt")) options.prompt = prompt;
@@ -175,7 +182,7 @@ int run_generate(std::span<const std::string> arguments) {
   std::cerr << describe(plan);
   worker::EngineGenerator generator(options.model, engine_options(options, plan.conditions),
                                     generation_limits(plan.conditions.generation),
-                                    prompt_form(plan.conditions));
+                                    prompt_form(plan.conditions), options.system);
   const int status = options.prompt && !options.json ? stream(&generator, styled(given.front(), plan))
                                                      : answer_all(&generator, given, plan);
   write_executed(plan, options, generator.engine());

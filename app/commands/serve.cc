@@ -34,6 +34,7 @@ class ServedEngine final : public TokenEngine {
 struct ServeOptions : ReplyOptions {
   std::string schedule;
   std::string address = "127.0.0.1:8000";
+  std::string monitor;
   std::string model_name;
   std::optional<std::filesystem::path> api_keys;
   int32_t connections = 256;
@@ -50,6 +51,10 @@ void declare_serve_options(OptionSet* set, ServeOptions* options) {
   declare_executed_out(set, options);
   set->text("address", &options->address, "ADDRESS:PORT",
             "where to listen; port * lets the system choose one; beyond loopback only with --api-keys");
+  set->text(
+      "monitor", &options->monitor, "ADDRESS:PORT",
+      "answer /health and /metrics there, too, without a key and on connections of their own, so that a "
+      "probe need not wait until a stream ends; port * lets the system choose one");
   set->text("model-name", &options->model_name, "NAME",
             "what requests call the model; default the directory's name");
   set->path("api-keys", &options->api_keys, "file with a key a line; requests then need one as bearer token");
@@ -73,6 +78,7 @@ ServerOptions server_options(const ServeOptions& options) {
         " can be reached from other machines, and anyone there could use the model; give --api-keys "
         "FILE, or listen on 127.0.0.1");
   }
+  if (!options.monitor.empty()) server.monitor = aggregator::parse_http_address(options.monitor);
   server.connections = options.connections;
   server.max_body_bytes = options.max_body_bytes;
   return server;
@@ -143,6 +149,7 @@ int run_serve(std::span<const std::string> arguments) {
   Batcher batcher(std::move(served_engine), tokenizer, {.most_requests = options.max_requests});
   const CompletionServer server(where, std::move(served), tokenizer, &batcher);
   std::cout << server.url() << std::endl;
+  if (!server.monitor_url().empty()) spdlog::info("health and metrics are at {}, too", server.monitor_url());
   const bool well = wait_for_end(&batcher, std::chrono::seconds(options.drain_seconds));
   batcher.end();
   write_executed(plan, options, engine);

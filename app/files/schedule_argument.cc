@@ -58,6 +58,16 @@ bool is_list(std::string_view text) {
   }
 }
 
+// An export into the directory changed config.json, and so its hash; weights, tokenizer and shape still tell
+// whether the model is the schedule's.
+bool carries_schedule(const std::filesystem::path& directory) {
+  try {
+    return read_own_schedule(directory).has_value();
+  } catch (const Error&) {
+    return false;  // said elsewhere (note_unread_schedule)
+  }
+}
+
 }  // namespace
 
 NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model,
@@ -81,6 +91,7 @@ NamedSchedule parse_schedule_argument(const std::string& text, const model::Mode
       throw NotFound(fmt::format("schedule \"{}\" is none of {}, and there is no file of that name", text,
                                  kScheduleForms));
     named.file = read_schedule_file(text);
+    if (carries_schedule(directory)) named.file->conditions.unknown.insert("model.config_sha256");
     check_matches(*named.file, model);
     named.schedule = named.file->schedule;
   }
@@ -104,6 +115,8 @@ void note_unread_schedule(const std::filesystem::path& directory, std::string_vi
       spdlog::warn("{} carries a schedule ({}), which does not run here; {}",
                    (directory / "config.json").string(), describe_own(*own), instead);
     }
+  } catch (const NotFound&) {
+    // No model is there, which its readers say.
   } catch (const Error& error) {
     spdlog::warn("the schedule in the model directory does not run here and cannot be read: {}",
                  error.what());

@@ -31,8 +31,9 @@ inline constexpr const char* kOwnSchedule = "config";
 
 // "dense", "uniform:N", "exact:K+uniform:N" (the first K layers exact, N samples in the others), "a,b,c,…"
 // with numbers or "exact", "config" (what the model's `directory` carries: read_own_schedule), or the path of
-// a schedule.json. Throws InvalidArgument for a list that does not fit the model's layers, Mismatch when the
-// file is of another model, NotFound where there is no file or no such key, and the errors of the reader.
+// a schedule.json, which may be the one that the directory's was exported from. Throws InvalidArgument for a
+// list that does not fit the model's layers, Mismatch when the file is of another model, NotFound where there
+// is no file or no such key, and the errors of the reader.
 NamedSchedule parse_schedule_argument(const std::string& text, const model::ModelIdentity& model,
                                       const std::filesystem::path& directory);
 

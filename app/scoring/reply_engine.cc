@@ -43,8 +43,9 @@ worker::GenerationLimits generation_limits(const evaluation::Generation& generat
 }
 
 model::PromptForm prompt_form(const evaluation::Conditions& conditions) {
-  return evaluation::asks_by_message(conditions.task.prompt_style) ? model::PromptForm::kMessage
-                                                                   : model::PromptForm::kText;
+  const std::string& style = conditions.task.prompt_style;
+  return style == kMessageStyle || evaluation::asks_by_message(style) ? model::PromptForm::kMessage
+                                                                      : model::PromptForm::kText;
 }
 
 }  // namespace allot::app

@@ -25,6 +25,10 @@ std::string option_text(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
+bool has_task(const ReplyOptions& options) {
+  return options.prompt_style != kNoStyle && options.prompt_style != kMessageStyle;
+}
+
 std::string resolved_style(const ReplyOptions& options) {
   if (options.prompt_style != "auto") return options.prompt_style;
   const auto tokenizer = model::Tokenizer::load(options.model);
@@ -59,7 +63,7 @@ void declare_executed_out(OptionSet* set, ReplyOptions* options) {
 void declare_reply_options(OptionSet* set, ReplyOptions* options, PromptStyles allowed) {
   std::vector<std::string> styles = evaluation::prompt_style_names();
   styles.insert(styles.begin(), "auto");
-  if (allowed == PromptStyles::kOfTaskOrNone) styles.emplace_back(kNoStyle);
+  if (allowed == PromptStyles::kOfTaskOrNone) styles.insert(styles.end(), {kMessageStyle, kNoStyle});
   declare_model_option(
       set, &options->model,
       "Hugging Face model: a directory, or org/name[@revision] in the local cache of the hub");
@@ -70,9 +74,14 @@ void declare_reply_options(OptionSet* set, ReplyOptions* options, PromptStyles a
     set->text("task", &options->task, "NAME|FILE",
               "how questions are asked and answers graded: gsm8k, or a task file (docs/tasks.md)");
     set->suggest("task", evaluation::task_names());
-    set->choice("prompt-style", &options->prompt_style, styles,
-                "prompt style; auto takes the schedule file's, else the one that fits the model's chat "
-                "template");
+    set->choice(
+        "prompt-style", &options->prompt_style, styles,
+        allowed == PromptStyles::kOfTask
+            ? "prompt style; auto takes the schedule file's, else chat for models with a chat template "
+              "of their own, and plain"
+            : "prompt style; auto takes the schedule file's, else chat for models with a chat template "
+              "of their own, and plain; message has the prompt alone in the chat template, none the "
+              "prompt as it is");
   }
   declare_attention_options(set, &options->attention, EstimatorChoice::kAny);
   declare_generation_options(set, &options->generation, options->task);
@@ -168,12 +177,12 @@ ReplyPlan plan_replies(std::span<const std::string> schedules, const std::option
   const std::string definition = evaluation::read_task_definition(options->task);
   if (definition.empty()) {
     options->prompt_style = resolved_style(*options);
-  } else if (options->prompt_style != "auto" && options->prompt_style != kNoStyle) {
+  } else if (options->prompt_style != "auto" && has_task(*options)) {
     throw UsageError(fmt::format("--prompt-style {} with --task {}: a task file writes its prompts itself",
                                  options->prompt_style, options->task));
   }
   conditions.task = {.name = options->task, .version = 1, .prompt_style = options->prompt_style};
-  if (options->prompt_style == kNoStyle) {
+  if (!has_task(*options)) {
     const std::string style(evaluation::name(evaluation::PromptStyle::kPlain));
     const auto defaults = evaluation::make_task({options->task, style, definition});
     conditions.generation = resolve(options->generation, *defaults);

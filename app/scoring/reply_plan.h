@@ -22,6 +22,8 @@ namespace allot::app {
 
 // The prompt style of texts that go to the tokenizer as they are.
 inline constexpr const char* kNoStyle = "none";
+// The one of prompts that are messages of a user and no task's questions.
+inline constexpr const char* kMessageStyle = "message";
 
 struct ReplyOptions {
   std::filesystem::path model;

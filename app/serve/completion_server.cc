@@ -27,6 +27,9 @@ constexpr size_t kWaitingConnections = 256;
 // How often a thread that waits for text looks whether its client is still there.
 constexpr std::chrono::milliseconds kLook(100);
 constexpr const char* kJsonType = "application/json";
+constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
+constexpr const char* kHealthy = "{\"status\":\"ok\"}";
+constexpr const char* kEngineFailed = "the engine has failed";
 
 // The replies to one request. They leave the batch when nobody wants them any more.
 class Replies {
@@ -97,6 +100,7 @@ struct CompletionServer::Impl {
   ServedModel model;
   const model::Tokenizer* tokenizer = nullptr;
   Batcher* batcher = nullptr;
+  std::optional<aggregator::HttpServer> monitor;
   httplib::Server server;
   std::thread thread;
   std::atomic<bool> ended{false};
@@ -334,12 +338,11 @@ void CompletionServer::Impl::set_up() {
     return httplib::Server::HandlerResponse::Unhandled;
   });
   server.Get("/health", guarded([this](const httplib::Request&, httplib::Response& response) {
-               if (batcher->failed()) throw ApiError(503, "server_error", "the engine has failed");
-               response.set_content("{\"status\":\"ok\"}", kJsonType);
+               if (batcher->failed()) throw ApiError(503, "server_error", kEngineFailed);
+               response.set_content(kHealthy, kJsonType);
              }));
   server.Get("/metrics", guarded([this](const httplib::Request&, httplib::Response& response) {
-               response.set_content(metrics.text(batcher->counters()),
-                                    "text/plain; version=0.0.4; charset=utf-8");
+               response.set_content(metrics.text(batcher->counters()), kMetricsType);
              }));
   server.Get("/v1/models", guarded([this](const httplib::Request&, httplib::Response& response) {
                response.set_content(models_json(), kJsonType);
@@ -374,12 +377,30 @@ CompletionServer::CompletionServer(const ServerOptions& options, ServedModel mod
   });
   // stop() has no effect before the loop runs.
   while (!impl_->server.is_running() && !impl_->ended) std::this_thread::yield();
+  if (!options.monitor) return;
+  const auto health = [impl = impl_.get()] {
+    const bool failed = impl->batcher->failed();
+    return aggregator::HttpResponse{.status = failed ? 503 : 200,
+                                    .content_type = failed ? "text/plain; charset=utf-8" : kJsonType,
+                                    .body = failed ? kEngineFailed : kHealthy};
+  };
+  const auto metrics = [impl = impl_.get()] {
+    return aggregator::HttpResponse{.content_type = kMetricsType,
+                                    .body = impl->metrics.text(impl->batcher->counters())};
+  };
+  impl_->monitor.emplace(*options.monitor,
+                         aggregator::HttpServer::Handlers{{"/health", health}, {"/metrics", metrics}});
 }
 
 CompletionServer::~CompletionServer() {
+  impl_->monitor.reset();
   impl_->ending = true;
   impl_->server.stop();
   impl_->thread.join();
+}
+
+std::string CompletionServer::monitor_url() const {
+  return impl_->monitor ? impl_->monitor->url() : "";
 }
 
 std::string CompletionServer::url() const {

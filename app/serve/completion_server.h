@@ -30,6 +30,9 @@ struct ServedModel {
 
 struct ServerOptions {
   aggregator::HttpAddress address;
+  // Where /health and /metrics are, too, on connections of their own: a probe need not wait until a stream
+  // ends.
+  std::optional<aggregator::HttpAddress> monitor;
   ApiKeys keys;
   int32_t connections = 256;  // answered at once; further ones wait to be accepted
   int64_t max_body_bytes = int64_t{4} << 20;
@@ -46,7 +49,8 @@ class CompletionServer {
   CompletionServer(const CompletionServer&) = delete;
   CompletionServer& operator=(const CompletionServer&) = delete;
 
-  std::string url() const;  // "http://127.0.0.1:41234/"
+  std::string url() const;          // "http://127.0.0.1:41234/"
+  std::string monitor_url() const;  // of ServerOptions::monitor; empty without
 
  private:
   struct Impl;

@@ -143,6 +143,28 @@ TEST_F(GenerateCommand, EvalTakesTheScheduleThatTheDirectoryCarriesWhereNoneIsNa
   EXPECT_THAT(dense.err, Names("the-run", "does not run here"));
 }
 
+// Exporting adds a key to config.json, which changes its hash.
+TEST_F(GenerateCommand, ADirectoryThatCarriesAScheduleRunsTheFileThatItWasExportedFrom) {
+  model_ = carrying();
+  ScheduleFile file;
+  file.conditions.model = model::identify_model(original());
+  file.conditions.task = {.name = "gsm8k", .version = 1, .prompt_style = "plain"};
+  file.schedule = policy::uniform_schedule(file.conditions.model.layers, 2);
+  file.total = file.schedule.total();
+  file.run_id = "the-run";
+  file.tool_version = "0.1.0";
+  const std::string path = model_.parent_path() / "schedule.json";
+  write_schedule_file(path, file);
+  const auto result =
+      generate({"--prompt", "Tom has 3 apples.", "--schedule", path, "--max-new-tokens", "2"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  file.conditions.model.weights_fingerprint = std::string(64, 'a');
+  write_schedule_file(path, file);
+  const auto other = generate({"--prompt", "Tom has 3 apples.", "--schedule", path});
+  EXPECT_EQ(other.code, 3);
+  EXPECT_THAT(other.err, Names("weights_fingerprint"));
+}
+
 TEST_F(GenerateCommand, CommandsThatMeasureSayThatTheScheduleOfTheDirectoryDoesNotRun) {
   model_ = carrying();
   const auto data = model_.parent_path() / "data.jsonl";
@@ -159,6 +181,25 @@ TEST_F(GenerateCommand, CommandsThatMeasureSayThatTheScheduleOfTheDirectoryDoesN
   EXPECT_THAT(analyzed.err, Names("the-run", "does not run here"));
   const auto logits = run_command(words("logits", model_, {"--ids", "1,2", "--schedule", "uniform:2"}));
   EXPECT_THAT(logits.err, Names("the-run", "does not run here"));
+}
+
+// The embedded model has no chat template; the copy's writes the first message as style plain does.
+TEST_F(GenerateCommand, APromptCanBeAMessageAfterASystemMessage) {
+  const std::string question = "Tom has 3 apples and buys 4 more. How many apples does he have now?";
+  const auto plain = generate({"--prompt", question, "--prompt-style", "plain"});
+  const auto refused = generate({"--prompt", question, "--prompt-style", "plain", "--system", "a"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, Names("--system", "plain", "message"));
+  const auto directory = fresh_directory() / "chats";
+  std::filesystem::copy(original(), directory);
+  write_file_atomically(directory / "chat_template.jinja",
+                        "{{ bos_token }}{{ messages[0].content }}{{ '\\n' }}");
+  model_ = directory;
+  const auto message = generate({"--prompt", question, "--prompt-style", "message"});
+  ASSERT_EQ(message.code, 0) << message.err;
+  EXPECT_EQ(message.out, plain.out);
+  const auto after = generate({"--prompt", "ignored", "--prompt-style", "message", "--system", question});
+  EXPECT_EQ(after.out, plain.out);
 }
 
 TEST_F(GenerateCommand, InputsThatExcludeEachOtherAreWrongUsage) {

@@ -50,8 +50,9 @@ class CompletionServerTest : public ::testing::Test {
     ServerOptions options;
     options.address = {.host = "127.0.0.1", .port = 0};
     options.keys = ApiKeys(std::move(keys));
-    options.connections = 32;
+    options.connections = connections_;
     options.max_body_bytes = 100000;
+    options.monitor = monitor_;
     server_.emplace(options, served, tokenizer_, &*batcher_);
     port_ = std::stoi(server_->url().substr(server_->url().rfind(':') + 1));
   }
@@ -91,12 +92,33 @@ class CompletionServerTest : public ::testing::Test {
 
   std::shared_ptr<const model::ChatTemplate> chat_;
   std::string chat_refusal_;
+  int32_t connections_ = 32;
+  std::optional<aggregator::HttpAddress> monitor_;
   FakeEngineState state_;
   model::Tokenizer tokenizer_ = embedded_tokenizer();
   std::optional<Batcher> batcher_;
   std::optional<CompletionServer> server_;
   int port_ = 0;
 };
+
+TEST_F(CompletionServerTest, TheMonitorAnswersWhileStreamsTakeAllConnections) {
+  connections_ = 1;
+  monitor_ = {.host = "127.0.0.1", .port = 0};
+  start();
+  state_.allow(0);
+  std::thread streaming([&] { (void)post("/v1/completions", R"({"model": "tiny", "prompt": "abc"})"); });
+  while (batcher_->counters().running == 0) std::this_thread::yield();
+  const std::string url = server_->monitor_url();
+  httplib::Client monitor("127.0.0.1", std::stoi(url.substr(url.rfind(':') + 1)));
+  EXPECT_EQ(monitor.Get("/health")->body, "{\"status\":\"ok\"}");
+  EXPECT_THAT(monitor.Get("/metrics")->body, HasSubstr("allot_serve_requests_running 1"));
+  EXPECT_EQ(monitor.Get("/v1/models")->status, 404);
+  httplib::Client waiting("127.0.0.1", port_);
+  waiting.set_read_timeout(0, 300'000);
+  EXPECT_FALSE(waiting.Get("/health")) << "the one connection is a stream's";
+  state_.let_go();
+  streaming.join();
+}
 
 TEST_F(CompletionServerTest, ACompletionHasTextFinishAndUsage) {
   start();

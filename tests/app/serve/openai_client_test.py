@@ -10,6 +10,7 @@ import concurrent.futures
 import http.client
 import json
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -161,6 +162,32 @@ def check_malformed(server, count):
     print(f"{count} malformed requests: {statuses}")
 
 
+def check_raw(server, count):
+    """Bytes that are no HTTP, or no whole request: the server answers an error or closes, and serves the next client."""
+    generator = random.Random(20261125)
+    head = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + KEY + "\r\n"
+    makers = [
+        lambda: bytes(generator.randrange(256) for _ in range(generator.randrange(1, 400))),
+        lambda: head.encode()[:generator.randrange(1, len(head))],
+        lambda: (head + "Content-Length: " + generator.choice(["-1", "1e9", "99999999999999999999", "x"]) + "\r\n\r\n{}").encode(),
+        lambda: (head + "Content-Length: 500\r\n\r\n{\"model\"").encode(),
+        lambda: (head + "Transfer-Encoding: chunked\r\n\r\n" + generator.choice(["zz", "-5", "fffffffff"]) + "\r\n{}\r\n").encode(),
+        lambda: (head + "X-Long: " + "a" * generator.randrange(9000, 90000) + "\r\n\r\n").encode(),
+        lambda: head.replace("POST", generator.choice(["G\0T", "post", "PRI * HTTP/2.0", ""])).encode() + b"\r\n"]
+    for i in range(count):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+            try:
+                connection.sendall(makers[i % len(makers)]())
+                connection.shutdown(socket.SHUT_WR)
+                answer = connection.recv(4096)
+            except ConnectionError:
+                continue  # closed before all was sent
+        status = answer[9:12]
+        assert not answer or status[:1] in (b"4", b"5"), answer[:200]
+    assert server.process.poll() is None, "the server ended"
+    assert completion(server, "What is 2 plus 3?\n", 1, 4, 0)
+
+
 def check_executed(path):
     """All tokens of all requests were sampled in every layer, eight samples a head."""
     with open(path) as file:
@@ -188,6 +215,7 @@ def main():
         else:
             check_openai(server, questions[0])
         check_malformed(server, options.malformed)
+        check_raw(server, options.malformed // 2)
         code = server.end()
         assert code == 0, f"the server ended with {code}"
         check_executed(server.executed)

@@ -68,6 +68,17 @@ TEST(PromptEncoder, AMessageHasTheTokensOfItsTemplateAndNoSecondBos) {
             (std::vector<int32_t>{0, 1, 2}));
 }
 
+TEST(PromptEncoder, ASystemMessageComesBeforeTheUsers) {
+  const TestDirectory directory;
+  write_tokenizer_with_bos(directory);
+  directory.write("tokenizer_config.json",
+                  R"({"chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"})");
+  const Tokenizer tokenizer = Tokenizer::load(directory.path());
+  EXPECT_EQ(PromptEncoder(tokenizer, PromptForm::kMessage, "b").encode(tokenizer, "a"),
+            (std::vector<int32_t>{2, 1}));
+  EXPECT_EQ(PromptEncoder(tokenizer, PromptForm::kMessage).encode(tokenizer, "a"), (std::vector<int32_t>{1}));
+}
+
 TEST(PromptEncoder, AMessageNeedsATemplateThatRuns) {
   const TestDirectory directory;
   write_tokenizer_with_bos(directory);
