@@ -97,28 +97,42 @@ __device__ __forceinline__ void await(const int32_t* counter, int32_t value) {
   }
 }
 
-// Counts the value rows of entries that no head of the group has read before, and notes them.
-__device__ __forceinline__ int32_t count_new_rows(const Args& args, uint32_t* table, const Entry* entries,
-                                                  int32_t count, int thread, int threads) {
+// The value rows that the heads of a row's group have read for query `q` of the pass: a hash table.
+__device__ __forceinline__ uint32_t* rows_of_group(const Args& args, const ValueRow& row, int32_t q) {
+  return args.row_table + (int64_t{q} * args.p.num_kv_heads + row.kv_head) * args.row_slots;
+}
+
+// Counts the value rows of entries that are not in the table yet, and enters them.
+template <int kWarps>
+__device__ __forceinline__ void count_new_rows(const Args& args, const ValueRow& row, uint32_t* table,
+                                               const Entry* entries, int32_t count,
+                                               const RowGroup<kWarps>& group) {
   const auto mask = static_cast<uint32_t>(args.row_slots - 1);
   int32_t found = 0;
 #pragma unroll 1
-  for (int32_t e = thread; e < count; e += threads) {
+  for (int32_t e = group.thread(); e < count; e += group.kThreads) {
     if (entries[e].weight == 0) continue;
-    const uint32_t row = entries[e].row;
-    uint32_t slot = row * 2654435761u;  // Fibonacci hashing: neighbours lie far apart
+    const uint32_t read = entries[e].row;
+    uint32_t slot = read * 2654435761u;  // Fibonacci hashing: neighbours lie far apart
 #pragma unroll 1
     for (;; ++slot) {
-      const uint32_t before = atomicCAS(&table[slot & mask], kNoRow, row);
+      const uint32_t before = atomicCAS(&table[slot & mask], kNoRow, read);
       found += before == kNoRow;
-      if (before == kNoRow || before == row) break;
+      if (before == kNoRow || before == read) break;
     }
   }
-  return found;
+  if (found > 0) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(&args.p.rows_read[row.sequence]),
+              static_cast<unsigned long long>(found));
+  }
 }
 
 // Grid: num_q_heads / kRows, parts, queries of the pass, in the order in which the score
 // kernel completes rows.
+//
+// Selection is an estimator's: kDense (it serves the sequences without samples), kDraws (it reads row.draws),
+// shared_bytes() of dynamic shared memory for a row, total() of the row's weights, and fill(), which writes
+// the entries of a batch, the same whenever it is called.
 template <class Selection, class T, int kHeadDim, int kWarps>
 __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 : 2)
     value_kernel(const __grid_constant__ Args args) {
@@ -181,23 +195,19 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
   const double total = selection.total();
   const int32_t size = part_entries(count);
   const int32_t end = isfinite(total) ? min(count, (part + 1) * size) : 0;
-  // Before the sum and apart from it, with entries chosen twice: in one loop, threshold's gather took 2 %
-  // longer though nothing was counted.
-  if constexpr (!Selection::kDense) {
+  // Where eight warps share a row, rows are counted before the sum and apart from it, with entries chosen
+  // twice; where a warp has a row, within the sum. Either way around costs launches that count nothing 2 %.
+  constexpr bool kCountsApart = !Selection::kDense && kWarps > 1;
+  constexpr bool kCountsWithin = !Selection::kDense && kWarps == 1;
+  if constexpr (kCountsApart) {
     if (args.row_table != nullptr) {
-      uint32_t* const table =
-          args.row_table + (int64_t{q} * args.p.num_kv_heads + row.kv_head) * args.row_slots;
+      uint32_t* const table = rows_of_group(args, row, q);
 #pragma unroll 1
       for (int32_t low = part * size; low < end; low += Shape::kBatch) {
         const Batch batch{entries[slot], low, min(end, low + Shape::kBatch)};
         selection.fill(batch);
         group.sync();
-        const int32_t found =
-            count_new_rows(args, table, entries[slot], batch.high - low, group.thread(), group.kThreads);
-        if (found > 0) {
-          atomicAdd(reinterpret_cast<unsigned long long*>(&args.p.rows_read[row.sequence]),
-                    static_cast<unsigned long long>(found));
-        }
+        count_new_rows(args, row, table, entries[slot], batch.high - low, group);
         group.sync();
       }
     }
@@ -209,6 +219,10 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
     selection.fill(batch);
     group.sync();
     gather.add(args.p.value_pages, entries[slot], batch.high - low);
+    if constexpr (kCountsWithin) {
+      if (args.row_table != nullptr)
+        count_new_rows(args, row, rows_of_group(args, row, q), entries[slot], batch.high - low, group);
+    }
     group.sync();
   }
   if (args.ready != nullptr && group.thread() == 0 &&
