@@ -105,8 +105,7 @@ void inspect_adapter(const fs::path& directory, const fs::path& model, Findings*
 void inspect_tokenizer(const fs::path& directory, Findings* findings) {
   const auto tokenizer = model::Tokenizer::load(directory);
   findings->facts["tokens"] = tokenizer.vocab_size();
-  findings->facts["prompt_style"] = evaluation::name(
-      evaluation::prompt_style_for(tokenizer.chat_template(), tokenizer.special_token("eos_token")));
+  findings->facts["prompt_style"] = evaluation::name(usual_prompt_style(tokenizer));
 }
 
 // The key "allot", which programs that do not know it pass over.

@@ -98,4 +98,8 @@ void check_adapter(const std::optional<std::filesystem::path>& adapter,
                    " exclude each other: an adapter belongs to the weights it was trained on");
 }
 
+evaluation::PromptStyle usual_prompt_style(const model::Tokenizer& tokenizer) {
+  return evaluation::prompt_style_for(tokenizer.chat_template(), tokenizer.special_token("eos_token"));
+}
+
 }  // namespace allot::app

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "app/cli/options.h"
+#include "evaluation/task.h"
+#include "model/tokenizer.h"
 
 namespace allot::app {
 
@@ -34,5 +36,8 @@ std::optional<std::string> missing_model(const std::filesystem::path& value);
 // Throws UsageError when weights that are made at random are to get an adapter.
 void check_adapter(const std::optional<std::filesystem::path>& adapter,
                    const std::optional<int64_t>& random_weights);
+
+// What --prompt-style auto takes for a model of this tokenizer.
+evaluation::PromptStyle usual_prompt_style(const model::Tokenizer& tokenizer);
 
 }  // namespace allot::app

@@ -50,8 +50,7 @@ std::string new_run_id() {
 
 evaluation::PromptStyle prompt_style(const RunOptions& run) {
   if (run.prompt != "auto") return evaluation::parse_prompt_style(run.prompt);
-  const auto tokenizer = model::Tokenizer::load(run.model);
-  return evaluation::prompt_style_for(tokenizer.chat_template(), tokenizer.special_token("eos_token"));
+  return usual_prompt_style(model::Tokenizer::load(run.model));
 }
 
 // Faults that can be found without reading a file.

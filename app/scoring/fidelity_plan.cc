@@ -90,8 +90,7 @@ void add_questions(const model::Tokenizer& tokenizer, FidelityPlan* plan) {
   FidelityPlanOptions& options = plan->options;
   const std::string definition = evaluation::read_task_definition(options.task);
   if (options.prompt_style == "auto" && definition.empty())
-    options.prompt_style = std::string(
-        name(evaluation::prompt_style_for(tokenizer.chat_template(), tokenizer.special_token("eos_token"))));
+    options.prompt_style = std::string(name(usual_prompt_style(tokenizer)));
   const auto task = evaluation::make_task({options.task, options.prompt_style, definition});
   const evaluation::Dataset dataset = task->load(options.data, options.fields);
   plan->conditions.task = evaluation::identity_of(*task, options.prompt_style);

@@ -31,9 +31,7 @@ bool has_task(const ReplyOptions& options) {
 
 std::string resolved_style(const ReplyOptions& options) {
   if (options.prompt_style != "auto") return options.prompt_style;
-  const auto tokenizer = model::Tokenizer::load(options.model);
-  return std::string(evaluation::name(
-      evaluation::prompt_style_for(tokenizer.chat_template(), tokenizer.special_token("eos_token"))));
+  return std::string(evaluation::name(usual_prompt_style(model::Tokenizer::load(options.model))));
 }
 
 bool of_task_file(const ConditionsSource& source) {

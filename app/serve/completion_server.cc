@@ -100,7 +100,6 @@ struct CompletionServer::Impl {
   ServedModel model;
   const model::Tokenizer* tokenizer = nullptr;
   Batcher* batcher = nullptr;
-  std::optional<aggregator::HttpServer> monitor;
   httplib::Server server;
   std::thread thread;
   std::atomic<bool> ended{false};
@@ -110,8 +109,10 @@ struct CompletionServer::Impl {
   int port = 0;
   int64_t started = std::time(nullptr);
   ServeMetrics metrics;
+  std::optional<aggregator::HttpServer> monitor;  // the last, since it answers from the others
 
   void set_up();
+  void start_monitor(const aggregator::HttpAddress& address);
   void admit(const httplib::Request& request) const;
   std::vector<int32_t> tokens_of(const PromptInput& prompt) const;
   PromptInput chat_prompt(std::span<const model::ChatMessage> messages) const;
@@ -362,6 +363,20 @@ void CompletionServer::Impl::set_up() {
   });
 }
 
+void CompletionServer::Impl::start_monitor(const aggregator::HttpAddress& address) {
+  const auto health_answer = [this] {
+    const bool failed = batcher->failed();
+    return aggregator::HttpResponse{.status = failed ? 503 : 200,
+                                    .content_type = failed ? "text/plain; charset=utf-8" : kJsonType,
+                                    .body = failed ? kEngineFailed : kHealthy};
+  };
+  const auto metrics_answer = [this] {
+    return aggregator::HttpResponse{.content_type = kMetricsType, .body = metrics.text(batcher->counters())};
+  };
+  monitor.emplace(address,
+                  aggregator::HttpServer::Handlers{{"/health", health_answer}, {"/metrics", metrics_answer}});
+}
+
 CompletionServer::CompletionServer(const ServerOptions& options, ServedModel model,
                                    const model::Tokenizer& tokenizer, Batcher* batcher)
     : impl_(std::make_unique<Impl>()) {
@@ -370,6 +385,7 @@ CompletionServer::CompletionServer(const ServerOptions& options, ServedModel mod
   impl_->tokenizer = &tokenizer;
   impl_->batcher = batcher;
   impl_->set_up();
+  if (options.monitor) impl_->start_monitor(*options.monitor);
   impl_->port = aggregator::bind_http(&impl_->server, options.address);
   impl_->thread = std::thread([this] {
     impl_->server.listen_after_bind();
@@ -377,19 +393,6 @@ CompletionServer::CompletionServer(const ServerOptions& options, ServedModel mod
   });
   // stop() has no effect before the loop runs.
   while (!impl_->server.is_running() && !impl_->ended) std::this_thread::yield();
-  if (!options.monitor) return;
-  const auto health = [impl = impl_.get()] {
-    const bool failed = impl->batcher->failed();
-    return aggregator::HttpResponse{.status = failed ? 503 : 200,
-                                    .content_type = failed ? "text/plain; charset=utf-8" : kJsonType,
-                                    .body = failed ? kEngineFailed : kHealthy};
-  };
-  const auto metrics = [impl = impl_.get()] {
-    return aggregator::HttpResponse{.content_type = kMetricsType,
-                                    .body = impl->metrics.text(impl->batcher->counters())};
-  };
-  impl_->monitor.emplace(*options.monitor,
-                         aggregator::HttpServer::Handlers{{"/health", health}, {"/metrics", metrics}});
 }
 
 CompletionServer::~CompletionServer() {

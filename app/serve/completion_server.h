@@ -41,7 +41,7 @@ struct ServerOptions {
 class CompletionServer {
  public:
   // Listens when the constructor returns. `tokenizer` and `batcher` outlive the server. Throws NetworkError
-  // when the address cannot be bound.
+  // when an address cannot be bound.
   CompletionServer(const ServerOptions& options, ServedModel model, const model::Tokenizer& tokenizer,
                    Batcher* batcher);
   // Breaks off the answers that are still being written.

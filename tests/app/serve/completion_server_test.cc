@@ -120,6 +120,14 @@ TEST_F(CompletionServerTest, TheMonitorAnswersWhileStreamsTakeAllConnections) {
   streaming.join();
 }
 
+TEST_F(CompletionServerTest, AMonitorAddressThatIsTakenIsRefused) {
+  start();
+  monitor_ = {.host = "127.0.0.1", .port = port_};
+  server_.reset();
+  const aggregator::HttpServer other(*monitor_, {});
+  EXPECT_THROW(start(), NetworkError);
+}
+
 TEST_F(CompletionServerTest, ACompletionHasTextFinishAndUsage) {
   start();
   const json made = answer("/v1/completions", R"({"model": "tiny", "prompt": "abc", "max_tokens": 6})");
