@@ -155,9 +155,9 @@ class Decode {
     const char* bytes = reinterpret_cast<const char*>(vector);
     for (size_t byte = 0; byte < p_.head_dim * sizeof(T); byte += 64) V::prefetch(bytes + byte);
   }
+  static constexpr int32_t kKeysAhead = 6 * kLanes;
   void prefetch_keys(int32_t kv_head, int32_t first) const {
-    constexpr int32_t kAhead = 6 * kLanes;
-    for (int32_t n = first + kAhead; n < std::min(first + kAhead + kLanes, data_.keys); ++n)
+    for (int32_t n = first + kKeysAhead; n < std::min(first + kKeysAhead + kLanes, data_.keys); ++n)
       prefetch(key(kv_head, n));
   }
 
@@ -191,36 +191,48 @@ class Decode {
   // The same with matrix tiles: sixteen keys times all heads of a group in one instruction. head_dim is a
   // multiple of 32 and a group has at most 16 heads.
   [[gnu::noinline]] void score_by_tiles() {
-    const int32_t chunks = p_.head_dim / 32;
+    // Locals: a vector store may write anywhere as far as the compiler knows, so members would be read again
+    // after each one.
+    const int32_t head_dim = p_.head_dim;
+    const int32_t group = data_.group;
+    const int32_t num_keys = data_.keys;
+    const int32_t kv_heads = kv_heads_;
+    const int64_t stride = stride_;
+    const int64_t kv_head_elements = int64_t{p_.page_size} * head_dim;
+    const int64_t* const offsets = offsets_;
+    const T* const pages = data_.key_pages();
+    float* const weights_of_rows = weights_;
+    const int32_t chunks = head_dim / 32;
     const int64_t tile_elements = int64_t{chunks} * 256;
     // Pairs of query elements [KV heads][chunks][16 pairs][16 heads], zeros beyond the group.
-    uint32_t* queries = work_.tile_queries.reserve(kv_heads_ * tile_elements);
-    std::fill(queries, queries + kv_heads_ * tile_elements, 0u);
+    uint32_t* const queries = work_.tile_queries.reserve(kv_heads * tile_elements);
+    std::fill(queries, queries + kv_heads * tile_elements, 0u);
     for (int32_t row = 0; row < rows_; ++row) {
-      uint32_t* column = queries + row / data_.group * tile_elements + row % data_.group;
+      uint32_t* column = queries + row / group * tile_elements + row % group;
       const T* query = data_.query(0, head_of(row));
-      for (int32_t pair = 0; pair < p_.head_dim / 2; ++pair)
+      for (int32_t pair = 0; pair < head_dim / 2; ++pair)
         std::memcpy(column + pair * 16, query + 2 * pair, 4);
     }
-    uint16_t* staged = work_.tile_keys.reserve(int64_t{kLanes} * p_.head_dim);
+    uint16_t* const staged = work_.tile_keys.reserve(int64_t{kLanes} * head_dim);
     alignas(64) float scores[kLanes * kLanes];
     const typename V::TileScope scope;
-    for (int32_t first = 0; first < data_.keys; first += kLanes) {
-      const bool in_one_page = first + kLanes <= data_.keys && p_.page_size % kLanes == 0;
-      for (int32_t kv_head = 0; kv_head < kv_heads_; ++kv_head) {
-        prefetch_keys(kv_head, first);
-        const T* keys = key(kv_head, first);
+    for (int32_t first = 0; first < num_keys; first += kLanes) {
+      const bool in_one_page = first + kLanes <= num_keys && p_.page_size % kLanes == 0;
+      for (int32_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
+        const T* const of_head = pages + kv_head * kv_head_elements;
+        for (int32_t n = first + kKeysAhead; n < std::min(first + kKeysAhead + kLanes, num_keys); ++n)
+          prefetch(of_head + offsets[n]);
+        const T* keys = of_head + offsets[first];
         if (!in_one_page) {
           for (int i = 0; i < kLanes; ++i) {
-            std::memcpy(staged + i * p_.head_dim, key(kv_head, std::min(first + i, data_.keys - 1)),
-                        p_.head_dim * sizeof(T));
+            std::memcpy(staged + i * head_dim, of_head + offsets[std::min(first + i, num_keys - 1)],
+                        head_dim * sizeof(T));
           }
           keys = staged;
         }
-        V::tile_product(keys, int64_t{p_.head_dim} * 2, queries + kv_head * tile_elements, chunks, scores);
-        for (int32_t g = 0; g < data_.group; ++g) {
-          V::store(weights(kv_head * data_.group + g) + first, V::load_column(scores + g));
-        }
+        V::tile_product(keys, int64_t{head_dim} * 2, queries + kv_head * tile_elements, chunks, scores);
+        float* const weights = weights_of_rows + int64_t{kv_head} * group * stride + first;
+        for (int32_t g = 0; g < group; ++g) V::store(weights + g * stride, V::load_column(scores + g));
       }
     }
   }

@@ -13,6 +13,7 @@ import random
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 try:
@@ -29,6 +30,8 @@ class Server:
         with open(keys, "w") as file:
             file.write(KEY + "\n")
         self.executed = directory + "/executed.json"
+        self.lock = threading.Lock()
+        self.least_steps = 0  # tokens of answered completions but the first of each, which prefill makes
         self.process = subprocess.Popen(
             [allot, "serve", "--model", model, "--schedule", "uniform:8", "--address",
              "127.0.0.1:*", "--api-keys", keys, "--max-sequences", "8", "--threads", "2",
@@ -65,6 +68,8 @@ def completion(server, prompt, seed, tokens, temperature):
     status, answer = server.post("/v1/completions", {
         "model": "tiny-gsm", "prompt": prompt, "seed": seed, "max_tokens": tokens, "temperature": temperature})
     assert status == 200, answer
+    with server.lock:
+        server.least_steps += answer["usage"]["completion_tokens"] - 1
     return answer["choices"][0]["text"]
 
 
@@ -188,13 +193,17 @@ def check_raw(server, count):
     assert completion(server, "What is 2 plus 3?\n", 1, 4, 0)
 
 
-def check_executed(path):
-    """All tokens of all requests were sampled in every layer, eight samples a head."""
-    with open(path) as file:
+def check_executed(server):
+    """Every token that a step decoded was sampled in every layer, eight samples a head.
+
+    How many tokens the clients that went away had decoded before that depends on the machine, so the answered
+    completions give the least number.
+    """
+    with open(server.executed) as file:
         executed = json.load(file)
     assert executed["samples"] == [8] * len(executed["layers"]) and executed["layers"], executed
     for layer in executed["layers"]:
-        assert layer["sampled_tokens"] > 1000 and layer["exact_tokens"] == 0, layer
+        assert layer["sampled_tokens"] >= server.least_steps > 300 and layer["exact_tokens"] == 0, layer
         assert layer["samples"] == 8 * layer["sampled_tokens"] and layer["rows"] > layer["sampled_tokens"], layer
 
 
@@ -218,7 +227,7 @@ def main():
         check_raw(server, options.malformed // 2)
         code = server.end()
         assert code == 0, f"the server ended with {code}"
-        check_executed(server.executed)
+        check_executed(server)
     finally:
         server.process.kill()
     print("all as expected" + ("" if openai is None else f", openai {openai.__version__}"))
