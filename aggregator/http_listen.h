@@ -72,6 +72,9 @@ bool names_this_machine(const std::string& host_header);
 // NetworkError when the address cannot be bound.
 int bind_http(httplib::Server* server, const HttpAddress& address);
 
+// Throws the NetworkError that says why `address` cannot be bound, `error_number` being errno or 0.
+[[noreturn]] void throw_cannot_bind(const HttpAddress& address, int error_number);
+
 // "http://127.0.0.1:41234/".
 std::string http_url(const std::string& host, int port);
 

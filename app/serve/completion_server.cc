@@ -326,6 +326,9 @@ void CompletionServer::Impl::set_up() {
   };
   // Before the library reads a body: a request without a key costs next to nothing.
   server.set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
+    // The library would send the answer once for each range that is asked, so a few KiB of header could ask
+    // for megabytes. It hands out its own object, which is not constant; without ranges the answer is whole.
+    const_cast<httplib::Request&>(request).ranges.clear();
     response.set_header("Cache-Control", "no-store");
     response.set_header("X-Content-Type-Options", "nosniff");
     try {

@@ -193,6 +193,21 @@ def check_raw(server, count):
     assert completion(server, "What is 2 plus 3?\n", 1, 4, 0)
 
 
+def check_range(server):
+    """The header Range is ignored: an answer, or an error, comes whole and once."""
+    ranges = {"Range": "bytes=" + ",".join(["0-"] * 2000), "Authorization": "Bearer " + KEY}
+    for path, expected in [("/v1/models", 200), ("/health", 200), ("/v1/none", 404)]:
+        lengths = []
+        for headers in ({"Authorization": "Bearer " + KEY}, ranges):
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            lengths.append(len(answer.read()))
+            assert answer.status == expected, (path, answer.status)
+            connection.close()
+        assert lengths[0] == lengths[1] > 0, (path, lengths)
+
+
 def check_executed(server):
     """Every token that a step decoded was sampled in every layer, eight samples a head.
 
@@ -225,6 +240,7 @@ def main():
             check_openai(server, questions[0])
         check_malformed(server, options.malformed)
         check_raw(server, options.malformed // 2)
+        check_range(server)
         code = server.end()
         assert code == 0, f"the server ended with {code}"
         check_executed(server)
