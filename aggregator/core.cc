@@ -23,8 +23,8 @@ using namespace std::chrono_literals;
 using wire::Refused;
 
 constexpr int kMaxLeasesPerRequest = 64;
-// When this many episodes in a row were given up after a failure, with no success in between, the fault is
-// in the run.
+// When this many episodes in a row were given up after a failure, with no success in between and nobody at
+// work who has not failed, the fault is in the run.
 constexpr int kMaxFailuresInARow = 5;
 constexpr size_t kControlsShown = 50;
 // A peer that was silent for this long and for ten lease times is forgotten; when it comes back it is told
@@ -516,7 +516,7 @@ wire::Lease Core::grant(EpisodeId id, const std::string& worker, Timestamp now) 
 }
 
 void Core::tick(Timestamp now) {
-  if (failures_in_a_row_ >= kMaxFailuresInARow) {
+  if (failures_in_a_row_ >= kMaxFailuresInARow && !someone_may_succeed(now)) {
     throw Error(fmt::format(
         "stopped: {} episodes in a row failed {} times each; the last failure: {}; mend the cause and start "
         "again on the same run directory",

@@ -156,6 +156,9 @@ class Core {
   std::string kinds_that_it_lacks(const Worker& worker) const;
   bool healthy(const Worker& worker, Timestamp now) const;
   bool another_may_take(const Open& open, const Worker& worker, Timestamp now) const;
+  // Whether a worker that has not failed is at work, so that failures of others do not yet speak of the run.
+  bool someone_may_succeed(Timestamp now) const;
+  void list_workers(Timestamp now, wire::Status* status) const;
   void note_failure(Worker* worker, const std::string& reason, Timestamp now);
   bool quarantined(const Worker& worker, Timestamp now) const;
   wire::Lease grant(EpisodeId episode, const std::string& worker, Timestamp now);
@@ -192,7 +195,8 @@ class Core {
   std::map<std::string, Worker> workers_;
   std::unordered_map<std::string, Peer> peers_;  // by routing id
   std::deque<Timestamp> recent_tells_;
-  int failures_in_a_row_ = 0;  // episodes given up after a failure, since the last that was told
+  int failures_in_a_row_ = 0;               // episodes given up after a failure, since the last that was told
+  std::optional<Timestamp> failing_since_;  // the first failure since the last episode that was told
   std::string last_failure_;
   uint64_t number_ = 0;
   std::vector<QuestionResult> telling_;  // room of tell()

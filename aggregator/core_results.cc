@@ -203,6 +203,7 @@ AckVerdict Core::accept(EpisodeTold told, Worker* worker, bool live) {
   stop_at_target(now);
   note_version(now);
   failures_in_a_row_ = 0;
+  failing_since_.reset();
   recent_tells_.push_back(now);
   if (recent_tells_.size() > kRecentTells) recent_tells_.pop_front();
   return verdict;
@@ -211,6 +212,7 @@ AckVerdict Core::accept(EpisodeTold told, Worker* worker, bool live) {
 void Core::fail(LeaseId lease, bool live, LeaseEnd how, const std::string& reason, Timestamp now) {
   spdlog::warn("{}", reason);
   last_failure_ = reason;
+  if (!failing_since_) failing_since_ = now;
   // A lease that has already ended has used up its attempt.
   if (live) end_lease(lease, how, reason, now);
 }
@@ -343,6 +345,18 @@ bool Core::another_may_take(const Open& open, const Worker& worker, Timestamp no
   return std::ranges::any_of(workers_, [&](const auto& other) {
     return other.first != worker.name && healthy(other.second, now) && other.second.runs(open.episode.kind) &&
            !open.failed_on(other.first);
+  });
+}
+
+// A worker that succeeded before counts for as long as it works on something, any other for one lease time
+// after the failures began: else names that are new each time would put off the end for ever.
+bool Core::someone_may_succeed(Timestamp now) const {
+  const bool failing_for_long = failing_since_ && now - *failing_since_ > Duration{spec_.lease_ms()};
+  const std::map<std::string, int> held = leases_.leases_per_worker();
+  return std::ranges::any_of(workers_, [&](const auto& entry) {
+    const Worker& worker = entry.second;
+    return worker.failures_in_a_row == 0 && held.contains(worker.name) &&
+           (worker.episodes_done > 0 || !failing_for_long);
   });
 }
 

@@ -8,8 +8,51 @@
 #include "aggregator/wire_conversion.h"
 
 namespace allot::aggregator {
+namespace {
+
+// Of the workers of a status; at 100 bytes a row, as usual names need, over 40,000 workers. The rest of a
+// status is far smaller than what a frame (8 MiB) has beyond it.
+constexpr size_t kMostWorkerBytes = size_t{4} << 20;
+
+}  // namespace
+
 bool Core::everyone_heard_finished() const {
   return std::ranges::all_of(workers_, [](const auto& entry) { return entry.second.heard_finished; });
+}
+
+// Whatever names and devices workers give, a status fits into a frame: those that hold leases are listed
+// first, then those that were heard of within a lease time, then the silent ones; what does not fit is
+// counted.
+void Core::list_workers(Timestamp now, wire::Status* status) const {
+  const std::map<std::string, int> held = leases_.leases_per_worker();
+  enum Rank { kBusy, kPresent, kSilent };
+  const auto rank_of = [&](const Worker& worker) {
+    if (held.contains(worker.name)) return kBusy;
+    return now - worker.last_seen <= Duration{spec_.lease_ms()} ? kPresent : kSilent;
+  };
+  size_t bytes = 0;
+  for (const Rank rank : {kBusy, kPresent, kSilent}) {
+    for (const auto& [worker_name, worker] : workers_) {
+      if (rank_of(worker) != rank) continue;
+      wire::WorkerStatus row;
+      row.set_worker(worker_name);
+      row.set_device(worker.device);
+      row.set_build(worker.build);
+      row.set_leases(held.contains(worker_name) ? held.at(worker_name) : 0);
+      row.set_episodes_done(worker.episodes_done);
+      row.set_last_seen_ms((now - worker.last_seen).count());
+      row.set_failures_in_a_row(worker.failures_in_a_row);
+      if (quarantined(worker, now)) row.set_quarantined_ms((worker.quarantined_until - now).count());
+      row.set_last_failure(worker.last_failure);
+      constexpr size_t kTagAndLength = 4;
+      bytes += row.ByteSizeLong() + kTagAndLength;
+      if (bytes > kMostWorkerBytes) {
+        status->set_workers_unlisted(std::ssize(workers_) - status->workers_size());
+        return;
+      }
+      *status->add_workers() = std::move(row);
+    }
+  }
 }
 
 wire::Status Core::status(Timestamp now) const {
@@ -37,19 +80,7 @@ wire::Status Core::status(Timestamp now) const {
     if (!paused_) status.set_eta_s(static_cast<double>(plan_.remaining()) / rate);
   }
   *status.mutable_counters() = counters_;
-  const std::map<std::string, int> held = leases_.leases_per_worker();
-  for (const auto& [worker_name, worker] : workers_) {
-    wire::WorkerStatus& row = *status.add_workers();
-    row.set_worker(worker_name);
-    row.set_device(worker.device);
-    row.set_build(worker.build);
-    row.set_leases(held.contains(worker_name) ? held.at(worker_name) : 0);
-    row.set_episodes_done(worker.episodes_done);
-    row.set_last_seen_ms((now - worker.last_seen).count());
-    row.set_failures_in_a_row(worker.failures_in_a_row);
-    if (quarantined(worker, now)) row.set_quarantined_ms((worker.quarantined_until - now).count());
-    row.set_last_failure(worker.last_failure);
-  }
+  list_workers(now, &status);
   for (const VerifiedSchedule& schedule : plan_.verified())
     *status.add_scores() = to_wire(schedule, plan_.heldout_questions());
   if (preflight_episodes(spec_) > 0) {

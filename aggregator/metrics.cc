@@ -262,6 +262,7 @@ WorkerCounts count_workers(const wire::Status& status) {
       ++(worker.leases() > 0 ? counts.busy : counts.idle);
     }
   }
+  counts.silent += status.workers_unlisted();  // they are listed last
   return counts;
 }
 

@@ -257,6 +257,52 @@ TEST_P(CoreTest, AResultAfterItsEpisodeWasGivenUpIsStale) {
   EXPECT_EQ(driver_.status().episodes_done(), 0);
 }
 
+// Names cost nothing, so one key could stop the work of all others with failures under ever new ones.
+TEST_P(CoreTest, FailuresUnderManyNamesDoNotEndARunInWhichOthersWork) {
+  const auto fail = [&](const std::string& name) {
+    driver_.hello(name);
+    for (const wire::Lease& lease : driver_.leases(name, 3)) {
+      wire::EpisodeResult error;
+      error.set_lease(lease.lease());
+      error.set_episode(lease.episode());
+      error.set_error("false");
+      driver_.answer(name, error);
+    }
+  };
+  const auto takes_it = testing::AnyOf(Ack::VERDICT_ACCEPTED, Ack::VERDICT_STALE);
+  driver_.hello("honest");
+  wire::Lease held = driver_.leases("honest", 1).at(0);
+  for (int i = 0; i < 40; ++i) {
+    fail("first " + std::to_string(i));
+    EXPECT_NO_THROW(driver_.tick()) << "the honest worker may yet succeed";
+  }
+  // It may be stale, since the other half of its pair may have been given up.
+  EXPECT_THAT(driver_.answer("honest", result_of(held, 4)).verdict(), takes_it);
+  held = driver_.leases("honest", 1).at(0);
+  for (int i = 0; i < 40; ++i) {
+    fail("second " + std::to_string(i));
+    EXPECT_NO_THROW(driver_.tick());
+  }
+  EXPECT_THAT(driver_.answer("honest", result_of(held, 4)).verdict(), takes_it);
+}
+
+TEST_P(CoreTest, AStatusFitsIntoAFrameHoweverManyNamesSaidHello) {
+  driver_.hello("zz works");
+  ASSERT_EQ(driver_.leases("zz works", 1).size(), 1u);
+  constexpr int kNames = 9'000;
+  for (int i = 0; i < kNames; ++i) {
+    wire::Envelope message;
+    *message.mutable_hello() = example_hello(driver_.spec(), fmt::format("{:0>190}", i));
+    message.mutable_hello()->set_device(std::string(190, 'd'));
+    message.mutable_hello()->set_build(std::string(190, 'b'));
+    driver_.send(message.hello().worker(), message);
+  }
+  const wire::Status status = driver_.status();
+  EXPECT_GT(status.workers_unlisted(), 0);
+  EXPECT_EQ(status.workers_size() + status.workers_unlisted(), kNames + 1);
+  EXPECT_EQ(status.workers(0).worker(), "zz works") << "who holds a lease is listed before the others";
+}
+
 TEST_P(CoreTest, ARunInWhichEverythingFailsStopsWithTheLastReason) {
   driver_.hello("w");
   for (int i = 0; i < 15; ++i) {
