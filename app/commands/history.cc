@@ -2,12 +2,14 @@
 // backup copies it while the aggregator goes on writing.
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <fstream>
 #include <iostream>
 
 #include "aggregator/history_backup.h"
 #include "aggregator/history_check.h"
 #include "aggregator/history_export.h"
+#include "aggregator/peer_text.h"
 #include "aggregator/run_directory.h"
 #include "app/cli/command.h"
 #include "app/cli/options.h"
@@ -65,9 +67,18 @@ aggregator::HistoryReport check(const Place& place) {
   }
 }
 
+// A problem may quote a damaged cell, which can hold any bytes: those that are not UTF-8 become U+FFFD,
+// control characters spaces.
+std::string readable(const std::string& text) {
+  constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
+  const auto valid = nlohmann::json::parse(nlohmann::json(text).dump(-1, ' ', false, kReplace));
+  return aggregator::one_line(valid.get<std::string>(), SIZE_MAX);
+}
+
 int run_check(const HistoryOptions& options) {
   const Place place = find(options.place);
-  const aggregator::HistoryReport report = check(place);
+  aggregator::HistoryReport report = check(place);
+  for (auto& problem : report.problems) problem.what = readable(problem.what);
   if (options.json) {
     nlohmann::ordered_json json = {{"history", place.history.string()},
                                    {"schema_version", report.schema_version},

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
 #include "tests/names.h"
@@ -14,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(HistoryCommand, ABenchRunIsCheckedExportedBackedUpAndADamagedCopyIsNamed) {
   const std::string tool = std::string(ALLOT_SIMULATED_DIR) + "/allot";
@@ -31,6 +33,22 @@ TEST(HistoryCommand, ABenchRunIsCheckedExportedBackedUpAndADamagedCopyIsNamed) {
   EXPECT_THAT(checked.out, Names("bit for bit"));
   const auto rows = run_command({tool, "history", "export", copy, "--what", "outcomes"});
   EXPECT_GE(std::ranges::count(rows.out, '\n'), 30);
+
+  const std::string not_utf8 = (directory / "not_utf8").string();
+  EXPECT_EQ(run_command({tool, "history", "backup", run, not_utf8}).code, 0);
+  const auto changed = run_command(
+      {"/usr/bin/env", "python3", "-c",
+       "import sqlite3, sys; database = sqlite3.connect(sys.argv[1]); "
+       "database.execute(\"UPDATE episodes SET samples = CAST(x'1bff31' AS TEXT) WHERE episode = 3\"); "
+       "database.commit()",
+       not_utf8 + "/history.sqlite"});
+  ASSERT_EQ(changed.code, 0) << changed.err;
+  const auto named = run_command({tool, "history", "check", not_utf8});
+  EXPECT_EQ(named.code, 1);
+  EXPECT_THAT(named.out, AllOf(Names("PROBLEM", "episode 3"), Not(HasSubstr("\x1b"))));
+  const auto as_json = run_command({tool, "history", "check", not_utf8, "--json"});
+  EXPECT_EQ(as_json.code, 1) << as_json.err;
+  EXPECT_FALSE(nlohmann::json::parse(as_json.out).at("problems").empty());
 
   std::string bytes = read_file(directory / "copy" / "history.sqlite");
   bytes.replace(4096 + 8, 64, 64, '\x5a');
