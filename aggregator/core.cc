@@ -389,7 +389,7 @@ void Core::introduce(const wire::Envelope& message, Timestamp now) {
   const wire::Hello& hello = message.hello();
   Worker& worker = worker_of(hello.worker());
   // Workers reconnect now and then (wire/endpoint.h), which is not worth a log line.
-  const bool was_here = now - worker.last_seen <= Duration{spec_.lease_ms()};
+  const bool was_here = was_heard(worker, now);
   worker.device = one_line(hello.device(), kMaxNameBytes);
   worker.build = one_line(hello.build(), kMaxNameBytes);
   worker.last_seen = now;

@@ -154,6 +154,7 @@ class Core {
   // Why a worker gets nothing though others do: all that is to be run is of kinds that it does not run. Empty
   // where that is not so.
   std::string kinds_that_it_lacks(const Worker& worker) const;
+  bool was_heard(const Worker& worker, Timestamp now) const;  // within the last lease time
   bool healthy(const Worker& worker, Timestamp now) const;
   bool another_may_take(const Open& open, const Worker& worker, Timestamp now) const;
   // Whether a worker that has not failed is at work, so that failures of others do not yet speak of the run.

@@ -327,9 +327,12 @@ bool Core::Worker::runs(RewardKind kind) const {
   return std::ranges::find(kinds, kind) != kinds.end();
 }
 
+bool Core::was_heard(const Worker& worker, Timestamp now) const {
+  return now - worker.last_seen <= Duration{spec_.lease_ms()};
+}
+
 bool Core::healthy(const Worker& worker, Timestamp now) const {
-  return !worker.leaving && now - worker.last_seen <= Duration{spec_.lease_ms()} &&
-         worker.quarantined_until <= now;
+  return !worker.leaving && was_heard(worker, now) && worker.quarantined_until <= now;
 }
 
 bool Core::quarantined(const Worker& worker, Timestamp now) const {

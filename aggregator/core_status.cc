@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "aggregator/core.h"
 #include "aggregator/run_spec.h"
@@ -24,35 +25,40 @@ bool Core::everyone_heard_finished() const {
 // first, then those that were heard of within a lease time, then the silent ones; what does not fit is
 // counted.
 void Core::list_workers(Timestamp now, wire::Status* status) const {
-  const std::map<std::string, int> held = leases_.leases_per_worker();
-  enum Rank { kBusy, kPresent, kSilent };
-  const auto rank_of = [&](const Worker& worker) {
-    if (held.contains(worker.name)) return kBusy;
-    return now - worker.last_seen <= Duration{spec_.lease_ms()} ? kPresent : kSilent;
+  enum class Rank { kBusy, kPresent, kSilent };
+  struct Row {
+    const Worker* worker;
+    int leases;
+    Rank rank;
   };
-  size_t bytes = 0;
-  for (const Rank rank : {kBusy, kPresent, kSilent}) {
-    for (const auto& [worker_name, worker] : workers_) {
-      if (rank_of(worker) != rank) continue;
-      wire::WorkerStatus row;
-      row.set_worker(worker_name);
-      row.set_device(worker.device);
-      row.set_build(worker.build);
-      row.set_leases(held.contains(worker_name) ? held.at(worker_name) : 0);
-      row.set_episodes_done(worker.episodes_done);
-      row.set_last_seen_ms((now - worker.last_seen).count());
-      row.set_failures_in_a_row(worker.failures_in_a_row);
-      if (quarantined(worker, now)) row.set_quarantined_ms((worker.quarantined_until - now).count());
-      row.set_last_failure(worker.last_failure);
-      constexpr size_t kTagAndLength = 4;
-      bytes += row.ByteSizeLong() + kTagAndLength;
-      if (bytes > kMostWorkerBytes) {
-        status->set_workers_unlisted(std::ssize(workers_) - status->workers_size());
-        return;
-      }
-      *status->add_workers() = std::move(row);
-    }
+  const std::map<std::string, int> held = leases_.leases_per_worker();
+  std::vector<Row> rows;
+  rows.reserve(workers_.size());
+  for (const auto& [worker_name, worker] : workers_) {
+    const auto found = held.find(worker_name);
+    const int leases = found == held.end() ? 0 : found->second;
+    const Rank rank = leases > 0 ? Rank::kBusy : was_heard(worker, now) ? Rank::kPresent : Rank::kSilent;
+    rows.push_back({&worker, leases, rank});
   }
+  std::ranges::stable_sort(rows, {}, &Row::rank);  // by name within a rank
+  size_t bytes = 0;
+  for (const auto& [worker, leases, rank] : rows) {
+    wire::WorkerStatus row;
+    row.set_worker(worker->name);
+    row.set_device(worker->device);
+    row.set_build(worker->build);
+    row.set_leases(leases);
+    row.set_episodes_done(worker->episodes_done);
+    row.set_last_seen_ms((now - worker->last_seen).count());
+    row.set_failures_in_a_row(worker->failures_in_a_row);
+    if (quarantined(*worker, now)) row.set_quarantined_ms((worker->quarantined_until - now).count());
+    row.set_last_failure(worker->last_failure);
+    constexpr size_t kTagAndLength = 4;
+    bytes += row.ByteSizeLong() + kTagAndLength;
+    if (bytes > kMostWorkerBytes) break;
+    *status->add_workers() = std::move(row);
+  }
+  status->set_workers_unlisted(std::ssize(workers_) - status->workers_size());
 }
 
 wire::Status Core::status(Timestamp now) const {

@@ -15,8 +15,6 @@
 namespace allot::aggregator {
 namespace {
 
-constexpr int kMostWaitingConnections = 1024;
-
 bool is_ipv4(const std::string& host) {
   in_addr ignored;
   return ::inet_pton(AF_INET, host.c_str(), &ignored) == 1;

@@ -17,6 +17,9 @@
 
 namespace allot::aggregator {
 
+// Connections that a listening socket lets wait to be accepted (or net.core.somaxconn, if that is less).
+inline constexpr int kMostWaitingConnections = 1024;
+
 // Connections wait for a thread in a queue of bounded length. When it is full, the accepting thread waits and
 // the system refuses further connections, so memory and open files stay bounded whatever clients do.
 class BoundedQueue final : public httplib::TaskQueue {
@@ -68,7 +71,7 @@ class BoundedQueue final : public httplib::TaskQueue {
 // loopback through a host name that was made to point here.
 bool names_this_machine(const std::string& host_header);
 
-// Binds the server and returns the port. As many as 1,024 connections wait to be accepted. Throws
+// Binds the server, with room for kMostWaitingConnections, and returns the port. Throws
 // NetworkError when the address cannot be bound.
 int bind_http(httplib::Server* server, const HttpAddress& address);
 

@@ -30,7 +30,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kMostWaitingConnections = 1024;
 // After the answer, what the client still sends is read for this long: closing a socket with unread bytes
 // would reset the connection, and the client might lose the answer.
 constexpr milliseconds kFarewellTime{1000};
