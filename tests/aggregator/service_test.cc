@@ -136,10 +136,14 @@ TEST_F(ServiceTest, RequestsRepeatedWhileTheLoopStoodStillAreGrantedNothing) {
     const auto answer = std::get<wire::Envelope>(wire::decode(asking->receive(kDeadline).value()));
     EXPECT_GT(answer.wait().retry_after_ms(), 0) << "copy " << copy << ": " << answer.ShortDebugString();
   }
-  wire::Envelope request;
+  // On a busy machine the loop may stand still again.
+  wire::Envelope request, answer;
   request.mutable_lease_request()->set_count(1);
-  asking->send(wire::encode(request));
-  EXPECT_TRUE(std::get<wire::Envelope>(wire::decode(asking->receive(kDeadline).value())).has_grant());
+  for (int attempt = 0; attempt < 1'000 && !answer.has_grant(); ++attempt) {
+    asking->send(wire::encode(request));
+    answer = std::get<wire::Envelope>(wire::decode(asking->receive(kDeadline).value()));
+  }
+  EXPECT_TRUE(answer.has_grant());
   work_done = true;
   working.join();
   stop = true;
