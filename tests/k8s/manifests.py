@@ -1,5 +1,6 @@
 """Renders the manifests under k8s/ with `kubectl kustomize` and knows how to find things in what comes out."""
 
+import json
 import pathlib
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 K8S = REPOSITORY / "k8s"
+OLDEST_KUBECTL = (1, 21)  # the kustomize of older ones takes no folders under `resources`
 
 
 class Skipped(Exception):
@@ -33,14 +35,32 @@ def kubectl():
     return path
 
 
+def check_kubectl():
+    """Throws Skipped when kubectl is missing or too old for the manifests."""
+    path = kubectl()
+    done = subprocess.run([path, "version", "--client", "--output=json"], capture_output=True, text=True, check=True)
+    version = json.loads(done.stdout)["clientVersion"]
+    if (int(version["major"]), int(version["minor"].rstrip("+"))) < OLDEST_KUBECTL:
+        raise Skipped(f"{path} is {version['gitVersion']}; the manifests need 1.21 or newer, which Debian has since 13")
+
+
 def kustomizations():
     """Every folder of k8s/ that is meant to be applied with `kubectl apply -k`."""
     return sorted(path.parent for path in K8S.rglob("kustomization.yaml"))
 
 
+def kustomize(folder):
+    return subprocess.run([kubectl(), "kustomize", str(folder)], capture_output=True, text=True, check=False)
+
+
+def warnings(folder):
+    """What kustomize says about deprecated fields."""
+    return kustomize(folder).stderr
+
+
 def render(folder, yaml):
     """The objects of one kustomization, as dictionaries."""
-    done = subprocess.run([kubectl(), "kustomize", str(folder)], capture_output=True, text=True, check=False)
+    done = kustomize(folder)
     if done.returncode != 0:
         raise AssertionError(f"kubectl kustomize {folder} failed: {done.stderr.strip()}")
     return [document for document in yaml.safe_load_all(done.stdout) if document]
