@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -100,6 +101,12 @@ def component(objects, name):
 def matches(selector, labels):
     """Whether a label selector of matchLabels alone selects the labels; the empty one selects all."""
     return all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
+
+
+def mebibytes(quantity):
+    """Of a quantity as the manifests write memory and storage."""
+    number, unit = re.fullmatch(r"(\d+)(Mi|Gi)", quantity).groups()
+    return int(number) * {"Mi": 1, "Gi": 1024}[unit]
 
 
 def argument(container, name):

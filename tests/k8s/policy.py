@@ -2,7 +2,7 @@
 
 import re
 
-from manifests import REPOSITORY, argument, component, containers, label, matches, of_kind, pod_templates
+from manifests import REPOSITORY, argument, component, containers, label, matches, mebibytes, of_kind, pod_templates
 
 NAMESPACE = "allot"
 CLUSTER_SCOPED = {"Namespace", "PriorityClass"}
@@ -26,11 +26,6 @@ def each_container(objects):
     for thing, _, pod in pod_templates(objects):
         for container in containers(pod):
             yield f"{label(thing)}, container {container['name']}", thing, container
-
-
-def mebibytes(quantity):
-    number, unit = re.fullmatch(r"(\d+)(Mi|Gi)", quantity).groups()
-    return int(number) * {"Mi": 1, "Gi": 1024}[unit]
 
 
 def image_faults(objects):
