@@ -42,12 +42,17 @@ def check_kubectl():
     done = subprocess.run([path, "version", "--client", "--output=json"], capture_output=True, text=True, check=True)
     version = json.loads(done.stdout)["clientVersion"]
     if (int(version["major"]), int(version["minor"].rstrip("+"))) < OLDEST_KUBECTL:
-        raise Skipped(f"{path} is {version['gitVersion']}; the manifests need 1.21 or newer, which Debian has since 13")
+        raise Skipped(f"{path} is {version['gitVersion']}; the manifests need 1.21 or newer, such as Debian 13 has")
+
+
+def folders():
+    """Every folder of k8s/ that kustomize reads."""
+    return sorted(path.parent for path in K8S.rglob("kustomization.yaml"))
 
 
 def kustomizations():
-    """Every folder of k8s/ that is meant to be applied with `kubectl apply -k`."""
-    return sorted(path.parent for path in K8S.rglob("kustomization.yaml"))
+    """Those that are meant to be applied with `kubectl apply -k`; the others are components of such."""
+    return [folder for folder in folders() if "\nkind: Kustomization\n" in (folder / "kustomization.yaml").read_text()]
 
 
 def kustomize(folder):

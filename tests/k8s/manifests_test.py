@@ -29,7 +29,7 @@ OLDEST_KUBERNETES = "1.31"
 # Kinds of extensions, whose fields policy.py checks.
 EXTENSIONS = {"ServiceMonitor", "PrometheusRule"}
 # What current kustomize takes without a warning: no `bases`, no `patchesStrategicMerge`.
-KUSTOMIZATION_KEYS = {"apiVersion", "kind", "resources", "configMapGenerator", "images", "patches"}
+KUSTOMIZATION_KEYS = {"apiVersion", "kind", "resources", "components", "configMapGenerator", "images", "patches"}
 CONFIG_OPTION = "--config=/etc/allot/config/run.conf"
 
 
@@ -63,9 +63,10 @@ class FitTheSchemasOfKubernetes(Rendered):
             kubernetes_validate.validate(thing, kubernetes_validate.latest_version(), strict=True)
 
     def test_kustomizations_use_no_deprecated_field(self):
-        for folder in manifests.kustomizations():
+        for folder in manifests.folders():
             content = yaml.safe_load((folder / "kustomization.yaml").read_text())
             self.assertLessEqual(set(content), KUSTOMIZATION_KEYS, folder)
+        for folder in manifests.kustomizations():
             self.assertEqual(manifests.warnings(folder), "", folder)
 
     def test_a_deprecated_field_is_found(self):
@@ -76,7 +77,7 @@ class FitTheSchemasOfKubernetes(Rendered):
             self.assertIn("patchesStrategicMerge", manifests.warnings(folder))
 
     def test_no_manifest_is_left_out(self):
-        for folder in manifests.kustomizations():
+        for folder in manifests.folders():
             content = yaml.safe_load((folder / "kustomization.yaml").read_text())
             named = {name for name in content.get("resources", []) if name.endswith(".yaml")}
             named |= {patch["path"] for patch in content.get("patches", [])}
@@ -356,6 +357,14 @@ class OperationsPage(unittest.TestCase):
         images = {container["image"] for _, _, container in policy.each_container(objects)}
         self.assertEqual(images, {f"registry.test/team/{name}:{policy.VERSION}" for name in ("aggregator", "worker")})
 
+    def test_any_overlay_can_be_scraped(self):
+        run, _ = self.blocks
+        (words,) = re.findall(r"`(components: \[.*?\])`", self.text)
+        for overlay in ("spot", "job", "kueue"):
+            (objects,) = self.rendered_beside_k8s(run.replace("overlays/spot", f"overlays/{overlay}") + f"\n        {words}\n")
+            self.assertEqual(policy.faults(objects), [])
+            self.assertEqual(len(of_kind(objects, "ServiceMonitor")), 1)
+
     def test_a_second_run_is_in_a_namespace_of_its_own_and_shares_the_priorities_alone(self):
         run, setup = self.blocks
         (line,) = re.findall(r"the line `(namespace: \S+)`", self.text)
@@ -376,7 +385,7 @@ class OperationsPage(unittest.TestCase):
             self.assertTrue((REPOSITORY / "docs" / path).exists(), path)
 
     def test_every_kustomization_is_explained(self):
-        for folder in manifests.kustomizations():
+        for folder in manifests.folders():
             if folder != K8S / "base":
                 self.assertIn(str(folder.relative_to(REPOSITORY)), self.text)
 
