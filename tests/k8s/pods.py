@@ -24,6 +24,13 @@ def check_runc():
     for tool, package in (("runc", "runc"), ("ip", "iproute2")):
         if shutil.which(tool) is None:
             raise Skipped(f"{tool} is missing; ./setup --check installs Debian's {package}")
+    for groups in map(pathlib.Path, ("/sys/fs/cgroup", "/sys/fs/cgroup/memory")):
+        if groups.exists() and os.statvfs(groups).f_flag & os.ST_RDONLY:
+            raise Skipped(f"{groups} is mounted read-only, so no container can be given its limits")
+    tried = subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
+                           capture_output=True, text=True, check=False)
+    if tried.returncode:
+        raise Skipped(f"mounts or networks of their own are not permitted here: {tried.stderr.strip()}")
 
 
 def assemble(root, *programs):
@@ -46,10 +53,10 @@ class Node:
         self.volumes = {}
         self.made = 0
         (self.folder / "hosts").write_text("127.0.0.1 localhost " + " ".join(services) + "\n")
-        self.pause = subprocess.Popen(["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec sleep infinity"],
-                                      stdout=subprocess.PIPE, text=True)
+        hold = "ip link set lo up && echo up && exec setpriv --pdeathsig KILL sleep infinity"
+        self.pause = subprocess.Popen(["unshare", "--net", "sh", "-c", hold], stdout=subprocess.PIPE, text=True)
         if self.pause.stdout.readline() != "up\n":
-            raise Skipped("no network name space can be made here")
+            raise AssertionError("the network of the pods has no loopback")
 
     def close(self):
         self.pause.kill()
