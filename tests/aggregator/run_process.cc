@@ -108,7 +108,7 @@ int grow(const std::string& directory, int64_t episodes) {
   const auto history = open_sqlite_history(history_path(run.path()), "test", clock.now());
   Core core(run.spec(), policy::make_policy(policy_config(run.spec())), *history, clock.now());
   wire::Envelope message;
-  const auto send = [&] { core.receive("peer", wire::encode(message), clock.now()); };
+  const auto send = [&] { core.receive({"peer"}, wire::encode(message), clock.now()); };
   *message.mutable_hello() = example_hello(run.spec(), "w");
   send();
   std::vector<Record> records;
