@@ -149,8 +149,10 @@ void Core::apply(const LeaseEnded& ended) {
   const EpisodeId episode = leases_.episode(ended.lease);
   std::string worker = leases_.holder(ended.lease);
   leases_.end(ended.lease, ended.how);
+  Open& open = open_.at(episode);
+  open.past_leases.push_back({ended.lease, worker});
   if (ended.how == LeaseEnd::kReleased || ended.how == LeaseEnd::kPreempted) return;
-  open_.at(episode).attempts.push_back({std::move(worker), ended.how, ended.reason});
+  open.attempts.push_back({std::move(worker), ended.how, ended.reason});
 }
 
 void Core::apply(const EpisodeTold& told) {

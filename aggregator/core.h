@@ -145,12 +145,18 @@ class Core {
       std::string reason;
     };
     std::vector<Attempt> attempts;  // those that ended without a result, without releases
-    Timestamp reserved_until;       // until then for workers on which trying it makes more sense
+    struct PastLease {
+      LeaseId lease;
+      std::string worker;
+    };
+    std::vector<PastLease> past_leases;  // that ended without a result, released ones included
+    Timestamp reserved_until;            // until then for workers on which trying it makes more sense
 
     // How little sense it makes to try it on `worker`.
     enum class Trial { kNew, kFailedForItsHolder, kFailedOnIt };
     Trial trial_on(const std::string& worker) const;
-    int64_t missing() const;  // number of questions without an answer
+    bool was_held(LeaseId lease, const std::string& worker) const;  // before it ended without a result
+    int64_t missing() const;                                        // number of questions without an answer
   };
   struct Peer {
     std::string worker;  // its name; empty for a client

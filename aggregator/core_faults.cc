@@ -45,6 +45,11 @@ Core::Open::Trial Core::Open::trial_on(const std::string& worker) const {
   return trial;
 }
 
+bool Core::Open::was_held(LeaseId lease, const std::string& worker) const {
+  return std::ranges::any_of(
+      past_leases, [&](const PastLease& past) { return past.lease == lease && past.worker == worker; });
+}
+
 int64_t Core::Open::missing() const {
   if (kept.empty()) return std::ssize(episode.questions);
   return std::ranges::count_if(kept, [](const auto& answer) { return !answer; });

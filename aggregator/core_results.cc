@@ -147,6 +147,11 @@ Ack Core::judge(const wire::EpisodeResult& result, Worker* worker, Timestamp now
       }
       break;
     case Standing::kLate:
+      if (!open_.at(episode).was_held(lease, worker->name)) {
+        note_foreign(result, worker->name, "which another worker held");
+        return verdict(AckVerdict::kRejected,
+                       fmt::format("lease {} was held by another worker than {}", lease.value, worker->name));
+      }
       break;
   }
   const auto end = [&](LeaseEnd how, const std::string& reason) {
@@ -243,7 +248,9 @@ void Core::keep(const wire::PartialResult& partial, Worker* worker, Timestamp no
   const Episode& asked = open_.at(episode).episode;
   std::vector<QuestionResult> results;
   std::string reason = read_answers(partial, asked, &results);
-  if (live && !leases_.held_episode(lease, worker->name)) reason = "the lease is held by another worker";
+  const bool its_own = live ? leases_.held_episode(lease, worker->name).has_value()
+                            : open_.at(episode).was_held(lease, worker->name);
+  if (!its_own) reason = "the lease is another worker's";
   if (!reason.empty()) {
     log(LogKind::kRejected, spdlog::level::warn, "answers of episode {} from {} are not kept: {}",
         episode.value, worker->name, reason);

@@ -324,6 +324,23 @@ TEST_P(CoreFaultsTest, FailuresForOneHolderPoisonNothingWhileAnotherIsPresent) {
   EXPECT_EQ(driver_.status().counters().poisoned(), 0);
 }
 
+TEST_P(CoreFaultsTest, AnExpiredLeaseIsAnsweredByNobodyButWhoHeldIt) {
+  driver_.use_keys();
+  driver_.hello("ann/w");
+  driver_.hello("mallory/w");
+  const wire::Lease held = lease("ann/w");
+  driver_.clock().advance(60s);
+  driver_.tick();
+  EXPECT_EQ(driver_.answer("mallory/w", result_of(held, 0)).verdict(), Ack::VERDICT_REJECTED);
+  driver_.release("mallory/w", held, {0, 1});
+  EXPECT_EQ(driver_.status().counters().answers_kept(), 0);
+  driver_.crash();
+  driver_.hello("mallory/w");
+  EXPECT_EQ(driver_.answer("mallory/w", result_of(held, 0)).verdict(), Ack::VERDICT_REJECTED);
+  driver_.hello("ann/w");
+  EXPECT_EQ(driver_.answer("ann/w", result_of(held, 4)).verdict(), Ack::VERDICT_LATE);
+}
+
 // ---- How much is held at once
 
 TEST_P(CoreFaultsTest, AWorkerHoldsNoMoreThanItRunsAtOnce) {
