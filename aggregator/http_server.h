@@ -15,17 +15,9 @@
 #include <memory>
 #include <string>
 
+#include "aggregator/http_address.h"
+
 namespace allot::aggregator {
-
-// The parts of "ADDRESS:PORT"; port 0 ("*") lets the system choose one.
-struct HttpAddress {
-  std::string host;
-  int port = 0;
-
-  bool loopback() const;
-};
-// "127.0.0.1:8080", "0.0.0.0:*", "[::1]:80", "localhost:8080". Throws InvalidArgument for anything else.
-HttpAddress parse_http_address(const std::string& text);
 
 struct HttpResponse {
   int status = 200;

@@ -10,8 +10,9 @@
 #include <thread>
 #include <utility>
 
-#include "aggregator/http_listen.h"
+#include "aggregator/http_address.h"
 #include "app/serve/api_response.h"
+#include "app/serve/http_listen.h"
 #include "app/serve/serve_metrics.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -302,7 +303,7 @@ std::string CompletionServer::Impl::models_json() const {
 
 void CompletionServer::Impl::set_up() {
   server.new_task_queue = [this] {
-    return new aggregator::BoundedQueue(static_cast<size_t>(options.connections), kWaitingConnections);
+    return new BoundedQueue(static_cast<size_t>(options.connections), kWaitingConnections);
   };
   server.set_payload_max_length(static_cast<size_t>(options.max_body_bytes));
   server.set_read_timeout(kIoSeconds);
@@ -389,7 +390,7 @@ CompletionServer::CompletionServer(const ServerOptions& options, ServedModel mod
   impl_->batcher = batcher;
   impl_->set_up();
   if (options.monitor) impl_->start_monitor(*options.monitor);
-  impl_->port = aggregator::bind_http(&impl_->server, options.address);
+  impl_->port = bind_http(&impl_->server, options.address);
   impl_->thread = std::thread([this] {
     impl_->server.listen_after_bind();
     impl_->ended = true;

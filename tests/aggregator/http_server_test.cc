@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/http_listen.h"
+#include "aggregator/http_address.h"
 #include "aggregator/http_request.h"
 #include "base/error.h"
 #include "tests/names.h"

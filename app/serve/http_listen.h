@@ -1,5 +1,5 @@
-// What the project's HTTP servers share: addresses, who may ask a server on loopback, and listening. Only
-// sources that make a server include this header; it brings cpp-httplib with it.
+// How a cpp-httplib server listens and queues here, with bounds that the library does not set. Only sources
+// that make a server include this header; it brings cpp-httplib with it.
 #pragma once
 
 #include <httplib.h>
@@ -9,16 +9,12 @@
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "aggregator/http_server.h"
+#include "aggregator/http_address.h"
 
-namespace allot::aggregator {
-
-// Connections that a listening socket lets wait to be accepted (or net.core.somaxconn, if that is less).
-inline constexpr int kMostWaitingConnections = 1024;
+namespace allot::app {
 
 // Connections wait for a thread in a queue of bounded length. When it is full, the accepting thread waits and
 // the system refuses further connections, so memory and open files stay bounded whatever clients do.
@@ -67,18 +63,8 @@ class BoundedQueue final : public httplib::TaskQueue {
   bool ending_ = false;
 };
 
-// Whether a Host header names the machine itself: a web page from elsewhere cannot then read a server on
-// loopback through a host name that was made to point here.
-bool names_this_machine(const std::string& host_header);
-
 // Binds the server, with room for kMostWaitingConnections, and returns the port. Throws
 // NetworkError when the address cannot be bound.
-int bind_http(httplib::Server* server, const HttpAddress& address);
+int bind_http(httplib::Server* server, const aggregator::HttpAddress& address);
 
-// Throws the NetworkError that says why `address` cannot be bound, `error_number` being errno or 0.
-[[noreturn]] void throw_cannot_bind(const HttpAddress& address, int error_number);
-
-// "http://127.0.0.1:41234/".
-std::string http_url(const std::string& host, int port);
-
-}  // namespace allot::aggregator
+}  // namespace allot::app
