@@ -1,6 +1,7 @@
 """What the cases share: the aggregator under test, workers that can be told what to say, and answers to a lease."""
 
 import itertools
+import time
 import unittest
 
 from peer import Peer, body_of, wire
@@ -9,6 +10,9 @@ Reason = wire.Refused.Reason
 Verdict = wire.Ack.Verdict
 # Leases that a worker of these cases declares that it holds at once; it never asks for more.
 CAPACITY = 16
+# How often a worker asks again when it is told to wait, if not for longer than that.
+PATIENCE = 4
+MOST_WAIT_MS = 1000
 _names = itertools.count(1)
 
 
@@ -38,7 +42,12 @@ class Worker(Peer):
 
     def request(self, count=1):
         """The leases granted; they are listed from then on. Fails when there are none."""
-        answer = self.ask(wire.LeaseRequest(count=count))
+        for _ in range(PATIENCE):
+            answer = self.ask(wire.LeaseRequest(count=count))
+            # An aggregator that is busy, or was for a moment, may put off anyone; it says for how long.
+            if not isinstance(answer, wire.Wait) or answer.finished or answer.paused or answer.retry_after_ms > MOST_WAIT_MS:
+                break
+            time.sleep(answer.retry_after_ms / 1000)
         if not isinstance(answer, wire.Grant):
             raise AssertionError(f"a LeaseRequest for {count} is answered with {type(answer).__name__} ({one_line(answer)}), Grant is expected")
         self.leases += [lease.lease for lease in answer.leases]
