@@ -47,7 +47,7 @@ class Frames(Case):
         peer = self.peer()
         for frame in (b"\xff", b"GET / HTTP/1.1\r\n\r\n", b"\x08\x01\x10\x07\x22\x05w", b"\x0a" * 1000):
             peer.send_parts(frame)
-            answer = peer.receive()
+            answer = peer.expect()
             self.assertEqual(answer.in_reply_to, 0)
             self.assert_refused(body_of(answer)[1], "REASON_MALFORMED")
         self.assertIsInstance(peer.ask(wire.StatusRequest()), wire.Status)
@@ -56,14 +56,14 @@ class Frames(Case):
         before = self.status().counters.malformed
         peer = self.peer()
         peer.send_parts(b"\xff")
-        self.assert_refused(body_of(peer.receive())[1], "REASON_MALFORMED")
+        self.assert_refused(body_of(peer.expect())[1], "REASON_MALFORMED")
         self.assertGreater(self.status().counters.malformed, before)
 
     def test_text_that_is_not_utf8_is_unreadable(self):
         peer = self.peer()
         frame = envelope(wire.StatusRequest(), 7, sender="w").SerializeToString().replace(b"\x22\x01w", b"\x22\x01\xff")
         peer.send_parts(frame)
-        self.assert_refused(body_of(peer.receive())[1], "REASON_MALFORMED")
+        self.assert_refused(body_of(peer.expect())[1], "REASON_MALFORMED")
 
     def test_another_protocol_version_is_refused_by_name_and_answered(self):
         peer = self.peer()
@@ -75,26 +75,26 @@ class Frames(Case):
         """A REQ socket sends one before each message, so it gets a Refused before each answer: connect with a DEALER."""
         peer = self.peer()
         peer.send_parts(b"", envelope(wire.StatusRequest(), 7).SerializeToString())
-        first, second = peer.receive(), peer.receive()
+        first, second = peer.expect(), peer.expect()
         self.assert_refused(body_of(first)[1], "REASON_PROTOCOL_VERSION")
         self.assertEqual((first.in_reply_to, second.in_reply_to, body_of(second)[0]), (0, 7, "status"))
 
     def test_each_frame_of_a_multipart_message_is_an_envelope_of_its_own(self):
         peer = self.peer()
         peer.send_parts(*(envelope(wire.StatusRequest(), number).SerializeToString() for number in (5, 6, 7)))
-        self.assertEqual([peer.receive().in_reply_to for _ in range(3)], [5, 6, 7])
+        self.assertEqual([peer.expect().in_reply_to for _ in range(3)], [5, 6, 7])
 
     def test_an_envelope_without_a_body_is_malformed_and_answered(self):
         peer = self.peer()
         peer.send_parts(wire.Envelope(protocol_version=1, number=7).SerializeToString())
-        answer = peer.receive()
+        answer = peer.expect()
         self.assertEqual(answer.in_reply_to, 7)
         self.assert_refused(body_of(answer)[1], "REASON_MALFORMED")
 
     def test_unknown_fields_are_ignored(self):
         peer = self.peer()
         peer.send_parts(padded(envelope(wire.StatusRequest(), 7), 200))
-        self.assertEqual(body_of(peer.receive())[0], "status")
+        self.assertEqual(body_of(peer.expect())[0], "status")
 
     def test_bodies_that_only_an_aggregator_sends_are_malformed(self):
         worker = self.worker()
@@ -105,7 +105,7 @@ class Frames(Case):
     def test_a_frame_of_1_mib_is_read(self):
         peer = self.peer()
         peer.send_parts(padded(envelope(wire.StatusRequest(), 7), MOST_BYTES))
-        answer = peer.receive()
+        answer = peer.expect()
         self.assertEqual((answer.in_reply_to, body_of(answer)[0]), (7, "status"))
 
     def test_a_larger_frame_ends_the_connection_without_a_word(self):

@@ -118,6 +118,13 @@ class Peer:
             raise AssertionError(f"an Envelope has protocol version {message.protocol_version}, {PROTOCOL_VERSION} is expected")
         return message
 
+    def expect(self):
+        """The next Envelope, which has to come."""
+        message = self.receive()
+        if message is None:
+            raise NoAnswer(f"nothing came in {ANSWER_SECONDS} s after message {self.number}")
+        return message
+
     def ask_envelope(self, body, **fields):
         """Sends and waits for the Envelope that answers it."""
         number = self.send(body, **fields)
