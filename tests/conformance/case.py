@@ -19,14 +19,14 @@ _names = itertools.count(1)
 class Target:
     """An aggregator: where it listens, and the keys of each role (none without keys).
 
-    roles: {"worker": Keys, "operator": …, "viewer": …, "second worker": …}; model, data, heldout: the files of its run, where
-    they are at hand; rate: messages a second that it takes of one connection; longest_lease: cases that wait for a lease to run
+    roles: {"worker": Keys, "operator": …, "viewer": …, "second worker": …}; model, data, heldout, adapter: the files of its run,
+    where they are at hand; rate: messages a second that it takes of one connection; longest_lease: cases that wait for a lease to run
     out are skipped in runs with longer leases, in seconds."""
 
-    def __init__(self, endpoint, roles=None, model=None, data=None, heldout=None, rate=1000, longest_lease=10):
+    def __init__(self, endpoint, roles=None, model=None, data=None, heldout=None, rate=1000, longest_lease=10, adapter=None):
         self.endpoint, self.roles = endpoint, roles or {}
         self.model, self.data, self.heldout = model, data, heldout
-        self.rate, self.longest_lease = rate, longest_lease
+        self.rate, self.longest_lease, self.adapter = rate, longest_lease, adapter
 
 
 class Worker(Peer):

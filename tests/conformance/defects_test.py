@@ -152,7 +152,8 @@ DEFECTS = {
     "loses the fingerprint": ("handshake", ["Handshake.a_worker_that_repeats"],
                               {"request": in_hello(lambda hello: set_in(hello.model, "weights_fingerprint", ""))}),
     "does not say what differs": ("handshake", ["Handshake.another_model", "Handshake.other_data"], {"reply": field("refused", "message", "no")}),
-    "does not look at adapters": ("handshake", ["Handshake.an_adapter"], {"request": in_hello(lambda hello: hello.model.ClearField("adapter"))}),
+    "does not look at adapters": ("handshake", ["Handshake.an_adapter"], {"reply": instead(
+        "refused", lambda _: wire.Welcome(), **to_body("hello", lambda hello: not hello.model.HasField("adapter")))}),
     "compares the name of the model": ("handshake", ["Handshake.names_and_places"], {"reply": instead(
         "welcome", refuse(Reason.REASON_MODEL), **to_body("hello", lambda hello: hello.model.id == "elsewhere"))}),
     "does not count questions": ("handshake", ["Handshake.other_data"], {"request": in_hello(lambda hello: set_in(hello.train, "questions", 24))}),
@@ -170,6 +171,8 @@ DEFECTS = {
         "heartbeat_reply", refuse(Reason.REASON_NOT_INTRODUCED), lambda asked: asked.number == 3)}),
     "computes the fingerprint in another way": ("handshake", ["Identities.of_the_model"], {
         "reply": field("welcome", "spec.model.weights_fingerprint", HASH)}),
+    "computes the fingerprint of the adapter in another way": ("handshake", ["Identities.of_the_adapter"], {
+        "reply": field("welcome", "spec.model.adapter.fingerprint", HASH)}),
     "computes the hash of the data in another way": ("handshake", ["Identities.of_the_data"], {
         "reply": field("welcome", "spec.task.train.sha256", HASH)}),
 

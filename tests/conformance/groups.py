@@ -5,8 +5,10 @@ import dataclasses
 import fnmatch
 import importlib
 import json
+import math
 import os
 import pathlib
+import struct
 import subprocess
 import tempfile
 import time
@@ -15,6 +17,7 @@ import unittest
 import zmq
 import zmq.utils.z85
 
+import identity
 from case import Target
 from peer import Keys
 
@@ -30,12 +33,13 @@ class Group:
     cases: list  # MODULE.CLASS
     settings: dict = dataclasses.field(default_factory=dict)  # what differs from SETTINGS
     keys: bool = False
+    adapter: bool = False
 
 
 GROUPS = {
     "frames": Group(["frame_cases.Frames"]),
     "rate": Group(["frame_cases.Rate"], {"max-rate": 20}),
-    "handshake": Group(["handshake_cases.Handshake", "handshake_cases.Identities"]),
+    "handshake": Group(["handshake_cases.Handshake", "handshake_cases.Identities"], adapter=True),
     "leases": Group(["lease_cases.Leases", "lease_cases.Drain"]),
     "deadlines": Group(["lease_cases.Deadlines"], {"lease-seconds": 2}),
     "results": Group(["result_cases.Verdicts", "result_cases.OldResults"]),
@@ -74,6 +78,26 @@ def write_questions(path, first, count):
                             for n in range(first, first + count)))
 
 
+def write_adapter(directory, model):
+    """A LoRA adapter of two modules; one factor is longer than what a fingerprint samples."""
+    rank, tensors = 32, {}
+    shapes = {name: shape for name, _, shape, _ in identity.tensors_of(pathlib.Path(model) / "model.safetensors")}
+    for module in ("model.layers.0.self_attn.q_proj", "model.layers.0.mlp.down_proj"):
+        rows, columns = shapes[module + ".weight"]
+        tensors[f"base_model.model.{module}.lora_B.weight"] = [rows, rank]
+        tensors[f"base_model.model.{module}.lora_A.weight"] = [rank, columns]
+    header, data = {}, b""
+    for name, (rows, columns) in tensors.items():
+        values = b"".join(struct.pack("<f", math.sin(place + rows)) for place in range(rows * columns))
+        header[name] = {"dtype": "F32", "shape": [rows, columns], "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header).encode()
+    directory.mkdir()
+    (directory / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    (directory / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": rank, "lora_alpha": 12.3, "use_rslora": True}))
+    return directory
+
+
 def write_key(path):
     """Makes a key pair; returns its public and secret key as hexadecimal digits."""
     public, secret = (zmq.utils.z85.decode(key).hex() for key in zmq.curve_keypair())
@@ -93,6 +117,8 @@ def started(allot, model, name, more=None):
         settings = {**SETTINGS, **group.settings, **(more or {}), "run": folder / "run", "model": model, "data": folder / "train.jsonl",
                     "heldout": folder / "heldout.jsonl"}
         roles = {}
+        if group.adapter:
+            settings["adapter"] = write_adapter(folder / "adapter", model)
         if group.keys:
             server = write_key(folder / "server.key")
             allowed = []
@@ -112,7 +138,7 @@ def started(allot, model, name, more=None):
                     raise RuntimeError(f"{allot} aggregator did not come up: {(folder / 'log').read_text()[-2000:]}")
                 time.sleep(0.02)
             yield Target(place.read_text().strip(), roles, model, folder / "train.jsonl", folder / "heldout.jsonl",
-                         settings.get("max-rate", 1000))
+                         settings.get("max-rate", 1000), adapter=settings.get("adapter"))
             if process.poll() is not None:
                 raise RuntimeError(f"the aggregator ended with status {process.poll()}: {(folder / 'log').read_text()[-2000:]}")
         finally:

@@ -67,6 +67,8 @@ class Handshake(Case):
         same = identities(worker.welcome.spec)
         same["model"] = wire.ModelIdentity.FromString(same["model"].SerializeToString())
         same["model"].id = "elsewhere"
+        if same["model"].HasField("adapter"):
+            same["model"].adapter.id = same["model"].adapter.path = "elsewhere"
         for data in ("train", "heldout"):
             same[data] = wire.DatasetIdentity.FromString(same[data].SerializeToString())
             same[data].path = "/elsewhere.jsonl"
@@ -153,3 +155,7 @@ class Identities(Case):
         self.needs(self.target.data is not None and self.target.heldout is not None, "its data at hand (--data, --heldout)")
         task = self.spec().spec.task
         self.assertEqual((task.train.sha256, task.heldout.sha256), (identity.of_file(self.target.data), identity.of_file(self.target.heldout)))
+
+    def test_of_the_adapter(self):
+        self.needs(self.target.adapter is not None, "an adapter at hand (--adapter)")
+        self.assertEqual(identity.of_adapter(self.target.adapter), self.spec().spec.model.adapter.fingerprint)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import pathlib
 import struct
 
@@ -46,6 +47,21 @@ def weights_fingerprint(directory):
                    if places.get(tensor[0]) == shard}
     ordered = sorted(tensors.values(), key=lambda tensor: tensor[0].encode())
     return hashlib.sha256(b"".join(sample(*tensor) for tensor in ordered)).hexdigest()
+
+
+def of_adapter(directory):
+    """The fingerprint of a LoRA adapter as PEFT saves it whose modules have one rank and one alpha (no rank_pattern or alpha_pattern)."""
+    directory = pathlib.Path(directory)
+    config = json.loads((directory / "adapter_config.json").read_text())
+    scaling = config["lora_alpha"] / (math.sqrt(config["r"]) if config.get("use_rslora") else config["r"])
+    (bits,) = struct.unpack("<I", struct.pack("<f", scaling))
+    tensors = {tensor[0]: tensor for tensor in tensors_of(directory / "adapter_model.safetensors")}
+    modules = sorted({name.rpartition(".lora_")[0] for name in tensors}, key=str.encode)
+    hashed = b"low-rank updates\n"
+    for module in modules:
+        hashed += sample(*tensors[module + ".lora_A.weight"]) + sample(*tensors[module + ".lora_B.weight"])
+        hashed += f"scaling {bits}\n".encode()
+    return hashlib.sha256(hashed).hexdigest()
 
 
 def of_model(directory):

@@ -23,6 +23,7 @@ def arguments():
     for role in ("worker", "operator", "viewer", "second-worker"):
         parser.add_argument(f"--{role}-key", metavar="FILE", help=f"secret key of a {role.replace('-', ' ')} on its allow-list")
     parser.add_argument("--model", help="directory of the run's model, to compute its identity; with --start required")
+    parser.add_argument("--adapter", help="directory of the run's adapter, to compute its identity")
     parser.add_argument("--data", help="training questions of the run")
     parser.add_argument("--heldout", help="held-out questions of the run")
     parser.add_argument("--rate", type=int, default=1000, help="messages a second that it takes of one connection (%(default)s)")
@@ -77,7 +78,8 @@ def main():
             with groups.started(given.start, given.model, name) as target:
                 holds = run_cases(target, groups.GROUPS[name].cases, given.k, given.no_skips) and holds
     else:
-        target = Target(given.connect, roles_of(given), given.model, given.data, given.heldout, given.rate, given.longest_lease)
+        target = Target(given.connect, roles_of(given), given.model, given.data, given.heldout, given.rate, given.longest_lease,
+                        given.adapter)
         holds = run_cases(target, groups.ALL_CASES, given.k, given.no_skips)
     return 0 if holds else 1
 
