@@ -24,13 +24,15 @@ def parse(frame):
 class Proxy:
     """Stands before an aggregator. request(parts) changes the frames of a peer's message; reply(asked, answer) changes the answer,
     an Envelope, to the Envelope `asked` (None where that could not be read); raw(frame) makes the frames of what is sent back. Each
-    peer has a connection of its own to the aggregator, so that it is one peer there too."""
+    peer has a connection of its own to the aggregator, so that it is one peer there too. An observer sees all that passes: said(peer,
+    parts), answered(peer, answer), and idle() now and then, all on the proxy's thread."""
 
-    def __init__(self, endpoint, request=None, reply=None, raw=None, most_bytes=MOST_BYTES):
+    def __init__(self, endpoint, request=None, reply=None, raw=None, most_bytes=MOST_BYTES, observer=None):
         self.endpoint = endpoint
         self.change_request = request or (lambda parts: parts)
         self.change_reply = reply or (lambda asked, answer: None)
         self.raw = raw or (lambda frame: [frame])
+        self.observer = observer
         self.context = zmq.Context()
         self.front = self.context.socket(zmq.ROUTER)
         self.front.maxmsgsize = most_bytes
@@ -74,6 +76,8 @@ class Proxy:
         poller.register(self.front, zmq.POLLIN)
         while not self.stopping.is_set():
             ready = dict(poller.poll(POLL_MS))
+            if self.observer is not None:
+                self.observer.idle()
             if self.front in ready:
                 peer, *parts = self.front.recv_multipart()
                 known = peer in self.backs
@@ -83,6 +87,8 @@ class Proxy:
                 for part in parts:
                     if (message := parse(part)) is not None:
                         self.asked[peer, message.number] = message
+                if self.observer is not None:
+                    self.observer.said(peer, parts)
                 parts = self.change_request(parts)
                 if parts:
                     back.send_multipart(parts)
@@ -90,6 +96,8 @@ class Proxy:
                 if back in ready:
                     answer = wire.Envelope.FromString(back.recv())
                     self.change_reply(self.asked.get((peer, answer.in_reply_to)), answer)
+                    if self.observer is not None:
+                        self.observer.answered(peer, answer)
                     self.front.send_multipart([peer, *self.raw(answer.SerializeToString())])
 
 
