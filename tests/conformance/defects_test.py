@@ -152,6 +152,7 @@ DEFECTS = {
     "loses the fingerprint": ("handshake", ["Handshake.a_worker_that_repeats"],
                               {"request": in_hello(lambda hello: set_in(hello.model, "weights_fingerprint", ""))}),
     "does not say what differs": ("handshake", ["Handshake.another_model", "Handshake.other_data"], {"reply": field("refused", "message", "no")}),
+    "counts no refused hellos": ("handshake", ["Handshake.refused_hellos"], {"reply": field("status", "counters.mismatched", 0)}),
     "does not look at adapters": ("handshake", ["Handshake.an_adapter"], {"reply": instead(
         "refused", lambda _: wire.Welcome(), **to_body("hello", lambda hello: not hello.model.HasField("adapter")))}),
     "compares the name of the model": ("handshake", ["Handshake.names_and_places"], {"reply": instead(
@@ -178,6 +179,7 @@ DEFECTS = {
 
     "gives other deadlines": ("leases", ["Leases.a_lease_says"], {"reply": each_lease("deadline_ms", 1)}),
     "grants one more": ("leases", ["Leases.no_more"], {"request": of_request("lease_request", lambda asked: set_in(asked, "count", asked.count + 1))}),
+    "does not look at the capacity": ("leases", ["Leases.a_worker_holds"], {"request": in_hello(lambda hello: set_in(hello, "capacity", 64))}),
     "grants one at least": ("leases", ["Leases.no_lease"], {"request": of_request("lease_request", lambda a: set_in(a, "count", max(1, a.count)))}),
     "grants the same again": ("leases", ["Leases.a_request"], {"reply": same_grant_again()}),
     "leases an episode to all": ("leases", ["Leases.an_episode"], {"reply": each_lease("episode", 0)}),
@@ -217,6 +219,7 @@ DEFECTS = {
     "takes an answer twice": ("results", ["Verdicts.the_outcomes"], {"request": of_request("result", without_repeats)}),
     "knows no partial credit": ("results", ["Verdicts.partial"], {"reply": verdict("ACCEPTED", "REJECTED")}),
     "counts nothing rejected": ("results", ["Verdicts.the_lease"], {"reply": field("status", "counters.rejected", 0)}),
+    "does not tell foreign results from others": ("results", ["Verdicts.the_lease"], {"reply": field("status", "counters.foreign", 0)}),
 
     "does not count what runs": ("control", ["Status.the_status_counts"], {"reply": field("status", "episodes_running", 0)}),
     "says another lease time": ("control", ["Status.the_status_repeats"], {"reply": field("status", "lease_ms", 1)}),
@@ -229,9 +232,11 @@ DEFECTS = {
     "never says that it is over": ("control", ["TheEnd.stop"], {"reply": field("wait", "finished", False)}),
 }
 # Roles that a wrong list gives to the keys, and the case that finds it.
-WRONG_ROLES = {"viewer": ("wall worker", "Roles.a_viewer"), "worker": ("ann operator", "Roles.a_worker"),
-               "operator": ("eve worker", "Roles.an_operator"), "second worker": ("ann worker", "Roles.the_holder")}
-OPEN_DOORS = {"Strangers.no_key": "null", "Strangers.a_password": "plain", "Strangers.a_key": "curve", "Strangers.a_worker": "curve"}
+WRONG_ROLES = {"Roles.a_viewer": ("viewer", "wall worker"), "Roles.what_a_viewer": ("viewer", "wall worker"),
+               "Roles.a_worker": ("worker", "ann operator"), "Roles.an_operator": ("operator", "eve worker"),
+               "Roles.the_holder": ("second worker", "ann worker")}
+OPEN_DOORS = {"Strangers.no_key": "null", "Strangers.a_password": "plain", "Strangers.a_key": "curve", "Strangers.a_worker": "curve",
+              "Strangers.who_shows": "curve"}
 ALLOT, MODEL = sys.argv[1:3]
 
 
@@ -270,8 +275,8 @@ class Defects(unittest.TestCase):
                         self.assert_finds(target, groups.GROUPS[group].cases, pattern)
 
     def test_keys_with_another_role_are_found(self):
-        for role, (entry, pattern) in WRONG_ROLES.items():
-            with self.subTest(role), mock.patch.dict(groups.ROLES, {role: entry}), groups.started(ALLOT, MODEL, "keys") as target:
+        for pattern, (role, entry) in WRONG_ROLES.items():
+            with self.subTest(pattern), mock.patch.dict(groups.ROLES, {role: entry}), groups.started(ALLOT, MODEL, "keys") as target:
                 self.assert_finds(target, groups.GROUPS["keys"].cases, pattern)
 
     def test_open_doors_are_found(self):

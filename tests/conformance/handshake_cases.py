@@ -53,6 +53,13 @@ class Handshake(Case):
             self.assert_refused(worker.hello(model=model), "REASON_MODEL", field)
         self.assert_refused(worker.ask(wire.LeaseRequest(count=1)), "REASON_NOT_INTRODUCED")
 
+    def test_refused_hellos_are_counted(self):
+        worker = self.stranger()
+        before = self.status().counters.mismatched
+        for wrong in ({"model": wire.ModelIdentity()}, {"train": wire.DatasetIdentity()}, {"worker": ""}):
+            self.assertIsInstance(worker.hello(**wrong), wire.Refused)
+        self.assertEqual(self.status().counters.mismatched, before + 3)
+
     def test_an_adapter_more_or_less_is_another_model(self):
         worker = self.stranger()
         model = wire.ModelIdentity.FromString(worker.welcome.spec.model.SerializeToString())

@@ -1,11 +1,14 @@
 """Keys and roles: who gets in, and what they may say. docs/wire-protocol.md, Security, and docs/security.md."""
 
+import time
+
 import zmq
 
 from case import Case, one_line
 from peer import Keys, Peer, body_of, wire
 
 SILENCE_SECONDS = 1
+COUNTED_SECONDS = 10
 
 
 class Roles(Case):
@@ -21,6 +24,11 @@ class Roles(Case):
                      wire.Control(action=wire.Control.ACTION_PAUSE, by="viewer")):
             self.assert_refused(viewer.ask(body), "REASON_NOT_ALLOWED")
         self.assertFalse(self.status().paused)
+
+    def test_what_a_viewer_is_refused_is_counted(self):
+        before = self.status().counters.not_allowed
+        self.assert_refused(self.peer("viewer").ask(wire.Heartbeat()), "REASON_NOT_ALLOWED")
+        self.assertEqual(self.status().counters.not_allowed, before + 1)
 
     def test_a_worker_may_not_control(self):
         answer = self.peer("worker").ask(wire.Control(action=wire.Control.ACTION_PAUSE, by="worker"))
@@ -67,6 +75,14 @@ class Strangers(Case):
         self.assertTrue(event is None or peer.event(event), "the handshake did not fail")
         answer = peer.receive(SILENCE_SECONDS)
         self.assertIsNone(answer, answer and body_of(answer))
+
+    def test_who_shows_a_key_that_is_not_on_the_list_is_counted(self):
+        before = self.status().counters.refused_connections
+        self.test_a_key_that_is_not_on_the_list()
+        deadline = time.monotonic() + COUNTED_SECONDS  # the handshake is not refused where messages are answered
+        while (counted := self.status().counters.refused_connections) <= before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertGreater(counted, before)
 
     def test_a_key_that_is_not_on_the_list(self):
         public, secret = (zmq.utils.z85.decode(key) for key in zmq.curve_keypair())

@@ -32,6 +32,22 @@ class Leases(Case):
         self.assertLessEqual(len(worker.request(3)), 3)
         self.assertLessEqual(len(worker.request(1000)), MOST_LEASES)
 
+    def test_a_worker_holds_no_more_leases_than_it_says_it_runs_at_once(self):
+        """As the Hello says, until a LeaseRequest says otherwise."""
+        worker = self.worker(capacity=2)
+        held = worker.request(10)
+        self.assertEqual(len(held), 2)
+        wait = worker.ask(wire.LeaseRequest(count=1))
+        self.assertIsInstance(wait, wire.Wait, one_line(wait))
+        self.assertNotEqual(wait.message, "")
+        self.assertGreater(wait.retry_after_ms, 0)
+        self.assert_verdict(worker.result(held[0]), "VERDICT_ACCEPTED")
+        self.assertEqual(len(worker.request(10)), 1)
+        more = worker.ask(wire.LeaseRequest(count=10, capacity=3))
+        self.assertIsInstance(more, wire.Grant, one_line(more))
+        worker.leases += [lease.lease for lease in more.leases]
+        self.assertEqual(len(more.leases), 1)
+
     def test_no_lease_is_granted_where_none_is_asked_for(self):
         worker = self.worker()
         for count in (0, -1, -2**31):

@@ -102,9 +102,10 @@ class Verdicts(Case):
     def test_the_lease_of_another_worker_is_rejected_and_stays_with_it(self):
         worker, other = self.worker(), self.worker()
         (lease,) = worker.request()
-        before = self.status().counters.rejected
+        before = self.status().counters
         self.assert_verdict(other.result(lease), "VERDICT_REJECTED")
-        self.assertEqual(self.status().counters.rejected, before + 1)
+        after = self.status().counters
+        self.assertEqual((after.rejected, after.foreign), (before.rejected + 1, before.foreign + 1))
         self.assert_verdict(worker.result(lease), "VERDICT_ACCEPTED")
 
     def assert_misfit(self, change):
