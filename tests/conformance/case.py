@@ -40,16 +40,17 @@ class Worker(Peer):
                               "kinds": [wire.LEASE_KIND_ANSWERS, wire.LEASE_KIND_DIVERGENCE], **identities(self.welcome.spec), **changes})
         return self.ask(hello, epoch=0)
 
-    def request(self, count=1):
+    def request(self, count=1, **more):
         """The leases granted; they are listed from then on. Fails when there are none."""
         for _ in range(PATIENCE):
-            answer = self.ask(wire.LeaseRequest(count=count))
+            answer = self.ask(wire.LeaseRequest(count=count, **more))
             # An aggregator that is busy, or was for a moment, may put off anyone; it says for how long.
             if not isinstance(answer, wire.Wait) or answer.finished or answer.paused or answer.retry_after_ms > MOST_WAIT_MS:
                 break
             time.sleep(answer.retry_after_ms / 1000)
         if not isinstance(answer, wire.Grant):
-            raise AssertionError(f"a LeaseRequest for {count} is answered with {type(answer).__name__} ({one_line(answer)}), Grant is expected")
+            raise AssertionError(f"a LeaseRequest for {count} is answered with {type(answer).__name__} ({one_line(answer)}), "
+                                 "Grant is expected")
         self.leases += [lease.lease for lease in answer.leases]
         return list(answer.leases)
 

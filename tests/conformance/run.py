@@ -43,7 +43,8 @@ def roles_of(given):
     from peer import Keys
     if not given.server_key:
         return {}
-    files = {"worker": given.worker_key, "operator": given.operator_key, "viewer": given.viewer_key, "second worker": given.second_worker_key}
+    files = {"worker": given.worker_key, "second worker": given.second_worker_key, "operator": given.operator_key,
+             "viewer": given.viewer_key}
     return {role: Keys.read(given.server_key, file) for role, file in files.items() if file}
 
 
