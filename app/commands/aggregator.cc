@@ -7,11 +7,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <ratio>
 #include <stop_token>
 #include <string>
 #include <system_error>
 #include <thread>
 
+#include "aggregator/backup_schedule.h"
 #include "aggregator/http_server.h"
 #include "aggregator/live_state.h"
 #include "aggregator/run_data.h"
@@ -153,6 +155,12 @@ int run_aggregator(std::span<const std::string> arguments) {
       "the system choose one, which DIR/http names; off serves nothing");
   set.flag("exit-when-finished", &service_options.exit_when_finished,
            "exit when the run is finished and the workers know it");
+  double backup_every = 0;
+  set.real("backup-every", &backup_every, 0, 10'000, "HOURS",
+           "copy the history and the spec into DIR/backups this often, while the run goes on; 0: never");
+  int32_t backups_kept = 7;
+  set.integer("backups-kept", &backups_kept, 1, 10'000, "N",
+              "how many of these copies stay; older ones are removed");
   declare_run_options(set, &run);
   set.resolve_with([&] {
     if (!set.dry_run() || run.model.empty()) return;
@@ -196,6 +204,12 @@ int run_aggregator(std::span<const std::string> arguments) {
                  address.loopback() ? "" : "; whoever reaches this address can read it");
   }
   const ResultsWriter writer(run.run, live);
+  std::optional<aggregator::BackupKeeper> backups;
+  if (backup_every > 0) {
+    const auto every =
+        std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::ratio<3600>>(backup_every));
+    backups.emplace(aggregator::BackupOptions{run.run, every, backups_kept});
+  }
   service.run(stop);
   return 0;
 }
