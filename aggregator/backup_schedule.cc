@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <ctime>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -133,7 +134,8 @@ void BackupKeeper::work(const std::stop_token& stop) {
     Timestamp next;
     try {
       next = schedule_.round(now);
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
+      // Also what the file system throws: no failed backup may end the run.
       spdlog::warn("{}; tried again in {} minutes", error.what(), kTryAgainAfter / 1min);
       next = now + kTryAgainAfter;
     }

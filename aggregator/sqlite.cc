@@ -84,7 +84,8 @@ void Database::fail(int code, std::string_view doing) const {
         file_.string(), reason, doing));
   }
   if (const int reason_of_system = handle_ ? sqlite3_system_errno(handle_.get()) : 0;
-      kind == SQLITE_CANTOPEN && (reason_of_system == EMFILE || reason_of_system == ENFILE)) {
+      (kind == SQLITE_CANTOPEN || kind == SQLITE_IOERR) &&
+      (reason_of_system == EMFILE || reason_of_system == ENFILE)) {
     throw StorageError(fmt::format(
         "history {}: {} failed: {}: {} (this process may open {} files, and each connection is one); raise the limit "
         "(ulimit -n) or limit the connections, then start again: nothing that was acked is lost",

@@ -80,6 +80,26 @@ TEST_F(HistoryChainTest, EachCommitHasALinkAndTheyFit) {
   }
 }
 
+std::string number(int64_t value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};  // as docs/history-schema.md writes it
+}
+std::string text(const std::string& value) {
+  return number(std::ssize(value)) + value;
+}
+
+// Written by hand from docs/history-schema.md.
+TEST_F(HistoryChainTest, TheBytesUnderALinkAreThoseThatAreDocumented) {
+  const Database database(driver_.file(), Database::Mode::kReadOnly);
+  Statement row(database, "SELECT seq, at_ms FROM steering WHERE action = 'pause'");
+  ASSERT_TRUE(row.step());
+  const int64_t seq = row.integer(0);
+  const Sha256Digest before = *link_at(database, seq - 1);
+  std::string bytes(before.begin(), before.end());
+  bytes += text("steering") + number(5) + '\1' + number(seq) + '\1' + number(row.integer(1));
+  for (const char* column : {"pause", "", "ann"}) bytes += '\3' + text(column);
+  EXPECT_EQ(sha256_hex(bytes), hex(*link_at(database, seq)));
+}
+
 // Nothing else tells of such an answer: the replay asks the same of a run whatever its verification gave.
 TEST_F(HistoryChainTest, ARewrittenAnswerOfTheVerificationIsFoundWithItsPlace) {
   const auto copy = copy_after(
