@@ -120,6 +120,8 @@ MarkFile::MarkFile(const std::filesystem::path& history) : path_(mark_path(histo
     throw StorageError(
         fmt::format("cannot write {}, the mark of what was acked: {}", path_.string(), std::strerror(errno)));
   }
+  // Whatever was there, the line that is written next is all that remains.
+  (void)!::ftruncate(file_, static_cast<off_t>(text_of({}).size()));
 }
 
 MarkFile::~MarkFile() {

@@ -57,6 +57,13 @@ int64_t newest_epoch_of(const fs::path& history) {
   }
 }
 
+// False for a file that is missing or whose log held everything.
+bool holds_tables(const fs::path& history) {
+  return fs::exists(history) &&
+         Statement(Database(history, Database::Mode::kReadOnly), "SELECT count(*) FROM sqlite_schema")
+                 .value() > 0;
+}
+
 void move(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
@@ -131,23 +138,24 @@ RestoredHistory restore_history(const fs::path& backup, const fs::path& run) {
 
 RestoredHistory accept_history(const fs::path& run) {
   const fs::path history = history_path(run);
-  if (!fs::exists(history) || !fs::exists(spec_path(run))) {
-    throw NotFound(
-        fmt::format("{} holds no history to accept: {} and {} are expected; restore a backup, or choose "
-                    "another directory for a new run",
-                    run.string(), history.string(), spec_path(run).string()));
+  const bool marked = fs::exists(mark_path(history));
+  if (!fs::exists(spec_path(run)) || (!fs::exists(history) && !marked)) {
+    throw NotFound(fmt::format(
+        "{} holds no run: {} and {} are expected; restore a backup, or choose another directory for a "
+        "new run",
+        run.string(), spec_path(run).string(), history.string()));
   }
   const RunDirectory locked(run, wire::read_spec(spec_path(run)));
-  expect_whole(history, locked.spec());
   HistoryMark mark;
-  {
+  if (holds_tables(history)) {
+    expect_whole(history, locked.spec());
     Database database(history, Database::Mode::kReadWrite);
     bring_up_to_date(&database);
     mark = mark_of(database);
   }
   const auto before = read_mark(history);
   if (before) mark.epoch = std::max(mark.epoch, before->epoch);
-  if (fs::exists(mark_path(history))) {
+  if (marked) {
     fs::copy_file(mark_path(history), mark_path(history).string() + ".refused",
                   fs::copy_options::overwrite_existing);
   }

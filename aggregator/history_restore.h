@@ -25,8 +25,8 @@ struct RestoredHistory {
 // works on `run`).
 RestoredHistory restore_history(const std::filesystem::path& backup, const std::filesystem::path& run);
 
-// Takes the history that is in `run` for the whole one, whatever its mark says; that mark is kept beside the
-// new one, as history.mark.refused. Throws as restore_history does.
+// Takes the history that is in `run` for the whole one, whatever its mark says; where none is left, the run
+// begins anew. That mark is kept beside the new one, as history.mark.refused. Throws as restore_history does.
 RestoredHistory accept_history(const std::filesystem::path& run);
 
 }  // namespace allot::aggregator

@@ -140,7 +140,7 @@ TEST_F(HistoryMarkTest, ATornMarkRefusesNothingAndIsWrittenAnew) {
   std::string flipped = whole;
   flipped[40] ^= 1;
   for (const std::string& torn :
-       {std::string(), whole.substr(0, 100), std::string(whole.size(), '\0'), flipped}) {
+       {std::string(), whole + whole, whole.substr(0, 100), std::string(whole.size(), '\0'), flipped}) {
     take_copy();
     write_file_atomically(mark_path(history_), torn);
     EXPECT_FALSE(read_mark(history_).has_value());

@@ -153,6 +153,17 @@ TEST_F(HistoryRestoreTest, WhatIsLeftIsAcceptedOnRequestOnly) {
   EXPECT_EQ(accepted.episodes_lost, 5);
   EXPECT_EQ(open()->epoch(), 3);
   EXPECT_TRUE(fs::exists(run_ / "history.mark.refused"));
+  for (const bool empty : {false, true}) {  // nothing is left: the run begins anew
+    fs::remove(history_path(run_));
+    if (empty) write_file_atomically(history_path(run_), "");
+    EXPECT_THROW((void)open(), HistoryBehindMark);
+    EXPECT_EQ(accept_history(run_).episodes, 0);
+    const auto anew = open();
+    EXPECT_EQ(anew->epoch(), empty ? 5 : 4);
+    EXPECT_EQ(anew->counters().accepted(), 0);
+    Core core(spec_, policy::make_policy(policy_config(spec_)), *anew, kAfterLoss);
+    anew->commit(core.take().records, {}, kAfterLoss);
+  }
   EXPECT_THAT([&] { accept_history(directory_.path()); }, ThrowsMessage<NotFound>(Names("history.sqlite")));
 }
 

@@ -72,7 +72,8 @@ TEST(HistoryCommand, ARunThatLostWhatWasAckedIsRefusedUntilItsBackupIsRestored) 
     EXPECT_EQ(serving.wait().code, 0);
   }
   std::vector<std::filesystem::path> backups;
-  for (const auto& entry : std::filesystem::directory_iterator(run / "backups")) backups.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(run / "backups"))
+    backups.push_back(entry.path());
   ASSERT_EQ(backups.size(), 1u);
   EXPECT_EQ(run_command({tool, "history", "check", backups[0].string()}).code, 0);
   EXPECT_EQ(run_command({tool, "history", "check", run.string()}).code, 0);

@@ -1,5 +1,5 @@
-// Writes version_3.sqlite: half_run.h with what schema version 3 added, partial credit. README.md beside it says
-// how to build this against the release that wrote version 3.
+// Writes version_3.sqlite: half_run.h with what schema version 3 added, partial credit. README.md beside it
+// says how to build this against the release that wrote version 3.
 #include "half_run.h"
 
 int main(int argc, char** argv) {
