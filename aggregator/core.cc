@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "aggregator/holder.h"
 #include "aggregator/outlook.h"
 #include "aggregator/peer_text.h"
 #include "aggregator/run_spec.h"
@@ -22,7 +23,6 @@ namespace {
 using namespace std::chrono_literals;
 using wire::Refused;
 
-constexpr int kMaxLeasesPerRequest = 64;
 // When this many episodes in a row were given up after a failure, with no success in between and nobody at
 // work who has not failed, the fault is in the run.
 constexpr int kMaxFailuresInARow = 5;
@@ -149,8 +149,10 @@ void Core::apply(const LeaseEnded& ended) {
   const EpisodeId episode = leases_.episode(ended.lease);
   std::string worker = leases_.holder(ended.lease);
   leases_.end(ended.lease, ended.how);
+  Open& open = open_.at(episode);
+  open.past_leases.push_back({ended.lease, worker});
   if (ended.how == LeaseEnd::kReleased || ended.how == LeaseEnd::kPreempted) return;
-  open_.at(episode).attempts.push_back({std::move(worker), ended.how, ended.reason});
+  open.attempts.push_back({std::move(worker), ended.how, ended.reason});
 }
 
 void Core::apply(const EpisodeTold& told) {
@@ -288,13 +290,14 @@ void sign(wire::Envelope* message, const std::string& user) {
 
 // ---- Messages
 
-void Core::receive(const std::string& peer, std::string_view frame, Timestamp now, Rights rights,
-                   const std::string& user) {
-  answering_peer_ = peer;
+void Core::receive(const Sender& sender, std::string_view frame, Timestamp now) {
+  sender_ = sender;
+  now_ = now;
   auto decoded = wire::decode(frame);
   if (const auto* failure = std::get_if<wire::DecodeFailure>(&decoded)) {
     counters_.set_malformed(counters_.malformed() + 1);
-    spdlog::warn("dropped a message: {}", failure->message);
+    log(LogKind::kUnreadable, spdlog::level::warn, "dropped a message from {}: {}", sender_text(),
+        failure->message);
     answering_number_ = failure->number;
     refuse(failure->fault == wire::DecodeFault::kOtherVersion ? Refused::REASON_PROTOCOL_VERSION
                                                               : Refused::REASON_MALFORMED,
@@ -304,15 +307,19 @@ void Core::receive(const std::string& peer, std::string_view frame, Timestamp no
   auto& message = std::get<wire::Envelope>(decoded);
   answering_number_ = message.number();
   const bool looks_on = message.has_status_request() || (message.has_hello() && message.hello().client());
-  if (rights == Rights::kViewer && !looks_on) {
+  const std::string& user = sender.user;
+  if (sender.rights == Rights::kViewer && !looks_on) {
+    counters_.set_not_allowed(counters_.not_allowed() + 1);
+    log(LogKind::kNotAllowed, spdlog::level::warn, "refused {} from {}, whose key may only look on",
+        wire::body_name(message), sender_text());
     return refuse(
         Refused::REASON_NOT_ALLOWED,
         fmt::format("the key of {} may ask for the status, not send {}; use a worker's or an operator's key",
                     user, wire::body_name(message)));
   }
   if (!user.empty()) sign(&message, user);
-  if (message.has_control()) return control(message.control(), rights, now);
-  handle(message, peer, now);
+  if (message.has_control()) return control(message.control(), sender.rights, now);
+  handle(message, sender.peer, now);
 }
 
 void Core::handle(const wire::Envelope& message, const std::string& peer, Timestamp now) {
@@ -337,7 +344,7 @@ void Core::handle(const wire::Envelope& message, const std::string& peer, Timest
   const std::vector<int64_t> unknown = leases_.renew(worker.name, listed_leases(message), now);
   switch (message.body_case()) {
     case wire::Envelope::kLeaseRequest:
-      return lease_request(message.lease_request(), &worker, now);
+      return lease_request(message.lease_request(), listed_leases(message), &worker, now);
     case wire::Envelope::kResult:
       return result(message.result(), &worker, now);
     case wire::Envelope::kRelease:
@@ -354,6 +361,11 @@ void Core::handle(const wire::Envelope& message, const std::string& peer, Timest
 void Core::hello(const wire::Envelope& message, Timestamp now) {
   const wire::Hello& hello = message.hello();
   if (!hello.client()) {
+    const auto refuse = [this](Refused::Reason reason, const std::string& why) {
+      counters_.set_mismatched(counters_.mismatched() + 1);
+      log(LogKind::kMismatched, spdlog::level::warn, "refused a worker from {}: {}", sender_text(), why);
+      this->refuse(reason, why);
+    };
     if (!is_name(hello.worker())) {
       return refuse(Refused::REASON_MALFORMED, fmt::format("worker name '{}' is not 1 to {} printable bytes",
                                                            one_line(hello.worker(), 40), kMaxNameBytes));
@@ -378,7 +390,7 @@ void Core::hello(const wire::Envelope& message, Timestamp now) {
     }
     introduce(message, now);
   }
-  peers_[answering_peer_] = {hello.client() ? "" : hello.worker(), now};
+  peers_[sender_.peer] = {hello.client() ? "" : hello.worker(), now};
   wire::Welcome& welcome = *reply().mutable_welcome();
   welcome.set_epoch(epoch_);
   *welcome.mutable_spec() = spec_;
@@ -393,13 +405,15 @@ void Core::introduce(const wire::Envelope& message, Timestamp now) {
   worker.device = one_line(hello.device(), kMaxNameBytes);
   worker.build = one_line(hello.build(), kMaxNameBytes);
   worker.last_seen = now;
+  worker.silent = false;
+  worker.holder->has_key = !sender_.user.empty();
   worker.heard_finished = false;
   worker.leaving = false;
   worker.kinds = kinds_of(hello);
   worker.capacity = std::max(hello.capacity(), 0);
-  spdlog::log(was_here ? spdlog::level::debug : spdlog::level::info,
-              "worker {} ({}, build {}) is here with {} leases", hello.worker(), worker.device, worker.build,
-              message.leases_size());
+  log(LogKind::kWorkerHere, was_here ? spdlog::level::debug : spdlog::level::info,
+      "worker {} ({}, build {}) is here with {} leases", hello.worker(), worker.device, worker.build,
+      message.leases_size());
   leases_.renew(hello.worker(), listed_leases(message), now);
   // A worker of this name that no longer lists one of its leases has died since, or never got the Grant. That
   // counts as one failure, however many leases it held.
@@ -413,12 +427,17 @@ void Core::introduce(const wire::Envelope& message, Timestamp now) {
   if (!death.empty()) note_failure(&worker, death, now);
 }
 
-void Core::lease_request(const wire::LeaseRequest& request, Worker* worker, Timestamp now) {
+void Core::lease_request(const wire::LeaseRequest& request, std::span<const int64_t> listed, Worker* worker,
+                         Timestamp now) {
   wire::Grant grant_body;
   worker->leaving = false;
+  if (request.capacity() > 0) worker->capacity = request.capacity();
   const bool barred = paused_ || quarantined(*worker, now);
-  const int allowed = barred ? 0 : std::min(request.count(), kMaxLeasesPerRequest);
-  const int wanted = std::min(allowed, kMaxLeasesPerRound - granted_this_round_);
+  std::string no_room;
+  const int64_t room = barred ? 0 : room_for(*worker, &no_room);
+  const auto allowed = static_cast<int>(std::clamp<int64_t>(
+      std::min<int64_t>(request.count(), kMaxLeasesOfAWorker), 0, std::max<int64_t>(room, 0)));
+  const int wanted = behind_ ? 0 : std::min(allowed, kMaxLeasesPerRound - granted_this_round_);
   while (grant_body.leases_size() < wanted) {
     const std::optional<EpisodeId> episode = next_episode(*worker, now);
     if (!episode) break;
@@ -437,13 +456,22 @@ void Core::lease_request(const wire::LeaseRequest& request, Worker* worker, Time
   } else if (paused_) {
     wait.set_paused(true);
   } else if (barred) {
-    wait.set_retry_after_ms((worker->quarantined_until - now).count());
+    const bool itself = worker->faults.quarantined_until > now;
+    const Faults& faults = itself ? worker->faults : worker->holder->faults;
+    wait.set_retry_after_ms((quarantined_until(*worker) - now).count());
     wait.set_message(
-        fmt::format("worker {} failed {} times in a row and waits while other workers go on; the "
-                    "last failure: {}",
-                    worker->name, worker->failures_in_a_row, worker->last_failure));
+        itself
+            ? fmt::format("worker {} failed {} times in a row and waits while other workers go on; the "
+                          "last failure: {}",
+                          worker->name, faults.in_a_row, faults.last)
+            : fmt::format("workers of {} failed {} times in a row and wait while those of others go on; the "
+                          "last failure: {}",
+                          holder_of(worker->name), faults.in_a_row, faults.last));
   } else if (allowed > wanted) {
     wait.set_retry_after_ms(put_off().count());
+  } else if (room <= 0) {
+    // A worker that does not list all it holds has not seen its last Grant yet; there is nothing to explain.
+    if (std::ssize(listed) >= leases_.num_held(worker->name)) wait.set_message(no_room);
   } else {
     wait.set_message(kinds_that_it_lacks(*worker));
   }
@@ -466,7 +494,7 @@ std::optional<EpisodeId> Core::next_episode(const Worker& worker, Timestamp now)
     const Open& open = open_.at(waiting);
     if (!worker.runs(open.episode.kind)) {
       left_for_others = true;
-    } else if (!open.failed_on(worker.name) || !another_may_take(open, worker, now)) {
+    } else if (!another_may_take(open, worker, now)) {
       return waiting;
     }
   }
@@ -516,13 +544,22 @@ wire::Lease Core::grant(EpisodeId id, const std::string& worker, Timestamp now) 
 }
 
 void Core::tick(Timestamp now) {
+  now_ = now;
   if (failures_in_a_row_ >= kMaxFailuresInARow && !someone_may_succeed(now)) {
     throw Error(fmt::format(
         "stopped: {} episodes in a row failed {} times each; the last failure: {}; mend the cause and start "
         "again on the same run directory",
         failures_in_a_row_, spec_.max_attempts(), last_failure_));
   }
-  for (const LeaseId lease : leases_.due(now)) end_lease(lease, LeaseEnd::kExpired, "", now);
+  for (const LeaseId lease : leases_.due(now)) {
+    log(LogKind::kLeaseExpired, spdlog::level::warn, "lease {} of episode {} expired: no word of it from {}",
+        lease.value, leases_.episode(lease).value, leases_.holder(lease));
+    end_lease(lease, LeaseEnd::kExpired, "", now);
+  }
+  log_stage();
+  for (const auto& [kind, count] : log_limiter_.left_out(now))
+    spdlog::warn("{} more {} were left out of the log", count, plural_of(kind));
+  if (now >= next_look_) look_at_workers(now);
   const Timestamp forgotten = now - std::max(kForgetAfter, Duration{10 * spec_.lease_ms()});
   if (now < next_forgetting_) return;
   next_forgetting_ = now + kForgetAfter;
@@ -537,11 +574,29 @@ Outputs Core::take() {
 
 wire::Envelope& Core::reply() {
   Reply& reply = outputs_.replies.emplace_back();
-  reply.peer = answering_peer_;
+  reply.peer = sender_.peer;
   reply.envelope.set_number(++number_);
   reply.envelope.set_in_reply_to(answering_number_);
   reply.envelope.set_sender("aggregator");
   return reply.envelope;
+}
+
+std::string Core::sender_text() const {
+  const std::string who = sender_.user.empty() ? "a peer" : sender_.user;
+  return sender_.address.empty() ? who : fmt::format("{} at {}", who, sender_.address);
+}
+
+void Core::count_refused_connections(int64_t connections) {
+  counters_.set_refused_connections(counters_.refused_connections() + connections);
+}
+
+void Core::log_stage() {
+  if (logged_stage_ == stage()) return;
+  if (logged_stage_) {
+    spdlog::info("stage {} begins after {} learning episodes, policy version {}", name(stage()),
+                 plan_.learned(), policy().version());
+  }
+  logged_stage_ = stage();
 }
 
 void Core::refuse(Refused::Reason reason, const std::string& message) {

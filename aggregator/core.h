@@ -20,9 +20,11 @@
 
 #include "aggregator/history.h"
 #include "aggregator/lease_table.h"
+#include "aggregator/log_limiter.h"
 #include "aggregator/plan.h"
 #include "aggregator/records.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "policy/policy.h"
 #include "wire/messages.pb.h"
 
@@ -40,6 +42,17 @@ enum class Rights : uint8_t {
   kOperator,  // and control the run
 };
 
+// Who sent a message.
+struct Sender {
+  std::string peer;  // routing id of the connection; replies go back to it
+  // Of the sender's key; on a loopback address, which needs no key, every peer is an operator.
+  Rights rights = Rights::kOperator;
+  // The key's holder; empty without keys. The worker "w" of user "ann" is known as "ann/w", so that no key
+  // can speak for the workers of another.
+  std::string user = "";
+  std::string address = "";  // from which it speaks, for the log; empty = not known
+};
+
 struct Outputs {
   std::vector<Record> records;  // to commit, in this order
   std::vector<Reply> replies;   // to send after that
@@ -53,15 +66,19 @@ class Core {
   Core(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, const History& history,
        Timestamp now);
 
-  // Handles one frame of a peer, which may hold anything. `rights` are those of the peer's key; on a
-  // loopback address, which needs no key, every peer is an operator. `user` names the key's holder and is
-  // empty without keys: the worker "w" of user "ann" is known as "ann/w", so that no key can speak for the
-  // workers of another.
-  void receive(const std::string& peer, std::string_view frame, Timestamp now,
-               Rights rights = Rights::kOperator, const std::string& user = "");
+  // Handles one frame of a peer, which may hold anything.
+  void receive(const Sender& sender, std::string_view frame, Timestamp now);
+  // What is received from now on may have waited for long: requests for leases are answered with Wait,
+  // because whoever asked may have asked again since or be gone, and nobody would work on what it is granted.
+  void fell_behind() { behind_ = true; }
+  void caught_up() { behind_ = false; }
+  // Counts connections that ended before a message, because their key was refused.
+  void count_refused_connections(int64_t connections);
   // Expires leases and forgets peers that were silent for long. Throws Error when the run cannot go on
   // because one episode after the other fails.
   void tick(Timestamp now);
+  // The most leases of a worker that does not say how many episodes it runs at once.
+  static constexpr int kMaxLeasesOfAWorker = 64;
   // Returns what was queued since the last call, and ends a round. In each round at most kMaxLeasesPerRound
   // leases are granted; workers that ask for more are told to come back, one after the other.
   static constexpr int kMaxLeasesPerRound = 512;
@@ -80,10 +97,29 @@ class Core {
   std::vector<std::string> broken_invariants() const;
 
  private:
+  struct Faults {
+    int in_a_row = 0;  // since the last result
+    std::string last;
+    int quarantines = 0;  // since the last result
+    Timestamp quarantined_until;
+
+    // Counts one more; from `bearable` on it puts the one at fault into quarantine. True when that is new.
+    bool add(const std::string& reason, int bearable, Duration lease_time, Timestamp now);
+    void forget();  // a result has come
+  };
+  // Of the workers of one key, or a single worker (holder.h).
+  struct Holder {
+    bool has_key = false;
+    Faults faults;
+    int64_t runs_at_once = 0;  // its workers that were heard of within a lease time, together
+    int64_t most_leases = kMaxLeasesOfAWorker;  // see share_out()
+    bool present = false;
+  };
   struct Worker {
-    explicit Worker(std::string its_name) : name(std::move(its_name)) {}
+    Worker(std::string its_name, Holder* its_holder) : name(std::move(its_name)), holder(its_holder) {}
 
     std::string name;
+    Holder* holder;
     std::string device;
     std::string build;
     int64_t episodes_done = 0;  // since this start
@@ -92,12 +128,11 @@ class Core {
     bool leaving = false;  // it gave its leases back and has not asked for one since
     std::vector<RewardKind> kinds = {RewardKind::kAnswers};  // of the episodes that it runs
     int32_t capacity = 0;                                    // episodes that it runs at once; 0 = not said
-    int failures_in_a_row = 0;
-    std::string last_failure;
-    int quarantines = 0;  // since its last result
-    Timestamp quarantined_until;
+    Faults faults;
+    bool silent = false;  // was found so, and said in the log
 
     bool runs(RewardKind kind) const;
+    int most_leases() const;
   };
   // An open episode: asked, but neither told nor given up.
   struct Open {
@@ -110,10 +145,18 @@ class Core {
       std::string reason;
     };
     std::vector<Attempt> attempts;  // those that ended without a result, without releases
-    Timestamp reserved_until;       // until then only for workers on which it has not failed
+    struct PastLease {
+      LeaseId lease;
+      std::string worker;
+    };
+    std::vector<PastLease> past_leases;  // that ended without a result, released ones included
+    Timestamp reserved_until;            // until then for workers on which trying it makes more sense
 
-    bool failed_on(const std::string& worker) const;
-    int64_t missing() const;  // number of questions without an answer
+    // How little sense it makes to try it on `worker`.
+    enum class Trial { kNew, kFailedForItsHolder, kFailedOnIt };
+    Trial trial_on(const std::string& worker) const;
+    bool was_held(LeaseId lease, const std::string& worker) const;  // before it ended without a result
+    int64_t missing() const;                                        // number of questions without an answer
   };
   struct Peer {
     std::string worker;  // its name; empty for a client
@@ -138,7 +181,8 @@ class Core {
   void handle(const wire::Envelope& message, const std::string& peer, Timestamp now);
   void hello(const wire::Envelope& message, Timestamp now);
   void introduce(const wire::Envelope& message, Timestamp now);
-  void lease_request(const wire::LeaseRequest& request, Worker* worker, Timestamp now);
+  void lease_request(const wire::LeaseRequest& request, std::span<const int64_t> listed, Worker* worker,
+                     Timestamp now);
   void result(const wire::EpisodeResult& result, Worker* worker, Timestamp now);
   void release(const wire::Release& release, Worker* worker, Timestamp now);
   void keep(const wire::PartialResult& partial, Worker* worker, Timestamp now);
@@ -149,7 +193,14 @@ class Core {
   // Counts the updates in a row after which less than the gain floor was left to gain.
   void note_outlook(const policy::Description& described);
 
-  Worker& worker_of(const std::string& name) { return workers_.try_emplace(name, name).first->second; }
+  Worker& worker_of(const std::string& name);
+  // How many more leases the worker may hold, and in `why_not` the reason where it is none.
+  int64_t room_for(const Worker& worker, std::string* why_not) const;
+  // Once a second: says which workers fell silent, and what the holders of keys may hold from now on.
+  void look_at_workers(Timestamp now);
+  // Holders of keys share the leases that are useful at once. What the others would run at once, up to an
+  // equal share, is kept free for them.
+  void share_out();
   std::optional<EpisodeId> next_episode(const Worker& worker, Timestamp now);
   // Why a worker gets nothing though others do: all that is to be run is of kinds that it does not run. Empty
   // where that is not so.
@@ -160,18 +211,29 @@ class Core {
   // Whether a worker that has not failed is at work, so that failures of others do not yet speak of the run.
   bool someone_may_succeed(Timestamp now) const;
   void list_workers(Timestamp now, wire::Status* status) const;
+  bool another_holder_is_present(std::string_view holder, Timestamp now) const;
   void note_failure(Worker* worker, const std::string& reason, Timestamp now);
+  // Whether it gets nothing because of its faults or those of its holder's workers.
   bool quarantined(const Worker& worker, Timestamp now) const;
+  Timestamp quarantined_until(const Worker& worker) const;
   wire::Lease grant(EpisodeId episode, const std::string& worker, Timestamp now);
   wire::Ack judge(const wire::EpisodeResult& result, Worker* worker, Timestamp now);
+  void note_foreign(const wire::EpisodeResult& result, const std::string& worker, const char* what);
   // `told` lacks its verdict and version.
   AckVerdict accept(EpisodeTold told, Worker* worker, bool live);
+  static bool is_failure(LeaseEnd how);
   void fail(LeaseId lease, bool live, LeaseEnd how, const std::string& reason, Timestamp now);
   void give_up(EpisodeId episode, Timestamp now);
   void end_lease(LeaseId lease, LeaseEnd how, const std::string& reason, Timestamp now);
 
   wire::Envelope& reply();  // the reply to the message being handled
   void refuse(wire::Refused::Reason reason, const std::string& message);
+  // Who sent the message being handled, for the log: "ann at 10.0.0.7".
+  std::string sender_text() const;
+  // Writes a line to the log, unless there were many of its kind.
+  template <class... Args>
+  void log(LogKind kind, spdlog::level::level_enum level, fmt::format_string<Args...> format, Args&&... args);
+  void log_stage();
   Duration retry_after() const;
   Duration put_off();  // when to ask again: this round grants no more leases
 
@@ -193,6 +255,7 @@ class Core {
   policy::Description described_;        // of the policy at noted_version_, with its outlook
   int64_t noted_version_ = -1;           // the last version recorded
   wire::Counters counters_;
+  std::map<std::string, Holder, std::less<>> holders_;  // of workers_
   std::map<std::string, Worker> workers_;
   std::unordered_map<std::string, Peer> peers_;  // by routing id
   std::deque<Timestamp> recent_tells_;
@@ -202,8 +265,14 @@ class Core {
   uint64_t number_ = 0;
   std::vector<QuestionResult> telling_;  // room of tell()
   Timestamp next_forgetting_;
-  std::string answering_peer_;  // who sent the message being handled
+  Timestamp next_look_;  // at the workers
+  bool behind_ = false;  // see fell_behind()
+  // Of the message being handled.
+  Sender sender_;
   uint64_t answering_number_ = 0;
+  Timestamp now_;  // of the message or tick being handled
+  LogLimiter log_limiter_;
+  std::optional<Stage> logged_stage_;
   int granted_this_round_ = 0;  // leases
   int put_off_this_round_ = 0;  // requests
   Outputs outputs_;
@@ -213,6 +282,17 @@ template <class R>
 void Core::perform(R record) {
   apply(record);
   outputs_.records.emplace_back(std::move(record));
+}
+
+template <class... Args>
+void Core::log(LogKind kind, spdlog::level::level_enum level, fmt::format_string<Args...> format,
+               Args&&... args) {
+  if (!spdlog::should_log(level)) return;
+  const std::optional<int64_t> left_out = log_limiter_.admit(kind, now_);
+  if (!left_out) return;
+  const std::string more =
+      *left_out == 0 ? "" : fmt::format(" ({} more {} were left out)", *left_out, plural_of(kind));
+  spdlog::log(level, "{}{}", fmt::format(format, std::forward<Args>(args)...), more);
 }
 
 }  // namespace allot::aggregator

@@ -1,10 +1,8 @@
-// Core: how leases end. Results, answers of a worker that leaves, failures, and which workers have to wait
-// because of their failures.
+// Core: how leases end. Results, answers of a worker that leaves, failures.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "aggregator/core.h"
@@ -19,14 +17,12 @@ namespace {
 using wire::Ack;
 
 constexpr size_t kRecentTells = 50;
-// A worker that failed this many episodes since its last result is told to wait (quarantined) while other
-// workers are there.
-constexpr int kFailuresToQuarantine = 3;
-// The first quarantine of a worker lasts one lease time; each further one lasts twice as long, up to
-// this many doublings.
-constexpr int kMostQuarantineDoublings = 4;
-// An episode that failed on one worker is reserved for other workers for this many lease times.
+// An episode that failed is reserved for this many lease times for workers on which trying it makes more
+// sense, one whose lease expired for one.
 constexpr int kReservedLeaseTimes = 5;
+// More than an episode takes, so that no worker can spoil the sums of a run for good.
+constexpr double kMostSeconds = 30 * 24 * 3600;
+constexpr int32_t kMostTokens = 1 << 24;
 
 // Reads the answers of a wire::EpisodeResult or wire::PartialResult. They must answer questions of `episode`,
 // each at most once and in the episode's order; returns what is wrong with them, empty when nothing is.
@@ -34,9 +30,8 @@ template <class Message>
 std::string read_answers(const Message& message, const Episode& episode,
                          std::vector<QuestionResult>* results) {
   const double seconds = message.seconds();
-  if (!std::isfinite(seconds) || seconds < 0) {
-    return fmt::format("seconds is {}, a number of at least 0 is expected", seconds);
-  }
+  if (!(seconds >= 0 && seconds <= kMostSeconds))
+    return fmt::format("seconds is {}, 0 to {} is expected", seconds, kMostSeconds);
   if (std::string fault = wire::read_results(message, results); !fault.empty()) return fault;
   const RewardKindRow& kind = row_of(episode.kind);
   auto next = episode.questions.begin();
@@ -50,6 +45,10 @@ std::string read_answers(const Message& message, const Episode& episode,
           i, result.question, episode.id.value);
     }
     next = asked + 1;
+    if (result.prompt_tokens > kMostTokens || result.output_tokens > kMostTokens) {
+      return fmt::format("outcome {} has {} tokens of prompt and {} of reply, at most {} are expected", i,
+                         result.prompt_tokens, result.output_tokens, kMostTokens);
+    }
     if (!std::isfinite(result.score) || !kind.holds(result.score)) {
       return fmt::format("outcome {} has score {}, {} to {} is expected of {}", i, result.score, kind.low,
                          kind.high, kind.name);
@@ -73,10 +72,6 @@ std::vector<QuestionResult> all_of(const Answers& answers) {
   std::vector<QuestionResult> results;
   for (const auto& answer : answers) results.push_back(answer.value());
   return results;
-}
-
-bool is_failure(LeaseEnd how) {
-  return how == LeaseEnd::kFailed || how == LeaseEnd::kRejected || how == LeaseEnd::kCrashed;
 }
 
 void count(wire::Counters* counters, AckVerdict verdict) {
@@ -113,6 +108,12 @@ void Core::result(const wire::EpisodeResult& result, Worker* worker, Timestamp n
   *reply().mutable_ack() = std::move(ack);
 }
 
+void Core::note_foreign(const wire::EpisodeResult& result, const std::string& worker, const char* what) {
+  counters_.set_foreign(counters_.foreign() + 1);
+  log(LogKind::kRejected, spdlog::level::warn, "rejected a result of {} ({}) for lease {} of episode {}, {}",
+      worker, sender_text(), result.lease(), result.episode(), what);
+}
+
 Ack Core::judge(const wire::EpisodeResult& result, Worker* worker, Timestamp now) {
   const LeaseId lease{result.lease()};
   const EpisodeId episode{result.episode()};
@@ -127,6 +128,7 @@ Ack Core::judge(const wire::EpisodeResult& result, Worker* worker, Timestamp now
   const bool live = judgement.standing == Standing::kLive;
   switch (judgement.standing) {
     case Standing::kUnknown:
+      note_foreign(result, worker->name, "which was never granted");
       return verdict(AckVerdict::kRejected, fmt::format("run {} granted no lease {} of episode {}; forget it",
                                                         spec_.run_id(), lease.value, episode.value));
     case Standing::kDuplicate: {
@@ -139,11 +141,17 @@ Ack Core::judge(const wire::EpisodeResult& result, Worker* worker, Timestamp now
                                                      episode.value, spec_.max_attempts()));
     case Standing::kLive:
       if (!leases_.held_episode(lease, worker->name)) {
+        note_foreign(result, worker->name, "which another worker holds");
         return verdict(AckVerdict::kRejected,
                        fmt::format("lease {} is held by another worker than {}", lease.value, worker->name));
       }
       break;
     case Standing::kLate:
+      if (!open_.at(episode).was_held(lease, worker->name)) {
+        note_foreign(result, worker->name, "which another worker held");
+        return verdict(AckVerdict::kRejected,
+                       fmt::format("lease {} was held by another worker than {}", lease.value, worker->name));
+      }
       break;
   }
   const auto end = [&](LeaseEnd how, const std::string& reason) {
@@ -195,8 +203,8 @@ AckVerdict Core::accept(EpisodeTold told, Worker* worker, bool live) {
   const AckVerdict verdict = told.verdict;
   const Timestamp now = told.at;
   ++worker->episodes_done;
-  worker->failures_in_a_row = worker->quarantines = 0;
-  worker->quarantined_until = {};
+  worker->faults.forget();
+  worker->holder->faults.forget();
   const std::optional<LeaseId> superseded = leases_.done(told.episode, told.lease, verdict);
   outputs_.records.emplace_back(std::move(told));
   if (superseded) outputs_.records.emplace_back(LeaseEnded{*superseded, LeaseEnd::kSuperseded, "", now});
@@ -210,7 +218,7 @@ AckVerdict Core::accept(EpisodeTold told, Worker* worker, bool live) {
 }
 
 void Core::fail(LeaseId lease, bool live, LeaseEnd how, const std::string& reason, Timestamp now) {
-  spdlog::warn("{}", reason);
+  log(LogKind::kFailure, spdlog::level::warn, "{}", reason);
   last_failure_ = reason;
   if (!failing_since_) failing_since_ = now;
   // A lease that has already ended has used up its attempt.
@@ -240,9 +248,12 @@ void Core::keep(const wire::PartialResult& partial, Worker* worker, Timestamp no
   const Episode& asked = open_.at(episode).episode;
   std::vector<QuestionResult> results;
   std::string reason = read_answers(partial, asked, &results);
-  if (live && !leases_.held_episode(lease, worker->name)) reason = "the lease is held by another worker";
+  const bool its_own = live ? leases_.held_episode(lease, worker->name).has_value()
+                            : open_.at(episode).was_held(lease, worker->name);
+  if (!its_own) reason = "the lease is another worker's";
   if (!reason.empty()) {
-    spdlog::warn("answers of episode {} from {} are not kept: {}", episode.value, worker->name, reason);
+    log(LogKind::kRejected, spdlog::level::warn, "answers of episode {} from {} are not kept: {}",
+        episode.value, worker->name, reason);
     counters_.set_rejected(counters_.rejected() + 1);
     return;
   }
@@ -283,95 +294,9 @@ void Core::end_lease(LeaseId lease, LeaseEnd how, const std::string& reason, Tim
   if (how == LeaseEnd::kReleased || how == LeaseEnd::kPreempted)
     counters_.set_released(add(counters_.released()));
   if (how == LeaseEnd::kPreempted) counters_.set_preempted(add(counters_.preempted()));
-  if (is_failure(how))
-    open_.at(episode).reserved_until = now + kReservedLeaseTimes * Duration{spec_.lease_ms()};
+  const int reserved = is_failure(how) ? kReservedLeaseTimes : how == LeaseEnd::kExpired ? 1 : 0;
+  if (reserved > 0) open_.at(episode).reserved_until = now + reserved * Duration{spec_.lease_ms()};
   for (const EpisodeId exhausted : leases_.exhausted()) give_up(exhausted, now);
-}
-
-void Core::give_up(EpisodeId episode, Timestamp now) {
-  const std::vector<Open::Attempt>& attempts = open_.at(episode).attempts;
-  EpisodeGivenUp given_up{.episode = episode, .kind = GiveUp::kExhausted, .reason = "", .at = now};
-  std::set<std::string> failed_on;
-  for (const Open::Attempt& attempt : attempts) {
-    if (is_failure(attempt.how)) failed_on.insert(attempt.worker);
-    given_up.reason += (given_up.reason.empty() ? "" : "; ") +
-                       (attempt.reason.empty() ? "no word from " + attempt.worker : attempt.reason);
-  }
-  given_up.reason = one_line(given_up.reason, kMaxReasonBytes);
-  if (failed_on.size() > 1) {
-    given_up.kind = GiveUp::kPoisoned;
-    counters_.set_poisoned(counters_.poisoned() + 1);
-  }
-  if (is_failure(attempts.back().how)) ++failures_in_a_row_;
-  counters_.set_set_aside(counters_.set_aside() + 1);
-  spdlog::warn("episode {} is given up after {} attempts{}: {}", episode.value, attempts.size(),
-               failed_on.size() > 1 ? fmt::format(", it failed on {} workers", failed_on.size()) : "",
-               given_up.reason);
-  perform(std::move(given_up));
-  note_version(now);
-}
-
-// ---- Workers that fail
-
-bool Core::Open::failed_on(const std::string& worker) const {
-  return std::ranges::any_of(
-      attempts, [&](const Attempt& attempt) { return is_failure(attempt.how) && attempt.worker == worker; });
-}
-
-int64_t Core::Open::missing() const {
-  if (kept.empty()) return std::ssize(episode.questions);
-  return std::ranges::count_if(kept, [](const auto& answer) { return !answer; });
-}
-
-bool Core::Worker::runs(RewardKind kind) const {
-  return std::ranges::find(kinds, kind) != kinds.end();
-}
-
-bool Core::was_heard(const Worker& worker, Timestamp now) const {
-  return now - worker.last_seen <= Duration{spec_.lease_ms()};
-}
-
-bool Core::healthy(const Worker& worker, Timestamp now) const {
-  return !worker.leaving && was_heard(worker, now) && worker.quarantined_until <= now;
-}
-
-bool Core::quarantined(const Worker& worker, Timestamp now) const {
-  if (worker.quarantined_until <= now) return false;
-  return std::ranges::any_of(workers_, [&](const auto& other) {
-    return healthy(other.second, now) &&
-           std::ranges::all_of(worker.kinds, [&](RewardKind kind) { return other.second.runs(kind); });
-  });
-}
-
-bool Core::another_may_take(const Open& open, const Worker& worker, Timestamp now) const {
-  if (now >= open.reserved_until) return false;
-  return std::ranges::any_of(workers_, [&](const auto& other) {
-    return other.first != worker.name && healthy(other.second, now) && other.second.runs(open.episode.kind) &&
-           !open.failed_on(other.first);
-  });
-}
-
-// A worker that succeeded before counts for as long as it works on something, any other for one lease time
-// after the failures began: else names that are new each time would put off the end for ever.
-bool Core::someone_may_succeed(Timestamp now) const {
-  const bool failing_for_long = failing_since_ && now - *failing_since_ > Duration{spec_.lease_ms()};
-  const std::map<std::string, int> held = leases_.leases_per_worker();
-  return std::ranges::any_of(workers_, [&](const auto& entry) {
-    const Worker& worker = entry.second;
-    return worker.failures_in_a_row == 0 && held.contains(worker.name) &&
-           (worker.episodes_done > 0 || !failing_for_long);
-  });
-}
-
-void Core::note_failure(Worker* worker, const std::string& reason, Timestamp now) {
-  ++worker->failures_in_a_row;
-  worker->last_failure = reason;
-  if (worker->failures_in_a_row < kFailuresToQuarantine || worker->quarantined_until > now) return;
-  const int doublings = std::min(worker->quarantines++, kMostQuarantineDoublings);
-  worker->quarantined_until = now + Duration{spec_.lease_ms()} * (int64_t{1} << doublings);
-  spdlog::warn(
-      "worker {} failed {} times in a row; it gets no episode for {} s while other workers are there",
-      worker->name, worker->failures_in_a_row, (worker->quarantined_until - now).count() / 1000);
 }
 
 }  // namespace allot::aggregator

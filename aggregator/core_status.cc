@@ -31,12 +31,10 @@ void Core::list_workers(Timestamp now, wire::Status* status) const {
     int leases;
     Rank rank;
   };
-  const std::map<std::string, int> held = leases_.leases_per_worker();
   std::vector<Row> rows;
   rows.reserve(workers_.size());
   for (const auto& [worker_name, worker] : workers_) {
-    const auto found = held.find(worker_name);
-    const int leases = found == held.end() ? 0 : found->second;
+    const int leases = leases_.num_held(worker_name);
     const Rank rank = leases > 0 ? Rank::kBusy : was_heard(worker, now) ? Rank::kPresent : Rank::kSilent;
     rows.push_back({&worker, leases, rank});
   }
@@ -50,9 +48,9 @@ void Core::list_workers(Timestamp now, wire::Status* status) const {
     row.set_leases(leases);
     row.set_episodes_done(worker->episodes_done);
     row.set_last_seen_ms((now - worker->last_seen).count());
-    row.set_failures_in_a_row(worker->failures_in_a_row);
-    if (quarantined(*worker, now)) row.set_quarantined_ms((worker->quarantined_until - now).count());
-    row.set_last_failure(worker->last_failure);
+    row.set_failures_in_a_row(worker->faults.in_a_row);
+    if (quarantined(*worker, now)) row.set_quarantined_ms((quarantined_until(*worker) - now).count());
+    row.set_last_failure(worker->faults.last);
     constexpr size_t kTagAndLength = 4;
     bytes += row.ByteSizeLong() + kTagAndLength;
     if (bytes > kMostWorkerBytes) break;

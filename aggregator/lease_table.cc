@@ -4,6 +4,8 @@
 
 #include <stdexcept>
 
+#include "aggregator/holder.h"
+
 namespace allot::aggregator {
 namespace {
 
@@ -30,6 +32,10 @@ void LeaseTable::set_deadline(LeaseId lease, LiveLease* live, Timestamp deadline
 void LeaseTable::drop_live(LeaseId lease, LeaseState state) {
   const auto live = live_.find(lease);
   deadlines_.erase({live->second.deadline, lease});
+  const std::string& worker = live->second.worker;
+  if (const auto held = held_.find(worker); --held->second == 0) held_.erase(held);
+  const auto by_holder = held_by_holder_.find(holder_of(worker));
+  if (--by_holder->second == 0) held_by_holder_.erase(by_holder);
   live_.erase(live);
   record(lease).state = state;
 }
@@ -50,6 +56,8 @@ void LeaseTable::grant(LeaseId lease, EpisodeId episode, const std::string& work
   leases_.push_back({episode});
   const auto live = live_.emplace(lease, LiveLease{episode, worker, now}).first;
   set_deadline(lease, &live->second, now + lease_time_);
+  ++held_[worker];
+  ++held_by_holder_.try_emplace(std::string(holder_of(worker)), 0).first->second;
 }
 
 void LeaseTable::end(LeaseId lease, LeaseEnd how) {
@@ -183,10 +191,14 @@ std::vector<LeaseId> LeaseTable::held_by(const std::string& worker) const {
   return leases;
 }
 
-std::map<std::string, int> LeaseTable::leases_per_worker() const {
-  std::map<std::string, int> count;
-  for (const auto& [lease, live] : live_) ++count[live.worker];
-  return count;
+int LeaseTable::num_held(const std::string& worker) const {
+  const auto found = held_.find(worker);
+  return found == held_.end() ? 0 : found->second;
+}
+
+int64_t LeaseTable::num_held_by_holder(std::string_view holder) const {
+  const auto found = held_by_holder_.find(holder);
+  return found == held_by_holder_.end() ? 0 : found->second;
 }
 
 std::vector<std::string> LeaseTable::broken_invariants() const {
@@ -218,6 +230,14 @@ std::vector<std::string> LeaseTable::broken_invariants() const {
           lease.value);
     check(deadlines_.contains({live.deadline, lease}), "a live lease has a deadline", lease.value);
   }
+  std::unordered_map<std::string, int> held;
+  std::map<std::string, int64_t, std::less<>> held_by_holder;
+  for (const auto& [lease, live] : live_) {
+    ++held[live.worker];
+    ++held_by_holder[std::string(holder_of(live.worker))];
+  }
+  check(held == held_, "live leases of each worker", std::ssize(held));
+  check(held_by_holder == held_by_holder_, "live leases of each holder", std::ssize(held_by_holder));
   check(deadlines_.size() == live_.size(), "one deadline per live lease",
         static_cast<int64_t>(deadlines_.size()));
   size_t open_records = 0;

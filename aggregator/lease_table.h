@@ -17,6 +17,8 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -97,7 +99,8 @@ class LeaseTable {
   bool is_live(LeaseId lease) const { return live_.contains(lease); }
   size_t num_open() const { return open_.size(); }
   size_t num_live() const { return live_.size(); }
-  std::map<std::string, int> leases_per_worker() const;
+  int num_held(const std::string& worker) const;
+  int64_t num_held_by_holder(std::string_view holder) const;  // by all its workers (holder.h)
 
   // Every invariant that is broken, in words; empty for a sound table. For tests.
   std::vector<std::string> broken_invariants() const;
@@ -143,6 +146,9 @@ class LeaseTable {
   std::set<EpisodeId> exhausted_;  // open, not leased, no attempt left
   std::map<LeaseId, LiveLease> live_;
   std::set<std::pair<Timestamp, LeaseId>> deadlines_;  // of live_
+  // Numbers of live leases; none without any.
+  std::unordered_map<std::string, int> held_;
+  std::map<std::string, int64_t, std::less<>> held_by_holder_;
 };
 
 }  // namespace allot::aggregator

@@ -97,6 +97,14 @@ constexpr OwnCounter kOwnCounters[] = {
     {"timed_out", "allot_leases_timed_out_total", "Of those expired: the deadline passed."},
     {"answers_kept", "allot_answers_kept_total", "Questions not asked again after a lease was given back."},
     {"malformed", "allot_messages_malformed_total", "Messages of peers that could not be read."},
+    {"not_allowed", "allot_messages_not_allowed_total",
+     "Messages for which the sender's key has not the role."},
+    {"mismatched", "allot_workers_refused_total",
+     "Hellos of workers that were refused for their model, data files or name."},
+    {"foreign", "allot_results_foreign_total",
+     "Of those rejected: for a lease of another worker, or for one that was never granted."},
+    {"refused_connections", "allot_connections_refused_total",
+     "Connections that showed no key or one that is not on the allow-list."},
 };
 // The ways in which a lease, or a result for it, can end. Counters that count a part of one of these ("of
 // those expired") are separate metrics, so that these can be added up.

@@ -253,6 +253,10 @@ void Plan::end_learning_when_done() {
   verified_ = {{"uniform", uniform_samples_}, {"learned", policy_->recommend().samples}, {"dense", {}}};
 }
 
+std::optional<int64_t> Plan::useful_at_once() const {
+  return stage_ == Stage::kLearn ? policy_->useful_in_flight() : std::nullopt;
+}
+
 int64_t Plan::remaining() const {
   if (stage_ == Stage::kFinished) return 0;
   const int64_t before = stage_ == Stage::kPreflight ? preflight_episodes_ - preflight_closed_ : 0;

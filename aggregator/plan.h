@@ -91,6 +91,8 @@ class Plan {
   const Preflight& preflight() const { return preflight_; }
   // Episodes of the current and the later stages that are neither told nor given up yet.
   int64_t remaining() const;
+  // How many open episodes make sense (policy::Policy::useful_in_flight()); nothing while none is too many.
+  std::optional<int64_t> useful_at_once() const;
   // Mean reward of the last kRecentRewards learning episodes of the run's kind that were used; 0 before the
   // first.
   double mean_reward_recent() const;

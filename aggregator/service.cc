@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "aggregator/run_spec.h"
 #include "base/file.h"
@@ -84,6 +85,7 @@ Service::~Service() {
 
 void Service::run(const std::atomic<bool>& stop) {
   std::optional<Timestamp> finished_at;
+  last_round_ = clock_.now();
   while (!stop) {
     serve_once();
     if (!options_.exit_when_finished || core_.stage() != Stage::kFinished) continue;
@@ -92,6 +94,8 @@ void Service::run(const std::atomic<bool>& stop) {
     if (core_.everyone_heard_finished() || now - *finished_at >= options_.linger) break;
   }
   const Timestamp now = clock_.now();
+  if (stop)
+    spdlog::info("asked to stop; {} leases go on for workers that come back", core_.leases().num_live());
   history_->commit({}, core_.counters(), now);
   publish(now);
 }
@@ -102,18 +106,38 @@ void Service::serve_once() {
   round_began_ = std::chrono::steady_clock::now();
   if (options_.live) options_.live->went_round(round_began_);
   const Timestamp now = clock_.now();
+  note_pace(now);
   for (int count = 1; message; ++count) {
     ++figures_.messages;
     if (within_rate(*message, now)) {
-      core_.receive(message->peer, message->frame, now, rights_of(message->from.role), message->from.name);
+      core_.receive({.peer = message->peer,
+                     .rights = rights_of(message->from.role),
+                     .user = message->from.name,
+                     .address = message->address},
+                    message->frame, now);
     }
     // Every message that is taken is handled; when the round is full the next one is not taken.
     if (count == kMaxMessagesPerRound) break;
     message = server_.receive(Duration::zero());
   }
+  if (behind_ && !message) {  // all that waited has been taken
+    behind_ = false;
+    core_.caught_up();
+  }
+  if (const int64_t refused = server_.refused_connections(); refused > refused_connections_)
+    core_.count_refused_connections(refused - std::exchange(refused_connections_, refused));
   core_.tick(now);
   commit_and_send(now);
   if (options_.live && std::chrono::steady_clock::now() >= next_snapshot_) publish(now);
+}
+
+void Service::note_pace(Timestamp now) {
+  const Duration since = now - std::exchange(last_round_, now);
+  if (since < options_.standstill) return;
+  spdlog::warn("the aggregator stood still for {} ms; requests for leases that waited are to be asked again",
+               since.count());
+  behind_ = true;
+  core_.fell_behind();
 }
 
 // Messages over the rate are not even decoded, because decoding is what costs time.

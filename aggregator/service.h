@@ -24,6 +24,10 @@ struct ServiceOptions {
   wire::ServerOptions server;
   RateLimits rate;    // of each connection
   std::string build;  // tool version, recorded in the history
+  // When a round of the loop begins this long after the one before, what waits in the socket may have been
+  // repeated, or its sender may be gone: a worker repeats what is not answered after 2 s
+  // (worker::ConnectionOptions::resend).
+  Duration standstill{1'000};
   bool exit_when_finished = false;
   Duration linger{5'000};  // how long to keep serving after the run ends, so workers learn that it is over
   // Called on the service's thread with each new version of the policy (0 at the first start) once it is
@@ -57,6 +61,8 @@ class Service {
 
  private:
   void serve_once();
+  // Notices when the loop stood still for so long that workers may have repeated what they asked.
+  void note_pace(Timestamp now);
   // False for a sender over its rate limit, which is told when to continue.
   bool within_rate(const wire::Server::Message& message, Timestamp now);
   void commit_and_send(Timestamp now);
@@ -71,6 +77,9 @@ class Service {
   std::unique_ptr<History> history_;
   Core core_;
   Timestamp last_commit_;
+  Timestamp last_round_;  // when the last round began to take messages
+  bool behind_ = false;
+  int64_t refused_connections_ = 0;  // of those that the core has counted
   ServiceFigures figures_;
   std::chrono::steady_clock::time_point round_began_;
   std::chrono::steady_clock::time_point next_snapshot_;

@@ -37,6 +37,13 @@ const Learner* find_learner(std::string_view name) {
   return found == learners().end() ? nullptr : *found;
 }
 
+std::optional<int64_t> useful_in_flight(const PolicyConfig& config, int64_t outcomes_per_update) {
+  // Beyond it nobody could hold so many, and the product could overflow.
+  constexpr int64_t kMostVersions = 1'000'000'000;
+  if (config.max_policy_lag > kMostVersions) return std::nullopt;
+  return (config.max_policy_lag + 1) * outcomes_per_update;
+}
+
 double parameter(const PolicyConfig& config, std::string_view name) {
   const Learner* learner = find_learner(config.name);
   const Parameter* declared = learner == nullptr ? nullptr : learner->find(name);

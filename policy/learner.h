@@ -69,6 +69,9 @@ const Learner* find_learner(std::string_view name);
 // std::logic_error when the learner declares no such parameter.
 double parameter(const PolicyConfig& config, std::string_view name);
 
+// What useful_in_flight() is for a learner whose updates take this many outcomes.
+std::optional<int64_t> useful_in_flight(const PolicyConfig& config, int64_t outcomes_per_update);
+
 // The bounds of each layer; those of a validated configuration are sound.
 Limits limits_of(const PolicyConfig& config);
 // The apportionment of these shares by the configuration's total and floor within its bounds. Where learners

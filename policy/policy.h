@@ -134,6 +134,10 @@ class Policy {
   // dropped without it.
   virtual void give_up(int64_t number) = 0;
 
+  // How many proposals it makes sense to have in flight: of more, some outcomes would be too old to learn
+  // from when they come. Nothing where every outcome is learned from, however old.
+  virtual std::optional<int64_t> useful_in_flight() const { return std::nullopt; }
+
   // From now on everything asked and recommended keeps these bounds in place of those before; what was asked
   // is told and learned from as before. Counts as an update. The configuration is then that of rebound(),
   // which throws where these are no bounds for it.

@@ -94,6 +94,10 @@ void Reinforce::update() {
   ++version_;
 }
 
+std::optional<int64_t> Reinforce::useful_in_flight() const {
+  return policy::useful_in_flight(config_, episodes_per_update_);
+}
+
 void Reinforce::bound(const Bounds& bounds) {
   config_ = rebound(config_, bounds);
   ++version_;

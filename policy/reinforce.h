@@ -55,6 +55,7 @@ class Reinforce final : public Policy {
   std::vector<Proposal> ask(int count) override;
   TellResult tell(const Outcome& outcome) override;
   void give_up(int64_t number) override;
+  std::optional<int64_t> useful_in_flight() const override;
   void bound(const Bounds& bounds) override;
   Schedule recommend() const override;
   Description describe() const override;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -79,6 +80,8 @@ struct Authenticator::Impl {
     if (allow_list_file) {
       file_state = state_of(*allow_list_file);
       allow_list = read_allow_list(*allow_list_file);
+      spdlog::log(allow_list.empty() ? spdlog::level::warn : spdlog::level::info,
+                  "{} keys may connect, by {}", allow_list.size(), allow_list_file->string());
     }
     for (zmq::socket_t* socket : {&connections, &stop_here, &stop_there})
       socket->set(zmq::sockopt::linger, 0);
@@ -124,6 +127,9 @@ struct Authenticator::Impl {
       std::memcpy(&event, frames[0].data(), sizeof event);
       if (event == ZMQ_EVENT_ACCEPTED) ++num_connections;
       if (event == ZMQ_EVENT_DISCONNECTED) num_connections = std::max(0, num_connections - 1);
+      // Such a peer is ended by ZeroMQ and never asked about.
+      if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
+        refuse({"400", "the handshake failed: another server's key, or none"});
     }
   }
 
@@ -167,6 +173,7 @@ struct Authenticator::Impl {
 
   Verdict refuse(Verdict verdict) {
     ++num_refused;
+    ++refused_in_all;
     last_reason = verdict.text;
     return verdict;
   }
@@ -229,7 +236,8 @@ struct Authenticator::Impl {
   AllowList allow_list;  // under `mutex`
   FileState file_state;
   int num_connections = 0;
-  int64_t num_refused = 0;
+  int64_t num_refused = 0;  // since the last line about them
+  std::atomic<int64_t> refused_in_all = 0;
   std::string last_reason;
   std::string last_unknown;
   SteadyTime next_telling;
@@ -245,8 +253,9 @@ void Authenticator::watch(zmq::socket_t& socket) {
   // kAnswersOfOneSocket), all at once when thousands come back after a restart.
   if (!impl_->allow_list_file) return;
   socket.set(zmq::sockopt::zap_domain, "allot");
-  if (::zmq_socket_monitor(socket.handle(), kMonitorAddress, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) !=
-      0) {
+  constexpr int kEvents = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
+  if (::zmq_socket_monitor(socket.handle(), kMonitorAddress, kEvents) != 0) {
     throw NetworkError(std::string("connections cannot be counted: ") + ::zmq_strerror(errno));
   }
   impl_->connections.connect(kMonitorAddress);
@@ -257,6 +266,10 @@ Authenticator::~Authenticator() {
   if (!impl_->thread.joinable()) return;
   impl_->stop_there.send(zmq::message_t(), zmq::send_flags::none);
   impl_->thread.join();
+}
+
+int64_t Authenticator::refused() const {
+  return impl_->refused_in_all;
 }
 
 std::optional<KeyHolder> Authenticator::holder(std::string_view user) const {

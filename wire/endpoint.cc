@@ -122,7 +122,9 @@ struct Server::Impl {
       more = frame.more();
       const char* user = ::zmq_msg_gets(frame.handle(), "User-Id");
       std::optional<KeyHolder> from = authenticator.holder(user == nullptr ? "" : user);
-      if (from) pending.push_back({*peer, frame.to_string(), std::move(*from)});
+      const char* address = ::zmq_msg_gets(frame.handle(), "Peer-Address");
+      if (from)
+        pending.push_back({*peer, frame.to_string(), std::move(*from), address == nullptr ? "" : address});
     }
   }
 };
@@ -182,6 +184,10 @@ std::optional<Server::Message> Server::receive(Duration timeout) {
   Message message = std::move(impl_->pending.front());
   impl_->pending.pop_front();
   return message;
+}
+
+int64_t Server::refused_connections() const {
+  return impl_->authenticator.refused();
 }
 
 void Server::send(const std::string& peer, std::string_view frame) {

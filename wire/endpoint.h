@@ -48,7 +48,8 @@ class Server {
   struct Message {
     std::string peer;  // routing id of the connection; answers go back to it
     std::string frame;
-    KeyHolder from;  // of the connection's key; without keys everyone is an operator without a name
+    KeyHolder from;       // of the connection's key; without keys everyone is an operator without a name
+    std::string address;  // of the peer, without its port
   };
 
   // Throws InvalidArgument for an address that is not tcp://ADDRESS:PORT or that is not loopback without
@@ -64,6 +65,9 @@ class Server {
   // The next frame, or nothing after `timeout` (zero: only what is already there) or when a signal interrupts
   // the wait. Frames of a key that has been taken from the allow-list are dropped.
   [[nodiscard]] std::optional<Message> receive(Duration timeout);
+  // Connections that were ended since the start because they showed no key, or one that is not on the
+  // allow-list, or because there were too many.
+  int64_t refused_connections() const;
   // Queues a frame. A peer that is gone, or does not read what it is sent, loses it.
   void send(const std::string& peer, std::string_view frame);
 

@@ -192,6 +192,8 @@ class Connection::Session {
       request_sent_ = now;
       Envelope message;
       message.mutable_lease_request()->set_count(wanted);
+      // The Hello was said before the runner was there to know it.
+      message.mutable_lease_request()->set_capacity(runner_->capacity());
       send(std::move(message));
     }
     if (now - last_sent_ >= heartbeat_) {

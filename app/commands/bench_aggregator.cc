@@ -28,6 +28,7 @@
 #include "base/quantile.h"
 #include "base/temporary_directory.h"
 #include "bench/aggregator/aggregator_load.h"
+#include "bench/aggregator/hostile.h"
 #include "bench/output.h"
 #include "policy/policy.h"
 #include "wire/keys.h"
@@ -38,6 +39,9 @@ namespace {
 
 // Files that either process has open beside its connections.
 constexpr int64_t kOtherFiles = 100;
+// With --hostile.
+constexpr int kSlowConnections = 1'000;
+constexpr int kFloodingConnections = 50;
 
 struct BenchOptions {
   int32_t workers = 10'000;
@@ -49,6 +53,7 @@ struct BenchOptions {
   // One whose updates cost hardly anything: what is left is the service.
   std::string policy = "pairs";
   bool keys = false;
+  bool hostile = false;
   bool json = false;
 };
 
@@ -111,6 +116,8 @@ struct Bench {
   Usage usage;
   double sync_ms = 0;
   double history_bytes_per_episode = 0;
+  std::optional<bench::HostileFigures> hostile;
+  int64_t log_bytes = 0;  // of the aggregator
 };
 
 std::filesystem::path key_file(const std::filesystem::path& run) {
@@ -120,12 +127,19 @@ std::filesystem::path allow_file(const std::filesystem::path& run) {
   return run / "bench.allow";
 }
 
-// Writes the aggregator's key and a list that lets the workers' key in, which is returned.
-wire::ClientKeys make_keys(const std::filesystem::path& run) {
+struct BenchKeys {
+  wire::ClientKeys worker;
+  wire::ClientKeys viewer;
+};
+
+// Writes the aggregator's key and a list that lets the keys in that are returned.
+BenchKeys make_keys(const std::filesystem::path& run) {
   const wire::KeyPair server = wire::make_key_pair();
-  wire::ClientKeys keys{.server = server.public_key, .own = wire::make_key_pair()};
+  BenchKeys keys{.worker = {.server = server.public_key, .own = wire::make_key_pair()},
+                 .viewer = {.server = server.public_key, .own = wire::make_key_pair()}};
   wire::write_key_pair(key_file(run), server);
-  write_file_atomically(allow_file(run), keys.own.public_key.text() + " bench worker\n");
+  write_file_atomically(allow_file(run), keys.worker.own.public_key.text() + " bench worker\n" +
+                                             keys.viewer.own.public_key.text() + " wall viewer\n");
   return keys;
 }
 
@@ -143,15 +157,20 @@ Bench measure(const BenchOptions& options, const std::filesystem::path& run) {
   Bench bench;
   bench.sync_ms = sync_milliseconds(run);
   ClusterOptions cluster_options{.run = run, .workers = {}, .log_level = "warn"};
-  std::optional<wire::ClientKeys> keys;
-  if (options.keys) {
+  std::optional<BenchKeys> keys;
+  if (options.keys || options.hostile) {
     keys = make_keys(run);
     cluster_options.aggregator_options = {"--key", key_file(run).string(), "--allow",
                                           allow_file(run).string()};
   }
+  if (options.hostile) {
+    cluster_options.aggregator_options.push_back("--http");
+    cluster_options.aggregator_options.push_back("127.0.0.1:*");
+  }
   LocalCluster cluster(std::move(cluster_options), [](const std::string&) {});
   const pid_t aggregator = cluster.aggregator_pid();
-  bench::AggregatorLoad load(cluster.endpoint(), spec, options.workers, keys);
+  bench::AggregatorLoad load(cluster.endpoint(), spec, options.workers,
+                             keys ? std::optional(keys->worker) : std::nullopt);
   const auto phase = [&](const char* name, const auto& work) {
     spdlog::info("{}", name);
     const double before = usage_of(aggregator).cpu_seconds;
@@ -160,10 +179,18 @@ Bench measure(const BenchOptions& options, const std::filesystem::path& run) {
     bench.phases.push_back({name, std::move(figures), after.cpu_seconds - before, after.resident_mib});
   };
   phase("introduction", [&] { return load.introduce(options.window); });
+  std::optional<bench::Hostile> hostile;
+  if (options.hostile) {
+    hostile.emplace(read_file(aggregator::http_path(run)), cluster.endpoint(), keys->viewer, kSlowConnections,
+                    kFloodingConnections);
+  }
   phase("full rate", [&] { return load.run_full(options.episodes, options.window); });
   phase("offered rate",
         [&] { return load.run_offered(options.rate, std::chrono::seconds(options.rate_seconds)); });
   bench.usage = usage_of(aggregator);
+  if (hostile) bench.hostile = hostile->stop();
+  const auto log = run / "log" / "aggregator.log";
+  if (std::filesystem::exists(log)) bench.log_bytes = static_cast<int64_t>(std::filesystem::file_size(log));
   int64_t results = 0;
   for (const Phase& one : bench.phases) results += one.figures.results;
   cluster.stop(SIGINT);
@@ -176,7 +203,7 @@ Bench measure(const BenchOptions& options, const std::filesystem::path& run) {
 void print_json(const Bench& bench, const BenchOptions& options) {
   for (const Phase& phase : bench.phases) {
     const bench::LoadFigures& figures = phase.figures;
-    const nlohmann::ordered_json json = {
+    nlohmann::ordered_json json = {
         {"what", "aggregator"},
         {"phase", phase.name},
         {"workers", options.workers},
@@ -203,6 +230,16 @@ void print_json(const Bench& bench, const BenchOptions& options) {
         {"disk_sync_ms", bench.sync_ms},
         {"cores", std::thread::hardware_concurrency()},
         {"version", version()}};
+    if (bench.hostile) {
+      json["hostile"] = {{"slow_connections", bench.hostile->slow_connections},
+                         {"unreadable_messages", bench.hostile->unreadable},
+                         {"probes", bench.hostile->probe_ms.size()},
+                         {"probe_ms",
+                          {{"p50", bench::json_number(quantile(bench.hostile->probe_ms, 0.5))},
+                           {"p99", bench::json_number(quantile(bench.hostile->probe_ms, 0.99))},
+                           {"max", bench::json_number(quantile(bench.hostile->probe_ms, 1))}}},
+                         {"log_bytes", bench.log_bytes}};
+    }
     std::cout << bench::json_line(json);
   }
 }
@@ -237,6 +274,13 @@ void print(const Bench& bench, const BenchOptions& options) {
   std::cout << fmt::format(
       "aggregator: {:.1f} MiB resident ({:.1f} at most); history: {:.0f} bytes an episode\n",
       bench.usage.resident_mib, bench.usage.peak_mib, bench.history_bytes_per_episode);
+  if (!bench.hostile) return;
+  const std::vector<double>& probes = bench.hostile->probe_ms;
+  std::cout << fmt::format(
+      "beside it {} slow HTTP connections and {} unreadable messages of a viewer: /healthz in {:.1f} ms (p50), "
+      "{:.1f} (p99), {:.1f} (max of {}); {} bytes of log\n",
+      bench.hostile->slow_connections, bench.hostile->unreadable, quantile(probes, 0.5),
+      quantile(probes, 0.99), quantile(probes, 1), probes.size(), bench.log_bytes);
 }
 
 }  // namespace
@@ -258,9 +302,14 @@ int run_bench_aggregator(std::span<const std::string> arguments) {
   set.choice("policy", &options.policy, policy::policy_names(),
              "the learner; the updates of auto take the aggregator longer than its service");
   set.flag("keys", &options.keys, "encrypt all connections (CURVE); the workers share one key");
+  set.flag(
+      "hostile", &options.hostile,
+      "beside the introduced workers 1,000 HTTP connections that send a byte a second, a viewer that floods with "
+      "unreadable messages on 50 connections, and /healthz asked ten times a second; with keys");
   set.flag("json", &options.json, "print one JSON object a phase");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
-  require_open_files(options.workers + kOtherFiles);
+  require_open_files(options.workers + kOtherFiles +
+                     (options.hostile ? kSlowConnections + kFloodingConnections : 0));
   if (!options.run.empty()) {
     print(measure(options, options.run), options);
     return 0;

@@ -85,6 +85,9 @@ class Automatic final : public Policy {
   std::vector<Proposal> ask(int count) override;
   TellResult tell(const Outcome& outcome) override;
   void give_up(int64_t number) override;
+  std::optional<int64_t> useful_in_flight() const override {
+    return policy::useful_in_flight(config_, static_cast<int64_t>(outcomes_per_update_));
+  }
   void bound(const Bounds& bounds) override;
   Schedule recommend() const override { return recommended_; }
   Description describe() const override;

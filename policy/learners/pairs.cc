@@ -92,6 +92,9 @@ class Pairs final : public Policy {
   std::vector<Proposal> ask(int count) override;
   TellResult tell(const Outcome& outcome) override;
   void give_up(int64_t number) override;
+  std::optional<int64_t> useful_in_flight() const override {
+    return policy::useful_in_flight(config_, int64_t{2} * pairs_per_update_);
+  }
   void bound(const Bounds& bounds) override;
   Schedule recommend() const override;
   Description describe() const override { return describe_shares(softmax(logits_)); }

@@ -256,7 +256,7 @@ TEST_P(CoreControlTest, APeerWithAWorkersRightsMayNotControl) {
   wire::Envelope message;
   message.mutable_control()->set_action(Control::ACTION_STOP);
   message.mutable_control()->set_by("mallory");
-  driver_.core().receive("peer", wire::encode(message), driver_.clock().now(), Rights::kWorker);
+  driver_.core().receive({"peer", Rights::kWorker}, wire::encode(message), driver_.clock().now());
   const Outputs outputs = driver_.core().take();
   EXPECT_THAT(outputs.records, IsEmpty());
   ASSERT_THAT(outputs.replies, SizeIs(1));

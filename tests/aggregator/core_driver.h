@@ -14,6 +14,7 @@
 
 #include "aggregator/core.h"
 #include "aggregator/history_memory.h"
+#include "aggregator/holder.h"
 #include "aggregator/run_spec.h"
 #include "base/clock.h"
 #include "base/temporary_directory.h"
@@ -43,9 +44,12 @@ class CoreDriver {
     open();
   }
 
+  // From now on worker "ann/w" speaks by the key of ann, as "w".
+  void use_keys() { keys_ = true; }
+
   // One poll round with one message; the replies to it.
-  std::vector<wire::Envelope> send_frame(const std::string& peer, std::string_view frame) {
-    core_->receive(peer, frame, clock_.now());
+  std::vector<wire::Envelope> send_frame(const Sender& sender, std::string_view frame) {
+    core_->receive(sender, frame, clock_.now());
     return commit();
   }
   std::vector<wire::Envelope> tick() {
@@ -57,7 +61,12 @@ class CoreDriver {
     message.set_number(++number_);
     message.set_sender(name);
     message.mutable_leases()->Assign(leases.begin(), leases.end());
-    std::vector<wire::Envelope> replies = send_frame(fmt::format("peer of {}", name), wire::encode(message));
+    if (keys_ && message.has_hello())
+      message.mutable_hello()->set_worker(name.substr(holder_of(name).size() + 1));
+    const Sender sender{.peer = fmt::format("peer of {}", name),
+                        .rights = keys_ ? Rights::kWorker : Rights::kOperator,
+                        .user = keys_ ? std::string(holder_of(name)) : ""};
+    std::vector<wire::Envelope> replies = send_frame(sender, wire::encode(message));
     EXPECT_EQ(replies.size(), 1u);
     if (replies.empty()) return {};
     EXPECT_EQ(replies[0].in_reply_to(), number_);
@@ -76,9 +85,11 @@ class CoreDriver {
     for (const wire::LeaseKind kind : kinds) message.mutable_hello()->add_kinds(kind);
     return send(name, std::move(message));
   }
-  wire::Envelope request(const std::string& name, int count, std::vector<int64_t> leases = {}) {
+  wire::Envelope request(const std::string& name, int count, std::vector<int64_t> leases = {},
+                         int capacity = 0) {
     wire::Envelope message;
     message.mutable_lease_request()->set_count(count);
+    message.mutable_lease_request()->set_capacity(capacity);
     return send(name, std::move(message), std::move(leases));
   }
   std::vector<wire::Lease> leases(const std::string& name, int count) {
@@ -194,6 +205,7 @@ class CoreDriver {
   std::unique_ptr<History> history_;
   std::unique_ptr<Core> core_;
   uint64_t number_ = 0;
+  bool keys_ = false;
 };
 
 // The answer to a lease, `correct` of its questions right.

@@ -42,17 +42,17 @@ std::string work_until_the_disk_fails(const std::filesystem::path& directory,
       Core core(spec, policy::make_policy(policy_config(spec)), *history, clock.now());
       wire::Envelope message;
       *message.mutable_hello() = example_hello(spec, "w");
-      core.receive("peer", wire::encode(message), clock.now());
+      core.receive({"peer"}, wire::encode(message), clock.now());
       for (int round = 0; round < 100'000; ++round) {
         clock.advance(Duration{10});
         message.mutable_lease_request()->set_count(8);
-        core.receive("peer", wire::encode(message), clock.now());
+        core.receive({"peer"}, wire::encode(message), clock.now());
         Outputs outputs = core.take();
         int64_t acked = 0;
         for (const Reply& reply : outputs.replies) {
           for (const wire::Lease& lease : reply.envelope.grant().leases()) {
             *message.mutable_result() = result_of(lease, static_cast<int>(lease.sampling_seed() % 17));
-            core.receive("peer", wire::encode(message), clock.now());
+            core.receive({"peer"}, wire::encode(message), clock.now());
             ++acked;
           }
         }

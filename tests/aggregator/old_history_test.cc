@@ -100,7 +100,7 @@ TEST_P(OldHistoryTest, ItIsBroughtUpToDateAndItsRunGoesOnToTheEnd) {
     EXPECT_EQ(core.status(clock.now()).given_up(0).episode(), 0);
     const auto say = [&](wire::Envelope message) {
       message.set_sender("w");
-      core.receive("peer", wire::encode(message), clock.now());
+      core.receive({"peer"}, wire::encode(message), clock.now());
       Outputs outputs = core.take();
       history->commit(outputs.records, core.counters(), clock.now());
       return outputs.replies.at(0).envelope;

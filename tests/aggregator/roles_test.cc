@@ -20,7 +20,7 @@ class Roles : public testing::Test {
   wire::Envelope send(const std::string& peer, Rights rights, const std::string& user,
                       wire::Envelope message) {
     message.set_number(1);
-    core_.receive(peer, wire::encode(std::move(message)), now_, rights, user);
+    core_.receive({peer, rights, user}, wire::encode(std::move(message)), now_);
     Outputs outputs = core_.take();
     EXPECT_EQ(outputs.replies.size(), 1u);
     return outputs.replies.empty() ? wire::Envelope() : outputs.replies[0].envelope;

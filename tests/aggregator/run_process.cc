@@ -1,11 +1,13 @@
 // The aggregator and a simulated worker as processes that tests may kill, and a maker of long histories:
 //   run_process aggregator RUN_DIRECTORY BIND EPISODES
 //     prints its endpoint, serves until the run is finished; 0 episodes: continues the run that is there
-//   run_process worker ENDPOINT NAME STEP_MICROSECONDS [CAPACITY [PATIENCE_MS]]
+//   run_process worker ENDPOINT NAME STEP_MICROSECONDS [CAPACITY [PATIENCE_MS [KEY_FILE SERVER_KEY]]]
 //     works on 4 or CAPACITY episodes until the run is finished; SIGTERM is the loss of its machine; connects
-//     anew to an aggregator that is silent for PATIENCE_MS
-//   run_process slow-worker ENDPOINT NAME STEP_MICROSECONDS [CAPACITY [PATIENCE_MS]]
+//     anew to an aggregator that is silent for PATIENCE_MS; shows the key of a file
+//   run_process slow-worker ENDPOINT NAME STEP_MICROSECONDS [CAPACITY [PATIENCE_MS [KEY_FILE SERVER_KEY]]]
 //     the same with one question a step
+//   run_process hostile-worker ENDPOINT SEED KEY_FILE SERVER_KEY
+//     works against the run (hostile_worker.h) until SIGTERM
 //   run_process talking-worker ENDPOINT NAME STEP_MICROSECONDS [CAPACITY [PATIENCE_MS]]
 //     a slow-worker that prints what it does, one line each: "started" and "finished" of an episode,
 //     "answered" of a question that does not finish one
@@ -25,6 +27,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "tests/aggregator/core_driver.h"
+#include "tests/aggregator/hostile_worker.h"
 #include "tests/aggregator/simulated_runner.h"
 #include "tests/aggregator/simulated_spec.h"
 #include "wire/spec.h"
@@ -72,12 +75,17 @@ class TalkingRunner final : public worker::EpisodeRunner {
   std::unique_ptr<EpisodeRunner> runner_;
 };
 
+wire::ClientKeys keys_of(const std::string& key_file, const std::string& server_key) {
+  return {.server = wire::read_public_key(server_key), .own = wire::read_key_pair(key_file)};
+}
+
 int work(const std::vector<std::string>& words) {
   worker::ConnectionOptions options{.endpoint = words[1], .exit_when_finished = true};
   options.first_retry = options.resend = Duration{100};
   options.preempted = [] { return true; };
   const int capacity = words.size() > 4 ? std::stoi(words[4]) : 4;
   if (words.size() > 5) options.patience = options.longest_retry = Duration{std::stoll(words[5])};
+  if (words.size() > 7) options.keys = keys_of(words[6], words[7]);
   const auto factory = [&](const wire::RunSpec& spec) -> std::unique_ptr<worker::EpisodeRunner> {
     auto runner = std::make_unique<SimulatedRunner>(spec.seed(), capacity,
                                                     std::chrono::microseconds{std::stoll(words[3])});
@@ -108,7 +116,7 @@ int grow(const std::string& directory, int64_t episodes) {
   const auto history = open_sqlite_history(history_path(run.path()), "test", clock.now());
   Core core(run.spec(), policy::make_policy(policy_config(run.spec())), *history, clock.now());
   wire::Envelope message;
-  const auto send = [&] { core.receive("peer", wire::encode(message), clock.now()); };
+  const auto send = [&] { core.receive({"peer"}, wire::encode(message), clock.now()); };
   *message.mutable_hello() = example_hello(run.spec(), "w");
   send();
   std::vector<Record> records;
@@ -135,7 +143,11 @@ int main_of(const std::vector<std::string>& words) {
   std::signal(SIGTERM, [](int) { stop = true; });
   if (words.size() == 4 && words[0] == "aggregator") return serve(words[1], words[2], std::stoll(words[3]));
   const bool is_worker = words[0] == "worker" || words[0] == "slow-worker" || words[0] == "talking-worker";
-  if (words.size() >= 4 && words.size() <= 6 && is_worker) return work(words);
+  if (words.size() >= 4 && words.size() <= 8 && is_worker) return work(words);
+  if (words.size() == 5 && words[0] == "hostile-worker") {
+    work_against(words[1], keys_of(words[3], words[4]), std::stoull(words[2]), stop);
+    return 0;
+  }
   if (words.size() == 3 && words[0] == "grow") return grow(words[1], std::stoll(words[2]));
   std::cerr << "see the head of run_process.cc\n";
   return 2;

@@ -107,6 +107,48 @@ TEST_F(ServiceTest, RoleOfAKeyDecidesWhatItsHolderMayDo) {
   stop = true;
 }
 
+// A worker that hears nothing asks again and again; nobody works on what the copies would be granted.
+TEST_F(ServiceTest, RequestsRepeatedWhileTheLoopStoodStillAreGrantedNothing) {
+  ServiceOptions slow = options();
+  slow.standstill = 100ms;
+  std::optional<wire::Client> asking;
+  constexpr int kCopies = 6;
+  slow.on_policy_update = [&](const VersionRow& row, const wire::Status&) {
+    if (row.version != 1) return;
+    wire::Envelope request;
+    request.mutable_lease_request()->set_count(1);
+    for (int copy = 0; copy < kCopies; ++copy) asking->send(wire::encode(request));
+    std::this_thread::sleep_for(slow.standstill + 200ms);  // a disk that does not answer
+  };
+  wire::RunSpec spec = example_spec();
+  spec.set_episodes(1'000);
+  Service service(spec, slow);
+  std::atomic<bool> stop{false};
+  asking.emplace(service.endpoint());
+  wire::Envelope hello;
+  *hello.mutable_hello() = example_hello(spec, "asking");
+  asking->send(wire::encode(hello));
+  std::jthread serving([&] { service.run(stop); });
+  ASSERT_TRUE(asking->receive(kDeadline).has_value());
+  std::atomic<bool> work_done{false};
+  std::jthread working([&] { work(service.endpoint(), "w", spec, work_done); });
+  for (int copy = 0; copy < kCopies; ++copy) {
+    const auto answer = std::get<wire::Envelope>(wire::decode(asking->receive(kDeadline).value()));
+    EXPECT_GT(answer.wait().retry_after_ms(), 0) << "copy " << copy << ": " << answer.ShortDebugString();
+  }
+  // On a busy machine the loop may stand still again.
+  wire::Envelope request, answer;
+  request.mutable_lease_request()->set_count(1);
+  for (int attempt = 0; attempt < 1'000 && !answer.has_grant(); ++attempt) {
+    asking->send(wire::encode(request));
+    answer = std::get<wire::Envelope>(wire::decode(asking->receive(kDeadline).value()));
+  }
+  EXPECT_TRUE(answer.has_grant());
+  work_done = true;
+  working.join();
+  stop = true;
+}
+
 TEST_F(ServiceTest, TwoWorkersLearnAndVerifyAScheduleOverRealSockets) {
   wire::RunSpec spec = example_spec();
   spec.set_episodes(300);

@@ -25,9 +25,10 @@ using namespace aggregator;
 
 class Auditor {
  public:
-  Auditor(const std::filesystem::path& run, Audit* audit)
+  Auditor(const std::filesystem::path& run, bool hostile, Audit* audit)
       : spec_(wire::read_spec(spec_path(run))),
         history_(read_sqlite_history(history_path(run))),
+        hostile_(hostile),
         audit_(audit) {}
 
   void run() {
@@ -123,11 +124,26 @@ class Auditor {
           audit_->outcomes);
     equal("expired", counters.expired(), ended(LeaseEnd::kExpired) + ended(LeaseEnd::kCrashed));
     equal("timed_out", counters.timed_out(), ended(LeaseEnd::kExpired));
-    equal("crashed", counters.crashed(), ended(LeaseEnd::kCrashed));
+    // With a result that says so a lease ends as failed.
+    const int64_t reported = counters.crashed() - ended(LeaseEnd::kCrashed);
+    expect(reported >= 0 && reported <= (hostile_ ? counters.failed() : 0),
+           "counter crashed is {}, the history has {}", counters.crashed(), ended(LeaseEnd::kCrashed));
     equal("released", counters.released(), ended(LeaseEnd::kReleased) + ended(LeaseEnd::kPreempted));
     equal("preempted", counters.preempted(), ended(LeaseEnd::kPreempted));
     equal("set_aside", counters.set_aside(), audit_->given_up);
     equal("answers_kept", counters.answers_kept(), audit_->answers_kept);
+    if (hostile_) {
+      const int64_t failed = ended(LeaseEnd::kFailed);
+      expect(counters.failed() >= failed && failed > 0,
+             "{} failures are counted, the history has {} and someone "
+             "made them up",
+             counters.failed(), failed);
+      expect(
+          counters.foreign() > 0 && counters.foreign() <= counters.rejected() && counters.not_allowed() > 0,
+          "{} rejected results, {} of them foreign, and {} messages that are not allowed: someone sent some",
+          counters.rejected(), counters.foreign(), counters.not_allowed());
+      return;
+    }
     equal("failed", counters.failed(), 0);
     equal("rejected", counters.rejected(), 0);
     equal("malformed", counters.malformed(), 0);
@@ -148,6 +164,7 @@ class Auditor {
 
   wire::RunSpec spec_;
   std::unique_ptr<const History> history_;
+  bool hostile_;
   Audit* audit_;
   std::map<EpisodeId, PlannedEpisode> asked_;
   std::map<EpisodeId, std::vector<QuestionResult>> expected_;
@@ -159,7 +176,7 @@ class Auditor {
 
 }  // namespace
 
-Audit audit_run(const std::filesystem::path& run_directory) {
+Audit audit_run(const std::filesystem::path& run_directory, bool hostile) {
   Audit audit;
   const HistoryReport report =
       check_history(history_path(run_directory), wire::read_spec(spec_path(run_directory)));
@@ -168,7 +185,7 @@ Audit audit_run(const std::filesystem::path& run_directory) {
   }
   if (!report.replayed || !report.exact) audit.faults.push_back("history check: the replay is not exact");
   if (!audit.faults.empty()) return audit;  // the rest would stumble over the same
-  Auditor(run_directory, &audit).run();
+  Auditor(run_directory, hostile, &audit).run();
   return audit;
 }
 

@@ -33,8 +33,9 @@ struct Audit {
 // Reads the run directory of a finished run of simulated workers. Expected: `allot history check` finds
 // nothing; every episode that was asked has one outcome or was given up; every outcome and every kept answer
 // is what the simulated model gives for that episode, whoever answered; every lease ended once; the counters
-// agree with the rows; the core's replay and a replay by hand give the recorded policy bit for bit.
-Audit audit_run(const std::filesystem::path& run_directory);
+// agree with the rows; the core's replay and a replay by hand give the recorded policy bit for bit. Nothing
+// failed and nothing was refused, unless someone worked against the run (`hostile`).
+Audit audit_run(const std::filesystem::path& run_directory, bool hostile = false);
 
 // The faults of a live aggregator whose run is finished, beside what its history gives.
 std::vector<std::string> compare(const Audit& audit, const wire::Status& live);

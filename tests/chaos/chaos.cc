@@ -53,6 +53,7 @@ class Storm {
     const Instant begin = Clock::now();
     fleet_.start_aggregator();
     for (WorkerProcess& worker : fleet_.workers()) fleet_.start(&worker);
+    if (options_.hostile) fleet_.start_hostile_worker();
     moved_ = next_worker_fault_ = next_weather_ = begin;
     while (!finished()) {
       std::this_thread::sleep_for(kRound);
@@ -257,6 +258,10 @@ class Storm {
   // ---- The end
 
   void end() {
+    if (options_.hostile) {
+      if (const int status = fleet_.stop_hostile_worker(); status != 0)
+        fault("the hostile worker ended with {}", status);
+    }
     for (WorkerProcess& worker : fleet_.workers()) {
       if (worker.state == State::kGone) continue;
       if (worker.state == State::kPaused) Fleet::signal(worker, SIGCONT);
@@ -275,7 +280,7 @@ class Storm {
     if (!last) throw std::runtime_error("the aggregator of the finished run does not answer");
     if (const int status = fleet_.stop_aggregator(); status != 0)
       fault("the aggregator left with {} after SIGTERM", status);
-    report_->audit = audit_run(fleet_.run());
+    report_->audit = audit_run(fleet_.run(), options_.hostile);
     const std::vector<std::string> differences = compare(report_->audit, *last);
     report_->faults.insert(report_->faults.end(), report_->audit.faults.begin(), report_->audit.faults.end());
     report_->faults.insert(report_->faults.end(), differences.begin(), differences.end());
@@ -339,6 +344,10 @@ std::string describe(const ChaosOptions& options, const ChaosReport& report) {
   add("leases that ended otherwise",
       fmt::format("{} timed out, {} crashed, {} preempted", counters.timed_out(), counters.crashed(),
                   counters.preempted()));
+  if (options.hostile)
+    add("of the hostile key",
+        fmt::format("{} failures, {} rejected, {} foreign, {} not allowed, {} unreadable", counters.failed(),
+                    counters.rejected(), counters.foreign(), counters.not_allowed(), counters.malformed()));
   add("answers kept", fmt::format("{}, part of {} outcomes", audit.answers_kept, audit.answered_in_parts));
   add("policy", fmt::format("version {}, {}", audit.policy_version,
                             audit.faults.empty() ? "equal to its replay" : "in doubt"));

@@ -31,6 +31,8 @@ struct ChaosOptions {
   bool rename_workers = true;  // false: only kills, and under the same name
   Duration outage{0};          // once, in the middle, the aggregator stays away for this time
   int hosts = 0;               // of workers; 0: everything on this host's loopback
+  // Workers have keys, and the holder of another worker's key works against the run (hostile_worker.h).
+  bool hostile = false;
 };
 
 struct ChaosReport {

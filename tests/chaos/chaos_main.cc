@@ -38,6 +38,7 @@ int main_of(const std::vector<std::string>& arguments) {
               "how long the aggregator stays away after it is killed in the middle");
   set.integer("hosts", &options.hosts, 0, 100, "N",
               "of workers, in network namespaces behind bad cables; 0: all on loopback");
+  set.flag("hostile", &options.hostile, "the holder of another worker's key works against the run");
   bool keep = false;
   set.flag("keep", &keep, "leave the directory also when all is well");
   if (set.parse(arguments) == app::OptionSet::Parsed::kDone) return 0;

@@ -60,6 +60,18 @@ TEST_F(ChaosTest, ProcessesThatAreKilledDrainedAndPausedLoseNothingAndCountNothi
   EXPECT_GT(report.worker_pauses, 0);
 }
 
+TEST_F(ChaosTest, TheHolderOfAKeyWhoWorksAgainstTheRunChangesNoResult) {
+  ChaosOptions wild = options("run");
+  wild.seed = 14;
+  wild.episodes = 700;
+  wild.aggregator_kills = 3;
+  wild.worker_faults_per_second = 3;
+  wild.hostile = true;
+  const ChaosReport report = run(wild);
+  EXPECT_GT(report.audit.counters.failed(), 0);
+  EXPECT_GT(report.audit.counters.malformed(), 0);
+}
+
 TEST_F(ChaosTest, HostsThatAreCutOffAndPacketsThatAreLostLateAndOutOfOrderChangeNoResult) {
   if (const auto obstacle = Network::obstacle()) GTEST_SKIP() << "no hosts can be made here: " << *obstacle;
   ChaosOptions wild = options("run");

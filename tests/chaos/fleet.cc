@@ -39,6 +39,7 @@ Fleet::Fleet(const ChaosOptions& options, Network* network) : options_(options),
   std::filesystem::create_directories(options.directory);
   // Made once; the aggregator then continues the run that is there.
   const aggregator::RunDirectory made(run(), spec_of(options));
+  if (options.hostile) make_keys();
   workers_.resize(static_cast<size_t>(options.workers));
   for (size_t number = 0; number < workers_.size(); ++number) {
     workers_[number].host = network == nullptr ? 0 : 1 + static_cast<int>(number) % options.hosts;
@@ -48,6 +49,36 @@ Fleet::Fleet(const ChaosOptions& options, Network* network) : options_(options),
 }
 
 Fleet::~Fleet() = default;
+
+std::filesystem::path Fleet::key_file(const std::string& holder) const {
+  return options_.directory / (holder + ".key");
+}
+
+void Fleet::make_keys() {
+  const wire::KeyPair server = wire::make_key_pair();
+  wire::write_key_pair(key_file("aggregator"), server);
+  std::string allowed;
+  for (const std::string holder : {"fleet worker", "mallory worker", "wall viewer"}) {
+    const wire::KeyPair pair = wire::make_key_pair();
+    const std::string holder_name = holder.substr(0, holder.find(' '));
+    wire::write_key_pair(key_file(holder_name), pair);
+    allowed += pair.public_key.text() + " " + holder + "\n";
+    if (holder_name == "wall") viewer_.emplace(wire::ClientKeys{server.public_key, pair});
+  }
+  write_file_atomically(options_.directory / "allowed", allowed);
+}
+
+void Fleet::start_hostile_worker() {
+  hostile_ = spawn(network_ == nullptr ? 0 : 1,
+                   {options_.worker.string(), "hostile-worker", endpoint_, std::to_string(options_.seed),
+                    key_file("mallory").string(), viewer_->server.text()},
+                   "hostile.log");
+}
+
+int Fleet::stop_hostile_worker() {
+  ::kill(hostile_->pid(), SIGTERM);
+  return hostile_->wait(kStartDeadline).value_or(-1);
+}
 
 void Fleet::on_host(int host, const std::function<void()>& work) {
   if (network_ == nullptr) return work();
@@ -70,7 +101,12 @@ void Fleet::start_aggregator() {
       options_.allot.string(), "aggregator", "--run",
       run().string(),          "--bind",     first ? fmt::format("tcp://{}:*", address) : endpoint_,
       "--log-level",           "info"};
-  if (network_ != nullptr) command.emplace_back("--insecure");
+  if (options_.hostile) {
+    command.insert(command.end(), {"--key", key_file("aggregator").string(), "--allow",
+                                   (options_.directory / "allowed").string()});
+  } else if (network_ != nullptr) {
+    command.emplace_back("--insecure");
+  }
   aggregator_ = spawn(0, std::move(command), "aggregator.log");
   if (!first) return;
   const auto deadline = std::chrono::steady_clock::now() + kStartDeadline;
@@ -97,7 +133,7 @@ std::optional<wire::Status> Fleet::status() {
   std::optional<wire::Status> status;
   on_host(0, [&] {
     try {
-      status = wire::query_status(endpoint_, Duration{300});
+      status = wire::query_status(endpoint_, Duration{300}, viewer_);
     } catch (const NetworkError&) {
       // Not up yet, or busy.
     }
@@ -121,11 +157,15 @@ void Fleet::start(WorkerProcess* worker) {
   // Impatient, so that a short run sees many connections made anew, but not more than a lost SYN, which is
   // sent again after 1 s; an outage is waited out as by default.
   const Duration patience = options_.outage > Duration::zero() ? 10s : 2s;
-  worker->process = spawn(
-      worker->host,
-      {options_.worker.string(), worker->by_questions ? "slow-worker" : "worker", endpoint_, worker->name,
-       std::to_string(step.count()), std::to_string(options_.capacity), std::to_string(patience.count())},
-      "workers.log");
+  std::vector<std::string> command{options_.worker.string(),
+                                   worker->by_questions ? "slow-worker" : "worker",
+                                   endpoint_,
+                                   worker->name,
+                                   std::to_string(step.count()),
+                                   std::to_string(options_.capacity),
+                                   std::to_string(patience.count())};
+  if (options_.hostile) command.insert(command.end(), {key_file("fleet").string(), viewer_->server.text()});
+  worker->process = spawn(worker->host, std::move(command), "workers.log");
   worker->state = WorkerProcess::State::kRunning;
   worker->started = std::chrono::steady_clock::now();
 }

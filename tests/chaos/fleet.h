@@ -3,11 +3,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tests/aggregator/child.h"
 #include "tests/chaos/chaos.h"
+#include "wire/keys.h"
 #include "wire/messages.pb.h"
 
 namespace allot::chaos {
@@ -43,6 +45,10 @@ class Fleet {
   // Nothing when it does not answer at this moment. Throws std::runtime_error when it has ended by itself.
   std::optional<wire::Status> status();
 
+  // With ChaosOptions::hostile; it goes on until the run is finished.
+  void start_hostile_worker();
+  int stop_hostile_worker();  // its exit status
+
   std::vector<WorkerProcess>& workers() { return workers_; }
   void start(WorkerProcess* worker);
   static void signal(const WorkerProcess& worker, int number);
@@ -53,13 +59,17 @@ class Fleet {
   std::unique_ptr<aggregator::Child> spawn(int host, std::vector<std::string> command,
                                            const std::string& log);
   void on_host(int host, const std::function<void()>& work);
+  void make_keys();
+  std::filesystem::path key_file(const std::string& holder) const;
 
   ChaosOptions options_;
   Network* network_;
   std::string endpoint_;
   int refused_starts_ = 0;  // in a row
   std::unique_ptr<aggregator::Child> aggregator_;
+  std::unique_ptr<aggregator::Child> hostile_;
   std::vector<WorkerProcess> workers_;
+  std::optional<wire::ClientKeys> viewer_;  // where workers have keys
 };
 
 }  // namespace allot::chaos

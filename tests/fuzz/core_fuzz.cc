@@ -235,7 +235,7 @@ class Session {
     // Peer A has no key, B a worker's and C a viewer's.
     using aggregator::Rights;
     const Rights rights = from == "A" ? Rights::kOperator : from == "B" ? Rights::kWorker : Rights::kViewer;
-    core_->receive(from, frame, now_, rights, from == "A" ? "" : "holder-" + from);
+    core_->receive({from, rights, from == "A" ? "" : "holder-" + from}, frame, now_);
     commit();
   }
 

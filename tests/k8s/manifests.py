@@ -1,12 +1,15 @@
 """Renders the manifests under k8s/ with `kubectl kustomize` and knows how to find things in what comes out."""
 
+import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 K8S = REPOSITORY / "k8s"
+OLDEST_KUBECTL = (1, 21)  # the kustomize of older ones takes no folders under `resources`
 
 
 class Skipped(Exception):
@@ -33,14 +36,37 @@ def kubectl():
     return path
 
 
-def kustomizations():
-    """Every folder of k8s/ that is meant to be applied with `kubectl apply -k`."""
+def check_kubectl():
+    """Throws Skipped when kubectl is missing or too old for the manifests."""
+    path = kubectl()
+    done = subprocess.run([path, "version", "--client", "--output=json"], capture_output=True, text=True, check=True)
+    version = json.loads(done.stdout)["clientVersion"]
+    if (int(version["major"]), int(version["minor"].rstrip("+"))) < OLDEST_KUBECTL:
+        raise Skipped(f"{path} is {version['gitVersion']}; the manifests need 1.21 or newer, such as Debian 13 has")
+
+
+def folders():
+    """Every folder of k8s/ that kustomize reads."""
     return sorted(path.parent for path in K8S.rglob("kustomization.yaml"))
+
+
+def kustomizations():
+    """Those that are meant to be applied with `kubectl apply -k`; the others are components of such."""
+    return [folder for folder in folders() if "\nkind: Kustomization\n" in (folder / "kustomization.yaml").read_text()]
+
+
+def kustomize(folder):
+    return subprocess.run([kubectl(), "kustomize", str(folder)], capture_output=True, text=True, check=False)
+
+
+def warnings(folder):
+    """What kustomize says about deprecated fields."""
+    return kustomize(folder).stderr
 
 
 def render(folder, yaml):
     """The objects of one kustomization, as dictionaries."""
-    done = subprocess.run([kubectl(), "kustomize", str(folder)], capture_output=True, text=True, check=False)
+    done = kustomize(folder)
     if done.returncode != 0:
         raise AssertionError(f"kubectl kustomize {folder} failed: {done.stderr.strip()}")
     return [document for document in yaml.safe_load_all(done.stdout) if document]
@@ -80,6 +106,12 @@ def component(objects, name):
 def matches(selector, labels):
     """Whether a label selector of matchLabels alone selects the labels; the empty one selects all."""
     return all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
+
+
+def mebibytes(quantity):
+    """Of a quantity as the manifests write memory and storage."""
+    number, unit = re.fullmatch(r"(\d+)(Mi|Gi)", quantity).groups()
+    return int(number) * {"Mi": 1, "Gi": 1024}[unit]
 
 
 def argument(container, name):

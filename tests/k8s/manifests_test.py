@@ -28,9 +28,8 @@ from manifests import K8S, REPOSITORY, component, label, of_kind
 OLDEST_KUBERNETES = "1.31"
 # Kinds of extensions, whose fields policy.py checks.
 EXTENSIONS = {"ServiceMonitor", "PrometheusRule"}
-# What the kustomize of kubectl 1.20 and current ones both accept. `resources` may name files only: old ones take folders
-# under `bases` alone.
-KUSTOMIZATION_KEYS = {"apiVersion", "kind", "bases", "resources", "configMapGenerator", "images", "patchesStrategicMerge"}
+# What current kustomize takes without a warning: no `bases`, no `patchesStrategicMerge`.
+KUSTOMIZATION_KEYS = {"apiVersion", "kind", "resources", "components", "configMapGenerator", "images", "patches"}
 CONFIG_OPTION = "--config=/etc/allot/config/run.conf"
 
 
@@ -63,17 +62,25 @@ class FitTheSchemasOfKubernetes(Rendered):
         with self.assertRaisesRegex(kubernetes_validate.ValidationError, "livenessProb"):
             kubernetes_validate.validate(thing, kubernetes_validate.latest_version(), strict=True)
 
-    def test_kustomizations_use_only_what_old_and_current_kubectl_accept(self):
-        for folder in manifests.kustomizations():
+    def test_kustomizations_use_no_deprecated_field(self):
+        for folder in manifests.folders():
             content = yaml.safe_load((folder / "kustomization.yaml").read_text())
             self.assertLessEqual(set(content), KUSTOMIZATION_KEYS, folder)
-            for resource in content.get("resources", []):
-                self.assertTrue((folder / resource).is_file(), f"{folder}: {resource} is no file")
+        for folder in manifests.kustomizations():
+            self.assertEqual(manifests.warnings(folder), "", folder)
+
+    def test_a_deprecated_field_is_found(self):
+        with tempfile.TemporaryDirectory() as directory:
+            folder = pathlib.Path(directory)
+            (folder / "map.yaml").write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: one}}\n")
+            (folder / "kustomization.yaml").write_text("resources: [map.yaml]\npatchesStrategicMerge: [map.yaml]\n")
+            self.assertIn("patchesStrategicMerge", manifests.warnings(folder))
 
     def test_no_manifest_is_left_out(self):
-        for folder in manifests.kustomizations():
+        for folder in manifests.folders():
             content = yaml.safe_load((folder / "kustomization.yaml").read_text())
-            named = set(content.get("resources", [])) | set(content.get("patchesStrategicMerge", []))
+            named = {name for name in content.get("resources", []) if name.endswith(".yaml")}
+            named |= {patch["path"] for patch in content.get("patches", [])}
             there = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"}
             self.assertEqual(named, there, folder)
 
@@ -98,10 +105,31 @@ class KeepThePolicy(Rendered):
     def test_removing_a_run_removes_neither_its_volume_nor_the_inputs_nor_the_namespace(self):
         for folder, objects in self.each():
             if component(objects, "aggregator"):
-                self.assertFalse(of_kind(objects, "Namespace", "PersistentVolumeClaim", "Secret"), folder)
+                self.assertFalse(of_kind(objects, "PersistentVolumeClaim", "Secret", *policy.CLUSTER_SCOPED), folder)
                 (aggregator,) = of_kind(objects, "StatefulSet")
                 self.assertEqual(aggregator["spec"]["persistentVolumeClaimRetentionPolicy"],
                                  {"whenDeleted": "Retain", "whenScaled": "Retain"}, folder)
+
+    def test_priorities_made_elsewhere_are_made(self):
+        made = {thing["metadata"]["name"] for thing in of_kind(self.rendered[K8S / "priorities"], "PriorityClass")}
+        self.assertEqual(made, policy.PRIORITIES_MADE_ELSEWHERE)
+
+    def test_deployment_and_job_can_work_for_one_run(self):
+        both = self.rendered[K8S / "overlays/deployment"] + of_kind(self.rendered[K8S / "overlays/job"], "Job")
+        self.assertEqual(list(policy.budget_faults(both)), [])
+        budget = next(thing for thing in of_kind(both, "PodDisruptionBudget") if "worker" in thing["metadata"]["name"])
+        selected = [thing["kind"] for thing, labels, _ in manifests.pod_templates(both)
+                    if manifests.matches(budget["spec"]["selector"], labels)]
+        self.assertEqual(selected, ["Deployment"])
+
+    def test_the_pod_that_copies_runs_finds_the_node_of_the_aggregator(self):
+        both = self.rendered[K8S / "base"] + self.rendered[K8S / "runs"]
+        self.assertEqual(list(policy.shared_volume_faults(both)), [])
+
+    def test_http_is_open_only_where_something_scrapes(self):
+        for folder, objects in self.each():
+            rules = [rule for thing in of_kind(objects, "NetworkPolicy") for rule in thing["spec"].get("ingress", [])]
+            self.assertEqual(8080 in policy.port_numbers(rules), folder.name == "prometheus", folder)
 
     def test_claims_made_elsewhere_are_made(self):
         (claim,) = of_kind(self.rendered[K8S / "inputs"], "PersistentVolumeClaim")
@@ -147,12 +175,62 @@ class PolicyFindsFaults(Rendered):
         for image in ("registry.example.com/allot/worker:latest", "registry.example.com/allot/worker",
                       "registry.example.com:5000/allot/worker", "registry.example.com/allot/worker:0.0.9"):
             self.assert_finds("deployment", lambda made, i=image: self.container(made).update(image=i), image)
+        made = copy.deepcopy(self.rendered[K8S / "runs"])
+        self.assertEqual(policy.faults(made), [])
+        made[0]["spec"]["containers"][0]["image"] = "docker.io/library/busybox:1.37.0"
+        self.assertIn("no digest", "".join(policy.faults(made)))
 
     def test_resources(self):
         self.assert_finds("job", lambda made: self.container(made)["resources"]["limits"].pop("memory"), "no memory")
         self.assert_finds("job", lambda made: self.container(made)["resources"]["limits"].pop("nvidia.com/gpu"), "gpu")
         self.assert_finds("job", lambda made: self.container(made, "aggregator")["resources"]["limits"].update(cpu="2"),
                           "1 CPU and 256Mi")
+        for name in ("aggregator", "worker"):
+            self.assert_finds("job", lambda made, n=name: self.container(made, n)["resources"]["limits"].update(
+                {"ephemeral-storage": "256Mi"}), "too little for its log")
+        self.assert_finds("job", lambda made: self.pod(made, "worker")["volumes"][-1]["emptyDir"].update(sizeLimit="1Gi"),
+                          "1154Mi are needed")
+
+    def test_priorities(self):
+        def found(change):
+            made = copy.deepcopy(self.rendered[K8S / "priorities"])
+            change({thing["metadata"]["name"]: thing for thing in made})
+            return "\n".join(policy.faults(made))
+
+        self.assertEqual(found(lambda classes: None), "")
+        self.assertIn("no autoscaler adds a node", found(lambda classes: classes["allot-worker"].update(value=-1000)))
+        self.assertIn("drives others out", found(lambda classes: classes["allot-worker"].update(value=0)))
+        self.assertIn("drives others out", found(lambda classes: classes["allot-worker"].pop("preemptionPolicy")))
+        self.assertIn("not allot's", found(lambda classes: classes["allot-worker"].update(globalDefault=True)))
+        self.assertIn("not one of", found(lambda classes: classes["allot-worker"]["metadata"].update(name="low")))
+        self.assert_finds("job", lambda made: made.extend(self.rendered[K8S / "priorities"]), "deleted with one run")
+
+    def test_scale(self):
+        self.assert_finds("deployment", lambda made: of_kind(made, "Deployment")[0]["spec"].update(replicas=4), "undo")
+
+    def test_budgets(self):
+        job = of_kind(self.rendered[K8S / "overlays/job"], "Job")
+        for share in ({"maxUnavailable": "50%"}, {"maxUnavailable": 1}, {"minAvailable": "50%"}):
+            def loosen(made, share=share):
+                made.extend(job)
+                budget = of_kind(made, "PodDisruptionBudget")[1]["spec"]
+                del budget["selector"]["matchLabels"]["workers"], budget["maxUnavailable"]
+                budget.update(share)
+            self.assert_finds("deployment", loosen, "selects the pods of Job allot-worker")
+
+    def test_shared_volume(self):
+        def found(change):
+            made = copy.deepcopy(self.rendered[K8S / "runs"] + self.rendered[K8S / "base"])
+            change(made[0]["spec"]["affinity"]["podAffinity"])
+            return "\n".join(policy.shared_volume_faults(made))
+
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        self.assertIn("not kept to the node", found(lambda affinity: affinity.update(
+            {"preferredDuringSchedulingIgnoredDuringExecution": affinity.pop(required)})))
+        self.assertIn("never starts without", found(lambda affinity: affinity[required][0].update(
+            labelSelector={"matchLabels": {"app.kubernetes.io/component": "aggregator"}})))
+        self.assertIn("does not find StatefulSet", found(lambda affinity: affinity[required][0].update(
+            labelSelector={"matchLabels": {"app.kubernetes.io/component": "runs"}})))
 
     def test_privilege(self):
         for key, value in (("allowPrivilegeEscalation", True), ("readOnlyRootFilesystem", False),
@@ -199,10 +277,18 @@ class PolicyFindsFaults(Rendered):
 
         self.assert_finds("job", lambda made: policy_named(made, "default-deny")["policyTypes"].pop(), "default-deny")
         self.assert_finds("job", lambda made: policy_named(made, "allot-aggregator")["ingress"][0].pop("from"), "anyone")
-        self.assert_finds("job", lambda made: policy_named(made, "allot-aggregator")["ingress"][0]["ports"].append(
-            {"port": 22, "protocol": "TCP"}), "opens")
+        for port in (22, 8080):
+            self.assert_finds("job", lambda made, p=port: policy_named(made, "allot-aggregator")["ingress"][0]["ports"].append(
+                {"port": p, "protocol": "TCP"}), f"open [{', '.join(map(str, sorted([port, 5557])))}], not [5557]")
+        self.assert_finds("prometheus", lambda made: made.remove(next(
+            thing for thing in made if thing["metadata"]["name"] == "allot-aggregator-metrics")), "not [5557, 8080]")
         self.assert_finds("job", lambda made: policy_named(made, "allot-worker")["egress"].append(
             {"ports": [{"port": 443, "protocol": "TCP"}]}), "443")
+        self.assert_finds("job", lambda made: policy_named(made, "allot-worker")["egress"].pop(), "openshift-dns")
+        self.assert_finds("job", lambda made: policy_named(made, "allot-worker")["egress"][1]["to"].pop(), "169.254.169.254")
+        self.assert_finds("job", lambda made: policy_named(made, "allot-worker")["egress"][1]["ports"].append(
+            {"port": 80, "protocol": "TCP"}), "80")
+        self.assert_finds("job", lambda made: policy_named(made, "allot-worker")["egress"][1]["ports"].pop(), "['UDP'] only")
         self.assert_finds("job", lambda made: of_kind(made, "Service")[0]["spec"]["ports"][0].update(port=5558), "port wire",
                           "is not the Service's address")
 
@@ -226,6 +312,8 @@ class PolicyFindsFaults(Rendered):
 
         self.assert_finds("job", lambda made: job(made).update(parallelism=5), "as many completions")
         self.assert_finds("job", lambda made: job(made).pop("podReplacementPolicy"), "one worker name")
+        self.assert_finds("job", lambda made: job(made).pop("backoffLimitPerIndex"), "one bad node")
+        self.assert_finds("job", lambda made: job(made).update(backoffLimit=20), "one bad node")
         self.assert_finds("job", lambda made: job(made)["podFailurePolicy"]["rules"].pop(), "podFailurePolicy")
         self.assert_finds("job", lambda made: self.container(made)["args"].remove("--drained-exit-code=143"), "drained")
 
@@ -243,22 +331,52 @@ class OperationsPage(unittest.TestCase):
     text = (REPOSITORY / "docs/operations.md").read_text()
     code = [line.strip() for line in re.findall(r"^ {4,}(.*)$", text, re.MULTILINE)] + re.findall(r"`([^`\n]+)`", text)
 
-    def test_its_own_kustomization_renders_and_keeps_the_policy(self):
-        (block,) = re.findall(r"^ {8}apiVersion: kustomize.*?(?=\n\n)", self.text, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^ {8}apiVersion: kustomize.*?(?=\n\n)", text, re.MULTILINE | re.DOTALL)
+
+    def rendered_beside_k8s(self, *kustomizations):
+        """What each of the page's kustomizations makes in a folder of its own beside k8s/."""
         with tempfile.TemporaryDirectory() as directory:
-            mine = pathlib.Path(directory) / "my-run"
-            mine.mkdir()
             shutil.copytree(K8S, pathlib.Path(directory) / "k8s")
-            shutil.copy(K8S / "base/run.conf", mine / "run.conf")
-            with (mine / "run.conf").open("a") as config:
-                config.write("pairs-per-update = 8\n")
-            text = textwrap.dedent(block).replace("REGISTRY", "registry.test/team")
-            (mine / "kustomization.yaml").write_text(text)
-            objects = manifests.render(mine, yaml)
+            made = []
+            for number, text in enumerate(kustomizations):
+                folder = pathlib.Path(directory) / f"mine-{number}"
+                folder.mkdir()
+                shutil.copy(K8S / "base/run.conf", folder / "run.conf")
+                with (folder / "run.conf").open("a") as config:
+                    config.write("pairs-per-update = 8\n")
+                (folder / "kustomization.yaml").write_text(textwrap.dedent(text).replace("REGISTRY", "registry.test/team"))
+                self.assertEqual(manifests.warnings(folder), "")
+                made.append(manifests.render(folder, yaml))
+        return made
+
+    def test_its_own_kustomization_renders_and_keeps_the_policy(self):
+        run, _ = self.blocks
+        (objects,) = self.rendered_beside_k8s(run)
         self.assertEqual(policy.faults(objects), [])
         self.assertIn("pairs-per-update = 8", of_kind(objects, "ConfigMap")[0]["data"]["run.conf"])
         images = {container["image"] for _, _, container in policy.each_container(objects)}
         self.assertEqual(images, {f"registry.test/team/{name}:{policy.VERSION}" for name in ("aggregator", "worker")})
+
+    def test_any_overlay_can_be_scraped(self):
+        run, _ = self.blocks
+        (words,) = re.findall(r"`(components: \[.*?\])`", self.text)
+        for overlay in ("spot", "job", "kueue"):
+            (objects,) = self.rendered_beside_k8s(run.replace("overlays/spot", f"overlays/{overlay}") + f"\n        {words}\n")
+            self.assertEqual(policy.faults(objects), [])
+            self.assertEqual(len(of_kind(objects, "ServiceMonitor")), 1)
+
+    def test_a_second_run_is_in_a_namespace_of_its_own_and_shares_the_priorities_alone(self):
+        run, setup = self.blocks
+        (line,) = re.findall(r"the line `(namespace: \S+)`", self.text)
+        second_run, second_setup = self.rendered_beside_k8s(run + f"\n        {line}\n", setup)
+        name = line.removeprefix("namespace: ")
+        self.assertEqual(policy.faults(second_run + second_setup, namespace=name), [])
+        (namespace,) = of_kind(second_setup, "Namespace")
+        self.assertEqual(namespace["metadata"]["name"], name)
+        both = {(label(thing), thing["metadata"].get("namespace")) for thing in second_run + second_setup}
+        first = {(label(thing), thing["metadata"].get("namespace")) for objects in self.rendered_beside_k8s(run)
+                 for thing in objects}
+        self.assertEqual(both & first, set())
 
     def test_the_paths_it_names_exist(self):
         for path in set(re.findall(r"\b((?:k8s|images|tests)/[\w./-]*\w)", self.text)):
@@ -267,7 +385,7 @@ class OperationsPage(unittest.TestCase):
             self.assertTrue((REPOSITORY / "docs" / path).exists(), path)
 
     def test_every_kustomization_is_explained(self):
-        for folder in manifests.kustomizations():
+        for folder in manifests.folders():
             if folder != K8S / "base":
                 self.assertIn(str(folder.relative_to(REPOSITORY)), self.text)
 
@@ -383,6 +501,7 @@ def main():
     global yaml, kubernetes_validate
     try:
         yaml, kubernetes_validate = manifests.import_yaml_and_schemas()
+        manifests.check_kubectl()
         Rendered.rendered = {folder: manifests.render(folder, yaml) for folder in manifests.kustomizations()}
     except manifests.Skipped as why:
         print(f"skipped: {why}")

@@ -2,10 +2,18 @@
 
 import re
 
-from manifests import REPOSITORY, argument, component, containers, label, matches, of_kind, pod_templates
+from manifests import REPOSITORY, argument, component, containers, label, matches, mebibytes, of_kind, pod_templates
 
 NAMESPACE = "allot"
 CLUSTER_SCOPED = {"Namespace", "PriorityClass"}
+PRIORITIES_MADE_ELSEWHERE = {"allot-aggregator", "allot-worker"}  # by k8s/priorities, once for a cluster
+# Cluster Autoscaler's --expendable-pods-priority-cutoff and OpenShift's podPriorityThreshold: for a pod of a lower priority
+# no node is added.
+AUTOSCALER_CUTOFF = -10
+# MiB of log that a node may hold of one container: a kubelet keeps 5 files of 10 MiB, and a flood of 8 MiB a second goes on
+# for 10 s before it looks.
+LOG_MIB = 5 * 10 + 10 * 8
+LEAST_EPHEMERAL_MIB = 512  # three times that and /tmp: kubelets may be told to keep more
 # Made by the operator (docs/operations.md), so no kustomization holds them.
 SECRETS_OF_THE_OPERATOR = {"allot-aggregator-keys", "allot-worker-keys"}
 CLAIMS_MADE_ELSEWHERE = {"allot-inputs", "runs-allot-aggregator-0"}  # by k8s/inputs and by the StatefulSet
@@ -21,10 +29,12 @@ def each_container(objects):
 
 
 def image_faults(objects):
-    """Images by version tag, and allot's own by the version of this source."""
+    """Images by version tag, allot's own by the version of this source, those of others by digest too."""
     for where, _, container in each_container(objects):
-        image = container["image"]
+        image, _, digest = container["image"].partition("@")
         name, _, tag = image.rpartition("/")[2].partition(":")
+        if name not in {"aggregator", "worker"} and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+            yield f"{where}: image {image} of others has no digest"
         if not re.fullmatch(r"\d+\.\d+\.\d+", tag):
             yield f"{where}: image {image} has no version tag (N.N.N)"
         elif name in {"aggregator", "worker"} and tag != VERSION:
@@ -37,6 +47,15 @@ def resource_faults(objects):
             for resource in ("cpu", "memory", "ephemeral-storage"):
                 if resource not in container.get("resources", {}).get(kind, {}):
                     yield f"{where}: no {resource} among its {kind}"
+    for thing, _, pod in pod_templates(objects):
+        if component([thing], "inputs") or component([thing], "runs"):
+            continue  # sleeps and writes no log
+        tmp = sum(mebibytes(volume["emptyDir"].get("sizeLimit", "0Mi")) for volume in pod["volumes"] if "emptyDir" in volume)
+        least = max(LEAST_EPHEMERAL_MIB, LOG_MIB + tmp)
+        for container in containers(pod):
+            limit = container.get("resources", {}).get("limits", {}).get("ephemeral-storage", "0Mi")
+            if mebibytes(limit) < least:
+                yield f"{label(thing)}: {limit} of ephemeral-storage are too little for its log and /tmp; {least}Mi are needed"
     for _, pod in component(objects, "worker"):
         if pod["containers"][0]["resources"]["limits"].get("nvidia.com/gpu") != "1":
             yield "worker: limit nvidia.com/gpu is not 1"
@@ -119,7 +138,58 @@ def probe_faults(objects):
                 yield f"{label(thing)}: {probe} runs {command}, not a check of {device}"
 
 
-def label_faults(objects):
+def priority_faults(objects):
+    """Classes are of the cluster, so no run holds them; workers give way to all and still make an autoscaler add nodes."""
+    classes = {thing["metadata"]["name"]: thing for thing in of_kind(objects, "PriorityClass")}
+    if classes and pod_templates(objects):
+        yield f"PriorityClasses {sorted(classes)} are deleted with one run, for the runs of all namespaces"
+    for name, made in classes.items():
+        if made["value"] < AUTOSCALER_CUTOFF:
+            yield f"{label(made)}: value {made['value']}, and below {AUTOSCALER_CUTOFF} no autoscaler adds a node for it"
+        if made.get("globalDefault"):
+            yield f"{label(made)}: taken by pods that are not allot's"
+        if name not in PRIORITIES_MADE_ELSEWHERE:
+            yield f"{label(made)}: not one of {sorted(PRIORITIES_MADE_ELSEWHERE)}"
+    if "allot-worker" in classes:
+        worker = classes["allot-worker"]
+        if worker["value"] >= 0 or worker.get("preemptionPolicy") != "Never":
+            yield f"{label(worker)}: drives others out"
+
+
+def scale_faults(objects):
+    """What is scaled by hand or by an autoscaler is not set back by the next `kubectl apply`."""
+    for thing in of_kind(objects, "Deployment"):
+        if "replicas" in thing["spec"]:
+            yield f"{label(thing)}: replicas {thing['spec']['replicas']} undo `kubectl scale` at every apply"
+
+
+def budget_faults(objects):
+    """A budget in per cent, or with maxUnavailable, needs the scale of everything it selects, which a Job does not have."""
+    for budget in of_kind(objects, "PodDisruptionBudget"):
+        spec = budget["spec"]
+        if "maxUnavailable" not in spec and not str(spec.get("minAvailable", "")).endswith("%"):
+            continue
+        for thing, labels, _ in pod_templates(objects):
+            if matches(spec["selector"], labels) and thing["kind"] not in {"Deployment", "StatefulSet"}:
+                yield f"{label(budget)}: selects the pods of {label(thing)}, whose size cannot be asked for, so nothing is evicted"
+
+
+def shared_volume_faults(objects):
+    """A pod that takes the aggregator's volume beside it has to go to its node; with no aggregator it goes anywhere."""
+    for thing, labels, pod in pod_templates(objects):
+        claims = {volume.get("persistentVolumeClaim", {}).get("claimName") for volume in pod.get("volumes", [])}
+        if "runs-allot-aggregator-0" not in claims:
+            continue
+        terms = pod.get("affinity", {}).get("podAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", [])
+        selectors = [term["labelSelector"] for term in terms if term["topologyKey"] == "kubernetes.io/hostname"]
+        if not selectors or not all(matches(selector, labels) for selector in selectors):
+            yield f"{label(thing)}: is not kept to the node of the volume, or never starts without an aggregator"
+        for other, other_labels, _ in pod_templates(objects):
+            if component([other], "aggregator") and not all(matches(selector, other_labels) for selector in selectors):
+                yield f"{label(thing)}: its affinity does not find {label(other)}"
+
+
+def label_faults(objects, namespace=NAMESPACE):
     """Common labels; and every selector finds the pods it is meant for."""
     for thing in objects:
         if thing["kind"] == "ConfigMap":
@@ -127,9 +197,9 @@ def label_faults(objects):
         labels = thing["metadata"].get("labels", {})
         if labels.get("app.kubernetes.io/name") != "allot" or labels.get("app.kubernetes.io/part-of") != "allot":
             yield f"{label(thing)}: lacks the common labels"
-        namespace = thing["metadata"].get("namespace")
-        if namespace != (None if thing["kind"] in CLUSTER_SCOPED else NAMESPACE):
-            yield f"{label(thing)}: is in namespace {namespace}"
+        found_in = thing["metadata"].get("namespace")
+        if found_in != (None if thing["kind"] in CLUSTER_SCOPED else namespace):
+            yield f"{label(thing)}: is in namespace {found_in}, not {namespace}"
         if thing["kind"] == "ConfigMap" or "selector" not in thing.get("spec", {}):
             continue
         selector = thing["spec"]["selector"]
@@ -150,7 +220,8 @@ def port_numbers(rules):
 
 
 def network_faults(objects):
-    """Default-deny, and exactly the Service's ports opened, which are those that the arguments name."""
+    """Default-deny, and what is opened: port wire to workers, port http to Prometheus where something scrapes, both as the
+    Service and the arguments name them; for workers the aggregator and DNS."""
     policies = {policy["metadata"]["name"]: policy["spec"] for policy in of_kind(objects, "NetworkPolicy")}
     services = of_kind(objects, "Service")
     if not component(objects, "aggregator"):
@@ -166,23 +237,57 @@ def network_faults(objects):
         number = int((argument(container, option) or ":0").rpartition(":")[2])
         if not number == ports[name]["port"] == declared.get(ports[name]["targetPort"]):
             yield f"port {name}: --{option} has {number}, the Service {ports[name]}, the container {declared}"
-    opened = port_numbers(policies["allot-aggregator"]["ingress"])
-    if opened != {port["port"] for port in ports.values()} or "egress" in policies["allot-aggregator"]:
-        yield f"allot-aggregator opens {opened}; the Service has {[port['port'] for port in ports.values()]}"
-    if any(not rule.get("from") for rule in policies["allot-aggregator"]["ingress"]):
-        yield "allot-aggregator lets anyone in"
-    leaving = port_numbers(policies["allot-worker"]["egress"])
-    if leaving != {ports["wire"]["port"], 53} or "ingress" in policies["allot-worker"]:
-        yield f"allot-worker lets out to {leaving}"
+    to_aggregator = [spec for name, spec in policies.items() if name.startswith("allot-aggregator")]
+    opened = port_numbers(rule for spec in to_aggregator for rule in spec["ingress"])
+    wanted = {ports["wire"]["port"]} | ({ports["http"]["port"]} if of_kind(objects, "ServiceMonitor") else set())
+    if opened != wanted or any("egress" in spec for spec in to_aggregator):
+        yield f"the aggregator's policies open {sorted(opened)}, not {sorted(wanted)}"
+    if any(not rule.get("from") for spec in to_aggregator for rule in spec["ingress"]):
+        yield "the aggregator's policies let anyone in"
+    yield from egress_faults(policies["allot-worker"], ports["wire"]["port"])
     for thing, pod in component(objects, "worker"):
         connect = argument(pod["containers"][0], "connect")
         if connect != f"tcp://{service['metadata']['name']}:{ports['wire']['port']}":
             yield f"{label(thing)}: --connect={connect} is not the Service's address"
 
 
+# Where names are resolved, and the port there: kubeadm, EKS, AKS and GKE; NodeLocal DNSCache as a pod and on its node; Cloud
+# DNS for GKE; OpenShift.
+RESOLVERS = {("kube-system", "k8s-app=kube-dns", 53), ("kube-system", "k8s-app=node-local-dns", 53),
+             ("169.254.20.10/32", "", 53), ("169.254.169.254/32", "", 53),
+             ("openshift-dns", "dns.operator.openshift.io/daemonset-dns=default", 5353)}
+
+
+def egress_faults(worker, wire):
+    """Workers reach the aggregator and the resolvers, and nothing else."""
+    if "ingress" in worker:
+        yield "allot-worker lets someone in"
+    resolvers = set()
+    for rule in worker["egress"]:
+        numbers = {port["port"] for port in rule["ports"]}
+        if not rule.get("to") or numbers - {wire, 53, 5353}:
+            yield f"allot-worker lets out to {rule.get('to', 'anywhere')} at {sorted(numbers)}"
+        if not numbers & {53, 5353}:
+            continue
+        for number in numbers:
+            protocols = {port["protocol"] for port in rule["ports"] if port["port"] == number}
+            if protocols != {"UDP", "TCP"}:
+                yield f"allot-worker asks port {number} by {sorted(protocols)} only"
+        for peer in rule.get("to", []):
+            pods = peer.get("podSelector", {})
+            names = {f"{key}={value}" for key, value in pods.get("matchLabels", {}).items()}
+            names |= {f"{found['key']}={value}" for found in pods.get("matchExpressions", []) for value in found["values"]}
+            place = peer.get("ipBlock", {}).get("cidr") or peer["namespaceSelector"]["matchLabels"][
+                "kubernetes.io/metadata.name"]
+            resolvers |= {(place, name, number) for name in names or {""} for number in numbers}
+    if resolvers != RESOLVERS:
+        yield f"allot-worker resolves names at {sorted(resolvers)}, not at {sorted(RESOLVERS)}"
+
+
 def reference_faults(objects):
     names = {kind: {thing["metadata"]["name"] for thing in of_kind(objects, kind)}
-             for kind in ("ConfigMap", "ServiceAccount", "PriorityClass")}
+             for kind in ("ConfigMap", "ServiceAccount")}
+    names["PriorityClass"] = PRIORITIES_MADE_ELSEWHERE
     for thing, _, pod in pod_templates(objects):
         for key, kind in (("serviceAccountName", "ServiceAccount"), ("priorityClassName", "PriorityClass")):
             if key in pod and pod[key] not in names[kind]:
@@ -228,6 +333,8 @@ def job_faults(objects):
         if (spec.get("completionMode"), spec["completions"], pod["restartPolicy"]) != (
                 "Indexed", spec["parallelism"], "Never"):
             yield f"{label(job)}: not Indexed with as many completions as parallelism and restartPolicy Never"
+        if "backoffLimit" in spec or spec.get("backoffLimitPerIndex", 0) < 1:
+            yield f"{label(job)}: one bad node uses up the retries of all (backoffLimit {spec.get('backoffLimit', 'default')})"
         if spec.get("podReplacementPolicy") != "Failed":
             yield f"{label(job)}: two pods may have one worker name"
         actions = {}
@@ -259,9 +366,10 @@ def service_monitor_faults(objects):
                 yield f"{label(monitor)}: scrapes {endpoint}; the Service has ports {sorted(names)}"
 
 
-CHECKS = (image_faults, resource_faults, privilege_faults, token_faults, volume_faults, probe_faults, label_faults,
-          network_faults, reference_faults, spot_faults, job_faults, service_monitor_faults)
+CHECKS = (image_faults, resource_faults, privilege_faults, token_faults, volume_faults, probe_faults, priority_faults,
+          scale_faults, budget_faults, shared_volume_faults, network_faults, reference_faults, spot_faults, job_faults,
+          service_monitor_faults)
 
 
-def faults(objects):
-    return [fault for check in CHECKS for fault in check(objects)]
+def faults(objects, namespace=NAMESPACE):
+    return [fault for check in CHECKS for fault in check(objects)] + list(label_faults(objects, namespace))

@@ -50,6 +50,20 @@ def settings(unit):
     return found
 
 
+def seconds(text):
+    """A time span of systemd.time(7) as the units write it: seconds, or a number with s, min or h."""
+    number, unit = re.fullmatch(r"(\d+) ?(s|min|h)?", text).groups()
+    return int(number) * {None: 1, "s": 1, "min": 60, "h": 3600}[unit]
+
+
+def gives_up_after(unit_settings):
+    """Seconds until systemd tries no more to start a unit that fails at once every time; infinity when it goes on."""
+    (pause,) = map(seconds, unit_settings.get("RestartSec", ["0"]))
+    (interval,) = map(seconds, unit_settings.get("StartLimitIntervalSec", ["10"]))  # defaults of systemd-system.conf(5)
+    (burst,) = map(int, unit_settings.get("StartLimitBurst", ["5"]))
+    return pause * burst if pause * burst < interval else float("inf")
+
+
 class SystemdTest(unittest.TestCase):
     def setUp(self):
         temporary = tempfile.TemporaryDirectory()
@@ -99,6 +113,18 @@ class SystemdTest(unittest.TestCase):
             with self.subTest(unit):
                 self.assertEqual(settings(unit)["Restart"], ["on-failure"])
                 self.assertEqual(settings(unit)["RestartPreventExitStatus"], ["2 3"])
+
+    def test_a_fault_that_lasts_for_hours_leaves_no_unit_down(self):
+        for unit in ["allot-aggregator.service", "allot-worker@.service"]:
+            with self.subTest(unit):
+                found = settings(unit)
+                self.assertEqual(gives_up_after(found), float("inf"))
+                self.assertGreaterEqual(seconds(found["RestartSec"][0]), 5, "a unit that fails at once must not be busy failing")
+
+    def test_a_limit_that_a_full_disk_outlasts_would_be_found(self):
+        self.assertEqual(gives_up_after({"RestartSec": ["2"], "StartLimitIntervalSec": ["600"], "StartLimitBurst": ["5"]}), 10)
+        self.assertEqual(gives_up_after({"RestartSec": ["1"]}), 5)
+        self.assertEqual(gives_up_after({"RestartSec": ["10"]}), float("inf"))
 
     def test_allot_knows_the_options_of_the_units(self):
         config = self.root / "aggregator.conf"
