@@ -149,18 +149,18 @@ int run_aggregator(std::span<const std::string> arguments) {
               "with keys: most connections at once; further ones are refused");
   set.real("max-rate", &service_options.rate.per_second, 1, 1e6, "N",
            "messages per second that one connection may send on average");
-  set.text(
-      "http", &http, "ADDRESS:PORT",
-      "serve the live page, /metrics, /healthz, /readyz and /api/run at this address, read-only; port * lets "
-      "the system choose one, which DIR/http names; off serves nothing");
-  set.flag("exit-when-finished", &service_options.exit_when_finished,
-           "exit when the run is finished and the workers know it");
   double backup_every = 0;
   set.real("backup-every", &backup_every, 0, 10'000, "HOURS",
            "copy the history and the spec into DIR/backups this often, while the run goes on; 0: never");
   int32_t backups_kept = 7;
   set.integer("backups-kept", &backups_kept, 1, 10'000, "N",
               "how many of these copies stay; older ones are removed");
+  set.text(
+      "http", &http, "ADDRESS:PORT",
+      "serve the live page, /metrics, /healthz, /readyz and /api/run at this address, read-only; port * lets "
+      "the system choose one, which DIR/http names; off serves nothing");
+  set.flag("exit-when-finished", &service_options.exit_when_finished,
+           "exit when the run is finished and the workers know it");
   declare_run_options(set, &run);
   set.resolve_with([&] {
     if (!set.dry_run() || run.model.empty()) return;
