@@ -219,7 +219,7 @@ void write_run(const std::filesystem::path& file, const wire::RunSpec& spec) {
   const auto history = open_sqlite_history(file, "test", clock.now());
   Core core(spec, policy::make_policy(policy_config(spec)), *history, clock.now());
   wire::Envelope message;
-  const auto send = [&] { core.receive("peer", wire::encode(message), clock.now()); };
+  const auto send = [&] { core.receive({"peer"}, wire::encode(message), clock.now()); };
   *message.mutable_hello() = example_hello(spec, "w");
   send();
   for (int told = 0; told < kEpisodes;) {

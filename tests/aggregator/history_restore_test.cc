@@ -71,13 +71,13 @@ TEST_F(HistoryRestoreTest, TheRunGoesOnFromTheBackupInAnEpochOfItsOwn) {
     message.set_sender("a");
     message.set_epoch(epoch);
     *message.mutable_result() = result_of(wire::Lease(), 0);
-    core.receive("peer", wire::encode(message), kAfterLoss);
+    core.receive({"peer"}, wire::encode(message), kAfterLoss);
     return core.take().replies.at(0).envelope.refused().message();
   };
   EXPECT_THAT(answer_to(2), Names("hello"));
   wire::Envelope hello;
   *hello.mutable_hello() = example_hello(spec_, "a");
-  core.receive("peer", wire::encode(hello), kAfterLoss);
+  core.receive({"peer"}, wire::encode(hello), kAfterLoss);
   EXPECT_EQ(core.take().replies.at(0).envelope.welcome().epoch(), 3);
   EXPECT_THAT(answer_to(2), Names("epoch 2", "epoch 3", "hello"));
   EXPECT_THAT(check_history(history_path(run_), spec_).problems, IsEmpty());
