@@ -37,8 +37,10 @@ class History {
   virtual void commit(std::span<const Record> records, const wire::Counters& counters, Timestamp now) = 0;
 };
 
-// Creates `file` when it does not exist. `build` is recorded with the epoch. Throws StorageError, CorruptFile
-// (not a history) or Unsupported (of another schema version).
+// Creates `file` when it does not exist. `build` is recorded with the epoch. Each commit ends with the mark
+// of what it wrote (history_mark.h). Throws StorageError, CorruptFile (not a history; or its records are not
+// those that its checksum chain ends with), HistoryBehindMark (it lacks what was acked) or Unsupported (of
+// another schema version).
 std::unique_ptr<History> open_sqlite_history(const std::filesystem::path& file, const std::string& build,
                                              Timestamp now);
 

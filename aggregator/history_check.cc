@@ -7,7 +7,9 @@
 
 #include "aggregator/core.h"
 #include "aggregator/history.h"
+#include "aggregator/history_chain.h"
 #include "aggregator/history_format.h"
+#include "aggregator/history_mark.h"
 #include "aggregator/history_tables.h"
 #include "aggregator/run_spec.h"
 #include "base/error.h"
@@ -16,6 +18,8 @@ namespace allot::aggregator {
 namespace {
 
 const char* const kRestore = "restore a copy (allot history backup makes them), or start a new run";
+const char* const kBehind =
+    "restore the newest backup (allot history restore), or go on without what is missing (allot history accept)";
 const char* const kDamaged =
     "stop the aggregator and copy the run directory before anything else; then restore a copy of the file";
 
@@ -51,10 +55,12 @@ constexpr Rule kRules[] = {
      "SELECT 'kept_answers, episode ' || k.episode, 'they are of lease ' || k.lease || ', which is of "
      "episode ' || ifnull(l.episode, 'none') FROM kept_answers k LEFT JOIN leases l USING(lease) "
      "WHERE l.episode IS NOT k.episode"},
-    {1,
-     "SELECT 'epochs, epoch ' || epoch, 'its number is not 1 above the one before' FROM epochs "
-     "WHERE epoch != (SELECT count(*) FROM epochs AS e WHERE e.epoch <= epochs.epoch)"},
 };
+
+// Since the epochs carry seals, a restore may leave numbers out.
+constexpr const char* kEpochsInSequence =
+    "SELECT 'epochs, epoch ' || epoch, 'its number is not 1 above the one before' FROM epochs "
+    "WHERE epoch != (SELECT count(*) FROM epochs AS e WHERE e.epoch <= epochs.epoch)";
 
 // Counters that can be checked against a number of rows. Where `exact` is false the counter also counts
 // events that leave no row, so the rows are only a lower bound. Other counters (duplicates, unreadable
@@ -99,9 +105,10 @@ class Checker {
     }
     attempt("numbering", kDamaged, [&] { check_numbering(); });
     for (const Rule& rule : kRules) {
-      if (rule.since <= report_.schema_version) attempt("references", kDamaged, [&] { apply(rule); });
+      if (rule.since <= report_.schema_version) attempt("references", kDamaged, [&] { apply(rule.query); });
     }
     attempt("counters", kDamaged, [&] { check_counters(); });
+    attempt("chain", kRestore, [&] { check_stored_values(); });
     attempt("replay", kRestore, [&] { replay(); });
     return std::move(report_);
   }
@@ -172,8 +179,25 @@ class Checker {
     }
   }
 
-  void apply(const Rule& rule) {
-    Statement rows(database_, rule.query);
+  // Whether every value is the one that was written.
+  void check_stored_values() {
+    if (report_.schema_version >= kChainSince) {
+      check_chain(database_, [&](std::string where, std::string what) {
+        add(std::move(where), std::move(what), kRestore);
+      });
+      return;
+    }
+    apply(kEpochsInSequence);
+    if (Statement(database_, "SELECT count(*) FROM sqlite_schema WHERE name = 'chain'").value() > 0) {
+      add("file",
+          fmt::format("its schema version is {}, but it has the checksum chain of version {}",
+                      report_.schema_version, kChainSince),
+          kRestore);
+    }
+  }
+
+  void apply(const char* query) {
+    Statement rows(database_, query);
     while (rows.step()) add(std::string(rows.text(0)), std::string(rows.text(1)), kRestore);
   }
 
@@ -258,8 +282,14 @@ void Checker::replay() {
 }  // namespace
 
 HistoryReport check_history(const std::filesystem::path& file, const wire::RunSpec& spec) {
+  // Before the history, whose aggregator may be writing both.
+  const auto mark = read_mark(file);
   if (!std::filesystem::exists(file)) throw NotFound(fmt::format("there is no history {}", file.string()));
-  return Checker(file, spec).run();
+  HistoryReport report = Checker(file, spec).run();
+  if (const auto missing = mark ? missing_before(file, *mark) : std::nullopt) {
+    report.problems.push_back({mark_path(file).filename().string(), *missing, kBehind});
+  }
+  return report;
 }
 
 }  // namespace allot::aggregator

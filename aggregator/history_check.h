@@ -33,10 +33,11 @@ struct HistoryReport {
 
 // Reads all of `file`, as it is at one moment, even while an aggregator writes it, and changes nothing. It
 // runs SQLite's own check, checks the format of every row, the numbering, the references between tables and
-// the counters against the rows, and replays the history under `spec`, which must give every recorded ask,
-// verdict and version again. Lists everything that is wrong, except that the replay ends at its first
-// contradiction. Throws NotFound when there is no file, Unsupported for a schema version of a later release,
-// CorruptFile for a file that is no database, and StorageError when it cannot be read.
+// the counters against the rows, every value against the checksum chain and the end against the mark of what
+// was acked, and replays the history under `spec`, which must give every recorded ask, verdict and version
+// again. Lists everything that is wrong, except that the replay ends at its first contradiction. Throws
+// NotFound when there is no file, Unsupported for a schema version of a later release, CorruptFile for a file
+// that is no database, and StorageError when it cannot be read.
 HistoryReport check_history(const std::filesystem::path& file, const wire::RunSpec& spec);
 
 }  // namespace allot::aggregator

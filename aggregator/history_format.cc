@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "aggregator/history_chain.h"
 #include "base/error.h"
 #include "policy/bounds.h"
 #include "wire/messages.pb.h"
@@ -149,6 +150,14 @@ ALTER TABLE versions ADD COLUMN digest TEXT NOT NULL DEFAULT '';
 PRAGMA user_version = 3;
 )sql";
 
+const char* const kHistorySchema4 = R"sql(
+CREATE TABLE chain(seq INTEGER PRIMARY KEY, digest BLOB NOT NULL) STRICT;
+ALTER TABLE epochs ADD COLUMN last_seq INTEGER;
+ALTER TABLE epochs ADD COLUMN counters_digest TEXT;
+ALTER TABLE epochs ADD COLUMN seal TEXT;
+PRAGMA user_version = 4;
+)sql";
+
 }  // namespace
 
 void bring_up_to_date(Database* database) {
@@ -161,6 +170,10 @@ void bring_up_to_date(Database* database) {
   }
   if (version < 2) database->execute(kHistorySchema2);
   if (version < 3) database->execute(kHistorySchema3);
+  if (version < 4) {
+    database->execute(kHistorySchema4);
+    begin_chain(database);
+  }
   transaction.commit();
 }
 

@@ -14,7 +14,9 @@
 
 namespace allot::aggregator {
 
-inline constexpr int64_t kHistorySchemaVersion = 3;
+inline constexpr int64_t kHistorySchemaVersion = 4;
+// The version that brought the checksum chain (history_chain.h).
+inline constexpr int64_t kChainSince = 4;
 
 // Creates the tables (explained in docs/history-schema.md) in an empty file, and adds what is missing to an
 // older history, without changing its rows. A file of a later version is left as it is.

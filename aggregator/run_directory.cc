@@ -10,8 +10,10 @@
 #include <cstring>
 #include <system_error>
 
+#include "aggregator/history_mark.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "wire/messages.pb.h"
 #include "wire/spec.h"
 
@@ -46,6 +48,14 @@ RunDirectory::RunDirectory(const std::filesystem::path& path, const wire::RunSpe
             "run directory {} holds a run of another spec ({}); choose another directory, or start with the "
             "options of that run",
             path_.string(), fmt::join(differences, "; ")));
+      }
+      // A start that ended between the two files leaves the same, so it is not refused.
+      if (!std::filesystem::exists(history_path(path_)) &&
+          !std::filesystem::exists(mark_path(history_path(path_)))) {
+        spdlog::warn(
+            "run directory {} has a spec.json and no history.sqlite: unless nothing was ever served from it, "
+            "its history was removed",
+            path_.string());
       }
     } else {
       if (std::filesystem::exists(history_path(path_))) {

@@ -1,6 +1,10 @@
 #include "aggregator/sqlite.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include "base/error.h"
 
@@ -61,6 +65,16 @@ void Database::execute(const std::string& sql) {
   if (code != SQLITE_OK) fail(code, sql.substr(0, sql.find('(')));
 }
 
+namespace {
+
+// How many files the process may have open.
+std::string open_file_limit() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? std::to_string(limit.rlim_cur) : "unknown";
+}
+
+}  // namespace
+
 void Database::fail(int code, std::string_view doing) const {
   const char* reason = handle_ ? sqlite3_errmsg(handle_.get()) : sqlite3_errstr(code);
   const int kind = code & 0xFF;
@@ -68,6 +82,14 @@ void Database::fail(int code, std::string_view doing) const {
     throw CorruptFile(fmt::format(
         "history {} is damaged or no SQLite database ({}, while {}); restore a copy or start a new run",
         file_.string(), reason, doing));
+  }
+  if (const int reason_of_system = handle_ ? sqlite3_system_errno(handle_.get()) : 0;
+      (kind == SQLITE_CANTOPEN || kind == SQLITE_IOERR) &&
+      (reason_of_system == EMFILE || reason_of_system == ENFILE)) {
+    throw StorageError(fmt::format(
+        "history {}: {} failed: {}: {} (this process may open {} files, and each connection is one); raise the limit "
+        "(ulimit -n) or limit the connections, then start again: nothing that was acked is lost",
+        file_.string(), doing, reason, std::strerror(reason_of_system), open_file_limit()));
   }
   throw StorageError(
       fmt::format("history {}: {} failed: {}; check that the disk is not full and the directory can be "
@@ -102,6 +124,11 @@ Statement& Statement::bind(const std::optional<std::string>& value) {
 
 Statement& Statement::bind(std::string_view value) {
   sqlite3_bind_text(handle_.get(), ++bound_, value.data(), static_cast<int>(value.size()), SQLITE_TRANSIENT);
+  return *this;
+}
+
+Statement& Statement::bind(std::span<const unsigned char> bytes) {
+  sqlite3_bind_blob(handle_.get(), ++bound_, bytes.data(), static_cast<int>(bytes.size()), SQLITE_TRANSIENT);
   return *this;
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -69,6 +70,7 @@ class Statement {
   Statement& bind(double value);
   Statement& bind(std::string_view value);
   Statement& bind(const std::optional<std::string>& value);  // nothing: NULL
+  Statement& bind(std::span<const unsigned char> bytes);
 
   // Steps to the next row; false at the end, after which the statement may be bound and run again.
   bool step();
@@ -85,7 +87,7 @@ class Statement {
   // Columns of the current row, in the order of the SELECT.
   int64_t integer(int column) const { return sqlite3_column_int64(handle_.get(), column); }
   double real(int column) const { return sqlite3_column_double(handle_.get(), column); }
-  // Valid until the next step.
+  // Text or the bytes of a BLOB; valid until the next step.
   std::string_view text(int column) const;
   int type(int column) const { return sqlite3_column_type(handle_.get(), column); }  // SQLITE_INTEGER, …
   // Also known before the first row.

@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
       {"analyze", "measure how far sampled attention takes a model from exact attention", true, nullptr},
       {"calibrate", "learn schedules from the divergence of sampled from exact attention, without replies",
        true, nullptr},
-      {"history", "check, export or back up the history of a run", false, run_history},
+      {"history", "check, export, back up or restore the history of a run", false, run_history},
       {"export", "write a schedule in a format that other programs load", false, run_export},
       {"import", "turn a GGUF file into a Hugging Face model directory", false, run_import},
       {"report", "write the report of a run and its plots", false, run_report},

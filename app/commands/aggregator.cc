@@ -7,11 +7,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <ratio>
 #include <stop_token>
 #include <string>
 #include <system_error>
 #include <thread>
 
+#include "aggregator/backup_schedule.h"
 #include "aggregator/http_server.h"
 #include "aggregator/live_state.h"
 #include "aggregator/run_data.h"
@@ -147,6 +149,12 @@ int run_aggregator(std::span<const std::string> arguments) {
               "with keys: most connections at once; further ones are refused");
   set.real("max-rate", &service_options.rate.per_second, 1, 1e6, "N",
            "messages per second that one connection may send on average");
+  double backup_every = 0;
+  set.real("backup-every", &backup_every, 0, 10'000, "HOURS",
+           "copy the history and the spec into DIR/backups this often, while the run goes on; 0: never");
+  int32_t backups_kept = 7;
+  set.integer("backups-kept", &backups_kept, 1, 10'000, "N",
+              "how many of these copies stay; older ones are removed");
   set.text(
       "http", &http, "ADDRESS:PORT",
       "serve the live page, /metrics, /healthz, /readyz and /api/run at this address, read-only; port * lets "
@@ -196,6 +204,12 @@ int run_aggregator(std::span<const std::string> arguments) {
                  address.loopback() ? "" : "; whoever reaches this address can read it");
   }
   const ResultsWriter writer(run.run, live);
+  std::optional<aggregator::BackupKeeper> backups;
+  if (backup_every > 0) {
+    const auto every =
+        std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::ratio<3600>>(backup_every));
+    backups.emplace(aggregator::BackupOptions{run.run, every, backups_kept});
+  }
   service.run(stop);
   return 0;
 }

@@ -1,5 +1,6 @@
 // allot history: maintains the history of a run. check verifies all of it, export writes its rows as text,
-// backup copies it while the aggregator goes on writing.
+// backup copies it while the aggregator goes on writing, restore puts a backup in place of it, accept goes on
+// with what it holds.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include "aggregator/history_backup.h"
 #include "aggregator/history_check.h"
 #include "aggregator/history_export.h"
+#include "aggregator/history_restore.h"
 #include "aggregator/peer_text.h"
 #include "aggregator/run_directory.h"
 #include "app/cli/command.h"
@@ -29,6 +31,7 @@ struct HistoryOptions {
   std::string what = "episodes";
   std::string format = "jsonl";
   std::filesystem::path output;
+  std::filesystem::path run;
   bool json = false;
 };
 
@@ -149,26 +152,54 @@ int run_backup(const HistoryOptions& options) {
   return 0;
 }
 
+void print(const aggregator::RestoredHistory& restored, const std::string& run) {
+  std::cout << fmt::format("{} continues after record {}, with {} episodes; its next epoch is {}\n", run,
+                           restored.seq, restored.episodes, restored.next_epoch);
+  if (restored.episodes_lost) {
+    std::cout << fmt::format("{} episodes that were acked later are asked again\n", *restored.episodes_lost);
+  } else {
+    std::cout << "no mark said how many episodes were acked later; they are asked again\n";
+  }
+  if (restored.put_aside)
+    std::cout << fmt::format("the replaced files lie in {}\n", restored.put_aside->string());
+}
+
+int run_restore(const HistoryOptions& options) {
+  if (options.run.empty()) {
+    throw UsageError("name the run directory that gets the backup: allot history restore BACKUP --run DIR");
+  }
+  print(aggregator::restore_history(options.place, options.run), options.run.string());
+  return 0;
+}
+
 }  // namespace
 
 int run_history(std::span<const std::string> arguments) {
   HistoryOptions options;
-  OptionSet set("history", "check, export or back up the history of a run",
+  OptionSet set("history", "check, export, back up or restore the history of a run",
                 "allot history check runs/quickstart");
-  set.positional_choice("action", &options.action, {"check", "export", "backup"}, "ACTION", "what to do");
-  set.positional("place", &options.place, "PATH",
-                 "run directory, or a history.sqlite with its spec.json beside it");
+  set.positional_choice("action", &options.action, {"check", "export", "backup", "restore", "accept"},
+                        "ACTION", "what to do");
+  set.positional(
+      "place", &options.place, "PATH",
+      "run directory, or a history.sqlite with its spec.json beside it; restore: the backup's directory");
   set.positional("destination", &options.destination, "DIR",
                  "backup: directory for the copy, created when needed");
   set.choice("what", &options.what, aggregator::exported_tables(), "export: the table to write");
   set.choice("format", &options.format, {"jsonl", "csv"}, "export: one JSON object a line, or CSV");
   set.path("output", &options.output, "export: file to write; standard output without it");
+  set.path("run", &options.run, "restore: run directory that gets the backup; what is there is put aside");
   set.flag("json", &options.json, "check: print one JSON object");
   set.require("action");
   set.require("place");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
   if (options.action == "check") return run_check(options);
   if (options.action == "export") return run_export(options);
+  if (options.action == "restore") return run_restore(options);
+  if (options.action == "accept") {
+    print(aggregator::accept_history(options.place), options.place);
+    return 0;
+  }
   return run_backup(options);
 }
 

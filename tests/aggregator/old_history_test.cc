@@ -37,7 +37,7 @@ class OldHistoryTest : public testing::TestWithParam<int> {
   }
   TemporaryDirectory directory_;
 };
-INSTANTIATE_TEST_SUITE_P(Versions, OldHistoryTest, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Versions, OldHistoryTest, testing::Values(1, 2, 3));
 
 class Version1Test : public OldHistoryTest {
  protected:
@@ -141,6 +141,16 @@ TEST_P(OldHistoryTest, ItEndsUpWithTheTablesOfANewHistory) {
   const std::vector<std::string> upgraded = tables(file());
   EXPECT_GT(upgraded.size(), 50u);
   EXPECT_EQ(upgraded, tables(directory_.path() / "new.sqlite"));
+}
+
+// The rows from before have a link of the checksum chain, too.
+TEST_P(OldHistoryTest, ItsRowsAreCoveredByTheChecksumChainFromThenOn) {
+  (void)open_sqlite_history(file(), "test", Timestamp{});
+  EXPECT_THAT(check_history(file(), example_spec()).problems, IsEmpty());
+  Database(file(), Database::Mode::kReadWrite)
+      .execute("UPDATE outcomes SET seconds = 9 WHERE seq = (SELECT max(seq) FROM outcomes)");
+  EXPECT_THAT(check_history(file(), example_spec()).problems,
+              testing::Contains(testing::Field(&HistoryProblem::where, testing::HasSubstr("outcomes"))));
 }
 
 }  // namespace

@@ -59,5 +59,41 @@ TEST(HistoryCommand, ABenchRunIsCheckedExportedBackedUpAndADamagedCopyIsNamed) {
   EXPECT_EQ(run_command({tool, "history", "mend", copy}).code, 2);
 }
 
+// From the backup that the aggregator makes of itself to the run that goes on from it.
+TEST(HistoryCommand, ARunThatLostWhatWasAckedIsRefusedUntilItsBackupIsRestored) {
+  const std::string tool = std::string(ALLOT_SIMULATED_DIR) + "/allot";
+  const std::filesystem::path directory = fresh_directory(), run = directory / "run";
+  const SmallModel small = write_small_model(directory);
+  {
+    RunningCommand serving(
+        run_words(tool, "aggregator", small, run, 8, {"--exit-when-finished", "--backup-every", "1"}));
+    ASSERT_TRUE(serving.error_line_with("holds the run as it was now"));
+    EXPECT_EQ(run_command({tool, "worker", "--run", run.string(), "--exit-when-finished"}).code, 0);
+    EXPECT_EQ(serving.wait().code, 0);
+  }
+  std::vector<std::filesystem::path> backups;
+  for (const auto& entry : std::filesystem::directory_iterator(run / "backups"))
+    backups.push_back(entry.path());
+  ASSERT_EQ(backups.size(), 1u);
+  EXPECT_EQ(run_command({tool, "history", "check", backups[0].string()}).code, 0);
+  EXPECT_EQ(run_command({tool, "history", "check", run.string()}).code, 0);
+
+  std::filesystem::copy_file(backups[0] / "history.sqlite", run / "history.sqlite",
+                             std::filesystem::copy_options::overwrite_existing);
+  const auto refused = run_command({tool, "aggregator", "--run", run.string()});
+  EXPECT_EQ(refused.code, 3) << "a retry cures nothing";
+  EXPECT_THAT(refused.err, Names("0 episodes", "allot history restore", "allot history accept"));
+  const auto checked = run_command({tool, "history", "check", run.string()});
+  EXPECT_EQ(checked.code, 1);
+  EXPECT_THAT(checked.out, Names("PROBLEM history.mark", "missing"));
+
+  EXPECT_EQ(run_command({tool, "history", "restore", backups[0].string()}).code, 2) << "no --run";
+  const auto restored = run_command({tool, "history", "restore", backups[0].string(), "--run", run.string()});
+  EXPECT_EQ(restored.code, 0) << restored.err;
+  EXPECT_THAT(restored.out, Names("0 episodes", "next epoch is 2", run / "replaced-1"));
+  RunningCommand serving({tool, "aggregator", "--run", run.string()});
+  EXPECT_TRUE(serving.error_line_with("epoch 2: stage learn, 0 of 8 episodes"));
+}
+
 }  // namespace
 }  // namespace allot::app

@@ -54,6 +54,11 @@ TEST_F(FileTest, Sha256GivesThePublishedDigests) {
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
   write_file_atomically(folder_ / "abc", "abc");
   EXPECT_EQ(sha256_file(folder_ / "abc"), sha256_hex("abc"));
+  Sha256 pieces;
+  for (int i = 0; i < 2; ++i) {
+    for (const char* piece : {"a", "", "bc"}) pieces.update(piece);
+    EXPECT_EQ(hex(pieces.finish()), sha256_hex("abc")) << "the end of one digest begins the next";
+  }
   EXPECT_THROW(sha256_file(folder_ / "absent"), NotFound);
 }
 
