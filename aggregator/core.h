@@ -62,6 +62,8 @@ class Core {
   // Expires leases and forgets peers that were silent for long. Throws Error when the run cannot go on
   // because one episode after the other fails.
   void tick(Timestamp now);
+  // Follows what an operator asks for as the process starts. Throws Mismatch where control() would refuse it.
+  void steer(const wire::Control& control, Timestamp now);
   // Returns what was queued since the last call, and ends a round. In each round at most kMaxLeasesPerRound
   // leases are granted; workers that ask for more are told to come back, one after the other.
   static constexpr int kMaxLeasesPerRound = 512;

@@ -136,7 +136,7 @@ Ack Core::judge(const wire::EpisodeResult& result, Worker* worker, Timestamp now
     }
     case Standing::kGivenUp:
       return verdict(AckVerdict::kStale, fmt::format("episode {} was given up after {} attempts",
-                                                     episode.value, spec_.max_attempts()));
+                                                     episode.value, leases_.max_attempts()));
     case Standing::kLive:
       if (!leases_.held_episode(lease, worker->name)) {
         return verdict(AckVerdict::kRejected,
@@ -283,8 +283,7 @@ void Core::end_lease(LeaseId lease, LeaseEnd how, const std::string& reason, Tim
   if (how == LeaseEnd::kReleased || how == LeaseEnd::kPreempted)
     counters_.set_released(add(counters_.released()));
   if (how == LeaseEnd::kPreempted) counters_.set_preempted(add(counters_.preempted()));
-  if (is_failure(how))
-    open_.at(episode).reserved_until = now + kReservedLeaseTimes * Duration{spec_.lease_ms()};
+  if (is_failure(how)) open_.at(episode).reserved_until = now + kReservedLeaseTimes * leases_.lease_time();
   for (const EpisodeId exhausted : leases_.exhausted()) give_up(exhausted, now);
 }
 
@@ -328,7 +327,7 @@ bool Core::Worker::runs(RewardKind kind) const {
 }
 
 bool Core::was_heard(const Worker& worker, Timestamp now) const {
-  return now - worker.last_seen <= Duration{spec_.lease_ms()};
+  return now - worker.last_seen <= leases_.lease_time();
 }
 
 bool Core::healthy(const Worker& worker, Timestamp now) const {
@@ -354,7 +353,7 @@ bool Core::another_may_take(const Open& open, const Worker& worker, Timestamp no
 // A worker that succeeded before counts for as long as it works on something, any other for one lease time
 // after the failures began: else names that are new each time would put off the end for ever.
 bool Core::someone_may_succeed(Timestamp now) const {
-  const bool failing_for_long = failing_since_ && now - *failing_since_ > Duration{spec_.lease_ms()};
+  const bool failing_for_long = failing_since_ && now - *failing_since_ > leases_.lease_time();
   const std::map<std::string, int> held = leases_.leases_per_worker();
   return std::ranges::any_of(workers_, [&](const auto& entry) {
     const Worker& worker = entry.second;
@@ -368,7 +367,7 @@ void Core::note_failure(Worker* worker, const std::string& reason, Timestamp now
   worker->last_failure = reason;
   if (worker->failures_in_a_row < kFailuresToQuarantine || worker->quarantined_until > now) return;
   const int doublings = std::min(worker->quarantines++, kMostQuarantineDoublings);
-  worker->quarantined_until = now + Duration{spec_.lease_ms()} * (int64_t{1} << doublings);
+  worker->quarantined_until = now + leases_.lease_time() * (int64_t{1} << doublings);
   spdlog::warn(
       "worker {} failed {} times in a row; it gets no episode for {} s while other workers are there",
       worker->name, worker->failures_in_a_row, (worker->quarantined_until - now).count() / 1000);
