@@ -214,10 +214,19 @@ void Core::apply(const RunControlled& controlled) {
       target_.reset();
       until_settled_ = until_settled_ && by_run_until_settled(controlled.by);
       settled_ = controlled.by == kBySettled;
+      if (stage() == Stage::kFinished)
+        for (auto& [worker_name, worker] : workers_) worker.heard_finished = false;
       plan_.want(controlled.episodes);
       break;
     case ControlAction::kBounds:
       plan_.bound(policy::parse_bounds(controlled.bounds));
+      break;
+    case ControlAction::kLeaseSeconds:
+      leases_.set_lease_time(std::chrono::seconds(controlled.lease_seconds));
+      peers_.clear();  // at the Hello that each is asked for it learns how often to say something
+      break;
+    case ControlAction::kMaxAttempts:
+      leases_.set_max_attempts(controlled.max_attempts);
       break;
   }
   push_bounded(&controls_, controlled, kControlsShown);
@@ -394,7 +403,7 @@ void Core::hello(const wire::Envelope& message, Timestamp now) {
   wire::Welcome& welcome = *reply().mutable_welcome();
   welcome.set_epoch(epoch_);
   *welcome.mutable_spec() = spec_;
-  welcome.set_heartbeat_ms(std::clamp<int64_t>(spec_.lease_ms() / 4, 1, 10'000));
+  welcome.set_heartbeat_ms(std::clamp<int64_t>(leases_.lease_time().count() / 4, 1, 10'000));
 }
 
 void Core::introduce(const wire::Envelope& message, Timestamp now) {
@@ -539,7 +548,7 @@ wire::Lease Core::grant(EpisodeId id, const std::string& worker, Timestamp now) 
       if (!open.kept[place]) lease.add_questions(episode.questions[place]);
   }
   lease.set_policy_version(episode.policy_version);
-  lease.set_deadline_ms(spec_.lease_ms());
+  lease.set_deadline_ms(leases_.lease_time().count());
   return lease;
 }
 
@@ -549,7 +558,7 @@ void Core::tick(Timestamp now) {
     throw Error(fmt::format(
         "stopped: {} episodes in a row failed {} times each; the last failure: {}; mend the cause and start "
         "again on the same run directory",
-        failures_in_a_row_, spec_.max_attempts(), last_failure_));
+        failures_in_a_row_, leases_.max_attempts(), last_failure_));
   }
   for (const LeaseId lease : leases_.due(now)) {
     log(LogKind::kLeaseExpired, spdlog::level::warn, "lease {} of episode {} expired: no word of it from {}",
@@ -560,7 +569,7 @@ void Core::tick(Timestamp now) {
   for (const auto& [kind, count] : log_limiter_.left_out(now))
     spdlog::warn("{} more {} were left out of the log", count, plural_of(kind));
   if (now >= next_look_) look_at_workers(now);
-  const Timestamp forgotten = now - std::max(kForgetAfter, Duration{10 * spec_.lease_ms()});
+  const Timestamp forgotten = now - std::max(kForgetAfter, 10 * leases_.lease_time());
   if (now < next_forgetting_) return;
   next_forgetting_ = now + kForgetAfter;
   std::erase_if(peers_, [&](const auto& entry) { return entry.second.last_seen < forgotten; });

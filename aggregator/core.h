@@ -79,6 +79,8 @@ class Core {
   void tick(Timestamp now);
   // The most leases of a worker that does not say how many episodes it runs at once.
   static constexpr int kMaxLeasesOfAWorker = 64;
+  // Follows what an operator asks for as the process starts. Throws Mismatch where control() would refuse it.
+  void steer(const wire::Control& control, Timestamp now);
   // Returns what was queued since the last call, and ends a round. In each round at most kMaxLeasesPerRound
   // leases are granted; workers that ask for more are told to come back, one after the other.
   static constexpr int kMaxLeasesPerRound = 512;

@@ -7,6 +7,7 @@
 #include "aggregator/outlook.h"
 #include "aggregator/peer_text.h"
 #include "aggregator/run_spec.h"
+#include "aggregator/wire_conversion.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/number_text.h"
@@ -15,6 +16,8 @@ namespace allot::aggregator {
 namespace {
 
 constexpr int64_t kMostEpisodes = 1'000'000'000;
+constexpr int64_t kMostLeaseSeconds = 1'000'000;
+constexpr int32_t kMostAttempts = 1'000'000;
 // A run is settled when this many updates in a row leave less than the gain floor to gain.
 constexpr int kSettledUpdates = 3;
 // It is not settled before this many episodes: a learner's first estimates rest on few outcomes.
@@ -40,10 +43,16 @@ void Core::control(const wire::Control& control, Rights rights, Timestamp now) {
     const size_t before = outputs_.records.size();
     answer.set_message(follow(control, by, now));
     answer.set_done(outputs_.records.size() > before);
-    if (answer.done())
-      spdlog::info("{} by {}: {}", wire::Control::Action_Name(control.action()), by, answer.message());
+    if (answer.done()) spdlog::info("{} by {}: {}", action_word(control.action()), by, answer.message());
   }
   *reply().mutable_control_reply() = std::move(answer);
+}
+
+void Core::steer(const wire::Control& control, Timestamp now) {
+  const size_t before = outputs_.records.size();
+  const std::string answer = follow(control, control.by(), now);
+  if (outputs_.records.size() == before) throw Mismatch(answer);
+  spdlog::info("{} by {}: {}", action_word(control.action()), control.by(), answer);
 }
 
 // Carries out `control` and records it, or refuses it and records nothing. The answer says which.
@@ -54,9 +63,14 @@ std::string Core::follow(const wire::Control& control, const std::string& by, Ti
                           .episodes = action == ControlAction::kStop ? plan_.learned() : control.episodes(),
                           .reward = control.reward(),
                           .bounds = control.bounds(),
+                          .lease_seconds = control.lease_seconds(),
+                          .max_attempts = control.max_attempts(),
                           .by = by,
                           .at = now});
     note_version(now);
+  };
+  const auto outside = [](const char* what, int64_t value, int64_t most) {
+    return fmt::format("{} is {}, 1 to {} is expected", what, value, most);
   };
   switch (control.action()) {
     case wire::Control::ACTION_PAUSE:
@@ -67,6 +81,18 @@ std::string Core::follow(const wire::Control& control, const std::string& by, Ti
       if (!paused_) return "the run is not paused";
       record(ControlAction::kResume);
       return "resumed";
+    case wire::Control::ACTION_LEASE_SECONDS:
+      if (control.lease_seconds() < 1 || control.lease_seconds() > kMostLeaseSeconds)
+        return outside("lease-seconds", control.lease_seconds(), kMostLeaseSeconds);
+      record(ControlAction::kLeaseSeconds);
+      return fmt::format("leases run for {} s when they are granted or renewed from now on",
+                         control.lease_seconds());
+    case wire::Control::ACTION_MAX_ATTEMPTS:
+      if (control.max_attempts() < 1 || control.max_attempts() > kMostAttempts)
+        return outside("max-attempts", control.max_attempts(), kMostAttempts);
+      record(ControlAction::kMaxAttempts);
+      for (const EpisodeId exhausted : leases_.exhausted()) give_up(exhausted, now);
+      return fmt::format("episodes have {} attempts from now on", control.max_attempts());
     case wire::Control::ACTION_STOP:
     case wire::Control::ACTION_TARGET:
     case wire::Control::ACTION_EPISODES:
@@ -75,6 +101,18 @@ std::string Core::follow(const wire::Control& control, const std::string& by, Ti
     default:
       return fmt::format("action {} is not known to this release", static_cast<int>(control.action()));
   }
+  if (finished && control.action() == wire::Control::ACTION_EPISODES && control.episodes() <= kMostEpisodes &&
+      plan_.can_learn_on(control.episodes())) {
+    record(ControlAction::kEpisodes);
+    return fmt::format(
+        "the run learns on: {} learning episodes are wanted, {} are done; then it is verified again",
+        control.episodes(), plan_.learned());
+  }
+  if (finished && control.action() == wire::Control::ACTION_EPISODES)
+    return fmt::format(
+        "{} learning episodes are wanted; a finished run learns on to more than the {} that it "
+        "has, and not where its preflight ended it",
+        control.episodes(), plan_.learned());
   if (stage() != Stage::kLearn && stage() != Stage::kPreflight)
     return fmt::format("the learning is over, the stage is {}", name(stage()));
   if (control.action() == wire::Control::ACTION_STOP) {
@@ -94,7 +132,7 @@ std::string Core::follow(const wire::Control& control, const std::string& by, Ti
   }
   if (control.action() == wire::Control::ACTION_EPISODES) {
     if (control.episodes() < 1 || control.episodes() > kMostEpisodes)
-      return fmt::format("episodes is {}, 1 to {} is expected", control.episodes(), kMostEpisodes);
+      return outside("episodes", control.episodes(), kMostEpisodes);
     record(ControlAction::kEpisodes);
     return fmt::format("{} learning episodes are wanted, {} are done", control.episodes(), plan_.learned());
   }

@@ -128,7 +128,7 @@ Core::Worker& Core::worker_of(const std::string& name) {
 }
 
 bool Core::was_heard(const Worker& worker, Timestamp now) const {
-  return now - worker.last_seen <= Duration{spec_.lease_ms()};
+  return now - worker.last_seen <= leases_.lease_time();
 }
 
 bool Core::healthy(const Worker& worker, Timestamp now) const {
@@ -159,7 +159,7 @@ bool Core::quarantined(const Worker& worker, Timestamp now) const {
 // A worker that succeeded before counts for as long as it works on something, any other for one lease time
 // after the failures began: else names that are new each time would put off the end for ever.
 bool Core::someone_may_succeed(Timestamp now) const {
-  const bool failing_for_long = failing_since_ && now - *failing_since_ > Duration{spec_.lease_ms()};
+  const bool failing_for_long = failing_since_ && now - *failing_since_ > leases_.lease_time();
   return std::ranges::any_of(workers_, [&](const auto& entry) {
     const Worker& worker = entry.second;
     return worker.faults.in_a_row == 0 && leases_.num_held(worker.name) > 0 &&
@@ -168,7 +168,7 @@ bool Core::someone_may_succeed(Timestamp now) const {
 }
 
 void Core::note_failure(Worker* worker, const std::string& reason, Timestamp now) {
-  const Duration lease_time{spec_.lease_ms()};
+  const Duration lease_time = leases_.lease_time();
   const auto seconds = [&](const Faults& faults) { return (faults.quarantined_until - now).count() / 1000; };
   if (worker->faults.add(reason, kBearableOfAWorker, lease_time, now)) {
     log(LogKind::kWaiting, spdlog::level::warn,

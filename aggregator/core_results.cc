@@ -138,7 +138,7 @@ Ack Core::judge(const wire::EpisodeResult& result, Worker* worker, Timestamp now
     }
     case Standing::kGivenUp:
       return verdict(AckVerdict::kStale, fmt::format("episode {} was given up after {} attempts",
-                                                     episode.value, spec_.max_attempts()));
+                                                     episode.value, leases_.max_attempts()));
     case Standing::kLive:
       if (!leases_.held_episode(lease, worker->name)) {
         note_foreign(result, worker->name, "which another worker holds");
@@ -295,7 +295,7 @@ void Core::end_lease(LeaseId lease, LeaseEnd how, const std::string& reason, Tim
     counters_.set_released(add(counters_.released()));
   if (how == LeaseEnd::kPreempted) counters_.set_preempted(add(counters_.preempted()));
   const int reserved = is_failure(how) ? kReservedLeaseTimes : how == LeaseEnd::kExpired ? 1 : 0;
-  if (reserved > 0) open_.at(episode).reserved_until = now + reserved * Duration{spec_.lease_ms()};
+  if (reserved > 0) open_.at(episode).reserved_until = now + reserved * leases_.lease_time();
   for (const EpisodeId exhausted : leases_.exhausted()) give_up(exhausted, now);
 }
 

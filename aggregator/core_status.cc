@@ -63,6 +63,7 @@ wire::Status Core::status(Timestamp now) const {
   const auto seconds = [](Duration duration) { return std::chrono::duration<double>(duration).count(); };
   wire::Status status;
   describe_run(spec_, &status);
+  status.set_lease_ms(leases_.lease_time().count());
   status.set_stage(std::string(name(stage())));
   status.set_episodes_done(plan_.learned());
   status.set_episodes_wanted(plan_.wanted());

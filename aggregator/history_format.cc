@@ -32,13 +32,15 @@ constexpr std::array<std::pair<LeaseEnd, std::string_view>, 7> kLeaseEndWords{
      {LeaseEnd::kCrashed, "crashed"}}};
 constexpr std::array<std::pair<GiveUp, std::string_view>, 2> kGiveUps{
     {{GiveUp::kExhausted, "exhausted"}, {GiveUp::kPoisoned, "poisoned"}}};
-constexpr std::array<std::pair<ControlAction, std::string_view>, 6> kControlActions{
+constexpr std::array<std::pair<ControlAction, std::string_view>, 8> kControlActions{
     {{ControlAction::kPause, "pause"},
      {ControlAction::kResume, "resume"},
      {ControlAction::kStop, "stop"},
      {ControlAction::kTarget, "target"},
      {ControlAction::kEpisodes, "episodes"},
-     {ControlAction::kBounds, "bounds"}}};
+     {ControlAction::kBounds, "bounds"},
+     {ControlAction::kLeaseSeconds, "lease-seconds"},
+     {ControlAction::kMaxAttempts, "max-attempts"}}};
 constexpr std::array<std::pair<Finish, char>, 3> kFinishes{
     {{Finish::kEos, 'e'}, {Finish::kStop, 's'}, {Finish::kLength, 'l'}}};
 
@@ -180,7 +182,7 @@ void bring_up_to_date(Database* database) {
 int64_t check_schema_version(const Database& database) {
   const int64_t found = Statement(database, "PRAGMA user_version").value();
   if (found < 1 || found > kHistorySchemaVersion) {
-    throw Unsupported(fmt::format(
+    throw Mismatch(fmt::format(
         "history {} has schema version {}, this release reads versions 1 to {}; use the release that "
         "wrote it or start a new run",
         database.file().string(), found, kHistorySchemaVersion));
@@ -362,6 +364,10 @@ std::string control_value(const RunControlled& controlled) {
       return fmt::format("{}", controlled.reward);
     case ControlAction::kBounds:
       return controlled.bounds;
+    case ControlAction::kLeaseSeconds:
+      return std::to_string(controlled.lease_seconds);
+    case ControlAction::kMaxAttempts:
+      return std::to_string(controlled.max_attempts);
     case ControlAction::kPause:
     case ControlAction::kResume:
       break;
@@ -387,16 +393,23 @@ void parse_control_value(std::string_view text, RunControlled* controlled) {
       controlled->bounds = text;
       good = are_bounds(text);
       break;
+    case ControlAction::kLeaseSeconds:
+      good = read(&controlled->lease_seconds) && controlled->lease_seconds >= 1;
+      break;
+    case ControlAction::kMaxAttempts:
+      good = read(&controlled->max_attempts) && controlled->max_attempts >= 1;
+      break;
     case ControlAction::kPause:
     case ControlAction::kResume:
       good = text.empty();
       break;
   }
   if (!good) {
-    throw CorruptFile(fmt::format(
-        "the history holds the control '{}' with value '{}'; stop and episodes have a "
-        "number of episodes, target a mean reward of at least 0, bounds LAYERS:RANGE,…, pause and resume nothing",
-        control_action_text(controlled->action), text));
+    throw CorruptFile(
+        fmt::format("the history holds the control '{}' with value '{}'; stop and episodes have a "
+                    "number of episodes, target a mean reward of at least 0, bounds LAYERS:RANGE,…, "
+                    "lease-seconds and max-attempts a number of at least 1, pause and resume nothing",
+                    control_action_text(controlled->action), text));
   }
 }
 

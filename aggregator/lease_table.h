@@ -81,6 +81,13 @@ class LeaseTable {
   std::vector<int64_t> renew(const std::string& worker, std::span<const int64_t> leases, Timestamp now);
   // After a restart: gives every live lease a whole lease time in which its worker can be heard of again.
   void renew_all(Timestamp now);
+  // Of leases that are granted or renewed from now on.
+  void set_lease_time(Duration lease_time) { lease_time_ = lease_time; }
+  // Episodes that wait with that many attempts behind them are exhausted from now on.
+  void set_max_attempts(int max_attempts);
+
+  Duration lease_time() const { return lease_time_; }
+  int max_attempts() const { return max_attempts_; }
 
   // Questions.
   std::optional<EpisodeId> next_waiting() const;  // the oldest with an attempt left

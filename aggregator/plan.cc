@@ -78,6 +78,7 @@ Plan::Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy)
       preflight_(spec),
       stage_(preflight_episodes_ > 0 ? Stage::kPreflight : Stage::kLearn),
       wanted_(spec.episodes()),
+      other_episodes_(preflight_episodes_),
       curve_(kind_) {}
 
 std::optional<PlannedEpisode> Plan::next() {
@@ -239,7 +240,18 @@ void Plan::close_episode() {
   }
 }
 
+bool Plan::can_learn_on(int64_t episodes) const {
+  return stage_ == Stage::kFinished && (ignore_preflight_ || preflight_.stop_reason().empty()) &&
+         episodes > learned_;
+}
+
 void Plan::want(int64_t episodes) {
+  if (can_learn_on(episodes)) {
+    stage_ = Stage::kLearn;
+    other_episodes_ += verify_asked_;
+    verify_asked_ = verify_closed_ = 0;
+    verified_.clear();
+  }
   if (stage_ != Stage::kLearn && stage_ != Stage::kPreflight)
     throw std::logic_error("the number of learning episodes changes after the learning stage");
   wanted_ = episodes;

@@ -75,9 +75,12 @@ class Plan {
   void give_up(const PlannedEpisode& episode);
 
   // Changes the number of learning episodes, in place of the spec's. Open episodes are learned from in any
-  // case; when none is open any more the verification begins. Throws std::logic_error once it has begun, or
-  // where the run ended with the preflight.
+  // case; when none is open any more the verification begins. A finished run learns on where `episodes` is
+  // more than it has learned from, and what was verified counts no more: the verification is made again, of
+  // the new schedule. Throws std::logic_error while the run is being verified, or where it ended with the
+  // preflight.
   void want(int64_t episodes);
+  bool can_learn_on(int64_t episodes) const;  // so that want() takes them in a finished run
   int64_t wanted() const { return wanted_; }
 
   // Schedules of the policy keep these bounds from now on.
@@ -110,7 +113,7 @@ class Plan {
   PlannedEpisode next_preflight();
   PlannedEpisode next_verification();
   // The policy's number of a learning episode.
-  int64_t proposal_of(EpisodeId episode) const { return episode.value - preflight_episodes_; }
+  int64_t proposal_of(EpisodeId episode) const { return episode.value - other_episodes_; }
   void close_episode();
   void end_learning_when_done();
 
@@ -136,6 +139,7 @@ class Plan {
   Stage stage_;
   int64_t wanted_;
   int64_t next_episode_ = 0;
+  int64_t other_episodes_;  // those before the open ones of the learning stage that were no proposals
   // The last group whose proposals named no kind, and what is measured of it.
   std::optional<std::pair<int64_t, RewardKind>> last_group_;
   int64_t open_ = 0;     // episodes of the current stage

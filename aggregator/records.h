@@ -26,7 +26,8 @@ std::string_view name(Stage stage);  // "learn", "verify", "finished", "prefligh
 Split split_of(Stage stage);
 
 // An episode and why it is asked. Episodes are numbered in the order of asking: those of the preflight, those
-// of the policy's proposals in their order, those of the verification.
+// of the policy's proposals in their order, those of the verification; then, where a finished run learned on,
+// the next proposals and another verification.
 struct PlannedEpisode : Episode {
   Stage stage = Stage::kLearn;
   std::string label;           // of a measured schedule: "uniform", "learned", "dense"; empty while learning
@@ -99,7 +100,16 @@ struct EpisodeGivenUp {
   friend bool operator==(const EpisodeGivenUp&, const EpisodeGivenUp&) = default;
 };
 
-enum class ControlAction : uint8_t { kPause, kResume, kStop, kTarget, kEpisodes, kBounds };
+enum class ControlAction : uint8_t {
+  kPause,
+  kResume,
+  kStop,
+  kTarget,
+  kEpisodes,
+  kBounds,
+  kLeaseSeconds,
+  kMaxAttempts
+};
 
 // Who asks where the run itself controls its learning; no operator goes by these names.
 inline constexpr std::string_view kByOutlook =
@@ -112,9 +122,11 @@ inline bool by_run_until_settled(std::string_view by) {
 // A command of an operator, or of the run itself when it reached its target or settled.
 struct RunControlled {
   ControlAction action = ControlAction::kPause;
-  int64_t episodes = 0;     // kStop and kEpisodes: learning episodes wanted from now on
-  double reward = 0;        // kTarget: mean of the recent learning episodes that ends the learning
-  std::string bounds = {};  // kBounds: what schedules keep from now on (policy/bounds.h)
+  int64_t episodes = 0;       // kStop and kEpisodes: learning episodes wanted from now on
+  double reward = 0;          // kTarget: mean of the recent learning episodes that ends the learning
+  std::string bounds = {};    // kBounds: what schedules keep from now on (policy/bounds.h)
+  int64_t lease_seconds = 0;  // kLeaseSeconds: of leases that are granted or renewed from now on
+  int32_t max_attempts = 0;   // kMaxAttempts: at one episode before it is given up
   std::string by;
   Timestamp at;
   friend bool operator==(const RunControlled&, const RunControlled&) = default;

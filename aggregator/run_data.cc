@@ -97,7 +97,9 @@ struct Told {
   int64_t verify = 0;
 };
 
-Told read_episodes(const Database& database, int64_t schema_version, Preflight* preflight, RunData* run) {
+// Of the verification only what was told after record `verified_after`.
+Told read_episodes(const Database& database, int64_t schema_version, int64_t verified_after,
+                   Preflight* preflight, RunData* run) {
   std::map<std::string, Candidate> candidates;
   Statement query(database, episodes_after(schema_version));
   query.bind(int64_t{0});
@@ -124,6 +126,7 @@ Told read_episodes(const Database& database, int64_t schema_version, Preflight* 
       preflight->add(row.label, results, {row.worker, row.seconds, row.finished});
       continue;
     }
+    if (query.integer(16) < verified_after) continue;
     ++told.verify;
     Candidate& candidate = candidates[row.label];
     candidate.samples = row.samples;
@@ -163,19 +166,30 @@ void follow(const RunControlled& controlled, RunData* run) {
     case ControlAction::kBounds:
       run->bounds = controlled.bounds;
       return;
+    case ControlAction::kLeaseSeconds:
+      run->lease_ms = 1000 * controlled.lease_seconds;
+      return;
+    case ControlAction::kMaxAttempts:
+      run->max_attempts = controlled.max_attempts;
+      return;
   }
 }
 
-void read_control(const Database& database, RunData* run) {
-  Statement query(database, "SELECT at_ms, action, value, who FROM steering ORDER BY seq");
+// Returns the number of the last record that wants another number of episodes, 0 without one. A verification
+// before it was of a run that has learned on since.
+int64_t read_control(const Database& database, RunData* run) {
+  int64_t last_wish = 0;
+  Statement query(database, "SELECT at_ms, action, value, who, seq FROM steering ORDER BY seq");
   while (query.step()) {
     RunControlled controlled{.action = parse_control_action(query.text(1)),
                              .by = std::string(query.text(3)),
                              .at = from_ms(query.integer(0))};
     parse_control_value(query.text(2), &controlled);
     follow(controlled, run);
+    if (controlled.action == ControlAction::kEpisodes) last_wish = query.integer(4);
     run->controls.push_back(std::move(controlled));
   }
+  return last_wish;
 }
 
 void read_given_up(const Database& database, int64_t schema_version, RunData* run) {
@@ -190,9 +204,11 @@ void read_given_up(const Database& database, int64_t schema_version, RunData* ru
   }
 }
 
-int64_t given_up_in(const Database& database, Stage stage) {
-  Statement query(database, "SELECT count(*) FROM set_asides JOIN episodes USING(episode) WHERE stage = ?");
-  query.bind(name(stage));
+int64_t given_up_in(const Database& database, Stage stage, int64_t after) {
+  Statement query(
+      database,
+      "SELECT count(*) FROM set_asides s JOIN episodes e USING(episode) WHERE e.stage = ? AND s.seq > ?");
+  query.bind(name(stage)).bind(after);
   query.step();
   return query.integer(0);
 }
@@ -200,8 +216,8 @@ int64_t given_up_in(const Database& database, Stage stage) {
 // The same rule as Plan's: preflight and verification end when each of their episodes is told or given up,
 // learning when the wanted number of episodes was learned from and none is open.
 std::string stage_of(const Database& database, const RunData& run, const Preflight& preflight,
-                     const Told& told) {
-  if (told.preflight + given_up_in(database, Stage::kPreflight) < preflight_episodes(run.spec))
+                     const Told& told, int64_t verified_after) {
+  if (told.preflight + given_up_in(database, Stage::kPreflight, 0) < preflight_episodes(run.spec))
     return std::string(name(Stage::kPreflight));
   if (!run.spec.ignore_preflight() && !preflight.stop_reason().empty())
     return std::string(name(Stage::kFinished));
@@ -213,8 +229,16 @@ std::string stage_of(const Database& database, const RunData& run, const Preflig
   const int64_t learned = std::ssize(run.learned) + run.learned_of_other_kinds;
   if (learned < run.episodes_wanted || open > 0) return std::string(name(Stage::kLearn));
   const bool finished =
-      told.verify + given_up_in(database, Stage::kVerify) == verification_episodes(run.spec);
+      told.verify + given_up_in(database, Stage::kVerify, verified_after) == verification_episodes(run.spec);
   return std::string(name(finished ? Stage::kFinished : Stage::kVerify));
+}
+
+void begin_with_spec(RunData* run) {
+  run->episodes_wanted = run->spec.episodes();
+  run->until_settled = run->spec.until_settled();
+  run->bounds = run->spec.policy().bounds();
+  run->lease_ms = run->spec.lease_ms();
+  run->max_attempts = run->spec.max_attempts();
 }
 
 void require_file(const std::filesystem::path& run_directory, const std::filesystem::path& file) {
@@ -230,6 +254,16 @@ std::filesystem::path existing_history(const std::filesystem::path& run_director
 
 }  // namespace
 
+RunData read_settings(const std::filesystem::path& run_directory) {
+  RunData run;
+  run.spec = wire::read_spec(spec_path(run_directory));
+  begin_with_spec(&run);
+  if (!std::filesystem::exists(history_path(run_directory))) return run;
+  Database database(history_path(run_directory), Database::Mode::kReadOnly);
+  if (check_schema_version(database) >= 2) read_control(database, &run);
+  return run;
+}
+
 RunData read_run(const std::filesystem::path& run_directory) {
   for (const auto& file : {spec_path(run_directory), history_path(run_directory)})
     require_file(run_directory, file);
@@ -243,17 +277,15 @@ RunData read_run(const std::filesystem::path& run_directory) {
   Database database(history_path(run_directory), Database::Mode::kReadOnly);
   Transaction snapshot(&database, "BEGIN");
   const int64_t schema_version = check_schema_version(database);
-  run.episodes_wanted = run.spec.episodes();
-  run.until_settled = run.spec.until_settled();
-  run.bounds = run.spec.policy().bounds();
-  if (schema_version >= 2) read_control(database, &run);
+  begin_with_spec(&run);
+  const int64_t last_wish = schema_version >= 2 ? read_control(database, &run) : 0;
   Preflight preflight(run.spec);
-  const Told told = read_episodes(database, schema_version, &preflight, &run);
+  const Told told = read_episodes(database, schema_version, last_wish, &preflight, &run);
   read_versions(database, &run);
   read_given_up(database, schema_version, &run);
   run.counters = read_counters(database);
   run.elapsed_s = Statement(database, "SELECT sum(last_ms - started_ms) FROM epochs").value() / 1000.0;
-  run.stage = stage_of(database, run, preflight, told);
+  run.stage = stage_of(database, run, preflight, told, last_wish);
   if (preflight_episodes(run.spec) > 0)
     run.preflight = preflight.describe(run.stage != name(Stage::kPreflight));
   return run;

@@ -76,6 +76,8 @@ struct RunData {
   std::vector<EpisodeGivenUp> given_up;  // in order; without reasons in a history of version 1
   std::optional<wire::Preflight> preflight;  // none where the spec asks for none
   std::string bounds;                        // of schedules, from the spec or the last control
+  int64_t lease_ms = 0;                      // from the spec or the last control
+  int32_t max_attempts = 0;                  // from the spec or the last control
   double target_reward = 0;                  // ends the learning, from the last control; 0 = none
   bool until_settled = false;                // as the spec says and no operator has overruled
   bool settled = false;                      // and so the learning ended
@@ -88,6 +90,10 @@ struct RunData {
 // Reads `run_directory`/spec.json and history.sqlite, even while an aggregator writes it. Throws NotFound
 // when they do not exist and CorruptFile when they contradict their formats.
 RunData read_run(const std::filesystem::path& run_directory);
+
+// What the run is at by its spec and its controls alone: none of its episodes and versions is read. A run
+// without a history is at its spec.
+RunData read_settings(const std::filesystem::path& run_directory);
 
 // The scores of the verified schedule of that label; null when there are none.
 const ScoreRow* find_score(const RunData& run, std::string_view label);

@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <system_error>
+#include <thread>
 
 #include "aggregator/history_mark.h"
 #include "base/error.h"
@@ -18,6 +20,27 @@
 #include "wire/spec.h"
 
 namespace allot::aggregator {
+namespace {
+
+// is_locked() holds the lock for a moment, which must not turn an aggregator away that starts just then.
+constexpr int kLockTries = 10;
+constexpr auto kLockPause = std::chrono::milliseconds(20);
+
+std::filesystem::path lock_path(const std::filesystem::path& run_directory) {
+  return run_directory / "aggregator.lock";
+}
+
+}  // namespace
+
+std::optional<bool> is_locked(const std::filesystem::path& run_directory) {
+  const int file = ::open(lock_path(run_directory).c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return errno == ENOENT ? std::optional(false) : std::nullopt;
+  const bool free = ::flock(file, LOCK_SH | LOCK_NB) == 0;
+  const int reason = errno;
+  ::close(file);
+  if (free) return false;
+  return reason == EWOULDBLOCK ? std::optional(true) : std::nullopt;
+}
 
 std::filesystem::path spec_path(const std::filesystem::path& run_directory) {
   return run_directory / "spec.json";
@@ -82,11 +105,16 @@ void RunDirectory::lock() {
   std::filesystem::create_directories(path_, error);
   if (error)
     throw StorageError(fmt::format("cannot make run directory {}: {}", path_.string(), error.message()));
-  const std::string file = (path_ / "aggregator.lock").string();
+  const std::string file = lock_path(path_).string();
   lock_file_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock_file_ < 0) throw StorageError(fmt::format("cannot open {}: {}", file, std::strerror(errno)));
-  if (::flock(lock_file_, LOCK_EX | LOCK_NB) == 0) return;
-  const int reason = errno;
+  int reason = 0;
+  for (int tries = 0; tries < kLockTries; ++tries) {
+    if (::flock(lock_file_, LOCK_EX | LOCK_NB) == 0) return;
+    reason = errno;
+    if (reason != EWOULDBLOCK) break;
+    std::this_thread::sleep_for(kLockPause);
+  }
   ::close(lock_file_);
   if (reason != EWOULDBLOCK)
     throw StorageError(fmt::format("cannot lock {}: {}", file, std::strerror(reason)));

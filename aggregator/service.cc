@@ -61,6 +61,7 @@ Service::Service(const wire::RunSpec& spec, ServiceOptions options)
       core_(directory_.spec(), policy::make_policy(policy_config(directory_.spec())), *history_,
             clock_.now()),
       round_began_(std::chrono::steady_clock::now()) {
+  for (const wire::Control& wish : options_.wishes) core_.steer(wish, clock_.now());
   figures_.last_progress = clock_.now();
   commit_and_send(clock_.now());
   const auto key_file = server_key_path(directory_.path());
@@ -88,10 +89,12 @@ void Service::run(const std::atomic<bool>& stop) {
   last_round_ = clock_.now();
   while (!stop) {
     serve_once();
+    if (core_.stage() != Stage::kFinished) finished_at.reset();  // an operator had it learn on
     if (!options_.exit_when_finished || core_.stage() != Stage::kFinished) continue;
     const Timestamp now = clock_.now();
     if (!finished_at) finished_at = now;
-    if (core_.everyone_heard_finished() || now - *finished_at >= options_.linger) break;
+    const Duration since = now - *finished_at;
+    if (since >= options_.stay && (core_.everyone_heard_finished() || since >= options_.linger)) break;
   }
   const Timestamp now = clock_.now();
   if (stop)

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "aggregator/core.h"
 #include "aggregator/history.h"
@@ -30,6 +31,8 @@ struct ServiceOptions {
   Duration standstill{1'000};
   bool exit_when_finished = false;
   Duration linger{5'000};  // how long to keep serving after the run ends, so workers learn that it is over
+  std::vector<wire::Control> wishes;  // to follow before workers are served
+  Duration stay{0};                   // keep serving at least this long after the run ends
   // Called on the service's thread with each new version of the policy (0 at the first start) once it is
   // committed. The status is that of the moment of the call and may already be some versions ahead.
   std::function<void(const VersionRow&, const wire::Status&)> on_policy_update;
@@ -42,7 +45,8 @@ class Service {
  public:
   // Takes the run directory, continues what is in it, and listens: when the constructor returns, workers can
   // connect. The file run_directory/endpoint then names the address, until a clean exit. Throws
-  // InvalidArgument (spec, address), NetworkError (port in use), Mismatch (another spec), CorruptFile,
+  // InvalidArgument (spec, address), NetworkError (port in use), Mismatch (another spec, a wish that the run
+  // refuses, a history of a newer release), CorruptFile,
   // Unsupported, StorageError (also when another aggregator holds the directory); a directory that was
   // refused is left unchanged.
   Service(const wire::RunSpec& spec, ServiceOptions options);

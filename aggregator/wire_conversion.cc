@@ -17,16 +17,26 @@ wire::Ack_Verdict to_wire(AckVerdict verdict) {
 wire::ControlEvent to_wire(const RunControlled& controlled) {
   using wire::Control;
   static constexpr std::array kActions = {
-      Control::ACTION_PAUSE,  Control::ACTION_RESUME,   Control::ACTION_STOP,
-      Control::ACTION_TARGET, Control::ACTION_EPISODES, Control::ACTION_BOUNDS};  // [ControlAction]
+      Control::ACTION_PAUSE,         Control::ACTION_RESUME,      Control::ACTION_STOP,
+      Control::ACTION_TARGET,        Control::ACTION_EPISODES,    Control::ACTION_BOUNDS,
+      Control::ACTION_LEASE_SECONDS, Control::ACTION_MAX_ATTEMPTS};  // [ControlAction]
   wire::ControlEvent event;
   event.set_action(kActions[static_cast<size_t>(controlled.action)]);
   event.set_episodes(controlled.episodes);
   event.set_reward(controlled.reward);
   event.set_bounds(controlled.bounds);
+  event.set_lease_seconds(controlled.lease_seconds);
+  event.set_max_attempts(controlled.max_attempts);
   event.set_by(controlled.by);
   event.set_at_ms(controlled.at.time_since_epoch().count());
   return event;
+}
+
+std::string action_word(wire::Control_Action action) {
+  const std::string& enumerator = wire::Control::Action_Name(action);
+  std::string word = enumerator.substr(enumerator.find('_') + 1);
+  for (char& c : word) c = c == '_' ? '-' : static_cast<char>(c - 'A' + 'a');
+  return word;
 }
 
 wire::GivenUp to_wire(const EpisodeGivenUp& given_up) {

@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
       {"worker", "score schedules for an aggregator", true, nullptr},
       {"devices", "list the devices that models can run on here", true, nullptr},
       {"status", "show the progress of a run", false, run_status},
-      {"control", "pause, resume or stop a run, or change its number of episodes or its bounds", false,
+      {"control", "pause, resume or stop a run, or change its episodes, its bounds or its leases", false,
        run_control},
       {"eval", "score a model under dense attention or under schedules", true, nullptr},
       {"generate", "reply to prompts under dense attention or under a schedule", true, nullptr},

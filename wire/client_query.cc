@@ -27,8 +27,10 @@ Envelope ask_aggregator(const std::string& endpoint, const std::optional<ClientK
   while (left() > Duration::zero()) {
     const auto frame = client.receive(std::min(left(), kLook));
     if (!frame) {
-      if (const auto failure = client.handshake_failure()) throw NetworkError(endpoint + ": " + *failure);
-      continue;
+      const auto failure = client.handshake_failure();
+      if (!failure) continue;
+      if (client.lacks_key()) throw HandshakeRefused(endpoint + ": " + *failure);
+      throw NetworkError(endpoint + ": " + *failure);
     }
     const auto decoded = decode(*frame);
     if (const auto* failure = std::get_if<DecodeFailure>(&decoded)) {
@@ -43,7 +45,7 @@ Envelope ask_aggregator(const std::string& endpoint, const std::optional<ClientK
     }
     if (answer.body_case() == expected) return answer;
   }
-  throw NetworkError(
+  throw NoAnswer(
       "no answer from " + endpoint + " within " + std::to_string(timeout.count()) +
       " ms; check that an aggregator runs there (a run directory's file 'endpoint' names its address)");
 }

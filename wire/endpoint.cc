@@ -206,8 +206,12 @@ namespace {
 constexpr const char* kHandshakeAddress = "inproc://allot.handshake";
 
 // Says in words why a handshake ended.
+bool is_full(uint16_t event, uint32_t value) {
+  return event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH && value == 500;
+}
+
 std::string handshake_text(uint16_t event, uint32_t value) {
-  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH && value == 500) {
+  if (is_full(event, value)) {
     return "the aggregator has as many connections as it allows; try again later";
   }
   if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
@@ -225,6 +229,7 @@ struct Client::Impl {
   zmq::socket_t socket{context, zmq::socket_type::dealer};
   zmq::socket_t handshakes{context, zmq::socket_type::pair};
   std::optional<std::string> failure;
+  bool lacks_key = false;
 };
 
 Client::Client(const std::string& endpoint, const std::optional<ClientKeys>& keys)
@@ -271,11 +276,16 @@ std::optional<std::string> Client::handshake_failure() {
       std::memcpy(&number, event->data(), sizeof number);
       std::memcpy(&value, event->data() + sizeof number, sizeof value);
       impl_->failure = handshake_text(number, value);
+      impl_->lacks_key = !is_full(number, value);
     }
     while (more && take_frame(impl_->handshakes, &more)) {  // the address, which the caller knows
     }
   }
   return impl_->failure;
+}
+
+bool Client::lacks_key() const {
+  return impl_->lacks_key;
 }
 
 void Client::send(std::string_view frame) {

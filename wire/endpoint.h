@@ -89,6 +89,8 @@ class Client {
   void send(std::string_view frame);
   // Why the server last ended a handshake and what to do about it; nothing when it ended none.
   [[nodiscard]] std::optional<std::string> handshake_failure();
+  // After a failure: whether another key can cure it, and not time alone.
+  bool lacks_key() const;
 
  private:
   struct Impl;

@@ -48,9 +48,7 @@ std::string one_line(std::string text) {
 }
 
 int run_guarded(const Command& command, std::span<const std::string> arguments) {
-  const auto report = [&](const char* text) {
-    std::cerr << "allot " << command.name << ": " << one_line(text) << std::endl;
-  };
+  const auto report = [&](const char* text) { report_error(command.name, one_line(text)); };
   try {
     set_up_logging(std::string("allot ") + command.name, "info");
     if (command.run == nullptr) hand_over(arguments);

@@ -298,6 +298,10 @@ bool OptionSet::given(const char* name) const {
   return option != nullptr && option->given;
 }
 
+std::vector<std::string> OptionSet::names() const {
+  return impl_->names();
+}
+
 const std::string& OptionSet::log_level() const {
   return impl_->log_level;
 }

@@ -104,10 +104,10 @@ class OptionSet {
 
   enum class Parsed { kRun, kDone };  // kDone: --help or --dry-run was answered on stdout
   // Called once. Adds --help (--help=json prints describe() as a line of JSON), --config FILE, --dry-run
-  // (prints the resolved config as a config file) and --log-level. Throws UsageError for an unknown option or
-  // config key (naming the nearest known one), a value that does not parse or is out of range (naming value
-  // and range), a repeated option, or a missing required one; several faults are reported at once. Passes on
-  // what Custom::require_files throws.
+  // (prints the resolved config as a config file), --log-level and --log-format. Throws UsageError for an
+  // unknown option or config key (naming the nearest known one), a value that does not parse or is out of
+  // range (naming value and range), a repeated option, or a missing required one; several faults are reported
+  // at once. Passes on what Custom::require_files throws.
   [[nodiscard]] Parsed parse(std::span<const std::string> arguments);
 
   // Gives the option `name` a value from another source, for example a file that another option names. Does
@@ -123,6 +123,8 @@ class OptionSet {
   bool has(const char* name) const;
   // True when flag or config file gave the option a value that is not empty.
   bool given(const char* name) const;
+  // The options that were declared, in that order.
+  std::vector<std::string> names() const;
   // The value of --log-level.
   const std::string& log_level() const;
   // A line `name = value` for every option after resolving.

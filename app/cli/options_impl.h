@@ -56,6 +56,7 @@ struct OptionSet::Impl {
   std::vector<std::string> positionals;
   std::vector<std::string> faults;
   std::string log_level = "info";
+  std::string log_format = "text";
   std::string config_file;
   bool show_help = false;
   bool dry_run = false;

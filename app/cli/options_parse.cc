@@ -1,5 +1,3 @@
-#include <spdlog/spdlog.h>
-
 #include <boost/program_options.hpp>
 #include <iostream>
 #include <map>
@@ -10,6 +8,7 @@
 #include "base/ascii.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 
 namespace allot::app {
 namespace {
@@ -205,6 +204,8 @@ bool OptionSet::Impl::superseded(const Option& option, const std::map<std::strin
 OptionSet::Parsed OptionSet::parse(std::span<const std::string> arguments) {
   choice("log-level", &impl_->log_level, {"trace", "debug", "info", "warn", "error", "off"},
          "log lines of this level and above go to stderr");
+  choice("log-format", &impl_->log_format, {"text", "json"},
+         "log lines as text, or as a JSON object each with time, level, name and message");
   text("config", &impl_->config_file, "FILE",
        "read options from FILE, one 'name = value' per line; the command line overrides them");
   flag("dry-run", &impl_->dry_run, "print the resolved options as a config file and do nothing else");
@@ -230,6 +231,7 @@ OptionSet::Parsed OptionSet::parse(std::span<const std::string> arguments) {
   if (!impl_->faults.empty()) {
     throw UsageError(join(impl_->faults, "; "));
   }
+  if (impl_->log_format == "json") log_as_json();
   spdlog::set_level(spdlog::level::from_str(impl_->log_level));
   const auto require_files = [&] {
     for (const Impl::Option& option : impl_->options) option.require_files();

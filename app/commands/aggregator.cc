@@ -19,6 +19,7 @@
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"
 #include "aggregator/service.h"
+#include "app/cli/as_usage.h"
 #include "app/cli/command.h"
 #include "app/cli/open_files.h"
 #include "app/cli/options.h"
@@ -28,12 +29,13 @@
 #include "app/live/live_server.h"
 #include "app/report/tensorboard_events.h"
 #include "app/run/model_options.h"
+#include "app/run/resume.h"
 #include "app/run/run_directory.h"
 #include "app/run/run_spec_builder.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "wire/spec.h"
+#include "wire/keys.h"
 
 namespace allot::app {
 namespace {
@@ -51,47 +53,55 @@ class ResultsWriter {
   void work(const std::stop_token& stop) {
     std::mutex mutex;
     std::condition_variable_any wake;
-    bool finished = false;
-    while (!finished) {
+    while (true) {
       const auto start = std::chrono::steady_clock::now();
       // A last round after the request to stop makes the files agree with the history.
       const bool last = stop.stop_requested();
       try {
-        finished = round();
+        round();
+        if (last) save_page();
       } catch (const Error& error) {
         spdlog::warn("the results could not be written: {}", error.what());
         events_.reset();  // what the files hold must be read again
+        written_.reset();
       }
       if (last) return;
       const Seconds rest = std::max(Seconds(5), 20 * Seconds(std::chrono::steady_clock::now() - start));
       std::unique_lock lock(mutex);
-      if (!finished) wake.wait_for(lock, stop, rest, [] { return false; });
+      wake.wait_for(lock, stop, rest, [] { return false; });
     }
   }
 
-  // True when the run is finished and everything is written.
-  bool round() {
+  void round() {
     // Checked before the history is read, so that all of a finished run is read.
     const auto snapshot = live_->snapshot();
     const bool finished =
         snapshot != nullptr && snapshot->status.stage() == name(aggregator::Stage::kFinished);
     if (!events_) events_.emplace(run_, tensorboard_directory(run_));
     events_->update();
-    if (!finished) return false;
+    if (!finished || written_ == snapshot->status.episodes_wanted()) return;
     write_results(run_);
+    save_page();
+    written_ = snapshot->status.episodes_wanted();
     const std::string& reason = snapshot->status.preflight().stop_reason();
     if (!reason.empty() && !snapshot->status.preflight().ignored()) {
       spdlog::error("stopped before learning: {}; wrote {}", reason, report_file(run_).string());
-      return true;
+      return;
     }
     spdlog::info("the run is finished; wrote {} and {}", schedule_file(run_).string(),
                  report_file(run_).string());
-    return true;
+  }
+
+  void save_page() const {
+    if (const auto snapshot = live_->snapshot())
+      write_file_atomically(page_file(run_), saved_page(*snapshot));
   }
 
   std::filesystem::path run_;
   std::shared_ptr<const aggregator::LiveState> live_;
   std::optional<TensorboardFollower> events_;
+  std::optional<int64_t>
+      written_;  // how many learning episodes the finished run wanted whose results are written
   std::jthread thread_;
 };
 
@@ -111,19 +121,6 @@ class Announcement {
  private:
   std::filesystem::path file_;
 };
-
-// The run in the directory, unless options define one: then the directory must agree with them.
-wire::RunSpec spec_of(const RunOptions& run) {
-  const auto stored = aggregator::spec_path(run.run);
-  if (run.model.empty() && std::filesystem::exists(stored)) {
-    if (run.adapter) {
-      throw UsageError("--adapter " + run.adapter->string() + " without --model: the run in " +
-                       run.run.string() + " says which adapter it has; leave it out");
-    }
-    return wire::read_spec(stored);
-  }
-  return build_run_spec(run);
-}
 
 }  // namespace
 
@@ -161,15 +158,33 @@ int run_aggregator(std::span<const std::string> arguments) {
       "the system choose one, which DIR/http names; off serves nothing");
   set.flag("exit-when-finished", &service_options.exit_when_finished,
            "exit when the run is finished and the workers know it");
+  double linger = 0;
+  set.real("linger", &linger, 0, 1e9, "S",
+           "with --exit-when-finished: seconds to show the finished run on the live page before that");
   declare_run_options(set, &run);
+  Resumed resumed;
+  const auto define = [&] {
+    if (holds_run(run.run)) {
+      resumed = resume_run(set, run);
+    } else {
+      resumed.spec = options_as_usage([&] { return build_run_spec(run); });
+    }
+  };
   set.resolve_with([&] {
-    if (!set.dry_run() || run.model.empty()) return;
+    if (!set.dry_run()) return;
+    if (holds_run(run.run)) {
+      define();
+      run = options_of_run(resumed.spec, run.run);
+      return;
+    }
+    if (run.model.empty()) return;
     // A config is often written on a machine that does not have the cluster's paths.
     if (const auto missing = missing_model(run.model)) {
       spdlog::warn("{}; values that depend on the model and the data are not resolved", *missing);
       return;
     }
-    resolve(build_run_spec(run), &run);
+    define();
+    resolve(resumed.spec, &run);
   });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
@@ -177,7 +192,12 @@ int run_aggregator(std::span<const std::string> arguments) {
     throw UsageError(
         "--key and --allow belong together: the aggregator's key, and the list of who may connect");
   }
-  if (!key.empty()) service_options.server.keys = {.own = wire::read_key_pair(key), .allow_list = allow};
+  if (!key.empty()) {
+    as_usage([&] {
+      (void)wire::read_allow_list(allow);
+      service_options.server.keys = {.own = wire::read_key_pair(key), .allow_list = allow};
+    });
+  }
   // A connection may send five seconds' worth at once: after an outage a worker may have many results.
   service_options.rate.burst = 5 * service_options.rate.per_second;
 
@@ -191,11 +211,20 @@ int run_aggregator(std::span<const std::string> arguments) {
   const auto live = std::make_shared<aggregator::LiveState>("the history of the run is being read");
   service_options.live = live;
   if (http != "off") {
-    address = aggregator::parse_http_address(http);
+    address = as_usage([&] { return aggregator::parse_http_address(http); });
     // Served from now on, so that probes learn it while a long history is read.
     server = std::make_unique<aggregator::HttpServer>(address, live_handlers(live, run.run));
   }
-  aggregator::Service service(spec_of(run), std::move(service_options));
+  define();
+  service_options.wishes = resumed.changes;
+  service_options.stay = std::chrono::duration_cast<Duration>(Seconds(linger));
+  std::optional<aggregator::Service> opened;
+  try {
+    opened.emplace(resumed.spec, std::move(service_options));
+  } catch (const InvalidArgument& fault) {  // of the address or the run, which are what the options say
+    throw UsageError(fault.what());
+  }
+  aggregator::Service& service = *opened;
   spdlog::info("up to {} files can be open, about as many workers can connect", open_files);
   std::optional<Announcement> announcement;
   if (server) {

@@ -9,11 +9,12 @@
 #include <string>
 
 #include "aggregator/run_data.h"
+#include "app/cli/as_usage.h"
 #include "app/cli/command.h"
 #include "app/cli/options.h"
 #include "app/cli/stop_signal.h"
+#include "app/run/aggregator_state.h"
 #include "app/run/key_options.h"
-#include "app/run/run_directory.h"
 #include "app/view/status_screen.h"
 #include "app/view/status_view.h"
 #include "base/clock.h"
@@ -34,31 +35,48 @@ struct StatusOptions {
   double interval = 2;
 };
 
+// Exit codes besides those of every command: the figures are from the history, though an aggregator runs.
+constexpr int kSilent = 4;
+constexpr int kNeedsKey = 5;
+
 struct Answer {
   wire::Status status;
-  bool running = false;  // an aggregator answered
+  AggregatorState aggregator = AggregatorState::kAnswers;
+  std::string why_not = {};  // it does not answer, in words
 };
 
 Answer ask(const StatusOptions& options) {
-  if (!options.connect.empty()) {
-    return {wire::query_status(options.connect, kAnswerTimeout, load_keys(options.keys, "")), true};
+  if (!options.connect.empty())
+    return {as_usage(
+        [&] { return wire::query_status(options.connect, kAnswerTimeout, load_keys(options.keys, "")); })};
+  AskedAggregator asked = ask_aggregator_of(options.run, options.keys, kAnswerTimeout);
+  if (asked.status) return {*std::move(asked.status)};
+  return {status_of(aggregator::read_run(options.run)), asked.state, std::move(asked.why)};
+}
+
+int exit_code(AggregatorState aggregator) {
+  switch (aggregator) {
+    case AggregatorState::kSilent:
+      return kSilent;
+    case AggregatorState::kNeedsKey:
+      return kNeedsKey;
+    case AggregatorState::kAnswers:
+    case AggregatorState::kNone:
+      break;
   }
-  if (const auto endpoint = read_endpoint(options.run)) {
-    const auto keys = load_keys(options.keys, options.run);
-    try {
-      return {wire::query_status(*endpoint, kAnswerTimeout, keys), true};
-    } catch (const NetworkError&) {
-      // The aggregator that wrote the file has ended or was killed; the history says how far it got.
-    }
-  }
-  return {status_of(aggregator::read_run(options.run)), false};
+  return 0;
 }
 
 std::string json_of(const Answer& answer) {
-  const std::string why_not = answer.running ? "" : "no aggregator serves this run";
-  return json_line(to_json(answer.status, {.running = answer.running,
-                                           .why_not_ready = why_not,
+  return json_line(to_json(answer.status, {.running = answer.aggregator != AggregatorState::kNone,
+                                           .aggregator = std::string(name(answer.aggregator)),
+                                           .why_not_ready = answer.why_not,
                                            .at_ms = SystemClock().now().time_since_epoch().count()}));
+}
+
+// Where the figures come from when the aggregator did not give them; empty when it did.
+std::string source_of(const Answer& answer) {
+  return answer.why_not.empty() ? "" : answer.why_not + "; this is from the run's history";
 }
 
 // The answer, or why there is none.
@@ -70,7 +88,7 @@ struct Look {
 Look look(const StatusOptions& options) {
   try {
     Look look{ask(options), ""};
-    if (!look.answer->running) look.trouble = "no aggregator runs; this is from the run's history";
+    look.trouble = source_of(*look.answer);
     return look;
   } catch (const NetworkError& error) {
     return {std::nullopt, std::string(error.what()) + "; trying again"};
@@ -166,10 +184,10 @@ int run_status(std::span<const std::string> arguments) {
   if (options.json) {
     std::cout << json_of(answer) << std::endl;
   } else {
-    std::cout << format_status(answer.status)
-              << (answer.running ? "" : "no aggregator runs; this is from the run's history\n") << std::flush;
+    std::cout << format_status(answer.status) << std::flush;
+    if (const std::string source = source_of(answer); !source.empty()) std::cout << source << std::endl;
   }
-  return 0;
+  return exit_code(answer.aggregator);
 }
 
 }  // namespace allot::app

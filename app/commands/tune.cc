@@ -7,11 +7,15 @@
 #include <algorithm>
 #include <csignal>
 #include <iostream>
+#include <iterator>
+#include <optional>
 #include <vector>
 
+#include "aggregator/http_server.h"
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"
 #include "aggregator/run_spec.h"
+#include "app/cli/as_usage.h"
 #include "app/cli/child_process.h"
 #include "app/cli/command.h"
 #include "app/cli/options.h"
@@ -22,6 +26,7 @@
 #include "app/report/run_summary.h"
 #include "app/run/devices.h"
 #include "app/run/local_cluster.h"
+#include "app/run/resume.h"
 #include "app/run/run_directory.h"
 #include "app/run/run_spec_builder.h"
 #include "app/view/progress.h"
@@ -45,25 +50,43 @@ bool finished(const std::filesystem::path& run) {
          aggregator::read_run(run).stage == "finished";
 }
 
-// Runs until the run is finished (true) or a signal asks to stop (false).
-bool work(const ClusterOptions& options, ProgressView* view) {
+// Runs until the run is finished (true) or a signal asks to stop (false). A finished run's aggregator goes on
+// where the page is to linger.
+bool work(LocalCluster* cluster, const std::filesystem::path& run, bool lingers, ProgressView* view) {
   const auto& stop = watch_stop_signals();
   const SystemClock clock;
-  LocalCluster cluster(options, [&](const std::string& line) { view->message(line); });
   int64_t progress = 0;
   while (!stop) {
-    if (const auto status = cluster.status()) {
+    if (const auto status = cluster->status()) {
       view->update(*status, clock.now());
       progress = status->episodes_done() + answered(*status).done;
       if (status->stage() == "finished") break;
     }
-    cluster.keep_alive(progress);
+    cluster->keep_alive(progress);
     pause_for(kLookInterval);
   }
   if (stop) view->message("stopping: workers hand their episodes back, the aggregator commits");
-  cluster.stop(stop_signal() == SIGTERM ? SIGTERM : SIGINT);
+  const int signal = stop_signal() == SIGTERM ? SIGTERM : SIGINT;
+  if (lingers && !stop) {
+    cluster->stop_workers(signal);
+  } else {
+    cluster->stop(signal);
+  }
   view->end();
-  return !stop || finished(options.run);
+  return !stop || finished(run);
+}
+
+// Keeps the page of a finished run.
+void linger(LocalCluster* cluster, const std::filesystem::path& run, double seconds) {
+  const auto& stop = watch_stop_signals();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  std::cerr << "the page " << read_http_url(run).value_or("") << " stays for " << seconds
+            << " seconds; Ctrl-C ends it" << std::endl;
+  while (!stop && std::chrono::steady_clock::now() < end) {
+    cluster->keep_alive(0);
+    pause_for(kLookInterval);
+  }
+  cluster->stop(SIGINT);
 }
 
 // The executable that runs the workers and knows their devices.
@@ -96,11 +119,16 @@ std::vector<int64_t> frontier_totals(const std::string& text, const wire::RunSpe
   return totals;
 }
 
-bool verified(const std::filesystem::path& run, const std::vector<int64_t>& totals) {
+// Whether the totals were verified of the schedule that the run has now.
+bool verified(const std::filesystem::path& run, const std::vector<int64_t>& totals,
+              const aggregator::RunData& data) {
   const std::filesystem::path file = run / "frontier.json";
   if (!std::filesystem::exists(file)) return false;
   const evaluation::Frontier found = evaluation::read_frontier(file);
-  return std::ranges::equal(found.points, totals, {}, &evaluation::FrontierPoint::total);
+  const auto own = std::ranges::find(found.points, static_cast<int64_t>(data.spec.policy().total()),
+                                     &evaluation::FrontierPoint::total);
+  return std::ranges::equal(found.points, totals, {}, &evaluation::FrontierPoint::total) &&
+         own != found.points.end() && own->learned_schedule.samples == data.recommended;
 }
 
 // Runs `allot-model verify --total --equal-even` on the run's schedule, which writes frontier.json. False
@@ -177,24 +205,42 @@ int run_tune(std::span<const std::string> arguments) {
   set.text("grader", &cluster.grader, "COMMAND",
            "program of the workers that grades replies, for a task file that asks for one; a shell runs it");
   set.flag("json", &json, "print the result as one JSON object");
-  for (const char* name : {"model", "data", "total"}) set.require(name);
-  wire::RunSpec spec;
+  std::string http = "127.0.0.1:*";
+  set.text("http", &http, "ADDRESS:PORT",
+           "serve the live page at this address, read-only; port * lets the system choose one");
+  // A page that refreshes every two seconds then shows the end.
+  const bool at_terminal = ::isatty(STDERR_FILENO) != 0;
+  double linger_seconds = at_terminal ? 3 : 0;
+  set.real(
+      "linger", &linger_seconds, 0, 1e9, "S",
+      "seconds that the live page shows the finished run at the end; by default 3 at a terminal, else 0");
+  Resumed resumed;
+  const wire::RunSpec& spec = resumed.spec;
   std::vector<int64_t> totals;
   set.resolve_with([&] {
     if (!device.empty() && !devices.empty()) {
       throw UsageError("--device " + device + " and --devices " + devices +
                        " exclude each other; --devices alone names every device");
     }
-    if (set.given("episodes") && !set.given("until")) run.until = "episodes";
-    spec = build_run_spec(run);
+    if (holds_run(run.run)) {
+      resumed = resume_run(set, run);
+      run = options_of_run(spec, run.run);
+    } else {
+      if (set.given("episodes") && !set.given("until")) run.until = "episodes";
+      resumed.spec = options_as_usage([&] { return build_run_spec(run); });
+      resolve(spec, &run);
+    }
     evaluation::require_grader(*evaluation::make_task(worker::task_source(spec.task())), cluster.grader);
-    resolve(spec, &run);
     totals = frontier_totals(frontier, spec);
   });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
   const std::string program = model_program();
-  const bool was_finished = finished(run.run);
+  as_usage([&] { (void)aggregator::parse_http_address(http); });
+  cluster.aggregator_options = {"--http", http};
+  std::ranges::copy(resumed.words, std::back_inserter(cluster.aggregator_options));
+  const bool was_finished = finished(run.run) && resumed.changes.empty();
+  const bool lingers = linger_seconds > 0;
   const std::string wanted = !devices.empty() ? devices : !device.empty() ? device : "cpu";
   const auto found = [&] { return ask_for_cuda_devices(program); };
   if (!was_finished) cluster.workers = place_workers(choose_devices(wanted, found), workers_per_device);
@@ -204,18 +250,23 @@ int run_tune(std::span<const std::string> arguments) {
   // work there now.
   { const aggregator::RunDirectory claimed(run.run, spec); }
 
+  std::optional<LocalCluster> running;
+  ProgressView view(stderr, at_terminal);
+  const auto start = [&] { running.emplace(cluster, [&](const std::string& line) { view.message(line); }); };
   if (was_finished) {
     std::cerr << "the run in " << run.run.string() << " is finished; showing its result" << std::endl;
+    if (set.given("linger") && lingers) start();
   } else {
-    ProgressView view(stderr, ::isatty(STDERR_FILENO) != 0);
-    if (!work(cluster, &view)) {
-      std::cerr << "stopped; the same command goes on where this ended" << std::endl;
+    start();
+    if (!work(&*running, run.run, lingers, &view)) {
+      std::cerr << "stopped; allot tune --run " << run.run.string() << " goes on where this ended"
+                << std::endl;
       return kInterrupted;
     }
   }
   write_results(run.run);
   const auto data = aggregator::read_run(run.run);
-  if (!totals.empty() && !stopped_by_preflight(data) && !verified(run.run, totals)) {
+  if (!totals.empty() && !stopped_by_preflight(data) && !verified(run.run, totals, data)) {
     if (!verify_frontier(program, data.spec, run.run, totals, choose_devices(wanted, found).front().name(),
                          cluster.grader))
       return kInterrupted;
@@ -226,8 +277,9 @@ int run_tune(std::span<const std::string> arguments) {
   } else {
     std::cout << format_results(data, run.run, cluster.grader);
   }
+  std::cout.flush();
+  if (running && lingers) linger(&*running, run.run, linger_seconds);
   if (stopped_by_preflight(data)) {
-    std::cout.flush();
     throw Error("stopped before learning: " + data.preflight->stop_reason());
   }
   return 0;

@@ -37,15 +37,31 @@ void replace_all(std::string* text, std::string_view what, std::string_view with
   }
 }
 
+// What either page may do.
+std::string content_policy(const std::string& nonce) {
+  return fmt::format(
+      "default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; img-src data:; base-uri 'none'; "
+      "form-action 'none'",
+      nonce);
+}
+
+std::string page_of(const std::string& nonce, const std::string& head, const std::string& state) {
+  std::string page(kPageHtml);
+  replace_all(&page, "{nonce}", nonce);
+  replace_all(&page, "{head}", head);
+  replace_all(&page, "{style}", chart_style() + std::string(kPageStyle));
+  replace_all(&page, "{script}", kPageScript);
+  // Last, and once: names that peers chose may look like the marks above.
+  page.replace(page.find("{state}"), std::string_view("{state}").size(), state);
+  return page;
+}
+
 HttpResponse page() {
   const std::string nonce = fresh_nonce();
   return {.content_type = "text/html; charset=utf-8",
           .body = live_page(nonce),
           .headers = {{"Content-Security-Policy",
-                       fmt::format("default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; "
-                                   "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
-                                   "frame-ancestors 'none'",
-                                   nonce)}}};
+                       content_policy(nonce) + "; connect-src 'self'; frame-ancestors 'none'"}}};
 }
 
 HttpResponse unavailable(const std::string& why) {
@@ -86,11 +102,21 @@ HttpResponse metrics(const LiveState& live, const std::filesystem::path& run_dir
 }  // namespace
 
 std::string live_page(const std::string& nonce) {
-  std::string page(kPageHtml);
-  replace_all(&page, "{nonce}", nonce);
-  replace_all(&page, "{style}", chart_style() + std::string(kPageStyle));
-  replace_all(&page, "{script}", kPageScript);
-  return page;
+  return page_of(nonce, "", "");
+}
+
+std::string saved_page(const aggregator::Snapshot& snapshot) {
+  const std::string nonce = fresh_nonce();
+  std::string state = json_line(to_json(snapshot.status, {.running = false,
+                                                          .aggregator = "none",
+                                                          .why_not_ready = "no aggregator serves this run",
+                                                          .at_ms = snapshot.at.time_since_epoch().count(),
+                                                          .most_workers = kMostWorkersListed}));
+  replace_all(&state, "<", "\\u003c");  // nothing in it ends the element
+  return page_of(
+      nonce,
+      fmt::format("<meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\n", content_policy(nonce)),
+      fmt::format("<script type=\"application/json\" id=\"state\">{}</script>\n", state));
 }
 
 aggregator::HttpServer::Handlers live_handlers(std::shared_ptr<const LiveState> live,

@@ -25,4 +25,7 @@ aggregator::HttpServer::Handlers live_handlers(std::shared_ptr<const aggregator:
 // The live page with `nonce` on its style and its script.
 std::string live_page(const std::string& nonce);
 
+// The same page as one file that shows `snapshot` and asks no server.
+std::string saved_page(const aggregator::Snapshot& snapshot);
+
 }  // namespace allot::app

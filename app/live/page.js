@@ -386,6 +386,8 @@
     target: (event) => `set the target reward to ${targetText(event.reward)}`,
     episodes: (event) => `set the learning episodes to ${whole(event.episodes)}`,
     bounds: (event) => event.bounds ? `set the bounds ${event.bounds}` : 'removed all bounds but the floor',
+    'lease-seconds': (event) => `set the time of leases to ${whole(event.lease_seconds)} s`,
+    'max-attempts': (event) => `set the attempts at an episode to ${whole(event.max_attempts)}`,
   };
   function showControls(run) {
     byId('control-section').hidden = run.steering.length === 0;
@@ -441,7 +443,8 @@
     showCounters(run);
     showControls(run);
     showWorkers(run);
-    byId('updated').textContent = `allot ${run.version}, start ${whole(run.epoch)} of the aggregator; as of ${new Date(run.at_ms).toLocaleTimeString()}`;
+    const report = run.stage === 'finished' ? ' The run is finished; its report is report.html in the run directory.' : '';
+    byId('updated').textContent = `allot ${run.version}, start ${whole(run.epoch)} of the aggregator; as of ${new Date(run.at_ms).toLocaleTimeString()}.${report}`;
   }
 
   function notice(text) {
@@ -475,11 +478,20 @@
     document.body.dataset.refreshed = String(Number(document.body.dataset.refreshed || 0) + 1);
     if (!document.hidden) timer = setTimeout(refresh, next);
   }
-  document.addEventListener('visibilitychange', () => { if (!document.hidden) refresh(); });
+  // A page that an aggregator left in its run directory holds its figures and asks for no others.
+  const saved = byId('state');
+  if (saved) {
+    shown = JSON.parse(saved.textContent);
+    show(shown);
+    byId('links').remove();
+    if (shown.stage !== 'finished') notice(`No aggregator serves this page. These are the figures of ${new Date(shown.at_ms).toLocaleString()}, when it ended.`);
+    document.body.dataset.refreshed = '1';
+  }
+  document.addEventListener('visibilitychange', () => { if (!saved && !document.hidden) refresh(); });
   let width = window.innerWidth;
   window.addEventListener('resize', () => {
     if (shown && window.innerWidth !== width) drawCharts(shown);
     width = window.innerWidth;
   });
-  refresh();
+  if (!saved) refresh();
 })();

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <utility>
 
 #include "aggregator/run_spec.h"
+#include "aggregator/wire_conversion.h"
 #include "base/error.h"
 #include "base/proportion.h"
 #include "evaluation/accuracy.h"
@@ -91,11 +91,7 @@ bool stopped_by_preflight(const aggregator::RunData& run) {
 }
 
 std::string action_name(const wire::ControlEvent& event) {
-  const std::string& name = wire::Control::Action_Name(event.action());
-  std::string word = name.substr(name.find('_') + 1);
-  std::ranges::transform(word, word.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return word;
+  return aggregator::action_word(event.action());
 }
 
 std::string control_text(const wire::ControlEvent& event) {
@@ -108,6 +104,10 @@ std::string control_text(const wire::ControlEvent& event) {
       return fmt::format("stop at a mean reward of {}", event.reward());
     case wire::Control::ACTION_BOUNDS:
       return event.bounds().empty() ? "no bounds but the floor" : fmt::format("bounds {}", event.bounds());
+    case wire::Control::ACTION_LEASE_SECONDS:
+      return fmt::format("leases of {} s", event.lease_seconds());
+    case wire::Control::ACTION_MAX_ATTEMPTS:
+      return fmt::format("{} attempts at an episode", event.max_attempts());
     default:
       return action_name(event);
   }

@@ -1,6 +1,7 @@
 #include "app/run/key_options.h"
 
 #include "aggregator/run_directory.h"
+#include "app/cli/as_usage.h"
 #include "base/error.h"
 
 namespace allot::app {
@@ -23,7 +24,9 @@ std::optional<wire::ClientKeys> load_keys(const KeyOptions& options, const std::
     throw UsageError(
         "--key without --server-key: give the aggregator's public key, which `allot keys public` prints");
   }
-  return wire::ClientKeys{wire::read_public_key(server_key), wire::read_key_pair(options.key)};
+  return as_usage([&] {
+    return wire::ClientKeys{wire::read_public_key(server_key), wire::read_key_pair(options.key)};
+  });
 }
 
 }  // namespace allot::app

@@ -162,13 +162,18 @@ void LocalCluster::keep_alive(int64_t progress) {
   for (Member& worker : workers_) look(worker);
 }
 
-void LocalCluster::stop(int signal) {
+void LocalCluster::stop_workers(int signal) {
   for (Member& worker : workers_) worker.process->send_signal(signal);
   // Two signals sent at the same time may arrive in either order, so ChildProcess::stop() with its SIGTERM is
   // used only for processes that hang.
   for (Member& worker : workers_) {
     if (!worker.process->wait(kStopPatience)) worker.process->stop(Duration::zero());
   }
+  workers_.clear();
+}
+
+void LocalCluster::stop(int signal) {
+  stop_workers(signal);
   aggregator_.process->stop(kStopPatience);
 }
 

@@ -58,6 +58,8 @@ class LocalCluster {
   // work. Throws, with the last line of the process's log: Mismatch when it ended for a mismatch, which no
   // restart can cure, and Error when it ended kMaxStarts times at the same progress.
   void keep_alive(int64_t progress);
+  // Ends the workers as stop() does and forgets them; the aggregator goes on.
+  void stop_workers(int signal);
   // Sends `signal` to the workers, which give their leases back: SIGTERM when this machine is being taken
   // away, so that the leases count as preempted, else SIGINT. Then the aggregator commits. Processes that do
   // not end in time are killed.

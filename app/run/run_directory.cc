@@ -22,6 +22,9 @@ std::filesystem::path schedule_file(const std::filesystem::path& run) {
 std::filesystem::path report_file(const std::filesystem::path& run) {
   return run / "report.html";
 }
+std::filesystem::path page_file(const std::filesystem::path& run) {
+  return run / "page.html";
+}
 std::filesystem::path tensorboard_directory(const std::filesystem::path& run) {
   return run / "tb";
 }

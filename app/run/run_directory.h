@@ -9,6 +9,8 @@ namespace allot::app {
 
 std::filesystem::path schedule_file(const std::filesystem::path& run);
 std::filesystem::path report_file(const std::filesystem::path& run);
+// The live page as the aggregator left it.
+std::filesystem::path page_file(const std::filesystem::path& run);
 std::filesystem::path tensorboard_directory(const std::filesystem::path& run);
 std::filesystem::path log_file(const std::filesystem::path& run, const std::string& process);
 

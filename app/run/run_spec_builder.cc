@@ -150,8 +150,8 @@ void set_reward(const RunOptions& run, const LearningData& data, wire::RunSpec* 
   }
 }
 
-// The schedule that `text` names, for the run of `spec`, in which everything but the start is set. A file
-// must have been made under the run's attention, for its total.
+}  // namespace
+
 policy::Schedule start_of(const std::string& text, const wire::RunSpec& spec) {
   const evaluation::Conditions here = worker::conditions_of(spec);
   const NamedSchedule named = parse_schedule_argument(text, here.model, spec.model_path());
@@ -177,8 +177,6 @@ policy::Schedule start_of(const std::string& text, const wire::RunSpec& spec) {
   }
   return *named.schedule;
 }
-
-}  // namespace
 
 void declare_run_options(OptionSet& options, RunOptions* run) {
   constexpr int32_t kManyInt32 = std::numeric_limits<int32_t>::max();

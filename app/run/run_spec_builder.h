@@ -58,6 +58,11 @@ void declare_run_options(OptionSet& options, RunOptions* run);
 // and the errors of the readers.
 wire::RunSpec build_run_spec(const RunOptions& run);
 
+// The schedule that --start `text` names, for the run of `spec`, in which everything but the start is set.
+// Throws UsageError for what is no schedule, Mismatch for a file that was made under another attention or
+// total.
+policy::Schedule start_of(const std::string& text, const wire::RunSpec& spec);
+
 // Sets the options that depend on model, task, data and other options (prompt style, generation, held-out
 // questions, reward, episodes) to their values in `spec`, which was built from `run`.
 void resolve(const wire::RunSpec& spec, RunOptions* run);

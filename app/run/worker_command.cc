@@ -6,6 +6,7 @@
 #include <csignal>
 #include <optional>
 
+#include "app/cli/as_usage.h"
 #include "app/cli/options.h"
 #include "app/cli/stop_signal.h"
 #include "app/cli/version.h"
@@ -184,6 +185,7 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceText&
     throw UsageError("give one of --run DIR and --connect ENDPOINT");
   }
 
+  if (!options.connect.empty()) as_usage([&] { wire::Client(options.connect); });
   const auto& stop = watch_stop_signals();
   auto aggregator = find_aggregator(options, stop);
   if (!aggregator) return options.drained_exit_code;

@@ -172,6 +172,7 @@ wire::Status status_of(const aggregator::RunData& run) {
   wire::Status status;
   aggregator::describe_run(run.spec, &status);
   status.set_stage(run.stage);
+  status.set_lease_ms(run.lease_ms);
   status.set_episodes_wanted(run.episodes_wanted);
   status.set_episodes_done(run.episodes_learned());
   aggregator::LearningCurve curve(run.kind);
@@ -241,6 +242,7 @@ json to_json(const wire::Status& status, const StatusContext& context) {
   object["schema"] = 2;
   object["version"] = version();
   object["running"] = context.running;
+  object["aggregator"] = context.aggregator;
   object["ready"] = context.running && context.why_not_ready.empty();
   object["why_not_ready"] = context.why_not_ready;
   object["at_ms"] = context.at_ms;

@@ -15,10 +15,11 @@ wire::Status status_of(const aggregator::RunData& run);
 
 // What the status message itself does not include.
 struct StatusContext {
-  bool running = true;             // an aggregator serves the run
-  std::string why_not_ready = {};  // empty while workers are served
-  int64_t at_ms = 0;               // when the status was taken, milliseconds since the Unix epoch
-  size_t most_workers = SIZE_MAX;  // list at most this many; silent ones come first, then by name
+  bool running = true;                 // an aggregator serves the run
+  std::string aggregator = "answers";  // or why it gave no figures: "silent", "needs key", "none"
+  std::string why_not_ready = {};      // empty while workers are served
+  int64_t at_ms = 0;                   // when the status was taken, milliseconds since the Unix epoch
+  size_t most_workers = SIZE_MAX;      // list at most this many; silent ones come first, then by name
 };
 
 // The object of /api/run and of `allot status --json`, which docs/monitoring.md describes: every field of the

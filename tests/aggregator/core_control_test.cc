@@ -185,6 +185,111 @@ TEST_P(CoreControlTest, AStoppedRunLearnsFromWhatRunsThenVerifies) {
   expect_replayed();
 }
 
+TEST_P(CoreControlTest, AFinishedRunLearnsOnAndIsVerifiedAgainWithItsNewSchedule) {
+  learn(4, 2);
+  driver_.control(Control::ACTION_STOP);
+  finish(&driver_, "w");
+  ASSERT_EQ(driver_.status().stage(), "finished");
+  ASSERT_TRUE(driver_.request("w", 1).wait().finished());
+  ASSERT_TRUE(driver_.core().everyone_heard_finished());
+  const size_t verified = driver_.records_of<EpisodeAsked>().size() - 4;
+  for (const int64_t no_more : {1, 4}) {
+    const wire::ControlReply refused = driver_.control(Control::ACTION_EPISODES, no_more);
+    EXPECT_FALSE(refused.done());
+    EXPECT_THAT(refused.message(), Names("finished", 4));
+  }
+
+  const wire::ControlReply reply = driver_.control(Control::ACTION_EPISODES, 10);
+  EXPECT_TRUE(reply.done());
+  EXPECT_THAT(reply.message(), Names(10, 4, "verified again"));
+  EXPECT_EQ(driver_.status().stage(), "learn");
+  EXPECT_EQ(driver_.status().scores_size(), 0);
+  EXPECT_FALSE(driver_.core().everyone_heard_finished());
+  expect_replayed();
+  learn(6, 3);
+  EXPECT_EQ(driver_.status().episodes_done(), 10);
+  ASSERT_EQ(driver_.status().stage(), "verify");
+  const std::vector<int32_t> learned = driver_.core().policy().recommend().samples;
+  EXPECT_THAT(driver_.status().scores(1).samples(), ElementsAreArray(learned));
+  finish(&driver_, "w");
+  EXPECT_EQ(driver_.status().stage(), "finished");
+  EXPECT_EQ(driver_.records_of<EpisodeAsked>().size(), 10 + 2 * verified);
+  const wire::Status status = driver_.status();
+  for (const wire::Score& score : status.scores()) EXPECT_EQ(score.answered(), score.wanted());
+  expect_replayed();
+  if (GetParam() != Storage::kSqlite) return;
+  // Who reads the history counts the second verification alone.
+  write_file_atomically(spec_path(driver_.file().parent_path()), wire::to_json(driver_.spec()));
+  const RunData run = read_run(driver_.file().parent_path());
+  EXPECT_EQ(run.stage, "finished");
+  EXPECT_THAT(find_score(run, "learned")->samples, ElementsAreArray(learned));
+}
+
+TEST_P(CoreControlTest, AFinishedRunThatIsToLearnOnIsLearningForWhoReadsItsHistory) {
+  if (GetParam() != Storage::kSqlite) return;
+  learn(4, 2);
+  driver_.control(Control::ACTION_STOP);
+  finish(&driver_, "w");
+  driver_.control(Control::ACTION_EPISODES, 10);
+  write_file_atomically(spec_path(driver_.file().parent_path()), wire::to_json(driver_.spec()));
+  EXPECT_EQ(read_run(driver_.file().parent_path()).stage, "learn");
+  EXPECT_TRUE(read_run(driver_.file().parent_path()).scores.empty());
+  // Stopped before it asks for anything: the new verification has not begun.
+  driver_.control(Control::ACTION_STOP);
+  EXPECT_EQ(driver_.status().stage(), "verify");
+  EXPECT_EQ(read_run(driver_.file().parent_path()).stage, "verify");
+  EXPECT_TRUE(read_run(driver_.file().parent_path()).scores.empty());
+}
+
+TEST_P(CoreControlTest, AnotherLeaseTimeHoldsForLeasesThatAreGrantedOrRenewedFromThenOn) {
+  const wire::Lease before = driver_.leases("w", 1).at(0);
+  Control control;
+  control.set_action(Control::ACTION_LEASE_SECONDS);
+  control.set_lease_seconds(2);
+  EXPECT_TRUE(driver_.control(control).done());
+  EXPECT_EQ(driver_.status().lease_ms(), 2000);
+  // A worker learns from its next hello how often to speak; the spec that it works by stays.
+  EXPECT_EQ(driver_.request("w", 1).refused().reason(), wire::Refused::REASON_NOT_INTRODUCED);
+  const wire::Envelope welcome = driver_.hello("w", {before.lease()});
+  EXPECT_EQ(welcome.welcome().heartbeat_ms(), 500);
+  EXPECT_EQ(welcome.welcome().spec().lease_ms(), driver_.spec().lease_ms());
+  const wire::Lease after = driver_.leases("w", 1).at(0);
+  EXPECT_EQ(after.deadline_ms(), 2000);
+  held_ = {before.lease(), after.lease()};
+  expect_replayed();
+  EXPECT_EQ(driver_.status().lease_ms(), 2000);
+  driver_.clock().advance(2001ms);
+  driver_.tick();
+  EXPECT_EQ(driver_.status().counters().timed_out(), 2);
+  held_.clear();
+  expect_replayed();
+}
+
+TEST_P(CoreControlTest, FewerAttemptsGiveUpWhatHasUsedThemAndMoreAreGranted) {
+  const auto attempts = [&](int number) {
+    Control control;
+    control.set_action(Control::ACTION_MAX_ATTEMPTS);
+    control.set_max_attempts(number);
+    return driver_.control(control);
+  };
+  EXPECT_TRUE(attempts(4).done());
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    const wire::Lease lease = driver_.leases("w", 1).at(0);
+    EXPECT_EQ(lease.episode(), 0);
+    driver_.fail("w", lease, "no");
+  }
+  EXPECT_THAT(driver_.records_of<EpisodeGivenUp>(), IsEmpty()) << "the spec alone allows three";
+  expect_replayed();
+  EXPECT_TRUE(attempts(2).done());
+  EXPECT_THAT(driver_.records_of<EpisodeGivenUp>(), SizeIs(1));
+  expect_replayed();
+  for (const int wrong : {0, -1, 1'000'001}) {
+    const wire::ControlReply refused = attempts(wrong);
+    EXPECT_FALSE(refused.done());
+    EXPECT_THAT(refused.message(), Names("max-attempts", wrong));
+  }
+}
+
 TEST_P(CoreControlTest, AnEpisodeThatIsGivenUpAfterAStopDoesNotHoldTheRunUp) {
   const wire::Lease lease = driver_.leases("w", 1).at(0);
   driver_.control(Control::ACTION_STOP);

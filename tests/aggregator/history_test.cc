@@ -57,6 +57,8 @@ std::vector<Record> one_of_each() {
       RunControlled{.action = ControlAction::kStop, .episodes = 0, .by = "ann", .at = kNow},
       RunControlled{.action = ControlAction::kBounds, .bounds = "3:4,5-9:2-", .by = "ann", .at = kNow},
       RunControlled{.action = ControlAction::kBounds, .by = "ann", .at = kNow},
+      RunControlled{.action = ControlAction::kLeaseSeconds, .lease_seconds = 7, .by = "ann", .at = kNow},
+      RunControlled{.action = ControlAction::kMaxAttempts, .max_attempts = 9, .by = "ann", .at = kNow},
       LeaseEnded{{2}, LeaseEnd::kPreempted, "", kNow},
       LeaseEnded{{2}, LeaseEnd::kCrashed, "b came back", kNow},
       VersionReached{13,
@@ -161,7 +163,7 @@ TEST_F(SqliteHistoryTest, AnotherSchemaVersionIsRefusedNamingBoth) {
   (void)open_sqlite_history(file_, "test", kNow);
   execute("PRAGMA user_version = 7");
   EXPECT_THAT([&] { (void)open_sqlite_history(file_, "test", kNow); },
-              ThrowsMessage<Unsupported>(Names(file_, 7, 1, kHistorySchemaVersion)));
+              ThrowsMessage<Mismatch>(Names(file_, 7, 1, kHistorySchemaVersion)));
 }
 
 TEST_F(SqliteHistoryTest, AFileThatIsNoDatabaseIsCorrupt) {
@@ -178,17 +180,26 @@ TEST_F(SqliteHistoryTest, ADirectoryThatIsNotThereIsAStorageErrorNamingTheFile) 
 
 TEST_F(SqliteHistoryTest, ValuesThatContradictTheFormatAreCorruptAndQuoted) {
   open_sqlite_history(file_, "test", kNow)->commit(one_of_each(), {}, kNow);
-  for (const char* damage :
-       {"UPDATE episodes SET samples = '3,,4' WHERE episode = 0", "UPDATE episodes SET samples = '3x'",
-        "UPDATE outcomes SET correct = '1'", "UPDATE outcomes SET verdict = 'perhaps'",
-        "UPDATE lease_ends SET ending = 'lost'", "UPDATE set_asides SET kind = 'bored'",
-        "UPDATE kept_answers SET questions = '1'", "UPDATE kept_answers SET finish = 'xx'",
-        "UPDATE steering SET action = 'hurry'", "UPDATE steering SET value = '-1' WHERE action = 'episodes'",
-        "UPDATE steering SET value = '-0.5' WHERE action = 'target'",
-        "UPDATE steering SET value = '3=4' WHERE action = 'bounds'", "UPDATE outcomes SET score = '1,0.5'",
-        "UPDATE outcomes SET score = '0.5,0.3,1'", "UPDATE outcomes SET score = '1,nan,1'",
-        "UPDATE episodes SET kind = 'speed'", "UPDATE steering SET value = '1' WHERE action = 'pause'",
-        "UPDATE versions SET shares = 'half'"}) {
+  for (const char* damage : {"UPDATE episodes SET samples = '3,,4' WHERE episode = 0",
+                             "UPDATE episodes SET samples = '3x'",
+                             "UPDATE outcomes SET correct = '1'",
+                             "UPDATE outcomes SET verdict = 'perhaps'",
+                             "UPDATE lease_ends SET ending = 'lost'",
+                             "UPDATE set_asides SET kind = 'bored'",
+                             "UPDATE kept_answers SET questions = '1'",
+                             "UPDATE kept_answers SET finish = 'xx'",
+                             "UPDATE steering SET action = 'hurry'",
+                             "UPDATE steering SET value = '-1' WHERE action = 'episodes'",
+                             "UPDATE steering SET value = '-0.5' WHERE action = 'target'",
+                             "UPDATE steering SET value = '3=4' WHERE action = 'bounds'",
+                             "UPDATE steering SET value = '0' WHERE action = 'lease-seconds'",
+                             "UPDATE steering SET value = 'x' WHERE action = 'max-attempts'",
+                             "UPDATE outcomes SET score = '1,0.5'",
+                             "UPDATE outcomes SET score = '0.5,0.3,1'",
+                             "UPDATE outcomes SET score = '1,nan,1'",
+                             "UPDATE episodes SET kind = 'speed'",
+                             "UPDATE steering SET value = '1' WHERE action = 'pause'",
+                             "UPDATE versions SET shares = 'half'"}) {
     SCOPED_TRACE(damage);
     const auto copy = directory_.path() / "copy.sqlite";
     std::filesystem::copy_file(file_, copy, std::filesystem::copy_options::overwrite_existing);

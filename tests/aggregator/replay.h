@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -30,24 +30,23 @@ inline PolicyReplay replay_policy(const History& history, const wire::RunSpec& s
   const auto expect = [&](bool holds, const char* what, int64_t number) {
     if (!holds) replay.faults.push_back(fmt::format("{} {} differs from the replay's", what, number));
   };
-  std::set<EpisodeId> learning;
-  const int64_t before = preflight_episodes(spec);
+  std::map<EpisodeId, int64_t> learning;  // the number of the proposal
   history.replay([&](const Record& record) {
     if (const auto* asked = std::get_if<EpisodeAsked>(&record);
         asked && asked->episode.stage == Stage::kLearn) {
       const policy::Proposal proposal = policy.ask(1).at(0);
-      const int64_t number = asked->episode.id.value - before;
+      const int64_t number = std::ssize(learning);
       expect(proposal.number == number, "the number of episode", number);
       expect(proposal.schedule.samples == asked->episode.samples, "the schedule of episode", number);
       expect(proposal.log_prob == asked->episode.log_prob, "the log_prob of episode", number);
-      learning.insert(asked->episode.id);
+      learning[asked->episode.id] = number;
     } else if (const auto* told = std::get_if<EpisodeTold>(&record);
                told && learning.contains(told->episode)) {
       expect(policy.version() == told->told_version, "the told_version of episode", told->episode.value);
-      policy.tell({told->episode.value - before, mean_score(told->results)});
+      policy.tell({learning.at(told->episode), mean_score(told->results)});
     } else if (const auto* given_up = std::get_if<EpisodeGivenUp>(&record);
                given_up && learning.contains(given_up->episode)) {
-      policy.give_up(given_up->episode.value - before);
+      policy.give_up(learning.at(given_up->episode));
     } else if (const auto* controlled = std::get_if<RunControlled>(&record);
                controlled && controlled->action == ControlAction::kBounds) {
       policy.bound(policy::parse_bounds(controlled->bounds));

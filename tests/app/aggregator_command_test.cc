@@ -104,7 +104,7 @@ TEST_F(AggregatorCommand, PortInUseIsNamedAndTheRunDirectoryIsNotTouched) {
 
 TEST_F(AggregatorCommand, AddressThatOthersReachNeedsConsent) {
   const auto result = run_command(aggregator({"--bind", "tcp://0.0.0.0:*"}));
-  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, Names("tcp://0.0.0.0:*", "--insecure"));
 }
 
@@ -165,9 +165,14 @@ TEST_F(AggregatorCommand, AStoredRunKeepsItsAdapter) {
     serving.send_signal(SIGTERM);
     EXPECT_EQ(serving.wait().code, 0);
   }
-  const auto result = run_command({tool(), "aggregator", "--run", run_.string(), "--adapter", adapter});
-  EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, Names("--adapter", adapter, "--model", run_));
+  const std::string other = directory_ / "other", copy = directory_ / "copy";
+  write_small_adapter(other, 5);
+  write_small_adapter(copy, 4);
+  const auto result = run_command({tool(), "aggregator", "--run", run_.string(), "--adapter", other});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, Names("--adapter", other, run_, "adapter.fingerprint"));
+  RunningCommand serving({tool(), "aggregator", "--run", run_.string(), "--adapter", copy});
+  EXPECT_TRUE(serving.error_line_with("listening on"));
 }
 
 TEST_F(AggregatorCommand, WorkerWithOtherQuestionsIsRefused) {

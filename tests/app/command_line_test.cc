@@ -164,8 +164,7 @@ TEST(CommandLine, FullDiskUnderStandardOutputIsAFailure) {
 TEST(TuneOptions, FaultsOfTheCommandLineComeTogetherAndNothingIsWritten) {
   const auto run = fresh_directory() / "run";
   const auto result = run_command({"allot", "tune", "--run", run.string(), "--totl", "64", "--floor", "-1"});
-  expect_one_error(result, 2, "allot tune",
-                   Names("unknown", "--totl", "--total", "--floor", -1, 0, "--model", "missing"));
+  expect_one_error(result, 2, "allot tune", Names("unknown", "--totl", "--total", "--floor", -1, 0));
   EXPECT_FALSE(std::filesystem::exists(run));
 }
 

@@ -104,7 +104,7 @@ TEST_F(KeysCommand, HalfOfWhatKeysNeedIsRefusedWithTheRemedy) {
   EXPECT_EQ(no_list.code, 2);
   EXPECT_THAT(no_list.err, Names("--allow"));
   const auto no_keys = run_command(aggregator({"--bind", "tcp://0.0.0.0:*"}));
-  EXPECT_EQ(no_keys.code, 1);
+  EXPECT_EQ(no_keys.code, 2);
   EXPECT_THAT(no_keys.err, Names("--allow", "tcp://0.0.0.0:*", "allot keys new"));
   const auto no_server =
       run_command({tool(), "status", "--connect", "tcp://127.0.0.1:1", "--key", file("server.key")});
@@ -113,7 +113,7 @@ TEST_F(KeysCommand, HalfOfWhatKeysNeedIsRefusedWithTheRemedy) {
   ASSERT_EQ(::chmod(file("server.key").c_str(), 0644), 0);
   write_file_atomically(file("keys.txt"), "");
   const auto open = run_command(aggregator({"--key", file("server.key"), "--allow", file("keys.txt")}));
-  EXPECT_EQ(open.code, 1);
+  EXPECT_EQ(open.code, 2);
   EXPECT_THAT(open.err, Names("0644", "chmod 600"));
 }
 

@@ -126,6 +126,22 @@ class LivePage(unittest.TestCase):
         own = {url for url in browser.requests if not url.startswith(("data:", "about:"))}
         self.assertTrue(own and all(url.startswith(run.url) for url in own), f"the page asked for more than its own: {own}")
 
+    def test_is_left_in_the_run_directory_and_shows_the_end_without_a_server(self):
+        run = self.run_
+        aggregator = run.serve()
+        run.work("worker-1")
+        run.wait_until(lambda now: now["stage"] == "finished", 120)
+        figures = run.figures()
+        run.stop(aggregator)
+        self.browser.open((run.directory / "page.html").as_uri())
+        self.assertEqual(self.text("#stage"), "Finished")
+        self.assertIn("report.html", self.text("#updated"))
+        self.assertTrue(self.browser.value("document.getElementById('notice').hidden"))
+        self.assertTrue(self.browser.value("document.getElementById('links') === null"))
+        right = [f"{score['correct']} of {score['n']}" for score in figures["scores"]]
+        self.assertEqual(self.texts("#scores tbody td:nth-child(2)"), right)
+        self.assertTrue(self.browser.value("document.querySelector('#curve svg') !== null"))
+
     def test_says_that_the_aggregator_is_gone_and_goes_on_when_it_is_back(self):
         run, browser = self.run_, self.browser
         serving = run.serve()

@@ -308,5 +308,22 @@ TEST_F(LiveHandlers, ThePageRunsNothingButItsOwnScript) {
   }
 }
 
+TEST_F(LiveHandlers, TheSavedPageHoldsItsFiguresWhateverNamesPeersChose) {
+  aggregator::Snapshot snapshot{.status = example(), .figures = {}, .at = Timestamp(1000ms)};
+  const std::string hostile = "</script><script>document.title='fooled'</script>{state}{head}{nonce}";
+  add_worker(&snapshot.status, hostile);
+  const std::string page = saved_page(snapshot);
+  const std::string begin = "<script type=\"application/json\" id=\"state\">";
+  const size_t at = page.find(begin) + begin.size();
+  ASSERT_GT(at, begin.size());
+  const json state = json::parse(page.substr(at, page.find("</script>", at) - at));
+  EXPECT_EQ(state["workers"][0]["worker"], hostile);
+  EXPECT_EQ(state["aggregator"], "none");
+  EXPECT_EQ(state["at_ms"], 1000);
+  EXPECT_THAT(page, AllOf(HasSubstr("http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "),
+                          Not(HasSubstr("connect-src")), Not(HasSubstr("unsafe"))));
+  EXPECT_NE(saved_page(snapshot), page) << "a nonce is used once";
+}
+
 }  // namespace
 }  // namespace allot::app

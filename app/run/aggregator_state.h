@@ -1,0 +1,34 @@
+// Whether an aggregator works on a run directory, and whether it answers who asks.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "app/run/key_options.h"
+#include "base/clock.h"
+#include "wire/messages.pb.h"
+
+namespace allot::app {
+
+enum class AggregatorState : uint8_t {
+  kAnswers,
+  kSilent,    // it runs and did not answer: it is starting, stopped, or hangs
+  kNeedsKey,  // it runs and answers only who shows a key that it knows
+  kNone,
+};
+std::string_view name(AggregatorState state);  // "answers", "silent", "needs key", "none"
+
+struct AskedAggregator {
+  AggregatorState state = AggregatorState::kNone;
+  std::optional<wire::Status> status = {};  // where it answers
+  std::string why = {};                     // else in words, with what to do
+};
+
+// Asks the aggregator of `run` for its status. The lock of the directory tells one that runs from one that
+// was killed, which leaves its address behind. Throws the errors of keys that cannot be read.
+AskedAggregator ask_aggregator_of(const std::filesystem::path& run, const KeyOptions& keys, Duration timeout);
+
+}  // namespace allot::app
