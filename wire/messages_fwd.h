@@ -28,6 +28,7 @@ class Status;
 class TaskSpec;
 class WorkerStatus;
 enum Ack_Verdict : int;
+enum Control_Action : int;
 enum LeaseKind : int;
 
 }  // namespace allot::wire
