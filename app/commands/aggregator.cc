@@ -162,19 +162,20 @@ int run_aggregator(std::span<const std::string> arguments) {
   set.real("linger", &linger, 0, 1e9, "S",
            "with --exit-when-finished: seconds to show the finished run on the live page before that");
   declare_run_options(set, &run);
-  Resumed resumed;
+  wire::RunSpec spec;
+  Changes changes;
   const auto define = [&] {
     if (holds_run(run.run)) {
-      resumed = resume_run(set, run);
+      changes = resume_run(set, run, &spec);
     } else {
-      resumed.spec = options_as_usage([&] { return build_run_spec(run); });
+      spec = options_as_usage([&] { return build_run_spec(run); });
     }
   };
   set.resolve_with([&] {
     if (!set.dry_run()) return;
     if (holds_run(run.run)) {
       define();
-      run = options_of_run(resumed.spec, run.run);
+      run = options_of_run(spec, run.run);
       return;
     }
     if (run.model.empty()) return;
@@ -184,7 +185,7 @@ int run_aggregator(std::span<const std::string> arguments) {
       return;
     }
     define();
-    resolve(resumed.spec, &run);
+    resolve(spec, &run);
   });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
@@ -216,11 +217,11 @@ int run_aggregator(std::span<const std::string> arguments) {
     server = std::make_unique<aggregator::HttpServer>(address, live_handlers(live, run.run));
   }
   define();
-  service_options.wishes = resumed.changes;
+  service_options.wishes = changes.controls;
   service_options.stay = std::chrono::duration_cast<Duration>(Seconds(linger));
   std::optional<aggregator::Service> opened;
   try {
-    opened.emplace(resumed.spec, std::move(service_options));
+    opened.emplace(spec, std::move(service_options));
   } catch (const InvalidArgument& fault) {  // of the address or the run, which are what the options say
     throw UsageError(fault.what());
   }

@@ -49,8 +49,9 @@ Answer ask(const StatusOptions& options) {
   if (!options.connect.empty())
     return {as_usage(
         [&] { return wire::query_status(options.connect, kAnswerTimeout, load_keys(options.keys, "")); })};
-  AskedAggregator asked = ask_aggregator_of(options.run, options.keys, kAnswerTimeout);
-  if (asked.status) return {*std::move(asked.status)};
+  wire::Status status;
+  AskedAggregator asked = ask_aggregator_of(options.run, options.keys, kAnswerTimeout, &status);
+  if (asked.state == AggregatorState::kAnswers) return {std::move(status)};
   return {status_of(aggregator::read_run(options.run)), asked.state, std::move(asked.why)};
 }
 

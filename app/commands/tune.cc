@@ -214,8 +214,8 @@ int run_tune(std::span<const std::string> arguments) {
   set.real(
       "linger", &linger_seconds, 0, 1e9, "S",
       "seconds that the live page shows the finished run at the end; by default 3 at a terminal, else 0");
-  Resumed resumed;
-  const wire::RunSpec& spec = resumed.spec;
+  wire::RunSpec spec;
+  Changes changes;
   std::vector<int64_t> totals;
   set.resolve_with([&] {
     if (!device.empty() && !devices.empty()) {
@@ -223,11 +223,11 @@ int run_tune(std::span<const std::string> arguments) {
                        " exclude each other; --devices alone names every device");
     }
     if (holds_run(run.run)) {
-      resumed = resume_run(set, run);
+      changes = resume_run(set, run, &spec);
       run = options_of_run(spec, run.run);
     } else {
       if (set.given("episodes") && !set.given("until")) run.until = "episodes";
-      resumed.spec = options_as_usage([&] { return build_run_spec(run); });
+      spec = options_as_usage([&] { return build_run_spec(run); });
       resolve(spec, &run);
     }
     evaluation::require_grader(*evaluation::make_task(worker::task_source(spec.task())), cluster.grader);
@@ -238,8 +238,8 @@ int run_tune(std::span<const std::string> arguments) {
   const std::string program = model_program();
   as_usage([&] { (void)aggregator::parse_http_address(http); });
   cluster.aggregator_options = {"--http", http};
-  std::ranges::copy(resumed.words, std::back_inserter(cluster.aggregator_options));
-  const bool was_finished = finished(run.run) && resumed.changes.empty();
+  std::ranges::copy(changes.words, std::back_inserter(cluster.aggregator_options));
+  const bool was_finished = finished(run.run) && changes.controls.empty();
   const bool lingers = linger_seconds > 0;
   const std::string wanted = !devices.empty() ? devices : !device.empty() ? device : "cpu";
   const auto found = [&] { return ask_for_cuda_devices(program); };

@@ -4,6 +4,7 @@
 #include "app/run/run_directory.h"
 #include "base/error.h"
 #include "wire/client_query.h"
+#include "wire/messages.pb.h"
 #include "wire/status_query.h"
 
 namespace allot::app {
@@ -22,8 +23,8 @@ std::string_view name(AggregatorState state) {
   return "none";
 }
 
-AskedAggregator ask_aggregator_of(const std::filesystem::path& run, const KeyOptions& keys,
-                                  Duration timeout) {
+AskedAggregator ask_aggregator_of(const std::filesystem::path& run, const KeyOptions& keys, Duration timeout,
+                                  wire::Status* status) {
   constexpr const char* kNone = "no aggregator serves this run";
   const auto endpoint = read_endpoint(run);
   AskedAggregator asked{.state = AggregatorState::kSilent,
@@ -37,7 +38,8 @@ AskedAggregator ask_aggregator_of(const std::filesystem::path& run, const KeyOpt
   } else if (endpoint) {
     const auto shown = load_keys(keys, run);
     try {
-      return {.state = AggregatorState::kAnswers, .status = wire::query_status(*endpoint, timeout, shown)};
+      *status = wire::query_status(*endpoint, timeout, shown);
+      return {.state = AggregatorState::kAnswers};
     } catch (const wire::HandshakeRefused& refused) {
       asked = {.state = AggregatorState::kNeedsKey,
                .why = std::string("an aggregator runs and needs a key: ") + refused.what()};

@@ -3,13 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "app/run/key_options.h"
 #include "base/clock.h"
-#include "wire/messages.pb.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::app {
 
@@ -23,12 +22,13 @@ std::string_view name(AggregatorState state);  // "answers", "silent", "needs ke
 
 struct AskedAggregator {
   AggregatorState state = AggregatorState::kNone;
-  std::optional<wire::Status> status = {};  // where it answers
-  std::string why = {};                     // else in words, with what to do
+  std::string why = {};  // where it does not answer, in words, with what to do
 };
 
-// Asks the aggregator of `run` for its status. The lock of the directory tells one that runs from one that
-// was killed, which leaves its address behind. Throws the errors of keys that cannot be read.
-AskedAggregator ask_aggregator_of(const std::filesystem::path& run, const KeyOptions& keys, Duration timeout);
+// Asks the aggregator of `run` for its status, which `status` gets where it answers. The lock of the
+// directory tells one that runs from one that was killed, which leaves its address behind. Throws the errors
+// of keys that cannot be read.
+AskedAggregator ask_aggregator_of(const std::filesystem::path& run, const KeyOptions& keys, Duration timeout,
+                                  wire::Status* status);
 
 }  // namespace allot::app

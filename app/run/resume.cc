@@ -29,10 +29,10 @@ namespace {
 // What the given options say against the run.
 class Comparison {
  public:
-  Comparison(const OptionSet& set, const RunOptions& given)
+  Comparison(const OptionSet& set, const RunOptions& given, const wire::RunSpec& spec)
       : set_(set),
         given_(given),
-        spec_(wire::read_spec(aggregator::spec_path(given.run))),
+        spec_(spec),
         stored_(options_of_run(spec_, given.run)),
         stored_set_("", "", "") {
     // The help, which nobody asks for here, names the usual values of the task that is the default.
@@ -41,7 +41,7 @@ class Comparison {
     stored_.task = task;
   }
 
-  Resumed resumed() {
+  Changes changes() {
     for (const std::string& option : stored_set_.names()) {
       if (!set_.given(option.c_str()) || option == "run") continue;
       const auto special = kSpecial.find(option);
@@ -56,7 +56,7 @@ class Comparison {
           "run directory {} holds a run of another spec: {}; leave the options out, or choose another directory",
           given_.run.string(), fmt::join(faults_, "; ")));
     }
-    return std::move(resumed_);
+    return std::move(changes_);
   }
 
  private:
@@ -145,10 +145,10 @@ class Comparison {
           option, value, now, given_.run.string());
       return;
     }
-    wire::Control& control = resumed_.changes.emplace_back();
+    wire::Control& control = changes_.controls.emplace_back();
     control.set_by(user_and_host());
     fill(&control);
-    resumed_.words.insert(resumed_.words.end(), {fmt::format("--{}", option), fmt::format("{}", value)});
+    changes_.words.insert(changes_.words.end(), {fmt::format("--{}", option), fmt::format("{}", value)});
   }
 
   // Read only where an option may differ from it.
@@ -194,12 +194,12 @@ class Comparison {
 
   const OptionSet& set_;
   const RunOptions& given_;
-  wire::RunSpec spec_;
+  const wire::RunSpec& spec_;
   RunOptions stored_;
   OptionSet stored_set_;
   std::optional<aggregator::RunData> now_;
   std::vector<std::string> faults_;
-  Resumed resumed_{.spec = spec_};
+  Changes changes_;
 };
 
 const std::map<std::string, Comparison::Compare, std::less<>> Comparison::kSpecial = {
@@ -258,15 +258,16 @@ RunOptions options_of_run(const wire::RunSpec& spec, const std::filesystem::path
   return run;
 }
 
-Resumed resume_run(const OptionSet& set, const RunOptions& given) {
+Changes resume_run(const OptionSet& set, const RunOptions& given, wire::RunSpec* spec) {
+  *spec = wire::read_spec(aggregator::spec_path(given.run));
   RunOptions usual;
   OptionSet of_a_run("", "", "");
   declare_run_options(of_a_run, &usual);
   // A run that nothing is said of need not be one that options could have made.
   if (std::ranges::none_of(of_a_run.names(),
                            [&](const std::string& name) { return name != "run" && set.given(name.c_str()); }))
-    return {.spec = wire::read_spec(aggregator::spec_path(given.run))};
-  return Comparison(set, given).resumed();
+    return {};
+  return Comparison(set, given, *spec).changes();
 }
 
 }  // namespace allot::app

@@ -8,7 +8,7 @@
 
 #include "app/cli/options.h"
 #include "app/run/run_spec_builder.h"
-#include "wire/messages.pb.h"
+#include "wire/messages_fwd.h"
 
 namespace allot::app {
 
@@ -19,17 +19,17 @@ bool holds_run(const std::filesystem::path& run_directory);
 // resolved.
 RunOptions options_of_run(const wire::RunSpec& spec, const std::filesystem::path& run_directory);
 
-struct Resumed {
-  wire::RunSpec spec;                       // as stored
-  std::vector<wire::Control> changes = {};  // of what the run is at now, that the given options ask for
-  std::vector<std::string> words = {};      // the same as words of a command line
+// What the given options ask to change of what the run is at now.
+struct Changes {
+  std::vector<wire::Control> controls;
+  std::vector<std::string> words;  // the same as words of a command line
 };
 
-// The run in `given.run`. Every option of the run that `set` was given (declare_run_options, with `given` for
-// its fields) is compared with it: models, adapters and data by their content, so that they may have moved.
-// Throws Mismatch that names each option that differs, as it was given. --episodes, --bounds, --lease-seconds
-// and --max-attempts may differ, which is a change; a value that the run began with and that an operator has
-// changed since is none, which the log says.
-Resumed resume_run(const OptionSet& set, const RunOptions& given);
+// Reads the run in `given.run` into `spec`, as it is stored. Every option of the run that `set` was given
+// (declare_run_options, with `given` for its fields) is compared with it: models, adapters and data by their
+// content, so that they may have moved. Throws Mismatch that names each option that differs, as it was given.
+// --episodes, --bounds, --lease-seconds and --max-attempts may differ, which is a change; a value that the
+// run began with and that an operator has changed since is none, which the log says.
+Changes resume_run(const OptionSet& set, const RunOptions& given, wire::RunSpec* spec);
 
 }  // namespace allot::app
