@@ -118,7 +118,7 @@ TEST_F(ServiceTest, RequestsRepeatedWhileTheLoopStoodStillAreGrantedNothing) {
     wire::Envelope request;
     request.mutable_lease_request()->set_count(1);
     for (int copy = 0; copy < kCopies; ++copy) asking->send(wire::encode(request));
-    std::this_thread::sleep_for(slow.standstill + 200ms);  // a disk that does not answer
+    std::this_thread::sleep_for(slow.standstill + 700ms);  // a disk that does not answer
   };
   wire::RunSpec spec = example_spec();
   spec.set_episodes(1'000);
