@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -97,9 +97,9 @@ void Core::receive(const Sender& sender, std::string_view frame, Timestamp now) 
     log(LogKind::kUnreadable, spdlog::level::warn, "dropped a message from {}: {}", sender_text(),
         failure->message);
     answering_number_ = failure->number;
-    refuse(failure->fault == wire::DecodeFault::kOtherVersion ? Refused::REASON_PROTOCOL_VERSION
-                                                              : Refused::REASON_MALFORMED,
-           failure->message);
+    const bool version =
+        failure->fault == wire::DecodeFault::kOtherVersion || failure->fault == wire::DecodeFault::kNoVersion;
+    refuse(version ? Refused::REASON_PROTOCOL_VERSION : Refused::REASON_MALFORMED, failure->message);
     return;
   }
   auto& message = std::get<wire::Envelope>(decoded);
@@ -117,16 +117,16 @@ void Core::receive(const Sender& sender, std::string_view frame, Timestamp now) 
   }
   if (!user.empty()) sign(&message, user);
   if (message.has_control()) return control(message.control(), sender.rights, now);
-  handle(message, sender.peer, now);
+  handle(message, now);
 }
 
-void Core::handle(const wire::Envelope& message, const std::string& peer, Timestamp now) {
+void Core::handle(const wire::Envelope& message, Timestamp now) {
   if (message.has_hello()) return hello(message, now);
   if (message.has_status_request()) {
     *reply().mutable_status() = status(now);
     return;
   }
-  const auto known = peers_.find(peer);
+  const auto known = peers_.find(sender_.peer);
   if (known == peers_.end() || known->second.worker.empty()) {
     return refuse(Refused::REASON_NOT_INTRODUCED,
                   fmt::format("{} before hello; say hello first", wire::body_name(message)));
@@ -233,8 +233,8 @@ void Core::lease_request(const wire::LeaseRequest& request, std::span<const int6
   const bool barred = paused_ || quarantined(*worker, now);
   std::string no_room;
   const int64_t room = barred ? 0 : room_for(*worker, &no_room);
-  const auto allowed = static_cast<int>(std::clamp<int64_t>(
-      std::min<int64_t>(request.count(), kMaxLeasesOfAWorker), 0, std::max<int64_t>(room, 0)));
+  const auto allowed =
+      static_cast<int>(std::clamp<int64_t>(request.count(), 0, std::min<int64_t>(room, kMaxLeasesOfAWorker)));
   const int wanted = behind_ ? 0 : std::min(allowed, kMaxLeasesPerRound - granted_this_round_);
   while (grant_body.leases_size() < wanted) {
     const std::optional<EpisodeId> episode = next_episode(*worker, now);
@@ -267,7 +267,7 @@ void Core::lease_request(const wire::LeaseRequest& request, std::span<const int6
                           holder_of(worker->name), faults.in_a_row, faults.last));
   } else if (allowed > wanted) {
     wait.set_retry_after_ms(put_off().count());
-  } else if (room <= 0) {
+  } else if (room == 0) {
     // A worker that does not list all it holds has not seen its last Grant yet; there is nothing to explain.
     if (std::ssize(listed) >= leases_.num_held(worker->name)) wait.set_message(no_room);
   } else {
@@ -363,6 +363,9 @@ void Core::tick(Timestamp now) {
   next_forgetting_ = now + kForgetAfter;
   std::erase_if(peers_, [&](const auto& entry) { return entry.second.last_seen < forgotten; });
   std::erase_if(workers_, [&](const auto& entry) { return entry.second.last_seen < forgotten; });
+  std::set<const Holder*> of_workers;
+  for (const auto& [worker_name, worker] : workers_) of_workers.insert(worker.holder);
+  std::erase_if(holders_, [&](const auto& entry) { return !of_workers.contains(&entry.second); });
 }
 
 Outputs Core::take() {

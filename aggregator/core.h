@@ -115,7 +115,6 @@ class Core {
     Faults faults;
     int64_t runs_at_once = 0;  // its workers that were heard of within a lease time, together
     int64_t most_leases = kMaxLeasesOfAWorker;  // see share_out()
-    bool present = false;
   };
   struct Worker {
     Worker(std::string its_name, Holder* its_holder) : name(std::move(its_name)), holder(its_holder) {}
@@ -180,7 +179,7 @@ class Core {
   bool tell(const EpisodeTold& told);
   void note_version(Timestamp now);
 
-  void handle(const wire::Envelope& message, const std::string& peer, Timestamp now);
+  void handle(const wire::Envelope& message, Timestamp now);
   void hello(const wire::Envelope& message, Timestamp now);
   void introduce(const wire::Envelope& message, Timestamp now);
   void lease_request(const wire::LeaseRequest& request, std::span<const int64_t> listed, Worker* worker,

@@ -31,8 +31,8 @@ void Core::control(const wire::Control& control, Rights rights, Timestamp now) {
   if (rights != Rights::kOperator) {
     counters_.set_not_allowed(counters_.not_allowed() + 1);
     log(LogKind::kNotAllowed, spdlog::level::warn,
-        "refused {} by {} from {}, whose key may not control the run",
-        wire::Control::Action_Name(control.action()), by, sender_text());
+        "refused {} by {} from {}, whose key may not control the run", action_word(control.action()), by,
+        sender_text());
     answer.set_message("this key may work for the run, not control it; use an operator's key");
   } else if (by.empty()) {
     answer.set_message("the history notes who controls a run; give a name");

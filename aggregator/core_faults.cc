@@ -196,24 +196,20 @@ int64_t Core::room_for(const Worker& worker, std::string* why_not) const {
   }
   if (const std::optional<int64_t> useful = plan_.useful_at_once())
     room = std::min(room, *useful - static_cast<int64_t>(leases_.num_live()));
-  if (!worker.holder->has_key) return room;
+  if (!worker.holder->has_key) return std::max<int64_t>(room, 0);
   const std::string_view holder = holder_of(worker.name);
   const int64_t share = worker.holder->most_leases - leases_.num_held_by_holder(holder);
   if (share <= 0 && room > 0) {
     *why_not = fmt::format("workers of {} hold {} leases, their share beside those of others", holder,
                            leases_.num_held_by_holder(holder));
   }
-  return std::min(room, share);
+  return std::max<int64_t>(std::min(room, share), 0);
 }
 
 void Core::look_at_workers(Timestamp now) {
   next_look_ = now + kLookEvery;
-  for (auto& [holder_name, holder] : holders_) {
-    holder.runs_at_once = 0;
-    holder.present = false;
-  }
+  for (auto& [holder_name, holder] : holders_) holder.runs_at_once = 0;
   for (auto& [worker_name, worker] : workers_) {
-    worker.holder->present = true;
     if (was_heard(worker, now)) {
       worker.silent = false;
       if (!worker.leaving) worker.holder->runs_at_once += worker.most_leases();
@@ -222,7 +218,6 @@ void Core::look_at_workers(Timestamp now) {
           (now - worker.last_seen).count() / 1000);
     }
   }
-  std::erase_if(holders_, [](const auto& entry) { return !entry.second.present; });
   share_out();
 }
 

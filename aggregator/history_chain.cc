@@ -10,6 +10,7 @@
 #include <set>
 #include <vector>
 
+#include "aggregator/merged_rows.h"
 #include "base/error.h"
 
 namespace allot::aggregator {
@@ -41,47 +42,21 @@ constexpr std::array kChained{
     ChainedTable{"versions", "version",
                  "version, seq, at_ms, shares, recommended, entropy, layer_name, scalars, digest"}};
 
-// All rows of all tables in the order of seq.
-class MergedRows {
- public:
-  explicit MergedRows(const Database& database) {
-    for (const ChainedTable& table : kChained) {
-      cursors_.push_back({Statement(database, fmt::format("SELECT seq, {} FROM {} ORDER BY {}", table.columns,
-                                                          table.name, table.order)),
-                          table.name});
-      cursors_.back().step();
-    }
+// All rows of all tables in the order of seq, each as an index of kChained.
+MergedRows chained_rows(const Database& database) {
+  std::vector<std::string> queries;
+  for (const ChainedTable& table : kChained) {
+    queries.push_back(
+        fmt::format("SELECT seq, {} FROM {} ORDER BY {}", table.columns, table.name, table.order));
   }
-  // The next row by seq; nothing at the end.
-  std::optional<int64_t> seq() {
-    next_ = nullptr;
-    for (Cursor& cursor : cursors_) {
-      if (cursor.more && (next_ == nullptr || cursor.seq < next_->seq)) next_ = &cursor;
-    }
-    return next_ == nullptr ? std::nullopt : std::optional(next_->seq);
-  }
-  const char* table() const { return next_->table; }
-  // Adds that row to `hash` and goes on to the one after it.
-  void take(RowHash* hash) {
-    hash->add_row(next_->table, next_->rows, 1);
-    next_->step();
-  }
+  return {database, queries};
+}
 
- private:
-  struct Cursor {
-    Statement rows;
-    const char* table;
-    bool more = false;
-    int64_t seq = 0;
-
-    void step() {
-      more = rows.step();
-      if (more) seq = rows.integer(0);
-    }
-  };
-  std::vector<Cursor> cursors_;
-  Cursor* next_ = nullptr;
-};
+// Adds the next row, which is of this table, to `hash` and goes on to the one after it.
+void take(size_t table, MergedRows* rows, RowHash* hash) {
+  hash->add_row(kChained[table].name, rows->row(table), 1);
+  rows->step(table);
+}
 
 // What SQLite's ANALYZE adds is no part of the history.
 Sha256Digest schema_digest(const Database& database) {
@@ -285,9 +260,9 @@ void begin_chain(Database* database) {
   append_link(database, 0, first);
   RowHash hash(first);
   int64_t last = 0;
-  for (MergedRows rows(*database); const auto seq = rows.seq();) {
-    last = *seq;
-    rows.take(&hash);
+  for (MergedRows rows = chained_rows(*database); const auto table = rows.next();) {
+    last = rows.seq(*table);
+    take(*table, &rows, &hash);
   }
   if (last > 0) append_link(database, last, hash.finish());
   seal_newest_epoch(database, last);
@@ -335,7 +310,7 @@ void check_links(const Database& database, const Found& found) {
     found("sqlite_schema", "the definitions of the tables are not those that the chain begins with");
   }
   before = digest_of(links.text(1));
-  MergedRows rows(database);
+  MergedRows rows = chained_rows(database);
   MisfitRange misfits(found);
   int64_t last = 0;
   std::set<std::string> tables;
@@ -344,9 +319,9 @@ void check_links(const Database& database, const Found& found) {
     const Sha256Digest stored = digest_of(links.text(1));
     RowHash hash(before);
     tables.clear();
-    for (std::optional<int64_t> next; (next = rows.seq()) && *next <= seq;) {
-      tables.insert(rows.table());
-      rows.take(&hash);
+    for (std::optional<size_t> table; (table = rows.next()) && rows.seq(*table) <= seq;) {
+      tables.insert(kChained[*table].name);
+      take(*table, &rows, &hash);
     }
     // A link that does not fit is taken for good by the next one, so that each tells of its own rows.
     if (hash.finish() == stored) {
@@ -358,8 +333,8 @@ void check_links(const Database& database, const Found& found) {
     last = seq;
   }
   misfits.end();
-  if (const auto next = rows.seq()) {
-    found(fmt::format("{}, seq {}", rows.table(), *next),
+  if (const auto table = rows.next()) {
+    found(fmt::format("{}, seq {}", kChained[*table].name, rows.seq(*table)),
           fmt::format("the chain ends with seq {}: no link covers the rows after it", last));
   }
 }

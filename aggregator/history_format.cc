@@ -193,10 +193,9 @@ int64_t check_schema_version(const Database& database) {
 // Skips a name that this release does not know: it is a counter of a later release.
 wire::Counters read_counters(const Database& database) {
   wire::Counters counters;
-  Statement query(database, "SELECT name, value FROM counters");
-  while (query.step()) {
-    const auto* field = wire::Counters::descriptor()->FindFieldByName(std::string(query.text(0)));
-    if (field != nullptr) wire::Counters::GetReflection()->SetInt64(&counters, field, query.integer(1));
+  for (const auto& [name, value] : stored_counters(database)) {
+    const auto* field = wire::Counters::descriptor()->FindFieldByName(name);
+    if (field != nullptr) wire::Counters::GetReflection()->SetInt64(&counters, field, value);
   }
   return counters;
 }

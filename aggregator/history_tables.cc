@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "aggregator/history_format.h"
+#include "aggregator/merged_rows.h"
 #include "base/error.h"
 
 namespace allot::aggregator {
@@ -300,35 +301,17 @@ constexpr size_t kBatch = 512;
 // Merges the tables by seq and queues batches until the other side wants no more. When a row cannot be read,
 // the rows before it are queued before the error is thrown, as if one thread did both.
 void read_ahead(const Database& database, int64_t schema_version, Belt* belt) {
-  struct Cursor {
-    Statement rows;
-    const HistoryTable* table;
-    bool more = false;
-    int64_t seq = 0;
-
-    void step() {
-      more = rows.step();
-      if (more) seq = rows.integer(0);
-    }
-  };
-  std::vector<Cursor> cursors;
-  for (const HistoryTable& table : history_tables(schema_version)) {
-    cursors.push_back({.rows = Statement(database, table.query), .table = &table});
-    cursors.back().step();
-  }
+  const auto tables = history_tables(schema_version);
+  std::vector<std::string> queries;
+  for (const HistoryTable& table : tables) queries.emplace_back(table.query);
+  MergedRows rows(database, queries);
   Batch batch;
   try {
-    while (true) {
-      Cursor* next = nullptr;
-      for (Cursor& cursor : cursors) {
-        if (cursor.more && (next == nullptr || cursor.seq < next->seq)) next = &cursor;
-      }
-      if (next == nullptr) break;
-      const auto table = static_cast<size_t>(next - cursors.data());
-      next->table->read(next->rows, batch.room(table));
-      batch.keep(table);
+    while (const auto table = rows.next()) {
+      tables[*table].read(rows.row(*table), batch.room(*table));
+      batch.keep(*table);
       if (batch.size() == kBatch && !belt->put(&batch)) return;
-      next->step();
+      rows.step(*table);
     }
   } catch (...) {
     (void)belt->put(&batch);

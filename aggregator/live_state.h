@@ -52,6 +52,9 @@ struct Snapshot {
   wire::Status status;
   ServiceFigures figures;
   Timestamp at;
+  // What the wall clock was ahead of `at` then: times here begin with the wall clock of the start, which may
+  // have been wrong.
+  Duration wall_ahead{};
 };
 
 class LiveState {

@@ -210,11 +210,15 @@ void write_service(Exposition* out, const Snapshot& snapshot) {
   out->counter("allot_replies_sent_total", "Replies since the process started.", figures.replies);
   out->counter("allot_history_records_total", "Records committed since the process started.",
                figures.records);
-  const std::chrono::duration<double> progress = figures.last_progress.time_since_epoch();
+  // By the wall clock of now, since they are compared with the time of another machine.
+  const auto wall_seconds = [&](Timestamp time) {
+    return std::chrono::duration<double>((time + snapshot.wall_ahead).time_since_epoch()).count();
+  };
   out->gauge("allot_last_progress_timestamp_seconds",
-             "When the last episode was told; the start of the process before that.", progress.count());
-  const std::chrono::duration<double> at = snapshot.at.time_since_epoch();
-  out->gauge("allot_snapshot_timestamp_seconds", "When the service loop took these figures.", at.count());
+             "When the last episode was told; the start of the process before that.",
+             wall_seconds(figures.last_progress));
+  out->gauge("allot_snapshot_timestamp_seconds", "When the service loop took these figures.",
+             wall_seconds(snapshot.at));
   out->histogram("allot_episode_duration_seconds", "Time a worker needed for an episode.",
                  figures.episode_seconds);
   out->histogram("allot_reply_duration_seconds",

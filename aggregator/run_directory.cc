@@ -60,6 +60,9 @@ std::filesystem::path endpoint_path(const std::filesystem::path& run_directory) 
 std::filesystem::path http_path(const std::filesystem::path& run_directory) {
   return run_directory / "http";
 }
+std::filesystem::path metrics_path(const std::filesystem::path& run_directory) {
+  return run_directory / "metrics";
+}
 
 RunDirectory::RunDirectory(const std::filesystem::path& path, const wire::RunSpec& wanted) : path_(path) {
   lock();

@@ -19,6 +19,8 @@ std::filesystem::path task_path(const std::filesystem::path& run_directory);
 std::filesystem::path server_key_path(const std::filesystem::path& run_directory);
 // The file with the URL of the live page while one is served.
 std::filesystem::path http_path(const std::filesystem::path& run_directory);
+// The file with the URL of metrics and probes while they have an address of their own.
+std::filesystem::path metrics_path(const std::filesystem::path& run_directory);
 
 // Whether a process holds the directory's lock, as an aggregator does from its start to its end, also while
 // it is stopped or hangs. Nothing where the lock cannot be looked at.

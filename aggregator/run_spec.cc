@@ -13,6 +13,7 @@
 #include "policy/exact_layers.h"
 #include "policy/learner.h"
 #include "wire/messages.pb.h"
+#include "wire/spec.h"
 
 namespace allot::aggregator {
 namespace {
@@ -64,8 +65,8 @@ void validate(const wire::RunSpec& spec) {
     faults += fmt::format("{} is {}, expected {}", field, value, expected);
   };
   const wire::TaskSpec& task = spec.task();
-  expect(spec.schema_version() == kSpecVersion, "schema_version", spec.schema_version(),
-         std::to_string(kSpecVersion));
+  expect(spec.schema_version() == wire::kSpecVersion, "schema_version", spec.schema_version(),
+         std::to_string(wire::kSpecVersion));
   expect(spec.model().layers() >= 1, "model.layers", spec.model().layers(), "at least 1");
   expect(spec.episodes() >= 1, "episodes", spec.episodes(), "at least 1");
   expect(spec.questions_per_episode() >= 1 && spec.questions_per_episode() <= task.train().questions(),

@@ -7,8 +7,6 @@
 
 namespace allot::aggregator {
 
-inline constexpr int32_t kSpecVersion = 1;
-
 // Throws InvalidArgument listing every field that is out of range, with its value and what is expected.
 void validate(const wire::RunSpec& spec);
 

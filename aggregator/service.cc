@@ -123,12 +123,8 @@ void Service::serve_once() {
     if (count == kMaxMessagesPerRound) break;
     message = server_.receive(Duration::zero());
   }
-  if (behind_ && !message) {  // all that waited has been taken
-    behind_ = false;
-    core_.caught_up();
-  }
-  if (const int64_t refused = server_.refused_connections(); refused > refused_connections_)
-    core_.count_refused_connections(refused - std::exchange(refused_connections_, refused));
+  if (!message) core_.caught_up();  // all that waited has been taken
+  core_.count_refused_connections(server_.take_refused_connections());
   core_.tick(now);
   commit_and_send(now);
   if (options_.live && std::chrono::steady_clock::now() >= next_snapshot_) publish(now);
@@ -139,7 +135,6 @@ void Service::note_pace(Timestamp now) {
   if (since < options_.standstill) return;
   spdlog::warn("the aggregator stood still for {} ms; requests for leases that waited are to be asked again",
                since.count());
-  behind_ = true;
   core_.fell_behind();
 }
 
@@ -190,7 +185,9 @@ void Service::note(const Outputs& outputs, Timestamp now) {
 void Service::publish(Timestamp now) {
   if (!options_.live) return;
   const auto start = std::chrono::steady_clock::now();
-  options_.live->publish(std::make_shared<const Snapshot>(core_.status(now), figures_, now));
+  const auto wall = std::chrono::time_point_cast<Duration>(std::chrono::system_clock::now());
+  options_.live->publish(
+      std::make_shared<const Snapshot>(core_.status(now), figures_, now, wall - clock_.now()));
   const auto end = std::chrono::steady_clock::now();
   next_snapshot_ =
       end + std::max<std::chrono::steady_clock::duration>(kSnapshotEvery, kSnapshotShare * (end - start));

@@ -82,8 +82,6 @@ class Service {
   Core core_;
   Timestamp last_commit_;
   Timestamp last_round_;  // when the last round began to take messages
-  bool behind_ = false;
-  int64_t refused_connections_ = 0;  // of those that the core has counted
   ServiceFigures figures_;
   std::chrono::steady_clock::time_point round_began_;
   std::chrono::steady_clock::time_point next_snapshot_;

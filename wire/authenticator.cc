@@ -102,7 +102,9 @@ struct Authenticator::Impl {
         zmq::poll(items.data(), num_items,
                   std::chrono::milliseconds(earlier_requests ? kAnswersAreReadIn : kLookEvery));
         if ((items[0].revents & ZMQ_POLLIN) != 0) return;
-        if ((items[1].revents & ZMQ_POLLIN) != 0) count();
+        // Always, since the sockets were not looked at in one moment: a connection whose question is here has
+        // been accepted, though the event of that came after the look.
+        count();
         look_at_file();
         if ((items[2].revents & ZMQ_POLLIN) != 0) answer(requests);
         if ((items[3].revents & ZMQ_POLLIN) != 0) answer(earlier_requests);
@@ -173,7 +175,7 @@ struct Authenticator::Impl {
 
   Verdict refuse(Verdict verdict) {
     ++num_refused;
-    ++refused_in_all;
+    ++refused_untaken;
     last_reason = verdict.text;
     return verdict;
   }
@@ -237,7 +239,7 @@ struct Authenticator::Impl {
   FileState file_state;
   int num_connections = 0;
   int64_t num_refused = 0;  // since the last line about them
-  std::atomic<int64_t> refused_in_all = 0;
+  std::atomic<int64_t> refused_untaken = 0;
   std::string last_reason;
   std::string last_unknown;
   SteadyTime next_telling;
@@ -268,8 +270,8 @@ Authenticator::~Authenticator() {
   impl_->thread.join();
 }
 
-int64_t Authenticator::refused() const {
-  return impl_->refused_in_all;
+int64_t Authenticator::take_refused() {
+  return impl_->refused_untaken.exchange(0);
 }
 
 std::optional<KeyHolder> Authenticator::holder(std::string_view user) const {

@@ -35,8 +35,8 @@ class Authenticator {
   // The holder of the key named `user` (the User-Id of a message); nothing when the key is no longer
   // on the list.
   std::optional<KeyHolder> holder(std::string_view user) const;
-  // Connections that were refused since the start; 0 where peers need no key.
-  int64_t refused() const;
+  // Connections that were refused since the last call; 0 where peers need no key.
+  [[nodiscard]] int64_t take_refused();
 
  private:
   struct Impl;

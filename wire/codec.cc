@@ -41,7 +41,7 @@ std::variant<Envelope, DecodeFailure> decode(std::string_view frame) {
   }
   if (envelope.protocol_version() != kProtocolVersion) {
     return DecodeFailure{
-        DecodeFault::kOtherVersion,
+        envelope.protocol_version() == 0 ? DecodeFault::kNoVersion : DecodeFault::kOtherVersion,
         fmt::format("protocol version {}, this side speaks {}; run the same release of allot on both sides",
                     envelope.protocol_version(), kProtocolVersion),
         envelope.number()};

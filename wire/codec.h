@@ -20,6 +20,7 @@ inline constexpr size_t kMaxFrameBytes = size_t{8} << 20;
 enum class DecodeFault : uint8_t {
   kTooLarge,      // more than kMaxFrameBytes
   kMalformed,     // not a protobuf Envelope, or one without a body
+  kNoVersion,     // an Envelope without a protocol version, such as an empty frame: no release sends one
   kOtherVersion,  // an Envelope of another protocol version
 };
 

@@ -86,6 +86,20 @@ bool wait_readable(zmq::socket_t& socket, Duration timeout) {
   }
 }
 
+// What `take` finds within `timeout`. A socket that is readable may hold nothing to hand out (a frame of a
+// key that may connect no more), and then the rest of the time is waited for, too.
+template <class Take>
+auto take_within(zmq::socket_t& socket, Duration timeout, Take take) -> decltype(take()) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  auto left = timeout;
+  while (wait_readable(socket, left)) {
+    if (auto taken = take()) return taken;
+    left = std::chrono::ceil<Duration>(deadline - std::chrono::steady_clock::now());
+    if (left <= Duration::zero()) break;
+  }
+  return std::nullopt;
+}
+
 // One frame; nothing when none has arrived or a signal interrupts.
 std::optional<std::string> take_frame(zmq::socket_t& socket, bool* more) {
   zmq::message_t message;
@@ -111,6 +125,13 @@ struct Server::Impl {
   // Declared after the authenticator, so that it is closed first: its handshakes ask the authenticator.
   zmq::socket_t socket{context, zmq::socket_type::router};
   std::deque<Message> pending;  // the further frames of a message whose first has been handed out
+
+  std::optional<Message> next() {
+    if (pending.empty()) return std::nullopt;
+    Message message = std::move(pending.front());
+    pending.pop_front();
+    return message;
+  }
 
   // Reads one whole message: a routing frame, then any number of frames that are each an Envelope.
   void read() {
@@ -179,15 +200,15 @@ std::string Server::endpoint() const {
 }
 
 std::optional<Server::Message> Server::receive(Duration timeout) {
-  if (impl_->pending.empty() && wait_readable(impl_->socket, timeout)) impl_->read();
-  if (impl_->pending.empty()) return std::nullopt;
-  Message message = std::move(impl_->pending.front());
-  impl_->pending.pop_front();
-  return message;
+  if (auto message = impl_->next()) return message;
+  return take_within(impl_->socket, timeout, [this] {
+    impl_->read();
+    return impl_->next();
+  });
 }
 
-int64_t Server::refused_connections() const {
-  return impl_->authenticator.refused();
+int64_t Server::take_refused_connections() {
+  return impl_->authenticator.take_refused();
 }
 
 void Server::send(const std::string& peer, std::string_view frame) {
@@ -262,9 +283,10 @@ Client::Client(const std::string& endpoint, const std::optional<ClientKeys>& key
 Client::~Client() = default;
 
 std::optional<std::string> Client::receive(Duration timeout) {
-  if (!wait_readable(impl_->socket, timeout)) return std::nullopt;
-  bool more = false;
-  return take_frame(impl_->socket, &more);
+  return take_within(impl_->socket, timeout, [this] {
+    bool more = false;
+    return take_frame(impl_->socket, &more);
+  });
 }
 
 std::optional<std::string> Client::handshake_failure() {

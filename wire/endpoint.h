@@ -65,9 +65,9 @@ class Server {
   // The next frame, or nothing after `timeout` (zero: only what is already there) or when a signal interrupts
   // the wait. Frames of a key that has been taken from the allow-list are dropped.
   [[nodiscard]] std::optional<Message> receive(Duration timeout);
-  // Connections that were ended since the start because they showed no key, or one that is not on the
+  // Connections that were ended since the last call because they showed no key, or one that is not on the
   // allow-list, or because there were too many.
-  int64_t refused_connections() const;
+  [[nodiscard]] int64_t take_refused_connections();
   // Queues a frame. A peer that is gone, or does not read what it is sent, loses it.
   void send(const std::string& peer, std::string_view frame);
 
@@ -85,6 +85,7 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
+  // The next frame, or nothing after `timeout` or when a signal interrupts the wait.
   [[nodiscard]] std::optional<std::string> receive(Duration timeout);
   void send(std::string_view frame);
   // Why the server last ended a handshake and what to do about it; nothing when it ended none.

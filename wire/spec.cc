@@ -165,6 +165,14 @@ std::vector<std::string> compared(const T& a, const T& b) {
 
 }  // namespace
 
+void check_version(const RunSpec& spec) {
+  if (spec.schema_version() <= kSpecVersion) return;
+  throw Mismatch(fmt::format(
+      "the spec of run '{}' is of schema version {}, this release reads versions up to {}; use the release of "
+      "its aggregator",
+      spec.run_id(), spec.schema_version(), kSpecVersion));
+}
+
 std::string to_json(const RunSpec& spec) {
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;

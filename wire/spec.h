@@ -11,6 +11,13 @@
 
 namespace allot::wire {
 
+// RunSpec.schema_version of this release. Another one is not misread for want of a field: it means that a
+// spec has to be read in another way.
+inline constexpr int32_t kSpecVersion = 1;
+
+// Throws Mismatch when a newer release made the spec in a form that this one cannot read.
+void check_version(const RunSpec& spec);
+
 // Text of a spec.json: every field, one a line, newline at the end.
 [[nodiscard]] std::string to_json(const RunSpec& spec);
 // `where` names the text in errors. Throws CorruptFile when it is not the JSON of a RunSpec; unknown fields

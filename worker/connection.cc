@@ -270,6 +270,7 @@ class Connection::Session {
 
   void welcome(const wire::Welcome& welcome) {
     if (!runner_) {
+      wire::check_version(welcome.spec());
       spec_ = welcome.spec();
       runner_ = factory_(spec_);
       hello_.set_capacity(runner_->capacity());

@@ -122,11 +122,41 @@ class Announcement {
   std::filesystem::path file_;
 };
 
+// An address at which the run can be read over HTTP. It answers from its construction on, so that probes
+// learn that a long history is being read, and is announced in a file once the run is served.
+class ReadableAddress {
+ public:
+  ReadableAddress(const std::string& option, const aggregator::HttpServer::Handlers& handlers,
+                  const aggregator::HttpLimits& limits, std::filesystem::path file)
+      : address_(as_usage([&] { return aggregator::parse_http_address(option); })),
+        server_(address_, handlers, limits),
+        file_(std::move(file)) {}
+
+  void announce(std::string_view what) {
+    announcement_.emplace(file_, server_.url());
+    spdlog::info("{} at {}{}", what, server_.url(),
+                 address_.loopback() ? "" : "; whoever reaches this address can read it");
+  }
+
+ private:
+  aggregator::HttpAddress address_;
+  aggregator::HttpServer server_;
+  std::filesystem::path file_;
+  std::optional<Announcement> announcement_;
+};
+
+// What probes and Prometheus alone take: a reply is some 20 KB, and one in a second is much.
+constexpr aggregator::HttpLimits kMetricsLimits = {
+    .most_connections = 128, .most_connections_of_address = 64, .most_waiting_bytes = size_t{4} << 20};
+// An option's value for no address.
+constexpr const char* kOff = "off";
+
 }  // namespace
 
 int run_aggregator(std::span<const std::string> arguments) {
   RunOptions run;
   std::string http = "127.0.0.1:*";
+  std::string metrics = kOff;
   aggregator::ServiceOptions service_options;
   OptionSet set("aggregator", "serve a run to workers: the learner, its leases and its history",
                 "allot aggregator --run runs/cluster --bind tcp://0.0.0.0:5557 --key server.key "
@@ -156,6 +186,10 @@ int run_aggregator(std::span<const std::string> arguments) {
       "http", &http, "ADDRESS:PORT",
       "serve the live page, /metrics, /healthz, /readyz and /api/run at this address, read-only; port * lets "
       "the system choose one, which DIR/http names; off serves nothing");
+  set.text(
+      "metrics", &metrics, "ADDRESS:PORT",
+      "serve /metrics, /healthz and /readyz, without the page, at this address as well, so that one which "
+      "Prometheus reaches need not show the page; DIR/metrics names it; off serves nothing");
   set.flag("exit-when-finished", &service_options.exit_when_finished,
            "exit when the run is finished and the workers know it");
   double linger = 0;
@@ -207,15 +241,15 @@ int run_aggregator(std::span<const std::string> arguments) {
   const int64_t open_files = raise_open_files();
   service_options.run_directory = run.run;
   service_options.build = version();
-  aggregator::HttpAddress address;
-  std::unique_ptr<aggregator::HttpServer> server;
   const auto live = std::make_shared<aggregator::LiveState>("the history of the run is being read");
   service_options.live = live;
-  if (http != "off") {
-    address = as_usage([&] { return aggregator::parse_http_address(http); });
-    // Served from now on, so that probes learn it while a long history is read.
-    server = std::make_unique<aggregator::HttpServer>(address, live_handlers(live, run.run));
-  }
+  std::optional<ReadableAddress> page_address, metrics_address;
+  if (http != kOff)
+    page_address.emplace(http, live_handlers(live, run.run), aggregator::HttpLimits{},
+                         aggregator::http_path(run.run));
+  if (metrics != kOff)
+    metrics_address.emplace(metrics, metrics_handlers(live, run.run), kMetricsLimits,
+                            aggregator::metrics_path(run.run));
   define();
   service_options.wishes = changes.controls;
   service_options.stay = std::chrono::duration_cast<Duration>(Seconds(linger));
@@ -227,12 +261,8 @@ int run_aggregator(std::span<const std::string> arguments) {
   }
   aggregator::Service& service = *opened;
   spdlog::info("up to {} files can be open, about as many workers can connect", open_files);
-  std::optional<Announcement> announcement;
-  if (server) {
-    announcement.emplace(aggregator::http_path(run.run), server->url());
-    spdlog::info("live page {} with /metrics, /healthz, /readyz and /api/run{}", server->url(),
-                 address.loopback() ? "" : "; whoever reaches this address can read it");
-  }
+  if (page_address) page_address->announce("live page with /metrics, /healthz, /readyz and /api/run");
+  if (metrics_address) metrics_address->announce("/metrics, /healthz and /readyz alone");
   const ResultsWriter writer(run.run, live);
   std::optional<aggregator::BackupKeeper> backups;
   if (backup_every > 0) {

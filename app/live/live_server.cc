@@ -119,11 +119,17 @@ std::string saved_page(const aggregator::Snapshot& snapshot) {
       fmt::format("<script type=\"application/json\" id=\"state\">{}</script>\n", state));
 }
 
-aggregator::HttpServer::Handlers live_handlers(std::shared_ptr<const LiveState> live,
-                                               std::filesystem::path run_directory) {
-  return {{"/", page},
-          {"/api/run", [live] { return run_object(*live); }},
-          {"/healthz", [live] { return health(*live); }},
+aggregator::HttpServer::Handlers live_handlers(const std::shared_ptr<const LiveState>& live,
+                                               const std::filesystem::path& run_directory) {
+  aggregator::HttpServer::Handlers handlers = metrics_handlers(live, run_directory);
+  handlers["/"] = page;
+  handlers["/api/run"] = [live] { return run_object(*live); };
+  return handlers;
+}
+
+aggregator::HttpServer::Handlers metrics_handlers(const std::shared_ptr<const LiveState>& live,
+                                                  const std::filesystem::path& run_directory) {
+  return {{"/healthz", [live] { return health(*live); }},
           {"/metrics", [live, run_directory] { return metrics(*live, run_directory); }},
           {"/readyz", [live] { return readiness(*live); }}};
 }

@@ -1,5 +1,5 @@
-// What an aggregator answers over HTTP: / (the live page), /api/run, /metrics, /healthz and /readyz.
-// docs/monitoring.md describes each.
+// What an aggregator answers over HTTP: / (the live page), /api/run, /metrics, /healthz and /readyz; or, at
+// an address for machines alone, the last three. docs/monitoring.md describes each.
 #pragma once
 
 #include <filesystem>
@@ -19,8 +19,11 @@ inline constexpr size_t kMostWorkersListed = 200;
 inline constexpr Duration kSilenceOfDeath{60'000};
 
 // `live` is only read; the disk is examined when /metrics is requested.
-aggregator::HttpServer::Handlers live_handlers(std::shared_ptr<const aggregator::LiveState> live,
-                                               std::filesystem::path run_directory);
+aggregator::HttpServer::Handlers live_handlers(const std::shared_ptr<const aggregator::LiveState>& live,
+                                               const std::filesystem::path& run_directory);
+// Of these, what machines ask for: /metrics, /healthz and /readyz.
+aggregator::HttpServer::Handlers metrics_handlers(const std::shared_ptr<const aggregator::LiveState>& live,
+                                                  const std::filesystem::path& run_directory);
 
 // The live page with `nonce` on its style and its script.
 std::string live_page(const std::string& nonce);

@@ -22,6 +22,7 @@
 #include "model/tokenizer.h"
 #include "policy/learner.h"
 #include "wire/messages.pb.h"
+#include "wire/spec.h"
 #include "worker/spec_conditions.h"
 #include "worker/spec_method.h"
 
@@ -253,7 +254,7 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
 wire::RunSpec build_run_spec(const RunOptions& run) {
   check_options(run);
   wire::RunSpec spec;
-  spec.set_schema_version(aggregator::kSpecVersion);
+  spec.set_schema_version(wire::kSpecVersion);
   spec.set_run_id(new_run_id());
   if (run.policy.start != kOwnSchedule) {
     note_unread_schedule(run.model,

@@ -22,6 +22,7 @@
 #include "wire/endpoint.h"
 #include "wire/episode_codec.h"
 #include "wire/messages.pb.h"
+#include "wire/spec.h"
 #include "worker/connection.h"
 #include "worker/spec_conditions.h"
 
@@ -102,7 +103,10 @@ std::optional<wire::RunSpec> ask_for_run(const WorkerOptions& options, Aggregato
     const auto& answer = std::get<wire::Envelope>(decoded);
     if (answer.has_refused())
       throw Mismatch(endpoint + " refuses this worker: " + answer.refused().message());
-    if (answer.has_welcome()) return answer.welcome().spec();
+    if (answer.has_welcome()) {
+      wire::check_version(answer.welcome().spec());
+      return answer.welcome().spec();
+    }
   }
   return std::nullopt;
 }

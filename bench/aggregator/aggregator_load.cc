@@ -10,6 +10,7 @@
 #include "policy/policy.h"
 #include "wire/codec.h"
 #include "wire/endpoint.h"
+#include "wire/spec.h"
 
 namespace allot::bench {
 namespace {
@@ -37,7 +38,7 @@ double milliseconds(AggregatorLoad::Clock::duration duration) {
 
 wire::RunSpec load_spec(int64_t episodes, const std::string& learner) {
   wire::RunSpec spec;
-  spec.set_schema_version(aggregator::kSpecVersion);
+  spec.set_schema_version(wire::kSpecVersion);
   spec.set_run_id("bench");
   spec.mutable_model()->set_id("simulated");
   spec.mutable_model()->set_layers(28);

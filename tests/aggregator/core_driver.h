@@ -208,6 +208,20 @@ class CoreDriver {
   bool keys_ = false;
 };
 
+// A core that the tests of a suite are run on with each storage.
+class CoreDriverTest : public testing::TestWithParam<Storage> {
+ protected:
+  wire::Lease lease(const std::string& worker) {
+    const std::vector<wire::Lease> leases = driver_.leases(worker, 1);
+    EXPECT_EQ(leases.size(), 1u) << "for " << worker;
+    return leases.empty() ? wire::Lease() : leases[0];
+  }
+  // A sign of life that lists no lease.
+  void alive(const std::string& worker) { driver_.heartbeat(worker, {}); }
+
+  CoreDriver driver_{GetParam(), example_spec()};
+};
+
 // The answer to a lease, `correct` of its questions right.
 inline wire::EpisodeResult result_of(const wire::Lease& lease, int correct) {
   wire::EpisodeResult result;

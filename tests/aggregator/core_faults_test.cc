@@ -16,21 +16,13 @@ using testing::ThrowsMessage;
 using wire::Ack;
 using namespace std::chrono_literals;
 
-class CoreFaultsTest : public testing::TestWithParam<Storage> {
+class CoreFaultsTest : public CoreDriverTest {
  protected:
-  wire::Lease lease(const std::string& worker) {
-    const std::vector<wire::Lease> leases = driver_.leases(worker, 1);
-    EXPECT_EQ(leases.size(), 1u) << "for " << worker;
-    return leases.empty() ? wire::Lease() : leases[0];
-  }
-  void alive(const std::string& worker) { driver_.heartbeat(worker, {}); }
   // Says hello as `worker` and fails up to `count` leases.
   void fail_some(const std::string& worker, int count) {
     driver_.hello(worker);
     for (const wire::Lease& lease : driver_.leases(worker, count)) driver_.fail(worker, lease, "false");
   }
-
-  CoreDriver driver_{GetParam(), example_spec()};
 };
 INSTANTIATE_TEST_SUITE_P(Histories, CoreFaultsTest, testing::Values(Storage::kMemory, Storage::kSqlite),
                          storage_name);

@@ -17,18 +17,7 @@ using wire::Ack;
 using wire::Refused;
 using namespace std::chrono_literals;
 
-class CoreResultsTest : public testing::TestWithParam<Storage> {
- protected:
-  wire::Lease lease(const std::string& worker) {
-    const std::vector<wire::Lease> leases = driver_.leases(worker, 1);
-    EXPECT_EQ(leases.size(), 1u) << "for " << worker;
-    return leases.empty() ? wire::Lease() : leases[0];
-  }
-  // Hello again while holding `leases`: a sign of life.
-  void alive(const std::string& worker) { driver_.heartbeat(worker, {}); }
-
-  CoreDriver driver_{GetParam(), example_spec()};
-};
+class CoreResultsTest : public CoreDriverTest {};
 INSTANTIATE_TEST_SUITE_P(Histories, CoreResultsTest, testing::Values(Storage::kMemory, Storage::kSqlite),
                          storage_name);
 

@@ -23,10 +23,7 @@ using wire::Ack;
 using wire::Refused;
 using namespace std::chrono_literals;
 
-class CoreTest : public testing::TestWithParam<Storage> {
- protected:
-  CoreDriver driver_{GetParam(), example_spec()};
-};
+class CoreTest : public CoreDriverTest {};
 INSTANTIATE_TEST_SUITE_P(Histories, CoreTest, testing::Values(Storage::kMemory, Storage::kSqlite),
                          storage_name);
 

@@ -4,12 +4,13 @@
 
 #include "aggregator/run_spec.h"
 #include "wire/messages.pb.h"
+#include "wire/spec.h"
 
 namespace allot::aggregator {
 
 inline wire::RunSpec example_spec() {
   wire::RunSpec spec;
-  spec.set_schema_version(kSpecVersion);
+  spec.set_schema_version(wire::kSpecVersion);
   spec.set_run_id("example");
   wire::ModelIdentity& model = *spec.mutable_model();
   model.set_id("tiny");

@@ -40,6 +40,15 @@ TEST(MetricsTest, HistogramCountsWhatIsAtOrBelowEachBound) {
   EXPECT_EQ(histogram.sum(), 106);
 }
 
+TEST(MetricsTest, TimesFollowTheWallClockThatWasWrongAtTheStart) {
+  Snapshot late = snapshot();
+  late.at = Timestamp{2000s};
+  late.figures.last_progress = Timestamp{1500s};
+  late.wall_ahead = 1'760'000'000s;
+  EXPECT_THAT(text_of(late), AllOf(HasSubstr("\nallot_last_progress_timestamp_seconds 1760001500\n"),
+                                   HasSubstr("\nallot_snapshot_timestamp_seconds 1760002000\n")));
+}
+
 TEST(MetricsTest, LabelValuesAreEscaped) {
   Snapshot odd = snapshot();
   odd.status.set_model("a\"b\\c\nd");

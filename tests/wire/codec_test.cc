@@ -66,6 +66,13 @@ TEST(Codec, AnotherProtocolVersionIsToldApartAndKeepsTheNumber) {
   EXPECT_NE(failure.message.find("99"), std::string::npos) << failure.message;
 }
 
+TEST(Codec, AFrameWithoutAVersionIsNotOneOfAnotherRelease) {
+  Envelope envelope = lease_request();
+  envelope.clear_protocol_version();
+  EXPECT_EQ(failure_of(envelope.SerializeAsString()).fault, DecodeFault::kNoVersion);
+  EXPECT_EQ(failure_of("").fault, DecodeFault::kNoVersion);
+}
+
 TEST(Codec, AMessageWithoutBodyIsMalformed) {
   Envelope envelope = lease_request();
   envelope.clear_body();

@@ -13,6 +13,7 @@
 #include "wire/codec.h"
 #include "wire/endpoint.h"
 #include "wire/messages.pb.h"
+#include "wire/spec.h"
 
 namespace allot::worker {
 namespace {
@@ -68,6 +69,7 @@ class ScriptedAggregator {
     fill(&envelope);
     server_.send(peer_, wire::encode(envelope));
   }
+  void reply_with_frame(std::string_view frame) { server_.send(peer_, frame); }
   void welcome(const std::string& run_id = "run", Duration heartbeat = 50ms, int64_t epoch = 1) {
     reply([&](Envelope* m) {
       m->mutable_welcome()->set_epoch(epoch);
@@ -485,6 +487,25 @@ TEST_F(ConnectionTest, ASilentAggregatorIsConnectedToAnew) {
   const std::string second = aggregator_->peer();
   aggregator_->expect(Envelope::kHello);
   EXPECT_NE(aggregator_->peer(), second);
+}
+
+TEST_F(ConnectionTest, AFrameWithoutAProtocolVersionIsPassedOver) {
+  start_worker(true);
+  aggregator_->expect(Envelope::kHello);
+  aggregator_->reply_with_frame("");
+  aggregator_->welcome();
+  aggregator_->expect(Envelope::kLeaseRequest);
+  aggregator_->reply_with_frame("");
+  aggregator_->grant({{7, 70}});
+  EXPECT_EQ(aggregator_->expect(Envelope::kResult).result().lease(), 7);
+}
+
+TEST_F(ConnectionTest, ASpecOfANewerFormEndsTheWorkerBeforeItIsRead) {
+  start_worker();
+  aggregator_->expect(Envelope::kHello);
+  aggregator_->reply(
+      [](Envelope* m) { m->mutable_welcome()->mutable_spec()->set_schema_version(wire::kSpecVersion + 1); });
+  EXPECT_THAT([&] { worker_.get(); }, ThrowsMessage<Mismatch>(Names(wire::kSpecVersion + 1)));
 }
 
 TEST_F(ConnectionTest, AnAggregatorThatIsSilentForALeaseIsConnectedToAnewWhateverThePatience) {

@@ -88,9 +88,9 @@ class Run:
     def url(self):
         return (self.directory / "http").read_text().strip()
 
-    def get(self, path, method="GET", headers=None):
-        """Status, headers and text of an answer."""
-        request = urllib.request.Request(self.url.rstrip("/") + path, method=method, headers=headers or {})
+    def get(self, path, method="GET", headers=None, url=None):
+        """Status, headers and text of an answer, of the live page's address where no `url` is given."""
+        request = urllib.request.Request((url or self.url).rstrip("/") + path, method=method, headers=headers or {})
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=20) as answer:

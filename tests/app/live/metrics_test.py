@@ -121,7 +121,18 @@ class Http(unittest.TestCase):
         cls.folder = tempfile.mkdtemp(prefix="allot-http-")
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
         cls.run_ = cls.enterClassContext(Run(TOOL, cls.folder))
-        cls.run_.serve()
+        cls.run_.serve("--metrics", "127.0.0.1:*")
+
+    def test_metrics_and_probes_have_an_address_of_their_own_without_the_page(self):
+        alone = (self.run_.directory / "metrics").read_text().strip()
+        self.assertNotEqual(alone, self.run_.url)
+        self.assertEqual(self.run_.get("/healthz", url=alone)[::2], (200, "alive\n"))
+        self.assertEqual(self.run_.get("/readyz", url=alone)[::2], (200, "ready\n"))
+        names = [re.findall(r"^# TYPE (\w+)", self.run_.get("/metrics", url=url)[2], re.MULTILINE) for url in (alone, self.run_.url)]
+        self.assertEqual(names[0], names[1])
+        for path in ("/", "/api/run"):
+            self.assertEqual(self.run_.get(path)[0], 200)
+            self.assertEqual(self.run_.get(path, url=alone)[0], 404)
 
     def test_probes_and_head(self):
         self.assertEqual(self.run_.get("/healthz")[::2], (200, "alive\n"))
