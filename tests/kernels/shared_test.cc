@@ -239,7 +239,9 @@ TEST_P(SharedEstimator, HasTheExactOutputOfEveryHeadAsItsMean) {
        {Budget{BudgetUnit::kSamples, 2, 6}, Budget{BudgetUnit::kRows, 4, 4},
         Budget{BudgetUnit::kRows, 2, 2}}) {
     for (const int32_t queries : {1, 2}) {
-      LaunchSpec spec = launch_spec(GetParam(), std::vector<testing::Sequence>(4000, {queries, 70, number}));
+      constexpr size_t kDraws = kUnderSanitizers ? 1000 : 4000;
+      LaunchSpec spec =
+          launch_spec(GetParam(), std::vector<testing::Sequence>(kDraws, {queries, 70, number}));
       spec.repeat_first = true;
       Launch launch(spec);
       launch.params.method.unit = unit;

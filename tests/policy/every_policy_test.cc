@@ -296,7 +296,7 @@ TEST_P(EveryPolicy, BoundsChangeInMidRunAndWhatWasLearnedStays) {
     const auto policy = make_policy(now);
     auto restored = make_policy(now);
     int number = 0;
-    constexpr int kBetween = kUnderSanitizers ? 24 : 48;
+    constexpr int kBetween = kUnderSanitizers ? 16 : 48;
     for (const Event& event : random_events(11, 5 * kBetween)) {
       // The first change comes before anything was asked, the others in the middle of groups and batches.
       if (number % kBetween == 0) {
