@@ -32,7 +32,9 @@ constexpr auto kLookEvery = 1s;
 constexpr auto kTellEvery = 10s;
 // Each connection asks through a pipe that ZeroMQ keeps until the connection ends: about 10 KiB each way that
 // are used only once. Closing this end frees both ways. Therefore a new socket takes over after this many
-// answers, and the old one is closed when its last answers have certainly been read.
+// answers, and the old one is closed when nothing has asked it for so long that its last answers have
+// certainly been read: a question to a closed socket would have no answer, and its connection wait for the
+// end of the time for handshakes.
 constexpr int kAnswersOfOneSocket = 64;
 constexpr auto kAnswersAreReadIn = 200ms;
 
@@ -107,7 +109,10 @@ struct Authenticator::Impl {
         count();
         look_at_file();
         if ((items[2].revents & ZMQ_POLLIN) != 0) answer(requests);
-        if ((items[3].revents & ZMQ_POLLIN) != 0) answer(earlier_requests);
+        if ((items[3].revents & ZMQ_POLLIN) != 0) {
+          answer(earlier_requests);
+          earlier_asked = std::chrono::steady_clock::now();
+        }
         free_answered();
         tell_refused();
       } catch (const zmq::error_t& error) {
@@ -125,12 +130,15 @@ struct Authenticator::Impl {
       const std::vector<zmq::message_t> frames = receive_all(connections);
       if (frames.empty()) return;
       uint16_t event = 0;
-      if (frames[0].size() < sizeof event) continue;
+      uint32_t value = 0;
+      if (frames[0].size() < sizeof event + sizeof value) continue;
       std::memcpy(&event, frames[0].data(), sizeof event);
+      std::memcpy(&value, static_cast<const char*>(frames[0].data()) + sizeof event, sizeof value);
       if (event == ZMQ_EVENT_ACCEPTED) ++num_connections;
       if (event == ZMQ_EVENT_DISCONNECTED) num_connections = std::max(0, num_connections - 1);
-      // Such a peer is ended by ZeroMQ and never asked about.
-      if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
+      // Such a peer is ended by ZeroMQ and never asked about. EFAULT: nobody could be asked.
+      if ((event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL && value != EFAULT) ||
+          event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
         refuse({"400", "the handshake failed: another server's key, or none"});
     }
   }
@@ -187,16 +195,17 @@ struct Authenticator::Impl {
   }
 
   // Ends the pipes of connections that have been answered (kAnswersOfOneSocket). A connection that asks after
-  // the old socket is unbound and before the new one is bound gets no answer and asks again a moment later.
+  // the old socket is unbound and before the new one is bound is ended, and ZeroMQ makes it again a moment
+  // later.
   void free_answered() {
     const SteadyTime now = std::chrono::steady_clock::now();
     if (earlier_requests) {
-      if (now - changed_socket >= kAnswersAreReadIn) earlier_requests.close();
+      if (now - earlier_asked >= kAnswersAreReadIn) earlier_requests.close();
     } else if (num_answered >= kAnswersOfOneSocket) {
       requests.unbind(kZapAddress);
       earlier_requests = std::exchange(requests, open_requests());
       requests.bind(kZapAddress);
-      changed_socket = now;
+      earlier_asked = now;
       num_answered = 0;
     }
   }
@@ -231,7 +240,7 @@ struct Authenticator::Impl {
   zmq::socket_t requests;          // from the socket's I/O thread
   zmq::socket_t earlier_requests;  // the socket used before it; null most of the time
   int num_answered = 0;            // answered by `requests`
-  SteadyTime changed_socket;       // when `requests` was opened
+  SteadyTime earlier_asked;        // when it was last, or its successor was opened
   zmq::socket_t connections;       // events of the socket
   zmq::socket_t stop_here, stop_there;
   mutable std::mutex mutex;
@@ -255,6 +264,14 @@ void Authenticator::watch(zmq::socket_t& socket) {
   // kAnswersOfOneSocket), all at once when thousands come back after a restart.
   if (!impl_->allow_list_file) return;
   socket.set(zmq::sockopt::zap_domain, "allot");
+  // Else a connection that finds nobody to ask (free_answered) would come in without being asked about, and
+  // all that it sends would be dropped for want of a name.
+  constexpr int kEnforceDomain = 93;  // ZMQ_ZAP_ENFORCE_DOMAIN, which zmq.h names in draft builds only
+  constexpr int kOn = 1;
+  if (::zmq_setsockopt(socket.handle(), kEnforceDomain, &kOn, sizeof kOn) != 0) {
+    throw NetworkError(std::string("this libzmq cannot refuse connections that nobody was asked about: ") +
+                       ::zmq_strerror(errno));
+  }
   constexpr int kEvents = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                           ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
   if (::zmq_socket_monitor(socket.handle(), kMonitorAddress, kEvents) != 0) {

@@ -251,6 +251,9 @@ struct Client::Impl {
   zmq::socket_t handshakes{context, zmq::socket_type::pair};
   std::optional<std::string> failure;
   bool lacks_key = false;
+  // Handshakes whose connection just ended. The first may have met a server that could not ask who this is at
+  // that moment; ZeroMQ connects again by itself.
+  int unexplained = 0;
 };
 
 Client::Client(const std::string& endpoint, const std::optional<ClientKeys>& keys)
@@ -297,8 +300,10 @@ std::optional<std::string> Client::handshake_failure() {
     if (event->size() >= sizeof number + sizeof value) {
       std::memcpy(&number, event->data(), sizeof number);
       std::memcpy(&value, event->data() + sizeof number, sizeof value);
-      impl_->failure = handshake_text(number, value);
-      impl_->lacks_key = !is_full(number, value);
+      if (number != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || ++impl_->unexplained > 1) {
+        impl_->failure = handshake_text(number, value);
+        impl_->lacks_key = !is_full(number, value);
+      }
     }
     while (more && take_frame(impl_->handshakes, &more)) {  // the address, which the caller knows
     }

@@ -88,7 +88,8 @@ class Client {
   // The next frame, or nothing after `timeout` or when a signal interrupts the wait.
   [[nodiscard]] std::optional<std::string> receive(Duration timeout);
   void send(std::string_view frame);
-  // Why the server last ended a handshake and what to do about it; nothing when it ended none.
+  // Why the server last ended a handshake and what to do about it; nothing when it ended none, or only one
+  // and without a reason.
   [[nodiscard]] std::optional<std::string> handshake_failure();
   // After a failure: whether another key can cure it, and not time alone.
   bool lacks_key() const;
