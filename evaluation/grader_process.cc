@@ -25,7 +25,6 @@
 namespace allot::evaluation {
 namespace {
 
-using Json = nlohmann::json;
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kMaxAnswerLine = 64 * 1024;
@@ -305,7 +304,7 @@ Grade read_answer(const std::string& line, const std::optional<std::string>& ext
     return GradingFailure(fmt::format("the grader answered {}: {}; expected a line {{\"score\": 0 to 1}}",
                                       what, line.substr(0, kShown)));
   };
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) throw fail("no JSON object");
   const auto score = json.find("score");
   if (score == json.end() || !score->is_number()) throw fail("no number \"score\"");
@@ -329,14 +328,14 @@ class GraderProcess final : public Grader {
 
   Grade grade(const Question& question, std::string_view reply,
               const std::optional<std::string>& extracted) override {
-    const Json row = {{"id", question.id},
-                      {"question", question.text},
-                      {"answer", question.answer},
-                      {"reply", std::string(reply)},
-                      {"extracted", extracted ? Json(*extracted) : Json()},
-                      {"fields", question.fields}};
+    const nlohmann::json row = {{"id", question.id},
+                                {"question", question.text},
+                                {"answer", question.answer},
+                                {"reply", std::string(reply)},
+                                {"extracted", extracted ? nlohmann::json(*extracted) : nlohmann::json()},
+                                {"fields", question.fields}};
     // A reply may end within a character.
-    const std::string line = row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    const std::string line = row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     if (!program_) program_ = std::make_unique<Program>(options_);
     const Program::Answer answer = program_->ask(line, options_.patience);
     ++asked_;

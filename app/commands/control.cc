@@ -23,7 +23,7 @@ namespace allot::app {
 namespace {
 
 constexpr const char* kExample = "allot control pause --run runs/cluster";
-constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
+constexpr Duration kControlTimeout = std::chrono::seconds(10);
 
 struct ControlOptions {
   std::string action;
@@ -136,7 +136,7 @@ int run_control(std::span<const std::string> arguments) {
   }
   const wire::ControlReply reply = as_usage([&] {
     return wire::send_control(endpoint_of(options), control_of(options, set.given("at-reward")),
-                              kAnswerTimeout, load_keys(options.keys, options.run));
+                              kControlTimeout, load_keys(options.keys, options.run));
   });
   if (!reply.done()) throw Error("refused: " + reply.message());
   std::cout << reply.message() << '\n';

@@ -1,15 +1,19 @@
-// allot history: maintains the history of a run. check verifies all of it, export writes its rows as text,
-// backup copies it while the aggregator goes on writing, restore puts a backup in place of it, accept goes on
-// with what it holds.
+// allot history: maintains the history of a run. check verifies all of it, audit says who did what, export
+// writes its rows as text, backup copies it while the aggregator goes on writing, restore puts a backup in
+// place of it, accept goes on with what it holds.
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <iostream>
 
+#include "aggregator/history_audit.h"
 #include "aggregator/history_backup.h"
 #include "aggregator/history_check.h"
 #include "aggregator/history_export.h"
+#include "aggregator/history_format.h"
 #include "aggregator/history_restore.h"
 #include "aggregator/peer_text.h"
 #include "aggregator/run_directory.h"
@@ -115,6 +119,102 @@ int run_check(const HistoryOptions& options) {
   return report.problems.empty() ? 0 : 1;
 }
 
+int64_t milliseconds(Timestamp at) {
+  return at.time_since_epoch().count();
+}
+
+std::string utc_text(Timestamp at) {
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(milliseconds(at) / 1000));
+}
+
+// The value of a control's action; empty for an action without one.
+std::string value_text(const aggregator::RunControlled& control) {
+  switch (control.action) {
+    case aggregator::ControlAction::kPause:
+    case aggregator::ControlAction::kResume:
+      return "";
+    case aggregator::ControlAction::kStop:
+    case aggregator::ControlAction::kEpisodes:
+      return std::to_string(control.episodes);
+    case aggregator::ControlAction::kTarget:
+      return fmt::format("{}", control.reward);
+    case aggregator::ControlAction::kBounds:
+      return control.bounds.empty() ? "none" : control.bounds;
+    case aggregator::ControlAction::kLeaseSeconds:
+      return std::to_string(control.lease_seconds);
+    case aggregator::ControlAction::kMaxAttempts:
+      return std::to_string(control.max_attempts);
+  }
+  return "";
+}
+
+int64_t count_of(const aggregator::HolderAudit& holder, aggregator::AckVerdict verdict) {
+  const auto found = holder.results.find(verdict);
+  return found == holder.results.end() ? 0 : found->second;
+}
+
+nlohmann::ordered_json audit_json(const aggregator::Audit& audit) {
+  using aggregator::AckVerdict;
+  nlohmann::ordered_json json = {{"holders", nlohmann::ordered_json::array()},
+                                 {"controls", nlohmann::ordered_json::array()}};
+  for (const auto& [name, holder] : audit.holders) {
+    nlohmann::ordered_json ended = nlohmann::ordered_json::object();
+    for (const auto& [how, count] : holder.ended) ended[aggregator::lease_end_text(how)] = count;
+    json["holders"].push_back({{"holder", name},
+                               {"workers", holder.workers},
+                               {"granted", holder.granted},
+                               {"held", holder.held},
+                               {"accepted", count_of(holder, AckVerdict::kAccepted)},
+                               {"late", count_of(holder, AckVerdict::kLate)},
+                               {"stale", count_of(holder, AckVerdict::kStale)},
+                               {"ended", ended},
+                               {"answers_kept", holder.answers_kept},
+                               {"seconds", holder.seconds},
+                               {"first_ms", milliseconds(holder.first)},
+                               {"last_ms", milliseconds(holder.last)}});
+  }
+  for (const auto& control : audit.controls) {
+    json["controls"].push_back({{"at_ms", milliseconds(control.at)},
+                                {"by", control.by},
+                                {"action", aggregator::control_action_text(control.action)},
+                                {"value", value_text(control)}});
+  }
+  return json;
+}
+
+int run_audit(const HistoryOptions& options) {
+  using aggregator::AckVerdict;
+  const aggregator::Audit audit =
+      aggregator::audit(*aggregator::read_sqlite_history(find(options.place).history));
+  if (options.json) {
+    std::cout << audit_json(audit).dump() << '\n';
+    return 0;
+  }
+  size_t width = std::string_view("holder").size();
+  for (const auto& [name, holder] : audit.holders) width = std::max(width, name.size());
+  std::cout << fmt::format("{:<{}} {:>7} {:>9} {:>9} {:>6} {:>6} {:>6} {:>8}  {:<19}  {:<19}  {}\n", "holder",
+                           width, "workers", "granted", "accepted", "late", "stale", "held", "hours",
+                           "first (UTC)", "last (UTC)", "leases without a result");
+  for (const auto& [name, holder] : audit.holders) {
+    std::string ended;
+    for (const auto& [how, count] : holder.ended)
+      ended += fmt::format("{}{} {}", ended.empty() ? "" : ", ", count, aggregator::lease_end_text(how));
+    std::cout << fmt::format("{:<{}} {:>7} {:>9} {:>9} {:>6} {:>6} {:>6} {:>8.2f}  {}  {}  {}\n", name, width,
+                             holder.workers.size(), holder.granted, count_of(holder, AckVerdict::kAccepted),
+                             count_of(holder, AckVerdict::kLate), count_of(holder, AckVerdict::kStale),
+                             holder.held, holder.seconds / 3600, utc_text(holder.first),
+                             utc_text(holder.last), ended.empty() ? "none" : ended);
+  }
+  for (const auto& control : audit.controls) {
+    std::cout << fmt::format(
+        "{} UTC  {} by {}\n", utc_text(control.at),
+        fmt::format("{} {}", aggregator::control_action_text(control.action), value_text(control)),
+        control.by);
+  }
+  if (audit.controls.empty()) std::cout << "nobody controlled the run\n";
+  return 0;
+}
+
 int run_export(const HistoryOptions& options) {
   const Place place = find(options.place);
   const auto format =
@@ -176,10 +276,11 @@ int run_restore(const HistoryOptions& options) {
 
 int run_history(std::span<const std::string> arguments) {
   HistoryOptions options;
-  OptionSet set("history", "check, export, back up or restore the history of a run",
+  OptionSet set("history", "check, audit, export, back up or restore the history of a run",
                 "allot history check runs/quickstart");
-  set.positional_choice("action", &options.action, {"check", "export", "backup", "restore", "accept"},
-                        "ACTION", "what to do");
+  set.positional_choice("action", &options.action,
+                        {"check", "audit", "export", "backup", "restore", "accept"}, "ACTION",
+                        "what to do; audit: what each holder of a key got and did, and every control");
   set.positional(
       "place", &options.place, "PATH",
       "run directory, or a history.sqlite with its spec.json beside it; restore: the backup's directory");
@@ -189,11 +290,12 @@ int run_history(std::span<const std::string> arguments) {
   set.choice("format", &options.format, {"jsonl", "csv"}, "export: one JSON object a line, or CSV");
   set.path("output", &options.output, "export: file to write; standard output without it");
   set.path("run", &options.run, "restore: run directory that gets the backup; what is there is put aside");
-  set.flag("json", &options.json, "check: print one JSON object");
+  set.flag("json", &options.json, "check, audit: print one JSON object");
   set.require("action");
   set.require("place");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
   if (options.action == "check") return run_check(options);
+  if (options.action == "audit") return run_audit(options);
   if (options.action == "export") return run_export(options);
   if (options.action == "restore") return run_restore(options);
   if (options.action == "accept") {

@@ -24,7 +24,7 @@
 namespace allot::app {
 namespace {
 
-constexpr Duration kAnswerTimeout = std::chrono::seconds(3);
+constexpr Duration kStatusTimeout = std::chrono::seconds(3);
 
 struct StatusOptions {
   std::filesystem::path run;
@@ -48,9 +48,9 @@ struct Answer {
 Answer ask(const StatusOptions& options) {
   if (!options.connect.empty())
     return {as_usage(
-        [&] { return wire::query_status(options.connect, kAnswerTimeout, load_keys(options.keys, "")); })};
+        [&] { return wire::query_status(options.connect, kStatusTimeout, load_keys(options.keys, "")); })};
   wire::Status status;
-  AskedAggregator asked = ask_aggregator_of(options.run, options.keys, kAnswerTimeout, &status);
+  AskedAggregator asked = ask_aggregator_of(options.run, options.keys, kStatusTimeout, &status);
   if (asked.state == AggregatorState::kAnswers) return {std::move(status)};
   return {status_of(aggregator::read_run(options.run)), asked.state, std::move(asked.why)};
 }

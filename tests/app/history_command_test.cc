@@ -33,6 +33,16 @@ TEST(HistoryCommand, ABenchRunIsCheckedExportedBackedUpAndADamagedCopyIsNamed) {
   EXPECT_THAT(checked.out, Names("bit for bit"));
   const auto rows = run_command({tool, "history", "export", copy, "--what", "outcomes"});
   EXPECT_GE(std::ranges::count(rows.out, '\n'), 30);
+  const auto audit = nlohmann::json::parse(run_command({tool, "history", "audit", copy, "--json"}).out);
+  EXPECT_EQ(audit.at("holders").size(), 20u);
+  EXPECT_EQ(audit.at("holders").at(0).at("workers").size(), 1u);
+  int64_t results = 0;
+  for (const auto& holder : audit.at("holders"))
+    for (const char* verdict : {"accepted", "late", "stale"}) results += holder.at(verdict).get<int64_t>();
+  EXPECT_EQ(results, std::ranges::count(rows.out, '\n'));
+  const auto told = run_command({tool, "history", "audit", copy});
+  EXPECT_EQ(told.code, 0) << told.err;
+  EXPECT_THAT(told.out, AllOf(HasSubstr("worker-19 "), HasSubstr("nobody controlled")));
 
   const std::string not_utf8 = (directory / "not_utf8").string();
   EXPECT_EQ(run_command({tool, "history", "backup", run, not_utf8}).code, 0);
