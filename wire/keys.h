@@ -77,6 +77,9 @@ AllowList read_allow_list(const std::filesystem::path& file);
 struct ClientKeys {
   PublicKey server;
   KeyPair own;
+  friend bool operator==(const ClientKeys& a, const ClientKeys& b) {
+    return a.server == b.server && a.own.public_key == b.own.public_key;
+  }
 };
 
 }  // namespace allot::wire

@@ -154,14 +154,18 @@ class Connection::Session {
     say_hello();
   }
 
-  // Connects to the aggregator's new address; false when it has not moved, or when connecting there fails.
+  // Connects to the aggregator's new place; false when it has not moved, or when connecting there fails.
   bool follow() {
     if (!options_.moved) return false;
     try {
-      std::optional<AggregatorPlace> place = options_.moved(aggregator_.endpoint);
+      std::optional<AggregatorPlace> place = options_.moved(aggregator_);
       if (!place) return false;
       connect(*place);
-      spdlog::info("the aggregator has moved from {} to {}", aggregator_.endpoint, place->endpoint);
+      if (place->endpoint == aggregator_.endpoint) {
+        spdlog::info("the keys for {} have been changed", place->endpoint);
+      } else {
+        spdlog::info("the aggregator has moved from {} to {}", aggregator_.endpoint, place->endpoint);
+      }
       aggregator_ = std::move(*place);
       return true;
     } catch (const std::exception& error) {

@@ -21,14 +21,16 @@ namespace allot::worker {
 struct AggregatorPlace {
   std::string endpoint;                                 // "tcp://ADDRESS:PORT"
   std::optional<wire::ClientKeys> keys = std::nullopt;  // for an aggregator that asks for them
+  friend bool operator==(const AggregatorPlace&, const AggregatorPlace&) = default;
 };
 
 struct ConnectionOptions {
   std::string endpoint;  // "tcp://ADDRESS:PORT" of the aggregator, which need not run yet
   std::optional<wire::ClientKeys> keys = std::nullopt;  // for an aggregator that asks for them
-  // Called before reconnecting: returns the aggregator's new place when it is no longer at `endpoint`. What
-  // it throws is logged, and the worker keeps the old place. Not set: an aggregator never moves.
-  std::function<std::optional<AggregatorPlace>(const std::string& endpoint)> moved = {};
+  // Called before reconnecting: returns the aggregator's new place when it is no longer at `known`, or when
+  // either side's key is another. What it throws is logged, and the worker keeps the old place. Not set: an
+  // aggregator never moves.
+  std::function<std::optional<AggregatorPlace>(const AggregatorPlace& known)> moved = {};
   bool exit_when_finished = false;
   Duration first_retry{250};  // repeat an unanswered hello after this long, then after twice as long, …
   Duration longest_retry{10'000};  // … up to this

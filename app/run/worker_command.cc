@@ -55,14 +55,16 @@ std::optional<AggregatorPlace> find_aggregator(const WorkerOptions& options, con
   return std::nullopt;
 }
 
-// The place in the run directory, if its address is not `endpoint`. Whoever may write there is trusted with
-// the run and its history, and so also with the key of the new place. A worker with keys never follows to a
-// place without one: then the key of that place is missing, and this throws.
-std::optional<AggregatorPlace> moved_aggregator(const WorkerOptions& options, const std::string& endpoint) {
-  if (!options.connect.empty()) return std::nullopt;
-  const auto now = read_endpoint(options.run);
-  if (!now || *now == endpoint) return std::nullopt;
-  return AggregatorPlace{*now, load_keys(options.keys, options.run)};
+// The place by --connect or the run directory, with the keys of the files as they are now, if it is not
+// `known`. Whoever may write there is trusted with the run and its history, and so also with the key of the
+// new place. A worker with keys never follows to a place without one: then the key of that place is missing,
+// and this throws.
+std::optional<AggregatorPlace> moved_aggregator(const WorkerOptions& options, const AggregatorPlace& known) {
+  const auto endpoint = options.connect.empty() ? read_endpoint(options.run) : std::optional(options.connect);
+  if (!endpoint) return std::nullopt;
+  AggregatorPlace now{*endpoint, load_keys(options.keys, options.run)};
+  if (now == known) return std::nullopt;
+  return now;
 }
 
 // Waits for one frame in short steps, so that a signal to stop is noticed in between.
@@ -91,7 +93,11 @@ std::optional<wire::RunSpec> ask_for_run(const WorkerOptions& options, Aggregato
       // Goes on, because an operator may add the key while this worker waits.
       const auto failure = client.handshake_failure();
       if (failure && *failure != told) spdlog::warn("{}: {}", endpoint, told = *failure);
-      if (auto moved = moved_aggregator(options, endpoint)) *place = std::move(*moved);
+      try {
+        if (auto moved = moved_aggregator(options, *place)) *place = std::move(*moved);
+      } catch (const Error& error) {  // perhaps a file that is just being replaced
+        spdlog::warn("{}", error.what());
+      }
       continue;
     }
     const auto decoded = wire::decode(*frame);
@@ -205,7 +211,7 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceText&
   worker::ConnectionOptions to{.endpoint = aggregator->endpoint,
                                .keys = aggregator->keys,
                                .exit_when_finished = options.exit_when_finished};
-  to.moved = [&](const std::string& endpoint) { return moved_aggregator(options, endpoint); };
+  to.moved = [&](const AggregatorPlace& known) { return moved_aggregator(options, known); };
   to.preempted = [] { return stop_signal() == SIGTERM; };
   worker::Connection connection(std::move(to));
   const int code = connection.run(

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -69,6 +70,48 @@ TEST_F(WorkerCommand, FollowsTheAggregatorOfItsRunDirectoryToAnotherPortAndKey) 
   ASSERT_NE(first, second);
   ASSERT_TRUE(worker.error_line_with("has moved from " + first.substr(0, first.find('\n')) + " to " +
                                      second.substr(0, second.find('\n'))));
+  std::filesystem::remove(hold_);
+  const auto worked = worker.wait();
+  EXPECT_EQ(worked.code, 0) << worked.err;
+  EXPECT_EQ(serving->wait().code, 0);
+  EXPECT_EQ(aggregator::read_run(run_).stage, "finished");
+}
+
+// Both keys are exchanged while it works: its own at once, the aggregator's by a restart at the same address.
+TEST_F(WorkerCommand, TakesUpKeysThatWereChangedInTheirFiles) {
+  const auto new_key = [&](const std::string& name) {
+    const wire::KeyPair pair = wire::make_key_pair();
+    wire::write_key_pair(file(name), pair);
+    return pair.public_key.text() + "\n";
+  };
+  const std::string old_server = new_key("old.key"), new_server = new_key("new.key");
+  const std::string old_worker = new_key("worker.key"), new_worker = new_key("next.key");
+  const auto allow = [&](const std::string& key) {
+    write_file_atomically(file("keys.txt"), key.substr(0, key.find('\n')) + " node-a\n");
+  };
+  write_file_atomically(file("server.pub"), old_server);
+  allow(old_worker);
+  write_file_atomically(hold_, "");
+  std::optional<RunningCommand> serving(std::in_place, aggregator("old.key"));
+  ASSERT_TRUE(serving->error_line_with("listening on tcp://")) << serving->wait().err;
+  std::string endpoint = read_file(run_ / "endpoint");
+  endpoint.pop_back();
+  RunningCommand worker({tool(), "worker", "--connect", endpoint, "--key", file("worker.key"), "--server-key",
+                         file("server.pub"), "--exit-when-finished"});
+  ASSERT_TRUE(worker.error_line_with("connected to " + endpoint));
+
+  allow(new_worker);  // the old key is silenced
+  std::filesystem::rename(file("next.key"), file("worker.key"));
+  ASSERT_TRUE(worker.error_line_with("the keys for " + endpoint + " have been changed"));
+
+  serving->send_signal(SIGKILL);
+  serving->wait();
+  write_file_atomically(file("server.pub"), new_server);
+  std::vector<std::string> again = aggregator("new.key");
+  *std::ranges::find(again, "tcp://127.0.0.1:*") = endpoint;
+  serving.emplace(again);
+  ASSERT_TRUE(serving->error_line_with("listening on tcp://"));
+  ASSERT_TRUE(worker.error_line_with("the keys for " + endpoint + " have been changed"));
   std::filesystem::remove(hold_);
   const auto worked = worker.wait();
   EXPECT_EQ(worked.code, 0) << worked.err;

@@ -206,7 +206,8 @@ class ConnectionTest : public testing::Test {
   std::optional<ScriptedAggregator> aggregator_{std::in_place};
   RunnerControl control_;
   Duration first_retry_ = kDeadline, patience_ = kDeadline, drain_ = 500ms;
-  std::function<std::optional<AggregatorPlace>(const std::string&)> moved_;  // asked on the worker's thread
+  std::function<std::optional<AggregatorPlace>(const AggregatorPlace&)>
+      moved_;  // asked on the worker's thread
   bool preempted_ = false;
   std::atomic<bool> stop_{false};
   std::future<int> worker_;
@@ -576,14 +577,14 @@ TEST_F(ConnectionTest, AnAggregatorThatMovedIsFollowedWithTheLeasesHeld) {
   patience_ = 200ms;
   ScriptedAggregator elsewhere;
   std::atomic<int> asked{0};
-  moved_ = [&, there = elsewhere.endpoint()](const std::string& endpoint) -> std::optional<AggregatorPlace> {
+  moved_ = [&, there = elsewhere.endpoint()](const AggregatorPlace& known) -> std::optional<AggregatorPlace> {
     switch (++asked) {
       case 1:
         throw NotFound("no such file");
       case 2:
         return AggregatorPlace{"nowhere"};
       default:
-        return endpoint == there ? std::nullopt : std::optional(AggregatorPlace{there});
+        return known.endpoint == there ? std::nullopt : std::optional(AggregatorPlace{there});
     }
   };
   first_retry_ = 100ms;
