@@ -19,12 +19,10 @@ class Auditor {
     held_by_.emplace(granted.lease, &holder);
   }
   void add(const LeaseEnded& ended) {
-    const auto held = held_by_.find(ended.lease);
-    if (held == held_by_.end()) return;
-    HolderAudit& holder = *held->second;
-    ++holder.ended[ended.how];
-    holder.last = ended.at;
-    let_go(ended.lease);
+    HolderAudit* const holder = let_go(ended.lease);
+    if (holder == nullptr) return;
+    ++holder->ended[ended.how];
+    holder->last = ended.at;
   }
   // A late result has had its lease ended before, perhaps that of another holder.
   void add(const EpisodeTold& told) {
@@ -56,11 +54,12 @@ class Auditor {
     holder.workers.insert(worker);
     return holder;
   }
-  void let_go(LeaseId lease) {
-    const auto held = held_by_.find(lease);
-    if (held == held_by_.end()) return;
-    --held->second->held;
-    held_by_.erase(held);
+  // Who held the lease until now; null when it has ended before.
+  HolderAudit* let_go(LeaseId lease) {
+    const auto held = held_by_.extract(lease);
+    if (held.empty()) return nullptr;
+    --held.mapped()->held;
+    return held.mapped();
   }
 
   Audit audit_;

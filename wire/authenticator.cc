@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "wire/socket_event.h"
 
 namespace allot::wire {
 namespace {
@@ -124,21 +125,18 @@ struct Authenticator::Impl {
     }
   }
 
-  // An event of the socket: two frames, number and value, then its address.
+  // Each event of the socket is two frames.
   void count() {
     while (true) {
       const std::vector<zmq::message_t> frames = receive_all(connections);
       if (frames.empty()) return;
-      uint16_t event = 0;
-      uint32_t value = 0;
-      if (frames[0].size() < sizeof event + sizeof value) continue;
-      std::memcpy(&event, frames[0].data(), sizeof event);
-      std::memcpy(&value, static_cast<const char*>(frames[0].data()) + sizeof event, sizeof value);
-      if (event == ZMQ_EVENT_ACCEPTED) ++num_connections;
-      if (event == ZMQ_EVENT_DISCONNECTED) num_connections = std::max(0, num_connections - 1);
+      const std::optional<SocketEvent> event = socket_event(frames[0].to_string_view());
+      if (!event) continue;
+      if (event->number == ZMQ_EVENT_ACCEPTED) ++num_connections;
+      if (event->number == ZMQ_EVENT_DISCONNECTED) num_connections = std::max(0, num_connections - 1);
       // Such a peer is ended by ZeroMQ and never asked about. EFAULT: nobody could be asked.
-      if ((event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL && value != EFAULT) ||
-          event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
+      if ((event->number == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL && event->value != EFAULT) ||
+          event->number == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
         refuse({"400", "the handshake failed: another server's key, or none"});
     }
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <deque>
 #include <zmq.hpp>
 
@@ -10,6 +9,7 @@
 #include "base/log.h"
 #include "wire/authenticator.h"
 #include "wire/codec.h"
+#include "wire/socket_event.h"
 
 namespace allot::wire {
 namespace {
@@ -226,16 +226,16 @@ namespace {
 
 constexpr const char* kHandshakeAddress = "inproc://allot.handshake";
 
-// Says in words why a handshake ended.
-bool is_full(uint16_t event, uint32_t value) {
-  return event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH && value == 500;
+bool is_full(const SocketEvent& event) {
+  return event.number == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH && event.value == 500;
 }
 
-std::string handshake_text(uint16_t event, uint32_t value) {
-  if (is_full(event, value)) {
+// Says in words why a handshake ended.
+std::string handshake_text(const SocketEvent& event) {
+  if (is_full(event)) {
     return "the aggregator has as many connections as it allows; try again later";
   }
-  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
+  if (event.number == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
     return "the aggregator does not know this key; add the public key (allot keys public FILE) "
            "to its allow-list";
   }
@@ -294,16 +294,11 @@ std::optional<std::string> Client::receive(Duration timeout) {
 
 std::optional<std::string> Client::handshake_failure() {
   bool more = false;
-  while (const std::optional<std::string> event = take_frame(impl_->handshakes, &more)) {
-    uint16_t number = 0;
-    uint32_t value = 0;
-    if (event->size() >= sizeof number + sizeof value) {
-      std::memcpy(&number, event->data(), sizeof number);
-      std::memcpy(&value, event->data() + sizeof number, sizeof value);
-      if (number != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || ++impl_->unexplained > 1) {
-        impl_->failure = handshake_text(number, value);
-        impl_->lacks_key = !is_full(number, value);
-      }
+  while (const std::optional<std::string> frame = take_frame(impl_->handshakes, &more)) {
+    const std::optional<SocketEvent> event = socket_event(*frame);
+    if (event && (event->number != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || ++impl_->unexplained > 1)) {
+      impl_->failure = handshake_text(*event);
+      impl_->lacks_key = !is_full(*event);
     }
     while (more && take_frame(impl_->handshakes, &more)) {  // the address, which the caller knows
     }

@@ -1,7 +1,6 @@
 // allot history: maintains the history of a run. check verifies all of it, audit says who did what, export
 // writes its rows as text, backup copies it while the aggregator goes on writing, restore puts a backup in
 // place of it, accept goes on with what it holds.
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,8 +16,10 @@
 #include "aggregator/history_restore.h"
 #include "aggregator/peer_text.h"
 #include "aggregator/run_directory.h"
+#include "aggregator/wire_conversion.h"
 #include "app/cli/command.h"
 #include "app/cli/options.h"
+#include "app/report/run_summary.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -123,31 +124,6 @@ int64_t milliseconds(Timestamp at) {
   return at.time_since_epoch().count();
 }
 
-std::string utc_text(Timestamp at) {
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(milliseconds(at) / 1000));
-}
-
-// The value of a control's action; empty for an action without one.
-std::string value_text(const aggregator::RunControlled& control) {
-  switch (control.action) {
-    case aggregator::ControlAction::kPause:
-    case aggregator::ControlAction::kResume:
-      return "";
-    case aggregator::ControlAction::kStop:
-    case aggregator::ControlAction::kEpisodes:
-      return std::to_string(control.episodes);
-    case aggregator::ControlAction::kTarget:
-      return fmt::format("{}", control.reward);
-    case aggregator::ControlAction::kBounds:
-      return control.bounds.empty() ? "none" : control.bounds;
-    case aggregator::ControlAction::kLeaseSeconds:
-      return std::to_string(control.lease_seconds);
-    case aggregator::ControlAction::kMaxAttempts:
-      return std::to_string(control.max_attempts);
-  }
-  return "";
-}
-
 int64_t count_of(const aggregator::HolderAudit& holder, aggregator::AckVerdict verdict) {
   const auto found = holder.results.find(verdict);
   return found == holder.results.end() ? 0 : found->second;
@@ -177,7 +153,7 @@ nlohmann::ordered_json audit_json(const aggregator::Audit& audit) {
     json["controls"].push_back({{"at_ms", milliseconds(control.at)},
                                 {"by", control.by},
                                 {"action", aggregator::control_action_text(control.action)},
-                                {"value", value_text(control)}});
+                                {"what", control_text(aggregator::to_wire(control))}});
   }
   return json;
 }
@@ -192,9 +168,9 @@ int run_audit(const HistoryOptions& options) {
   }
   size_t width = std::string_view("holder").size();
   for (const auto& [name, holder] : audit.holders) width = std::max(width, name.size());
-  std::cout << fmt::format("{:<{}} {:>7} {:>9} {:>9} {:>6} {:>6} {:>6} {:>8}  {:<19}  {:<19}  {}\n", "holder",
-                           width, "workers", "granted", "accepted", "late", "stale", "held", "hours",
-                           "first (UTC)", "last (UTC)", "leases without a result");
+  std::cout << fmt::format("{:<{}} {:>7} {:>9} {:>9} {:>6} {:>6} {:>6} {:>8}  {:<23}  {:<23}  {}\n", "holder",
+                           width, "workers", "granted", "accepted", "late", "stale", "held", "hours", "first",
+                           "last", "leases without a result");
   for (const auto& [name, holder] : audit.holders) {
     std::string ended;
     for (const auto& [how, count] : holder.ended)
@@ -206,10 +182,8 @@ int run_audit(const HistoryOptions& options) {
                              utc_text(holder.last), ended.empty() ? "none" : ended);
   }
   for (const auto& control : audit.controls) {
-    std::cout << fmt::format(
-        "{} UTC  {} by {}\n", utc_text(control.at),
-        fmt::format("{} {}", aggregator::control_action_text(control.action), value_text(control)),
-        control.by);
+    std::cout << fmt::format("{}  {} by {}\n", utc_text(control.at),
+                             control_text(aggregator::to_wire(control)), control.by);
   }
   if (audit.controls.empty()) std::cout << "nobody controlled the run\n";
   return 0;

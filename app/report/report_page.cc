@@ -1,4 +1,3 @@
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -428,16 +427,12 @@ void write_counters(Markup* page, const wire::Counters& counters) {
   page->close().close();
 }
 
-std::string utc(Timestamp at) {
-  return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(at.time_since_epoch().count() / 1000));
-}
-
 // What operators asked for, and what came to nothing; neither section is there without such an event.
 void write_events(Markup* page, const aggregator::RunData& run) {
   if (!run.controls.empty()) {
     open_rows(page, "Control", "events", {"When", "Who", "What"});
     for (const aggregator::RunControlled& controlled : run.controls) {
-      page->open("tr").element("td", {}, utc(controlled.at)).element("td", {}, controlled.by);
+      page->open("tr").element("td", {}, utc_text(controlled.at)).element("td", {}, controlled.by);
       page->element("td", {}, control_text(aggregator::to_wire(controlled))).close();
     }
     page->close().close().close();
@@ -446,7 +441,7 @@ void write_events(Markup* page, const aggregator::RunData& run) {
   const size_t before = run.given_up.size() - std::min(run.given_up.size(), kGivenUpListed);
   open_rows(page, "Episodes given up", "events", {"When", "Episode", "Why"});
   for (const aggregator::EpisodeGivenUp& given_up : std::span(run.given_up).subspan(before)) {
-    page->open("tr").element("td", {}, utc(given_up.at));
+    page->open("tr").element("td", {}, utc_text(given_up.at));
     page->element("td", {}, std::to_string(given_up.episode.value));
     std::string why = given_up.reason.empty() ? "its attempts were used up" : given_up.reason;
     if (given_up.kind == aggregator::GiveUp::kPoisoned) why = "failed on different workers: " + why;

@@ -1,5 +1,6 @@
 #include "app/report/run_summary.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -111,6 +112,10 @@ std::string control_text(const wire::ControlEvent& event) {
     default:
       return action_name(event);
   }
+}
+
+std::string utc_text(Timestamp at) {
+  return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(at.time_since_epoch().count() / 1000));
 }
 
 ScheduleFile schedule_file_of(const aggregator::RunData& run, const std::string& tool_version) {

@@ -8,6 +8,7 @@
 
 #include "aggregator/run_data.h"
 #include "app/files/schedule_file.h"
+#include "base/clock.h"
 
 namespace allot::app {
 
@@ -35,6 +36,8 @@ bool stopped_by_preflight(const aggregator::RunData& run);
 // after 120 episodes").
 std::string action_name(const wire::ControlEvent& event);
 std::string control_text(const wire::ControlEvent& event);
+// "2026-11-25 13:00:01 UTC".
+std::string utc_text(Timestamp at);
 
 // schedule.json of a run: its recommended schedule with the evidence so far. Its costs are the policy's
 // shares of the budget; a learner that knows more is asked by a replay (aggregator/learned_costs.h). Throws

@@ -82,14 +82,14 @@ TEST_F(WorkerCommand, TakesUpKeysThatWereChangedInTheirFiles) {
   const auto new_key = [&](const std::string& name) {
     const wire::KeyPair pair = wire::make_key_pair();
     wire::write_key_pair(file(name), pair);
-    return pair.public_key.text() + "\n";
+    return pair.public_key.text();
   };
   const std::string old_server = new_key("old.key"), new_server = new_key("new.key");
   const std::string old_worker = new_key("worker.key"), new_worker = new_key("next.key");
   const auto allow = [&](const std::string& key) {
-    write_file_atomically(file("keys.txt"), key.substr(0, key.find('\n')) + " node-a\n");
+    write_file_atomically(file("keys.txt"), key + " node-a\n");
   };
-  write_file_atomically(file("server.pub"), old_server);
+  write_file_atomically(file("server.pub"), old_server + "\n");
   allow(old_worker);
   write_file_atomically(hold_, "");
   std::optional<RunningCommand> serving(std::in_place, aggregator("old.key"));
@@ -106,7 +106,7 @@ TEST_F(WorkerCommand, TakesUpKeysThatWereChangedInTheirFiles) {
 
   serving->send_signal(SIGKILL);
   serving->wait();
-  write_file_atomically(file("server.pub"), new_server);
+  write_file_atomically(file("server.pub"), new_server + "\n");
   std::vector<std::string> again = aggregator("new.key");
   *std::ranges::find(again, "tcp://127.0.0.1:*") = endpoint;
   serving.emplace(again);

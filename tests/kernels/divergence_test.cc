@@ -18,20 +18,10 @@ namespace {
 
 using testing::DivergingRows;
 using testing::Elements;
-using testing::supported_isas;
-
-template <class Body>
-void for_every_isa(const Body& body) {
-  for (const cpu::Isa isa : supported_isas()) {
-    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      SCOPED_TRACE(std::string(cpu::name(isa)) + " " + std::string(name(dtype)));
-      body(isa, dtype);
-    }
-  }
-}
+using testing::for_every_kind;
 
 TEST(RowDivergence, FollowsItsDefinitionFromTinyToHugeDivergences) {
-  for_every_isa([](cpu::Isa isa, DType dtype) {
+  for_every_kind([](cpu::Isa isa, DType dtype) {
     for (const int32_t width : {1, 2, 15, 16, 17, 100, 1025, 5003}) {
       SCOPED_TRACE("width " + std::to_string(width));
       DivergingRows rows(dtype, width, width + 5);
@@ -59,7 +49,7 @@ TEST(RowDivergence, FollowsItsDefinitionFromTinyToHugeDivergences) {
 }
 
 TEST(RowDivergence, TakesTheFirstOfEqualLogitsForTheLargest) {
-  for_every_isa([](cpu::Isa isa, DType dtype) {
+  for_every_kind([](cpu::Isa isa, DType dtype) {
     Elements dense(dtype, 40, -1), sampled(dtype, 40, -1);
     for (const int32_t i : {18, 37}) dense.set(i, 2);
     for (const int32_t i : {18, 30}) sampled.set(i, 2);
@@ -81,7 +71,7 @@ TEST(RowDivergence, TakesTheFirstOfEqualLogitsForTheLargest) {
 
 // Logits so far apart that exp(dense - sampled) has no float.
 TEST(RowDivergence, IsFiniteForAnyFiniteLogitsAndNotForOthers) {
-  for_every_isa([](cpu::Isa isa, DType dtype) {
+  for_every_kind([](cpu::Isa isa, DType dtype) {
     Elements dense(dtype, 20, 0), sampled(dtype, 20, 0);
     dense.set(3, 400);
     sampled.set(5, 400);

@@ -1,6 +1,8 @@
 // Launches for tests: random queries and caches whose every byte that attention must not touch is poisoned.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <functional>
 #include <random>
@@ -97,6 +99,17 @@ class Launch {
 
 // Instruction sets of this machine, the portable one first.
 std::vector<cpu::Isa> supported_isas();
+
+// body(isa, dtype) for each of them, with the dtypes of rows.
+template <class Body>
+void for_every_kind(const Body& body) {
+  for (const cpu::Isa isa : supported_isas()) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      SCOPED_TRACE(std::string(cpu::name(isa)) + " " + std::string(name(dtype)));
+      body(isa, dtype);
+    }
+  }
+}
 
 // Mean of vectors with the standard error of each element.
 class MeanEstimate {

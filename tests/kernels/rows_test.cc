@@ -17,7 +17,7 @@ namespace allot::kernels {
 namespace {
 
 using testing::Elements;
-using testing::supported_isas;
+using testing::for_every_kind;
 
 constexpr float kGuard = 77.0f;
 constexpr int32_t kWidths[] = {1, 8, 15, 16, 31, 256, 683};
@@ -33,16 +33,6 @@ Elements random_elements(DType dtype, int64_t count, uint32_t seed, float deviat
   Elements elements(dtype, count, 0);
   for (int64_t i = 0; i < count; ++i) elements.set(i, normal(random));
   return elements;
-}
-
-template <class Body>
-void for_every_kind(const Body& body) {
-  for (const cpu::Isa isa : supported_isas()) {
-    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      SCOPED_TRACE(std::string(cpu::name(isa)) + " " + std::string(name(dtype)));
-      body(isa, dtype);
-    }
-  }
 }
 
 TEST(RmsNorm, FollowsItsFormulaWithAndWithoutAResidualStream) {
