@@ -42,17 +42,35 @@ struct Linear::Tensors {
   at::Tensor transposed_weight;  // [in_features, out_features], a view
   std::optional<at::Tensor> bias;
   kernels::DType dtype;
+  bool widened;
 };
 
+Bfloat16Products bfloat16_products() {
+#if defined(__x86_64__)
+  static const bool has_vectors =
+      (__builtin_cpu_init(), __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"));
+  return has_vectors ? Bfloat16Products::kNative : Bfloat16Products::kWidened;
+#else
+  return Bfloat16Products::kNative;
+#endif
+}
+
 Linear::Linear(std::shared_ptr<const Buffer> weight, std::shared_ptr<const Buffer> bias, int64_t out_features,
-               int64_t in_features, kernels::DType dtype)
+               int64_t in_features, kernels::DType dtype, Bfloat16Products products)
     : tensors_(std::make_unique<Tensors>()), out_features_(out_features), in_features_(in_features) {
   const c10::InferenceMode no_autograd;
   tensors_->transposed_weight = matrix(weight->data(), {out_features, in_features}, dtype).t();
   if (bias) tensors_->bias = matrix(bias->data(), {out_features}, dtype);
+  tensors_->dtype = dtype;
+  tensors_->widened = dtype == kernels::DType::kBFloat16 && products == Bfloat16Products::kWidened;
+  if (tensors_->widened) {
+    tensors_->transposed_weight = tensors_->transposed_weight.to(at::kFloat);
+    if (tensors_->bias) tensors_->bias = tensors_->bias->to(at::kFloat);
+    return;  // the copies are all that is read
+  }
   tensors_->weight_memory = std::move(weight);
   tensors_->bias_memory = std::move(bias);
-  tensors_->dtype = dtype;
 }
 
 Linear::~Linear() = default;
@@ -82,7 +100,10 @@ void Linear::apply_columns(const void* input, int64_t rows, void* out, int64_t b
     weight = weight.slice(1, begin, end);
     if (bias) bias = bias->slice(0, begin, end);
   }
-  if (bias) {
+  if (tensors_->widened) {
+    const at::Tensor wide = x.to(at::kFloat);
+    result.copy_(bias ? at::addmm(*bias, wide, weight) : at::mm(wide, weight));
+  } else if (bias) {
     at::addmm_out(result, *bias, x, weight);
   } else {
     at::mm_out(result, x, weight);

@@ -18,13 +18,25 @@ inline constexpr int64_t kRowGroup = 16;
 // threads share each product instead.
 inline constexpr int64_t kMaxPrivateMatrixBytes = int64_t{8} << 20;
 
+// How products of bfloat16 matrices are computed. Both sum in float32 and round once; they sum in different
+// orders.
+enum class Bfloat16Products {
+  kNative,   // by LibTorch's product of bfloat16 matrices
+  kWidened,  // by its product of float32 matrices; the weights are held as float32, in twice the memory
+};
+
+// kWidened on x86 processors without AVX-512, where LibTorch multiplies bfloat16 matrices without vector
+// instructions (docs/internals/engine.md, "Processors without AVX-512"), kNative elsewhere.
+Bfloat16Products bfloat16_products();
+
 // out = input * weight^T + bias. The weight is shared because a tied embedding is also the table of
 // the first layer.
 class Linear {
  public:
-  // weight [out_features, in_features] and bias [out_features], or null for none, both of `dtype`.
+  // weight [out_features, in_features] and bias [out_features], or null for none, both of `dtype`. `products`
+  // matters for bfloat16 alone.
   Linear(std::shared_ptr<const Buffer> weight, std::shared_ptr<const Buffer> bias, int64_t out_features,
-         int64_t in_features, kernels::DType dtype);
+         int64_t in_features, kernels::DType dtype, Bfloat16Products products = bfloat16_products());
   ~Linear();
   Linear(Linear&&) noexcept;
   Linear& operator=(Linear&&) noexcept;
