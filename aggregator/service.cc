@@ -187,7 +187,7 @@ void Service::publish(Timestamp now) {
   const auto start = std::chrono::steady_clock::now();
   const auto wall = std::chrono::time_point_cast<Duration>(std::chrono::system_clock::now());
   options_.live->publish(
-      std::make_shared<const Snapshot>(core_.status(now), figures_, now, wall - clock_.now()));
+      std::make_shared<const Snapshot>(Snapshot{core_.status(now), figures_, now, wall - clock_.now()}));
   const auto end = std::chrono::steady_clock::now();
   next_snapshot_ =
       end + std::max<std::chrono::steady_clock::duration>(kSnapshotEvery, kSnapshotShare * (end - start));

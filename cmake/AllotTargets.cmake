@@ -70,10 +70,13 @@ function(allot_precompile name)
   target_link_libraries(${name} PRIVATE ${arg_LINK})
   target_precompile_headers(${name} PRIVATE ${arg_INCLUDE})
   allot_flags(${name})
+  target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>)  # for ccache
 endfunction()
 
 function(allot_use_precompiled target name)
-  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>)  # for ccache
+  target_compile_options(${target} PRIVATE  # for ccache
+    $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>
+    $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:SHELL:-Xclang -fno-pch-timestamp>)
   target_precompile_headers(${target} REUSE_FROM ${name})
 endfunction()
 

@@ -88,7 +88,8 @@ void make_groups_anywhere(const RandomTensor& tensor, uint64_t first, uint64_t g
 
 template <class Element>
 MakeGroups<Element> fastest_make_groups() {
-#if !defined(__clang__)  // which compiles the fuzz targets alone, and knows these names from version 18 on
+#if !defined( \
+    __clang__)  // which builds what checks, not what is used, and knows these names from version 18 on
   __builtin_cpu_init();
   if (__builtin_cpu_supports("x86-64-v4")) return make_groups_v4<Element>;
   if (__builtin_cpu_supports("x86-64-v3")) return make_groups_v3<Element>;

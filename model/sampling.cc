@@ -42,13 +42,14 @@ inline uint64_t weigh_each(std::span<const float> logits, float largest, float s
 
 // Compiled a second time for processors with fused multiply-adds, which the weights need and which are
 // function calls elsewhere.
-[[gnu::target("arch=x86-64-v3")]] uint64_t weigh_each_v3(std::span<const float> logits, float largest,
-                                                         float scale, uint32_t* weights) {
+[[gnu::target("avx2,fma")]] uint64_t weigh_each_avx2(std::span<const float> logits, float largest,
+                                                     float scale, uint32_t* weights) {
   return weigh_each(logits, largest, scale, weights);
 }
 uint64_t weigh(std::span<const float> logits, float largest, float scale, uint32_t* weights) {
-  static const bool has_v3 = (__builtin_cpu_init(), __builtin_cpu_supports("x86-64-v3"));
-  return (has_v3 ? weigh_each_v3 : weigh_each)(logits, largest, scale, weights);
+  static const bool has_avx2 =
+      (__builtin_cpu_init(), __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+  return (has_avx2 ? weigh_each_avx2 : weigh_each)(logits, largest, scale, weights);
 }
 
 }  // namespace

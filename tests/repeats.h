@@ -3,7 +3,14 @@
 
 namespace allot {
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)  // Clang; GCC 12 knows neither
+#define ALLOT_UNDER_ADDRESS_SANITIZER
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define ALLOT_UNDER_ADDRESS_SANITIZER
+#endif
+#if defined(ALLOT_UNDER_ADDRESS_SANITIZER)
 inline constexpr bool kUnderSanitizers = true;
 #else
 inline constexpr bool kUnderSanitizers = false;

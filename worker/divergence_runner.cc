@@ -82,8 +82,9 @@ DivergenceRunner::Batch DivergenceRunner::next_batch() {
   int64_t tokens = 0;
   for (const auto& [id, running] : running_) {
     for (size_t index = 0; index < running.texts.size(); ++index) {
-      const bool taken = std::ranges::any_of(
-          batch.places, [&](const Place& place) { return place.episode == id && place.index == index; });
+      const bool taken = std::ranges::any_of(batch.places, [&, id = id](const Place& place) {
+        return place.episode == id && place.index == index;
+      });
       if (running.measured[index] || taken) continue;
       if (tokens >= meter_->tokens_at_once()) return batch;
       const size_t before = batch.pairs.size();

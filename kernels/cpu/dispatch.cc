@@ -1,4 +1,5 @@
 // Chooses the instruction set.
+#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -9,7 +10,11 @@ namespace {
 
 // AMX tiles can be used when the processor has them and Linux grants this process the use of their state.
 bool may_use_tiles() {
-  if (!__builtin_cpu_supports("amx-tile") || !__builtin_cpu_supports("amx-bf16")) return false;
+  // Not every compiler knows these by name.
+  constexpr unsigned kBfloat16Tiles = 1u << 22, kTiles = 1u << 24;  // CPUID.(EAX=7, ECX=0):EDX
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
+  if (!(edx & kBfloat16Tiles) || !(edx & kTiles)) return false;
   constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;

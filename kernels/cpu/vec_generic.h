@@ -2,9 +2,10 @@
 // four lanes for baseline x86-64 (and other architectures), two of eight where the including file is compiled
 // for AVX2 and FMA. Same interface as vec_avx512.h; the kernels are templates over either. The register width
 // keeps the instantiations of different instruction sets apart, so that the linker cannot merge them.
+// Registers are cast by the compiler's own __builtin_bit_cast, since Clang compiles std::bit_cast for the
+// baseline.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -71,7 +72,7 @@ struct GenericVec {
     return F::make([&](int i) {
       HPart half;
       std::memcpy(&half, p + i * kWidth, sizeof half);
-      return std::bit_cast<FPart>(__builtin_convertvector(half, UPart) << 16);
+      return __builtin_bit_cast(FPart, __builtin_convertvector(half, UPart) << 16);
     });
   }
   // The first `count` lanes from memory, zeros above.
@@ -88,15 +89,15 @@ struct GenericVec {
       std::memcpy(&x, p + i * 2 * kWidth, sizeof x);
       return x;
     };
-    even = F::make([&](int i) { return std::bit_cast<FPart>(pairs(i) << 16); });
-    odd = F::make([&](int i) { return std::bit_cast<FPart>(pairs(i) & 0xFFFF0000u); });
+    even = F::make([&](int i) { return __builtin_bit_cast(FPart, pairs(i) << 16); });
+    odd = F::make([&](int i) { return __builtin_bit_cast(FPart, pairs(i) & 0xFFFF0000u); });
   }
   ALLOT_INLINE void store(float* p, const F& x) {
     std::memcpy(p, &x, sizeof x);
   }
   ALLOT_INLINE void store(uint16_t* p, const F& x) {
     for (int i = 0; i < kParts; ++i) {
-      const UPart bits = std::bit_cast<UPart>(x.part[i]);
+      const UPart bits = __builtin_bit_cast(UPart, x.part[i]);
       const UPart rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
       const UPart result = x.part[i] == x.part[i] ? rounded : (bits >> 16) | 0x40u;
       const HPart half = __builtin_convertvector(result, HPart);
@@ -168,7 +169,7 @@ struct GenericVec {
   // 2^n times `x` for whole n in [-126, 127].
   ALLOT_INLINE F scale_by_power(const F& x, const F& n) {
     return F::make([&](int i) {
-      return x.part[i] * std::bit_cast<FPart>((__builtin_convertvector(n.part[i], IPart) + 127) << 23);
+      return x.part[i] * __builtin_bit_cast(FPart, (__builtin_convertvector(n.part[i], IPart) + 127) << 23);
     });
   }
   // `power` where y >= -126, zeros below; NaN stays NaN.

@@ -145,7 +145,7 @@ TEST_P(EveryPolicy, StartsAtTheScheduleOfItsConfigurationExactly) {
 
 // The number of events between restoring a learner and restoring it again: a state is long, and under
 // sanitizers writing and reading it takes nearly all of the time.
-constexpr int kEventsARestore = kUnderSanitizers ? 7 : 1;
+constexpr int kEventsARestore = kUnderSanitizers ? 14 : 1;
 
 TEST_P(EveryPolicy, WithAStartRestoresBitForBitAndOnlyUnderThatStart) {
   PolicyConfig warm = config();
@@ -192,17 +192,17 @@ constexpr BoundedRun kBoundedRuns[] = {
     {kBounds[0], ""}, {kBounds[1], ""}, {kBounds[2], ""}, {kBounds[1], "1,5,5,5,12,12"}};
 
 TEST_P(EveryPolicy, EverythingAskedAndRecommendedKeepsTheBounds) {
-  for (const auto& [bounds, start] : kBoundedRuns) {
+  for (const BoundedRun& run : kBoundedRuns) {
     PolicyConfig bounded = config();
-    bounded.bounds = parse_bounds(bounds);
-    if (*start != '\0') bounded.start = parse_schedule(start);
-    const int events = kUnderSanitizers ? 140 : 400;
+    bounded.bounds = parse_bounds(run.bounds);
+    if (*run.start != '\0') bounded.start = parse_schedule(run.start);
+    const int events = kUnderSanitizers ? 70 : 400;
     const Limits limits = limits_of(bounded.bounds, bounded.layers, bounded.total, bounded.floor);
     const auto policy = make_policy(bounded);
     std::mt19937_64 random(8);
     const auto check = [&](const Schedule& schedule) {
-      ASSERT_NO_THROW(check_schedule(schedule, 6, 1, 40)) << bounds << " " << start;
-      ASSERT_NO_THROW(check_limits(schedule, limits)) << bounds << " " << start;
+      ASSERT_NO_THROW(check_schedule(schedule, 6, 1, 40)) << run.bounds << " " << run.start;
+      ASSERT_NO_THROW(check_limits(schedule, limits)) << run.bounds << " " << run.start;
     };
     check(policy->recommend());
     std::set<std::string> asked;
@@ -220,8 +220,8 @@ TEST_P(EveryPolicy, EverythingAskedAndRecommendedKeepsTheBounds) {
       check(policy->recommend());
     }
     EXPECT_GT(policy->version(), 3);
-    if (bounds != kBounds[2]) {
-      EXPECT_GT(asked.size(), 8u) << bounds;
+    if (run.bounds != kBounds[2]) {
+      EXPECT_GT(asked.size(), 8u) << run.bounds;
     } else {
       EXPECT_EQ(asked.size(), 1u);
     }
@@ -296,7 +296,7 @@ TEST_P(EveryPolicy, BoundsChangeInMidRunAndWhatWasLearnedStays) {
     const auto policy = make_policy(now);
     auto restored = make_policy(now);
     int number = 0;
-    constexpr int kBetween = kUnderSanitizers ? 16 : 48;
+    constexpr int kBetween = kUnderSanitizers ? 12 : 48;
     for (const Event& event : random_events(11, 5 * kBetween)) {
       // The first change comes before anything was asked, the others in the middle of groups and batches.
       if (number % kBetween == 0) {
@@ -532,7 +532,7 @@ TEST_P(EveryPolicy, TheDigestIsThatOfTheStateAndChangesWithEveryUpdate) {
   for (const Event& event : random_events(11, kUnderSanitizers ? 150 : 300)) {
     const int64_t version = policy->version();
     apply(*policy, event);
-    if (!kUnderSanitizers || number++ % 7 == 0) {
+    if (number++ % kEventsARestore == 0) {
       EXPECT_EQ(restore_policy(config(), policy->save())->digest(), policy->digest());
     }
     if (policy->version() > version) {
@@ -562,7 +562,7 @@ TEST_P(EveryPolicy, ADamagedStateIsRefused) {
   policy->ask(5);
   policy->tell({0, 0.5});
   const std::string whole = policy->save();
-  const size_t step = 1 + whole.size() / (kUnderSanitizers ? 20 : 2000);
+  const size_t step = 1 + whole.size() / (kUnderSanitizers ? 8 : 2000);
   for (size_t length = 0; length < whole.size(); length += step) {
     ASSERT_THROW(restore_policy(config(), whole.substr(0, length)), CorruptFile) << length;
   }
