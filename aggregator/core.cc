@@ -29,10 +29,8 @@ constexpr int kMaxFailuresInARow = 5;
 // A peer that was silent for this long and for ten lease times is forgotten; when it comes back it is told
 // to introduce itself.
 constexpr Duration kForgetAfter = 10min;
-
-bool is_name(const std::string& text) {
-  return !text.empty() && text.size() <= kMaxNameBytes && text == one_line(text, kMaxNameBytes);
-}
+// How long a cordoned worker waits before it asks again.
+constexpr Duration kCordonedRetry = 5s;
 
 // Workers of release 0.1 name none.
 std::vector<RewardKind> kinds_of(const wire::Hello& hello) {
@@ -230,7 +228,7 @@ void Core::lease_request(const wire::LeaseRequest& request, std::span<const int6
   wire::Grant grant_body;
   worker->leaving = false;
   if (request.capacity() > 0) worker->capacity = request.capacity();
-  const bool barred = paused_ || quarantined(*worker, now);
+  const bool barred = paused_ || cordoned(*worker) || quarantined(*worker, now);
   std::string no_room;
   const int64_t room = barred ? 0 : room_for(*worker, &no_room);
   const auto allowed =
@@ -253,6 +251,11 @@ void Core::lease_request(const wire::LeaseRequest& request, std::span<const int6
     worker->heard_finished = true;
   } else if (paused_) {
     wait.set_paused(true);
+  } else if (cordoned(*worker)) {
+    wait.set_retry_after_ms(std::max(retry_after(), kCordonedRetry).count());
+    wait.set_message(
+        fmt::format("an operator has cordoned {}; it gets leases again after allot control uncordon",
+                    cordoned_.contains(worker->name) ? worker->name : holder_of(worker->name)));
   } else if (barred) {
     const bool itself = worker->faults.quarantined_until > now;
     const Faults& faults = itself ? worker->faults : worker->holder->faults;

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -216,6 +217,8 @@ class Core {
   void note_failure(Worker* worker, const std::string& reason, Timestamp now);
   // Whether it gets nothing because of its faults or those of its holder's workers.
   bool quarantined(const Worker& worker, Timestamp now) const;
+  // Whether an operator has cordoned it or its holder.
+  bool cordoned(const Worker& worker) const;
   Timestamp quarantined_until(const Worker& worker) const;
   wire::Lease grant(EpisodeId episode, const std::string& worker, Timestamp now);
   wire::Ack judge(const wire::EpisodeResult& result, Worker* worker, Timestamp now);
@@ -246,8 +249,9 @@ class Core {
   LeaseTable leases_;
   std::unordered_map<EpisodeId, Open> open_;
   bool paused_ = false;
-  std::optional<double> target_;  // of the recent mean reward
-  bool until_settled_;            // as long as no operator says how many episodes are wanted
+  std::set<std::string, std::less<>> cordoned_;  // workers and holders that get no leases
+  std::optional<double> target_;                 // of the recent mean reward
+  bool until_settled_;                           // as long as no operator says how many episodes are wanted
   bool settled_ = false;
   int settled_updates_ = 0;              // see note_outlook()
   std::deque<RunControlled> controls_;   // the last few

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "aggregator/core.h"
+#include "aggregator/holder.h"
 #include "aggregator/outlook.h"
 #include "aggregator/peer_text.h"
 #include "aggregator/run_spec.h"
@@ -18,6 +19,8 @@ namespace {
 constexpr int64_t kMostEpisodes = 1'000'000'000;
 constexpr int64_t kMostLeaseSeconds = 1'000'000;
 constexpr int32_t kMostAttempts = 1'000'000;
+// More than that are not cordoned at once; a holder stands for all its workers.
+constexpr int64_t kMostCordoned = 256;
 // A run is settled when this many updates in a row leave less than the gain floor to gain.
 constexpr int kSettledUpdates = 3;
 // It is not settled before this many episodes: a learner's first estimates rest on few outcomes.
@@ -65,6 +68,7 @@ std::string Core::follow(const wire::Control& control, const std::string& by, Ti
                           .bounds = control.bounds(),
                           .lease_seconds = control.lease_seconds(),
                           .max_attempts = control.max_attempts(),
+                          .worker = control.worker(),
                           .by = by,
                           .at = now});
     note_version(now);
@@ -93,6 +97,27 @@ std::string Core::follow(const wire::Control& control, const std::string& by, Ti
       record(ControlAction::kMaxAttempts);
       for (const EpisodeId exhausted : leases_.exhausted()) give_up(exhausted, now);
       return fmt::format("episodes have {} attempts from now on", control.max_attempts());
+    case wire::Control::ACTION_CORDON: {
+      const std::string& worker = control.worker();
+      if (!is_name(worker))
+        return fmt::format("worker name '{}' is not 1 to {} printable bytes", one_line(worker, 40),
+                           kMaxNameBytes);
+      if (cordoned_.contains(worker)) return fmt::format("{} is cordoned already", worker);
+      if (std::ssize(cordoned_) >= kMostCordoned)
+        return fmt::format(
+            "{} names are cordoned already; uncordon one of them, or cordon the holder of a key",
+            cordoned_.size());
+      record(ControlAction::kCordon);
+      const int64_t held =
+          holder_of(worker) == worker ? leases_.num_held_by_holder(worker) : leases_.num_held(worker);
+      return fmt::format("{} gets no leases from now on; {} that it holds still run", worker, held);
+    }
+    case wire::Control::ACTION_UNCORDON:
+      if (!cordoned_.contains(control.worker()))
+        return fmt::format("{} is not cordoned; cordoned are: {}", one_line(control.worker(), kMaxNameBytes),
+                           cordoned_.empty() ? "none" : fmt::format("{}", fmt::join(cordoned_, ", ")));
+      record(ControlAction::kUncordon);
+      return fmt::format("{} gets leases again", control.worker());
     case wire::Control::ACTION_STOP:
     case wire::Control::ACTION_TARGET:
     case wire::Control::ACTION_EPISODES:

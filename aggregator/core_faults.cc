@@ -132,12 +132,17 @@ bool Core::was_heard(const Worker& worker, Timestamp now) const {
 }
 
 bool Core::healthy(const Worker& worker, Timestamp now) const {
-  return !worker.leaving && was_heard(worker, now) && quarantined_until(worker) <= now;
+  return !worker.leaving && was_heard(worker, now) && !cordoned(worker) && quarantined_until(worker) <= now;
+}
+
+bool Core::cordoned(const Worker& worker) const {
+  return !cordoned_.empty() &&
+         (cordoned_.contains(worker.name) || cordoned_.contains(holder_of(worker.name)));
 }
 
 bool Core::another_holder_is_present(std::string_view holder, Timestamp now) const {
   return std::ranges::any_of(workers_, [&](const auto& entry) {
-    return holder_of(entry.first) != holder && was_heard(entry.second, now);
+    return holder_of(entry.first) != holder && was_heard(entry.second, now) && !cordoned(entry.second);
   });
 }
 
@@ -212,7 +217,7 @@ void Core::look_at_workers(Timestamp now) {
   for (auto& [worker_name, worker] : workers_) {
     if (was_heard(worker, now)) {
       worker.silent = false;
-      if (!worker.leaving) worker.holder->runs_at_once += worker.most_leases();
+      if (!worker.leaving && !cordoned(worker)) worker.holder->runs_at_once += worker.most_leases();
     } else if (!std::exchange(worker.silent, true) && !worker.leaving && !worker.heard_finished) {
       log(LogKind::kWorkerSilent, spdlog::level::warn, "no word from worker {} for {} s", worker_name,
           (now - worker.last_seen).count() / 1000);

@@ -169,6 +169,14 @@ void Core::apply(const RunControlled& controlled) {
     case ControlAction::kMaxAttempts:
       leases_.set_max_attempts(controlled.max_attempts);
       break;
+    case ControlAction::kCordon:
+      cordoned_.insert(controlled.worker);
+      next_look_ = {};  // others may take its share
+      break;
+    case ControlAction::kUncordon:
+      cordoned_.erase(controlled.worker);
+      next_look_ = {};
+      break;
   }
   push_bounded(&controls_, controlled, kControlsShown);
 }

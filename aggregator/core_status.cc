@@ -51,6 +51,7 @@ void Core::list_workers(Timestamp now, wire::Status* status) const {
     row.set_failures_in_a_row(worker->faults.in_a_row);
     if (quarantined(*worker, now)) row.set_quarantined_ms((quarantined_until(*worker) - now).count());
     row.set_last_failure(worker->faults.last);
+    row.set_cordoned(cordoned(*worker));
     constexpr size_t kTagAndLength = 4;
     bytes += row.ByteSizeLong() + kTagAndLength;
     if (bytes > kMostWorkerBytes) break;
@@ -91,7 +92,7 @@ wire::Status Core::status(Timestamp now) const {
   if (preflight_episodes(spec_) > 0) {
     std::map<std::string, int64_t, std::less<>> at_once;
     for (const auto& [worker_name, worker] : workers_) {
-      if (worker.device.starts_with("cuda"))
+      if (worker.device.starts_with("cuda") && !cordoned(worker))
         at_once[worker_name] = int64_t{worker.capacity} * spec_.questions_per_episode();
     }
     *status.mutable_preflight() = plan_.preflight().describe(stage() != Stage::kPreflight, at_once);

@@ -32,7 +32,7 @@ constexpr std::array<std::pair<LeaseEnd, std::string_view>, 7> kLeaseEndWords{
      {LeaseEnd::kCrashed, "crashed"}}};
 constexpr std::array<std::pair<GiveUp, std::string_view>, 2> kGiveUps{
     {{GiveUp::kExhausted, "exhausted"}, {GiveUp::kPoisoned, "poisoned"}}};
-constexpr std::array<std::pair<ControlAction, std::string_view>, 8> kControlActions{
+constexpr std::array<std::pair<ControlAction, std::string_view>, 10> kControlActions{
     {{ControlAction::kPause, "pause"},
      {ControlAction::kResume, "resume"},
      {ControlAction::kStop, "stop"},
@@ -40,7 +40,9 @@ constexpr std::array<std::pair<ControlAction, std::string_view>, 8> kControlActi
      {ControlAction::kEpisodes, "episodes"},
      {ControlAction::kBounds, "bounds"},
      {ControlAction::kLeaseSeconds, "lease-seconds"},
-     {ControlAction::kMaxAttempts, "max-attempts"}}};
+     {ControlAction::kMaxAttempts, "max-attempts"},
+     {ControlAction::kCordon, "cordon"},
+     {ControlAction::kUncordon, "uncordon"}}};
 constexpr std::array<std::pair<Finish, char>, 3> kFinishes{
     {{Finish::kEos, 'e'}, {Finish::kStop, 's'}, {Finish::kLength, 'l'}}};
 
@@ -367,6 +369,9 @@ std::string control_value(const RunControlled& controlled) {
       return std::to_string(controlled.lease_seconds);
     case ControlAction::kMaxAttempts:
       return std::to_string(controlled.max_attempts);
+    case ControlAction::kCordon:
+    case ControlAction::kUncordon:
+      return controlled.worker;
     case ControlAction::kPause:
     case ControlAction::kResume:
       break;
@@ -398,17 +403,23 @@ void parse_control_value(std::string_view text, RunControlled* controlled) {
     case ControlAction::kMaxAttempts:
       good = read(&controlled->max_attempts) && controlled->max_attempts >= 1;
       break;
+    case ControlAction::kCordon:
+    case ControlAction::kUncordon:
+      controlled->worker = text;
+      good = !text.empty();
+      break;
     case ControlAction::kPause:
     case ControlAction::kResume:
       good = text.empty();
       break;
   }
   if (!good) {
-    throw CorruptFile(
-        fmt::format("the history holds the control '{}' with value '{}'; stop and episodes have a "
-                    "number of episodes, target a mean reward of at least 0, bounds LAYERS:RANGE,…, "
-                    "lease-seconds and max-attempts a number of at least 1, pause and resume nothing",
-                    control_action_text(controlled->action), text));
+    throw CorruptFile(fmt::format(
+        "the history holds the control '{}' with value '{}'; stop and episodes have a "
+        "number of episodes, target a mean reward of at least 0, bounds LAYERS:RANGE,…, "
+        "lease-seconds and max-attempts a number of at least 1, cordon and uncordon the name of a worker, pause "
+        "and resume nothing",
+        control_action_text(controlled->action), text));
   }
 }
 

@@ -168,6 +168,8 @@ void write_run(Exposition* out, const wire::Status& status) {
       status.workers(), [](const wire::WorkerStatus& worker) { return worker.quarantined_ms() > 0; });
   out->gauge("allot_workers_quarantined", "Workers that get no leases for now, because their episodes fail.",
              quarantined);
+  out->gauge("allot_workers_cordoned", "Workers that get no leases, because an operator has cordoned them.",
+             std::ranges::count_if(status.workers(), &wire::WorkerStatus::cordoned));
 }
 
 void write_learner(Exposition* out, const wire::Status& status) {

@@ -21,4 +21,9 @@ inline std::string one_line(std::string text, size_t limit) {
   return text;
 }
 
+// A name of a worker or a holder, which is shown as it is.
+inline bool is_name(const std::string& text) {
+  return !text.empty() && text.size() <= kMaxNameBytes && text == one_line(text, kMaxNameBytes);
+}
+
 }  // namespace allot::aggregator

@@ -108,7 +108,9 @@ enum class ControlAction : uint8_t {
   kEpisodes,
   kBounds,
   kLeaseSeconds,
-  kMaxAttempts
+  kMaxAttempts,
+  kCordon,
+  kUncordon
 };
 
 // Who asks where the run itself controls its learning; no operator goes by these names.
@@ -127,6 +129,7 @@ struct RunControlled {
   std::string bounds = {};    // kBounds: what schedules keep from now on (policy/bounds.h)
   int64_t lease_seconds = 0;  // kLeaseSeconds: of leases that are granted or renewed from now on
   int32_t max_attempts = 0;   // kMaxAttempts: at one episode before it is given up
+  std::string worker = {};  // kCordon and kUncordon: the worker, or the holder of all workers, that is meant
   std::string by;
   Timestamp at;
   friend bool operator==(const RunControlled&, const RunControlled&) = default;

@@ -172,6 +172,9 @@ void follow(const RunControlled& controlled, RunData* run) {
     case ControlAction::kMaxAttempts:
       run->max_attempts = controlled.max_attempts;
       return;
+    case ControlAction::kCordon:
+    case ControlAction::kUncordon:
+      return;  // says nothing of the run
   }
 }
 

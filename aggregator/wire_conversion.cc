@@ -17,9 +17,10 @@ wire::Ack_Verdict to_wire(AckVerdict verdict) {
 wire::ControlEvent to_wire(const RunControlled& controlled) {
   using wire::Control;
   static constexpr std::array kActions = {
-      Control::ACTION_PAUSE,         Control::ACTION_RESUME,      Control::ACTION_STOP,
-      Control::ACTION_TARGET,        Control::ACTION_EPISODES,    Control::ACTION_BOUNDS,
-      Control::ACTION_LEASE_SECONDS, Control::ACTION_MAX_ATTEMPTS};  // [ControlAction]
+      Control::ACTION_PAUSE,         Control::ACTION_RESUME,       Control::ACTION_STOP,
+      Control::ACTION_TARGET,        Control::ACTION_EPISODES,     Control::ACTION_BOUNDS,
+      Control::ACTION_LEASE_SECONDS, Control::ACTION_MAX_ATTEMPTS, Control::ACTION_CORDON,
+      Control::ACTION_UNCORDON};  // [ControlAction]
   wire::ControlEvent event;
   event.set_action(kActions[static_cast<size_t>(controlled.action)]);
   event.set_episodes(controlled.episodes);
@@ -27,6 +28,7 @@ wire::ControlEvent to_wire(const RunControlled& controlled) {
   event.set_bounds(controlled.bounds);
   event.set_lease_seconds(controlled.lease_seconds);
   event.set_max_attempts(controlled.max_attempts);
+  event.set_worker(controlled.worker);
   event.set_by(controlled.by);
   event.set_at_ms(controlled.at.time_since_epoch().count());
   return event;

@@ -1,6 +1,6 @@
-// allot control: pauses, resumes or stops a running run, or changes its number of episodes, the bounds of its
-// schedules, or how long and how often episodes are leased. The run's history records who asked for it and
-// when.
+// allot control: pauses, resumes or stops a running run, changes its number of episodes, the bounds of its
+// schedules, or how long and how often episodes are leased, or cordons one worker. The run's history records
+// who asked for it and when.
 #include <charconv>
 #include <chrono>
 #include <iostream>
@@ -67,6 +67,12 @@ wire::Control control_of(const ControlOptions& options, bool with_target) {
     if (options.value.empty()) throw UsageError("bounds needs LAYERS:RANGE,…, as in 3:4,5-9:2-12, or none");
     control.set_action(Control::ACTION_BOUNDS);
     if (options.value != "none") control.set_bounds(policy::parse_bounds(options.value).to_string());
+  } else if (action == "cordon" || action == "uncordon") {
+    if (options.value.empty())
+      throw UsageError(action +
+                       " needs the name of a worker, or of the holder of a key, as allot status shows them");
+    control.set_action(action == "cordon" ? Control::ACTION_CORDON : Control::ACTION_UNCORDON);
+    control.set_worker(options.value);
   } else if (!options.value.empty()) {
     throw UsageError("'" + options.value + "' is not expected after " + action);
   } else if (action == "pause") {
@@ -105,18 +111,24 @@ void take_numbered(const OptionSet& set, const std::map<std::string, std::option
 
 int run_control(std::span<const std::string> arguments) {
   ControlOptions options;
-  OptionSet set("control", "pause, resume or stop a run, or change its episodes, its bounds or its leases",
-                kExample);
+  OptionSet set(
+      "control",
+      "pause, resume or stop a run, change its episodes, its bounds or its leases, or cordon a worker",
+      kExample);
   set.positional_choice(
       "action", &options.action,
-      {"pause", "resume", "stop", "episodes", "bounds", "lease-seconds", "max-attempts"}, "ACTION",
+      {"pause", "resume", "stop", "episodes", "bounds", "lease-seconds", "max-attempts", "cordon",
+       "uncordon"},
+      "ACTION",
       "pause (running episodes are finished), resume, stop (learn from them, then verify), episodes (a finished run "
-      "learns on, and is verified again), bounds, lease-seconds, or max-attempts");
+      "learns on, and is verified again), bounds, lease-seconds, max-attempts, cordon (a worker gets no leases; those "
+      "that it holds run on), or uncordon (it gets leases again)");
   set.positional(
       "value", &options.value, "VALUE",
       "after 'episodes': learning episodes wanted from now on; after 'bounds': what schedules keep "
       "from now on, as --bounds of allot tune, or none; after 'lease-seconds': how long a lease runs that is granted or "
-      "renewed from now on; after 'max-attempts': attempts at one episode before it is given up");
+      "renewed from now on; after 'max-attempts': attempts at one episode before it is given up; after 'cordon' and "
+      "'uncordon': the name of a worker, or the holder of a key for all of its workers");
   std::map<std::string, std::optional<int64_t>> numbers;
   for (const char* action : kNumbered)
     set.integer(action, &numbers[action], 1, 1'000'000'000, "N",

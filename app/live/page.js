@@ -388,6 +388,7 @@
     bounds: (event) => event.bounds ? `set the bounds ${event.bounds}` : 'removed all bounds but the floor',
     'lease-seconds': (event) => `set the time of leases to ${whole(event.lease_seconds)} s`,
     'max-attempts': (event) => `set the attempts at an episode to ${whole(event.max_attempts)}`,
+    cordon: (event) => `cordoned ${event.worker}`, uncordon: (event) => `uncordoned ${event.worker}`,
   };
   function showControls(run) {
     byId('control-section').hidden = run.steering.length === 0;
@@ -411,6 +412,7 @@
       const name = element('td', {title: state(worker)}, element('span', {class: 'name'}, worker.worker),
         ...(worker.quarantined_ms > 0 ? [element('div', {class: 'trouble'},
           `gets no leases for ${duration(worker.quarantined_ms / 1000)}: ${worker.last_failure}`)] : []),
+        ...(worker.cordoned ? [element('div', {class: 'trouble'}, 'is cordoned: gets no leases')] : []),
         element('div', {class: 'below'}, `${worker.device}, allot ${worker.build}`));
       const made = element('tr', {class: state(worker)}, name,
         element('td', {class: 'beside'}, worker.device), element('td', {class: 'beside build'}, worker.build));

@@ -115,8 +115,8 @@ std::vector<std::string> worker_lines(const wire::Status& status, size_t rows) {
   std::vector<const wire::WorkerStatus*> workers;
   for (const wire::WorkerStatus& worker : status.workers()) workers.push_back(&worker);
   std::ranges::sort(workers, {}, [&](const auto* worker) {
-    return std::tuple(worker->quarantined_ms() == 0, !aggregator::is_silent(*worker, status),
-                      worker->worker().size(), worker->worker());
+    return std::tuple(worker->quarantined_ms() == 0, !worker->cordoned(),
+                      !aggregator::is_silent(*worker, status), worker->worker().size(), worker->worker());
   });
   std::vector<std::string> lines;
   for (const wire::WorkerStatus* worker : workers) {
@@ -129,7 +129,8 @@ std::vector<std::string> worker_lines(const wire::Status& status, size_t rows) {
             ? fmt::format("waits {} after failures: {}",
                           duration_text(static_cast<double>(worker->quarantined_ms()) / 1000),
                           worker->last_failure())
-            : worker->device();
+        : worker->cordoned() ? "is cordoned"
+                             : worker->device();
     lines.push_back(fmt::format("  {:<20} {:>4} leases {:>8} done  seen {:>6} ago{}  {}", worker->worker(),
                                 worker->leases(), worker->episodes_done(),
                                 duration_text(static_cast<double>(worker->last_seen_ms()) / 1000),

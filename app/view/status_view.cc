@@ -291,6 +291,7 @@ std::string format_status(const wire::Status& status) {
     text += fmt::format("worker    {} on {}, allot {}: {} leases, {} episodes done, seen {:.1f} s ago\n",
                         worker.worker(), worker.device(), worker.build(), worker.leases(),
                         worker.episodes_done(), static_cast<double>(worker.last_seen_ms()) / 1000);
+    if (worker.cordoned()) text += "          is cordoned: gets no leases until allot control uncordon\n";
     if (worker.quarantined_ms() > 0) {
       text += fmt::format("          waits {:.0f} s after {} failures in a row, the last: {}\n",
                           static_cast<double>(worker.quarantined_ms()) / 1000, worker.failures_in_a_row(),

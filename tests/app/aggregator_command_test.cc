@@ -260,6 +260,7 @@ TEST_F(AggregatorCommand, ControlsThatMakeNoSenseAreWrongUsageOrRefusedWithTheRe
       {{"episodes"}, {"episodes", "number"}},
       {{"episodes", "ten"}, {"episodes", "ten"}},
       {{"pause", "5"}, {"5", "pause"}},
+      {{"cordon"}, {"cordon", "name"}},
       {{"pause", "--at-reward", "0.5"}, {"--at-reward", "stop"}}};
   for (const auto& [words, named] : wrong) {
     std::vector<std::string> command{tool(), "control"};

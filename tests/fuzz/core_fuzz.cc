@@ -152,9 +152,10 @@ class Session {
         return;
       case 10: {
         wire::Envelope message;
-        message.mutable_control()->set_action(static_cast<wire::Control::Action>(source_.below(7)));
+        message.mutable_control()->set_action(static_cast<wire::Control::Action>(source_.below(11)));
         message.mutable_control()->set_episodes(source_.byte() - 1);
         message.mutable_control()->set_reward(source_.byte() / 128.0 - 0.5);
+        message.mutable_control()->set_worker(name());
         message.mutable_control()->set_by(text());
         return send(std::move(message));
       }

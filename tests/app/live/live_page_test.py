@@ -173,11 +173,13 @@ class LivePage(unittest.TestCase):
         self.assertEqual(said, ["set the target reward to 70.0%.", "paused the run.", "resumed the run.",
                                 "set the learning episodes to 300.", "set the target reward to 65.0%.", "paused the run."])
         failing = worker(1) | {"quarantined_ms": 61_000, "last_failure": HOSTILE}
-        figures.update(workers=[failing], worker_counts={"all": 1, "busy": 0, "idle": 1, "silent": 0},
+        cordoned = worker(2) | {"cordoned": True}
+        figures.update(workers=[failing, cordoned], worker_counts={"all": 2, "busy": 0, "idle": 2, "silent": 0},
                        given_up=[{"episode": 7, "poisoned": True, "reason": HOSTILE}])
         script = browser.call("Page.addScriptToEvaluateOnNewDocument", source=STUB % json.dumps(figures))
         browser.open(run.url)
-        self.assertEqual(self.text("#workers .trouble"), f"gets no leases for 1\u00a0min 01\u00a0s: {HOSTILE}")
+        self.assertEqual(self.texts("#workers .trouble"),
+                         [f"gets no leases for 1\u00a0min 01\u00a0s: {HOSTILE}", "is cordoned: gets no leases"])
         self.assertIn(HOSTILE, self.text("#counters"))
         self.assertFalse(browser.value("document.body.dataset.fooled"))
         self.expect_fit("controlled")

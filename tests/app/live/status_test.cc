@@ -231,6 +231,19 @@ TEST(StatusScreen, WorkersThatWaitAfterFailuresComeFirstWithTheirLastFailure) {
   EXPECT_LT(row, std::ranges::find_if(lines, [](const auto& line) { return line.starts_with("  silent"); }));
 }
 
+TEST(StatusScreen, CordonedWorkersSaySo) {
+  wire::Status status = example();
+  add_worker(&status, "at-work");
+  add_worker(&status, "put-aside");
+  status.mutable_workers(1)->set_cordoned(true);
+  const std::vector<std::string> lines = status_screen(status, "", {.columns = 120, .rows = 40});
+  const auto row =
+      std::ranges::find_if(lines, [](const auto& line) { return line.starts_with("  put-aside"); });
+  ASSERT_NE(row, lines.end());
+  EXPECT_THAT(*row, Names("cordoned"));
+  EXPECT_LT(row, std::ranges::find_if(lines, [](const auto& line) { return line.starts_with("  at-work"); }));
+}
+
 TEST(StatusScreen, ATargetIsInTheHeading) {
   wire::Status status = example();
   status.set_target_reward(0.65);
