@@ -131,7 +131,8 @@ class Core {
     std::vector<RewardKind> kinds = {RewardKind::kAnswers};  // of the episodes that it runs
     int32_t capacity = 0;                                    // episodes that it runs at once; 0 = not said
     Faults faults;
-    bool silent = false;  // was found so, and said in the log
+    bool silent = false;                   // was found so, and said in the log
+    std::optional<wire::WorkerLoad> load;  // the last it told
 
     bool runs(RewardKind kind) const;
     int most_leases() const;

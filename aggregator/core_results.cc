@@ -57,6 +57,16 @@ std::string read_answers(const Message& message, const Episode& episode,
   return "";
 }
 
+// Whether a worker may have done that; what it tells goes to the operator's figures as it is.
+bool is_possible(const wire::WorkerLoad& load) {
+  constexpr double kRounding = 1.01;  // of clocks
+  const auto is_count = [](int64_t tokens) { return tokens >= 0 && tokens <= int64_t{1} << 40; };
+  return load.seconds() > 0 && load.seconds() <= kMostSeconds && is_count(load.prompt_tokens()) &&
+         is_count(load.output_tokens()) && load.busy_seconds() >= 0 &&
+         load.busy_seconds() <= kRounding * load.seconds() && load.slot_seconds() >= 0 &&
+         load.slot_seconds() <= kRounding * load.busy_seconds();
+}
+
 // Fills in the answers to those of the episode's questions that have none yet.
 using Answers = std::vector<std::optional<QuestionResult>>;
 void fill(std::span<const QuestionResult> results, const Episode& episode, Answers* answers) {
@@ -102,6 +112,7 @@ void count(wire::Counters* counters, AckVerdict verdict) {
 }  // namespace
 
 void Core::result(const wire::EpisodeResult& result, Worker* worker, Timestamp now) {
+  if (result.has_load() && is_possible(result.load())) worker->load = result.load();
   Ack ack = judge(result, worker, now);
   ack.set_lease(result.lease());
   ack.set_episode(result.episode());

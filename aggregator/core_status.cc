@@ -52,6 +52,7 @@ void Core::list_workers(Timestamp now, wire::Status* status) const {
     if (quarantined(*worker, now)) row.set_quarantined_ms((quarantined_until(*worker) - now).count());
     row.set_last_failure(worker->faults.last);
     row.set_cordoned(cordoned(*worker));
+    if (worker->load) *row.mutable_load() = *worker->load;
     constexpr size_t kTagAndLength = 4;
     bytes += row.ByteSizeLong() + kTagAndLength;
     if (bytes > kMostWorkerBytes) break;

@@ -170,6 +170,16 @@ void write_run(Exposition* out, const wire::Status& status) {
              quarantined);
   out->gauge("allot_workers_cordoned", "Workers that get no leases, because an operator has cordoned them.",
              std::ranges::count_if(status.workers(), &wire::WorkerStatus::cordoned));
+  const WorkerLoads loads = sum_loads(status);
+  if (loads.workers == 0) return;
+  out->gauge("allot_workers_prompt_tokens_per_second", "Prompt tokens of answered questions, by all workers.",
+             loads.prompt_tokens_per_second);
+  out->gauge("allot_workers_output_tokens_per_second", "Tokens of replies, by all workers.",
+             loads.output_tokens_per_second);
+  out->gauge("allot_workers_busy_ratio", "Share of their time that workers have something to run, 0 to 1.",
+             loads.busy);
+  out->gauge("allot_workers_batch_use_ratio", "Share of the batch in use while workers are busy, 0 to 1.",
+             loads.batch_use);
 }
 
 void write_learner(Exposition* out, const wire::Status& status) {
@@ -278,6 +288,24 @@ WorkerCounts count_workers(const wire::Status& status) {
   }
   counts.silent += status.workers_unlisted();  // they are listed last
   return counts;
+}
+
+WorkerLoads sum_loads(const wire::Status& status) {
+  WorkerLoads sums;
+  double busy_seconds = 0, slot_seconds = 0;
+  for (const wire::WorkerStatus& worker : status.workers()) {
+    if (!worker.has_load() || is_silent(worker, status)) continue;
+    const wire::WorkerLoad& load = worker.load();
+    ++sums.workers;
+    sums.prompt_tokens_per_second += static_cast<double>(load.prompt_tokens()) / load.seconds();
+    sums.output_tokens_per_second += static_cast<double>(load.output_tokens()) / load.seconds();
+    sums.busy += load.busy_seconds() / load.seconds();
+    busy_seconds += load.busy_seconds();
+    slot_seconds += load.slot_seconds();
+  }
+  if (sums.workers > 0) sums.busy /= static_cast<double>(sums.workers);
+  if (busy_seconds > 0) sums.batch_use = slot_seconds / busy_seconds;
+  return sums;
 }
 
 ProcessFigures read_process_figures() {

@@ -22,6 +22,17 @@ struct WorkerCounts {
 WorkerCounts count_workers(const wire::Status& status);
 bool is_silent(const wire::WorkerStatus& worker, const wire::Status& status);
 
+// What the workers that were heard of within a lease time last told of themselves; the shares are means over
+// those workers.
+struct WorkerLoads {
+  int64_t workers = 0;                  // that told something; 0 leaves the rest 0
+  double prompt_tokens_per_second = 0;  // of all together
+  double output_tokens_per_second = 0;
+  double busy = 0;       // share of the time with something to run
+  double batch_use = 0;  // share of the batch in use while busy
+};
+WorkerLoads sum_loads(const wire::Status& status);
+
 // What the system reports about this process; read again for every scrape.
 struct ProcessFigures {
   int64_t resident_bytes = 0;

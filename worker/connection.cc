@@ -277,6 +277,7 @@ class Connection::Session {
       wire::check_version(welcome.spec());
       spec_ = welcome.spec();
       runner_ = factory_(spec_);
+      told_load_at_ = clock_.now();
       hello_.set_capacity(runner_->capacity());
     } else if (welcome.spec().run_id() != spec_.run_id() ||
                !wire::differences(spec_, welcome.spec()).empty()) {
@@ -374,6 +375,7 @@ class Connection::Session {
         wire::EpisodeResult message;
         fill(result, running->second, &message);
         message.set_error(result.error);
+        if (clock_.now() - told_load_at_ >= options_.load_every) tell_load(message.mutable_load());
         unacked_[running->second] = {std::move(message), {}};
         running_.erase(running);
       }
@@ -386,6 +388,18 @@ class Connection::Session {
       deliver();
       throw;
     }
+  }
+
+  void tell_load(wire::WorkerLoad* load) {
+    const WorkDone done = runner_->work_done();
+    const Timestamp now = clock_.now();
+    load->set_seconds(std::chrono::duration<double>(now - told_load_at_).count());
+    load->set_prompt_tokens(done.prompt_tokens - told_load_.prompt_tokens);
+    load->set_output_tokens(done.output_tokens - told_load_.output_tokens);
+    load->set_busy_seconds(done.busy_seconds - told_load_.busy_seconds);
+    load->set_slot_seconds(done.slot_seconds - told_load_.slot_seconds);
+    told_load_ = done;
+    told_load_at_ = now;
   }
 
   // Runs until every lease is settled: each result acked, each other lease released. From here on the shorter
@@ -429,6 +443,8 @@ class Connection::Session {
   wire::RunSpec spec_;
 
   std::unique_ptr<EpisodeRunner> runner_;
+  WorkDone told_load_;  // when a result last said what was done
+  Timestamp told_load_at_;
   std::map<EpisodeId, LeaseId> running_;
   std::map<LeaseId, Unacked> unacked_;
   std::optional<Timestamp> request_sent_;  // a LeaseRequest that is not answered yet

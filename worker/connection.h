@@ -39,6 +39,8 @@ struct ConnectionOptions {
   // How long a stopping worker waits for the answers to its last messages. Meanwhile it reconnects after a
   // third of this time and sends again after a sixth, where `patience` and `resend` are longer.
   Duration drain{3'000};
+  // A result says what the worker did since the last that said so, when that is as long ago as this.
+  Duration load_every{10'000};
   // Called when the worker is stopped: true when its machine is being taken away, false when a person stopped
   // it. Not set: a person.
   std::function<bool()> preempted = {};

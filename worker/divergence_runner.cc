@@ -67,12 +67,15 @@ void DivergenceRunner::start(Episode episode) {
 
 std::vector<EpisodeResult> DivergenceRunner::advance() {
   if (!running_.empty()) {
+    const Timestamp start = clock_.now();
     const Batch batch = next_batch();
     try {
       measure(batch);
     } catch (const InvalidArgument&) {
       measure_one_by_one(batch);
     }
+    done_.busy_seconds += seconds_since(start);
+    done_.slot_seconds = done_.busy_seconds;
   }
   return std::exchange(finished_, {});
 }
@@ -119,6 +122,8 @@ void DivergenceRunner::measure(const Batch& batch) {
     result.prompt_tokens = measured[i].prompt_tokens;
     result.output_tokens = measured[i].reply_tokens;
     running.measured[batch.places[i].index] = true;
+    done_.prompt_tokens += measured[i].prompt_tokens;
+    done_.output_tokens += measured[i].reply_tokens;
     if (std::ranges::find(running.measured, false) != running.measured.end()) continue;
     finished_.push_back({.episode = found->first,
                          .results = std::move(running.results),

@@ -35,6 +35,8 @@ class DivergenceRunner final : public EpisodeRunner {
   // to measure. Throws what the meter throws when the model itself fails.
   std::vector<EpisodeResult> advance() override;
   EpisodeResult answered_so_far(EpisodeId episode) const override;
+  // The meter fills its passes by itself: the batch is in use whenever the runner is busy.
+  WorkDone work_done() const override { return done_; }
   void cancel(EpisodeId episode) override;
 
  private:
@@ -72,6 +74,7 @@ class DivergenceRunner final : public EpisodeRunner {
   const Clock& clock_;
   std::map<EpisodeId, Running> running_;  // the oldest first
   std::vector<EpisodeResult> finished_;
+  WorkDone done_;
 };
 
 }  // namespace allot::worker

@@ -18,6 +18,14 @@ struct EpisodeResult {
   std::string error;  // not empty: the episode could not be run, and why; results is then empty
 };
 
+// What a runner has done since it was made, for the operator of the run.
+struct WorkDone {
+  int64_t prompt_tokens = 0;  // of answered questions
+  int64_t output_tokens = 0;
+  double busy_seconds = 0;  // in advance(), with something to run
+  double slot_seconds = 0;  // the same times the share of the batch that was in use
+};
+
 class EpisodeRunner {
  public:
   virtual ~EpisodeRunner() = default;
@@ -33,6 +41,7 @@ class EpisodeRunner {
   virtual EpisodeResult answered_so_far(EpisodeId episode) const {
     return {.episode = episode, .results = {}, .seconds = 0, .error = ""};
   }
+  virtual WorkDone work_done() const { return {}; }
   // Forgets an episode; unknown ids are ignored.
   virtual void cancel(EpisodeId episode) = 0;
 };

@@ -44,6 +44,14 @@ EpisodeResult KindsRunner::answered_so_far(EpisodeId episode) const {
   return runner(found->second).answered_so_far(episode);
 }
 
+WorkDone KindsRunner::work_done() const {
+  const WorkDone answers = answers_->work_done(), divergences = divergences_->work_done();
+  return {.prompt_tokens = answers.prompt_tokens + divergences.prompt_tokens,
+          .output_tokens = answers.output_tokens + divergences.output_tokens,
+          .busy_seconds = answers.busy_seconds + divergences.busy_seconds,
+          .slot_seconds = answers.slot_seconds + divergences.slot_seconds};
+}
+
 void KindsRunner::cancel(EpisodeId episode) {
   const auto found = held_.find(episode);
   if (found == held_.end()) return;

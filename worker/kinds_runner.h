@@ -22,6 +22,7 @@ class KindsRunner final : public EpisodeRunner {
   void start(Episode episode) override;
   std::vector<EpisodeResult> advance() override;
   EpisodeResult answered_so_far(EpisodeId episode) const override;
+  WorkDone work_done() const override;
   void cancel(EpisodeId episode) override;
 
  private:

@@ -89,8 +89,15 @@ void ModelRunner::withdraw(const Running& running) {
 }
 
 std::vector<EpisodeResult> ModelRunner::advance() {
-  if (!places_.empty())
+  if (!places_.empty()) {
+    const double slots = generator_->max_prompts();
+    const double in_use = std::min(static_cast<double>(places_.size()), slots) / slots;
+    const Timestamp start = clock_.now();
     for (const evaluation::Reply& reply : generator_->step()) take(reply);
+    const double seconds = seconds_between(start, clock_.now());
+    done_.busy_seconds += seconds;
+    done_.slot_seconds += in_use * seconds;
+  }
   return std::exchange(finished_, {});
 }
 
@@ -118,6 +125,8 @@ void ModelRunner::take(const evaluation::Reply& reply) {
   result.prompt_tokens = reply.prompt_tokens;
   result.output_tokens = reply.output_tokens;
   result.no_answer = !grade.extracted;
+  done_.prompt_tokens += reply.prompt_tokens;
+  done_.output_tokens += reply.output_tokens;
   if (observer_) observer_(running.episode, index, reply, grade);
   if (--running.unanswered > 0) return;
 

@@ -43,6 +43,7 @@ class ModelRunner final : public EpisodeRunner {
   // Throws what the generator throws when the model itself fails.
   std::vector<EpisodeResult> advance() override;
   EpisodeResult answered_so_far(EpisodeId episode) const override;
+  WorkDone work_done() const override { return done_; }
   void cancel(EpisodeId episode) override;
 
   // Sets a function that is called with each graded reply, for commands that show or keep replies. `place` is
@@ -80,6 +81,7 @@ class ModelRunner final : public EpisodeRunner {
   std::map<EpisodeId, Running> running_;
   std::unordered_map<uint64_t, Place> places_;  // of the prompts in the generator
   std::vector<EpisodeResult> finished_;         // to be returned by the next advance()
+  WorkDone done_;
 };
 
 }  // namespace allot::worker

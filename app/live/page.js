@@ -398,6 +398,13 @@
     }));
   }
 
+  // What a worker last told of its work.
+  function loadText(load) {
+    const share = (part, all) => all > 0 ? `${Math.round(100 * part / all)}%` : '0%';
+    return `${whole(Math.round(load.output_tokens / load.seconds))} tokens/s, busy ${share(load.busy_seconds, load.seconds)}, ` +
+      `batch ${share(load.slot_seconds, load.busy_seconds)} in use`;
+  }
+
   const byName = new Intl.Collator('en', {numeric: true});
   function showWorkers(run) {
     const counts = run.worker_counts;
@@ -413,6 +420,7 @@
         ...(worker.quarantined_ms > 0 ? [element('div', {class: 'trouble'},
           `gets no leases for ${duration(worker.quarantined_ms / 1000)}: ${worker.last_failure}`)] : []),
         ...(worker.cordoned ? [element('div', {class: 'trouble'}, 'is cordoned: gets no leases')] : []),
+        ...(worker.load ? [element('div', {class: 'load'}, loadText(worker.load))] : []),
         element('div', {class: 'below'}, `${worker.device}, allot ${worker.build}`));
       const made = element('tr', {class: state(worker)}, name,
         element('td', {class: 'beside'}, worker.device), element('td', {class: 'beside build'}, worker.build));

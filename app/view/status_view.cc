@@ -291,6 +291,15 @@ std::string format_status(const wire::Status& status) {
     text += fmt::format("worker    {} on {}, allot {}: {} leases, {} episodes done, seen {:.1f} s ago\n",
                         worker.worker(), worker.device(), worker.build(), worker.leases(),
                         worker.episodes_done(), static_cast<double>(worker.last_seen_ms()) / 1000);
+    if (worker.has_load()) {
+      const wire::WorkerLoad& load = worker.load();
+      text += fmt::format(
+          "          {:.0f} tokens/s of replies, {:.0f} of prompts; busy {:.0f}%, batch {:.0f}% in use\n",
+          static_cast<double>(load.output_tokens()) / load.seconds(),
+          static_cast<double>(load.prompt_tokens()) / load.seconds(),
+          100 * load.busy_seconds() / load.seconds(),
+          load.busy_seconds() > 0 ? 100 * load.slot_seconds() / load.busy_seconds() : 0.0);
+    }
     if (worker.cordoned()) text += "          is cordoned: gets no leases until allot control uncordon\n";
     if (worker.quarantined_ms() > 0) {
       text += fmt::format("          waits {:.0f} s after {} failures in a row, the last: {}\n",

@@ -182,6 +182,34 @@ TEST_P(CoreResultsTest, PreemptedCrashedAndTimedOutAreCountedApartAndOutliveACra
 
 // ---- Late results and clocks
 
+TEST_P(CoreResultsTest, WhatAWorkerToldOfItsWorkIsInTheStatusUnlessItIsImpossible) {
+  driver_.hello("w");
+  const auto answer_with = [&](double seconds, int64_t tokens, double busy_seconds, double slot_seconds) {
+    wire::EpisodeResult result = result_of(driver_.leases("w", 1).at(0), 1);
+    wire::WorkerLoad& load = *result.mutable_load();
+    load.set_seconds(seconds);
+    load.set_output_tokens(tokens);
+    load.set_busy_seconds(busy_seconds);
+    load.set_slot_seconds(slot_seconds);
+    EXPECT_EQ(driver_.answer("w", result).verdict(), wire::Ack::VERDICT_ACCEPTED) << seconds;
+  };
+  EXPECT_FALSE(driver_.status().workers(0).has_load());
+  answer_with(10, 5000, 8, 6);
+  constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
+  answer_with(0, 1, 0, 0);
+  answer_with(kNothing, 1, 0, 0);
+  answer_with(10, -1, 8, 6);
+  answer_with(10, 1, 11, 6);
+  answer_with(10, 1, 8, 9);
+  answer_with(10, 1, kNothing, 0);
+  answer_with(10, 1, 8, kNothing);
+  const wire::WorkerLoad load = driver_.status().workers(0).load();
+  EXPECT_EQ(load.output_tokens(), 5000);
+  EXPECT_EQ(load.busy_seconds(), 8);
+  answer_with(20, 1, 0, 0);
+  EXPECT_EQ(driver_.status().workers(0).load().seconds(), 20);
+}
+
 TEST_P(CoreResultsTest, AMessageByTheWelcomeOfAnotherEpochIsAskedToSayHelloAndChangesNothing) {
   driver_.hello("w");
   const wire::Lease held = lease("w");

@@ -93,6 +93,30 @@ TEST(MetricsTest, WorkersSilentForLongerThanALeaseCountAsSilent) {
   EXPECT_EQ(counts.silent, 2);
 }
 
+TEST(MetricsTest, LoadsAreSummedOverTheWorkersThatWereHeardOf) {
+  Snapshot told = snapshot();
+  EXPECT_THAT(text_of(told), Not(HasSubstr("tokens_per_second"))) << "nobody told one";
+  const auto add = [&](double busy_seconds, int64_t last_seen_ms) {
+    auto& worker = *told.status.add_workers();
+    worker.set_last_seen_ms(last_seen_ms);
+    wire::WorkerLoad& load = *worker.mutable_load();
+    load.set_seconds(10);
+    load.set_prompt_tokens(2000);
+    load.set_output_tokens(500);
+    load.set_busy_seconds(busy_seconds);
+    load.set_slot_seconds(busy_seconds / 2);
+  };
+  add(10, 0);
+  add(6, 0);
+  add(10, 60'000);  // silent
+  told.status.add_workers();
+  const std::string text = text_of(told);
+  for (const char* line :
+       {"\nallot_workers_prompt_tokens_per_second 400\n", "\nallot_workers_output_tokens_per_second 100\n",
+        "\nallot_workers_busy_ratio 0.8\n", "\nallot_workers_batch_use_ratio 0.5\n"})
+    EXPECT_THAT(text, HasSubstr(line));
+}
+
 TEST(MetricsTest, BeforeTheHistoryIsReadOnlyTheProcessIsThere) {
   const std::string text = prometheus_text(nullptr, false, "1.0", read_process_figures(), {});
   EXPECT_THAT(text, AllOf(HasSubstr("allot_ready 0\n"), HasSubstr("process_cpu_seconds_total "),

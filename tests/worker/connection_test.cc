@@ -150,6 +150,8 @@ class ScriptedRunner final : public EpisodeRunner {
       for (const uint32_t question : episode.questions) {
         result.results.push_back(
             {question, question % 2 == 0 ? 1.0 : control_->partial_credit, Finish::kLength, 200, 50});
+        done_.prompt_tokens += 200;
+        done_.output_tokens += 50;
       }
     }
     running_.clear();
@@ -161,6 +163,7 @@ class ScriptedRunner final : public EpisodeRunner {
     if (episode.value == control_->half_answered) result.results = {{6, 1, Finish::kStop, 100, 20}};
     return result;
   }
+  WorkDone work_done() const override { return done_; }
   void cancel(EpisodeId episode) override {
     const std::scoped_lock lock(control_->mutex);
     control_->cancelled.push_back(episode.value);
@@ -170,6 +173,7 @@ class ScriptedRunner final : public EpisodeRunner {
  private:
   RunnerControl* control_;
   std::vector<Episode> running_;
+  WorkDone done_;
 };
 
 class ConnectionTest : public testing::Test {
@@ -186,6 +190,7 @@ class ConnectionTest : public testing::Test {
     options.patience = patience_;
     options.resend = 50ms;
     options.drain = drain_;
+    options.load_every = load_every_;
     options.preempted = [this] { return preempted_; };
     worker_ = std::async(std::launch::async, [this, options] {
       wire::Hello hello;
@@ -205,7 +210,7 @@ class ConnectionTest : public testing::Test {
 
   std::optional<ScriptedAggregator> aggregator_{std::in_place};
   RunnerControl control_;
-  Duration first_retry_ = kDeadline, patience_ = kDeadline, drain_ = 500ms;
+  Duration first_retry_ = kDeadline, patience_ = kDeadline, drain_ = 500ms, load_every_ = kDeadline;
   std::function<std::optional<AggregatorPlace>(const AggregatorPlace&)>
       moved_;  // asked on the worker's thread
   bool preempted_ = false;
@@ -252,6 +257,30 @@ TEST_F(ConnectionTest, AResultIsSentAgainUntilItIsAcked) {
   EXPECT_GT(second.number(), first.number());
   aggregator_->ack(second);
   aggregator_->expect_holding({});
+}
+
+TEST_F(ConnectionTest, AResultSaysNowAndThenWhatTheWorkerDid) {
+  load_every_ = 100ms;
+  start_introduced_worker();
+  std::this_thread::sleep_for(load_every_);
+  aggregator_->grant({{11, 4}});
+  const Envelope first = aggregator_->expect(Envelope::kResult);
+  ASSERT_TRUE(first.result().has_load());
+  EXPECT_GE(first.result().load().seconds(), 0.1);
+  EXPECT_EQ(first.result().load().output_tokens(), 100);
+  EXPECT_EQ(first.result().load().prompt_tokens(), 400);
+  aggregator_->ack(first);
+  aggregator_->grant({{12, 5}, {13, 6}});
+  const Envelope one = aggregator_->expect(Envelope::kResult);
+  EXPECT_FALSE(one.result().has_load()) << "so soon after the first";
+  aggregator_->ack(one);
+  const Envelope other = aggregator_->expect(Envelope::kResult);
+  aggregator_->ack(other);
+  std::this_thread::sleep_for(load_every_);
+  aggregator_->grant({{14, 7}});
+  const Envelope last = aggregator_->expect(Envelope::kResult);
+  ASSERT_TRUE(last.result().has_load());
+  EXPECT_EQ(last.result().load().output_tokens(), 300) << "since the first";
 }
 
 TEST_F(ConnectionTest, WithoutExitWhenFinishedItKeepsAsking) {

@@ -29,6 +29,9 @@ class FakeRunner final : public EpisodeRunner {
   EpisodeResult answered_so_far(EpisodeId episode) const override {
     return {.episode = episode, .results = {}, .seconds = 0, .error = name_};
   }
+  WorkDone work_done() const override {
+    return {capacity_, 2 * capacity_, 0.5 * capacity_, 0.25 * capacity_};
+  }
   void cancel(EpisodeId episode) override { std::erase(held_, episode); }
 
  private:
@@ -52,6 +55,14 @@ class KindsRunnerTest : public testing::Test {
       std::make_unique<FakeRunner>("answers", 5, &log_),
       std::make_unique<FakeRunner>("divergences", 9, &log_), RewardKind::kDivergence);
 };
+
+TEST_F(KindsRunnerTest, ItsWorkIsThatOfBoth) {
+  const WorkDone done = runner_->work_done();
+  EXPECT_EQ(done.prompt_tokens, 14);
+  EXPECT_EQ(done.output_tokens, 28);
+  EXPECT_EQ(done.busy_seconds, 7);
+  EXPECT_EQ(done.slot_seconds, 3.5);
+}
 
 TEST_F(KindsRunnerTest, EachEpisodeGoesToTheRunnerOfItsKind) {
   runner_->start(episode_of(1, RewardKind::kAnswers));

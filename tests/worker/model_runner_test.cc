@@ -193,6 +193,27 @@ TEST_F(ModelRunnerTest, TheAnswersOfARunningEpisodeCanBeHadBeforeItIsDone) {
   EXPECT_TRUE(runner_.answered_so_far({1}).results.empty());
 }
 
+TEST_F(ModelRunnerTest, CountsTheTokensAndTheTimeOfItsWork) {
+  fake_.answer = [&](const Prompt& prompt) {
+    clock_.advance(Duration{500});
+    return add(prompt);
+  };
+  EXPECT_EQ(runner_.work_done().busy_seconds, 0);
+  runner_.start(episode(1, {7, 2}));
+  clock_.advance(Duration{3000});
+  EXPECT_TRUE(runner_.advance().empty());
+  EXPECT_EQ(runner_.work_done().output_tokens, 7);
+  EXPECT_EQ(runner_.advance().size(), 1u);
+  clock_.advance(Duration{3000});
+  EXPECT_TRUE(runner_.advance().empty());
+  const WorkDone done = runner_.work_done();
+  EXPECT_EQ(done.prompt_tokens, 8);
+  EXPECT_EQ(done.output_tokens, 14);
+  EXPECT_EQ(done.busy_seconds, 1.0);
+  const double slots = FakeGenerator(&fake_).max_prompts();
+  EXPECT_DOUBLE_EQ(done.slot_seconds, 0.5 * 2 / slots + 0.5 * 1 / slots);
+}
+
 // What a lease that asks only the missing questions gives is what the whole episode would have given there.
 TEST_F(ModelRunnerTest, APartOfAnEpisodeIsAskedWithThePromptsOfTheWhole) {
   Episode part_of_it = episode(1, {2, 9});

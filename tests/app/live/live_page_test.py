@@ -173,13 +173,15 @@ class LivePage(unittest.TestCase):
         self.assertEqual(said, ["set the target reward to 70.0%.", "paused the run.", "resumed the run.",
                                 "set the learning episodes to 300.", "set the target reward to 65.0%.", "paused the run."])
         failing = worker(1) | {"quarantined_ms": 61_000, "last_failure": HOSTILE}
-        cordoned = worker(2) | {"cordoned": True}
+        load = {"seconds": 20, "output_tokens": 100_000, "prompt_tokens": 400_000, "busy_seconds": 18, "slot_seconds": 13.5}
+        cordoned = worker(2) | {"cordoned": True, "load": load}
         figures.update(workers=[failing, cordoned], worker_counts={"all": 2, "busy": 0, "idle": 2, "silent": 0},
                        given_up=[{"episode": 7, "poisoned": True, "reason": HOSTILE}])
         script = browser.call("Page.addScriptToEvaluateOnNewDocument", source=STUB % json.dumps(figures))
         browser.open(run.url)
         self.assertEqual(self.texts("#workers .trouble"),
                          [f"gets no leases for 1\u00a0min 01\u00a0s: {HOSTILE}", "is cordoned: gets no leases"])
+        self.assertEqual(self.texts("#workers .load"), ["5,000 tokens/s, busy 90%, batch 75% in use"])
         self.assertIn(HOSTILE, self.text("#counters"))
         self.assertFalse(browser.value("document.body.dataset.fooled"))
         self.expect_fit("controlled")
