@@ -171,7 +171,6 @@ void write_run(Exposition* out, const wire::Status& status) {
   out->gauge("allot_workers_cordoned", "Workers that get no leases, because an operator has cordoned them.",
              std::ranges::count_if(status.workers(), &wire::WorkerStatus::cordoned));
   const WorkerLoads loads = sum_loads(status);
-  if (loads.workers == 0) return;
   out->gauge("allot_workers_prompt_tokens_per_second", "Prompt tokens of answered questions, by all workers.",
              loads.prompt_tokens_per_second);
   out->gauge("allot_workers_output_tokens_per_second", "Tokens of replies, by all workers.",

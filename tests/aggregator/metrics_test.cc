@@ -95,7 +95,9 @@ TEST(MetricsTest, WorkersSilentForLongerThanALeaseCountAsSilent) {
 
 TEST(MetricsTest, LoadsAreSummedOverTheWorkersThatWereHeardOf) {
   Snapshot told = snapshot();
-  EXPECT_THAT(text_of(told), Not(HasSubstr("tokens_per_second"))) << "nobody told one";
+  EXPECT_THAT(text_of(told), AllOf(HasSubstr("\nallot_workers_output_tokens_per_second 0\n"),
+                                   HasSubstr("\nallot_workers_batch_use_ratio 0\n")))
+      << "nobody told one";
   const auto add = [&](double busy_seconds, int64_t last_seen_ms) {
     auto& worker = *told.status.add_workers();
     worker.set_last_seen_ms(last_seen_ms);
