@@ -37,7 +37,7 @@ FidelitySummary summarise(std::span<const TextFidelity> texts, int64_t sampled_l
   FidelitySummary summary;
   summary.texts = static_cast<int64_t>(texts.size());
   int64_t sampled_tokens = 0, rows_read = 0;
-  double seconds = 0;
+  double seconds = 0, comparison_seconds = 0;
   for (const TextFidelity& text : texts) {
     const auto positions = static_cast<double>(text.positions);
     summary.tokens += text.tokens;
@@ -47,6 +47,7 @@ FidelitySummary summarise(std::span<const TextFidelity> texts, int64_t sampled_l
     sampled_tokens += text.sampled_tokens;
     rows_read += text.rows_read;
     seconds += text.seconds;
+    comparison_seconds += text.comparison_seconds;
   }
   const auto positions = static_cast<double>(summary.positions);
   summary.divergence /= positions;
@@ -64,6 +65,7 @@ FidelitySummary summarise(std::span<const TextFidelity> texts, int64_t sampled_l
     summary.rows_per_kv_head = static_cast<double>(rows_read) / static_cast<double>(heads);
   }
   if (summary.tokens > 0) summary.microseconds = 1e6 * seconds / static_cast<double>(summary.tokens);
+  summary.comparison_microseconds = 1e6 * comparison_seconds / positions;
   return summary;
 }
 
@@ -81,7 +83,8 @@ Json to_json(const FidelityRow& row) {
           {"divergence_standard_error", number_or_null(summary.divergence_error)},
           {"top1_agreement", summary.top1_agreement},
           {"rows_per_kv_head", number_or_null(summary.rows_per_kv_head)},
-          {"microseconds", summary.microseconds}};
+          {"microseconds", summary.microseconds},
+          {"comparison_microseconds", summary.comparison_microseconds}};
 }
 
 }  // namespace allot::evaluation

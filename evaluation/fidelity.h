@@ -15,13 +15,14 @@ namespace allot::evaluation {
 
 // One text under one method and schedule.
 struct TextFidelity {
-  int64_t tokens = 0;          // of the text
-  int64_t positions = 0;       // measured, >= 1
-  double divergence = 0;       // mean over them, nats
-  double top1_agreement = 0;   // share of them
-  int64_t sampled_tokens = 0;  // queries whose attention was sampled
-  int64_t rows_read = 0;       // distinct value rows for these, over layers and KV heads; 0 = not counted
-  double seconds = 0;          // of its pass
+  int64_t tokens = 0;             // of the text
+  int64_t positions = 0;          // measured, >= 1
+  double divergence = 0;          // mean over them, nats
+  double top1_agreement = 0;      // share of them
+  int64_t sampled_tokens = 0;     // queries whose attention was sampled
+  int64_t rows_read = 0;          // distinct value rows for these, over layers and KV heads; 0 = not counted
+  double seconds = 0;             // of its pass
+  double comparison_seconds = 0;  // of its logits, exact and sampled, and their comparison
 };
 
 // Means over the positions of all texts.
@@ -37,7 +38,8 @@ struct FidelitySummary {
   // Distinct value rows that a sampled query reads for a KV head of a layer that samples; nothing when not
   // counted.
   std::optional<double> rows_per_kv_head = {};
-  double microseconds = 0;  // of the sampled pass for a token, without the logits
+  double microseconds = 0;             // of the sampled pass for a token, without the logits
+  double comparison_microseconds = 0;  // of exact and sampled logits and their comparison, for a position
 };
 
 // `sampled_layers` is how many layers of the schedule sample, `num_kv_heads` the model's. Throws
@@ -55,8 +57,8 @@ struct FidelityRow {
 };
 
 // {"estimator", "schedule", "samples", "exact_layers", "texts", "tokens", "positions", "divergence",
-// "divergence_standard_error", "top1_agreement", "rows_per_kv_head", "microseconds"}; null for what is not
-// known. A whole number of samples is written as such.
+// "divergence_standard_error", "top1_agreement", "rows_per_kv_head", "microseconds",
+// "comparison_microseconds"}; null for what is not known. A whole number of samples is written as such.
 nlohmann::ordered_json to_json(const FidelityRow& row);
 
 }  // namespace allot::evaluation

@@ -58,6 +58,8 @@ struct Fidelity {
   int64_t rows_read = 0;
   int64_t tokens = 0;  // of the text
   double seconds = 0;  // the text's share, by tokens, of the time of its passes, without the logits
+  // Its share, by positions, of the time in which logits were made of states, exact ones too, and compared.
+  double comparison_seconds = 0;
 };
 
 }  // namespace allot::model

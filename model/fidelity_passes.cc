@@ -182,31 +182,85 @@ void take_comparison(std::span<const kernels::RowDivergence> rows, bool position
   result->top1_agreement = static_cast<double>(same) / count;
 }
 
-// Compares the states of sampled runs, those of one text side by side, with those of their texts' exact runs.
+// Texts whose states lie one behind the other: exact ones from `dense` on, those under a schedule from each
+// of `sampled` on.
+struct Stretch {
+  struct Text {
+    int64_t rows;
+    std::vector<Fidelity*> results;  // as `sampled`
+  };
+  int64_t dense;
+  std::vector<int64_t> sampled;
+  std::vector<Text> texts;
+  int64_t rows = 0;  // of all texts
+
+  // Takes in a text of one's own where it follows.
+  bool append(const Stretch& next) {
+    const auto follows = [&](int64_t from, int64_t state) { return from + rows == state; };
+    if (!follows(dense, next.dense) || !std::ranges::equal(sampled, next.sampled, follows)) return false;
+    texts.insert(texts.end(), next.texts.begin(), next.texts.end());
+    rows += next.rows;
+    return true;
+  }
+};
+
+// The sampled runs by text, in the order of the exact runs, in as few stretches as can be: a product of many
+// rows with the vocabulary reads its weights less often.
+std::vector<Stretch> stretches_of(std::span<const Run> sampled, std::span<const Run> dense,
+                                  FidelityMode mode) {
+  std::vector<Stretch> stretches;
+  for (const Run& exact : dense) {
+    Stretch of_text{
+        .dense = exact.first_state, .sampled = {}, .texts = {}, .rows = measured(*exact.text, mode)};
+    Stretch::Text text{.rows = of_text.rows, .results = {}};
+    for (const Run& run : sampled) {
+      if (run.text != exact.text) continue;
+      of_text.sampled.push_back(run.first_state);
+      text.results.push_back(run.result);
+    }
+    if (of_text.sampled.empty()) continue;
+    of_text.texts.push_back(std::move(text));
+    if (stretches.empty() || !stretches.back().append(of_text)) stretches.push_back(std::move(of_text));
+  }
+  return stretches;
+}
+
+// Compares the states of sampled runs with those of their texts' exact runs.
 void compare(Backend& backend, std::span<const Run> sampled, std::span<const Run> dense,
              const FidelityOptions& options) {
-  for (size_t begin = 0; begin < sampled.size();) {
-    const FidelityText* const text = sampled[begin].text;
-    std::vector<int64_t> states;
-    size_t end = begin;
-    for (; end < sampled.size() && sampled[end].text == text; ++end)
-      states.push_back(sampled[end].first_state);
-    const int64_t rows = measured(*text, options.mode);
-    std::vector<kernels::RowDivergence> compared(states.size() * static_cast<size_t>(rows));
-    backend.compare_states(std::ranges::find(dense, text, &Run::text)->first_state, states, rows, compared);
-    for (size_t i = begin; i < end; ++i) {
-      const auto of_run =
-          std::span(compared).subspan((i - begin) * static_cast<size_t>(rows), static_cast<size_t>(rows));
-      take_comparison(of_run, options.positions, sampled[i].result);
+  for (const Stretch& stretch : stretches_of(sampled, dense, options.mode)) {
+    std::vector<kernels::RowDivergence> compared(stretch.sampled.size() * static_cast<size_t>(stretch.rows));
+    const auto start = std::chrono::steady_clock::now();
+    backend.compare_states(stretch.dense, stretch.sampled, stretch.rows, compared);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    size_t first = 0;
+    for (const Stretch::Text& text : stretch.texts) {
+      const auto rows = static_cast<size_t>(text.rows);
+      for (size_t i = 0; i < text.results.size(); ++i) {
+        const size_t of_schedule = i * static_cast<size_t>(stretch.rows);
+        take_comparison(std::span(compared).subspan(of_schedule + first, rows), options.positions,
+                        text.results[i]);
+        text.results[i]->comparison_seconds =
+            took.count() * static_cast<double>(rows) / static_cast<double>(compared.size());
+      }
+      first += rows;
     }
-    begin = end;
   }
 }
 
-// The pairs in the order in which they run: those of a group of texts together, then by method and, where
-// passes are timed, by schedule, then by text.
-std::vector<size_t> order_of_pairs(std::span<const FidelityPair> pairs, std::span<const size_t> group_of_text,
-                                   bool timed) {
+// Where a text's states lie among those of others: a group of texts has its exact states side by side, a
+// block of a group its states under each schedule.
+struct TextPlace {
+  size_t group = 0;
+  int64_t block = 0;
+};
+constexpr int64_t kBlockRows = 1024;
+
+// The pairs in the order in which they run: those of a group of texts together, then by method, by block, so
+// that the schedules of a block's texts meet in a pass and its exact logits serve all of them, by schedule
+// and by text. Where passes are timed, a schedule's blocks stay together.
+std::vector<size_t> order_of_pairs(std::span<const FidelityPair> pairs,
+                                   std::span<const TextPlace> place_of_text, bool timed) {
   // Methods and schedules have no order of their own: each gets the number of its first appearance.
   const auto numbers = [&](const auto& same) {
     std::vector<size_t> number(pairs.size());
@@ -221,12 +275,12 @@ std::vector<size_t> order_of_pairs(std::span<const FidelityPair> pairs, std::spa
   const std::vector<size_t> method =
       numbers([](const FidelityPair& a, const FidelityPair& b) { return a.attention == b.attention; });
   const std::vector<size_t> schedule =
-      timed ? numbers([](const FidelityPair& a, const FidelityPair& b) { return a.samples == b.samples; })
-            : std::vector<size_t>(pairs.size());
+      numbers([](const FidelityPair& a, const FidelityPair& b) { return a.samples == b.samples; });
   std::vector<size_t> order(pairs.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, {}, [&](size_t i) {
-    return std::tuple(group_of_text[pairs[i].text], method[i], schedule[i], pairs[i].text);
+    const TextPlace place = place_of_text[pairs[i].text];
+    return std::tuple(place.group, method[i], timed ? 0 : place.block, schedule[i], pairs[i].text);
   });
   return order;
 }
@@ -246,16 +300,20 @@ std::vector<Fidelity> measure_fidelity(Backend& backend, PageAllocator& allocato
   for (const FidelityPair& pair : pairs) used.push_back(pair.text);
   std::ranges::sort(used);
   used.erase(std::unique(used.begin(), used.end()), used.end());
-  std::vector<size_t> group_of_text(texts.size());
+  std::vector<TextPlace> place_of_text(texts.size());
   std::vector<std::span<const size_t>> groups;
   for (size_t begin = 0; begin < used.size();) {
     const size_t end =
         stretch_end(begin, used.size(), most_rows, [&](size_t i) { return rows_of_text(used[i]); });
-    for (size_t i = begin; i < end; ++i) group_of_text[used[i]] = groups.size();
+    int64_t rows = 0;
+    for (size_t i = begin; i < end; ++i) {
+      place_of_text[used[i]] = {.group = groups.size(), .block = rows / kBlockRows};
+      rows += rows_of_text(used[i]);
+    }
     groups.push_back(std::span(used).subspan(begin, end - begin));
     begin = end;
   }
-  const std::vector<size_t> order = order_of_pairs(pairs, group_of_text, options.timed);
+  const std::vector<size_t> order = order_of_pairs(pairs, place_of_text, options.timed);
 
   // A group's or a wave's states, where the longest text may be more than most_rows.
   const auto longest = std::ranges::max(used, {}, rows_of_text);
@@ -272,7 +330,8 @@ std::vector<Fidelity> measure_fidelity(Backend& backend, PageAllocator& allocato
     passes.run(dense, kernels::AttentionMethod{.estimator = kernels::Estimator::kExact}, 0);
 
     size_t group_end = next;
-    while (group_end < order.size() && group_of_text[pairs[order[group_end]].text] == group) ++group_end;
+    while (group_end < order.size() && place_of_text[pairs[order[group_end]].text].group == group)
+      ++group_end;
     while (next < group_end) {
       // Pairs that share passes.
       const FidelityPair& first = pairs[order[next]];

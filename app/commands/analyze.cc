@@ -101,7 +101,8 @@ std::string table(std::span<const FidelityRow> rows) {
                             {"std error", 11},
                             {"top-1 %", 10, 2},
                             {"rows/KV head", 14, 1},
-                            {"us/token", 11, 2}});
+                            {"us/token", 11, 2},
+                            {"logits us", 12, 2}});
   std::string text = table.head();
   for (const FidelityRow& row : rows) {
     const evaluation::FidelitySummary& summary = row.summary;
@@ -111,7 +112,7 @@ std::string table(std::span<const FidelityRow> rows) {
     text += table.line({kernels::name(row.method.estimator), row.schedule, row.samples, row.exact_layers,
                         summary.texts, summary.tokens, scientific(summary.divergence),
                         scientific(summary.divergence_error), 100 * summary.top1_agreement,
-                        summary.rows_per_kv_head, summary.microseconds});
+                        summary.rows_per_kv_head, summary.microseconds, summary.comparison_microseconds});
   }
   return text;
 }

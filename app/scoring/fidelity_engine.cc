@@ -40,7 +40,8 @@ evaluation::TextFidelity text_fidelity(const model::Fidelity& measured) {
           .top1_agreement = measured.top1_agreement,
           .sampled_tokens = measured.sampled_tokens,
           .rows_read = measured.rows_read,
-          .seconds = measured.seconds};
+          .seconds = measured.seconds,
+          .comparison_seconds = measured.comparison_seconds};
 }
 
 }  // namespace allot::app

@@ -37,6 +37,13 @@ constexpr int64_t kSpareBytes = int64_t{3} << 30;
 constexpr int64_t kPrefillRows = 64;
 // Rows whose logits are computed at once.
 constexpr int64_t kLogitsRows = 256;
+// Rows that compare_states compares at once: the more, the less often a product reads the vocabulary's
+// weights.
+constexpr int64_t kMaxComparedRows = 1024;
+constexpr int64_t kComparedBytes = int64_t{128} << 20;  // of their logits, where kLogitsRows need no more
+int64_t compared_rows(int64_t row_bytes) {
+  return std::clamp(kComparedBytes / row_bytes / kPrefillRows * kPrefillRows, kLogitsRows, kMaxComparedRows);
+}
 // Bounds of the smallest decode graphs.
 constexpr int32_t kLeastLength = 256;
 constexpr int32_t kLeastBudget = 8;
@@ -156,7 +163,7 @@ class CudaBackend final : public Backend {
   std::vector<float> logits_;
   DeviceBuffer states_;     // kept hidden states [rows, hidden_size]
   DeviceBuffer rows_read_;  // [sequences] of a pass
-  // Logits of a block of states [kLogitsRows, logits_stride], and how all blocks diverge.
+  // Logits of a block of states [compared_rows, logits_stride], and how all blocks diverge.
   DeviceBuffer dense_logits_;
   DeviceBuffer sampled_logits_;
   DeviceBuffer divergences_;
@@ -445,16 +452,17 @@ void CudaBackend::keep_states(const ForwardBatch& batch, const kernels::Attentio
 void CudaBackend::compare_states(int64_t dense, std::span<const int64_t> sampled, int64_t rows,
                                  std::span<kernels::RowDivergence> out) {
   const DeviceChoice choice(device_number_);
-  const int64_t logits_bytes = kLogitsRows * decoder_.logits_stride() * kernels::size_of(dtype_);
-  grow(&dense_logits_, logits_bytes);
-  grow(&sampled_logits_, logits_bytes);
+  const int64_t row_bytes = decoder_.logits_stride() * kernels::size_of(dtype_);
+  const int64_t block = compared_rows(row_bytes);
+  grow(&dense_logits_, block * row_bytes);
+  grow(&sampled_logits_, block * row_bytes);
   grow(&divergences_, static_cast<int64_t>(out.size_bytes()));
   const auto project = [&](int64_t first, int64_t count, const DeviceBuffer& logits) {
     decoder_.project_states(states_.data() + first * decoder_.state_bytes(), count, logits.data(),
                             stream_.get());
   };
-  for (int64_t first = 0; first < rows; first += kLogitsRows) {
-    const int64_t count = std::min(kLogitsRows, rows - first);
+  for (int64_t first = 0; first < rows; first += block) {
+    const int64_t count = std::min(block, rows - first);
     project(dense + first, count, dense_logits_);
     for (size_t i = 0; i < sampled.size(); ++i) {
       project(sampled[i] + first, count, sampled_logits_);
@@ -492,6 +500,7 @@ void check_attention(const ModelConfig& config, const EngineOptions& options,
                                   .query_stride = int64_t{config.num_q_heads} * config.head_dim,
                                   .key_pages = nowhere,
                                   .value_pages = nowhere,
+                                  .value_norms = reinterpret_cast<const float*>(nowhere),
                                   .page_table = reinterpret_cast<const int32_t*>(nowhere),
                                   .query_start = reinterpret_cast<const int64_t*>(nowhere),
                                   .lengths = reinterpret_cast<const int32_t*>(nowhere),

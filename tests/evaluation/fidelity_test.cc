@@ -25,7 +25,8 @@ TextFidelity text(int64_t positions, double divergence, double agreement) {
           .top1_agreement = agreement,
           .sampled_tokens = positions,
           .rows_read = 0,
-          .seconds = 0.001};
+          .seconds = 0.001,
+          .comparison_seconds = 0.002};
 }
 
 TEST(FidelitySummary, WeighsTextsByTheirPositions) {
@@ -36,6 +37,7 @@ TEST(FidelitySummary, WeighsTextsByTheirPositions) {
   EXPECT_DOUBLE_EQ(summary.divergence, (10 * 0.5 + 30 * 0.1) / 40);
   EXPECT_DOUBLE_EQ(summary.top1_agreement, (10 + 15) / 40.0);
   EXPECT_DOUBLE_EQ(summary.microseconds, 2000 / 50.0);
+  EXPECT_DOUBLE_EQ(summary.comparison_microseconds, 4000 / 40.0);
   // 10 (0.5 - 0.2) and 30 (0.1 - 0.2), over 40 positions.
   ASSERT_TRUE(summary.divergence_error);
   EXPECT_DOUBLE_EQ(*summary.divergence_error, std::sqrt(9.0 + 9.0) / 40);
@@ -87,7 +89,7 @@ TEST(FidelityRow, IsOneJsonObject) {
       R"({"estimator":"threshold","schedule":"uniform:8","samples":8,"exact_layers":2,"texts":1,"tokens":15,)"
       R"("positions":10,"divergence":0.5,"divergence_standard_error":null,"top1_agreement":0.75,)"
       R"("rows_per_kv_head":null,"microseconds":)" +
-          json.at("microseconds").dump() + "}");
+          json.at("microseconds").dump() + R"(,"comparison_microseconds":200.0})");
   row.samples = 2.5;
   row.summary.divergence_error = 0.25;
   row.summary.rows_per_kv_head = 12.5;

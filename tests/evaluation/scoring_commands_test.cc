@@ -189,6 +189,7 @@ TEST(AnalyzeFidelityCommand, PrintsOneJsonObjectForEveryEstimatorAndBudget) {
     EXPECT_EQ(row.at("positions"), row.at("tokens"));
     EXPECT_GT(row.at("divergence_standard_error"), 0);
     EXPECT_GT(row.at("microseconds"), 0);
+    EXPECT_GT(row.at("comparison_microseconds"), 0);
     EXPECT_LE(row.at("top1_agreement"), 1);
     EXPECT_TRUE(row.contains("rows_per_kv_head"));
   }
