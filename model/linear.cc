@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/instructions.h"
 #include "model/parallel.h"
 
 namespace allot::model {
@@ -47,13 +48,16 @@ struct Linear::Tensors {
 
 Bfloat16Products bfloat16_products() {
 #if defined(__x86_64__)
-  static const bool has_vectors =
-      (__builtin_cpu_init(), __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"));
+  static const bool has_vectors = has_avx512();
   return has_vectors ? Bfloat16Products::kNative : Bfloat16Products::kWidened;
 #else
   return Bfloat16Products::kNative;
 #endif
+}
+
+kernels::DType Linear::held_dtype(kernels::DType dtype, Bfloat16Products products) {
+  const bool widened = dtype == kernels::DType::kBFloat16 && products == Bfloat16Products::kWidened;
+  return widened ? kernels::DType::kFloat32 : dtype;
 }
 
 Linear::Linear(std::shared_ptr<const Buffer> weight, std::shared_ptr<const Buffer> bias, int64_t out_features,
@@ -63,7 +67,7 @@ Linear::Linear(std::shared_ptr<const Buffer> weight, std::shared_ptr<const Buffe
   tensors_->transposed_weight = matrix(weight->data(), {out_features, in_features}, dtype).t();
   if (bias) tensors_->bias = matrix(bias->data(), {out_features}, dtype);
   tensors_->dtype = dtype;
-  tensors_->widened = dtype == kernels::DType::kBFloat16 && products == Bfloat16Products::kWidened;
+  tensors_->widened = held_dtype(dtype, products) != dtype;
   if (tensors_->widened) {
     tensors_->transposed_weight = tensors_->transposed_weight.to(at::kFloat);
     if (tensors_->bias) tensors_->bias = tensors_->bias->to(at::kFloat);

@@ -37,6 +37,8 @@ class Linear {
   // matters for bfloat16 alone.
   Linear(std::shared_ptr<const Buffer> weight, std::shared_ptr<const Buffer> bias, int64_t out_features,
          int64_t in_features, kernels::DType dtype, Bfloat16Products products = bfloat16_products());
+  // In which weights and biases of `dtype` are held.
+  static kernels::DType held_dtype(kernels::DType dtype, Bfloat16Products products = bfloat16_products());
   ~Linear();
   Linear(Linear&&) noexcept;
   Linear& operator=(Linear&&) noexcept;

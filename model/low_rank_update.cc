@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/instructions.h"
 #include "kernels/bfloat16.h"
 #include "kernels/float16.h"
 
@@ -73,11 +74,8 @@ void add_row_anywhere(const float* a, const float* b, int64_t rank, float scalin
 }
 
 AddRow fastest_add_row() {
+  if (has_avx512()) return add_row_avx512;
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    return add_row_avx512;
-  }
   if (__builtin_cpu_supports("avx2")) return add_row_avx2;
   return add_row_anywhere;
 }

@@ -2,16 +2,9 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/baseline_headers.h"
+#include "kernels/cpu/target.h"
 
-#if defined(__clang__)
-#pragma clang attribute push(                                                                           \
-    __attribute__((                                                                                     \
-        target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi,bmi2,popcnt"))), \
-    apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi,bmi2,popcnt")
-#endif
+ALLOT_BEGIN_TARGET("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi,bmi2,popcnt")
 #include "kernels/cpu/make_kernels.h"
 #include "kernels/cpu/vec_amx.h"
 
@@ -35,8 +28,4 @@ const Kernels kAmxKernels{attend, Rows::rms_norm, Rows::rotate_and_store, Rows::
                           Rows::row_divergence};
 
 }  // namespace allot::kernels::cpu
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+ALLOT_END_TARGET

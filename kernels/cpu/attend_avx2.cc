@@ -2,13 +2,9 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/baseline_headers.h"
+#include "kernels/cpu/target.h"
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,bmi,bmi2,popcnt"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c,bmi,bmi2,popcnt")
-#endif
+ALLOT_BEGIN_TARGET("avx2,fma,f16c,bmi,bmi2,popcnt")
 #include "kernels/cpu/make_kernels.h"
 
 namespace allot::kernels::cpu {
@@ -16,8 +12,4 @@ namespace allot::kernels::cpu {
 const Kernels kAvx2Kernels = MakeKernels<GenericVec<8>>::kTable;
 
 }  // namespace allot::kernels::cpu
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+ALLOT_END_TARGET

@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/instructions.h"
 #include "kernels/cpu/launch.h"
 
 namespace allot::kernels::cpu {
@@ -38,11 +39,8 @@ const char* name(Isa isa) {
 
 Isa best_isa() {
   static const Isa best = [] {
+    if (has_avx512()) return may_use_tiles() ? Isa::kAmx : Isa::kAvx512;
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-      return may_use_tiles() ? Isa::kAmx : Isa::kAvx512;
-    }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
       return Isa::kAvx2;
     }
