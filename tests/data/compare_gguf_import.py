@@ -1,5 +1,5 @@
 """Holds what `allot import` makes of a GGUF file to what transformers makes of it: every tensor, the ids of many texts, the
-fields of the configuration. Not run by the tests: it needs torch and a model.
+fields of the configuration, logits. Not run by the tests: it needs torch and a model.
 
     pip install transformers==5.17.0 accelerate gguf==0.19.0 safetensors torch
     python tests/data/compare_gguf_import.py --allot build-light/bin/allot --gguf SmolLM2-135M-Instruct.Q4_1.gguf \\
@@ -8,7 +8,8 @@ fields of the configuration. Not run by the tests: it needs torch and a model.
 Tensors are compared as float32, bit by bit. Ids are compared twice: with the tokenizer that transformers makes of the file,
 where differences are counted and the first are shown, and with the same tokenizer after its pre-tokenizer, and what it does
 with bytes that have no token, were put right for the name that the file gives (docs/internals/gguf.md, "The tokenizer"), where
-any difference is a failure. Exit status 1 on a failure.
+any difference is a failure. Logits, after every token of the first lines, are those of `allot logits` in float32; they may be
+twice as far as transformers' own in float32 from those of its model of the file in float64. Exit status 1 on a failure.
 """
 
 import argparse
@@ -53,6 +54,37 @@ def compare_tensors(gguf, out):
     numbers = sum(tensor.size for tensor in theirs.values())
     print(f"tensors: {len(theirs)} of {numbers} numbers, {len(different)} differ {different[:5]}, not in transformers: {missing}")
     return not different and not missing
+
+
+def compare_logits(gguf, out, allot, texts):
+    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    ids_of_texts = [tokenizer(text).input_ids for text in texts]
+
+    def logits():
+        with torch.inference_mode():
+            return [model(torch.tensor([ids])).logits[0].numpy() for ids in ids_of_texts]
+
+    theirs = logits()
+    model.double()
+    exact = logits()
+    ours = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "logits.npy"
+        for ids in ids_of_texts:
+            told = ",".join(map(str, ids))
+            subprocess.run([allot, "logits", "--model", out, "--ids", told, "--dtype", "float32", "--out", file], check=True)
+            ours.append(numpy.load(file))
+
+    def farthest(of_texts):
+        return max(float(numpy.abs(x - y).max()) for x, y in zip(of_texts, exact, strict=True))
+
+    far, allowed = farthest(ours), 2 * farthest(theirs)
+    count = sum(map(len, ids_of_texts))
+    top = sum(int((x.argmax(-1) == y.argmax(-1)).sum()) for x, y in zip(ours, exact, strict=True))
+    print(f"logits after {count} tokens: {far:.2g} from float64, where twice transformers' own distance is {allowed:.2g}; "
+          f"the most likely token is the same after {top}")
+    return far <= allowed and top == count
 
 
 def put_right(made, pre):
@@ -114,6 +146,7 @@ def main():
         subprocess.run([options.allot, "import", options.gguf, "--out", out, "--dtype", "float32"], check=True)
         same = [compare_config(options.gguf, out), compare_tensors(options.gguf, out),
                 compare_ids("lines", options.gguf, out, options.allot, lines),
+                compare_logits(options.gguf, out, options.allot, lines[:8]),
                 compare_ids("random texts", options.gguf, out, options.allot, list(random_texts(options.random)))]
     sys.exit(0 if all(same) else 1)
 
