@@ -54,8 +54,7 @@ struct RotaryParams {
   const int32_t* positions = nullptr;  // [tokens] row of the table, 0 <= position < table_rows
   void* key_pages = nullptr;           // [num_pages, num_kv_heads, page_size, head_dim]
   void* value_pages = nullptr;         // [num_pages, num_kv_heads, page_size, head_dim]
-  // [num_pages, num_kv_heads, page_size] norms of the values as they are stored; null = not written, the only
-  // choice on CUDA
+  // [num_pages, num_kv_heads, page_size] float32 norms of the values as they are stored; null = not written
   float* value_norms = nullptr;
   int64_t num_pages = 0;
   int32_t page_size = 0;

@@ -145,7 +145,7 @@ void Decoder::set_value_norms(int32_t layer) {
   const bool wide = cache_.shape().dtype == kernels::DType::kFloat32;
   const auto* const floats = static_cast<const float*>(cache_.values(layer));
   const auto* const halves = static_cast<const uint16_t*>(cache_.values(layer));
-  for (int64_t vector = 0; vector < cache_.layer_vectors(); ++vector) {
+  for (int64_t vector = 0; vector < layer_vectors(cache_.shape()); ++vector) {
     float squares = 0;
     for (int64_t i = vector * dim; i < (vector + 1) * dim; ++i) {
       const float x = wide ? floats[i] : kernels::float_from_bfloat16(halves[i]);

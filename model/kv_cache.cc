@@ -33,7 +33,9 @@ OwnedPages PageAllocator::allocate(int64_t count) {
 }
 
 int64_t kv_bytes_per_token(const KvCacheShape& shape) {
-  return int64_t{2} * shape.num_layers * shape.num_kv_heads * shape.head_dim * kernels::size_of(shape.dtype);
+  const int64_t of_head =
+      int64_t{2} * shape.head_dim * kernels::size_of(shape.dtype) + int64_t{sizeof(float)};
+  return of_head * shape.num_layers * shape.num_kv_heads;
 }
 
 KvCacheShape plan_cache(const EngineOptions& options, const ModelConfig& config,
@@ -65,9 +67,8 @@ KvCacheShape plan_cache(const EngineOptions& options, const ModelConfig& config,
 
 KvCache::KvCache(const KvCacheShape& shape)
     : shape_(shape),
-      layer_bytes_(shape.num_pages * shape.page_size * shape.num_kv_heads * shape.head_dim *
-                   kernels::size_of(shape.dtype)),
+      layer_bytes_(layer_vectors(shape) * shape.head_dim * kernels::size_of(shape.dtype)),
       buffer_(layer_bytes_ * 2 * shape.num_layers),
-      norms_(layer_vectors() * shape.num_layers * int64_t{sizeof(float)}) {}
+      norms_(layer_vectors(shape) * shape.num_layers * int64_t{sizeof(float)}) {}
 
 }  // namespace allot::model

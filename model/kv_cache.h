@@ -74,7 +74,12 @@ struct KvCacheShape {
   kernels::DType dtype = kernels::DType::kFloat32;
 };
 
-// Bytes of keys and values of one token in all layers.
+// Keys of a layer in all its pages, or values.
+constexpr int64_t layer_vectors(const KvCacheShape& shape) {
+  return shape.num_pages * shape.page_size * shape.num_kv_heads;
+}
+
+// Bytes of keys, values and the norms of the values of one token in all layers.
 int64_t kv_bytes_per_token(const KvCacheShape& shape);
 
 // The cache of an engine: options.cache_tokens or, when that is 0, enough for every slot to reach the model's
@@ -93,10 +98,7 @@ class KvCache {
   int64_t layer_bytes() const { return layer_bytes_; }  // of the keys of a layer, or of its values
   void* keys(int32_t layer) { return buffer_.data() + layer_bytes_ * (2 * layer); }
   void* values(int32_t layer) { return buffer_.data() + layer_bytes_ * (2 * layer + 1); }
-  float* value_norms(int32_t layer) { return norms_.as<float>() + layer_vectors() * layer; }
-  int64_t layer_vectors() const {  // of keys, or of values
-    return shape_.num_pages * shape_.page_size * shape_.num_kv_heads;
-  }
+  float* value_norms(int32_t layer) { return norms_.as<float>() + layer_vectors(shape_) * layer; }
 
  private:
   KvCacheShape shape_;

@@ -22,6 +22,13 @@ struct TileStats {
   float sum;
 };
 
+// Of a score tile in a head, where sizes of rows take in the norms of their values: the sum of weight times
+// norm, and the largest of them.
+struct NormStats {
+  float sum;
+  float max;
+};
+
 // What the groups of a query share where its rows are shared out among them.
 struct Pool {
   double total;   // not finite where a score is not
@@ -68,6 +75,10 @@ inline constexpr int32_t kBatchEntries = 512;
 inline constexpr int32_t kWarpRowBudget = 32;
 // Most keys for which one warp chooses rows for a whole group.
 inline constexpr int32_t kWarpGroupKeys = 1024;
+// Most score tiles of a row whose sizes one warp holds in registers, and the row_warps of the kernel for
+// launches that have no longer ones.
+inline constexpr int32_t kShortTiles = 4;
+inline constexpr int32_t kShortRow = 0;
 // Most blocks that may share a row, each with its own contiguous part of the entries.
 inline constexpr int32_t kMaxParts = 16;
 // No row of value_pages: a launch has fewer.
@@ -132,14 +143,15 @@ struct Args {
   // Workspace. The score tiles of a row (query q of the pass, head h) begin at tile (q * num_q_heads +
   // h) * row_tiles.
   Fault* fault;
-  int32_t row_tiles;    // score tiles of max_length keys, or one more: an even number
-  TileStats* stats;     // [pass_queries, num_q_heads, row_tiles]
-  uint16_t* weights;    // [pass_queries, num_q_heads, row_tiles, kScoreTile] half precision, in stage order
-  float* partial;       // [pass_queries, num_q_heads, parts, head_dim]
-  int32_t* arrivals;    // [pass_queries, num_q_heads] parts of a row that are done
-  int32_t piece_tiles;  // score tiles a warp takes at a time
-  Divisor full_pieces;  // pieces of a decode row of max_length keys
-  int32_t* next_piece;  // pieces handed out; zero before and after every launch
+  int32_t row_tiles;      // score tiles of max_length keys, or one more: an even number
+  TileStats* stats;       // [pass_queries, num_q_heads, row_tiles]
+  uint16_t* weights;      // [pass_queries, num_q_heads, row_tiles, kScoreTile] half precision, in stage order
+  NormStats* norm_stats;  // [pass_queries, num_q_heads, row_tiles]; null where norms do not count
+  float* partial;         // [pass_queries, num_q_heads, parts, head_dim]
+  int32_t* arrivals;      // [pass_queries, num_q_heads] parts of a row that are done
+  int32_t piece_tiles;    // score tiles a warp takes at a time
+  Divisor full_pieces;    // pieces of a decode row of max_length keys
+  int32_t* next_piece;    // pieces handed out; zero before and after every launch
   // Decode: counts the finished score tiles of a sequence and KV head (`ready`), so that the value kernel
   // can work on their rows while other keys are still being read, and the blocks that have taken them
   // (`consumed`), the last of which clears both. `ready` is null where the value kernel waits for the

@@ -1,6 +1,6 @@
 // The sizes of a query's value rows in a group whose heads read them together
 // (kernels/methods/shared/method.h): the sum of a row's probabilities in the heads, of single rows and of
-// whole score tiles.
+// whole score tiles. Where the method says so, times the norms of its values.
 #pragma once
 
 #include "kernels/cuda/value_row.cuh"
@@ -12,16 +12,25 @@ namespace allot::kernels::cuda {
 struct GroupRow : ValueRow {
   int32_t query;  // of the pass
   int32_t heads;
-  int32_t row_tiles;  // from a head to the next
-  int64_t wanted;     // rows that the budget asks for
+  int32_t row_tiles;            // from a head to the next
+  int64_t wanted;               // rows that the budget asks for
+  const NormStats* norm_stats;  // as `stats`, where norms count
 
   __device__ __forceinline__ TileStats stats_of(int32_t head, int32_t tile) const {
     return stats[int64_t{head} * row_tiles + tile];
+  }
+  __device__ __forceinline__ NormStats norm_stats_of(int32_t head, int32_t tile) const {
+    return norm_stats[int64_t{head} * row_tiles + tile];
   }
   __device__ __forceinline__ const uint16_t* weights_of(int32_t head, int32_t tile) const {
     return weights + (int64_t{head} * row_tiles + tile) * kScoreTile;
   }
 };
+
+// Whether the sizes of rows take in the norms of their values.
+__device__ __forceinline__ bool norms_count(const Args& args) {
+  return args.p.value_norms != nullptr;
+}
 
 // The probability of a weight w in tile t of a head is w * exp2(max of t - largest) * inverse_total.
 struct HeadScale {
@@ -40,14 +49,14 @@ class GroupSizes {
   static constexpr int kQuad = 32 / kTileLanes;
 
   // `scales` are those of the group's heads.
-  __device__ __forceinline__ GroupSizes(const GroupRow& row, const HeadScale* scales, int lane)
-      : row_(row), scales_(scales), part_(lane % kTileLanes) {}
+  __device__ __forceinline__ GroupSizes(const Args& args, const GroupRow& row, const HeadScale* scales,
+                                        int lane)
+      : args_(args), row_(row), scales_(scales), part_(lane % kTileLanes) {}
 
   // The scale of a head, in every lane of the warp; all of them call together. Not finite where a score is
   // not.
   __device__ __forceinline__ static HeadScale scale_of_head(const GroupRow& row, int32_t head, int lane) {
     constexpr int kHeld = 4;
-    constexpr float kLow = -1e30f;  // a finite number below all scores
     float largest = kLow;
     double sum = 0;
 #pragma unroll 1
@@ -82,15 +91,17 @@ class GroupSizes {
 
   struct Tile {
     float mass;   // sum of the sizes
-    float bound;  // no size is larger: weights are at most 1
+    float bound;  // no size is larger
   };
   __device__ __forceinline__ Tile tile_of(int32_t tile) const {
     Tile sums = {0, 0};
     for_each_head([&](int32_t head, bool used) {
       const TileStats stats = row_.stats_of(head, tile);
       const float scale = used ? scale_of(head, stats) : 0.0f;
-      sums.mass = fmaf(stats.sum, scale, sums.mass);
-      sums.bound += scale;
+      // Weights are at most 1.
+      const NormStats norms = norms_count(args_) ? row_.norm_stats_of(head, tile) : NormStats{stats.sum, 1};
+      sums.mass = fmaf(norms.sum, scale, sums.mass);
+      sums.bound = fmaf(norms.max, scale, sums.bound);
     });
     sums.bound *= 1.0001f;  // the sizes are rounded
     return sums;
@@ -137,9 +148,74 @@ class GroupSizes {
         }
       }
     }
+    if (!norms_count(args_)) return;
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      if (wanted[i]) multiply_by_norms(tiles[i], sizes[i]);
+    }
+  }
+
+  // The sizes of this lane's keys in tile `tile`, of a row of no more tiles than a warp looks into at once,
+  // and the scales of the heads, to shared memory. All lanes of the warp call together.
+  __device__ __forceinline__ void of_short_row(int32_t tile, HeadScale* scales, float (&sizes)[8]) const {
+#pragma unroll
+    for (int k = 0; k < 8; ++k) sizes[k] = 0;
+    const bool wanted = tile < row_.tiles;
+    const int32_t place = wanted ? tile : 0;
+    constexpr int kHeads = 4;
+#pragma unroll 1
+    for (int32_t first = 0; first < row_.heads; first += kHeads) {
+      TileStats stats[kHeads];
+      uint32_t pairs[kHeads][4];
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        const int32_t head = min(first + h, row_.heads - 1);
+        stats[h] = row_.stats_of(head, place);
+        if (!wanted) stats[h] = {-INFINITY, 0};
+        const auto* all = reinterpret_cast<const uint32_t*>(row_.weights_of(head, place));
+#pragma unroll
+        for (int k = 0; k < 4; ++k) pairs[h][k] = all[stage_position(8 * part_ + 2 * k) / 2];
+      }
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        if (first + h >= row_.heads) break;
+        float largest = fmaxf(kLow, stats[h].max);
+        largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, 2 * kTileLanes));
+        largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, kTileLanes));
+        const float own = tile_scale(stats[h], largest);
+        float sum = stats[h].sum * own;
+        sum += __shfl_xor_sync(kFullWarp, sum, 2 * kTileLanes);
+        sum += __shfl_xor_sync(kFullWarp, sum, kTileLanes);
+        const HeadScale scale = {largest, 1 / sum};
+        if (tile == 0 && part_ == 0) scales[first + h] = scale;
+        const float factor = wanted ? own * scale.inverse_total : 0.0f;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          const float2 pair = unpack<__half>(pairs[h][k]);
+          sizes[2 * k] = fmaf(pair.x, factor, sizes[2 * k]);
+          sizes[2 * k + 1] = fmaf(pair.y, factor, sizes[2 * k + 1]);
+        }
+      }
+    }
+    if (norms_count(args_) && wanted) multiply_by_norms(tile, sizes);
   }
 
  private:
+  static constexpr float kLow = -1e30f;  // a finite number below all scores
+
+  __device__ __forceinline__ void multiply_by_norms(int32_t tile, float (&sizes)[8]) const {
+    const int32_t first = tile * kScoreTile + 8 * part_;
+    if (first >= row_.keys) return;
+    // Eight keys lie in one page.
+    const auto* norms =
+        reinterpret_cast<const float4*>(args_.p.value_norms + value_row_of(args_, row_, first));
+    const float4 low = norms[0], high = norms[1];
+    const float eight[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    // Behind the last key lies anything.
+#pragma unroll
+    for (int k = 0; k < 8; ++k) sizes[k] = sizes[k] > 0 ? sizes[k] * eight[k] : 0;
+  }
+
   // Calls use(head, used) for every head, four at a time: where `used` is false it is one too many.
   template <class Use>
   __device__ __forceinline__ void for_each_head(Use use) const {
@@ -150,6 +226,7 @@ class GroupSizes {
     }
   }
 
+  const Args& args_;
   const GroupRow& row_;
   const HeadScale* scales_;
   const int part_;  // which of a tile's lanes this is

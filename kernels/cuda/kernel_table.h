@@ -1,7 +1,7 @@
 // Looks up compiled kernels by their parameters. Each family and dtype is a translation unit of its own, so
 // that a build uses all cores. Value kernels are those of the estimators: Method::cuda_kernel(dtype,
-// head_dim, row_warps) of kernels/methods, where row_warps is 1, 4 (shared only) or 8 (exact and top-k: any
-// means 8).
+// head_dim, row_warps) of kernels/methods, where row_warps is 1, 4 or kShortRow (shared only), or 8 (exact
+// and top-k: any means 8).
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,42 @@ struct ScoreKernel {
 struct ValueKernel {
   void (*function)(Args) = nullptr;
   int threads = 0;
-  int rows = 1;         // of a block: query heads, or KV heads where `groups` is set
+  int rows = 1;         // of a block: query heads of a query, or KV heads of any where `groups` is set
   bool groups = false;  // a row is a KV head with all its query heads
   int64_t (*row_bytes)(int32_t tiles, int32_t group) = nullptr;  // dynamic shared memory of a row
 };
+
+// Blocks of a value kernel for a pass of `queries` queries whose rows up to `parts` blocks share.
+struct ValueGrid {
+  unsigned rows;
+  unsigned parts;
+  unsigned queries;
+};
+inline ValueGrid value_grid(const ValueKernel& kernel, int32_t num_q_heads, int32_t num_kv_heads,
+                            int32_t parts, int32_t queries) {
+  const auto blocks = [&](int64_t rows) {
+    return static_cast<unsigned>((rows + kernel.rows - 1) / kernel.rows);
+  };
+  // Groups of neighbouring queries share blocks, so that no warp is idle where KV heads are few.
+  if (kernel.groups && kernel.rows > 1)
+    return {blocks(int64_t{queries} * num_kv_heads), static_cast<unsigned>(parts), 1};
+  return {blocks(kernel.groups ? num_kv_heads : num_q_heads), static_cast<unsigned>(parts),
+          static_cast<unsigned>(queries)};
+}
 
 // Runs between the score kernel and the value kernel, a block for each query of the pass.
 struct PoolKernel {
   void (*function)(Args) = nullptr;
   int threads = 0;
   int64_t (*shared_bytes)(int32_t num_q_heads, int32_t num_kv_heads) = nullptr;
+};
+
+// Runs between the score kernel and the value kernel where sizes of rows take in the norms of their values: a
+// warp for each unit, of which a query of the pass has as many as its KV heads times `units(row_tiles)`.
+struct NormKernel {
+  void (*function)(Args) = nullptr;
+  int threads = 0;
+  int32_t (*units)(int32_t row_tiles) = nullptr;
 };
 
 // Columns of the score kernel's product are 8 * column_tiles queries: 1 or 2 in decode; in prefill 4, or 2
@@ -45,5 +71,8 @@ ScoreKernel bernoulli_kernel_float16(int32_t head_dim, int32_t column_tiles);
 
 // Finds what the groups of a query share, of every query; for value kernels with Args::pools.
 PoolKernel pool_kernel();
+
+// Leaves Args::norm_stats.
+NormKernel norm_kernel();
 
 }  // namespace allot::kernels::cuda

@@ -144,6 +144,17 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
       dense.full_pieces = cuda::full_pieces(plan, plan.dense_score);
       launch_scores(ScoreStage::kExact, plan.dense_score, dense, false);
     }
+    if (args.norm_stats != nullptr) {
+      const cuda::NormKernel norms = cuda::norm_kernel();
+      const int64_t warps = int64_t{args.pass_queries} * p.num_kv_heads * norms.units(plan.row_tiles);
+      const int warps_of_block = norms.threads / 32;
+      launch(norms.function,
+             {.blocks = dim3(static_cast<unsigned>((warps + warps_of_block - 1) / warps_of_block)),
+              .threads = norms.threads,
+              .shared_bytes = 0,
+              .overlaps = can_overlap},
+             args, limits, stream);
+    }
     if (args.pools != nullptr) {
       const cuda::PoolKernel pool = cuda::pool_kernel();
       launch(pool.function,
@@ -154,11 +165,10 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
              args, limits, stream);
     }
     const auto launch_values = [&](const cuda::ValueKernel& value, bool overlaps) {
-      const int32_t heads = value.groups ? p.num_kv_heads : p.num_q_heads;
-      const int32_t head_blocks = (heads + value.rows - 1) / value.rows;
+      const cuda::ValueGrid grid =
+          cuda::value_grid(value, p.num_q_heads, p.num_kv_heads, plan.parts, args.pass_queries);
       launch(value.function,
-             {.blocks = dim3(static_cast<unsigned>(head_blocks), static_cast<unsigned>(plan.parts),
-                             static_cast<unsigned>(args.pass_queries)),
+             {.blocks = dim3(grid.rows, grid.parts, grid.queries),
               .threads = value.threads,
               .shared_bytes = value.rows * value.row_bytes(plan.row_tiles, p.num_q_heads / p.num_kv_heads),
               .overlaps = overlaps && can_overlap},

@@ -33,13 +33,15 @@ int32_t most_parts(int32_t entries) {
 struct RowBytes {
   int64_t stats = 0;
   int64_t weights = 0;
+  int64_t norm_stats = 0;
   int64_t partial = 0;
-  int64_t all() const { return stats + weights + partial; }
+  int64_t all() const { return stats + weights + norm_stats + partial; }
 };
-RowBytes row_bytes(const Plan& plan, int32_t head_dim) {
+RowBytes row_bytes(const Plan& plan, const AttentionParams& p) {
   return {.stats = plan.row_tiles * int64_t{sizeof(TileStats)},
           .weights = plan.row_tiles * int64_t{kScoreTile} * 2,
-          .partial = plan.parts > 1 ? int64_t{plan.parts} * head_dim * 4 : 0};
+          .norm_stats = plan.norm_stats ? plan.row_tiles * int64_t{sizeof(NormStats)} : 0,
+          .partial = plan.parts > 1 ? int64_t{plan.parts} * p.head_dim * 4 : 0};
 }
 
 // Entries of the hash table of a group's rows: at most half are used.
@@ -140,8 +142,29 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
           ? most_parts(bounds.max_budget)
           : shared_part_count(rows_of_group(p.method.unit, bounds.max_budget, group), bounds.max_length));
 
+  const auto shared_of = [&](int32_t row_warps) {
+    const ValueKernel value = value_kernel(p.method.estimator, p.dtype, p.head_dim, row_warps);
+    return value.rows * value.row_bytes(plan.row_tiles, group);
+  };
+  constexpr int64_t kModestShared = 18 * 1024;  // leaves a multiprocessor full of blocks
+  // Depends on the budgets alone: dense sequences have a kernel of their own.
+  const int64_t most_samples = rows_of_group(p.method.unit, bounds.max_budget, group);  // of all heads
+  const bool small = row_of(p.method.estimator).samples && most_samples <= int64_t{kWarpRowBudget} * group;
+  if (row_of(p.method.estimator).scope == Scope::kHead) {
+    plan.row_warps = small && shared_of(1) <= kModestShared ? 1 : 8;
+  } else {
+    plan.row_warps = !small                               ? 8
+                     : bounds.max_length > kWarpGroupKeys ? 4
+                     : plan.row_tiles > kShortTiles || row_of(p.method.estimator).scope == Scope::kLayer
+                         ? 1
+                         : kShortRow;
+  }
+
+  // Rows that a warp holds in registers need no sums of their tiles.
+  plan.norm_stats = uses_value_norms(p.method) && plan.row_warps != kShortRow;
+
   // A window that cuts blocks of queries short would read the keys more often than needed.
-  const RowBytes row = row_bytes(plan, p.head_dim);
+  const RowBytes row = row_bytes(plan, p);
   plan.row_slots = row_slots(p, bounds);
   const QueryBytes query = query_bytes_of(p, plan.row_slots);
   const int64_t query_bytes = p.num_q_heads * row.all() + query.all();
@@ -154,29 +177,16 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
       static_cast<int32_t>(one_pass ? bounds.num_queries : fitting / block_queries * block_queries);
   plan.passes = static_cast<int32_t>(ceil_divide(bounds.num_queries, plan.pass_queries));
   // The rows of a single sequence are complete only when nearly all keys have been read, so waiting for the
-  // end of the score kernel costs less than announcing every piece. Where groups share out their rows, a
-  // kernel for all of them comes in between.
-  plan.overlapped = p.batch > 1 && query.pool == 0 && plan.one_query_each && plan.passes == 1 &&
-                    p.method.score_stage == ScoreStage::kExact && p.batch * p.num_kv_heads <= kMaxPairs;
+  // end of the score kernel costs less than announcing every piece. Where groups share out their rows, or
+  // norms count, another kernel comes in between.
+  plan.overlapped = p.batch > 1 && query.pool == 0 && row.norm_stats == 0 && plan.one_query_each &&
+                    plan.passes == 1 && p.method.score_stage == ScoreStage::kExact &&
+                    p.batch * p.num_kv_heads <= kMaxPairs;
 
   plan.score = plan_scores(p, stage, plan, limits);
   // The host does not know budgets, only that some may be dense; with no budgets at all none is.
   if (stage != ScoreStage::kExact && bounds.any_dense && p.budgets != nullptr) {
     plan.dense_score = plan_scores(p, ScoreStage::kExact, plan, limits);
-  }
-
-  const auto shared_of = [&](int32_t row_warps) {
-    const ValueKernel value = value_kernel(p.method.estimator, p.dtype, p.head_dim, row_warps);
-    return value.rows * value.row_bytes(plan.row_tiles, group);
-  };
-  constexpr int64_t kModestShared = 18 * 1024;  // leaves a multiprocessor full of blocks
-  // Depends on the budgets alone: dense sequences have a kernel of their own.
-  const int64_t most_samples = rows_of_group(p.method.unit, bounds.max_budget, group);  // of all heads
-  const bool small = row_of(p.method.estimator).samples && most_samples <= int64_t{kWarpRowBudget} * group;
-  if (row_of(p.method.estimator).scope == Scope::kHead) {
-    plan.row_warps = small && shared_of(1) <= kModestShared ? 1 : 8;
-  } else {
-    plan.row_warps = !small ? 8 : bounds.max_length > kWarpGroupKeys ? 4 : 1;
   }
 
   const int64_t rows = int64_t{plan.pass_queries} * p.num_q_heads;
@@ -189,6 +199,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.stats_offset = place(rows * row.stats);
   plan.weights_offset = place(rows * row.weights);
   plan.partial_offset = place(rows * row.partial);
+  if (row.norm_stats > 0) plan.norm_stats_offset = place(rows * row.norm_stats);
   if (query.pool > 0) {
     plan.pools_offset = place(plan.pass_queries * query.pool);
     plan.rest_below_offset = place(plan.pass_queries * query.rest_below);
@@ -204,7 +215,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   const int64_t filled =
       std::min(bounds.num_queries * query_bytes, std::max(kPassBytes, block_queries * query_bytes));
   const int64_t decoded = std::min(bounds.num_queries, p.batch) * query_bytes;
-  plan.workspace_bytes = kHeaderBytes + 6 * kWorkspaceAlignment + align(std::max(filled, decoded));
+  plan.workspace_bytes = kHeaderBytes + 7 * kWorkspaceAlignment + align(std::max(filled, decoded));
   return plan;
 }
 
@@ -214,6 +225,11 @@ template <class T>
 T* at(void* workspace, int64_t offset) {
   return reinterpret_cast<T*>(static_cast<char*>(workspace) + offset);
 }
+// Null for offset 0, which stands for an array that the launch does not have.
+template <class T>
+T* at_if_any(void* workspace, int64_t offset) {
+  return offset > 0 ? at<T>(workspace, offset) : nullptr;
+}
 
 }  // namespace
 
@@ -221,7 +237,9 @@ Divisor full_pieces(const Plan& plan, const ScorePlan& score) {
   return Divisor((plan.row_tiles + score.piece_tiles - 1) / score.piece_tiles);
 }
 
-Args make_args(const AttentionParams& p, const LaunchBounds& bounds, const Plan& plan, void* workspace) {
+Args make_args(const AttentionParams& launch, const LaunchBounds& bounds, const Plan& plan, void* workspace) {
+  AttentionParams p = launch;
+  if (!uses_value_norms(p.method)) p.value_norms = nullptr;  // by which kernels know
   return {.p = p,
           .group = p.num_q_heads / p.num_kv_heads,
           .page_size = Divisor(p.page_size),
@@ -240,6 +258,7 @@ Args make_args(const AttentionParams& p, const LaunchBounds& bounds, const Plan&
           .row_tiles = plan.row_tiles,
           .stats = at<TileStats>(workspace, plan.stats_offset),
           .weights = at<uint16_t>(workspace, plan.weights_offset),
+          .norm_stats = at_if_any<NormStats>(workspace, plan.norm_stats_offset),
           .partial = at<float>(workspace, plan.partial_offset),
           .arrivals = at<int32_t>(workspace, kArrivalsOffset),
           .piece_tiles = plan.score.piece_tiles,
@@ -248,9 +267,9 @@ Args make_args(const AttentionParams& p, const LaunchBounds& bounds, const Plan&
           .ready = plan.overlapped ? at<int32_t>(workspace, kReadyOffset) : nullptr,
           .consumed = plan.overlapped ? at<int32_t>(workspace, kConsumedOffset) : nullptr,
           .parts = plan.parts,
-          .pools = plan.pools_offset > 0 ? at<Pool>(workspace, plan.pools_offset) : nullptr,
-          .rest_below = plan.pools_offset > 0 ? at<double>(workspace, plan.rest_below_offset) : nullptr,
-          .row_table = plan.row_table_offset > 0 ? at<uint32_t>(workspace, plan.row_table_offset) : nullptr,
+          .pools = at_if_any<Pool>(workspace, plan.pools_offset),
+          .rest_below = at_if_any<double>(workspace, plan.rest_below_offset),
+          .row_table = at_if_any<uint32_t>(workspace, plan.row_table_offset),
           .row_slots = plan.row_slots};
 }
 

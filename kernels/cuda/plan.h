@@ -33,13 +33,15 @@ struct Plan {
   // warps where there are none.
   ScorePlan dense_score;
 
-  int32_t row_warps = 1;  // of the value kernel
-  int32_t parts = 1;      // blocks that may share a row
+  int32_t row_warps = 1;    // of the value kernel, or kShortRow
+  int32_t parts = 1;        // blocks that may share a row
+  bool norm_stats = false;  // sums of weights times norms of values are needed
 
   // Workspace, in bytes from its start; each array is aligned to kWorkspaceAlignment.
   int32_t row_tiles = 0;  // even, so that the statistics of every row begin at a multiple of 16 bytes
   int64_t stats_offset = 0;
   int64_t weights_offset = 0;
+  int64_t norm_stats_offset = 0;  // 0 where norms do not count
   int64_t partial_offset = 0;
   int64_t pools_offset = 0;  // 0 where groups do not share out their rows
   int64_t rest_below_offset = 0;

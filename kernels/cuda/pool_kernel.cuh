@@ -122,8 +122,8 @@ static __global__ void __launch_bounds__(32 * kPoolWarps, 2) find_pools(const __
     for (int32_t unit = warp; unit < groups * team; unit += kPoolWarps) {
       const int32_t group = unit / team;
       const GroupRow row = group_row(group);
-      const Split split =
-          split_at(row, GroupSizes(row, scales + group * args.group, lane), tau, unit % team, team, lane);
+      const Split split = split_at(row, GroupSizes(args, row, scales + group * args.group, lane), tau,
+                                   unit % team, team, lane);
       if (lane == 0) {
         rests[unit] = split.rest;
         atomicAdd(&kept_rows, split.kept);

@@ -43,14 +43,6 @@ void check_support(const AttentionParams& p, const DeviceLimits& limits) {
                 limits.compute_capability / 10, limits.compute_capability % 10);
   }
   if (p.dtype == DType::kFloat32) unsupported("dtype float32 has no CUDA kernel; use bfloat16 or float16");
-  const std::span<const double> parameters = own_parameters(p.method.estimator, p.method.parameters);
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const MethodParameter& parameter = row_of(p.method.estimator).parameters[i];
-    if (!parameter.cuda && parameters[i] != parameter.value) {
-      unsupported("{} {} of estimator {} runs on the CPU only; on CUDA leave it at {}", parameter.name,
-                  parameters[i], name(p.method.estimator), parameter.value);
-    }
-  }
   if (p.head_dim != 32 && p.head_dim != 64 && p.head_dim != 96 && p.head_dim != 128 && p.head_dim != 256) {
     unsupported("head_dim {} has no kernel; 32, 64, 96, 128 and 256 have", p.head_dim);
   }
@@ -158,6 +150,7 @@ void validate_cuda(const AttentionParams& p, const LaunchBounds& bounds, const D
   check_pointer(p.query, "query", 16);
   check_pointer(p.key_pages, "key_pages", 16);
   check_pointer(p.value_pages, "value_pages", 16);
+  if (uses_value_norms(p.method)) check_pointer(p.value_norms, "value_norms", 16);
   check_pointer(p.page_table, "page_table", 4);
   check_pointer(p.query_start, "query_start", 8);
   check_pointer(p.lengths, "lengths", 4);

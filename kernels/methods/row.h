@@ -28,7 +28,6 @@ struct MethodParameter {
   double max;
   double value;  // the default
   bool whole = false;
-  bool cuda = true;    // the CUDA kernels know other values than the default
   bool norms = false;  // other values than 0 need the norms of value rows (AttentionParams::value_norms)
 };
 

@@ -61,14 +61,17 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, DeviceWeights weights, kerne
 
 void CudaDecoder::make_cache(const KvCacheShape& shape) {
   cache_shape_ = shape;
-  cache_ = DeviceBuffer(shape.num_pages * shape.page_size * kv_bytes_per_token(shape));
-  cache_layer_bytes_ = cache_.size() / (2 * shape.num_layers);
+  cache_layer_bytes_ = layer_vectors(shape) * shape.head_dim * kernels::size_of(shape.dtype);
+  cache_ = DeviceBuffer(2 * shape.num_layers * cache_layer_bytes_);
+  norms_ = DeviceBuffer(shape.num_layers * layer_vectors(shape) * int64_t{sizeof(float)});
 }
 
 void CudaDecoder::fill_cache_at_random(cudaStream_t stream) {
   fill_random_cuda(random_tensor(/*seed=*/0, "kv_cache", 1), 0,
                    cache_.size() / static_cast<int64_t>(kernels::size_of(dtype_)), dtype_, cache_.data(),
                    stream);
+  // Some length for every value, 0.75.
+  cuda::check(cudaMemsetAsync(norms_.data(), 0x3F, norms_.size(), stream), "cudaMemsetAsync");
 }
 
 kernels::LaunchBounds CudaDecoder::bounds_of(const PassPlan& plan, AttentionMode mode) {
@@ -94,6 +97,7 @@ kernels::AttentionParams CudaDecoder::attention_params(const PassPlan& plan, Att
                                   .query_stride = qkv_width_,
                                   .key_pages = cache_.data(),
                                   .value_pages = cache_.data(),
+                                  .value_norms = norms_.as<float>(),
                                   .out = attended_.data(),
                                   .rows_read = plan.rows_read};
   if (mode != AttentionMode::kDense) params.method = method;
@@ -191,6 +195,7 @@ void CudaDecoder::attend(int32_t layer, const PassPlan& plan, const PassArrays& 
   kernels::AttentionParams params = attention_params(plan, mode, method);
   params.key_pages = keys(layer);
   params.value_pages = values(layer);
+  params.value_norms = value_norms(layer);
   params.page_table = arrays.page_table;
   params.query_start = arrays.query_start;
   params.lengths = arrays.lengths;
@@ -271,6 +276,7 @@ void CudaDecoder::run_layer(int32_t layer, const PassPlan& plan, const PassArray
                                   .positions = arrays.positions,
                                   .key_pages = keys(layer),
                                   .value_pages = values(layer),
+                                  .value_norms = value_norms(layer),
                                   .num_pages = cache_shape_.num_pages,
                                   .page_size = cache_shape_.page_size,
                                   .slots = arrays.slots},

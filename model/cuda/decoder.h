@@ -104,6 +104,7 @@ class CudaDecoder {
   static kernels::LaunchBounds bounds_of(const PassPlan& plan, AttentionMode mode);
   std::byte* keys(int32_t layer) const { return cache_.data() + cache_layer_bytes_ * (2 * layer); }
   std::byte* values(int32_t layer) const { return keys(layer) + cache_layer_bytes_; }
+  float* value_norms(int32_t layer) const { return norms_.as<float>() + layer_vectors(cache_shape_) * layer; }
   void normalise(const DeviceBuffer& weight, int64_t rows, bool add_hidden, cudaStream_t stream);
   // A layer's matrix products.
   enum class LayerProduct { kQkv, kAttentionOutput, kGateUp, kDown };
@@ -142,6 +143,7 @@ class CudaDecoder {
   DeviceBuffer prompt_values_;  // the same
   KvCacheShape cache_shape_;
   DeviceBuffer cache_;
+  DeviceBuffer norms_;             // of the values, float32 [num_layers, num_pages, num_kv_heads, page_size]
   int64_t cache_layer_bytes_ = 0;  // of keys or of values
 };
 

@@ -157,6 +157,24 @@ void Launch::set_query(int64_t query, int32_t head, int32_t i, float x) {
   query_.set(query * params.query_stride + int64_t{head} * params.head_dim + i, x);
 }
 
+void Launch::stretch_values() {
+  for (int64_t b = 0; b < params.batch; ++b) {
+    if (b > 0 && page_table_[b * params.max_pages] == page_table_[0]) continue;  // the first one's values
+    for (int32_t head = 0; head < params.num_kv_heads; ++head) {
+      for (int32_t token = 0; token < lengths_[b]; ++token) {
+        const float length = std::exp(2.5f * std::sin(static_cast<float>(17 * token + head)));
+        for (int32_t i = 0; i < params.head_dim; ++i)
+          set_value(b, head, token, i, (i + token) % 3 == 0 ? -length : length);
+        const int64_t vector = slot_index(b, head, token, 0) / params.head_dim;
+        float squares = 0;
+        for (int32_t i = 0; i < params.head_dim; ++i)
+          squares += std::pow(value_pages_.get(vector * params.head_dim + i), 2.0f);
+        value_norms[vector] = std::sqrt(squares);
+      }
+    }
+  }
+}
+
 std::vector<double> Launch::run(cpu::Isa isa, int num_threads) {
   const int64_t count = num_rows() * params.head_dim;
   for (int64_t i = 0; i < count; ++i) out_.set(kGuardElements + i, kPoison);

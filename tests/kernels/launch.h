@@ -70,6 +70,8 @@ class Launch {
   void set_key(int64_t sequence, int32_t kv_head, int32_t token, int32_t i, float x);
   void set_value(int64_t sequence, int32_t kv_head, int32_t token, int32_t i, float x);
   void set_query(int64_t query, int32_t head, int32_t i, float x);
+  // Gives all values lengths that differ by a factor of up to 150, in value_norms, too.
+  void stretch_values();
   // Makes sequence `target` that of `from`'s sequence `source`: budget, draws, the keys and values that both
   // lengths cover, and the queries from the last one backwards.
   void copy_sequence(const Launch& from, int64_t source, int64_t target);

@@ -267,22 +267,6 @@ class ValueNorms : public ::testing::Test {
     set_parameter(&method, "value-norms", norms);
     return method;
   }
-  // The first `keys` tokens of sequence 0, or of all.
-  static void stretch(Launch& launch, int64_t sequences, int32_t keys) {
-    const AttentionParams& p = launch.params;
-    for (int64_t b = 0; b < sequences; ++b) {
-      for (int32_t head = 0; head < kGroups; ++head) {
-        for (int32_t token = 0; token < keys; ++token) {
-          const float length = std::exp(2.5f * std::sin(static_cast<float>(17 * token + head)));
-          for (int32_t i = 0; i < p.head_dim; ++i)
-            launch.set_value(b, head, token, i, (i + token) % 3 == 0 ? -length : length);
-          const int64_t page = p.page_table[b * p.max_pages + token / p.page_size];
-          launch.value_norms[(page * kGroups + head) * p.page_size + token % p.page_size] =
-              length * std::sqrt(static_cast<float>(p.head_dim));
-        }
-      }
-    }
-  }
 };
 
 TEST_F(ValueNorms, MakeARowsInclusionProportionalToItsNormTooAndKeepTheMean) {
@@ -292,7 +276,7 @@ TEST_F(ValueNorms, MakeARowsInclusionProportionalToItsNormTooAndKeepTheMean) {
         launch_spec(Estimator::kJoint, std::vector<testing::Sequence>(kRepeats, {queries, kNormKeys, 7}));
     spec.repeat_first = true;
     Launch launch(spec);
-    stretch(launch, 1, kNormKeys);
+    launch.stretch_values();
     launch.params.method = method(1);
     AttentionParams exact = launch.params;
     exact.method = {.estimator = Estimator::kExact};
@@ -318,7 +302,7 @@ TEST_F(ValueNorms, MakeARowsInclusionProportionalToItsNormTooAndKeepTheMean) {
 TEST_F(ValueNorms, TakeTheRowsOfTheReferenceWhoseInclusionIsProportionalToThem) {
   for (const cpu::Isa isa : supported_isas()) {
     Launch launch(launch_spec(Estimator::kJoint, {{1, kNormKeys, 5}, {20, 60, 4}, {1, 9, 20}}));
-    stretch(launch, 2, 60);
+    launch.stretch_values();
     launch.params.method = method(1);
     const auto weights = launch.key_weights(isa);
     int64_t row = 0, other = 0;

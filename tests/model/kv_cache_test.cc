@@ -38,23 +38,23 @@ ModelConfig planned_model() {
 TEST(PlanCache, GivesEverySlotAllPositionsWhereThereIsRoom) {
   EngineOptions options{.page_size = 16, .max_sequences = 10};
   EXPECT_EQ(plan_cache(options, planned_model(), std::nullopt).num_pages, 625);
-  EXPECT_EQ(plan_cache(options, planned_model(), 10'000 * 96).num_pages, 625);
-  EXPECT_EQ(plan_cache(options, planned_model(), 160 * 96).num_pages, 10);
+  EXPECT_EQ(plan_cache(options, planned_model(), 10'000 * 120).num_pages, 625);
+  EXPECT_EQ(plan_cache(options, planned_model(), 160 * 120).num_pages, 10);
   options.max_sequences = 3'000'000;  // more tokens than 32 bits count
   EXPECT_EQ(plan_cache(options, planned_model(), std::nullopt).num_pages, 187'500'000);
 }
 
 TEST(PlanCache, TakesTheCapacityThatIsAskedFor) {
   const EngineOptions options{.page_size = 16, .cache_tokens = 33};
-  const KvCacheShape shape = plan_cache(options, planned_model(), 96);
+  const KvCacheShape shape = plan_cache(options, planned_model(), 120);
   EXPECT_EQ(shape.num_pages, 3);
   EXPECT_EQ(shape.dtype, kernels::DType::kBFloat16);
-  EXPECT_EQ(kv_bytes_per_token(shape), 96);
+  EXPECT_EQ(kv_bytes_per_token(shape), 120);
 }
 
 TEST(PlanCache, RefusesWhatMakesNoPage) {
-  EXPECT_THAT([] { (void)plan_cache({.page_size = 16}, planned_model(), 95); },
-              ThrowsMessage<Error>(Names("KV cache", 95, 96)));
+  EXPECT_THAT([] { (void)plan_cache({.page_size = 16}, planned_model(), 119); },
+              ThrowsMessage<Error>(Names("KV cache", 119, 120)));
 }
 
 TEST(PageAllocator, GivesEachPageToOneOwner) {
@@ -116,7 +116,7 @@ TEST(KvCache, LayersAndKeysAndValuesDoNotOverlap) {
   }
   for (size_t i = 1; i < starts.size(); ++i) EXPECT_EQ(starts[i] - starts[i - 1], bytes);
   starts.back()[bytes - 1] = std::byte{1};  // the last byte is mapped
-  EXPECT_EQ(kv_bytes_per_token(cache.shape()), 2 * 3 * 2 * 8 * 4);
+  EXPECT_EQ(kv_bytes_per_token(cache.shape()), 3 * 2 * (2 * 8 * 4 + 4));
   for (int32_t layer = 0; layer < 3; ++layer) {
     EXPECT_EQ(cache.value_norms(layer) - cache.value_norms(0), layer * 5 * 2 * 4);
     cache.value_norms(layer)[5 * 2 * 4 - 1] = 1;

@@ -87,13 +87,15 @@ __global__ void __launch_bounds__(kRotaryThreads) rotate_and_store(RotaryParams 
   if (!exists || (!in_range && !is_query)) return;
 
   T* to = from;
+  int64_t row = 0;  // of the pages
   if (!is_query) {
     const auto page = static_cast<uint32_t>(slot) / static_cast<uint32_t>(p.page_size);
     const auto offset = static_cast<uint32_t>(slot) % static_cast<uint32_t>(p.page_size);
     const int32_t kv_head = is_value ? head - first_value : head - p.num_q_heads;
-    to = static_cast<T*>(is_value ? p.value_pages : p.key_pages) +
-         ((int64_t{page} * p.num_kv_heads + kv_head) * p.page_size + offset) * p.head_dim;
+    row = (int64_t{page} * p.num_kv_heads + kv_head) * p.page_size + offset;
+    to = static_cast<T*>(is_value ? p.value_pages : p.key_pages) + row * p.head_dim;
   }
+  float stored_squares = 0;
   for (int32_t i = lane * N; i < half; i += lanes * N) {
     float low[N], high[N];
     load(i, low);
@@ -124,7 +126,19 @@ __global__ void __launch_bounds__(kRotaryThreads) rotate_and_store(RotaryParams 
     }
     store_elements<T, N>(to + i, low);
     store_elements<T, N>(to + half + i, high);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      const float x = as_float(rounded<T>(low[j])), y = as_float(rounded<T>(high[j]));
+      stored_squares = fmaf(x, x, fmaf(y, y, stored_squares));
+    }
   }
+  if (!is_value || p.value_norms == nullptr) return;
+  // The lanes of a head, all of which are here.
+  const uint32_t of_head = (kFullWarp >> (32 - lanes)) << (threadIdx.x % 32 / lanes * lanes);
+  for (int32_t offset = lanes / 2; offset > 0; offset /= 2) {
+    stored_squares += __shfl_xor_sync(of_head, stored_squares, offset);
+  }
+  if (lane == 0) p.value_norms[row] = sqrtf(stored_squares);
 }
 
 }  // namespace

@@ -20,8 +20,6 @@ void check(const RmsNormParams& p) {
 
 void check(const RotaryParams& p) {
   const RowCheck check = check_fields(p, kPlace);
-  if (p.value_norms != nullptr)
-    check.refuse("value_norms is given; expected null, norms are written on the CPU only");
   if (p.tokens > 0 && (p.num_pages < 0 || p.num_pages > int64_t{UINT32_MAX} / p.page_size)) {
     check.refuse("the pool has {} pages of {} tokens; expected 0 to {} pages", p.num_pages, p.page_size,
                  UINT32_MAX / p.page_size);

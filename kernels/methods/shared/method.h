@@ -25,12 +25,11 @@ struct Joint {
   static constexpr MethodParameter kParameters[] = {
       {.name = "value-norms",
        .hint = "0|1",
-       .help = "1 makes a row's chance proportional to the norm of its values, too; on the CPU only",
+       .help = "1 makes a row's chance proportional to the norm of its values, too",
        .min = 0,
        .max = 1,
        .value = 0,
        .whole = true,
-       .cuda = false,
        .norms = true}};
   static constexpr EstimatorRow kRow{.name = "joint",
                                      .summary = "S rows a head, which all heads of a group use",

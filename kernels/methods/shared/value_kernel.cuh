@@ -10,14 +10,14 @@
 #include "kernels/cuda/kernel_table.h"
 #include "kernels/cuda/value_kernel.cuh"
 #include "kernels/methods/shared/select.cuh"
+#include "kernels/methods/shared/short_select.cuh"
 
 namespace allot::kernels::cuda {
 
 // Adds weighted value rows for several heads at once. A warp reads a row together.
-template <class T, int kHeadDim>
+template <class T, int kHeadDim, int kHeads>
 class GatherHeads {
  public:
-  static constexpr int kHeads = RowList::kHeads;
   // Consecutive elements of a lane; where head_dim is 96 the last lanes have none.
   static constexpr int kElements = kHeadDim == 96 ? 4 : kHeadDim / 32;
 
@@ -88,14 +88,26 @@ class GatherHeads {
 template <int kWarps>
 inline constexpr int kSharedRows = kWarps == 1 ? 4 : 1;
 
-// Grid: KV heads / kSharedRows, parts, queries of the pass. A part takes some of the tiles.
-template <class T, int kHeadDim, int kWarps>
-__global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kWarps == 8 ? 2 : 4)
+// What the shared kernel of a number of warps is compiled for.
+enum class RowsOf {
+  kAnyLength,
+  kFewTiles,  // kShortTiles at most: less code and fewer registers, so that more groups are worked on at once
+};
+template <int kWarps, RowsOf kRowsOf>
+inline constexpr int kSharedBlocks = kRowsOf == RowsOf::kFewTiles ? 6
+                                     : kWarps == 8                ? 2
+                                                                  : 4;
+
+// Grid: groups of all queries / kSharedRows, parts; where a block serves one group KV heads, parts, queries
+// of the pass. A part takes some of the tiles.
+template <class T, int kHeadDim, int kWarps, RowsOf kRowsOf>
+__global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBlocks<kWarps, kRowsOf>)
     shared_kernel(const __grid_constant__ Args args) {
-  using GatherRows = GatherHeads<T, kHeadDim>;
   using Selection = SharedSelection<kWarps>;
   constexpr int kRows = kSharedRows<kWarps>;
-  constexpr int kHeads = GatherRows::kHeads;
+  // Of a group, at once.
+  constexpr int kHeads = kRowsOf == RowsOf::kFewTiles ? 4 : RowList::kHeads;
+  using GatherRows = GatherHeads<T, kHeadDim, kHeads>;
   constexpr int kHeadsAtOnce = 4;
   __shared__ typename RowGroup<kWarps>::Scratch scratch[kRows];
   __shared__ RowList lists[kRows * kWarps];
@@ -106,12 +118,21 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kWarps == 8
 
   const int slot = static_cast<int>(threadIdx.x) / RowGroup<kWarps>::kThreads;
   RowGroup<kWarps> group(scratch[slot]);
-  const auto q = static_cast<int32_t>(blockIdx.z);
+  auto q = static_cast<int32_t>(blockIdx.z);
+  auto kv_head = static_cast<int32_t>(blockIdx.x);
+  bool exists = true;
+  if constexpr (kRows > 1) {
+    const int32_t unit = static_cast<int32_t>(blockIdx.x) * kRows + slot;
+    const int32_t of_unit = args.num_kv_heads.quotient(unit);
+    exists = of_unit < args.pass_queries;
+    q = exists ? of_unit : 0;
+    kv_head = exists ? unit - of_unit * args.num_kv_heads.value() : 0;
+  }
   const auto part = static_cast<int32_t>(blockIdx.y);
   const int32_t query = args.first_query + q;
   GroupRow row;
   row.query = q;
-  row.kv_head = static_cast<int32_t>(blockIdx.x) * kRows + slot;
+  row.kv_head = kv_head;
   row.heads = args.group;
   row.head = row.kv_head * args.group;
   row.row_tiles = args.row_tiles;
@@ -126,6 +147,7 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kWarps == 8
   const int64_t index = int64_t{q} * args.p.num_q_heads + row.head;
   row.stats = args.stats + index * args.row_tiles;
   row.weights = args.weights + index * args.row_tiles * kScoreTile;
+  row.norm_stats = args.norm_stats == nullptr ? nullptr : args.norm_stats + index * args.row_tiles;
   const SequenceDraws& draws = args.p.draws[row.sequence];
   const int32_t first_head = args.pools == nullptr ? row.head : 0;  // of those that choose together
   row.draws = {draws.key, draws.question, args.p.layer, static_cast<uint32_t>(first_head),
@@ -136,7 +158,7 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kWarps == 8
   if (args.ready == nullptr || last_block) wait_for_predecessor();
   if (last_block && threadIdx.x == 0) *args.next_piece = 0;
 
-  if (row.kv_head >= args.p.num_kv_heads || part >= parts) return;
+  if (!exists || part >= parts) return;
   T* const out = static_cast<T*>(args.p.out) + (int64_t{query} * args.p.num_q_heads + row.head) * kHeadDim;
   const auto fill_out = [&](float x) {
     if (part != 0) return;
@@ -152,60 +174,69 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kWarps == 8
     if (group.thread() == 0) await(&args.ready[pair], row.tiles);
     group.sync();
   }
-  Selection selection(args, row, group,
-                      selection_shared + slot * Selection::shared_bytes(args.row_tiles, row.heads));
-  const bool finite = isfinite(selection.total());
   RowList& list = lists[slot * kWarps + group.warp()];
   float* const partial = args.partial + index * args.parts * kHeadDim;
-  // The rows of a list are read once for kHeads heads.
+  // Reads the rows of each list once for kHeads heads. False where a score is not finite.
+  const auto add_rows = [&](const auto& selection) {
+    if (!selection.finite()) return false;
 #pragma unroll 1
-  for (int32_t first = 0; finite && first < row.heads; first += kHeads) {
-    const int32_t heads = min(row.heads - first, kHeads);
-    GatherRows gather(group.lane());
-    const int32_t read = selection.for_each_list(
-        part, parts, first, list, [&](int32_t count) { gather.add(args.p.value_pages, list, count, heads); });
-    if (first == 0 && group.lane() == 0 && args.p.rows_read != nullptr && read > 0) {
-      atomicAdd(reinterpret_cast<unsigned long long*>(&args.p.rows_read[row.sequence]),
-                static_cast<unsigned long long>(read));
-    }
+    for (int32_t first = 0; first < row.heads; first += kHeads) {
+      const int32_t heads = min(row.heads - first, kHeads);
+      GatherRows gather(group.lane());
+      const int32_t read = selection.for_each_list(part, parts, first, heads, list, [&](int32_t count) {
+        gather.add(args.p.value_pages, list, count, heads);
+      });
+      if (first == 0 && group.lane() == 0 && args.p.rows_read != nullptr && read > 0) {
+        atomicAdd(reinterpret_cast<unsigned long long*>(&args.p.rows_read[row.sequence]),
+                  static_cast<unsigned long long>(read));
+      }
 #pragma unroll
-    for (int low = 0; low < kHeads; low += kHeadsAtOnce) {
-      if (low >= heads) break;
-      const int32_t end = min(heads - low, kHeadsAtOnce);
-      T* const head_out = out + (first + low) * kHeadDim;
-      if constexpr (kWarps == 1) {
+      for (int low = 0; low < kHeads; low += kHeadsAtOnce) {
+        if (low >= heads) break;
+        const int32_t end = min(heads - low, kHeadsAtOnce);
+        T* const head_out = out + (first + low) * kHeadDim;
+        if constexpr (kWarps == 1) {
 #pragma unroll
-        for (int h = 0; h < kHeadsAtOnce; ++h) {
-          if (h < end && gather.active()) {
+          for (int h = 0; h < kHeadsAtOnce; ++h) {
+            if (h < end && gather.active()) {
+#pragma unroll
+              for (int e = 0; e < GatherRows::kElements; ++e)
+                head_out[h * kHeadDim + gather.element() + e] = static_cast<T>(gather.sum(low + h)[e]);
+            }
+          }
+        } else {
+#pragma unroll
+          for (int h = 0; h < kHeadsAtOnce; ++h) {
 #pragma unroll
             for (int e = 0; e < GatherRows::kElements; ++e)
-              head_out[h * kHeadDim + gather.element() + e] = static_cast<T>(gather.sum(low + h)[e]);
+              if (gather.active()) sums[group.warp()][h][gather.element() + e] = gather.sum(low + h)[e];
           }
-        }
-      } else {
-#pragma unroll
-        for (int h = 0; h < kHeadsAtOnce; ++h) {
-#pragma unroll
-          for (int e = 0; e < GatherRows::kElements; ++e)
-            if (gather.active()) sums[group.warp()][h][gather.element() + e] = gather.sum(low + h)[e];
-        }
-        group.sync();
+          group.sync();
 #pragma unroll 1
-        for (int i = group.thread(); i < end * kHeadDim; i += group.kThreads) {
-          const int h = i / kHeadDim;
-          float x = 0;
+          for (int i = group.thread(); i < end * kHeadDim; i += group.kThreads) {
+            const int h = i / kHeadDim;
+            float x = 0;
 #pragma unroll
-          for (int w = 0; w < kWarps; ++w) x += sums[w][h][i % kHeadDim];
-          if (parts == 1) {
-            head_out[i] = static_cast<T>(x);
-          } else {
-            const int64_t place = int64_t{first + low + h} * args.parts + part;
-            partial[place * kHeadDim + i % kHeadDim] = x;
+            for (int w = 0; w < kWarps; ++w) x += sums[w][h][i % kHeadDim];
+            if (parts == 1) {
+              head_out[i] = static_cast<T>(x);
+            } else {
+              const int64_t place = int64_t{first + low + h} * args.parts + part;
+              partial[place * kHeadDim + i % kHeadDim] = x;
+            }
           }
+          group.sync();
         }
-        group.sync();
       }
     }
+    return true;
+  };
+  char* const own_shared = selection_shared + slot * Selection::shared_bytes(args.row_tiles, row.heads);
+  bool finite = false;
+  if (kRowsOf == RowsOf::kFewTiles || (kWarps == 1 && row.tiles <= kShortTiles && args.pools == nullptr)) {
+    finite = add_rows(ShortSelection(args, row, group.lane(), own_shared));
+  } else if constexpr (kRowsOf == RowsOf::kAnyLength) {
+    finite = add_rows(Selection(args, row, group, own_shared));
   }
   if (!finite) fill_out(NAN);
   if (args.ready != nullptr && group.thread() == 0 && atomicAdd(&args.consumed[pair], 1) == parts - 1) {
@@ -232,9 +263,9 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kWarps == 8
   }
 }
 
-template <class T, int kHeadDim, int kWarps>
+template <class T, int kHeadDim, int kWarps, RowsOf kRowsOf = RowsOf::kAnyLength>
 ValueKernel make_shared_kernel() {
-  return {.function = shared_kernel<T, kHeadDim, kWarps>,
+  return {.function = shared_kernel<T, kHeadDim, kWarps, kRowsOf>,
           .threads = 32 * kWarps * kSharedRows<kWarps>,
           .rows = kSharedRows<kWarps>,
           .groups = true,
@@ -244,6 +275,8 @@ ValueKernel make_shared_kernel() {
 template <class T, int kHeadDim>
 ValueKernel shared_kernel(int32_t row_warps) {
   switch (row_warps) {
+    case kShortRow:
+      return make_shared_kernel<T, kHeadDim, 1, RowsOf::kFewTiles>();
     case 1:
       return make_shared_kernel<T, kHeadDim, 1>();
     case 4:

@@ -97,6 +97,8 @@ CudaLaunch::CudaLaunch(Launch& launch, const LaunchBounds& launch_bounds)
   query_ = array(queries == 0 ? 0 : ((queries - 1) * stride + row) * element, 16);
   key_pages_ = array(cache, 16);
   value_pages_ = array(cache, 16);
+  if (host_.value_norms != nullptr)
+    value_norms_ = array(cache / host_.head_dim / element * sizeof(float), 16);
   page_table_ = array(batch * host_.max_pages * sizeof(int32_t), sizeof(int32_t));
   query_start_ = array((batch + 1) * sizeof(int64_t), sizeof(int64_t));
   lengths_ = array(batch * sizeof(int32_t), sizeof(int32_t));
@@ -116,6 +118,7 @@ AttentionParams CudaLaunch::device_params() const {
   p.query = query_->data();
   p.key_pages = key_pages_->data();
   p.value_pages = value_pages_->data();
+  p.value_norms = value_norms_ ? static_cast<const float*>(value_norms_->data()) : nullptr;
   p.page_table = static_cast<const int32_t*>(page_table_->data());
   p.query_start = static_cast<const int64_t*>(query_start_->data());
   p.lengths = static_cast<const int32_t*>(lengths_->data());
@@ -130,6 +133,7 @@ void CudaLaunch::upload() {
   query_->upload(host_.query, stream_);
   key_pages_->upload(host_.key_pages, stream_);
   value_pages_->upload(host_.value_pages, stream_);
+  if (value_norms_) value_norms_->upload(host_.value_norms, stream_);
   page_table_->upload(host_.page_table, stream_);
   query_start_->upload(host_.query_start, stream_);
   lengths_->upload(host_.lengths, stream_);
@@ -160,6 +164,7 @@ std::vector<double> CudaLaunch::output() {
   query_->expect_guards("query", stream_);
   key_pages_->expect_guards("key_pages", stream_);
   value_pages_->expect_guards("value_pages", stream_);
+  if (value_norms_) value_norms_->expect_guards("value_norms", stream_);
   page_table_->expect_guards("page_table", stream_);
   query_start_->expect_guards("query_start", stream_);
   lengths_->expect_guards("lengths", stream_);

@@ -91,8 +91,8 @@ class CudaLaunch {
 
   const AttentionParams& host_;
   cudaStream_t stream_ = nullptr;
-  std::unique_ptr<GuardedArray> query_, key_pages_, value_pages_, page_table_, query_start_, lengths_, out_,
-      budgets_, draws_, rows_read_, workspace_;
+  std::unique_ptr<GuardedArray> query_, key_pages_, value_pages_, value_norms_, page_table_, query_start_,
+      lengths_, out_, budgets_, draws_, rows_read_, workspace_;
   std::vector<unsigned char> output_bytes_;
 };
 

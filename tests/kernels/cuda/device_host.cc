@@ -89,6 +89,7 @@ std::vector<double> run_on_device(Launch& launch) {
         }
       }
     }
+    if (args.norm_stats != nullptr) run_emulated_norms(emulated);
     if (args.pools != nullptr) run_emulated_pools(emulated);
     run_emulated_values(emulated);
     if (bounds.any_dense && row_of(emulated.estimator).samples) {

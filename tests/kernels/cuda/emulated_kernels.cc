@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "emulated_kernels.h"
+#include "kernels/cuda/norm_kernel.cuh"
 #include "kernels/cuda/pool_kernel.cuh"
 #include "kernels/methods/value_kernels.cuh"
 
@@ -43,10 +44,9 @@ void run(void (*kernel)(Args), const Args& args, const emulation::Index& grid, i
 
 void run_emulated_values(const EmulatedLaunch& launch) {
   const ValueKernel kernel = kernel_of(launch);
-  const int32_t heads = kernel.groups ? launch.num_kv_heads : launch.num_q_heads;
-  run(kernel.function, *static_cast<const Args*>(launch.args),
-      {static_cast<unsigned>((heads + kernel.rows - 1) / kernel.rows), static_cast<unsigned>(launch.parts),
-       static_cast<unsigned>(launch.queries)},
+  const auto grid =
+      cuda::value_grid(kernel, launch.num_q_heads, launch.num_kv_heads, launch.parts, launch.queries);
+  run(kernel.function, *static_cast<const Args*>(launch.args), {grid.rows, grid.parts, grid.queries},
       kernel.threads,
       kernel.rows * kernel.row_bytes(launch.row_tiles, launch.num_q_heads / launch.num_kv_heads));
 }
@@ -55,6 +55,14 @@ void run_emulated_pools(const EmulatedLaunch& launch) {
   const cuda::PoolKernel kernel = cuda::make_pool_kernel();
   run(kernel.function, *static_cast<const Args*>(launch.args), {static_cast<unsigned>(launch.queries), 1, 1},
       kernel.threads, kernel.shared_bytes(launch.num_q_heads, launch.num_kv_heads));
+}
+
+void run_emulated_norms(const EmulatedLaunch& launch) {
+  const cuda::NormKernel kernel = cuda::make_norm_kernel();
+  const int64_t warps = launch.queries * launch.num_kv_heads * kernel.units(launch.row_tiles);
+  const int warps_of_block = kernel.threads / 32;
+  run(kernel.function, *static_cast<const Args*>(launch.args),
+      {static_cast<unsigned>((warps + warps_of_block - 1) / warps_of_block), 1, 1}, kernel.threads, 0);
 }
 
 }  // namespace allot::kernels::testing

@@ -309,6 +309,35 @@ TEST(CudaPlan, WhereGroupsShareOutTheirRowsTheValueKernelWaitsForAllScores) {
   EXPECT_GT(pooled.rest_below_offset, pooled.pools_offset);
 }
 
+TEST(CudaPlan, WhereNormsCountTheValueKernelWaitsForTheirSumsWhichHaveTheirPlace) {
+  const LaunchBounds bounds = decode(6, 16384, 8);
+  AttentionParams p = launch({.estimator = Estimator::kJoint, .batch = 6});
+  const Plan plain = make_plan(p, bounds, kH200);
+  EXPECT_EQ(plain.norm_stats_offset, 0);
+  set_parameter(&p.method, "value-norms", 1);
+  const Plan plan = make_plan(p, bounds, kH200);
+  EXPECT_FALSE(plan.overlapped);
+  const int64_t rows = int64_t{6} * p.num_q_heads;
+  EXPECT_GE(plan.norm_stats_offset, plan.weights_offset + rows * plan.row_tiles * kScoreTile * 2);
+  const int64_t bytes = rows * plan.row_tiles * int64_t{sizeof(NormStats)};
+  EXPECT_LE(plan.norm_stats_offset + bytes, plan.workspace_bytes);
+  EXPECT_GE(plan.workspace_bytes, plain.workspace_bytes + bytes);
+  EXPECT_EQ(make_plan(p, decode(6, kShortTiles * kScoreTile, 8), kH200).norm_stats_offset, 0)
+      << "a warp holds the sizes of short rows";
+}
+
+TEST(CudaPlan, RowsThatAWarpHoldsInRegistersHaveAKernelOfTheirOwn) {
+  constexpr int32_t kShort = kShortTiles * kScoreTile;
+  for (const Estimator estimator : {Estimator::kJoint, Estimator::kPooled, Estimator::kLevel}) {
+    const AttentionParams p = launch({.estimator = estimator, .batch = 6});
+    // Whose tau comes from sizes to the same bit.
+    const int32_t expected = estimator == Estimator::kPooled ? 1 : kShortRow;
+    EXPECT_EQ(make_plan(p, decode(6, kShort, kWarpRowBudget), kH200).row_warps, expected) << name(estimator);
+    EXPECT_EQ(make_plan(p, decode(6, kShort + 1, kWarpRowBudget), kH200).row_warps, 1) << name(estimator);
+    EXPECT_EQ(make_plan(p, decode(6, kShort, kWarpRowBudget + 1), kH200).row_warps, 8) << name(estimator);
+  }
+}
+
 TEST(CudaPlan, CountingRowsTakesTablesTwiceTheRowsOfAGroupWhereHeadsChooseAlone) {
   AttentionParams p = launch({.estimator = Estimator::kSys, .batch = 6, .group = 4, .num_kv_heads = 2});
   EXPECT_EQ(make_plan(p, decode(6, 16384, 8), kH200).row_slots, 0);

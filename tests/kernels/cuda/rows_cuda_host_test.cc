@@ -70,8 +70,6 @@ TEST(RowsCudaHost, RefuseRotaryShapesThatDoNotFit) {
   EXPECT_THAT(refused([](RotaryParams& p) { p.head_dim = 63; }), Names("head_dim", 63, "even"));
   EXPECT_THAT(refused([](RotaryParams& p) { p.qkv_stride = 511; }), Names("qkv_stride", 511, 512));
   EXPECT_THAT(refused([](RotaryParams& p) { p.slots = nullptr; }), Names("slots", "null"));
-  float norm = 0;
-  EXPECT_THAT(refused([&](RotaryParams& p) { p.value_norms = &norm; }), Names("value_norms", "CPU"));
   EXPECT_THAT(refused([](RotaryParams& p) { p.norm_epsilon = -1; }), Names("norm_epsilon", -1));
   EXPECT_THAT(refused([](RotaryParams& p) { p.num_pages = int64_t{1} << 28; }),
               Names("pages", 268435456, 16, 0, 268435455));

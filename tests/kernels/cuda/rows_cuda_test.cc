@@ -197,6 +197,9 @@ TEST_F(RowsCuda, RotateAndStoreWritesQueriesInPlaceAndKeysAndValuesToTheirSlotsO
       GuardedArray& device_qkv = put(qkv);
       GuardedArray& key_pages = put(Elements(dtype, cache, kOld));
       GuardedArray& value_pages = put(Elements(dtype, cache, kOld));
+      const std::vector<float> old_norms(static_cast<size_t>(cache / head_dim), kOld);
+      GuardedArray& value_norms =
+          put_bytes(old_norms.data(), old_norms.size() * sizeof(float), sizeof(float));
       RotaryParams p;
       p.tokens = kTokens;
       p.num_q_heads = num_q_heads;
@@ -217,13 +220,15 @@ TEST_F(RowsCuda, RotateAndStoreWritesQueriesInPlaceAndKeysAndValuesToTheirSlotsO
       p.positions = put(kPositions);
       p.key_pages = key_pages.data();
       p.value_pages = value_pages.data();
+      p.value_norms = static_cast<float*>(value_norms.data());
       p.num_pages = kPages;
       p.page_size = kPageSize;
       p.slots = put(kSlots);
       rotate_and_store_cuda(p, gpu_limits(), stream_);
 
       const Elements result = get(dtype, device_qkv);
-      const Elements keys = get(dtype, key_pages), values = get(dtype, value_pages);
+      const Elements keys = get(dtype, key_pages), values = get(dtype, value_pages),
+                     norms = get(DType::kFloat32, value_norms);
       std::vector<bool> written(cache, false);
       for (int64_t token = 0; token < kTokens; ++token) {
         // The head after bias and norm.
@@ -275,10 +280,13 @@ TEST_F(RowsCuda, RotateAndStoreWritesQueriesInPlaceAndKeysAndValuesToTheirSlotsO
             expect_rotated(keys, in_cache, head);
           } else {
             const std::vector<double> x = head_of(head);
+            double squares = 0;
             for (int32_t i = 0; i < head_dim; ++i) {
               written[in_cache + i] = true;
               ASSERT_NEAR(values.get(in_cache + i), x[i], tolerance(dtype, x[i]));
+              squares += std::pow(values.get(in_cache + i), 2);
             }
+            ASSERT_NEAR(norms.get(in_cache / head_dim), std::sqrt(squares), 1e-5 * std::sqrt(squares));
           }
         }
         for (int64_t i = heads * head_dim; i < stride; ++i) {
@@ -289,6 +297,7 @@ TEST_F(RowsCuda, RotateAndStoreWritesQueriesInPlaceAndKeysAndValuesToTheirSlotsO
         if (written[i]) continue;
         ASSERT_EQ(keys.get(i), kOld) << i;
         ASSERT_EQ(values.get(i), kOld) << i;
+        ASSERT_EQ(norms.get(i / head_dim), kOld) << i;
       }
     }
   });

@@ -312,10 +312,15 @@ TEST_F(ValidateCuda, ABudgetOfRowsNeedsAnEstimatorWhoseHeadsChooseTogether) {
   }
 }
 
-TEST_F(ValidateCuda, ValueNormsAreRefusedWithTheValueThatHasKernels) {
+TEST_F(ValidateCuda, ValueNormsNeedTheNorms) {
   params_.method.estimator = Estimator::kJoint;
+  EXPECT_EQ(outcome().message, "accepted");
   set_parameter(&params_.method, "value-norms", 1);
-  expect_unsupported({"value-norms", "joint", "CPU"});
+  expect_invalid({"value_norms", "null"});
+  params_.value_norms = address<float>(0x90008);
+  expect_invalid({"value_norms", "0x90008", "16"});
+  params_.value_norms = address<float>(0x90010);
+  EXPECT_EQ(outcome().message, "accepted");
 }
 
 TEST_F(ValidateCuda, AMeanGroupQueryNeedsABernoulliStage) {

@@ -81,6 +81,15 @@ TEST_P(CudaShared, ReadsTheRowsThatItsHeadsHaveSamplesFor) {
   }
 }
 
+// At most a share of the sampled rows took other keys than the reference: draws within rounding of a
+// boundary.
+void expect_few_other_keys(const testing::Comparison& total, double share, const std::string& where) {
+  std::printf("[ measured ] %s: %lld of %lld sampled rows took other keys than the reference\n",
+              where.c_str(), static_cast<long long>(total.other_keys),
+              static_cast<long long>(total.sampled_rows));
+  EXPECT_LE(static_cast<double>(total.other_keys), share * static_cast<double>(total.sampled_rows)) << where;
+}
+
 class CudaRowsRead : public DeviceTest, public ::testing::WithParamInterface<Estimator> {};
 INSTANTIATE_TEST_SUITE_P(Shared, CudaRowsRead, ::testing::ValuesIn(testing::every_estimator()),
                          [](const auto& estimator) { return std::string(name(estimator.param)); });
@@ -151,10 +160,80 @@ TEST_P(ValueStage, FollowsTheReference) {
       total.add(testing::compare(launch.params, testing::run_on_device(launch)));
     }
   }
-  std::printf("[ measured ] %s: %lld of %lld sampled rows took other keys than the reference\n",
-              std::string(name(GetParam())).c_str(), static_cast<long long>(total.other_keys),
-              static_cast<long long>(total.sampled_rows));
   testing::expect_near_plain(total, 0.25, std::string(name(GetParam())));
+  expect_few_other_keys(total, 0.08, std::string(name(GetParam())));
+}
+
+// `joint` with value-norms, of values whose lengths differ.
+class CudaValueNorms : public DeviceTest {
+ protected:
+  static void use_norms(Launch& launch, double norms) {
+    launch.params.method.unit = BudgetUnit::kRows;
+    set_parameter(&launch.params.method, "value-norms", norms);
+    launch.stretch_values();
+  }
+};
+
+TEST_F(CudaValueNorms, FollowTheReference) {
+  // A warp holds short rows in registers; of others it needs sums by tile, for one warp a group, four and
+  // eight.
+  const std::vector<std::vector<testing::Sequence>> short_rows = {
+      {{1, 1, 8}, {1, 97, 8}, {1, 40, kDenseBudget}, {1, 200, 0}}, {{3, 33, 8}, {9, 200, 12}, {2, 2, 8}}};
+  const std::vector<std::vector<testing::Sequence>> long_rows = {
+      {{5, 700, 9}, {2, 300, 20}},
+      {{1, 1300, 16}, {1, 1700, 3}},
+      {{1, 900, 600}, {1, 2500, 90}, {1, 300, 40}}};
+  for (const auto& [launches, where] : {std::pair{short_rows, "short rows with value-norms"},
+                                        std::pair{long_rows, "long rows with value-norms"}}) {
+    testing::Comparison total;
+    for (const int32_t group : {1, 3, 9}) {
+      for (const std::vector<testing::Sequence>& sequences : launches) {
+        LaunchSpec spec = launch_spec(Estimator::kJoint, sequences);
+        spec.num_kv_heads = group == 9 ? 1 : 2;
+        spec.num_q_heads = group * spec.num_kv_heads;
+        Launch launch(spec);
+        use_norms(launch, 1);
+        total.add(testing::compare(launch.params, testing::run_on_device(launch)));
+      }
+    }
+    testing::expect_near_plain(total, 0.25, where);
+    expect_few_other_keys(total, 0.08, where);
+  }
+}
+
+TEST_F(CudaValueNorms, KeepTheMeanAndTakeOffMostOfAnErrorThatLongRowsMake) {
+  struct Row {
+    int32_t queries, keys, rows;
+  };
+  for (const Row& row : {Row{1, 70, 6}, Row{2, 70, 6}, Row{1, 1500, 9}, Row{1, 4000, 180}}) {
+    LaunchSpec spec =
+        launch_spec(Estimator::kJoint,
+                    std::vector<testing::Sequence>(testing::device_repeats(row.keys > 1000 ? 1500 : 4000),
+                                                   {row.queries, row.keys, row.rows}));
+    spec.repeat_first = true;
+    Launch launch(spec);
+    use_norms(launch, 1);
+    AttentionParams exact = launch.params;
+    exact.method = {.estimator = Estimator::kExact};
+    exact.batch = 1;
+    const std::vector<double> expected = reference::attend(exact);
+    const auto error_of = [&](double norms) {
+      use_norms(launch, norms);
+      std::vector<int64_t> read(spec.sequences.size(), 0);
+      launch.params.rows_read = read.data();
+      const std::vector<double> outputs = testing::run_on_device(launch);
+      for (const int64_t rows : read) EXPECT_LE(rows, int64_t{row.queries} * row.rows * kGroups);
+      MeanEstimate mean(expected.size());
+      double squares = 0;
+      for (size_t first = 0; first < outputs.size(); first += expected.size()) {
+        mean.add(&outputs[first]);
+        for (size_t i = 0; i < expected.size(); ++i) squares += std::pow(outputs[first + i] - expected[i], 2);
+      }
+      EXPECT_LT(mean.largest_z(expected, 1e-3), 4.8) << row.queries << " queries of " << row.keys << " keys";
+      return squares;
+    };
+    EXPECT_LT(2 * error_of(1), error_of(0)) << row.queries << " queries of " << row.keys << " keys";
+  }
 }
 
 class CudaTopk : public DeviceTest {};

@@ -367,10 +367,11 @@ TEST_F(CudaEngine, OfAModelWithHeadsThatTheKernelsDoNotHaveIsUnsupported) {
 
 TEST_F(CudaEngine, WithACacheBeyondTheDevicesMemoryIsRefusedWithTheNumbers) {
   EngineOptions options = on_device();
-  options.cache_tokens = int64_t{1} << 34;  // of 2 layers, keys and values, 1 head, 64 elements, 2 bytes
+  // Of 2 layers, keys and values, 1 head, 64 elements, 2 bytes; and a norm of each value, 4 bytes.
+  options.cache_tokens = int64_t{1} << 34;
   expect_refusal<Error>(
       kDeviceModel, options,
-      {std::to_string(options.cache_tokens), std::to_string(options.cache_tokens * 512), "cache_tokens"});
+      {std::to_string(options.cache_tokens), std::to_string(options.cache_tokens * 520), "cache_tokens"});
 }
 
 TEST_F(CudaEngine, SizesTheCacheForEverySlotByDefault) {
