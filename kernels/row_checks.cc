@@ -33,6 +33,18 @@ RowCheck check_fields(const RotaryParams& p, const RowPlace& place) {
   return check;
 }
 
+RowCheck check_fields(const ValueNormsParams& p, const RowPlace& place) {
+  const RowCheck check("store_value_norms", place);
+  check.rows("tokens", p.tokens);
+  check.size("num_kv_heads", p.num_kv_heads, 1);
+  check.size("head_dim", p.head_dim, 1);
+  check.size("page_size", p.page_size, 1);
+  check.size("value_stride", p.value_stride, int64_t{p.num_kv_heads} * p.head_dim);
+  if (p.tokens > 0)
+    check.pointers({{"values", p.values}, {"value_norms", p.value_norms}, {"slots", p.slots}});
+  return check;
+}
+
 RowCheck check_fields(const SiluAndMultiplyParams& p, const RowPlace& place) {
   const RowCheck check("silu_and_multiply", place);
   check.rows("rows", p.rows);

@@ -59,6 +59,7 @@ class RowCheck {
 // Pointers are not checked when there are no rows. The returned RowCheck can be used for further checks.
 RowCheck check_fields(const RmsNormParams& params, const RowPlace& place);
 RowCheck check_fields(const RotaryParams& params, const RowPlace& place);
+RowCheck check_fields(const ValueNormsParams& params, const RowPlace& place);
 RowCheck check_fields(const SiluAndMultiplyParams& params, const RowPlace& place);
 RowCheck check_fields(const EmbeddingParams& params, const RowPlace& place);
 RowCheck check_fields(const DivergenceParams& params, const RowPlace& place);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "kernels/cpu/launch.h"
 #include "kernels/row_checks.h"
@@ -24,6 +25,14 @@ void for_parts(int64_t rows, int64_t row_bytes, int num_threads, const Body& bod
       parts, num_threads, [&](int64_t part) { body(rows * part / parts, rows * (part + 1) / parts); });
 }
 
+template <class Params>
+void check_slot(const RowCheck& check, const Params& p, int64_t token, int64_t least) {
+  if (p.slots[token] < least || p.slots[token] >= p.num_pages * p.page_size) {
+    check.refuse("token {} has cache slot {}; the {} pages of {} tokens have slots 0 to {}", token,
+                 p.slots[token], p.num_pages, p.page_size, p.num_pages * p.page_size - 1);
+  }
+}
+
 void check(const RotaryParams& p) {
   const RowCheck check = check_fields(p, kCpu);
   for (int64_t token = 0; token < p.tokens; ++token) {
@@ -31,11 +40,14 @@ void check(const RotaryParams& p) {
       check.refuse("token {} has position {}; the cos and sin tables have rows 0 to {}", token,
                    p.positions[token], p.table_rows - 1);
     }
-    if (p.slots[token] < 0 || p.slots[token] >= p.num_pages * p.page_size) {
-      check.refuse("token {} has cache slot {}; the {} pages of {} tokens have slots 0 to {}", token,
-                   p.slots[token], p.num_pages, p.page_size, p.num_pages * p.page_size - 1);
-    }
+    check_slot(check, p, token, 0);
   }
+}
+
+void check(const ValueNormsParams& p) {
+  const RowCheck check = check_fields(p, kCpu);
+  for (int64_t token = 0; token < p.tokens; ++token)
+    check_slot(check, p, token, std::numeric_limits<int64_t>::min());
 }
 
 void check(const EmbeddingParams& p) {
@@ -66,6 +78,13 @@ void rotate_and_store(const RotaryParams& p, int num_threads, Isa isa) {
             [&](int64_t begin, int64_t end) { kernel(p, begin, end); });
 }
 
+void store_value_norms(const ValueNormsParams& p, int num_threads, Isa isa) {
+  check(p);
+  const auto kernel = kernels_of(isa).store_value_norms;
+  for_parts(p.tokens, int64_t{p.num_kv_heads} * p.head_dim * size_of(p.dtype), num_threads,
+            [&](int64_t begin, int64_t end) { kernel(p, begin, end); });
+}
+
 void silu_and_multiply(const SiluAndMultiplyParams& p, int num_threads, Isa isa) {
   check_fields(p, kCpu);
   const auto kernel = kernels_of(isa).silu_and_multiply;
@@ -88,6 +107,10 @@ void rms_norm(const RmsNormParams& params, int num_threads) {
 
 void rotate_and_store(const RotaryParams& params, int num_threads) {
   cpu::rotate_and_store(params, num_threads, cpu::best_isa());
+}
+
+void store_value_norms(const ValueNormsParams& params, int num_threads) {
+  cpu::store_value_norms(params, num_threads, cpu::best_isa());
 }
 
 void silu_and_multiply(const SiluAndMultiplyParams& params, int num_threads) {

@@ -62,6 +62,22 @@ struct RotaryParams {
 };
 void rotate_and_store(const RotaryParams& params, int num_threads);
 
+// The norms that rotate_and_store writes, for caches that other code writes: value_norms of slot s and KV
+// head h is the root of the sum of the squares of values[token, h], in float32.
+struct ValueNormsParams {
+  int64_t tokens = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  DType dtype = DType::kFloat32;  // of values
+  const void* values = nullptr;  // [tokens, num_kv_heads, head_dim], the heads of a token one after the other
+  int64_t value_stride = 0;      // elements between tokens; >= num_kv_heads * head_dim
+  float* value_norms = nullptr;  // [num_pages, num_kv_heads, page_size]
+  int64_t num_pages = 0;
+  int32_t page_size = 0;
+  const int64_t* slots = nullptr;  // [tokens] page * page_size + offset in the page; negative: not stored
+};
+void store_value_norms(const ValueNormsParams& params, int num_threads);
+
 // out = silu(gate) * up with silu(x) = x / (1 + exp(-x)).
 struct SiluAndMultiplyParams {
   int64_t rows = 0;

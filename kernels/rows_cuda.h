@@ -38,6 +38,9 @@ void rms_norm_cuda(const RmsNormParams& params, const DeviceLimits& limits, Cuda
 // the tables or a slot outside the pool: the token's query becomes NaN and nothing is stored in the cache.
 void rotate_and_store_cuda(const RotaryParams& params, const DeviceLimits& limits, CudaStream stream);
 
+// A slot outside the pool: nothing is stored.
+void store_value_norms_cuda(const ValueNormsParams& params, const DeviceLimits& limits, CudaStream stream);
+
 void silu_and_multiply_cuda(const SiluAndMultiplyParams& params, const DeviceLimits& limits,
                             CudaStream stream);
 

@@ -24,7 +24,11 @@ void attend(const AttentionParams& params, const Item& item, Workspace& work) {
 }  // namespace
 
 using Rows = MakeKernels<AmxVec>;
-const Kernels kAmxKernels{attend, Rows::rms_norm, Rows::rotate_and_store, Rows::silu_and_multiply,
+const Kernels kAmxKernels{attend,
+                          Rows::rms_norm,
+                          Rows::rotate_and_store,
+                          Rows::store_value_norms,
+                          Rows::silu_and_multiply,
                           Rows::row_divergence};
 
 }  // namespace allot::kernels::cpu

@@ -32,6 +32,7 @@ struct Kernels {
   // Rows [begin, end) of the row operations.
   void (*rms_norm)(const RmsNormParams&, int64_t begin, int64_t end);
   void (*rotate_and_store)(const RotaryParams&, int64_t begin, int64_t end);
+  void (*store_value_norms)(const ValueNormsParams&, int64_t begin, int64_t end);
   void (*silu_and_multiply)(const SiluAndMultiplyParams&, int64_t begin, int64_t end);
   void (*row_divergence)(const DivergenceParams&, int64_t begin, int64_t end);
 };
@@ -49,6 +50,7 @@ extern const Kernels kAmxKernels;
 void attend(const AttentionParams& params, int num_threads, Isa isa);
 void rms_norm(const RmsNormParams& params, int num_threads, Isa isa);
 void rotate_and_store(const RotaryParams& params, int num_threads, Isa isa);
+void store_value_norms(const ValueNormsParams& params, int num_threads, Isa isa);
 void silu_and_multiply(const SiluAndMultiplyParams& params, int num_threads, Isa isa);
 void row_divergence(const DivergenceParams& params, int num_threads, Isa isa);
 

@@ -44,6 +44,13 @@ struct MakeKernels {
       rotate_and_store_rows<V, uint16_t>(p, begin, end);
     }
   }
+  static void store_value_norms(const ValueNormsParams& p, int64_t begin, int64_t end) {
+    if (p.dtype == DType::kFloat32) {
+      store_value_norms_rows<V, float>(p, begin, end);
+    } else {
+      store_value_norms_rows<V, uint16_t>(p, begin, end);
+    }
+  }
   static void silu_and_multiply(const SiluAndMultiplyParams& p, int64_t begin, int64_t end) {
     if (p.dtype == DType::kFloat32) {
       silu_and_multiply_rows<V, float>(p, begin, end);
@@ -58,7 +65,8 @@ struct MakeKernels {
       divergence_rows<V, uint16_t>(p, begin, end);
     }
   }
-  static constexpr Kernels kTable{attend, rms_norm, rotate_and_store, silu_and_multiply, row_divergence};
+  static constexpr Kernels kTable{
+      attend, rms_norm, rotate_and_store, store_value_norms, silu_and_multiply, row_divergence};
 };
 
 }  // namespace allot::kernels::cpu

@@ -151,6 +151,24 @@ void rotate_and_store_rows(const RotaryParams& p, int64_t begin, int64_t end) {
 }
 
 template <class V, class T>
+void store_value_norms_rows(const ValueNormsParams& p, int64_t begin, int64_t end) {
+  for (int64_t token = begin; token < end; ++token) {
+    if (p.slots[token] < 0) continue;
+    const int64_t page = p.slots[token] / p.page_size;
+    const int64_t slot = p.slots[token] % p.page_size;
+    const T* value = static_cast<const T*>(p.values) + token * p.value_stride;
+    for (int32_t head = 0; head < p.num_kv_heads; ++head, value += p.head_dim) {
+      auto squares = V::zero();
+      for_lanes<V>(p.head_dim, [&](int64_t i, int lanes) {
+        const auto x = load_lanes<V>(value + i, lanes);
+        squares = V::fma(x, x, squares);
+      });
+      p.value_norms[(page * p.num_kv_heads + head) * p.page_size + slot] = std::sqrt(V::reduce_add(squares));
+    }
+  }
+}
+
+template <class V, class T>
 void silu_and_multiply_rows(const SiluAndMultiplyParams& p, int64_t begin, int64_t end) {
   using F = typename V::F;
   for (int64_t row = begin; row < end; ++row) {

@@ -12,6 +12,13 @@
 //   allot::attend_out(as attend, out=…, workspace=…)        allocates nothing
 //   allot::check(workspace)                                 waits; raises the first fault since it last did
 //
+// For estimators whose sizes of rows take in the norms of values (docs/estimators.md), the launches take
+// them, and
+//
+//   allot::store_value_norms(values, slots, value_norms)    of tokens whose values now lie in the cache
+//
+// keeps them beside a cache that other code writes. They must be there for every key that a launch sees.
+//
 // attend_out and workspace_bytes take rows_read, too, which counts what the kernels read; workspace_bytes
 // only looks whether it is there, since counting needs more workspace.
 //
@@ -29,10 +36,15 @@
 // | out         | T             | as query                                       |
 // | workspace   | uint8         | [at least workspace_bytes]                     |
 // | rows_read   | int64         | [batch] or None: AttentionParams::rows_read    |
+// | value_norms | float32       | [num_pages, num_kv_heads, page_size] or None;  |
+// |             |               | given, rows are chosen by them, too            |
+// | values      | T or float32  | [tokens, num_kv_heads, head_dim]               |
+// | slots       | int64         | [tokens]: page * page_size + offset in it;     |
+// |             |               | negative: not stored                           |
 //
 // T is bfloat16 or float16 on CUDA, float32 or bfloat16 on the CPU. Everything is contiguous, but the rows of
-// query may be spaced, as in a fused projection. A contiguous cache [batch, num_kv_heads, capacity, head_dim]
-// is key_pages with one page a sequence and page_table [[0], [1], …].
+// query and values may be spaced, as in a fused projection. A contiguous cache [batch, num_kv_heads,
+// capacity, head_dim] is key_pages with one page a sequence and page_table [[0], [1], …].
 //
 // max_queries, max_length, max_budget and any_dense bound what the device arrays hold (LaunchBounds of
 // attention_cuda.h); they choose grids and workspace without a look at the device. max_length is None for the
@@ -58,10 +70,12 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/attention.h"
 #include "kernels/attention_cuda.h"
+#include "kernels/rows.h"
 #include "kernels/torch/cuda_tensors.h"
 
 namespace allot::kernels {
@@ -81,7 +95,7 @@ constexpr const char* kCallArguments =
     "Tensor lengths, Tensor? budgets=None, Tensor? draws=None, *, str estimator='exact', float? scale=None, "
     "int layer=0, int tile=256, str score_stage='exact', int score_budget=0, bool mean_group_query=False, "
     "SymInt max_queries=1, SymInt? max_length=None, SymInt? max_budget=None, bool any_dense=False, "
-    "str unit='samples'";
+    "str unit='samples', Tensor? value_norms=None";
 
 // The arguments of kCallArguments, in its order.
 struct Call {
@@ -98,6 +112,7 @@ struct Call {
   std::optional<c10::SymInt> max_length, max_budget;
   bool any_dense;
   BudgetUnit unit;
+  std::optional<Tensor> value_norms;
 };
 
 Call read_call(Arguments arguments) {
@@ -122,7 +137,29 @@ Call read_call(Arguments arguments) {
           .max_length = next().toOptional<c10::SymInt>(),
           .max_budget = next().toOptional<c10::SymInt>(),
           .any_dense = next().toBool(),
-          .unit = parse_budget_unit(next().toStringView())};
+          .unit = parse_budget_unit(next().toStringView()),
+          .value_norms = next().toOptional<Tensor>()};
+}
+
+template <class Integer>
+Integer narrow(int64_t value, const char* field) {
+  TORCH_CHECK_VALUE(
+      value >= std::numeric_limits<Integer>::min() && value <= std::numeric_limits<Integer>::max(),
+      "attention: ", field, " is ", value, "; expected ", std::numeric_limits<Integer>::min(), " to ",
+      std::numeric_limits<Integer>::max());
+  return static_cast<Integer>(value);
+}
+
+AttentionMethod method_of(const Call& c) {
+  AttentionMethod method{.estimator = c.estimator,
+                         .unit = c.unit,
+                         .tile = narrow<int32_t>(c.tile, "tile"),
+                         .score_stage = c.score_stage,
+                         .score_budget = narrow<int32_t>(c.score_budget, "score_budget"),
+                         .mean_group_query = c.mean_group_query};
+  for (const MethodParameter& parameter : row_of(c.estimator).parameters)
+    if (parameter.norms) set_parameter(&method, parameter.name, c.value_norms ? 1 : 0);
+  return method;
 }
 
 void check_rank(const Tensor& tensor, const char* name, int64_t rank, const char* axes) {
@@ -183,6 +220,13 @@ void check_types(const Call& c) {
                      "; expected Int or UInt32 (torch.int32 or torch.uint32), 32 bits a number");
     check_device(*c.draws, "draws", c.query);
   }
+  if (c.value_norms) {
+    check_rank(*c.value_norms, "value_norms", 3, "[num_pages, num_kv_heads, page_size]");
+    check_dtype(*c.value_norms, "value_norms", at::kFloat, " (torch.float32)");
+    check_device(*c.value_norms, "value_norms", c.query);
+    TORCH_CHECK_VALUE(uses_value_norms(method_of(c)), "attention: estimator ", std::string(name(c.estimator)),
+                      " has no use for value_norms; leave them out, or use one that has, as joint");
+  }
   TORCH_CHECK_VALUE(
       !row_of(c.estimator).samples || (c.budgets && c.max_budget), "attention: estimator ",
       std::string(name(c.estimator)), " samples, but ",
@@ -190,6 +234,20 @@ void check_types(const Call& c) {
           ? "max_budget is None; pass a bound of the budgets"
           : "budgets is None; pass an int32 tensor [batch] of samples per query head (unit 'samples') or value rows per KV head ('rows')",
       ", or use estimator exact");
+}
+
+// Of a tensor [rows, heads, head_dim].
+void check_heads_together(const Tensor& tensor, const char* name) {
+  const bool together = tensor.numel() == 0 || ((tensor.size(2) == 1 || tensor.stride(2) == 1) &&
+                                                (tensor.size(1) == 1 || tensor.stride(1) == tensor.size(2)));
+  TORCH_CHECK_VALUE(together, "attention: ", name, " has shape ", tensor.sizes(), " with strides ",
+                    tensor.strides(), "; expected the heads of a row one after the other, strides [any, ",
+                    tensor.size(2), ", 1]; see Tensor.contiguous()");
+}
+
+// Of a tensor with heads together; one row may have any stride.
+int64_t row_stride(const Tensor& tensor) {
+  return tensor.size(0) > 1 ? tensor.stride(0) : tensor.size(1) * tensor.size(2);
 }
 
 // Sizes and strides. What they must be for the kernels (head_dim, page_size, alignment) is
@@ -206,6 +264,12 @@ void check_shapes(const Call& c) {
   check_size(c.key_pages, "key_pages", 3, c.query.size(2), "the head_dim of query");
   TORCH_CHECK_VALUE(c.value_pages.sizes() == c.key_pages.sizes(), "attention: value_pages has shape ",
                     c.value_pages.sizes(), "; expected ", c.key_pages.sizes(), ", the shape of key_pages");
+  if (c.value_norms) {
+    TORCH_CHECK_VALUE(c.value_norms->sizes() == c.value_pages.sizes().slice(0, 3),
+                      "attention: value_norms has shape ", c.value_norms->sizes(), "; expected ",
+                      c.value_pages.sizes().slice(0, 3), ", one norm for every vector of value_pages");
+    check_contiguous(*c.value_norms, "value_norms");
+  }
   check_contiguous(c.key_pages, "key_pages");
   check_contiguous(c.value_pages, "value_pages");
   check_contiguous(c.page_table, "page_table");
@@ -213,12 +277,7 @@ void check_shapes(const Call& c) {
   check_contiguous(c.lengths, "lengths");
   if (c.budgets) check_contiguous(*c.budgets, "budgets");
   if (c.draws) check_contiguous(*c.draws, "draws");
-  const bool heads_together =
-      c.query.numel() == 0 || ((c.query.size(2) == 1 || c.query.stride(2) == 1) &&
-                               (c.query.size(1) == 1 || c.query.stride(1) == c.query.size(2)));
-  TORCH_CHECK_VALUE(heads_together, "attention: query has shape ", c.query.sizes(), " with strides ",
-                    c.query.strides(), "; expected the heads of a row one after the other, strides [any, ",
-                    c.query.size(2), ", 1]; see Tensor.contiguous()");
+  check_heads_together(c.query, "query");
 }
 
 bool has_symbols(const Call& c) {
@@ -227,7 +286,7 @@ bool has_symbols(const Call& c) {
   };
   return symbolic(c.query) || symbolic(c.key_pages) || symbolic(c.value_pages) || symbolic(c.page_table) ||
          symbolic(c.query_start) || symbolic(c.lengths) || (c.budgets && symbolic(*c.budgets)) ||
-         (c.draws && symbolic(*c.draws));
+         (c.draws && symbolic(*c.draws)) || (c.value_norms && symbolic(*c.value_norms));
 }
 
 void check_call(const Call& c) {
@@ -261,17 +320,8 @@ int64_t* counter_of(const std::optional<Tensor>& rows_read, const Call& c) {
   return rows_read->mutable_data_ptr<int64_t>();
 }
 
-template <class Integer>
-Integer narrow(int64_t value, const char* field) {
-  TORCH_CHECK_VALUE(
-      value >= std::numeric_limits<Integer>::min() && value <= std::numeric_limits<Integer>::max(),
-      "attention: ", field, " is ", value, "; expected ", std::numeric_limits<Integer>::min(), " to ",
-      std::numeric_limits<Integer>::max());
-  return static_cast<Integer>(value);
-}
-
-DType dtype_of(const Tensor& query) {
-  switch (query.scalar_type()) {
+DType dtype_of(const Tensor& tensor) {
+  switch (tensor.scalar_type()) {
     case at::kBFloat16:
       return DType::kBFloat16;
     case at::kHalf:
@@ -294,20 +344,15 @@ AttentionParams params_of(const Call& c, void* out, int64_t* rows_read = nullptr
           .dtype = dtype_of(c.query),
           .scale = static_cast<float>(c.scale.value_or(1 / std::sqrt(static_cast<double>(head_dim)))),
           .query = c.query.const_data_ptr(),
-          // One row may have any stride.
-          .query_stride = c.query.size(0) > 1 ? c.query.stride(0) : c.query.size(1) * head_dim,
+          .query_stride = row_stride(c.query),
           .key_pages = c.key_pages.const_data_ptr(),
           .value_pages = c.value_pages.const_data_ptr(),
+          .value_norms = c.value_norms ? c.value_norms->const_data_ptr<float>() : nullptr,
           .page_table = c.page_table.const_data_ptr<int32_t>(),
           .query_start = c.query_start.const_data_ptr<int64_t>(),
           .lengths = c.lengths.const_data_ptr<int32_t>(),
           .out = out,
-          .method = {.estimator = c.estimator,
-                     .unit = c.unit,
-                     .tile = narrow<int32_t>(c.tile, "tile"),
-                     .score_stage = c.score_stage,
-                     .score_budget = narrow<int32_t>(c.score_budget, "score_budget"),
-                     .mean_group_query = c.mean_group_query},
+          .method = method_of(c),
           .budgets = c.budgets ? c.budgets->const_data_ptr<int32_t>() : nullptr,
           .draws = c.draws ? static_cast<const SequenceDraws*>(c.draws->const_data_ptr()) : nullptr,
           .layer = narrow<uint32_t>(c.layer, "layer"),
@@ -412,6 +457,53 @@ std::optional<c10::IValue> on_workspace(Arguments arguments) {
   return std::nullopt;
 }
 
+// What can be checked of the arguments of store_value_norms without their sizes.
+void check_norm_types(const Tensor& values, const Tensor& slots, const Tensor& norms) {
+  check_rank(values, "values", 3, "[tokens, num_kv_heads, head_dim]");
+  check_rank(slots, "slots", 1, "[tokens]");
+  check_rank(norms, "value_norms", 3, "[num_pages, num_kv_heads, page_size]");
+  const at::ScalarType dtype = values.scalar_type();
+  TORCH_CHECK_TYPE(dtype == at::kFloat || dtype == at::kBFloat16 || (dtype == at::kHalf && values.is_cuda()),
+                   "attention: values has dtype ", dtype, "; expected Float, BFloat16 or, on a GPU, Half");
+  check_dtype(slots, "slots", at::kLong, " (torch.int64)");
+  check_dtype(norms, "value_norms", at::kFloat, " (torch.float32)");
+  for (const auto& [tensor, name] : {std::pair{&slots, "slots"}, std::pair{&norms, "value_norms"}})
+    TORCH_CHECK_TYPE(tensor->device() == values.device(), "attention: ", name, " is on ", tensor->device(),
+                     ", but values is on ", values.device(), "; put them on one device");
+}
+
+std::optional<c10::IValue> store_value_norms(Arguments arguments) {
+  const Tensor values = arguments[0].toTensor(), slots = arguments[1].toTensor(),
+               norms = arguments[2].toTensor();
+  check_norm_types(values, slots, norms);
+  check_size(slots, "slots", 0, values.size(0), "the tokens of values");
+  check_size(norms, "value_norms", 1, values.size(1), "the KV heads of values");
+  check_heads_together(values, "values");
+  check_contiguous(slots, "slots");
+  check_contiguous(norms, "value_norms");
+  const ValueNormsParams params{.tokens = values.size(0),
+                                .num_kv_heads = narrow<int32_t>(values.size(1), "num_kv_heads"),
+                                .head_dim = narrow<int32_t>(values.size(2), "head_dim"),
+                                .dtype = dtype_of(values),
+                                .values = values.const_data_ptr(),
+                                .value_stride = row_stride(values),
+                                .value_norms = norms.mutable_data_ptr<float>(),
+                                .num_pages = norms.size(0),
+                                .page_size = narrow<int32_t>(norms.size(2), "page_size"),
+                                .slots = slots.const_data_ptr<int64_t>()};
+  if (values.is_cpu()) {
+    kernels::store_value_norms(params, at::in_parallel_region() ? 1 : at::get_num_threads());
+  } else {
+    store_value_norms_cuda(params, values);
+  }
+  return std::nullopt;
+}
+
+std::optional<c10::IValue> store_value_norms_meta(Arguments arguments) {
+  check_norm_types(arguments[0].toTensor(), arguments[1].toTensor(), arguments[2].toTensor());
+  return std::nullopt;
+}
+
 std::optional<c10::IValue> attend_meta(Arguments arguments) {
   const Call c = read_call(arguments);
   check_call(c);
@@ -460,6 +552,7 @@ void implement(torch::Library& library) {
   library.impl("attend", kernel<&attend>());
   library.impl("attend_out", kernel<&attend_out>());
   library.impl("workspace_bytes", kernel<&workspace_bytes>());
+  library.impl("store_value_norms", kernel<&store_value_norms>());
   library.impl("reset_workspace", kernel<&on_workspace<&reset_workspace_cuda>>());
   library.impl("check", kernel<&on_workspace<&check_workspace_cuda>>());
 }
@@ -473,6 +566,7 @@ TORCH_LIBRARY(allot, library) {
                   .c_str(),
               tags);
   library.def(("workspace_bytes(" + arguments + ", Tensor? rows_read=None) -> int").c_str());
+  library.def("store_value_norms(Tensor values, Tensor slots, Tensor(a!) value_norms) -> ()", tags);
   library.def("reset_workspace(Tensor(a!) workspace) -> ()", tags);
   library.def("check(Tensor(a!) workspace) -> ()", tags);
 }
@@ -489,6 +583,7 @@ TORCH_LIBRARY_IMPL(allot, CUDA, library) {
 TORCH_LIBRARY_IMPL(allot, Meta, library) {
   library.impl("attend", kernel<&attend_meta>());
   library.impl("attend_out", kernel<&attend_out_meta>());
+  library.impl("store_value_norms", kernel<&store_value_norms_meta>());
   library.impl("reset_workspace", kernel<&on_workspace_meta>());
   library.impl("check", kernel<&on_workspace_meta>());
 }

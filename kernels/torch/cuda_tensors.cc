@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "kernels/rows_cuda.h"
 
 namespace allot::kernels {
 namespace {
@@ -62,6 +63,11 @@ void launch_cuda(const AttentionParams& params, const LaunchBounds& bounds, cons
 int64_t workspace_bytes_cuda(const AttentionParams& params, const LaunchBounds& bounds, const Tensor& query) {
   const CudaContext context(query);
   return static_cast<int64_t>(cuda_workspace_bytes(params, bounds, context.limits()));
+}
+
+void store_value_norms_cuda(const ValueNormsParams& params, const Tensor& values) {
+  const CudaContext context(values);
+  store_value_norms_cuda(params, context.limits(), context.stream());
 }
 
 void reset_workspace_cuda(const Tensor& workspace) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/attention_cuda.h"
+#include "kernels/rows.h"
 
 namespace allot::kernels {
 
@@ -16,6 +17,8 @@ void launch_cuda(const AttentionParams& params, const LaunchBounds& bounds, cons
                  const at::Tensor& workspace);
 int64_t workspace_bytes_cuda(const AttentionParams& params, const LaunchBounds& bounds,
                              const at::Tensor& query);
+// store_value_norms_cuda (rows_cuda.h), on the device of `values`.
+void store_value_norms_cuda(const ValueNormsParams& params, const at::Tensor& values);
 void reset_workspace_cuda(const at::Tensor& workspace);
 void check_workspace_cuda(const at::Tensor& workspace);
 

@@ -22,6 +22,10 @@ int64_t workspace_bytes_cuda(const AttentionParams& /*params*/, const LaunchBoun
   refuse();
 }
 
+void store_value_norms_cuda(const ValueNormsParams& /*params*/, const at::Tensor& /*values*/) {
+  refuse();
+}
+
 void reset_workspace_cuda(const at::Tensor& /*workspace*/) {
   refuse();
 }

@@ -251,6 +251,42 @@ TEST(RotateAndStore, WritesTheNormsOfTheStoredValuesToTheirSlotsOnly) {
   });
 }
 
+TEST(StoreValueNorms, WritesTheNormsOfTheTokensThatHaveSlotsToThemOnly) {
+  constexpr int32_t kHeads = 3, kPageSize = 8, kPages = 4;
+  const std::vector<int64_t> slots = {31, 0, -1, 13};
+  const auto tokens = std::ssize(slots);
+  for_every_kind([&](cpu::Isa isa, DType dtype) {
+    for (const int32_t head_dim : {1, 24, 64}) {
+      const int64_t stride = kHeads * head_dim + 5;
+      Elements values = random_elements(dtype, tokens * stride, 17);
+      std::vector<float> norms(kPages * kHeads * kPageSize, kGuard);
+      std::vector<double> expected(norms.begin(), norms.end());
+      for (int64_t token = 0; token < tokens; ++token) {
+        const int64_t slot = slots[static_cast<size_t>(token)];
+        for (int64_t head = 0; head < kHeads && slot >= 0; ++head) {
+          double squares = 0;
+          for (int64_t i = 0; i < head_dim; ++i)
+            squares += std::pow(values.get(token * stride + head * head_dim + i), 2);
+          expected[static_cast<size_t>((slot / kPageSize * kHeads + head) * kPageSize + slot % kPageSize)] =
+              std::sqrt(squares);
+        }
+      }
+      cpu::store_value_norms({.tokens = tokens,
+                              .num_kv_heads = kHeads,
+                              .head_dim = head_dim,
+                              .dtype = dtype,
+                              .values = values.data(),
+                              .value_stride = stride,
+                              .value_norms = norms.data(),
+                              .num_pages = kPages,
+                              .page_size = kPageSize,
+                              .slots = slots.data()},
+                             1, isa);
+      for (size_t i = 0; i < norms.size(); ++i) ASSERT_NEAR(norms[i], expected[i], 1e-5 * expected[i]) << i;
+    }
+  });
+}
+
 // Heads of ones and sevens have a mean square of 25, so the norm divides by 5 without an error of its own.
 TEST(RotateAndStore, RoundsANormedHeadBeforeAndAfterItsWeightAsTransformersDoes) {
   for_every_kind([](cpu::Isa isa, DType dtype) {
@@ -344,6 +380,26 @@ TEST(RowOperations, RefuseWhatTheyCannotDoWithTheValues) {
   c.params.norm_epsilon = -1;
   EXPECT_THAT(message_of<InvalidArgument>([&] { rotate_and_store(c.params, 1); }),
               Names("rotate_and_store", "norm_epsilon", -1, 0));
+
+  const std::vector<int64_t> slots = {-1, 32};
+  std::vector<float> norms(32);
+  ValueNormsParams stored{.tokens = 2,
+                          .num_kv_heads = 1,
+                          .head_dim = 8,
+                          .values = norms.data(),
+                          .value_stride = 8,
+                          .value_norms = norms.data(),
+                          .num_pages = 4,
+                          .page_size = 8,
+                          .slots = slots.data()};
+  EXPECT_THAT(message_of<InvalidArgument>([&] { store_value_norms(stored, 1); }),
+              Names("store_value_norms", 1, 32, 4, 8, 0, 31));
+  stored.value_stride = 7;
+  EXPECT_THAT(message_of<InvalidArgument>([&] { store_value_norms(stored, 1); }),
+              Names("store_value_norms", "value_stride", 7, 8));
+  stored = {.tokens = 2, .num_kv_heads = 1, .head_dim = 8, .value_stride = 8, .page_size = 8};
+  EXPECT_THAT(message_of<InvalidArgument>([&] { store_value_norms(stored, 1); }),
+              Names("store_value_norms", "values", "null"));
 
   const std::vector<int32_t> ids = {1, -1};
   float x[4] = {};

@@ -95,6 +95,7 @@ __global__ void __launch_bounds__(kRotaryThreads) rotate_and_store(RotaryParams 
     row = (int64_t{page} * p.num_kv_heads + kv_head) * p.page_size + offset;
     to = static_cast<T*>(is_value ? p.value_pages : p.key_pages) + row * p.head_dim;
   }
+  const bool has_norm = is_value && p.value_norms != nullptr;
   float stored_squares = 0;
   for (int32_t i = lane * N; i < half; i += lanes * N) {
     float low[N], high[N];
@@ -126,18 +127,13 @@ __global__ void __launch_bounds__(kRotaryThreads) rotate_and_store(RotaryParams 
     }
     store_elements<T, N>(to + i, low);
     store_elements<T, N>(to + half + i, high);
+    if (!has_norm) continue;
 #pragma unroll
-    for (int j = 0; j < N; ++j) {
-      const float x = as_float(rounded<T>(low[j])), y = as_float(rounded<T>(high[j]));
-      stored_squares = fmaf(x, x, fmaf(y, y, stored_squares));
-    }
+    for (int j = 0; j < N; ++j)  // as they are stored
+      stored_squares = fmaf(low[j], low[j], fmaf(high[j], high[j], stored_squares));
   }
-  if (!is_value || p.value_norms == nullptr) return;
-  // The lanes of a head, all of which are here.
-  const uint32_t of_head = (kFullWarp >> (32 - lanes)) << (threadIdx.x % 32 / lanes * lanes);
-  for (int32_t offset = lanes / 2; offset > 0; offset /= 2) {
-    stored_squares += __shfl_xor_sync(of_head, stored_squares, offset);
-  }
+  if (!has_norm) return;
+  stored_squares = sum_of_lanes(stored_squares, lanes);
   if (lane == 0) p.value_norms[row] = sqrtf(stored_squares);
 }
 

@@ -91,6 +91,13 @@ __device__ __forceinline__ void store_elements(T* to, float (&x)[N]) {
   }
 }
 
+// The sum over a power of two of neighbouring lanes, all of which call it; others of the warp need not.
+__device__ __forceinline__ float sum_of_lanes(float x, int32_t lanes) {
+  const uint32_t these = (kFullWarp >> (32 - lanes)) << (threadIdx.x % 32 / lanes * lanes);
+  for (int32_t offset = lanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(these, x, offset);
+  return x;
+}
+
 // Calls launch.template operator()<T, N>() for the dtype's element and its vector, or 1 where not `aligned`.
 template <class Launch>
 void for_element(DType dtype, bool aligned, const Launch& launch) {

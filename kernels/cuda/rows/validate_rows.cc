@@ -12,6 +12,16 @@ namespace {
 // Elements that a block of gather_cache copies are counted in 32 bits.
 constexpr int64_t kMaxWidthOfKey = int64_t{1} << 24;
 
+// Slots are counted in 32 bits.
+template <class Params>
+void check_pool(const Params& p) {
+  const RowCheck check = check_fields(p, kPlace);
+  if (p.tokens > 0 && (p.num_pages < 0 || p.num_pages > int64_t{UINT32_MAX} / p.page_size)) {
+    check.refuse("the pool has {} pages of {} tokens; expected 0 to {} pages", p.num_pages, p.page_size,
+                 UINT32_MAX / p.page_size);
+  }
+}
+
 }  // namespace
 
 void check(const RmsNormParams& p) {
@@ -19,11 +29,11 @@ void check(const RmsNormParams& p) {
 }
 
 void check(const RotaryParams& p) {
-  const RowCheck check = check_fields(p, kPlace);
-  if (p.tokens > 0 && (p.num_pages < 0 || p.num_pages > int64_t{UINT32_MAX} / p.page_size)) {
-    check.refuse("the pool has {} pages of {} tokens; expected 0 to {} pages", p.num_pages, p.page_size,
-                 UINT32_MAX / p.page_size);
-  }
+  check_pool(p);
+}
+
+void check(const ValueNormsParams& p) {
+  check_pool(p);
 }
 
 void check(const SiluAndMultiplyParams& p) {

@@ -10,6 +10,7 @@ namespace allot::kernels::cuda {
 // Throw InvalidArgument naming operation, field, value and what was expected.
 void check(const RmsNormParams& params);
 void check(const RotaryParams& params);
+void check(const ValueNormsParams& params);
 void check(const SiluAndMultiplyParams& params);
 void check(const EmbeddingParams& params);
 void check(const GatherRowsParams& params);

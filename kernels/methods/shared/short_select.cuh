@@ -1,7 +1,7 @@
 // Chooses the value rows that the heads of a group read together where a warp holds the sizes of all of them
 // in registers, eight keys a lane: in prompts and texts of up to 256 tokens that is every query. The steps
-// are those of select.cuh, without shared memory and without reading a weight twice. Not for `pooled`, whose
-// tau comes from sizes to the same bit.
+// are those of select.cuh, without statistics and a CDF in shared memory and without reading a weight twice.
+// Not for `pooled`, whose tau comes from sizes to the same bit.
 #pragma once
 
 #include "kernels/methods/shared/chosen_rows.cuh"

@@ -210,6 +210,7 @@ def _eager(
     block of queries at a time."""
     batch, heads, queries, head_dim = query.shape
     run_seed, sampling_seed, question = (number[:, None, None] for number in draws)
+    norms = operators.norms_of(value).double() if method.value_norms else None
     block = max(1, _BLOCK_ELEMENTS // (batch * heads * key.shape[2]))
     parts, rows = [], 0
     for begin in range(0, queries, block):
@@ -221,7 +222,7 @@ def _eager(
             return DrawRows(run_seed, sampling_seed, question, layer, of_heads[None, :, None], at)
 
         p = _eager_weights(query[:, :, some], key, masked.visible[:, :, some], scale)
-        weights = estimators.select(p, method, budget, rows_of)
+        weights = estimators.select(p, method, budget, rows_of, norms)
         rows += int((weights > 0).any(2).sum())
         out = weights.float().flatten(2, 3) @ value.float()
         parts.append(out.view(batch, heads, -1, head_dim).transpose(1, 2).to(query.dtype))

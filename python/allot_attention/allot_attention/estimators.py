@@ -103,9 +103,15 @@ _BY_HEAD: dict[str, _Select] = {"iid": _iid, "strat": _strat, "sys": _sys, "thre
 SUPPORTED = (*_BY_HEAD, "joint", "pooled", "level", "exact")
 
 
-def select(p: torch.Tensor, method: Method, budget: int, draws: Callable[[torch.Tensor], DrawRows]) -> torch.Tensor:
+def select(
+    p: torch.Tensor,
+    method: Method,
+    budget: int,
+    draws: Callable[[torch.Tensor], DrawRows],
+    norms: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Weights of the values, shaped as `p`. `draws` gives the coordinates of a head's rows, for int64 head numbers [heads]:
-    rows [batch, heads, queries]."""
+    rows [batch, heads, queries]. `norms` are those of the values, [batch, kv_heads, keys], where the method asks for them."""
     batch, groups, group, queries, keys = p.shape
     heads = torch.arange(groups * group, device=p.device)
     if method.estimator == "exact":
@@ -119,7 +125,7 @@ def select(p: torch.Tensor, method: Method, budget: int, draws: Callable[[torch.
             return rows.uniform(count).view(batch, groups, group, queries, count)
 
         return _BY_HEAD[method.estimator](p, budget, uniform)
-    sizes = p.sum(2)
+    sizes = p.sum(2) if norms is None else p.sum(2) * norms.unsqueeze(2)
     rows_wanted = budget if method.unit == "rows" else budget * group
     if method.estimator == "pooled":
         together = sizes.transpose(1, 2).reshape(batch, queries, groups * keys)

@@ -37,8 +37,9 @@ def load() -> str:
 
 def _too_old() -> str:
     arguments = {argument.name for argument in torch.ops.allot.attend.default._schema.arguments}
-    if "unit" not in arguments:
-        return "the library is older than this package: its operators know no unit"
+    for name, what in (("unit", "unit"), ("value_norms", "norms of values")):
+        if name not in arguments:
+            return f"the library is older than this package: its operators know no {what}"
     written = {argument.name for argument in torch.ops.allot.attend_out.default._schema.arguments}
     return "" if "rows_read" in written else "the library is older than this package: its operators count no rows"
 
@@ -65,6 +66,11 @@ def _pages(cache: torch.Tensor, first: torch.Tensor, shifted: bool) -> torch.Ten
     if cache.device.type == "cuda" and cache.shape[2] % _PAGE != 0:
         cache = torch.nn.functional.pad(cache, (0, 0, 0, -cache.shape[2] % _PAGE))
     return cache.contiguous()
+
+
+def norms_of(values: torch.Tensor) -> torch.Tensor:
+    """The norms of vectors [..., head_dim], float32 [...]."""
+    return torch.linalg.vector_norm(values, dim=-1, dtype=torch.float32).contiguous()
 
 
 def attend(
@@ -110,6 +116,7 @@ def attend(
         "layer": layer,
         "max_queries": queries,
         "max_budget": budget,
+        "value_norms": norms_of(pages[1]) if method.value_norms else None,
     }
     out, read = _counted(positional, named) if count_rows else (torch.ops.allot.attend(*positional, **named), 0)
     if padded:

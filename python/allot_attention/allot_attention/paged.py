@@ -22,6 +22,32 @@ def kernel_arguments(schedule: Schedule, estimator: str, budget: int) -> dict[st
     return {**schedule.method.arguments(), "estimator": estimator, "max_budget": budget}
 
 
+class ValueNorms:
+    """The norms of a layer's values in an engine's paged cache, written where the engine writes these. A schedule that has no
+    use for them costs nothing."""
+
+    def __init__(self, schedule: Schedule, layer: int):
+        budget = schedule.samples[layer]
+        self._used = schedule.method.value_norms and budget is not None
+        self._norms: torch.Tensor | None = None
+
+    def of(self, value_pages: torch.Tensor) -> torch.Tensor | None:
+        """Those of pages [num_pages, kv_heads, page_size, head_dim], float32 [num_pages, kv_heads, page_size]; None where
+        nobody asks for them. Always the same memory for pages of one shape."""
+        if not self._used:
+            return None
+        if self._norms is None or self._norms.shape != value_pages.shape[:3]:
+            # Not filled: a graph that is being captured would fill them again at every replay.
+            self._norms = torch.empty(value_pages.shape[:3], dtype=torch.float32, device=value_pages.device)
+        return self._norms
+
+    def store(self, values: torch.Tensor, slots: torch.Tensor, value_pages: torch.Tensor) -> None:
+        """Notes that values [tokens, kv_heads, head_dim] were written to these slots, int64 [tokens]; a negative one is none."""
+        norms = self.of(value_pages)
+        if norms is not None:
+            torch.ops.allot.store_value_norms(values, slots, norms)
+
+
 class RequestNumbers:
     """Run seed, sampling seed and question by an engine's slot of a request, as the kernels take them."""
 

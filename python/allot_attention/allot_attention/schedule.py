@@ -9,6 +9,7 @@ from typing import Any
 KEY = "allot"
 UNITS = ("samples", "rows")
 ROW_ESTIMATORS = ("joint", "pooled", "level")
+_NORMS = "value-norms"  # the parameter of joint that makes a row's size q_n |V_n|
 
 
 class ScheduleError(ValueError):
@@ -26,17 +27,21 @@ class Method:
     score_stage: str
     score_budget: int
     mean_group_query: bool
+    value_norms: bool = False  # sizes of rows take in the norms of values
 
     def conditions(self) -> dict[str, Any]:
-        """The object that it was read from; a unit that is the default is left out, as allot does."""
+        """The object that it was read from; what is at its default is left out, as allot does."""
         written = asdict(self)
         if self.unit == "samples":
             del written["unit"]
+        if written.pop("value_norms"):
+            written["parameters"] = {_NORMS: 1}
         return written
 
     def arguments(self) -> dict[str, Any]:
-        """What a launch of the operators takes of it, by the names of the operators' parameters."""
-        return {name: value for name, value in asdict(self).items() if name != "prefill"}
+        """What a launch of the operators takes of it, by the names of the operators' parameters; where there are `value_norms`,
+        the launch takes these, too."""
+        return {name: value for name, value in asdict(self).items() if name not in ("prefill", "value_norms")}
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,7 @@ def read_schedule(config: Any) -> Schedule:
         score_stage=_field(attention, "score_stage", str, f"{place}.attention"),
         score_budget=_field(attention, "score_budget", int, f"{place}.attention"),
         mean_group_query=_field(attention, "mean_group_query", bool, f"{place}.attention"),
+        value_norms=_value_norms(attention),
     )
     model = _field(conditions, "model", Mapping, place)
     _check_method(method, attention)
@@ -111,6 +117,24 @@ def read_schedule(config: Any) -> Schedule:
     )
 
 
+def _value_norms(attention: Mapping[str, Any]) -> bool:
+    """The one parameter of estimators that is known here."""
+    parameters = attention.get("parameters", {})
+    if not isinstance(parameters, Mapping):
+        raise ScheduleError(f"the schedule's conditions.attention.parameters is {parameters!r}; expected an object")
+    if attention.get("estimator") == "joint" and parameters.get(_NORMS, 0) in (0, 1):
+        parameters, value = dict(parameters), parameters.get(_NORMS, 0)
+        parameters.pop(_NORMS, None)
+    else:
+        value = 0
+    if parameters:
+        named = ", ".join(f"{name} {number}" for name, number in parameters.items())
+        raise ScheduleError(
+            f"the schedule was learned with {named}, which allot_attention cannot follow; it knows {_NORMS} 0 and 1 of joint"
+        )
+    return value == 1
+
+
 def _check_method(method: Method, attention: Mapping[str, Any]) -> None:
     if method.unit not in UNITS or (method.unit == "rows" and method.estimator not in ROW_ESTIMATORS):
         raise ScheduleError(
@@ -119,11 +143,8 @@ def _check_method(method: Method, attention: Mapping[str, Any]) -> None:
         )
     if method.prefill not in ("dense", "sampled"):
         raise ScheduleError(f"the schedule's prefill is {method.prefill!r}; expected dense or sampled")
-    parameters = attention.get("parameters")
-    if parameters:
-        named = ", ".join(f"{name} {value}" for name, value in parameters.items())
-        raise ScheduleError(f"the schedule was learned with {named}, which allot_attention cannot follow; learn one without")
-    unknown = sorted(set(attention) - {field.name for field in fields(Method)} - {"parameters"})
+    known = {field.name for field in fields(Method)} - {"value_norms"} | {"parameters"}
+    unknown = sorted(set(attention) - known)
     if unknown:
         raise ScheduleError(
             f"the schedule's conditions.attention has {', '.join(unknown)}, which this allot_attention does not know; use one "

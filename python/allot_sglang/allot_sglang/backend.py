@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from allot_attention.executed import write_report
-from allot_attention.paged import Counts, RequestNumbers, kernel_arguments
+from allot_attention.paged import Counts, RequestNumbers, ValueNorms, kernel_arguments
 from allot_attention.schedule import ScheduleError
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc
@@ -57,6 +57,11 @@ class AllotAttnBackend(AttentionBackend):
         self._first_slots = table[:, :: self.page_size]
         self.numbers = RequestNumbers(self.schedule.seed, table.shape[0], self.device, _log)
         self.counts = Counts(self.schedule, self.device)
+        self._norms = [ValueNorms(self.schedule, layer) for layer in range(len(self.schedule.samples))]
+        pages = [self.token_to_kv_pool.get_kv_buffer(number)[1] for number in range(len(self._norms))]
+        made = [norms.of(values) for norms, values in zip(self._norms, pages)]
+        if self.schedule.method.value_norms:
+            _log.info("norms of values take %.0f MB", sum(norms.nbytes for norms in made if norms is not None) / 1e6)
         self.forward_metadata: Step | None = None
         self._checked: set[int] = set()
         self._decode_workspace: torch.Tensor | None = None
@@ -113,6 +118,7 @@ class AllotAttnBackend(AttentionBackend):
             scale=1.0,
             max_queries=max_queries,
             max_length=length,
+            value_norms=empty(*page.shape[:3], dtype=torch.float32) if sampled and self.schedule.method.value_norms else None,
             **kernel_arguments(self.schedule, estimator, max(samples or 0 for samples in self.schedule.samples)),
         )
         return result
@@ -263,6 +269,8 @@ class AllotAttnBackend(AttentionBackend):
         out = torch.empty_like(query)
         out[step.tokens :].zero_()
         key_pages, value_pages = self.token_to_kv_pool.get_kv_buffer(number)
+        norms = self._norms[number]
+        norms.store(v.view(-1, value_pages.shape[1], value_pages.shape[3]), batch.out_cache_loc.long(), value_pages)
         budget = self.schedule.samples[number]
         exact = step.exact or budget is None or self.schedule.method.estimator == "exact"
         estimator = "exact" if exact else self.schedule.method.estimator
@@ -279,6 +287,7 @@ class AllotAttnBackend(AttentionBackend):
             layer=number,
             max_queries=step.max_queries,
             max_length=step.max_length,
+            value_norms=None if exact else norms.of(value_pages),
             **kernel_arguments(self.schedule, estimator, budget or 0),
             out=out[: step.tokens],
             workspace=self._workspace(step, estimator),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from allot_attention.paged import ValueNorms
 from allot_attention.schedule import ScheduleError
 from vllm.config import get_current_vllm_config
 from vllm.model_executor.models.utils import extract_layer_index
@@ -91,6 +92,7 @@ class AllotAttention(AttentionImpl[AllotMetadata]):
         self._state = state_of(vllm_config)
         self._state.reserve_workspace(self.num_heads, self.num_kv_heads, head_size, vllm_config)
         self._layer: int | None = None
+        self._norms: ValueNorms | None = None
         if self._state.device.type == "cuda":
             from vllm.v1.attention.backends.fa_utils import get_flash_attn_version
 
@@ -106,6 +108,8 @@ class AllotAttention(AttentionImpl[AllotMetadata]):
     ) -> None:
         """Writes the new keys and values [tokens, kv_heads, head_size] to their slots; -1 is no slot."""
         key_pages, value_pages = kv_cache.unbind(0)
+        _, norms = self._of_layer(layer)
+        norms.store(value[: slot_mapping.shape[0]], slot_mapping, value_pages)
         if key.is_cuda:
             from vllm._custom_ops import reshape_and_cache_flash
 
@@ -136,11 +140,10 @@ class AllotAttention(AttentionImpl[AllotMetadata]):
             raise ScheduleError("allot_vllm gives no quantised output; leave out the fusion of attention and quantisation")
         if attn_metadata is None:
             return output.fill_(0)
-        if self._layer is None:
-            self._layer = extract_layer_index(layer.layer_name)
+        number, _ = self._of_layer(layer)
         m = attn_metadata
         key_pages, value_pages = kv_cache.unbind(0)
-        exact = self._state.is_exact(self._layer)
+        exact = self._state.is_exact(number)
         if not exact and self._state.schedule.method.prefill == "sampled":
             self._launch(m, m.requests, m.tokens, m.max_queries, query, key_pages, value_pages, output)
             return output
@@ -149,6 +152,14 @@ class AllotAttention(AttentionImpl[AllotMetadata]):
         if m.prompt_start is not None:
             self._prompts(m, query, key_pages, value_pages, output)
         return output
+
+    def _of_layer(self, layer: Any) -> tuple[int, ValueNorms]:
+        """Its number, and the norms of its values."""
+        if self._layer is None or self._norms is None:
+            self._layer = extract_layer_index(layer.layer_name)
+            self._norms = ValueNorms(self._state.schedule, self._layer)
+            self._state.release_norms_room()
+        return self._layer, self._norms
 
     def _launch(
         self,
@@ -179,6 +190,7 @@ class AllotAttention(AttentionImpl[AllotMetadata]):
             max_queries=max_queries,
             max_length=m.max_length,
             rows_read=None if exact or self._state.rows_read is None else self._state.rows_read[layer, :requests],
+            value_norms=None if exact or self._norms is None else self._norms.of(value_pages),
             **self._state.arguments("exact" if exact else self._state.schedule.method.estimator, budget),
             out=output[:tokens],
             workspace=self._state.workspace,

@@ -32,6 +32,7 @@ class State:
         self.identity = identity
         self.device = device
         self.workspace: torch.Tensor | None = None
+        self._norms_room: torch.Tensor | None = None
         self.numbered = False  # the model passes the numbers of its requests on
         self.rows_of_slots: torch.Tensor | None = None  # int32 [requests of the step]: slot of each row
         self._numbers = RequestNumbers(schedule.seed, max_requests, device, _log)
@@ -54,6 +55,7 @@ class State:
         Throws what the kernels say of shapes and estimators that they do not have."""
         if self.workspace is not None:
             return
+        method = self.schedule.method
         scheduler, model = vllm_config.scheduler_config, vllm_config.model_config
         batch, length = scheduler.max_num_seqs, model.max_model_len
         block = vllm_config.cache_config.block_size or 16
@@ -77,11 +79,11 @@ class State:
                 max_queries=max_queries,
                 max_length=length,
                 rows_read=empty(batch, dtype=torch.int64) if sampled and self.rows_read is not None else None,
+                value_norms=empty(1, num_kv_heads, block, dtype=torch.float32) if sampled and method.value_norms else None,
                 **self.arguments(estimator, max(s or 0 for s in self.schedule.samples)),
             )
             return result
 
-        method = self.schedule.method
         needed = bytes_of(batch, 1, method.estimator)
         if None in self.schedule.samples:
             needed = max(needed, bytes_of(batch, 1, "exact"))
@@ -90,6 +92,20 @@ class State:
         self.workspace = torch.empty(max(needed, 1), dtype=torch.uint8, device=self.device)
         torch.ops.allot.reset_workspace(self.workspace)
         _log.info("allot's workspace for %d requests of up to %d tokens takes %.0f MB", batch, length, needed / 1e6)
+
+        if method.value_norms and self.device.type == "cuda":
+            self._reserve_norms_room(vllm_config.cache_config.gpu_memory_utilization, head_size * model.dtype.itemsize)
+
+    def _reserve_norms_room(self, share: float, vector_bytes: int) -> None:
+        """Holds memory while vLLM measures how much of the GPU's it can give the cache, whose norms are made after it: a float for
+        each pair of a key and a value."""
+        _, total = torch.cuda.mem_get_info(self.device)
+        most = int(total * share * 4 / (2 * vector_bytes + 4))
+        self._norms_room = torch.empty(most, dtype=torch.uint8, device=self.device)
+        _log.info("up to %.0f MB are held for norms of values", most / 1e6)
+
+    def release_norms_room(self) -> None:
+        self._norms_room = None
 
     def arguments(self, estimator: str, budget: int) -> dict[str, Any]:
         """What a launch takes of the schedule's conditions."""

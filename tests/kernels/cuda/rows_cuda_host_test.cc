@@ -75,6 +75,28 @@ TEST(RowsCudaHost, RefuseRotaryShapesThatDoNotFit) {
               Names("pages", 268435456, 16, 0, 268435455));
 }
 
+TEST(RowsCudaHost, RefuseNormsThatCannotBeStored) {
+  const auto refused = [](const auto& change) {
+    ValueNormsParams p{.tokens = 2,
+                       .num_kv_heads = 8,
+                       .head_dim = 128,
+                       .values = data,
+                       .value_stride = 1024,
+                       .value_norms = reinterpret_cast<float*>(data),
+                       .num_pages = 4,
+                       .page_size = 16,
+                       .slots = reinterpret_cast<const int64_t*>(data)};
+    change(p);
+    return message_of<InvalidArgument>([&] { store_value_norms_cuda(p, kH200, nullptr); });
+  };
+  EXPECT_THAT(refused([](ValueNormsParams& p) { p.value_stride = 1023; }),
+              Names("store_value_norms on CUDA", "value_stride", 1023, 1024));
+  EXPECT_THAT(refused([](ValueNormsParams& p) { p.slots = nullptr; }), Names("slots", "null"));
+  EXPECT_THAT(refused([](ValueNormsParams& p) { p.num_pages = int64_t{1} << 28; }),
+              Names("pages", 268435456, 16, 0, 268435455));
+  EXPECT_EQ(refused([](ValueNormsParams& p) { p.tokens = 0; }), "nothing was thrown") << "nothing to store";
+}
+
 TEST(RowsCudaHost, RefuseCachesThatCannotBeGathered) {
   const auto refused = [](const auto& change) {
     GatherCacheParams p{.sequences = 2,

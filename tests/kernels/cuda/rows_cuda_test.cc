@@ -154,6 +154,46 @@ TEST_F(RowsCuda, SiluAndMultiplyFollowsItsFormulaFromMinusToPlusTwoHundredAndKee
   });
 }
 
+TEST_F(RowsCuda, StoreValueNormsWritesThoseOfTokensThatHaveSlotsToThemOnly) {
+  constexpr int64_t kSlotsOfTokens[] = {31, 0, -1, 13, 32};  // the last is not in the pool
+  constexpr int32_t kSize = 8, kPool = 4;
+  for_every_kind([&](DType dtype) {
+    for (const auto& [heads, head_dim] : {std::pair{3, 64}, {1, 128}, {40, 32}, {2, 20}, {5, 1}, {2, 512}}) {
+      SCOPED_TRACE(std::to_string(heads) + " heads of " + std::to_string(head_dim));
+      const int64_t tokens = std::size(kSlotsOfTokens);
+      const int64_t stride = int64_t{heads} * head_dim + (alignment_ == 16 ? 16 : 5);
+      const Elements values = random_elements(dtype, tokens * stride, 18);
+      const std::vector<float> old(static_cast<size_t>(kPool * heads * kSize), kOld);
+      GuardedArray& norms = put_bytes(old.data(), old.size() * sizeof(float), sizeof(float));
+      store_value_norms_cuda({.tokens = tokens,
+                              .num_kv_heads = heads,
+                              .head_dim = head_dim,
+                              .dtype = dtype,
+                              .values = put(values).data(),
+                              .value_stride = stride,
+                              .value_norms = static_cast<float*>(norms.data()),
+                              .num_pages = kPool,
+                              .page_size = kSize,
+                              .slots = put(std::vector(std::begin(kSlotsOfTokens), std::end(kSlotsOfTokens)))},
+                             gpu_limits(), stream_);
+      std::vector<double> expected(old.begin(), old.end());
+      for (int64_t token = 0; token < tokens; ++token) {
+        const int64_t slot = kSlotsOfTokens[token];
+        for (int64_t head = 0; head < heads && slot >= 0 && slot < kPool * kSize; ++head) {
+          double squares = 0;
+          for (int64_t i = 0; i < head_dim; ++i)
+            squares += std::pow(values.get(token * stride + head * head_dim + i), 2);
+          expected[static_cast<size_t>((slot / kSize * heads + head) * kSize + slot % kSize)] =
+              std::sqrt(squares);
+        }
+      }
+      const Elements found = get(DType::kFloat32, norms);
+      for (size_t i = 0; i < expected.size(); ++i)
+        ASSERT_NEAR(found.get(static_cast<int64_t>(i)), expected[i], 1e-5 * expected[i]) << i;
+    }
+  });
+}
+
 struct RotaryShape {
   int32_t num_q_heads;
   int32_t num_kv_heads;

@@ -87,6 +87,19 @@ def make_call(device="cpu", dtype=torch.bfloat16, lengths=(97, 300, 16, 1), quer
     return positional, named
 
 
+def with_norms(positional, named):
+    """The keyword arguments with the norms of the values, stored token by token in a shuffled order; NaN in unused slots."""
+    values, table, lengths = positional[2], positional[3].cpu(), positional[5].tolist()
+    page_size = values.shape[2]
+    used = [int(table[b, t // page_size]) * page_size + t % page_size for b, length in enumerate(lengths) for t in range(length)]
+    slots = torch.tensor(used)[torch.randperm(len(used))]
+    rows = values[(slots // page_size).to(values.device), :, (slots % page_size).to(values.device)]
+    padded = torch.cat([rows, torch.full_like(rows[:2], 9)])  # two tokens that have no slot
+    norms = torch.full(values.shape[:3], math.nan, dtype=torch.float32, device=values.device)
+    ops.store_value_norms(padded, torch.cat([slots, torch.tensor([-1, -1])]).to(values.device), norms)
+    return named | dict(value_norms=norms)
+
+
 def make_workspace(positional, named):
     bytes_needed = ops.workspace_bytes(*positional, **named)
     workspace = torch.empty(bytes_needed, dtype=torch.uint8, device=positional[0].device)
@@ -149,6 +162,39 @@ class Values(unittest.TestCase):
                     positional, named = make_call(device, estimator=estimator, budget=4096)
                     out = ops.attend(*positional, **named).cpu().double()
                     self.assertLess((out - plain_attention(positional)).abs().max().item(), 0.05)
+
+    def test_norms_of_stored_values_are_theirs_and_others_keep_what_was_there(self):
+        for device in DEVICES:
+            for dtype in (torch.float32, torch.bfloat16):
+                for heads, head_dim in ((2, 64), (3, 20), (40, 128)):
+                    with self.subTest(device=device, dtype=dtype, heads=heads, head_dim=head_dim):
+                        # As they lie in a fused projection, behind a query.
+                        projected = torch.randn(5, heads * head_dim + 24, device=device).to(dtype)
+                        values = projected[:, 24:].unflatten(1, (heads, head_dim))
+                        slots = torch.tensor([17, 0, -1, 31, 16], device=device)
+                        norms = torch.full((3, heads, 16), 7.0, device=device)
+                        self.assertIsNone(ops.store_value_norms(values, slots, norms))
+                        expected = torch.full((48, heads), 7.0, dtype=torch.float64)
+                        stored = slots.cpu() >= 0
+                        expected[slots.cpu()[stored]] = values.cpu().double().norm(dim=-1)[stored]
+                        found = norms.cpu().double().transpose(1, 2).reshape(48, heads)
+                        torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
+
+    def test_norms_of_values_choose_other_rows_and_unused_ones_are_not_read(self):
+        for device in DEVICES:
+            for queries in (None, (3, 40, 16, 1)):
+                for budget in (1, 4, 300):
+                    with self.subTest(device=device, queries=queries, budget=budget):
+                        positional, named = make_call(device, estimator="joint", budget=budget, queries=queries)
+                        positional[2] *= torch.rand(positional[2].shape[:3], device=device)[..., None] * 3
+                        normed = with_norms(positional, named)
+                        out = ops.attend(*positional, **normed)
+                        self.assertFalse(out.isnan().any().item())
+                        if budget == 300:  # rows of a group of 7, which covers all keys
+                            wrong = (out.cpu().double() - plain_attention(positional)).abs().max().item()
+                            self.assertLess(wrong, 2**-5)
+                        else:
+                            self.assertFalse(torch.equal(out, ops.attend(*positional, **named)))
 
     def test_other_draws_move_more_samples_than_devices_may(self):
         # What Cuda.test_cuda_and_cpu_choose_the_same_keys must be able to see.
@@ -213,9 +259,14 @@ class Registration(unittest.TestCase):
     @needs_compile
     def test_opcheck(self):
         for device in DEVICES:
-            for estimator in ("exact", "sys"):
+            for estimator in ("exact", "sys", "joint"):
                 with self.subTest(device=device, estimator=estimator):
                     positional, named = make_call(device, estimator=estimator)
+                    if estimator == "joint":
+                        named = with_norms(positional, named)
+                        values = torch.randn(2, 2, 64, device=device).bfloat16()
+                        stored = (values, torch.tensor([5, -1], device=device), named["value_norms"].clone())
+                        torch.library.opcheck(ops.store_value_norms.default, stored)
                     torch.library.opcheck(ops.attend.default, tuple(positional), named)
                     out = torch.empty_like(positional[0]).contiguous()
                     for rows in (None, torch.zeros(4, dtype=torch.int64, device=device)):
@@ -230,6 +281,7 @@ class Registration(unittest.TestCase):
         self.assertEqual(written(ops.attend_out), ["out", "workspace", "rows_read"])
         self.assertEqual(written(ops.workspace_bytes), [])
         self.assertEqual(written(ops.reset_workspace), ["workspace"])
+        self.assertEqual(written(ops.store_value_norms), ["value_norms"])
         self.assertEqual(written(ops.check), ["workspace"])
         self.assertFalse(ops.attend.default._schema.is_mutable)
 
@@ -284,7 +336,29 @@ class Errors(unittest.TestCase):
         self.refused(TypeError, r"lengths has dtype Long; expected Int", index(5, lambda t: t.long()))
         self.refused(TypeError, r"value_pages has dtype Float; expected BFloat16", index(2, lambda t: t.float()))
         self.refused(ValueError, "guess", lambda positional, named: named.update(estimator="guess"))
+        norms = torch.ones(3, 2, 16)
+        self.refused(ValueError, "sys has no use for value_norms",
+                     lambda positional, named: named.update(value_norms=norms.to(positional[0].device)))
+        self.refused(ValueError, r"value_norms has shape \[3, 2, 16\]; expected \[",
+                     lambda positional, named: named.update(value_norms=norms.to(positional[0].device), estimator="joint"))
+        self.refused(TypeError, "value_norms has dtype Double", lambda positional, named: named.update(
+            value_norms=norms.to(positional[0].device).double(), estimator="joint"))
         self.refused(ValueError, "max_budget is None", lambda positional, named: named.pop("max_budget"))
+
+    def test_errors_of_stored_norms_name_argument_value_and_expectation(self):
+        for device in DEVICES:
+            good = dict(values=torch.ones(2, 3, 8), slots=torch.tensor([0, 4]), value_norms=torch.zeros(2, 3, 16))
+            for error, words, changed in (
+                (ValueError, r"slots has shape \[1\]; expected 2", dict(slots=torch.tensor([0]))),
+                (TypeError, "slots has dtype Int; expected Long", dict(slots=torch.tensor([0, 4], dtype=torch.int32))),
+                (ValueError, r"value_norms has shape \[2, 4, 16\]; expected 3", dict(value_norms=torch.zeros(2, 4, 16))),
+                (ValueError, "values has shape .*strides", dict(values=torch.ones(2, 8, 3).transpose(1, 2))),
+                (TypeError, "values has dtype Double", dict(values=torch.ones(2, 3, 8).double())),
+            ):
+                with self.subTest(device=device, words=words), self.assertRaisesRegex(error, words):
+                    ops.store_value_norms(**{name: tensor.to(device) for name, tensor in (good | changed).items()})
+        with self.assertRaisesRegex(ValueError, "token 1 has cache slot 32; .*0 to 31"):
+            ops.store_value_norms(**(good | dict(slots=torch.tensor([0, 32]))))
 
     def test_content_beyond_the_bounds_is_found_at_the_launch_on_the_cpu(self):
         positional, named = make_call("cpu")
@@ -295,11 +369,15 @@ class Errors(unittest.TestCase):
 @unittest.skipUnless(torch.cuda.is_available(), "needs a GPU: torch.cuda.is_available() is False")
 class Cuda(unittest.TestCase):
     def test_cuda_and_cpu_choose_the_same_keys(self):
-        for estimator in SAMPLED:
+        for estimator in [*SAMPLED, "joint by norms"]:
             for queries in (None, (3, 40, 16, 1)):
                 with self.subTest(estimator=estimator, queries=queries):
-                    positional, named = make_call("cuda", estimator=estimator, queries=queries, head_dim=128)
-                    on_cpu = ops.attend(*move(positional, "cpu"), **named)
+                    positional, named = make_call("cuda", estimator=estimator.split()[0], queries=queries, head_dim=128)
+                    if estimator == "joint by norms":
+                        positional[2] *= torch.rand(positional[2].shape[:3], device="cuda")[..., None] * 3
+                        named = with_norms(positional, named)
+                    on_cpu = ops.attend(*move(positional, "cpu"), **{
+                        name: value.cpu() if torch.is_tensor(value) else value for name, value in named.items()})
                     on_cuda = ops.attend(*positional, **named).cpu()
                     share = moved_samples(on_cuda, on_cpu, named["max_budget"])
                     largest = (on_cuda.double() - on_cpu.double()).abs().max().item()

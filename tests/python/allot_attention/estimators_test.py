@@ -17,8 +17,8 @@ from allot_attention.schedule import Method
 UNBIASED = ("iid", "strat", "sys", "threshold", "joint", "pooled", "level")
 
 
-def method(estimator, unit="samples"):
-    return Method(estimator, unit, "sampled", 256, "exact", 0, False)
+def method(estimator, unit="samples", value_norms=False):
+    return Method(estimator, unit, "sampled", 256, "exact", 0, False, value_norms)
 
 
 def words(*numbers):
@@ -51,7 +51,7 @@ class Means(unittest.TestCase):
 
     QUESTIONS = 6000
 
-    def weights(self, estimator, budget, unit="samples", keys=7):
+    def weights(self, estimator, budget, unit="samples", keys=7, norms=None):
         random = torch.Generator().manual_seed(5)
         p = (2 * torch.randn(1, 2, 2, 1, keys, generator=random, dtype=torch.float64)).softmax(-1)
         many = p.expand(self.QUESTIONS, -1, -1, -1, -1)
@@ -61,7 +61,9 @@ class Means(unittest.TestCase):
         def draws(heads):
             return DrawRows(zero, zero, question, 3, heads[None, :, None], zero + keys - 1)
 
-        return p[0], estimators.select(many, method(estimator, unit), budget, draws)
+        if norms is not None:
+            norms = torch.tensor(norms, dtype=torch.float64).expand(self.QUESTIONS, 2, -1)
+        return p[0], estimators.select(many, method(estimator, unit, norms is not None), budget, draws, norms)
 
     def test_estimators_are_unbiased(self):
         cases = [(estimator, budget, "samples") for estimator in UNBIASED for budget in (1, 2, 3)]
@@ -72,6 +74,19 @@ class Means(unittest.TestCase):
                 # One hit more or less is what the deviation of a key that is hardly ever picked says nothing about.
                 error = weights.std(0) / self.QUESTIONS**0.5 + 1 / self.QUESTIONS
                 self.assertLess(((weights.mean(0) - p).abs() / error).max().item(), 5)
+
+    def test_joint_by_norms_of_values_is_unbiased_and_reads_long_rows_more_often(self):
+        norms = [0.1, 1, 1, 3, 1, 0.0, 1]
+        for budget in (1, 2):
+            p, weights = self.weights("joint", budget, norms=norms)
+            read = (weights > 0).any(2).double().mean(0)
+            plain = (self.weights("joint", budget)[1] > 0).any(2).double().mean(0)
+            error = weights.std(0) / self.QUESTIONS**0.5 + 1 / self.QUESTIONS
+            wrong = ((weights.mean(0) - p).abs() / error)[..., [0, 1, 2, 3, 4, 6]]
+            self.assertLess(wrong.max().item(), 5)
+            self.assertTrue((read[..., 3] >= plain[..., 3]).all())
+            self.assertTrue((read[..., 0] < plain[..., 0]).all())
+            self.assertEqual(read[..., 5].max().item(), 0)  # nothing is lost with a row that has no length
 
     def test_as_many_rows_as_keys_are_exact(self):
         for estimator in ("threshold", "joint", "pooled"):
@@ -97,18 +112,19 @@ class Operators(unittest.TestCase):
     def setUp(self):
         self.assertEqual(operators.load(), "")
 
-    def compare(self, estimator, unit, budget, queries, padding, dtype=torch.float32):
+    def compare(self, estimator, unit, budget, queries, padding, dtype=torch.float32, value_norms=False):
         random = torch.Generator().manual_seed(11)
         batch, heads, kv_heads, keys, head_dim, layer = 3, 6, 2, 40, 32, 4
         query = torch.randn(batch, heads, queries, head_dim, generator=random).to(dtype) * 1.5
         key, value = (torch.randn(batch, kv_heads, keys, head_dim, generator=random).to(dtype) for _ in range(2))
+        value *= torch.rand(batch, kv_heads, keys, 1, generator=random).to(dtype) * 2  # rows of different lengths
         first = torch.tensor(padding)
         last = torch.arange(keys - queries, keys)
         visible = (torch.arange(keys) <= last[:, None]) & (torch.arange(keys) >= first[:, None, None])
         masked = Masked(visible[:, None], visible.sum(-1) - 1, first, True)
         question = torch.tensor([4, 2**32 - 1, 0])
         draws = (torch.full((batch,), 3_000_000_000), torch.full((batch,), 9), question)
-        arguments = (method(estimator, unit), budget, layer, head_dim**-0.5)
+        arguments = (method(estimator, unit, value_norms), budget, layer, head_dim**-0.5)
         eager, eager_rows = attention._eager(query, key, value, masked, draws, *arguments)
         packed = torch.stack(draws, 1)
         packed = torch.where(packed >= 2**31, packed - 2**32, packed).int()
@@ -146,6 +162,8 @@ class Operators(unittest.TestCase):
                 ):
                     with self.subTest(estimator=estimator, unit=unit, budget=budget, queries=queries, padding=padding):
                         self.assertGreater(self.compare(estimator, unit, budget, queries, padding), 0.99)
+                        if estimator == "joint":
+                            self.assertGreater(self.compare(estimator, unit, budget, queries, padding, value_norms=True), 0.99)
 
     def test_bfloat16_agrees_within_its_rounding(self):
         self.assertGreater(self.compare("joint", "samples", 4, 40, (0, 5, 1), torch.bfloat16), 0.97)

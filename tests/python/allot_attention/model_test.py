@@ -13,15 +13,17 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import needs  # first: says what is missing
 import torch
 import transformers
 
 import allot_attention
+from allot_attention import operators
 from allot_attention.identity import adapter_fingerprint, weights_fingerprint
 from allot_attention.schedule import read_schedule
-from needs import add_schedule, attention_conditions, load, small_model
+from needs import VALUE_NORMS, add_schedule, attention_conditions, load, small_model
 
 PROMPTS = [[5, 9, 3, 17, 4, 22, 8], [6, 2, 11], [40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51]]
 
@@ -76,9 +78,10 @@ class Execution(ModelCase):
 
     def test_a_row_depends_neither_on_batch_mates_nor_on_padding(self):
         for path in ("operators", "eager"):
-            for estimator in ("joint", "sys"):
-                with self.subTest(path=path, estimator=estimator):
-                    model = self.scheduled((2, "exact", 1), path=path, attention=attention_conditions(estimator))
+            for estimator, parameters in (("joint", {}), ("joint", VALUE_NORMS), ("sys", {})):
+                with self.subTest(path=path, estimator=estimator, parameters=parameters):
+                    attention = attention_conditions(estimator, **parameters)
+                    model = self.scheduled((2, "exact", 1), path=path, attention=attention)
                     numbers = [70, 8, 9]
                     with torch.no_grad(), allot_attention.requests(model, numbers):
                         together = model(**padded(PROMPTS)).logits
@@ -88,8 +91,8 @@ class Execution(ModelCase):
                         self.assertTrue(torch.allclose(row[-len(prompt) :], alone, atol=1e-3))
 
     def test_generate_says_the_same_with_every_cache_in_batches_and_alone(self):
-        for path in ("operators", "eager"):
-            model = self.scheduled((2, "exact", 1), path=path)
+        for path, parameters in (("operators", {}), ("eager", {}), ("operators", VALUE_NORMS), ("eager", VALUE_NORMS)):
+            model = self.scheduled((2, "exact", 1), path=path, attention=attention_conditions(**parameters))
             settings = {"max_new_tokens": 9, "min_new_tokens": 9, "do_sample": False}
             with allot_attention.requests(model, [70, 8, 9]):
                 dynamic = model.generate(**padded(PROMPTS), **settings)[:, -9:]
@@ -221,12 +224,19 @@ class Refusals(ModelCase):
         self.assertIn("has 2 layers, the model has 3", self.run_refused(change=lambda key: key["samples"].pop()))
         self.assertIn("head_dim 64", self.run_refused(change=lambda key: key["conditions"]["model"].update(head_dim=64)))
 
+    def test_norms_of_values_are_for_joint(self):
+        attention = attention_conditions("level", **VALUE_NORMS)
+        model = self.scheduled(attention=attention)
+        self.assertIn("value-norms 1", self.refusal(lambda: model(torch.tensor(PROMPTS[:1]))))
+
     def test_damaged_and_unknown_fields_are_refused(self):
         self.assertIn("-3 for layer 0", self.run_refused(change=lambda key: key.update(samples=[-3, 1, 1])))
         self.assertIn("schema_version", self.run_refused(change=lambda key: key.update(schema_version=9)))
         attention = "conditions.attention"
         for field, value, says in (
-            ("parameters", {"value-norms": 1}, "value-norms 1"),
+            ("parameters", {"value-norms": 2}, "value-norms 2"),
+            ("parameters", {"page-budget": 3, "value-norms": 1}, "page-budget 3"),
+            ("parameters", 7, "7"),
             ("window", 5, f"{attention} has window"),
             ("unit", "bytes", "bytes"),
             ("prefill", "half", "half"),
@@ -253,6 +263,14 @@ class Refusals(ModelCase):
         for changed in ({"estimator": "prop"}, {"score_stage": "bernoulli", "score_budget": 4}):
             model = self.scheduled((2, 2, 2), path="eager", attention=attention_conditions(**changed))
             self.assertIn("only allot's operators", self.refusal(lambda: model(torch.tensor(PROMPTS[:1]))))
+
+    def test_a_library_of_operators_that_is_older_is_refused(self):
+        known = torch.ops.allot.attend.default._schema.arguments
+        for name, says in (("unit", "no unit"), ("value_norms", "no norms of values")):
+            older = mock.Mock()
+            older.attend.default._schema.arguments = [argument for argument in known if argument.name != name]
+            with mock.patch.object(torch.ops, "allot", older):
+                self.assertIn(says, operators.load())
 
     def test_an_adapter_is_compared_by_its_fingerprint(self):
         directory = self.folder / "adapter"

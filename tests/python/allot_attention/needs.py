@@ -49,6 +49,10 @@ def attention_conditions(estimator="joint", unit="samples", prefill="sampled", *
     return {**conditions, "unit": unit} if unit != "samples" else conditions
 
 
+# joint as `allot tune` learns with it where nothing else is asked.
+VALUE_NORMS = {"parameters": {"value-norms": 1}}
+
+
 def conditions_of(directory, shape, attention, seed=1, adapter=None):
     """conditions of docs/schedule-format.md for the model in a directory; `shape` is layers, query heads, KV heads,
     head_dim."""

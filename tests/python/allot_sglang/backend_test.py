@@ -215,8 +215,13 @@ class PluginCase(unittest.TestCase):
 
 class Steps(PluginCase):
     def test_decoding_draws_as_allot_attention_does_by_seed_question_layer_head_and_position(self):
-        for estimator, unit in (("joint", "samples"), ("joint", "rows"), ("sys", "samples")):
-            server = self.server(attention=needs.attention_conditions(estimator, unit, "dense"), seed=5)
+        for estimator, unit, parameters in (
+            ("joint", "samples", {}),
+            ("joint", "rows", needs.VALUE_NORMS),
+            ("joint", "samples", needs.VALUE_NORMS),
+            ("sys", "samples", {}),
+        ):
+            server = self.server(attention=needs.attention_conditions(estimator, unit, "dense", **parameters), seed=5)
             requests = [server.request(4, "allot:70"), server.request(1, "allot:3:2:b"), server.request(6, "chat-17")]
             self.check_prompts(server, list(zip(requests, (17, 40, 9))))
             for order in ((0, 1, 2), (2, 0, 1), (1,)):
@@ -246,7 +251,7 @@ class Steps(PluginCase):
         self.check_decode(server, [old, chunked])
 
     def test_sampled_prompts_get_the_draws_of_their_positions_in_chunks_too(self):
-        server = self.server()
+        server = self.server(attention=needs.attention_conditions(**needs.VALUE_NORMS))
         old, new = server.request(1, "allot:7"), server.request(4, "allot:8")
         self.check_prompts(server, [(old, 20)], sampled=True)
         self.check_prompts(server, [(new, 12)], sampled=True)
@@ -310,7 +315,7 @@ class Graphs(PluginCase):
         return view
 
     def test_a_replay_fills_the_memory_of_the_capture_and_padded_rows_read_nothing(self):
-        server = self.server((2, 4, 3), attention=needs.attention_conditions(prefill="dense"))
+        server = self.server((2, 4, 3), attention=needs.attention_conditions(prefill="dense", **needs.VALUE_NORMS))
         backend = server.backend
         backend.init_cuda_graph_state(8, 8)
         self.fill = backend.get_cuda_graph_seq_len_fill_value()

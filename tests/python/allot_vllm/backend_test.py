@@ -220,8 +220,13 @@ class PluginCase(unittest.TestCase):
 
 class Steps(PluginCase):
     def test_decoding_draws_as_allot_attention_does_by_seed_question_layer_head_and_position(self):
-        for estimator, unit in (("joint", "samples"), ("joint", "rows"), ("sys", "samples")):
-            engine = self.engine(attention=needs.attention_conditions(estimator, unit, "dense"), seed=5)
+        for estimator, unit, parameters in (
+            ("joint", "samples", {}),
+            ("joint", "rows", needs.VALUE_NORMS),
+            ("joint", "samples", needs.VALUE_NORMS),
+            ("sys", "samples", {}),
+        ):
+            engine = self.engine(attention=needs.attention_conditions(estimator, unit, "dense", **parameters), seed=5)
             requests = [engine.request(4, 70), engine.request(0, 3, sampling_seed=2), engine.request(5, 2**31 - 1)]
             self.check_parts(engine, [(requests[0], 17), (requests[1], 40), (requests[2], 9)])
             for order in ((0, 1, 2), (2, 0, 1), (1,)):
@@ -243,14 +248,14 @@ class Steps(PluginCase):
         self.check_parts(engine, [(old, 1), (new, 1), (chunked, 1)])
 
     def test_sampled_prompts_get_the_draws_of_their_positions_in_chunks_too(self):
-        engine = self.engine()
+        engine = self.engine(attention=needs.attention_conditions(**needs.VALUE_NORMS))
         old, new = engine.request(0, 7), engine.request(3, 8)
         self.check_parts(engine, [(old, 20)], sampled_prompts=True)
         self.check_parts(engine, [(old, 1), (new, 12)], sampled_prompts=True)
         self.check_parts(engine, [(old, 1), (new, 30)], sampled_prompts=True)
 
     def test_rows_that_pad_a_graph_read_nothing_and_change_no_other(self):
-        engine = self.engine((2, 4, 3), attention=needs.attention_conditions(prefill="dense"))
+        engine = self.engine((2, 4, 3), attention=needs.attention_conditions(prefill="dense", **needs.VALUE_NORMS))
         requests = [engine.request(0, 7), engine.request(1, 8)]
         engine.step([(request, 20) for request in requests])
         _, outputs = self.check_parts(engine, [(request, 1) for request in requests], padded=3)
@@ -262,14 +267,19 @@ class Steps(PluginCase):
         self.check_parts(engine, [(engine.request(0, 7), 20), (engine.request(1, 8), 5)], padded=2)
 
     def test_buffers_keep_their_addresses_from_step_to_step(self):
-        engine = self.engine(attention=needs.attention_conditions(prefill="dense"))
+        engine = self.engine(attention=needs.attention_conditions(prefill="dense", **needs.VALUE_NORMS))
         request, addresses, starts = engine.request(0, 7), set(), set()
+        norms = []
         for tokens in (5, 1, 4, 1):
             engine.step([(request, tokens)])
             m = engine.metadata
             addresses.add(tuple(t.data_ptr() for t in (m.lengths, m.budgets, m.draws)))
             starts.add(m.query_start.data_ptr())
+            norms.append([layer._norms.of(cache[1]) for (layer, _), cache in zip(engine.layers, engine.caches)])
         self.assertEqual((len(addresses), len(starts)), (1, 2))  # starts of prompts, and of steps that decode
+        self.assertIsNone(norms[0][1])  # of a layer with exact attention
+        for layer in (0, 2):
+            self.assertEqual(len({of_step[layer].data_ptr() for of_step in norms}), 1)
 
     def test_profiling_without_metadata_gives_zeros(self):
         engine = self.engine()
