@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -29,6 +30,17 @@ std::string tiled_names() {
 }
 
 }  // namespace
+
+AttentionMethod usual_method() {
+  return {.estimator = Estimator::kJoint, .parameters = usual_parameters()};
+}
+
+void keep_own_parameters(AttentionMethod* method, const ParameterValues& others) {
+  ParameterValues kept = others;
+  std::ranges::copy(own_parameters(method->estimator, method->parameters),
+                    kept.values + first_parameter(method->estimator));
+  method->parameters = kept;
+}
 
 std::string unit_fault(const AttentionMethod& method) {
   return fmt::format("unit is {}, expected {} with {}; {} are for {}", name(method.unit),

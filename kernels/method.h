@@ -21,9 +21,6 @@ enum class Prefill : uint8_t {
 std::string_view name(Prefill prefill);        // "dense", "sampled"
 Prefill parse_prefill(std::string_view text);  // throws InvalidArgument naming both
 
-// What commands sample with where nothing else is asked for: docs/estimators.md says why.
-inline constexpr Estimator kUsualEstimator = Estimator::kJoint;
-
 std::string_view name(BudgetUnit unit);               // "samples", "rows"
 BudgetUnit parse_budget_unit(std::string_view text);  // throws InvalidArgument naming both
 std::vector<std::string> budget_unit_names();
@@ -40,6 +37,13 @@ struct AttentionMethod {
   ParameterValues parameters = default_parameters();
   friend bool operator==(const AttentionMethod&, const AttentionMethod&) = default;
 };
+
+// What commands sample with where nothing else is asked for: docs/estimators.md says why. Every estimator has
+// its usual parameters, so that another one may be put in.
+AttentionMethod usual_method();
+
+// Puts the parameters of the other estimators at `others`.
+void keep_own_parameters(AttentionMethod* method, const ParameterValues& others = default_parameters());
 
 // The part of the parameters that is one estimator's, in the order of its row.
 inline std::span<const double> own_parameters(Estimator estimator, const ParameterValues& all) {

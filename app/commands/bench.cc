@@ -47,7 +47,7 @@ struct BenchOptions {
   int32_t samples = 8;
   std::optional<int64_t> random_weights;
   std::string attention = "both";
-  kernels::AttentionMethod method{.estimator = kernels::kUsualEstimator};
+  kernels::AttentionMethod method = kernels::usual_method();
   std::string cache_fill = "computed";
   std::string device = "cpu";
   int32_t max_sequences = 256;
@@ -135,6 +135,7 @@ Row measure(const BenchOptions& options, kernels::DType dtype, int32_t samples) 
     engine_options.prefill_chunk_tokens = static_cast<int32_t>(*options.prefill_chunk);
   engine_options.cache_tokens = cache_tokens(options, engine_options.page_size);
   engine_options.attention = options.method;
+  kernels::keep_own_parameters(&engine_options.attention);
   engine_options.skip_prefill = options.cache_fill == "random";
   engine_options.adapter = options.adapter;
   if (options.random_weights) engine_options.random_weights = static_cast<uint64_t>(*options.random_weights);

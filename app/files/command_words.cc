@@ -71,9 +71,11 @@ void CommandWords::add(const evaluation::Conditions& conditions, const Condition
     const bool otherwise = std::ranges::any_of(taken_over, [&, at = Pointer(field)](const Json& source) {
       return source.contains(at) && !source.at(at).is_null() && source.at(at) != value;
     });
+    // A parameter's default is what files mean without it, and not what a command takes by itself.
+    const bool is_parameter = field.starts_with("/attention/parameters/");
     if (value.is_boolean()) {
       if (value || otherwise) list_.push_back("--" + option + (value ? "" : "=false"));
-    } else if (said.contains(Pointer(field)) || otherwise) {
+    } else if (said.contains(Pointer(field)) || otherwise || is_parameter) {
       add(option, value.is_string() ? value.get<std::string>() : value.dump());
     }
   }

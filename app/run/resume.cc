@@ -243,6 +243,7 @@ RunOptions options_of_run(const wire::RunSpec& spec, const std::filesystem::path
   run.policy.start = spec.policy().start();
   run.policy.by_flag = config.parameters;
   run.attention = conditions.attention;
+  kernels::keep_own_parameters(&run.attention, kernels::usual_parameters());
   run.until = spec.until_settled() ? "settled" : "episodes";
   if (spec.until_settled()) run.most_episodes = spec.most_episodes();
   run.questions = static_cast<int32_t>(spec.questions_per_episode());

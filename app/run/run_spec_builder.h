@@ -40,7 +40,7 @@ struct RunOptions {
   int32_t questions = 16;
   PolicyOptions policy;
 
-  kernels::AttentionMethod attention{.estimator = kernels::kUsualEstimator};
+  kernels::AttentionMethod attention = kernels::usual_method();
 
   GenerationOptions generation;
 

@@ -63,6 +63,7 @@ CalibrationPlan plan_calibration(CalibrationPlanOptions* options) {
     plan.search.most_samples = std::max(plan.search.most_samples, static_cast<int32_t>(text.ids.size()));
   plan.search.seed = static_cast<uint64_t>(options->texts.seed);
   conditions.attention = options->texts.attention;
+  kernels::keep_own_parameters(&conditions.attention);
   conditions.attention.prefill = prefill_of(options->texts);
   conditions.learned_on = conditions.measured_on;
   // Nothing is graded.

@@ -59,14 +59,6 @@ std::vector<NamedSchedule> schedules_of(const FidelityPlanOptions& options,
   return schedules;
 }
 
-// Parameters of the other estimators go back to their defaults.
-void keep_own_parameters(kernels::AttentionMethod* method) {
-  const kernels::ParameterValues given = method->parameters;
-  method->parameters = kernels::default_parameters();
-  const std::span<const double> own = kernels::own_parameters(method->estimator, given);
-  std::ranges::copy(own, method->parameters.values + kernels::first_parameter(method->estimator));
-}
-
 // The text file's pieces; with a prompt as long as asked for.
 void add_text(const model::Tokenizer& tokenizer, FidelityPlan* plan) {
   const FidelityPlanOptions& options = plan->options;
@@ -229,7 +221,7 @@ FidelityPlan plan_fidelity(FidelityPlanOptions* options, OptionSet* set) {
   for (const std::string& name : entries_of(options->estimators)) {
     kernels::AttentionMethod method = options->attention;
     method.estimator = kernels::parse_estimator(name);
-    keep_own_parameters(&method);
+    kernels::keep_own_parameters(&method);
     check_unit(method);
     method.prefill = prefill_of(*options);
     for (const NamedSchedule& schedule : schedules) plan.cases.push_back({method, schedule});

@@ -28,7 +28,7 @@ struct FidelityPlanOptions {
   std::optional<int64_t> prompt_tokens;
   std::string mode = "prefill";
   std::string estimators = "sys,threshold";
-  kernels::AttentionMethod attention{.estimator = kernels::kUsualEstimator};  // analyze names its estimators
+  kernels::AttentionMethod attention = kernels::usual_method();  // analyze names its estimators
   std::string samples;
   std::vector<std::string> schedules;
   std::string dtype = "bfloat16";

@@ -192,6 +192,7 @@ ReplyPlan plan_replies(std::span<const std::string> schedules, const std::option
   }
   check_unit(options->attention);
   conditions.attention = options->attention;
+  kernels::keep_own_parameters(&conditions.attention);
   conditions.seed = static_cast<uint32_t>(options->seed);
   options->generation = options_of(conditions.generation);
   return plan;

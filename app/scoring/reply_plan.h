@@ -30,7 +30,7 @@ struct ReplyOptions {
   std::optional<std::filesystem::path> adapter;
   std::string task = "gsm8k";
   std::string prompt_style = "auto";
-  kernels::AttentionMethod attention{.estimator = kernels::kUsualEstimator};
+  kernels::AttentionMethod attention = kernels::usual_method();
   GenerationOptions generation;
   int64_t seed = 0;
   std::string device = "cpu";

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -46,6 +47,17 @@ std::string driver_version() {
     shutdown();
   }
   ::dlclose(library);
+  return text;
+}
+
+// ", value-norms 0": what rows are measured with beside the estimator's usual parameters.
+std::string unusual_parameters(kernels::Estimator estimator, const kernels::ParameterValues& values) {
+  std::string text;
+  const std::span<const double> own = kernels::own_parameters(estimator, values);
+  for (size_t i = 0; i < own.size(); ++i) {
+    const kernels::MethodParameter& parameter = kernels::row_of(estimator).parameters[i];
+    if (own[i] != parameter.usual) text += fmt::format(", {} {}", parameter.name, own[i]);
+  }
   return text;
 }
 
@@ -193,6 +205,7 @@ class ShapeRun {
         row.cache += ", scores " + kernels::describe_scores(workload_.method);
       if (workload_.method.unit != kernels::BudgetUnit::kSamples)
         row.cache += ", budgets in " + std::string(kernels::name(workload_.method.unit));
+      row.cache += unusual_parameters(estimator, workload_.method.parameters);
     }
     kernels::AttentionMethod method = workload_.method;
     method.estimator = estimator;

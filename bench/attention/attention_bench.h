@@ -21,7 +21,8 @@ struct AttentionWorkload {
   int32_t page_size = 16;
   kernels::DType dtype = kernels::DType::kBFloat16;
   double score_deviation = 1;
-  kernels::AttentionMethod method;  // of the rows that sample, each with an estimator of its own
+  // Of the rows that sample, each with an estimator of its own.
+  kernels::AttentionMethod method = kernels::usual_method();
   int32_t warmups = 10;
   int32_t runs = 40;
 };

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/rows_cuda.h"
+
 namespace allot::bench::attention {
 namespace {
 
@@ -34,6 +36,28 @@ kernels::DeviceLimits limits_of_current_device() {
   return kernels::device_limits(device);
 }
 
+// Of every vector of the value pages, in their order.
+DeviceBytes norms_of(const Batch& batch, const kernels::DeviceLimits& limits, cudaStream_t stream) {
+  const int64_t vectors = batch.plan->num_pages * batch.shape->num_kv_heads * batch.plan->page_size;
+  std::vector<int64_t> each(static_cast<size_t>(vectors));
+  std::iota(each.begin(), each.end(), 0);
+  const DeviceBytes slots = to_device<int64_t>(each);
+  DeviceBytes norms(each.size() * sizeof(float));
+  kernels::store_value_norms_cuda({.tokens = vectors,
+                                   .num_kv_heads = 1,
+                                   .head_dim = batch.shape->head_dim,
+                                   .dtype = batch.dtype,
+                                   .values = batch.value_pages,
+                                   .value_stride = batch.shape->head_dim,
+                                   .value_norms = static_cast<float*>(norms.data()),
+                                   .num_pages = vectors,
+                                   .page_size = 1,
+                                   .slots = static_cast<const int64_t*>(slots.data())},
+                                  limits, stream);
+  check(cudaStreamSynchronize(stream), "compute the norms of the values");
+  return norms;
+}
+
 }  // namespace
 
 OwnLaunch::OwnLaunch(const Batch& batch, const kernels::AttentionMethod& method, cudaStream_t stream)
@@ -48,6 +72,7 @@ OwnLaunch::OwnLaunch(const Batch& batch, const kernels::AttentionMethod& method,
       lengths_(to_device<int32_t>(batch.lengths)),
       budgets_(to_device<int32_t>(batch.budgets)),
       draws_(draws_of(batch.shape->batch)),
+      value_norms_(0),
       out_(output_bytes(batch)),
       workspace_(0) {
   // All bits set are a NaN, so an element that is never written shows.
@@ -73,6 +98,10 @@ OwnLaunch::OwnLaunch(const Batch& batch, const kernels::AttentionMethod& method,
   params_.method = method;
   params_.budgets = static_cast<const int32_t*>(budgets_.data());
   params_.draws = static_cast<const kernels::SequenceDraws*>(draws_.data());
+  if (kernels::uses_value_norms(method)) {
+    value_norms_ = norms_of(batch, limits_, stream);
+    params_.value_norms = static_cast<const float*>(value_norms_.data());
+  }
   workspace_ = DeviceBytes(kernels::cuda_workspace_bytes(params_, bounds_, limits_));
 }
 

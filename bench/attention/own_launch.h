@@ -44,6 +44,7 @@ class OwnLaunch {
   DeviceBytes lengths_;
   DeviceBytes budgets_;
   DeviceBytes draws_;
+  DeviceBytes value_norms_;  // empty where the method has no use for them
   DeviceBytes out_;
   kernels::AttentionParams params_;
   DeviceBytes workspace_;

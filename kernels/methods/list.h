@@ -50,13 +50,19 @@ struct ParameterValues {
   friend constexpr bool operator==(const ParameterValues&, const ParameterValues&) = default;
 };
 
-constexpr ParameterValues default_parameters() {
+constexpr ParameterValues parameters_at(double MethodParameter::*value) {
   ParameterValues result;
   size_t next = 0;
   for (const EstimatorRow& row : kEstimatorRows) {
-    for (const MethodParameter& parameter : row.parameters) result.values[next++] = parameter.value;
+    for (const MethodParameter& parameter : row.parameters) result.values[next++] = parameter.*value;
   }
   return result;
+}
+constexpr ParameterValues default_parameters() {
+  return parameters_at(&MethodParameter::value);
+}
+constexpr ParameterValues usual_parameters() {
+  return parameters_at(&MethodParameter::usual);
 }
 
 // Options of two estimators must not share a name.

@@ -26,7 +26,8 @@ struct MethodParameter {
   const char* help;
   double min;
   double max;
-  double value;  // the default
+  double value;          // what files and specs mean that do not name it
+  double usual = value;  // what commands take where nothing is asked; files then name it
   bool whole = false;
   bool norms = false;  // other values than 0 need the norms of value rows (AttentionParams::value_norms)
 };

@@ -82,7 +82,7 @@ TEST_F(CalibrationPlanTest, ItsScheduleFileSaysHowItWasFound) {
   EXPECT_EQ(file.schedule, found().schedule);
   EXPECT_EQ(file.total, 32);
   EXPECT_EQ(file.run_id, "calibrate-joint-32-seed4");
-  EXPECT_EQ(file.conditions.attention.estimator, kernels::kUsualEstimator);
+  EXPECT_EQ(file.conditions.attention, kernels::usual_method());
   EXPECT_EQ(file.evaluation, EvaluationRecord());
   ASSERT_TRUE(file.calibration.has_value());
   EXPECT_EQ(file.calibration->mode, "reply");

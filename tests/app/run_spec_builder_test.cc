@@ -131,7 +131,7 @@ TEST_F(RunSpecBuilder, TheCommandThatRunsItAgainSaysEveryCondition) {
                     .score_stage = kernels::ScoreStage::kBernoulli,
                     .score_budget = 5,
                     .mean_group_query = true};
-  set_parameter(&run_.attention, "value-norms", 1);
+  set_parameter(&run_.attention, "value-norms", 0);  // not what tune takes by itself
   again();
   run_.attention.estimator = kernels::Estimator::kIid;
   run_.attention.unit = kernels::BudgetUnit::kSamples;
@@ -197,6 +197,7 @@ TEST_F(RunSpecBuilder, SameOptionsGiveTheSameRunWhereverTheyAreSpelledFrom) {
 }
 
 TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
+  set_parameter(&run_.attention, "value-norms", 0);
   const wire::RunSpec before = build_run_spec(run_);
   const auto expect_change = [&](auto change, const char* field) {
     RunOptions changed = run_;
@@ -233,6 +234,8 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
   expect_change([](RunOptions& run) { run.heldout_questions = 7; }, "task.heldout_questions");
   expect_change([](RunOptions& run) { run.attention.estimator = kernels::Estimator::kIid; },
                 "attention.estimator");
+  expect_change([](RunOptions& run) { set_parameter(&run.attention, "value-norms", 1); },
+                "attention.value-norms: none != 1");
   expect_change([](RunOptions& run) { run.attention.prefill = kernels::Prefill::kDense; },
                 "attention.prefill");
   expect_change([](RunOptions& run) { run.attention.tile = 128; }, "attention.tile");
@@ -382,7 +385,7 @@ TEST_F(RunSpecBuilder, AStartMadeForAnotherAttentionOrTotalIsRefusedWithTheDiffe
   run_.policy.total = 72;
   run_.attention.estimator = kernels::Estimator::kIid;
   EXPECT_THAT(fault<Mismatch>(), Names("--start", file, "attention.estimator", "iid", "total 64 against 72"));
-  run_.attention = {.estimator = kernels::kUsualEstimator};
+  run_.attention = kernels::usual_method();
   run_.policy.start = "33,8,7,3,4,2,3,4";
   EXPECT_THAT(fault<InvalidArgument>(), Names("start", 64, 72));
   run_.policy.start = "dense";

@@ -120,6 +120,19 @@ TEST_F(ScoringPlanTest, WhatIsExecutedIsCountedUnderOneScheduleThatSamples) {
               Names("--executed-out", file, "uniform:8"));
 }
 
+TEST_F(ScoringPlanTest, AFileThatNamesNoParametersMeansTheirDefaultsAndNotWhatCommandsTakeAlone) {
+  ScheduleFile old = learned();
+  old.conditions.attention = {.estimator = kernels::Estimator::kJoint};
+  const std::string path = written(old);
+  EXPECT_EQ(read_file(path).find("value-norms"), std::string::npos);
+  EXPECT_EQ(plan({"--schedule", path}).conditions.attention, old.conditions.attention);
+  EXPECT_EQ(plan({"--schedule", "uniform:3"}).conditions.attention, kernels::usual_method());
+  EXPECT_EQ(plan({"--schedule", "uniform:3", "--estimator", "sys"}).conditions.attention,
+            (kernels::AttentionMethod{.estimator = kernels::Estimator::kSys}));
+  EXPECT_EQ(plan({"--schedule", "uniform:3", "--value-norms", "0"}).conditions.attention,
+            old.conditions.attention);
+}
+
 TEST_F(ScoringPlanTest, TakesWhatAScheduleFileSays) {
   const ScheduleFile file = learned();
   const ScoringPlan made = plan({"--schedule", written(file)});
@@ -296,7 +309,7 @@ TEST_F(ScoringPlanTest, AnEvenSpreadLeavesExactLayersExact) {
 TEST_F(ScoringPlanTest, WithoutAFileTheConditionsAreThoseOfModelAndTask) {
   const ScoringPlan made = plan({"--schedule", "uniform:3"});
   EXPECT_EQ(made.conditions.task.prompt_style, "plain");
-  EXPECT_EQ(made.conditions.attention, (kernels::AttentionMethod{.estimator = kernels::kUsualEstimator}));
+  EXPECT_EQ(made.conditions.attention, kernels::usual_method());
   EXPECT_EQ(made.conditions.generation, made.task->generation_defaults());
   EXPECT_THAT(plan_json(made).at("differences"), IsEmpty());
 }

@@ -41,6 +41,24 @@ TEST(LeastSamples, IsASampleInEveryTileForFlashAndOneForOthers) {
   EXPECT_EQ(least_samples({.estimator = Estimator::kProp, .tile = 64}, 129), 1);
 }
 
+TEST(UsualMethod, IsJointByNormsOfValuesWhichNoFileMeansThatDoesNotSaySo) {
+  const AttentionMethod usual = usual_method();
+  EXPECT_EQ(usual.estimator, Estimator::kJoint);
+  EXPECT_TRUE(uses_value_norms(usual));
+  EXPECT_FALSE(uses_value_norms({.estimator = Estimator::kJoint}));
+}
+
+TEST(KeepOwnParameters, LeavesThoseOfTheEstimatorAndPutsOthersBack) {
+  AttentionMethod method = usual_method();
+  keep_own_parameters(&method);
+  EXPECT_EQ(method, usual_method());
+  method.estimator = Estimator::kSys;
+  keep_own_parameters(&method);
+  EXPECT_EQ(method, (AttentionMethod{.estimator = Estimator::kSys}));
+  keep_own_parameters(&method, usual_parameters());
+  EXPECT_EQ(method.parameters, usual_method().parameters);
+}
+
 TEST(BudgetUnits, AreNamedAndReadBack) {
   EXPECT_THAT(budget_unit_names(), ElementsAre("samples", "rows"));
   for (const std::string& text : budget_unit_names()) EXPECT_EQ(name(parse_budget_unit(text)), text);

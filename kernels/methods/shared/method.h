@@ -29,6 +29,7 @@ struct Joint {
        .min = 0,
        .max = 1,
        .value = 0,
+       .usual = 1,
        .whole = true,
        .norms = true}};
   static constexpr EstimatorRow kRow{.name = "joint",
