@@ -21,6 +21,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kernel_table.h"
 #include "kernels/cuda/sequences.cuh"
+#include "kernels/cuda/tile_norms.cuh"
 #include "kernels/cuda/tile_weights.cuh"
 
 namespace allot::kernels::cuda {
@@ -357,6 +358,12 @@ class BernoulliScorer {
 
   __device__ __forceinline__ void finish(const BernoulliSegment& segment, const PassSequence& sequence,
                                          int32_t tile, TileScores<kColumnTiles>& scores) {
+    TileNorms norms;
+    if (args_.norm_stats != nullptr) {
+      const uint32_t places = norm_place(args_, segment.sequence, segment.kv_head,
+                                         tile * kScoreTile + lane_ % kTileEights * 8, sequence.length);
+      norms.load(args_.p.value_norms, places, 0, tile, sequence.length, lane_);
+    }
     finish_tile<kColumnTiles>(
         scores, lane_, args_.p.scale * (kLog2E / kEstimateScale),
         [&](int column) {
@@ -369,6 +376,9 @@ class BernoulliScorer {
           target[quad_] = weights[0];
           target[4 + quad_] = weights[1];
           if (quad_ == 0) args_.stats[index] = stats;
+          if (args_.norm_stats == nullptr) return;
+          const NormStats norm_stats = norms.stats_of(weights, lane_);
+          if (quad_ == 0) args_.norm_stats[index] = norm_stats;
         });
   }
 

@@ -108,13 +108,17 @@ class GroupSizes {
   }
 
   // The sizes of this lane's keys of some tiles; 0 in those that are not wanted. All is asked for at once.
-  template <int kTiles>
+  // kNorms: whether norms may count.
+  template <int kTiles, bool kNorms = true>
   __device__ __forceinline__ void of(const int32_t (&tiles)[kTiles], const bool (&wanted)[kTiles],
                                      float (&sizes)[kTiles][8]) const {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i)
 #pragma unroll
       for (int k = 0; k < 8; ++k) sizes[i][k] = 0;
+    EightNorms norms[kTiles];
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) norms[i] = kNorms && wanted[i] ? norms_of(tiles[i]) : EightNorms{};
     constexpr int kHeads = 4;
 #pragma unroll 1
     for (int32_t first = 0; first < row_.heads; first += kHeads) {
@@ -148,10 +152,9 @@ class GroupSizes {
         }
       }
     }
-    if (!norms_count(args_)) return;
+    if (kNorms && norms_count(args_)) {
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      if (wanted[i]) multiply_by_norms(tiles[i], sizes[i]);
+      for (int i = 0; i < kTiles; ++i) multiply(sizes[i], norms[i]);
     }
   }
 
@@ -197,20 +200,33 @@ class GroupSizes {
         }
       }
     }
-    if (norms_count(args_) && wanted) multiply_by_norms(tile, sizes);
+    // Not before: they would take registers that hold other groups of the multiprocessor.
+    if (norms_count(args_) && wanted) multiply(sizes, norms_of(tile));
   }
 
  private:
   static constexpr float kLow = -1e30f;  // a finite number below all scores
 
-  __device__ __forceinline__ void multiply_by_norms(int32_t tile, float (&sizes)[8]) const {
+  // The norms of this lane's keys of a tile.
+  struct EightNorms {
+    float4 low = {};
+    float4 high = {};
+  };
+  // Asks for them, where norms count; 0 behind the row's last tile.
+  __device__ __forceinline__ EightNorms norms_of(int32_t tile) const {
+    EightNorms norms;
     const int32_t first = tile * kScoreTile + 8 * part_;
-    if (first >= row_.keys) return;
+    if (!norms_count(args_) || first >= row_.keys) return norms;
     // Eight keys lie in one page.
-    const auto* norms =
+    const auto* both =
         reinterpret_cast<const float4*>(args_.p.value_norms + value_row_of(args_, row_, first));
-    const float4 low = norms[0], high = norms[1];
-    const float eight[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    norms.low = both[0];
+    norms.high = both[1];
+    return norms;
+  }
+  __device__ __forceinline__ static void multiply(float (&sizes)[8], const EightNorms& norms) {
+    const float eight[8] = {norms.low.x,  norms.low.y,  norms.low.z,  norms.low.w,
+                            norms.high.x, norms.high.y, norms.high.z, norms.high.w};
     // Behind the last key lies anything.
 #pragma unroll
     for (int k = 0; k < 8; ++k) sizes[k] = sizes[k] > 0 ? sizes[k] * eight[k] : 0;

@@ -52,18 +52,17 @@ struct PoolKernel {
   int64_t (*shared_bytes)(int32_t num_q_heads, int32_t num_kv_heads) = nullptr;
 };
 
-// Runs between the score kernel and the value kernel where sizes of rows take in the norms of their values: a
-// warp for each unit, of which a query of the pass has as many as its KV heads times `units(row_tiles)`.
-struct NormKernel {
-  void (*function)(Args) = nullptr;
-  int threads = 0;
-  int32_t (*units)(int32_t row_tiles) = nullptr;
+// What a score kernel is for.
+enum class ScoreUse : int32_t {
+  kPrefill,          // with the statistics of norms where Args has a place for them
+  kDecode,           // one query a sequence, without
+  kDecodeWithNorms,  // a kernel of its own, because registers leave the value kernel's blocks less room
 };
 
 // Columns of the score kernel's product are 8 * column_tiles queries: 1 or 2 in decode; in prefill 4, or 2
 // for head_dim 256.
-ScoreKernel score_kernel_bfloat16(int32_t head_dim, int32_t column_tiles, bool decode);
-ScoreKernel score_kernel_float16(int32_t head_dim, int32_t column_tiles, bool decode);
+ScoreKernel score_kernel_bfloat16(int32_t head_dim, int32_t column_tiles, ScoreUse use);
+ScoreKernel score_kernel_float16(int32_t head_dim, int32_t column_tiles, ScoreUse use);
 
 // Of the Bernoulli score stages: 1 or 2 column tiles, decode and prefill alike.
 ScoreKernel bernoulli_kernel_bfloat16(int32_t head_dim, int32_t column_tiles);
@@ -71,8 +70,5 @@ ScoreKernel bernoulli_kernel_float16(int32_t head_dim, int32_t column_tiles);
 
 // Finds what the groups of a query share, of every query; for value kernels with Args::pools.
 PoolKernel pool_kernel();
-
-// Leaves Args::norm_stats.
-NormKernel norm_kernel();
 
 }  // namespace allot::kernels::cuda

@@ -118,7 +118,7 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
   const bool can_overlap = limits.compute_capability >= 90;
   const auto launch_scores = [&](ScoreStage stage, const cuda::ScorePlan& score, const cuda::Args& score_args,
                                  bool overlaps) {
-    const cuda::ScoreKernel kernel = cuda::score_kernel(p, stage, score.column_tiles, plan.one_query_each);
+    const cuda::ScoreKernel kernel = cuda::score_kernel(p, stage, score.column_tiles, cuda::score_use(plan));
     launch(kernel.function,
            {.blocks = dim3(static_cast<unsigned>(score.blocks)),
             .threads = 32 * score.warps,
@@ -143,17 +143,6 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
       dense.piece_tiles = plan.dense_score.piece_tiles;
       dense.full_pieces = cuda::full_pieces(plan, plan.dense_score);
       launch_scores(ScoreStage::kExact, plan.dense_score, dense, false);
-    }
-    if (args.norm_stats != nullptr) {
-      const cuda::NormKernel norms = cuda::norm_kernel();
-      const int64_t warps = int64_t{args.pass_queries} * p.num_kv_heads * norms.units(plan.row_tiles);
-      const int warps_of_block = norms.threads / 32;
-      launch(norms.function,
-             {.blocks = dim3(static_cast<unsigned>((warps + warps_of_block - 1) / warps_of_block)),
-              .threads = norms.threads,
-              .shared_bytes = 0,
-              .overlaps = can_overlap},
-             args, limits, stream);
     }
     if (args.pools != nullptr) {
       const cuda::PoolKernel pool = cuda::pool_kernel();

@@ -73,12 +73,12 @@ QueryBytes query_bytes_of(const AttentionParams& p, int32_t row_slots) {
 
 }  // namespace
 
-ScoreKernel score_kernel(const AttentionParams& p, ScoreStage stage, int32_t column_tiles, bool decode) {
+ScoreKernel score_kernel(const AttentionParams& p, ScoreStage stage, int32_t column_tiles, ScoreUse use) {
   const bool bfloat16 = p.dtype == DType::kBFloat16;
   if (stage != ScoreStage::kExact) {
     return (bfloat16 ? bernoulli_kernel_bfloat16 : bernoulli_kernel_float16)(p.head_dim, column_tiles);
   }
-  return (bfloat16 ? score_kernel_bfloat16 : score_kernel_float16)(p.head_dim, column_tiles, decode);
+  return (bfloat16 ? score_kernel_bfloat16 : score_kernel_float16)(p.head_dim, column_tiles, use);
 }
 
 namespace {
@@ -108,7 +108,7 @@ namespace {
 ScorePlan plan_scores(const AttentionParams& p, ScoreStage stage, const Plan& launch,
                       const DeviceLimits& limits) {
   ScorePlan plan{.column_tiles = choose_column_tiles(p, stage, launch.one_query_each)};
-  const ScoreKernel score = score_kernel(p, stage, plan.column_tiles, launch.one_query_each);
+  const ScoreKernel score = score_kernel(p, stage, plan.column_tiles, score_use(launch));
   const int64_t block_bytes = score.block_bytes + score.sequence_bytes * p.batch;
   plan.warps = static_cast<int32_t>(
       std::clamp<int64_t>((limits.shared_bytes_per_block - block_bytes) / score.warp_bytes, 1, 8));
@@ -177,11 +177,10 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
       static_cast<int32_t>(one_pass ? bounds.num_queries : fitting / block_queries * block_queries);
   plan.passes = static_cast<int32_t>(ceil_divide(bounds.num_queries, plan.pass_queries));
   // The rows of a single sequence are complete only when nearly all keys have been read, so waiting for the
-  // end of the score kernel costs less than announcing every piece. Where groups share out their rows, or
-  // norms count, another kernel comes in between.
-  plan.overlapped = p.batch > 1 && query.pool == 0 && row.norm_stats == 0 && plan.one_query_each &&
-                    plan.passes == 1 && p.method.score_stage == ScoreStage::kExact &&
-                    p.batch * p.num_kv_heads <= kMaxPairs;
+  // end of the score kernel costs less than announcing every piece. Where groups share out their rows,
+  // another kernel comes in between.
+  plan.overlapped = p.batch > 1 && query.pool == 0 && plan.one_query_each && plan.passes == 1 &&
+                    p.method.score_stage == ScoreStage::kExact && p.batch * p.num_kv_heads <= kMaxPairs;
 
   plan.score = plan_scores(p, stage, plan, limits);
   // The host does not know budgets, only that some may be dense; with no budgets at all none is.

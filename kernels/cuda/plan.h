@@ -55,8 +55,13 @@ inline constexpr int64_t kWorkspaceAlignment = 256;
 // Workspace that one pass of a prefill may use, unless one block of queries needs more.
 inline constexpr int64_t kPassBytes = int64_t{256} << 20;
 
+inline ScoreUse score_use(const Plan& plan) {
+  if (!plan.one_query_each) return ScoreUse::kPrefill;
+  return plan.norm_stats ? ScoreUse::kDecodeWithNorms : ScoreUse::kDecode;
+}
+
 // The kernels that serve a launch.
-ScoreKernel score_kernel(const AttentionParams& params, ScoreStage stage, int32_t column_tiles, bool decode);
+ScoreKernel score_kernel(const AttentionParams& params, ScoreStage stage, int32_t column_tiles, ScoreUse use);
 ValueKernel dense_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
 ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, int32_t row_warps);
 

@@ -39,7 +39,7 @@ __device__ __forceinline__ Split split_at(const GroupRow& row, const GroupSizes&
       const uint32_t place = __fns(left, 0, lane / kTileLanes + 1);
       const bool wanted = place < 32;
       float of_tile[1][8];
-      sizes.of<1>({begin + static_cast<int32_t>(wanted ? place : 0)}, {wanted}, of_tile);
+      sizes.of<1, false>({begin + static_cast<int32_t>(wanted ? place : 0)}, {wanted}, of_tile);
       float rest = 0;
 #pragma unroll
       for (int k = 0; k < 8; ++k) {

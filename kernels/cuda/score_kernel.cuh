@@ -12,8 +12,10 @@
 #include "kernels/cuda/args.h"
 #include "kernels/cuda/batch_index.cuh"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/kernel_table.h"
 #include "kernels/cuda/products.cuh"
 #include "kernels/cuda/sequences.cuh"
+#include "kernels/cuda/tile_norms.cuh"
 #include "kernels/cuda/tile_weights.cuh"
 #include "kernels/cuda/warp_ring.cuh"
 
@@ -53,10 +55,16 @@ struct Piece {
   int32_t visible;  // keys the first query sees; each further one sees one more
   int32_t first_tile = 0;
   int32_t last_tile = 0;  // exclusive
+  uint32_t norm_places;   // lane's own: norm_place of its eight keys, where norms are wanted
+
+  // That its last query sees.
+  __device__ __forceinline__ int32_t keys() const { return visible + queries - 1; }
 };
 
-template <class T, int kHeadDim, int kColumnTiles, bool kDecode>
+template <class T, int kHeadDim, int kColumnTiles, ScoreUse kUse>
 class PieceScorer {
+  static constexpr bool kDecode = kUse != ScoreUse::kPrefill;
+
  public:
   using Shape = ScoreShape<kHeadDim, kColumnTiles>;
   using Ring = typename Shape::Ring;
@@ -90,12 +98,22 @@ class PieceScorer {
       for (int32_t tile = piece.first_tile;; ++tile) {
         const bool exists = tile < piece.last_tile;
         TileScores<kColumnTiles> scores;
-        if (exists) score_tile(piece.stages - (tile - piece.first_tile) * kTileStages, scores);
+        TileNorms norms;
+        if (exists) {
+          // Before the keys are waited for.
+          if (norms_wanted())
+            norms.load(args_.p.value_norms, piece.norm_places, (tile - piece.first_tile) * kTileEights, tile,
+                       piece.keys(), lane_);
+          score_tile(piece.stages - (tile - piece.first_tile) * kTileStages, scores);
+        }
         // A piece is published when the next one's first tile has been read: by then its stores have long
         // arrived, and waiting for them costs nothing.
         if (tile == piece.first_tile) publish(done);
+        if constexpr (kUse == ScoreUse::kDecodeWithNorms) {
+          if (tile == piece.first_tile && next.exists) prefetch(args_.p.value_norms + next.norm_places);
+        }
         if (!exists) break;
-        finish(piece, tile, bad_page, scores);
+        finish(piece, tile, bad_page, scores, norms);
       }
       done = {.pair = piece.sequence * args_.p.num_kv_heads + piece.kv_head,
               .tiles = kDecode && args_.ready != nullptr ? piece.last_tile - piece.first_tile : 0};
@@ -111,6 +129,10 @@ class PieceScorer {
     int32_t pair;
     int32_t tiles = 0;
   };
+
+  __device__ __forceinline__ bool norms_wanted() const {
+    return kUse == ScoreUse::kPrefill ? args_.norm_stats != nullptr : kUse == ScoreUse::kDecodeWithNorms;
+  }
 
   __device__ __forceinline__ int32_t take_ticket() const {
     return lane_ == 0 ? atomicAdd(args_.next_piece, 1) : 0;
@@ -146,7 +168,7 @@ class PieceScorer {
       piece.queries = min(block_queries, sequence.count - first);
       piece.visible = sequence.visible(first);
     }
-    const int32_t keys = piece.visible + piece.queries - 1;
+    const int32_t keys = piece.keys();
     piece.first_tile = place * args_.piece_tiles;
     piece.last_tile = min(score_tiles(keys), piece.first_tile + args_.piece_tiles);
     const int32_t first_key = piece.first_tile * kScoreTile;
@@ -158,6 +180,8 @@ class PieceScorer {
       row_ = key_row(args_, b, piece.kv_head, first_key + ahead * kStageKeys, &piece.bad_page);
     }
     known_stages_ += piece.stages;
+    static_assert(kMaxPieceTiles * kTileEights <= 32, "a lane for every eight keys of a piece");
+    if (norms_wanted()) piece.norm_places = norm_place(args_, b, piece.kv_head, first_key + 8 * lane_, keys);
     return piece;
   }
 
@@ -204,7 +228,7 @@ class PieceScorer {
   }
 
   __device__ __forceinline__ void finish(const Piece& piece, int32_t tile, bool bad_page,
-                                         TileScores<kColumnTiles>& scores) {
+                                         TileScores<kColumnTiles>& scores, const TileNorms& norms) {
     finish_tile<kColumnTiles>(
         scores, lane_, args_.p.scale * kLog2E,
         [&](int column) { return piece.visible + column_query(column) - tile * kScoreTile; },
@@ -220,6 +244,9 @@ class PieceScorer {
           // The keys of a page outside the pool are unknown, so every row that wanted them becomes NaN.
           if (bad_page) stats = {NAN, NAN};
           if (lane_ % 4 == 0) args_.stats[index] = stats;
+          if (!norms_wanted()) return;
+          const NormStats norm_stats = norms.stats_of(weights, lane_);
+          if (lane_ % 4 == 0) args_.norm_stats[index] = norm_stats;
         });
   }
 
@@ -254,9 +281,10 @@ __device__ __forceinline__ void prefetch_page(const Args& args, int32_t worker, 
   prefetch(&args.p.page_table[int64_t{b} * args.p.max_pages + min(entry, args.p.max_pages - 1)]);
 }
 
-// Grid: one block a multiprocessor, each warp on its own. kDecode: one query a sequence.
-template <class T, int kHeadDim, int kColumnTiles, bool kDecode>
+// Grid: one block a multiprocessor, each warp on its own.
+template <class T, int kHeadDim, int kColumnTiles, ScoreUse kUse>
 __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ Args args) {
+  constexpr bool kDecode = kUse != ScoreUse::kPrefill;
   using Shape = ScoreShape<kHeadDim, kColumnTiles>;
   extern __shared__ __align__(128) char shared[];
   const int warps = static_cast<int>(blockDim.x) / 32;
@@ -293,7 +321,7 @@ __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ A
   } else {
     block_prefix_sum(batch, item_start, lengths + batch, count_items);
   }
-  PieceScorer<T, kHeadDim, kColumnTiles, kDecode> scorer(args, ring, item_start, lengths, lane);
+  PieceScorer<T, kHeadDim, kColumnTiles, kUse> scorer(args, ring, item_start, lengths, lane);
   scorer.run(worker, static_cast<int32_t>(gridDim.x) * warps);
 }
 

@@ -7,28 +7,39 @@
 
 namespace allot::kernels::cuda {
 
-template <class T, int kHeadDim, int kColumnTiles, bool kDecode>
+template <class T, int kHeadDim, int kColumnTiles, ScoreUse kUse>
 ScoreKernel make_score_kernel() {
   using Shape = ScoreShape<kHeadDim, kColumnTiles>;
-  return {score_kernel<T, kHeadDim, kColumnTiles, kDecode>,
+  return {score_kernel<T, kHeadDim, kColumnTiles, kUse>,
           score_shared_bytes<Shape>(1, 0) - score_shared_bytes<Shape>(0, 0), score_shared_bytes<Shape>(0, 0),
           score_shared_bytes<Shape>(0, 1) - score_shared_bytes<Shape>(0, 0)};
 }
 
 template <class T, int kHeadDim>
-ScoreKernel score_kernel_of(int32_t column_tiles, bool decode) {
+ScoreKernel score_kernel_of(int32_t column_tiles, ScoreUse use) {
   // If it were wider, the queries of head_dim 256 alone would fill the registers.
   constexpr int kPrefillTiles = kHeadDim <= 128 ? 4 : 2;
-  if (decode && column_tiles == 1) return make_score_kernel<T, kHeadDim, 1, true>();
-  if (decode && column_tiles == 2) return make_score_kernel<T, kHeadDim, 2, true>();
-  if (!decode && column_tiles == kPrefillTiles) return make_score_kernel<T, kHeadDim, kPrefillTiles, false>();
+  using enum ScoreUse;
+  switch (use) {
+    case kPrefill:
+      if (column_tiles == kPrefillTiles) return make_score_kernel<T, kHeadDim, kPrefillTiles, kPrefill>();
+      break;
+    case kDecode:
+      if (column_tiles == 1) return make_score_kernel<T, kHeadDim, 1, kDecode>();
+      if (column_tiles == 2) return make_score_kernel<T, kHeadDim, 2, kDecode>();
+      break;
+    case kDecodeWithNorms:
+      if (column_tiles == 1) return make_score_kernel<T, kHeadDim, 1, kDecodeWithNorms>();
+      if (column_tiles == 2) return make_score_kernel<T, kHeadDim, 2, kDecodeWithNorms>();
+      break;
+  }
   return {};
 }
 
 template <class T>
-ScoreKernel score_kernel_of(int32_t head_dim, int32_t column_tiles, bool decode) {
+ScoreKernel score_kernel_of(int32_t head_dim, int32_t column_tiles, ScoreUse use) {
   return of_head_dim<ScoreKernel>(head_dim, [=]<int kHeadDim>(HeadDim<kHeadDim>) {
-    return score_kernel_of<T, kHeadDim>(column_tiles, decode);
+    return score_kernel_of<T, kHeadDim>(column_tiles, use);
   });
 }
 

@@ -1,9 +1,9 @@
 // Chooses the value rows that the heads of a group read together (kernels/methods/shared/method.h), from rows
 // of any length. The size of a row is the sum of its probabilities in the heads, so the CDF of the sizes over
-// score tiles follows from the tiles' statistics; where the norms of the values count, norm_kernel.cuh has
-// left such statistics. Only tiles that may hold a row of at least tau are looked into for it, and only those
-// that hold a row that is read are looked into again. Eight lanes share a tile. For `pooled` another kernel
-// has found tau and what the groups before hold (pool_kernel.cuh).
+// score tiles follows from the tiles' statistics; where the norms of the values count, the score kernel
+// leaves statistics of these, too (tile_norms.cuh). Only tiles that may hold a row of at least tau are looked
+// into for it, and only those that hold a row that is read are looked into again. Eight lanes share a tile.
+// For `pooled` another kernel has found tau and what the groups before hold (pool_kernel.cuh).
 #pragma once
 
 #include "kernels/methods/shared/chosen_rows.cuh"

@@ -18,22 +18,30 @@ namespace {
 using cuda::kScoreTile;
 
 // What the score kernel leaves of a row: weights relative to their tile's largest score, in half precision
-// and in stage order, and each tile's largest score, in units of log2, with the sum of its weights.
-void write_scores(const std::vector<double>& scores, cuda::TileStats* stats, uint16_t* weights) {
+// and in stage order, each tile's largest score, in units of log2, with the sum of its weights, and in
+// `norm_stats`, where that is not null, the sum and the largest of weight times norm.
+void write_scores(const std::vector<double>& scores, const std::vector<float>& norms, cuda::TileStats* stats,
+                  cuda::NormStats* norm_stats, uint16_t* weights) {
   const auto keys = static_cast<int32_t>(scores.size());
   for (int32_t tile = 0; tile < cuda::score_tiles(keys); ++tile) {
     const int32_t first = tile * kScoreTile;
     const int32_t count = std::min(kScoreTile, keys - first);
     const double largest = *std::max_element(scores.begin() + first, scores.begin() + first + count);
     float sum = 0;
+    cuda::NormStats sizes = {0, 0};
     for (int32_t key = 0; key < kScoreTile; ++key) {
       const __half weight = __float2half(
           key < count ? static_cast<float>(std::exp(scores[static_cast<size_t>(first + key)] - largest))
                       : 0.0f);
       sum += __half2float(weight);
+      if (norm_stats != nullptr && key < count) {
+        const float size = __half2float(weight) * norms[static_cast<size_t>(first + key)];
+        sizes = {.sum = sizes.sum + size, .max = std::max(sizes.max, size)};
+      }
       std::memcpy(weights + first + cuda::stage_position(key), &weight, sizeof weight);
     }
     stats[tile] = {.max = static_cast<float>(largest * std::log2(std::exp(1.0))), .sum = sum};
+    if (norm_stats != nullptr) norm_stats[tile] = sizes;
   }
 }
 
@@ -84,12 +92,19 @@ std::vector<double> run_on_device(Launch& launch) {
         if (slot < 0 || slot >= args.pass_queries || (args.samples && p.budgets[b] == 0)) continue;
         for (int32_t head = 0; head < p.num_q_heads; ++head) {
           const int64_t first_tile = (slot * p.num_q_heads + head) * plan.row_tiles;
-          write_scores(reference::scores(p, {b, query - p.query_start[b], head}), args.stats + first_tile,
+          const std::vector<double> scores = reference::scores(p, {b, query - p.query_start[b], head});
+          std::vector<float> norms;
+          for (int32_t key = 0; args.norm_stats != nullptr && key < std::ssize(scores); ++key) {
+            const int64_t page = p.page_table[b * p.max_pages + key / p.page_size];
+            const int64_t row = page * p.num_kv_heads + head / (p.num_q_heads / p.num_kv_heads);
+            norms.push_back(p.value_norms[row * p.page_size + key % p.page_size]);
+          }
+          write_scores(scores, norms, args.stats + first_tile,
+                       args.norm_stats == nullptr ? nullptr : args.norm_stats + first_tile,
                        args.weights + first_tile * kScoreTile);
         }
       }
     }
-    if (args.norm_stats != nullptr) run_emulated_norms(emulated);
     if (args.pools != nullptr) run_emulated_pools(emulated);
     run_emulated_values(emulated);
     if (bounds.any_dense && row_of(emulated.estimator).samples) {

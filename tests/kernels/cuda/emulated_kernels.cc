@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "emulated_kernels.h"
-#include "kernels/cuda/norm_kernel.cuh"
 #include "kernels/cuda/pool_kernel.cuh"
 #include "kernels/methods/value_kernels.cuh"
 
@@ -55,14 +54,6 @@ void run_emulated_pools(const EmulatedLaunch& launch) {
   const cuda::PoolKernel kernel = cuda::make_pool_kernel();
   run(kernel.function, *static_cast<const Args*>(launch.args), {static_cast<unsigned>(launch.queries), 1, 1},
       kernel.threads, kernel.shared_bytes(launch.num_q_heads, launch.num_kv_heads));
-}
-
-void run_emulated_norms(const EmulatedLaunch& launch) {
-  const cuda::NormKernel kernel = cuda::make_norm_kernel();
-  const int64_t warps = launch.queries * launch.num_kv_heads * kernel.units(launch.row_tiles);
-  const int warps_of_block = kernel.threads / 32;
-  run(kernel.function, *static_cast<const Args*>(launch.args),
-      {static_cast<unsigned>((warps + warps_of_block - 1) / warps_of_block), 1, 1}, kernel.threads, 0);
 }
 
 }  // namespace allot::kernels::testing

@@ -25,7 +25,5 @@ struct EmulatedLaunch {
 void run_emulated_values(const EmulatedLaunch& launch);
 // For estimators that share out a query's rows among its groups; runs before the values.
 void run_emulated_pools(const EmulatedLaunch& launch);
-// Where sizes of rows take in the norms of their values; the same.
-void run_emulated_norms(const EmulatedLaunch& launch);
 
 }  // namespace allot::kernels::testing

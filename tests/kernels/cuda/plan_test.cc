@@ -309,14 +309,14 @@ TEST(CudaPlan, WhereGroupsShareOutTheirRowsTheValueKernelWaitsForAllScores) {
   EXPECT_GT(pooled.rest_below_offset, pooled.pools_offset);
 }
 
-TEST(CudaPlan, WhereNormsCountTheValueKernelWaitsForTheirSumsWhichHaveTheirPlace) {
+TEST(CudaPlan, WhereNormsCountTheirSumsHaveAPlaceAndTheValueKernelOverlapsAllTheSame) {
   const LaunchBounds bounds = decode(6, 16384, 8);
   AttentionParams p = launch({.estimator = Estimator::kJoint, .batch = 6});
   const Plan plain = make_plan(p, bounds, kH200);
   EXPECT_EQ(plain.norm_stats_offset, 0);
   set_parameter(&p.method, "value-norms", 1);
   const Plan plan = make_plan(p, bounds, kH200);
-  EXPECT_FALSE(plan.overlapped);
+  EXPECT_TRUE(plan.overlapped);
   const int64_t rows = int64_t{6} * p.num_q_heads;
   EXPECT_GE(plan.norm_stats_offset, plan.weights_offset + rows * plan.row_tiles * kScoreTile * 2);
   const int64_t bytes = rows * plan.row_tiles * int64_t{sizeof(NormStats)};

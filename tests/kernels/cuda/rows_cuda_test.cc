@@ -165,17 +165,18 @@ TEST_F(RowsCuda, StoreValueNormsWritesThoseOfTokensThatHaveSlotsToThemOnly) {
       const Elements values = random_elements(dtype, tokens * stride, 18);
       const std::vector<float> old(static_cast<size_t>(kPool * heads * kSize), kOld);
       GuardedArray& norms = put_bytes(old.data(), old.size() * sizeof(float), sizeof(float));
-      store_value_norms_cuda({.tokens = tokens,
-                              .num_kv_heads = heads,
-                              .head_dim = head_dim,
-                              .dtype = dtype,
-                              .values = put(values).data(),
-                              .value_stride = stride,
-                              .value_norms = static_cast<float*>(norms.data()),
-                              .num_pages = kPool,
-                              .page_size = kSize,
-                              .slots = put(std::vector(std::begin(kSlotsOfTokens), std::end(kSlotsOfTokens)))},
-                             gpu_limits(), stream_);
+      store_value_norms_cuda(
+          {.tokens = tokens,
+           .num_kv_heads = heads,
+           .head_dim = head_dim,
+           .dtype = dtype,
+           .values = put(values).data(),
+           .value_stride = stride,
+           .value_norms = static_cast<float*>(norms.data()),
+           .num_pages = kPool,
+           .page_size = kSize,
+           .slots = put(std::vector(std::begin(kSlotsOfTokens), std::end(kSlotsOfTokens)))},
+          gpu_limits(), stream_);
       std::vector<double> expected(old.begin(), old.end());
       for (int64_t token = 0; token < tokens; ++token) {
         const int64_t slot = kSlotsOfTokens[token];
