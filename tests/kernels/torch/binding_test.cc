@@ -41,12 +41,13 @@ struct CallArguments {
   std::optional<int64_t> max_length, max_budget;
   bool any_dense = false;
   std::string unit = "samples";
+  std::optional<Tensor> value_norms;
 
   torch::jit::Stack stack() const {
-    return {query,       key_pages,  value_pages, page_table,   query_start,
-            lengths,     budgets,    draws,       estimator,    scale,
-            layer,       tile,       score_stage, score_budget, mean_group_query,
-            max_queries, max_length, max_budget,  any_dense,    unit};
+    return {query,       key_pages,    value_pages,      page_table,  query_start, lengths,
+            budgets,     draws,        estimator,        scale,       layer,       tile,
+            score_stage, score_budget, mean_group_query, max_queries, max_length,  max_budget,
+            any_dense,   unit,         value_norms};
   }
 };
 
@@ -83,6 +84,8 @@ CallArguments arguments_of(const Launch& launch) {
   c.draws = view(p.draws, {p.batch, 3}, at::kInt);
   c.estimator = std::string(name(p.method.estimator));
   c.unit = std::string(name(p.method.unit));
+  if (uses_value_norms(p.method))
+    c.value_norms = view(p.value_norms, {p.num_pages, p.num_kv_heads, p.page_size}, at::kFloat);
   c.layer = p.layer;
   c.tile = p.method.tile;
   c.score_stage = std::string(name(p.method.score_stage));
@@ -145,6 +148,20 @@ TEST(TorchBinding, BudgetsCountRowsWhereTheUnitSaysSo) {
   CallArguments c = arguments_of(launch);
   c.unit = "rows";
   EXPECT_THROW(call("attend", c.stack()), c10::ValueError);
+}
+
+TEST(TorchBinding, NormsOfValuesMakeTheirEstimatorChooseByThem) {
+  LaunchSpec spec = ragged(Estimator::kJoint, DType::kFloat32);
+  spec.sequences[0].budget = 2;  // 14 of 97 rows
+  Launch launch(spec);
+  const std::vector<double> without = launch.run(cpu::best_isa());
+  set_parameter(&launch.params.method, "value-norms", 1);
+  const std::vector<double> expected = launch.run(cpu::best_isa());
+  EXPECT_NE(expected, without);
+  CallArguments c = arguments_of(launch);
+  EXPECT_EQ(elements(call("attend", c.stack()).toTensor()), expected);
+  c.value_norms.reset();
+  EXPECT_EQ(elements(call("attend", c.stack()).toTensor()), without);
 }
 
 TEST(TorchBinding, BernoulliScoreStagesPassTheirOptions) {
