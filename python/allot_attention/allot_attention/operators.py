@@ -70,7 +70,8 @@ def _pages(cache: torch.Tensor, first: torch.Tensor, shifted: bool) -> torch.Ten
 
 def norms_of(values: torch.Tensor) -> torch.Tensor:
     """The norms of vectors [..., head_dim], float32 [...]."""
-    return torch.linalg.vector_norm(values, dim=-1, dtype=torch.float32).contiguous()
+    norms: torch.Tensor = torch.linalg.vector_norm(values, dim=-1, dtype=torch.float32)
+    return norms.contiguous()
 
 
 def attend(

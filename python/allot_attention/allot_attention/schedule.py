@@ -122,17 +122,14 @@ def _value_norms(attention: Mapping[str, Any]) -> bool:
     parameters = attention.get("parameters", {})
     if not isinstance(parameters, Mapping):
         raise ScheduleError(f"the schedule's conditions.attention.parameters is {parameters!r}; expected an object")
-    if attention.get("estimator") == "joint" and parameters.get(_NORMS, 0) in (0, 1):
-        parameters, value = dict(parameters), parameters.get(_NORMS, 0)
-        parameters.pop(_NORMS, None)
-    else:
-        value = 0
-    if parameters:
-        named = ", ".join(f"{name} {number}" for name, number in parameters.items())
+    known = attention.get("estimator") == "joint" and parameters.get(_NORMS, 0) in (0, 1)
+    others = {name: value for name, value in parameters.items() if not (known and name == _NORMS)}
+    if others:
+        named = ", ".join(f"{name} {value}" for name, value in others.items())
         raise ScheduleError(
             f"the schedule was learned with {named}, which allot_attention cannot follow; it knows {_NORMS} 0 and 1 of joint"
         )
-    return value == 1
+    return bool(parameters.get(_NORMS) == 1)
 
 
 def _check_method(method: Method, attention: Mapping[str, Any]) -> None:
