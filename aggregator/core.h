@@ -175,6 +175,7 @@ class Core {
   void apply(const VersionReached& reached);
   void apply(const AnswersKept& kept);
   void apply(const RunControlled& controlled);
+  void call_workers_back();
   template <class R>
   void perform(R record);  // applies it and queues it for the history
   // Its results are in the order of the episode's questions; they need not carry the questions' numbers.
@@ -191,6 +192,14 @@ class Core {
   void keep(const wire::PartialResult& partial, Worker* worker, Timestamp now);
   void control(const wire::Control& control, Rights rights, Timestamp now);
   std::string follow(const wire::Control& control, const std::string& by, Timestamp now);
+  // The parts of follow() that have more to say; `record` has the control's values.
+  std::string cordon(RunControlled record);
+  std::string uncordon(RunControlled record);
+  std::string want_episodes(RunControlled record);
+  std::string verify_on(RunControlled record);
+  std::string bound(RunControlled record);
+  std::string aim_at(RunControlled record);  // a target
+  void note(RunControlled record);           // carries it out and records it
   void stop_at_target(Timestamp now);
   void stop_when_settled(Timestamp now);
   // Counts the updates in a row after which less than the gain floor was left to gain.
@@ -229,6 +238,8 @@ class Core {
   static bool is_failure(LeaseEnd how);
   void fail(LeaseId lease, bool live, LeaseEnd how, const std::string& reason, Timestamp now);
   void give_up(EpisodeId episode, Timestamp now);
+  // Ends an open episode, and the lease on it, because nobody wants its result any more.
+  void withdraw(EpisodeId episode, const std::string& reason, Timestamp now);
   void end_lease(LeaseId lease, LeaseEnd how, const std::string& reason, Timestamp now);
 
   wire::Envelope& reply();  // the reply to the message being handled

@@ -1,7 +1,10 @@
 // Core: operators' commands to a running run.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "aggregator/core.h"
 #include "aggregator/holder.h"
@@ -25,6 +28,10 @@ constexpr int64_t kMostCordoned = 256;
 constexpr int kSettledUpdates = 3;
 // It is not settled before this many episodes: a learner's first estimates rest on few outcomes.
 constexpr int64_t kLeastSettledEpisodes = 64;
+
+std::string outside(const char* what, int64_t value, int64_t most) {
+  return fmt::format("{} is {}, 1 to {} is expected", what, value, most);
+}
 
 }  // namespace
 
@@ -60,116 +67,155 @@ void Core::steer(const wire::Control& control, Timestamp now) {
 
 // Carries out `control` and records it, or refuses it and records nothing. The answer says which.
 std::string Core::follow(const wire::Control& control, const std::string& by, Timestamp now) {
-  const bool finished = stage() == Stage::kFinished;
-  const auto record = [&](ControlAction action) {
-    perform(RunControlled{.action = action,
-                          .episodes = action == ControlAction::kStop ? plan_.learned() : control.episodes(),
-                          .reward = control.reward(),
-                          .bounds = control.bounds(),
-                          .lease_seconds = control.lease_seconds(),
-                          .max_attempts = control.max_attempts(),
-                          .worker = control.worker(),
-                          .by = by,
-                          .at = now});
-    note_version(now);
-  };
-  const auto outside = [](const char* what, int64_t value, int64_t most) {
-    return fmt::format("{} is {}, 1 to {} is expected", what, value, most);
-  };
+  RunControlled record{.episodes = control.episodes(),
+                       .reward = control.reward(),
+                       .bounds = control.bounds(),
+                       .lease_seconds = control.lease_seconds(),
+                       .max_attempts = control.max_attempts(),
+                       .worker = control.worker(),
+                       .heldout_questions = control.heldout_questions(),
+                       .by = by,
+                       .at = now};
   switch (control.action()) {
     case wire::Control::ACTION_PAUSE:
-      if (finished) return "the run is finished";
-      record(ControlAction::kPause);
+      if (stage() == Stage::kFinished) return "the run is finished";
+      record.action = ControlAction::kPause;
+      note(std::move(record));
       return fmt::format("paused; {} leases still run", leases_.num_live());
     case wire::Control::ACTION_RESUME:
       if (!paused_) return "the run is not paused";
-      record(ControlAction::kResume);
+      record.action = ControlAction::kResume;
+      note(std::move(record));
       return "resumed";
     case wire::Control::ACTION_LEASE_SECONDS:
-      if (control.lease_seconds() < 1 || control.lease_seconds() > kMostLeaseSeconds)
-        return outside("lease-seconds", control.lease_seconds(), kMostLeaseSeconds);
-      record(ControlAction::kLeaseSeconds);
+      if (record.lease_seconds < 1 || record.lease_seconds > kMostLeaseSeconds)
+        return outside("lease-seconds", record.lease_seconds, kMostLeaseSeconds);
+      record.action = ControlAction::kLeaseSeconds;
+      note(std::move(record));
       return fmt::format("leases run for {} s when they are granted or renewed from now on",
                          control.lease_seconds());
     case wire::Control::ACTION_MAX_ATTEMPTS:
-      if (control.max_attempts() < 1 || control.max_attempts() > kMostAttempts)
-        return outside("max-attempts", control.max_attempts(), kMostAttempts);
-      record(ControlAction::kMaxAttempts);
+      if (record.max_attempts < 1 || record.max_attempts > kMostAttempts)
+        return outside("max-attempts", record.max_attempts, kMostAttempts);
+      record.action = ControlAction::kMaxAttempts;
+      note(std::move(record));
       for (const EpisodeId exhausted : leases_.exhausted()) give_up(exhausted, now);
       return fmt::format("episodes have {} attempts from now on", control.max_attempts());
-    case wire::Control::ACTION_CORDON: {
-      const std::string& worker = control.worker();
-      if (!is_name(worker))
-        return fmt::format("worker name '{}' is not 1 to {} printable bytes", one_line(worker, 40),
-                           kMaxNameBytes);
-      if (cordoned_.contains(worker)) return fmt::format("{} is cordoned already", worker);
-      if (std::ssize(cordoned_) >= kMostCordoned)
-        return fmt::format(
-            "{} names are cordoned already; uncordon one of them, or cordon the holder of a key",
-            cordoned_.size());
-      record(ControlAction::kCordon);
-      const int64_t held =
-          holder_of(worker) == worker ? leases_.num_held_by_holder(worker) : leases_.num_held(worker);
-      return fmt::format("{} gets no leases from now on; {} that it holds still run", worker, held);
-    }
+    case wire::Control::ACTION_CORDON:
+      return cordon(std::move(record));
     case wire::Control::ACTION_UNCORDON:
-      if (!cordoned_.contains(control.worker()))
-        return fmt::format("{} is not cordoned; cordoned are: {}", one_line(control.worker(), kMaxNameBytes),
-                           cordoned_.empty() ? "none" : fmt::format("{}", fmt::join(cordoned_, ", ")));
-      record(ControlAction::kUncordon);
-      return fmt::format("{} gets leases again", control.worker());
+      return uncordon(std::move(record));
+    case wire::Control::ACTION_EPISODES:
+      return want_episodes(std::move(record));
+    case wire::Control::ACTION_HELDOUT_QUESTIONS:
+      return verify_on(std::move(record));
     case wire::Control::ACTION_STOP:
     case wire::Control::ACTION_TARGET:
-    case wire::Control::ACTION_EPISODES:
     case wire::Control::ACTION_BOUNDS:
       break;
     default:
       return fmt::format("action {} is not known to this release", static_cast<int>(control.action()));
   }
-  if (finished && control.action() == wire::Control::ACTION_EPISODES && control.episodes() <= kMostEpisodes &&
-      plan_.can_learn_on(control.episodes())) {
-    record(ControlAction::kEpisodes);
-    return fmt::format(
-        "the run learns on: {} learning episodes are wanted, {} are done; then it is verified again",
-        control.episodes(), plan_.learned());
-  }
-  if (finished && control.action() == wire::Control::ACTION_EPISODES)
-    return fmt::format(
-        "{} learning episodes are wanted; a finished run learns on to more than the {} that it "
-        "has, and not where its preflight ended it",
-        control.episodes(), plan_.learned());
   if (stage() != Stage::kLearn && stage() != Stage::kPreflight)
     return fmt::format("the learning is over, the stage is {}", name(stage()));
-  if (control.action() == wire::Control::ACTION_STOP) {
-    record(ControlAction::kStop);
-    return fmt::format("learning stops after {} episodes and those that run", plan_.learned());
+  if (control.action() == wire::Control::ACTION_BOUNDS) return bound(std::move(record));
+  if (control.action() == wire::Control::ACTION_TARGET) return aim_at(std::move(record));
+  record.action = ControlAction::kStop;
+  record.episodes = plan_.learned();
+  note(std::move(record));
+  return fmt::format("learning stops after {} episodes and those that run", plan_.learned());
+}
+
+void Core::note(RunControlled record) {
+  const Timestamp now = record.at;
+  perform(std::move(record));
+  note_version(now);
+}
+
+std::string Core::cordon(RunControlled record) {
+  const std::string worker = record.worker;
+  if (!is_name(worker))
+    return fmt::format("worker name '{}' is not 1 to {} printable bytes", one_line(worker, 40),
+                       kMaxNameBytes);
+  if (cordoned_.contains(worker)) return fmt::format("{} is cordoned already", worker);
+  if (std::ssize(cordoned_) >= kMostCordoned)
+    return fmt::format("{} names are cordoned already; uncordon one of them, or cordon the holder of a key",
+                       cordoned_.size());
+  record.action = ControlAction::kCordon;
+  note(std::move(record));
+  const int64_t held =
+      holder_of(worker) == worker ? leases_.num_held_by_holder(worker) : leases_.num_held(worker);
+  return fmt::format("{} gets no leases from now on; {} that it holds still run", worker, held);
+}
+
+std::string Core::uncordon(RunControlled record) {
+  const std::string worker = record.worker;
+  if (!cordoned_.contains(worker))
+    return fmt::format("{} is not cordoned; cordoned are: {}", one_line(worker, kMaxNameBytes),
+                       cordoned_.empty() ? "none" : fmt::format("{}", fmt::join(cordoned_, ", ")));
+  record.action = ControlAction::kUncordon;
+  note(std::move(record));
+  return fmt::format("{} gets leases again", worker);
+}
+
+// What is being verified when the run learns on is another schedule than the one that it will end with.
+std::string Core::want_episodes(RunControlled record) {
+  const int64_t episodes = record.episodes;
+  if (episodes < 1 || episodes > kMostEpisodes) return outside("episodes", episodes, kMostEpisodes);
+  record.action = ControlAction::kEpisodes;
+  if (stage() == Stage::kLearn || stage() == Stage::kPreflight) {
+    note(std::move(record));
+    return fmt::format("{} learning episodes are wanted, {} are done", episodes, plan_.learned());
   }
-  if (control.action() == wire::Control::ACTION_BOUNDS) {
-    try {
-      (void)policy::rebound(policy_config(spec_), policy::parse_bounds(control.bounds()));
-    } catch (const InvalidArgument& fault) {
-      return fault.what();
-    }
-    record(ControlAction::kBounds);
-    if (control.bounds().empty()) return "schedules keep no bounds but the floor from now on";
-    return fmt::format("schedules keep the bounds {} from now on; the one recommended now is {}",
-                       control.bounds(), policy().recommend().to_string());
+  if (!plan_.can_learn_on(episodes))
+    return fmt::format(
+        "the stage is {}: a run learns on from there to more than its {} episodes, not to {}, and not where its "
+        "preflight ended it",
+        name(stage()), plan_.learned(), episodes);
+  std::vector<EpisodeId> open;
+  for (const auto& [id, of_verification] : open_) open.push_back(id);
+  std::ranges::sort(open);
+  for (const EpisodeId id : open)
+    withdraw(id, fmt::format("{} wants the run to learn on", record.by), record.at);
+  note(std::move(record));
+  return fmt::format(
+      "the run learns on: {} learning episodes are wanted, {} are done; then it is verified again", episodes,
+      plan_.learned());
+}
+
+std::string Core::verify_on(RunControlled record) {
+  if (std::string reason = plan_.why_not_verify(record.heldout_questions); !reason.empty()) return reason;
+  record.action = ControlAction::kHeldoutQuestions;
+  note(std::move(record));
+  return fmt::format("the run is verified on {} held-out questions", plan_.heldout_questions());
+}
+
+std::string Core::bound(RunControlled record) {
+  const std::string bounds = record.bounds;
+  try {
+    (void)policy::rebound(policy_config(spec_), policy::parse_bounds(bounds));
+  } catch (const InvalidArgument& fault) {
+    return fault.what();
   }
-  if (control.action() == wire::Control::ACTION_EPISODES) {
-    if (control.episodes() < 1 || control.episodes() > kMostEpisodes)
-      return outside("episodes", control.episodes(), kMostEpisodes);
-    record(ControlAction::kEpisodes);
-    return fmt::format("{} learning episodes are wanted, {} are done", control.episodes(), plan_.learned());
-  }
+  record.action = ControlAction::kBounds;
+  note(std::move(record));
+  if (bounds.empty()) return "schedules keep no bounds but the floor from now on";
+  return fmt::format("schedules keep the bounds {} from now on; the one recommended now is {}", bounds,
+                     policy().recommend().to_string());
+}
+
+std::string Core::aim_at(RunControlled record) {
+  const double reward = record.reward;
+  const Timestamp now = record.at;
   const RewardKindRow& kind = row_of(plan_.reward_kind());
-  if (!std::isfinite(control.reward()) || control.reward() <= kind.low || control.reward() > kind.high)
-    return fmt::format("the target is a mean reward of {}, above {} and at most {} is expected",
-                       control.reward(), kind.low, kind.high);
-  record(ControlAction::kTarget);
+  if (!std::isfinite(reward) || reward <= kind.low || reward > kind.high)
+    return fmt::format("the target is a mean reward of {}, above {} and at most {} is expected", reward,
+                       kind.low, kind.high);
+  record.action = ControlAction::kTarget;
+  note(std::move(record));
   stop_at_target(now);
   return fmt::format("learning stops when the last {} episodes have a mean reward of {}; now it is {}",
-                     Plan::kRecentRewards, kind.format(control.reward()),
-                     kind.format(plan_.mean_reward_recent()));
+                     Plan::kRecentRewards, kind.format(reward), kind.format(plan_.mean_reward_recent()));
 }
 
 // Reaching the target has a record of its own, so that a replay need not compare rewards.

@@ -95,6 +95,12 @@ void Core::give_up(EpisodeId episode, Timestamp now) {
   note_version(now);
 }
 
+void Core::withdraw(EpisodeId episode, const std::string& reason, Timestamp now) {
+  if (const auto lease = leases_.live_lease(episode)) end_lease(*lease, LeaseEnd::kWithdrawn, reason, now);
+  // It is given up already where its attempts are used up, by a limit that was lowered while it was leased.
+  if (open_.contains(episode)) perform(EpisodeGivenUp{episode, GiveUp::kWithdrawn, reason, now});
+}
+
 // ---- Workers that fail
 
 bool Core::Faults::add(const std::string& reason, int bearable, Duration lease_time, Timestamp now) {

@@ -92,7 +92,7 @@ void Core::apply(const LeaseEnded& ended) {
   leases_.end(ended.lease, ended.how);
   Open& open = open_.at(episode);
   open.past_leases.push_back({ended.lease, worker});
-  if (ended.how == LeaseEnd::kReleased || ended.how == LeaseEnd::kPreempted) return;
+  if (!uses_up_an_attempt(ended.how)) return;
   open.attempts.push_back({std::move(worker), ended.how, ended.reason});
 }
 
@@ -110,10 +110,13 @@ void Core::apply(const EpisodeTold& told) {
 }
 
 void Core::apply(const EpisodeGivenUp& given_up) {
-  leases_.give_up(given_up.episode);
+  if (given_up.kind == GiveUp::kWithdrawn)
+    leases_.withdraw(given_up.episode);
+  else
+    leases_.give_up(given_up.episode);
   plan_.give_up(open_.at(given_up.episode).episode);
   open_.erase(given_up.episode);
-  push_bounded(&given_up_, given_up, kGivenUpShown);
+  if (given_up.kind != GiveUp::kWithdrawn) push_bounded(&given_up_, given_up, kGivenUpShown);
 }
 
 void Core::apply(const AnswersKept& kept) {
@@ -155,9 +158,12 @@ void Core::apply(const RunControlled& controlled) {
       target_.reset();
       until_settled_ = until_settled_ && by_run_until_settled(controlled.by);
       settled_ = controlled.by == kBySettled;
-      if (stage() == Stage::kFinished)
-        for (auto& [worker_name, worker] : workers_) worker.heard_finished = false;
       plan_.want(controlled.episodes);
+      call_workers_back();
+      break;
+    case ControlAction::kHeldoutQuestions:
+      plan_.verify_on(controlled.heldout_questions);
+      call_workers_back();
       break;
     case ControlAction::kBounds:
       plan_.bound(policy::parse_bounds(controlled.bounds));
@@ -179,6 +185,12 @@ void Core::apply(const RunControlled& controlled) {
       break;
   }
   push_bounded(&controls_, controlled, kControlsShown);
+}
+
+// A run that was finished goes on.
+void Core::call_workers_back() {
+  if (stage() == Stage::kFinished) return;
+  for (auto& [worker_name, worker] : workers_) worker.heard_finished = false;
 }
 
 void Core::apply(const VersionReached& reached) {

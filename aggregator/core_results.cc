@@ -148,8 +148,7 @@ Ack Core::judge(const wire::EpisodeResult& result, Worker* worker, Timestamp now
       return ack;
     }
     case Standing::kGivenUp:
-      return verdict(AckVerdict::kStale, fmt::format("episode {} was given up after {} attempts",
-                                                     episode.value, leases_.max_attempts()));
+      return verdict(AckVerdict::kStale, fmt::format("episode {} was given up", episode.value));
     case Standing::kLive:
       if (!leases_.held_episode(lease, worker->name)) {
         note_foreign(result, worker->name, "which another worker holds");

@@ -77,12 +77,12 @@ constexpr CounterRule kCounterRules[] = {
     {1, "accepted", "SELECT count(*) FROM outcomes WHERE verdict = 'accepted'", true},
     {1, "late", "SELECT count(*) FROM outcomes WHERE verdict = 'late'", true},
     {1, "stale", "SELECT count(*) FROM outcomes WHERE verdict = 'stale'", false},
-    {1, "set_aside", "SELECT count(*) FROM set_asides", true},
     {1, "expired", "SELECT count(*) FROM lease_ends WHERE ending IN ('expired', 'crashed')", true},
     {1, "released", "SELECT count(*) FROM lease_ends WHERE ending IN ('released', 'preempted')", true},
     {1, "failed", "SELECT count(*) FROM lease_ends WHERE ending = 'failed'", false},
     {1, "rejected", "SELECT count(*) FROM lease_ends WHERE ending = 'rejected'", false},
     {2, "preempted", "SELECT count(*) FROM lease_ends WHERE ending = 'preempted'", true},
+    {2, "set_aside", "SELECT count(*) FROM set_asides WHERE kind != 'withdrawn'", true},
     {2, "poisoned", "SELECT count(*) FROM set_asides WHERE kind = 'poisoned'", true},
 };
 

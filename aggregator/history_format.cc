@@ -22,17 +22,18 @@ namespace {
 
 constexpr std::array<std::pair<AckVerdict, std::string_view>, 3> kVerdicts{
     {{AckVerdict::kAccepted, "accepted"}, {AckVerdict::kLate, "late"}, {AckVerdict::kStale, "stale"}}};
-constexpr std::array<std::pair<LeaseEnd, std::string_view>, 7> kLeaseEndWords{
+constexpr std::array<std::pair<LeaseEnd, std::string_view>, 8> kLeaseEndWords{
     {{LeaseEnd::kExpired, "expired"},
      {LeaseEnd::kReleased, "released"},
      {LeaseEnd::kFailed, "failed"},
      {LeaseEnd::kRejected, "rejected"},
      {LeaseEnd::kSuperseded, "superseded"},
      {LeaseEnd::kPreempted, "preempted"},
-     {LeaseEnd::kCrashed, "crashed"}}};
-constexpr std::array<std::pair<GiveUp, std::string_view>, 2> kGiveUps{
-    {{GiveUp::kExhausted, "exhausted"}, {GiveUp::kPoisoned, "poisoned"}}};
-constexpr std::array<std::pair<ControlAction, std::string_view>, 10> kControlActions{
+     {LeaseEnd::kCrashed, "crashed"},
+     {LeaseEnd::kWithdrawn, "withdrawn"}}};
+constexpr std::array<std::pair<GiveUp, std::string_view>, 3> kGiveUps{
+    {{GiveUp::kExhausted, "exhausted"}, {GiveUp::kPoisoned, "poisoned"}, {GiveUp::kWithdrawn, "withdrawn"}}};
+constexpr std::array<std::pair<ControlAction, std::string_view>, 11> kControlActions{
     {{ControlAction::kPause, "pause"},
      {ControlAction::kResume, "resume"},
      {ControlAction::kStop, "stop"},
@@ -42,7 +43,8 @@ constexpr std::array<std::pair<ControlAction, std::string_view>, 10> kControlAct
      {ControlAction::kLeaseSeconds, "lease-seconds"},
      {ControlAction::kMaxAttempts, "max-attempts"},
      {ControlAction::kCordon, "cordon"},
-     {ControlAction::kUncordon, "uncordon"}}};
+     {ControlAction::kUncordon, "uncordon"},
+     {ControlAction::kHeldoutQuestions, "heldout-questions"}}};
 constexpr std::array<std::pair<Finish, char>, 3> kFinishes{
     {{Finish::kEos, 'e'}, {Finish::kStop, 's'}, {Finish::kLength, 'l'}}};
 
@@ -372,6 +374,8 @@ std::string control_value(const RunControlled& controlled) {
     case ControlAction::kCordon:
     case ControlAction::kUncordon:
       return controlled.worker;
+    case ControlAction::kHeldoutQuestions:
+      return std::to_string(controlled.heldout_questions);
     case ControlAction::kPause:
     case ControlAction::kResume:
       break;
@@ -408,6 +412,9 @@ void parse_control_value(std::string_view text, RunControlled* controlled) {
       controlled->worker = text;
       good = !text.empty();
       break;
+    case ControlAction::kHeldoutQuestions:
+      good = read(&controlled->heldout_questions) && controlled->heldout_questions >= 1;
+      break;
     case ControlAction::kPause:
     case ControlAction::kResume:
       good = text.empty();
@@ -417,8 +424,8 @@ void parse_control_value(std::string_view text, RunControlled* controlled) {
     throw CorruptFile(fmt::format(
         "the history holds the control '{}' with value '{}'; stop and episodes have a "
         "number of episodes, target a mean reward of at least 0, bounds LAYERS:RANGE,…, "
-        "lease-seconds and max-attempts a number of at least 1, cordon and uncordon the name of a worker, pause "
-        "and resume nothing",
+        "lease-seconds, max-attempts and heldout-questions a number of at least 1, cordon and uncordon the "
+        "name of a worker, pause and resume nothing",
         control_action_text(controlled->action), text));
   }
 }

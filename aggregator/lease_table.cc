@@ -15,6 +15,10 @@ void require(bool holds, const char* event, int64_t id, const char* expected) {
 
 }  // namespace
 
+bool uses_up_an_attempt(LeaseEnd how) {
+  return how != LeaseEnd::kReleased && how != LeaseEnd::kPreempted && how != LeaseEnd::kWithdrawn;
+}
+
 bool LeaseTable::known(EpisodeId episode) const {
   return episode.value >= 0 && static_cast<size_t>(episode.value) < episodes_.size();
 }
@@ -72,6 +76,7 @@ void LeaseTable::end(LeaseId lease, LeaseEnd how) {
       break;
     case LeaseEnd::kReleased:
     case LeaseEnd::kPreempted:
+    case LeaseEnd::kWithdrawn:
       drop_live(lease, LeaseState::kReleased);
       break;
     case LeaseEnd::kFailed:
@@ -84,7 +89,7 @@ void LeaseTable::end(LeaseId lease, LeaseEnd how) {
       require(false, "end of lease", lease.value, "only done() supersedes a lease");
   }
   open.live.reset();
-  if (how != LeaseEnd::kReleased && how != LeaseEnd::kPreempted) ++open.attempts_used;
+  if (uses_up_an_attempt(how)) ++open.attempts_used;
   (open.attempts_used < max_attempts_ ? waiting_ : exhausted_).insert(episode);
 }
 
@@ -111,6 +116,13 @@ std::optional<LeaseId> LeaseTable::done(EpisodeId episode, LeaseId lease, AckVer
 void LeaseTable::give_up(EpisodeId episode) {
   require(exhausted_.contains(episode), "giving up episode", episode.value,
           "it has attempts left or is not open");
+  withdraw(episode);
+}
+
+void LeaseTable::withdraw(EpisodeId episode) {
+  require(waiting_.contains(episode) || exhausted_.contains(episode), "withdrawing episode", episode.value,
+          "it is leased or not open");
+  waiting_.erase(episode);
   exhausted_.erase(episode);
   open_.erase(episode);
   record(episode).state = EpisodeState::kGivenUp;

@@ -4,8 +4,8 @@
 //
 //   offered ─▶ waiting ─▶ leased ─▶ done
 //                 ▲         ├─▶ expired, crashed, failed, rejected: waiting again, one attempt used up
-//                 └─────────┴─▶ released, preempted: waiting again, no attempt used up
-//   waiting with no attempt left ─▶ given up
+//                 └─────────┴─▶ released, preempted, withdrawn: waiting again, no attempt used up
+//   waiting with no attempt left, or not wanted any more ─▶ given up
 //
 // While its episode is not done, a result is still accepted from a lease that expired or was released; the
 // lease that another worker holds by then is superseded. A finished episode costs a few bytes.
@@ -46,7 +46,11 @@ enum class LeaseEnd : uint8_t {
   kSuperseded,  // a late result of another lease answered its episode
   kPreempted,   // given back by a worker whose machine is being taken away
   kCrashed,     // its worker came back without it
+  kWithdrawn,   // its episode is not wanted any more
 };
+
+// Of its episode. Only an end that says something of the episode does.
+bool uses_up_an_attempt(LeaseEnd how);
 
 // What a result is, judged by its lease and episode alone.
 enum class Standing : uint8_t {
@@ -76,7 +80,8 @@ class LeaseTable {
   void end(LeaseId lease, LeaseEnd how);  // not kSuperseded, which done() does
   // The result of `lease` was stored. Returns the lease of another worker that this supersedes.
   std::optional<LeaseId> done(EpisodeId episode, LeaseId lease, AckVerdict verdict);
-  void give_up(EpisodeId episode);
+  void give_up(EpisodeId episode);   // that is exhausted
+  void withdraw(EpisodeId episode);  // that waits or is exhausted: nobody wants its result any more
   // Renews those of `leases` that `worker` holds; returns the others, which it should stop working on.
   std::vector<int64_t> renew(const std::string& worker, std::span<const int64_t> leases, Timestamp now);
   // After a restart: gives every live lease a whole lease time in which its worker can be heard of again.
@@ -94,6 +99,7 @@ class LeaseTable {
   const std::set<EpisodeId>& waiting() const { return waiting_; }
   LeaseId next_lease() const { return {static_cast<int64_t>(leases_.size()) + 1}; }
   int attempt(EpisodeId open_episode) const;  // number of the next or current attempt: 1, 2, …
+  std::optional<LeaseId> live_lease(EpisodeId open_episode) const { return open_.at(open_episode).live; }
   std::vector<LeaseId> due(Timestamp now) const;
   std::optional<Timestamp> next_deadline() const;
   std::vector<EpisodeId> exhausted() const;  // to be given up

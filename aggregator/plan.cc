@@ -67,11 +67,11 @@ Plan::Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy)
       seed_(spec.seed()),
       train_questions_(spec.task().train().questions()),
       questions_per_episode_(spec.questions_per_episode()),
+      most_heldout_questions_(spec.task().heldout_questions() == 0 ? 0 : spec.task().heldout().questions()),
       heldout_questions_(spec.task().heldout_questions()),
       preflight_questions_(static_cast<uint32_t>(preflight_questions(spec))),
       preflight_episodes_(preflight_episodes(spec)),
       ignore_preflight_(spec.ignore_preflight()),
-      verification_episodes_(verification_episodes(spec)),
       uniform_samples_(even_schedule(spec).samples),
       policy_(std::move(policy)),
       train_(spec.seed(), spec.task().train().questions(), spec.questions_per_episode()),
@@ -84,7 +84,7 @@ Plan::Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy)
 std::optional<PlannedEpisode> Plan::next() {
   const bool wanted = stage_ == Stage::kPreflight ? preflight_asked_ < preflight_episodes_
                       : stage_ == Stage::kLearn   ? learned_ + open_ < wanted_
-                      : stage_ == Stage::kVerify  ? verify_asked_ < verification_episodes_
+                      : stage_ == Stage::kVerify  ? verification_wants_more()
                                                   : false;
   if (!wanted) return std::nullopt;
   PlannedEpisode episode = stage_ == Stage::kPreflight ? next_preflight()
@@ -170,19 +170,34 @@ PlannedEpisode Plan::next_preflight() {
 // still paired.
 PlannedEpisode Plan::next_verification() {
   const int64_t batch = verify_asked_ / kVerifiedSchedules;
-  const VerifiedSchedule& verified = verified_[static_cast<size_t>(verify_asked_ % kVerifiedSchedules)];
-  const uint32_t first = static_cast<uint32_t>(batch) * questions_per_episode_;
-  const uint32_t last = std::min(first + questions_per_episode_, heldout_questions_);
+  const int64_t schedule = verify_asked_ % kVerifiedSchedules;
+  if (schedule == 0) {
+    verify_first_ = verify_end_;
+    verify_end_ = std::min(verify_first_ + questions_per_episode_, heldout_questions_);
+  }
+  const VerifiedSchedule& verified = verified_[static_cast<size_t>(schedule)];
   PlannedEpisode episode;
   episode.kind = kVerifiedKind;
   episode.label = verified.label;
   episode.group = batch;
   episode.samples = verified.samples;
-  episode.questions.resize(last - first);
-  std::iota(episode.questions.begin(), episode.questions.end(), first);
+  episode.questions.resize(verify_end_ - verify_first_);
+  std::iota(episode.questions.begin(), episode.questions.end(), verify_first_);
   episode.policy_version = policy_->version();
   ++verify_asked_;
   return episode;
+}
+
+// A batch that has begun is asked of all schedules, so that it stays paired.
+bool Plan::verification_wants_more() const {
+  return verify_asked_ % kVerifiedSchedules != 0 || verify_end_ < heldout_questions_;
+}
+
+int64_t Plan::unasked_verification_episodes() const {
+  const int64_t begun = verify_asked_ % kVerifiedSchedules;
+  const int64_t batches =
+      (int64_t{heldout_questions_} - verify_end_ + questions_per_episode_ - 1) / questions_per_episode_;
+  return (begun == 0 ? 0 : kVerifiedSchedules - begun) + kVerifiedSchedules * batches;
 }
 
 bool Plan::tell(const PlannedEpisode& episode, std::span<const QuestionResult> results, const Work& work) {
@@ -235,21 +250,21 @@ void Plan::close_episode() {
   } else if (stage_ == Stage::kLearn) {
     end_learning_when_done();
   } else {
-    ++verify_closed_;
-    if (verify_closed_ == verification_episodes_) stage_ = Stage::kFinished;
+    end_verification_when_done();
   }
 }
 
 bool Plan::can_learn_on(int64_t episodes) const {
-  return stage_ == Stage::kFinished && (ignore_preflight_ || preflight_.stop_reason().empty()) &&
-         episodes > learned_;
+  return (stage_ == Stage::kFinished || stage_ == Stage::kVerify) &&
+         (ignore_preflight_ || preflight_.stop_reason().empty()) && episodes > learned_;
 }
 
 void Plan::want(int64_t episodes) {
   if (can_learn_on(episodes)) {
+    if (open_ > 0) throw std::logic_error("a run learns on while episodes of its verification are open");
     stage_ = Stage::kLearn;
     other_episodes_ += verify_asked_;
-    verify_asked_ = verify_closed_ = 0;
+    verify_asked_ = verify_first_ = verify_end_ = 0;
     verified_.clear();
   }
   if (stage_ != Stage::kLearn && stage_ != Stage::kPreflight)
@@ -258,9 +273,35 @@ void Plan::want(int64_t episodes) {
   if (stage_ == Stage::kLearn) end_learning_when_done();
 }
 
+std::string Plan::why_not_verify(int64_t heldout_questions) const {
+  if (most_heldout_questions_ == 0) return "the run has no held-out file";
+  if (heldout_questions < 1 || heldout_questions > most_heldout_questions_) {
+    return fmt::format("heldout-questions is {}, 1 to {}, which the held-out file has, is expected",
+                       heldout_questions, most_heldout_questions_);
+  }
+  if (stage_ != Stage::kFinished) return "";
+  if (verified_.empty()) return "the run ended without a verification, so there is nothing to add to";
+  if (heldout_questions > verify_end_) return "";
+  return fmt::format(
+      "the run is finished and verified on {} questions; more than that is expected, {} at most", verify_end_,
+      most_heldout_questions_);
+}
+
+void Plan::verify_on(int64_t heldout_questions) {
+  if (const std::string reason = why_not_verify(heldout_questions); !reason.empty())
+    throw std::logic_error(reason);
+  heldout_questions_ = std::max(static_cast<uint32_t>(heldout_questions), verify_end_);
+  if (stage_ == Stage::kFinished) stage_ = Stage::kVerify;
+  if (stage_ == Stage::kVerify) end_verification_when_done();
+}
+
+void Plan::end_verification_when_done() {
+  if (open_ == 0 && !verification_wants_more()) stage_ = Stage::kFinished;
+}
+
 void Plan::end_learning_when_done() {
   if (learned_ < wanted_ || open_ > 0) return;
-  stage_ = verification_episodes_ > 0 ? Stage::kVerify : Stage::kFinished;
+  stage_ = heldout_questions_ > 0 ? Stage::kVerify : Stage::kFinished;
   if (stage_ == Stage::kFinished) return;
   verified_ = {{"uniform", uniform_samples_}, {"learned", policy_->recommend().samples}, {"dense", {}}};
 }
@@ -275,7 +316,8 @@ int64_t Plan::remaining() const {
   const int64_t learning = stage_ == Stage::kPreflight ? wanted_
                            : stage_ == Stage::kLearn   ? std::max(wanted_ - learned_, open_)
                                                        : 0;
-  return before + learning + verification_episodes_ - verify_closed_;
+  const int64_t verifying = stage_ == Stage::kVerify ? open_ : 0;
+  return before + learning + verifying + unasked_verification_episodes();
 }
 
 double Plan::mean_reward_recent() const {

@@ -75,13 +75,19 @@ class Plan {
   void give_up(const PlannedEpisode& episode);
 
   // Changes the number of learning episodes, in place of the spec's. Open episodes are learned from in any
-  // case; when none is open any more the verification begins. A finished run learns on where `episodes` is
-  // more than it has learned from, and what was verified counts no more: the verification is made again, of
-  // the new schedule. Throws std::logic_error while the run is being verified, or where it ended with the
-  // preflight.
+  // case; when none is open any more the verification begins. A run that is verified or finished learns on
+  // where `episodes` is more than it has learned from, and what was verified counts no more: the verification
+  // is made again, of the new schedule. Throws std::logic_error where it cannot learn on, or episodes of the
+  // verification are open.
   void want(int64_t episodes);
-  bool can_learn_on(int64_t episodes) const;  // so that want() takes them in a finished run
+  bool can_learn_on(int64_t episodes) const;  // so that want() takes them after the learning stage
   int64_t wanted() const { return wanted_; }
+  // Changes the number of held-out questions, in place of the spec's. Those that the verification has begun
+  // with are finished in any case; a finished run is verified on more of them. Throws std::logic_error where
+  // why_not_verify() has a reason.
+  void verify_on(int64_t heldout_questions);
+  // Empty where verify_on() takes them, else what is wrong.
+  std::string why_not_verify(int64_t heldout_questions) const;
 
   // Schedules of the policy keep these bounds from now on.
   void bound(const policy::Bounds& bounds) { policy_->bound(bounds); }
@@ -103,6 +109,7 @@ class Plan {
   bool recent_is_full() const { return recent_rewards_.size() == kRecentRewards; }
   // Empty before the verification.
   const std::vector<VerifiedSchedule>& verified() const { return verified_; }
+  // That the run is verified on.
   int64_t heldout_questions() const { return heldout_questions_; }
 
  private:
@@ -112,10 +119,13 @@ class Plan {
   std::vector<uint32_t> questions_of(const policy::Proposal& proposal);
   PlannedEpisode next_preflight();
   PlannedEpisode next_verification();
+  bool verification_wants_more() const;
+  int64_t unasked_verification_episodes() const;
   // The policy's number of a learning episode.
   int64_t proposal_of(EpisodeId episode) const { return episode.value - other_episodes_; }
   void close_episode();
   void end_learning_when_done();
+  void end_verification_when_done();
 
   // Of a proposal of `group` that names none.
   RewardKind kind_of_group(int64_t group) const;
@@ -126,11 +136,11 @@ class Plan {
   uint32_t seed_;
   uint32_t train_questions_;
   uint32_t questions_per_episode_;
-  uint32_t heldout_questions_;
+  uint32_t most_heldout_questions_;  // that the held-out file has; 0 = no worker has one
+  uint32_t heldout_questions_;       // wanted, from the spec or verify_on()
   uint32_t preflight_questions_;
   int64_t preflight_episodes_;
   bool ignore_preflight_;
-  int64_t verification_episodes_;
   std::vector<int32_t> uniform_samples_;  // [layers]
 
   std::unique_ptr<policy::Policy> policy_;
@@ -147,7 +157,9 @@ class Plan {
   int64_t preflight_asked_ = 0;
   int64_t preflight_closed_ = 0;
   int64_t verify_asked_ = 0;
-  int64_t verify_closed_ = 0;
+  // The questions of the verification's last batch.
+  uint32_t verify_first_ = 0;
+  uint32_t verify_end_ = 0;
   std::vector<VerifiedSchedule> verified_;
   std::deque<double> recent_rewards_;
   LearningCurve curve_;

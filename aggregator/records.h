@@ -90,12 +90,13 @@ struct EpisodeTold {
 enum class GiveUp : uint8_t {
   kExhausted,  // its attempts are used up
   kPoisoned,   // and it failed on different workers, so most likely the episode is at fault
+  kWithdrawn,  // nobody wants its result any more
 };
 
 struct EpisodeGivenUp {
   EpisodeId episode;
   GiveUp kind = GiveUp::kExhausted;
-  std::string reason;  // how its attempts ended
+  std::string reason;  // how its attempts ended, or why nobody wants it
   Timestamp at;
   friend bool operator==(const EpisodeGivenUp&, const EpisodeGivenUp&) = default;
 };
@@ -110,7 +111,8 @@ enum class ControlAction : uint8_t {
   kLeaseSeconds,
   kMaxAttempts,
   kCordon,
-  kUncordon
+  kUncordon,
+  kHeldoutQuestions
 };
 
 // Who asks where the run itself controls its learning; no operator goes by these names.
@@ -130,6 +132,7 @@ struct RunControlled {
   int64_t lease_seconds = 0;  // kLeaseSeconds: of leases that are granted or renewed from now on
   int32_t max_attempts = 0;   // kMaxAttempts: at one episode before it is given up
   std::string worker = {};  // kCordon and kUncordon: the worker, or the holder of all workers, that is meant
+  int64_t heldout_questions = 0;  // kHeldoutQuestions: that the run is verified on from now on
   std::string by;
   Timestamp at;
   friend bool operator==(const RunControlled&, const RunControlled&) = default;

@@ -91,21 +91,16 @@ VersionRow read_version(const Statement& query) {
   return row;
 }
 
-// Told episodes of the stages that want a fixed number of them.
-struct Told {
-  int64_t preflight = 0;
-  int64_t verify = 0;
-};
-
-// Of the verification only what was told after record `verified_after`.
-Told read_episodes(const Database& database, int64_t schema_version, int64_t verified_after,
-                   Preflight* preflight, RunData* run) {
+// Returns the number of episodes of the preflight. Of the verification it takes only what was told after
+// record `verified_after`.
+int64_t read_episodes(const Database& database, int64_t schema_version, int64_t verified_after,
+                      Preflight* preflight, RunData* run) {
   std::map<std::string, Candidate> candidates;
   Statement query(database, episodes_after(schema_version));
   query.bind(int64_t{0});
   EpisodeRow row;
   std::vector<QuestionResult> results;
-  Told told;
+  int64_t told_of_preflight = 0;
   while (query.step()) {
     read_row(query, &row, &results);
     if (row.stage == name(Stage::kLearn)) {
@@ -122,18 +117,17 @@ Told read_episodes(const Database& database, int64_t schema_version, int64_t ver
     }
     for (size_t i = 0; i < questions.size(); ++i) results[i].question = questions[i];
     if (row.stage == name(Stage::kPreflight)) {
-      ++told.preflight;
+      ++told_of_preflight;
       preflight->add(row.label, results, {row.worker, row.seconds, row.finished});
       continue;
     }
     if (query.integer(16) < verified_after) continue;
-    ++told.verify;
     Candidate& candidate = candidates[row.label];
     candidate.samples = row.samples;
     for (const QuestionResult& result : results) candidate.results[result.question] = result;
   }
   add_scores(candidates, run);
-  return told;
+  return told_of_preflight;
 }
 
 void read_versions(const Database& database, RunData* run) {
@@ -172,6 +166,9 @@ void follow(const RunControlled& controlled, RunData* run) {
     case ControlAction::kMaxAttempts:
       run->max_attempts = controlled.max_attempts;
       return;
+    case ControlAction::kHeldoutQuestions:
+      run->spec.mutable_task()->set_heldout_questions(static_cast<uint32_t>(controlled.heldout_questions));
+      return;
     case ControlAction::kCordon:
     case ControlAction::kUncordon:
       return;  // says nothing of the run
@@ -196,9 +193,11 @@ int64_t read_control(const Database& database, RunData* run) {
 }
 
 void read_given_up(const Database& database, int64_t schema_version, RunData* run) {
-  Statement query(database, schema_version >= 2
-                                ? "SELECT episode, kind, reason, at_ms FROM set_asides ORDER BY seq"
-                                : "SELECT episode, 'exhausted', '', at_ms FROM set_asides ORDER BY seq");
+  Statement query(
+      database,
+      schema_version >= 2
+          ? "SELECT episode, kind, reason, at_ms FROM set_asides WHERE kind != 'withdrawn' ORDER BY seq"
+          : "SELECT episode, 'exhausted', '', at_ms FROM set_asides ORDER BY seq");
   while (query.step()) {
     run->given_up.push_back({{query.integer(0)},
                              parse_give_up(query.text(1)),
@@ -207,32 +206,59 @@ void read_given_up(const Database& database, int64_t schema_version, RunData* ru
   }
 }
 
-int64_t given_up_in(const Database& database, Stage stage, int64_t after) {
-  Statement query(
-      database,
-      "SELECT count(*) FROM set_asides s JOIN episodes e USING(episode) WHERE e.stage = ? AND s.seq > ?");
+int64_t given_up_in(const Database& database, Stage stage) {
+  Statement query(database,
+                  "SELECT count(*) FROM set_asides s JOIN episodes e USING(episode) WHERE e.stage = ?");
+  query.bind(name(stage));
+  query.step();
+  return query.integer(0);
+}
+
+// Episodes of a stage that are neither told nor given up, of those asked after record `after`.
+int64_t open_in(const Database& database, Stage stage, int64_t after) {
+  Statement query(database,
+                  "SELECT count(*) FROM episodes e WHERE stage = ? AND seq > ? AND NOT EXISTS"
+                  "(SELECT 1 FROM outcomes o WHERE o.episode = e.episode) AND NOT EXISTS"
+                  "(SELECT 1 FROM set_asides s WHERE s.episode = e.episode)");
   query.bind(name(stage)).bind(after);
   query.step();
   return query.integer(0);
 }
 
+// How far the verification after record `after` has come.
+struct Verification {
+  int64_t asked = 0;      // episodes
+  int64_t questions = 0;  // that the last batch ends with
+};
+Verification read_verification(const Database& database, int64_t after) {
+  Statement query(database,
+                  "SELECT count(*) OVER (), questions FROM episodes WHERE stage = 'verify' AND seq > ? "
+                  "ORDER BY seq DESC LIMIT 1");
+  query.bind(after);
+  if (!query.step()) return {};
+  const auto last = parse_list<uint32_t>(query.text(1), "episodes.questions");
+  return {query.integer(0), last.empty() ? 0 : int64_t{last.back()} + 1};
+}
+
 // The same rule as Plan's: preflight and verification end when each of their episodes is told or given up,
 // learning when the wanted number of episodes was learned from and none is open.
-std::string stage_of(const Database& database, const RunData& run, const Preflight& preflight,
-                     const Told& told, int64_t verified_after) {
-  if (told.preflight + given_up_in(database, Stage::kPreflight, 0) < preflight_episodes(run.spec))
+std::string stage_of(const Database& database, const Preflight& preflight, int64_t preflight_told,
+                     int64_t verified_after, RunData* run) {
+  if (preflight_told + given_up_in(database, Stage::kPreflight) < preflight_episodes(run->spec))
     return std::string(name(Stage::kPreflight));
-  if (!run.spec.ignore_preflight() && !preflight.stop_reason().empty())
+  if (!run->spec.ignore_preflight() && !preflight.stop_reason().empty())
     return std::string(name(Stage::kFinished));
-  const int64_t open = Statement(database,
-                                 "SELECT count(*) FROM episodes e WHERE stage = 'learn' AND NOT EXISTS"
-                                 "(SELECT 1 FROM outcomes o WHERE o.episode = e.episode) AND NOT EXISTS"
-                                 "(SELECT 1 FROM set_asides s WHERE s.episode = e.episode)")
-                           .value();
-  const int64_t learned = std::ssize(run.learned) + run.learned_of_other_kinds;
-  if (learned < run.episodes_wanted || open > 0) return std::string(name(Stage::kLearn));
-  const bool finished =
-      told.verify + given_up_in(database, Stage::kVerify, verified_after) == verification_episodes(run.spec);
+  const int64_t learned = std::ssize(run->learned) + run->learned_of_other_kinds;
+  if (learned < run->episodes_wanted || open_in(database, Stage::kLearn, 0) > 0)
+    return std::string(name(Stage::kLearn));
+  const Verification verification = read_verification(database, verified_after);
+  wire::TaskSpec& task = *run->spec.mutable_task();
+  // Batches that have begun are finished, however few questions are wanted by then.
+  task.set_heldout_questions(
+      std::max(task.heldout_questions(), static_cast<uint32_t>(verification.questions)));
+  const bool all_asked = verification.asked % kVerifiedSchedules == 0 &&
+                         verification.questions == int64_t{task.heldout_questions()};
+  const bool finished = all_asked && open_in(database, Stage::kVerify, verified_after) == 0;
   return std::string(name(finished ? Stage::kFinished : Stage::kVerify));
 }
 
@@ -283,12 +309,12 @@ RunData read_run(const std::filesystem::path& run_directory) {
   begin_with_spec(&run);
   const int64_t last_wish = schema_version >= 2 ? read_control(database, &run) : 0;
   Preflight preflight(run.spec);
-  const Told told = read_episodes(database, schema_version, last_wish, &preflight, &run);
+  const int64_t preflight_told = read_episodes(database, schema_version, last_wish, &preflight, &run);
   read_versions(database, &run);
   read_given_up(database, schema_version, &run);
   run.counters = read_counters(database);
   run.elapsed_s = Statement(database, "SELECT sum(last_ms - started_ms) FROM epochs").value() / 1000.0;
-  run.stage = stage_of(database, run, preflight, told, last_wish);
+  run.stage = stage_of(database, preflight, preflight_told, last_wish, &run);
   if (preflight_episodes(run.spec) > 0)
     run.preflight = preflight.describe(run.stage != name(Stage::kPreflight));
   return run;

@@ -61,7 +61,7 @@ struct RunData {
   // also the last.
   static constexpr int64_t kMostVersions = 4096;
 
-  wire::RunSpec spec;
+  wire::RunSpec spec;  // as in spec.json, but with the held-out questions of the last control
   RewardKind kind = RewardKind::kAnswers;  // from the spec: what rewards and scores measure
   std::string stage;                       // "preflight", "learn", "verify", "finished"
   int64_t episodes_wanted = 0;             // learning episodes, from the spec or the last control

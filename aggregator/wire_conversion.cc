@@ -17,10 +17,10 @@ wire::Ack_Verdict to_wire(AckVerdict verdict) {
 wire::ControlEvent to_wire(const RunControlled& controlled) {
   using wire::Control;
   static constexpr std::array kActions = {
-      Control::ACTION_PAUSE,         Control::ACTION_RESUME,       Control::ACTION_STOP,
-      Control::ACTION_TARGET,        Control::ACTION_EPISODES,     Control::ACTION_BOUNDS,
-      Control::ACTION_LEASE_SECONDS, Control::ACTION_MAX_ATTEMPTS, Control::ACTION_CORDON,
-      Control::ACTION_UNCORDON};  // [ControlAction]
+      Control::ACTION_PAUSE,         Control::ACTION_RESUME,           Control::ACTION_STOP,
+      Control::ACTION_TARGET,        Control::ACTION_EPISODES,         Control::ACTION_BOUNDS,
+      Control::ACTION_LEASE_SECONDS, Control::ACTION_MAX_ATTEMPTS,     Control::ACTION_CORDON,
+      Control::ACTION_UNCORDON,      Control::ACTION_HELDOUT_QUESTIONS};  // [ControlAction]
   wire::ControlEvent event;
   event.set_action(kActions[static_cast<size_t>(controlled.action)]);
   event.set_episodes(controlled.episodes);
@@ -29,6 +29,7 @@ wire::ControlEvent to_wire(const RunControlled& controlled) {
   event.set_lease_seconds(controlled.lease_seconds);
   event.set_max_attempts(controlled.max_attempts);
   event.set_worker(controlled.worker);
+  event.set_heldout_questions(controlled.heldout_questions);
   event.set_by(controlled.by);
   event.set_at_ms(controlled.at.time_since_epoch().count());
   return event;

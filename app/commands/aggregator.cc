@@ -261,8 +261,9 @@ int run_aggregator(std::span<const std::string> arguments) {
   }
   aggregator::Service& service = *opened;
   spdlog::info("up to {} files can be open, about as many workers can connect", open_files);
-  if (page_address) page_address->announce("live page with /metrics, /healthz, /readyz and /api/run");
+  // The page's last: whoever waits for its file finds those of all other addresses.
   if (metrics_address) metrics_address->announce("/metrics, /healthz and /readyz alone");
+  if (page_address) page_address->announce("live page with /metrics, /healthz, /readyz and /api/run");
   const ResultsWriter writer(run.run, live);
   std::optional<aggregator::BackupKeeper> backups;
   if (backup_every > 0) {

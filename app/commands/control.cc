@@ -1,6 +1,6 @@
 // allot control: pauses, resumes or stops a running run, changes its number of episodes, the bounds of its
-// schedules, or how long and how often episodes are leased, or cordons one worker. The run's history records
-// who asked for it and when.
+// schedules, its held-out questions, or how long and how often episodes are leased, or cordons one worker.
+// The run's history records who asked for it and when.
 #include <charconv>
 #include <chrono>
 #include <iostream>
@@ -36,7 +36,7 @@ struct ControlOptions {
 };
 
 // The actions with a number. Each is also an option, --episodes N.
-constexpr const char* kNumbered[] = {"episodes", "lease-seconds", "max-attempts"};
+constexpr const char* kNumbered[] = {"episodes", "heldout-questions", "lease-seconds", "max-attempts"};
 
 int64_t number_of(const ControlOptions& options, int64_t most) {
   int64_t number = 0;
@@ -57,6 +57,9 @@ wire::Control control_of(const ControlOptions& options, bool with_target) {
   if (action == "episodes") {
     control.set_action(Control::ACTION_EPISODES);
     control.set_episodes(number_of(options, 1000 * kMost));
+  } else if (action == "heldout-questions") {
+    control.set_action(Control::ACTION_HELDOUT_QUESTIONS);
+    control.set_heldout_questions(number_of(options, 1000 * kMost));
   } else if (action == "lease-seconds") {
     control.set_action(Control::ACTION_LEASE_SECONDS);
     control.set_lease_seconds(number_of(options, kMost));
@@ -113,20 +116,21 @@ int run_control(std::span<const std::string> arguments) {
   ControlOptions options;
   OptionSet set(
       "control",
-      "pause, resume or stop a run, change its episodes, its bounds or its leases, or cordon a worker",
+      "pause, resume or stop a run, change its episodes, bounds, held-out questions or leases, or cordon a worker",
       kExample);
   set.positional_choice(
       "action", &options.action,
-      {"pause", "resume", "stop", "episodes", "bounds", "lease-seconds", "max-attempts", "cordon",
-       "uncordon"},
+      {"pause", "resume", "stop", "episodes", "bounds", "heldout-questions", "lease-seconds", "max-attempts",
+       "cordon", "uncordon"},
       "ACTION",
-      "pause (running episodes are finished), resume, stop (learn from them, then verify), episodes (a finished run "
-      "learns on, and is verified again), bounds, lease-seconds, max-attempts, cordon (a worker gets no leases; those "
-      "that it holds run on), or uncordon (it gets leases again)");
+      "pause (running episodes are finished), resume, stop (learn from them, then verify), episodes (a run that is "
+      "verified or finished learns on, and is verified again), bounds, heldout-questions (a finished run is verified on "
+      "those that it has not had), lease-seconds, max-attempts, cordon (a worker gets no leases; those that it holds "
+      "run on), or uncordon (it gets leases again)");
   set.positional(
       "value", &options.value, "VALUE",
       "after 'episodes': learning episodes wanted from now on; after 'bounds': what schedules keep "
-      "from now on, as --bounds of allot tune, or none; after 'lease-seconds': how long a lease runs that is granted or "
+      "from now on, as --bounds of allot tune, or none; after 'heldout-questions': how many the run is verified on; after 'lease-seconds': how long a lease runs that is granted or "
       "renewed from now on; after 'max-attempts': attempts at one episode before it is given up; after 'cordon' and "
       "'uncordon': the name of a worker, or the holder of a key for all of its workers");
   std::map<std::string, std::optional<int64_t>> numbers;

@@ -388,6 +388,7 @@
     bounds: (event) => event.bounds ? `set the bounds ${event.bounds}` : 'removed all bounds but the floor',
     'lease-seconds': (event) => `set the time of leases to ${whole(event.lease_seconds)} s`,
     'max-attempts': (event) => `set the attempts at an episode to ${whole(event.max_attempts)}`,
+    'heldout-questions': (event) => `set the held-out questions to ${whole(event.heldout_questions)}`,
     cordon: (event) => `cordoned ${event.worker}`, uncordon: (event) => `uncordoned ${event.worker}`,
   };
   function showControls(run) {

@@ -109,6 +109,8 @@ std::string control_text(const wire::ControlEvent& event) {
       return fmt::format("leases of {} s", event.lease_seconds());
     case wire::Control::ACTION_MAX_ATTEMPTS:
       return fmt::format("{} attempts at an episode", event.max_attempts());
+    case wire::Control::ACTION_HELDOUT_QUESTIONS:
+      return fmt::format("{} held-out questions", event.heldout_questions());
     case wire::Control::ACTION_CORDON:
     case wire::Control::ACTION_UNCORDON:
       return fmt::format("{} {}", action_name(event), event.worker());

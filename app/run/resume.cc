@@ -190,6 +190,19 @@ class Comparison {
            });
   }
 
+  void change_heldout_questions() {
+    const auto began = static_cast<int32_t>(spec_.task().heldout_questions());
+    if (began == 0) {
+      if (given_.heldout_questions != 0) differs("heldout-questions", "0");
+      return;
+    }
+    change("heldout-questions", *given_.heldout_questions, began,
+           static_cast<int32_t>(now().spec.task().heldout_questions()), [&](wire::Control* control) {
+             control->set_action(wire::Control::ACTION_HELDOUT_QUESTIONS);
+             control->set_heldout_questions(*given_.heldout_questions);
+           });
+  }
+
   static const std::map<std::string, Compare, std::less<>> kSpecial;
 
   const OptionSet& set_;
@@ -214,6 +227,7 @@ const std::map<std::string, Comparison::Compare, std::less<>> Comparison::kSpeci
     {"episodes", &Comparison::change_episodes},
     {"bounds", &Comparison::change_bounds},
     {"lease-seconds", &Comparison::change_lease_seconds},
+    {"heldout-questions", &Comparison::change_heldout_questions},
     {"max-attempts", &Comparison::change_max_attempts},
 };
 

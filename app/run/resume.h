@@ -28,8 +28,8 @@ struct Changes {
 // Reads the run in `given.run` into `spec`, as it is stored. Every option of the run that `set` was given
 // (declare_run_options, with `given` for its fields) is compared with it: models, adapters and data by their
 // content, so that they may have moved. Throws Mismatch that names each option that differs, as it was given.
-// --episodes, --bounds, --lease-seconds and --max-attempts may differ, which is a change; a value that the
-// run began with and that an operator has changed since is none, which the log says.
+// --episodes, --bounds, --heldout-questions, --lease-seconds and --max-attempts may differ, which is a
+// change; a value that the run began with and that an operator has changed since is none, which the log says.
 Changes resume_run(const OptionSet& set, const RunOptions& given, wire::RunSpec* spec);
 
 }  // namespace allot::app

@@ -59,6 +59,8 @@ std::vector<Record> one_of_each() {
       RunControlled{.action = ControlAction::kBounds, .by = "ann", .at = kNow},
       RunControlled{.action = ControlAction::kLeaseSeconds, .lease_seconds = 7, .by = "ann", .at = kNow},
       RunControlled{.action = ControlAction::kMaxAttempts, .max_attempts = 9, .by = "ann", .at = kNow},
+      RunControlled{
+          .action = ControlAction::kHeldoutQuestions, .heldout_questions = 40, .by = "ann", .at = kNow},
       LeaseEnded{{2}, LeaseEnd::kPreempted, "", kNow},
       LeaseEnded{{2}, LeaseEnd::kCrashed, "b came back", kNow},
       VersionReached{13,

@@ -85,6 +85,25 @@ TEST_F(LeaseTableTest, AReleasedLeaseUsesUpNoAttempt) {
   EXPECT_EQ(table_.attempt(kFirst), 1);
 }
 
+TEST_F(LeaseTableTest, AnEpisodeThatNobodyWantsIsWithdrawnOnceItIsNotLeased) {
+  table_.grant(kLease1, kFirst, "a", now());
+  EXPECT_THROW(table_.withdraw(kFirst), std::logic_error) << "it is leased";
+  table_.end(kLease1, LeaseEnd::kWithdrawn);
+  EXPECT_EQ(table_.attempt(kFirst), 1);
+  table_.withdraw(kFirst);
+  EXPECT_EQ(table_.next_waiting(), kSecond);
+  EXPECT_EQ(table_.judge(kLease1, kFirst).standing, Standing::kGivenUp);
+  EXPECT_THROW(table_.withdraw(kFirst), std::logic_error) << "it is not open";
+  for (const LeaseId lease : {kLease2, LeaseId{3}}) {
+    table_.grant(lease, kSecond, "a", now());
+    table_.end(lease, LeaseEnd::kFailed);
+  }
+  ASSERT_THAT(table_.exhausted(), ElementsAre(kSecond));
+  table_.withdraw(kSecond);
+  EXPECT_THAT(table_.exhausted(), IsEmpty());
+  EXPECT_EQ(table_.num_open(), 0u);
+}
+
 TEST_F(LeaseTableTest, ACrashUsesUpAnAttemptAndALateResultOfItCounts) {
   table_.grant(kLease1, kFirst, "a", now());
   table_.end(kLease1, LeaseEnd::kCrashed);

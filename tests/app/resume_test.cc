@@ -79,7 +79,6 @@ TEST_F(Resume, AnOptionThatDiffersFromTheRunIsRefusedAsItWasTypedWithAndWithoutT
       {"--floor", "2"},
       {"--estimator", "iid"},
       {"--max-new-tokens", "7"},
-      {"--heldout-questions", "5"},
       {"--questions", "5"},
       {"--policy", "pairs"},
       {"--policy-option", "gain=3"},
@@ -141,12 +140,12 @@ TEST_F(Resume, WhatAnOperatorMayChangeIsTakenAndStays) {
   begin();
   {
     RunningCommand serving(resumed("aggregator", {"--lease-seconds", "7", "--max-attempts", "9", "--episodes",
-                                                  "20", "--bounds", "3:4"}));
+                                                  "20", "--bounds", "3:4", "--heldout-questions", "3"}));
     ASSERT_TRUE(serving.error_line_with("epoch 2: stage learn, 0 of 20 episodes"));
     const auto now = status();
     EXPECT_EQ(now.at("lease_ms"), 7000);
     EXPECT_EQ(now.at("episodes_wanted"), 20);
-    ASSERT_EQ(now.at("steering").size(), 4u);
+    ASSERT_EQ(now.at("steering").size(), 5u);
     EXPECT_THAT(now.at("steering")[0].at("by").get<std::string>(), HasSubstr("@"));
     serving.send_signal(SIGTERM);
     EXPECT_EQ(serving.wait().code, 0);
@@ -155,6 +154,7 @@ TEST_F(Resume, WhatAnOperatorMayChangeIsTakenAndStays) {
   EXPECT_EQ(rests.lease_ms, 7000);
   EXPECT_EQ(rests.max_attempts, 9);
   EXPECT_EQ(rests.bounds, "3:4");
+  EXPECT_EQ(rests.spec.task().heldout_questions(), 3u);
   // The same options again change nothing, and those of the first start are said to be overruled.
   RunningCommand serving(resumed("aggregator", {"--lease-seconds", "120", "--max-attempts", "9"}));
   const auto overruled = serving.error_line_with("lease-seconds");
@@ -162,13 +162,14 @@ TEST_F(Resume, WhatAnOperatorMayChangeIsTakenAndStays) {
   EXPECT_THAT(*overruled,
               Names("--lease-seconds", 120, 7, "allot control lease-seconds 120 --run " + run_.string()));
   ASSERT_TRUE(serving.error_line_with("listening on"));
-  EXPECT_EQ(status().at("steering").size(), 4u);
+  EXPECT_EQ(status().at("steering").size(), 5u);
   EXPECT_EQ(status().at("lease_ms"), 7000);
   const auto back = run_command(resumed("control", {"--lease-seconds", "120"}));
   EXPECT_EQ(back.code, 0) << back.err;
   EXPECT_EQ(status().at("lease_ms"), 120'000);
-  EXPECT_EQ(status().at("steering")[4].at("action"), "lease-seconds");
-  EXPECT_THAT(run_command(resumed("status")).out, Names("leases of 120 s", "9 attempts at an episode"));
+  EXPECT_EQ(status().at("steering")[5].at("action"), "lease-seconds");
+  EXPECT_THAT(run_command(resumed("status")).out,
+              Names("leases of 120 s", "9 attempts at an episode", "3 held-out questions"));
   const auto two = run_command(resumed("control", {"pause", "--episodes", "7"}));
   EXPECT_EQ(two.code, 2);
   EXPECT_THAT(two.err, Names("--episodes", "pause"));

@@ -78,7 +78,7 @@ class Auditor {
                                         fmt::join(episode.questions, ","), answers));
   }
   void see(const EpisodeGivenUp& given_up) {
-    ++audit_->given_up;
+    audit_->given_up += given_up.kind != GiveUp::kWithdrawn;
     expect(given_up_.insert(given_up.episode).second, "episode {} is given up twice", given_up.episode.value);
   }
   void see(const VersionReached&) {}
