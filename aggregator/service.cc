@@ -39,6 +39,8 @@ Rights rights_of(wire::Role role) {
 // How often snapshots are made. Where one takes long (thousands of workers) they are made less often: at most
 // 1 / kSnapshotShare of the loop's time goes into them.
 constexpr auto kSnapshotEvery = 1s;
+// How often the file of the aggregator's key is looked at.
+constexpr Duration kKeyLookEvery = 1s;
 constexpr int kSnapshotShare = 50;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -64,11 +66,10 @@ Service::Service(const wire::RunSpec& spec, ServiceOptions options)
   for (const wire::Control& wish : options_.wishes) core_.steer(wish, clock_.now());
   figures_.last_progress = clock_.now();
   commit_and_send(clock_.now());
-  const auto key_file = server_key_path(directory_.path());
   if (options_.server.keys) {
-    write_file_atomically(key_file, options_.server.keys->own.public_key.text() + "\n");
+    announce_key(options_.server.keys->own.public_key);
   } else {
-    std::filesystem::remove(key_file);  // of an earlier start
+    std::filesystem::remove(server_key_path(directory_.path()));  // of an earlier start
   }
   write_file_atomically(endpoint_path(directory_.path()), endpoint() + "\n");
   const wire::Status now = status();
@@ -127,7 +128,22 @@ void Service::serve_once() {
   core_.count_refused_connections(server_.take_refused_connections());
   core_.tick(now);
   commit_and_send(now);
+  take_new_key(now);
   if (options_.live && std::chrono::steady_clock::now() >= next_snapshot_) publish(now);
+}
+
+void Service::announce_key(const wire::PublicKey& key) const {
+  write_file_atomically(server_key_path(directory_.path()), key.text() + "\n");
+}
+
+void Service::take_new_key(Timestamp now) {
+  if (now < next_key_look_) return;
+  next_key_look_ = now + kKeyLookEvery;
+  const std::optional<wire::PublicKey> key = server_.take_new_key();
+  if (!key) return;
+  announce_key(*key);
+  spdlog::info("this aggregator has a new key, whose public part is {}; workers connect again with it",
+               key->text());
 }
 
 void Service::note_pace(Timestamp now) {

@@ -72,6 +72,8 @@ class Service {
   void commit_and_send(Timestamp now);
   void note(const Outputs& outputs, Timestamp now);
   void publish(Timestamp now);
+  void announce_key(const wire::PublicKey& key) const;
+  void take_new_key(Timestamp now);  // once a second
 
   ServiceOptions options_;
   SystemClock clock_;
@@ -81,6 +83,7 @@ class Service {
   std::unique_ptr<History> history_;
   Core core_;
   Timestamp last_commit_;
+  Timestamp next_key_look_;
   Timestamp last_round_;  // when the last round began to take messages
   ServiceFigures figures_;
   std::chrono::steady_clock::time_point round_began_;

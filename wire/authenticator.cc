@@ -1,7 +1,5 @@
 #include "wire/authenticator.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -15,6 +13,7 @@
 #include <zmq.hpp>
 
 #include "base/error.h"
+#include "base/file_state.h"
 #include "base/log.h"
 #include "wire/socket_event.h"
 
@@ -38,24 +37,6 @@ constexpr auto kTellEvery = 10s;
 // end of the time for handshakes.
 constexpr int kAnswersOfOneSocket = 64;
 constexpr auto kAnswersAreReadIn = 200ms;
-
-// The properties of a file that change when it is written or replaced; a Kubernetes mount changes the inode.
-struct FileState {
-  dev_t device = 0;
-  ino_t inode = 0;
-  off_t size = 0;
-  timespec written = {};
-  bool operator==(const FileState& other) const {
-    return device == other.device && inode == other.inode && size == other.size &&
-           written.tv_sec == other.written.tv_sec && written.tv_nsec == other.written.tv_nsec;
-  }
-};
-
-FileState state_of(const std::filesystem::path& file) {
-  struct stat status = {};
-  if (::stat(file.c_str(), &status) != 0) return {};
-  return {status.st_dev, status.st_ino, status.st_size, status.st_mtim};
-}
 
 // All frames of a message that has already arrived.
 std::vector<zmq::message_t> receive_all(zmq::socket_t& socket) {

@@ -18,7 +18,7 @@ Envelope ask_aggregator(const std::string& endpoint, const std::optional<ClientK
                         Envelope::BodyCase expected, Duration timeout) {
   Client client(endpoint, keys);
   question.set_number(1);
-  client.send(encode(std::move(question)));
+  client.send(encode(question));
 
   const auto start = std::chrono::steady_clock::now();
   const auto left = [&] {
@@ -29,6 +29,10 @@ Envelope ask_aggregator(const std::string& endpoint, const std::optional<ClientK
     if (!frame) {
       const auto failure = client.handshake_failure();
       if (!failure) continue;
+      if (client.lacks_key() && keys && keys->other_server) {
+        const ClientKeys other{*keys->other_server, keys->own};
+        return ask_aggregator(endpoint, other, std::move(question), expected, left());
+      }
       if (client.lacks_key()) throw HandshakeRefused(endpoint + ": " + *failure);
       throw NetworkError(endpoint + ": " + *failure);
     }

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <deque>
+#include <thread>
 #include <zmq.hpp>
 
 #include "base/error.h"
+#include "base/file_state.h"
 #include "base/log.h"
 #include "wire/authenticator.h"
 #include "wire/codec.h"
@@ -113,18 +116,44 @@ std::optional<std::string> take_frame(zmq::socket_t& socket, bool* more) {
   return message.to_string();
 }
 
+// ZeroMQ closes a listener on a thread of its own, so for a moment its port is still taken.
+void bind_again(zmq::socket_t& socket, const std::string& address) {
+  using namespace std::chrono_literals;
+  constexpr auto kPatience = 5s;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (true) {
+    try {
+      socket.bind(address);
+      return;
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EADDRINUSE || std::chrono::steady_clock::now() > deadline)
+        throw NetworkError("cannot listen on " + address + " with the new key: " + error.what() +
+                           "; start the aggregator again");
+    }
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
 }  // namespace
 
 struct Server::Impl {
   explicit Impl(const ServerOptions& options)
       : authenticator(context, options.keys ? std::optional(options.keys->allow_list) : std::nullopt,
-                      options.max_connections) {}
+                      options.max_connections) {
+    if (!options.keys) return;
+    own = options.keys->own.public_key;
+    own_file = options.keys->own_file;
+    own_file_state = state_of(own_file);
+  }
 
   zmq::context_t context = frugal_context();
   Authenticator authenticator;
   // Declared after the authenticator, so that it is closed first: its handshakes ask the authenticator.
   zmq::socket_t socket{context, zmq::socket_type::router};
   std::deque<Message> pending;  // the further frames of a message whose first has been handed out
+  std::optional<PublicKey> own;
+  std::filesystem::path own_file;  // empty = never to be read again
+  FileState own_file_state;
 
   std::optional<Message> next() {
     if (pending.empty()) return std::nullopt;
@@ -205,6 +234,28 @@ std::optional<Server::Message> Server::receive(Duration timeout) {
     impl_->read();
     return impl_->next();
   });
+}
+
+// A listener keeps the key that the socket had when it was bound, and its connections end with it.
+std::optional<PublicKey> Server::take_new_key() {
+  if (impl_->own_file.empty()) return std::nullopt;
+  const FileState now = state_of(impl_->own_file);
+  if (now == impl_->own_file_state) return std::nullopt;
+  impl_->own_file_state = now;
+  std::optional<KeyPair> pair;
+  try {
+    pair = read_key_pair(impl_->own_file);
+  } catch (const Error& error) {
+    spdlog::error("the key of this aggregator stays as it is: {}", error.what());
+    return std::nullopt;
+  }
+  if (pair->public_key == impl_->own) return std::nullopt;
+  const std::string address = endpoint();
+  impl_->socket.unbind(address);
+  set_own_keys(impl_->socket, *pair);
+  bind_again(impl_->socket, address);
+  impl_->own = pair->public_key;
+  return pair->public_key;
 }
 
 int64_t Server::take_refused_connections() {

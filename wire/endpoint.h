@@ -26,7 +26,8 @@ inline constexpr int kMessagesOfAConnection = 50;
 
 struct ServerKeys {
   KeyPair own;
-  std::filesystem::path allow_list;  // who may connect (keys.h); read again when it changes
+  std::filesystem::path allow_list;     // who may connect (keys.h); read again when it changes
+  std::filesystem::path own_file = {};  // that `own` comes from; read again by take_new_key()
 };
 
 struct ServerOptions {
@@ -65,6 +66,11 @@ class Server {
   // The next frame, or nothing after `timeout` (zero: only what is already there) or when a signal interrupts
   // the wait. Frames of a key that has been taken from the allow-list are dropped.
   [[nodiscard]] std::optional<Message> receive(Duration timeout);
+  // When the file of its own key has changed since it was read: listens with that key from now on, at the
+  // same address, and returns it. All connections end; peers that know the key connect again. A file that
+  // cannot be read, or holds the same key, changes nothing; the first is an error in the log. Throws
+  // NetworkError when the address cannot be bound again.
+  [[nodiscard]] std::optional<PublicKey> take_new_key();
   // Connections that were ended since the last call because they showed no key, or one that is not on the
   // allow-list, or because there were too many.
   [[nodiscard]] int64_t take_refused_connections();

@@ -142,8 +142,8 @@ PublicKey parse_public_key(std::string_view text, std::string_view what) {
   return {*bytes};
 }
 
-PublicKey read_public_key(const std::string& key_or_file) {
-  if (const auto bytes = read_hex(key_or_file)) return {*bytes};
+std::vector<PublicKey> read_server_keys(const std::string& key_or_file) {
+  if (const auto bytes = read_hex(key_or_file)) return {{*bytes}};
   std::string text;
   try {
     text = read_file(key_or_file);
@@ -151,7 +151,30 @@ PublicKey read_public_key(const std::string& key_or_file) {
     throw NotFound("the aggregator's public key is 64 digits 0-9 a-f or a file that holds them; " +
                    std::string(error.what()));
   }
-  return parse_public_key(trim(text), "the text in " + key_or_file);
+  std::vector<PublicKey> keys;
+  std::string_view rest = trim(text);
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    keys.push_back(parse_public_key(trim(line), fmt::format("line {} of {}", keys.size() + 1, key_or_file)));
+    rest = trim(rest.substr(line.size()));
+  }
+  if (keys.empty() || keys.size() > 2)
+    throw InvalidArgument(
+        fmt::format("{} has {} public keys; one is expected, or two while the aggregator changes its key",
+                    key_or_file, keys.size()));
+  return keys;
+}
+
+bool ClientKeys::try_other_server() {
+  if (!other_server) return false;
+  std::swap(server, *other_server);
+  return true;
+}
+
+bool operator==(const ClientKeys& a, const ClientKeys& b) {
+  const bool same = a.server == b.server && a.other_server == b.other_server;
+  const bool swapped = a.other_server == b.server && a.server == b.other_server;
+  return a.own.public_key == b.own.public_key && (same || swapped);
 }
 
 void write_key_pair(const std::filesystem::path& file, const KeyPair& pair) {

@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace allot::wire {
 
@@ -44,8 +46,9 @@ KeyPair make_key_pair();
 // Throws InvalidArgument for anything but 64 hexadecimal digits, naming `what` and not the text: it may be a
 // secret key in the wrong place.
 PublicKey parse_public_key(std::string_view text, std::string_view what);
-// A key as given to an option: the key itself, or a file that holds it. Throws NotFound and InvalidArgument.
-PublicKey read_public_key(const std::string& key_or_file);
+// The keys that an aggregator may have, as given to an option: the key itself, or a file with a line for each
+// of one or two keys. Throws NotFound and InvalidArgument.
+std::vector<PublicKey> read_server_keys(const std::string& key_or_file);
 
 // Makes `file` with mode 0600. Throws StorageError when it exists or cannot be written.
 void write_key_pair(const std::filesystem::path& file, const KeyPair& pair);
@@ -75,11 +78,15 @@ AllowList read_allow_list(const std::filesystem::path& file);
 
 // What a peer needs to talk to an aggregator that asks for keys.
 struct ClientKeys {
-  PublicKey server;
+  PublicKey server;  // to be tried first
   KeyPair own;
-  friend bool operator==(const ClientKeys& a, const ClientKeys& b) {
-    return a.server == b.server && a.own.public_key == b.own.public_key;
-  }
+  // While an aggregator changes its key: the one that it has instead, before or after.
+  std::optional<PublicKey> other_server = std::nullopt;
+
+  // Takes the other one first where there are two; false where there is one.
+  bool try_other_server();
+  // The same keys, in whatever order.
+  friend bool operator==(const ClientKeys& a, const ClientKeys& b);
 };
 
 }  // namespace allot::wire

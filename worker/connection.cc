@@ -141,7 +141,10 @@ class Connection::Session {
     spdlog::warn("no answer from {}{}; connecting again, waiting up to {} ms", aggregator_.endpoint,
                  failure ? " (" + *failure + ")" : "", retry_.count());
     // A new socket has a new routing id: replies that were under way to the old one never arrive.
-    if (!follow()) connect(aggregator_);
+    if (!follow()) {
+      if (unwelcome && aggregator_.keys) aggregator_.keys->try_other_server();
+      connect(aggregator_);
+    }
     say_hello();
   }
 

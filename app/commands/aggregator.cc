@@ -230,7 +230,7 @@ int run_aggregator(std::span<const std::string> arguments) {
   if (!key.empty()) {
     as_usage([&] {
       (void)wire::read_allow_list(allow);
-      service_options.server.keys = {.own = wire::read_key_pair(key), .allow_list = allow};
+      service_options.server.keys = {.own = wire::read_key_pair(key), .allow_list = allow, .own_file = key};
     });
   }
   // A connection may send five seconds' worth at once: after an outage a worker may have many results.

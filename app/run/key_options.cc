@@ -8,8 +8,10 @@ namespace allot::app {
 
 void declare_key_options(OptionSet& set, KeyOptions* options) {
   set.path("key", &options->key, "secret key to show to an aggregator that asks for one (allot keys new)");
-  set.text("server-key", &options->server_key, "KEY",
-           "the aggregator's public key, or a file with it; default: the key in its run directory");
+  set.text(
+      "server-key", &options->server_key, "KEY",
+      "the aggregator's public key, or a file with it, or with two lines while it changes its key; default: the "
+      "key in its run directory");
 }
 
 std::optional<wire::ClientKeys> load_keys(const KeyOptions& options, const std::filesystem::path& run) {
@@ -25,7 +27,10 @@ std::optional<wire::ClientKeys> load_keys(const KeyOptions& options, const std::
         "--key without --server-key: give the aggregator's public key, which `allot keys public` prints");
   }
   return as_usage([&] {
-    return wire::ClientKeys{wire::read_public_key(server_key), wire::read_key_pair(options.key)};
+    const std::vector<wire::PublicKey> servers = wire::read_server_keys(server_key);
+    wire::ClientKeys keys{servers[0], wire::read_key_pair(options.key)};
+    if (servers.size() > 1) keys.other_server = servers[1];
+    return keys;
   });
 }
 

@@ -93,6 +93,7 @@ std::optional<wire::RunSpec> ask_for_run(const WorkerOptions& options, Aggregato
       // Goes on, because an operator may add the key while this worker waits.
       const auto failure = client.handshake_failure();
       if (failure && *failure != told) spdlog::warn("{}: {}", endpoint, told = *failure);
+      if (place->keys) place->keys->try_other_server();
       try {
         if (auto moved = moved_aggregator(options, *place)) *place = std::move(*moved);
       } catch (const Error& error) {  // perhaps a file that is just being replaced

@@ -76,7 +76,7 @@ class TalkingRunner final : public worker::EpisodeRunner {
 };
 
 wire::ClientKeys keys_of(const std::string& key_file, const std::string& server_key) {
-  return {.server = wire::read_public_key(server_key), .own = wire::read_key_pair(key_file)};
+  return {.server = wire::read_server_keys(server_key)[0], .own = wire::read_key_pair(key_file)};
 }
 
 int work(const std::vector<std::string>& words) {

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "aggregator/run_directory.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/temporary_directory.h"
@@ -104,6 +105,51 @@ TEST_F(ServiceTest, RoleOfAKeyDecidesWhatItsHolderMayDo) {
   EXPECT_FALSE(
       wire::query_status(service.endpoint(), kDeadline, wire::ClientKeys{own.public_key, viewer}).paused());
   EXPECT_TRUE(answer_to(chief, pause).control_reply().done());
+  stop = true;
+}
+
+// A worker that knows both keys of the aggregator works on while it changes them, in the same process.
+TEST_F(ServiceTest, TheAggregatorsKeyIsChangedWhileAWorkerWorks) {
+  const wire::KeyPair own = wire::make_key_pair(), next = wire::make_key_pair(),
+                      worker = wire::make_key_pair();
+  const auto list = directory_.path() / "keys.txt", key_file = directory_.path() / "server.key";
+  write_file_atomically(list, worker.public_key.text() + " node\n");
+  wire::write_key_pair(key_file, own);
+  wire::RunSpec spec = example_spec();
+  spec.set_episodes(100'000);
+  ServiceOptions with_keys = options();
+  with_keys.server.keys = wire::ServerKeys{own, list, key_file};
+  Service service(spec, with_keys);
+  std::atomic<bool> stop{false}, work_done{false};
+  std::jthread serving([&] { service.run(stop); });
+  std::jthread working([&] {
+    worker::Connection connection({.endpoint = service.endpoint(),
+                                   .keys = wire::ClientKeys{own.public_key, worker, next.public_key},
+                                   .patience = 500ms});
+    connection.run(
+        example_hello(spec, "w"),
+        [](const wire::RunSpec& given) { return std::make_unique<SimulatedRunner>(given.seed(), 4, 100us); },
+        work_done);
+  });
+  const auto done_by = [&](const wire::KeyPair& server) {
+    return wire::query_status(service.endpoint(), kDeadline, wire::ClientKeys{server.public_key, worker})
+        .episodes_done();
+  };
+  while (done_by(own) == 0) std::this_thread::sleep_for(10ms);
+  std::filesystem::remove(key_file);
+  wire::write_key_pair(key_file, next);
+  const auto shown = [&] { return read_file(server_key_path(run_)); };
+  while (shown() != next.public_key.text() + "\n") std::this_thread::sleep_for(10ms);
+  const int64_t before = done_by(next);
+  while (done_by(next) < before + 100) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(wire::query_status(service.endpoint(), kDeadline,
+                               wire::ClientKeys{own.public_key, worker, next.public_key})
+                .counters()
+                .expired(),
+            0)
+      << "no lease is lost";
+  work_done = true;
+  working.join();
   stop = true;
 }
 

@@ -78,12 +78,22 @@ TEST_F(Keys, AFileThatWasDamagedIsRefusedWithoutQuotingIt) {
   EXPECT_THROW((void)read_key_pair(directory_.path()), CorruptFile);
 }
 
-TEST_F(Keys, APublicKeyIsGivenAsItselfOrAsAFile) {
-  const PublicKey key = make_key_pair().public_key;
-  EXPECT_EQ(read_public_key(key.text()), key);
-  write_file_atomically(directory_.path() / "server-key", key.text() + "\n");
-  EXPECT_EQ(read_public_key((directory_.path() / "server-key").string()), key);
-  EXPECT_THROW((void)read_public_key((directory_.path() / "absent").string()), NotFound);
+TEST_F(Keys, TheKeysOfAServerAreGivenAsOneItselfOrAsAFileWithOneOrTwo) {
+  const PublicKey key = make_key_pair().public_key, next = make_key_pair().public_key;
+  EXPECT_THAT(read_server_keys(key.text()), ElementsAre(key));
+  const std::filesystem::path file = directory_.path() / "server-key";
+  write_file_atomically(file, key.text() + "\n");
+  EXPECT_THAT(read_server_keys(file.string()), ElementsAre(key));
+  write_file_atomically(file, key.text() + "\n\n  " + next.text());
+  EXPECT_THAT(read_server_keys(file.string()), ElementsAre(key, next));
+  write_file_atomically(file, key.text() + "\n" + next.text() + "\n" + key.text() + "\n");
+  EXPECT_THAT([&] { (void)read_server_keys(file.string()); }, ThrowsMessage<InvalidArgument>(Names(3, file)));
+  write_file_atomically(file, key.text() + "\nsecret\n");
+  EXPECT_THAT([&] { (void)read_server_keys(file.string()); },
+              ThrowsMessage<InvalidArgument>(AllOf(Names("line 2", file), Not(HasSubstr("secret")))));
+  write_file_atomically(file, "\n");
+  EXPECT_THROW((void)read_server_keys(file.string()), InvalidArgument);
+  EXPECT_THROW((void)read_server_keys((directory_.path() / "absent").string()), NotFound);
   EXPECT_THROW((void)parse_public_key(key.text() + "0", "it"), InvalidArgument);
   for (const char wrong : {'A', 'G', 'g', ' '})
     EXPECT_THROW((void)parse_public_key(std::string(64, wrong), "it"), InvalidArgument) << wrong;

@@ -157,6 +157,51 @@ TEST_F(Security, AKeyThatIsAddedMayConnectWithoutARestart) {
   EXPECT_EQ(message->from, (KeyHolder{"node-b", Role::kOperator}));
 }
 
+// While the server changes its key, whoever knows both is served before and after, whichever comes first.
+TEST_F(Security, ANewKeyOfTheServerIsTakenFromItsFileWithoutARestart) {
+  const std::filesystem::path file = directory_.path() / "server.key";
+  write_key_pair(file, server_);
+  ServerOptions options = with_keys();
+  options.keys->own_file = file;
+  Server server(options);
+  const std::string endpoint = server.endpoint();
+  EXPECT_EQ(server.take_new_key(), std::nullopt) << "the file is as it was";
+  Client connected(endpoint, keys_of(worker_));
+  connected.send("before");
+  ASSERT_TRUE(server.receive(kDeadline).has_value());
+
+  const KeyPair next = make_key_pair();
+  write_file_atomically(file, "half a key");
+  EXPECT_EQ(server.take_new_key(), std::nullopt) << "what cannot be read changes nothing";
+  expect_serves(server);
+  std::filesystem::remove(file);
+  EXPECT_EQ(server.take_new_key(), std::nullopt);
+  write_key_pair(file, next);
+  EXPECT_EQ(server.take_new_key(), next.public_key);
+  EXPECT_EQ(server.take_new_key(), std::nullopt) << "it has been taken";
+  EXPECT_EQ(server.endpoint(), endpoint);
+
+  Client old(endpoint, keys_of(worker_));
+  EXPECT_THAT(failure_of(old), Names("public key"));
+  EXPECT_TRUE(old.lacks_key());
+  connected.send("over the connection of before");
+  EXPECT_EQ(server.receive(kNever), std::nullopt);
+  for (ClientKeys both : {ClientKeys{server_.public_key, worker_, next.public_key},
+                          ClientKeys{next.public_key, worker_, server_.public_key}}) {
+    EXPECT_EQ(both.try_other_server(), true);
+    EXPECT_EQ(both, (ClientKeys{next.public_key, worker_, server_.public_key})) << "in whatever order";
+    if (both.server != next.public_key) both.try_other_server();
+    Client client(endpoint, both);
+    client.send("after");
+    const auto message = server.receive(kDeadline);
+    ASSERT_TRUE(message.has_value());
+    EXPECT_EQ(message->frame, "after");
+  }
+  EXPECT_NE((ClientKeys{next.public_key, worker_}), keys_of(worker_));
+  server_ = next;
+  expect_serves(server);
+}
+
 TEST_F(Security, AKeyThatIsRemovedIsHeardNoMoreThoughItIsConnected) {
   Server server(with_keys());
   Client client(server.endpoint(), keys_of(worker_));
