@@ -54,6 +54,7 @@ Core::Core(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, co
       spent_before_(history.spent_before()),
       started_(now),
       plan_((validate(spec), spec), std::move(policy)),
+      cross_check_(spec.seed(), spec.cross_check()),
       leases_(Duration{spec.lease_ms()}, spec.max_attempts()),
       until_settled_(spec.until_settled()),
       counters_(history.counters()) {
@@ -293,22 +294,39 @@ std::optional<EpisodeId> Core::next_episode(const Worker& worker, Timestamp now)
   bool left_for_others = false;  // because of their kind
   for (const EpisodeId waiting : leases_.waiting()) {
     const Open& open = open_.at(waiting);
+    if (!may_check(open, worker)) continue;
     if (!worker.runs(open.episode.kind)) {
       left_for_others = true;
     } else if (!another_may_take(open, worker, now)) {
       return waiting;
     }
   }
+  const PlannedEpisode* to_check = cross_check_.waiting_for(holder_of(worker.name));
+  if (to_check != nullptr && worker.runs(to_check->kind) && stage() != Stage::kFinished) {
+    PlannedEpisode check = cross_check_.begin(to_check->id);
+    check.id = plan_.next_number();
+    return ask(std::move(check), now);
+  }
   // Else a worker would have one episode after the other asked until one is of a kind that it runs.
   if (left_for_others || !worker.runs(plan_.next_kind())) return std::nullopt;
   std::optional<PlannedEpisode> asked = plan_.next();
   if (!asked) return std::nullopt;
-  const EpisodeId episode = asked->id;
   const bool its_own = worker.runs(asked->kind);
-  leases_.offer(episode);
-  open_[episode].episode = *asked;
-  outputs_.records.emplace_back(EpisodeAsked{std::move(*asked), now});
+  const EpisodeId episode = ask(*std::move(asked), now);
   return its_own ? std::optional(episode) : std::nullopt;
+}
+
+bool Core::may_check(const Open& open, const Worker& worker) const {
+  return open.episode.stage != Stage::kCheck ||
+         cross_check_.may_run({open.episode.group}, holder_of(worker.name));
+}
+
+EpisodeId Core::ask(PlannedEpisode episode, Timestamp now) {
+  const EpisodeId id = episode.id;
+  leases_.offer(id);
+  open_[id].episode = episode;
+  outputs_.records.emplace_back(EpisodeAsked{std::move(episode), now});
+  return id;
 }
 
 std::string Core::kinds_that_it_lacks(const Worker& worker) const {

@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "aggregator/cross_check.h"
 #include "aggregator/history.h"
 #include "aggregator/lease_table.h"
 #include "aggregator/log_limiter.h"
@@ -214,6 +215,9 @@ class Core {
   // equal share, is kept free for them.
   void share_out();
   std::optional<EpisodeId> next_episode(const Worker& worker, Timestamp now);
+  EpisodeId ask(PlannedEpisode episode, Timestamp now);
+  // False for a check of an episode that the worker's holder had.
+  bool may_check(const Open& open, const Worker& worker) const;
   // Why a worker gets nothing though others do: all that is to be run is of kinds that it does not run. Empty
   // where that is not so.
   std::string kinds_that_it_lacks(const Worker& worker) const;
@@ -258,6 +262,7 @@ class Core {
   Duration spent_before_;
   Timestamp started_;
   Plan plan_;
+  CrossCheck cross_check_;
   LeaseTable leases_;
   std::unordered_map<EpisodeId, Open> open_;
   bool paused_ = false;

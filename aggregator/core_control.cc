@@ -173,7 +173,8 @@ std::string Core::want_episodes(RunControlled record) {
         "preflight ended it",
         name(stage()), plan_.learned(), episodes);
   std::vector<EpisodeId> open;
-  for (const auto& [id, of_verification] : open_) open.push_back(id);
+  for (const auto& [id, one] : open_)
+    if (one.episode.stage == Stage::kVerify) open.push_back(id);
   std::ranges::sort(open);
   for (const EpisodeId id : open)
     withdraw(id, fmt::format("{} wants the run to learn on", record.by), record.at);

@@ -61,7 +61,7 @@ bool Core::another_may_take(const Open& open, const Worker& worker, Timestamp no
   if (trial == Open::Trial::kNew) return false;
   return std::ranges::any_of(workers_, [&](const auto& other) {
     return healthy(other.second, now) && other.second.runs(open.episode.kind) &&
-           open.trial_on(other.first) < trial;
+           may_check(open, other.second) && open.trial_on(other.first) < trial;
   });
 }
 

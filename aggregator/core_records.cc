@@ -67,7 +67,13 @@ void push_bounded(std::deque<T>* queue, T value, size_t most) {
 }  // namespace
 
 void Core::apply(const EpisodeAsked& asked) {
-  std::optional<PlannedEpisode> again = plan_.next();
+  std::optional<PlannedEpisode> again;
+  if (asked.episode.stage == Stage::kCheck) {
+    again = cross_check_.begin({asked.episode.group});
+    again->id = plan_.next_number();
+  } else {
+    again = plan_.next();
+  }
   if (!again || !same(*again, asked.episode)) {
     throw CorruptFile(fmt::format(
         "episode {} of the history is not the one that the spec gives when it is asked again; spec.json "
@@ -114,7 +120,11 @@ void Core::apply(const EpisodeGivenUp& given_up) {
     leases_.withdraw(given_up.episode);
   else
     leases_.give_up(given_up.episode);
-  plan_.give_up(open_.at(given_up.episode).episode);
+  const PlannedEpisode& episode = open_.at(given_up.episode).episode;
+  if (episode.stage == Stage::kCheck)
+    cross_check_.give_up(episode);
+  else
+    plan_.give_up(episode);
   open_.erase(given_up.episode);
   if (given_up.kind != GiveUp::kWithdrawn) push_bounded(&given_up_, given_up, kGivenUpShown);
 }
@@ -232,8 +242,14 @@ bool Core::tell(const EpisodeTold& told) {
                                          telling_[place].question, episode.value, telling_[place].score,
                                          kind.low, kind.high, kind.name));
   }
-  const bool used = plan_.tell(open->second.episode, telling_, {told.worker, told.seconds, told.at});
+  const PlannedEpisode episode_told = std::move(open->second.episode);
   open_.erase(open);
+  if (episode_told.stage == Stage::kCheck) {
+    cross_check_.finish(episode_told, telling_, told.worker);
+    return true;
+  }
+  const bool used = plan_.tell(episode_told, telling_, {told.worker, told.seconds, told.at});
+  if (used) cross_check_.told(episode_told, telling_, told.worker);
   return used;
 }
 

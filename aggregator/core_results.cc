@@ -209,7 +209,14 @@ Ack Core::judge(const wire::EpisodeResult& result, Worker* worker, Timestamp now
 AckVerdict Core::accept(EpisodeTold told, Worker* worker, bool live) {
   told.verdict = live ? AckVerdict::kAccepted : AckVerdict::kLate;
   told.told_version = policy().version();
+  const int64_t checked = open_.at(told.episode).episode.group;
+  const int64_t disagreements = cross_check_.tally().all().disagreements;
   if (!tell(told)) told.verdict = AckVerdict::kStale;
+  if (const int64_t more = cross_check_.tally().all().disagreements - disagreements; more > 0) {
+    log(LogKind::kDisagreement, spdlog::level::warn,
+        "{} of {} grades that {} reports of episode {} are not those that it was told with", more,
+        told.results.size(), worker->name, checked);
+  }
   const AckVerdict verdict = told.verdict;
   const Timestamp now = told.at;
   ++worker->episodes_done;

@@ -98,6 +98,7 @@ wire::Status Core::status(Timestamp now) const {
     }
     *status.mutable_preflight() = plan_.preflight().describe(stage() != Stage::kPreflight, at_once);
   }
+  if (spec_.cross_check() > 0) *status.mutable_cross_check() = cross_check_.tally().describe();
   status.set_epoch(epoch_);
   plan_.curve().write(status.mutable_curve());
   status.set_paused(paused_);

@@ -35,7 +35,7 @@ void read_episode(const Statement& row, Record* record) {
   episode.id = {row.integer(1)};
   asked.at = from_ms(row.integer(2));
   episode.stage = parse_stage(row.text(3));
-  episode.split = split_of(episode.stage);
+  episode.split = split_of(episode.stage == Stage::kCheck ? parse_stage(row.text(4)) : episode.stage);
   episode.label = row.text(4);
   episode.group = row.integer(5);
   parse_list(row.text(6), "episodes.samples", &episode.samples);

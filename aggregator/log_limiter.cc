@@ -14,7 +14,8 @@ std::string_view plural_of(LogKind kind) {
                                                               "leases that expired",
                                                               "episodes that failed",
                                                               "episodes that were given up",
-                                                              "workers that have to wait"};
+                                                              "workers that have to wait",
+                                                              "checks that disagreed"};
   return kNames[static_cast<size_t>(kind)];
 }
 

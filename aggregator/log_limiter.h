@@ -25,8 +25,9 @@ enum class LogKind : uint8_t {
   kFailure,
   kGivenUp,
   kWaiting,
+  kDisagreement,
 };
-inline constexpr size_t kLogKinds = 10;
+inline constexpr size_t kLogKinds = 11;
 
 // "messages that could not be read"
 std::string_view plural_of(LogKind kind);

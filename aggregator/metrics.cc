@@ -179,6 +179,10 @@ void write_run(Exposition* out, const wire::Status& status) {
              loads.busy);
   out->gauge("allot_workers_batch_use_ratio", "Share of the batch in use while workers are busy, 0 to 1.",
              loads.batch_use);
+  out->counter("allot_checked_questions_total", "Questions that workers of two holders graded.",
+               status.cross_check().questions());
+  out->counter("allot_check_disagreements_total", "Of those: the two reported different grades.",
+               status.cross_check().disagreements());
 }
 
 void write_learner(Exposition* out, const wire::Status& status) {

@@ -78,7 +78,6 @@ Plan::Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy)
       preflight_(spec),
       stage_(preflight_episodes_ > 0 ? Stage::kPreflight : Stage::kLearn),
       wanted_(spec.episodes()),
-      other_episodes_(preflight_episodes_),
       curve_(kind_) {}
 
 std::optional<PlannedEpisode> Plan::next() {
@@ -90,7 +89,8 @@ std::optional<PlannedEpisode> Plan::next() {
   PlannedEpisode episode = stage_ == Stage::kPreflight ? next_preflight()
                            : stage_ == Stage::kLearn   ? next_learning()
                                                        : next_verification();
-  episode.id = {next_episode_++};
+  episode.id = next_number();
+  if (stage_ == Stage::kLearn) proposal_of_[episode.id] = next_proposal_++;
   episode.split = split_of(stage_);
   episode.stage = stage_;
   episode.sampling_seed = sampling_seed(seed_, stage_, episode.group);
@@ -102,7 +102,7 @@ std::optional<PlannedEpisode> Plan::next() {
 // episodes. The proposals of a group come one after the other, so at most one group is left incomplete.
 PlannedEpisode Plan::next_learning() {
   const std::vector<policy::Proposal> proposals = policy_->ask(1);
-  if (proposals.size() != 1 || proposals[0].number != proposal_of({next_episode_})) {
+  if (proposals.size() != 1 || proposals[0].number != next_proposal_) {
     throw std::logic_error("the policy did not answer ask(1) with the next proposal");
   }
   const policy::Proposal& proposal = proposals[0];
@@ -143,7 +143,7 @@ RewardKind Plan::kind_of_group(int64_t group) const {
 
 RewardKind Plan::next_kind() const {
   if (stage_ != Stage::kLearn) return kVerifiedKind;
-  return proposal_of({next_episode_}) < divergence_episodes_ ? RewardKind::kDivergence : kind_;
+  return next_proposal_ < divergence_episodes_ ? RewardKind::kDivergence : kind_;
 }
 
 // The questions are the first of the order in which the policy's batches are asked, so that a file that is
@@ -206,7 +206,8 @@ bool Plan::tell(const PlannedEpisode& episode, std::span<const QuestionResult> r
     preflight_.add(episode.label, results, work);
   } else if (episode.stage == Stage::kLearn) {
     const double reward = mean_score(results);
-    switch (policy_->tell({proposal_of(episode.id), reward, results, episode.kind})) {
+    const int64_t proposal = proposal_of_.extract(episode.id).mapped();
+    switch (policy_->tell({proposal, reward, results, episode.kind})) {
       case policy::TellResult::kLearned:
         break;
       case policy::TellResult::kStale:
@@ -236,7 +237,7 @@ bool Plan::tell(const PlannedEpisode& episode, std::span<const QuestionResult> r
 }
 
 void Plan::give_up(const PlannedEpisode& episode) {
-  if (episode.stage == Stage::kLearn) policy_->give_up(proposal_of(episode.id));
+  if (episode.stage == Stage::kLearn) policy_->give_up(proposal_of_.extract(episode.id).mapped());
   close_episode();
 }
 
@@ -263,7 +264,6 @@ void Plan::want(int64_t episodes) {
   if (can_learn_on(episodes)) {
     if (open_ > 0) throw std::logic_error("a run learns on while episodes of its verification are open");
     stage_ = Stage::kLearn;
-    other_episodes_ += verify_asked_;
     verify_asked_ = verify_first_ = verify_end_ = 0;
     verified_.clear();
   }

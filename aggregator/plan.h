@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -69,6 +70,8 @@ class Plan {
   // The next episode, or nothing while the stage needs no more. While learning, no more episodes are asked
   // than are still wanted; one that is given up or too stale to learn from is replaced by a new one.
   std::optional<PlannedEpisode> next();
+  // The number of the next episode that is none of the plan's own.
+  EpisodeId next_number() { return {next_episode_++}; }
   // Takes the results of an open episode; false when it was too stale to learn from.
   bool tell(const PlannedEpisode& episode, std::span<const QuestionResult> results, const Work& work = {});
   // Gives an open episode up.
@@ -121,8 +124,6 @@ class Plan {
   PlannedEpisode next_verification();
   bool verification_wants_more() const;
   int64_t unasked_verification_episodes() const;
-  // The policy's number of a learning episode.
-  int64_t proposal_of(EpisodeId episode) const { return episode.value - other_episodes_; }
   void close_episode();
   void end_learning_when_done();
   void end_verification_when_done();
@@ -149,7 +150,8 @@ class Plan {
   Stage stage_;
   int64_t wanted_;
   int64_t next_episode_ = 0;
-  int64_t other_episodes_;  // those before the open ones of the learning stage that were no proposals
+  int64_t next_proposal_ = 0;                 // the policy's number of it
+  std::map<EpisodeId, int64_t> proposal_of_;  // of open learning episodes
   // The last group whose proposals named no kind, and what is measured of it.
   std::optional<std::pair<int64_t, RewardKind>> last_group_;
   int64_t open_ = 0;     // episodes of the current stage

@@ -12,6 +12,8 @@ std::string_view name(Stage stage) {
       return "finished";
     case Stage::kPreflight:
       return "preflight";
+    case Stage::kCheck:
+      return "check";
   }
   return "";
 }

@@ -19,19 +19,24 @@
 
 namespace allot::aggregator {
 
-// The numbers go into sampling seeds, so they stay; the preflight is the first stage.
-enum class Stage : uint8_t { kLearn = 0, kVerify = 1, kFinished = 2, kPreflight = 3 };
-std::string_view name(Stage stage);  // "learn", "verify", "finished", "preflight"
+// The numbers go into sampling seeds, so they stay; the preflight is the first stage. A run is never in the
+// stage kCheck: episodes that check others (cross_check.h) are asked beside those of its stages.
+enum class Stage : uint8_t { kLearn = 0, kVerify = 1, kFinished = 2, kPreflight = 3, kCheck = 4 };
+std::string_view name(Stage stage);  // "learn", "verify", "finished", "preflight", "check"
 // The data file whose questions a stage asks.
 Split split_of(Stage stage);
 
 // An episode and why it is asked. Episodes are numbered in the order of asking: those of the preflight, those
 // of the policy's proposals in their order, those of the verification; then, where a finished run learned on,
-// the next proposals and another verification.
+// the next proposals and another verification. Checks are numbered among them.
 struct PlannedEpisode : Episode {
   Stage stage = Stage::kLearn;
-  std::string label;           // of a measured schedule: "uniform", "learned", "dense"; empty while learning
-  int64_t group = 0;           // learning: the proposal's group; else the number of the question batch
+  // Of a measured schedule: "uniform", "learned", "dense"; of a check the stage of the checked episode; empty
+  // while learning.
+  std::string label;
+  // Learning: the proposal's group; of a check the number of the checked episode; else that of the question
+  // batch.
+  int64_t group = 0;
   int64_t policy_version = 0;  // updates the policy had made when it drew the schedule
   double log_prob = 0;
   friend bool operator==(const PlannedEpisode&, const PlannedEpisode&) = default;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "aggregator/history_format.h"
+#include "aggregator/holder.h"
 #include "aggregator/preflight.h"
 #include "aggregator/run_directory.h"
 #include "aggregator/run_spec.h"
@@ -91,6 +92,25 @@ VersionRow read_version(const Statement& query) {
   return row;
 }
 
+// The episodes that were run once more by workers of other holders, and whether they agree.
+void read_checks(const Database& database, int64_t schema_version, RunData* run) {
+  if (schema_version < 3) return;
+  Statement query(
+      database,
+      "SELECT e.kind, first.worker, first.correct, first.finish, first.prompt_tokens, "
+      "first.output_tokens, first.score, second.worker, second.correct, second.finish, "
+      "second.prompt_tokens, second.output_tokens, second.score FROM episodes e "
+      "JOIN outcomes second USING(episode) JOIN outcomes first ON first.episode = e.question_group "
+      "WHERE e.stage = 'check' ORDER BY second.seq");
+  std::vector<QuestionResult> first, second;
+  while (query.step()) {
+    parse_results({query.text(2), query.text(3), query.text(4), query.text(5), query.text(6)}, &first);
+    parse_results({query.text(8), query.text(9), query.text(10), query.text(11), query.text(12)}, &second);
+    run->checks.add(parse_episode_kind(query.text(0)), holder_of(query.text(1)), first,
+                    holder_of(query.text(7)), second);
+  }
+}
+
 // Returns the number of episodes of the preflight. Of the verification it takes only what was told after
 // record `verified_after`.
 int64_t read_episodes(const Database& database, int64_t schema_version, int64_t verified_after,
@@ -103,6 +123,7 @@ int64_t read_episodes(const Database& database, int64_t schema_version, int64_t 
   int64_t told_of_preflight = 0;
   while (query.step()) {
     read_row(query, &row, &results);
+    if (row.stage == name(Stage::kCheck)) continue;
     if (row.stage == name(Stage::kLearn)) {
       if (row.kind == run->kind)
         run->learned.push_back({row.finished, row.reward});
@@ -311,6 +332,7 @@ RunData read_run(const std::filesystem::path& run_directory) {
   Preflight preflight(run.spec);
   const int64_t preflight_told = read_episodes(database, schema_version, last_wish, &preflight, &run);
   read_versions(database, &run);
+  read_checks(database, schema_version, &run);
   read_given_up(database, schema_version, &run);
   run.counters = read_counters(database);
   run.elapsed_s = Statement(database, "SELECT sum(last_ms - started_ms) FROM epochs").value() / 1000.0;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "aggregator/cross_check.h"
 #include "aggregator/records.h"
 #include "base/clock.h"
 #include "wire/messages.pb.h"
@@ -75,6 +76,7 @@ struct RunData {
   std::vector<RunControlled> controls;   // what operators asked for, in order; none in a history of version 1
   std::vector<EpisodeGivenUp> given_up;  // in order; without reasons in a history of version 1
   std::optional<wire::Preflight> preflight;  // none where the spec asks for none
+  CheckTally checks;                         // of grades that were reported twice
   std::string bounds;                        // of schedules, from the spec or the last control
   int64_t lease_ms = 0;                      // from the spec or the last control
   int32_t max_attempts = 0;                  // from the spec or the last control

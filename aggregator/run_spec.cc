@@ -82,6 +82,7 @@ void validate(const wire::RunSpec& spec) {
          fmt::format("0 to the {} episodes of the run", spec.episodes()));
   expect(spec.most_episodes() >= 0, "most_episodes", spec.most_episodes(), "at least 0");
   expect(spec.gain_floor() >= 0 && spec.gain_floor() <= 1, "gain_floor", spec.gain_floor(), "0 to 1");
+  expect(spec.cross_check() >= 0 && spec.cross_check() <= 1, "cross_check", spec.cross_check(), "0 to 1");
   expect(spec.price_per_hour() >= 0, "price_per_hour", spec.price_per_hour(), "at least 0");
   try {
     (void)parse_reward_kind(spec.reward_kind());

@@ -9,6 +9,7 @@ class Control;
 class ControlEvent;
 class ControlReply;
 class Counters;
+class CrossCheck;
 class DatasetIdentity;
 class Envelope;
 class GenerationSpec;

@@ -365,6 +365,14 @@
   };
   const TROUBLE = new Set(['crashed', 'failed', 'rejected', 'set_aside', 'poisoned', 'malformed']);
 
+  // Grades that workers of two holders reported of the same questions; the worst three holders.
+  function crossCheck(checks) {
+    if (checks.questions === 0) return element('p', {class: 'more'}, 'No question has been graded by two holders yet.');
+    const worst = checks.disagreements > 0 ? checks.holders.slice(0, 3).map((row) => `${row.holder} ${whole(row.disagreements)} of ${whole(row.questions)}`) : [];
+    return element('p', {class: 'more'}, `${whole(checks.questions)} questions graded by two holders, ${whole(checks.disagreements)} differ` +
+      `${worst.length > 0 ? `: ${worst.join(', ')}` : ''}.`);
+  }
+
   function showCounters(run) {
     const order = Object.keys(COUNTERS);
     const place = (name) => order.includes(name) ? order.indexOf(name) : order.length;
@@ -377,6 +385,7 @@
     for (const given of run.given_up.slice(-5)) {
       parts.push(element('p', {class: 'more'}, `Episode ${whole(given.episode)} was given up${given.poisoned ? ' (failed on several workers)' : ''}: ${given.reason}`));
     }
+    if (run.cross_check) parts.push(crossCheck(run.cross_check));
     if (none.length > 0) parts.push(element('p', {class: 'more'}, `None so far: ${none.join(', ')}.`));
     byId('counters').replaceChildren(...parts);
   }

@@ -399,7 +399,8 @@ struct Counter {
   const char* meaning;
 };
 
-void write_counters(Markup* page, const wire::Counters& counters) {
+void write_counters(Markup* page, const aggregator::RunData& run) {
+  const wire::Counters& counters = run.counters;
   const Counter rows[] = {
       {"granted", counters.granted(), "leases handed to workers"},
       {"accepted", counters.accepted(), "results that count"},
@@ -425,6 +426,9 @@ void write_counters(Markup* page, const wire::Counters& counters) {
     page->element("td", {}, row.meaning).close();
   }
   page->close().close();
+  if (run.spec.cross_check() > 0)
+    page->element("p", {{"class", "paired"}},
+                  "Cross-checked grades: " + cross_check_text(run.checks.describe()) + ".");
 }
 
 // What operators asked for, and what came to nothing; neither section is there without such an event.
@@ -491,7 +495,7 @@ std::string report_page(const ReportInput& input) {
   write_facts(&page, facts);
   page.close();
   page.open("section").element("h2", {}, "Leases");
-  write_counters(&page, run.counters);
+  write_counters(&page, run);
   page.close();
   write_events(&page, run);
   page.close();  // main

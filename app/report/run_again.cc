@@ -55,6 +55,7 @@ CommandWords run_again(const wire::RunSpec& spec, const std::filesystem::path& d
   words.add("preflight", spec.preflight_questions());
   words.flag("ignore-preflight", spec.ignore_preflight());
   if (spec.price_per_hour() > 0) words.add("price-per-hour", spec.price_per_hour());
+  if (spec.cross_check() > 0) words.add("cross-check", spec.cross_check());
   words.add("lease-seconds", spec.lease_ms() / 1000);
   words.add("max-attempts", spec.max_attempts());
   return words;

@@ -119,6 +119,19 @@ std::string control_text(const wire::ControlEvent& event) {
   }
 }
 
+std::string cross_check_text(const wire::CrossCheck& checks) {
+  if (checks.questions() == 0) return "no question has been graded by two holders yet";
+  constexpr int kShown = 3;
+  std::string text = fmt::format("{} questions graded by two holders, {} differ", checks.questions(),
+                                 checks.disagreements());
+  for (int i = 0; i < std::min(kShown, checks.holders_size()) && checks.disagreements() > 0; ++i) {
+    const wire::CheckedHolder& row = checks.holders(i);
+    text += fmt::format("{}{} {} of {}", i == 0 ? ": " : ", ", row.holder(), row.disagreements(),
+                        row.questions());
+  }
+  return text;
+}
+
 std::string utc_text(Timestamp at) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(at.time_since_epoch().count() / 1000));
 }

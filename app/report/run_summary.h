@@ -36,6 +36,8 @@ bool stopped_by_preflight(const aggregator::RunData& run);
 // after 120 episodes").
 std::string action_name(const wire::ControlEvent& event);
 std::string control_text(const wire::ControlEvent& event);
+// "96 questions graded by two holders, 5 differ: mallory 5 of 48, ann 3 of 96", the worst three.
+std::string cross_check_text(const wire::CrossCheck& checks);
 // "2026-11-25 13:00:01 UTC".
 std::string utc_text(Timestamp at);
 

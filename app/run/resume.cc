@@ -266,6 +266,7 @@ RunOptions options_of_run(const wire::RunSpec& spec, const std::filesystem::path
   // Rounded, so that the points that were given come back from the share that is kept.
   run.gain_floor = std::round(1e12 * 100 * spec.gain_floor()) / 1e12;
   run.price_per_hour = spec.price_per_hour();
+  run.cross_check = spec.cross_check();
   run.seed = spec.seed();
   run.lease_seconds = spec.lease_ms() / 1000;
   run.max_attempts = spec.max_attempts();

@@ -228,6 +228,10 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
                "a gain in accuracy that is not worth learning for");
   options.real("price-per-hour", &run->price_per_hour, 0, 1e9, "P",
                "what an hour of one worker costs, in any currency, for the estimated cost of the run");
+  options.real(
+      "cross-check", &run->cross_check, 0, 1, "SHARE",
+      "share of the episodes that are run once more by a worker of another key (without keys: by another "
+      "worker), so that false grades show: allot status counts the disagreements of each holder");
   options.choice(
       "until", &run->until, {"episodes", "settled"},
       "when learning ends: after --episodes; or settled, when the learner expects that less than "
@@ -290,6 +294,7 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   spec.set_ignore_preflight(run.ignore_preflight);
   spec.set_gain_floor(run.gain_floor / 100);
   spec.set_price_per_hour(run.price_per_hour);
+  spec.set_cross_check(run.cross_check);
   spec.set_lease_ms(run.lease_seconds * 1000);
   spec.set_max_attempts(run.max_attempts);
   aggregator::validate(spec);

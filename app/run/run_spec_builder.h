@@ -34,6 +34,7 @@ struct RunOptions {
   bool ignore_preflight = false;
   double gain_floor = 0.5;         // points
   double price_per_hour = 0;       // of a worker; 0 = not known
+  double cross_check = 0;          // share of episodes that workers of two holders grade; 0 = none
   std::string until = "episodes";  // or "settled"
   int64_t episodes = 250;
   int64_t most_episodes = 2000;  // until settled

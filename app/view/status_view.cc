@@ -210,6 +210,7 @@ wire::Status status_of(const aggregator::RunData& run) {
       score->set_mean(sum / static_cast<double>(row.scores.size()));
     score->set_wanted(run.spec.task().heldout_questions());
   }
+  if (run.spec.cross_check() > 0) *status.mutable_cross_check() = run.checks.describe();
   return status;
 }
 
@@ -232,6 +233,7 @@ json to_json(const wire::Status& status, const StatusContext& context) {
     object["steering"][i]["action"] = action_name(status.steering(i));
   object["preflight"] = status.has_preflight() ? preflight_json(status.preflight()) : json(nullptr);
   if (!status.has_outlook()) object["outlook"] = nullptr;
+  if (!status.has_cross_check()) object["cross_check"] = nullptr;
   object["rewards"] = rewards_json(kind);
   object["verified"] = rewards_json(&row_of(kVerifiedKind));
   if (status.target_reward() <= 0) object["target_reward"] = nullptr;
@@ -286,6 +288,7 @@ std::string format_status(const wire::Status& status) {
     text += fmt::format("given up  episode {}{}: {}\n", given_up.episode(),
                         given_up.poisoned() ? " (poisoned)" : "", given_up.reason());
   }
+  if (status.has_cross_check()) text += "checks    " + cross_check_text(status.cross_check()) + "\n";
   text += "leases    " + counters_line(status.counters()) + "\n";
   for (const auto& worker : status.workers()) {
     text += fmt::format("worker    {} on {}, allot {}: {} leases, {} episodes done, seen {:.1f} s ago\n",

@@ -308,9 +308,10 @@ TEST(RunSpec, EveryFieldThatIsOutOfRangeIsNamedWithItsValue) {
   spec.set_questions_per_episode(51);
   spec.mutable_task()->set_heldout_questions(21);
   spec.set_lease_ms(-5);
+  spec.set_cross_check(1.5);
   EXPECT_THAT([&] { validate(spec); },
               ThrowsMessage<InvalidArgument>(Names("episodes", 0, "questions_per_episode", 51, 1, 50,
-                                                   "task.heldout_questions", 21, "lease_ms", -5)));
+                                                   "task.heldout_questions", 21, "lease_ms", -5, "cross_check", 1.5)));
   spec = example_spec();
   spec.mutable_policy()->set_total(3);
   EXPECT_THROW(validate(spec), InvalidArgument);

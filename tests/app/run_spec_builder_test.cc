@@ -250,6 +250,7 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
   expect_change([](RunOptions& run) { run.seed = 7; }, "seed");
   expect_change([](RunOptions& run) { run.lease_seconds = 7; }, "lease_ms");
   expect_change([](RunOptions& run) { run.max_attempts = 7; }, "max_attempts");
+  expect_change([](RunOptions& run) { run.cross_check = 0.25; }, "cross_check");
 }
 
 TEST_F(RunSpecBuilder, TheSpecHasEachParameterByNameAndAsTheReleaseBeforeReadIt) {
