@@ -64,7 +64,8 @@ bool is_possible(const wire::WorkerLoad& load) {
   return load.seconds() > 0 && load.seconds() <= kMostSeconds && is_count(load.prompt_tokens()) &&
          is_count(load.output_tokens()) && load.busy_seconds() >= 0 &&
          load.busy_seconds() <= kRounding * load.seconds() && load.slot_seconds() >= 0 &&
-         load.slot_seconds() <= kRounding * load.busy_seconds();
+         load.slot_seconds() <= kRounding * load.busy_seconds() && load.memory_used_bytes() >= 0 &&
+         load.memory_used_bytes() <= load.memory_total_bytes();
 }
 
 // Fills in the answers to those of the episode's questions that have none yet.

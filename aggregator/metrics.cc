@@ -179,6 +179,10 @@ void write_run(Exposition* out, const wire::Status& status) {
              loads.busy);
   out->gauge("allot_workers_batch_use_ratio", "Share of the batch in use while workers are busy, 0 to 1.",
              loads.batch_use);
+  out->gauge(
+      "allot_workers_memory_use_ratio",
+      "Share of its GPU's memory, or of its machine's, that the worker with the least room uses, 0 to 1.",
+      loads.fullest_memory);
   out->counter("allot_checked_questions_total", "Questions that workers of two holders graded.",
                status.cross_check().questions());
   out->counter("allot_check_disagreements_total", "Of those: the two reported different grades.",
@@ -305,6 +309,10 @@ WorkerLoads sum_loads(const wire::Status& status) {
     sums.busy += load.busy_seconds() / load.seconds();
     busy_seconds += load.busy_seconds();
     slot_seconds += load.slot_seconds();
+    if (load.memory_total_bytes() > 0) {
+      sums.fullest_memory = std::max(sums.fullest_memory, static_cast<double>(load.memory_used_bytes()) /
+                                                              static_cast<double>(load.memory_total_bytes()));
+    }
   }
   if (sums.workers > 0) sums.busy /= static_cast<double>(sums.workers);
   if (busy_seconds > 0) sums.batch_use = slot_seconds / busy_seconds;

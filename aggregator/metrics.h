@@ -28,8 +28,9 @@ struct WorkerLoads {
   int64_t workers = 0;                  // that told something; 0 leaves the rest 0
   double prompt_tokens_per_second = 0;  // of all together
   double output_tokens_per_second = 0;
-  double busy = 0;       // share of the time with something to run
-  double batch_use = 0;  // share of the batch in use while busy
+  double busy = 0;            // share of the time with something to run
+  double batch_use = 0;       // share of the batch in use while busy
+  double fullest_memory = 0;  // not the mean, but the largest share of its memory that one of them uses
 };
 WorkerLoads sum_loads(const wire::Status& status);
 

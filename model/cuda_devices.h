@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/memory_use.h"
+
 namespace allot::model {
 
 struct CudaDevice {
@@ -22,6 +24,10 @@ struct CudaDevices {
 // Asks the driver; creates no context and uses no device memory. A machine without driver or GPU is not an
 // error. Throws CudaError when the driver counts a device but does not describe it.
 CudaDevices find_cuda_devices();
+
+// What all processes use of the device's memory. Creates the process's context there, if it has none. Throws
+// CudaError; Unsupported in a build without CUDA.
+MemoryUse cuda_memory(int32_t index);
 
 enum class CudaCheck {
   kWorks,  // the operation ran and its result was right

@@ -313,4 +313,11 @@ ModelIdentity identify_model(const std::filesystem::path& directory, const Ident
   return identity;
 }
 
+std::string whole_weights_sha256(const std::filesystem::path& directory) {
+  const Checkpoint checkpoint = Checkpoint::open(directory, MappingAccess::kWhole);
+  Sha256 hash;
+  for (const auto& [name, tensor] : checkpoint.tensors()) update_with_all(tensor, &hash);
+  return hex(hash.finish());
+}
+
 }  // namespace allot::model

@@ -214,15 +214,31 @@ const std::vector<TensorView>& SafetensorsFile::tensors() const {
   return content_->tensors;
 }
 
+namespace {
+
+// What a hash says of a tensor before its bytes.
+std::string heading(const TensorView& tensor) {
+  std::string text = tensor.name + '\n' + dtype_name(tensor.dtype);
+  for (const int64_t size : tensor.shape) text.append(" ").append(std::to_string(size));
+  return text + '\n';
+}
+
+std::string_view bytes_of(const TensorView& tensor) {
+  return {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()};
+}
+
+}  // namespace
+
+void update_with_all(const TensorView& tensor, Sha256* hash) {
+  hash->update(heading(tensor));
+  hash->update(bytes_of(tensor));
+}
+
 void append_sample(const TensorView& tensor, std::string* text) {
   constexpr size_t kBlocks = 4;
   constexpr size_t kBlockBytes = 1024;
-  *text += tensor.name;
-  *text += '\n';
-  *text += dtype_name(tensor.dtype);
-  for (const int64_t size : tensor.shape) text->append(" ").append(std::to_string(size));
-  *text += '\n';
-  const std::string_view bytes(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+  *text += heading(tensor);
+  const std::string_view bytes = bytes_of(tensor);
   if (bytes.size() <= kBlocks * kBlockBytes) {
     *text += bytes;
     return;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sha256.h"
 #include "model/mapped_file.h"
 
 namespace allot::model {
@@ -31,6 +32,8 @@ struct TensorView {
 // Appends what a fingerprint hashes of a tensor: name, dtype, shape and up to four evenly spaced blocks of
 // its bytes.
 void append_sample(const TensorView& tensor, std::string* text);
+// The same with all bytes in place of the blocks.
+void update_with_all(const TensorView& tensor, Sha256* hash);
 
 // One memory-mapped file. Everything that can be wrong in a file throws CorruptFile with the file, the tensor
 // and the offsets: too short, header length beyond the file, header not JSON, dtype unknown, shape and byte

@@ -401,6 +401,11 @@ class Connection::Session {
     load->set_output_tokens(done.output_tokens - told_load_.output_tokens);
     load->set_busy_seconds(done.busy_seconds - told_load_.busy_seconds);
     load->set_slot_seconds(done.slot_seconds - told_load_.slot_seconds);
+    if (options_.memory_use) {
+      const MemoryUse memory = options_.memory_use();
+      load->set_memory_used_bytes(memory.used);
+      load->set_memory_total_bytes(memory.total);
+    }
     told_load_ = done;
     told_load_at_ = now;
   }

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/memory_use.h"
 #include "wire/keys.h"
 #include "wire/messages_fwd.h"
 #include "worker/episode_runner.h"
@@ -41,6 +42,8 @@ struct ConnectionOptions {
   Duration drain{3'000};
   // A result says what the worker did since the last that said so, when that is as long ago as this.
   Duration load_every{10'000};
+  // Says with its load how much memory is in use. Not set: it says nothing of it.
+  std::function<MemoryUse()> memory_use = {};
   // Called when the worker is stopped: true when its machine is being taken away, false when a person stopped
   // it. Not set: a person.
   std::function<bool()> preempted = {};

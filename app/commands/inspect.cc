@@ -133,7 +133,8 @@ void note_hub_name(const fs::path& model, Findings* findings) {
   findings->facts["hub_commit"] = snapshot->revision;
 }
 
-Findings inspect_model(const fs::path& directory, const std::optional<fs::path>& adapter) {
+Findings inspect_model(const fs::path& directory, const std::optional<fs::path>& adapter,
+                       bool whole_weights) {
   Findings findings{.kind = "model"};
   note_hub_name(directory, &findings);
   findings.attempt([&] { inspect_config(directory, &findings); });
@@ -155,6 +156,7 @@ Findings inspect_model(const fs::path& directory, const std::optional<fs::path>&
       findings.facts["config_sha256"] = identity.config_sha256;
       findings.facts["tokenizer_sha256"] = identity.tokenizer_sha256;
       findings.facts["weights_fingerprint"] = identity.weights_fingerprint;
+      if (whole_weights) findings.facts["weights_sha256"] = model::whole_weights_sha256(directory);
     });
   }
   return findings;
@@ -211,6 +213,12 @@ std::optional<fs::path> model_of_run(const wire::RunSpec& spec, Findings* findin
 }
 
 void check_weights_of_run(const wire::RunSpec& spec, const fs::path& model, Findings* findings) {
+  if (const std::string& whole = spec.model().weights_sha256(); !whole.empty()) {
+    const std::string here = model::whole_weights_sha256(model);
+    if (here != whole)
+      findings->problems.push_back(fmt::format(
+          "the weights in {} have SHA-256 {}, those of the run's model {}", model.string(), here, whole));
+  }
   const auto found = model::identify_model(model);
   if (found.weights_fingerprint == spec.model().weights_fingerprint()) return;
   findings->problems.push_back("the weights in " + model.string() + " have fingerprint " +
@@ -279,7 +287,7 @@ Findings inspect_run(const fs::path& directory) {
   return findings;
 }
 
-Findings inspect(const fs::path& path, const std::optional<fs::path>& adapter) {
+Findings inspect(const fs::path& path, const std::optional<fs::path>& adapter, bool whole_weights) {
   if (!fs::exists(path)) throw NotFound(path.string() + " does not exist");
   const bool is_model = fs::exists(path / "config.json") || fs::exists(path / "tokenizer.json");
   if (adapter && !is_model) {
@@ -289,7 +297,7 @@ Findings inspect(const fs::path& path, const std::optional<fs::path>& adapter) {
   if (!fs::is_directory(path)) return inspect_schedule(path);
   if (fs::exists(aggregator::spec_path(path)) || fs::exists(aggregator::history_path(path)))
     return inspect_run(path);
-  if (is_model) return inspect_model(path, adapter);
+  if (is_model) return inspect_model(path, adapter, whole_weights);
   if (fs::exists(path / "adapter_config.json")) {
     throw UsageError(path.string() +
                      " is an adapter, which is looked at with its model: allot inspect MODEL " +
@@ -323,7 +331,7 @@ void print(const fs::path& path, const Findings& findings, bool as_json) {
 int run_inspect(std::span<const std::string> arguments) {
   std::string path;
   std::optional<fs::path> adapter;
-  bool json = false;
+  bool json = false, whole_weights = false;
   OptionSet set(
       "inspect",
       "say what a model directory, a schedule.json or a run directory holds, and what is wrong with it",
@@ -332,11 +340,12 @@ int run_inspect(std::span<const std::string> arguments) {
       "path", &path, "PATH",
       "model (a directory, or org/name[@revision] in the local cache of the Hugging Face hub), schedule file or run directory");
   declare_adapter_option(&set, &adapter, "directory of a LoRA adapter of the model: also say what it holds");
+  set.flag("whole-weights", &whole_weights, "also print the SHA-256 of all bytes of a model's weights");
   set.flag("json", &json, "print one JSON object");
   set.require("path");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
   const fs::path found = model_directory(path);
-  const Findings findings = inspect(found, adapter);
+  const Findings findings = inspect(found, adapter, whole_weights);
   print(found.string(), findings, json);
   return findings.problems.empty() ? 0 : 1;
 }

@@ -412,7 +412,8 @@
   function loadText(load) {
     const share = (part, all) => all > 0 ? `${Math.round(100 * part / all)}%` : '0%';
     return `${whole(Math.round(load.output_tokens / load.seconds))} tokens/s, busy ${share(load.busy_seconds, load.seconds)}, ` +
-      `batch ${share(load.slot_seconds, load.busy_seconds)} in use`;
+      `batch ${share(load.slot_seconds, load.busy_seconds)} in use` +
+      (load.memory_total_bytes > 0 ? `, ${(load.memory_used_bytes / 2 ** 30).toFixed(1)} of ${(load.memory_total_bytes / 2 ** 30).toFixed(1)} GiB` : '');
   }
 
   const byName = new Intl.Collator('en', {numeric: true});

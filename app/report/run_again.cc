@@ -58,6 +58,7 @@ CommandWords run_again(const wire::RunSpec& spec, const std::filesystem::path& d
   if (spec.cross_check() > 0) words.add("cross-check", spec.cross_check());
   words.add("lease-seconds", spec.lease_ms() / 1000);
   words.add("max-attempts", spec.max_attempts());
+  words.flag("whole-weights", !spec.model().weights_sha256().empty());
   return words;
 }
 

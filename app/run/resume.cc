@@ -79,7 +79,9 @@ class Comparison {
   }
 
   void compare_model() {
-    const auto model = to_wire(model::identify_model(given_.model, {.adapter = given_.adapter}));
+    auto model = to_wire(model::identify_model(given_.model, {.adapter = given_.adapter}));
+    if (!spec_.model().weights_sha256().empty())
+      model.set_weights_sha256(model::whole_weights_sha256(given_.model));
     differs("model", wire::differences(spec_.model(), model));
   }
 
@@ -245,6 +247,7 @@ RunOptions options_of_run(const wire::RunSpec& spec, const std::filesystem::path
   run.run = run_directory;
   run.model = spec.model_path();
   if (spec.model().has_adapter()) run.adapter = spec.model().adapter().path();
+  run.whole_weights = !spec.model().weights_sha256().empty();
   run.data = task.train().path();
   run.heldout = task.heldout().path();
   run.fields = worker::field_names(task.train());

@@ -228,6 +228,10 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
                "a gain in accuracy that is not worth learning for");
   options.real("price-per-hour", &run->price_per_hour, 0, 1e9, "P",
                "what an hour of one worker costs, in any currency, for the estimated cost of the run");
+  options.flag(
+      "whole-weights", &run->whole_weights,
+      "compare all bytes of the model's weights with those of every worker, instead of a sample: each reads them "
+      "once more when it starts");
   options.real(
       "cross-check", &run->cross_check, 0, 1, "SHARE",
       "share of the episodes that are run once more by a worker of another key (without keys: by another "
@@ -265,6 +269,7 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
                          fmt::format("the run learns its own; --start {} begins with it", kOwnSchedule));
   }
   *spec.mutable_model() = to_wire(model::identify_model(run.model, {.adapter = run.adapter}));
+  if (run.whole_weights) spec.mutable_model()->set_weights_sha256(model::whole_weights_sha256(run.model));
   spec.set_model_path(absolute_path(run.model).string());
   if (run.adapter) {
     spec.mutable_model()->mutable_adapter()->set_path(absolute_path(*run.adapter).string());

@@ -21,6 +21,7 @@ struct RunOptions {
   std::filesystem::path run = "runs/tune";
   std::filesystem::path model;
   std::optional<std::filesystem::path> adapter;
+  bool whole_weights = false;  // workers must have the model's weights to the last byte
   std::filesystem::path data;
   std::filesystem::path heldout;
   evaluation::FieldNames fields;  // of both files

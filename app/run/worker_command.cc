@@ -155,6 +155,8 @@ wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options
   std::optional<std::filesystem::path> adapter;
   if (spec.model().has_adapter()) adapter = spec.model().adapter().path();
   *hello.mutable_model() = to_wire(model::identify_model(spec.model_path(), {.adapter = adapter}));
+  if (!spec.model().weights_sha256().empty())
+    hello.mutable_model()->set_weights_sha256(model::whole_weights_sha256(spec.model_path()));
   *hello.mutable_train() = to_wire(worker::load(*task, spec.task().train()));
   if (spec.task().heldout_questions() > 0)
     *hello.mutable_heldout() = to_wire(worker::load(*task, spec.task().heldout()));
@@ -163,7 +165,7 @@ wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options
 
 }  // namespace
 
-int run_worker_command(std::span<const std::string> arguments, const DeviceText& device_text,
+int run_worker_command(std::span<const std::string> arguments, const DeviceOf& device_of,
                        const RunnerOf& runner_of) {
   WorkerOptions options;
   OptionSet set("worker",
@@ -207,12 +209,14 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceText&
     throw Mismatch("the run's model '" + run->model().id() + "' has no adapter, this worker has --adapter " +
                    options.adapter->string() + "; leave it out");
   }
-  const wire::Hello hello = introduction(with_local_paths(*run, options), options, device_text(options));
+  WorkerDevice device = device_of(options);
+  const wire::Hello hello = introduction(with_local_paths(*run, options), options, device.text);
 
   worker::ConnectionOptions to{.endpoint = aggregator->endpoint,
                                .keys = aggregator->keys,
                                .exit_when_finished = options.exit_when_finished};
   to.moved = [&](const AggregatorPlace& known) { return moved_aggregator(options, known); };
+  to.memory_use = std::move(device.memory_use);
   to.preempted = [] { return stop_signal() == SIGTERM; };
   worker::Connection connection(std::move(to));
   const int code = connection.run(

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "app/run/key_options.h"
+#include "base/memory_use.h"
 #include "wire/messages_fwd.h"
 #include "worker/episode_runner.h"
 
@@ -38,15 +39,19 @@ struct WorkerOptions {
 using RunnerOf = std::function<std::unique_ptr<worker::EpisodeRunner>(const wire::RunSpec& spec,
                                                                       const WorkerOptions& options)>;
 
-// What status shows about where a worker with these options runs.
-using DeviceText = std::function<std::string(const WorkerOptions& options)>;
+// Where a worker runs, as a status shows it.
+struct WorkerDevice {
+  std::string text;  // "cuda:0 NVIDIA H200, 139 GiB"
+  std::function<MemoryUse()> memory_use = process_memory;
+};
+using DeviceOf = std::function<WorkerDevice(const WorkerOptions& options)>;
 
 // Works for a run until it is finished (with --exit-when-finished) or a signal asks to stop, then hands its
 // leases back with the answers it has; SIGTERM means that the machine is being taken away, SIGINT that a
 // person stops it. Returns the exit status: 0, or options.drained_exit_code after a signal. Throws UsageError
 // for wrong options, Mismatch when the aggregator refuses the model or the data (with both values), and the
 // errors of the readers. docs/wire-protocol.md lists the exit codes.
-int run_worker_command(std::span<const std::string> arguments, const DeviceText& device_text,
+int run_worker_command(std::span<const std::string> arguments, const DeviceOf& device_of,
                        const RunnerOf& runner_of);
 
 }  // namespace allot::app

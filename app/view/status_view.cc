@@ -125,6 +125,10 @@ json workers_json(const wire::Status& status, size_t most) {
   return list;
 }
 
+double in_gib(int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 30);
+}
+
 // "granted 40, accepted 38, expired 2": the counters that are not zero.
 std::string counters_line(const wire::Counters& counters) {
   std::string line;
@@ -297,11 +301,15 @@ std::string format_status(const wire::Status& status) {
     if (worker.has_load()) {
       const wire::WorkerLoad& load = worker.load();
       text += fmt::format(
-          "          {:.0f} tokens/s of replies, {:.0f} of prompts; busy {:.0f}%, batch {:.0f}% in use\n",
+          "          {:.0f} tokens/s of replies, {:.0f} of prompts; busy {:.0f}%, batch {:.0f}% in use{}\n",
           static_cast<double>(load.output_tokens()) / load.seconds(),
           static_cast<double>(load.prompt_tokens()) / load.seconds(),
           100 * load.busy_seconds() / load.seconds(),
-          load.busy_seconds() > 0 ? 100 * load.slot_seconds() / load.busy_seconds() : 0.0);
+          load.busy_seconds() > 0 ? 100 * load.slot_seconds() / load.busy_seconds() : 0.0,
+          load.memory_total_bytes() > 0
+              ? fmt::format("; {:.1f} of {:.1f} GiB", in_gib(load.memory_used_bytes()),
+                            in_gib(load.memory_total_bytes()))
+              : "");
     }
     if (worker.cordoned()) text += "          is cordoned: gets no leases until allot control uncordon\n";
     if (worker.quarantined_ms() > 0) {

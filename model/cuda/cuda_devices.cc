@@ -57,6 +57,17 @@ CudaDevices find_cuda_devices() {
   return found;
 }
 
+MemoryUse cuda_memory(int32_t index) {
+  size_t free = 0, total = 0;
+  cudaError_t status = cudaSetDevice(index);
+  if (status == cudaSuccess) status = cudaMemGetInfo(&free, &total);
+  if (status != cudaSuccess) {
+    throw CudaError("device cuda:" + std::to_string(index) +
+                    ": cudaMemGetInfo: " + cudaGetErrorString(status));
+  }
+  return {.used = static_cast<int64_t>(total - free), .total = static_cast<int64_t>(total)};
+}
+
 CudaCheck check_cuda_device(int32_t index) {
   if (!got(cudaSetDevice(index), "cudaSetDevice", index)) return CudaCheck::kTaken;
   void* memory = nullptr;

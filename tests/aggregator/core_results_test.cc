@@ -184,13 +184,16 @@ TEST_P(CoreResultsTest, PreemptedCrashedAndTimedOutAreCountedApartAndOutliveACra
 
 TEST_P(CoreResultsTest, WhatAWorkerToldOfItsWorkIsInTheStatusUnlessItIsImpossible) {
   driver_.hello("w");
-  const auto answer_with = [&](double seconds, int64_t tokens, double busy_seconds, double slot_seconds) {
+  const auto answer_with = [&](double seconds, int64_t tokens, double busy_seconds, double slot_seconds,
+                               int64_t memory_used = 90) {
     wire::EpisodeResult result = result_of(driver_.leases("w", 1).at(0), 1);
     wire::WorkerLoad& load = *result.mutable_load();
     load.set_seconds(seconds);
     load.set_output_tokens(tokens);
     load.set_busy_seconds(busy_seconds);
     load.set_slot_seconds(slot_seconds);
+    load.set_memory_used_bytes(memory_used);
+    load.set_memory_total_bytes(100);
     EXPECT_EQ(driver_.answer("w", result).verdict(), wire::Ack::VERDICT_ACCEPTED) << seconds;
   };
   EXPECT_FALSE(driver_.status().workers(0).has_load());
@@ -203,9 +206,12 @@ TEST_P(CoreResultsTest, WhatAWorkerToldOfItsWorkIsInTheStatusUnlessItIsImpossibl
   answer_with(10, 1, 8, 9);
   answer_with(10, 1, kNothing, 0);
   answer_with(10, 1, 8, kNothing);
+  answer_with(10, 1, 8, 6, 101);
+  answer_with(10, 1, 8, 6, -1);
   const wire::WorkerLoad load = driver_.status().workers(0).load();
   EXPECT_EQ(load.output_tokens(), 5000);
   EXPECT_EQ(load.busy_seconds(), 8);
+  EXPECT_EQ(load.memory_used_bytes(), 90);
   answer_with(20, 1, 0, 0);
   EXPECT_EQ(driver_.status().workers(0).load().seconds(), 20);
 }

@@ -107,6 +107,8 @@ TEST(MetricsTest, LoadsAreSummedOverTheWorkersThatWereHeardOf) {
     load.set_output_tokens(500);
     load.set_busy_seconds(busy_seconds);
     load.set_slot_seconds(busy_seconds / 2);
+    load.set_memory_used_bytes(static_cast<int64_t>(busy_seconds) << 30);
+    load.set_memory_total_bytes(int64_t{16} << 30);
   };
   add(10, 0);
   add(6, 0);
@@ -115,7 +117,8 @@ TEST(MetricsTest, LoadsAreSummedOverTheWorkersThatWereHeardOf) {
   const std::string text = text_of(told);
   for (const char* line :
        {"\nallot_workers_prompt_tokens_per_second 400\n", "\nallot_workers_output_tokens_per_second 100\n",
-        "\nallot_workers_busy_ratio 0.8\n", "\nallot_workers_batch_use_ratio 0.5\n"})
+        "\nallot_workers_busy_ratio 0.8\n", "\nallot_workers_batch_use_ratio 0.5\n",
+        "\nallot_workers_memory_use_ratio 0.625\n"})
     EXPECT_THAT(text, HasSubstr(line));
 }
 

@@ -14,6 +14,7 @@
 #include "app/cli/stop_signal.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "model/model_config.h"
 #include "tests/app/run_command.h"
 #include "tests/app/small_model.h"
 #include "tests/names.h"
@@ -125,6 +126,26 @@ TEST_F(AggregatorCommand, WorkerWithAnotherModelIsRefusedWithBothFingerprints) {
   const auto result = run_command(worker({"--model", other.model.string()}));
   EXPECT_EQ(result.code, 3);
   EXPECT_THAT(result.err, AllOf(Names("weights_fingerprint"), HasSubstr("' != '")));
+}
+
+TEST_F(AggregatorCommand, WholeWeightsAreComparedWhereTheRunAsksForIt) {
+  RunningCommand serving(aggregator({"--whole-weights", "--exit-when-finished"}));
+  ASSERT_TRUE(serving.error_line_with("listening on"));
+  const auto other = write_small_model(directory_ / "other");
+  std::string weights = read_file(other.model / "model.safetensors");
+  weights.back() = '\2';
+  write_file_atomically(other.model / "model.safetensors", weights);
+  const auto refused = run_command(worker({"--model", other.model.string()}));
+  EXPECT_EQ(refused.code, 3);
+  const std::string whole = model::whole_weights_sha256(small_.model);
+  EXPECT_THAT(refused.err, Names("weights_sha256", whole, model::whole_weights_sha256(other.model)));
+  EXPECT_EQ(run_command(worker()).code, 0);
+  EXPECT_EQ(serving.wait().code, 0);
+  EXPECT_THAT(run_command({tool(), "inspect", small_.model.string(), "--whole-weights"}).out,
+              HasSubstr(whole));
+  EXPECT_THAT(run_command({tool(), "inspect", run_.string()}).out, HasSubstr("no problems"));
+  write_file_atomically(small_.model / "model.safetensors", weights);
+  EXPECT_THAT(run_command({tool(), "inspect", run_.string()}).out, Names("SHA-256", whole));
 }
 
 TEST_F(AggregatorCommand, WorkerWithAnotherAdapterIsRefusedWithBothFingerprints) {

@@ -90,10 +90,10 @@ model::CudaDevices simulated_devices() {
 int run_simulated_worker(std::span<const std::string> arguments) {
   return run_worker_command(
       arguments,
-      [](const WorkerOptions& options) {
+      [](const WorkerOptions& options) -> WorkerDevice {
         const Device device = parse_device(options.device);
-        if (device.kind == Device::Kind::kCpu) return std::string("simulation");
-        return "simulation on " + describe(require_cuda_device(device, simulated_devices()));
+        if (device.kind == Device::Kind::kCpu) return {"simulation"};
+        return {"simulation on " + describe(require_cuda_device(device, simulated_devices()))};
       },
       [](const wire::RunSpec& spec, const WorkerOptions&) {
         return std::make_unique<SimulatedRunner>(spec.seed());

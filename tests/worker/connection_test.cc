@@ -191,6 +191,7 @@ class ConnectionTest : public testing::Test {
     options.resend = 50ms;
     options.drain = drain_;
     options.load_every = load_every_;
+    options.memory_use = [] { return MemoryUse{.used = 3, .total = 8}; };
     options.preempted = [this] { return preempted_; };
     worker_ = std::async(std::launch::async, [this, options] {
       wire::Hello hello;
@@ -269,6 +270,8 @@ TEST_F(ConnectionTest, AResultSaysNowAndThenWhatTheWorkerDid) {
   EXPECT_GE(first.result().load().seconds(), 0.1);
   EXPECT_EQ(first.result().load().output_tokens(), 100);
   EXPECT_EQ(first.result().load().prompt_tokens(), 400);
+  EXPECT_EQ(first.result().load().memory_used_bytes(), 3);
+  EXPECT_EQ(first.result().load().memory_total_bytes(), 8);
   aggregator_->ack(first);
   aggregator_->grant({{12, 5}, {13, 6}});
   const Envelope one = aggregator_->expect(Envelope::kResult);

@@ -296,7 +296,7 @@ TEST_F(LiveHandlers, OfTenThousandWorkersTwoHundredAreListed) {
   for (int i = 0; i < 10'000; ++i) add_worker(&status, "pod-" + std::to_string(i));
   publish(status);
   const aggregator::HttpResponse response = get("/api/run");
-  EXPECT_THAT(response.body.size(), Le(60'000u));
+  EXPECT_THAT(response.body.size(), Le(80'000u));
   EXPECT_THAT(json::parse(response.body)["workers"], SizeIs(200));
   EXPECT_EQ(json::parse(response.body)["worker_counts"]["all"], 10'000);
 }

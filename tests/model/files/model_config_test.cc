@@ -417,6 +417,17 @@ TEST_F(IdentityTest, NamesTheDirectoryAndHashesItsFiles) {
   EXPECT_EQ(identity, identify_model(directory_.path()));
 }
 
+TEST_F(IdentityTest, OfWholeWeightsSeesEveryByte) {
+  std::string data(20'000, 'x');
+  write_weights(data);
+  const std::string before = whole_weights_sha256(directory_.path()), sampled = fingerprint();
+  EXPECT_EQ(before, sha256_hex("a\nU8 3\nxxxb\nU8 19997\n" + std::string(19'997, 'x')));
+  data[2'000] = 'y';  // between the blocks of the sample
+  write_weights(data);
+  EXPECT_EQ(fingerprint(), sampled);
+  EXPECT_NE(whole_weights_sha256(directory_.path()), before);
+}
+
 TEST_F(IdentityTest, OfASnapshotIsThatOfItsFilesUnderTheNameOnTheHub) {
   write_weights("abcdef");
   ModelIdentity expected = identify_model(directory_.path());
