@@ -311,7 +311,8 @@ TEST(RunSpec, EveryFieldThatIsOutOfRangeIsNamedWithItsValue) {
   spec.set_cross_check(1.5);
   EXPECT_THAT([&] { validate(spec); },
               ThrowsMessage<InvalidArgument>(Names("episodes", 0, "questions_per_episode", 51, 1, 50,
-                                                   "task.heldout_questions", 21, "lease_ms", -5, "cross_check", 1.5)));
+                                                   "task.heldout_questions", 21, "lease_ms", -5,
+                                                   "cross_check", 1.5)));
   spec = example_spec();
   spec.mutable_policy()->set_total(3);
   EXPECT_THROW(validate(spec), InvalidArgument);
