@@ -43,6 +43,7 @@ struct ServiceFigures {
   Histogram reply_seconds{{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5}};
   Histogram commit_seconds{{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5}};
   int64_t messages = 0;     // received
+  int64_t over_rate = 0;    // of these: not read, because their sender sends too many
   int64_t replies = 0;      // sent
   int64_t records = 0;      // committed to the history
   Timestamp last_progress;  // when the last episode was told; before the first, the start

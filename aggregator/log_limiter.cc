@@ -15,7 +15,8 @@ std::string_view plural_of(LogKind kind) {
                                                               "episodes that failed",
                                                               "episodes that were given up",
                                                               "workers that have to wait",
-                                                              "checks that disagreed"};
+                                                              "checks that disagreed",
+                                                              "senders above their rate"};
   return kNames[static_cast<size_t>(kind)];
 }
 

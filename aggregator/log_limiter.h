@@ -26,8 +26,9 @@ enum class LogKind : uint8_t {
   kGivenUp,
   kWaiting,
   kDisagreement,
+  kOverRate,
 };
-inline constexpr size_t kLogKinds = 11;
+inline constexpr size_t kLogKinds = 12;
 
 // "messages that could not be read"
 std::string_view plural_of(LogKind kind);

@@ -226,6 +226,8 @@ void write_service(Exposition* out, const Snapshot& snapshot) {
   const ServiceFigures& figures = snapshot.figures;
   out->counter("allot_messages_received_total", "Messages of peers since the process started.",
                figures.messages);
+  out->counter("allot_messages_over_rate_total",
+               "Of those received: not read, because the sender is above its rate.", figures.over_rate);
   out->counter("allot_replies_sent_total", "Replies since the process started.", figures.replies);
   out->counter("allot_history_records_total", "Records committed since the process started.",
                figures.records);

@@ -9,7 +9,7 @@
 
 namespace allot::aggregator {
 
-RateLimiter::RateLimiter(const RateLimits& limits) : limits_(limits), shared_{limits.burst, {}} {
+RateLimiter::RateLimiter(const RateLimits& limits) : limits_(limits), shared_{limits.burst, {}, {}} {
   if (!(limits.per_second > 0) || !(limits.burst >= 1) || limits.max_senders == 0) {
     throw InvalidArgument(
         fmt::format("rate limits of {} messages a second, {} at once and {} senders; more than 0, at least 1 "
@@ -27,10 +27,10 @@ RateLimiter::Bucket& RateLimiter::bucket_of(const std::string& sender, Timestamp
     std::erase_if(buckets_, [&](const auto& entry) { return now - entry.second.filled >= time_to_fill_; });
   }
   if (buckets_.size() >= limits_.max_senders) return shared_;
-  return buckets_.emplace(sender, Bucket{limits_.burst, now}).first->second;
+  return buckets_.emplace(sender, Bucket{limits_.burst, now, {}}).first->second;
 }
 
-std::optional<Duration> RateLimiter::excess(const std::string& sender, Timestamp now) {
+std::optional<RateLimiter::Excess> RateLimiter::excess(const std::string& sender, Timestamp now) {
   Bucket& bucket = bucket_of(sender, now);
   const double seconds =
       std::chrono::duration<double>(std::max(now - bucket.filled, Duration::zero())).count();
@@ -41,7 +41,10 @@ std::optional<Duration> RateLimiter::excess(const std::string& sender, Timestamp
     return std::nullopt;
   }
   const double missing_ms = 1000 * (1 - bucket.tokens) / limits_.per_second;
-  return Duration{std::max<int64_t>(1, static_cast<int64_t>(std::ceil(missing_ms)))};
+  const Duration wait = std::max(kLeastWait, Duration{static_cast<int64_t>(std::ceil(missing_ms))});
+  if (now < bucket.told_until) return Excess{wait, false};
+  bucket.told_until = now + wait;
+  return Excess{wait, true};
 }
 
 }  // namespace allot::aggregator

@@ -23,9 +23,15 @@ class RateLimiter {
   // Throws InvalidArgument when a limit is not positive or the burst is below 1.
   explicit RateLimiter(const RateLimits& limits);
 
+  struct Excess {
+    Duration wait{};    // when to send again, at least kLeastWait from now
+    bool tell = false;  // the sender has not been told so, or its time is over: it goes on in spite of that
+  };
+  static constexpr Duration kLeastWait{100};
+
   // Counts one message of `sender`. Returns nothing when the message may be handled; otherwise it is over the
-  // limit, and the next one may be handled after the returned time, which is at least 1 ms.
-  [[nodiscard]] std::optional<Duration> excess(const std::string& sender, Timestamp now);
+  // limit.
+  [[nodiscard]] std::optional<Excess> excess(const std::string& sender, Timestamp now);
 
   size_t num_senders() const { return buckets_.size(); }
 
@@ -33,6 +39,7 @@ class RateLimiter {
   struct Bucket {
     double tokens;
     Timestamp filled;
+    Timestamp told_until{};  // it has been told to wait until then
   };
   Bucket& bucket_of(const std::string& sender, Timestamp now);
 

@@ -127,6 +127,8 @@ void Service::serve_once() {
   if (!message) core_.caught_up();  // all that waited has been taken
   core_.count_refused_connections(server_.take_refused_connections());
   core_.tick(now);
+  for (const auto& [kind, count] : log_limiter_.left_out(now))
+    spdlog::warn("{} more {} were left out of the log", count, plural_of(kind));
   commit_and_send(now);
   take_new_key(now);
   if (options_.live && std::chrono::steady_clock::now() >= next_snapshot_) publish(now);
@@ -156,11 +158,21 @@ void Service::note_pace(Timestamp now) {
 
 // Messages over the rate are not even decoded, because decoding is what costs time.
 bool Service::within_rate(const wire::Server::Message& message, Timestamp now) {
-  const std::optional<Duration> excess = rate_limiter_.excess(message.peer, now);
+  const bool looks_on = message.from.role == wire::Role::kViewer;
+  const auto excess = rate_limiter_.excess(looks_on ? "viewer " + message.from.name : message.peer, now);
   if (!excess) return true;
+  ++figures_.over_rate;
+  // To answer each costs more than to read it: who floods would be given what it wants.
+  if (!excess->tell) return false;
+  if (const auto left_out = log_limiter_.admit(LogKind::kOverRate, now)) {
+    spdlog::warn("{} at {} sends more than {} messages a second, so some are not read{}",
+                 message.from.name.empty() ? "a peer" : message.from.name, message.address,
+                 options_.rate.per_second,
+                 *left_out > 0 ? fmt::format(" ({} more lines left out)", *left_out) : "");
+  }
   wire::Envelope answer;
   answer.set_sender("aggregator");
-  answer.mutable_wait()->set_retry_after_ms(excess->count());
+  answer.mutable_wait()->set_retry_after_ms(excess->wait.count());
   server_.send(message.peer, wire::encode(std::move(answer)));
   return false;
 }

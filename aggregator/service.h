@@ -12,6 +12,7 @@
 #include "aggregator/core.h"
 #include "aggregator/history.h"
 #include "aggregator/live_state.h"
+#include "aggregator/log_limiter.h"
 #include "aggregator/rate_limiter.h"
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"
@@ -23,7 +24,7 @@ namespace allot::aggregator {
 struct ServiceOptions {
   std::filesystem::path run_directory;
   wire::ServerOptions server;
-  RateLimits rate;    // of each connection
+  RateLimits rate;    // of each connection; of all connections of a viewer's key together
   std::string build;  // tool version, recorded in the history
   // When a round of the loop begins this long after the one before, what waits in the socket may have been
   // repeated, or its sender may be gone: a worker repeats what is not answered after 2 s
@@ -67,7 +68,7 @@ class Service {
   void serve_once();
   // Notices when the loop stood still for so long that workers may have repeated what they asked.
   void note_pace(Timestamp now);
-  // False for a sender over its rate limit, which is told when to continue.
+  // False for a sender over its rate limit, which is told once when to continue.
   bool within_rate(const wire::Server::Message& message, Timestamp now);
   void commit_and_send(Timestamp now);
   void note(const Outputs& outputs, Timestamp now);
@@ -78,7 +79,8 @@ class Service {
   ServiceOptions options_;
   SystemClock clock_;
   wire::Server server_;
-  RateLimiter rate_limiter_;
+  RateLimiter rate_limiter_;  // of connections; those of a viewer's key together
+  LogLimiter log_limiter_;
   RunDirectory directory_;
   std::unique_ptr<History> history_;
   Core core_;

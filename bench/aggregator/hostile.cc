@@ -22,7 +22,9 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kUnderWay = 20;  // of a flooding connection
+// A thousand messages a second over each flooding connection.
+constexpr int kFloodAtOnce = 5;
+constexpr auto kFloodEvery = 5ms;
 constexpr auto kProbePatience = 5s;
 
 uint16_t port_of(const std::string& http) {
@@ -119,11 +121,13 @@ void Hostile::flood(const std::string& endpoint, const wire::ClientKeys& keys, i
       crowd.send(member, noise);
       ++figures_.unreadable;
     };
-    for (int member = 0; member < connections; ++member)
-      for (int i = 0; i < kUnderWay; ++i) send(member);
-    while (!stop_) {
-      const std::optional<Crowd::Message> answer = crowd.receive(100ms);
-      if (answer) send(answer->member);
+    for (Clock::time_point due = Clock::now(); !stop_; due += kFloodEvery) {
+      due = std::max(due, Clock::now() - kFloodEvery);  // what this thread was too late for is not made up
+      std::this_thread::sleep_until(due);
+      for (int i = 0; i < kFloodAtOnce; ++i)
+        for (int member = 0; member < connections; ++member) send(member);
+      while (crowd.receive(Duration::zero())) {  // whatever the answers say
+      }
     }
   } catch (const std::exception& error) {
     flood_ended_ = error.what();
