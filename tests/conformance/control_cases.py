@@ -2,7 +2,7 @@
 
 import time
 
-from case import Case, Verdict, one_line
+from case import Case, Verdict, one_line, outcomes
 from peer import wire
 
 MOST_REQUESTS_TO_THE_END = 200
@@ -72,6 +72,15 @@ class Control(Case):
         self.assertFalse(self.control(action=wire.Control.ACTION_BOUNDS, bounds="none of these").done)
         self.assertTrue(self.control(action=wire.Control.ACTION_BOUNDS, bounds=bounds).done)
 
+    def test_held_out_questions_can_be_changed(self):
+        task = self.spec().spec.task
+        self.needs(self.status().stage in ("preflight", "learn") and task.heldout_questions > 1, "learning still to do and held-out questions")
+        fewer = task.heldout_questions - 1
+        self.assertTrue(self.control(action=wire.Control.ACTION_HELDOUT_QUESTIONS, heldout_questions=fewer).done)
+        self.assertEqual(self.steering().heldout_questions, fewer)
+        self.assertFalse(self.control(action=wire.Control.ACTION_HELDOUT_QUESTIONS, heldout_questions=task.heldout.questions + 1).done)
+        self.assertTrue(self.control(action=wire.Control.ACTION_HELDOUT_QUESTIONS, heldout_questions=task.heldout_questions).done)
+
     def test_commands_that_mean_nothing_are_not_done_and_not_noted(self):
         events = len(self.status().steering)
         for command in ({"action": wire.Control.ACTION_UNSPECIFIED}, {"action": 99}, {"action": wire.Control.ACTION_EPISODES, "episodes": 0},
@@ -88,6 +97,26 @@ class Control(Case):
         self.assertFalse(answer.done)
         self.assertNotEqual(answer.message, "")
         self.assertFalse(self.status().paused)
+
+
+class CrossCheck(Case):
+    """A share of the told episodes is run once more by a worker of another holder; without keys each worker is a holder."""
+
+    def test_what_a_worker_answered_is_leased_to_another_holder_and_differing_grades_are_counted(self):
+        self.needs(self.spec().spec.cross_check == 1, "all grades checked twice")
+        first, second = self.worker(), self.worker("second worker" if self.target.roles else "worker")
+        before = self.status().cross_check
+        (lease,) = first.request(1)
+        self.assert_verdict(first.result(lease, outcomes=outcomes(lease, correct=True)), "VERDICT_ACCEPTED")
+        (check,) = second.request(1)
+        same = ("kind", "split", "sampling_seed", "questions", "samples")
+        self.assertEqual([getattr(check, field) for field in same], [getattr(lease, field) for field in same])
+        self.assertNotEqual(check.episode, lease.episode)
+        self.assert_verdict(second.result(check, outcomes=outcomes(check, correct=False)), "VERDICT_ACCEPTED")
+        checks = self.status().cross_check
+        self.assertEqual(checks.episodes - before.episodes, 1)
+        self.assertEqual(checks.disagreements - before.disagreements, len(lease.questions))
+        self.assertEqual(len(checks.holders), 2)
 
 
 class TheEnd(Case):
@@ -122,6 +151,16 @@ class TheEnd(Case):
             self.assertIn(wire.SPLIT_HELDOUT, splits)
             self.assertEqual({score.label for score in status.scores}, {"uniform", "learned", "dense"})
             self.assertEqual({(score.answered, score.wanted) for score in status.scores}, {(heldout, heldout)})
+        if 0 < heldout < worker.welcome.spec.task.heldout.questions:
+            # More held-out questions are verified of the same schedules, then it is finished again.
+            more = heldout + 1
+            self.assertTrue(self.control(action=wire.Control.ACTION_HELDOUT_QUESTIONS, heldout_questions=more).done)
+            self.assertEqual(self.status().stage, "verify")
+            for lease in worker.request(3):
+                self.assertEqual((lease.split, list(lease.questions)), (wire.SPLIT_HELDOUT, [heldout]))
+                self.assert_verdict(worker.result(lease), "VERDICT_ACCEPTED")
+            self.assertEqual({(score.answered, score.wanted) for score in self.status().scores}, {(more, more)})
+            self.assertEqual(self.status().stage, "finished")
         # More episodes than it has learned from would let it go on.
         for action in (wire.Control.ACTION_STOP, wire.Control.ACTION_EPISODES, wire.Control.ACTION_PAUSE):
             self.assertFalse(self.control(action=action, episodes=max(1, status.episodes_done)).done)

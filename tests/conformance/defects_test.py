@@ -225,6 +225,9 @@ DEFECTS = {
     "says another lease time": ("control", ["Status.the_status_repeats"], {"reply": field("status", "lease_ms", 1)}),
     "does not say that it is paused": ("control", ["Control.a_pause"], {"reply": field("wait", "paused", False)}),
     "forgets bounds": ("control", ["Control.bounds"], {"request": of_request("control", lambda asked: asked.ClearField("bounds"))}),
+    "forgets held-out questions": ("control", ["Control.held_out"], {"request": of_request(
+        "control", lambda asked: asked.ClearField("heldout_questions"))}),
+    "counts no disagreement": ("checks", ["CrossCheck.what"], {"reply": field("status", "cross_check.disagreements", 0)}),
     "does all that is asked": ("control", ["Control.commands"], {"reply": field("control_reply", "done", True)}),
     "takes another target": ("control", ["Control.the_number"], {"request": of_request(
         "control", lambda asked: set_in(asked, "reward", 0.5 if asked.reward else 0.0))}),

@@ -44,12 +44,13 @@ GROUPS = {
     "deadlines": Group(["lease_cases.Deadlines"], {"lease-seconds": 2}),
     "results": Group(["result_cases.Verdicts", "result_cases.OldResults"]),
     "control": Group(["control_cases.Status", "control_cases.Control", "control_cases.TheEnd"]),
+    "checks": Group(["control_cases.CrossCheck"], {"cross-check": 1}),
     "keys": Group(["key_cases.Roles", "key_cases.Strangers", "handshake_cases.Handshake", "lease_cases.Leases", "lease_cases.Drain",
                    "result_cases.Verdicts"], keys=True),
 }
 # In an order in which nothing disturbs what comes after: the flood and the end of the run are last.
 ALL_CASES = ["frame_cases.Frames", "handshake_cases.Handshake", "handshake_cases.Identities", "lease_cases.Leases", "lease_cases.Drain",
-             "result_cases.Verdicts", "lease_cases.Deadlines", "control_cases.Status", "control_cases.Control", "key_cases.Roles",
+             "result_cases.Verdicts", "lease_cases.Deadlines", "control_cases.Status", "control_cases.Control", "control_cases.CrossCheck", "key_cases.Roles",
              "key_cases.Strangers", "frame_cases.Rate", "result_cases.OldResults", "control_cases.TheEnd"]
 
 
