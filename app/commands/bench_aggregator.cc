@@ -178,12 +178,12 @@ Bench measure(const BenchOptions& options, const std::filesystem::path& run) {
     const Usage after = usage_of(aggregator);
     bench.phases.push_back({name, std::move(figures), after.cpu_seconds - before, after.resident_mib});
   };
-  phase("introduction", [&] { return load.introduce(options.window); });
   std::optional<bench::Hostile> hostile;
   if (options.hostile) {
     hostile.emplace(read_file(aggregator::http_path(run)), cluster.endpoint(), keys->viewer, kSlowConnections,
                     kFloodingConnections);
   }
+  phase("introduction", [&] { return load.introduce(options.window); });
   phase("full rate", [&] { return load.run_full(options.episodes, options.window); });
   phase("offered rate",
         [&] { return load.run_offered(options.rate, std::chrono::seconds(options.rate_seconds)); });
