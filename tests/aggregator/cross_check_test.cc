@@ -41,6 +41,13 @@ class CrossCheckTest : public testing::TestWithParam<Storage> {
     for (const char* name : {"ann/w", "bob/w", "eve/w"}) driver_.hello(name);
   }
   wire::Lease lease(const std::string& worker) { return driver_.leases(worker, 1).at(0); }
+  void control(wire::Control::Action action, int64_t episodes = 0) {
+    wire::Envelope message;
+    message.mutable_control()->set_action(action);
+    message.mutable_control()->set_episodes(episodes);
+    message.mutable_control()->set_by("op");
+    driver_.send_frame({.peer = "op", .rights = Rights::kOperator, .user = "op"}, wire::encode(message));
+  }
   // Whether a lease repeats another, which a worker cannot see.
   static bool repeats(const wire::Lease& check, const wire::Lease& checked) {
     return check.episode() != checked.episode() && check.sampling_seed() == checked.sampling_seed() &&
@@ -163,13 +170,8 @@ TEST_P(CrossCheckTest, ACheckThatFailsAlwaysIsGivenUpAndTheRunGoesOn) {
 }
 
 TEST_P(CrossCheckTest, GradesOfTheVerificationAreCheckedOnHeldOutQuestions) {
-  wire::Control stop;
-  stop.set_action(wire::Control::ACTION_STOP);
   driver_.answer("ann/w", result_of(lease("ann/w"), 2));
-  wire::Envelope message;
-  *message.mutable_control() = stop;
-  message.mutable_control()->set_by("op");
-  driver_.send_frame({.peer = "op", .rights = Rights::kOperator, .user = "op"}, wire::encode(message));
+  control(wire::Control::ACTION_STOP);
   driver_.answer("bob/w", result_of(lease("bob/w"), 2));  // the check of the one learning episode
   ASSERT_EQ(driver_.status().stage(), "verify");
   const wire::Lease uniform = lease("ann/w");
@@ -185,6 +187,20 @@ TEST_P(CrossCheckTest, GradesOfTheVerificationAreCheckedOnHeldOutQuestions) {
   for (const wire::Status status = driver_.status(); const wire::Score& score : status.scores())
     EXPECT_EQ(score.answered(), score.wanted());
   EXPECT_TRUE(driver_.request("bob/w", 1).wait().finished()) << "a finished run asks for no checks";
+  expect_replayed();
+}
+
+TEST_P(CrossCheckTest, ACheckThatRunsStaysWhereARunLearnsOnInTheMiddleOfItsVerification) {
+  driver_.answer("ann/w", result_of(lease("ann/w"), 2));
+  control(wire::Control::ACTION_STOP);
+  const wire::Lease check = lease("bob/w");
+  const wire::Lease verifying = lease("ann/w");
+  ASSERT_EQ(driver_.status().stage(), "verify");
+  control(wire::Control::ACTION_EPISODES, 50);
+  ASSERT_EQ(driver_.status().stage(), "learn");
+  EXPECT_EQ(driver_.answer("ann/w", result_of(verifying, 2)).verdict(), wire::Ack::VERDICT_STALE);
+  EXPECT_EQ(driver_.answer("bob/w", result_of(check, 2)).verdict(), wire::Ack::VERDICT_ACCEPTED);
+  EXPECT_EQ(driver_.status().cross_check().episodes(), 1);
   expect_replayed();
 }
 

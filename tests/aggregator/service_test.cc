@@ -167,13 +167,17 @@ TEST_F(ServiceTest, TheAggregatorsKeyIsChangedWhileAWorkerWorks) {
     return wire::query_status(service.endpoint(), kDeadline, wire::ClientKeys{server.public_key, worker})
         .episodes_done();
   };
-  while (done_by(own) == 0) std::this_thread::sleep_for(10ms);
+  const auto eventually = [](const auto& holds) {
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    while (!holds() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(10ms);
+    return holds();
+  };
+  EXPECT_TRUE(eventually([&] { return done_by(own) > 0; }));
   std::filesystem::remove(key_file);
   wire::write_key_pair(key_file, next);
-  const auto shown = [&] { return read_file(server_key_path(run_)); };
-  while (shown() != next.public_key.text() + "\n") std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(eventually([&] { return read_file(server_key_path(run_)) == next.public_key.text() + "\n"; }));
   const int64_t before = done_by(next);
-  while (done_by(next) < before + 100) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(eventually([&] { return done_by(next) >= before + 100; })) << "the worker tries no other key";
   EXPECT_EQ(wire::query_status(service.endpoint(), kDeadline,
                                wire::ClientKeys{own.public_key, worker, next.public_key})
                 .counters()
