@@ -23,7 +23,8 @@ class Hostile {
  public:
   // Begins at once, on threads of its own: `slow` connections to the page at `http`
   // ("http://127.0.0.1:PORT/"), each of which sends a byte of a header a second; `flooding` connections to
-  // `endpoint` by the key of a viewer, over each of which 1,000 unreadable messages a second are sent, answered or not.
+  // `endpoint` by the key of a viewer, over each of which 1,000 unreadable messages a second are sent,
+  // answered or not.
   Hostile(const std::string& http, const std::string& endpoint, const wire::ClientKeys& viewer, int slow,
           int flooding);
   ~Hostile();
