@@ -19,7 +19,11 @@ int main(int argc, char** argv) {
       {"calibrate", "learn schedules from the divergence of sampled from exact attention, without replies",
        true, run_calibrate},
       {"logits", "logits of token ids, as a .npy array", true, run_logits},
-      {"bench", "measure decoding, attention, the aggregator and the learners", true, run_bench, {"decode"}},
+      {"bench",
+       "measure decoding, attention, the aggregator and the learners",
+       true,
+       run_bench,
+       {"decode", "schedule"}},
   };
   return run_command_line(kCommands, std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -375,12 +375,14 @@ void print(const std::vector<Row>& rows, const BenchOptions& options) {
 }  // namespace
 
 int run_bench(std::span<const std::string> arguments) {
+  if (!arguments.empty() && arguments[0] == "schedule") return run_bench_schedule(arguments);
   BenchOptions options;
   OptionSet set("bench", "measure the generation of a tuning run, beside Hugging Face generate",
                 "allot bench decode --model assets/tiny-gsm --peer-python .venv/bin/python");
-  set.positional("what", &options.what, "WHAT",
-                 "what to measure: decode (prompt and reply of a batch) here; attention (CUDA kernels) has "
-                 "options of its own, see allot bench attention --help");
+  set.positional(
+      "what", &options.what, "WHAT",
+      "what to measure: decode (prompt and reply of a batch) here; attention (CUDA kernels) and schedule (decode "
+      "steps under a schedule) have options of their own, see allot bench attention --help");
   declare_model_option(
       &set, &options.model,
       "Hugging Face model: a directory, or org/name[@revision] in the local cache of the hub");
@@ -428,7 +430,7 @@ int run_bench(std::span<const std::string> arguments) {
     throw UsageError("attention comes right after bench: allot bench attention [options]");
   }
   if (options.what != "decode") {
-    throw UsageError("'" + options.what + "' cannot be measured; decode or attention is expected");
+    throw UsageError("'" + options.what + "' cannot be measured; decode, attention or schedule is expected");
   }
   check_unit(options.method);
   note_unread_schedule(options.model, "every layer draws --samples");

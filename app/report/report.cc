@@ -38,6 +38,15 @@ void check_belongs(const evaluation::Frontier& frontier, const wire::RunSpec& sp
 
 }  // namespace
 
+std::optional<evaluation::StepTimes> step_times_of(const aggregator::RunData& run,
+                                                   const std::filesystem::path& directory) {
+  const std::filesystem::path file = directory / "step-times.json";
+  if (!std::filesystem::exists(file)) return std::nullopt;
+  evaluation::StepTimes times = evaluation::read_step_times(file);
+  if (times.schedule.samples != run.recommended) return std::nullopt;
+  return times;
+}
+
 ReportInput read_run_input(const std::filesystem::path& run_directory) {
   return {.run = aggregator::read_run(run_directory),
           .ablation = std::nullopt,
@@ -54,6 +63,7 @@ void add_measurements(ReportInput* input) {
     input->frontier = evaluation::read_frontier(file);
     check_belongs(*input->frontier, input->run.spec, file.string());
   }
+  input->step_times = step_times_of(input->run, input->directory);
 }
 
 ReportInput read_report_input(const std::filesystem::path& run_directory) {

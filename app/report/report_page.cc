@@ -371,7 +371,34 @@ std::string bytes_text(int64_t bytes) {
   return fmt::format("{:.{}f}\u00a0MiB", static_cast<double>(bytes) / kMebi, bytes < 10 * kMebi ? 2 : 0);
 }
 
-void write_rows_read(Markup* page, const Verdict& verdict) {
+void write_step_times(Markup* page, const evaluation::StepTimes& times) {
+  page->open("section", {{"class", "step-times"}}).element("h2", {}, "Time of a decode step");
+  page->open("table", {{"class", "scores rows"}}).open("thead").open("tr");
+  for (const char* head : {"Context", "Dense", "Learned", "Saved"}) page->element("th", {}, head);
+  page->close().close().open("tbody");
+  for (const evaluation::ContextTimes& one : times.contexts) {
+    const auto cell = [&](const evaluation::StepTime& time) {
+      page->element("td",
+                    {{"title", fmt::format("5 to 95 %: {:.0f} to {:.0f} \u00b5s", time.low, time.high)}},
+                    fmt::format("{:.0f} \u00b5s", time.median));
+    };
+    page->open("tr").element("th", {}, fmt::format("{}k", one.context / 1024));
+    cell(one.dense);
+    cell(one.schedule);
+    const double saved = one.dense.median - one.schedule.median;
+    page->element("td", {}, fmt::format("{:.0f} \u00b5s, {:.1f}%", saved, 100 * saved / one.dense.median))
+        .close();
+  }
+  page->close().close();
+  page->element(
+      "p", {{"class", "paired"}},
+      fmt::format("Measured by \u201callot bench schedule\u201d on {}, {} sequences together, random "
+                  "weights and cache; medians of {} steps.",
+                  times.device, times.sequences, times.steps));
+  page->close();
+}
+
+void write_rows_read(Markup* page, const Verdict& verdict, bool timed) {
   if (verdict.rows.empty()) return;
   page->open("section", {{"class", "rows-read"}}).element("h2", {}, "Value rows read for a token");
   page->open("table", {{"class", "scores rows"}}).open("thead").open("tr");
@@ -389,7 +416,8 @@ void write_rows_read(Markup* page, const Verdict& verdict) {
   page->element(
       "p", {{"class", "paired"}},
       "Counted from the schedule and the model\u2019s shape, over all layers and KV heads, as if no two query "
-      "heads of a group drew the same row. All keys are read in either case. No time was measured.");
+      "heads of a group drew the same row. All keys are read in either case." +
+          std::string(timed ? "" : " No time was measured; \u201callot bench schedule --run\u201d does."));
   page->close();
 }
 
@@ -486,7 +514,8 @@ std::string report_page(const ReportInput& input) {
     write_verdict_sentences(&page, verdict);
     write_lost(&page, verdict, run.spec.task().heldout().path());
     if (input.frontier) write_lost_replies(&page, *input.frontier);
-    write_rows_read(&page, verdict);
+    write_rows_read(&page, verdict, input.step_times.has_value());
+    if (input.step_times) write_step_times(&page, *input.step_times);
   }
   page.open("section").element("h2", {}, "Conditions");
   std::vector<Fact> facts = conditions(run, input.tool_version);

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "episode/samples.h"
+#include "evaluation/step_times.h"
 #include "model/model_config.h"
 #include "tests/aggregator/episode_rows.h"
 #include "tests/app/run_command.h"
@@ -189,6 +190,26 @@ TEST_F(ConfigOnlyCommands, BenchDecodeTimesStepsAfterPromptsThatAreNotComputed) 
   EXPECT_THAT(result.out, HasSubstr("\"prefill_tokens_per_second\":null"));
   EXPECT_THAT(result.out, HasSubstr("\"decode_steps\":8"));
   EXPECT_THAT(result.out, Not(HasSubstr("dense")));
+}
+
+TEST_F(ModelCommands, BenchScheduleTimesDecodeStepsOfTheRunsScheduleForItsReport) {
+  ASSERT_EQ(run_command(tune()).code, 0);
+  EXPECT_THAT(run_command({"allot", "report", "--run", run_.string()}).err, IsEmpty());
+  const auto result = run_command({"allot", "bench", "schedule", "--run", run_.string(), "--context",
+                                   "128,32,100000000", "--steps", "3", "--sequences", "2"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, Names("2 sequences", "cpu", "dense us", "schedule us", "step-times.json"));
+  EXPECT_THAT(result.err, Names("contexts above 128", "positions"));
+  const evaluation::StepTimes times = evaluation::read_step_times(run_ / "step-times.json");
+  ASSERT_EQ(times.contexts.size(), 2u);
+  EXPECT_EQ(times.contexts[0].context, 32);
+  EXPECT_EQ(times.contexts[1].context, 128);
+  EXPECT_GT(times.contexts[1].schedule.median, 0);
+  EXPECT_EQ(times.schedule.samples, aggregator::read_run(run_).recommended);
+  ASSERT_EQ(run_command({"allot", "report", "--run", run_.string()}).code, 0);
+  EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr("Time of a decode step"));
+  EXPECT_EQ(
+      run_command({"allot", "bench", "schedule", "--run", run_.string(), "--context", "100000000"}).code, 2);
 }
 
 TEST_F(ConfigOnlyCommands, BenchDecodeRefusesAPeerThatDoesOtherWork) {
