@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -39,7 +40,7 @@ struct ScheduleBenchOptions {
   std::filesystem::path run;
   std::filesystem::path schedule;
   std::filesystem::path model;
-  std::string contexts = "1024,2048,4096,8192,16384,32768,65536,131072";
+  std::string contexts;  // empty: as in usual_lengths()
   int32_t sequences = 1;
   int32_t steps = 32;
   std::string device = "cpu";
@@ -53,24 +54,46 @@ std::string device_text(const std::string& name) {
   return describe(require_cuda_device(device, model::find_cuda_devices()));
 }
 
-evaluation::StepTime step_time(model::Engine& engine, const ScheduleBenchOptions& options, int64_t context,
-                               const std::vector<int32_t>& samples) {
-  bench::GenerateWorkload workload;
-  workload.prompts = options.sequences;
-  workload.prompt_tokens = static_cast<int32_t>(context);
-  workload.new_tokens = options.steps + 1;  // the first comes with the prompt
-  workload.samples = samples;
-  workload.repetitions = kRepetitions;
-  std::vector<double> microseconds;
-  for (const bench::GenerateTiming& timing : bench::time_generation(engine, workload))
-    for (const double seconds : timing.decode_steps) microseconds.push_back(1e6 * seconds);
+evaluation::StepTime summary(const std::vector<double>& microseconds) {
   return {.median = quantile(microseconds, 0.5),
           .low = quantile(microseconds, 0.05),
           .high = quantile(microseconds, 0.95)};
 }
 
+// Dense and sampled repetitions in turn, so that what slows the machine for a while slows both.
+evaluation::ContextTimes times_at(model::Engine& engine, const ScheduleBenchOptions& options, int64_t context,
+                                  const policy::Schedule& schedule) {
+  bench::GenerateWorkload workload;
+  workload.prompts = options.sequences;
+  workload.prompt_tokens = static_cast<int32_t>(context);
+  workload.new_tokens = options.steps + 1;  // the first comes with the prompt
+  workload.repetitions = 1;
+  std::vector<double> dense, sampled;
+  for (int repetition = 0; repetition < kRepetitions; ++repetition) {
+    workload.warm_ups = repetition == 0 ? 1 : 0;
+    for (std::vector<double>* times : {&dense, &sampled}) {
+      workload.samples = times == &dense ? std::vector<int32_t>{} : schedule.samples;
+      const bench::GenerateTiming timing = bench::time_generation(engine, workload).at(0);
+      for (const double seconds : timing.decode_steps) times->push_back(1e6 * seconds);
+    }
+  }
+  return {.context = context, .dense = summary(dense), .schedule = summary(sampled)};
+}
+
+// 1k, 2k, … 128k as far as they are at most `most`; where not even the first is, the largest power of two
+// that is.
+std::vector<int64_t> usual_lengths(int64_t most) {
+  std::vector<int64_t> lengths;
+  for (int64_t context = 1024; context <= std::min<int64_t>(most, 128 * 1024); context *= 2)
+    lengths.push_back(context);
+  if (lengths.empty() && most > 0)
+    lengths.push_back(static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most))));
+  return lengths;
+}
+
 // The lengths that the model has positions for.
 std::vector<int64_t> lengths(const ScheduleBenchOptions& options, int64_t positions) {
+  if (options.contexts.empty()) return usual_lengths(positions - options.steps - 1);
   std::vector<int64_t> all = parse_totals(options.contexts, "--context");
   std::ranges::sort(all);
   std::vector<int64_t> fitting;
@@ -98,6 +121,9 @@ evaluation::StepTimes measure(const ScheduleFile& file, const ScheduleBenchOptio
                               .schedule = file.schedule,
                               .contexts = {}};
   const std::vector<int64_t> contexts = lengths(options, config.max_position_embeddings);
+  if (contexts.empty())
+    throw UsageError(
+        fmt::format("--steps {}: the model has {} positions", options.steps, config.max_position_embeddings));
   model::EngineOptions engine_options;
   engine_options.dtype = file.conditions.generation.dtype;
   engine_options.attention = file.conditions.attention;
@@ -113,9 +139,7 @@ evaluation::StepTimes measure(const ScheduleFile& file, const ScheduleBenchOptio
   model::Engine engine(options.model, engine_options);
   for (const int64_t context : contexts) {
     spdlog::info("measuring at {} keys", context);
-    times.contexts.push_back({.context = context,
-                              .dense = step_time(engine, options, context, {}),
-                              .schedule = step_time(engine, options, context, file.schedule.samples)});
+    times.contexts.push_back(times_at(engine, options, context, file.schedule));
   }
   return times;
 }
@@ -154,7 +178,9 @@ int run_bench_schedule(std::span<const std::string> arguments) {
   set.path("schedule", &options.schedule, "a schedule.json instead; give --model with it");
   declare_model_option(&set, &options.model,
                        "the schedule's model, if it is not where the run says; config.json is enough");
-  set.text("context", &options.contexts, "N,N,…", "keys of each sequence before the measured steps");
+  set.text(
+      "context", &options.contexts, "N,N,…",
+      "keys of each sequence before the measured steps; 1024, 2048 and so on to 131072 where the model has the positions");
   set.integer("sequences", &options.sequences, 1, 65536, "N", "decoded together");
   set.integer("steps", &options.steps, 1, 100'000, "N", "decode steps of a repetition, of which there are 5");
   set.device(&options.device);

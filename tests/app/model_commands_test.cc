@@ -210,6 +210,9 @@ TEST_F(ModelCommands, BenchScheduleTimesDecodeStepsOfTheRunsScheduleForItsReport
   EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr("Time of a decode step"));
   EXPECT_EQ(
       run_command({"allot", "bench", "schedule", "--run", run_.string(), "--context", "100000000"}).code, 2);
+  // Without lengths: those that the model has positions for.
+  ASSERT_EQ(run_command({"allot", "bench", "schedule", "--run", run_.string(), "--steps", "2"}).code, 0);
+  EXPECT_FALSE(evaluation::read_step_times(run_ / "step-times.json").contexts.empty());
 }
 
 TEST_F(ConfigOnlyCommands, BenchDecodeRefusesAPeerThatDoesOtherWork) {

@@ -105,25 +105,6 @@ TEST_F(ReportCommand, TotalsOfTheRunAreShownAndThoseOfAnotherRefused) {
   EXPECT_THAT(write(), Names("frontier.json", std::string(64, '7')));
 }
 
-TEST_F(ReportCommand, TimesOfTheScheduleAreShownAndThoseOfAnEarlierOneAreNot) {
-  evaluation::StepTimes times{.conditions = worker::conditions_of(example_run().spec),
-                              .tool_version = "0.1.0",
-                              .device = "cuda:0 GPU",
-                              .sequences = 3,
-                              .steps = 160,
-                              .schedule = {example_run().recommended},
-                              .contexts = {{1024, {812.4, 800, 830}, {655, 640, 700}}}};
-  const auto shown = [&] {
-    write_file_atomically(run_ / "step-times.json", evaluation::format_step_times(times));
-    EXPECT_EQ(fault({"--run", run_.string()}), "");
-    return read_file(run_ / "report.html");
-  };
-  EXPECT_THAT(shown(), Names("Time of a decode step", "812 \u00b5s", "655 \u00b5s", "157 \u00b5s, 19.4%",
-                             "cuda:0 GPU"));
-  times.schedule.samples.at(0) += 1;
-  EXPECT_THAT(shown(), Names("No time was measured", "allot bench schedule --run"));
-}
-
 TEST_F(ReportCommand, AblationUnderOtherConditionsIsRefusedWithTheDifferences) {
   write_ablation([](evaluation::Conditions& conditions) {
     conditions.model.weights_fingerprint = std::string(64, '7');

@@ -15,9 +15,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/number_text.h"
+#include "base/temporary_directory.h"
 #include "tests/app/report/example_run.h"
 #include "tests/app/report/xml.h"
 #include "tests/names.h"
+#include "worker/spec_conditions.h"
 
 namespace allot::app {
 namespace {
@@ -398,6 +400,43 @@ TEST(Figures, CellsOfTheHeatMapShowTheClassOfTheShare) {
     cells.push_back(rect->attributes.at("class") + "@" + rect->attributes.at("x"));
   }
   EXPECT_THAT(cells, ElementsAre("c4@44", "c5@265.3", "c4@44", "c3@265.3", "c0@486.7"));
+}
+
+TEST(ReportPage, TimesOfADecodeStepAreShownWhereTheyWereMeasured) {
+  ReportInput input = example_input();
+  EXPECT_THAT(report_page(input),
+              AllOf(HasSubstr("No time was measured; \u201callot bench schedule --run\u201d does."),
+                    Not(HasSubstr("Time of a decode step"))));
+  input.step_times = evaluation::StepTimes{.conditions = {},
+                                           .tool_version = "0.1.0",
+                                           .device = "cuda:0 GPU",
+                                           .sequences = 3,
+                                           .steps = 160,
+                                           .schedule = {input.run.recommended},
+                                           .contexts = {{1024, {812.4, 800, 830}, {655, 640, 700}}}};
+  const std::string page = report_page(input);
+  EXPECT_THAT(page, Not(HasSubstr("No time was measured")));
+  for (const char* shown :
+       {"Time of a decode step", "812 \u00b5s", "655 \u00b5s", "157 \u00b5s, 19.4%", "cuda:0 GPU",
+        "5 to 95 %: 640 to 700 \u00b5s", "3 sequences together", "medians of 160 steps"})
+    EXPECT_THAT(page, HasSubstr(shown));
+}
+
+TEST(ReportPage, TimesOfAnotherScheduleThanTheRunsAreNotTaken) {
+  const TemporaryDirectory directory;
+  aggregator::RunData run;
+  run.recommended = {5, 3};
+  EXPECT_FALSE(step_times_of(run, directory.path())) << "there are none";
+  evaluation::StepTimes times;
+  times.conditions = worker::conditions_of(example_run().spec);
+  times.tool_version = "0.1.0";
+  times.device = "cpu, 2 cores";
+  times.steps = 5;
+  times.schedule = {{5, 3}};
+  write_file_atomically(directory.path() / "step-times.json", evaluation::format_step_times(times));
+  EXPECT_TRUE(step_times_of(run, directory.path()));
+  run.recommended = {4, 4};
+  EXPECT_FALSE(step_times_of(run, directory.path()));
 }
 
 TEST(Figures, AblationShowsEachLayersAccuracyWithItsInterval) {
