@@ -90,8 +90,8 @@ std::string step_time_line(const std::optional<evaluation::StepTimes>& times,
   std::string text = fmt::format(
       "a decode step of {} sequences takes, dense and learned, on {}:", times->sequences, times->device);
   for (const evaluation::ContextTimes& one : times->contexts)
-    text += fmt::format(" {:.0f} and {:.0f} us at {}k", one.dense.median, one.schedule.median,
-                        one.context / 1024);
+    text += fmt::format(" {:.0f} and {:.0f} us at {}", one.dense.median, one.schedule.median,
+                        context_text(one.context));
   return text + " keys\n";
 }
 

@@ -382,7 +382,7 @@ void write_step_times(Markup* page, const evaluation::StepTimes& times) {
                     {{"title", fmt::format("5 to 95 %: {:.0f} to {:.0f} \u00b5s", time.low, time.high)}},
                     fmt::format("{:.0f} \u00b5s", time.median));
     };
-    page->open("tr").element("th", {}, fmt::format("{}k", one.context / 1024));
+    page->open("tr").element("th", {}, context_text(one.context));
     cell(one.dense);
     cell(one.schedule);
     const double saved = one.dense.median - one.schedule.median;

@@ -132,6 +132,10 @@ std::string cross_check_text(const wire::CrossCheck& checks) {
   return text;
 }
 
+std::string context_text(int64_t keys) {
+  return keys % 1024 == 0 ? fmt::format("{}k", keys / 1024) : std::to_string(keys);
+}
+
 std::string utc_text(Timestamp at) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(at.time_since_epoch().count() / 1000));
 }

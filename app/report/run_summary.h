@@ -38,6 +38,8 @@ std::string action_name(const wire::ControlEvent& event);
 std::string control_text(const wire::ControlEvent& event);
 // "96 questions graded by two holders, 5 differ: mallory 5 of 48, ann 3 of 96", the worst three.
 std::string cross_check_text(const wire::CrossCheck& checks);
+// A number of keys: "512", "4k".
+std::string context_text(int64_t keys);
 // "2026-11-25 13:00:01 UTC".
 std::string utc_text(Timestamp at);
 

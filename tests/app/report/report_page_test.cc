@@ -407,18 +407,19 @@ TEST(ReportPage, TimesOfADecodeStepAreShownWhereTheyWereMeasured) {
   EXPECT_THAT(report_page(input),
               AllOf(HasSubstr("No time was measured; \u201callot bench schedule --run\u201d does."),
                     Not(HasSubstr("Time of a decode step"))));
-  input.step_times = evaluation::StepTimes{.conditions = {},
-                                           .tool_version = "0.1.0",
-                                           .device = "cuda:0 GPU",
-                                           .sequences = 3,
-                                           .steps = 160,
-                                           .schedule = {input.run.recommended},
-                                           .contexts = {{1024, {812.4, 800, 830}, {655, 640, 700}}}};
+  input.step_times = evaluation::StepTimes{
+      .conditions = {},
+      .tool_version = "0.1.0",
+      .device = "cuda:0 GPU",
+      .sequences = 3,
+      .steps = 160,
+      .schedule = {input.run.recommended},
+      .contexts = {{512, {700, 600, 800}, {640, 630, 650}}, {1024, {812.4, 800, 830}, {655, 640, 700}}}};
   const std::string page = report_page(input);
   EXPECT_THAT(page, Not(HasSubstr("No time was measured")));
-  for (const char* shown :
-       {"Time of a decode step", "812 \u00b5s", "655 \u00b5s", "157 \u00b5s, 19.4%", "cuda:0 GPU",
-        "5 to 95 %: 640 to 700 \u00b5s", "3 sequences together", "medians of 160 steps"})
+  for (const char* shown : {"<th>512</th>", "<th>1k</th>", "Time of a decode step", "812 \u00b5s",
+                            "655 \u00b5s", "157 \u00b5s, 19.4%", "cuda:0 GPU",
+                            "5 to 95 %: 640 to 700 \u00b5s", "3 sequences together", "medians of 160 steps"})
     EXPECT_THAT(page, HasSubstr(shown));
 }
 
