@@ -408,6 +408,13 @@ std::string Core::sender_text() const {
   return sender_.address.empty() ? who : fmt::format("{} at {}", who, sender_.address);
 }
 
+void Core::note_over_rate(const Sender& sender, double per_second, Timestamp now) {
+  sender_ = sender;
+  now_ = now;
+  log(LogKind::kOverRate, spdlog::level::warn,
+      "{} sends more than {} messages a second, so some are not read", sender_text(), per_second);
+}
+
 void Core::count_refused_connections(int64_t connections) {
   counters_.set_refused_connections(counters_.refused_connections() + connections);
 }

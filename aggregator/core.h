@@ -74,6 +74,8 @@ class Core {
   // because whoever asked may have asked again since or be gone, and nobody would work on what it is granted.
   void fell_behind() { behind_ = true; }
   void caught_up() { behind_ = false; }
+  // Says in the log that what `sender` sends is not read, because it sends more than that.
+  void note_over_rate(const Sender& sender, double per_second, Timestamp now);
   // Counts connections that ended before a message, because their key was refused.
   void count_refused_connections(int64_t connections);
   // Expires leases and forgets peers that were silent for long. Throws Error when the run cannot go on

@@ -93,8 +93,8 @@ VersionRow read_version(const Statement& query) {
 }
 
 // The episodes that were run once more by workers of other holders, and whether they agree.
-void read_checks(const Database& database, int64_t schema_version, RunData* run) {
-  if (schema_version < 3) return;
+void read_checks(const Database& database, RunData* run) {
+  if (run->spec.cross_check() <= 0) return;
   Statement query(
       database,
       "SELECT e.kind, first.worker, first.correct, first.finish, first.prompt_tokens, "
@@ -332,7 +332,7 @@ RunData read_run(const std::filesystem::path& run_directory) {
   Preflight preflight(run.spec);
   const int64_t preflight_told = read_episodes(database, schema_version, last_wish, &preflight, &run);
   read_versions(database, &run);
-  read_checks(database, schema_version, &run);
+  read_checks(database, &run);
   read_given_up(database, schema_version, &run);
   run.counters = read_counters(database);
   run.elapsed_s = Statement(database, "SELECT sum(last_ms - started_ms) FROM epochs").value() / 1000.0;

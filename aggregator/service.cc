@@ -36,6 +36,13 @@ Rights rights_of(wire::Role role) {
   return Rights::kViewer;
 }
 
+Sender sender_of(const wire::Server::Message& message) {
+  return {.peer = message.peer,
+          .rights = rights_of(message.from.role),
+          .user = message.from.name,
+          .address = message.address};
+}
+
 // How often snapshots are made. Where one takes long (thousands of workers) they are made less often: at most
 // 1 / kSnapshotShare of the loop's time goes into them.
 constexpr auto kSnapshotEvery = 1s;
@@ -114,11 +121,7 @@ void Service::serve_once() {
   for (int count = 1; message; ++count) {
     ++figures_.messages;
     if (within_rate(*message, now)) {
-      core_.receive({.peer = message->peer,
-                     .rights = rights_of(message->from.role),
-                     .user = message->from.name,
-                     .address = message->address},
-                    message->frame, now);
+      core_.receive(sender_of(*message), message->frame, now);
     }
     // Every message that is taken is handled; when the round is full the next one is not taken.
     if (count == kMaxMessagesPerRound) break;
@@ -127,8 +130,6 @@ void Service::serve_once() {
   if (!message) core_.caught_up();  // all that waited has been taken
   core_.count_refused_connections(server_.take_refused_connections());
   core_.tick(now);
-  for (const auto& [kind, count] : log_limiter_.left_out(now))
-    spdlog::warn("{} more {} were left out of the log", count, plural_of(kind));
   commit_and_send(now);
   take_new_key(now);
   if (options_.live && std::chrono::steady_clock::now() >= next_snapshot_) publish(now);
@@ -164,12 +165,7 @@ bool Service::within_rate(const wire::Server::Message& message, Timestamp now) {
   ++figures_.over_rate;
   // To answer each costs more than to read it: who floods would be given what it wants.
   if (!excess->tell) return false;
-  if (const auto left_out = log_limiter_.admit(LogKind::kOverRate, now)) {
-    spdlog::warn("{} at {} sends more than {} messages a second, so some are not read{}",
-                 message.from.name.empty() ? "a peer" : message.from.name, message.address,
-                 options_.rate.per_second,
-                 *left_out > 0 ? fmt::format(" ({} more lines left out)", *left_out) : "");
-  }
+  core_.note_over_rate(sender_of(message), options_.rate.per_second, now);
   wire::Envelope answer;
   answer.set_sender("aggregator");
   answer.mutable_wait()->set_retry_after_ms(excess->wait.count());

@@ -12,7 +12,6 @@
 #include "aggregator/core.h"
 #include "aggregator/history.h"
 #include "aggregator/live_state.h"
-#include "aggregator/log_limiter.h"
 #include "aggregator/rate_limiter.h"
 #include "aggregator/run_data.h"
 #include "aggregator/run_directory.h"
@@ -80,7 +79,6 @@ class Service {
   SystemClock clock_;
   wire::Server server_;
   RateLimiter rate_limiter_;  // of connections; those of a viewer's key together
-  LogLimiter log_limiter_;
   RunDirectory directory_;
   std::unique_ptr<History> history_;
   Core core_;

@@ -116,8 +116,7 @@ std::string format_ablation(const Ablation& ablation) {
 }
 
 Ablation parse_ablation(std::string_view text, const std::string& place) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) throw CorruptFile(fmt::format("{}: not JSON", place));
+  const Json json = parse_document(text, place);
   // The version decides what the other fields mean, so it is read before them.
   const bool has_version = json.is_object() && json.contains("schema_version");
   const bool version_1 = has_version && json["schema_version"] == 1;

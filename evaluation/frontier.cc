@@ -179,12 +179,7 @@ std::string format_frontier(const Frontier& frontier) {
 }
 
 Frontier parse_frontier(std::string_view text, const std::string& place) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) throw CorruptFile(fmt::format("{}: not JSON", place));
-  if (json.is_object() && json.contains("schema_version") && json["schema_version"] != kFrontierVersion)
-    throw Unsupported(
-        fmt::format("{}: 'schema_version' is {}, this allot reads {}; use the allot that wrote the file",
-                    place, shown(json["schema_version"]), kFrontierVersion));
+  const Json json = parse_document(text, kFrontierVersion, place);
   std::vector<std::string> faults;
   Frontier frontier;
   {

@@ -16,6 +16,21 @@ std::string shown(const nlohmann::ordered_json& value) {
   return text.size() <= kLongest ? text : text.substr(0, kLongest) + "…";
 }
 
+nlohmann::ordered_json parse_document(std::string_view text, const std::string& place) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) throw CorruptFile(fmt::format("{}: not JSON", place));
+  return json;
+}
+
+nlohmann::ordered_json parse_document(std::string_view text, int version, const std::string& place) {
+  nlohmann::ordered_json json = parse_document(text, place);
+  if (json.is_object() && json.contains("schema_version") && json["schema_version"] != version)
+    throw Unsupported(
+        fmt::format("{}: 'schema_version' is {}, this allot reads {}; use the allot that wrote the file",
+                    place, shown(json["schema_version"]), version));
+  return json;
+}
+
 JsonFields::JsonFields(const Json& object, std::string path, std::vector<std::string>* faults)
     : object_(object), path_(std::move(path)), faults_(*faults) {
   if (!object_.is_object())

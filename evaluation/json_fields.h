@@ -9,6 +9,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,12 @@ namespace allot::evaluation {
 
 // A value as messages show it: the file's text, shortened.
 std::string shown(const nlohmann::ordered_json& value);
+
+// The value in `text`. Throws CorruptFile naming `place` where it is no JSON.
+nlohmann::ordered_json parse_document(std::string_view text, const std::string& place);
+// The same of a file that has one version: throws Unsupported where its 'schema_version' is another. That it
+// is there is for the reader of the fields to see.
+nlohmann::ordered_json parse_document(std::string_view text, int version, const std::string& place);
 
 // Each reader returns the field or, after it has noted a fault, an empty or smallest value. Fields that no
 // reader asked for are faults too, noted by the destructor.

@@ -57,12 +57,7 @@ std::string format_step_times(const StepTimes& times) {
 }
 
 StepTimes parse_step_times(std::string_view text, const std::string& place) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) throw CorruptFile(fmt::format("{}: not JSON", place));
-  if (json.is_object() && json.contains("schema_version") && json["schema_version"] != kSchemaVersion)
-    throw Unsupported(fmt::format(
-        "{}: 'schema_version' is {}, this allot reads {}; use the allot that wrote the file, or measure again",
-        place, shown(json["schema_version"]), kSchemaVersion));
+  const Json json = parse_document(text, kSchemaVersion, place);
   std::vector<std::string> faults;
   StepTimes times;
   {

@@ -92,8 +92,8 @@ struct IdentifyOptions {
   bool needs_tokenizer = true;
 };
 
-// Reads only headers and at most some MiB of weights, whatever their size. Throws the
-// errors of the readers, those of Adapter::open among them.
+// Reads only headers and at most some MiB of weights, whatever their size. Throws the errors of the readers,
+// those of Adapter::open among them.
 ModelIdentity identify_model(const std::filesystem::path& directory, const IdentifyOptions& options = {});
 
 // SHA-256 of what weights_fingerprint covers, but with all bytes of every tensor. Reads them all. Throws the

@@ -143,7 +143,6 @@ struct Server::Impl {
     if (!options.keys) return;
     own = options.keys->own.public_key;
     own_file = options.keys->own_file;
-    own_file_state = state_of(own_file);
   }
 
   zmq::context_t context = frugal_context();
@@ -153,7 +152,7 @@ struct Server::Impl {
   std::deque<Message> pending;  // the further frames of a message whose first has been handed out
   std::optional<PublicKey> own;
   std::filesystem::path own_file;  // empty = never to be read again
-  FileState own_file_state;
+  FileState own_file_state;        // none yet: it may have changed between when `own` was read and now
 
   std::optional<Message> next() {
     if (pending.empty()) return std::nullopt;

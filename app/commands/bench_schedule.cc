@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
-#include <thread>
 
 #include "aggregator/run_directory.h"
 #include "app/cli/command.h"
@@ -47,12 +46,6 @@ struct ScheduleBenchOptions {
   int32_t threads = 0;
   bool json = false;
 };
-
-std::string device_text(const std::string& name) {
-  const Device device = parse_device(name);
-  if (device.kind == Device::Kind::kCpu) return describe_cpu(std::thread::hardware_concurrency());
-  return describe(require_cuda_device(device, model::find_cuda_devices()));
-}
 
 evaluation::StepTime summary(const std::vector<double>& microseconds) {
   return {.median = quantile(microseconds, 0.5),
@@ -115,7 +108,7 @@ evaluation::StepTimes measure(const ScheduleFile& file, const ScheduleBenchOptio
                     file.schedule.samples.size(), options.model.string(), config.num_layers));
   evaluation::StepTimes times{.conditions = file.conditions,
                               .tool_version = std::string(version()),
-                              .device = device_text(options.device),
+                              .device = describe(parse_device(options.device), model::find_cuda_devices),
                               .sequences = options.sequences,
                               .steps = options.steps * kRepetitions,
                               .schedule = file.schedule,
@@ -205,7 +198,7 @@ int run_bench_schedule(std::span<const std::string> arguments) {
   } else {
     print(times);
     if (!options.run.empty())
-      std::cout << fmt::format("written to {}; allot report {} shows it\n",
+      std::cout << fmt::format("written to {}; allot report --run {} shows it\n",
                                (options.run / "step-times.json").string(), options.run.string());
   }
   return 0;

@@ -18,9 +18,10 @@ int run_worker(std::span<const std::string> arguments) {
   const SystemClock clock;
   const auto device_of = [](const WorkerOptions& options) -> WorkerDevice {
     const Device device = parse_device(options.device);
-    if (device.kind == Device::Kind::kCpu) return {describe_cpu(std::thread::hardware_concurrency())};
-    return {describe(require_cuda_device(device, model::find_cuda_devices())),
-            [index = device.index] { return model::cuda_memory(index); }};
+    WorkerDevice place{describe(device, model::find_cuda_devices)};
+    if (device.kind == Device::Kind::kCuda)
+      place.memory_use = [index = device.index] { return model::cuda_memory(index); };
+    return place;
   };
   return run_worker_command(arguments, device_of,
                             [&](const wire::RunSpec& spec, const WorkerOptions& options) {

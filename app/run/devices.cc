@@ -66,8 +66,8 @@ std::string check_line(const std::string& name, const FindCudaDevices& find, con
   } catch (const InvalidArgument& error) {
     throw UsageError(std::string("--check: ") + error.what());
   }
-  if (device.kind == Device::Kind::kCpu) return describe_cpu(std::thread::hardware_concurrency()) + ": works";
-  const std::string described = describe(require_cuda_device(device, find()));
+  const std::string described = describe(device, find);
+  if (device.kind == Device::Kind::kCpu) return described + ": works";
   switch (check(device.index)) {
     case model::CudaCheck::kWorks:
       return described + ": works";
@@ -113,6 +113,11 @@ std::vector<Device> choose_devices(std::string_view list, const FindCudaDevices&
     }
   }
   return devices;
+}
+
+std::string describe(const Device& device, const FindCudaDevices& find) {
+  if (device.kind == Device::Kind::kCpu) return describe_cpu(std::thread::hardware_concurrency());
+  return describe(require_cuda_device(device, find()));
 }
 
 int run_devices_command(std::span<const std::string> arguments, const FindCudaDevices& find,

@@ -25,6 +25,10 @@ std::string describe_cpu(uint32_t cores);
 // The given CUDA device among those found. Throws Unsupported, naming what was found, when it is missing.
 const model::CudaDevice& require_cuda_device(const Device& device, const model::CudaDevices& found);
 
+// The same of any device, the CPU with all its cores. `find` is called only for a CUDA device. Throws what
+// require_cuda_device throws.
+std::string describe(const Device& device, const FindCudaDevices& find);
+
 // The devices that `list` names: "all" = every CUDA device found, else a list as parse_device_list reads it.
 // `find` is called only when CUDA devices are asked for. Throws Unsupported, naming what was found, when
 // "all" finds none or a listed device is missing, and what parse_device_list throws.

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "tests/evaluation/document.h"
 #include "tests/names.h"
 
 namespace allot::evaluation {
@@ -16,14 +17,7 @@ using Json = nlohmann::ordered_json;
 
 Conditions conditions() {
   Conditions made;
-  made.model = {.id = "tiny",
-                .config_sha256 = std::string(64, 'a'),
-                .tokenizer_sha256 = std::string(64, 'b'),
-                .weights_fingerprint = std::string(64, 'c'),
-                .layers = 2,
-                .num_q_heads = 8,
-                .num_kv_heads = 4,
-                .head_dim = 32};
+  made.model = example_model();
   made.task = {.name = "gsm8k", .version = 1, .prompt_style = "plain"};
   made.measured_on = {.sha256 = std::string(64, 'e'), .questions = 4};
   made.seed = 7;
@@ -39,14 +33,8 @@ Ablation example_ablation() {
 }
 
 std::string error_after(const std::function<void(Json*)>& change) {
-  Json json = Json::parse(format_ablation(example_ablation()));
-  change(&json);
-  try {
-    parse_ablation(json.dump(), "file");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_of_changed(format_ablation(example_ablation()), change,
+                          [](const std::string& text) { return parse_ablation(text, "file"); });
 }
 
 TEST(OneHot, LeavesOneSampleInOneLayer) {

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "tests/evaluation/document.h"
 #include "tests/names.h"
 
 namespace allot::evaluation {
@@ -18,14 +19,7 @@ using Json = nlohmann::ordered_json;
 
 Frontier example_frontier() {
   Frontier frontier;
-  frontier.conditions.model = {.id = "tiny",
-                               .config_sha256 = std::string(64, 'a'),
-                               .tokenizer_sha256 = std::string(64, 'b'),
-                               .weights_fingerprint = std::string(64, 'c'),
-                               .layers = 2,
-                               .num_q_heads = 8,
-                               .num_kv_heads = 4,
-                               .head_dim = 32};
+  frontier.conditions.model = example_model();
   frontier.conditions.task = {.name = "gsm8k", .version = 1, .prompt_style = "plain"};
   frontier.conditions.measured_on = {.sha256 = std::string(64, 'e'), .questions = 4};
   frontier.tool_version = "0.1.0";
@@ -40,14 +34,8 @@ Frontier example_frontier() {
 }
 
 std::string frontier_error_after(const std::function<void(Json*)>& change) {
-  Json json = Json::parse(format_frontier(example_frontier()));
-  change(&json);
-  try {
-    parse_frontier(json.dump(), "f.json");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_of_changed(format_frontier(example_frontier()), change,
+                          [](const std::string& text) { return parse_frontier(text, "f.json"); });
 }
 
 TEST(Frontier, ReadsBackExactlyWhatWasWritten) {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "tests/evaluation/document.h"
 #include "tests/names.h"
 
 namespace allot::evaluation {
@@ -15,14 +16,7 @@ using Json = nlohmann::ordered_json;
 
 StepTimes example_times() {
   StepTimes times;
-  times.conditions.model = {.id = "tiny",
-                            .config_sha256 = std::string(64, 'a'),
-                            .tokenizer_sha256 = std::string(64, 'b'),
-                            .weights_fingerprint = std::string(64, 'c'),
-                            .layers = 2,
-                            .num_q_heads = 8,
-                            .num_kv_heads = 4,
-                            .head_dim = 32};
+  times.conditions.model = example_model();
   times.conditions.task = {.name = "gsm8k", .version = 1, .prompt_style = "plain"};
   times.tool_version = "0.1.0";
   times.device = "cuda:0 GPU";
@@ -34,14 +28,8 @@ StepTimes example_times() {
 }
 
 std::string error_after(const std::function<void(Json*)>& change) {
-  Json json = Json::parse(format_step_times(example_times()));
-  change(&json);
-  try {
-    parse_step_times(json.dump(), "t.json");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_of_changed(format_step_times(example_times()), change,
+                          [](const std::string& text) { return parse_step_times(text, "t.json"); });
 }
 
 TEST(StepTimes, ReadsBackExactlyWhatWasWritten) {
