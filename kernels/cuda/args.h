@@ -75,10 +75,8 @@ inline constexpr int32_t kBatchEntries = 512;
 inline constexpr int32_t kWarpRowBudget = 32;
 // Most keys for which one warp chooses rows for a whole group.
 inline constexpr int32_t kWarpGroupKeys = 1024;
-// Most score tiles of a row whose sizes one warp holds in registers, and the row_warps of the kernel for
-// launches that have no longer ones.
+// Most score tiles of a row whose sizes one warp holds in registers.
 inline constexpr int32_t kShortTiles = 4;
-inline constexpr int32_t kShortRow = 0;
 // Most blocks that may share a row, each with its own contiguous part of the entries.
 inline constexpr int32_t kMaxParts = 16;
 // No row of value_pages: a launch has fewer.
@@ -111,6 +109,22 @@ ALLOT_HOST_DEVICE constexpr int32_t shared_part_count(int64_t wanted, int32_t ke
   const int32_t by_tiles = (score_tiles(keys) + kTiles - 1) / kTiles;
   const int32_t parts = rows < by_tiles ? static_cast<int32_t>(rows) : by_tiles;
   return parts < 1 ? 1 : parts < kMost ? parts : kMost;
+}
+
+// Parts of a row whose sizes are held (kernels/methods/shared/held_select.cuh) where a block serves it or
+// several do: as many as have enough tiles, whatever is read of them, since each looks into its own tiles
+// alone.
+inline constexpr int32_t kMostRowParts = 8;
+inline constexpr int32_t kRowPartTiles = 16;
+ALLOT_HOST_DEVICE constexpr int32_t row_part_count(int32_t tiles) {
+  const int32_t parts = (tiles + kRowPartTiles - 1) / kRowPartTiles;
+  return parts < 1 ? 1 : parts < kMostRowParts ? parts : kMostRowParts;
+}
+// Most tiles of the parts that one of `blocks` blocks has of a row of up to that many.
+ALLOT_HOST_DEVICE constexpr int32_t most_held_tiles(int32_t tiles, int32_t blocks) {
+  const int32_t of_longest = (tiles + kMostRowParts - 1) / kMostRowParts;
+  const int32_t slots = (row_part_count(tiles) + blocks - 1) / blocks;
+  return slots * (of_longest > kRowPartTiles ? of_longest : kRowPartTiles);
 }
 
 // Sequences that a score kernel serves. Where dense sequences share a launch with others whose queries are
@@ -146,7 +160,7 @@ struct Args {
   int32_t row_tiles;      // score tiles of max_length keys, or one more: an even number
   TileStats* stats;       // [pass_queries, num_q_heads, row_tiles]
   uint16_t* weights;      // [pass_queries, num_q_heads, row_tiles, kScoreTile] half precision, in stage order
-  NormStats* norm_stats;  // [pass_queries, num_q_heads, row_tiles]; null where norms do not count
+  NormStats* norm_stats;  // [pass_queries, num_q_heads, row_tiles]; null where no such sums are needed
   float* partial;         // [pass_queries, num_q_heads, parts, head_dim]
   int32_t* arrivals;      // [pass_queries, num_q_heads] parts of a row that are done
   int32_t piece_tiles;    // score tiles a warp takes at a time

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#ifndef ALLOT_DYNAMIC_SHARED
+#ifdef __CUDACC__
 // Names the shared memory whose size the launch gives.
 #define ALLOT_DYNAMIC_SHARED(alignment, name) \
   extern __shared__ __align__(alignment)      \
@@ -33,6 +33,35 @@ __device__ __forceinline__ void let_dependents_start() {
 __device__ __forceinline__ void wait_for_predecessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The blocks of a cluster meet: whoever waits goes on when all threads of the cluster that have not ended
+// have arrived, and sees what they wrote to shared memory before. To arrive and to wait alternate.
+__device__ __forceinline__ void arrive_at_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wait_for_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#elif !defined(__CUDACC__)
+  emulated_wait_for_cluster();
+#endif
+}
+
+// Where block `rank` of the cluster has what this one has at `own`, in shared memory. It must have started.
+template <class T>
+__device__ __forceinline__ T* in_block_of_cluster(T* own, int rank) {
+#if __CUDA_ARCH__ >= 900
+  T* there;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(own), "r"(rank));
+  return there;
+#elif !defined(__CUDACC__)
+  return emulated_in_block_of_cluster(own, rank);
+#else
+  return own;
 #endif
 }
 

@@ -27,6 +27,32 @@ struct GroupRow : ValueRow {
   }
 };
 
+// What KV head `kv_head` sees of query `q` of the pass, whose sequence may have a fault.
+__device__ __forceinline__ GroupRow group_row(const Args& args, int32_t q, int32_t kv_head,
+                                              FaultCode* fault) {
+  GroupRow row;
+  row.query = q;
+  row.kv_head = kv_head;
+  row.heads = args.group;
+  row.head = row.kv_head * args.group;
+  row.row_tiles = args.row_tiles;
+  row.sequence = sequence_of(args, args.first_query + q);
+  const PassSequence sequence = pass_sequence(args, row.sequence, fault);
+  row.budget = budget_of(args, row.sequence);
+  row.keys = sequence.visible(q - sequence.slot);
+  row.tiles = score_tiles(row.keys);
+  row.wanted = rows_of_group(args.p.method.unit, row.budget, row.heads);
+  const int64_t index = int64_t{q} * args.p.num_q_heads + row.head;
+  row.stats = args.stats + index * args.row_tiles;
+  row.weights = args.weights + index * args.row_tiles * kScoreTile;
+  row.norm_stats = args.norm_stats == nullptr ? nullptr : args.norm_stats + index * args.row_tiles;
+  const SequenceDraws& draws = args.p.draws[row.sequence];
+  const int32_t first_head = args.pools == nullptr ? row.head : 0;  // of those that choose together
+  row.draws = {draws.key, draws.question, args.p.layer, static_cast<uint32_t>(first_head),
+               static_cast<uint32_t>(row.keys - 1)};
+  return row;
+}
+
 // Whether the sizes of rows take in the norms of their values.
 __device__ __forceinline__ bool norms_count(const Args& args) {
   return args.p.value_norms != nullptr;
@@ -43,7 +69,20 @@ __device__ __forceinline__ bool keeps_row(float size, float tau) {
   return size > 0 && size >= tau;
 }
 
+// What is held besides kept rows, and how many those are.
+struct Split {
+  double rest;
+  int32_t kept;
+};
+
 class GroupSizes {
+  static constexpr int kHeadsAtOnce = 4;
+  // The norms of a lane's keys of a tile.
+  struct EightNorms {
+    float4 low = {};
+    float4 high = {};
+  };
+
  public:
   // Tiles that a warp looks into at once.
   static constexpr int kQuad = 32 / kTileLanes;
@@ -53,9 +92,13 @@ class GroupSizes {
                                         int lane)
       : args_(args), row_(row), scales_(scales), part_(lane % kTileLanes) {}
 
-  // The scale of a head, in every lane of the warp; all of them call together. Not finite where a score is
-  // not.
-  __device__ __forceinline__ static HeadScale scale_of_head(const GroupRow& row, int32_t head, int lane) {
+  // Largest score of a head and the sum of its weights relative to that, in every lane of the warp; all of
+  // them call together. Not finite where a score is not.
+  struct HeadSum {
+    float largest;
+    double sum;
+  };
+  __device__ __forceinline__ static HeadSum sum_of_head(const GroupRow& row, int32_t head, int lane) {
     constexpr int kHeld = 4;
     float largest = kLow;
     double sum = 0;
@@ -81,7 +124,11 @@ class GroupSizes {
     sum *= static_cast<double>(fast_exp2(largest - all));
 #pragma unroll
     for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(kFullWarp, sum, d);
-    return {all, static_cast<float>(1 / sum)};
+    return {all, sum};
+  }
+  __device__ __forceinline__ static HeadScale scale_of_head(const GroupRow& row, int32_t head, int lane) {
+    const HeadSum of_head = sum_of_head(row, head, lane);
+    return {of_head.largest, static_cast<float>(1 / of_head.sum)};
   }
 
   // By what a head's weights in a tile become probabilities.
@@ -107,55 +154,66 @@ class GroupSizes {
     return sums;
   }
 
+  // What four heads have of this lane's keys of some tiles, and the norms of these.
+  template <int kTiles>
+  struct Loaded {
+    TileStats stats[kTiles][kHeadsAtOnce];
+    uint32_t pairs[kTiles][kHeadsAtOnce][4];
+    EightNorms norms[kTiles];
+  };
+  // Asks for it, of the heads from 0 on; nothing is asked for of tiles that are not wanted. The value rows of
+  // the keys follow value_rows, which count where norms do.
+  template <int kTiles, bool kNorms = true>
+  __device__ __forceinline__ void load(const int32_t (&tiles)[kTiles], const bool (&wanted)[kTiles],
+                                       const uint32_t (&value_rows)[kTiles], Loaded<kTiles>& loaded) const {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      const bool norms = kNorms && wanted[i] && norms_count(args_) && first_key(tiles[i]) < row_.keys;
+      loaded.norms[i] = norms ? norms_at(value_rows[i]) : EightNorms{};
+    }
+    load_heads(tiles, wanted, 0, loaded);
+  }
+  // Their sizes; 0 in tiles that were not wanted.
+  template <int kTiles, bool kNorms = true>
+  __device__ __forceinline__ void finish(const int32_t (&tiles)[kTiles], const bool (&wanted)[kTiles],
+                                         Loaded<kTiles>& loaded, float (&sizes)[kTiles][8]) const {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+      for (int k = 0; k < 8; ++k) sizes[i][k] = 0;
+#pragma unroll 1
+    for (int32_t first = 0;;) {
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (int h = 0; h < kHeadsAtOnce; ++h)
+          add_head(loaded.pairs[i][h], scale_of(min(first + h, row_.heads - 1), loaded.stats[i][h]),
+                   sizes[i]);
+      }
+      first += kHeadsAtOnce;
+      if (first >= row_.heads) break;
+      load_heads(tiles, wanted, first, loaded);
+    }
+    if (kNorms && norms_count(args_)) {
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) multiply(sizes[i], loaded.norms[i]);
+    }
+  }
+
   // The sizes of this lane's keys of some tiles; 0 in those that are not wanted. All is asked for at once.
   // kNorms: whether norms may count.
   template <int kTiles, bool kNorms = true>
   __device__ __forceinline__ void of(const int32_t (&tiles)[kTiles], const bool (&wanted)[kTiles],
                                      float (&sizes)[kTiles][8]) const {
+    uint32_t value_rows[kTiles];
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i)
-#pragma unroll
-      for (int k = 0; k < 8; ++k) sizes[i][k] = 0;
-    EightNorms norms[kTiles];
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) norms[i] = kNorms && wanted[i] ? norms_of(tiles[i]) : EightNorms{};
-    constexpr int kHeads = 4;
-#pragma unroll 1
-    for (int32_t first = 0; first < row_.heads; first += kHeads) {
-      TileStats stats[kTiles][kHeads];
-      uint32_t pairs[kTiles][kHeads][4];
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (int h = 0; h < kHeads; ++h) {
-          stats[i][h] = {-INFINITY, 0};
-#pragma unroll
-          for (int k = 0; k < 4; ++k) pairs[i][h][k] = 0;
-          if (!wanted[i] || first + h >= row_.heads) continue;
-          stats[i][h] = row_.stats_of(first + h, tiles[i]);
-          const auto* all = reinterpret_cast<const uint32_t*>(row_.weights_of(first + h, tiles[i]));
-#pragma unroll
-          for (int k = 0; k < 4; ++k) pairs[i][h][k] = all[stage_position(8 * part_ + 2 * k) / 2];
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (int h = 0; h < kHeads; ++h) {
-          const float scale = scale_of(min(first + h, row_.heads - 1), stats[i][h]);
-#pragma unroll
-          for (int k = 0; k < 4; ++k) {
-            const float2 pair = unpack<__half>(pairs[i][h][k]);
-            sizes[i][2 * k] = fmaf(pair.x, scale, sizes[i][2 * k]);
-            sizes[i][2 * k + 1] = fmaf(pair.y, scale, sizes[i][2 * k + 1]);
-          }
-        }
-      }
+    for (int i = 0; i < kTiles; ++i) {
+      const bool asked = kNorms && wanted[i] && norms_count(args_) && first_key(tiles[i]) < row_.keys;
+      value_rows[i] = asked ? value_row_of(args_, row_, first_key(tiles[i])) : 0;
     }
-    if (kNorms && norms_count(args_)) {
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) multiply(sizes[i], norms[i]);
-    }
+    Loaded<kTiles> loaded;
+    load<kTiles, kNorms>(tiles, wanted, value_rows, loaded);
+    finish<kTiles, kNorms>(tiles, wanted, loaded, sizes);
   }
 
   // The sizes of this lane's keys in tile `tile`, of a row of no more tiles than a warp looks into at once,
@@ -165,22 +223,19 @@ class GroupSizes {
     for (int k = 0; k < 8; ++k) sizes[k] = 0;
     const bool wanted = tile < row_.tiles;
     const int32_t place = wanted ? tile : 0;
-    constexpr int kHeads = 4;
 #pragma unroll 1
-    for (int32_t first = 0; first < row_.heads; first += kHeads) {
-      TileStats stats[kHeads];
-      uint32_t pairs[kHeads][4];
+    for (int32_t first = 0; first < row_.heads; first += kHeadsAtOnce) {
+      TileStats stats[kHeadsAtOnce];
+      uint32_t pairs[kHeadsAtOnce][4];
 #pragma unroll
-      for (int h = 0; h < kHeads; ++h) {
+      for (int h = 0; h < kHeadsAtOnce; ++h) {
         const int32_t head = min(first + h, row_.heads - 1);
         stats[h] = row_.stats_of(head, place);
         if (!wanted) stats[h] = {-INFINITY, 0};
-        const auto* all = reinterpret_cast<const uint32_t*>(row_.weights_of(head, place));
-#pragma unroll
-        for (int k = 0; k < 4; ++k) pairs[h][k] = all[stage_position(8 * part_ + 2 * k) / 2];
+        load_head(head, place, pairs[h]);
       }
 #pragma unroll
-      for (int h = 0; h < kHeads; ++h) {
+      for (int h = 0; h < kHeadsAtOnce; ++h) {
         if (first + h >= row_.heads) break;
         float largest = fmaxf(kLow, stats[h].max);
         largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, 2 * kTileLanes));
@@ -191,38 +246,57 @@ class GroupSizes {
         sum += __shfl_xor_sync(kFullWarp, sum, kTileLanes);
         const HeadScale scale = {largest, 1 / sum};
         if (tile == 0 && part_ == 0) scales[first + h] = scale;
-        const float factor = wanted ? own * scale.inverse_total : 0.0f;
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          const float2 pair = unpack<__half>(pairs[h][k]);
-          sizes[2 * k] = fmaf(pair.x, factor, sizes[2 * k]);
-          sizes[2 * k + 1] = fmaf(pair.y, factor, sizes[2 * k + 1]);
-        }
+        add_head(pairs[h], wanted ? own * scale.inverse_total : 0.0f, sizes);
       }
     }
     // Not before: they would take registers that hold other groups of the multiprocessor.
-    if (norms_count(args_) && wanted) multiply(sizes, norms_of(tile));
+    if (norms_count(args_) && wanted && first_key(tile) < row_.keys)
+      multiply(sizes, norms_at(value_row_of(args_, row_, first_key(tile))));
   }
 
  private:
   static constexpr float kLow = -1e30f;  // a finite number below all scores
 
-  // The norms of this lane's keys of a tile.
-  struct EightNorms {
-    float4 low = {};
-    float4 high = {};
-  };
-  // Asks for them, where norms count; 0 behind the row's last tile.
-  __device__ __forceinline__ EightNorms norms_of(int32_t tile) const {
-    EightNorms norms;
-    const int32_t first = tile * kScoreTile + 8 * part_;
-    if (!norms_count(args_) || first >= row_.keys) return norms;
-    // Eight keys lie in one page.
-    const auto* both =
-        reinterpret_cast<const float4*>(args_.p.value_norms + value_row_of(args_, row_, first));
-    norms.low = both[0];
-    norms.high = both[1];
-    return norms;
+  // The first of this lane's keys of a tile. Eight keys lie in one page.
+  __device__ __forceinline__ int32_t first_key(int32_t tile) const {
+    return tile * kScoreTile + 8 * part_;
+  }
+
+  template <int kTiles>
+  __device__ __forceinline__ void load_heads(const int32_t (&tiles)[kTiles], const bool (&wanted)[kTiles],
+                                             int32_t first, Loaded<kTiles>& loaded) const {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (int h = 0; h < kHeadsAtOnce; ++h) {
+        loaded.stats[i][h] = {-INFINITY, 0};
+#pragma unroll
+        for (int k = 0; k < 4; ++k) loaded.pairs[i][h][k] = 0;
+        if (!wanted[i] || first + h >= row_.heads) continue;
+        loaded.stats[i][h] = row_.stats_of(first + h, tiles[i]);
+        load_head(first + h, tiles[i], loaded.pairs[i][h]);
+      }
+    }
+  }
+  // The weights of this lane's keys of a tile, in pairs, and what they add to the sizes.
+  __device__ __forceinline__ void load_head(int32_t head, int32_t tile, uint32_t (&pairs)[4]) const {
+    const auto* all = reinterpret_cast<const uint32_t*>(row_.weights_of(head, tile));
+#pragma unroll
+    for (int k = 0; k < 4; ++k) pairs[k] = all[stage_position(8 * part_ + 2 * k) / 2];
+  }
+  __device__ __forceinline__ static void add_head(const uint32_t (&pairs)[4], float scale,
+                                                  float (&sizes)[8]) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const float2 pair = unpack<__half>(pairs[k]);
+      sizes[2 * k] = fmaf(pair.x, scale, sizes[2 * k]);
+      sizes[2 * k + 1] = fmaf(pair.y, scale, sizes[2 * k + 1]);
+    }
+  }
+
+  __device__ __forceinline__ EightNorms norms_at(uint32_t value_row) const {
+    const auto* both = reinterpret_cast<const float4*>(args_.p.value_norms + value_row);
+    return {both[0], both[1]};
   }
   __device__ __forceinline__ static void multiply(float (&sizes)[8], const EightNorms& norms) {
     const float eight[8] = {norms.low.x,  norms.low.y,  norms.low.z,  norms.low.w,

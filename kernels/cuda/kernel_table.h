@@ -1,7 +1,6 @@
 // Looks up compiled kernels by their parameters. Each family and dtype is a translation unit of its own, so
 // that a build uses all cores. Value kernels are those of the estimators: Method::cuda_kernel(dtype,
-// head_dim, row_warps) of kernels/methods, where row_warps is 1, 4 or kShortRow (shared only), or 8 (exact
-// and top-k: any means 8).
+// head_dim, workers) of kernels/methods.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +9,23 @@
 #include "kernels/cuda/args.h"
 
 namespace allot::kernels::cuda {
+
+// Who works on a row of the value kernel. An estimator has kernels for some of them; asked for others it
+// gives the one for kBlock.
+enum class Workers : uint8_t {
+  kWarp,
+  kFourWarps,  // groups only
+  kBlock,      // eight warps, or several such blocks, each with its own part of a long row
+  // Groups only, who hold the sizes of all rows: a warp in registers, in a launch whose rows all have at most
+  // kShortTiles tiles; the others in shared memory, that of several blocks where these are a cluster.
+  kWarpOfShortRow,
+  kWarpThatHolds,
+  kFourWarpsThatHold,
+  kCluster,
+};
+constexpr bool hold_sizes(Workers workers) {
+  return workers >= Workers::kWarpOfShortRow;
+}
 
 // A kernel and the shared memory it needs.
 struct ScoreKernel {
@@ -24,7 +40,14 @@ struct ValueKernel {
   int threads = 0;
   int rows = 1;         // of a block: query heads of a query, or KV heads of any where `groups` is set
   bool groups = false;  // a row is a KV head with all its query heads
-  int64_t (*row_bytes)(int32_t tiles, int32_t group) = nullptr;  // dynamic shared memory of a row
+  // Dynamic shared memory: of a row, or of each of the blocks that serve one as a cluster.
+  int64_t (*row_bytes)(int32_t tiles, int32_t group) = nullptr;
+  int64_t (*cluster_bytes)(int32_t tiles, int32_t group, int32_t blocks) = nullptr;
+
+  bool clusters() const { return cluster_bytes != nullptr; }
+  int64_t shared_bytes(int32_t tiles, int32_t group, int32_t cluster_blocks) const {
+    return clusters() ? cluster_bytes(tiles, group, cluster_blocks) : rows * row_bytes(tiles, group);
+  }
 };
 
 // Blocks of a value kernel for a pass of `queries` queries whose rows up to `parts` blocks share.

@@ -41,7 +41,8 @@ struct Grid {
   dim3 blocks;
   int threads;
   int64_t shared_bytes;
-  bool overlaps;  // may start while its predecessor ends
+  bool overlaps;         // may start while its predecessor ends
+  bool cluster = false;  // of the blocks of each y
 };
 
 // Allows a kernel all the shared memory that its device gives a block. Done once per kernel and device: if
@@ -69,16 +70,23 @@ void launch(void (*kernel)(cuda::Args), const Grid& grid, const cuda::Args& laun
             const DeviceLimits& limits, cudaStream_t stream) {
   const auto* function = reinterpret_cast<const void*>(kernel);
   prepare(function, limits);
-  cudaLaunchAttribute overlap = {};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (grid.overlaps) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (grid.cluster) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {.x = 1, .y = grid.blocks.y, .z = 1};
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = grid.blocks;
   config.blockDim = dim3(static_cast<unsigned>(grid.threads));
   config.dynamicSmemBytes = static_cast<size_t>(grid.shared_bytes);
   config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = grid.overlaps ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   cuda::Args args = launch_args;  // the runtime wants them writable
   void* arguments[] = {&args};
   check(cudaLaunchKernelExC(&config, function, arguments), "cudaLaunchKernelExC");
@@ -155,17 +163,20 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
     }
     const auto launch_values = [&](const cuda::ValueKernel& value, bool overlaps) {
       const cuda::ValueGrid grid =
-          cuda::value_grid(value, p.num_q_heads, p.num_kv_heads, plan.parts, args.pass_queries);
+          cuda::value_grid(value, p.num_q_heads, p.num_kv_heads,
+                           value.clusters() ? plan.cluster_blocks : plan.parts, args.pass_queries);
       launch(value.function,
              {.blocks = dim3(grid.rows, grid.parts, grid.queries),
               .threads = value.threads,
-              .shared_bytes = value.rows * value.row_bytes(plan.row_tiles, p.num_q_heads / p.num_kv_heads),
-              .overlaps = overlaps && can_overlap},
+              .shared_bytes =
+                  value.shared_bytes(plan.row_tiles, p.num_q_heads / p.num_kv_heads, plan.cluster_blocks),
+              .overlaps = overlaps && can_overlap,
+              .cluster = value.clusters()},
              args, limits, stream);
     };
-    launch_values(cuda::value_kernel(p.method.estimator, p.dtype, p.head_dim, plan.row_warps), true);
+    launch_values(cuda::value_kernel(p.method.estimator, p.dtype, p.head_dim, plan.workers), true);
     if (row_of(p.method.estimator).samples && bounds.any_dense) {
-      launch_values(cuda::dense_kernel(p.dtype, p.head_dim, plan.row_warps), false);
+      launch_values(cuda::dense_kernel(p.dtype, p.head_dim, plan.workers), false);
     }
   }
 }

@@ -40,7 +40,8 @@ struct RowBytes {
 RowBytes row_bytes(const Plan& plan, const AttentionParams& p) {
   return {.stats = plan.row_tiles * int64_t{sizeof(TileStats)},
           .weights = plan.row_tiles * int64_t{kScoreTile} * 2,
-          .norm_stats = plan.norm_stats ? plan.row_tiles * int64_t{sizeof(NormStats)} : 0,
+          // Whether this launch needs them or not: another within its bounds may.
+          .norm_stats = uses_value_norms(p.method) ? plan.row_tiles * int64_t{sizeof(NormStats)} : 0,
           .partial = plan.parts > 1 ? int64_t{plan.parts} * p.head_dim * 4 : 0};
 }
 
@@ -83,7 +84,7 @@ ScoreKernel score_kernel(const AttentionParams& p, ScoreStage stage, int32_t col
 
 namespace {
 
-using CudaKernel = ValueKernel (*)(DType dtype, int32_t head_dim, int32_t row_warps);
+using CudaKernel = ValueKernel (*)(DType dtype, int32_t head_dim, Workers workers);
 struct CudaKernelOf {
   template <class Method>
   static constexpr CudaKernel of() {
@@ -94,12 +95,12 @@ constexpr Methods::Table<CudaKernel, CudaKernelOf> kValueKernels;
 
 }  // namespace
 
-ValueKernel dense_kernel(DType dtype, int32_t head_dim, int32_t row_warps) {
-  return methods::Exact::cuda_kernel(dtype, head_dim, row_warps);
+ValueKernel dense_kernel(DType dtype, int32_t head_dim, Workers workers) {
+  return methods::Exact::cuda_kernel(dtype, head_dim, workers);
 }
 
-ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, int32_t row_warps) {
-  return kValueKernels[estimator](dtype, head_dim, row_warps);
+ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, Workers workers) {
+  return kValueKernels[estimator](dtype, head_dim, workers);
 }
 
 namespace {
@@ -125,6 +126,7 @@ ScorePlan plan_scores(const AttentionParams& p, ScoreStage stage, const Plan& la
 }  // namespace
 
 Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const DeviceLimits& limits) {
+  using enum Workers;
   Plan plan;
   plan.workspace_bytes = kHeaderBytes;
   if (bounds.num_queries == 0) return plan;
@@ -136,32 +138,46 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   const bool dense = !row_of(p.method.estimator).samples || bounds.any_dense;
   const int32_t group = p.num_q_heads / p.num_kv_heads;
   const int32_t dense_parts = dense ? most_parts(bounds.max_length) : 1;
-  plan.parts = std::max(
-      dense_parts,
-      row_of(p.method.estimator).scope == Scope::kHead
-          ? most_parts(bounds.max_budget)
-          : shared_part_count(rows_of_group(p.method.unit, bounds.max_budget, group), bounds.max_length));
-
-  const auto shared_of = [&](int32_t row_warps) {
-    const ValueKernel value = value_kernel(p.method.estimator, p.dtype, p.head_dim, row_warps);
-    return value.rows * value.row_bytes(plan.row_tiles, group);
+  const auto shared_of = [&](Workers workers, int32_t cluster_blocks = 1) {
+    return value_kernel(p.method.estimator, p.dtype, p.head_dim, workers)
+        .shared_bytes(plan.row_tiles, group, cluster_blocks);
   };
   constexpr int64_t kModestShared = 18 * 1024;  // leaves a multiprocessor full of blocks
+  // Leaves room for two blocks beside the score kernel.
+  constexpr int64_t kHeldShared = 36 * 1024;
+  constexpr int64_t kClusterShared = 80 * 1024;  // of one
+  const Scope scope = row_of(p.method.estimator).scope;
   // Depends on the budgets alone: dense sequences have a kernel of their own.
   const int64_t most_samples = rows_of_group(p.method.unit, bounds.max_budget, group);  // of all heads
   const bool small = row_of(p.method.estimator).samples && most_samples <= int64_t{kWarpRowBudget} * group;
-  if (row_of(p.method.estimator).scope == Scope::kHead) {
-    plan.row_warps = small && shared_of(1) <= kModestShared ? 1 : 8;
+  if (scope == Scope::kHead) {
+    plan.workers = small && shared_of(kWarp) <= kModestShared ? kWarp : kBlock;
+  } else if (scope == Scope::kLayer) {  // tau has been found by another kernel, from sizes to the same bit
+    plan.workers = !small ? kBlock : bounds.max_length > kWarpGroupKeys ? kFourWarps : kWarp;
+  } else if (small) {
+    plan.workers = plan.row_tiles <= kShortTiles                  ? kWarpOfShortRow
+                   : bounds.max_length <= kWarpGroupKeys          ? kWarpThatHolds
+                   : shared_of(kFourWarpsThatHold) <= kHeldShared ? kFourWarpsThatHold
+                                                                  : kFourWarps;
   } else {
-    plan.row_warps = !small                               ? 8
-                     : bounds.max_length > kWarpGroupKeys ? 4
-                     : plan.row_tiles > kShortTiles || row_of(p.method.estimator).scope == Scope::kLayer
-                         ? 1
-                         : kShortRow;
+    plan.workers = kBlock;
+    if (limits.compute_capability >= 90) {
+      // Results are the same with as many blocks as parts, and fewer leave each other more room.
+      plan.cluster_blocks = kMostRowParts;
+      const bool many = bounds.num_queries * p.num_kv_heads * kMostRowParts > limits.multiprocessors;
+      if (many && shared_of(kCluster, kMostRowParts / 2) <= kClusterShared)
+        plan.cluster_blocks = kMostRowParts / 2;
+      plan.cluster_blocks = std::min(plan.cluster_blocks, row_part_count(plan.row_tiles));
+      if (shared_of(kCluster, plan.cluster_blocks) <= limits.shared_bytes_per_block) plan.workers = kCluster;
+    }
   }
+  plan.parts = dense_parts;
+  if (scope == Scope::kHead) plan.parts = std::max(plan.parts, most_parts(bounds.max_budget));
+  if (scope != Scope::kHead && plan.workers == kBlock)
+    plan.parts = std::max(plan.parts, shared_part_count(most_samples, bounds.max_length));
 
-  // Rows that a warp holds in registers need no sums of their tiles.
-  plan.norm_stats = uses_value_norms(p.method) && plan.row_warps != kShortRow;
+  // Where the sizes of all rows are held, no sums of their tiles are needed.
+  plan.norm_stats = uses_value_norms(p.method) && !hold_sizes(plan.workers);
 
   // A window that cuts blocks of queries short would read the keys more often than needed.
   const RowBytes row = row_bytes(plan, p);
@@ -198,7 +214,7 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.stats_offset = place(rows * row.stats);
   plan.weights_offset = place(rows * row.weights);
   plan.partial_offset = place(rows * row.partial);
-  if (row.norm_stats > 0) plan.norm_stats_offset = place(rows * row.norm_stats);
+  if (plan.norm_stats) plan.norm_stats_offset = place(rows * row.norm_stats);
   if (query.pool > 0) {
     plan.pools_offset = place(plan.pass_queries * query.pool);
     plan.rest_below_offset = place(plan.pass_queries * query.rest_below);

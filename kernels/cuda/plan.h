@@ -33,15 +33,16 @@ struct Plan {
   // warps where there are none.
   ScorePlan dense_score;
 
-  int32_t row_warps = 1;    // of the value kernel, or kShortRow
-  int32_t parts = 1;        // blocks that may share a row
-  bool norm_stats = false;  // sums of weights times norms of values are needed
+  Workers workers = Workers::kWarp;  // of the value kernel
+  int32_t parts = 1;                 // blocks that may share a row, unless they are a cluster
+  int32_t cluster_blocks = 1;        // blocks that serve a row as a cluster
+  bool norm_stats = false;           // sums of weights times norms of values are needed
 
   // Workspace, in bytes from its start; each array is aligned to kWorkspaceAlignment.
   int32_t row_tiles = 0;  // even, so that the statistics of every row begin at a multiple of 16 bytes
   int64_t stats_offset = 0;
   int64_t weights_offset = 0;
-  int64_t norm_stats_offset = 0;  // 0 where norms do not count
+  int64_t norm_stats_offset = 0;  // 0 where no such sums are needed
   int64_t partial_offset = 0;
   int64_t pools_offset = 0;  // 0 where groups do not share out their rows
   int64_t rest_below_offset = 0;
@@ -62,8 +63,8 @@ inline ScoreUse score_use(const Plan& plan) {
 
 // The kernels that serve a launch.
 ScoreKernel score_kernel(const AttentionParams& params, ScoreStage stage, int32_t column_tiles, ScoreUse use);
-ValueKernel dense_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
-ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, int32_t row_warps);
+ValueKernel dense_kernel(DType dtype, int32_t head_dim, Workers workers);
+ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, Workers workers);
 
 // Requires a launch that validate_cuda accepts. Without queries there is nothing to launch and the workspace
 // is only its header.

@@ -18,12 +18,6 @@ __host__ __device__ constexpr int32_t team_of(int32_t groups) {
   return groups < kPoolWarps ? kPoolWarps / groups : 1;
 }
 
-// What a group holds besides kept rows, and how many those are.
-struct Split {
-  double rest;
-  int32_t kept;
-};
-
 // Of the tiles in every `stride`-th run of 32 from `first` on; in every lane of the warp.
 __device__ __forceinline__ Split split_at(const GroupRow& row, const GroupSizes& sizes, float tau,
                                           int32_t first, int32_t stride, int lane) {

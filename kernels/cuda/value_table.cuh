@@ -15,10 +15,10 @@ ValueKernel make_value_kernel() {
 }
 
 template <template <int> class Selection, class T, int kHeadDim>
-ValueKernel value_kernel_of(int32_t row_warps) {
+ValueKernel value_kernel_of(Workers workers) {
   // Rows with all keys are never small.
   if constexpr (!Selection<8>::kDense) {
-    if (row_warps == 1) return make_value_kernel<Selection, T, kHeadDim, 1>();
+    if (workers == Workers::kWarp) return make_value_kernel<Selection, T, kHeadDim, 1>();
   }
   return make_value_kernel<Selection, T, kHeadDim, 8>();
 }

@@ -17,6 +17,7 @@ struct Workspace;
 }  // namespace cpu
 namespace cuda {
 struct ValueKernel;
+enum class Workers : uint8_t;
 }  // namespace cuda
 
 // A number of an estimator's own: an option of this name, a key in JSON files and in a run's spec.
@@ -101,9 +102,9 @@ struct SharedRows {
 //   static void select_shared(const SharedRows&, const Choice&, const DrawRow&,
 //                             std::vector<double>& weights);  // [groups, heads, keys]
 //     and its code on the CPU in kernels/cpu/share.h. Its draws are those of the first head of the scope.
-//   static cuda::ValueKernel cuda_kernel(DType, int32_t head_dim, int32_t row_warps);
+//   static cuda::ValueKernel cuda_kernel(DType, int32_t head_dim, cuda::Workers workers);
 //     Its CUDA value kernel (kernels/cuda/kernel_table.h); defined by the build, from
-//       template <class T, int kHeadDim> cuda::ValueKernel cuda::<folder>_kernel(int32_t row_warps)
+//       template <class T, int kHeadDim> cuda::ValueKernel cuda::<folder>_kernel(Workers workers)
 //     in the folder's value_kernel.cuh.
 // `exact` has neither select nor pick: rows with all their keys have code of their own.
 

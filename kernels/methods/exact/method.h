@@ -7,7 +7,7 @@ namespace allot::kernels::methods {
 struct Exact {
   static constexpr EstimatorRow kRow{
       .name = "exact", .summary = "every key, nothing is sampled", .samples = false, .draws = false};
-  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
+  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, cuda::Workers workers);
 };
 
 }  // namespace allot::kernels::methods

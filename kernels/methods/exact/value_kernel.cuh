@@ -41,8 +41,8 @@ class DenseSelection {
 };
 
 template <class T, int kHeadDim>
-ValueKernel exact_kernel(int32_t row_warps) {
-  return value_kernel_of<DenseSelection, T, kHeadDim>(row_warps);
+ValueKernel exact_kernel(Workers workers) {
+  return value_kernel_of<DenseSelection, T, kHeadDim>(workers);
 }
 
 }  // namespace allot::kernels::cuda

@@ -14,7 +14,8 @@ struct RowList {
   static constexpr int kHeads = 8;
 
   alignas(16) float weights[kRows][kHeads];  // of the heads, 0 behind the last row
-  uint32_t rows[kRows];                      // of value_pages; before that keys
+  uint32_t rows[kRows];                      // of value_pages
+  int32_t keys[kRows];
   float sizes[kRows];
 };
 
@@ -88,13 +89,15 @@ class ChosenRows {
     return read;
   }
 
-  // Calls use(rows) for lists of the rows that the warp's lanes read, with the weights of `heads` heads from
-  // first_head on, at most RowList::kHeads. A lane has the eight keys from 8 part_ on of a tile, their sizes,
-  // and in `read` a bit for each that is read. Returns how many rows there are.
-  template <class Use>
-  __device__ __forceinline__ int32_t list_rows(RowList& list, int32_t tile, const float (&sizes)[8],
-                                               uint32_t read, int32_t first_head, int32_t heads,
-                                               Use use) const {
+  // Adds the rows that the warp's lanes read to a list, of which `held` are there, and those of a list that
+  // is full to `gather` (GatherHeads), with the weights of `heads` heads from first_head on, at most
+  // RowList::kHeads. A lane has the eight keys from 8 part_ on of a tile, whose value rows follow value_row,
+  // their sizes, and in `read` a bit for each that is read. Returns how many rows there are. finish_list
+  // comes last.
+  template <class Gather>
+  __device__ __forceinline__ int32_t append_rows(RowList& list, int32_t& held, int32_t tile,
+                                                 uint32_t value_row, const float (&sizes)[8], uint32_t read,
+                                                 int32_t first_head, int32_t heads, Gather& gather) const {
     int32_t inclusive = __popc(read);
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
@@ -102,26 +105,44 @@ class ChosenRows {
       if (lane_ >= d) inclusive += before;
     }
     const int32_t count = __shfl_sync(kFullWarp, inclusive, 31);
-    const int32_t first = inclusive - __popc(read);
+    int32_t first = held + inclusive - __popc(read);  // in the list
+    int32_t end = held + count;
 #pragma unroll 1
-    for (int32_t low = 0; low < count; low += RowList::kRows) {
-      int32_t place = first - low;
+    for (;;) {
+      int32_t place = first;
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
         if ((read >> k & 1) == 0) continue;
-        if (place >= 0 && place < RowList::kRows) {
-          list.rows[place] = static_cast<uint32_t>(tile * kScoreTile + 8 * part_ + k);
+        if (place >= held && place < RowList::kRows) {
+          list.rows[place] = value_row + k;
+          list.keys[place] = tile * kScoreTile + 8 * part_ + k;
           list.sizes[place] = sizes[k];
         }
         ++place;
       }
-      __syncwarp();
-      weigh(list, min(count - low, RowList::kRows), first_head, heads);
-      __syncwarp();
-      use(min(count - low, RowList::kRows));
-      __syncwarp();
+      held = min(end, RowList::kRows);
+      if (end < RowList::kRows) return count;
+      finish_list(list, held, first_head, heads, gather);
+      first -= RowList::kRows;
+      end -= RowList::kRows;
     }
-    return count;
+  }
+  template <class Gather>
+  __device__ __forceinline__ void finish_list(RowList& list, int32_t& held, int32_t first_head, int32_t heads,
+                                              Gather& gather) const {
+    if (held == 0) return;
+    __syncwarp();
+    gather.start(list, held);
+    weigh(list, held, first_head, heads);
+    __syncwarp();
+    gather.add(list, held);
+    __syncwarp();
+    held = 0;
+  }
+  // Where the value rows of this lane's keys of a tile begin; eight keys lie in one page.
+  __device__ __forceinline__ uint32_t first_value_row(int32_t tile) const {
+    const int32_t first = tile * kScoreTile + 8 * part_;
+    return first < row_.keys ? value_row_of(args_, row_, first) : 0;
   }
 
   const Args& args_;
@@ -139,17 +160,16 @@ class ChosenRows {
   float steps_ = 0;    // 1 / step_
 
  private:
-  // Turns the list's keys into rows of value_pages and finds their weights: a lane a row.
+  // Finds the weights of the list's rows: a lane a row.
   __device__ __forceinline__ void weigh(RowList& list, int32_t count, int32_t first_head,
                                         int32_t heads) const {
     const bool used = lane_ < count;
-    const auto key = static_cast<int32_t>(used ? list.rows[lane_] : 0);
+    const int32_t key = used ? list.keys[lane_] : 0;
     // 1 / the probability that the row is read.
     const float size = used ? list.sizes[lane_] : 1.0f;
     const float factor = !used ? 0.0f : keeps(size) ? 1.0f : fmaxf(1.0f, step_ / size);
     const int32_t tile = key / kScoreTile;
     const int position = stage_position(key % kScoreTile);
-    if (used) list.rows[lane_] = value_row_of(args_, row_, key);
 #pragma unroll 1
     for (int32_t h = 0; h < heads; h += 4) {
       float weights[4];

@@ -38,7 +38,7 @@ struct Joint {
                                      .scope = Scope::kGroup};
   static void select_shared(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
                             std::vector<double>& weights);
-  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
+  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, cuda::Workers workers);
 };
 
 // One tau for all groups of the layer, R times the groups in all: groups that need few rows leave theirs
@@ -49,7 +49,7 @@ struct Pooled {
                                      .scope = Scope::kLayer};
   static void select_shared(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
                             std::vector<double>& weights);
-  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
+  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, cuda::Workers workers);
 };
 
 // tau = 1 / S = g / R whatever the row: systematic sampling over the sizes with targets 1 / S apart, where a
@@ -64,7 +64,7 @@ struct Level {
       .spaced = true};
   static void select_shared(const SharedRows& rows, const Choice& choice, const DrawRow& draws,
                             std::vector<double>& weights);
-  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
+  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, cuda::Workers workers);
 };
 
 }  // namespace allot::kernels::methods

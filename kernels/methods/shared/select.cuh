@@ -77,12 +77,13 @@ class SharedSelection : public ChosenRows {
     group.sync();
   }
 
-  // Calls use(rows) for lists of the rows that are read in this warp's tiles of the part, with the weights of
-  // `heads` heads from first_head on. Returns how many rows there were.
-  template <class Use>
+  // Adds the rows that are read in this warp's tiles of the part to `gather` (GatherHeads), with the weights
+  // of `heads` heads from first_head on. Returns how many there are.
+  template <class Gather>
   __device__ __forceinline__ int32_t for_each_list(int32_t part, int32_t parts, int32_t first_head,
-                                                   int32_t heads, RowList& list, Use use) const {
+                                                   int32_t heads, RowList& list, Gather& gather) const {
     int32_t all = 0;
+    int32_t held = 0;
 #pragma unroll 1
     for (int32_t quad = kQuad * (part * kWarps + group_.warp()); quad < row_.tiles;
          quad += kQuad * kWarps * parts) {
@@ -93,15 +94,16 @@ class SharedSelection : public ChosenRows {
       const int32_t targets = valid ? targets_up_to(cdf_[tile]) - from : 0;
       const bool wanted = valid && (targets > 0 || holds_kept_[tile] != 0);
       if (!__any_sync(kFullWarp, wanted)) continue;
+      const uint32_t value_row = wanted ? first_value_row(tile) : 0;
       float sizes_of_tile[1][8];
       const GroupSizes group = group_sizes();
       group.of<1>({tile}, {wanted}, sizes_of_tile);
       const float(&sizes)[8] = sizes_of_tile[0];
       const uint32_t read = rows_read<kTileLanes>(
           sizes, static_cast<float>(below * steps_of_mass_ + static_cast<double>(u_) - from), targets);
-
-      all += list_rows(list, tile, sizes, read, first_head, heads, use);
+      all += append_rows(list, held, tile, value_row, sizes, read, first_head, heads, gather);
     }
+    finish_list(list, held, first_head, heads, gather);
     return all;
   }
 

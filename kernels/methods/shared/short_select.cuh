@@ -55,10 +55,14 @@ class ShortSelection : public ChosenRows {
   }
 
   // As SharedSelection's.
-  template <class Use>
+  template <class Gather>
   __device__ __forceinline__ int32_t for_each_list(int32_t /*part*/, int32_t /*parts*/, int32_t first_head,
-                                                   int32_t heads, RowList& list, Use use) const {
-    return list_rows(list, tile_, sizes_, rows_read<32>(sizes_, u_, drawn_), first_head, heads, use);
+                                                   int32_t heads, RowList& list, Gather& gather) const {
+    int32_t held = 0;
+    const int32_t all = append_rows(list, held, tile_, first_value_row(tile_), sizes_,
+                                    rows_read<32>(sizes_, u_, drawn_), first_head, heads, gather);
+    finish_list(list, held, first_head, heads, gather);
+    return all;
   }
 
  private:

@@ -9,80 +9,13 @@
 
 #include "kernels/cuda/kernel_table.h"
 #include "kernels/cuda/value_kernel.cuh"
+#include "kernels/methods/shared/cluster_kernel.cuh"
+#include "kernels/methods/shared/gather_heads.cuh"
+#include "kernels/methods/shared/held_select.cuh"
 #include "kernels/methods/shared/select.cuh"
 #include "kernels/methods/shared/short_select.cuh"
 
 namespace allot::kernels::cuda {
-
-// Adds weighted value rows for several heads at once. A warp reads a row together.
-template <class T, int kHeadDim, int kHeads>
-class GatherHeads {
- public:
-  // Consecutive elements of a lane; where head_dim is 96 the last lanes have none.
-  static constexpr int kElements = kHeadDim == 96 ? 4 : kHeadDim / 32;
-
-  __device__ __forceinline__ explicit GatherHeads(int lane) : lane_(lane) {}
-
-  __device__ __forceinline__ void add(const void* values, const RowList& list, int32_t count, int32_t heads) {
-#pragma unroll 1
-    for (int32_t first = 0; first < count; first += kUnroll) {
-      Vector value[kUnroll];
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        Raw raw = {};
-        if (first + u < count && active()) {
-          raw = __ldg(reinterpret_cast<const Raw*>(static_cast<const T*>(values) +
-                                                   int64_t{list.rows[first + u]} * kHeadDim + element()));
-        }
-        value[u] = *reinterpret_cast<const Vector*>(&raw);
-      }
-#pragma unroll
-      for (int h = 0; h < kHeads; h += 4) {
-        if (h >= heads) break;
-#pragma unroll
-        for (int u = 0; u < kUnroll; ++u) {
-          const float4 w = *reinterpret_cast<const float4*>(&list.weights[first + u][h]);
-          const float weights[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-          for (int e = 0; e < kElements; ++e) {
-            const float x = element_of(value[u], e);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) sum_[h + i][e] = fmaf(weights[i], x, sum_[h + i][e]);
-          }
-        }
-      }
-    }
-  }
-
-  // Of head h: this lane's elements.
-  __device__ __forceinline__ const float (&sum(int h) const)[kElements] {
-    return sum_[h];
-  }
-
-  __device__ __forceinline__ bool active() const {
-    return lane_ * kElements < kHeadDim;
-  }
-  __device__ __forceinline__ int element() const {
-    return lane_ * kElements;
-  }
-
- private:
-  static constexpr int kUnroll = 8;
-  static_assert(RowList::kRows % kUnroll == 0);
-  // A lane's elements as one load.
-  using Raw = std::conditional_t<
-      kElements == 1, uint16_t,
-      std::conditional_t<kElements == 2, uint32_t, std::conditional_t<kElements == 4, uint2, uint4>>>;
-  struct alignas(sizeof(Raw)) Vector {
-    T elements[kElements];
-  };
-  __device__ __forceinline__ static float element_of(const Vector& v, int e) {
-    return static_cast<float>(v.elements[e]);
-  }
-
-  int lane_;
-  float sum_[kHeads][kElements] = {};
-};
 
 // Groups that a block serves.
 template <int kWarps>
@@ -91,7 +24,12 @@ inline constexpr int kSharedRows = kWarps == 1 ? 4 : 1;
 // What the shared kernel of a number of warps is compiled for.
 enum class RowsOf {
   kAnyLength,
+  kHeld,      // their sizes fit in shared memory (held_select.cuh)
   kFewTiles,  // kShortTiles at most: less code and fewer registers, so that more groups are worked on at once
+};
+template <int kWarps>
+struct PlainScratch {
+  typename RowGroup<kWarps>::Scratch group;
 };
 template <int kWarps, RowsOf kRowsOf>
 inline constexpr int kSharedBlocks = kRowsOf == RowsOf::kFewTiles ? 6
@@ -103,13 +41,15 @@ inline constexpr int kSharedBlocks = kRowsOf == RowsOf::kFewTiles ? 6
 template <class T, int kHeadDim, int kWarps, RowsOf kRowsOf>
 __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBlocks<kWarps, kRowsOf>)
     shared_kernel(const __grid_constant__ Args args) {
-  using Selection = SharedSelection<kWarps>;
+  constexpr bool kHeld = kRowsOf == RowsOf::kHeld;
+  using Selection = std::conditional_t<kHeld, HeldSelection<kWarps>, SharedSelection<kWarps>>;
+  using Scratch = std::conditional_t<kHeld, typename HeldSelection<kWarps>::Scratch, PlainScratch<kWarps>>;
   constexpr int kRows = kSharedRows<kWarps>;
   // Of a group, at once.
   constexpr int kHeads = kRowsOf == RowsOf::kFewTiles ? 4 : RowList::kHeads;
-  using GatherRows = GatherHeads<T, kHeadDim, kHeads>;
+  using GatherRows = GatherHeads<T, kHeadDim, kHeads, kRowsOf != RowsOf::kFewTiles>;
   constexpr int kHeadsAtOnce = 4;
-  __shared__ typename RowGroup<kWarps>::Scratch scratch[kRows];
+  __shared__ Scratch scratch[kRows];
   __shared__ RowList lists[kRows * kWarps];
   // Of the warps, where several work on a group.
   __shared__ float sums[kWarps == 1 ? 1 : kWarps][kHeadsAtOnce][kWarps == 1 ? 1 : kHeadDim];
@@ -117,7 +57,7 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
   ALLOT_DYNAMIC_SHARED(16, selection_shared);
 
   const int slot = static_cast<int>(threadIdx.x) / RowGroup<kWarps>::kThreads;
-  RowGroup<kWarps> group(scratch[slot]);
+  RowGroup<kWarps> group(scratch[slot].group);
   auto q = static_cast<int32_t>(blockIdx.z);
   auto kv_head = static_cast<int32_t>(blockIdx.x);
   bool exists = true;
@@ -130,28 +70,10 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
   }
   const auto part = static_cast<int32_t>(blockIdx.y);
   const int32_t query = args.first_query + q;
-  GroupRow row;
-  row.query = q;
-  row.kv_head = kv_head;
-  row.heads = args.group;
-  row.head = row.kv_head * args.group;
-  row.row_tiles = args.row_tiles;
-  row.sequence = sequence_of(args, query);
   FaultCode fault;
-  const PassSequence sequence = pass_sequence(args, row.sequence, &fault);
-  row.budget = budget_of(args, row.sequence);
-  row.keys = sequence.visible(q - sequence.slot);
-  row.tiles = score_tiles(row.keys);
-  row.wanted = rows_of_group(args.p.method.unit, row.budget, row.heads);
+  const GroupRow row = group_row(args, q, kv_head, &fault);
   const int32_t parts = kWarps < 8 ? 1 : shared_part_count(row.wanted, row.keys);
   const int64_t index = int64_t{q} * args.p.num_q_heads + row.head;
-  row.stats = args.stats + index * args.row_tiles;
-  row.weights = args.weights + index * args.row_tiles * kScoreTile;
-  row.norm_stats = args.norm_stats == nullptr ? nullptr : args.norm_stats + index * args.row_tiles;
-  const SequenceDraws& draws = args.p.draws[row.sequence];
-  const int32_t first_head = args.pools == nullptr ? row.head : 0;  // of those that choose together
-  row.draws = {draws.key, draws.question, args.p.layer, static_cast<uint32_t>(first_head),
-               static_cast<uint32_t>(row.keys - 1)};
   const bool last_block =
       blockIdx.x == gridDim.x - 1 && blockIdx.y == gridDim.y - 1 && blockIdx.z == gridDim.z - 1;
   // As in value_kernel.
@@ -182,10 +104,8 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
 #pragma unroll 1
     for (int32_t first = 0; first < row.heads; first += kHeads) {
       const int32_t heads = min(row.heads - first, kHeads);
-      GatherRows gather(group.lane());
-      const int32_t read = selection.for_each_list(part, parts, first, heads, list, [&](int32_t count) {
-        gather.add(args.p.value_pages, list, count, heads);
-      });
+      GatherRows gather(args.p.value_pages, heads, group.lane());
+      const int32_t read = selection.for_each_list(part, parts, first, heads, list, gather);
       if (first == 0 && group.lane() == 0 && args.p.rows_read != nullptr && read > 0) {
         atomicAdd(reinterpret_cast<unsigned long long*>(&args.p.rows_read[row.sequence]),
                   static_cast<unsigned long long>(read));
@@ -235,6 +155,10 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
   bool finite = false;
   if (kRowsOf == RowsOf::kFewTiles || (kWarps == 1 && row.tiles <= kShortTiles && args.pools == nullptr)) {
     finite = add_rows(ShortSelection(args, row, group.lane(), own_shared));
+  } else if constexpr (kHeld) {
+    const Team<kWarps> alone(group, 0, 1);
+    const RowParts whole = {.tiles = row.tiles, .parts = 1, .rank = 0, .blocks = 1};
+    finite = add_rows(Selection(args, row, group, alone, whole, scratch[slot], own_shared));
   } else if constexpr (kRowsOf == RowsOf::kAnyLength) {
     finite = add_rows(Selection(args, row, group, own_shared));
   }
@@ -269,18 +193,25 @@ ValueKernel make_shared_kernel() {
           .threads = 32 * kWarps * kSharedRows<kWarps>,
           .rows = kSharedRows<kWarps>,
           .groups = true,
-          .row_bytes = SharedSelection<kWarps>::shared_bytes};
+          .row_bytes = kRowsOf == RowsOf::kHeld ? HeldSelection<kWarps>::shared_bytes
+                                                : SharedSelection<kWarps>::shared_bytes};
 }
 
 template <class T, int kHeadDim>
-ValueKernel shared_kernel(int32_t row_warps) {
-  switch (row_warps) {
-    case kShortRow:
+ValueKernel shared_kernel(Workers workers) {
+  switch (workers) {
+    case Workers::kWarpOfShortRow:
       return make_shared_kernel<T, kHeadDim, 1, RowsOf::kFewTiles>();
-    case 1:
+    case Workers::kWarp:
       return make_shared_kernel<T, kHeadDim, 1>();
-    case 4:
+    case Workers::kFourWarps:
       return make_shared_kernel<T, kHeadDim, 4>();
+    case Workers::kWarpThatHolds:
+      return make_shared_kernel<T, kHeadDim, 1, RowsOf::kHeld>();
+    case Workers::kFourWarpsThatHold:
+      return make_shared_kernel<T, kHeadDim, 4, RowsOf::kHeld>();
+    case Workers::kCluster:
+      return make_cluster_kernel<T, kHeadDim>();
     default:
       return make_shared_kernel<T, kHeadDim, 8>();
   }

@@ -10,7 +10,7 @@ struct Iid {
   static constexpr EstimatorRow kRow{.name = "iid", .summary = "independent draws"};
   static void select(std::span<const double> p, const Choice& choice, const DrawRow& draws,
                      std::vector<double>& weights);
-  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
+  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, cuda::Workers workers);
 };
 
 // One uniform per stratum of the CDF (Appendix A.3).
@@ -19,7 +19,7 @@ struct Strat {
                                      .summary = "one draw in each of S equal parts of the row"};
   static void select(std::span<const double> p, const Choice& choice, const DrawRow& draws,
                      std::vector<double>& weights);
-  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
+  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, cuda::Workers workers);
 };
 
 // One uniform offset for the row (Appendix A.3).
@@ -28,7 +28,7 @@ struct Sys {
       .name = "sys", .summary = "evenly spaced from one draw for the row", .counts_row = true};
   static void select(std::span<const double> p, const Choice& choice, const DrawRow& draws,
                      std::vector<double>& weights);
-  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
+  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, cuda::Workers workers);
 };
 
 }  // namespace allot::kernels::methods

@@ -57,8 +57,8 @@ class TargetSelection {
 };
 
 template <class T, int kHeadDim>
-ValueKernel targets_kernel(int32_t row_warps) {
-  return value_kernel_of<TargetSelection, T, kHeadDim>(row_warps);
+ValueKernel targets_kernel(Workers workers) {
+  return value_kernel_of<TargetSelection, T, kHeadDim>(workers);
 }
 
 }  // namespace allot::kernels::cuda

@@ -11,7 +11,7 @@ struct Threshold {
                                      .summary = "the largest kept with their weight, the rest evenly spaced"};
   static void select(std::span<const double> p, const Choice& choice, const DrawRow& draws,
                      std::vector<double>& weights);
-  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
+  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, cuda::Workers workers);
 };
 
 }  // namespace allot::kernels::methods

@@ -229,8 +229,8 @@ class ThresholdSelection {
 };
 
 template <class T, int kHeadDim>
-ValueKernel threshold_kernel(int32_t row_warps) {
-  return value_kernel_of<ThresholdSelection, T, kHeadDim>(row_warps);
+ValueKernel threshold_kernel(Workers workers) {
+  return value_kernel_of<ThresholdSelection, T, kHeadDim>(workers);
 }
 
 }  // namespace allot::kernels::cuda

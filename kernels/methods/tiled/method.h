@@ -11,7 +11,7 @@ struct Prop {
       .name = "prop", .summary = "tiles get samples by their mass; biased at few samples", .tiled = true};
   static void select(std::span<const double> p, const Choice& choice, const DrawRow& draws,
                      std::vector<double>& weights);
-  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
+  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, cuda::Workers workers);
 };
 
 // The same number in every tile, FlashDecoding merge (Algorithms 6-8).
@@ -22,7 +22,7 @@ struct Flash {
                                      .sample_in_every_tile = true};
   static void select(std::span<const double> p, const Choice& choice, const DrawRow& draws,
                      std::vector<double>& weights);
-  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
+  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, cuda::Workers workers);
 };
 
 }  // namespace allot::kernels::methods

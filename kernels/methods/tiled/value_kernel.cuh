@@ -165,8 +165,8 @@ class TiledSelection {
 };
 
 template <class T, int kHeadDim>
-ValueKernel tiled_kernel(int32_t row_warps) {
-  return value_kernel_of<TiledSelection, T, kHeadDim>(row_warps);
+ValueKernel tiled_kernel(Workers workers) {
+  return value_kernel_of<TiledSelection, T, kHeadDim>(workers);
 }
 
 }  // namespace allot::kernels::cuda

@@ -10,7 +10,7 @@ struct Topk {
       .name = "topk", .summary = "the S largest alone; biased", .draws = false};
   static void select(std::span<const double> p, const Choice& choice, const DrawRow& draws,
                      std::vector<double>& weights);
-  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, int32_t row_warps);
+  static cuda::ValueKernel cuda_kernel(DType dtype, int32_t head_dim, cuda::Workers workers);
 };
 
 }  // namespace allot::kernels::methods

@@ -248,7 +248,7 @@ class TopkSelection {
 };
 
 template <class T, int kHeadDim>
-ValueKernel topk_kernel(int32_t /*row_warps*/) {
+ValueKernel topk_kernel(Workers /*workers*/) {
   return make_value_kernel<TopkSelection, T, kHeadDim, 8>();
 }
 

@@ -143,7 +143,7 @@ void CudaLaunch::upload() {
 }
 
 void CudaLaunch::attend() {
-  const size_t bytes = cuda_workspace_bytes(device_params(), bounds, gpu_limits());
+  const size_t bytes = cuda_workspace_bytes(device_params(), bounds, limits);
   if (!workspace_ || workspace_->bytes() != bytes) workspace_ = std::make_unique<GuardedArray>(bytes, 256);
   workspace_->fill(0xFF, stream_);
   reset_cuda_workspace(workspace_of(*workspace_), stream_);
@@ -152,7 +152,7 @@ void CudaLaunch::attend() {
 }
 
 void CudaLaunch::queue() {
-  attend_cuda(device_params(), bounds, gpu_limits(), workspace_of(*workspace_), stream_);
+  attend_cuda(device_params(), bounds, limits, workspace_of(*workspace_), stream_);
 }
 
 void CudaLaunch::check() {

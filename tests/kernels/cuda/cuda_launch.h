@@ -63,6 +63,7 @@ class CudaLaunch {
   CudaLaunch(const CudaLaunch&) = delete;
 
   LaunchBounds bounds;
+  DeviceLimits limits = gpu_limits();
   cudaStream_t stream() const { return stream_; }
 
   // upload(), attend() and output(), with check_cuda before the output is read.

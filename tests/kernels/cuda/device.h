@@ -20,7 +20,10 @@ class DeviceTest : public ::testing::Test {
 // As many of `wanted` repeats as there is time for.
 size_t device_repeats(size_t wanted);
 
+// Kernels that are asked for: those of the device, or those of devices without clusters.
+enum class KernelsOf { kDevice, kOlderDevices };
+
 // The output [num_queries, num_q_heads, head_dim] of a launch with tight bounds, and its rows_read.
-std::vector<double> run_on_device(Launch& launch);
+std::vector<double> run_on_device(Launch& launch, KernelsOf kernels = KernelsOf::kDevice);
 
 }  // namespace allot::kernels::testing

@@ -11,8 +11,10 @@ size_t device_repeats(size_t wanted) {
   return wanted;
 }
 
-std::vector<double> run_on_device(Launch& launch) {
-  return run_cuda(launch);
+std::vector<double> run_on_device(Launch& launch, KernelsOf kernels) {
+  CudaLaunch on_gpu(launch);
+  if (kernels == KernelsOf::kOlderDevices) on_gpu.limits.compute_capability = 80;
+  return on_gpu.run();
 }
 
 }  // namespace allot::kernels::testing

@@ -53,9 +53,11 @@ size_t device_repeats(size_t wanted) {
   return wanted / 25;
 }
 
-std::vector<double> run_on_device(Launch& launch) {
+std::vector<double> run_on_device(Launch& launch, KernelsOf kernels) {
   const LaunchBounds bounds = tight_bounds(launch.params);
-  const cuda::Plan plan = cuda::make_plan(launch.params, bounds, kH200);
+  DeviceLimits limits = kH200;
+  if (kernels == KernelsOf::kOlderDevices) limits.compute_capability = 80;
+  const cuda::Plan plan = cuda::make_plan(launch.params, bounds, limits);
   Elements out(launch.params.dtype, bounds.num_queries * launch.params.num_q_heads * launch.params.head_dim,
                std::nanf(""));
   // Everything but the counters is poison.
@@ -73,9 +75,10 @@ std::vector<double> run_on_device(Launch& launch) {
                           .estimator = launch.params.method.estimator,
                           .dtype = launch.params.dtype,
                           .head_dim = launch.params.head_dim,
-                          .row_warps = plan.row_warps,
+                          .workers = static_cast<int>(plan.workers),
                           .row_tiles = plan.row_tiles,
                           .parts = plan.parts,
+                          .cluster_blocks = plan.cluster_blocks,
                           .num_q_heads = launch.params.num_q_heads,
                           .num_kv_heads = launch.params.num_kv_heads};
   for (int32_t pass = 0; pass < plan.passes; ++pass) {

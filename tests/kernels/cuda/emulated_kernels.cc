@@ -17,24 +17,25 @@ using cuda::ValueKernel;
 ValueKernel kernel_of(const EmulatedLaunch& launch) {
   const bool half = launch.dtype == DType::kFloat16;
   if (half && launch.head_dim == 64)
-    return cuda::value_kernel_of<__half, 64>(launch.estimator, launch.row_warps);
+    return cuda::value_kernel_of<__half, 64>(launch.estimator, static_cast<cuda::Workers>(launch.workers));
   if (half && launch.head_dim == 96)
-    return cuda::value_kernel_of<__half, 96>(launch.estimator, launch.row_warps);
+    return cuda::value_kernel_of<__half, 96>(launch.estimator, static_cast<cuda::Workers>(launch.workers));
   if (!half && launch.head_dim == 64)
-    return cuda::value_kernel_of<__nv_bfloat16, 64>(launch.estimator, launch.row_warps);
+    return cuda::value_kernel_of<__nv_bfloat16, 64>(launch.estimator,
+                                                    static_cast<cuda::Workers>(launch.workers));
   throw InvalidArgument(
       fmt::format("no value kernel of head_dim {} is compiled for the host", launch.head_dim));
 }
 
 void run(void (*kernel)(Args), const Args& args, const emulation::Index& grid, int threads,
-         int64_t shared_bytes) {
-  emulation::Block::grid = grid;
+         int64_t shared_bytes, bool cluster = false) {
+  emulation::Blocks::grid = grid;
+  const unsigned together = cluster ? grid.y : 1;
   for (unsigned z = 0; z < grid.z; ++z) {
-    for (unsigned y = 0; y < grid.y; ++y) {
-      for (unsigned x = 0; x < grid.x; ++x) {
-        emulation::Block::block_index = {x, y, z};
-        emulation::Block::run(threads, shared_bytes, [&] { kernel(args); });
-      }
+    for (unsigned y = 0; y < grid.y; y += together) {
+      for (unsigned x = 0; x < grid.x; ++x)
+        emulation::Blocks::run(static_cast<int>(together), {x, y, z}, threads, shared_bytes,
+                               [&] { kernel(args); });
     }
   }
 }
@@ -44,10 +45,12 @@ void run(void (*kernel)(Args), const Args& args, const emulation::Index& grid, i
 void run_emulated_values(const EmulatedLaunch& launch) {
   const ValueKernel kernel = kernel_of(launch);
   const auto grid =
-      cuda::value_grid(kernel, launch.num_q_heads, launch.num_kv_heads, launch.parts, launch.queries);
+      cuda::value_grid(kernel, launch.num_q_heads, launch.num_kv_heads,
+                       kernel.clusters() ? launch.cluster_blocks : launch.parts, launch.queries);
   run(kernel.function, *static_cast<const Args*>(launch.args), {grid.rows, grid.parts, grid.queries},
       kernel.threads,
-      kernel.rows * kernel.row_bytes(launch.row_tiles, launch.num_q_heads / launch.num_kv_heads));
+      kernel.shared_bytes(launch.row_tiles, launch.num_q_heads / launch.num_kv_heads, launch.cluster_blocks),
+      kernel.clusters());
 }
 
 void run_emulated_pools(const EmulatedLaunch& launch) {

@@ -13,9 +13,10 @@ struct EmulatedLaunch {
   Estimator estimator = Estimator::kExact;
   DType dtype = DType::kFloat16;
   int32_t head_dim = 0;
-  int32_t row_warps = 0;
+  int workers = 0;  // cuda::Workers
   int32_t row_tiles = 0;
   int32_t parts = 0;
+  int32_t cluster_blocks = 0;
   int32_t queries = 0;
   int32_t num_q_heads = 0;
   int32_t num_kv_heads = 0;

@@ -1,8 +1,9 @@
 // CUDA C++ on the host: the threads of a block are coroutines of one host thread, which change places where
 // they wait for each other, so that the source of a kernel runs, and can be tested, without a GPU. Warps are
-// whole in every collective, as the value kernels have them; blocks run one after the other. Include this
-// before a header of kernels/cuda, with the macro `cuda` defined as the name of another namespace: the
-// kernels that nvcc compiled have the same names.
+// whole in every collective, as the value kernels have them; blocks run one after the other, those of a
+// cluster together. Variables in __shared__ are the same for all blocks, so kernels of clusters have none.
+// Include this before a header of kernels/cuda, with the macro `cuda` defined as the name of another
+// namespace: the kernels that nvcc compiled have the same names.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -25,20 +26,31 @@ struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
-// The block that runs.
-class Block {
+// The blocks that run, one or those of a cluster.
+class Blocks {
  public:
-  // Runs body() once for each of `threads` threads, a multiple of 32, with `shared_bytes` of dynamic shared
-  // memory.
-  static void run(int threads, int64_t shared_bytes, const std::function<void()>& body);
+  // Runs body() once for each of `threads` threads, a multiple of 32, of each of `blocks` blocks, which have
+  // `shared_bytes` of dynamic shared memory each and follow `first` along y.
+  static void run(int blocks, const Index& first, int threads, int64_t shared_bytes,
+                  const std::function<void()>& body);
 
-  static Index thread_index() { return {static_cast<unsigned>(running_->current_)}; }
-  static char* shared_memory() { return running_->shared_; }
-  static Index block_index;
+  static Index thread_index() {
+    return {static_cast<unsigned>(running_->current_ % running_->block_threads_)};
+  }
+  static Index block_index() {
+    return {running_->first_.x, running_->first_.y + static_cast<unsigned>(running_->rank()),
+            running_->first_.z};
+  }
+  static char* shared_memory() { return running_->shared_[static_cast<size_t>(running_->rank())]; }
+  static char* shared_memory_of(int rank) { return running_->shared_[static_cast<size_t>(rank)]; }
   static Index grid;
 
   // Waits for all threads of the block that have not ended.
-  static void sync_threads() { running_->wait_for(running_->all_); }
+  static void sync_threads() {
+    running_->wait_for(running_->of_blocks_[static_cast<size_t>(running_->rank())]);
+  }
+  // The same of the cluster.
+  static void sync_cluster() { running_->wait_for(running_->all_); }
   // Gives every lane what all lanes of its warp bring.
   template <class T>
   static const T* exchange(T value);
@@ -64,6 +76,7 @@ class Block {
     bool can_run() const { return !ended && (barrier == nullptr || barrier->generation != generation); }
   };
 
+  int rank() const { return current_ / block_threads_; }
   void wait_for(Barrier& barrier);
   void leave(Barrier& barrier);
   void change_place();
@@ -71,19 +84,22 @@ class Block {
 
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
+  std::vector<Barrier> of_blocks_;
   Barrier all_;
+  Index first_;
+  int block_threads_ = 0;
   int current_ = 0;
   int left_ = 0;
-  char* shared_ = nullptr;
+  std::vector<char*> shared_;
   const std::function<void()>* body_ = nullptr;
   jmp_buf outside_;
-  static Block* running_;
+  static Blocks* running_;
 };
 
 template <class T>
-const T* Block::exchange(T value) {
+const T* Blocks::exchange(T value) {
   static_assert(sizeof(T) <= sizeof(uint64_t));
-  Block& block = *running_;
+  Blocks& block = *running_;
   Thread& thread = block.threads_[static_cast<size_t>(block.current_)];
   Warp& warp = block.warps_[static_cast<size_t>(block.current_ / 32)];
   unsigned char* const values = warp.values[thread.turn];
@@ -94,7 +110,7 @@ const T* Block::exchange(T value) {
 }
 
 inline int lane() {
-  return static_cast<int>(Block::thread_index().x % 32);
+  return static_cast<int>(Blocks::thread_index().x % 32);
 }
 
 }  // namespace emulation
@@ -115,10 +131,10 @@ inline int lane() {
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(n) alignas(n)
-#define ALLOT_DYNAMIC_SHARED(alignment, name) char* const name = ::emulation::Block::shared_memory()
-#define threadIdx (::emulation::Block::thread_index())
-#define blockIdx (::emulation::Block::block_index)
-#define gridDim (::emulation::Block::grid)
+#define ALLOT_DYNAMIC_SHARED(alignment, name) char* const name = ::emulation::Blocks::shared_memory()
+#define threadIdx (::emulation::Blocks::thread_index())
+#define blockIdx (::emulation::Blocks::block_index())
+#define gridDim (::emulation::Blocks::grid)
 
 using std::isfinite;
 
@@ -132,36 +148,44 @@ constexpr T max(T a, T b) {
 }
 
 inline void __syncthreads() {
-  emulation::Block::sync_threads();
+  emulation::Blocks::sync_threads();
 }
 inline void __syncwarp() {
-  emulation::Block::exchange(0);
+  emulation::Blocks::exchange(0);
 }
 inline void __threadfence() {}
+inline void emulated_wait_for_cluster() {
+  emulation::Blocks::sync_cluster();
+}
+template <class T>
+T* emulated_in_block_of_cluster(T* own, int rank) {
+  const auto offset = reinterpret_cast<char*>(own) - emulation::Blocks::shared_memory();
+  return reinterpret_cast<T*>(emulation::Blocks::shared_memory_of(rank) + offset);
+}
 int __syncthreads_and(int value);
 
 template <class T>
 T __shfl_sync(unsigned, T value, int from, int width = 32) {
   const int lane = emulation::lane();
-  return emulation::Block::exchange(value)[lane / width * width + from % width];
+  return emulation::Blocks::exchange(value)[lane / width * width + from % width];
 }
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
   const int lane = emulation::lane();
-  return emulation::Block::exchange(value)[lane ^ mask];
+  return emulation::Blocks::exchange(value)[lane ^ mask];
 }
 template <class T>
 T __shfl_up_sync(unsigned, T value, int distance, int width = 32) {
   const int lane = emulation::lane();
-  return emulation::Block::exchange(value)[lane % width < distance ? lane : lane - distance];
+  return emulation::Blocks::exchange(value)[lane % width < distance ? lane : lane - distance];
 }
 template <class T>
 T __shfl_down_sync(unsigned, T value, int distance, int width = 32) {
   const int lane = emulation::lane();
-  return emulation::Block::exchange(value)[lane % width + distance >= width ? lane : lane + distance];
+  return emulation::Blocks::exchange(value)[lane % width + distance >= width ? lane : lane + distance];
 }
 inline uint32_t __ballot_sync(unsigned, bool value) {
-  const int* const values = emulation::Block::exchange(value ? 1 : 0);
+  const int* const values = emulation::Blocks::exchange(value ? 1 : 0);
   uint32_t bits = 0;
   for (int i = 0; i < 32; ++i) bits |= values[i] != 0 ? 1u << i : 0u;
   return bits;

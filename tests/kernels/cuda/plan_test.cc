@@ -203,10 +203,10 @@ TEST(CudaPlan, SharedMemoryFitsEveryGpu) {
                   ASSERT_GE(plan.score.warps, 1) << what;
                   ASSERT_LE(plan.score.warps, 8) << what;
                   ASSERT_LE(plan.score.shared_bytes, device.shared_bytes_per_block) << what;
-                  for (const ValueKernel& value : {value_kernel(estimator, p.dtype, head_dim, plan.row_warps),
-                                                   dense_kernel(p.dtype, head_dim, plan.row_warps)}) {
+                  for (const ValueKernel& value : {value_kernel(estimator, p.dtype, head_dim, plan.workers),
+                                                   dense_kernel(p.dtype, head_dim, plan.workers)}) {
                     ASSERT_NE(value.function, nullptr) << what;
-                    ASSERT_LE(value.rows * value.row_bytes(plan.row_tiles, group) + kStaticBytes,
+                    ASSERT_LE(value.shared_bytes(plan.row_tiles, group, plan.cluster_blocks) + kStaticBytes,
                               device.shared_bytes_per_block)
                         << what;
                   }
@@ -274,28 +274,56 @@ TEST(CudaPlan, OneWarpDoesARowOfASmallBudget) {
     if (estimator == Estimator::kExact) continue;
     if (row_of(estimator).scope != Scope::kHead) continue;
     const AttentionParams p = launch({.estimator = estimator, .batch = 6});
-    EXPECT_EQ(make_plan(p, decode(6, 16384, kWarpRowBudget), kH200).row_warps, 1) << name(estimator);
-    EXPECT_EQ(make_plan(p, decode(6, 16384, kWarpRowBudget + 1), kH200).row_warps, 8) << name(estimator);
+    EXPECT_EQ(make_plan(p, decode(6, 16384, kWarpRowBudget), kH200).workers, Workers::kWarp)
+        << name(estimator);
+    EXPECT_EQ(make_plan(p, decode(6, 16384, kWarpRowBudget + 1), kH200).workers, Workers::kBlock)
+        << name(estimator);
     // Four rows' tables would leave few blocks on a multiprocessor.
-    EXPECT_EQ(make_plan(p, decode(6, kMaxCudaLength, kWarpRowBudget), kH200).row_warps, 8) << name(estimator);
+    EXPECT_EQ(make_plan(p, decode(6, kMaxCudaLength, kWarpRowBudget), kH200).workers, Workers::kBlock)
+        << name(estimator);
     // A dense batch mate does not change how a row of samples is added up.
     LaunchBounds mixed = decode(6, 16384, kWarpRowBudget);
     mixed.any_dense = true;
-    EXPECT_EQ(make_plan(p, mixed, kH200).row_warps, 1) << name(estimator);
+    EXPECT_EQ(make_plan(p, mixed, kH200).workers, Workers::kWarp) << name(estimator);
   }
-  EXPECT_EQ(make_plan(launch({.estimator = Estimator::kExact}), decode(1, 16, 0), kH200).row_warps, 8);
+  EXPECT_EQ(make_plan(launch({.estimator = Estimator::kExact}), decode(1, 16, 0), kH200).workers,
+            Workers::kBlock);
 }
 
 TEST(CudaPlan, AGroupOfASmallBudgetHasAWarpAQueryOrFourWhereItIsLong) {
   for (const Estimator estimator : {Estimator::kJoint, Estimator::kPooled, Estimator::kLevel}) {
     const AttentionParams p = launch({.estimator = estimator, .batch = 6});
-    EXPECT_EQ(make_plan(p, decode(6, kWarpGroupKeys, kWarpRowBudget), kH200).row_warps, 1);
-    EXPECT_EQ(make_plan(p, decode(6, kWarpGroupKeys + 1, kWarpRowBudget), kH200).row_warps, 4);
-    EXPECT_EQ(make_plan(p, decode(6, kWarpGroupKeys, kWarpRowBudget + 1), kH200).row_warps, 8);
+    // The tau of pooled rows comes from sizes to the same bit, which nobody holds.
+    const bool held = estimator != Estimator::kPooled;
+    EXPECT_EQ(make_plan(p, decode(6, kWarpGroupKeys, kWarpRowBudget), kH200).workers,
+              held ? Workers::kWarpThatHolds : Workers::kWarp);
+    EXPECT_EQ(make_plan(p, decode(6, kWarpGroupKeys + 1, kWarpRowBudget), kH200).workers,
+              held ? Workers::kFourWarpsThatHold : Workers::kFourWarps);
+    EXPECT_EQ(make_plan(p, decode(6, kWarpGroupKeys, kWarpRowBudget + 1), kH200).workers,
+              held ? Workers::kCluster : Workers::kBlock);
     LaunchBounds mixed = decode(6, 16384, kWarpRowBudget);
     mixed.any_dense = true;
-    EXPECT_EQ(make_plan(p, mixed, kH200).row_warps, 4);
+    EXPECT_EQ(make_plan(p, mixed, kH200).workers, Workers::kFourWarps) << "too long to hold";
   }
+}
+
+TEST(CudaPlan, AClusterHasFewerBlocksWhereManyGroupsAreServed) {
+  AttentionParams p = launch({.estimator = Estimator::kJoint, .batch = 1, .num_kv_heads = 8});
+  const auto blocks = [&](int32_t batch, int32_t max_length) {
+    p.batch = batch;
+    const Plan plan = make_plan(p, decode(batch, max_length, 128), kH200);
+    EXPECT_EQ(plan.workers, Workers::kCluster);
+    EXPECT_EQ(plan.parts, 1);
+    return plan.cluster_blocks;
+  };
+  EXPECT_EQ(blocks(1, 32768), kMostRowParts);
+  EXPECT_EQ(blocks(6, 32768), kMostRowParts / 2);
+  EXPECT_EQ(blocks(6, kMaxCudaLength), kMostRowParts) << "half as many would need too much shared memory";
+  EXPECT_EQ(blocks(1, 2 * kRowPartTiles * kScoreTile), 2);
+  EXPECT_EQ(blocks(6, kRowPartTiles * kScoreTile), 1);
+  DeviceLimits without = kH200;
+  without.compute_capability = 89;
+  EXPECT_EQ(make_plan(p, decode(6, 32768, 128), without).workers, Workers::kBlock);
 }
 
 TEST(CudaPlan, WhereGroupsShareOutTheirRowsTheValueKernelWaitsForAllScores) {
@@ -322,8 +350,9 @@ TEST(CudaPlan, WhereNormsCountTheirSumsHaveAPlaceAndTheValueKernelOverlapsAllThe
   const int64_t bytes = rows * plan.row_tiles * int64_t{sizeof(NormStats)};
   EXPECT_LE(plan.norm_stats_offset + bytes, plan.workspace_bytes);
   EXPECT_GE(plan.workspace_bytes, plain.workspace_bytes + bytes);
-  EXPECT_EQ(make_plan(p, decode(6, kShortTiles * kScoreTile, 8), kH200).norm_stats_offset, 0)
-      << "a warp holds the sizes of short rows";
+  for (const int32_t length : {kShortTiles * kScoreTile, kWarpGroupKeys, 2048})
+    EXPECT_EQ(make_plan(p, decode(6, length, 8), kH200).norm_stats_offset, 0)
+        << "the sizes of all rows are held";
 }
 
 TEST(CudaPlan, RowsThatAWarpHoldsInRegistersHaveAKernelOfTheirOwn) {
@@ -331,10 +360,15 @@ TEST(CudaPlan, RowsThatAWarpHoldsInRegistersHaveAKernelOfTheirOwn) {
   for (const Estimator estimator : {Estimator::kJoint, Estimator::kPooled, Estimator::kLevel}) {
     const AttentionParams p = launch({.estimator = estimator, .batch = 6});
     // Whose tau comes from sizes to the same bit.
-    const int32_t expected = estimator == Estimator::kPooled ? 1 : kShortRow;
-    EXPECT_EQ(make_plan(p, decode(6, kShort, kWarpRowBudget), kH200).row_warps, expected) << name(estimator);
-    EXPECT_EQ(make_plan(p, decode(6, kShort + 1, kWarpRowBudget), kH200).row_warps, 1) << name(estimator);
-    EXPECT_EQ(make_plan(p, decode(6, kShort, kWarpRowBudget + 1), kH200).row_warps, 8) << name(estimator);
+    const bool held = estimator != Estimator::kPooled;
+    const Workers expected = held ? Workers::kWarpOfShortRow : Workers::kWarp;
+    EXPECT_EQ(make_plan(p, decode(6, kShort, kWarpRowBudget), kH200).workers, expected) << name(estimator);
+    EXPECT_EQ(make_plan(p, decode(6, kShort + 1, kWarpRowBudget), kH200).workers,
+              held ? Workers::kWarpThatHolds : Workers::kWarp)
+        << name(estimator);
+    EXPECT_EQ(make_plan(p, decode(6, kShort, kWarpRowBudget + 1), kH200).workers,
+              held ? Workers::kCluster : Workers::kBlock)
+        << name(estimator);
   }
 }
 
@@ -361,7 +395,7 @@ TEST(CudaPlan, OfRowsIsThatOfAsManySamplesOfTheGroup) {
           p.method.unit = BudgetUnit::kRows;
           const Plan of_rows = make_plan(p, decode(6, max_length, samples * group), kH200);
           EXPECT_EQ(of_rows.parts, of_samples.parts) << describe(p, decode(6, max_length, samples));
-          EXPECT_EQ(of_rows.row_warps, of_samples.row_warps);
+          EXPECT_EQ(of_rows.workers, of_samples.workers);
           EXPECT_EQ(of_rows.workspace_bytes, of_samples.workspace_bytes);
         }
       }

@@ -164,6 +164,43 @@ TEST_P(ValueStage, FollowsTheReference) {
   expect_few_other_keys(total, 0.08, std::string(name(GetParam())));
 }
 
+// Where blocks do not see each other's shared memory, or there are too many sizes.
+TEST_P(CudaShared, FollowTheReferenceWhereSizesAreNotHeld) {
+  testing::Comparison total;
+  for (const std::vector<testing::Sequence>& sequences :
+       {std::vector<testing::Sequence>{{1, 900, 40}, {1, 2500, 34}, {3, 700, 33}, {1, 100, kDenseBudget}},
+        std::vector<testing::Sequence>{{1, 9000, 16}, {1, 64, 3}}}) {
+    Launch launch(launch_spec(GetParam(), sequences));
+    for (const double norms : {0.0, 1.0}) {
+      if (norms > 0) {
+        if (GetParam() != Estimator::kJoint) continue;
+        set_parameter(&launch.params.method, "value-norms", norms);
+        launch.stretch_values();
+      }
+      total.add(
+          testing::compare(launch.params, testing::run_on_device(launch, testing::KernelsOf::kOlderDevices)));
+    }
+  }
+  testing::expect_near_plain(total, 0.25, std::string(name(GetParam())));
+  // More draws a row than elsewhere.
+  expect_few_other_keys(total, 0.25, std::string(name(GetParam())));
+}
+
+TEST_P(CudaShared, OutputsDoNotDependOnHowManyGroupsAreServed) {
+  // Rows of eight parts, five and one: as many blocks of a cluster serve them, or half as many.
+  const std::vector<testing::Sequence> alone = {{1, 9000, 60}, {1, 4500, 200}, {1, 700, 40}};
+  std::vector<testing::Sequence> among_others = alone;
+  for (int i = 0; i < 12; ++i) among_others.push_back({1, 50, 40});
+  Launch few(launch_spec(GetParam(), alone));
+  Launch many(launch_spec(GetParam(), among_others));
+  for (size_t i = 0; i < alone.size(); ++i)
+    many.copy_sequence(few, static_cast<int64_t>(i), static_cast<int64_t>(i));
+  const std::vector<double> expected = testing::run_on_device(few);
+  std::vector<double> outputs = testing::run_on_device(many);
+  outputs.resize(expected.size());
+  EXPECT_TRUE(outputs == expected);
+}
+
 // `joint` with value-norms, of values whose lengths differ.
 class CudaValueNorms : public DeviceTest {
  protected:
