@@ -372,6 +372,100 @@ TEST(CalibrateCommand, LooksForTheLeastTotalWithinAMargin) {
   EXPECT_TRUE(std::filesystem::exists(out / "schedule-32.json")) << "four samples a layer are the first";
 }
 
+TEST(CalibrateCommand, LooksForTheLeastTotalThatLosesLittle) {
+  const std::filesystem::path out = fresh_directory() / "calibration";
+  const Words words = {"allot",
+                       "calibrate",
+                       "--model",
+                       kModel,
+                       "--data",
+                       kModel + "/train.jsonl",
+                       "--limit",
+                       "12",
+                       "--estimator",
+                       "sys",
+                       "--total",
+                       "auto",
+                       "--accuracy-margin",
+                       "60",
+                       "--heldout",
+                       kData,
+                       "--heldout-questions",
+                       "8",
+                       "--steps",
+                       "3",
+                       "--pairs",
+                       "3",
+                       "--texts-per-step",
+                       "2",
+                       "--check-texts",
+                       "4",
+                       "--dtype",
+                       "float32",
+                       "--out",
+                       out};
+  const CommandResult result = run_command(words);
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, Names("the least total within 60 points", "right of 8 held-out questions",
+                                "the estimate does not decide"));
+  const json verification = json::parse(read_file(out / "verification.json"));
+  const int64_t least = verification.at("least_total");
+  ASSERT_GE(verification.at("totals").size(), 2u);
+  EXPECT_EQ(verification.at("conditions").at("generation").at("temperature"), 0);
+  int64_t before = 0;
+  for (const json& total : verification.at("totals")) {
+    const int64_t at = total.at("total");
+    EXPECT_GT(at, before);
+    before = at;
+    EXPECT_EQ(total.at("verdict") == "within", total.at("loss_interval_95").at(1) <= 0.6) << total;
+    if (at < least) EXPECT_NE(total.at("verdict"), "within");
+    if (at == least) EXPECT_EQ(total.at("verdict"), "within");
+    // Each total's schedule is kept with what was verified of it, and says what eval says.
+    const std::string path = out / ("schedule-" + std::to_string(at) + ".json");
+    const ScheduleFile file = read_schedule_file(path);
+    EXPECT_EQ(json(file.schedule.samples), total.at("samples"));
+    EXPECT_EQ(file.evaluation.learned->correct, total.at("learned").at("correct"));
+    if (at != least) continue;
+    const CommandResult scored =
+        run("eval", {"--limit", "8", "--schedule", "dense", "--schedule", path, "--json"});
+    ASSERT_EQ(scored.code, 0) << scored.err;
+    const json schedules = json::parse(scored.out).at("schedules");
+    EXPECT_EQ(schedules.at(0).at("correct"), total.at("dense").at("correct"));
+    EXPECT_EQ(schedules.at(1).at("correct"), total.at("learned").at("correct"));
+    EXPECT_EQ(json::parse(scored.out).at("differences"), json::array());
+  }
+}
+
+TEST(CalibrateCommand, WhatItLearnsWithinBoundsStartsARunWithTheSameOnes) {
+  const std::filesystem::path folder = fresh_directory();
+  const std::string bounds = "0:exact,2:2,3-4:-5";
+  const CommandResult result =
+      run("calibrate", {"--limit",          "12",      "--estimator",   "sys",
+                        "--total",          "40",      "--bounds",      bounds,
+                        "--steps",          "4",       "--pairs",       "3",
+                        "--texts-per-step", "2",       "--check-texts", "4",
+                        "--dtype",          "float32", "--out",         folder / "calibration"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, Names("bounds: " + bounds, "layer 0 is exact and left out"));
+  const std::string schedule = folder / "calibration/schedule-40.json";
+  const ScheduleFile file = read_schedule_file(schedule);
+  EXPECT_EQ(file.schedule.samples.at(0), kExactLayer);
+  EXPECT_EQ(file.schedule.samples.at(2), 2);
+  EXPECT_LE(file.schedule.samples.at(3), 5);
+  const CommandResult learned = run_command({"allot",       "tune",        "--model",
+                                             kModel,        "--data",      kModel + "/train.jsonl",
+                                             "--heldout",   kData,         "--total",
+                                             "40",          "--estimator", "sys",
+                                             "--dtype",     "float32",     "--bounds",
+                                             bounds,        "--start",     schedule,
+                                             "--policy",    "pairs",       "--episodes",
+                                             "4",           "--questions", "2",
+                                             "--preflight", "0",           "--heldout-questions",
+                                             "0",           "--run",       folder / "run"});
+  ASSERT_EQ(learned.code, 0) << learned.err;
+  EXPECT_EQ(wire::read_spec(folder / "run/spec.json").policy().start(), file.schedule.to_string());
+}
+
 // --- eval
 
 TEST(EvalCommand, PrintsATableForPeople) {
