@@ -1,6 +1,6 @@
 // The light executable: no LibTorch, no CUDA. Commands that run a model are passed on to the executable
-// allot-model beside it, and `bench attention`, which needs a GPU, to allot-bench; `bench aggregator` and
-// `bench tuner` are part of this executable.
+// allot-model beside it, and `bench attention`, which needs a GPU, to allot-bench; `bench aggregator`,
+// `bench tuner` and `analyze learning` are part of this executable.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -16,6 +16,14 @@ int run_light_bench(std::span<const std::string> arguments) {
   if (!arguments.empty() && arguments[0] == "aggregator") return run_bench_aggregator(arguments);
   if (!arguments.empty() && arguments[0] == "tuner") return run_bench_tuner(arguments);
   std::vector<std::string> words = {"bench"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  hand_over(words);
+}
+
+// Runs are compared here, fidelity needs a model.
+int run_light_analyze(std::span<const std::string> arguments) {
+  if (!arguments.empty() && arguments[0] == "learning") return run_analyze_learning(arguments);
+  std::vector<std::string> words = {"analyze"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   hand_over(words);
 }
@@ -56,7 +64,11 @@ int main(int argc, char** argv) {
        /*described_elsewhere=*/true},
       {"ablate", "measure each layer's importance: one layer gets one sample, the others the base budget",
        true, nullptr},
-      {"analyze", "measure how far sampled attention takes a model from exact attention", true, nullptr},
+      {"analyze",
+       "measure how far sampled attention takes a model from exact attention, or what runs learned",
+       true,
+       run_light_analyze,
+       {"learning"}},
       {"calibrate", "learn schedules from the divergence of sampled from exact attention, without replies",
        true, nullptr},
       {"history", "check, export, back up or restore the history of a run", false, run_history},

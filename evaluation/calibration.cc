@@ -9,8 +9,10 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/proportion.h"
+#include "evaluation/json_fields.h"
 #include "policy/divergence_search.h"
 #include "policy/draws.h"
+#include "policy/exact_layers.h"
 
 namespace allot::evaluation {
 namespace {
@@ -77,7 +79,39 @@ void check(size_t texts, const CalibrationOptions& options) {
                     options.texts_per_step, options.check_texts));
 }
 
+// What a learner of this total would be told of layers and bounds.
+policy::PolicyConfig config_of(int64_t total, const CalibrationOptions& options) {
+  return {.layers = options.layers, .total = total, .floor = options.floor, .bounds = options.bounds};
+}
+
+// A total as the search sees it: the layers that sample, numbered without the exact ones.
+struct SampledPart {
+  policy::PolicyConfig whole;
+  policy::PolicyConfig part = policy::sampled_part(whole);
+  policy::Limits limits = {};  // of the part
+
+  SampledPart(int64_t total, const CalibrationOptions& options) : whole(config_of(total, options)) {
+    // Faults are named by the layers' own numbers.
+    (void)policy::limits_of(whole.bounds, whole.layers, total, whole.floor);
+    limits = policy::limits_of(part.bounds, part.layers, total, part.floor);
+  }
+  Schedule widened(Schedule sampled) const { return policy::with_exact_layers(whole, std::move(sampled)); }
+  std::vector<Schedule> widened(std::vector<Schedule> sampled) const {
+    for (Schedule& schedule : sampled) schedule = widened(std::move(schedule));
+    return sampled;
+  }
+  // Pinned layers may leave one schedule alone.
+  bool one_schedule() const {
+    return !limits.empty() &&
+           (total_samples(limits.least) == whole.total || total_samples(limits.most) == whole.total);
+  }
+};
+
 }  // namespace
+
+int layers_that_sample(const CalibrationOptions& options) {
+  return policy::sampled_part(config_of(0, options)).layers;
+}
 
 double mean_divergence(std::span<const TextFidelity> texts) {
   double sum = 0, positions = 0;
@@ -100,21 +134,24 @@ Calibration calibrate(int64_t total, size_t texts, const CalibrationOptions& opt
   const size_t batch = std::min(used, static_cast<size_t>(options.texts_per_step));
 
   const int64_t measured_before = model->measurements();
+  const SampledPart sampled(total, options);
+  const int layers = sampled.part.layers;
   std::optional<Schedule> start;
-  if (measured_before > 0) start = model->best(total, options.floor);
-  policy::DivergenceSearch search({.layers = options.layers,
+  if (measured_before > 0) start = policy::best_within(*model, total, options.floor, sampled.limits);
+  policy::DivergenceSearch search({.layers = layers,
                                    .total = total,
                                    .floor = options.floor,
+                                   .limits = sampled.limits,
                                    .seed = options.seed,
                                    .steps = options.steps,
                                    .pairs = options.pairs},
                                   model, start);
   const int64_t wanted = options.steps + 2;
-  while (!search.done()) {
+  while (!search.done() && !sampled.one_schedule()) {
     const std::vector<Schedule> asked = search.ask();
     const std::vector<size_t> chosen = texts_of_step(used, batch, options.seed, search.step());
     const std::vector<TextFidelity> measured =
-        measure(chosen, asked, static_cast<uint32_t>(search.step() + 1));
+        measure(chosen, sampled.widened(asked), static_cast<uint32_t>(search.step() + 1));
     std::vector<double> divergences;
     for (size_t i = 0; i < asked.size(); ++i)
       divergences.push_back(mean_divergence(of_schedule(measured, chosen.size(), i)));
@@ -125,7 +162,7 @@ Calibration calibrate(int64_t total, size_t texts, const CalibrationOptions& opt
   const std::vector<Schedule> candidates = search.candidates();
   size_t best = 0;
   if (candidates.size() > 1) {
-    const std::vector<TextFidelity> measured = measure(check_texts, candidates, kChoiceSeed);
+    const std::vector<TextFidelity> measured = measure(check_texts, sampled.widened(candidates), kChoiceSeed);
     const auto divergence = [&](size_t i) {
       return mean_divergence(of_schedule(measured, check_texts.size(), i));
     };
@@ -133,30 +170,41 @@ Calibration calibrate(int64_t total, size_t texts, const CalibrationOptions& opt
       if (divergence(i) < divergence(best)) best = i;
   }
   progress(options.steps + 1, wanted);
-  std::vector<Schedule> finalists = {candidates.front()};
+  // The even schedule without bounds, which is what all results are compared with; the one as close to it as
+  // the bounds let it be, perhaps the same; and what is better than that.
+  std::vector<Schedule> finalists = {policy::even_schedule(layers, total, options.floor)};
+  if (finalists.front() != candidates.front()) finalists.push_back(candidates.front());
+  const size_t fallback = finalists.size() - 1;
   if (best != 0) finalists.push_back(candidates[best]);
-  const std::vector<TextFidelity> measured = measure(check_texts, finalists, kVerdictSeed);
-  const auto uniform = of_schedule(measured, check_texts.size(), 0);
-  auto learned = of_schedule(measured, check_texts.size(), finalists.size() - 1);
+  const std::vector<TextFidelity> measured = measure(check_texts, sampled.widened(finalists), kVerdictSeed);
+  const auto of_finalist = [&](size_t i) { return of_schedule(measured, check_texts.size(), i); };
+  const auto uniform = of_finalist(0);
   // What the choice saw may have been luck.
-  const bool worse = mean_divergence(learned) >= mean_divergence(uniform);
-  if (worse) learned = uniform;
+  const bool worse =
+      mean_divergence(of_finalist(finalists.size() - 1)) >= mean_divergence(of_finalist(fallback));
+  const size_t chosen = worse ? fallback : finalists.size() - 1;
+  const auto learned = of_finalist(chosen);
+  const Schedule& schedule = finalists[chosen];
 
-  Calibration made{.schedule = worse ? finalists.front() : finalists.back()};
-  const FidelitySummary of_uniform = summarise(uniform, options.layers, 1);
-  const FidelitySummary of_learned = summarise(learned, options.layers, 1);
+  Calibration made{.schedule = sampled.widened(schedule), .even = schedule == candidates.front()};
+  const FidelitySummary of_uniform = summarise(uniform, layers, 1);
+  const FidelitySummary of_learned = summarise(learned, layers, 1);
   made.uniform = divergence_of(of_uniform);
   made.learned = divergence_of(of_learned);
   made.top1_uniform = of_uniform.top1_agreement;
   made.top1_learned = of_learned.top1_agreement;
   compare(uniform, learned, &made);
-  if (model->measurements() > 0)
-    for (int layer = 0; layer < options.layers; ++layer)
-      made.sensitivities.push_back(model->sensitivity(made.schedule, layer));
+  if (model->measurements() > 0) {
+    int layer = 0;  // of those that sample
+    for (const int32_t samples : made.schedule.samples) {
+      made.sensitivities.emplace_back();
+      if (samples != kExactLayer) made.sensitivities.back() = model->sensitivity(schedule, layer++);
+    }
+  }
   // Where the even schedule is kept, other totals are spread evenly, too.
-  made.costs = made.schedule == candidates.front()
-                   ? policy::shares_of(made.schedule, options.floor)
-                   : policy::anchored(model->costs(), made.schedule, options.floor);
+  made.costs = policy::with_exact_layers(
+      sampled.whole, made.even ? policy::shares_of(schedule, options.floor)
+                               : policy::anchored(model->costs(), schedule, options.floor));
   made.residual = model->residual();
   made.measurements = model->measurements() - measured_before;
   made.texts = of_uniform.texts;
@@ -166,44 +214,75 @@ Calibration calibrate(int64_t total, size_t texts, const CalibrationOptions& opt
   return made;
 }
 
-std::optional<int64_t> least_total(double margin, int64_t first, const CalibrationOptions& options,
-                                   const std::function<Calibration(int64_t total)>& calibrate_total,
-                                   const policy::DivergenceModel& model) {
-  const int64_t least = int64_t{options.layers} * std::max(options.floor, 1);
-  if (!(margin > 0) || first < least)
+TotalsToTry totals_to_try(const CalibrationOptions& options) {
+  const policy::Totals within = policy::totals_within(options.bounds, options.layers, options.floor);
+  const int64_t layers = layers_that_sample(options);
+  const int64_t most = layers * std::max(options.most_samples, options.floor);
+  const int64_t least = std::max(layers * std::max(options.floor, 1), within.least);
+  return {.least = least, .most = std::max(least, std::min(most, within.most.value_or(most)))};
+}
+
+std::optional<int64_t> least_total(int64_t first, const CalibrationOptions& options,
+                                   const std::function<bool(int64_t total)>& is_enough,
+                                   const std::function<int64_t(int64_t low, int64_t high)>& guess) {
+  const auto [least, most] = totals_to_try(options);
+  if (first < least || first > most)
     throw InvalidArgument(
-        fmt::format("the least total within {} nats, from {} on; expected a margin above 0 and at "
-                    "least {} samples, one and the floor for each layer",
-                    margin, first, least));
+        fmt::format("the least total from {} on; expected {} to {} samples, of which each layer has one, the "
+                    "floor and what its bounds ask for",
+                    first, least, most));
   int64_t too_few = least - 1;
   std::optional<int64_t> enough;
   int64_t total = first;
   for (int count = 0; count < kMostTotals; ++count) {
-    const Calibration found = calibrate_total(total);
-    const bool within = found.learned.mean <= margin;
-    if (within) {
+    if (is_enough(total)) {
       enough = total;
     } else {
       too_few = total;
     }
-    // Where the model expects the margin, by what it is off here.
-    const double off =
-        std::log(std::max(found.learned.mean, kLeastDivergence)) - model.log_divergence(found.schedule);
-    const auto expected_within = [&](int64_t samples) {
-      return model.log_divergence(model.best(samples, options.floor)) + off <= std::log(margin);
-    };
-    const int64_t most = int64_t{options.layers} * std::max(options.most_samples, options.floor);
-    int64_t low = too_few, high = enough.value_or(std::min(kFurthest * total, most));
-    if (high - low <= std::max<int64_t>(1, enough ? high / kNeighbours : 0)) break;
+    const int64_t high = enough.value_or(std::min(kFurthest * total, most));
+    if (high - too_few <= std::max<int64_t>(1, enough ? high / kNeighbours : 0)) break;
+    total = std::clamp(guess(too_few, high), too_few + 1, high);
+    // At an end that is known nothing is to be guessed; the middle decides.
+    if (enough && (total == high || total == too_few + 1)) total = too_few + (high - too_few) / 2;
+  }
+  return enough;
+}
+
+std::optional<int64_t> least_total(int64_t first, const CalibrationOptions& options,
+                                   const std::function<bool(int64_t total)>& is_enough) {
+  return least_total(first, options, is_enough, [](int64_t low, int64_t high) {
+    return static_cast<int64_t>(
+        std::llround(std::sqrt(static_cast<double>(low) * static_cast<double>(high))));
+  });
+}
+
+std::optional<int64_t> least_total(double margin, int64_t first, const CalibrationOptions& options,
+                                   const std::function<Calibration(int64_t total)>& calibrate_total,
+                                   const policy::DivergenceModel& model) {
+  if (!(margin > 0))
+    throw InvalidArgument(
+        fmt::format("the least total within {} nats, from {} on; expected a margin above 0", margin, first));
+  double off = 0;  // of the model's log divergence, at the total before
+  const auto is_enough = [&](int64_t total) {
+    const Calibration found = calibrate_total(total);
+    Schedule sampled = found.schedule;
+    std::erase(sampled.samples, kExactLayer);
+    off = std::log(std::max(found.learned.mean, kLeastDivergence)) - model.log_divergence(sampled);
+    return found.learned.mean <= margin;
+  };
+  const auto expected_within = [&](int64_t total) {
+    const SampledPart part(total, options);
+    return model.log_divergence(policy::best_within(model, total, options.floor, part.limits)) + off <=
+           std::log(margin);
+  };
+  return least_total(first, options, is_enough, [&](int64_t low, int64_t high) {
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;
       (expected_within(middle) ? high : low) = middle;
     }
-    // At an end that is known the model has nothing to say; the middle decides.
-    const bool known = high == enough || high == too_few + 1;
-    total = known && enough ? too_few + (*enough - too_few) / 2 : high;
-  }
-  return enough;
+    return high;
+  });
 }
 
 Json to_json(const Calibration& calibration) {
@@ -214,15 +293,16 @@ Json to_json(const Calibration& calibration) {
   };
   Json sensitivities = Json::array();
   for (size_t layer = 0; layer < calibration.sensitivities.size(); ++layer) {
-    const policy::LayerSensitivity& of_layer = calibration.sensitivities[layer];
+    const std::optional<policy::LayerSensitivity>& of_layer = calibration.sensitivities[layer];
+    if (!of_layer) continue;
     sensitivities.push_back(
         {{"layer", layer},
          {"samples", calibration.schedule.samples[layer]},
-         {"one_more", of_layer.one_more},
-         {"one_fewer", std::isfinite(of_layer.one_fewer) ? Json(of_layer.one_fewer) : Json()},
-         {"standard_error", of_layer.error}});
+         {"one_more", of_layer->one_more},
+         {"one_fewer", std::isfinite(of_layer->one_fewer) ? Json(of_layer->one_fewer) : Json()},
+         {"standard_error", of_layer->error}});
   }
-  return {{"samples", calibration.schedule.samples},
+  return {{"samples", samples_json(calibration.schedule.samples)},
           {"total", calibration.schedule.total()},
           {"texts", calibration.texts},
           {"positions", calibration.positions},

@@ -151,6 +151,36 @@ Interval paired_difference_interval(int64_t only_first, int64_t only_second, int
   return {quantile(differences, 0.025), quantile(differences, 0.975)};
 }
 
+Interval paired_score_interval(int64_t only_first, int64_t only_second, int64_t questions) {
+  check_pairs(only_first, only_second);
+  check_proportion(only_first + only_second, questions);
+  if (questions == 0) return {-1, 1};
+  const auto n = static_cast<double>(questions);
+  // Whether the test of a difference below the observed one accepts it. `gained` and `lost` are of the side
+  // that is ahead by `delta`.
+  const auto accepts = [n](double gained, double lost, double delta) {
+    // The likeliest chance of a loss where the difference is delta.
+    const double b = -gained - lost + (2 * n - gained + lost) * delta;
+    const double c = -lost * delta * (1 - delta);
+    const double loss = (std::sqrt(std::max(b * b - 8 * n * c, 0.0)) - b) / (4 * n);
+    const double variance = n * (2 * loss + delta * (1 - delta));
+    const double off = gained - lost - n * delta;
+    return off * off <= kNormalQuantile975 * kNormalQuantile975 * variance;
+  };
+  // The statistic grows with the distance from the observed difference.
+  const auto upper = [&](double gained, double lost) {
+    double within = (gained - lost) / n, beyond = 1;
+    if (within >= 1) return 1.0;
+    for (int halving = 0; halving < 60; ++halving) {
+      const double middle = 0.5 * (within + beyond);
+      (accepts(gained, lost, middle) ? within : beyond) = middle;
+    }
+    return within;
+  };
+  const auto first = static_cast<double>(only_first), second = static_cast<double>(only_second);
+  return {-upper(second, first), upper(first, second)};
+}
+
 MeanScore mean_of_scores(std::span<const double> scores, uint32_t seed) {
   check_finite(scores);
   const auto count = static_cast<int64_t>(scores.size());

@@ -78,6 +78,30 @@ void check_range(const Bounds::Range& range, int layers, int32_t floor) {
   }
 }
 
+// The bounds of each layer, of which none may have more than `whole`; checked but for the total.
+Limits limits_up_to(const Bounds& bounds, int layers, int32_t whole, int32_t floor) {
+  const auto count = static_cast<size_t>(layers);
+  Limits limits{.least = std::vector<int32_t>(count, floor), .most = std::vector<int32_t>(count, whole)};
+  std::vector<bool> bounded(count);
+  for (const Bounds::Range& range : bounds.ranges) {
+    check_range(range, layers, floor);
+    for (auto layer = static_cast<size_t>(range.first); layer <= static_cast<size_t>(range.last); ++layer) {
+      if (bounded[layer]) {
+        throw InvalidArgument("bounds: layer " + std::to_string(layer) + " is bounded twice in " +
+                              bounds.to_string() + "; give each layer at most one range");
+      }
+      bounded[layer] = true;
+      limits.least[layer] = range.exact ? kExactLayer : range.least.value_or(floor);
+      limits.most[layer] = range.exact ? kExactLayer : std::min(range.most.value_or(whole), whole);
+    }
+  }
+  if (sampled_layers(limits.least) == 0) {
+    throw InvalidArgument("bounds: " + bounds.to_string() + " makes all " + std::to_string(layers) +
+                          " layers exact; leave at least one to sample");
+  }
+  return limits;
+}
+
 }  // namespace
 
 std::string Bounds::to_string() const {
@@ -122,26 +146,8 @@ bool Limits::keeps(const Schedule& schedule) const {
 Limits limits_of(const Bounds& bounds, int layers, int64_t total, int32_t floor) {
   if (bounds.empty()) return {};
   const auto whole = static_cast<int32_t>(std::min<int64_t>(total, std::numeric_limits<int32_t>::max()));
-  const auto count = static_cast<size_t>(layers);
-  Limits limits{.least = std::vector<int32_t>(count, floor), .most = std::vector<int32_t>(count, whole)};
-  std::vector<bool> bounded(count);
-  for (const Bounds::Range& range : bounds.ranges) {
-    check_range(range, layers, floor);
-    for (auto layer = static_cast<size_t>(range.first); layer <= static_cast<size_t>(range.last); ++layer) {
-      if (bounded[layer]) {
-        throw InvalidArgument("bounds: layer " + std::to_string(layer) + " is bounded twice in " +
-                              bounds.to_string() + "; give each layer at most one range");
-      }
-      bounded[layer] = true;
-      limits.least[layer] = range.exact ? kExactLayer : range.least.value_or(floor);
-      limits.most[layer] = range.exact ? kExactLayer : std::min(range.most.value_or(whole), whole);
-    }
-  }
+  const Limits limits = limits_up_to(bounds, layers, whole, floor);
   const int64_t sampled = sampled_layers(limits.least);
-  if (sampled == 0) {
-    throw InvalidArgument("bounds: " + bounds.to_string() + " makes all " + std::to_string(layers) +
-                          " layers exact; leave at least one to sample");
-  }
   const int64_t lowest = total_samples(limits.least), highest = total_samples(limits.most);
   if (lowest > total || highest < total) {
     throw InvalidArgument("bounds: " + bounds.to_string() + " with floor " + std::to_string(floor) +
@@ -151,6 +157,14 @@ Limits limits_of(const Bounds& bounds, int layers, int64_t total, int32_t floor)
                           "; widen the bounds or change the total");
   }
   return limits;
+}
+
+Totals totals_within(const Bounds& bounds, int layers, int32_t floor) {
+  constexpr int32_t kAny = std::numeric_limits<int32_t>::max();
+  const Limits limits = limits_up_to(bounds, layers, kAny, floor);
+  Totals totals{.least = total_samples(limits.least)};
+  if (std::ranges::find(limits.most, kAny) == limits.most.end()) totals.most = total_samples(limits.most);
+  return totals;
 }
 
 Schedule apportion(std::span<const double> shares, int64_t total, int32_t floor, const Limits& limits) {

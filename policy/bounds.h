@@ -53,6 +53,14 @@ struct Limits {
 // exact or no schedule of `total` keeps all bounds.
 Limits limits_of(const Bounds& bounds, int layers, int64_t total, int32_t floor);
 
+// Of the schedules that keep bounds.
+struct Totals {
+  int64_t least = 0;
+  std::optional<int64_t> most = {};  // nothing where some layer that samples has no most
+};
+// Throws InvalidArgument as limits_of() does but for the total.
+Totals totals_within(const Bounds& bounds, int layers, int32_t floor);
+
 // Integers within the limits with sum `total`, as close as possible to what lies nearest to proportional:
 // floor + x * share, moved into the limits, with the x at which these sum to `total`; by largest remainder,
 // ties to the lower layer. A layer without a share counts as having next to none. Without limits, and where

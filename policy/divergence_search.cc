@@ -44,6 +44,10 @@ std::vector<int32_t> round_at_random(std::span<const double> amounts, DrawStream
 
 }  // namespace
 
+Schedule best_within(const DivergenceModel& model, int64_t total, int32_t floor, const Limits& limits) {
+  return limits.empty() ? model.best(total, floor) : model.best(total, limits.least, limits.most);
+}
+
 DivergenceSearch::DivergenceSearch(const DivergenceSearchOptions& options, DivergenceModel* model,
                                    const std::optional<Schedule>& start)
     : options_(options), model_(model) {
@@ -142,9 +146,7 @@ Schedule DivergenceSearch::even() const {
 }
 
 Schedule DivergenceSearch::best() const {
-  const Limits& limits = options_.limits;
-  return limits.empty() ? model_->best(options_.total, options_.floor)
-                        : model_->best(options_.total, limits.least, limits.most);
+  return best_within(*model_, options_.total, options_.floor, options_.limits);
 }
 
 Schedule DivergenceSearch::best_between(std::vector<int32_t> least, std::vector<int32_t> most) const {

@@ -26,6 +26,9 @@ struct DivergenceSearchOptions {
   int pairs = 8;   // of a batch
 };
 
+// The model's best schedule of `total` samples within the limits.
+Schedule best_within(const DivergenceModel& model, int64_t total, int32_t floor, const Limits& limits);
+
 class DivergenceSearch {
  public:
   // Starts at `start`, or where there is none at the even schedule. The model may know measurements of other

@@ -28,6 +28,22 @@ std::vector<Entry> whole(std::vector<Entry> sampled, const std::vector<int32_t>&
   return sampled;
 }
 
+LayerCosts widened(LayerCosts costs, const std::vector<int32_t>& exact) {
+  switch (costs.model) {
+    case CostModel::kResponse:
+      costs.weights = whole(std::move(costs.weights), exact, std::vector<double>(kResponseCurves));
+      break;
+    case CostModel::kDivergence:
+      costs.scales = whole(std::move(costs.scales), exact, 0.0);
+      costs.exponents = whole(std::move(costs.exponents), exact, 1.0);
+      break;
+    case CostModel::kShares:
+      costs.shares = whole(std::move(costs.shares), exact, 0.0);
+      break;
+  }
+  return costs;
+}
+
 class ExactLayers final : public Policy {
  public:
   ExactLayers(int layers, std::vector<int32_t> exact, std::unique_ptr<Policy> learner)
@@ -51,19 +67,7 @@ class ExactLayers final : public Policy {
   std::optional<Outlook> outlook() const override { return learner_->outlook(); }
   std::optional<LayerCosts> costs() const override {
     std::optional<LayerCosts> costs = learner_->costs();
-    if (!costs) return costs;
-    switch (costs->model) {
-      case CostModel::kResponse:
-        widen(costs->weights, std::vector<double>(kResponseCurves));
-        break;
-      case CostModel::kDivergence:
-        widen(costs->scales, 0.0);
-        widen(costs->exponents, 1.0);
-        break;
-      case CostModel::kShares:
-        widen(costs->shares, 0.0);
-        break;
-    }
+    if (costs) costs = policy::widened(*std::move(costs), exact_);
     return costs;
   }
   int64_t version() const override { return learner_->version(); }
@@ -97,6 +101,10 @@ PolicyConfig sampled_part(const PolicyConfig& config) {
 
 Schedule with_exact_layers(const PolicyConfig& config, Schedule sampled) {
   return {whole(std::move(sampled.samples), config.bounds.exact_layers(config.layers), kExactLayer)};
+}
+
+LayerCosts with_exact_layers(const PolicyConfig& config, LayerCosts sampled) {
+  return widened(std::move(sampled), config.bounds.exact_layers(config.layers));
 }
 
 std::unique_ptr<Policy> with_exact_layers(const PolicyConfig& config, std::unique_ptr<Policy> learner) {

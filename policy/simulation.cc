@@ -139,4 +139,10 @@ Landscape tiny_landscape() {
                     .question_spread = 1});
 }
 
+std::span<const NamedLandscape> landscapes() {
+  static constexpr NamedLandscape kLandscapes[] = {
+      {"published", paper_landscape}, {"steep", steep_landscape}, {"tiny", tiny_landscape}};
+  return kLandscapes;
+}
+
 }  // namespace allot::policy

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "policy/schedule.h"
@@ -55,5 +57,13 @@ Landscape paper_landscape();
 Landscape steep_landscape();
 // The embedded 8-layer model at N = 64: nearly everything depends on layer 0; uniform 14 %, best 95 %.
 Landscape tiny_landscape();
+
+// The three by their names: published, steep, tiny. Each is at kLandscapeSamples of a layer.
+inline constexpr int32_t kLandscapeSamples = 8;
+struct NamedLandscape {
+  std::string_view name;
+  Landscape (*make)() = nullptr;
+};
+std::span<const NamedLandscape> landscapes();
 
 }  // namespace allot::policy

@@ -41,6 +41,8 @@ int run_man(std::span<const std::string> arguments);
 int run_policy(std::span<const std::string> arguments);
 // The half of verify that looks at what an engine counted.
 int run_verify_executed(std::span<const std::string> arguments);
+// The analysis that looks at runs.
+int run_analyze_learning(std::span<const std::string> arguments);
 int run_bench_aggregator(std::span<const std::string> arguments);
 int run_bench_tuner(std::span<const std::string> arguments);
 // Commands that run a model, or list the devices that one could run on (in `allot-model`).

@@ -28,6 +28,7 @@
 #include "policy/learner.h"
 #include "policy/recorded.h"
 #include "policy/rehearsal.h"
+#include "policy/simulation.h"
 #include "policy/surface.h"
 
 namespace allot::app {
@@ -117,6 +118,24 @@ Course on_family(const policy::SurfaceFamily& family, const TunerOptions& option
               accuracy =
                   family.has_gap ? rated.share_of_gap(accuracy) : 100 * (accuracy - rated.uniform_accuracy);
             }
+            return run;
+          }};
+}
+
+// One landscape: instances differ in the draws of learner and questions.
+Course on_landscape(const policy::NamedLandscape& named, const TunerOptions& options) {
+  const auto landscape = std::make_shared<const policy::Landscape>(named.make());
+  const auto layers = static_cast<int>(landscape->sensitivities.size());
+  const int64_t total = int64_t{layers} * policy::kLandscapeSamples;
+  const double uniform = landscape->accuracy(policy::uniform_schedule(layers, policy::kLandscapeSamples));
+  const double best = landscape->accuracy(landscape->best(total, options.floor));
+  return {.name = std::string(named.name),
+          .rehearse = [landscape, layers, total, uniform, best, &options](const std::string& method,
+                                                                          uint64_t instance) {
+            const uint64_t seed = static_cast<uint64_t>(options.seed) + instance;
+            Run run = timed_run(learner_config(method, layers, total, seed, options), *landscape,
+                                rehearsal(instance, options));
+            for (double& accuracy : run.gained) accuracy = (accuracy - uniform) / (best - uniform);
             return run;
           }};
 }
@@ -245,7 +264,8 @@ int run_bench_tuner(std::span<const std::string> arguments) {
       "allot bench tuner --method pairs --episodes 500");
   set.positional("what", &what, "WHAT", "tuner");
   set.texts("method", &options.methods, "NAME", "a learner; all when not given");
-  set.texts("family", &options.families, "NAME", "a family of surfaces; all when not given");
+  set.texts("family", &options.families, "NAME",
+            "a family of surfaces, or one of the landscapes published, steep and tiny; all when not given");
   set.texts(
       "recorded", &options.recorded, "FILE",
       "divergences that allot calibrate --measurements kept, in place of surfaces; the gap is in -log of them");
@@ -268,8 +288,15 @@ int run_bench_tuner(std::span<const std::string> arguments) {
     if (options.total) throw UsageError("--total goes with --recorded; surfaces have totals of their own");
     std::vector<std::string> families;
     for (const policy::SurfaceFamily& family : policy::surface_families()) families.emplace_back(family.name);
-    for (const std::string& name : chosen("family", options.families, families))
-      courses.push_back(on_family(*policy::find_surface_family(name), options));
+    for (const policy::NamedLandscape& landscape : policy::landscapes())
+      families.emplace_back(landscape.name);
+    for (const std::string& name : chosen("family", options.families, families)) {
+      const policy::SurfaceFamily* family = policy::find_surface_family(name);
+      courses.push_back(family != nullptr ? on_family(*family, options)
+                                          : on_landscape(*std::ranges::find(policy::landscapes(), name,
+                                                                            &policy::NamedLandscape::name),
+                                                         options));
+    }
   } else {
     if (!options.families.empty())
       throw UsageError("--recorded and --family exclude each other; run the bench twice");

@@ -1,11 +1,13 @@
 // allot calibrate: learns schedules from the divergence of sampled from exact attention on texts, without
 // replies and grades.
+#include <fmt/ranges.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <optional>
 
 #include "app/cli/command.h"
@@ -16,12 +18,16 @@
 #include "app/report/png.h"
 #include "app/scoring/calibration_plan.h"
 #include "app/scoring/fidelity_engine.h"
+#include "app/scoring/reply_engine.h"
+#include "app/scoring/scoring.h"
 #include "app/view/progress_line.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "bench/output.h"
+#include "evaluation/accuracy_loss.h"
+#include "evaluation/json_fields.h"
 #include "policy/divergence_model.h"
 
 namespace allot::app {
@@ -32,6 +38,7 @@ using evaluation::TextFidelity;
 
 // Samples of a layer at which the search for a total begins.
 constexpr int32_t kFirstSamples = 4;
+constexpr const char* kVerificationFile = "verification.json";
 
 // What totals count.
 struct Unit {
@@ -51,6 +58,7 @@ struct Calibrated {
   Calibration calibration;
   std::filesystem::path file;
   double seconds = 0;
+  std::optional<evaluation::AccuracyLoss> loss = {};  // where totals are verified
 };
 
 // Measures texts of the plan under schedules with `engine`.
@@ -99,18 +107,78 @@ struct Results {
   std::optional<int64_t> least_total;  // within the margin, where one was asked for and found
 };
 
+// Verifies what was found for a total with answers, beside those of dense attention.
+class Verification {
+ public:
+  explicit Verification(const CalibrationPlan& plan)
+      : margin_(plan.accuracy->margin), scorer_(plan.accuracy->scoring, engine_options_of(plan)) {}
+
+  model::Engine& engine() { return scorer_.engine(); }
+  evaluation::AccuracyLoss operator()(const policy::Schedule& schedule) {
+    if (dense_.empty()) dense_ = scores_of({.label = "dense", .schedule = {}, .file = {}});
+    return evaluation::accuracy_loss(
+        scores_of({.label = schedule.to_string(), .schedule = schedule, .file = {}}), dense_, margin_);
+  }
+
+ private:
+  static model::EngineOptions engine_options_of(const CalibrationPlan& plan) {
+    const ScoringPlan& scoring = plan.accuracy->scoring;
+    model::EngineOptions options = engine_options(scoring.options, scoring.conditions);
+    options.prefill_chunk_tokens = plan.texts.options.prefill_chunk;
+    return options;
+  }
+  std::vector<double> scores_of(const NamedSchedule& schedule) {
+    return scorer_.score(std::span(&schedule, 1)).front().answers.scores;
+  }
+
+  double margin_;
+  Scorer scorer_;
+  std::vector<double> dense_;  // scores
+};
+
+// Every verified total, in rising order, for the file beside their schedules.
+std::string verification_file(const CalibrationPlan& plan, const Results& results) {
+  nlohmann::ordered_json json = {{"schema_version", 1},
+                                 {"conditions", evaluation::to_json(plan.accuracy->scoring.conditions)},
+                                 {"tool_version", version()},
+                                 {"margin", plan.accuracy->margin}};
+  json["least_total"] = results.least_total ? nlohmann::ordered_json(*results.least_total) : nullptr;
+  json["totals"] = nlohmann::ordered_json::array();
+  std::vector<const Calibrated*> rising;
+  for (const Calibrated& one : results.totals) rising.push_back(&one);
+  std::ranges::sort(rising, {}, [](const Calibrated* one) { return one->calibration.schedule.total(); });
+  for (const Calibrated* one : rising) {
+    nlohmann::ordered_json total = {{"total", one->calibration.schedule.total()},
+                                    {"samples", evaluation::samples_json(one->calibration.schedule.samples)}};
+    total.update(evaluation::to_json(one->loss.value()));
+    json["totals"].push_back(std::move(total));
+  }
+  return json.dump(2) + "\n";
+}
+
+// Where the search for a total begins.
+int64_t first_total(const CalibrationPlan& plan, const Unit& unit) {
+  const evaluation::TotalsToTry totals = evaluation::totals_to_try(plan.search);
+  const int32_t samples = kFirstSamples * (unit.unit == kernels::BudgetUnit::kRows ? unit.heads : 1);
+  return std::clamp(int64_t{evaluation::layers_that_sample(plan.search)} * samples, totals.least,
+                    totals.most);
+}
+
 Results calibrate_all(const CalibrationPlan& plan) {
-  model::Engine engine(plan.texts.options.model, fidelity_engine_options(plan.texts));
-  Measurement measure(plan, &engine);
+  // One model serves both the divergences and the answers.
+  std::optional<Verification> verify;
+  std::optional<model::Engine> engine;
+  if (plan.accuracy) {
+    verify.emplace(plan);
+  } else {
+    engine.emplace(plan.texts.options.model, fidelity_engine_options(plan.texts));
+  }
+  Measurement measure(plan, verify ? &verify->engine() : &*engine);
   const SystemClock clock;
-  const int64_t layers = plan.search.layers;
+  const int layers = evaluation::layers_that_sample(plan.search);
   const Unit unit(plan);
-  const int64_t first = plan.totals.empty() ? layers * std::max(unit.unit == kernels::BudgetUnit::kRows
-                                                                    ? kFirstSamples * unit.heads
-                                                                    : kFirstSamples,
-                                                                plan.search.floor)
-                                            : plan.totals.front();
-  policy::DivergenceModel model(plan.search.layers, static_cast<double>(first) / static_cast<double>(layers));
+  const int64_t first = plan.totals.empty() ? first_total(plan, unit) : plan.totals.front();
+  policy::DivergenceModel model(layers, static_cast<double>(first) / layers);
   Results results;
   const auto calibrate_total = [&](int64_t total) {
     const Timestamp start = clock.now();
@@ -118,19 +186,29 @@ Results calibrate_all(const CalibrationPlan& plan) {
     const Calibration found =
         evaluation::calibrate(total, plan.texts.texts.size(), plan.search, std::ref(measure), &model,
                               [&](int64_t at, int64_t wanted) { line.update(at, wanted); });
-    const std::filesystem::path file = plan.out / fmt::format("schedule-{}.json", total);
-    write_schedule_file(file, schedule_file(plan, found));
+    Calibrated made{.calibration = found, .file = plan.out / fmt::format("schedule-{}.json", total)};
+    if (verify) made.loss = (*verify)(found.schedule);
+    made.seconds = std::chrono::duration<double>(clock.now() - start).count();
+    write_schedule_file(made.file, schedule_file(plan, found, made.loss));
     if (!plan.measurements.empty())
       write_file_atomically(
           plan.measurements,
           measurement_head(plan.texts.conditions, plan.texts.options.mode) + measure.lines());
-    results.totals.push_back({.calibration = found,
-                              .file = file,
-                              .seconds = std::chrono::duration<double>(clock.now() - start).count()});
+    results.totals.push_back(std::move(made));
     return found;
   };
   if (plan.margin) {
     results.least_total = evaluation::least_total(*plan.margin, first, plan.search, calibrate_total, model);
+  } else if (plan.accuracy) {
+    const auto keep = [&] {
+      write_file_atomically(plan.out / kVerificationFile, verification_file(plan, results));
+    };
+    results.least_total = evaluation::least_total(first, plan.search, [&](int64_t total) {
+      calibrate_total(total);
+      keep();
+      return results.totals.back().loss->verdict() == evaluation::MarginVerdict::kWithin;
+    });
+    keep();
   } else {
     for (const int64_t total : plan.totals) calibrate_total(total);
   }
@@ -161,16 +239,23 @@ std::string table(std::span<const Calibrated> done) {
 }
 
 // Schedule and sensitivities of a total, a line a layer.
-std::string layers_table(const Calibration& found, const Unit& unit) {
+std::string layers_table(const Calibration& found, const CalibrationPlan& plan) {
+  const Unit unit(plan);
   std::string text = fmt::format("\n{}: {}\n", unit.text(found.schedule.total()), found.schedule.to_string());
-  if (found.learned == found.uniform)
-    text += "no schedule was better than the even one on the texts of the check\n";
+  if (found.even)
+    text += fmt::format("no schedule was better than the even one{} on the texts of the check\n",
+                        plan.search.bounds.empty() ? "" : " within the bounds");
   if (found.sensitivities.empty()) return text;
+  const std::vector<int32_t> exact = plan.search.bounds.exact_layers(plan.search.layers);
+  if (!exact.empty())
+    text += fmt::format("layer{} {} {} exact and left out\n", exact.size() == 1 ? "" : "s",
+                        fmt::join(exact, ", "), exact.size() == 1 ? "is" : "are");
   const bench::Table table(
       {{"layer", 5}, {unit.name.c_str(), 9}, {"one more", 11, 4}, {"+-", 8, 4}, {"one fewer", 11}});
   text += table.head();
   for (size_t layer = 0; layer < found.sensitivities.size(); ++layer) {
-    const policy::LayerSensitivity& of = found.sensitivities[layer];
+    if (!found.sensitivities[layer]) continue;
+    const policy::LayerSensitivity& of = *found.sensitivities[layer];
     text +=
         table.line({static_cast<int64_t>(layer), found.schedule.samples[layer], of.one_more, of.error,
                     std::isfinite(of.one_fewer) ? fmt::format("{:.4f}", of.one_fewer) : std::string("-")});
@@ -185,15 +270,53 @@ std::string verdict(const Results& results, double margin, const Unit& unit) {
                      unit.text(results.totals.back().calibration.schedule.total()), margin);
 }
 
+// What the answers say of every total, in rising order, and of the least one within the margin.
+std::string accuracy_verdict(const Results& results, const CalibrationPlan& plan) {
+  const Unit unit(plan);
+  const double points = 100 * plan.accuracy->margin;
+  const evaluation::AccuracyLoss& first = results.totals.front().loss.value();
+  std::string text = fmt::format(
+      "\nright of {} held-out questions, greedy: dense {}\na total is within {} points where the upper end of "
+      "its loss's 95% interval is; the estimate does not decide\n",
+      first.dense.questions, evaluation::text(first.dense), points);
+  const bench::Table table(
+      {{"total", 8}, {"learned", 24}, {"", 2}, {"against dense (95% interval of the loss)", -42}, {"", -1}});
+  text += table.head();
+  std::map<int64_t, const evaluation::AccuracyLoss*> rising;
+  for (const Calibrated& one : results.totals) rising[one.calibration.schedule.total()] = &one.loss.value();
+  std::vector<int64_t> undecided;
+  for (const auto& [total, loss] : rising) {
+    text += table.line({total, evaluation::text(loss->learned), "", evaluation::text(*loss),
+                        std::string(evaluation::name(loss->verdict()))});
+    if (loss->verdict() == evaluation::MarginVerdict::kUndecided &&
+        (!results.least_total || total < *results.least_total))
+      undecided.push_back(total);
+  }
+  if (results.least_total)
+    text += fmt::format("the least total within {} points: {}\n", points, unit.text(*results.least_total));
+  else
+    text += fmt::format(
+        "no total up to {} is seen to be within {} points; give a larger --accuracy-margin{}\n",
+        unit.text(rising.rbegin()->first), points, undecided.empty() ? "" : ", or more questions");
+  if (!undecided.empty())
+    text += fmt::format(
+        "{} questions cannot decide about {}: the margin lies in the interval, so {} counts as too small; more "
+        "questions (--heldout, --heldout-questions) may show a smaller total\n",
+        first.dense.questions, fmt::join(undecided, ", "), undecided.size() == 1 ? "it" : "each");
+  return text;
+}
+
 std::string json_line(const Calibrated& one, const CalibrationPlan& plan) {
   nlohmann::ordered_json json = evaluation::to_json(one.calibration);
   json["floor"] = plan.search.floor;
+  if (!plan.search.bounds.empty()) json["bounds"] = plan.search.bounds.to_string();
   json["file"] = one.file.string();
   json["seconds"] = one.seconds;
   if (plan.margin) {
     json["margin"] = *plan.margin;
     json["within_margin"] = one.calibration.learned.mean <= *plan.margin;
   }
+  if (one.loss) json["accuracy"] = evaluation::to_json(*one.loss);
   json["steps"] = plan.search.steps;
   json["mode"] = plan.texts.options.mode;
   json["device"] = plan.texts.options.device;
@@ -217,7 +340,7 @@ int run_calibrate(std::span<const std::string> arguments) {
   set.flag("png", &png, "draw the plots as PNG files too (needs rsvg-convert of the package librsvg2-bin)");
   set.flag("json", &json, "print one JSON object a total");
   CalibrationPlan plan;
-  set.resolve_with([&] { plan = plan_calibration(&options); });
+  set.resolve_with([&] { plan = plan_calibration(&options, &set); });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
   const Results results = calibrate_all(plan);
@@ -229,7 +352,8 @@ int run_calibrate(std::span<const std::string> arguments) {
               << "mean KL(dense || sampled), nats, on texts and draws of the check\n"
               << table(done);
     if (plan.margin) std::cout << verdict(results, *plan.margin, Unit(plan));
-    for (const Calibrated& one : done) std::cout << layers_table(one.calibration, Unit(plan));
+    if (plan.accuracy) std::cout << accuracy_verdict(results, plan);
+    for (const Calibrated& one : done) std::cout << layers_table(one.calibration, plan);
   }
   std::vector<Calibration> calibrations;
   for (const Calibrated& one : done) calibrations.push_back(one.calibration);

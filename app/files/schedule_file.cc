@@ -249,6 +249,12 @@ void check_costs(const ScheduleFile& file, std::vector<std::string>* faults) {
                                 file.total, file.schedule.to_string()));
 }
 
+// Whether the same layers of both are exact; they have as many.
+bool exact_alike(const policy::Schedule& first, const policy::Schedule& second) {
+  return std::ranges::equal(first.samples, second.samples,
+                            [](int32_t a, int32_t b) { return (a == kExactLayer) == (b == kExactLayer); });
+}
+
 void check_samples(const ScheduleFile& file, int32_t version, std::vector<std::string>* faults) {
   if (schema_version_of(file) > std::max(version, kNoExactLayersVersion)) {
     faults->push_back(
@@ -266,9 +272,10 @@ void check_samples(const ScheduleFile& file, int32_t version, std::vector<std::s
   const policy::Schedule& start = file.start;
   if (start.samples.empty()) return;
   if (start.samples.size() != file.schedule.samples.size() || start.total() != file.total ||
-      exact_layers(start.samples) > 0) {
-    faults->push_back(fmt::format("'start' is {}, expected {} samples over {} layers, none of them exact",
-                                  start.to_string(), file.total, file.schedule.samples.size()));
+      !exact_alike(start, file.schedule)) {
+    faults->push_back(fmt::format(
+        "'start' is {}, expected {} samples over {} layers, of which those are exact that are so in {}",
+        start.to_string(), file.total, file.schedule.samples.size(), file.schedule.to_string()));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <optional>
 
 #include "app/report/run_text.h"
 #include "base/file.h"
@@ -34,6 +35,14 @@ Frame frame_of(std::string description, Axis x, Axis y) {
           .y = std::move(y)};
 }
 
+// In the place of a mark for each exact layer, at `y`.
+void name_exact_layers(Chart* chart, const policy::Schedule& schedule, double y) {
+  for (size_t layer = 0; layer < schedule.samples.size(); ++layer)
+    if (schedule.samples[layer] == kExactLayer)
+      chart->note({static_cast<double>(layer), y}, {0, -5}, "middle", "strong halo",
+                  std::string(kExactLayerText));
+}
+
 void legend(Chart* chart, int line, const char* style, const std::string& text) {
   chart->note({chart->frame().x.to, chart->frame().y.to}, {-4, kLegendLine * line}, "end",
               fmt::format("strong halo {}", style), text);
@@ -43,7 +52,8 @@ void legend(Chart* chart, int line, const char* style, const std::string& text) 
 
 Chart calibrated_schedule_chart(const Calibration& calibration, BudgetUnit unit) {
   const std::vector<int32_t>& samples = calibration.schedule.samples;
-  const double even = static_cast<double>(calibration.schedule.total()) / static_cast<double>(samples.size());
+  const double even =
+      static_cast<double>(calibration.schedule.total()) / static_cast<double>(sampled_layers(samples));
   const double top = 1.08 * std::max<double>({1.0, even, static_cast<double>(std::ranges::max(samples))});
   Chart chart(
       frame_of(fmt::format("{} per layer of the learned schedule as bars, of the even schedule as a line",
@@ -52,9 +62,11 @@ Chart calibrated_schedule_chart(const Calibration& calibration, BudgetUnit unit)
                {.title = budget_title(unit), .from = 0, .to = top, .ticks = whole_ticks(0, top, 6)}));
   for (size_t layer = 0; layer < samples.size(); ++layer) {
     const auto x = static_cast<double>(layer);
-    chart.bar(x - kHalfBar, x + kHalfBar, samples[layer], "bar",
-              fmt::format("Layer {}: {} {}", layer, samples[layer], name(unit)));
+    if (samples[layer] != kExactLayer)
+      chart.bar(x - kHalfBar, x + kHalfBar, samples[layer], "bar",
+                fmt::format("Layer {}: {} {}", layer, samples[layer], name(unit)));
   }
+  name_exact_layers(&chart, calibration.schedule, 0);
   const std::vector<Point> line = {{-0.5, even}, {static_cast<double>(samples.size()) - 0.5, even}};
   chart.line(line, "line uniform");
   chart.note(line.back(), {6, 4}, "start", "uniform", "uniform");
@@ -63,12 +75,13 @@ Chart calibrated_schedule_chart(const Calibration& calibration, BudgetUnit unit)
 
 Chart sensitivity_chart(const Calibration& calibration, BudgetUnit unit) {
   const char* const one = unit == BudgetUnit::kRows ? "row" : "sample";
-  const std::vector<policy::LayerSensitivity>& layers = calibration.sensitivities;
+  const std::vector<std::optional<policy::LayerSensitivity>>& layers = calibration.sensitivities;
   assert(!layers.empty());
   double low = 0, high = 0;
-  for (const policy::LayerSensitivity& layer : layers) {
-    high = std::max(high, layer.one_more + layer.error);
-    if (std::isfinite(layer.one_fewer)) low = std::min(low, layer.one_fewer);
+  for (const std::optional<policy::LayerSensitivity>& layer : layers) {
+    if (!layer) continue;
+    high = std::max(high, layer->one_more + layer->error);
+    if (std::isfinite(layer->one_fewer)) low = std::min(low, layer->one_fewer);
   }
   const double room = 0.05 * std::max(high - low, 1e-6);
   Chart chart(frame_of(
@@ -80,9 +93,11 @@ Chart sensitivity_chart(const Calibration& calibration, BudgetUnit unit) {
        .to = high + room,
        .ticks = round_ticks(low - room, high + room, 6)}));
   chart.level(0, "plain", "0");
+  name_exact_layers(&chart, calibration.schedule, 0);
   for (size_t layer = 0; layer < layers.size(); ++layer) {
+    if (!layers[layer]) continue;
     const auto x = static_cast<double>(layer);
-    const policy::LayerSensitivity& of = layers[layer];
+    const policy::LayerSensitivity& of = *layers[layer];
     chart.whisker({x, of.one_more - of.error}, {x, of.one_more}, {x, of.one_more + of.error}, "whisker s0",
                   fmt::format("Layer {}, one {} more: {:+.4f}", layer, one, of.one_more));
     if (std::isfinite(of.one_fewer))

@@ -12,10 +12,10 @@
 
 namespace allot::app {
 
-// The budget of each layer as bars, the even schedule as a line.
+// The budget of each layer as bars, the even schedule as a line; exact layers are named as such.
 Chart calibrated_schedule_chart(const evaluation::Calibration& calibration, kernels::BudgetUnit unit);
 // The change of -log(divergence) by one sample or row more in each layer, with its standard error, and by one
-// fewer. There have to be sensitivities.
+// fewer. There have to be sensitivities; exact layers, which have none, are named as such.
 Chart sensitivity_chart(const evaluation::Calibration& calibration, kernels::BudgetUnit unit);
 // Divergence of the even and of the learned schedules against their totals; of two totals or more.
 Chart calibration_chart(std::span<const evaluation::Calibration> calibrations, kernels::BudgetUnit unit);

@@ -156,17 +156,21 @@ void declare_parameter(OptionSet* options, PolicyOptions* policy, const SharedPa
 
 }  // namespace
 
+void declare_bounds_option(OptionSet* options, std::string* bounds) {
+  options->text(
+      "bounds", bounds, "LAYERS:RANGE,…",
+      "least and most samples of layers, kept by every schedule that is tried or recommended: 3:4 pins layer 3, "
+      "5-9:2-12 holds layers 5 to 9 between 2 and 12, 2- or -8 leaves an end out, and 0-1:exact gives layers 0 and "
+      "1 exact attention, which is not in the total");
+}
+
 void declare_policy_options(OptionSet* options, PolicyOptions* policy) {
   std::string help = "the learner";
   for (const policy::Learner* learner : policy::learners()) {
     help += fmt::format("; {}: {}", learner->name, learner->summary);
   }
   options->choice("policy", &policy->name, policy::policy_names(), help.c_str());
-  options->text(
-      "bounds", &policy->bounds, "LAYERS:RANGE,…",
-      "least and most samples of layers, kept by every schedule that is tried or recommended: 3:4 pins layer 3, "
-      "5-9:2-12 holds layers 5 to 9 between 2 and 12, 2- or -8 leaves an end out, and 0-1:exact gives layers 0 and "
-      "1 exact attention, which is not in the total");
+  declare_bounds_option(options, &policy->bounds);
   options->text(
       "start", &policy->start, "SCHEDULE",
       "schedule that learning starts from, such as one that allot calibrate wrote: a schedule.json of "

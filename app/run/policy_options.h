@@ -24,6 +24,9 @@ struct PolicyOptions {
   std::map<std::string, double> by_pair;  // given as --policy-option gain=VALUE
 };
 
+// Declares --bounds, for every command that looks for schedules.
+void declare_bounds_option(OptionSet* options, std::string* bounds);
+
 // Declares --policy, --bounds, --start, --max-policy-lag, --policy-option and an option for each parameter of
 // a learner. `policy` outlives the parsing.
 void declare_policy_options(OptionSet* options, PolicyOptions* policy);

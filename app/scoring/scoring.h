@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "app/scoring/scoring_plan.h"
 #include "evaluation/accuracy.h"
+#include "model/engine.h"
 #include "worker/schedule_score.h"
 
 namespace allot::app {
@@ -18,6 +20,29 @@ struct Score {
   NamedSchedule schedule;
   worker::ScheduleScore answers;
   std::vector<std::string> replies = {};  // a question each; empty unless the plan keeps them
+};
+
+// Scores schedules one after another with a model that it loads once.
+class Scorer {
+ public:
+  // Loads the model, with `options` that begin as engine_options() of the plan. `plan` outlives the scorer;
+  // its schedules are not looked at. Throws what loading the model throws.
+  Scorer(const ScoringPlan& plan, const model::EngineOptions& options);
+  ~Scorer();
+  Scorer(const Scorer&) = delete;
+  Scorer& operator=(const Scorer&) = delete;
+
+  // Each on the questions of the plan with the same draws, in this call and in all others, with progress on
+  // stderr. Throws Error when asked to stop.
+  std::vector<Score> score(std::span<const NamedSchedule> schedules);
+  // The lines of the details file, by schedule in the order of scoring and by question.
+  std::string details() const;
+  // Idle between calls of score().
+  model::Engine& engine();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 struct Scores {

@@ -33,7 +33,7 @@ class CalibrationPlanTest : public ::testing::Test {
     OptionSet set("calibrate", "summary", "example");
     declare_calibration_options(&set, &options);
     CalibrationPlan made;
-    set.resolve_with([&] { made = plan_calibration(&options); });
+    set.resolve_with([&] { made = plan_calibration(&options, &set); });
     EXPECT_EQ(set.parse(words), OptionSet::Parsed::kRun);
     return made;
   }
@@ -137,10 +137,90 @@ TEST_F(CalibrationPlanTest, AFileThatSaysAnotherRewardOrModeIsRefused) {
   EXPECT_THAT(refused("more", 1), Names("calibration.more"));
 }
 
+TEST_F(CalibrationPlanTest, BoundsHoldAsInARun) {
+  const CalibrationPlan plan =
+      plan_of({"--data", data_, "--total", "32,40", "--bounds", "0-1:exact,3:2,4-5:-6"});
+  EXPECT_EQ(plan.search.bounds, policy::parse_bounds("0-1:exact,3:2,4-5:-6"));
+  EXPECT_THAT(describe(plan), Names("bounds", "0-1:exact,3:2,4-5:-6"));
+
+  evaluation::Calibration made = found();
+  made.schedule.samples = {kExactLayer, kExactLayer, 9, 2, 6, 6, 5, 4};
+  const std::filesystem::path path = directory_ / "schedule.json";
+  write_schedule_file(path, schedule_file(plan, made));
+  EXPECT_EQ(read_schedule_file(path).schedule, made.schedule);
+  EXPECT_EQ(read_schedule_file(path).total, 32);
+
+  const auto refused = [&](const char* bounds, const Words& more = {}) {
+    Words words = {"--data", data_, "--total", "32", "--bounds", bounds};
+    words.insert(words.end(), more.begin(), more.end());
+    return refusal<UsageError>(words);
+  };
+  EXPECT_THAT(refused("0:exakt"), Names("0:exakt"));
+  EXPECT_THAT(refused("0-7:exact"), Names("0-7:exact", 8));
+  EXPECT_THAT(refused("8:2"), Names("8:2", 7));
+  EXPECT_THAT(refused("0:30"), Names("0:30", 37, 32));
+  EXPECT_THAT(refused("0-6:exact", {"--floor", "33"}), Names("--total 32", "--floor 33", "1 layers"));
+  EXPECT_THAT(refused("0:exact", {"--measurements", "m.jsonl"}), Names("--measurements", "0:exact"));
+  EXPECT_THAT(refusal<UsageError>({"--data", data_, "--total", "auto", "--margin", "1", "--bounds", "9:2"}),
+              Names("9:2", 7));
+}
+
 TEST_F(CalibrationPlanTest, ATotalMayBeLookedForByItsMargin) {
   const CalibrationPlan plan = plan_of({"--data", data_, "--total", "auto", "--margin", "0.05"});
   EXPECT_THAT(plan.totals, SizeIs(0));
   EXPECT_EQ(plan.margin, 0.05);
+}
+
+TEST_F(CalibrationPlanTest, ATotalMayBeLookedForByItsAccuracy) {
+  const std::string train = (directory_ / "train.jsonl").string();
+  write_file_atomically(train, "{\"question\": \"What is 1 + 1?\", \"answer\": \"1 + 1 = 2\\n#### 2\"}\n");
+  const Words words = {"--data",    train, "--total",     "auto", "--accuracy-margin", "30",
+                       "--heldout", data_, "--estimator", "sys",  "--max-new-tokens",  "9"};
+  const CalibrationPlan plan = plan_of(words);
+  ASSERT_TRUE(plan.accuracy.has_value());
+  EXPECT_THAT(plan.totals, SizeIs(0));
+  EXPECT_EQ(plan.accuracy->margin, 0.3);
+  const evaluation::Conditions& of_answers = plan.accuracy->scoring.conditions;
+  EXPECT_EQ(of_answers.generation.temperature, 0);
+  EXPECT_EQ(of_answers.generation.max_new_tokens, 9);
+  EXPECT_EQ(of_answers.measured_on->questions, 12);
+  EXPECT_EQ(of_answers.attention, plan.texts.conditions.attention) << "as the schedules are measured";
+
+  const std::vector<double> dense(12, 1.0);
+  std::vector<double> learned = dense;
+  learned[3] = 0;
+  const evaluation::AccuracyLoss loss = evaluation::accuracy_loss(learned, dense, 0.3);
+  const ScheduleFile file =
+      parse_schedule_file(format_schedule_file(schedule_file(plan, found(), loss)), "file");
+  EXPECT_EQ(file.evaluation.learned->correct, 11);
+  EXPECT_EQ(file.evaluation.dense->correct, 12);
+  EXPECT_EQ(file.conditions.measured_on, of_answers.measured_on);
+  EXPECT_EQ(file.conditions.learned_on->questions, 1);
+  EXPECT_EQ(file.conditions.generation, of_answers.generation);
+  EXPECT_TRUE(file.conditions.unknown.empty());
+
+  const auto with = [&](const Words& more) {
+    Words all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  EXPECT_THAT(refusal<UsageError>(with({"--heldout-questions", "8"})), Names("30", "8 questions", "32.5", 9));
+  EXPECT_THAT(refusal<UsageError>(with({"--heldout-questions", "13"})), Names("--heldout-questions", 13, 12));
+  EXPECT_THAT(refusal<UsageError>(with({"--margin", "1"})), Names("--margin", "--accuracy-margin"));
+  EXPECT_THAT(refusal<UsageError>({"--data", train, "--total", "auto", "--accuracy-margin", "30"}),
+              Names("--accuracy-margin", "--heldout"));
+  EXPECT_THAT(refusal<UsageError>({"--data", train, "--total", "32", "--accuracy-margin", "30"}),
+              Names("--accuracy-margin", "--total auto"));
+  for (const Words& alone : {Words{"--heldout", data_}, Words{"--heldout-questions", "8"},
+                             Words{"--max-new-tokens", "9"}, Words{"--grader", "cat"}}) {
+    Words all = {"--data", train, "--total", "32"};
+    all.insert(all.end(), alone.begin(), alone.end());
+    EXPECT_THAT(refusal<UsageError>(all), Names(alone.front(), "--accuracy-margin"));
+  }
+  EXPECT_THAT(refusal<UsageError>(
+                  {"--data", data_, "--total", "auto", "--accuracy-margin", "30", "--heldout", data_}),
+              Names(12, data_))
+      << "questions that the search saw";
 }
 
 TEST_F(CalibrationPlanTest, RefusesOptionsThatDoNotFit) {

@@ -68,6 +68,20 @@ TEST(CommandLine, EveryTorchFreeCommandHasHelpWithAnExample) {
   }
 }
 
+TEST(CommandLine, LearnersAreRehearsedOnTheLandscapesByTheirNames) {
+  const auto result = run_command({"allot", "bench", "tuner", "--family", "tiny", "--method", "pairs",
+                                   "--episodes", "250", "--instances", "2", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto row = nlohmann::json::parse(result.out);
+  EXPECT_EQ(row.at("family"), "tiny");
+  const auto& last = row.at("checkpoints").back();
+  EXPECT_EQ(last.at("episodes"), 250);
+  EXPECT_GT(last.at("least"), 0.95);
+  EXPECT_NE(last.at("values").at(0), last.at("values").at(1)) << "an instance is a seed";
+  expect_one_error(run_command({"allot", "bench", "tuner", "--family", "flat"}), 2, "allot bench",
+                   Names("flat", "middle", "published", "steep", "tiny"));
+}
+
 TEST(CommandLine, MissingModelRuntimeIsNamedWithWhatToDo) {
   const auto directory = fresh_directory();
   std::filesystem::copy_file(std::string(ALLOT_BIN_DIR) + "/allot", directory / "allot");

@@ -85,7 +85,7 @@ TEST(Calibration, FindsAScheduleOfLessDivergence) {
   EXPECT_GT(found.learned.standard_error, 0);
   EXPECT_EQ(found.measurements, 12 * 6);
   ASSERT_EQ(found.sensitivities.size(), 6u);
-  EXPECT_LT(found.sensitivities[0].one_fewer, 0);
+  EXPECT_LT(found.sensitivities[0]->one_fewer, 0);
 }
 
 TEST(Calibration, ChoosesAndMeasuresOnTextsAndDrawsThatTheSearchHasNotSeen) {
@@ -191,10 +191,131 @@ TEST(LeastTotal, ThereIsNoneWhereNoTotalIsEnough) {
   EXPECT_THAT(small_ones, testing::ElementsAre(kLayers)) << "the least there is needs no second";
 }
 
+TEST(LeastTotal, IsFoundByAnythingThatATotalMayBeEnoughFor) {
+  for (const int64_t wanted : {6, 13, 24, 100, 384}) {
+    for (const int64_t first : {6, 24, 384}) {
+      std::vector<int64_t> asked;
+      const std::optional<int64_t> found = least_total(first, small(), [&](int64_t total) {
+        asked.push_back(total);
+        return total >= wanted;
+      });
+      ASSERT_TRUE(found.has_value()) << wanted << " from " << first;
+      EXPECT_GE(*found, wanted);
+      EXPECT_LE(static_cast<double>(*found), 1.04 * static_cast<double>(wanted) + 1) << "from " << first;
+      EXPECT_EQ(asked.front(), first);
+      EXPECT_LE(asked.size(), static_cast<size_t>(kMostTotals));
+    }
+  }
+  EXPECT_FALSE(least_total(24, small(), [](int64_t) { return false; }).has_value());
+}
+
 TEST(LeastTotal, RefusesAMarginThatNothingKeeps) {
   std::vector<int64_t> asked;
   EXPECT_THAT(message_of<InvalidArgument>([&] { least(0, 24, &asked); }), Names(0, 24));
   EXPECT_THAT(message_of<InvalidArgument>([&] { least(0.1, 5, &asked); }), Names(5, 6));
+}
+
+// Layer 0 exact, layer 1 pinned, the others with a most or a least.
+CalibrationOptions bounded() {
+  CalibrationOptions options = small();
+  options.bounds = policy::parse_bounds("0:exact,1:2,2-3:-5,4:3-");
+  return options;
+}
+
+// Layers differ more than in divergence(), and the pinned layer most.
+double bounded_divergence(const Schedule& schedule, size_t text, uint32_t sampling_seed) {
+  EXPECT_EQ(schedule.samples.at(0), kExactLayer) << schedule.to_string();
+  constexpr double kWeights[] = {0, 30, 1, 2, 1, 12};
+  double sum = 0;
+  for (size_t layer = 1; layer < schedule.samples.size(); ++layer)
+    sum += kWeights[layer] / std::max(schedule.samples[layer], 1);
+  policy::DrawStream draws(sampling_seed, text, policy::draw_purpose("calibration-test"));
+  return 0.03 * sum * (0.9 + 0.2 * draws.uniform());
+}
+
+TEST(Calibration, BoundsHoldInTheSearchTheCandidatesAndTheResult) {
+  const CalibrationOptions options = bounded();
+  policy::DivergenceModel model(layers_that_sample(options), 4);
+  for (const int64_t total : {20, 30}) {
+    Recorder recorder;
+    const Calibration found =
+        calibrate(total, 40, options, recorder.measure(bounded_divergence), &model, [](int64_t, int64_t) {});
+    const policy::Limits limits = policy::limits_of(options.bounds, kLayers, total, 1);
+    const Schedule uniform = policy::even_schedule(found.schedule);
+    for (const Recorder::Call& call : recorder.calls)
+      for (const Schedule& schedule : call.schedules)
+        if (&call != &recorder.calls.back() || schedule != uniform)
+          EXPECT_TRUE(limits.keeps(schedule)) << schedule.to_string();
+    EXPECT_EQ(recorder.calls.back().schedules.front(), uniform) << "no bounds but exact layers";
+    EXPECT_TRUE(limits.keeps(found.schedule)) << found.schedule.to_string();
+    EXPECT_EQ(found.schedule.total(), total);
+    EXPECT_FALSE(found.even);
+    EXPECT_GE(found.schedule.samples[5], total / 3) << "the layer that matters most of those that are free";
+
+    ASSERT_EQ(found.sensitivities.size(), 6u);
+    EXPECT_FALSE(found.sensitivities[0].has_value()) << "an exact layer has none";
+    EXPECT_GT(found.sensitivities[1]->one_more, found.sensitivities[2]->one_more) << "what the pin costs";
+    EXPECT_EQ(policy::solve(found.costs.value(), found.schedule, total, 1), found.schedule);
+    const nlohmann::ordered_json json = to_json(found);
+    EXPECT_EQ(json["samples"][0], "exact");
+    EXPECT_EQ(json["sensitivities"].size(), 5u);
+    EXPECT_EQ(json["sensitivities"][0]["layer"], 1);
+  }
+}
+
+TEST(Calibration, WhereNothingIsBetterTheEvenScheduleIsKeptAsCloseAsTheBoundsLetIt) {
+  CalibrationOptions options = small();
+  options.bounds = policy::parse_bounds("0:9");
+  policy::DivergenceModel model(kLayers, 4);
+  Recorder recorder;
+  const Calibration found =
+      calibrate(24, 40, options, recorder.measure([](const Schedule& schedule, size_t text, uint32_t seed) {
+        if (seed < 0x80000000) return divergence(schedule, text, seed);
+        return schedule == Schedule{{9, 3, 3, 3, 3, 3}} ? 0.2 : schedule.samples[0] == 4 ? 0.1 : 0.3;
+      }),
+                &model, [](int64_t, int64_t) {});
+  EXPECT_TRUE(found.even);
+  EXPECT_EQ(found.schedule, (Schedule{{9, 3, 3, 3, 3, 3}}));
+  EXPECT_NEAR(found.ratio, 2, 1e-12) << "of what the bounds cost, beside the even schedule without them";
+}
+
+TEST(Calibration, PinsThatLeaveOneScheduleNeedNoSearch) {
+  CalibrationOptions options = small();
+  options.bounds = policy::parse_bounds("0:9,1-5:3");
+  policy::DivergenceModel model(kLayers, 4);
+  Recorder recorder;
+  const Calibration found =
+      calibrate(24, 40, options, recorder.measure(divergence), &model, [](int64_t, int64_t) {});
+  EXPECT_EQ(found.schedule, (Schedule{{9, 3, 3, 3, 3, 3}}));
+  EXPECT_EQ(recorder.calls.size(), 1u);
+  EXPECT_LT(found.ratio, 1);
+  EXPECT_TRUE(found.sensitivities.empty());
+}
+
+TEST(LeastTotal, LiesWithinWhatTheBoundsLeave) {
+  CalibrationOptions options = bounded();
+  EXPECT_EQ(totals_to_try(options).least, 2 + 1 + 1 + 3 + 1);
+  EXPECT_EQ(totals_to_try(options).most, 5 * 64);
+  options.bounds = policy::parse_bounds("0:exact,1:2,2-5:-7");
+  EXPECT_EQ(totals_to_try(options).most, 2 + 4 * 7);
+  const auto least_of = [&](double margin, std::vector<int64_t>* asked) {
+    policy::DivergenceModel model(layers_that_sample(options), 4);
+    Recorder recorder;
+    return least_total(
+        margin, 20, options,
+        [&](int64_t total) {
+          asked->push_back(total);
+          return calibrate(total, 40, options, recorder.measure(bounded_divergence), &model,
+                           [](int64_t, int64_t) {});
+        },
+        model);
+  };
+  std::vector<int64_t> asked, too_many;
+  const std::optional<int64_t> found = least_of(0.58, &asked);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_LT(*found, 30);
+  EXPECT_FALSE(least_of(0.01, &too_many).has_value()) << "the pin alone costs more";
+  EXPECT_EQ(too_many.back(), 30) << "the most that the bounds allow";
 }
 
 TEST(Calibration, RefusesWhatDoesNotFit) {
@@ -207,6 +328,12 @@ TEST(Calibration, RefusesWhatDoesNotFit) {
                 calibrate(24, 10, options, recorder.measure(divergence), &model, [](int64_t, int64_t) {});
               }),
               Names(5, 0));
+  options = small();
+  options.bounds = policy::parse_bounds("0:exact,3:20");
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                calibrate(23, 10, options, recorder.measure(divergence), &model, [](int64_t, int64_t) {});
+              }),
+              Names("0:exact,3:20", 24, 23));
 }
 
 TEST(Calibration, ItsJsonHasAllThatWasFound) {
@@ -220,7 +347,7 @@ TEST(Calibration, ItsJsonHasAllThatWasFound) {
   EXPECT_EQ(json["ratio_interval_95"][1], found.ratio_high);
   EXPECT_EQ(json["sensitivities"].size(), 6u);
   EXPECT_EQ(json["sensitivities"][5]["layer"], 5);
-  EXPECT_EQ(json["sensitivities"][5]["one_more"], found.sensitivities[5].one_more);
+  EXPECT_EQ(json["sensitivities"][5]["one_more"], found.sensitivities[5]->one_more);
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "evaluation/frontier.h"
 #include "evaluation/task.h"
 #include "tests/app/run_command.h"
+#include "tests/evaluation/tiny_gsm_commands.h"
 #include "tests/names.h"
 #include "wire/messages.pb.h"
 #include "wire/spec.h"
@@ -27,33 +27,6 @@ namespace {
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
-using Words = std::vector<std::string>;
-
-const std::string kModel = std::string(ALLOT_SOURCE_DIR) + "/assets/tiny-gsm";
-const std::string kData = kModel + "/heldout.jsonl";
-
-CommandResult run(const std::string& command, const Words& more) {
-  Words words = {"allot", command, "--model", kModel, "--data", kData};
-  words.insert(words.end(), more.begin(), more.end());
-  return run_command(words);
-}
-
-// The words of a command that has none in quotes.
-Words words_of(const std::string& line) {
-  Words words;
-  std::istringstream command(line);
-  for (std::string word; command >> word;) words.push_back(word);
-  return words;
-}
-
-// Runs the command at the end of a result, which must give that result.
-void expect_again(const std::string& result) {
-  const size_t start = result.rfind("\nagain: ");
-  ASSERT_NE(start, std::string::npos) << result;
-  const CommandResult again = run_command(words_of(result.substr(start + 8)));
-  EXPECT_EQ(again.code, 0) << again.err;
-  EXPECT_EQ(again.out, result);
-}
 
 // The generation options that a command ends up with, as --dry-run prints them.
 std::string resolved_generation(const Words& words) {
@@ -157,16 +130,6 @@ TEST(EvalCommand, AnswersDoNotDependOnTheBatch) {
 
 // --- analyze fidelity
 
-std::vector<json> json_lines(const std::string& text) {
-  std::vector<json> rows;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = text.find('\n', begin);
-    rows.push_back(json::parse(text.substr(begin, end - begin)));
-    begin = end + 1;
-  }
-  return rows;
-}
-
 CommandResult analyze(const Words& more) {
   Words words = {"allot", "analyze", "fidelity", "--model", kModel};
   words.insert(words.end(), more.begin(), more.end());
@@ -231,121 +194,7 @@ TEST(AnalyzeFidelityCommand, RefusesAnAnalysisThatThereIsNot) {
   EXPECT_THAT(result.err, Names("variety", "fidelity"));
 }
 
-// --- calibrate
-
-TEST(CalibrateCommand, LearnsASchedulePerTotalThatOtherCommandsRead) {
-  const std::filesystem::path out = fresh_directory() / "calibration";
-  const CommandResult result = run("calibrate", {"--limit",
-                                                 "24",
-                                                 "--estimator",
-                                                 "sys",
-                                                 "--total",
-                                                 "64,40",
-                                                 "--steps",
-                                                 "8",
-                                                 "--pairs",
-                                                 "4",
-                                                 "--texts-per-step",
-                                                 "2",
-                                                 "--check-texts",
-                                                 "8",
-                                                 "--dtype",
-                                                 "float32",
-                                                 "--out",
-                                                 out,
-                                                 "--json",
-                                                 "--measurements",
-                                                 out / "measured.jsonl"});
-  ASSERT_EQ(result.code, 0) << result.err;
-  const std::vector<json> rows = json_lines(result.out);
-  ASSERT_EQ(rows.size(), 2u);
-  for (const json& row : rows) {
-    EXPECT_LT(row.at("ratio"), 0.8) << "layer 0 of this model matters most by far";
-    EXPECT_LT(row.at("learned").at("divergence"), row.at("uniform").at("divergence"));
-    EXPECT_GT(row.at("learned").at("top1_agreement"), row.at("uniform").at("top1_agreement"));
-    EXPECT_EQ(row.at("measurements"), 64);
-    EXPECT_EQ(row.at("texts"), 8);
-    EXPECT_EQ(row.at("mode"), "reply");
-    const ScheduleFile file = read_schedule_file(row.at("file").get<std::string>());
-    EXPECT_EQ(json(file.schedule.samples), row.at("samples"));
-    EXPECT_EQ(json(file.total), row.at("total"));
-    EXPECT_EQ(file.calibration->check->learned.mean, row.at("learned").at("divergence"));
-    EXPECT_GT(file.schedule.samples[0], 2 * file.total / 8);
-  }
-  for (const char* plot : {"schedule-64.svg", "sensitivities-40.svg", "divergence.svg"})
-    EXPECT_THAT(read_file(out / plot), HasSubstr("<svg")) << plot;
-  const CommandResult scored =
-      run("eval", {"--limit", "4", "--schedule", out / "schedule-64.json", "--json"});
-  ASSERT_EQ(scored.code, 0) << scored.err;
-  EXPECT_EQ(json::parse(scored.out).at("schedules").at(0).at("samples"), rows[0].at("samples"));
-
-  // Learners are rehearsed on what was measured.
-  const CommandResult rehearsed =
-      run_command({"allot", "bench", "tuner", "--recorded", out / "measured.jsonl", "--method", "pairs",
-                   "--episodes", "125", "--instances", "2", "--json"});
-  ASSERT_EQ(rehearsed.code, 0) << rehearsed.err;
-  const json row = json::parse(rehearsed.out);
-  EXPECT_EQ(row.at("family"), "measured");
-  EXPECT_GT(row.at("checkpoints").at(0).at("mean"), 0.5);
-  EXPECT_EQ(row.at("total"), 64);
-  EXPECT_EQ(row.at("conditions").at("attention").at("estimator"), "sys");
-  // Two totals of 8 steps of 8 schedules; candidates and finalists of each.
-  const std::string measured = read_file(out / "measured.jsonl");
-  EXPECT_GE(std::ranges::count(measured, '\n'), 1 + 128 + 4);
-  EXPECT_LE(std::ranges::count(measured, '\n'), 1 + 128 + 12);
-  const CommandResult too_much = run_command({"allot", "bench", "tuner", "--recorded", out / "measured.jsonl",
-                                              "--method", "auto", "--total", "70000"});
-  EXPECT_EQ(too_much.code, 1);
-  EXPECT_THAT(too_much.err, Names("total", 70000));
-  const CommandResult refused =
-      run_command({"allot", "bench", "tuner", "--recorded", out / "measured.jsonl", "--family", "equal"});
-  EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.err, Names("--recorded", "--family"));
-
-  // And from one of them other totals follow.
-  const CommandResult verified =
-      run("verify", {"--limit", "4", "--schedule", out / "schedule-64.json", "--total", "64,24", "--json",
-                     "--out", out / "frontier.json"});
-  ASSERT_EQ(verified.code, 0) << verified.err;
-  EXPECT_THAT(verified.err, AllOf(Names("re-solved", 24, 64), testing::Not(HasSubstr("64: "))));
-  const evaluation::Frontier frontier = evaluation::read_frontier(out / "frontier.json");
-  json printed = json::parse(verified.out);
-  EXPECT_EQ(printed.at("differences"), json::array());
-  printed.erase("differences");
-  EXPECT_EQ(printed, json::parse(evaluation::format_frontier(frontier)));
-  ASSERT_EQ(frontier.points.size(), 2u);
-  EXPECT_EQ(frontier.points[0].total, 24);
-  EXPECT_TRUE(frontier.points[0].resolved);
-  EXPECT_EQ(frontier.points[0].uniform_schedule.samples, std::vector<int32_t>(8, 3));
-  EXPECT_FALSE(frontier.points[1].resolved);
-  EXPECT_EQ(json(frontier.points[1].learned_schedule.samples), rows[0].at("samples"));
-  EXPECT_EQ(frontier.dense.questions, 4);
-  EXPECT_EQ(frontier.dense.correct, 4);
-
-  // One sample in the first layer answers nothing, and is as good as any even schedule.
-  ScheduleFile poor = read_schedule_file(out / "schedule-64.json");
-  std::ranges::reverse(poor.schedule.samples);
-  poor.costs.reset();
-  write_schedule_file(out / "poor.json", poor);
-  const CommandResult even = run("verify", {"--limit", "4", "--schedule", out / "poor.json", "--equal-even",
-                                            "--out", out / "equal.json"});
-  ASSERT_EQ(even.code, 0) << even.err;
-  const evaluation::Frontier equal = evaluation::read_frontier(out / "equal.json");
-  ASSERT_EQ(equal.points.size(), 1u);
-  EXPECT_EQ(equal.points[0].learned.correct, 0);
-  EXPECT_EQ(equal.lost.size(), 4u);
-  EXPECT_THAT(equal.lost.at(0).dense, HasSubstr("####"));
-  EXPECT_NE(equal.lost.at(0).learned, equal.lost.at(0).dense);
-  EXPECT_THAT(even.out, Names("the even schedule is as accurate as", 64, "0.0%"));
-  expect_again(even.out);
-  // And a schedule that is as good as dense attention needs more samples where they are spread evenly.
-  const CommandResult good = run("verify", {"--limit", "4", "--schedule", out / "schedule-64.json",
-                                            "--equal-even", "--out", out / "equal.json"});
-  ASSERT_EQ(good.code, 0) << good.err;
-  const evaluation::Frontier searched = evaluation::read_frontier(out / "equal.json");
-  EXPECT_FALSE(searched.even.empty());
-  EXPECT_THAT(good.out, Names("the even schedule needs about", "times as many"));
-}
+// --- verify
 
 TEST(VerifyCommand, RefusesTotalsThatDoNotFitWhatElseIsAsked) {
   const auto refused = [](const Words& words) {
@@ -358,18 +207,6 @@ TEST(VerifyCommand, RefusesTotalsThatDoNotFitWhatElseIsAsked) {
               Names("--total", "--against"));
   EXPECT_THAT(refused({"--schedule", "uniform:8", "--out", "x.json"}), Names("--out", "--total"));
   EXPECT_THAT(refused({"--total", "64"}), Names("--schedule"));
-}
-
-TEST(CalibrateCommand, LooksForTheLeastTotalWithinAMargin) {
-  const std::filesystem::path out = fresh_directory() / "calibration";
-  const CommandResult result =
-      run("calibrate",
-          {"--limit", "12",      "--estimator", "sys", "--total",          "auto", "--margin",      "1.5",
-           "--steps", "3",       "--pairs",     "3",   "--texts-per-step", "2",    "--check-texts", "4",
-           "--dtype", "float32", "--out",       out});
-  ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, Names("the least total within", 1.5, "mean KL", "one more"));
-  EXPECT_TRUE(std::filesystem::exists(out / "schedule-32.json")) << "four samples a layer are the first";
 }
 
 // --- eval

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -120,6 +122,51 @@ TEST(PairedDifferenceInterval, IsAFunctionOfCountsAndSeed) {
     differs =
         !(paired_difference_interval(31, 12, 200, seed) == paired_difference_interval(31, 12, 200, seed + 1));
   EXPECT_TRUE(differs);
+}
+
+// The score statistic of a difference, whose chance of "only the second" is looked for on a grid instead of
+// by the formula: where the likelihood of the counts is largest.
+double score_statistic(int64_t only_first, int64_t only_second, int64_t questions, double difference) {
+  const auto n = static_cast<double>(questions);
+  const auto b = static_cast<double>(only_first), c = static_cast<double>(only_second);
+  double best = -1e300, second = 0;
+  constexpr int kSteps = 200'000;
+  for (int i = 1; i < kSteps; ++i) {
+    const double low = std::max(0.0, -difference), high = std::min(1.0, (1 - difference) / 2);
+    const double p = low + (high - low) * i / kSteps;
+    const double likelihood =
+        b * std::log(p + difference) + c * std::log(p) + (n - b - c) * std::log(1 - 2 * p - difference);
+    if (likelihood > best) best = likelihood, second = p;
+  }
+  return (b - c - n * difference) / std::sqrt(n * (2 * second + difference * (1 - difference)));
+}
+
+TEST(PairedScoreInterval, EndsWhereTheScoreTestBeginsToReject) {
+  for (const auto& [only_first, only_second, questions] :
+       {std::array<int64_t, 3>{12, 2, 50}, {3, 8, 54}, {40, 31, 1000}, {16, 2, 44}}) {
+    const Interval interval = paired_score_interval(only_first, only_second, questions);
+    EXPECT_NEAR(score_statistic(only_first, only_second, questions, interval.low), 1.959964, 2e-4);
+    EXPECT_NEAR(score_statistic(only_first, only_second, questions, interval.high), -1.959964, 2e-4);
+  }
+}
+
+TEST(PairedScoreInterval, HasAWidthWhereNoQuestionTellsTheTwoApart) {
+  constexpr double kSquare = 1.959963984540054 * 1.959963984540054;
+  for (const int64_t questions : {1, 20, 381, 100'000}) {
+    const Interval interval = paired_score_interval(0, 0, questions);
+    EXPECT_NEAR(interval.high, kSquare / (static_cast<double>(questions) + kSquare), 1e-12);
+    EXPECT_EQ(interval.low, -interval.high);
+  }
+  EXPECT_EQ(paired_score_interval(5, 0, 5).high, 1);
+  EXPECT_EQ(paired_score_interval(0, 0, 0), (Interval{-1, 1}));
+}
+
+TEST(PairedScoreInterval, TurnsRoundWithTheSides) {
+  const Interval one = paired_score_interval(7, 20, 300), other = paired_score_interval(20, 7, 300);
+  EXPECT_EQ(one.low, -other.high);
+  EXPECT_EQ(one.high, -other.low);
+  EXPECT_THROW(paired_score_interval(2, 2, 3), InvalidArgument);
+  EXPECT_THROW(paired_score_interval(-1, 2, 3), InvalidArgument);
 }
 
 TEST(CountPairs, CountsWhoWasRight) {

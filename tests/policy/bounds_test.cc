@@ -83,6 +83,18 @@ TEST(Limits, BoundsThatDoNotFitTheRunAreRefusedWithTheValues) {
   EXPECT_NO_THROW(limits_of(parse_bounds("0-3:10"), 4, 40, 2));
 }
 
+TEST(Totals, AreWhatTheLayersThatSampleMayHave) {
+  const Totals open = totals_within(parse_bounds("0:exact,1:4,2:-6"), 5, 2);
+  EXPECT_EQ(open.least, 4 + 2 + 2 + 2);
+  EXPECT_FALSE(open.most.has_value());
+  const Totals closed = totals_within(parse_bounds("0:exact,1:4,2-4:3-6"), 5, 2);
+  EXPECT_EQ(closed.least, 4 + 3 * 3);
+  EXPECT_EQ(closed.most, 4 + 3 * 6);
+  EXPECT_EQ(totals_within({}, 5, 2).least, 10);
+  EXPECT_THROW(totals_within(parse_bounds("5:1"), 5, 1), InvalidArgument);
+  EXPECT_THROW(totals_within(parse_bounds("0-4:exact"), 5, 1), InvalidArgument);
+}
+
 TEST(Limits, AScheduleOutsideIsNamedWithItsLayer) {
   const Limits limits = limits_of(parse_bounds("1:4-6"), 3, 20, 1);
   EXPECT_NO_THROW(check_limits(parse_schedule("10,4,6"), limits));

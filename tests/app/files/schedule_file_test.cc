@@ -123,6 +123,20 @@ TEST(ScheduleFile, SaysTheScheduleThatLearningStartedFromWhereItWasNotTheEvenOne
   }
 }
 
+TEST(ScheduleFile, TheStartOfAScheduleWithExactLayersHasTheSameOnes) {
+  ScheduleFile file = example();
+  file.schedule.samples = {kExactLayer, 20, kExactLayer, 12};
+  file.start.samples = {kExactLayer, 16, kExactLayer, 16};
+  const std::string text = format_schedule_file(file);
+  EXPECT_THAT(text, ::testing::HasSubstr("\n  \"start\": [\"exact\", 16, \"exact\", 16],\n"));
+  EXPECT_EQ(parse_schedule_file(text, "s.json"), file);
+  for (const Json& wrong : {Json{"exact", 16, 8, 8}, Json{"exact", 16, 16, "exact"}, Json{8, 8, 8, 8}}) {
+    Json json = Json::parse(text);
+    json["start"] = wrong;
+    EXPECT_THAT(refusal(json), Names("start", "exact,20,exact,12")) << wrong;
+  }
+}
+
 TEST(ScheduleFile, SaysThatItsBudgetsAreRowsAndStaysInTheVersionThatItHad) {
   ScheduleFile file = example();
   EXPECT_THAT(format_schedule_file(file), ::testing::Not(::testing::HasSubstr("\"unit\"")));

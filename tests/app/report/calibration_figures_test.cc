@@ -27,9 +27,12 @@ Calibration calibration(std::vector<int32_t> samples, double divergence) {
   Calibration made{.schedule = {std::move(samples)},
                    .uniform = {.mean = 2 * divergence, .standard_error = divergence / 5},
                    .learned = {.mean = divergence, .standard_error = divergence / 10}};
-  for (size_t layer = 0; layer < made.schedule.samples.size(); ++layer)
-    made.sensitivities.push_back({.one_more = 0.1, .one_fewer = -0.2, .error = 0.02});
-  made.sensitivities[0].one_fewer = -std::numeric_limits<double>::infinity();
+  for (const int32_t samples : made.schedule.samples) {
+    made.sensitivities.emplace_back();
+    if (samples != kExactLayer)
+      made.sensitivities.back() = {.one_more = 0.1, .one_fewer = -0.2, .error = 0.02};
+  }
+  if (made.sensitivities[0]) made.sensitivities[0]->one_fewer = -std::numeric_limits<double>::infinity();
   return made;
 }
 
@@ -56,6 +59,21 @@ TEST(CalibrationFigures, SensitivitiesAreDrawnWhereThereAreAny) {
               ElementsAre("Layer 0, one sample more: +0.1000", "Layer 1, one sample more: +0.1000",
                           "Layer 1, one sample fewer: -0.2000", "Layer 2, one sample more: +0.1000",
                           "Layer 2, one sample fewer: -0.2000"));
+}
+
+TEST(CalibrationFigures, ExactLayersAreNamedAndHaveNoMark) {
+  const Calibration one = calibration({kExactLayer, 5, 4}, 0.1);
+  const std::string bars = calibrated_schedule_chart(one, BudgetUnit::kSamples).inline_svg();
+  EXPECT_THAT(bars, HasSubstr(">exact<"));
+  EXPECT_THAT(bars, Not(HasSubstr("Layer 0")));
+  // The line of the even schedule is that of the two layers that sample.
+  const Chart plain = calibrated_schedule_chart(calibration({5, 4}, 0.1), BudgetUnit::kSamples);
+  EXPECT_EQ(calibrated_schedule_chart(one, BudgetUnit::kSamples).frame().y.to, plain.frame().y.to);
+  const Chart sensitivities = sensitivity_chart(one, BudgetUnit::kSamples);
+  EXPECT_THAT(tips_of(parse_xml(sensitivities.inline_svg())),
+              ElementsAre("Layer 1, one sample more: +0.1000", "Layer 1, one sample fewer: -0.2000",
+                          "Layer 2, one sample more: +0.1000", "Layer 2, one sample fewer: -0.2000"));
+  EXPECT_THAT(sensitivities.inline_svg(), HasSubstr(">exact<"));
 }
 
 TEST(CalibrationFigures, DivergenceIsDrawnAgainstTotalInTheirOrder) {
