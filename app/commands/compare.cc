@@ -31,7 +31,8 @@ std::string accuracy_line(const char* which, const GradedReplies& graded) {
 }
 
 std::string verdict(const RepliesComparison& comparison) {
-  if (comparison.within_interval()) return "no difference: the 95% interval of the paired difference holds 0";
+  if (comparison.within_interval())
+    return "no difference found: the 95% interval of the paired difference holds 0";
   return fmt::format("a difference: the first is {} by more than chance gives",
                      comparison.test.difference > 0 ? "better" : "worse");
 }
