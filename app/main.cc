@@ -81,6 +81,8 @@ int main(int argc, char** argv) {
       {"tokenize", "lines of text to token ids", false, run_tokenize},
       {"logits", "logits of token ids, as a .npy array", true, nullptr},
       {"grade", "grade predictions against gold answers", false, run_grade},
+      {"compare", "compare graded replies of two engines or schedules, question by question", false,
+       run_compare},
       {"policy", "let another program drive a learner: JSON lines on stdin and stdout", false, run_policy},
       {"bench",
        "measure decoding, attention, the aggregator and the learners",

@@ -2,11 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <spdlog/spdlog.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -21,6 +20,8 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/temporary_directory.h"
+#include "evaluation/sandbox.h"
 
 namespace allot::evaluation {
 namespace {
@@ -52,19 +53,11 @@ void make_pipe(Descriptor* read_end, Descriptor* write_end) {
 // What the child needs, made before fork: after it only async-signal-safe calls are allowed.
 struct Start {
   const char* command;
-  std::string uid_map, gid_map;
+  const Sandbox* sandbox;
   int input, output, report;
   pid_t parent;
   rlimit memory, cpu, file, files, processes, core;
 };
-
-bool write_text(const char* path, const std::string& text) {
-  const int fd = ::open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool good = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  ::close(fd);
-  return good;
-}
 
 [[noreturn]] void run_command(const Start& start, bool isolated) {
   ::dup2(start.input, STDIN_FILENO);
@@ -80,26 +73,17 @@ bool write_text(const char* path, const std::string& text) {
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::execl("/bin/sh", "sh", "-c", start.command, static_cast<char*>(nullptr));
+  // Libraries open files without asking for their end at execve; before Linux 5.9 they stay.
+  ::close_range(STDERR_FILENO + 1, ~0U, 0);
+  ::execle("/bin/sh", "sh", "-c", start.command, static_cast<char*>(nullptr), start.sandbox->environment());
   ::_exit(127);
 }
 
-// What became of the isolation: an errno, 0 where it worked.
-struct Isolation {
-  int namespaces = 0;
-  int proc = 0;
-};
-
-// Gives process 1 of the new namespaces a /proc of these, which shows no other process and nobody's
-// environment. A container that hides parts of its own /proc refuses that.
-int hide_processes() {
-  if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return errno;
-  return ::mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) == 0 ? 0 : errno;
-}
-
-void tell(const Start& start, const Isolation& isolation) {
-  [[maybe_unused]] const ssize_t told = ::write(start.report, &isolation, sizeof isolation);
-  ::close(start.report);
+// The program's own process from here on, once it is where it will run.
+[[noreturn]] void close_off_and_run(const Start& start, SandboxGaps gaps) {
+  start.sandbox->close_off(&gaps);
+  [[maybe_unused]] const ssize_t told = ::write(start.report, &gaps, sizeof gaps);
+  run_command(start, gaps.namespaces == 0);
 }
 
 // Runs in the child. With namespaces it stays as the parent of the program, which is process 1 of its own:
@@ -108,20 +92,13 @@ void tell(const Start& start, const Isolation& isolation) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != start.parent) ::_exit(127);  // the parent ended before the line above took effect
-  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  if (::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC) != 0) {
-    tell(start, {.namespaces = errno});
-    run_command(start, false);
-  }
-  // Files keep their owner. Where the maps are refused the program is nobody, which is no worse.
-  write_text("/proc/self/setgroups", "deny");
-  write_text("/proc/self/uid_map", start.uid_map);
-  write_text("/proc/self/gid_map", start.gid_map);
+  SandboxGaps gaps;
+  start.sandbox->separate(&gaps);
+  if (gaps.namespaces != 0) close_off_and_run(start, gaps);
   const pid_t inner = ::fork();
   if (inner == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    tell(start, {.proc = hide_processes()});
-    run_command(start, true);
+    close_off_and_run(start, gaps);
   }
   ::close(start.report);
   // The program's ends of the pipes must close when it ends.
@@ -134,20 +111,14 @@ void tell(const Start& start, const Isolation& isolation) {
   ::_exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-void warn_once(const Isolation& isolation) {
+void warn_once(const SandboxGaps& gaps) {
+  const std::vector<std::string> parts = describe(gaps);
+  if (parts.empty()) return;
   static std::once_flag told;
   std::call_once(told, [&] {
-    if (isolation.namespaces == 0) {
-      spdlog::warn(
-          "the kernel gives the grader no /proc of its own ({}), so it can see other processes; the rest of its "
-          "sandbox holds (docs/security.md)",
-          std::strerror(isolation.proc));
-      return;
-    }
     spdlog::warn(
-        "the kernel gives this user no namespaces ({}), so the grader keeps the network and can see other "
-        "processes; its limits of time, memory and files hold (docs/security.md)",
-        std::strerror(isolation.namespaces));
+        "the grader runs in a part of its sandbox, since this kernel gives it {}; the rest holds (docs/security.md)",
+        fmt::join(parts, "; "));
   });
 }
 
@@ -183,14 +154,15 @@ rlimit limit(int64_t value) {
 class Program {
  public:
   explicit Program(const GraderOptions& options) {
+    if (options.scratch.empty()) own_scratch_.emplace();
+    const Sandbox sandbox(own_scratch_ ? own_scratch_->path() : options.scratch);
     Descriptor child_input, child_output, report, child_report;
     make_pipe(&child_input, &input_);
     make_pipe(&output_, &child_output);
     make_pipe(&report, &child_report);
     ::fcntl(input_.fd, F_SETFL, O_NONBLOCK);
     Start start{.command = options.command.c_str(),
-                .uid_map = fmt::format("{} {} 1\n", ::geteuid(), ::geteuid()),
-                .gid_map = fmt::format("{} {} 1\n", ::getegid(), ::getegid()),
+                .sandbox = &sandbox,
                 .input = child_input.fd,
                 .output = child_output.fd,
                 .report = child_report.fd,
@@ -207,12 +179,12 @@ class Program {
       throw GradingFailure(fmt::format("cannot start the grader: fork: {}", std::strerror(errno)));
     ::setpgid(pid_, pid_);  // here as well, so that the group is there when it is first killed
     child_report.close();
-    Isolation isolation;
+    SandboxGaps gaps;
     ssize_t count = 0;
     do {
-      count = ::read(report.fd, &isolation, sizeof isolation);
+      count = ::read(report.fd, &gaps, sizeof gaps);
     } while (count < 0 && errno == EINTR);
-    if (count == sizeof isolation && (isolation.namespaces != 0 || isolation.proc != 0)) warn_once(isolation);
+    if (count == sizeof gaps) warn_once(gaps);
   }
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -292,6 +264,7 @@ class Program {
     return reaped_;
   }
 
+  std::optional<TemporaryDirectory> own_scratch_;  // goes after the program, which ~Program() ends
   Descriptor input_, output_;
   std::string rest_;
   pid_t pid_ = 0;

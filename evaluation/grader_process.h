@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -19,13 +20,15 @@ struct GraderOptions {
   int64_t cpu_seconds = 3600;                  // of each of its processes, over its life
   int64_t file_bytes = int64_t{64} << 20;      // of each file that it writes
   int64_t open_files = 256;
-  int64_t processes = 512;  // where it has namespaces of its own, which count them
+  int64_t processes = 512;        // where it has namespaces of its own, which count them
+  std::filesystem::path scratch;  // where it may write; empty: a directory that is made and removed with it
 };
 
 // Starts the program at the first reply and keeps it. A program that hangs, ends or answers nonsense is
 // killed with all its processes, the reply that it was asked about is a GradingFailure, and the next reply
 // starts it again. One thread at a time, the one that made it: the kernel ends the program with that thread.
-// Says once a process, as a warning, when the kernel gives no namespaces to an ordinary user.
+// It runs in a sandbox (sandbox.h); what the kernel does not give of that is said once a process, in a
+// warning.
 std::unique_ptr<Grader> make_grader(GraderOptions options);
 
 // The same with the usual limits; null for an empty command.

@@ -13,7 +13,7 @@ namespace allot::app {
 namespace {
 
 // A field that is a text, or a number as written.
-std::string text_field(const nlohmann::json& row, const char* field) {
+std::string text_field(const nlohmann::ordered_json& row, const char* field) {
   const auto found = row.find(field);
   if (found == row.end())
     throw InvalidArgument(std::string("no field \"") + field +
@@ -25,11 +25,15 @@ std::string text_field(const nlohmann::json& row, const char* field) {
   return found->get<std::string>();
 }
 
-// The score of a line's prediction: 0 to 1.
-double grade_line(const std::string& line, const evaluation::Task& task) {
-  const nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+nlohmann::ordered_json read_row(const std::string& line) {
+  nlohmann::ordered_json row = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!row.is_object())
     throw InvalidArgument("not a JSON object; expected {\"prediction\": text, \"answer\": text}");
+  return row;
+}
+
+// The score of a row's prediction: 0 to 1.
+double grade_row(const nlohmann::ordered_json& row, const evaluation::Task& task) {
   const std::string prediction = text_field(row, "prediction");
   evaluation::Question question = task.gold(text_field(row, "answer"));
   if (row.contains("question")) question.text = text_field(row, "question");
@@ -42,6 +46,7 @@ int run_grade(std::span<const std::string> arguments) {
   std::string task_name = "gsm8k";
   std::string style = "boxed";
   std::string grader;
+  bool keep = false;
   OptionSet set(
       "grade",
       "grade JSON lines {\"prediction\", \"answer\"} on stdin; each gives a line {\"correct\": 0 or 1}; a "
@@ -55,6 +60,9 @@ int run_grade(std::span<const std::string> arguments) {
            "program that grades replies, for a task file that asks for one; a shell runs it");
   set.choice("prompt-style", &style, evaluation::prompt_style_names(),
              "prompt style of the replies, which decides where the answer is looked for");
+  set.flag(
+      "keep", &keep,
+      "write each line with its grade, for allot compare, which tells questions by the field \"question\"");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
   const std::string definition = evaluation::read_task_definition(task_name);
@@ -65,12 +73,12 @@ int run_grade(std::span<const std::string> arguments) {
   for (int64_t number = 1; std::getline(std::cin, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
-      const double score = grade_line(line, *task);
-      if (task->needs_grader()) {
-        std::cout << nlohmann::json({{"correct", score == 1 ? 1 : 0}, {"score", score}}).dump() << '\n';
-      } else {
-        std::cout << (score == 1 ? "{\"correct\":1}\n" : "{\"correct\":0}\n");
-      }
+      nlohmann::ordered_json row = read_row(line);
+      const double score = grade_row(row, *task);
+      if (!keep) row = nlohmann::ordered_json::object();
+      row["correct"] = score == 1 ? 1 : 0;
+      if (keep || task->needs_grader()) row["score"] = score;
+      std::cout << row.dump() << '\n';
     } catch (const InvalidArgument& error) {
       std::cout.flush();
       throw InvalidArgument("line " + std::to_string(number) + " of stdin: " + error.what());

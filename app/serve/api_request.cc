@@ -114,6 +114,16 @@ std::vector<PromptInput> prompts_of(const Json& value) {
   return prompts;
 }
 
+std::vector<uint32_t> questions_of(const Json& value) {
+  const auto number = [](const Json& entry) {
+    return static_cast<uint32_t>(integer_of("question", entry, 0, std::numeric_limits<uint32_t>::max()));
+  };
+  if (!value.is_array()) return {number(value)};
+  std::vector<uint32_t> questions;
+  for (const Json& entry : value) questions.push_back(number(entry));
+  return questions;
+}
+
 std::string content_of(const std::string& place, const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_array()) refuse_kind(place, value, "a string or a list of parts of type text");
@@ -202,6 +212,9 @@ Readers common_readers(const ApiLimits& limits, ApiRequest* request) {
   readers["seed"] = [request](const std::string& field, const Json& value) {
     request->seed = static_cast<uint32_t>(integer_of(field, value, 0, std::numeric_limits<uint32_t>::max()));
   };
+  readers["question"] = [request](const std::string&, const Json& value) {
+    request->questions = questions_of(value);
+  };
   readers["stop"] = [request](const std::string&, const Json& value) { request->stop = stops_of(value); };
   readers["stream"] = [request](const std::string& field, const Json& value) {
     request->stream = flag_of(field, value);
@@ -253,6 +266,16 @@ ApiRequest read(std::string_view body, const ApiLimits& limits, const std::strin
     refuse(fmt::format("{} prompts with n {} ask for more than {} replies", inputs, request.n,
                        limits.max_choices),
            "n");
+  }
+  if (const auto named = json.find("question"); named != json.end() && !named->is_null()) {
+    if (request.questions.size() != inputs)
+      refuse(fmt::format("'question' names {} questions for {} prompts, expected one for each",
+                         request.questions.size(), inputs),
+             "question");
+    if (request.n > 1)
+      refuse(fmt::format("'n' is {} with 'question', whose replies all have the same draws; expected 1",
+                         request.n),
+             "n");
   }
   return request;
 }

@@ -54,6 +54,8 @@ struct ApiRequest {
   int32_t n = 1;
   std::optional<int32_t> max_tokens;  // nothing: the default, or fewer where the model has no room
   std::optional<uint32_t> seed;
+  // Of each prompt its number in a file of questions, a coordinate of its draws; empty where not named.
+  std::vector<uint32_t> questions;
   std::vector<std::string> stop;
   bool stream = false;
   bool include_usage = false;  // at the end of a stream

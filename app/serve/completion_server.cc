@@ -193,8 +193,10 @@ std::shared_ptr<Answer> CompletionServer::Impl::begin(ApiKind kind, const ApiReq
       .model = model.limits.model};
   answer->stream = request.stream;
   answer->include_usage = request.include_usage;
-  // Greedy replies without a seed have the same draws every time; others without one are to differ.
-  const uint32_t seed = request.seed.value_or(request.sampling.temperature == 0 ? 0 : ++unseeded);
+  // Greedy replies without a seed have the same draws every time, and so have those of a question, which are
+  // that of eval; others without one are to differ.
+  const bool repeats = request.sampling.temperature == 0 || !request.questions.empty();
+  const uint32_t seed = request.seed.value_or(repeats ? 0 : ++unseeded);
   for (const PromptInput& input : inputs) {
     model::GenerationRequest wanted;
     wanted.prompt = tokens_of(input);
@@ -205,7 +207,8 @@ std::shared_ptr<Answer> CompletionServer::Impl::begin(ApiKind kind, const ApiReq
     wanted.ignore_eos = request.ignore_eos;
     answer->usage.prompt_tokens += std::ssize(wanted.prompt);
     for (int32_t choice = 0; choice < request.n; ++choice) {
-      wanted.question = static_cast<uint32_t>(answer->replies.all().size());
+      const size_t place = answer->replies.all().size();
+      wanted.question = request.questions.empty() ? static_cast<uint32_t>(place) : request.questions[place];
       answer->replies.add(batcher->submit(wanted, request.stop));
     }
   }

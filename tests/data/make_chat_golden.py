@@ -7,7 +7,7 @@
 WHEELS is the folder of the two downloaded wheels, both under the Apache License 2.0 and from PyPI: they carry copies of the
 templates that the models ship. MODEL is the directory of HuggingFaceTB/SmolLM2-135M-Instruct (Apache License 2.0).
 
-*.jinja        the templates as they are
+*.jinja        the templates as they are; qwen2 is made of SmolLM2's, as said at its default message
 expected.json  conversations, and for each template: its special tokens and the text of each conversation with and without
                add_generation_prompt, null where the template refuses it. Made by transformers' own
                render_jinja_template, which apply_chat_template calls, on 26 July 2024.
@@ -34,6 +34,7 @@ TEMPLATES = {
     "llama3": (TRL + "llama3.jinja", LLAMA),
     "llama3_1": (TRL + "llama3_1.jinja", LLAMA),
     "llama3_2": (TRL + "llama3_2.jinja", LLAMA),
+    "qwen2": (None, QWEN),
     "qwen2_5": (TRL + "qwen2_5.jinja", QWEN),
     "qwen3": (TRL + "qwen3.jinja", QWEN),
     "qwen3_2507": (TRL + "qwen3_instruct_2507.jinja", QWEN),
@@ -47,6 +48,11 @@ TEMPLATES = {
     "smollm2": (None, {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "unk_token": "<|endoftext|>",
                        "pad_token": "<|im_end|>"}),
 }
+
+# SmolLM2 has the template of Qwen 2 (not 2.5) with another default message of the system: "You are a helpful assistant." in
+# Qwen/Qwen2-*-Instruct (Apache License 2.0). No package on PyPI carries that file, so it was not compared with it byte by byte.
+SMOLLM2_DEFAULT = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+QWEN2_DEFAULT = "You are a helpful assistant."
 
 
 def said(*texts):
@@ -155,6 +161,9 @@ def main(wheels, model):
     for name, (path, tokens) in TEMPLATES.items():
         if path is None:
             template = json.loads((pathlib.Path(model) / "tokenizer_config.json").read_text())["chat_template"].encode()
+            if name == "qwen2":
+                assert template.count(SMOLLM2_DEFAULT.encode()) == 1
+                template = template.replace(SMOLLM2_DEFAULT.encode(), QWEN2_DEFAULT.encode())
         else:
             template = files[path].read(path)
         (OUT / f"{name}.jinja").write_bytes(template)

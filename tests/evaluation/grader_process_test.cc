@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <thread>
 
@@ -30,6 +31,7 @@ class GraderProcessTest : public testing::Test {
     GraderOptions options;
     options.command = script;
     options.patience = patience;
+    options.scratch = directory_.path();
     return make_graded_task({"", "", kProgramTask}, make_grader(std::move(options)));
   }
   std::string failure_of(const Task& task, const std::string& reply = "r") {
@@ -131,6 +133,26 @@ TEST_F(GraderProcessTest, OneWithNamespacesHasNoNetworkAndLeavesNoProcessBehind)
   EXPECT_EQ(read_file(file), "1\n1\n0\n") << "only the loopback device, and no process but its own";
   std::this_thread::sleep_for(500ms);
   EXPECT_FALSE(std::filesystem::exists(late));
+}
+
+TEST_F(GraderProcessTest, HasAScratchDirectoryThatGoesWithItAndNothingOfOurEnvironment) {
+  ::setenv("HF_TOKEN", "hf_secret", 1);
+  std::string seen, scratch;
+  {
+    // As users have it: without a scratch directory of ours.
+    const auto task = make_graded_task(
+        {"", "", kProgramTask},
+        make_grader(
+            R"sh(read -r l; echo x > "$TMPDIR/kept"; )sh"
+            R"sh(printf '{"score": 1, "extracted": "%s %s"}\n' "$TMPDIR" "$(env | cut -d= -f1 | tr '\n' ' ')"; cat)sh"));
+    seen = task->grade(question_, "r").answer.value();
+    scratch = seen.substr(0, seen.find(' '));
+    EXPECT_EQ(read_file(scratch + "/kept"), "x\n");
+  }
+  ::unsetenv("HF_TOKEN");
+  EXPECT_THAT(seen, testing::HasSubstr(" PATH "));
+  EXPECT_THAT(seen, testing::Not(testing::HasSubstr("HF_TOKEN")));
+  EXPECT_FALSE(std::filesystem::exists(scratch));
 }
 
 TEST_F(GraderProcessTest, ATaskThatNeedsOneSaysSo) {

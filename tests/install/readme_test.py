@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The path of a stranger: the commands under "Install" of README.md, word for word, in a fresh copy of the sources.
+"""The path of a stranger: the commands under "Install" of README.md, word for word, in a fresh clone.
 
     readme_test.py SOURCE BUILD
 
-The copy takes what ./setup fetched and what was built from the originals; pip asks nobody, so packages come from this interpreter's
-environment, which has torch and transformers.
+The clone holds what git tracks, as it stands in SOURCE, and takes what ./setup fetched and what was built from SOURCE; pip asks nobody, so
+packages come from this interpreter's environment, which has torch and transformers.
 """
 
 import json
@@ -29,6 +29,20 @@ def commands():
     return [re.sub(r"\s+# .*", "", line.strip()) for line in block[0].splitlines()] if block else []
 
 
+def clone(target):
+    """The files that a clone would have, as they stand here; all but what builds and runs left, where git does not say which."""
+    listed = subprocess.run(["git", "-C", SOURCE, "ls-files", "-z"], capture_output=True, text=True, check=False)
+    if listed.returncode != 0 or not listed.stdout:
+        left_out = shutil.ignore_patterns("build*", ".deps", ".git", ".venv", "runs")
+        shutil.copytree(SOURCE, target, symlinks=True, ignore=left_out)
+        return
+    for name in filter(None, listed.stdout.split("\0")):
+        if not os.path.lexists(SOURCE / name):
+            continue  # removed here, and not committed yet
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(SOURCE / name, target / name, follow_symlinks=False)
+
+
 def packages():
     """Where this interpreter finds torch, transformers and what they need."""
     standard = pathlib.Path(os.__file__).parent
@@ -42,7 +56,7 @@ class Stranger(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             copy = root / "allot"
-            shutil.copytree(SOURCE, copy, symlinks=True, ignore=shutil.ignore_patterns("build*", ".deps", ".git", ".venv", "runs"))
+            clone(copy)
             (copy / ".deps").symlink_to(SOURCE / ".deps")
             for name in ("build", "build-gpu"):
                 (copy / name).symlink_to(BUILD)

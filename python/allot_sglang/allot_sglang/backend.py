@@ -16,7 +16,7 @@ from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
-from allot_sglang.settings import numbers_of, refuse_layer, schedule_of
+from allot_sglang.settings import counts_rows, numbers_of, refuse_layer, schedule_of
 
 _log = logging.getLogger("allot_sglang")
 
@@ -57,6 +57,9 @@ class AllotAttnBackend(AttentionBackend):
         self._first_slots = table[:, :: self.page_size]
         self.numbers = RequestNumbers(self.schedule.seed, table.shape[0], self.device, _log)
         self.counts = Counts(self.schedule, self.device)
+        # By layer and row of a step, what the kernels have read, int64; None where they are not to count.
+        self.rows_read: torch.Tensor | None = None
+        self._count_rows = counts_rows(runner)
         self._norms = [ValueNorms(self.schedule, layer) for layer in range(len(self.schedule.samples))]
         pages = [self.token_to_kv_pool.get_kv_buffer(number)[1] for number in range(len(self._norms))]
         made = [norms.of(values) for norms, values in zip(self._norms, pages)]
@@ -88,6 +91,11 @@ class AllotAttnBackend(AttentionBackend):
         self._budgets = torch.zeros(layers, rows, dtype=torch.int32, device=self.device)
         self._draws = torch.zeros(rows, 3, dtype=torch.int32, device=self.device)
         self._page_table = torch.zeros(rows, self._first_slots.shape[1], dtype=torch.int32, device=self.device)
+        if self._count_rows:
+            counted = self.rows_read
+            self.rows_read = torch.zeros(layers, rows, dtype=torch.int64, device=self.device)
+            if counted is not None:
+                self.rows_read[:, : counted.shape[1]] = counted
         estimators = {self.schedule.method.estimator} | ({"exact"} if None in self.schedule.samples else set())
         needed = max(self._workspace_bytes(rows, rows, 1, self.max_length, estimator) for estimator in estimators)
         self._decode_workspace = self._workspace_of(needed)
@@ -118,6 +126,7 @@ class AllotAttnBackend(AttentionBackend):
             scale=1.0,
             max_queries=max_queries,
             max_length=length,
+            rows_read=empty(rows, dtype=torch.int64) if sampled and self._count_rows else None,
             value_norms=empty(*page.shape[:3], dtype=torch.float32) if sampled and self.schedule.method.value_norms else None,
             **kernel_arguments(self.schedule, estimator, max(samples or 0 for samples in self.schedule.samples)),
         )
@@ -287,6 +296,7 @@ class AllotAttnBackend(AttentionBackend):
             layer=number,
             max_queries=step.max_queries,
             max_length=step.max_length,
+            rows_read=None if exact or self.rows_read is None else self.rows_read[number, : len(step.lengths)],
             value_norms=None if exact else norms.of(value_pages),
             **kernel_arguments(self.schedule, estimator, budget or 0),
             out=out[: step.tokens],
@@ -316,7 +326,12 @@ class AllotAttnBackend(AttentionBackend):
         launch found a fault."""
         self._check(self._decode_workspace)
         self._check(self._prompt_workspace)
-        return self.counts.report("allot_sglang", self.identity, None)
+        return self.counts.report("allot_sglang", self.identity, self.rows_read)
+
+    def reset_counts(self) -> None:
+        self.counts.values.zero_()
+        if self.rows_read is not None:
+            self.rows_read.zero_()
 
 
 _live: weakref.ref[AllotAttnBackend] | None = None
@@ -334,7 +349,7 @@ def _save_report(_scheduler: Any, path: str) -> None:
 
 
 def _reset(_scheduler: Any) -> None:
-    _running().counts.values.zero_()
+    _running().reset_counts()
 
 
 def _offer_reports(backend: AllotAttnBackend) -> None:

@@ -50,6 +50,15 @@ def schedule_of(runner: Any) -> tuple[Schedule, dict[str, Any] | None]:
     return schedule, identity
 
 
+def counts_rows(runner: Any) -> bool:
+    """Whether the kernels are to count value rows: --json-model-override-args '{"allot_count_rows": true}', since SGLang has no options
+    for its plugins. Throws ScheduleError for anything but true and false."""
+    asked = getattr(runner.model_config.hf_config, "allot_count_rows", False)
+    if not isinstance(asked, bool):
+        raise ScheduleError(f"the model's configuration has allot_count_rows={asked!r}; expected true or false")
+    return asked
+
+
 def _refuse_server(runner: Any, args: Any) -> None:
     for name in ("tp_size", "pp_size", "attn_cp_size", "dcp_size"):
         size = getattr(args, name)

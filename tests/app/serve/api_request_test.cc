@@ -92,6 +92,19 @@ TEST(ApiRequest, AChatIsMessagesOfTextWithTheNewerNamesOfThings) {
   EXPECT_EQ(request.messages[1].content, "ab");
 }
 
+TEST(ApiRequest, QuestionsAreNumbersOneForEachPrompt) {
+  EXPECT_THAT(completion(R"(, "question": 4294967295)").questions, ElementsAre(4294967295u));
+  EXPECT_THAT(completion(R"(, "question": null)").questions, ElementsAre());
+  const std::string two = R"({"model": "tiny", "prompt": ["a", "b"], "question": )";
+  EXPECT_THAT(parse_completion(two + "[7, 0]}", limits()).questions, ElementsAre(7u, 0u));
+  EXPECT_THAT(fault(two + "[7]}").what(), Names("question", "1 questions", "2 prompts"));
+  EXPECT_EQ(fault(two + "7}").param, "question");
+  EXPECT_EQ(fault_of(R"(, "question": [])").param, "question");
+  EXPECT_EQ(fault_of(R"(, "question": -1)").param, "question");
+  EXPECT_EQ(fault_of(R"(, "question": "1")").param, "question");
+  EXPECT_EQ(fault_of(R"(, "question": 1, "n": 2)").param, "n");
+}
+
 TEST(ApiRequest, FaultsNameFieldAndRange) {
   EXPECT_EQ(fault_of(R"(, "temperature": 2.5)").param, "temperature");
   EXPECT_THAT(fault_of(R"(, "temperature": 2.5)").what(), Names("temperature", "2.5", 0, 2));

@@ -128,6 +128,28 @@ TEST_F(CompletionServerTest, AMonitorAddressThatIsTakenIsRefused) {
   EXPECT_THROW(start(), NetworkError);
 }
 
+TEST_F(CompletionServerTest, ANamedQuestionHasTheDrawsOfThatQuestion) {
+  start();
+  const json two =
+      answer("/v1/completions",
+             R"({"model": "tiny", "prompt": ["abc", "d"], "max_tokens": 6, "question": [17, 3]})");
+  EXPECT_EQ(two["choices"][0]["text"], alone("abc", 6, 0, 17));
+  EXPECT_EQ(two["choices"][1]["text"], alone("d", 6, 0, 3));
+  EXPECT_NE(alone("abc", 6, 0, 17), alone("abc", 6, 0, 0));
+  // With a temperature, too, a question repeats; a seed is another coordinate.
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(
+        answer("/v1/completions",
+               R"({"model": "tiny", "prompt": "abc", "max_tokens": 6, "temperature": 1, "question": 17})")
+            ["choices"][0]["text"],
+        alone("abc", 6, 0, 17));
+  EXPECT_EQ(
+      answer("/v1/completions",
+             R"({"model": "tiny", "prompt": "abc", "max_tokens": 6, "seed": 9, "question": 17})")["choices"]
+                                                                                                 [0]["text"],
+      alone("abc", 6, 9, 17));
+}
+
 TEST_F(CompletionServerTest, ACompletionHasTextFinishAndUsage) {
   start();
   const json made = answer("/v1/completions", R"({"model": "tiny", "prompt": "abc", "max_tokens": 6})");

@@ -25,7 +25,8 @@ KEY = "a-key-of-this-test-alone"
 
 
 class Server:
-    def __init__(self, allot, model, directory):
+    def __init__(self, allot, model, directory, schedule="uniform:8"):
+        self.directory = directory
         keys = directory + "/keys"
         with open(keys, "w") as file:
             file.write(KEY + "\n")
@@ -33,7 +34,7 @@ class Server:
         self.lock = threading.Lock()
         self.least_steps = 0  # tokens of answered completions but the first of each, which prefill makes
         self.process = subprocess.Popen(
-            [allot, "serve", "--model", model, "--schedule", "uniform:8", "--address",
+            [allot, "serve", "--model", model, "--schedule", schedule, "--address",
              "127.0.0.1:*", "--api-keys", keys, "--max-sequences", "8", "--threads", "2",
              "--executed-out", self.executed],
             stdout=subprocess.PIPE, text=True)
@@ -95,6 +96,39 @@ def check_batch_mates(server, questions):
         time.sleep(0.05)
     assert server.metric('allot_serve_requests_total{outcome="cancelled"}') == 6, "six clients went away"
     assert server.metric("allot_serve_requests_running") == 0
+
+
+def check_questions(server, allot, model, schedule):
+    """A greedy reply to a question that the request names is that of `allot eval`, character by character."""
+    data, details = model + "/heldout.jsonl", server.directory + "/details.jsonl"
+    subprocess.run([allot, "eval", "--model", model, "--data", data, "--limit", "24", "--schedule", schedule,
+                    "--threads", "2", "--details", details], check=True, stdout=subprocess.DEVNULL)
+    with open(details) as file:
+        expected = [json.loads(line)["reply"] for line in file]
+    with open(data) as file:
+        prompts = [json.loads(next(file))["question"] + "\n" for _ in expected]
+
+    def ask(fields, number):
+        status, answer = server.post("/v1/completions", {"model": "tiny-gsm", "prompt": prompts[number], **fields})
+        assert status == 200, answer
+        return answer["choices"][0]["text"]
+
+    def ask_by_openai(number):
+        answer = client.completions.create(model="tiny-gsm", prompt=prompts[number], extra_body={"question": number})
+        return answer.choices[0].text
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        named = list(pool.map(lambda number: ask({"question": number}, number), range(24)))
+        nameless = list(pool.map(lambda number: ask({}, number), range(24)))
+        if openai is not None:
+            client = openai.OpenAI(base_url=server.url + "v1", api_key=KEY, max_retries=0)
+            assert list(pool.map(ask_by_openai, range(24))) == expected
+    different = [number for number in range(24) if named[number] != expected[number]]
+    assert not different, [(number, named[number], expected[number]) for number in different[:2]]
+    status, answer = server.post("/v1/completions", {
+        "model": "tiny-gsm", "prompt": prompts[8:16], "question": list(range(8, 16))})
+    assert status == 200 and [choice["text"] for choice in answer["choices"]] == expected[8:16], answer
+    assert nameless != expected, "the question changes nothing"
 
 
 def leave(server, body):
@@ -244,6 +278,13 @@ def main():
         code = server.end()
         assert code == 0, f"the server ended with {code}"
         check_executed(server)
+    finally:
+        server.process.kill()
+    schedule = "uniform:3"  # few enough samples that replies depend on the draws
+    server = Server(options.allot, options.model, options.directory, schedule)
+    try:
+        check_questions(server, options.allot, options.model, schedule)
+        assert server.end() == 0
     finally:
         server.process.kill()
     print("all as expected" + ("" if openai is None else f", openai {openai.__version__}"))

@@ -84,7 +84,7 @@ std::optional<std::string> text_of(const Json& expected) {
 
 TEST(JinjaTemplate, RendersTheTemplatesOfModelsAsTransformersDoes) {
   const Json document = Json::parse(read_file(folder() / "expected.json"));
-  ASSERT_EQ(document.at("templates").size(), 13);
+  ASSERT_EQ(document.at("templates").size(), 14);
   for (const auto& [name, expected] : document.at("templates").items()) {
     const Template chat(read_file(folder() / (name + ".jinja")));
     ASSERT_EQ(expected.at("texts").size(), document.at("conversations").size());

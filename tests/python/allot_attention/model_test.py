@@ -6,6 +6,7 @@ Without --allot the test that exports a schedule and compares with `allot eval` 
 """
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import needs  # first: says what is missing
@@ -20,7 +22,7 @@ import torch
 import transformers
 
 import allot_attention
-from allot_attention import operators
+from allot_attention import attention, operators
 from allot_attention.identity import adapter_fingerprint, weights_fingerprint
 from allot_attention.schedule import read_schedule
 from needs import VALUE_NORMS, add_schedule, attention_conditions, load, small_model
@@ -197,6 +199,66 @@ class Report(ModelCase):
             self.assertEqual((second["executed"], second["rows"], second["row_limit"]), (0, 0, 0))
 
 
+class WithoutOperators(ModelCase):
+    """As where the package was installed from its sources, or with a torch that its library was not built for."""
+
+    def setUp(self):
+        super().setUp()
+        self.enterContext(mock.patch.object(torch.ops, "allot", SimpleNamespace()))  # nothing is loaded yet
+        self.enterContext(mock.patch.dict(os.environ))
+        os.environ.pop(operators.LIBRARY_VARIABLE, None)
+        self.packaged = self.folder / "liballot_torch.so"
+        self.enterContext(mock.patch.object(operators, "_PACKAGED", self.packaged))
+
+    def warnings_of(self, act):
+        with self.assertLogs("allot_attention", "WARNING") as logged:
+            act()
+        return [record.getMessage() for record in logged.records]
+
+    def test_eager_pytorch_computes_the_same_and_says_so_once(self):
+        model = self.scheduled((2, "exact", 1))
+        ids = torch.tensor(PROMPTS[:1])
+
+        def run():
+            with torch.no_grad():
+                self.logits = [model(ids).logits for _ in range(3)]
+                with tempfile.TemporaryDirectory() as other:
+                    load(add_schedule(small_model(Path(other))))(ids)
+
+        (said,) = self.warnings_of(run)
+        self.assertIn("eager PyTorch", said)
+        self.assertIn("installed without it", said)
+        self.assertIn(operators.LIBRARY_VARIABLE, said)
+        self.assertEqual(allot_attention.report(model)["engine"]["computed_by"], "eager")
+        allot_attention.register("eager")
+        with torch.no_grad():
+            self.assertTrue(torch.equal(model(ids).logits, self.logits[2]))
+
+    def test_a_library_of_the_package_that_does_not_load_is_named(self):
+        self.packaged.write_text("no library")
+        model = self.scheduled()
+        (said,) = self.warnings_of(lambda: model(torch.tensor(PROMPTS[:1])))
+        self.assertIn(f"cannot load {self.packaged}", said)
+        self.assertIn(torch.__version__, said)
+        allot_attention.register("operators")
+        self.assertIn(str(self.packaged), self.refusal(lambda: model(torch.tensor(PROMPTS[:1]))))
+
+    def test_a_library_that_was_asked_for_by_name_is_never_passed_over(self):
+        other = self.folder / "other.so"
+        os.environ[operators.LIBRARY_VARIABLE] = str(other)
+        model = self.scheduled()
+        message = self.refusal(lambda: model(torch.tensor(PROMPTS[:1])))
+        self.assertIn(str(other), message)
+        self.assertIn(torch.__version__, message)
+
+    def test_tensors_that_the_operators_do_not_take_run_in_eager_pytorch(self):
+        query = torch.empty(1, 2, 3, 16)
+        self.assertEqual(operators.unsupported(query), "")
+        self.assertIn("torch.float16", operators.unsupported(query.half()))
+        self.assertIn("not 12", operators.unsupported(query[..., :12]))
+        self.assertIn("meta", operators.unsupported(query.to("meta")))
+
+
 class Refusals(ModelCase):
     def run_refused(self, *, kind="llama", change=lambda key: None, **config):
         add_schedule(small_model(self.folder, kind, **config))
@@ -258,6 +320,45 @@ class Refusals(ModelCase):
         model = self.scheduled()
         self.assertIn("soft caps", self.refusal(lambda: model(torch.tensor(PROMPTS[:1]), softcap=30.0)))
         self.assertIn("attention weights", self.refusal(lambda: model(torch.tensor(PROMPTS[:1]), output_attentions=True)))
+
+    def test_options_of_other_attention_are_refused_by_name(self):
+        model = self.scheduled()
+        layer = model.model.layers[0].self_attn
+        query, cache = torch.randn(1, 4, 3, 16), torch.randn(1, 2, 3, 16)
+        visible = torch.ones(1, 1, 3, 3, dtype=torch.bool).tril()
+
+        def call(**changed):
+            options = {"attention_mask": visible, **changed}
+            return lambda: attention.attention(layer, query, cache, cache, **options)
+
+        call()()
+        for option, value, says in (
+            ("s_aux", torch.ones(4), "attention sinks"),
+            ("position_bias", torch.ones(1), "position biases"),
+            ("head_mask", torch.ones(4), "head masks"),
+            ("sliding_window", 4, "sliding windows"),
+            ("cache", object(), "paged cache"),
+            ("is_causal", False, "causal attention only"),
+            ("attention_mask", None, "got none"),
+            ("attention_mask", visible.float(), "torch.float32"),
+            ("attention_mask", visible[..., :2], "[1, 1, 3, 2]"),
+        ):
+            with self.subTest(option=option, value=type(value).__name__):
+                self.assertIn(says, self.refusal(call(**{option: value})))
+        with mock.patch.object(layer, "layer_idx", None):
+            self.assertIn("layer_idx", self.refusal(call()))
+        with mock.patch.object(layer, "is_causal", False):
+            self.assertIn("causal attention only", self.refusal(call()))
+
+    def test_chunks_and_continuous_batching_are_refused(self):
+        self.assertIn("chunks", self.refusal(lambda: attention.mask(local_size=4)))
+        for interface in (transformers.AttentionInterface, transformers.AttentionMaskInterface):
+            self.assertIn("generate()", self.refusal(interface()["paged|allot"]))
+
+    def test_weights_that_are_not_in_a_directory_are_refused(self):
+        model = self.scheduled()
+        model.config._name_or_path = ""
+        self.assertIn("from_pretrained", self.refusal(lambda: allot_attention.check(model)))
 
     def test_what_only_operators_have_is_refused_without_them(self):
         for changed in ({"estimator": "prop"}, {"score_stage": "bernoulli", "score_budget": 4}):

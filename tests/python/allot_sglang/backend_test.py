@@ -187,8 +187,8 @@ class PluginCase(unittest.TestCase):
     def model(self, samples=(2, "exact", 3), **schedule):
         return needs.add_schedule(self.plain_model(), samples, **schedule)
 
-    def server(self, samples=(2, "exact", 3), changed=None, **schedule):
-        return Server(runner_of(self.model(samples, **schedule), changed))
+    def server(self, samples=(2, "exact", 3), changed=None, overrides="{}", **schedule):
+        return Server(runner_of(self.model(samples, **schedule), changed, overrides))
 
     def check_outputs(self, server, parts, queries, outputs, sampled):
         begin = 0
@@ -405,6 +405,41 @@ class Reports(PluginCase):
         layers = server.backend.report()["layers"]
         self.assertEqual((layers[0]["executed"], layers[0]["sampled_tokens"], layers[0]["exact_tokens"]), (2, 21, 0))
         self.assertEqual(layers[1]["exact_tokens"], 21)
+
+
+    def test_rows_are_counted_by_the_kernels_where_the_server_is_asked_to(self):
+        for prefill, prompts in (("dense", 0), ("sampled", 1)):
+            server = self.server(overrides='{"allot_count_rows": true}', attention=needs.attention_conditions(prefill=prefill))
+            request = server.request(1, "allot:7")
+            server.step([(request, 9)])
+            server.backend.init_cuda_graph_state(REQUESTS + 5, REQUESTS + 5)  # larger buffers lose nothing
+            for _ in range(2):
+                server.step([(request, 1)], decode=True)
+            report = server.backend.report()
+            # 2 samples of 2 heads in 2 KV heads: 4 rows each, fewer where there are fewer keys.
+            self.assertEqual(report["layers"][0]["rows"], 2 * (2 * 4 + prompts * (1 + 2 + 3 + 6 * 4)))
+            self.assertEqual([row["rows"] for row in report["layers"]], [row["row_limit"] for row in report["layers"]])
+            server.backend.reset_counts()
+            self.assertEqual(server.backend.report()["layers"][0]["rows"], 0)
+        self.assertNotIn("rows", self.server().backend.report()["layers"][0])
+        self.assertIn("allot_count_rows=1", self.refusal(lambda: self.server(overrides='{"allot_count_rows": 1}')))
+
+    def test_rows_that_pad_a_graph_count_nothing(self):
+        server = self.server(overrides='{"allot_count_rows": true}', attention=needs.attention_conditions(prefill="dense"))
+        request = server.request(1, "allot:7")
+        server.step([(request, 9)])
+        batch, queries, new = server.batch([(request, 1)], decode=True)
+        batch.batch_size, batch.num_padding = 3, 2
+        batch.req_pool_indices = torch.tensor([1, 0, 0])
+        batch.seq_lens = batch.seq_lens_cpu = torch.tensor([10, 1, 1])
+        batch.out_cache_loc = torch.cat([batch.out_cache_loc, torch.zeros(2, dtype=torch.int64)])
+        server.backend.init_forward_metadata(batch)
+        server.run_layers(
+            batch,
+            torch.cat([queries, torch.ones(LAYERS, 2, HEADS, HEAD_DIM)], 1),
+            torch.cat([new, torch.ones(2, LAYERS, 2, KV_HEADS, HEAD_DIM)], 2),
+        )
+        self.assertEqual(server.backend.report()["layers"][0]["rows"], 2 * 4)
 
 
 class Registration(PluginCase):
