@@ -35,7 +35,9 @@ def main() -> None:
 
     done = allot_attention.report(model)
     executed = ",".join("exact" if layer["executed"] is None else f"{layer['executed']:g}" for layer in done["layers"])
-    print(f"{done['estimator']}, {done['unit']} a layer: {executed} (computed by {done['path']})", file=sys.stderr)
+    attention = done["conditions"]["attention"]
+    unit = attention.get("unit", "samples")
+    print(f"{attention['estimator']}, {unit} a layer: {executed} (computed by {done['engine']['computed_by']})", file=sys.stderr)
 
 
 if __name__ == "__main__":

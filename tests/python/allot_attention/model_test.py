@@ -401,9 +401,8 @@ class AgainstAllot(ModelCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
-    def answers(self, samples):
-        """Replies of Transformers and of allot eval to the same questions, and the gold answers."""
-        schedule = self.schedule_file(samples)
+    def exported(self, schedule):
+        """The embedded model with this schedule in its config.json."""
         directory = self.folder / "exported"
         shutil.rmtree(directory, ignore_errors=True)
         shutil.copytree(needs.TINY_GSM, directory, symlinks=True)
@@ -419,6 +418,12 @@ class AgainstAllot(ModelCase):
             "--out",
             directory / "config.json",
         )
+        return directory
+
+    def answers(self, samples):
+        """Replies of Transformers and of allot eval to the same questions, and the gold answers."""
+        schedule = self.schedule_file(samples)
+        directory = self.exported(schedule)
         model = load(directory)
         tokenizer = transformers.AutoTokenizer.from_pretrained(directory, padding_side="left")
         data = needs.TINY_GSM / "heldout.jsonl"
@@ -452,6 +457,20 @@ class AgainstAllot(ModelCase):
         right = sum(reply.rpartition("#### ")[2].strip() == answer for reply, answer in zip(replies, gold))
         same = sum(reply.strip() == detail["reply"].strip() for reply, detail in zip(replies, details))
         return right, sum(detail["correct"] for detail in details), same
+
+    def test_the_module_replies_to_a_prompt_and_says_what_every_layer_executed(self):
+        samples = [38, 7, 2, 2, 6, 2, 2, 5]
+        prompt = json.loads((needs.TINY_GSM / "heldout.jsonl").read_text().splitlines()[0])["question"]
+        command = [sys.executable, "-m", "allot_attention", str(self.exported(self.schedule_file(samples)))]
+        paths = [str(needs.options.source / "python" / "allot_attention"), os.environ.get("PYTHONPATH", "")]
+        variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        done = subprocess.run(command, input=prompt + "\n", capture_output=True, text=True, env=variables)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("####", done.stdout)
+        self.assertIn("sys, samples a layer: 38,7,2,2,6,2,2,5 (computed by operators)", done.stderr)
+        empty = subprocess.run(command, input="\n", capture_output=True, text=True, env=variables)
+        self.assertEqual(empty.returncode, 2)
+        self.assertIn("prompt is empty", empty.stderr)
 
     def test_every_export_is_the_same_schedule_for_its_reader(self):
         samples = [38, 7, 2, 2, 6, 2, 2, 5]
