@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The path of a stranger: the commands under "Install" of README.md, word for word, in a fresh clone.
 
-    readme_test.py SOURCE BUILD
+    readme_test.py SOURCE BUILD [EPISODES]
 
-The clone holds what git tracks, as it stands in SOURCE, and takes what ./setup fetched and what was built from SOURCE; pip asks nobody, so
+With EPISODES the clone's configuration learns for as many, and verifies on 16 questions: minutes less, the same commands. The clone holds what git tracks, as it stands in SOURCE, and takes what ./setup fetched and what was built from SOURCE; pip asks nobody, so
 packages come from this interpreter's environment, which has torch and transformers.
 """
 
@@ -20,6 +20,7 @@ import unittest
 import environment
 
 SOURCE, BUILD = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+EPISODES = sys.argv[3] if len(sys.argv) > 3 else None
 
 
 def commands():
@@ -43,6 +44,14 @@ def clone(target):
         shutil.copy2(SOURCE / name, target / name, follow_symlinks=False)
 
 
+def shorten(config):
+    text = config.read_text()
+    for name, value in (("episodes", EPISODES), ("heldout-questions", "16")):
+        text, found = re.subn(rf"^{name} = .*$", f"{name} = {value}", text, flags=re.MULTILINE)
+        assert found == 1, f"{config} has {found} lines with {name}"
+    config.write_text(text)
+
+
 def packages():
     """Where this interpreter finds torch, transformers and what they need."""
     standard = pathlib.Path(os.__file__).parent
@@ -57,6 +66,8 @@ class Stranger(unittest.TestCase):
             root = pathlib.Path(folder)
             copy = root / "allot"
             clone(copy)
+            if EPISODES:
+                shorten(copy / "configs/quickstart.conf")
             (copy / ".deps").symlink_to(SOURCE / ".deps")
             for name in ("build", "build-gpu"):
                 (copy / name).symlink_to(BUILD)
