@@ -118,7 +118,6 @@ policy::PolicyConfig policy_config(const wire::RunSpec& spec) {
   config.reward_kind = parse_reward_kind(spec.reward_kind());
   config.divergence_episodes =
       config.reward_kind == RewardKind::kDivergence ? spec.episodes() : spec.divergence_episodes();
-  config.questions = static_cast<int32_t>(spec.questions_per_episode());
   config.parameters = parameters_of(from);
   return config;
 }

@@ -125,7 +125,6 @@ void validate(const PolicyConfig& config) {
   faults.expect(config.max_policy_lag >= 0, "max-policy-lag", config.max_policy_lag, "at least 0 versions");
   faults.expect(config.divergence_episodes >= 0, "divergence-episodes", config.divergence_episodes,
                 "at least 0");
-  faults.expect(config.questions >= 1, "questions", config.questions, "at least 1");
   if (learner != nullptr) check_parameters(*learner, config, &faults);
   if (faults.text().empty()) check_most_total(*learner, config, &faults);
   if (faults.text().empty()) check_bounds(config, &faults);

@@ -33,8 +33,7 @@ struct Proposal {
   std::optional<std::vector<uint32_t>> questions = {};
   // How many questions, where the caller chooses them; empty: as many as the run asks in every episode.
   // Within a group, a proposal with fewer questions gets the first of those that one with more gets. Where
-  // there are fewer in all than it wants, it gets all. No n proposals from the first on want more questions
-  // than n episodes of usual size have, so that a number of episodes says what a run costs at most.
+  // there are fewer in all than it wants, it gets all.
   std::optional<int> num_questions = {};
   // What to measure of it; empty: what the run measures. The caller refuses a kind that workers cannot run.
   // Rewards of another kind than the run's are told like all, but are not in its learning curve.
@@ -75,8 +74,6 @@ struct PolicyConfig {
   // the run's.
   int64_t divergence_episodes = 0;
   RewardKind reward_kind = RewardKind::kAnswers;
-  // That the run asks in an episode whose proposal says nothing of them, at least 1.
-  int32_t questions = 16;
   // Values of parameters that the learner declares (policy/learner.h); one that is left out has its default.
   std::map<std::string, double> parameters = {};
 };

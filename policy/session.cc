@@ -100,7 +100,6 @@ json Session::init(const json& request) {
   config.seed = static_cast<uint64_t>(whole(request, "seed", 0, 0));
   config.max_policy_lag = find_learner(method_)->max_policy_lag;
   const int64_t batch = whole(request, "batch", 1, 16);
-  config.questions = static_cast<int32_t>(batch);
   const int64_t pool = whole(request, "pool", 1, batch);
   if (pool < batch) {
     throw InvalidArgument("pool is " + std::to_string(pool) + ", batch " + std::to_string(batch) +
@@ -117,28 +116,14 @@ json Session::init(const json& request) {
   return {{"ok", true}, {"name", method_}};
 }
 
-std::vector<uint32_t> Session::questions_of(const Proposal& proposal) const {
-  if (proposal.questions) return *proposal.questions;
-  const auto group = static_cast<uint64_t>(proposal.group);
-  DrawStream draws(config_.seed, group, draw_purpose("session-questions"));
+std::vector<uint32_t> Session::questions_of(int64_t group) const {
+  DrawStream draws(config_.seed, static_cast<uint64_t>(group), draw_purpose("session-questions"));
   // Floyd's algorithm: each set of `batch` numbers is as likely as any other.
   std::vector<uint32_t> questions;
   for (int64_t bound = pool_ - batch_; bound < pool_; ++bound) {
     const uint32_t drawn = draws.below(static_cast<uint32_t>(bound + 1));
     const bool taken = std::ranges::find(questions, drawn) != questions.end();
     questions.push_back(taken ? static_cast<uint32_t>(bound) : drawn);
-  }
-  const int64_t wanted = std::min<int64_t>(proposal.num_questions.value_or(static_cast<int>(batch_)), pool_);
-  // The algorithm's order is not a random one, so that fewer are chosen by draws of their own.
-  DrawStream others(config_.seed, group, draw_purpose("session-other-numbers"));
-  while (std::ssize(questions) > wanted) {
-    const auto last = static_cast<uint32_t>(questions.size());
-    std::swap(questions[others.below(last)], questions.back());
-    questions.pop_back();
-  }
-  while (std::ssize(questions) < wanted) {
-    const uint32_t drawn = others.below(static_cast<uint32_t>(pool_));
-    if (std::ranges::find(questions, drawn) == questions.end()) questions.push_back(drawn);
   }
   return questions;
 }
@@ -147,7 +132,7 @@ json Session::ask(const json& request) {
   const auto count = static_cast<int>(std::min(whole(request, "max", 1, 1), kMostProposals));
   json episodes = json::array();
   for (const Proposal& proposal : policy().ask(count)) {
-    asked_.push_back({proposal.schedule.samples, questions_of(proposal)});
+    asked_.push_back({proposal.schedule.samples, questions_of(proposal.group)});
     numbers_by_samples_.emplace(proposal.schedule.samples, proposal.number);
     episodes.push_back({{"id", proposal.number},
                         {"schedule", proposal.schedule.samples},

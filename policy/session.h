@@ -41,10 +41,8 @@ class Session {
   // possible one that was not told yet.
   int64_t number_of(const nlohmann::json& result) const;
   Policy& policy();
-  // Those that a proposal names, else `batch` or as many as it wants, different ones of the pool, at most all
-  // of it: a function of seed, group and number of questions, of which fewer are among more of the same
-  // group.
-  std::vector<uint32_t> questions_of(const Proposal& proposal) const;
+  // The questions of a group: `batch` different ones of the pool, a function of seed and group.
+  std::vector<uint32_t> questions_of(int64_t group) const;
 
   std::string method_;
   int32_t floor_;

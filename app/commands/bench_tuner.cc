@@ -85,8 +85,7 @@ policy::PolicyConfig learner_config(const std::string& method, int layers, int64
           .total = total,
           .floor = options.floor,
           .seed = seed,
-          .max_policy_lag = policy::find_learner(method)->max_policy_lag,
-          .questions = options.questions};
+          .max_policy_lag = policy::find_learner(method)->max_policy_lag};
 }
 
 policy::RehearsalOptions rehearsal(uint64_t instance, const TunerOptions& options) {

@@ -15,10 +15,8 @@
 #include "policy/belief.h"
 #include "policy/divergence_phase.h"
 #include "policy/learner.h"
-#include "policy/question_allowance.h"
 #include "policy/race.h"
 #include "policy/response_state.h"
-#include "policy/reward_share.h"
 #include "policy/state.h"
 
 namespace allot::policy {
@@ -47,6 +45,7 @@ constexpr int64_t kGroup = 8;  // proposals on the same questions
 constexpr size_t kFirstOutcomes = 112;
 // Outcomes until something else than the start is recommended.
 constexpr size_t kTrustedOutcomes = 48;
+constexpr double kQuestions = 16;  // where an outcome does not say how many it is the mean of
 // Outcomes from which the chain of the steps walks, and with which the two forms are first compared: the
 // first ones say more of the prior than of the form.
 constexpr int64_t kWalkingSteps = 40;
@@ -103,9 +102,15 @@ class Automatic final : public Policy {
     Schedule schedule = {};
     int64_t version = 0;  // when it was asked
     int64_t group = 0;
-    int32_t questions = 0;                             // that were asked for; 0 of a divergence
     std::optional<DivergencePhase::Place> place = {};  // of a divergence
     std::optional<int> candidate = {};                 // of the race
+  };
+  // How a reward becomes the share of right answers that the model learns from: as it is when `scale` is 0,
+  // else as sigmoid((value - centre) / scale).
+  struct Measure {
+    bool known = false;
+    double centre = 0;
+    double scale = 0;
   };
 
   // The parts of ask(): the next divergence, and the next proposal of what the run measures.
@@ -117,6 +122,8 @@ class Automatic final : public Policy {
   void begin_answers();
   // Reads what was told since the last update into the model, runs the chain and recommends again.
   void update();
+  void learn_measure();
+  double share_of(double value) const;
   // Which form of the model leads, after what it foretold of the answers that wait.
   void choose_form();
   // Enough was learned for both forms to be compared.
@@ -142,14 +149,12 @@ class Automatic final : public Policy {
   Belief steps_;
   int64_t version_ = 0;
   int64_t next_number_ = 0;
-  int64_t group_ = -1;    // the newest
-  int64_t in_group_ = 0;  // of its kGroup proposals, asked; 0 where it is complete
-  QuestionAllowance allowance_;
-  int32_t questions_ = 0;                 // of each proposal of the newest group of answers
+  int64_t group_ = -1;                    // the newest
+  int64_t in_group_ = 0;                  // of its kGroup proposals, asked; 0 where it is complete
   int64_t last_batch_ = 0;                // the newest group of divergences
   std::map<int64_t, Open> open_;          // by number: neither told nor given up
   std::vector<ResponseOutcome> waiting_;  // told since the last update; their rewards are values
-  RewardShare share_;
+  Measure measure_;
   int64_t learned_ = 0;    // outcomes since the answers began
   double evidence_ = 0;    // of steps: log chance of the answers under them less that under smooth curves
   bool by_steps_ = false;  // steps lead
@@ -205,7 +210,6 @@ Automatic::Automatic(const PolicyConfig& config)
               DrawStream(config.seed, 0, draw_purpose("auto-prior"))),
       steps_(ResponseCurves::Form::kSteps, config, {},
              DrawStream(config.seed, 0, draw_purpose("auto-prior-steps"))),
-      allowance_(config.questions),
       even_(even_schedule(config.layers, config.total, config.floor)),
       level_(kept(even_, config.floor, limits_of(config))),
       start_(start_schedule(config)),
@@ -240,15 +244,11 @@ Proposal Automatic::ask_divergence(int64_t number) {
 }
 
 Proposal Automatic::ask_answers(int64_t number) {
-  const int64_t place = in_group_;
+  if (in_group_ == 0) ++group_;
   in_group_ = (in_group_ + 1) % kGroup;
-  if (place == 0) {
-    ++group_;
-    opponent_ = of_steps_;
-    const bool answers = config_.reward_kind == RewardKind::kAnswers;  // measured for them alone
-    questions_ = answers ? allowance_.next_group(kGroup) : config_.questions;
-  }
-  Open asked{.version = version_, .group = group_, .questions = questions_};
+  Open asked{.version = version_, .group = group_};
+  const int64_t place = (in_group_ + kGroup - 1) % kGroup;
+  if (place == 0) opponent_ = of_steps_;
   if (phase_ && !phase_->over()) {
     asked.schedule = telling(phase_->best(), number);
   } else if (place == 0 && !opponent_.samples.empty()) {
@@ -262,8 +262,6 @@ Proposal Automatic::ask_answers(int64_t number) {
   }
   Proposal proposal{
       .number = number, .group = group_, .schedule = asked.schedule, .policy_version = version_};
-  if (questions_ != config_.questions) proposal.num_questions = questions_;
-  allowance_.note(questions_);
   // Nothing named would be a divergence.
   if (number < config_.divergence_episodes) proposal.reward_kind = config_.reward_kind;
   open_.emplace(number, std::move(asked));
@@ -311,12 +309,11 @@ TellResult Automatic::tell(const Outcome& outcome) {
   }
   if (asked.candidate) {
     race_.tell(asked.group, *asked.candidate,
-               stale ? std::nullopt : std::optional(share_.of(value_of(outcome))));
+               stale ? std::nullopt : std::optional(share_of(value_of(outcome))));
   }
   if (stale) return TellResult::kStale;
-  const auto questions = outcome.results.empty() ? asked.questions : std::ssize(outcome.results);
-  waiting_.push_back(
-      {asked.schedule.samples, asked.group, value_of(outcome), static_cast<double>(questions)});
+  const double questions = outcome.results.empty() ? kQuestions : static_cast<double>(outcome.results.size());
+  waiting_.push_back({asked.schedule.samples, asked.group, value_of(outcome), questions});
   if (waiting_.size() == outcomes_per_update_) update();
   if (phase_ && asked.group > last_batch_ && phase_->overtaken()) follow_divergences();
   return TellResult::kLearned;
@@ -376,8 +373,8 @@ Belief Automatic::bounded(const Belief& belief, ResponseCurves::Form form, const
 
 void Automatic::update() {
   ++version_;
-  share_.learn(waiting_);
-  for (ResponseOutcome& outcome : waiting_) outcome.reward = share_.of(outcome.reward);
+  if (!measure_.known) learn_measure();
+  for (ResponseOutcome& outcome : waiting_) outcome.reward = share_of(outcome.reward);
   choose_form();
   for (const ResponseOutcome& outcome : waiting_) {
     smooth_.add(outcome);
@@ -412,6 +409,25 @@ void Automatic::choose_form() {
               race_.second_lead() > (by_steps_ ? kLeadToStay : kLead);
 }
 
+void Automatic::learn_measure() {
+  measure_.known = true;
+  const auto is_share = [](const ResponseOutcome& outcome) {
+    return outcome.reward >= 0 && outcome.reward <= 1;
+  };
+  if (std::ranges::all_of(waiting_, is_share)) return;
+  const auto count = static_cast<double>(waiting_.size());
+  double square = 0;
+  for (const ResponseOutcome& outcome : waiting_) measure_.centre += outcome.reward / count;
+  for (const ResponseOutcome& outcome : waiting_)
+    square += std::pow(outcome.reward - measure_.centre, 2) / count;
+  measure_.scale = square > 0 ? std::sqrt(square) : 1;
+}
+
+double Automatic::share_of(double value) const {
+  if (measure_.scale == 0) return std::clamp(value, 0.0, 1.0);
+  return 1 / (1 + std::exp((measure_.centre - value) / measure_.scale));
+}
+
 void Automatic::settle() {
   settled_ = belief().best();
   const bool race = compares() && evidence_ > kEvidenceToRace && smooth_.outcomes().size() >= kFirstOutcomes;
@@ -425,7 +441,7 @@ void Automatic::settle() {
 
 std::optional<Outlook> Automatic::outlook() const {
   // Rewards that were bent into shares have units of their own.
-  if (smooth_.outcomes().size() < kTrustedOutcomes || share_.bends() || (phase_ && !phase_->over())) {
+  if (smooth_.outcomes().size() < kTrustedOutcomes || measure_.scale != 0 || (phase_ && !phase_->over())) {
     return std::nullopt;
   }
   Outlook outlook{.over_even = estimate_of(belief().advantages(recommended_, even_))};
@@ -475,34 +491,32 @@ std::string Automatic::save() const {
     json entry{{"number", number},
                {"version", asked.version},
                {"group", asked.group},
-               {"questions", asked.questions},
                {"samples", asked.schedule.samples}};
     if (asked.place) entry["place"] = {asked.place->batch, asked.place->member};
     if (asked.candidate) entry["candidate"] = *asked.candidate;
     open.push_back(std::move(entry));
   }
-  json state = {{"version", version_},
-                {"next_number", next_number_},
-                {"group", group_},
-                {"in_group", in_group_},
-                {"allowance", allowance_.save()},
-                {"questions", questions_},
-                {"last_batch", last_batch_},
-                {"open", std::move(open)},
-                {"waiting", to_json(waiting_)},
-                {"outcomes", to_json(smooth_.outcomes())},
-                {"measure", share_.save()},
-                {"smooth", smooth_.save()},
-                {"steps", steps_.save()},
-                {"learned", learned_},
-                {"evidence", evidence_},
-                {"by_steps", by_steps_},
-                {"race", race_.save()},
-                {"settled", settled_.samples},
-                {"of_smooth", of_smooth_.samples},
-                {"of_steps", of_steps_.samples},
-                {"opponent", opponent_.samples},
-                {"recommended", recommended_.samples}};
+  json state = {
+      {"version", version_},
+      {"next_number", next_number_},
+      {"group", group_},
+      {"in_group", in_group_},
+      {"last_batch", last_batch_},
+      {"open", std::move(open)},
+      {"waiting", to_json(waiting_)},
+      {"outcomes", to_json(smooth_.outcomes())},
+      {"measure", {{"known", measure_.known}, {"centre", measure_.centre}, {"scale", measure_.scale}}},
+      {"smooth", smooth_.save()},
+      {"steps", steps_.save()},
+      {"learned", learned_},
+      {"evidence", evidence_},
+      {"by_steps", by_steps_},
+      {"race", race_.save()},
+      {"settled", settled_.samples},
+      {"of_smooth", of_smooth_.samples},
+      {"of_steps", of_steps_.samples},
+      {"opponent", opponent_.samples},
+      {"recommended", recommended_.samples}};
   if (phase_) state["phase"] = phase_->save();
   return write_state(config_, std::move(state));
 }
@@ -517,9 +531,6 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
       version_ >= 0 && next_number_ >= 0 && group_ >= (next_number_ > 0 ? 0 : -1) && last_batch_ >= 0,
       "version, next_number, group and last_batch must be at least 0");
   require_state(in_group_ >= 0 && in_group_ < kGroup, "in_group is " + std::to_string(in_group_));
-  allowance_.restore(learner.at("allowance"));
-  questions_ = learner.at("questions");
-  require_state(questions_ >= 0, "questions is " + std::to_string(questions_));
   if (phase_ && !phase_->over()) {
     phase_->restore(learner.at("phase"));
     if (phase_->over()) begin_answers();
@@ -528,8 +539,7 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
     const int64_t number = entry.at("number");
     Open asked{.schedule = {entry.at("samples").get<std::vector<int32_t>>()},
                .version = entry.at("version"),
-               .group = entry.at("group"),
-               .questions = entry.at("questions")};
+               .group = entry.at("group")};
     check_schedule(asked.schedule, config.layers, config.floor, config.total);
     if (entry.contains("place")) {
       require_state(phase_.has_value(), "a divergence was asked of a learner of answers");
@@ -539,8 +549,7 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
     if (entry.contains("candidate")) asked.candidate = entry.at("candidate").get<int>();
     require_state(asked.candidate.value_or(0) == 0 || asked.candidate == 1,
                   "candidate of proposal " + std::to_string(number) + " must be 0 or 1");
-    require_state(number >= 0 && number < next_number_ && asked.version >= 0 && asked.version <= version_ &&
-                      asked.questions >= (asked.place ? 0 : 1),
+    require_state(number >= 0 && number < next_number_ && asked.version >= 0 && asked.version <= version_,
                   "proposal " + std::to_string(number) + " was never asked");
     open_.emplace(number, std::move(asked));
   }
@@ -551,7 +560,8 @@ Automatic::Automatic(const PolicyConfig& config, const json& learner) : Automati
     smooth_.add(outcome);
     steps_.add(outcome);
   }
-  share_.restore(learner.at("measure"));
+  const json& measure = learner.at("measure");
+  measure_ = {.known = measure.at("known"), .centre = measure.at("centre"), .scale = measure.at("scale")};
   smooth_.restore(learner.at("smooth"));
   steps_.restore(learner.at("steps"));
   learned_ = learner.at("learned");

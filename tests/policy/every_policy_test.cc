@@ -96,13 +96,9 @@ std::string apply(Policy& policy, const Event& event) {
   switch (event.kind) {
     case Event::kAsk:
       for (const Proposal& proposal : policy.ask(static_cast<int>(event.argument))) {
-        seen += nlohmann::json{proposal.number,
-                               proposal.group,
-                               proposal.schedule.samples,
-                               proposal.log_prob,
-                               proposal.policy_version,
-                               proposal.reward_kind == RewardKind::kDivergence,
-                               proposal.num_questions.value_or(0)}
+        seen += nlohmann::json{proposal.number,           proposal.group,
+                               proposal.schedule.samples, proposal.log_prob,
+                               proposal.policy_version,   proposal.reward_kind == RewardKind::kDivergence}
                     .dump();
       }
       break;
@@ -182,23 +178,6 @@ TEST_P(EveryPolicy, ProposalsAreNumberedInOrderAndKeepTotalAndFloor) {
     }
   }
   EXPECT_EQ(number, 40);
-}
-
-// So the number of episodes of a run says what it costs at most.
-TEST_P(EveryPolicy, AsksForNoMoreQuestionsInAllThanEpisodesOfUsualSizeHave) {
-  for (const int32_t usual : {1, 5, 16}) {
-    PolicyConfig of_run = config();
-    of_run.questions = usual;
-    const auto policy = make_policy(of_run);
-    int64_t questions = 0;
-    for (const Proposal& proposal : policy->ask(300)) {
-      ASSERT_FALSE(proposal.questions);
-      ASSERT_GE(proposal.num_questions.value_or(usual), 1);
-      questions += proposal.num_questions.value_or(usual);
-      ASSERT_LE(questions, usual * (proposal.number + 1));
-    }
-    EXPECT_GT(questions, usual * 300 - 8);
-  }
 }
 
 // A pin, a cap that the even schedule breaks, a floor that it breaks, and bounds without any choice.

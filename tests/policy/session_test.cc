@@ -107,29 +107,6 @@ TEST(Session, AWrongResultAmongGoodOnesChangesNothing) {
   }
 }
 
-TEST(Session, GivesAProposalAsManyQuestionsAsItWantsAndAtMostThePool) {
-  // Batches of 6: `auto` halves them at first and doubles them for a while.
-  for (const size_t pool : {6u, 10u, 500u}) {
-    Session session("auto", 0);
-    answer(session, {{"op", "init"}, {"layers", 4}, {"samples", 32}, {"batch", 6}, {"pool", pool}});
-    std::set<size_t> sizes;
-    std::set<uint32_t> seen;
-    for (int group = 0; group < 24; ++group) {
-      std::set<json> of_group;
-      const json asked = answer(session, {{"op", "ask"}, {"max", 8}});
-      for (const json& episode : asked.at("episodes")) of_group.insert(episode.at("questions"));
-      EXPECT_EQ(of_group.size(), 1u) << "a group of 8 has the same";
-      const auto questions = of_group.begin()->get<std::vector<uint32_t>>();
-      EXPECT_EQ(std::set<uint32_t>(questions.begin(), questions.end()).size(), questions.size());
-      EXPECT_LT(std::ranges::max(questions), pool);
-      sizes.insert(questions.size());
-      if (questions.size() == 3) seen.insert(questions.begin(), questions.end());
-    }
-    EXPECT_EQ(sizes, (std::set<size_t>{3, 6, std::min<size_t>(12, pool)})) << pool;
-    EXPECT_GE(seen.size(), std::min<size_t>(pool, 20)) << "a smaller batch is no fixed part of the pool";
-  }
-}
-
 TEST(Session, InitStartsAnew) {
   Session session("auto", 0);
   session.answer(kInit);
