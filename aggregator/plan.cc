@@ -121,10 +121,8 @@ std::vector<uint32_t> Plan::questions_of(const policy::Proposal& proposal) {
   const uint32_t questions = train_questions_;
   if (!proposal.questions) {
     const int64_t count = proposal.num_questions.value_or(static_cast<int>(questions_per_episode_));
-    if (count < 1 || count > questions) {
-      throw std::logic_error(fmt::format("the policy wants {} of {} questions", count, questions));
-    }
-    return train_.batch(proposal.group, static_cast<uint32_t>(count));
+    if (count < 1) throw std::logic_error(fmt::format("the policy wants {} questions", count));
+    return train_.batch(proposal.group, std::min(static_cast<uint32_t>(count), questions));
   }
   const std::set<uint32_t> different(proposal.questions->begin(), proposal.questions->end());
   if (different.empty() || different.size() != proposal.questions->size() ||

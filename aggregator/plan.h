@@ -118,7 +118,7 @@ class Plan {
  private:
   PlannedEpisode next_learning();
   // The questions that a proposal names, or those of its group. Throws std::logic_error when it names one
-  // twice or one that the training split does not have, or wants more than there are.
+  // twice or one that the training split does not have, or wants none.
   std::vector<uint32_t> questions_of(const policy::Proposal& proposal);
   PlannedEpisode next_preflight();
   PlannedEpisode next_verification();

@@ -32,7 +32,8 @@ struct Proposal {
   // by the group.
   std::optional<std::vector<uint32_t>> questions = {};
   // How many questions, where the caller chooses them; empty: as many as the run asks in every episode.
-  // Within a group, a proposal with fewer questions gets the first of those that one with more gets.
+  // Within a group, a proposal with fewer questions gets the first of those that one with more gets. Where
+  // there are fewer in all than it wants, it gets all.
   std::optional<int> num_questions = {};
   // What to measure of it; empty: what the run measures. The caller refuses a kind that workers cannot run.
   // Rewards of another kind than the run's are told like all, but are not in its learning curve.

@@ -13,12 +13,14 @@
 namespace allot::policy {
 
 struct RehearsalOptions {
+  // Lasts until as many questions were asked as so many episodes of questions_per_episode have, or one
+  // episode beyond: learners that ask for different numbers are compared at equal cost.
   int episodes = 0;
-  int questions_per_episode = 16;
-  int in_flight = 1;  // proposals in flight at once; they finish in random order
-  double loss = 0;    // probability that an episode is given up instead of told
+  int questions_per_episode = 16;  // of a proposal that says nothing of them
+  int in_flight = 1;               // proposals in flight at once; they finish in random order
+  double loss = 0;                 // probability that an episode is given up instead of told
   uint64_t seed = 0;
-  std::vector<int> checkpoints = {};  // episode counts, ascending
+  std::vector<int> checkpoints = {};  // counted as `episodes` is, ascending, at most that
 };
 
 // What is rehearsed on.

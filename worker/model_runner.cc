@@ -31,7 +31,12 @@ ModelRunner::ModelRunner(std::unique_ptr<evaluation::Generator> generator,
 }
 
 int ModelRunner::capacity() const {
-  return (generator_->max_prompts() + options_.questions_per_episode - 1) / options_.questions_per_episode;
+  // Learners ask for fewer or more questions; whole episodes count, so that the number of those of usual size
+  // is the same from their start to their end.
+  int64_t room = generator_->max_prompts();
+  for (const auto& [id, running] : running_) room -= std::ssize(running.episode.questions);
+  const int64_t usual = options_.questions_per_episode;
+  return static_cast<int>(std::ssize(running_) + std::max<int64_t>(room + usual - 1, 0) / usual);
 }
 
 const evaluation::Question& ModelRunner::question(Split split, uint32_t id) const {

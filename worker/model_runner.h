@@ -24,7 +24,7 @@ struct Questions {
 
 struct ModelRunnerOptions {
   uint32_t run_seed = 0;  // first half of every draw's key; the second is the episode's sampling seed
-  int32_t questions_per_episode = 16;  // usual size of an episode; capacity() depends on it
+  int32_t questions_per_episode = 16;  // usual size of an episode; what capacity() fills up with
 };
 
 // Not for use by several threads at once. Results are a function of the episode and the seeds, not of other
@@ -35,7 +35,7 @@ class ModelRunner final : public EpisodeRunner {
   ModelRunner(std::unique_ptr<evaluation::Generator> generator, std::unique_ptr<evaluation::Task> task,
               Questions questions, const ModelRunnerOptions& options, const Clock& clock);
 
-  // The number of episodes of usual size that fill the generator.
+  // The episodes that run and as many of usual size as fill the rest of the generator.
   int capacity() const override;
   // An episode that cannot be run (no questions, an unknown question, a schedule that does not fit the model,
   // a prompt that is too long) comes back from the next advance() with its error.

@@ -273,8 +273,9 @@ int run_bench_tuner(std::span<const std::string> arguments) {
               "samples of all layers there; those of the file's first schedule when not given");
   set.integer("instances", &options.instances, 1, 10'000, "N", "random instances of each family");
   set.integer("first", &options.first, 0, 1'000'000'000, "N", "number of the first instance");
-  set.integer("episodes", &options.episodes, 1, 1'000'000, "N", "episodes of a run");
-  set.integer("questions", &options.questions, 1, 7473, "N", "questions of an episode");
+  set.integer("episodes", &options.episodes, 1, 1'000'000, "N", "length of a run in episodes of --questions");
+  set.integer("questions", &options.questions, 1, 7473, "N",
+              "questions of an episode, where the learner does not say how many");
   set.integer("in-flight", &options.in_flight, 1, 100'000, "N",
               "proposals out at once; they end in random order");
   set.integer("floor", &options.floor, 0, 8, "N", "least samples of a layer");
@@ -313,9 +314,9 @@ int run_bench_tuner(std::span<const std::string> arguments) {
   const bench::Table table(columns);
   if (!options.json) {
     std::cout << fmt::format(
-        "Share of the gap between uniform and the best schedule that the recommended one closes after the number of "
-        "episodes that heads the column, of {} questions each, percent; where all layers are equal, points over "
-        "uniform. Mean and standard deviation over {} instances from number {}; seconds a run on one thread.\n",
+        "Share of the gap between uniform and the best schedule that the recommended one closes after as many "
+        "questions as the number of episodes that heads the column has, at {} each, percent; where all layers are "
+        "equal, points over uniform. Mean and standard deviation over {} instances from number {}; seconds a run on one thread.\n",
         options.questions, options.instances, options.first);
     std::cout << table.head();
   }

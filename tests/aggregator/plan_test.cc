@@ -150,12 +150,20 @@ TEST(Plan, QuestionsThatAreNotInTheTrainingSplitAreRefused) {
        std::vector<policy::Proposal>{{.schedule = {}, .questions = Questions{}},
                                      {.schedule = {}, .questions = Questions{3, 3}},
                                      {.schedule = {}, .questions = Questions{50}},
-                                     {.schedule = {}, .num_questions = 0},
-                                     {.schedule = {}, .num_questions = 51}}) {
+                                     {.schedule = {}, .num_questions = 0}}) {
     std::vector<ScriptedPolicy::Told> told;
     Plan plan(example_spec(), std::make_unique<ScriptedPolicy>(std::vector{proposal}, &told));
     EXPECT_THROW(plan.next(), std::logic_error);
   }
+}
+
+TEST(Plan, AProposalThatWantsMoreQuestionsThanThereAreGetsAll) {
+  std::vector<ScriptedPolicy::Told> told;
+  Plan plan(example_spec(), std::make_unique<ScriptedPolicy>(
+                                std::vector<policy::Proposal>{{.schedule = {}, .num_questions = 51}}, &told));
+  const std::vector<uint32_t> questions = plan.next().value().questions;
+  EXPECT_EQ(std::set<uint32_t>(questions.begin(), questions.end()).size(), 50u);
+  EXPECT_THAT(questions, SizeIs(50));
 }
 
 TEST(Plan, AProposalWithoutAKindOfRewardGetsTheRunsAndOneWithAKindThatKind) {

@@ -316,6 +316,19 @@ TEST_F(ModelRunnerTest, CapacityIsTheEpisodesThatFillTheGenerator) {
   EXPECT_EQ(runner_.capacity(), 3);  // 8 prompts at a time, 3 an episode
 }
 
+TEST_F(ModelRunnerTest, CapacityGrowsWithSmallEpisodesAndShrinksWithLargeOnes) {
+  for (int number = 1; number <= 3; ++number) {
+    runner_.start(episode(number, {0, 1, 2}));
+    EXPECT_EQ(runner_.capacity(), 3) << "of usual size";
+  }
+  for (int number = 1; number <= 3; ++number) runner_.start(episode(number, {0}));
+  EXPECT_EQ(runner_.capacity(), 3 + 2);  // 5 of 8 prompts are free
+  runner_.start(episode(1, {0, 1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(runner_.capacity(), 3) << "never fewer than run";
+  run_all();
+  EXPECT_EQ(runner_.capacity(), 3);
+}
+
 TEST_F(ModelRunnerTest, AnIdleRunnerReturnsNothingAtOnce) {
   EXPECT_TRUE(runner_.advance().empty());
 }
