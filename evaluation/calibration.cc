@@ -251,7 +251,14 @@ std::optional<int64_t> least_total(int64_t first, const CalibrationOptions& opti
 
 std::optional<int64_t> least_total(int64_t first, const CalibrationOptions& options,
                                    const std::function<bool(int64_t total)>& is_enough) {
-  return least_total(first, options, is_enough, [](int64_t low, int64_t high) {
+  bool found = false;
+  const auto remember = [&](int64_t total) {
+    const bool enough = is_enough(total);
+    found = found || enough;
+    return enough;
+  };
+  return least_total(first, options, remember, [&](int64_t low, int64_t high) {
+    if (!found) return 2 * low;
     return static_cast<int64_t>(
         std::llround(std::sqrt(static_cast<double>(low) * static_cast<double>(high))));
   });

@@ -95,7 +95,8 @@ TotalsToTry totals_to_try(const CalibrationOptions& options);
 std::optional<int64_t> least_total(int64_t first, const CalibrationOptions& options,
                                    const std::function<bool(int64_t total)>& is_enough,
                                    const std::function<int64_t(int64_t low, int64_t high)>& guess);
-// The same with what is halfway between the two, of the logs, in place of a guess.
+// The same without a guess: twice a total that is too small until one is enough, then halfway between the
+// two, of the logs.
 std::optional<int64_t> least_total(int64_t first, const CalibrationOptions& options,
                                    const std::function<bool(int64_t total)>& is_enough);
 // The least total whose learned divergence is at most `margin` nats, guessed where the model expects the

@@ -27,9 +27,9 @@ Calibration calibration(std::vector<int32_t> samples, double divergence) {
   Calibration made{.schedule = {std::move(samples)},
                    .uniform = {.mean = 2 * divergence, .standard_error = divergence / 5},
                    .learned = {.mean = divergence, .standard_error = divergence / 10}};
-  for (const int32_t samples : made.schedule.samples) {
+  for (const int32_t of_layer : made.schedule.samples) {
     made.sensitivities.emplace_back();
-    if (samples != kExactLayer)
+    if (of_layer != kExactLayer)
       made.sensitivities.back() = {.one_more = 0.1, .one_fewer = -0.2, .error = 0.02};
   }
   if (made.sensitivities[0]) made.sensitivities[0]->one_fewer = -std::numeric_limits<double>::infinity();

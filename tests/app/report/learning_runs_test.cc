@@ -124,8 +124,9 @@ TEST(LearningRun, HasWhatWasRecommendedOnItsWay) {
   }
   EXPECT_THAT(episodes, ElementsAre(0, 4, 8, 10));
   // The third and every later one of the first worker adds the time since the one before.
-  EXPECT_THAT(seconds, Pointwise(::testing::DoubleNear(1e-9),
-                                 {0.0, 0.5 + 0.5 + 2 * 0.3, 0.5 + 0.5 + 6 * 0.3, 0.5 + 0.5 + 8 * 0.3}))
+  EXPECT_THAT(seconds,
+              ::testing::Pointwise(::testing::DoubleNear(1e-9),
+                                   {0.0, 0.5 + 0.5 + 2 * 0.3, 0.5 + 0.5 + 6 * 0.3, 0.5 + 0.5 + 8 * 0.3}))
       << "of two workers, one with two episodes at a time";
   const std::vector<aggregator::VersionRow> versions = aggregator::read_run(done.directory).versions;
   ASSERT_THAT(versions, SizeIs(3));
