@@ -50,7 +50,6 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim>::kThreads, 2)
   auto& shared = *reinterpret_cast<Shape::Shared*>(dynamic);
   auto* const outs = reinterpret_cast<float*>(dynamic + sizeof(shared));  // [parts, share]
 
-  arrive_at_cluster();
   RowGroup<kWarps> group(shared.scratch.group);
   const int thread = group.thread();
   const auto q = static_cast<int32_t>(blockIdx.z);
@@ -79,6 +78,7 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim>::kThreads, 2)
   if (fault != kFaultNone) return fill_out(NAN);
   if (row.budget == 0) return fill_out(0);
   if (row.budget == kDenseBudget) return;  // the kernel for dense sequences serves it
+  arrive_at_cluster();
 
   const int32_t pair = row.sequence * args.p.num_kv_heads + row.kv_head;
   if (args.ready != nullptr) {
