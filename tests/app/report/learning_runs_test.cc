@@ -309,6 +309,7 @@ TEST(LearningFigures, DrawACurveForEachLearner) {
   const std::vector<const LearningGroup*> both = {&groups[0], &groups[1]};
   const XmlElement svg = parse_xml(learning_curve_chart(both, LearningCost::kEpisodes).inline_svg());
   EXPECT_THAT(svg.all("path", "line"), SizeIs(2));
+  EXPECT_THAT(svg.all("path", "s1"), SizeIs(1)) << "each in a colour of its own";
   std::vector<std::string> tips;
   for (const XmlElement* whisker : svg.all("g", "whisker")) tips.push_back(whisker->all("title").at(0)->text);
   EXPECT_THAT(tips, ElementsAre("pairs after 0 episodes, 0 s: 10.0%", "pairs after 10 episodes, 20 s: 40.0%",
