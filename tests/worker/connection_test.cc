@@ -335,6 +335,7 @@ TEST_F(ConnectionTest, ARunnerThatThrowsEndsTheWorkerAfterItsEpisodesAreReported
 }
 
 TEST_F(ConnectionTest, AStoppingWorkerGivesItsLeasesBackAndEndsWell) {
+  drain_ = kDrainOfATest;
   control_.finish_episodes = false;
   start_introduced_worker();
   aggregator_->grant({{11, 4}, {12, 5}});
@@ -348,6 +349,7 @@ TEST_F(ConnectionTest, AStoppingWorkerGivesItsLeasesBackAndEndsWell) {
 }
 
 TEST_F(ConnectionTest, AStoppingWorkerGivesBackTheAnswersItHasAndSaysWhetherItsMachineIsTakenAway) {
+  drain_ = kDrainOfATest;
   for (const bool preempted : {false, true}) {
     preempted_ = preempted;
     stop_ = false;
