@@ -71,6 +71,18 @@ class Screen:
         os.close(self.ours)
 
 
+def serve_again(run, endpoint):
+    """At the port that it had, which the system may have given to some other connection for a moment."""
+    for _ in range(20):
+        try:
+            return run.serve("--bind", endpoint)
+        except RuntimeError as error:
+            if "the port is in use" not in str(error):
+                raise
+            time.sleep(0.5)
+    return run.serve("--bind", endpoint)
+
+
 class Watch(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="allot-watch-")
@@ -117,7 +129,7 @@ class Watch(unittest.TestCase):
         lost = screen.wait_for(lambda text: "no answer from" in text)
         self.assertIn("no answer from " + endpoint, lost)
         self.assertIn("0 of 60 episodes", lost.split("\x1b[H")[-1], "what was known stays on the screen")
-        run.serve("--bind", endpoint)
+        serve_again(run, endpoint)
         screen.wait_for(lambda text: "no answer" not in text.split("\x1b[H")[-1] and "0 of 60" in text.split("\x1b[H")[-1])
         screen.process.send_signal(signal.SIGINT)
         screen.wait_for(lambda text: "\x1b[?25h\x1b[?1049l" in text)
