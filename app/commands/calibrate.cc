@@ -7,7 +7,6 @@
 #include <cmath>
 #include <functional>
 #include <iostream>
-#include <map>
 #include <optional>
 
 #include "app/cli/command.h"
@@ -136,7 +135,15 @@ class Verification {
   std::vector<double> dense_;  // scores
 };
 
-// Every verified total, in rising order, for the file beside their schedules.
+// By total.
+std::vector<const Calibrated*> rising(const Results& results) {
+  std::vector<const Calibrated*> totals;
+  for (const Calibrated& one : results.totals) totals.push_back(&one);
+  std::ranges::sort(totals, {}, [](const Calibrated* one) { return one->calibration.schedule.total(); });
+  return totals;
+}
+
+// Every verified total, for the file beside their schedules.
 std::string verification_file(const CalibrationPlan& plan, const Results& results) {
   nlohmann::ordered_json json = {{"schema_version", 1},
                                  {"conditions", evaluation::to_json(plan.accuracy->scoring.conditions)},
@@ -144,10 +151,7 @@ std::string verification_file(const CalibrationPlan& plan, const Results& result
                                  {"margin", plan.accuracy->margin}};
   json["least_total"] = results.least_total ? nlohmann::ordered_json(*results.least_total) : nullptr;
   json["totals"] = nlohmann::ordered_json::array();
-  std::vector<const Calibrated*> rising;
-  for (const Calibrated& one : results.totals) rising.push_back(&one);
-  std::ranges::sort(rising, {}, [](const Calibrated* one) { return one->calibration.schedule.total(); });
-  for (const Calibrated* one : rising) {
+  for (const Calibrated* one : rising(results)) {
     nlohmann::ordered_json total = {{"total", one->calibration.schedule.total()},
                                     {"samples", evaluation::samples_json(one->calibration.schedule.samples)}};
     total.update(evaluation::to_json(one->loss.value()));
@@ -282,10 +286,11 @@ std::string accuracy_verdict(const Results& results, const CalibrationPlan& plan
   const bench::Table table(
       {{"total", 8}, {"learned", 24}, {"", 2}, {"against dense (95% interval of the loss)", -42}, {"", -1}});
   text += table.head();
-  std::map<int64_t, const evaluation::AccuracyLoss*> rising;
-  for (const Calibrated& one : results.totals) rising[one.calibration.schedule.total()] = &one.loss.value();
   std::vector<int64_t> undecided;
-  for (const auto& [total, loss] : rising) {
+  const std::vector<const Calibrated*> totals = rising(results);
+  for (const Calibrated* one : totals) {
+    const int64_t total = one->calibration.schedule.total();
+    const evaluation::AccuracyLoss* const loss = &one->loss.value();
     text += table.line({total, evaluation::text(loss->learned), "", evaluation::text(*loss),
                         std::string(evaluation::name(loss->verdict()))});
     if (loss->verdict() == evaluation::MarginVerdict::kUndecided &&
@@ -295,9 +300,10 @@ std::string accuracy_verdict(const Results& results, const CalibrationPlan& plan
   if (results.least_total)
     text += fmt::format("the least total within {} points: {}\n", points, unit.text(*results.least_total));
   else
-    text += fmt::format(
-        "no total up to {} is seen to be within {} points; give a larger --accuracy-margin{}\n",
-        unit.text(rising.rbegin()->first), points, undecided.empty() ? "" : ", or more questions");
+    text +=
+        fmt::format("no total up to {} is seen to be within {} points; give a larger --accuracy-margin{}\n",
+                    unit.text(totals.back()->calibration.schedule.total()), points,
+                    undecided.empty() ? "" : ", or more questions");
   if (!undecided.empty())
     text += fmt::format(
         "{} questions cannot decide about {}: the margin lies in the interval, so {} counts as too small; more "

@@ -74,6 +74,21 @@ struct Split {
   double rest;
   int32_t kept;
 };
+// The same of a lane's keys.
+struct SplitOfEight {
+  float rest = 0;
+  int32_t kept = 0;
+};
+__device__ __forceinline__ SplitOfEight split_of(const float (&sizes)[8], float tau) {
+  SplitOfEight split;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    const bool keep = keeps_row(sizes[k], tau);
+    split.kept += keep;
+    split.rest += keep ? 0.0f : sizes[k];
+  }
+  return split;
+}
 
 class GroupSizes {
   static constexpr int kHeadsAtOnce = 4;

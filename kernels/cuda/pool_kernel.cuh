@@ -34,15 +34,9 @@ __device__ __forceinline__ Split split_at(const GroupRow& row, const GroupSizes&
       const bool wanted = place < 32;
       float of_tile[1][8];
       sizes.of<1, false>({begin + static_cast<int32_t>(wanted ? place : 0)}, {wanted}, of_tile);
-      float rest = 0;
-#pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        const float size = of_tile[0][k];
-        const bool keep = keeps_row(size, tau);
-        split.kept += keep;
-        rest += keep ? 0.0f : size;
-      }
-      split.rest += static_cast<double>(rest);
+      const SplitOfEight own = split_of(of_tile[0], tau);
+      split.kept += own.kept;
+      split.rest += static_cast<double>(own.rest);
 #pragma unroll
       for (int i = 0; i < GroupSizes::kQuad; ++i) left &= left - 1;
     }

@@ -49,6 +49,27 @@ class ChosenRows {
     return static_cast<double>(row_.wanted) / row_.heads;
   }
 
+  // Sets where targets fall in a long row, from what the group holds besides its kept rows and how many those
+  // are.
+  __device__ __forceinline__ void set_targets(double rest, int32_t kept) {
+    if (level_) {
+      set_step(1 / rows_per_mass());
+      drawn_ = level_draws(rest * rows_per_mass(), u_);
+    } else {
+      drawn_ = rest > 0 ? rows_ - kept : 0;
+      set_step(rest / max(drawn_, 1));
+    }
+  }
+  __device__ __forceinline__ void set_step(double step) {
+    steps_of_mass_ = 1 / step;
+    step_ = static_cast<float>(step);
+    steps_ = static_cast<float>(steps_of_mass_);
+  }
+  // Targets of at most a mass; those of level_target are (s + 1 - u) steps.
+  __device__ __forceinline__ int32_t targets_up_to(double mass) const {
+    return min(drawn_, static_cast<int32_t>(mass * steps_of_mass_ + static_cast<double>(u_)));
+  }
+
   __device__ __forceinline__ GroupSizes group_sizes() const { return {args_, row_, scales_, lane_}; }
   __device__ __forceinline__ bool keeps(float size) const { return keeps_row(size, tau_); }
 
@@ -155,9 +176,10 @@ class ChosenRows {
   const float u_;
   bool finite_ = false;
   float tau_ = 0;
-  int32_t drawn_ = 0;  // targets up to the end of the row
-  float step_ = 0;     // of the targets, in mass that is not kept
-  float steps_ = 0;    // 1 / step_
+  int32_t drawn_ = 0;         // targets up to the end of the row
+  float step_ = 0;            // of the targets, in mass that is not kept
+  float steps_ = 0;           // 1 / step_
+  double steps_of_mass_ = 0;  // steps_ once more, for long rows
 
  private:
   // Finds the weights of the list's rows: a lane a row.

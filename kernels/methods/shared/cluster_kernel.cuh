@@ -15,12 +15,11 @@ template <int kHeadDim>
 struct ClusterShape {
   static constexpr int kWarps = 8;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kHeadsAtOnce = 4;
 
   struct Shared {
     HeldSelection<kWarps>::Scratch scratch;
     RowList lists[kWarps];
-    float sums[kWarps][kHeadsAtOnce][kHeadDim];  // of the warps
+    WarpSums<kWarps, kHeadDim> sums;
   };
   // Outputs that a block adds up, of all heads; the last may add up fewer.
   __host__ __device__ static constexpr int32_t share(int32_t heads, int32_t blocks) {
@@ -45,7 +44,7 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim>::kThreads, 2)
   constexpr int kWarps = Shape::kWarps;
   constexpr int kThreads = Shape::kThreads;
   constexpr int kHeads = RowList::kHeads;
-  constexpr int kHeadsAtOnce = Shape::kHeadsAtOnce;
+  constexpr int kHeadsAtOnce = WarpSums<kWarps, kHeadDim>::kHeads;
   ALLOT_DYNAMIC_SHARED(16, dynamic);
   auto& shared = *reinterpret_cast<Shape::Shared*>(dynamic);
   auto* const outs = reinterpret_cast<float*>(dynamic + sizeof(shared));  // [parts, share]
@@ -55,11 +54,11 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim>::kThreads, 2)
   const auto q = static_cast<int32_t>(blockIdx.z);
   FaultCode fault;
   const GroupRow row = group_row(args, q, static_cast<int32_t>(blockIdx.x), &fault);
-  RowParts parts = {.tiles = row.tiles,
-                    .parts = row_part_count(row.tiles),
-                    .rank = static_cast<int32_t>(blockIdx.y),
-                    .blocks = static_cast<int32_t>(gridDim.y)};
-  parts.blocks = min(parts.blocks, parts.parts);
+  const int32_t part_count = row_part_count(row.tiles);
+  const RowParts parts = {.tiles = row.tiles,
+                          .parts = part_count,
+                          .rank = static_cast<int32_t>(blockIdx.y),
+                          .blocks = min(static_cast<int32_t>(gridDim.y), part_count)};
   const bool last_block =
       blockIdx.x == gridDim.x - 1 && blockIdx.y == gridDim.y - 1 && blockIdx.z == gridDim.z - 1;
   // As in value_kernel.
@@ -99,28 +98,18 @@ __global__ void __launch_bounds__(ClusterShape<kHeadDim>::kThreads, 2)
       const int32_t heads = min(row.heads - first, kHeads);
       GatherHeads<T, kHeadDim, kHeads> gather(args.p.value_pages, heads, group.lane());
       const int32_t read = selection.for_each_list(slot, parts.slots(), first, heads, list, gather);
-      if (first == 0 && group.lane() == 0 && args.p.rows_read != nullptr && read > 0) {
-        atomicAdd(reinterpret_cast<unsigned long long*>(&args.p.rows_read[row.sequence]),
-                  static_cast<unsigned long long>(read));
-      }
+      if (first == 0) count_rows(args, row, group.lane(), read);
 #pragma unroll
       for (int low = 0; low < kHeads; low += kHeadsAtOnce) {
         if (low >= heads) break;
-#pragma unroll
-        for (int h = 0; h < kHeadsAtOnce; ++h) {
-#pragma unroll
-          for (int e = 0; e < gather.kElements; ++e)
-            if (gather.active()) shared.sums[group.warp()][h][gather.element() + e] = gather.sum(low + h)[e];
-        }
+        shared.sums.leave(group.warp(), gather, low);
         group.sync();
 #pragma unroll 1
         for (int32_t i = thread; i < min(heads - low, kHeadsAtOnce) * kHeadDim; i += kThreads) {
-          float x = 0;
-#pragma unroll
-          for (int w = 0; w < kWarps; ++w) x += shared.sums[w][i / kHeadDim][i % kHeadDim];
           const int32_t element = (first + low) * kHeadDim + i;
           const int32_t block = element / share;
-          *team.there(outs + parts.part_of(slot) * share + element - block * share, block) = x;
+          *team.there(outs + parts.part_of(slot) * share + element - block * share, block) =
+              shared.sums.sum(i);
         }
         group.sync();
       }

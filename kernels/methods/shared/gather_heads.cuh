@@ -94,4 +94,37 @@ class GatherHeads {
   float sum_[kHeads][kElements] = {};
 };
 
+// What the warps of a group have of some heads, in shared memory.
+template <int kWarps, int kHeadDim>
+struct WarpSums {
+  static constexpr int kHeads = 4;
+
+  float of_warps[kWarps][kHeads][kHeadDim];
+
+  // Of the heads from `low` on of what a warp gathered.
+  template <class Gather>
+  __device__ __forceinline__ void leave(int warp, const Gather& gather, int low) {
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+#pragma unroll
+      for (int e = 0; e < Gather::kElements; ++e)
+        if (gather.active()) of_warps[warp][h][gather.element() + e] = gather.sum(low + h)[e];
+    }
+  }
+  // Of all warps, in order: element i of the heads, one after the other.
+  __device__ __forceinline__ float sum(int i) const {
+    float x = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) x += of_warps[w][i / kHeadDim][i % kHeadDim];
+    return x;
+  }
+};
+
+// Counts rows that a warp has read, where the launch asks for that.
+__device__ __forceinline__ void count_rows(const Args& args, const GroupRow& row, int lane, int32_t read) {
+  if (lane != 0 || args.p.rows_read == nullptr || read == 0) return;
+  atomicAdd(reinterpret_cast<unsigned long long*>(&args.p.rows_read[row.sequence]),
+            static_cast<unsigned long long>(read));
+}
+
 }  // namespace allot::kernels::cuda

@@ -81,17 +81,7 @@ class HeldSelection : public ChosenRows {
     if (!finite_) return;
 #pragma unroll 1
     for (int32_t slot = 0; slot < parts_.slots(); ++slot) sum_up(slot, of_parts);
-    double step = 0;
-    if (level_) {
-      step = 1 / rows_per_mass();
-      drawn_ = level_draws(all.rest * rows_per_mass(), u_);
-    } else {
-      drawn_ = all.rest > 0 ? rows_ - all.kept : 0;
-      step = all.rest / max(drawn_, 1);
-    }
-    steps_of_mass_ = 1 / step;
-    step_ = static_cast<float>(step);
-    steps_ = static_cast<float>(steps_of_mass_);
+    set_targets(all.rest, all.kept);
     group_.sync();
   }
 
@@ -272,22 +262,15 @@ class HeldSelection : public ChosenRows {
         const int32_t tile = quad + lane_ / kTileLanes;
         float sizes[8];
         sizes_of(slot, tile, sizes);
-        float rest = 0;
-        int32_t kept = 0;
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          const bool keep = keeps(sizes[k]);
-          kept += keep;
-          rest += keep ? 0.0f : sizes[k];
-        }
+        SplitOfEight of_tile = split_of(sizes, tau_);
 #pragma unroll
         for (int d = 1; d < kTileLanes; d *= 2) {
-          rest += __shfl_xor_sync(kFullWarp, rest, d);
-          kept += __shfl_xor_sync(kFullWarp, kept, d);
+          of_tile.rest += __shfl_xor_sync(kFullWarp, of_tile.rest, d);
+          of_tile.kept += __shfl_xor_sync(kFullWarp, of_tile.kept, d);
         }
-        if (part_ == 0 && tile < tiles) up_to_of(slot)[tile] = static_cast<double>(rest);
-        own.rest += static_cast<double>(rest);
-        own.kept += kept;
+        if (part_ == 0 && tile < tiles) up_to_of(slot)[tile] = static_cast<double>(of_tile.rest);
+        own.rest += static_cast<double>(of_tile.rest);
+        own.kept += of_tile.kept;
       }
 #pragma unroll
       for (int d = kTileLanes; d < 32; d *= 2) {
@@ -342,11 +325,6 @@ class HeldSelection : public ChosenRows {
     }
   }
 
-  // Targets of at most a mass; those of level_target are (s + 1 - u) steps.
-  __device__ __forceinline__ int32_t targets_up_to(double mass) const {
-    return min(drawn_, static_cast<int32_t>(mass * steps_of_mass_ + static_cast<double>(u_)));
-  }
-
   RowGroup<kWarps>& group_;
   const Team<kWarps>& team_;
   const RowParts parts_;
@@ -354,7 +332,6 @@ class HeldSelection : public ChosenRows {
   float* const sizes_;          // [slots, part_tiles, kScoreTile]
   uint32_t* const value_rows_;  // [slots, part_tiles, kRunsOfTile]
   double* const sums_;          // [slots, 1 + part_tiles]
-  double steps_of_mass_ = 0;    // steps_ once more
 };
 
 }  // namespace allot::kernels::cuda

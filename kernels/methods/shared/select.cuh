@@ -73,7 +73,7 @@ class SharedSelection : public ChosenRows {
       sum += cdf_[t];
       cdf_[t] = sum;
     }
-    set_targets(prefix.total, kept);
+    place_targets(prefix.total, kept);
     group.sync();
   }
 
@@ -97,7 +97,9 @@ class SharedSelection : public ChosenRows {
       const uint32_t value_row = wanted ? first_value_row(tile) : 0;
       float sizes_of_tile[1][8];
       const GroupSizes group = group_sizes();
-      group.of<1>({tile}, {wanted}, sizes_of_tile);
+      GroupSizes::Loaded<1> loaded;
+      group.load<1>({tile}, {wanted}, {value_row}, loaded);
+      group.finish<1>({tile}, {wanted}, loaded, sizes_of_tile);
       const float(&sizes)[8] = sizes_of_tile[0];
       const uint32_t read = rows_read<kTileLanes>(
           sizes, static_cast<float>(below * steps_of_mass_ + static_cast<double>(u_) - from), targets);
@@ -113,29 +115,13 @@ class SharedSelection : public ChosenRows {
     return args_.rest_below + int64_t{row_.query} * (args_.p.num_kv_heads + 1) + row_.kv_head;
   }
 
-  // Sets where targets fall, from what the group holds besides its kept rows and how many those are.
-  __device__ __forceinline__ void set_targets(double rest, int32_t kept) {
-    double step = 0;
-    if (level_) {
-      step = 1 / rows_per_mass();
-      drawn_ = level_draws(rest * rows_per_mass(), u_);
-    } else if (pool_ != nullptr) {
-      step = pool_->step;
-      drawn_ = pool_->drawn;
-    } else {
-      drawn_ = rest > 0 ? rows_ - kept : 0;
-      step = rest / max(drawn_, 1);
-    }
-    steps_of_mass_ = 1 / step;
-    step_ = static_cast<float>(step);
-    steps_ = static_cast<float>(steps_of_mass_);
+  // As set_targets; `pooled` has found them for all groups.
+  __device__ __forceinline__ void place_targets(double rest, int32_t kept) {
+    if (pool_ == nullptr) return set_targets(rest, kept);
+    drawn_ = pool_->drawn;
+    set_step(pool_->step);
     // As the next group sees it, so that each target falls into one group however sums are rounded.
-    if (pool_ != nullptr && row_.kv_head + 1 < args_.p.num_kv_heads) drawn_ = targets_up_to(rest_below()[1]);
-  }
-
-  // Targets of at most a mass; those of level_target are (s + 1 - u) steps.
-  __device__ __forceinline__ int32_t targets_up_to(double mass) const {
-    return min(drawn_, static_cast<int32_t>(mass * steps_of_mass_ + static_cast<double>(u_)));
+    if (row_.kv_head + 1 < args_.p.num_kv_heads) drawn_ = targets_up_to(rest_below()[1]);
   }
 
   // Leaves in cdf_ what tiles hold besides kept rows, and returns the number of kept rows. Where tau is
@@ -198,7 +184,6 @@ class SharedSelection : public ChosenRows {
   float* const bounds_;        // [tiles]
   uint8_t* const holds_kept_;  // [tiles]
   double total_ = 0;           // of the sizes
-  double steps_of_mass_ = 0;   // steps_ once more
 };
 
 }  // namespace allot::kernels::cuda

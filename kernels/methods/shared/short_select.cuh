@@ -27,16 +27,9 @@ class ShortSelection : public ChosenRows {
     float rest = 0;
 #pragma unroll 1
     for (int32_t before = 0;; before = kept) {
-      int32_t own_kept = 0;
-      float own_rest = 0;
-#pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        const bool keep = keeps(sizes_[k]);
-        own_kept += keep;
-        own_rest += keep ? 0.0f : sizes_[k];
-      }
-      kept = sum(own_kept);
-      rest = sum(own_rest);
+      const SplitOfEight own = split_of(sizes_, tau_);
+      kept = sum(own.kept);
+      rest = sum(own.rest);
       if (level_ || kept == before || kept >= rows_) break;
       const float next = fmaxf(rest, 0.0f) / static_cast<float>(rows_ - kept);
       if (!(next < tau_)) break;

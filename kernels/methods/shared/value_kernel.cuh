@@ -48,11 +48,12 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
   // Of a group, at once.
   constexpr int kHeads = kRowsOf == RowsOf::kFewTiles ? 4 : RowList::kHeads;
   using GatherRows = GatherHeads<T, kHeadDim, kHeads, kRowsOf != RowsOf::kFewTiles>;
-  constexpr int kHeadsAtOnce = 4;
+  using Sums = WarpSums<kWarps, kWarps == 1 ? 1 : kHeadDim>;
+  constexpr int kHeadsAtOnce = Sums::kHeads;
   __shared__ Scratch scratch[kRows];
   __shared__ RowList lists[kRows * kWarps];
   // Of the warps, where several work on a group.
-  __shared__ float sums[kWarps == 1 ? 1 : kWarps][kHeadsAtOnce][kWarps == 1 ? 1 : kHeadDim];
+  __shared__ Sums sums;
   __shared__ bool last_part;
   ALLOT_DYNAMIC_SHARED(16, selection_shared);
 
@@ -106,10 +107,7 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
       const int32_t heads = min(row.heads - first, kHeads);
       GatherRows gather(args.p.value_pages, heads, group.lane());
       const int32_t read = selection.for_each_list(part, parts, first, heads, list, gather);
-      if (first == 0 && group.lane() == 0 && args.p.rows_read != nullptr && read > 0) {
-        atomicAdd(reinterpret_cast<unsigned long long*>(&args.p.rows_read[row.sequence]),
-                  static_cast<unsigned long long>(read));
-      }
+      if (first == 0) count_rows(args, row, group.lane(), read);
 #pragma unroll
       for (int low = 0; low < kHeads; low += kHeadsAtOnce) {
         if (low >= heads) break;
@@ -125,23 +123,15 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
             }
           }
         } else {
-#pragma unroll
-          for (int h = 0; h < kHeadsAtOnce; ++h) {
-#pragma unroll
-            for (int e = 0; e < GatherRows::kElements; ++e)
-              if (gather.active()) sums[group.warp()][h][gather.element() + e] = gather.sum(low + h)[e];
-          }
+          sums.leave(group.warp(), gather, low);
           group.sync();
 #pragma unroll 1
           for (int i = group.thread(); i < end * kHeadDim; i += group.kThreads) {
-            const int h = i / kHeadDim;
-            float x = 0;
-#pragma unroll
-            for (int w = 0; w < kWarps; ++w) x += sums[w][h][i % kHeadDim];
+            const float x = sums.sum(i);
             if (parts == 1) {
               head_out[i] = static_cast<T>(x);
             } else {
-              const int64_t place = int64_t{first + low + h} * args.parts + part;
+              const int64_t place = int64_t{first + low + i / kHeadDim} * args.parts + part;
               partial[place * kHeadDim + i % kHeadDim] = x;
             }
           }
@@ -153,7 +143,7 @@ __global__ void __launch_bounds__(32 * kWarps * kSharedRows<kWarps>, kSharedBloc
   };
   char* const own_shared = selection_shared + slot * Selection::shared_bytes(args.row_tiles, row.heads);
   bool finite = false;
-  if (kRowsOf == RowsOf::kFewTiles || (kWarps == 1 && row.tiles <= kShortTiles && args.pools == nullptr)) {
+  if (kRowsOf == RowsOf::kFewTiles || (kHeld && kWarps == 1 && row.tiles <= kShortTiles)) {
     finite = add_rows(ShortSelection(args, row, group.lane(), own_shared));
   } else if constexpr (kHeld) {
     const Team<kWarps> alone(group, 0, 1);
