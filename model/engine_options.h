@@ -22,8 +22,12 @@ struct EngineOptions {
   kernels::AttentionMethod attention = {};
   int32_t page_size = 16;
   int32_t max_sequences = 256;  // decoded together
-  // Capacity of the KV cache; 0 = max_sequences * max_position_embeddings, bounded by the free memory.
+  // Capacity of the KV cache; 0 = what max_sequences sequences can use, bounded by the free memory.
   int64_t cache_tokens = 0;
+  // Most tokens of a sequence, prompt and reply, and of a text of fidelity(), where that is known beforehand.
+  // Nothing = max_position_embeddings. It only bounds the cache, of which several processes on one GPU each
+  // need their part; a longer sequence is served where there is room.
+  std::optional<int64_t> sequence_tokens = std::nullopt;
   // Prompt tokens processed in one forward pass, or one more; >= 2. Nothing = as prefill_chunk() says.
   std::optional<int32_t> prefill_chunk_tokens = std::nullopt;
   // For benchmarks: treats every prompt, except for its last token, as already in the cache, without

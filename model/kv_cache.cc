@@ -38,6 +38,24 @@ int64_t kv_bytes_per_token(const KvCacheShape& shape) {
   return of_head * shape.num_layers * shape.num_kv_heads;
 }
 
+namespace {
+
+// As many as are in the cache at once.
+int64_t tokens_in_use(const EngineOptions& options, const ModelConfig& config) {
+  const int64_t most = config.max_position_embeddings;
+  if (!options.sequence_tokens) return options.max_sequences * most;
+  const int64_t sequence =
+      pages_for(std::clamp<int64_t>(*options.sequence_tokens, 1, most), options.page_size) *
+      options.page_size;
+  // Beside the sequences the texts of a pass of fidelity(), each of which may leave most of its last page
+  // empty, and one that is longer than a pass.
+  const int64_t texts =
+      max_pass_tokens(options) + int64_t{options.max_sequences} * options.page_size + sequence;
+  return std::min(options.max_sequences * sequence + texts, options.max_sequences * most);
+}
+
+}  // namespace
+
 KvCacheShape plan_cache(const EngineOptions& options, const ModelConfig& config,
                         std::optional<int64_t> spare_bytes) {
   KvCacheShape shape{.num_layers = config.num_layers,
@@ -47,7 +65,7 @@ KvCacheShape plan_cache(const EngineOptions& options, const ModelConfig& config,
                      .dtype = options.dtype};
   int64_t tokens = options.cache_tokens;
   if (tokens == 0) {
-    tokens = options.max_sequences * config.max_position_embeddings;
+    tokens = tokens_in_use(options, config);
     if (spare_bytes) tokens = std::min(tokens, *spare_bytes / kv_bytes_per_token(shape));
     if (tokens == 0) {
       throw Error(

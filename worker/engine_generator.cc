@@ -7,13 +7,35 @@
 #include "base/error.h"
 
 namespace allot::worker {
+
+std::vector<ExpectedText> expected_texts(const evaluation::Task& task,
+                                         std::span<const evaluation::Question> questions) {
+  std::vector<ExpectedText> texts;
+  texts.reserve(questions.size());
+  for (const evaluation::Question& question : questions)
+    texts.push_back({.prompt = task.prompt(question), .reply = question.solution});
+  return texts;
+}
+
 EngineGenerator::EngineGenerator(const std::filesystem::path& model_directory,
                                  const model::EngineOptions& options, const GenerationLimits& limits,
-                                 model::PromptForm form, const std::string& system)
+                                 model::PromptForm form, const std::string& system,
+                                 std::span<const ExpectedText> expected)
     : tokenizer_(model::Tokenizer::load(model_directory)),
       encoder_(tokenizer_, form, system),
-      engine_(model_directory, options),
-      limits_(limits) {}
+      limits_(limits),
+      engine_(model_directory, with_room(options, expected)) {}
+
+model::EngineOptions EngineGenerator::with_room(model::EngineOptions options,
+                                                std::span<const ExpectedText> expected) {
+  for (const ExpectedText& text : expected) {
+    const int64_t reply = std::ssize(tokenizer_.encode(text.reply, false));
+    const int64_t tokens =
+        std::ssize(tokenised(text.prompt)) + std::max<int64_t>(reply, limits_.max_new_tokens);
+    options.sequence_tokens = std::max(options.sequence_tokens.value_or(0), tokens);
+  }
+  return options;
+}
 
 int32_t EngineGenerator::max_prompts() const {
   return engine_.options().max_sequences;

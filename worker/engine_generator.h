@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "evaluation/generator.h"
+#include "evaluation/task.h"
 #include "model/chat_template.h"
 #include "model/engine.h"
 #include "model/text_stream.h"
@@ -21,13 +22,23 @@ struct GenerationLimits {
   int32_t max_new_tokens = 256;
 };
 
+// What a generator will be asked for: a prompt, and the reply of which divergences are measured.
+struct ExpectedText {
+  std::string prompt;
+  std::string reply;
+};
+std::vector<ExpectedText> expected_texts(const evaluation::Task& task,
+                                         std::span<const evaluation::Question> questions);
+
 class EngineGenerator final : public evaluation::Generator {
  public:
-  // Loads the model. `form` and `system` are how the texts of prompts become tokens (PromptEncoder). Throws
-  // the errors of Engine, Tokenizer and PromptEncoder.
+  // Loads the model. `form` and `system` are how the texts of prompts become tokens (PromptEncoder). Where
+  // there are `expected` texts, the engine's cache has room for as many of their prompts as are answered
+  // together, with a reply of max_new_tokens or the expected one; other texts need not be shorter. Throws the
+  // errors of Engine, Tokenizer and PromptEncoder.
   EngineGenerator(const std::filesystem::path& model_directory, const model::EngineOptions& options,
                   const GenerationLimits& limits, model::PromptForm form = model::PromptForm::kText,
-                  const std::string& system = {});
+                  const std::string& system = {}, std::span<const ExpectedText> expected = {});
 
   int32_t max_prompts() const override;
   // Each prompt is tokenised once and kept: a text that comes again, as each question does under every
@@ -43,13 +54,15 @@ class EngineGenerator final : public evaluation::Generator {
   const std::vector<int32_t>& tokenised(const std::string& text);
 
  private:
+  // `options` with the sequence_tokens of the expected texts, where they have more than those say.
+  model::EngineOptions with_room(model::EngineOptions options, std::span<const ExpectedText> expected);
   bool token_has(int32_t token, std::string_view characters);
 
   model::Tokenizer tokenizer_;
   model::PromptEncoder encoder_;
-  model::Engine engine_;
   GenerationLimits limits_;
   std::unordered_map<std::string, std::vector<int32_t>> prompts_;
+  model::Engine engine_;  // after what tells how much room it needs
   std::unordered_map<int32_t, std::string> token_texts_;
 };
 

@@ -1,6 +1,9 @@
 #include "worker/spec_runner.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "evaluation/grader_process.h"
 #include "wire/messages.pb.h"
@@ -36,10 +39,13 @@ std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const
                                 .max_new_tokens = spec.generation().max_new_tokens()};
   const ModelRunnerOptions options{
       .run_seed = spec.seed(), .questions_per_episode = static_cast<int32_t>(spec.questions_per_episode())};
+  std::vector<ExpectedText> expected = expected_texts(*task, questions.train);
+  std::ranges::move(expected_texts(*task, questions.heldout), std::back_inserter(expected));
   auto generator = std::make_unique<EngineGenerator>(spec.model_path(), engine, limits,
                                                      evaluation::asks_by_message(spec.task().prompt_style())
                                                          ? model::PromptForm::kMessage
-                                                         : model::PromptForm::kText);
+                                                         : model::PromptForm::kText,
+                                                     /*system=*/"", expected);
   auto meter = std::make_unique<EngineDivergence>(generator.get());
   auto answers = std::make_unique<ModelRunner>(std::move(generator), std::move(task), std::move(questions),
                                                options, clock);

@@ -124,6 +124,8 @@ class Verification {
     const ScoringPlan& scoring = plan.accuracy->scoring;
     model::EngineOptions options = engine_options(scoring.options, scoring.conditions);
     options.prefill_chunk_tokens = plan.texts.options.prefill_chunk;
+    for (const FidelityItem& text : plan.texts.texts)
+      options.sequence_tokens = std::max(options.sequence_tokens.value_or(0), std::ssize(text.ids));
     return options;
   }
   std::vector<double> scores_of(const NamedSchedule& schedule) {

@@ -56,14 +56,14 @@ struct Scorer::Impl {
 };
 
 Scorer::Impl::Impl(const ScoringPlan& plan_, const model::EngineOptions& options) : plan(plan_) {
-  auto generator = std::make_unique<worker::EngineGenerator>(plan.options.model, options,
-                                                             generation_limits(plan.conditions.generation),
-                                                             prompt_form(plan.conditions));
+  auto task = evaluation::make_graded_task(
+      {plan.conditions.task.name, plan.conditions.task.prompt_style, std::string(plan.task->definition())},
+      evaluation::make_grader(plan.options.grader));
+  auto generator = std::make_unique<worker::EngineGenerator>(
+      plan.options.model, options, generation_limits(plan.conditions.generation),
+      prompt_form(plan.conditions), /*system=*/"", worker::expected_texts(*task, plan.dataset.questions));
   engine = &generator->engine();
-  runner.emplace(std::move(generator),
-                 evaluation::make_graded_task({plan.conditions.task.name, plan.conditions.task.prompt_style,
-                                               std::string(plan.task->definition())},
-                                              evaluation::make_grader(plan.options.grader)),
+  runner.emplace(std::move(generator), std::move(task),
                  worker::Questions{.train = plan.dataset.questions, .heldout = {}},
                  worker::ModelRunnerOptions{
                      .run_seed = plan.conditions.seed,

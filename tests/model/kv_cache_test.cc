@@ -44,6 +44,18 @@ TEST(PlanCache, GivesEverySlotAllPositionsWhereThereIsRoom) {
   EXPECT_EQ(plan_cache(options, planned_model(), std::nullopt).num_pages, 187'500'000);
 }
 
+TEST(PlanCache, HasRoomForSequencesOfAKnownLengthAndAPassOfTexts) {
+  // Seven pages a sequence: 10 of them, and of texts 2,049 tokens of a pass, a page for each and one
+  // sequence.
+  EngineOptions options{.page_size = 16, .max_sequences = 10, .sequence_tokens = 100};
+  EXPECT_EQ(plan_cache(options, planned_model(), std::nullopt).num_pages,
+            pages_for(1120 + 2049 + 160 + 112, 16));
+  EXPECT_EQ(plan_cache(options, planned_model(), 160 * 120).num_pages, 10) << "all the memory there is";
+  options.sequence_tokens = 5000;
+  EXPECT_EQ(plan_cache(options, planned_model(), std::nullopt).num_pages, 625)
+      << "the model has 1,000 positions";
+}
+
 TEST(PlanCache, TakesTheCapacityThatIsAskedFor) {
   const EngineOptions options{.page_size = 16, .cache_tokens = 33};
   const KvCacheShape shape = plan_cache(options, planned_model(), 120);
