@@ -595,7 +595,7 @@ extern const Learner automatic{
     .parameters = kParameters,
     .max_policy_lag = kNoPolicyLagLimit,
     .mixes_kinds = true,
-    .divergences = [](int layers) -> int64_t { return 64 + 8 * int64_t{layers}; },
+    .divergences = [](int layers) -> int64_t { return 64 + 16 * int64_t{layers}; },
     .knows_costs = true,
     .most_total = [](int layers) { return std::min(kMostTotal, kMostCosts / layers - 1); },
     .make = [](const PolicyConfig& config) -> std::unique_ptr<Policy> {
