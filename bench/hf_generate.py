@@ -3,7 +3,7 @@
 
     python bench/hf_generate.py MODEL --dtype float32 --threads 2
 
-Prints one line of JSON with medians, which `allot bench decode` reads. --make-random writes a random 8-layer model to MODEL first.
+Prints one line of JSON, of the run with the median time, which `allot bench decode` reads. --make-random writes a random 8-layer model to MODEL first.
 --random-weights needs MODEL/config.json alone; its numbers are torch's, not those of model/random_weights.h.
 """
 
@@ -13,7 +13,7 @@ import statistics
 import time
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, StoppingCriteria
 
 
 def make_random(path):
@@ -31,6 +31,19 @@ def load(args):
     torch.manual_seed(args.random_weights)
     with torch.device(args.device):
         return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(args.model), dtype=dtype)
+
+
+class FirstToken(StoppingCriteria):
+    """Never stops; notes when the first token of the replies was known."""
+
+    def __init__(self):
+        self.time = None
+
+    def __call__(self, ids, scores, **_):
+        if self.time is None:
+            ids[:, -1].cpu()  # waits for a GPU
+            self.time = time.perf_counter()
+        return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
 
 
 def main():
@@ -59,16 +72,18 @@ def main():
     if args.temperature > 0:
         sampling |= {"temperature": args.temperature, "top_p": args.top_p, "top_k": 0}
 
-    def seconds(new_tokens):
+    def run(new_tokens):
+        """Seconds in all, and of them those up to the first token."""
+        first = FirstToken()
         start = time.perf_counter()
         out = model.generate(prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=new_tokens,
-                             min_new_tokens=new_tokens, pad_token_id=0, **sampling)
+                             min_new_tokens=new_tokens, pad_token_id=0, stopping_criteria=[first], **sampling)
         assert out.cpu().shape[1] == args.prompt_tokens + new_tokens  # cpu() waits for a GPU
-        return time.perf_counter() - start
+        return time.perf_counter() - start, first.time - start
 
-    seconds(2)
-    prefill = statistics.median(seconds(1) for _ in range(args.repetitions))
-    total = statistics.median(seconds(args.new_tokens) for _ in range(args.repetitions))
+    run(2)
+    # One run gives both numbers, so that what remains for decoding is never negative.
+    total, prefill = statistics.median_low(run(args.new_tokens) for _ in range(args.repetitions))
     print(json.dumps({"what": "transformers", "dtype": args.dtype, "device": args.device, "threads": args.threads,
                       "seconds": round(total, 4), "prefill_seconds": round(prefill, 4),
                       "decode_seconds": round(total - prefill, 4),
