@@ -1,6 +1,6 @@
 // The light executable: no LibTorch, no CUDA. Commands that run a model are passed on to the executable
 // allot-model beside it, and `bench attention`, which needs a GPU, to allot-bench; `bench aggregator`,
-// `bench tuner` and `analyze learning` are part of this executable.
+// `bench tuner`, `analyze learning`, `coverage` and `operations` are part of this executable.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -20,9 +20,11 @@ int run_light_bench(std::span<const std::string> arguments) {
   hand_over(words);
 }
 
-// Runs are compared here, fidelity needs a model.
+// Fidelity needs a model, the other analyses do not.
 int run_light_analyze(std::span<const std::string> arguments) {
   if (!arguments.empty() && arguments[0] == "learning") return run_analyze_learning(arguments);
+  if (!arguments.empty() && arguments[0] == "coverage") return run_analyze_coverage(arguments);
+  if (!arguments.empty() && arguments[0] == "operations") return run_analyze_operations(arguments);
   std::vector<std::string> words = {"analyze"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   hand_over(words);
@@ -65,10 +67,11 @@ int main(int argc, char** argv) {
       {"ablate", "measure each layer's importance: one layer gets one sample, the others the base budget",
        true, nullptr},
       {"analyze",
-       "measure how far sampled attention takes a model from exact attention, or what runs learned",
+       "measure how far sampled attention takes a model from exact attention, compare what runs learned, or "
+       "measure what the S2ANTA paper tabulates without a model",
        true,
        run_light_analyze,
-       {"learning"}},
+       {"learning", "coverage", "operations"}},
       {"calibrate", "learn schedules from the divergence of sampled from exact attention, without replies",
        true, nullptr},
       {"history", "check, export, back up or restore the history of a run", false, run_history},

@@ -19,7 +19,7 @@ struct Command {
   CommandFunction run;  // null when the command is in another executable
   // First words under which this executable's command has options of their own ("tuner" of bench); empty ones
   // do not count.
-  std::array<std::string_view, 2> forms = {};
+  std::array<std::string_view, 3> forms = {};
   bool described_elsewhere = false;  // by another executable, though `run` answers some of it here
 };
 
@@ -44,6 +44,9 @@ int run_policy(std::span<const std::string> arguments);
 int run_verify_executed(std::span<const std::string> arguments);
 // The analysis that looks at runs.
 int run_analyze_learning(std::span<const std::string> arguments);
+// The analyses that need neither a model nor runs.
+int run_analyze_coverage(std::span<const std::string> arguments);
+int run_analyze_operations(std::span<const std::string> arguments);
 int run_bench_aggregator(std::span<const std::string> arguments);
 int run_bench_tuner(std::span<const std::string> arguments);
 // Commands that run a model, or list the devices that one could run on (in `allot-model`).

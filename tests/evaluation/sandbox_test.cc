@@ -166,8 +166,8 @@ TEST_P(SandboxTest, HasNoCapabilitiesAndCanGainNone) {
             "CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n");
 }
 
-INSTANTIATE_TEST_SUITE_P(, SandboxTest, testing::Bool(), [](const auto& info) {
-  return info.param ? "WithNamespaces" : "WithoutNamespaces";
+INSTANTIATE_TEST_SUITE_P(, SandboxTest, testing::Bool(), [](const auto& instance) {
+  return instance.param ? "WithNamespaces" : "WithoutNamespaces";
 });
 
 TEST(SandboxGaps, EachIsSaidWithItsReason) {

@@ -1,0 +1,184 @@
+#include "evaluation/coverage.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+#include <span>
+#include <thread>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "kernels/sampling.h"
+
+namespace allot::evaluation {
+namespace {
+
+// Numbers of the streams of one head.
+enum Stream : uint32_t { kQueries, kKeys, kTargets };
+
+DrawRow draws_of(const CoverageSetting& setting, int64_t head, Stream stream, int64_t position) {
+  return {.key = {.run_seed = setting.seed},
+          .question = static_cast<uint32_t>(head),
+          .layer = stream,
+          .position = static_cast<uint32_t>(position)};
+}
+
+// Standard normal elements, two a pair of draws (Box and Muller, 1958).
+void fill_normal(const DrawRow& draws, std::span<float> elements) {
+  for (size_t i = 0; i < elements.size(); i += 2) {
+    const double radius =
+        std::sqrt(-2 * std::log(1 - static_cast<double>(draw_uniform(draws, static_cast<uint32_t>(i)))));
+    const double angle =
+        2 * std::numbers::pi * static_cast<double>(draw_uniform(draws, static_cast<uint32_t>(i + 1)));
+    elements[i] = static_cast<float>(radius * std::cos(angle));
+    if (i + 1 < elements.size()) elements[i + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+}
+
+double target_of(const CoverageSetting& setting, const DrawRow& draws, int64_t s, int64_t samples) {
+  const auto number = static_cast<int32_t>(s);
+  const auto count = static_cast<int32_t>(samples);
+  switch (setting.spacing) {
+    case Spacing::kIndependent:
+      return kernels::independent_target<double>(draw_uniform(draws, static_cast<uint32_t>(s)));
+    case Spacing::kStratified:
+      return kernels::stratum_target<double>(number, count, draw_uniform(draws, static_cast<uint32_t>(s)));
+    case Spacing::kSystematic:
+      return kernels::stratum_target<double>(number, count, draw_uniform(draws, kernels::kRowDraw));
+  }
+  return 1;
+}
+
+// Share of the rows that a head's queries read, for each budget.
+class Head {
+ public:
+  Head(const CoverageSetting& setting, int64_t number) : setting_(setting), number_(number) {
+    const auto n = static_cast<size_t>(setting.keys);
+    keys_.resize(n * static_cast<size_t>(setting.head_dim));
+    std::vector<float> key(static_cast<size_t>(setting.head_dim));
+    for (size_t row = 0; row < n; ++row) {
+      fill_normal(draws_of(setting, number, kKeys, static_cast<int64_t>(row)), key);
+      for (size_t d = 0; d < key.size(); ++d) keys_[d * n + row] = key[d];
+    }
+  }
+
+  std::vector<double> shares() {
+    const auto n = static_cast<size_t>(setting_.keys);
+    std::vector<std::vector<bool>> read(setting_.samples.size(), std::vector<bool>(n));
+    std::vector<float> query(static_cast<size_t>(setting_.head_dim));
+    std::vector<double> up_to(n);  // sums of the weights
+    for (size_t i = 0; i < n; ++i) {
+      fill_normal(draws_of(setting_, number_, kQueries, static_cast<int64_t>(i)), query);
+      sum_weights(query, std::span(up_to).first(i + 1));
+      const DrawRow draws = draws_of(setting_, number_, kTargets, static_cast<int64_t>(i));
+      for (size_t b = 0; b < read.size(); ++b) {
+        for (int64_t s = 0; s < setting_.samples[b]; ++s) {
+          const double target = target_of(setting_, draws, s, setting_.samples[b]) * up_to[i];
+          const auto end = up_to.begin() + static_cast<std::ptrdiff_t>(i);
+          read[b][static_cast<size_t>(std::lower_bound(up_to.begin(), end, target) - up_to.begin())] = true;
+        }
+      }
+    }
+    std::vector<double> shares;
+    for (const std::vector<bool>& rows : read)
+      shares.push_back(static_cast<double>(std::ranges::count(rows, true)) / static_cast<double>(n));
+    return shares;
+  }
+
+ private:
+  // Keys lie by element, so that the loop over them is one over neighbours.
+  void sum_weights(std::span<const float> query, std::span<double> up_to) {
+    const auto n = static_cast<size_t>(setting_.keys);
+    scores_.assign(up_to.size(), 0.0f);
+    const float scale = 1 / std::sqrt(static_cast<float>(query.size()));
+    for (size_t d = 0; d < query.size(); ++d) {
+      const float element = query[d] * scale;
+      const float* const key = keys_.data() + d * n;
+      for (size_t j = 0; j < scores_.size(); ++j) scores_[j] += element * key[j];
+    }
+    // Scores of this setting are a few at most, so that nothing overflows.
+    double sum = 0;
+    for (size_t j = 0; j < scores_.size(); ++j) up_to[j] = sum += static_cast<double>(std::exp(scores_[j]));
+  }
+
+  const CoverageSetting& setting_;
+  const int64_t number_;
+  std::vector<float> keys_;    // [head_dim, keys]
+  std::vector<float> scores_;  // of a query
+};
+
+void check(const CoverageSetting& setting) {
+  const auto at_least = [](std::string_view what, int64_t number, int64_t least) {
+    if (number < least)
+      throw InvalidArgument(fmt::format("coverage: {} is {}, expected at least {}", what, number, least));
+  };
+  at_least("keys", setting.keys, 1);
+  at_least("head_dim", setting.head_dim, 1);
+  at_least("heads", setting.heads, 2);
+  for (const int64_t samples : setting.samples) {
+    at_least("samples", samples, 1);
+    if (samples > kernels::kMaxBudget)
+      throw InvalidArgument(
+          fmt::format("coverage: samples is {}, expected at most {}", samples, kernels::kMaxBudget));
+  }
+}
+
+constexpr std::array<std::string_view, 3> kSpacings = {"iid", "strat", "sys"};
+
+}  // namespace
+
+Spacing parse_spacing(std::string_view name) {
+  const auto found = std::ranges::find(kSpacings, name);
+  if (found == kSpacings.end())
+    throw InvalidArgument(fmt::format("'{}' is no spacing of draws; iid, strat or sys is expected", name));
+  return static_cast<Spacing>(found - kSpacings.begin());
+}
+
+std::string_view name(Spacing spacing) {
+  return kSpacings[static_cast<size_t>(spacing)];
+}
+
+std::vector<Coverage> measure_coverage(const CoverageSetting& setting,
+                                       const std::function<void(int64_t heads)>& progress,
+                                       const std::atomic<bool>* stop) {
+  check(setting);
+  const auto stopped = [stop] { return stop != nullptr && stop->load(); };
+  std::vector<std::vector<double>> shares(static_cast<size_t>(setting.heads));
+  std::atomic<int64_t> next = 0, done = 0;
+  const auto work = [&] {
+    for (int64_t head = next++; head < setting.heads && !stopped(); head = next++) {
+      shares[static_cast<size_t>(head)] = Head(setting, head).shares();
+      if (progress) progress(++done);
+    }
+  };
+  const int64_t threads =
+      setting.threads > 0 ? setting.threads : std::max(1u, std::thread::hardware_concurrency());
+  {
+    std::vector<std::jthread> workers;
+    for (int64_t i = 1; i < std::min(threads, setting.heads); ++i) workers.emplace_back(work);
+    work();
+  }
+  if (stopped()) return {};
+  std::vector<Coverage> result;
+  for (size_t b = 0; b < setting.samples.size(); ++b) {
+    const auto heads = static_cast<double>(setting.heads);
+    double sum = 0, squares = 0;
+    for (const std::vector<double>& of_head : shares) sum += of_head[b];
+    const double mean = sum / heads;
+    for (const std::vector<double>& of_head : shares) squares += (of_head[b] - mean) * (of_head[b] - mean);
+    result.push_back({.samples = setting.samples[b],
+                      .share = mean,
+                      .standard_error = std::sqrt(squares / (heads - 1) / heads)});
+  }
+  return result;
+}
+
+double expected_coverage(int64_t samples) {
+  return static_cast<double>(samples) / static_cast<double>(samples + 1);
+}
+
+}  // namespace allot::evaluation
