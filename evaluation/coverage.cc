@@ -5,14 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <mutex>
 #include <numbers>
-#include <numeric>
 #include <span>
 #include <thread>
 
 #include "base/error.h"
 #include "base/philox.h"
 #include "kernels/sampling.h"
+#include "kernels/thread_pool.h"
 
 namespace allot::evaluation {
 namespace {
@@ -148,20 +149,17 @@ std::vector<Coverage> measure_coverage(const CoverageSetting& setting,
   check(setting);
   const auto stopped = [stop] { return stop != nullptr && stop->load(); };
   std::vector<std::vector<double>> shares(static_cast<size_t>(setting.heads));
-  std::atomic<int64_t> next = 0, done = 0;
-  const auto work = [&] {
-    for (int64_t head = next++; head < setting.heads && !stopped(); head = next++) {
-      shares[static_cast<size_t>(head)] = Head(setting, head).shares();
-      if (progress) progress(++done);
-    }
-  };
-  const int64_t threads =
-      setting.threads > 0 ? setting.threads : std::max(1u, std::thread::hardware_concurrency());
-  {
-    std::vector<std::jthread> workers;
-    for (int64_t i = 1; i < std::min(threads, setting.heads); ++i) workers.emplace_back(work);
-    work();
-  }
+  std::mutex telling;
+  int64_t done = 0;
+  const int threads = setting.threads > 0
+                          ? setting.threads
+                          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  kernels::ThreadPool::of_this_thread().for_each(setting.heads, threads, [&](int64_t head) {
+    if (stopped()) return;
+    shares[static_cast<size_t>(head)] = Head(setting, head).shares();
+    const std::lock_guard lock(telling);
+    if (progress) progress(++done);
+  });
   if (stopped()) return {};
   std::vector<Coverage> result;
   for (size_t b = 0; b < setting.samples.size(); ++b) {

@@ -34,8 +34,8 @@ struct Coverage {
 
 // Elements of q and k are standard normal, scores q.k / sqrt(head_dim). In the order of setting.samples. The
 // result depends on the setting alone, not on threads. `progress` is told how many heads are done, from any
-// thread; empty results when `stop` was set before all were. Throws InvalidArgument where a number is too
-// small.
+// thread, one call at a time; empty results when `stop` was set before all were. Throws InvalidArgument where
+// a number is too small.
 std::vector<Coverage> measure_coverage(const CoverageSetting& setting,
                                        const std::function<void(int64_t heads)>& progress = {},
                                        const std::atomic<bool>* stop = nullptr);

@@ -29,17 +29,17 @@ struct OperationsRow {
   std::string estimator;
   std::optional<int64_t> samples;
   Operations operations;
-  double of_exact = 1;  // energy, over that of exact attention's values
+  std::optional<double> of_exact;  // energy, percent of that of exact attention's values
 };
 
 std::vector<OperationsRow> rows_of(const AttentionShape& shape, std::span<const int64_t> budgets) {
   std::vector<OperationsRow> rows;
-  rows.push_back({shape, "scores", "all", {}, score_operations(shape), 1});
+  rows.push_back({shape, "scores", "all", {}, score_operations(shape), {}});
   const Operations exact = value_operations(shape, ValueStage::kExact, 1);
   const auto add = [&](ValueStage stage, std::optional<int64_t> samples) {
     const Operations operations = value_operations(shape, stage, samples.value_or(1));
     rows.push_back({shape, "values", std::string(name(stage)), samples, operations,
-                    picojoules(operations) / picojoules(exact)});
+                    100 * picojoules(operations) / picojoules(exact)});
   };
   add(ValueStage::kExact, {});
   for (const int64_t samples : budgets)
@@ -64,11 +64,9 @@ std::string table(std::span<const OperationsRow> rows) {
   std::string text = table.head();
   for (const OperationsRow& row : rows) {
     const Operations& o = row.operations;
-    const bool values = row.stage == "values";
     text += table.line({row.shape.keys, row.shape.queries, "", row.stage, row.estimator,
                         row.samples ? bench::Cell(*row.samples) : bench::Cell("-"), o.additions,
-                        o.multiplications, o.reads, o.writes, picojoules(o) / 1000,
-                        values ? bench::Cell(100 * row.of_exact) : bench::Cell("-")});
+                        o.multiplications, o.reads, o.writes, picojoules(o) / 1000, row.of_exact});
   }
   return text;
 }
