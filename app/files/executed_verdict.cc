@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string_view>
+#include <vector>
 
 #include "app/files/executed_file.h"
 #include "episode/samples.h"
@@ -91,6 +93,10 @@ std::vector<evaluation::Difference> decisive(const evaluation::Conditions& asked
   return kept;
 }
 
+bool has(const std::vector<evaluation::Difference>& differences, std::string_view field) {
+  return std::ranges::find(differences, field, &evaluation::Difference::field) != differences.end();
+}
+
 }  // namespace
 
 bool ExecutedVerdict::as_asked() const {
@@ -160,6 +166,10 @@ std::string describe(const ExecutedVerdict& verdict, const ExecutedFile& execute
   if (verdict.as_asked()) return text + "executed as asked\n";
   if (!verdict.differences.empty())
     text += fmt::format("differs (schedule against engine): {}\n", evaluation::describe(verdict.differences));
+  if (!executed.conditions.model.adapter && has(verdict.differences, "model.adapter"))
+    text +=
+        "the engine had no adapter: where allot export --adapter merged it into the weights, compare with the "
+        "schedule.json in the exported directory\n";
   for (const ExecutedVerdict::Layer& layer : verdict.layers)
     for (const std::string& fault : layer.faults) text += fmt::format("differs: {}\n", fault);
   return text;

@@ -220,6 +220,18 @@ TEST_F(VerifyExecuted, EndsWith0Or3AndSaysWhatDiffers) {
   EXPECT_EQ(json.at("layers").at(2).at("executed"), 8);
 }
 
+TEST_F(VerifyExecuted, OfAMergedAdapterItSaysWithWhatToCompare) {
+  const std::string schedule = directory_.path() / "schedule.json";
+  schedule_.conditions.model.adapter =
+      model::AdapterIdentity{.id = "words", .fingerprint = std::string(64, '0')};
+  EXPECT_EQ(verify({"--schedule", schedule}), 3);
+  EXPECT_THAT(out_, Names("model.adapter", "words", "merged", "exported directory"));
+  executed_.conditions.model.adapter =
+      model::AdapterIdentity{.id = "words", .fingerprint = std::string(64, '1')};
+  EXPECT_EQ(verify({"--schedule", schedule}), 3);
+  EXPECT_THAT(out_, ::testing::Not(HasSubstr("merged")));
+}
+
 TEST_F(VerifyExecuted, NeedsOneScheduleToCompareWith) {
   EXPECT_EQ(verify({}), 2);
   EXPECT_THAT(out_, Names("--schedule", "--run"));
