@@ -19,7 +19,7 @@ struct Command {
   CommandFunction run;  // null when the command is in another executable
   // First words under which this executable's command has options of their own ("tuner" of bench); empty ones
   // do not count.
-  std::array<std::string_view, 3> forms = {};
+  std::array<std::string_view, 4> forms = {};
   bool described_elsewhere = false;  // by another executable, though `run` answers some of it here
 };
 
@@ -44,7 +44,8 @@ int run_policy(std::span<const std::string> arguments);
 int run_verify_executed(std::span<const std::string> arguments);
 // The analysis that looks at runs.
 int run_analyze_learning(std::span<const std::string> arguments);
-// The analyses that need neither a model nor runs.
+// The analyses that need no weights.
+int run_analyze_amdahl(std::span<const std::string> arguments);
 int run_analyze_coverage(std::span<const std::string> arguments);
 int run_analyze_operations(std::span<const std::string> arguments);
 int run_bench_aggregator(std::span<const std::string> arguments);

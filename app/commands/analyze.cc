@@ -1,4 +1,4 @@
-// allot analyze: what sampling costs in fidelity. So far one analysis: fidelity.
+// allot analyze fidelity: what sampling costs in fidelity on a model. Analyses that need none: analyze_*.cc.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>

@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
+#include "base/temporary_directory.h"
+#include "evaluation/step_times.h"
 #include "tests/app/run_command.h"
 #include "tests/names.h"
 
@@ -51,6 +54,69 @@ TEST(AnalyzeCommand, MeasuresCoverage) {
   EXPECT_NEAR(rows[1]["share"], 0.8, 0.02);
   EXPECT_EQ(rows[1]["expected"], 0.8);
   EXPECT_EQ(rows_of(run_command(words)), rows) << "the same seed";
+}
+
+TEST(AnalyzeCommand, SaysWhatSamplingCanMakeOfADecodeStep) {
+  const std::string llama = std::string(ALLOT_SOURCE_DIR) + "/configs/shapes/llama-3.1-8b";
+  const std::vector<std::string> words = {"allot", "analyze", "amdahl",     "--model",
+                                          llama,   "--keys",  "8192,30000", "--sequences",
+                                          "6",     "--json",  "--samples",  "128"};
+  const std::vector<nlohmann::json> rows = rows_of(run_command(words));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1]["keys"], 30'000);
+  EXPECT_NEAR(rows[1]["speedup_of_attention"], 1.26, 0.005) << "S2ANTA paper, section 3.5";
+  const double keys = rows[1]["key_bytes"], weights = rows[1]["weight_bytes"];
+  const double rest = keys * 4 * 128 / 30'000;
+  EXPECT_NEAR(rows[1]["speedup_at_most"], (weights + 2 * keys) / (weights + keys + rest), 1e-9);
+  EXPECT_EQ(rows[1]["measured_speedup"], nullptr);
+}
+
+TEST(AnalyzeCommand, SaysFromWhichContextOnAMeasuredScheduleTakesLessTime) {
+  const TemporaryDirectory directory;
+  const std::string file = directory.path() / "step-times.json";
+  evaluation::StepTimes times;
+  times.conditions.model = {.id = "llama",
+                            .config_sha256 = std::string(64, '0'),
+                            .tokenizer_sha256 = std::string(64, '1'),
+                            .weights_fingerprint = std::string(64, '2'),
+                            .layers = 32,
+                            .num_q_heads = 32,
+                            .num_kv_heads = 8,
+                            .head_dim = 128};
+  times.conditions.task = {.name = "gsm8k", .version = 1, .prompt_style = "plain"};
+  times.tool_version = "0.1.0";
+  times.device = "cuda:0 GPU";
+  times.sequences = 6;
+  times.steps = 160;
+  times.schedule.samples.assign(32, 8);
+  // Faster at 1024 by the medians alone.
+  times.contexts = {{1024, {800, 790, 810}, {795, 780, 805}},
+                    {2048, {900, 890, 910}, {700, 690, 710}},
+                    {4096, {1000, 990, 1010}, {500, 490, 510}}};
+  write_file_atomically(file, evaluation::format_step_times(times));
+  const std::string llama = std::string(ALLOT_SOURCE_DIR) + "/configs/shapes/llama-3.1-8b";
+  const std::vector<std::string> words = {"allot", "analyze",      "amdahl", "--model",
+                                          llama,   "--step-times", file};
+  const CommandResult text = run_command(words);
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, Names("6 sequences", "8 samples", "measured", "from 2048 keys on"));
+  std::vector<std::string> as_json = words;
+  as_json.emplace_back("--json");
+  const std::vector<nlohmann::json> rows = rows_of(run_command(as_json));
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[2]["measured_speedup"], 2.0);
+  EXPECT_EQ(rows[2]["sequences"], 6);
+
+  times.contexts.back().schedule = times.contexts.back().dense;
+  write_file_atomically(file, evaluation::format_step_times(times));
+  EXPECT_THAT(run_command(words).out, Names("at none", 4096));
+  std::vector<std::string> with_keys = words;
+  with_keys.insert(with_keys.end(), {"--keys", "5"});
+  EXPECT_THAT(run_command(with_keys).err, Names("--keys", "--step-times"));
+  times.conditions.model.layers = 31;
+  times.schedule.samples.pop_back();
+  write_file_atomically(file, evaluation::format_step_times(times));
+  EXPECT_THAT(run_command(words).err, Names("step-times.json", 31, 32));
 }
 
 }  // namespace

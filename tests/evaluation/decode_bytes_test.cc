@@ -1,0 +1,68 @@
+#include "evaluation/decode_bytes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "tests/names.h"
+
+namespace allot::evaluation {
+namespace {
+
+using ::testing::ThrowsMessage;
+
+model::ModelConfig llama() {
+  return model::read_model_config(std::filesystem::path(ALLOT_SOURCE_DIR) / "configs/shapes/llama-3.1-8b");
+}
+
+// S2ANTA paper, section 3.5: "the Llama 8B weights contribute roughly 15 GB of traffic, while the KV cache
+// for a batch of six 30k-token prompts contributes roughly 24 GB", and a kernel 1.5 times as fast makes the
+// step 1.26 times as fast.
+TEST(DecodeBytes, AreThoseOfThePapersExample) {
+  const DecodeBytes bytes = exact_bytes(llama(), {.sequences = 6, .keys = 30'000});
+  EXPECT_NEAR(static_cast<double>(bytes.weights), 15e9, 0.05e9);
+  EXPECT_EQ(bytes.keys, int64_t{6} * 30'000 * 32 * 8 * 128 * 2);
+  EXPECT_EQ(bytes.values, bytes.keys);
+  EXPECT_NEAR(static_cast<double>(bytes.keys + bytes.values), 24e9, 0.5e9);
+  EXPECT_NEAR(step_speedup(bytes, 1.5), 1.26, 0.005);
+}
+
+// Of the 8,030,261,248 parameters of Llama 3.1 8B a step reads all but the input embedding.
+TEST(DecodeBytes, CountEveryWeightThatAStepReads) {
+  const model::ModelConfig config = llama();
+  const int64_t embedding = int64_t{config.vocab_size} * config.hidden_size;
+  EXPECT_EQ(exact_bytes(config, {.keys = 1}).weights, 2 * (8'030'261'248 - embedding));
+  model::ModelConfig tied = config;
+  tied.tie_word_embeddings = true;
+  EXPECT_EQ(exact_bytes(tied, {.keys = 1}).weights, 2 * (8'030'261'248 - embedding))
+      << "the head is read all the same";
+  model::ModelConfig more = config;
+  more.attention_bias = more.attention_output_bias = more.mlp_bias = more.qk_norm = true;
+  const int64_t biases = 32 * ((4096 + 2 * 1024) + 4096 + (2 * 14'336 + 4096) + 2 * 128);
+  EXPECT_EQ(exact_bytes(more, {.keys = 1}).weights - exact_bytes(config, {.keys = 1}).weights, 2 * biases);
+}
+
+TEST(DecodeBytes, SamplesReadAtMostAsManyValueRowsAsAGroupHasSamples) {
+  const DecodeShape shape{.sequences = 3, .keys = 1024, .bytes_per_element = 4};
+  const DecodeBytes exact = exact_bytes(llama(), shape), sampled = sampled_bytes(llama(), shape, 8);
+  EXPECT_EQ(sampled.weights, exact.weights);
+  EXPECT_EQ(sampled.keys, exact.keys);
+  EXPECT_EQ(sampled.values * 1024, exact.values * 32) << "four heads of 8";
+  EXPECT_EQ(sampled_bytes(llama(), shape, 256), exact);
+  EXPECT_EQ(sampled_bytes(llama(), shape, 257), exact) << "no more than there are";
+}
+
+TEST(DecodeBytes, WhatIsNoShapeIsRefused) {
+  EXPECT_THAT([] { exact_bytes(llama(), {.keys = 0}); }, ThrowsMessage<InvalidArgument>(Names("keys", 0)));
+  EXPECT_THAT([] { exact_bytes(llama(), {.sequences = -1, .keys = 1}); },
+              ThrowsMessage<InvalidArgument>(Names("sequences", -1)));
+  EXPECT_THAT([] { sampled_bytes(llama(), {.keys = 1}, 0); },
+              ThrowsMessage<InvalidArgument>(Names("samples", 0)));
+  EXPECT_THAT([] { exact_bytes(llama(), {.sequences = 1 << 30, .keys = 1 << 30}); },
+              ThrowsMessage<InvalidArgument>(Names("64 bits")));
+}
+
+}  // namespace
+}  // namespace allot::evaluation
