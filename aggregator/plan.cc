@@ -67,6 +67,8 @@ Plan::Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy)
       seed_(spec.seed()),
       train_questions_(spec.task().train().questions()),
       questions_per_episode_(spec.questions_per_episode()),
+      divergence_questions_(spec.divergence_questions() > 0 ? spec.divergence_questions()
+                                                            : spec.questions_per_episode()),
       most_heldout_questions_(spec.task().heldout_questions() == 0 ? 0 : spec.task().heldout().questions()),
       heldout_questions_(spec.task().heldout_questions()),
       preflight_questions_(static_cast<uint32_t>(preflight_questions(spec))),
@@ -111,16 +113,17 @@ PlannedEpisode Plan::next_learning() {
   if (!proposal.reward_kind) last_group_ = {proposal.group, episode.kind};
   episode.group = proposal.group;
   episode.samples = proposal.schedule.samples;
-  episode.questions = questions_of(proposal);
+  episode.questions = questions_of(proposal, episode.kind);
   episode.policy_version = proposal.policy_version;
   episode.log_prob = proposal.log_prob;
   return episode;
 }
 
-std::vector<uint32_t> Plan::questions_of(const policy::Proposal& proposal) {
+std::vector<uint32_t> Plan::questions_of(const policy::Proposal& proposal, RewardKind kind) {
   const uint32_t questions = train_questions_;
   if (!proposal.questions) {
-    const int64_t count = proposal.num_questions.value_or(static_cast<int>(questions_per_episode_));
+    const uint32_t usual = kind == RewardKind::kDivergence ? divergence_questions_ : questions_per_episode_;
+    const int64_t count = proposal.num_questions.value_or(static_cast<int>(usual));
     if (count < 1) throw std::logic_error(fmt::format("the policy wants {} questions", count));
     return train_.batch(proposal.group, std::min(static_cast<uint32_t>(count), questions));
   }

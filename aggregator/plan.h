@@ -117,9 +117,10 @@ class Plan {
 
  private:
   PlannedEpisode next_learning();
-  // The questions that a proposal names, or those of its group. Throws std::logic_error when it names one
-  // twice or one that the training split does not have, or wants none.
-  std::vector<uint32_t> questions_of(const policy::Proposal& proposal);
+  // The questions that a proposal names, or those of its group, as many as an episode of this kind has.
+  // Throws std::logic_error when it names one twice or one that the training split does not have, or wants
+  // none.
+  std::vector<uint32_t> questions_of(const policy::Proposal& proposal, RewardKind kind);
   PlannedEpisode next_preflight();
   PlannedEpisode next_verification();
   bool verification_wants_more() const;
@@ -137,6 +138,7 @@ class Plan {
   uint32_t seed_;
   uint32_t train_questions_;
   uint32_t questions_per_episode_;
+  uint32_t divergence_questions_;    // of an episode of that kind
   uint32_t most_heldout_questions_;  // that the held-out file has; 0 = no worker has one
   uint32_t heldout_questions_;       // wanted, from the spec or verify_on()
   uint32_t preflight_questions_;

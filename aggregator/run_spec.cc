@@ -80,6 +80,9 @@ void validate(const wire::RunSpec& spec) {
   expect(spec.divergence_episodes() >= 0 && spec.divergence_episodes() <= spec.episodes(),
          "divergence_episodes", spec.divergence_episodes(),
          fmt::format("0 to the {} episodes of the run", spec.episodes()));
+  expect(spec.divergence_questions() <= task.train().questions(), "divergence_questions",
+         spec.divergence_questions(),
+         fmt::format("at most the {} questions of the training file", task.train().questions()));
   expect(spec.most_episodes() >= 0, "most_episodes", spec.most_episodes(), "at least 0");
   expect(spec.gain_floor() >= 0 && spec.gain_floor() <= 1, "gain_floor", spec.gain_floor(), "0 to 1");
   expect(spec.cross_check() >= 0 && spec.cross_check() <= 1, "cross_check", spec.cross_check(), "0 to 1");

@@ -38,9 +38,14 @@ std::vector<double> middle_of(std::span<const RecordedBatch> batches, size_t lay
 
 }  // namespace
 
-RecordedDivergences::RecordedDivergences(std::span<const RecordedBatch> batches, int64_t total, int32_t floor)
+RecordedDivergences::RecordedDivergences(std::span<const RecordedBatch> batches, int64_t total, int32_t floor,
+                                         int texts)
     : model_(layers_of(batches), static_cast<double>(total) / layers_of(batches)),
-      even_(even_schedule(layers_of(batches), total, floor)) {
+      even_(even_schedule(layers_of(batches), total, floor)),
+      texts_(texts) {
+  if (texts < 1)
+    throw InvalidArgument("recorded divergences: on " + std::to_string(texts) +
+                          " texts; expected at least 1");
   for (const RecordedBatch& batch : batches) model_.add(batch.schedules, batch.divergences);
   // A fit starts from the residual of the one before.
   const std::vector<double> middle = middle_of(batches, even_.samples.size());
@@ -66,12 +71,13 @@ double RecordedDivergences::expected(const Schedule& schedule) const {
   return std::exp(model_.log_divergence(schedule));
 }
 
-double RecordedDivergences::measured(const Schedule& schedule, int64_t group, uint64_t seed) const {
+double RecordedDivergences::measured(const Schedule& schedule, int64_t group, int questions,
+                                     uint64_t seed) const {
   DrawStream common(seed, static_cast<uint64_t>(group), draw_purpose("recorded-batch"));
   DrawStream own(seed, StateDigest().add(schedule.to_string()).add(group).value(),
                  draw_purpose("recorded-own"));
-  return std::exp(model_.log_divergence(schedule) + batch_spread() * standard_normal(common) +
-                  own_spread() * standard_normal(own));
+  const double off = batch_spread() * standard_normal(common) + own_spread() * standard_normal(own);
+  return std::exp(model_.log_divergence(schedule) + off * std::sqrt(texts_ / questions));
 }
 
 double RecordedDivergences::share_of_gap(const Schedule& schedule) const {
@@ -82,8 +88,8 @@ double RecordedDivergences::share_of_gap(const Schedule& schedule) const {
 Ground RecordedDivergences::ground(uint64_t seed) const {
   return {.chance = {},
           .accuracy = [this](const Schedule& schedule) { return share_of_gap(schedule); },
-          .divergence = [this, seed](const Schedule& schedule,
-                                     int64_t group) { return measured(schedule, group, seed); },
+          .divergence = [this, seed](const Schedule& schedule, int64_t group,
+                                     int questions) { return measured(schedule, group, questions, seed); },
           .kind = RewardKind::kDivergence};
 }
 

@@ -57,9 +57,10 @@ std::vector<double> rehearse(Policy& policy, const Ground& ground, const Rehears
     if (arrival.uniform() < options.loss) {
       policy.give_up(proposal.number);
     } else if (proposal.reward_kind.value_or(ground.kind) == RewardKind::kDivergence) {
-      policy.tell({.number = proposal.number,
-                   .reward = ground.divergence(proposal.schedule, proposal.group),
-                   .kind = RewardKind::kDivergence});
+      policy.tell(
+          {.number = proposal.number,
+           .reward = ground.divergence(proposal.schedule, proposal.group, questions_of(proposal, options)),
+           .kind = RewardKind::kDivergence});
     } else {
       const std::vector<QuestionResult> results = answers_to(proposal, ground, options);
       policy.tell({.number = proposal.number, .reward = mean_score(results), .results = results});

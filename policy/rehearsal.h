@@ -30,9 +30,9 @@ struct Ground {
   // Expected over all questions; what is rehearsed for, so any other number of a schedule's merit may stand
   // here.
   std::function<double(const Schedule&)> accuracy;
-  // Of a proposal that measures divergences, on the questions of its group, above 0; needed where a policy
-  // asks for them.
-  std::function<double(const Schedule&, int64_t group)> divergence = {};
+  // Of a proposal that measures divergences, on so many questions of its group, above 0; needed where a
+  // policy asks for them.
+  std::function<double(const Schedule&, int64_t group, int questions)> divergence = {};
   // What a proposal measures that names no kind.
   RewardKind kind = RewardKind::kAnswers;
 };

@@ -144,13 +144,14 @@ Course on_landscape(const policy::NamedLandscape& named, const TunerOptions& opt
 Course on_recorded(const std::filesystem::path& path, const TunerOptions& options) {
   const MeasurementFile file = parse_measurements(read_file(path), path.string());
   const int64_t total = options.total.value_or(file.batches.front().schedules.front().total());
-  const auto recorded = std::make_shared<policy::RecordedDivergences>(file.batches, total, options.floor);
+  const auto recorded =
+      std::make_shared<policy::RecordedDivergences>(file.batches, total, options.floor, file.texts);
   std::cerr << fmt::format(
-      "{}: {} measurements of {}; at {} the even schedule diverges by {:.3g} nats and the best by {:.3g}; a "
+      "{}: {} measurements of {} texts, {}; at {} the even schedule diverges by {:.3g} nats and the best by {:.3g}; a "
       "measurement's log deviates by {:.3f}, and by {:.3f} in common with its batch\n",
-      path.string(), recorded->measurements(), kernels::describe(file.conditions.attention), total,
-      recorded->expected(recorded->even()), recorded->expected(recorded->best()), recorded->own_spread(),
-      recorded->batch_spread());
+      path.string(), recorded->measurements(), file.texts, kernels::describe(file.conditions.attention),
+      total, recorded->expected(recorded->even()), recorded->expected(recorded->best()),
+      recorded->own_spread(), recorded->batch_spread());
   const auto config = [recorded, total, &options](const std::string& method, uint64_t seed) {
     policy::PolicyConfig made = learner_config(method, recorded->layers(), total, seed, options);
     // As a run of divergences has it (aggregator/run_spec.cc).

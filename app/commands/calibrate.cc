@@ -199,7 +199,8 @@ Results calibrate_all(const CalibrationPlan& plan) {
     if (!plan.measurements.empty())
       write_file_atomically(
           plan.measurements,
-          measurement_head(plan.texts.conditions, plan.texts.options.mode) + measure.lines());
+          measurement_head(plan.texts.conditions, plan.texts.options.mode, plan.search.texts_per_step) +
+              measure.lines());
     results.totals.push_back(std::move(made));
     return found;
   };

@@ -37,9 +37,11 @@ void read_line(const std::string& line, const std::string& here, Read read) {
 
 }  // namespace
 
-std::string measurement_head(const evaluation::Conditions& conditions, const std::string& mode) {
+std::string measurement_head(const evaluation::Conditions& conditions, const std::string& mode,
+                             int32_t texts) {
   const Json json = {{"schema_version", kMeasurementSchemaVersion},
                      {"mode", mode},
+                     {"texts", texts},
                      {"conditions", evaluation::to_json(conditions)}};
   return json.dump() + "\n";
 }
@@ -68,6 +70,7 @@ MeasurementFile parse_measurements(std::string_view text, const std::string& pla
           fmt::format("{}: 'schema_version' is {}, this allot reads {}; measure again with this allot", place,
                       version, kMeasurementSchemaVersion));
     file.mode = fields.text("mode");
+    if (fields.has("texts")) file.texts = fields.integer<int32_t>("texts", 1);
     file.conditions = evaluation::read_conditions(fields.value("conditions"), "conditions", &faults);
   });
   const auto layers = static_cast<size_t>(file.conditions.model.layers);

@@ -55,6 +55,7 @@ std::string learner_of(const wire::RunSpec& spec) {
   add(unusual_reward(spec, learner));
   if (spec.questions_per_episode() != kUsualQuestions)
     add(fmt::format("{} questions", spec.questions_per_episode()));
+  if (spec.divergence_questions() > 0) add(fmt::format("{} a divergence", spec.divergence_questions()));
   if (!config.bounds.empty()) add("bounds " + config.bounds.to_string());
   if (!config.start.samples.empty()) add("from a start");
   return text;

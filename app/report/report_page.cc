@@ -270,8 +270,10 @@ std::vector<Fact> ablation_facts(const evaluation::Ablation& ablation) {
 std::string reward(const aggregator::RunData& run) {
   const RewardKindRow& kind = row_of(run.kind);
   const int64_t first = run.spec.divergence_episodes();
+  const uint32_t questions = run.spec.divergence_questions();
+  const std::string of = questions == 0 ? "" : fmt::format(" of {} questions", questions);
   return first == 0 ? std::string(kind.of_run)
-                    : fmt::format("divergences in the first {} episodes, {} after", first, kind.of_run);
+                    : fmt::format("divergences{} in the first {} episodes, {} after", of, first, kind.of_run);
 }
 
 std::vector<Fact> conditions(const aggregator::RunData& run, const std::string& tool_version) {

@@ -52,6 +52,7 @@ CommandWords run_again(const wire::RunSpec& spec, const std::filesystem::path& d
   // Rounded, so that the points that were given come back from the share that is kept.
   words.add("gain-floor", fmt::format("{:.12g}", 100 * spec.gain_floor()));
   words.add("questions", spec.questions_per_episode());
+  if (spec.divergence_questions() > 0) words.add("divergence-questions", spec.divergence_questions());
   words.add("preflight", spec.preflight_questions());
   words.flag("ignore-preflight", spec.ignore_preflight());
   if (spec.price_per_hour() > 0) words.add("price-per-hour", spec.price_per_hour());

@@ -264,6 +264,8 @@ RunOptions options_of_run(const wire::RunSpec& spec, const std::filesystem::path
   run.until = spec.until_settled() ? "settled" : "episodes";
   if (spec.until_settled()) run.most_episodes = spec.most_episodes();
   run.questions = static_cast<int32_t>(spec.questions_per_episode());
+  if (spec.divergence_questions() > 0)
+    run.divergence_questions = static_cast<int32_t>(spec.divergence_questions());
   run.preflight = static_cast<int32_t>(spec.preflight_questions());
   run.ignore_preflight = spec.ignore_preflight();
   // Rounded, so that the points that were given come back from the share that is kept.

@@ -220,6 +220,10 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
       "asks for (at most half of --episodes, or on top of them with --until settled), or half if it asks for no "
       "number");
   options.integer(
+      "divergence-questions", &run->divergence_questions, 1, 1'000'000, "N",
+      "questions of an episode that measures divergences; by default as many as --questions. Fewer take "
+      "less time and tell schedules apart less surely");
+  options.integer(
       "preflight", &run->preflight, 0, 1'000'000, "N",
       "training questions that dense attention and the even schedule answer before learning; a run that "
       "has nothing to learn stops there with the reason; 0 for no preflight");
@@ -293,6 +297,7 @@ wire::RunSpec build_run_spec(const RunOptions& run) {
   spec.set_seed(static_cast<uint32_t>(run.seed));
   set_reward(run, data, &spec);
   spec.set_questions_per_episode(static_cast<uint32_t>(run.questions));
+  spec.set_divergence_questions(static_cast<uint32_t>(run.divergence_questions.value_or(0)));
   spec.set_until_settled(run.until == "settled");
   spec.set_most_episodes(run.until == "settled" ? run.most_episodes : 0);
   spec.set_preflight_questions(static_cast<uint32_t>(run.preflight));

@@ -29,9 +29,10 @@ struct RunOptions {
   std::string prompt = "auto";
   std::optional<int32_t> heldout_questions;  // empty: the first 512, or all of a smaller file
 
-  std::string reward = "auto";                 // "auto", "answers", "divergence" or "mixed"
-  std::optional<int64_t> divergence_episodes;  // of "mixed"; empty: as many as the learner wants
-  int32_t preflight = 32;                      // questions; 0 = no preflight
+  std::string reward = "auto";                  // "auto", "answers", "divergence" or "mixed"
+  std::optional<int64_t> divergence_episodes;   // of "mixed"; empty: as many as the learner wants
+  std::optional<int32_t> divergence_questions;  // of such an episode; empty: `questions`
+  int32_t preflight = 32;                       // questions; 0 = no preflight
   bool ignore_preflight = false;
   double gain_floor = 0.5;         // points
   double price_per_hour = 0;       // of a worker; 0 = not known

@@ -215,6 +215,28 @@ TEST(Plan, TheFirstEpisodesOfAMixedRunAreDivergencesAndNoGroupIsOfTwoKinds) {
               Each(testing::Field(&std::pair<const int64_t, std::set<RewardKind>>::second, SizeIs(1))));
 }
 
+TEST(Plan, AnEpisodeOfDivergencesHasTheQuestionsThatTheSpecSaysForThem) {
+  wire::RunSpec spec = example_spec();
+  spec.set_divergence_episodes(4);
+  Plan plan = make_plan(spec);
+  const std::vector<PlannedEpisode> usual = all_open(&plan);
+  spec.set_divergence_questions(2);
+  Plan with_fewer = make_plan(spec);
+  const std::vector<PlannedEpisode> fewer = all_open(&with_fewer);
+  ASSERT_EQ(fewer.size(), usual.size());
+  int divergences = 0;
+  for (size_t i = 0; i < fewer.size(); ++i) {
+    std::vector<uint32_t> expected = usual[i].questions;
+    ASSERT_EQ(expected.size(), spec.questions_per_episode());
+    if (fewer[i].kind == RewardKind::kDivergence) {
+      ++divergences;
+      expected.resize(2);
+    }
+    EXPECT_EQ(fewer[i].questions, expected) << "episode " << i;
+  }
+  EXPECT_EQ(divergences, 4);
+}
+
 TEST(Plan, ProposalsOfOneGroupGetTheSameQuestionsAndTheSameSamplingSeed) {
   Plan plan = make_plan(example_spec());
   const std::vector<PlannedEpisode> episodes = all_open(&plan);

@@ -80,6 +80,7 @@ TEST_F(Resume, AnOptionThatDiffersFromTheRunIsRefusedAsItWasTypedWithAndWithoutT
       {"--estimator", "iid"},
       {"--max-new-tokens", "7"},
       {"--questions", "5"},
+      {"--divergence-questions", "5"},
       {"--policy", "pairs"},
       {"--policy-option", "gain=3"},
       {"--max-policy-lag", "7"},

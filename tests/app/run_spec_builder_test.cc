@@ -110,6 +110,7 @@ TEST_F(RunSpecBuilder, TheCommandThatRunsItAgainGivesTheSameSpec) {
   run_.policy.bounds = "3:3,5-7:2-";
   run_.reward = "mixed";
   run_.divergence_episodes = 40;
+  run_.divergence_questions = 3;
   run_.attention.estimator = kernels::Estimator::kFlash;
   run_.attention.prefill = kernels::Prefill::kDense;
   run_.attention.tile = 64;
@@ -220,6 +221,7 @@ TEST_F(RunSpecBuilder, EveryOptionThatChangesResultsChangesTheSpec) {
                 "policy.perturbation_decay");
   expect_change([](RunOptions& run) { run.episodes = 7; }, "episodes");
   expect_change([](RunOptions& run) { run.questions = 7; }, "questions_per_episode");
+  expect_change([](RunOptions& run) { run.divergence_questions = 7; }, "divergence_questions");
   expect_change([](RunOptions& run) { run.reward = "divergence"; }, "reward_kind");
   expect_change([](RunOptions& run) { run.reward = "mixed"; }, "divergence_episodes");
   // The prompt style brings its generation defaults unless they are given.
@@ -524,6 +526,9 @@ TEST_F(RunSpecBuilder, ATotalThatTheLearnerDoesNotTakeIsRefusedBeforeTheRunBegin
 TEST_F(RunSpecBuilder, MoreQuestionsThanTheFileHasIsRefused) {
   run_.questions = 25;
   EXPECT_THAT(fault<InvalidArgument>(), Names("questions_per_episode", 25, 24));
+  run_.questions = 2;
+  run_.divergence_questions = 25;
+  EXPECT_THAT(fault<InvalidArgument>(), Names("divergence_questions", 25, 24));
 }
 
 TEST_F(RunSpecBuilder, VerifyingOnTheTrainingQuestionsIsRefused) {

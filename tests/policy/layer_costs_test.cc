@@ -207,7 +207,7 @@ std::unique_ptr<Policy> learned(const std::string& name, int episodes, int64_t d
   const Ground ground{
       .chance = [&](const Schedule& schedule, uint32_t question) { return tiny.chance(schedule, question); },
       .accuracy = [&](const Schedule& schedule) { return tiny.accuracy(schedule); },
-      .divergence = [&](const Schedule& schedule, int64_t) { return tiny.noise(schedule); }};
+      .divergence = [&](const Schedule& schedule, int64_t, int) { return tiny.noise(schedule); }};
   (void)rehearse(*policy, ground, {.episodes = episodes, .seed = 4, .checkpoints = {episodes}});
   return policy;
 }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -49,7 +50,7 @@ std::vector<RecordedBatch> batches() {
 }
 
 TEST(RecordedDivergences, KnowWhatLayersNeedAndHowMeasurementsScatter) {
-  const RecordedDivergences recorded(batches(), 64, 1);
+  const RecordedDivergences recorded(batches(), 64, 1, 16);
   EXPECT_EQ(recorded.layers(), 8);
   EXPECT_EQ(recorded.measurements(), 320);
   EXPECT_EQ(recorded.even(), uniform_schedule(8, 8));
@@ -65,18 +66,18 @@ TEST(RecordedDivergences, KnowWhatLayersNeedAndHowMeasurementsScatter) {
 }
 
 TEST(RecordedDivergences, AMeasurementIsAFunctionOfScheduleGroupAndSeed) {
-  const RecordedDivergences recorded(batches(), 64, 1);
+  const RecordedDivergences recorded(batches(), 64, 1, 16);
   const Schedule even = recorded.even(), best = recorded.best();
-  EXPECT_EQ(recorded.measured(even, 7, 1), recorded.measured(even, 7, 1));
-  EXPECT_NE(recorded.measured(even, 7, 1), recorded.measured(even, 8, 1));
-  EXPECT_NE(recorded.measured(even, 7, 1), recorded.measured(even, 7, 2));
+  EXPECT_EQ(recorded.measured(even, 7, 16, 1), recorded.measured(even, 7, 16, 1));
+  EXPECT_NE(recorded.measured(even, 7, 16, 1), recorded.measured(even, 8, 16, 1));
+  EXPECT_NE(recorded.measured(even, 7, 16, 1), recorded.measured(even, 7, 16, 2));
   // What a group has in common does not show in the ratio of two of its measurements.
   const double expected = std::log(recorded.expected(even) / recorded.expected(best));
   double squares = 0, squares_of_one = 0;
   constexpr int kGroups = 400;
   for (int group = 0; group < kGroups; ++group) {
-    const double one = std::log(recorded.measured(even, group, 1));
-    const double off = one - std::log(recorded.measured(best, group, 1)) - expected;
+    const double one = std::log(recorded.measured(even, group, 16, 1));
+    const double off = one - std::log(recorded.measured(best, group, 16, 1)) - expected;
     squares += off * off;
     squares_of_one += std::pow(one - std::log(recorded.expected(even)), 2);
   }
@@ -85,8 +86,35 @@ TEST(RecordedDivergences, AMeasurementIsAFunctionOfScheduleGroupAndSeed) {
               0.05);
 }
 
+TEST(RecordedDivergences, OnAQuarterOfTheTextsAMeasurementIsTwiceAsFarOff) {
+  const RecordedDivergences recorded(batches(), 64, 1, 16);
+  const Schedule even = recorded.even();
+  const auto off = [&](int questions) {
+    return std::log(recorded.measured(even, 7, questions, 1)) - std::log(recorded.expected(even));
+  };
+  EXPECT_NEAR(off(4), 2 * off(16), 1e-9);
+  EXPECT_NEAR(off(64), off(16) / 2, 1e-9);
+  // What a learner is told is on the questions of its episodes.
+  const auto learn = [&](int questions) {
+    const auto learner = make_policy(
+        {.name = "pairs", .layers = 8, .total = 64, .seed = 4, .reward_kind = RewardKind::kDivergence});
+    double worst = 0;
+    Ground ground = recorded.ground(4);
+    ground.divergence = [&, measured = ground.divergence](const Schedule& schedule, int64_t group,
+                                                          int asked) {
+      EXPECT_EQ(asked, questions);
+      const double divergence = measured(schedule, group, asked);
+      worst = std::max(worst, std::abs(std::log(divergence / recorded.expected(schedule))));
+      return divergence;
+    };
+    (void)rehearse(*learner, ground, {.episodes = 60, .questions_per_episode = questions});
+    return worst;
+  };
+  EXPECT_GT(learn(1), 2 * learn(16));
+}
+
 TEST(RecordedDivergences, ALearnerThatClimbsClosesTheGap) {
-  const RecordedDivergences recorded(batches(), 64, 1);
+  const RecordedDivergences recorded(batches(), 64, 1, 16);
   for (const char* name : {"pairs", "auto"}) {
     const auto learner = make_policy({.name = name,
                                       .layers = 8,
@@ -103,11 +131,13 @@ TEST(RecordedDivergences, ALearnerThatClimbsClosesTheGap) {
 
 TEST(RecordedDivergences, TooFewAreRefused) {
   const std::vector<RecordedBatch> all = batches();
-  EXPECT_THAT([&] { RecordedDivergences(std::span(all).first(1), 64, 1); },
+  EXPECT_THAT([&] { RecordedDivergences(std::span(all).first(1), 64, 1, 16); },
               ThrowsMessage<InvalidArgument>(Names(1, "batches")));
-  EXPECT_THAT([] { RecordedDivergences({}, 64, 1); }, ThrowsMessage<InvalidArgument>(Names(0, "batches")));
+  EXPECT_THAT([] { RecordedDivergences({}, 64, 1, 16); },
+              ThrowsMessage<InvalidArgument>(Names(0, "batches")));
   // With one sample a layer there is nothing to share out.
-  EXPECT_THAT([&] { RecordedDivergences(all, 8, 1); }, ThrowsMessage<InvalidArgument>(Names("total", 8)));
+  EXPECT_THAT([&] { RecordedDivergences(all, 8, 1, 16); }, ThrowsMessage<InvalidArgument>(Names("total", 8)));
+  EXPECT_THAT([&] { RecordedDivergences(all, 64, 1, 0); }, ThrowsMessage<InvalidArgument>(Names(0, "texts")));
 }
 
 }  // namespace

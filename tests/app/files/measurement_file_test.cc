@@ -31,7 +31,7 @@ evaluation::Conditions conditions() {
 }
 
 std::string head() {
-  return measurement_head(conditions(), "reply");
+  return measurement_head(conditions(), "reply", 8);
 }
 
 std::string line(int64_t batch, const policy::Schedule& schedule, double divergence) {
@@ -44,11 +44,18 @@ TEST(MeasurementFile, IsReadAsItWasWritten) {
       head() + measurement_lines(0, first, std::vector{0.25, 0.1}) + line(3, kSkewed, 1e-3), "here");
   EXPECT_EQ(file.conditions, conditions());
   EXPECT_EQ(file.mode, "reply");
+  EXPECT_EQ(file.texts, 8);
   ASSERT_EQ(file.batches.size(), 2u);
   EXPECT_THAT(file.batches[0].schedules, ElementsAre(kFour, kSkewed));
   EXPECT_THAT(file.batches[0].divergences, ElementsAre(0.25, 0.1));
   EXPECT_THAT(file.batches[1].schedules, ElementsAre(kSkewed));
   EXPECT_THAT(file.batches[1].divergences, ElementsAre(1e-3));
+}
+
+TEST(MeasurementFile, AHeadThatSaysNoTextsIsOfSixteen) {
+  std::string head_before = head();
+  head_before.erase(head_before.find("\"texts\""), std::string_view("\"texts\":8,").size());
+  EXPECT_EQ(parse_measurements(head_before + line(0, kFour, 0.5), "here").texts, 16);
 }
 
 TEST(MeasurementFile, LinesOfABatchMayLieApart) {
