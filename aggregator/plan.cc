@@ -67,8 +67,7 @@ Plan::Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy)
       seed_(spec.seed()),
       train_questions_(spec.task().train().questions()),
       questions_per_episode_(spec.questions_per_episode()),
-      divergence_questions_(spec.divergence_questions() > 0 ? spec.divergence_questions()
-                                                            : spec.questions_per_episode()),
+      divergence_questions_(questions_of_divergence(spec)),
       most_heldout_questions_(spec.task().heldout_questions() == 0 ? 0 : spec.task().heldout().questions()),
       heldout_questions_(spec.task().heldout_questions()),
       preflight_questions_(static_cast<uint32_t>(preflight_questions(spec))),

@@ -9,7 +9,6 @@
 #include "aggregator/run_spec.h"
 #include "base/number_text.h"
 #include "base/proportion.h"
-#include "episode/reward_kind.h"
 #include "wire/messages.pb.h"
 
 namespace allot::aggregator {
@@ -29,10 +28,10 @@ Preflight::Preflight(const wire::RunSpec& spec)
       max_new_tokens_(spec.generation().max_new_tokens()),
       prompt_style_(spec.task().prompt_style()),
       even_(even_schedule(spec).samples),
-      answers_(parse_reward_kind(spec.reward_kind()) == kVerifiedKind),
-      episodes_(spec.episodes() - spec.divergence_episodes()),
-      run_questions_(episodes_ * spec.questions_per_episode() +
-                     kVerifiedSchedules * int64_t{spec.task().heldout_questions()}) {}
+      episodes_(spec.episodes()),
+      divergence_questions_(divergence_episodes(spec) * questions_of_divergence(spec)),
+      reply_questions_((episodes_ - divergence_episodes(spec)) * spec.questions_per_episode() +
+                       kVerifiedSchedules * int64_t{spec.task().heldout_questions()}) {}
 
 void Preflight::add(std::string_view label, std::span<const QuestionResult> results, const Work& work) {
   Measured& measured = measured_[label == kLabels[0] ? 0 : 1];
@@ -62,18 +61,18 @@ double Preflight::worker_seconds() const {
   return seconds;
 }
 
-double Preflight::run_worker_seconds(const std::map<std::string, int64_t, std::less<>>& at_once) const {
+double Preflight::run_worker_seconds(int64_t questions,
+                                     const std::map<std::string, int64_t, std::less<>>& at_once) const {
   const int64_t answered = measured_[0].answered() + measured_[1].answered();
-  if (!answers_ || answered == 0) return 0;
+  if (answered == 0) return 0;
   double as_if = 0, in_all = 0;
-  for (const auto& [worker, questions] : answered_by_) {
+  for (const auto& [worker, its] : answered_by_) {
     const auto full = at_once.find(worker);
-    as_if += static_cast<double>(full == at_once.end() ? questions : std::max(questions, full->second));
-    in_all += static_cast<double>(questions);
+    as_if += static_cast<double>(full == at_once.end() ? its : std::max(its, full->second));
+    in_all += static_cast<double>(its);
   }
   // Questions that several workers answered count once.
-  return worker_seconds() / static_cast<double>(answered) * (in_all / as_if) *
-         static_cast<double>(run_questions_);
+  return worker_seconds() / static_cast<double>(answered) * (in_all / as_if) * static_cast<double>(questions);
 }
 
 std::string Preflight::dense_fails() const {
@@ -167,8 +166,9 @@ wire::Preflight Preflight::describe(bool done,
   }
   message.set_done(done);
   message.set_worker_seconds(worker_seconds());
-  message.set_run_worker_seconds(run_worker_seconds({}));
-  const double least = run_worker_seconds(at_once);
+  // A divergence generates nothing: a pass over the text of a reply takes no longer than to write one.
+  message.set_run_worker_seconds(run_worker_seconds(reply_questions_ + divergence_questions_, {}));
+  const double least = run_worker_seconds(reply_questions_, at_once);
   if (least < message.run_worker_seconds()) message.set_run_worker_seconds_least(least);
   message.set_run_episodes(episodes_);
   message.set_cost(message.run_worker_seconds() / 3600 * price_per_hour_);

@@ -66,8 +66,9 @@ class Preflight {
   std::string nothing_to_gain() const;
   std::vector<std::string> warnings() const;
   double worker_seconds() const;
-  // With full batches where `at_once` says how large they are.
-  double run_worker_seconds(const std::map<std::string, int64_t, std::less<>>& at_once) const;
+  // For so many replies, with full batches where `at_once` says how large they are.
+  double run_worker_seconds(int64_t questions,
+                            const std::map<std::string, int64_t, std::less<>>& at_once) const;
 
   // From the spec.
   int64_t wanted_;  // questions of each schedule
@@ -77,10 +78,10 @@ class Preflight {
   int64_t total_;
   int32_t max_new_tokens_;
   std::string prompt_style_;
-  std::vector<int32_t> even_;  // [layers]
-  bool answers_;               // learning generates replies, so the preflight says how long it takes
-  int64_t episodes_;           // that generate replies
-  int64_t run_questions_;      // questions of these and of the verification
+  std::vector<int32_t> even_;     // [layers]
+  int64_t episodes_;              // learning
+  int64_t divergence_questions_;  // questions of those that measure divergences
+  int64_t reply_questions_;       // questions of the others and of the verification
 
   std::array<Measured, kLabels.size()> measured_;                             // [kLabels]
   std::map<std::string, std::pair<Timestamp, Timestamp>, std::less<>> busy_;  // of each worker: from, to

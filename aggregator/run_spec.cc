@@ -107,6 +107,15 @@ void validate(const wire::RunSpec& spec) {
   }
 }
 
+int64_t divergence_episodes(const wire::RunSpec& spec) {
+  return parse_reward_kind(spec.reward_kind()) == RewardKind::kDivergence ? spec.episodes()
+                                                                          : spec.divergence_episodes();
+}
+
+uint32_t questions_of_divergence(const wire::RunSpec& spec) {
+  return spec.divergence_questions() > 0 ? spec.divergence_questions() : spec.questions_per_episode();
+}
+
 policy::PolicyConfig policy_config(const wire::RunSpec& spec) {
   const wire::PolicySpec& from = spec.policy();
   policy::PolicyConfig config;
@@ -119,8 +128,7 @@ policy::PolicyConfig policy_config(const wire::RunSpec& spec) {
   config.max_policy_lag = from.max_policy_lag();
   if (!from.start().empty()) config.start = policy::parse_schedule(from.start());
   config.reward_kind = parse_reward_kind(spec.reward_kind());
-  config.divergence_episodes =
-      config.reward_kind == RewardKind::kDivergence ? spec.episodes() : spec.divergence_episodes();
+  config.divergence_episodes = divergence_episodes(spec);
   config.parameters = parameters_of(from);
   return config;
 }

@@ -10,6 +10,11 @@ namespace allot::aggregator {
 // Throws InvalidArgument listing every field that is out of range, with its value and what is expected.
 void validate(const wire::RunSpec& spec);
 
+// Learning episodes that measure divergences where their proposals name no kind: all, the first, or none.
+int64_t divergence_episodes(const wire::RunSpec& spec);
+// Questions of such an episode.
+uint32_t questions_of_divergence(const wire::RunSpec& spec);
+
 // The configuration of the policy that a run learns with. The run's seed is the policy's seed.
 policy::PolicyConfig policy_config(const wire::RunSpec& spec);
 // The inverse, except for the layers and the seed, which a spec takes from its model and its run.

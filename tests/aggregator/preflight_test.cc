@@ -84,8 +84,9 @@ TEST(Preflight, TheRunsTimeFollowsFromHowLongWorkersWereBusyAndItsCostFromTheirP
   // Questions that were answered before count once.
   EXPECT_DOUBLE_EQ(shown.run_worker_seconds(), 16.0 / 8 * (10 * 4 + 3 * 6));
   EXPECT_DOUBLE_EQ(shown.cost(), shown.run_worker_seconds() / 100);
-  spec.set_reward_kind("divergence");  // such episodes generate nothing
-  EXPECT_EQ(measured(spec, answers(4, 4), answers(4, 4)).describe(true).run_worker_seconds(), 0);
+  spec.set_reward_kind("divergence");  // such episodes generate nothing, the verification does
+  shown = measured(spec, answers(4, 4), answers(4, 4)).describe(true);
+  EXPECT_DOUBLE_EQ(shown.run_worker_seconds_least(), shown.run_worker_seconds() * 3 * 6 / (10 * 4 + 3 * 6));
 }
 
 TEST(Preflight, TheRunTakesLessWhereAWorkersBatchesWillBeLarger) {
@@ -97,11 +98,13 @@ TEST(Preflight, TheRunTakesLessWhereAWorkersBatchesWillBeLarger) {
   const wire::Preflight shown = preflight.describe(true, {{"a", 64}});
   EXPECT_DOUBLE_EQ(shown.run_worker_seconds(), most);
   EXPECT_DOUBLE_EQ(shown.run_worker_seconds_least(), most * 8 / 64);
-  // Divergences generate nothing.
+  // Divergences generate nothing: they take no longer than as many replies.
   spec.set_divergence_episodes(5);
+  spec.set_divergence_questions(2);
   const wire::Preflight mixed = measured(spec, answers(4, 4), answers(4, 4)).describe(true);
-  EXPECT_EQ(mixed.run_episodes(), 5);
-  EXPECT_DOUBLE_EQ(mixed.run_worker_seconds(), most * (5 * 4 + 3 * 6) / (10 * 4 + 3 * 6));
+  EXPECT_EQ(mixed.run_episodes(), 10);
+  EXPECT_DOUBLE_EQ(mixed.run_worker_seconds_least(), most * (5 * 4 + 3 * 6) / (10 * 4 + 3 * 6));
+  EXPECT_DOUBLE_EQ(mixed.run_worker_seconds(), most * (5 * 4 + 5 * 2 + 3 * 6) / (10 * 4 + 3 * 6));
 }
 
 TEST(Preflight, ARunWhoseDenseAttentionAnswersNextToNothingIsStoppedWithWhatToChange) {
