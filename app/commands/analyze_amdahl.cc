@@ -37,7 +37,7 @@ struct AmdahlRow {
   DecodeBytes exact;
   DecodeBytes sampled;
   double of_attention = 0;  // the step's speedup where attention has the one that was asked for
-  std::optional<ContextTimes> measured;
+  std::optional<ContextTimes> measured = {};
 
   double most() const { return static_cast<double>(exact.total()) / static_cast<double>(sampled.total()); }
   std::optional<double> measured_speedup() const {
