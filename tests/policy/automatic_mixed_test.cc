@@ -35,22 +35,23 @@ double error_of(const Schedule& schedule) {
   return sum;
 }
 
+constexpr int kQuestions = 16;  // of an episode
+
 // Questions of a group have a divergence in common.
 const Ground kGround{
     .chance = [](const Schedule& schedule, uint32_t) { return std::exp(-8 * error_of(schedule)); },
     .accuracy = [](const Schedule& schedule) { return std::exp(-8 * error_of(schedule)); },
-    .divergence =
-        [](const Schedule& schedule, int64_t group) {
-          return error_of(schedule) * std::exp(0.2 * static_cast<double>(group % 3));
-        }};
+    .divergence = [](const Schedule& schedule, int64_t group,
+                     int) { return error_of(schedule) * std::exp(0.2 * static_cast<double>(group % 3)); }};
 
 bool is_divergence(const Proposal& proposal) {
   return proposal.reward_kind == RewardKind::kDivergence;
 }
 
 void answer(Policy& policy, const Proposal& proposal) {
-  const double reward = is_divergence(proposal) ? kGround.divergence(proposal.schedule, proposal.group)
-                                                : kGround.accuracy(proposal.schedule);
+  const double reward = is_divergence(proposal)
+                            ? kGround.divergence(proposal.schedule, proposal.group, kQuestions)
+                            : kGround.accuracy(proposal.schedule);
   policy.tell({.number = proposal.number,
                .reward = reward,
                .kind = is_divergence(proposal) ? RewardKind::kDivergence : RewardKind::kAnswers});
@@ -163,7 +164,7 @@ TEST(AutomaticMixed, ARunOfDivergencesAsksForNothingElse) {
     for (const Proposal& proposal : policy->ask(3)) {
       EXPECT_NE(proposal.reward_kind, RewardKind::kAnswers);
       policy->tell({.number = proposal.number,
-                    .reward = kGround.divergence(proposal.schedule, proposal.group),
+                    .reward = kGround.divergence(proposal.schedule, proposal.group, kQuestions),
                     .kind = RewardKind::kDivergence});
     }
   }
