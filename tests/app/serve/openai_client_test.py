@@ -10,6 +10,7 @@ import concurrent.futures
 import http.client
 import json
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -98,8 +99,13 @@ def check_batch_mates(server, questions):
     assert server.metric("allot_serve_requests_running") == 0
 
 
+def same(reply, of_eval):
+    return reply == of_eval or (re.search("#### .*\n$", of_eval) and reply.startswith(of_eval))
+
+
 def check_questions(server, allot, model, schedule):
-    """A greedy reply to a question that the request names is that of `allot eval`, character by character."""
+    """A greedy reply to a question that the request names is that of `allot eval`, character by character, up to where
+    eval ends it: behind the line of its answer, where the server, which knows no task, goes on to the end token."""
     data, details = model + "/heldout.jsonl", server.directory + "/details.jsonl"
     subprocess.run([allot, "eval", "--model", model, "--data", data, "--limit", "24", "--schedule", schedule,
                     "--threads", "2", "--details", details], check=True, stdout=subprocess.DEVNULL)
@@ -122,13 +128,14 @@ def check_questions(server, allot, model, schedule):
         nameless = list(pool.map(lambda number: ask({}, number), range(24)))
         if openai is not None:
             client = openai.OpenAI(base_url=server.url + "v1", api_key=KEY, max_retries=0)
-            assert list(pool.map(ask_by_openai, range(24))) == expected
-    different = [number for number in range(24) if named[number] != expected[number]]
+            by_openai = list(pool.map(ask_by_openai, range(24)))
+            assert by_openai == named, (by_openai, named)
+    different = [number for number in range(24) if not same(named[number], expected[number])]
     assert not different, [(number, named[number], expected[number]) for number in different[:2]]
     status, answer = server.post("/v1/completions", {
         "model": "tiny-gsm", "prompt": prompts[8:16], "question": list(range(8, 16))})
-    assert status == 200 and [choice["text"] for choice in answer["choices"]] == expected[8:16], answer
-    assert nameless != expected, "the question changes nothing"
+    assert status == 200 and [choice["text"] for choice in answer["choices"]] == named[8:16], answer
+    assert not all(map(same, nameless, expected)), "the question changes nothing"
 
 
 def leave(server, body):
