@@ -3,29 +3,15 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <initializer_list>
-#include <string_view>
 
 #include "base/error.h"
+#include "episode/samples.h"
+#include "evaluation/checked_numbers.h"
 
 namespace allot::evaluation {
 namespace {
 
-int64_t product(std::initializer_list<int64_t> factors) {
-  int64_t result = 1;
-  for (const int64_t factor : factors)
-    if (__builtin_mul_overflow(result, factor, &result))
-      throw InvalidArgument(
-          fmt::format("decode bytes: {} does not fit into 64 bits; fewer sequences or keys are expected",
-                      fmt::join(factors, " x ")));
-  return result;
-}
-
 void check(const DecodeShape& shape) {
-  const auto at_least_1 = [](std::string_view what, int64_t number) {
-    if (number < 1)
-      throw InvalidArgument(fmt::format("decode bytes: {} is {}, expected at least 1", what, number));
-  };
   at_least_1("sequences", shape.sequences);
   at_least_1("keys", shape.keys);
   at_least_1("bytes_per_element", shape.bytes_per_element);
@@ -44,27 +30,32 @@ int64_t weight_elements(const model::ModelConfig& config) {
   return config.num_layers * layer + hidden + int64_t{config.vocab_size} * hidden;
 }
 
-// Of `rows` keys or values of every KV head and sequence.
-int64_t row_bytes(const model::ModelConfig& config, const DecodeShape& shape, int64_t rows) {
-  return product({shape.sequences, rows, config.num_layers, config.num_kv_heads, config.head_dim,
-                  shape.bytes_per_element});
-}
-
 }  // namespace
 
 DecodeBytes exact_bytes(const model::ModelConfig& config, const DecodeShape& shape) {
   check(shape);
-  const int64_t rows = row_bytes(config, shape, shape.keys);
+  const int64_t rows = product({shape.sequences, shape.keys, config.num_layers, config.num_kv_heads,
+                                config.head_dim, shape.bytes_per_element});
   return {
       .weights = product({weight_elements(config), shape.bytes_per_element}), .keys = rows, .values = rows};
 }
 
-DecodeBytes sampled_bytes(const model::ModelConfig& config, const DecodeShape& shape, int64_t samples) {
-  if (samples < 1)
-    throw InvalidArgument(fmt::format("decode bytes: samples is {}, expected at least 1", samples));
+DecodeBytes sampled_bytes(const model::ModelConfig& config, const DecodeShape& shape,
+                          const policy::Schedule& schedule, kernels::BudgetUnit unit) {
+  if (std::ssize(schedule.samples) != config.num_layers)
+    throw InvalidArgument(fmt::format("decode bytes: the schedule has {} layers, the model has {}",
+                                      schedule.samples.size(), config.num_layers));
   DecodeBytes bytes = exact_bytes(config, shape);
-  const int64_t group = config.num_q_heads / config.num_kv_heads;
-  bytes.values = row_bytes(config, shape, std::min(shape.keys, product({samples, group})));
+  const int64_t of_layer = bytes.values / config.num_layers / shape.keys;  // of one row of every KV head
+  bytes.values = 0;
+  for (const int32_t samples : schedule.samples) {
+    const int64_t rows =
+        samples == kExactLayer
+            ? shape.keys
+            : std::min(shape.keys,
+                       kernels::rows_of_group(unit, samples, config.num_q_heads / config.num_kv_heads));
+    bytes.values += of_layer * rows;
+  }
   return bytes;
 }
 

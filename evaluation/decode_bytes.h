@@ -5,7 +5,9 @@
 
 #include <cstdint>
 
+#include "kernels/method.h"
 #include "model/model_config.h"
+#include "policy/schedule.h"
 
 namespace allot::evaluation {
 
@@ -27,9 +29,11 @@ struct DecodeBytes {
 // With exact attention. Throws InvalidArgument where a number of the shape is below 1 or a product does not
 // fit into 64 bits.
 DecodeBytes exact_bytes(const model::ModelConfig& config, const DecodeShape& shape);
-// Where every query head has `samples` samples (at least 1) in every layer: of a KV head at most as many
-// value rows as its group of query heads has samples, and no more than there are.
-DecodeBytes sampled_bytes(const model::ModelConfig& config, const DecodeShape& shape, int64_t samples);
+// Under a schedule: of a KV head at most as many value rows as its group of query heads has samples in that
+// layer, and no more than there are; all of an exact layer. Throws InvalidArgument as exact_bytes() does, and
+// where the schedule is not one of the model's layers.
+DecodeBytes sampled_bytes(const model::ModelConfig& config, const DecodeShape& shape,
+                          const policy::Schedule& schedule, kernels::BudgetUnit unit);
 
 // By which factor a step with exact attention becomes faster where attention alone does by
 // `attention_speedup`.

@@ -1,34 +1,15 @@
 #include "evaluation/operations.h"
 
-#include <fmt/ranges.h>
-#include <spdlog/fmt/fmt.h>
-
 #include <algorithm>
 #include <array>
-#include <initializer_list>
 
-#include "base/error.h"
+#include "evaluation/checked_numbers.h"
 
 namespace allot::evaluation {
 namespace {
 
 constexpr double kMultiplicationPicojoules = 3.7;
 constexpr double kAdditionPicojoules = 0.9;
-
-int64_t at_least_1(std::string_view what, int64_t number) {
-  if (number < 1) throw InvalidArgument(fmt::format("{} is {}, expected at least 1", what, number));
-  return number;
-}
-
-int64_t product(std::initializer_list<int64_t> factors) {
-  int64_t result = 1;
-  for (const int64_t factor : factors)
-    if (__builtin_mul_overflow(result, factor, &result))
-      throw InvalidArgument(
-          fmt::format("the product of {} does not fit into 64 bits; ask for fewer queries, keys or samples",
-                      fmt::join(factors, ", ")));
-  return result;
-}
 
 void check(const AttentionShape& shape) {
   at_least_1("queries", shape.queries);

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "bench/output.h"
+#include "episode/samples.h"
 #include "evaluation/decode_bytes.h"
 #include "evaluation/step_times.h"
 #include "model/model_config.h"
@@ -85,6 +86,13 @@ std::string json_row(const AmdahlRow& row, double attention_speedup) {
   return bench::json_line(json);
 }
 
+// "8 samples a query head": the mean of the layers that sample.
+std::string budget_text(const policy::Schedule& schedule, kernels::BudgetUnit unit) {
+  const auto layers = static_cast<double>(std::max<int64_t>(1, sampled_layers(schedule.samples)));
+  return fmt::format("{:.3g} {}", static_cast<double>(schedule.total()) / layers,
+                     unit == kernels::BudgetUnit::kRows ? "value rows a KV head" : "samples a query head");
+}
+
 // A difference counts where 5 to 95 % of the steps of the one lie apart from those of the other.
 std::string pays(const StepTimes& times) {
   const auto apart = [](const ContextTimes& at) { return at.schedule.high < at.dense.low; };
@@ -144,6 +152,8 @@ int run_analyze_amdahl(std::span<const std::string> arguments) {
   const model::ModelConfig config = model::read_model_config(model);
   std::optional<StepTimes> times;
   std::vector<int64_t> contexts;
+  policy::Schedule schedule;
+  kernels::BudgetUnit unit = kernels::BudgetUnit::kSamples;
   if (step_times.empty()) {
     contexts = parse_totals(keys, "--keys");
   } else {
@@ -153,16 +163,19 @@ int run_analyze_amdahl(std::span<const std::string> arguments) {
     check_times(*times, config, step_times.string());
     shape.sequences = times->sequences;
     for (const ContextTimes& at : times->contexts) contexts.push_back(at.context);
-    if (!set.given("samples"))
-      samples = std::max<int64_t>(
-          1, times->schedule.total() / std::max<int64_t>(1, std::ssize(times->schedule.samples)));
+    if (!set.given("samples")) {
+      schedule = times->schedule;
+      unit = times->conditions.attention.unit;
+    }
   }
+  if (schedule.samples.empty())
+    schedule = policy::uniform_schedule(config.num_layers, static_cast<int32_t>(samples));
   std::vector<AmdahlRow> rows;
   for (size_t i = 0; i < contexts.size(); ++i) {
     shape.keys = contexts[i];
     AmdahlRow row{.shape = shape,
                   .exact = exact_bytes(config, shape),
-                  .sampled = sampled_bytes(config, shape, samples)};
+                  .sampled = sampled_bytes(config, shape, schedule, unit)};
     row.of_attention = step_speedup(row.exact, attention_speedup);
     if (times) row.measured = times->contexts[i];
     rows.push_back(std::move(row));
@@ -174,8 +187,8 @@ int run_analyze_amdahl(std::span<const std::string> arguments) {
   std::cout
       << fmt::format(
              "Bytes that a decode step of {} sequence{} reads, and how many times as fast it becomes: at most, with {} "
-             "samples a query head, if reading were all; if attention alone were {:.3g} times as fast{}\n",
-             shape.sequences, shape.sequences == 1 ? "" : "s", samples, attention_speedup,
+             "of a layer, if reading were all; if attention alone were {:.3g} times as fast{}\n",
+             shape.sequences, shape.sequences == 1 ? "" : "s", budget_text(schedule, unit), attention_speedup,
              times ? "; and as measured" : "")
       << table(rows, attention_speedup);
   if (times) std::cout << pays(*times);

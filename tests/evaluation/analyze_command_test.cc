@@ -10,6 +10,7 @@
 #include "base/temporary_directory.h"
 #include "evaluation/step_times.h"
 #include "tests/app/run_command.h"
+#include "tests/evaluation/document.h"
 #include "tests/names.h"
 
 namespace allot::app {
@@ -75,14 +76,11 @@ TEST(AnalyzeCommand, SaysFromWhichContextOnAMeasuredScheduleTakesLessTime) {
   const TemporaryDirectory directory;
   const std::string file = directory.path() / "step-times.json";
   evaluation::StepTimes times;
-  times.conditions.model = {.id = "llama",
-                            .config_sha256 = std::string(64, '0'),
-                            .tokenizer_sha256 = std::string(64, '1'),
-                            .weights_fingerprint = std::string(64, '2'),
-                            .layers = 32,
-                            .num_q_heads = 32,
-                            .num_kv_heads = 8,
-                            .head_dim = 128};
+  times.conditions.model = evaluation::example_model();
+  times.conditions.model.layers = 32;
+  times.conditions.model.num_q_heads = 32;
+  times.conditions.model.num_kv_heads = 8;
+  times.conditions.model.head_dim = 128;
   times.conditions.task = {.name = "gsm8k", .version = 1, .prompt_style = "plain"};
   times.tool_version = "0.1.0";
   times.device = "cuda:0 GPU";

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "episode/samples.h"
 #include "tests/names.h"
 
 namespace allot::evaluation {
@@ -15,6 +16,10 @@ using ::testing::ThrowsMessage;
 
 model::ModelConfig llama() {
   return model::read_model_config(std::filesystem::path(ALLOT_SOURCE_DIR) / "configs/shapes/llama-3.1-8b");
+}
+
+DecodeBytes under_samples(const DecodeShape& shape, int32_t samples) {
+  return sampled_bytes(llama(), shape, policy::uniform_schedule(32, samples), kernels::BudgetUnit::kSamples);
 }
 
 // S2ANTA paper, section 3.5: "the Llama 8B weights contribute roughly 15 GB of traffic, while the KV cache
@@ -46,20 +51,35 @@ TEST(DecodeBytes, CountEveryWeightThatAStepReads) {
 
 TEST(DecodeBytes, SamplesReadAtMostAsManyValueRowsAsAGroupHasSamples) {
   const DecodeShape shape{.sequences = 3, .keys = 1024, .bytes_per_element = 4};
-  const DecodeBytes exact = exact_bytes(llama(), shape), sampled = sampled_bytes(llama(), shape, 8);
+  const DecodeBytes exact = exact_bytes(llama(), shape), sampled = under_samples(shape, 8);
   EXPECT_EQ(sampled.weights, exact.weights);
   EXPECT_EQ(sampled.keys, exact.keys);
   EXPECT_EQ(sampled.values * 1024, exact.values * 32) << "four heads of 8";
-  EXPECT_EQ(sampled_bytes(llama(), shape, 256), exact);
-  EXPECT_EQ(sampled_bytes(llama(), shape, 257), exact) << "no more than there are";
+  EXPECT_EQ(under_samples(shape, 256), exact);
+  EXPECT_EQ(under_samples(shape, 257), exact) << "no more than there are";
+}
+
+TEST(DecodeBytes, OfAScheduleAreThoseOfEachLayerInItsUnit) {
+  const DecodeShape shape{.keys = 1024};
+  policy::Schedule schedule = policy::uniform_schedule(32, 8);
+  const auto layer = [&] { return exact_bytes(llama(), shape).values / 32 / 1024; };
+  schedule.samples[0] = kExactLayer;
+  schedule.samples[1] = 2;
+  EXPECT_EQ(sampled_bytes(llama(), shape, schedule, kernels::BudgetUnit::kSamples).values,
+            layer() * (1024 + 4 * 2 + 30 * 4 * 8));
+  EXPECT_EQ(sampled_bytes(llama(), shape, schedule, kernels::BudgetUnit::kRows).values,
+            layer() * (1024 + 2 + 30 * 8));
 }
 
 TEST(DecodeBytes, WhatIsNoShapeIsRefused) {
   EXPECT_THAT([] { exact_bytes(llama(), {.keys = 0}); }, ThrowsMessage<InvalidArgument>(Names("keys", 0)));
   EXPECT_THAT([] { exact_bytes(llama(), {.sequences = -1, .keys = 1}); },
               ThrowsMessage<InvalidArgument>(Names("sequences", -1)));
-  EXPECT_THAT([] { sampled_bytes(llama(), {.keys = 1}, 0); },
-              ThrowsMessage<InvalidArgument>(Names("samples", 0)));
+  EXPECT_THAT(
+      [] {
+        sampled_bytes(llama(), {.keys = 1}, policy::uniform_schedule(31, 8), kernels::BudgetUnit::kSamples);
+      },
+      ThrowsMessage<InvalidArgument>(Names(31, 32)));
   EXPECT_THAT([] { exact_bytes(llama(), {.sequences = 1 << 30, .keys = 1 << 30}); },
               ThrowsMessage<InvalidArgument>(Names("64 bits")));
 }

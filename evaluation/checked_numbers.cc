@@ -1,0 +1,24 @@
+#include "evaluation/checked_numbers.h"
+
+#include <fmt/ranges.h>
+#include <spdlog/fmt/fmt.h>
+
+#include "base/error.h"
+
+namespace allot::evaluation {
+
+int64_t at_least_1(std::string_view what, int64_t number) {
+  if (number < 1) throw InvalidArgument(fmt::format("{} is {}, expected at least 1", what, number));
+  return number;
+}
+
+int64_t product(std::initializer_list<int64_t> factors) {
+  int64_t result = 1;
+  for (const int64_t factor : factors)
+    if (__builtin_mul_overflow(result, factor, &result))
+      throw InvalidArgument(fmt::format(
+          "the product of {} does not fit into 64 bits; ask for smaller numbers", fmt::join(factors, ", ")));
+  return result;
+}
+
+}  // namespace allot::evaluation
