@@ -94,6 +94,21 @@ ALLOT_HOST_DEVICE constexpr int32_t part_count(int32_t entries) {
   return entries <= kBatchEntries ? 1 : (entries + part_entries(entries) - 1) / part_entries(entries);
 }
 
+// Parts of a row in exact decoding, each the work of a block; a function of the row's keys alone.
+inline constexpr int32_t kMostExactParts = 64;
+inline constexpr int32_t kShortExactKeys = 16384;
+ALLOT_HOST_DEVICE constexpr int32_t exact_part_count(int32_t keys) {
+  if (keys <= 1536) return keys <= 768 ? 1 : 2;
+  // Small ones let a single sequence occupy the GPU; large ones are fewer sums to write and add.
+  const int32_t part_keys = keys > 4096 && keys <= kShortExactKeys ? 512 : 1024;
+  const int32_t parts = (keys + part_keys - 1) / part_keys;
+  return parts < kMostExactParts ? parts : kMostExactParts;
+}
+// Where part `part` begins among `count` pieces of a row.
+ALLOT_HOST_DEVICE constexpr int32_t exact_part_begin(int32_t count, int32_t part, int32_t parts) {
+  return count * part / parts;
+}
+
 ALLOT_HOST_DEVICE constexpr int32_t score_tiles(int32_t keys) {
   return (keys + kScoreTile - 1) / kScoreTile;
 }
@@ -146,6 +161,10 @@ struct Args {
   bool any_dense;
   bool one_query_each;  // decode: query b belongs to sequence b
   Scored scored;        // by this score kernel
+  // Dense sequences with a single query are left to the exact decode kernel, by all others; and whether that
+  // kernel has the launch to itself.
+  bool exact_decode;
+  bool exact_alone;
   // Of the estimator's row.
   bool samples;
   bool sample_in_every_tile;
@@ -165,7 +184,9 @@ struct Args {
   int32_t* arrivals;      // [pass_queries, num_q_heads] parts of a row that are done
   int32_t piece_tiles;    // score tiles a warp takes at a time
   Divisor full_pieces;    // pieces of a decode row of max_length keys
-  int32_t* next_piece;    // pieces handed out; zero before and after every launch
+  // Pieces handed out and, behind it, blocks of the exact kernel that have ended; zero before and after every
+  // launch.
+  int32_t* next_piece;
   // Decode: counts the finished score tiles of a sequence and KV head (`ready`), so that the value kernel
   // can work on their rows while other keys are still being read, and the blocks that have taken them
   // (`consumed`), the last of which clears both. `ready` is null where the value kernel waits for the
@@ -173,6 +194,10 @@ struct Args {
   int32_t* ready;     // [batch, num_kv_heads]
   int32_t* consumed;  // [batch, num_kv_heads]
   int32_t parts;      // most parts of a row
+  // Exact decoding: sums of the parts of a row, relative to each part's largest score, which lies with the
+  // part's sum of weights in `stats`. Null where no row has parts.
+  float* exact_partial;  // [batch, num_q_heads, exact_parts, head_dim]
+  int32_t exact_parts;   // most parts of a row
   // Null where groups do not share out their rows.
   Pool* pools;         // [pass_queries]
   double* rest_below;  // [pass_queries, num_kv_heads + 1] what is not kept in the groups before

@@ -121,14 +121,15 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
   }
 }
 
-#ifdef __CUDACC__  // what only the score kernels need
-
 // acc[16 x 8] += a[16 x 16] . b[16 x 8]. Lane 4 g + t holds a's rows g and g + 8 (columns 2t, 2t + 1 in x, y
 // and 2t + 8, 2t + 9 in z, w), b's column g (rows 2t, 2t + 1 in the first word and 2t + 8, 2t + 9 in the
 // second), and acc's rows g and g + 8, columns 2t and 2t + 1.
 template <class T>
 __device__ __forceinline__ void multiply_accumulate(float (&acc)[4], const uint4& a, uint32_t b0,
                                                     uint32_t b1) {
+#ifndef __CUDACC__
+  emulated_multiply_accumulate<T>(acc, a, b0, b1);
+#else
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -143,7 +144,89 @@ __device__ __forceinline__ void multiply_accumulate(float (&acc)[4], const uint4
         : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
   }
+#endif
 }
+
+// Address in shared memory of what lies there.
+__device__ __forceinline__ uint32_t shared_address(const void* shared) {
+#ifdef __CUDACC__
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+#else
+  return emulated_shared_address(shared);
+#endif
+}
+
+// From an address in shared memory.
+__device__ __forceinline__ uint4 load_shared_vector(uint32_t address) {
+  uint4 v;
+#ifdef __CUDACC__
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address));
+#else
+  v = *static_cast<const uint4*>(emulated_shared_memory(address));
+#endif
+  return v;
+}
+
+__device__ __forceinline__ uint2 load_shared_pair(uint32_t address) {
+  uint2 v;
+#ifdef __CUDACC__
+  asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address));
+#else
+  v = *static_cast<const uint2*>(emulated_shared_memory(address));
+#endif
+  return v;
+}
+
+// A barrier in shared memory, passed each time `count` threads have arrived.
+__device__ __forceinline__ void init_barrier(uint64_t* barrier, int count) {
+#ifdef __CUDACC__
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)
+               : "memory");
+#else
+  emulated_init_barrier(barrier, count);
+#endif
+}
+__device__ __forceinline__ void arrive_at(uint64_t* barrier) {
+#ifdef __CUDACC__
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+#else
+  emulated_arrive_at(barrier);
+#endif
+}
+// Until it has been passed time number `time`, counted from 0. Sees what those who arrived wrote before.
+__device__ __forceinline__ void wait_at(uint64_t* barrier, int32_t time) {
+#ifdef __CUDACC__
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+#if __CUDA_ARCH__ >= 900
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+#else
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+#endif
+      "@!done bra again;\n"
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(time & 1)
+      : "memory");
+#else
+  emulated_wait_at(barrier, time);
+#endif
+}
+
+// kThreads threads of the block meet, whole warps; a block has one such group.
+template <int kThreads>
+__device__ __forceinline__ void meet_some() {
+#ifdef __CUDACC__
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+#else
+  emulated_meet_some(kThreads);
+#endif
+}
+
+#ifdef __CUDACC__  // what only the score kernels need
 
 // Policy for stores whose lines should stay in L2.
 __device__ __forceinline__ uint64_t keep_in_l2() {
@@ -166,15 +249,6 @@ __device__ __forceinline__ void prefetch(const void* global) {
 // Adds to a counter once everything this thread has written or seen written is visible to the device.
 __device__ __forceinline__ void add_released(int32_t* counter, int32_t x) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(counter), "r"(x) : "memory");
-}
-
-// From an address in shared memory.
-__device__ __forceinline__ uint4 load_shared_vector(uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(address));
-  return v;
 }
 
 #endif

@@ -33,7 +33,9 @@ struct ScoreKernel {
   int64_t warp_bytes = 0;   // dynamic shared memory of a warp
   int64_t block_bytes = 0;  // and of a block, for no sequences
   int64_t sequence_bytes = 0;
-  int32_t blocks = 1;  // of a multiprocessor
+  int32_t blocks = 1;      // of a multiprocessor
+  int32_t most_warps = 8;  // of a block that have such shared memory
+  int32_t other_warps = 0;
 };
 struct ValueKernel {
   void (*function)(Args) = nullptr;
@@ -86,6 +88,11 @@ enum class ScoreUse : int32_t {
 // for head_dim 256.
 ScoreKernel score_kernel_bfloat16(int32_t head_dim, int32_t column_tiles, ScoreUse use);
 ScoreKernel score_kernel_float16(int32_t head_dim, int32_t column_tiles, ScoreUse use);
+
+// Exact decoding: scores and values in one kernel, with 8 * column_tiles columns for the query heads of a
+// group.
+ScoreKernel exact_decode_kernel_bfloat16(int32_t head_dim, int32_t column_tiles);
+ScoreKernel exact_decode_kernel_float16(int32_t head_dim, int32_t column_tiles);
 
 // Of the Bernoulli score stages: 1 or 2 column tiles, decode and prefill alike.
 ScoreKernel bernoulli_kernel_bfloat16(int32_t head_dim, int32_t column_tiles);

@@ -129,7 +129,7 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
     const cuda::ScoreKernel kernel = cuda::score_kernel(p, stage, score.column_tiles, cuda::score_use(plan));
     launch(kernel.function,
            {.blocks = dim3(static_cast<unsigned>(score.blocks)),
-            .threads = 32 * score.warps,
+            .threads = score.threads,
             .shared_bytes = score.shared_bytes,
             .overlaps = overlaps && can_overlap},
            score_args, limits, stream);
@@ -141,6 +141,20 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
     if (args.row_table != nullptr) {
       check(cudaMemsetAsync(args.row_table, 0xFF, static_cast<size_t>(plan.row_table_bytes), stream),
             "cudaMemsetAsync");
+    }
+    const auto launch_exact_decode = [&] {
+      const cuda::ScorePlan& exact = plan.exact_decode;
+      launch(cuda::exact_decode_kernel(p, exact.column_tiles).function,
+             {.blocks = dim3(static_cast<unsigned>(exact.blocks)),
+              .threads = exact.threads,
+              .shared_bytes = exact.shared_bytes,
+              // Behind others it waits for all their kernels: they use the same counters.
+              .overlaps = plan.exact_alone && can_overlap},
+             args, limits, stream);
+    };
+    if (plan.exact_alone) {
+      launch_exact_decode();
+      continue;
     }
     launch_scores(p.method.score_stage, plan.score, args, true);
     if (plan.dense_score.warps > 0) {
@@ -175,9 +189,10 @@ void attend_cuda(const AttentionParams& p, const LaunchBounds& bounds, const Dev
              args, limits, stream);
     };
     launch_values(cuda::value_kernel(p.method.estimator, p.dtype, p.head_dim, plan.workers), true);
-    if (row_of(p.method.estimator).samples && bounds.any_dense) {
+    if (row_of(p.method.estimator).samples && plan.dense_left) {
       launch_values(cuda::dense_kernel(p.dtype, p.head_dim, plan.workers), false);
     }
+    if (plan.exact_decode.warps > 0) launch_exact_decode();
   }
 }
 

@@ -29,6 +29,13 @@ int32_t most_parts(int32_t entries) {
   return static_cast<int32_t>(std::clamp<int64_t>(ceil_divide(entries, kBatchEntries), 1, kMaxParts));
 }
 
+// The same for exact decoding, where longer rows may have fewer parts than shorter ones.
+int32_t most_exact_parts(int32_t keys) {
+  int32_t most = exact_part_count(keys);
+  if (keys > kShortExactKeys) most = std::max(most, exact_part_count(kShortExactKeys));
+  return most;
+}
+
 // Workspace of a row.
 struct RowBytes {
   int64_t stats = 0;
@@ -95,6 +102,11 @@ constexpr Methods::Table<CudaKernel, CudaKernelOf> kValueKernels;
 
 }  // namespace
 
+ScoreKernel exact_decode_kernel(const AttentionParams& p, int32_t column_tiles) {
+  return (p.dtype == DType::kBFloat16 ? exact_decode_kernel_bfloat16 : exact_decode_kernel_float16)(
+      p.head_dim, column_tiles);
+}
+
 ValueKernel dense_kernel(DType dtype, int32_t head_dim, Workers workers) {
   return methods::Exact::cuda_kernel(dtype, head_dim, workers);
 }
@@ -105,16 +117,25 @@ ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, Wor
 
 namespace {
 
+// Blocks of a kernel that reads keys, with as many warps as shared memory has room for.
+ScorePlan plan_blocks(const AttentionParams& p, const ScoreKernel& kernel, int32_t column_tiles,
+                      const DeviceLimits& limits) {
+  ScorePlan plan{.column_tiles = column_tiles};
+  const int64_t block_bytes = kernel.block_bytes + kernel.sequence_bytes * p.batch;
+  plan.warps = static_cast<int32_t>(std::clamp<int64_t>(
+      (limits.shared_bytes_per_block - block_bytes) / kernel.warp_bytes, 1, kernel.most_warps));
+  plan.threads = 32 * (plan.warps + kernel.other_warps);
+  plan.shared_bytes = block_bytes + plan.warps * kernel.warp_bytes;
+  plan.blocks = kernel.blocks * limits.multiprocessors;
+  return plan;
+}
+
 // Plans for a launch with the shape of `launch`.
 ScorePlan plan_scores(const AttentionParams& p, ScoreStage stage, const Plan& launch,
                       const DeviceLimits& limits) {
-  ScorePlan plan{.column_tiles = choose_column_tiles(p, stage, launch.one_query_each)};
-  const ScoreKernel score = score_kernel(p, stage, plan.column_tiles, score_use(launch));
-  const int64_t block_bytes = score.block_bytes + score.sequence_bytes * p.batch;
-  plan.warps = static_cast<int32_t>(
-      std::clamp<int64_t>((limits.shared_bytes_per_block - block_bytes) / score.warp_bytes, 1, 8));
-  plan.shared_bytes = block_bytes + plan.warps * score.warp_bytes;
-  plan.blocks = score.blocks * limits.multiprocessors;
+  const int32_t column_tiles = choose_column_tiles(p, stage, launch.one_query_each);
+  ScorePlan plan =
+      plan_blocks(p, score_kernel(p, stage, column_tiles, score_use(launch)), column_tiles, limits);
   // Small pieces let fast multiprocessors take work from slow ones. Below kMaxPieceTiles finding the next
   // piece costs more than that gains, unless there is less than one piece per warp.
   const int64_t work = launch.one_query_each ? p.batch * p.num_kv_heads * launch.row_tiles : INT32_MAX;
@@ -184,6 +205,9 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.row_slots = row_slots(p, bounds);
   const QueryBytes query = query_bytes_of(p, plan.row_slots);
   const int64_t query_bytes = p.num_q_heads * row.all() + query.all();
+  plan.exact_parts = dense ? most_exact_parts(bounds.max_length) : 1;
+  const int64_t exact_bytes =
+      plan.exact_parts > 1 ? p.num_q_heads * int64_t{plan.exact_parts} * p.head_dim * 4 : 0;
   const int64_t block_queries = 8 * plan.score.column_tiles / (p.num_q_heads / p.num_kv_heads);
   // A grid has at most 65535 queries, and shared rows at most kMaxRows counters.
   const int64_t most = std::min<int64_t>(65535, plan.parts > 1 ? kMaxRows / p.num_q_heads : 65535);
@@ -200,7 +224,17 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
 
   plan.score = plan_scores(p, stage, plan, limits);
   // The host does not know budgets, only that some may be dense; with no budgets at all none is.
-  if (stage != ScoreStage::kExact && bounds.any_dense && p.budgets != nullptr) {
+  const bool some_dense = bounds.any_dense && p.budgets != nullptr;
+  const bool every_dense = !row_of(p.method.estimator).samples && stage == ScoreStage::kExact;
+  if (some_dense || every_dense) {
+    const int32_t column_tiles = choose_column_tiles(p, ScoreStage::kExact, true);
+    plan.exact_decode = plan_blocks(p, exact_decode_kernel(p, column_tiles), column_tiles, limits);
+    // Where the index of thousands of sequences leaves too little shared memory, the others serve them all.
+    if (plan.exact_decode.shared_bytes > limits.shared_bytes_per_block) plan.exact_decode = {};
+    plan.exact_alone = plan.one_query_each && every_dense && plan.exact_decode.warps > 0;
+  }
+  plan.dense_left = some_dense && !(plan.one_query_each && plan.exact_decode.warps > 0);
+  if (stage != ScoreStage::kExact && plan.dense_left) {
     plan.dense_score = plan_scores(p, ScoreStage::kExact, plan, limits);
   }
 
@@ -214,6 +248,8 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   plan.stats_offset = place(rows * row.stats);
   plan.weights_offset = place(rows * row.weights);
   plan.partial_offset = place(rows * row.partial);
+  if (plan.exact_decode.warps > 0 && exact_bytes > 0)
+    plan.exact_partial_offset = place(p.batch * exact_bytes);
   if (plan.norm_stats) plan.norm_stats_offset = place(rows * row.norm_stats);
   if (query.pool > 0) {
     plan.pools_offset = place(plan.pass_queries * query.pool);
@@ -230,7 +266,8 @@ Plan make_plan(const AttentionParams& p, const LaunchBounds& bounds, const Devic
   const int64_t filled =
       std::min(bounds.num_queries * query_bytes, std::max(kPassBytes, block_queries * query_bytes));
   const int64_t decoded = std::min(bounds.num_queries, p.batch) * query_bytes;
-  plan.workspace_bytes = kHeaderBytes + 7 * kWorkspaceAlignment + align(std::max(filled, decoded));
+  plan.workspace_bytes = kHeaderBytes + 8 * kWorkspaceAlignment + align(std::max(filled, decoded)) +
+                         align(p.batch * exact_bytes);
   return plan;
 }
 
@@ -265,6 +302,8 @@ Args make_args(const AttentionParams& launch, const LaunchBounds& bounds, const 
           .any_dense = bounds.any_dense,
           .one_query_each = plan.one_query_each,
           .scored = plan.dense_score.warps > 0 ? Scored::kEstimated : Scored::kEvery,
+          .exact_decode = plan.exact_decode.warps > 0,
+          .exact_alone = plan.exact_alone,
           .samples = row_of(p.method.estimator).samples,
           .sample_in_every_tile = row_of(p.method.estimator).sample_in_every_tile,
           .first_query = 0,
@@ -282,6 +321,8 @@ Args make_args(const AttentionParams& launch, const LaunchBounds& bounds, const 
           .ready = plan.overlapped ? at<int32_t>(workspace, kReadyOffset) : nullptr,
           .consumed = plan.overlapped ? at<int32_t>(workspace, kConsumedOffset) : nullptr,
           .parts = plan.parts,
+          .exact_partial = at_if_any<float>(workspace, plan.exact_partial_offset),
+          .exact_parts = plan.exact_parts,
           .pools = at_if_any<Pool>(workspace, plan.pools_offset),
           .rest_below = at_if_any<double>(workspace, plan.rest_below_offset),
           .row_table = at_if_any<uint32_t>(workspace, plan.row_table_offset),

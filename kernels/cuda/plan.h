@@ -13,7 +13,8 @@ namespace allot::kernels::cuda {
 // A score kernel of a launch.
 struct ScorePlan {
   int32_t column_tiles = 1;  // 8 columns each
-  int32_t warps = 0;         // of a block
+  int32_t warps = 0;         // of a block, that read keys
+  int32_t threads = 0;       // of a block
   int32_t blocks = 0;
   int64_t shared_bytes = 0;
   int32_t piece_tiles = 1;  // score tiles a warp takes at a time
@@ -29,9 +30,11 @@ struct Plan {
   bool overlapped = false;  // rows are sampled while the keys of others are still being read
 
   ScorePlan score;
-  // The score kernel of dense sequences in a launch whose other queries are Bernoulli estimates; it has no
-  // warps where there are none.
+  // The score kernel of dense sequences in a launch whose other queries are Bernoulli estimates, and the
+  // kernel for dense sequences with a single query, scores and values; they have no warps where there are
+  // none.
   ScorePlan dense_score;
+  ScorePlan exact_decode;
 
   Workers workers = Workers::kWarp;  // of the value kernel
   int32_t parts = 1;                 // blocks that may share a row, unless they are a cluster
@@ -44,7 +47,11 @@ struct Plan {
   int64_t weights_offset = 0;
   int64_t norm_stats_offset = 0;  // 0 where no such sums are needed
   int64_t partial_offset = 0;
-  int64_t pools_offset = 0;  // 0 where groups do not share out their rows
+  bool dense_left = false;           // dense sequences may be left to the other kernels
+  bool exact_alone = false;          // the launch is that kernel
+  int32_t exact_parts = 1;           // most parts of a row that it serves
+  int64_t exact_partial_offset = 0;  // 0 where such rows have one part, or there are none
+  int64_t pools_offset = 0;          // 0 where groups do not share out their rows
   int64_t rest_below_offset = 0;
   int64_t row_table_offset = 0;  // 0 where value rows are not counted by tables
   int64_t row_table_bytes = 0;
@@ -63,6 +70,7 @@ inline ScoreUse score_use(const Plan& plan) {
 
 // The kernels that serve a launch.
 ScoreKernel score_kernel(const AttentionParams& params, ScoreStage stage, int32_t column_tiles, ScoreUse use);
+ScoreKernel exact_decode_kernel(const AttentionParams& params, int32_t column_tiles);
 ValueKernel dense_kernel(DType dtype, int32_t head_dim, Workers workers);
 ValueKernel value_kernel(Estimator estimator, DType dtype, int32_t head_dim, Workers workers);
 

@@ -154,7 +154,7 @@ class PieceScorer {
     piece.sequence = b;
     piece.kv_head = item - unit * args_.num_kv_heads.value();
     if constexpr (kDecode) {
-      piece.slot = b;
+      piece.slot = b - args_.first_query;
       piece.queries = 1;
       piece.visible = lengths_[b];
     } else {

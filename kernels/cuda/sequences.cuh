@@ -90,9 +90,18 @@ __device__ __forceinline__ PassSequence pass_sequence(const Args& args, int32_t 
   return s;
 }
 
-// The same for a score kernel: it also has no queries where another score kernel serves the sequence.
+// Whether the exact decode kernel serves a sequence. It depends on the sequence alone, so that its result
+// does.
+__device__ __forceinline__ bool is_decoded_exactly(const Args& args, int32_t b, int32_t queries) {
+  if (!args.exact_decode || queries != 1) return false;
+  if (!args.samples && args.p.method.score_stage == ScoreStage::kExact) return true;
+  return args.p.budgets != nullptr && args.p.budgets[b] == kDenseBudget;
+}
+
+// The same for a score kernel: it also has no queries where another kernel serves the sequence.
 __device__ __forceinline__ PassSequence scored_sequence(const Args& args, int32_t b, FaultCode* fault) {
   PassSequence s = pass_sequence(args, b, fault);
+  if (is_decoded_exactly(args, b, s.queries)) s.count = 0;
   // Only a launch with dense sequences has two, and it has budgets whatever its estimator.
   const bool divided = args.scored != Scored::kEvery;
   if (divided && (args.p.budgets[b] == kDenseBudget) != (args.scored == Scored::kExact)) s.count = 0;

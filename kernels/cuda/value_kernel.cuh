@@ -185,6 +185,7 @@ __global__ void __launch_bounds__(ValueShape<kWarps>::kThreads, kWarps == 1 ? 4 
   if (row.budget == 0 && !Selection::kDense) return fill_out(0);
   // A launch with dense sequences among sampled ones has a kernel for each.
   if ((row.budget == kDenseBudget) != Selection::kDense) return;
+  if (Selection::kDense && is_decoded_exactly(args, row.sequence, sequence.queries)) return;
 
   const int32_t pair = row.sequence * args.p.num_kv_heads + row.kv_head;
   if (args.ready != nullptr) {

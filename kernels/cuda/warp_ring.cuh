@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/cuda/device.cuh"
 
@@ -21,8 +22,8 @@ class WarpRing {
   // `data` is kBytes of shared memory aligned to 128, `barriers` kBarrierBytes aligned to 8. All lanes
   // must call it.
   __device__ __forceinline__ WarpRing(char* data, uint64_t* barriers, int lane) : lane_(lane) {
-    data_address_ = static_cast<uint32_t>(__cvta_generic_to_shared(data));
-    barrier_address_ = static_cast<uint32_t>(__cvta_generic_to_shared(barriers));
+    data_address_ = shared_address(data);
+    barrier_address_ = shared_address(barriers);
 #if __CUDA_ARCH__ >= 900
     if (lane < kStages) {
       asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier_address_ + 8 * lane) : "memory");
@@ -65,10 +66,16 @@ class WarpRing {
       const uint32_t target = data_address_ + (filled_ & (kStages - 1)) * kStageBytes;
       const auto from = __shfl_sync(kFullWarp, reinterpret_cast<uint64_t>(source), filled_ & 31);
       for (int offset = lane_ * 16; offset < kStageBytes; offset += 512) {
+#ifdef __CUDACC__
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target + offset), "l"(from + offset)
                      : "memory");
       }
       asm volatile("cp.async.commit_group;" ::: "memory");
+#else
+        std::memcpy(emulated_shared_memory(target + static_cast<uint32_t>(offset)),
+                    reinterpret_cast<const char*>(from) + offset, 16);
+      }
+#endif
     }
 #endif
   }
@@ -87,12 +94,14 @@ class WarpRing {
         "r"(read_ / kStages & 1)
         : "memory");
 #else
+#ifdef __CUDACC__
     // The count of groups that may stay in flight is a constant: a ring that is not full is waited for whole.
     if (filled_ - read_ == kStages) {
       asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 1) : "memory");
     } else {
       asm volatile("cp.async.wait_group 0;" ::: "memory");
     }
+#endif
     __syncwarp();
 #endif
     return data_address_ + slot * kStageBytes;

@@ -80,7 +80,10 @@ std::vector<double> run_on_device(Launch& launch, KernelsOf kernels) {
                           .parts = plan.parts,
                           .cluster_blocks = plan.cluster_blocks,
                           .num_q_heads = launch.params.num_q_heads,
-                          .num_kv_heads = launch.params.num_kv_heads};
+                          .num_kv_heads = launch.params.num_kv_heads,
+                          .exact_column_tiles = plan.exact_decode.column_tiles,
+                          .exact_threads = plan.exact_decode.threads,
+                          .exact_shared_bytes = plan.exact_decode.shared_bytes};
   for (int32_t pass = 0; pass < plan.passes; ++pass) {
     args.first_query = pass * plan.pass_queries;
     args.pass_queries =
@@ -88,6 +91,10 @@ std::vector<double> run_on_device(Launch& launch, KernelsOf kernels) {
     emulated.queries = args.pass_queries;
     if (args.row_table != nullptr)
       std::memset(args.row_table, 0xFF, static_cast<size_t>(plan.row_table_bytes));
+    if (plan.exact_alone) {
+      run_emulated_exact_decode(emulated);
+      continue;
+    }
     const AttentionParams& p = launch.params;
     for (int64_t b = 0; b < p.batch; ++b) {
       for (int64_t query = p.query_start[b]; query < p.query_start[b + 1]; ++query) {
@@ -110,11 +117,12 @@ std::vector<double> run_on_device(Launch& launch, KernelsOf kernels) {
     }
     if (args.pools != nullptr) run_emulated_pools(emulated);
     run_emulated_values(emulated);
-    if (bounds.any_dense && row_of(emulated.estimator).samples) {
+    if (row_of(emulated.estimator).samples && plan.dense_left) {
       EmulatedLaunch dense = emulated;
       dense.estimator = Estimator::kExact;
       run_emulated_values(dense);
     }
+    if (plan.exact_decode.warps > 0) run_emulated_exact_decode(emulated);
   }
   std::vector<double> result;
   for (int64_t i = 0; i < out.count(); ++i) result.push_back(out.get(i));

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "emulated_kernels.h"
+#include "kernels/cuda/exact_decode_kernel.cuh"
 #include "kernels/cuda/pool_kernel.cuh"
 #include "kernels/methods/value_kernels.cuh"
 
@@ -25,6 +26,12 @@ ValueKernel kernel_of(const EmulatedLaunch& launch) {
                                                     static_cast<cuda::Workers>(launch.workers));
   throw InvalidArgument(
       fmt::format("no value kernel of head_dim {} is compiled for the host", launch.head_dim));
+}
+
+template <class T, int kHeadDim>
+void (*exact_decode_kernel_of(int column_tiles))(Args) {
+  return column_tiles == 1 ? cuda::exact_decode_kernel<T, kHeadDim, 1>
+                           : cuda::exact_decode_kernel<T, kHeadDim, 2>;
 }
 
 void run(void (*kernel)(Args), const Args& args, const emulation::Index& grid, int threads,
@@ -51,6 +58,22 @@ void run_emulated_values(const EmulatedLaunch& launch) {
       kernel.threads,
       kernel.shared_bytes(launch.row_tiles, launch.num_q_heads / launch.num_kv_heads, launch.cluster_blocks),
       kernel.clusters());
+}
+
+void run_emulated_exact_decode(const EmulatedLaunch& launch) {
+  void (*kernel)(Args) = nullptr;
+  if (launch.dtype == DType::kFloat16 && launch.head_dim == 64)
+    kernel = exact_decode_kernel_of<__half, 64>(launch.exact_column_tiles);
+  if (launch.dtype == DType::kFloat16 && launch.head_dim == 96)
+    kernel = exact_decode_kernel_of<__half, 96>(launch.exact_column_tiles);
+  if (launch.dtype == DType::kBFloat16 && launch.head_dim == 64)
+    kernel = exact_decode_kernel_of<__nv_bfloat16, 64>(launch.exact_column_tiles);
+  if (kernel == nullptr) {
+    throw InvalidArgument(
+        fmt::format("no exact decode kernel of head_dim {} is compiled for the host", launch.head_dim));
+  }
+  run(kernel, *static_cast<const Args*>(launch.args), {3, 1, 1}, launch.exact_threads,
+      launch.exact_shared_bytes);
 }
 
 void run_emulated_pools(const EmulatedLaunch& launch) {

@@ -20,10 +20,16 @@ struct EmulatedLaunch {
   int32_t queries = 0;
   int32_t num_q_heads = 0;
   int32_t num_kv_heads = 0;
+  // Of exact decoding.
+  int32_t exact_column_tiles = 1;
+  int32_t exact_threads = 0;
+  int64_t exact_shared_bytes = 0;
 };
 
 // Of float16 with head_dim 64 and 96, and bfloat16 with 64; throws InvalidArgument for others.
 void run_emulated_values(const EmulatedLaunch& launch);
+// Of the same shapes, on a device with three multiprocessors.
+void run_emulated_exact_decode(const EmulatedLaunch& launch);
 // For estimators that share out a query's rows among its groups; runs before the values.
 void run_emulated_pools(const EmulatedLaunch& launch);
 

@@ -26,6 +26,7 @@ void Blocks::run(int count, const Index& first, int block_threads, int64_t share
   blocks.warps_.resize(static_cast<size_t>(threads) / 32);
   for (Warp& warp : blocks.warps_) warp.barrier.members = 32;
   blocks.of_blocks_.resize(static_cast<size_t>(count));
+  blocks.of_some_.resize(static_cast<size_t>(count));
   for (int b = 0; b < count; ++b) {
     blocks.of_blocks_[static_cast<size_t>(b)].members = block_threads;
     const auto start = reinterpret_cast<uintptr_t>(shared.data() + each * static_cast<size_t>(b));

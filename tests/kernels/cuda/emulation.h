@@ -43,12 +43,21 @@ class Blocks {
   }
   static char* shared_memory() { return running_->shared_[static_cast<size_t>(running_->rank())]; }
   static char* shared_memory_of(int rank) { return running_->shared_[static_cast<size_t>(rank)]; }
+  static Index block_size() { return {static_cast<unsigned>(running_->block_threads_), 1, 1}; }
   static Index grid;
 
   // Waits for all threads of the block that have not ended.
   static void sync_threads() {
     running_->wait_for(running_->of_blocks_[static_cast<size_t>(running_->rank())]);
   }
+  // The same of `threads` threads of the block, always the same ones.
+  static void sync_some(int threads) {
+    Barrier& barrier = running_->of_some_[static_cast<size_t>(running_->rank())];
+    barrier.members = threads;
+    running_->wait_for(barrier);
+  }
+  // Lets others go on.
+  static void yield() { running_->change_place(); }
   // The same of the cluster.
   static void sync_cluster() { running_->wait_for(running_->all_); }
   // Gives every lane what all lanes of its warp bring.
@@ -85,6 +94,7 @@ class Blocks {
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   std::vector<Barrier> of_blocks_;
+  std::vector<Barrier> of_some_;
   Barrier all_;
   Index first_;
   int block_threads_ = 0;
@@ -135,6 +145,7 @@ inline int lane() {
 #define threadIdx (::emulation::Blocks::thread_index())
 #define blockIdx (::emulation::Blocks::block_index())
 #define gridDim (::emulation::Blocks::grid)
+#define blockDim (::emulation::Blocks::block_size())
 
 using std::isfinite;
 
@@ -163,6 +174,68 @@ T* emulated_in_block_of_cluster(T* own, int rank) {
   return reinterpret_cast<T*>(emulation::Blocks::shared_memory_of(rank) + offset);
 }
 int __syncthreads_and(int value);
+
+inline uint32_t emulated_shared_address(const void* shared) {
+  return static_cast<uint32_t>(static_cast<const char*>(shared) - emulation::Blocks::shared_memory());
+}
+inline void* emulated_shared_memory(uint32_t address) {
+  return emulation::Blocks::shared_memory() + address;
+}
+inline void emulated_meet_some(int threads) {
+  emulation::Blocks::sync_some(threads);
+}
+
+// Barriers in shared memory: how many arrivals each time takes, how many are missing, times passed.
+struct EmulatedBarrier {
+  uint16_t count;
+  uint16_t missing;
+  uint32_t times;
+};
+static_assert(sizeof(EmulatedBarrier) == sizeof(uint64_t));
+inline void emulated_init_barrier(uint64_t* barrier, int count) {
+  *barrier =
+      std::bit_cast<uint64_t>(EmulatedBarrier{static_cast<uint16_t>(count), static_cast<uint16_t>(count), 0});
+}
+inline void emulated_arrive_at(uint64_t* barrier) {
+  auto state = std::bit_cast<EmulatedBarrier>(*barrier);
+  if (--state.missing == 0) {
+    state.missing = state.count;
+    ++state.times;
+  }
+  *barrier = std::bit_cast<uint64_t>(state);
+}
+// As on the device, only whether an even or an odd number of times has passed is looked at.
+inline void emulated_wait_at(const uint64_t* barrier, int time) {
+  while (std::bit_cast<EmulatedBarrier>(*barrier).times % 2 == static_cast<uint32_t>(time) % 2)
+    emulation::Blocks::yield();
+}
+
+// multiply_accumulate of kernels/cuda/device.cuh, which says who holds what.
+template <class T>
+void emulated_multiply_accumulate(float (&acc)[4], const uint4& a, uint32_t b0, uint32_t b1) {
+  struct Pair {
+    uint32_t first, second;
+  };
+  Pair rows[2][32], columns[32];
+  const auto gather = [](Pair(&all)[32], uint32_t first, uint32_t second) {
+    std::memcpy(all, emulation::Blocks::exchange(Pair{first, second}), sizeof(all));
+  };
+  gather(rows[0], a.x, a.z);
+  gather(rows[1], a.y, a.w);
+  gather(columns, b0, b1);
+  const auto element = [](const Pair& pair, int k) {
+    const uint32_t word = k < 8 ? pair.first : pair.second;
+    const auto bits = static_cast<uint16_t>(k % 2 == 0 ? word : word >> 16);
+    return static_cast<float>(std::bit_cast<T>(bits));
+  };
+  const int g = emulation::lane() / 4;
+  const int t = emulation::lane() % 4;
+  for (int i = 0; i < 4; ++i) {
+    const int column = 2 * t + i % 2;
+    for (int k = 0; k < 16; ++k)
+      acc[i] += element(rows[i / 2][4 * g + k % 8 / 2], k) * element(columns[4 * column + k % 8 / 2], k);
+  }
+}
 
 template <class T>
 T __shfl_sync(unsigned, T value, int from, int width = 32) {
@@ -228,4 +301,16 @@ T __ldg(const T* from) {
 template <class T>
 T __ldcg(const T* from) {
   return *from;
+}
+template <class T>
+void __stcg(T* target, std::type_identity_t<T> value) {
+  *target = value;
+}
+// Bytes of `low` (0 to 3) and `high` (4 to 7), named by the four lower hexadecimal digits of `which`.
+inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t which) {
+  const uint64_t bytes = uint64_t{high} << 32 | low;
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i)
+    result |= static_cast<uint32_t>(bytes >> 8 * (which >> 4 * i & 7) & 0xFF) << 8 * i;
+  return result;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -131,6 +132,7 @@ TEST(CudaPlan, PassesCoverEveryQueryOnce) {
 
 TEST(CudaPlan, ArraysAreAlignedAndLieApart) {
   int64_t shared_rows = 0;
+  int64_t exact_rows = 0;
   for_each_launch([&](const AttentionParams& p, const LaunchBounds& bounds) {
     const Plan plan = make_plan(p, bounds, kH200);
     const int64_t rows = int64_t{plan.pass_queries} * p.num_q_heads;
@@ -147,6 +149,11 @@ TEST(CudaPlan, ArraysAreAlignedAndLieApart) {
       ++shared_rows;
       arrays.push_back({plan.partial_offset, rows * plan.parts * p.head_dim * 4});
     }
+    if (plan.exact_partial_offset > 0) {
+      ++exact_rows;
+      arrays.push_back(
+          {plan.exact_partial_offset, p.batch * p.num_q_heads * plan.exact_parts * p.head_dim * 4});
+    }
     for (size_t i = 0; i < arrays.size(); ++i) {
       ASSERT_EQ(arrays[i].offset % kWorkspaceAlignment, 0) << "array " << i << ", " << describe(p, bounds);
       const int64_t next = i + 1 < arrays.size() ? arrays[i + 1].offset : plan.workspace_bytes;
@@ -154,6 +161,7 @@ TEST(CudaPlan, ArraysAreAlignedAndLieApart) {
     }
   });
   EXPECT_GT(shared_rows, 100);
+  EXPECT_GT(exact_rows, 100);
 }
 
 // The header is the same for every launch, so its counters hold a limited number of rows and pairs.
@@ -216,6 +224,81 @@ TEST(CudaPlan, SharedMemoryFitsEveryGpu) {
           }
         }
       }
+    }
+  }
+}
+
+TEST(CudaPlan, SharedMemoryOfExactDecodingFitsEveryGpu) {
+  for (const DeviceLimits& device : kDevices) {
+    for (const int32_t head_dim : kHeadDims) {
+      for (const int32_t group : kGroups) {
+        for (const int64_t batch : {int64_t{1}, int64_t{kMaxCudaBatch}}) {
+          const AttentionParams p =
+              launch({.estimator = Estimator::kExact, .batch = batch, .group = group, .head_dim = head_dim});
+          const ScorePlan exact = make_plan(p, decode(batch, 4096), device).exact_decode;
+          const std::string what = describe(p, decode(batch, 4096));
+          ASSERT_LE(exact.shared_bytes, device.shared_bytes_per_block) << what;
+          // With thousands of sequences the small ones may have no room.
+          if (exact.warps == 0 && batch > 1 && device.shared_bytes_per_block < 128 * 1024) continue;
+          ASSERT_GE(exact.warps, 1) << what;
+          ASSERT_GT(exact.threads, 32 * exact.warps) << "nobody adds, " << what;
+        }
+      }
+    }
+  }
+}
+
+// Dense sequences with a single query have a kernel that reads keys and values once. Where there are no
+// others in the launch, nothing else runs.
+TEST(CudaPlan, DenseRowsOfSingleQueriesHaveAKernelOfTheirOwn) {
+  struct Kernels {
+    bool exact_decode;
+    bool exact_alone;
+    bool dense_score;
+    bool operator==(const Kernels&) const = default;
+  };
+  const auto kernels = [](Estimator estimator, ScoreStage stage, bool any_dense, int32_t max_queries) {
+    AttentionParams p = launch({.estimator = estimator, .batch = 4});
+    const int32_t budgets[4] = {};
+    p.budgets = budgets;
+    p.method.score_stage = stage;
+    LaunchBounds bounds = decode(4 * max_queries, 4096);
+    bounds.max_queries = max_queries;
+    bounds.any_dense = any_dense;
+    const Plan plan = make_plan(p, bounds, kH200);
+    return Kernels{plan.exact_decode.warps > 0, plan.exact_alone, plan.dense_score.warps > 0};
+  };
+  using enum ScoreStage;
+  EXPECT_EQ(kernels(Estimator::kExact, kExact, false, 1), (Kernels{true, true, false}));
+  EXPECT_EQ(kernels(Estimator::kExact, kExact, true, 1), (Kernels{true, true, false}));
+  EXPECT_EQ(kernels(Estimator::kExact, kExact, false, 3), (Kernels{true, false, false}));
+  EXPECT_EQ(kernels(Estimator::kExact, kBernoulli, false, 1), (Kernels{false, false, false}));
+  EXPECT_EQ(kernels(Estimator::kExact, kBernoulli, true, 1), (Kernels{true, false, false}));
+  EXPECT_EQ(kernels(Estimator::kExact, kBernoulli, true, 3), (Kernels{true, false, true}));
+  EXPECT_EQ(kernels(Estimator::kSys, kExact, false, 1), (Kernels{false, false, false}));
+  EXPECT_EQ(kernels(Estimator::kSys, kExact, true, 1), (Kernels{true, false, false}));
+  EXPECT_EQ(kernels(Estimator::kSys, kExact, true, 3), (Kernels{true, false, false}));
+  EXPECT_EQ(kernels(Estimator::kSys, kBernoulli, true, 1), (Kernels{true, false, false}));
+  EXPECT_EQ(kernels(Estimator::kSys, kBernoulli, true, 3), (Kernels{true, false, true}));
+}
+
+TEST(CudaPlan, PartsOfExactDecodingCoverEveryRowWithinTheBound) {
+  const AttentionParams p = launch({.estimator = Estimator::kExact});
+  int32_t needed = 1;
+  for (int32_t keys = 1; keys <= kMaxCudaLength; ++keys) {
+    const int32_t parts = exact_part_count(keys);
+    ASSERT_LE(parts, kMostExactParts) << keys << " keys";
+    ASSERT_LE(parts, score_tiles(keys)) << "their sums lie in the place of tiles, " << keys << " keys";
+    needed = std::max(needed, parts);
+    if (keys % 61 == 0 || keys < 1000 || std::abs(keys - kShortExactKeys) < 1000) {
+      ASSERT_GE(make_plan(p, decode(1, keys, 0), kH200).exact_parts, needed) << "rows of up to " << keys;
+    }
+  }
+  EXPECT_EQ(needed, kMostExactParts);
+  for (const int32_t count : {1, 48, 1000}) {
+    for (const int32_t parts : {1, 2, 17, 64}) {
+      EXPECT_EQ(exact_part_begin(count, 0, parts), 0);
+      EXPECT_EQ(exact_part_begin(count, parts, parts), count);
     }
   }
 }

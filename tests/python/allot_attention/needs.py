@@ -10,7 +10,7 @@ from pathlib import Path
 SKIPPED = 77
 
 parser = argparse.ArgumentParser()
-parser.add_argument("source", type=Path, help="root of the sources")
+parser.add_argument("source", type=lambda path: Path(path).resolve(), help="root of the sources")
 parser.add_argument("--library", default="", help="liballot_torch.so; without it the tests of the operators fail")
 parser.add_argument("--allot", default="", help="the allot executable")
 options, unittest_options = parser.parse_known_args()

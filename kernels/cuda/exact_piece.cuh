@@ -1,0 +1,100 @@
+// What the warps of a block of the exact decode kernel share: pieces of rows, and the shared memory through
+// which those that multiply (exact_decode_kernel.cuh) leave their sums to those that add (exact_sums.cuh).
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "kernels/cuda/args.h"
+#include "kernels/cuda/batch_index.cuh"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/warp_ring.cuh"
+
+namespace allot::kernels::cuda {
+
+// Warps of a block that add what the others have of a piece, and all parts of a row once the last one is
+// there. They are apart from those that multiply, which so never wait for each other or for another block.
+inline constexpr int kAddingWarps = 4;
+
+template <int kHeadDim, int kColumnTiles>
+struct ExactDecodeShape {
+  // Warps of a block that multiply: as many as registers allow. Together they have 128 KiB of keys and values
+  // in flight.
+  static constexpr int kWarps = kHeadDim * kColumnTiles <= 128 ? 8 : 4;
+  static constexpr int kStageBytes = kStageKeys * kHeadDim * 2;
+  static constexpr int kStages = 128 * 1024 / kWarps / static_cast<int>(std::bit_ceil(unsigned{kStageBytes}));
+  using Ring = WarpRing<kStageBytes, kStages>;
+  static constexpr int kColumns = 8 * kColumnTiles;
+  static constexpr int kColumnFloats = kHeadDim + 4;  // keeps a warp's stores of its sums apart in the banks
+  // Sums of the warps, twice: a warp may be done with the next piece while those of the one before are added.
+  static constexpr int kSumBytes = 2 * kColumns * kColumnFloats * 4;
+  static constexpr int kStatBytes = 2 * kColumns * static_cast<int>(sizeof(TileStats));
+  static constexpr int kWarpBytes = Ring::kBytes + kSumBytes + kStatBytes + Ring::kBarrierBytes;
+  // Factors of the parts of a row, sums of slices of them; barriers, items and a verdict; scratch.
+  static constexpr int kFactorBytes = kColumns * kMostExactParts * 4;
+  static constexpr int kBlockBytes = kFactorBytes + 32 * kAddingWarps * 16 + 64 + 4 * 32;
+};
+
+template <class Shape>
+__host__ __device__ constexpr int64_t exact_decode_shared_bytes(int warps, int64_t batch) {
+  return int64_t{warps} * Shape::kWarpBytes + Shape::kBlockBytes + 4 * (2 * batch + 1);
+}
+
+// A part of a row group, the work of a block.
+struct ExactPiece {
+  bool exists = false;
+  int32_t sequence = 0;
+  int32_t kv_head = 0;
+  int32_t slot = 0;  // place of the query in the pass
+  int32_t part = 0;
+  int32_t parts = 1;
+  int32_t keys = 0;        // visible ones; negative: the sequence breaks its bounds
+  int32_t first_pair = 0;  // of the part, in 16 keys
+  int32_t last_pair = 0;   // exclusive
+};
+
+// Shared memory of a block beside the rings of its warps.
+template <class Shape>
+struct ExactShared {
+  const int32_t* item_start;  // [batch + 1]
+  const int32_t* lengths;     // [batch]; negative where a sequence breaks its bounds
+  float* sums;                // [2, warps, columns, kColumnFloats]
+  TileStats* stats;           // [2, warps, columns]
+  float* factors;             // [columns, kMostExactParts]
+  float4* slices;             // [threads that add]
+  uint64_t* left;             // [2] barriers: all warps have left their sums of a piece in a buffer
+  uint64_t* added;            // [2] and these have been added
+  int32_t* items;             // [4] items of the block's pieces; number n at n modulo 4
+  int32_t* verdict;           // whether this block was the last of its row's
+  int warps;                  // that multiply
+
+  __device__ __forceinline__ TileStats* stats_of(int buffer, int warp) const {
+    return stats + (buffer * warps + warp) * Shape::kColumns;
+  }
+  __device__ __forceinline__ float* sums_of(int buffer, int warp) const {
+    return sums + (buffer * warps + warp) * (Shape::kColumns * Shape::kColumnFloats);
+  }
+
+  // Of an item of the launch: they are ordered by sequence, part and KV head.
+  __device__ __forceinline__ ExactPiece piece_of(const Args& args, int32_t item) const {
+    ExactPiece piece;
+    const int32_t unit = args.num_kv_heads.quotient(item);
+    if (unit >= item_start[args.p.batch]) return piece;
+    piece.exists = true;
+    piece.sequence = last_at_or_below(item_start, static_cast<int32_t>(args.p.batch), unit);
+    piece.kv_head = item - unit * args.num_kv_heads.value();
+    const int32_t query =
+        args.one_query_each ? piece.sequence : static_cast<int32_t>(args.p.query_start[piece.sequence]);
+    piece.slot = query - args.first_query;
+    piece.part = unit - item_start[piece.sequence];
+    piece.keys = lengths[piece.sequence];
+    if (piece.keys < 0) return piece;
+    piece.parts = exact_part_count(piece.keys);
+    const int32_t pairs = (piece.keys + kStageKeys - 1) / kStageKeys;
+    piece.first_pair = exact_part_begin(pairs, piece.part, piece.parts);
+    piece.last_pair = exact_part_begin(pairs, piece.part + 1, piece.parts);
+    return piece;
+  }
+};
+
+}  // namespace allot::kernels::cuda

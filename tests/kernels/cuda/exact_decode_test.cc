@@ -1,0 +1,95 @@
+// Exact attention of sequences with a single query, which has a kernel of its own: on a GPU, and on the host
+// without one.
+#include <spdlog/fmt/fmt.h>
+
+#include "device.h"
+#include "oracle.h"
+
+namespace allot::kernels {
+namespace {
+
+using testing::Launch;
+using testing::LaunchSpec;
+
+class CudaExactDecode : public testing::DeviceTest {};
+
+LaunchSpec launch_spec(std::vector<testing::Sequence> sequences) {
+  return {.sequences = std::move(sequences),
+          .num_q_heads = 6,
+          .num_kv_heads = 2,
+          .head_dim = 64,
+          .dtype = DType::kFloat16};
+}
+
+// Rows of one part and of several, lengths around a step of 16 keys, and groups whose columns fill one
+// product or two.
+TEST_F(CudaExactDecode, FollowsTheReference) {
+  struct Shape {
+    DType dtype;
+    int32_t head_dim, heads, kv_heads;
+    double deviation;
+  };
+  for (const Shape& shape : {Shape{DType::kFloat16, 64, 6, 2, 1.5}, Shape{DType::kBFloat16, 64, 7, 1, 4},
+                             Shape{DType::kFloat16, 96, 16, 2, 1.5}, Shape{DType::kBFloat16, 64, 12, 1, 1.5},
+                             Shape{DType::kFloat16, 64, 2, 2, 0.2}}) {
+    LaunchSpec spec =
+        launch_spec({{1, 1}, {1, 15}, {1, 16}, {1, 17}, {1, 130}, {1, 768}, {1, 769}, {1, 4300}});
+    spec.dtype = shape.dtype;
+    spec.head_dim = shape.head_dim;
+    spec.num_q_heads = shape.heads;
+    spec.num_kv_heads = shape.kv_heads;
+    spec.score_deviation = shape.deviation;
+    Launch launch(spec);
+    testing::expect_near_plain(testing::compare(launch.params, testing::run_on_device(launch)), 0,
+                               fmt::format("{} head_dim {} heads {}/{}", name(spec.dtype), spec.head_dim,
+                                           spec.num_q_heads, spec.num_kv_heads));
+  }
+}
+
+// The output of sequence `b` of a launch.
+std::vector<double> rows_of(const Launch& launch, const std::vector<double>& out, int64_t b) {
+  const int64_t query = int64_t{launch.params.num_q_heads} * launch.params.head_dim;
+  return {out.begin() + launch.params.query_start[b] * query,
+          out.begin() + launch.params.query_start[b + 1] * query};
+}
+
+// In decoding and beside prompts, with batch mates that sample and such that do not: the same bits as alone.
+TEST_F(CudaExactDecode, OfASequenceIsTheSameWhateverSharesTheLaunch) {
+  const std::vector<std::vector<testing::Sequence>> batches = {
+      {{1, 1500}, {1, 70}, {1, 900}},
+      {{1, 1500}, {1, 70, 8}, {1, 900}, {1, 300, 0}},
+      {{1, 1500}, {3, 70}, {1, 900}, {2, 900}},
+      {{1, 1500}, {3, 70, 8}, {1, 900}, {2, 900}, {1, 40, 8}},
+  };
+  for (const Estimator estimator :
+       {Estimator::kExact, Estimator::kSys, Estimator::kJoint, Estimator::kPooled}) {
+    for (const auto& sequences : batches) {
+      LaunchSpec spec = launch_spec(sequences);
+      spec.estimator = estimator;
+      Launch batch(spec);
+      const std::vector<double> together = testing::run_on_device(batch);
+      for (const int64_t b : {0, 2}) {
+        LaunchSpec alone_spec = launch_spec({sequences[static_cast<size_t>(b)]});
+        Launch alone(alone_spec);
+        alone.copy_sequence(batch, b, 0);
+        EXPECT_EQ(rows_of(batch, together, b), testing::run_on_device(alone))
+            << "sequence " << b << " of " << sequences.size() << " under " << name(estimator);
+      }
+      if (estimator == Estimator::kExact)
+        testing::expect_near_plain(testing::compare(batch.params, together), 0,
+                                   fmt::format("{} sequences", sequences.size()));
+    }
+  }
+}
+
+// As many pieces as every block of the emulated device works through several times.
+TEST_F(CudaExactDecode, OfManySequencesGivesEachItsOwnRow) {
+  LaunchSpec spec = launch_spec({});
+  for (int32_t b = 0; b < 45; ++b) spec.sequences.push_back({1, 1 + (b * 97) % 900});
+  Launch launch(spec);
+  testing::expect_near_plain(testing::compare(launch.params, testing::run_on_device(launch)), 0,
+                             "45 sequences");
+}
+
+}  // namespace
+}  // namespace allot::kernels
