@@ -3,10 +3,8 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <mutex>
-#include <numbers>
 #include <span>
 #include <thread>
 
@@ -26,32 +24,6 @@ DrawRow draws_of(const CoverageSetting& setting, int64_t head, Stream stream, in
           .question = static_cast<uint32_t>(head),
           .layer = stream,
           .position = static_cast<uint32_t>(position)};
-}
-
-// Standard normal elements, two a pair of draws (Box and Muller, 1958).
-void fill_normal(const DrawRow& draws, std::span<float> elements) {
-  for (size_t i = 0; i < elements.size(); i += 2) {
-    const double radius =
-        std::sqrt(-2 * std::log(1 - static_cast<double>(draw_uniform(draws, static_cast<uint32_t>(i)))));
-    const double angle =
-        2 * std::numbers::pi * static_cast<double>(draw_uniform(draws, static_cast<uint32_t>(i + 1)));
-    elements[i] = static_cast<float>(radius * std::cos(angle));
-    if (i + 1 < elements.size()) elements[i + 1] = static_cast<float>(radius * std::sin(angle));
-  }
-}
-
-double target_of(const CoverageSetting& setting, const DrawRow& draws, int64_t s, int64_t samples) {
-  const auto number = static_cast<int32_t>(s);
-  const auto count = static_cast<int32_t>(samples);
-  switch (setting.spacing) {
-    case Spacing::kIndependent:
-      return kernels::independent_target<double>(draw_uniform(draws, static_cast<uint32_t>(s)));
-    case Spacing::kStratified:
-      return kernels::stratum_target<double>(number, count, draw_uniform(draws, static_cast<uint32_t>(s)));
-    case Spacing::kSystematic:
-      return kernels::stratum_target<double>(number, count, draw_uniform(draws, kernels::kRowDraw));
-  }
-  return 1;
 }
 
 // Share of the rows that a head's queries read, for each budget.
@@ -78,7 +50,7 @@ class Head {
       const DrawRow draws = draws_of(setting_, number_, kTargets, static_cast<int64_t>(i));
       for (size_t b = 0; b < read.size(); ++b) {
         for (int64_t s = 0; s < setting_.samples[b]; ++s) {
-          const double target = target_of(setting_, draws, s, setting_.samples[b]) * up_to[i];
+          const double target = target_of(setting_.spacing, draws, s, setting_.samples[b]) * up_to[i];
           const auto end = up_to.begin() + static_cast<std::ptrdiff_t>(i);
           read[b][static_cast<size_t>(std::lower_bound(up_to.begin(), end, target) - up_to.begin())] = true;
         }
@@ -128,20 +100,7 @@ void check(const CoverageSetting& setting) {
   }
 }
 
-constexpr std::array<std::string_view, 3> kSpacings = {"iid", "strat", "sys"};
-
 }  // namespace
-
-Spacing parse_spacing(std::string_view name) {
-  const auto found = std::ranges::find(kSpacings, name);
-  if (found == kSpacings.end())
-    throw InvalidArgument(fmt::format("'{}' is no spacing of draws; iid, strat or sys is expected", name));
-  return static_cast<Spacing>(found - kSpacings.begin());
-}
-
-std::string_view name(Spacing spacing) {
-  return kSpacings[static_cast<size_t>(spacing)];
-}
 
 std::vector<Coverage> measure_coverage(const CoverageSetting& setting,
                                        const std::function<void(int64_t heads)>& progress,

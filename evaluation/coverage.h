@@ -5,15 +5,11 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <string_view>
 #include <vector>
 
-namespace allot::evaluation {
+#include "evaluation/spacing.h"
 
-// How the targets of a query lie: independent (SANTA), one in each stratum, or evenly spaced from one draw.
-enum class Spacing { kIndependent, kStratified, kSystematic };
-Spacing parse_spacing(std::string_view name);  // "iid", "strat" or "sys"; throws InvalidArgument
-std::string_view name(Spacing spacing);
+namespace allot::evaluation {
 
 struct CoverageSetting {
   int64_t keys = 1024;  // and queries: query i sees keys 0 .. i

@@ -57,6 +57,22 @@ TEST(AnalyzeCommand, MeasuresCoverage) {
   EXPECT_EQ(rows_of(run_command(words)), rows) << "the same seed";
 }
 
+TEST(AnalyzeCommand, MeasuresTheVarianceOfEverySpacing) {
+  std::vector<std::string> words = {"allot", "analyze",   "variance", "--keys",  "256", "--head-dim",
+                                    "8",     "--samples", "4,16",     "--heads", "2",   "--replicates",
+                                    "50"};
+  EXPECT_THAT(run_command(words).out, Names("iid -1.000", "squared error", "2 heads with 50 estimates"));
+  words.emplace_back("--json");
+  const std::vector<nlohmann::json> rows = rows_of(run_command(words));
+  ASSERT_EQ(rows.size(), 6u);
+  EXPECT_EQ(rows[0]["estimator"], "iid");
+  EXPECT_EQ(rows[3]["samples"], 16);
+  EXPECT_EQ(rows[5]["estimator"], "sys");
+  EXPECT_EQ(rows[5]["squared_error_formula"], nullptr);
+  EXPECT_NEAR(rows[1]["squared_error_formula"], rows[0]["squared_error_formula"].get<double>() / 4, 1e-9);
+  EXPECT_EQ(rows_of(run_command(words)), rows) << "the same seed";
+}
+
 TEST(AnalyzeCommand, SaysWhatSamplingCanMakeOfADecodeStep) {
   const std::string llama = std::string(ALLOT_SOURCE_DIR) + "/configs/shapes/llama-3.1-8b";
   const std::vector<std::string> words = {"allot", "analyze", "amdahl",     "--model",

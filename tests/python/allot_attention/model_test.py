@@ -349,6 +349,8 @@ class Refusals(ModelCase):
             self.assertIn("layer_idx", self.refusal(call()))
         with mock.patch.object(layer, "is_causal", False):
             self.assertIn("causal attention only", self.refusal(call()))
+        with mock.patch.object(layer, "sliding_window", 4, create=True):
+            self.assertIn("one of 4 tokens", self.refusal(call()))
 
     def test_chunks_and_continuous_batching_are_refused(self):
         self.assertIn("chunks", self.refusal(lambda: attention.mask(local_size=4)))

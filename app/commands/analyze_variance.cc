@@ -1,0 +1,133 @@
+// allot analyze variance: the error of sampled attention on random states, by formula and as measured, and
+// the value rows that it reads, as in figure 7 and table 20 of the S2ANTA paper.
+#include <spdlog/fmt/fmt.h>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "app/cli/command.h"
+#include "app/cli/options.h"
+#include "app/cli/stop_signal.h"
+#include "app/cli/version.h"
+#include "app/files/schedule_argument.h"
+#include "app/view/progress_line.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "bench/output.h"
+#include "evaluation/variance.h"
+
+namespace allot::app {
+namespace {
+
+using evaluation::Spacing;
+using evaluation::Variance;
+using evaluation::VarianceSetting;
+
+struct SpacingVariances {
+  Spacing spacing;
+  std::vector<Variance> variances;
+};
+
+std::string table(std::span<const SpacingVariances> spacings) {
+  const bench::Table table({{"draws", -6},
+                            {"samples", 9},
+                            {"squared error", 14, 5},
+                            {"std error", 10, 5},
+                            {"formula", 10, 5},
+                            {"rows", 9, 2},
+                            {"std error", 10, 2},
+                            {"formula", 9, 2}});
+  std::string text = table.head();
+  for (const SpacingVariances& of : spacings) {
+    for (const Variance& row : of.variances) {
+      text += table.line({evaluation::name(of.spacing), row.samples, row.squared_error.mean,
+                          row.squared_error.standard_error, row.squared_error.formula, row.rows.mean,
+                          row.rows.standard_error, row.rows.formula});
+    }
+  }
+  std::string slopes;
+  for (const SpacingVariances& of : spacings) {
+    if (const auto slope = evaluation::slope(of.variances)) {
+      slopes += fmt::format("{} {} {:.3f}", slopes.empty() ? "" : ",", evaluation::name(of.spacing), *slope);
+    }
+  }
+  if (!slopes.empty())
+    text += fmt::format("slope of log(squared error) over log(samples), by formula where there is one:{}\n",
+                        slopes);
+  return text;
+}
+
+std::string json_row(const VarianceSetting& setting, Spacing spacing, const Variance& row) {
+  return bench::json_line({{"keys", setting.keys},
+                           {"head_dim", setting.head_dim},
+                           {"score_deviation", setting.score_deviation},
+                           {"heads", setting.heads},
+                           {"replicates", setting.replicates},
+                           {"estimator", evaluation::name(spacing)},
+                           {"samples", row.samples},
+                           {"squared_error", row.squared_error.mean},
+                           {"squared_error_standard_error", row.squared_error.standard_error},
+                           {"squared_error_formula", bench::json_number(row.squared_error.formula)},
+                           {"rows", row.rows.mean},
+                           {"rows_standard_error", row.rows.standard_error},
+                           {"rows_formula", bench::json_number(row.rows.formula)},
+                           {"seed", setting.seed},
+                           {"tool_version", version()}});
+}
+
+}  // namespace
+
+int run_analyze_variance(std::span<const std::string> arguments) {
+  std::string what, samples = "16,32,64,128,256";
+  VarianceSetting setting;
+  int64_t seed = 0;
+  bool json = false;
+  OptionSet set(
+      "analyze",
+      "error of one query's sampled attention, by the formulas of Appendix N of the S2ANTA paper and as measured, "
+      "and the distinct value rows read: figure 7 and table 20, on normally distributed scores and values",
+      "allot analyze variance --keys 8192 --score-deviation 3 --samples 16,32,64");
+  set.positional_choice("what", &what, {"variance"}, "WHAT", "which analysis");
+  set.require("what");
+  set.integer("keys", &setting.keys, 1, 1 << 24, "N", "keys that the query sees");
+  set.text("samples", &samples, "S,…", "samples of the query");
+  set.real("score-deviation", &setting.score_deviation, 0, 100, "X",
+           "standard deviation of the scores: 1 is flat, larger is more peaked");
+  set.integer("head-dim", &setting.head_dim, 1, 1 << 16, "N", "elements of a value");
+  set.integer("heads", &setting.heads, 1, 1 << 20, "N",
+              "heads that are averaged, each with scores and values of its own");
+  set.integer("replicates", &setting.replicates, 2, 1 << 24, "N", "estimates of each head");
+  set.integer("seed", &seed, 0, UINT32_MAX, "N", "seed of all random draws");
+  set.integer("threads", &setting.threads, 0, 4096, "N", "threads; 0 takes all cores");
+  set.flag("json", &json, "print one JSON object a row");
+  if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+
+  setting.seed = static_cast<uint32_t>(seed);
+  setting.samples = parse_totals(samples, "--samples");
+  const auto& stop = watch_stop_signals();
+  std::vector<SpacingVariances> spacings;
+  for (const Spacing spacing : {Spacing::kIndependent, Spacing::kStratified, Spacing::kSystematic}) {
+    setting.spacing = spacing;
+    ProgressLine line(fmt::format("heads, draws as of {}", evaluation::name(spacing)));
+    spacings.push_back(
+        {spacing, evaluation::measure_variance(
+                      setting, [&](int64_t done) { line.update(done, setting.heads); }, &stop)});
+    if (spacings.back().variances.empty())
+      throw Error("stopped before all heads were measured; no result is printed");
+  }
+  if (json) {
+    for (const SpacingVariances& of : spacings)
+      for (const Variance& row : of.variances) std::cout << json_row(setting, of.spacing, row);
+  } else {
+    std::cout
+        << fmt::format(
+               "Attention of a query over {} keys, scores of standard deviation {}, standard normal values "
+               "of {} elements; means of {} heads with {} estimates each\n",
+               setting.keys, setting.score_deviation, setting.head_dim, setting.heads, setting.replicates)
+        << table(spacings);
+  }
+  return 0;
+}
+
+}  // namespace allot::app

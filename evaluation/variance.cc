@@ -1,0 +1,308 @@
+#include "evaluation/variance.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "kernels/sampling.h"
+#include "kernels/thread_pool.h"
+
+namespace allot::evaluation {
+namespace {
+
+// Numbers of the streams of one head.
+enum class States : uint32_t { kScores, kValues, kTargets };
+
+// Sums over the replicates of a head.
+struct Sums {
+  double sum = 0;
+  double squares = 0;
+  void add(double x) {
+    sum += x;
+    squares += x * x;
+  }
+};
+
+struct HeadVariance {
+  Sums squared_error;
+  Sums rows;
+  double error_formula = 0;
+  double rows_formula = 0;
+};
+
+double squared_norm(std::span<const float> values) {
+  double sum = 0;
+  for (const float x : values) sum += static_cast<double>(x) * static_cast<double>(x);
+  return sum;
+}
+
+// Trace of the covariance of a value drawn with chances in proportion to `weights`, of some of the rows.
+class Spread {
+ public:
+  explicit Spread(size_t head_dim) : sum_(head_dim) {}
+
+  void add(double weight, std::span<const float> value) {
+    mass_ += weight;
+    squares_ += weight * squared_norm(value);
+    for (size_t d = 0; d < sum_.size(); ++d) sum_[d] += weight * static_cast<double>(value[d]);
+  }
+  double trace() const {
+    if (mass_ <= 0) return 0;
+    double of_mean = 0;
+    for (const double x : sum_) of_mean += x / mass_ * (x / mass_);
+    return squares_ / mass_ - of_mean;
+  }
+
+ private:
+  double mass_ = 0;
+  double squares_ = 0;
+  std::vector<double> sum_;
+};
+
+// A head's weights and values, which depend on its number and the setting's seed, and its estimates.
+class HeadStates {
+ public:
+  HeadStates(const VarianceSetting& setting, int64_t number) : setting_(setting), number_(number) {
+    const auto keys = static_cast<size_t>(setting.keys);
+    std::vector<float> scores(keys);
+    fill_normal(draws_of(States::kScores, 0), scores);
+    for (const float score : scores)
+      weights_.push_back(std::exp(static_cast<double>(score) * setting.score_deviation));
+    double sum = 0;
+    for (const double w : weights_) sum += w;
+    double up_to = 0;
+    for (double& w : weights_) {
+      w /= sum;
+      up_to_.push_back(up_to += w);
+    }
+    values_.resize(keys * static_cast<size_t>(setting.head_dim));
+    for (size_t key = 0; key < keys; ++key)
+      fill_normal(draws_of(States::kValues, static_cast<int64_t>(key)), value(static_cast<int64_t>(key)));
+    exact_.resize(static_cast<size_t>(setting.head_dim));
+    for (size_t key = 0; key < keys; ++key) add(exact_, weights_[key], static_cast<int64_t>(key));
+  }
+
+  HeadVariance measure(int64_t samples) const {
+    HeadVariance result;
+    for (int64_t i = 0; i < setting_.replicates; ++i) estimate(samples, i, result);
+    result.rows_formula = expected_rows(weights_, setting_.spacing, samples);
+    if (setting_.spacing == Spacing::kIndependent)
+      result.error_formula = independent_variance(weights_, values_, samples);
+    if (setting_.spacing == Spacing::kStratified)
+      result.error_formula = stratified_variance(weights_, values_, samples);
+    return result;
+  }
+
+ private:
+  DrawRow draws_of(States stream, int64_t position) const {
+    return {.key = {.run_seed = setting_.seed},
+            .question = static_cast<uint32_t>(number_),
+            .layer = static_cast<uint32_t>(stream),
+            .position = static_cast<uint32_t>(position)};
+  }
+  std::span<float> value(int64_t key) {
+    return std::span(values_).subspan(static_cast<size_t>(key * setting_.head_dim),
+                                      static_cast<size_t>(setting_.head_dim));
+  }
+  void add(std::vector<double>& sum, double weight, int64_t key) const {
+    const float* const row = values_.data() + key * setting_.head_dim;
+    for (size_t d = 0; d < sum.size(); ++d) sum[d] += weight * static_cast<double>(row[d]);
+  }
+
+  void estimate(int64_t samples, int64_t replicate, HeadVariance& result) const {
+    DrawRow draws = draws_of(States::kTargets, replicate);
+    draws.head = static_cast<uint32_t>(samples);  // budgets draw apart
+    std::vector<int64_t> keys;
+    for (int64_t s = 0; s < samples; ++s) {
+      const double target = target_of(setting_.spacing, draws, s, samples) * up_to_.back();
+      keys.push_back(std::lower_bound(up_to_.begin(), up_to_.end() - 1, target) - up_to_.begin());
+    }
+    std::vector<double> mean(exact_.size());
+    for (const int64_t key : keys) add(mean, 1 / static_cast<double>(samples), key);
+    double error = 0;
+    for (size_t d = 0; d < mean.size(); ++d) error += (mean[d] - exact_[d]) * (mean[d] - exact_[d]);
+    std::ranges::sort(keys);
+    const auto rest = std::ranges::unique(keys);
+    result.squared_error.add(error);
+    result.rows.add(static_cast<double>(keys.size() - rest.size()));
+  }
+
+  const VarianceSetting& setting_;
+  const int64_t number_;
+  std::vector<double> weights_;
+  std::vector<double> up_to_;  // their sums
+  std::vector<float> values_;  // [keys, head_dim]
+  std::vector<double> exact_;  // [head_dim]
+};
+
+// Mean over heads of the means over their replicates. The heads are given, so that only replicates differ by
+// chance.
+Measured mean_of(std::span<const HeadVariance> heads, Sums HeadVariance::*sums, int64_t replicates) {
+  const auto n = static_cast<double>(replicates);
+  const auto count = static_cast<double>(heads.size());
+  Measured measured;
+  double variance = 0;
+  for (const HeadVariance& head : heads) {
+    const double mean = (head.*sums).sum / n;
+    measured.mean += mean / count;
+    variance += std::max(0.0, (head.*sums).squares / n - mean * mean) / (n - 1);
+  }
+  measured.standard_error = std::sqrt(variance) / count;
+  return measured;
+}
+
+void check(const VarianceSetting& setting) {
+  const auto at_least = [](std::string_view what, int64_t number, int64_t least) {
+    if (number < least)
+      throw InvalidArgument(fmt::format("variance: {} is {}, expected at least {}", what, number, least));
+  };
+  at_least("keys", setting.keys, 1);
+  at_least("head_dim", setting.head_dim, 1);
+  at_least("heads", setting.heads, 1);
+  at_least("replicates", setting.replicates, 2);
+  if (!(setting.score_deviation >= 0 && setting.score_deviation <= 100)) {
+    throw InvalidArgument(
+        fmt::format("variance: score_deviation is {}, expected 0 to 100", setting.score_deviation));
+  }
+  for (const int64_t samples : setting.samples) {
+    at_least("samples", samples, 1);
+    if (samples > kernels::kMaxBudget)
+      throw InvalidArgument(
+          fmt::format("variance: samples is {}, expected at most {}", samples, kernels::kMaxBudget));
+  }
+}
+
+// Calls visit(stratum, key, mass) for the mass that each key has in each of `samples` equal parts of the CDF,
+// in the order of the CDF.
+template <class Visit>
+void for_each_stratum_mass(std::span<const double> weights, int64_t samples, Visit visit) {
+  const auto count = static_cast<double>(samples);
+  double up_to = 0;
+  int64_t stratum = 0;
+  for (size_t key = 0; key < weights.size(); ++key) {
+    double left = weights[key];
+    while (left > 0) {
+      const double room = static_cast<double>(stratum + 1) / count - up_to;
+      const bool fits = left <= room || stratum == samples - 1;
+      const double mass = fits ? left : std::max(0.0, room);
+      visit(stratum, key, mass);
+      left -= mass;
+      up_to += mass;
+      if (fits) break;
+      ++stratum;
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<double> Measured::z() const {
+  if (!formula || standard_error <= 0) return {};
+  return (mean - *formula) / standard_error;
+}
+
+double independent_variance(std::span<const double> weights, std::span<const float> values, int64_t samples) {
+  const size_t head_dim = values.size() / weights.size();
+  Spread spread(head_dim);
+  for (size_t key = 0; key < weights.size(); ++key)
+    spread.add(weights[key], values.subspan(key * head_dim, head_dim));
+  return spread.trace() / static_cast<double>(samples);
+}
+
+double stratified_variance(std::span<const double> weights, std::span<const float> values, int64_t samples) {
+  const size_t head_dim = values.size() / weights.size();
+  double traces = 0;
+  int64_t current = 0;
+  Spread spread(head_dim);
+  for_each_stratum_mass(weights, samples, [&](int64_t stratum, size_t key, double mass) {
+    if (stratum != current) {
+      traces += spread.trace();
+      spread = Spread(head_dim);
+      current = stratum;
+    }
+    spread.add(mass, values.subspan(key * head_dim, head_dim));
+  });
+  traces += spread.trace();
+  return traces / static_cast<double>(samples) / static_cast<double>(samples);
+}
+
+double expected_rows(std::span<const double> weights, Spacing spacing, int64_t samples) {
+  const auto count = static_cast<double>(samples);
+  double rows = 0;
+  if (spacing == Spacing::kStratified) {
+    std::vector<double> missed(weights.size(), 1);
+    for_each_stratum_mass(weights, samples, [&](int64_t, size_t key, double mass) {
+      missed[key] *= std::max(0.0, 1 - mass * count);
+    });
+    for (const double chance : missed) rows += 1 - chance;
+    return rows;
+  }
+  for (const double weight : weights) {
+    rows += spacing == Spacing::kSystematic ? std::min(1.0, count * weight)
+                                            : -std::expm1(count * std::log1p(-std::min(weight, 1.0)));
+  }
+  return rows;
+}
+
+std::vector<Variance> measure_variance(const VarianceSetting& setting,
+                                       const std::function<void(int64_t heads)>& progress,
+                                       const std::atomic<bool>* stop) {
+  check(setting);
+  const auto stopped = [stop] { return stop != nullptr && stop->load(); };
+  const size_t budgets = setting.samples.size();
+  std::vector<std::vector<HeadVariance>> heads(budgets);  // [budgets, heads]
+  for (std::vector<HeadVariance>& of_budget : heads) of_budget.resize(static_cast<size_t>(setting.heads));
+  std::mutex telling;
+  int64_t done = 0;
+  const int threads = setting.threads > 0
+                          ? setting.threads
+                          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  kernels::ThreadPool::of_this_thread().for_each(setting.heads, threads, [&](int64_t number) {
+    if (stopped()) return;
+    const HeadStates head(setting, number);
+    for (size_t b = 0; b < budgets; ++b) {
+      if (stopped()) return;
+      heads[b][static_cast<size_t>(number)] = head.measure(setting.samples[b]);
+    }
+    const std::lock_guard lock(telling);
+    if (progress) progress(++done);
+  });
+  if (stopped()) return {};
+  std::vector<Variance> result;
+  for (size_t b = 0; b < budgets; ++b) {
+    Variance variance{.samples = setting.samples[b],
+                      .squared_error = mean_of(heads[b], &HeadVariance::squared_error, setting.replicates),
+                      .rows = mean_of(heads[b], &HeadVariance::rows, setting.replicates)};
+    double error = 0, rows = 0;
+    for (const HeadVariance& head : heads[b]) {
+      error += head.error_formula / static_cast<double>(setting.heads);
+      rows += head.rows_formula / static_cast<double>(setting.heads);
+    }
+    if (setting.spacing != Spacing::kSystematic) variance.squared_error.formula = error;
+    variance.rows.formula = rows;
+    result.push_back(variance);
+  }
+  return result;
+}
+
+std::optional<double> slope(std::span<const Variance> variances) {
+  const auto n = static_cast<double>(variances.size());
+  double x = 0, y = 0, xx = 0, xy = 0;
+  for (const Variance& variance : variances) {
+    const double samples = std::log(static_cast<double>(variance.samples));
+    const double error = std::log(variance.squared_error.formula.value_or(variance.squared_error.mean));
+    x += samples;
+    y += error;
+    xx += samples * samples;
+    xy += samples * error;
+  }
+  const double spread = xx - x * x / n;
+  if (variances.size() < 2 || !(spread > 0)) return {};
+  return (xy - x * y / n) / spread;
+}
+
+}  // namespace allot::evaluation

@@ -1,0 +1,63 @@
+// How far sampled attention lies from exact attention on one query, and how many value rows it reads: figure
+// 7 and table 20 of the S2ANTA paper with the formulas of its Appendix N, on random states.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "evaluation/spacing.h"
+
+namespace allot::evaluation {
+
+struct VarianceSetting {
+  int64_t keys = 8192;
+  int64_t head_dim = 64;
+  double score_deviation = 1;  // standard deviation of the scores: 1 is flat, 4 peaked
+  std::vector<int64_t> samples;
+  int64_t heads = 8;        // with weights and values of their own
+  int64_t replicates = 64;  // estimates of each head, at least 2
+  Spacing spacing = Spacing::kIndependent;
+  uint32_t seed = 0;
+  int threads = 0;  // 0 = all cores
+};
+
+// A mean over heads and replicates, and what a formula says; none where there is no formula.
+struct Measured {
+  double mean = 0;
+  double standard_error = 0;  // of the replicates, for these heads
+  std::optional<double> formula = {};
+  // Standard errors by which the mean lies above the formula.
+  std::optional<double> z() const;
+};
+
+struct Variance {
+  int64_t samples = 0;
+  Measured squared_error;  // |estimate - exact|^2, whose mean is the trace of the estimator's covariance
+  Measured rows;           // distinct value rows read
+};
+
+// Scores are normal with the deviation of the setting, values standard normal; a head's are the same for
+// every budget and spacing. In the order of setting.samples; the result depends on the setting alone, not on
+// threads. `progress` is told how many heads are done, from any thread, one call at a time; empty results
+// when `stop` was set before all were. Throws InvalidArgument where a number is too small.
+std::vector<Variance> measure_variance(const VarianceSetting& setting,
+                                       const std::function<void(int64_t heads)>& progress = {},
+                                       const std::atomic<bool>* stop = nullptr);
+
+// Slope of log(squared error) over log(samples) by least squares, of the formula where there is one, else of
+// what was measured. -1 where each further sample counts like those before. None for fewer than two budgets.
+std::optional<double> slope(std::span<const Variance> variances);
+
+// Of weights that sum to 1 and values [keys, head_dim] (Appendix N): the trace of the covariance of the mean
+// of independent samples, and of one sample in each of `samples` strata.
+double independent_variance(std::span<const double> weights, std::span<const float> values, int64_t samples);
+double stratified_variance(std::span<const double> weights, std::span<const float> values, int64_t samples);
+// Distinct rows that are read, in the mean: a key of weight w lies between two of the points of sys with
+// chance S w where that is below 1, always else; under strat its strata are independent.
+double expected_rows(std::span<const double> weights, Spacing spacing, int64_t samples);
+
+}  // namespace allot::evaluation
