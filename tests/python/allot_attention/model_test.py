@@ -185,7 +185,8 @@ class Report(ModelCase):
                 pass
             first = allot_attention.report(model)["layers"][0]
             self.assertEqual((first["sampled_tokens"], "rows" in first), (0, False))
-
+            nowhere = self.folder / "missing" / "executed.json"
+            self.assertIn(str(nowhere), self.refusal(lambda: allot_attention.save_report(model, nowhere)))
 
     def test_level_may_read_a_row_more_than_its_budget_and_reads_no_more(self):
         for path in ("operators", "eager"):
@@ -302,6 +303,8 @@ class Refusals(ModelCase):
             ("window", 5, f"{attention} has window"),
             ("unit", "bytes", "bytes"),
             ("prefill", "half", "half"),
+            ("prefill", 3, "'allot.conditions.attention.prefill' is 3; expected str"),
+            ("tile", True, "'allot.conditions.attention.tile' is True; expected int"),
         ):
             with self.subTest(field=field):
                 self.assertIn(
@@ -387,6 +390,8 @@ class Refusals(ModelCase):
         settings = json.loads((directory / "adapter_config.json").read_text())
         (directory / "adapter_config.json").write_text(json.dumps({**settings, "lora_alpha": settings["lora_alpha"] * 2}))
         self.assertIn(right["fingerprint"], self.refusal(lambda: allot_attention.check(model, adapter=directory)))
+        without = load(add_schedule(small_model(self.folder)))
+        self.assertIn("without an adapter", self.refusal(lambda: allot_attention.check(without, adapter=directory)))
 
 
 @unittest.skipUnless(needs.options.allot, "left out: needs the allot executable (--allot)")
