@@ -248,6 +248,20 @@ TEST(CudaPlan, SharedMemoryOfExactDecodingFitsEveryGpu) {
   }
 }
 
+// How many warps share a part decides in which order it is added up, so launches of the usual sizes have the
+// same.
+TEST(CudaPlan, ExactDecodingHasTheSameWarpsForThousandsOfSequences) {
+  const auto warps = [](int64_t batch, int32_t head_dim) {
+    const AttentionParams p = launch({.estimator = Estimator::kExact, .batch = batch, .head_dim = head_dim});
+    return make_plan(p, decode(batch, 4096), kH200).exact_decode.warps;
+  };
+  for (const int32_t head_dim : {64, 128}) {
+    EXPECT_EQ(warps(1, head_dim), 8) << head_dim;
+    EXPECT_EQ(warps(3500, head_dim), 8) << head_dim;
+  }
+  EXPECT_LT(warps(kMaxCudaBatch, 128), 8) << "kernels/attention_cuda.h names this limit";
+}
+
 // Dense sequences with a single query have a kernel that reads keys and values once. Where there are no
 // others in the launch, nothing else runs.
 TEST(CudaPlan, DenseRowsOfSingleQueriesHaveAKernelOfTheirOwn) {
