@@ -62,7 +62,7 @@ size_t cuda_workspace_bytes(const AttentionParams& params, const LaunchBounds& b
 
 // Checks what the host can see: shapes, alignment, bounds, the estimator and its options. Pointers are not
 // dereferenced. Throws InvalidArgument with the values and the remedy, Unsupported for anything without a
-// CUDA kernel (float32, topk, other head dimensions than 32, 64, 96, 128 and 256, head groups above 16, pages
+// CUDA kernel (float32, other head dimensions than 32, 64, 96, 128 and 256, head groups above 16, pages
 // that are not a multiple of 16 tokens). A caller that has host copies of the arrays can check their content
 // with validate() of attention.h.
 void validate_cuda(const AttentionParams& params, const LaunchBounds& bounds, const DeviceLimits& limits);

@@ -19,7 +19,7 @@ struct Command {
   CommandFunction run;  // null when the command is in another executable
   // First words under which this executable's command has options of their own ("tuner" of bench); empty ones
   // do not count.
-  std::array<std::string_view, 5> forms = {};
+  std::array<std::string_view, 6> forms = {};
   bool described_elsewhere = false;  // by another executable, though `run` answers some of it here
 };
 
@@ -46,6 +46,7 @@ int run_verify_executed(std::span<const std::string> arguments);
 int run_analyze_learning(std::span<const std::string> arguments);
 // The analyses that need no weights.
 int run_analyze_amdahl(std::span<const std::string> arguments);
+int run_analyze_bernoulli(std::span<const std::string> arguments);
 int run_analyze_coverage(std::span<const std::string> arguments);
 int run_analyze_operations(std::span<const std::string> arguments);
 int run_analyze_variance(std::span<const std::string> arguments);

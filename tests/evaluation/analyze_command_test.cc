@@ -73,6 +73,20 @@ TEST(AnalyzeCommand, MeasuresTheVarianceOfEverySpacing) {
   EXPECT_EQ(rows_of(run_command(words)), rows) << "the same seed";
 }
 
+TEST(AnalyzeCommand, MeasuresBernoulliScores) {
+  std::vector<std::string> words = {"allot",      "analyze",   "bernoulli", "--keys", "64",
+                                    "--head-dim", "32",        "--group",   "2",      "--instances",
+                                    "9",          "--budgets", "2,8"};
+  EXPECT_THAT(run_command(words).out, Names("bernoulli-strat", "1.000", "groups of 2", "sectors"));
+  words.emplace_back("--json");
+  const std::vector<nlohmann::json> rows = rows_of(run_command(words));
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[1]["score_stage"], "bernoulli");
+  EXPECT_EQ(rows[3]["score_stage"], "bernoulli-strat");
+  EXPECT_EQ(rows[3]["budget"], 8);
+  EXPECT_LT(rows[3]["error"], rows[1]["error"]);
+}
+
 TEST(AnalyzeCommand, SaysWhatSamplingCanMakeOfADecodeStep) {
   const std::string llama = std::string(ALLOT_SOURCE_DIR) + "/configs/shapes/llama-3.1-8b";
   const std::vector<std::string> words = {"allot", "analyze", "amdahl",     "--model",
