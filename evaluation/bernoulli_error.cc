@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "evaluation/spacing.h"
-#include "kernels/cuda/bernoulli_query.h"
+#include "kernels/bernoulli_query.h"
 #include "kernels/sampling.h"
 #include "kernels/thread_pool.h"
 
@@ -64,7 +64,7 @@ class BernoulliInstance {
   }
 
  private:
-  using Element = kernels::cuda::BernoulliElement;
+  using Element = kernels::BernoulliElement;
 
   DrawRow draws_of(BernoulliStates stream, int64_t position) const {
     return {.key = {.run_seed = setting_.seed},
@@ -76,11 +76,11 @@ class BernoulliInstance {
   // By the rules of the kernels. Budgets draw apart.
   std::vector<Element> draw(int64_t budget) const {
     const auto count = static_cast<int32_t>(budget);
-    const kernels::cuda::BernoulliDraws draws{draws_of(BernoulliStates::kDraws, budget),
-                                              static_cast<int32_t>(head_dim_), count};
+    const kernels::BernoulliDraws draws{draws_of(BernoulliStates::kDraws, budget),
+                                        static_cast<int32_t>(head_dim_), count};
     std::vector<Element> elements;
     for (size_t i = 0; i < head_dim_; ++i) {
-      Element element = kernels::cuda::bernoulli_element(magnitudes_[i], norm_, count);
+      Element element = kernels::bernoulli_element(magnitudes_[i], norm_, count);
       const auto place = static_cast<int32_t>(i);
       if (setting_.stratified) {
         element.successes = draws.stratified(place, magnitudes_[i] / norm_);
@@ -99,7 +99,7 @@ class BernoulliInstance {
   double error_of(std::span<const float> query, std::span<const Element> drawn) const {
     std::vector<double> difference;
     for (size_t i = 0; i < query.size(); ++i)
-      difference.push_back(static_cast<double>(kernels::cuda::bernoulli_estimate(query[i], drawn[i])) -
+      difference.push_back(static_cast<double>(kernels::bernoulli_estimate(query[i], drawn[i])) -
                            static_cast<double>(query[i]));
     double of_difference = 0, of_scores = 0;
     for (size_t first = 0; first < keys_.size(); first += head_dim_) {

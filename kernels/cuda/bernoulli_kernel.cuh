@@ -15,9 +15,9 @@
 
 #include <cstdint>
 
+#include "kernels/bernoulli_query.h"
 #include "kernels/cuda/args.h"
 #include "kernels/cuda/batch_index.cuh"
-#include "kernels/cuda/bernoulli_query.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kernel_table.h"
 #include "kernels/cuda/sequences.cuh"

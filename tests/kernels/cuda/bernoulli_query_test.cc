@@ -1,5 +1,5 @@
 // The Bernoulli query as the CUDA kernel forms it, element by element on the host, against the reference.
-#include "kernels/cuda/bernoulli_query.h"
+#include "kernels/bernoulli_query.h"
 #include "../bernoulli_stage.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,6 @@
 namespace allot::kernels {
 namespace {
 
-using cuda::BernoulliElement;
 using testing::Launch;
 using testing::LaunchSpec;
 
@@ -44,10 +43,10 @@ std::vector<float> estimate(const AttentionParams& p, const reference::Row& row)
   const double norm = *std::max_element(magnitude.begin(), magnitude.end());
   DrawRow draw_row = reference::draw_row(p, row);
   draw_row.head = static_cast<uint32_t>(first_head);
-  const cuda::BernoulliDraws draws{draw_row, p.head_dim, p.method.score_budget};
+  const BernoulliDraws draws{draw_row, p.head_dim, p.method.score_budget};
   std::vector<BernoulliElement> elements;
   for (int32_t i = 0; i < p.head_dim; ++i) {
-    elements.push_back(cuda::bernoulli_element(magnitude[i], norm, p.method.score_budget));
+    elements.push_back(bernoulli_element(magnitude[i], norm, p.method.score_budget));
     if (p.method.score_stage == ScoreStage::kBernoulliStrat && elements[i].threshold > 0) {
       elements[i].successes = draws.stratified(i, magnitude[i] / norm);
     }
@@ -61,7 +60,7 @@ std::vector<float> estimate(const AttentionParams& p, const reference::Row& row)
   }
   std::vector<float> result;
   for (int32_t i = 0; i < p.head_dim; ++i) {
-    result.push_back(cuda::bernoulli_estimate(query_element(p, row, row.head, i), elements[i]));
+    result.push_back(bernoulli_estimate(query_element(p, row, row.head, i), elements[i]));
   }
   return result;
 }
@@ -131,36 +130,36 @@ TEST_P(BernoulliQuery, HasTheReferencesSuccessesAtTheStratasBounds) {
 }
 
 TEST(BernoulliElementTest, OfZeroNeverSucceedsAndTheLargestAlwaysDoes) {
-  const BernoulliElement zero = cuda::bernoulli_element(0, 3, 4);
+  const BernoulliElement zero = bernoulli_element(0, 3, 4);
   EXPECT_EQ(zero.threshold, 0u);
-  EXPECT_EQ(cuda::bernoulli_estimate(0, zero), 0);
-  EXPECT_EQ(cuda::bernoulli_element(0, 0, 4).threshold, 0u);
-  BernoulliElement largest = cuda::bernoulli_element(3, 3, 4);
+  EXPECT_EQ(bernoulli_estimate(0, zero), 0);
+  EXPECT_EQ(bernoulli_element(0, 0, 4).threshold, 0u);
+  BernoulliElement largest = bernoulli_element(3, 3, 4);
   EXPECT_EQ(largest.threshold, 1u << 24);
   largest.successes = 4;
-  EXPECT_EQ(cuda::bernoulli_estimate(-3, largest), -3);
+  EXPECT_EQ(bernoulli_estimate(-3, largest), -3);
 }
 
 // A draw k of 24 bits stands for k / 2^24, which is below 1/3 up to k = 5592405.
 TEST(BernoulliElementTest, SucceedsBelowItsProbability) {
-  EXPECT_EQ(cuda::bernoulli_element(1, 3, 4).threshold, 5592406u);
-  EXPECT_EQ(cuda::bernoulli_element(1, 2, 4).threshold, 1u << 23);
-  EXPECT_EQ(cuda::bernoulli_element(1e-30, 2, 4).threshold, 1u);
+  EXPECT_EQ(bernoulli_element(1, 3, 4).threshold, 5592406u);
+  EXPECT_EQ(bernoulli_element(1, 2, 4).threshold, 1u << 23);
+  EXPECT_EQ(bernoulli_element(1e-30, 2, 4).threshold, 1u);
 }
 
 TEST(BernoulliElementTest, ThatIsNoNumberMakesTheEstimateNone) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   for (const double magnitude : {kInfinity, std::numeric_limits<double>::quiet_NaN()}) {
-    const BernoulliElement element = cuda::bernoulli_element(magnitude, kInfinity, 4);
-    EXPECT_TRUE(std::isnan(cuda::bernoulli_estimate(static_cast<float>(magnitude), element))) << magnitude;
+    const BernoulliElement element = bernoulli_element(magnitude, kInfinity, 4);
+    EXPECT_TRUE(std::isnan(bernoulli_estimate(static_cast<float>(magnitude), element))) << magnitude;
   }
-  EXPECT_EQ(cuda::bernoulli_estimate(2, cuda::bernoulli_element(2, kInfinity, 4)), 0);
+  EXPECT_EQ(bernoulli_estimate(2, bernoulli_element(2, kInfinity, 4)), 0);
 }
 
 // Both draw with the same coordinates, one a draw at a time and one a Philox block of four.
 TEST(BernoulliDrawsTest, CountFourElementsAsDrawUniformDoes) {
   const DrawRow row{.key = {11, 22}, .question = 33, .layer = 4, .head = 5, .position = 600};
-  const cuda::BernoulliDraws draws{row, 96, 300};
+  const BernoulliDraws draws{row, 96, 300};
   for (const int32_t i : {0, 4, 52, 92}) {
     const uint32_t threshold[4] = {0, 1u << 24, 5'000'000, 1u << 23};
     int32_t expected[4] = {}, actual[4] = {};

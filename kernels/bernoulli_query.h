@@ -9,7 +9,7 @@
 #include "base/philox.h"
 #include "kernels/sampling.h"
 
-namespace allot::kernels::cuda {
+namespace allot::kernels {
 
 // An element of a query, or of a head group's mean query, as Bernoulli variables.
 struct BernoulliElement {
@@ -62,4 +62,4 @@ struct BernoulliDraws {
   }
 };
 
-}  // namespace allot::kernels::cuda
+}  // namespace allot::kernels
