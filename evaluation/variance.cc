@@ -88,13 +88,54 @@ class HeadStates {
 
   HeadVariance measure(int64_t samples) const {
     HeadVariance result;
-    for (int64_t i = 0; i < setting_.replicates; ++i) estimate(samples, i, result);
+    for (int64_t i = 0; i < setting_.replicates; ++i) {
+      const Estimate one = estimate(samples, i);
+      result.squared_error.add(one.squared_error);
+      result.rows.add(static_cast<double>(one.rows));
+    }
     result.rows_formula = expected_rows(weights_, setting_.spacing, samples);
     if (setting_.spacing == Spacing::kIndependent)
       result.error_formula = independent_variance(weights_, values_, samples);
     if (setting_.spacing == Spacing::kStratified)
       result.error_formula = stratified_variance(weights_, values_, samples);
     return result;
+  }
+
+  // The largest distance of a value from exact attention's output.
+  double largest_distance() const {
+    double largest = 0;
+    for (int64_t key = 0; key < setting_.keys; ++key) {
+      double distance = 0;
+      for (size_t d = 0; d < exact_.size(); ++d) {
+        const double off =
+            static_cast<double>(values_[static_cast<size_t>(key * setting_.head_dim) + d]) - exact_[d];
+        distance += off * off;
+      }
+      largest = std::max(largest, distance);
+    }
+    return std::sqrt(largest);
+  }
+  double variance_of_one() const { return independent_variance(weights_, values_, 1); }
+
+  struct Estimate {
+    double squared_error = 0;
+    size_t rows = 0;
+  };
+  Estimate estimate(int64_t samples, int64_t replicate) const {
+    DrawRow draws = draws_of(States::kTargets, replicate);
+    draws.head = static_cast<uint32_t>(samples);  // budgets draw apart
+    std::vector<int64_t> keys;
+    for (int64_t s = 0; s < samples; ++s) {
+      const double target = target_of(setting_.spacing, draws, s, samples) * up_to_.back();
+      keys.push_back(std::lower_bound(up_to_.begin(), up_to_.end() - 1, target) - up_to_.begin());
+    }
+    std::vector<double> mean(exact_.size());
+    for (const int64_t key : keys) add(mean, 1 / static_cast<double>(samples), key);
+    double error = 0;
+    for (size_t d = 0; d < mean.size(); ++d) error += (mean[d] - exact_[d]) * (mean[d] - exact_[d]);
+    std::ranges::sort(keys);
+    const auto distinct = std::unique(keys.begin(), keys.end()) - keys.begin();
+    return {.squared_error = error, .rows = static_cast<size_t>(distinct)};
   }
 
  private:
@@ -111,24 +152,6 @@ class HeadStates {
   void add(std::vector<double>& sum, double weight, int64_t key) const {
     const float* const row = values_.data() + key * setting_.head_dim;
     for (size_t d = 0; d < sum.size(); ++d) sum[d] += weight * static_cast<double>(row[d]);
-  }
-
-  void estimate(int64_t samples, int64_t replicate, HeadVariance& result) const {
-    DrawRow draws = draws_of(States::kTargets, replicate);
-    draws.head = static_cast<uint32_t>(samples);  // budgets draw apart
-    std::vector<int64_t> keys;
-    for (int64_t s = 0; s < samples; ++s) {
-      const double target = target_of(setting_.spacing, draws, s, samples) * up_to_.back();
-      keys.push_back(std::lower_bound(up_to_.begin(), up_to_.end() - 1, target) - up_to_.begin());
-    }
-    std::vector<double> mean(exact_.size());
-    for (const int64_t key : keys) add(mean, 1 / static_cast<double>(samples), key);
-    double error = 0;
-    for (size_t d = 0; d < mean.size(); ++d) error += (mean[d] - exact_[d]) * (mean[d] - exact_[d]);
-    std::ranges::sort(keys);
-    const auto rest = std::ranges::unique(keys);
-    result.squared_error.add(error);
-    result.rows.add(static_cast<double>(keys.size() - rest.size()));
   }
 
   const VarianceSetting& setting_;
@@ -174,6 +197,31 @@ void check(const VarianceSetting& setting) {
       throw InvalidArgument(
           fmt::format("variance: samples is {}, expected at most {}", samples, kernels::kMaxBudget));
   }
+}
+
+// Calls measure(number, head, budget) for every head and every place in setting.samples, heads on several
+// threads. False when `stop` was set before all were done.
+template <class Measure>
+bool for_each_head(const VarianceSetting& setting, const std::function<void(int64_t heads)>& progress,
+                   const std::atomic<bool>* stop, Measure measure) {
+  check(setting);
+  const auto stopped = [stop] { return stop != nullptr && stop->load(); };
+  std::mutex telling;
+  int64_t done = 0;
+  const int threads = setting.threads > 0
+                          ? setting.threads
+                          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  kernels::ThreadPool::of_this_thread().for_each(setting.heads, threads, [&](int64_t number) {
+    if (stopped()) return;
+    const HeadStates head(setting, number);
+    for (size_t b = 0; b < setting.samples.size(); ++b) {
+      if (stopped()) return;
+      measure(number, head, b);
+    }
+    const std::lock_guard lock(telling);
+    if (progress) progress(++done);
+  });
+  return !stopped();
 }
 
 // Calls visit(stratum, key, mass) for the mass that each key has in each of `samples` equal parts of the CDF,
@@ -251,27 +299,15 @@ double expected_rows(std::span<const double> weights, Spacing spacing, int64_t s
 std::vector<Variance> measure_variance(const VarianceSetting& setting,
                                        const std::function<void(int64_t heads)>& progress,
                                        const std::atomic<bool>* stop) {
-  check(setting);
-  const auto stopped = [stop] { return stop != nullptr && stop->load(); };
   const size_t budgets = setting.samples.size();
   std::vector<std::vector<HeadVariance>> heads(budgets);  // [budgets, heads]
-  for (std::vector<HeadVariance>& of_budget : heads) of_budget.resize(static_cast<size_t>(setting.heads));
-  std::mutex telling;
-  int64_t done = 0;
-  const int threads = setting.threads > 0
-                          ? setting.threads
-                          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  kernels::ThreadPool::of_this_thread().for_each(setting.heads, threads, [&](int64_t number) {
-    if (stopped()) return;
-    const HeadStates head(setting, number);
-    for (size_t b = 0; b < budgets; ++b) {
-      if (stopped()) return;
-      heads[b][static_cast<size_t>(number)] = head.measure(setting.samples[b]);
-    }
-    const std::lock_guard lock(telling);
-    if (progress) progress(++done);
-  });
-  if (stopped()) return {};
+  for (std::vector<HeadVariance>& of_budget : heads)
+    of_budget.resize(static_cast<size_t>(std::max<int64_t>(setting.heads, 0)));
+  const bool whole =
+      for_each_head(setting, progress, stop, [&](int64_t number, const HeadStates& head, size_t b) {
+        heads[b][static_cast<size_t>(number)] = head.measure(setting.samples[b]);
+      });
+  if (!whole) return {};
   std::vector<Variance> result;
   for (size_t b = 0; b < budgets; ++b) {
     Variance variance{.samples = setting.samples[b],
@@ -285,6 +321,54 @@ std::vector<Variance> measure_variance(const VarianceSetting& setting,
     if (setting.spacing != Spacing::kSystematic) variance.squared_error.formula = error;
     variance.rows.formula = rows;
     result.push_back(variance);
+  }
+  return result;
+}
+
+double bernstein_bound(double variance, double largest, int64_t samples, double delta) {
+  const double log = std::log(2 / delta) / static_cast<double>(samples);
+  return std::sqrt(2 * variance * log) + 2 * largest * log / 3;
+}
+
+std::vector<Tail> measure_tails(const VarianceSetting& setting, std::span<const double> deltas,
+                                const std::function<void(int64_t heads)>& progress,
+                                const std::atomic<bool>* stop) {
+  for (const double delta : deltas) {
+    if (!(delta > 0 && delta < 1))
+      throw InvalidArgument(fmt::format("tails: delta is {}, expected between 0 and 1", delta));
+  }
+  const size_t budgets = setting.samples.size();
+  const auto heads = static_cast<size_t>(std::max<int64_t>(setting.heads, 0));
+  std::vector<std::vector<Tail>> tails(heads);  // [heads][budgets, deltas]
+  for (std::vector<Tail>& of_head : tails) of_head.resize(budgets * deltas.size());
+  const bool whole =
+      for_each_head(setting, progress, stop, [&](int64_t number, const HeadStates& head, size_t b) {
+        std::vector<double> errors;
+        for (int64_t i = 0; i < setting.replicates; ++i)
+          errors.push_back(std::sqrt(head.estimate(setting.samples[b], i).squared_error));
+        std::ranges::sort(errors);
+        for (size_t d = 0; d < deltas.size(); ++d) {
+          const double bound =
+              bernstein_bound(head.variance_of_one(), head.largest_distance(), setting.samples[b], deltas[d]);
+          const auto place = static_cast<size_t>((1 - deltas[d]) * static_cast<double>(errors.size()));
+          const auto beyond = errors.end() - std::ranges::upper_bound(errors, bound);
+          tails[static_cast<size_t>(number)][b * deltas.size() + d] = {
+              .samples = setting.samples[b],
+              .delta = deltas[d],
+              .bound = bound,
+              .quantile = errors[std::min(place, errors.size() - 1)],
+              .beyond = static_cast<double>(beyond) / static_cast<double>(errors.size())};
+        }
+      });
+  if (!whole) return {};
+  std::vector<Tail> result = tails.front();
+  for (size_t i = 0; i < result.size(); ++i) {
+    result[i].bound = result[i].quantile = result[i].beyond = 0;
+    for (const std::vector<Tail>& of_head : tails) {
+      result[i].bound += of_head[i].bound / static_cast<double>(heads);
+      result[i].quantile += of_head[i].quantile / static_cast<double>(heads);
+      result[i].beyond += of_head[i].beyond / static_cast<double>(heads);
+    }
   }
   return result;
 }

@@ -48,6 +48,22 @@ std::vector<Variance> measure_variance(const VarianceSetting& setting,
                                        const std::function<void(int64_t heads)>& progress = {},
                                        const std::atomic<bool>* stop = nullptr);
 
+// How far estimates stray, and what Theorem B.1 of the paper promises of independent draws: with a chance of
+// 1 - delta, |estimate - exact| is at most the bound. Means over heads.
+struct Tail {
+  int64_t samples = 0;
+  double delta = 0;
+  double bound = 0;
+  double quantile = 0;  // of |estimate - exact| at 1 - delta, as measured
+  double beyond = 0;    // share of the estimates that lie beyond the bound
+};
+
+// Of the same states and estimates as measure_variance; ordered by samples, then by `deltas`, each of which
+// lies between 0 and 1. Throws InvalidArgument for others.
+std::vector<Tail> measure_tails(const VarianceSetting& setting, std::span<const double> deltas,
+                                const std::function<void(int64_t heads)>& progress = {},
+                                const std::atomic<bool>* stop = nullptr);
+
 // Slope of log(squared error) over log(samples) by least squares, of the formula where there is one, else of
 // what was measured. -1 where each further sample counts like those before. None for fewer than two budgets.
 std::optional<double> slope(std::span<const Variance> variances);
@@ -56,6 +72,9 @@ std::optional<double> slope(std::span<const Variance> variances);
 // of independent samples, and of one sample in each of `samples` strata.
 double independent_variance(std::span<const double> weights, std::span<const float> values, int64_t samples);
 double stratified_variance(std::span<const double> weights, std::span<const float> values, int64_t samples);
+// Theorem B.1: how far the mean of independent samples lies from exact attention at most, but for a chance of
+// delta. `variance` is that of one sample, `largest` the largest distance of a value from the mean.
+double bernstein_bound(double variance, double largest, int64_t samples, double delta);
 // Distinct rows that are read, in the mean: a key of weight w lies between two of the points of sys with
 // chance S w where that is below 1, always else; under strat its strata are independent.
 double expected_rows(std::span<const double> weights, Spacing spacing, int64_t samples);

@@ -73,6 +73,19 @@ TEST(AnalyzeCommand, MeasuresTheVarianceOfEverySpacing) {
   EXPECT_EQ(rows_of(run_command(words)), rows) << "the same seed";
 }
 
+TEST(AnalyzeCommand, MeasuresTails) {
+  std::vector<std::string> words = {"allot", "analyze",   "tails", "--keys",  "128", "--head-dim",
+                                    "8",     "--samples", "4",     "--heads", "2",   "--replicates",
+                                    "50"};
+  EXPECT_THAT(run_command(words).out, Names("bound / distance", "0.01", "2 heads with 50 estimates"));
+  words.emplace_back("--json");
+  const std::vector<nlohmann::json> rows = rows_of(run_command(words));
+  ASSERT_EQ(rows.size(), 9u);
+  EXPECT_EQ(rows[0]["delta"], .5);
+  EXPECT_EQ(rows[8]["estimator"], "sys");
+  EXPECT_LT(rows[2]["quantile"], rows[2]["bound"]);
+}
+
 TEST(AnalyzeCommand, MeasuresBernoulliScores) {
   std::vector<std::string> words = {"allot",      "analyze",   "bernoulli", "--keys", "64",
                                     "--head-dim", "32",        "--group",   "2",      "--instances",

@@ -86,6 +86,32 @@ TEST(Variance, FallsFasterThanOneOverTheSamplesWhereTheyAreSpread) {
   EXPECT_EQ(slope(std::span(independent).first(1)), std::nullopt);
 }
 
+// log(2 / .5) = 1.386...: sqrt(2 * 3 * 1.386 / 4) + 2 * 6 * 1.386 / 12.
+TEST(Variance, BoundsOfTailsAreThoseOfTheTheorem) {
+  const double log = std::log(4.0);
+  EXPECT_NEAR(bernstein_bound(3, 6, 4, .5), std::sqrt(1.5 * log) + log, 1e-12);
+}
+
+TEST(Variance, TailsLieWithinTheBoundAndFallWithSamples) {
+  const std::vector<double> deltas = {.5, .05};
+  VarianceSetting setting = setting_of(Spacing::kIndependent);
+  const std::vector<Tail> tails = measure_tails(setting, deltas);
+  ASSERT_EQ(tails.size(), 2 * setting.samples.size());
+  for (size_t i = 0; i < tails.size(); ++i) {
+    EXPECT_EQ(tails[i].samples, setting.samples[i / 2]);
+    EXPECT_EQ(tails[i].delta, deltas[i % 2]);
+    EXPECT_LE(tails[i].beyond, tails[i].delta);
+    EXPECT_LT(tails[i].quantile, tails[i].bound);
+    EXPECT_GT(tails[i].quantile, 0);
+  }
+  EXPECT_LT(tails[0].quantile, tails[1].quantile) << "the rarer lies farther out";
+  EXPECT_NEAR(tails[4].quantile / tails[6].quantile, 2, .2) << "four times the samples";
+  setting.spacing = Spacing::kSystematic;
+  EXPECT_LT(measure_tails(setting, deltas)[6].quantile, tails[6].quantile);
+  EXPECT_THAT([&] { measure_tails(setting, std::vector<double>{1}); },
+              ThrowsMessage<InvalidArgument>(Names("delta", 1)));
+}
+
 TEST(Variance, DependsOnTheSeedAndNotOnThreads) {
   VarianceSetting setting = setting_of(Spacing::kStratified);
   setting.replicates = 20;
