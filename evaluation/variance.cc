@@ -67,23 +67,22 @@ class Spread {
 class HeadStates {
  public:
   HeadStates(const VarianceSetting& setting, int64_t number) : setting_(setting), number_(number) {
-    const auto keys = static_cast<size_t>(setting.keys);
-    std::vector<float> scores(keys);
-    fill_normal(draws_of(States::kScores, 0), scores);
-    for (const float score : scores)
-      weights_.push_back(std::exp(static_cast<double>(score) * setting.score_deviation));
+    if (setting.states != nullptr) {
+      weights_ = setting.states->scores(number);
+      values_ = setting.states->values(number);
+    } else {
+      make_random();
+    }
+    const double largest = *std::ranges::max_element(weights_);
     double sum = 0;
-    for (const double w : weights_) sum += w;
+    for (double& w : weights_) sum += w = std::exp(w - largest);
     double up_to = 0;
     for (double& w : weights_) {
       w /= sum;
       up_to_.push_back(up_to += w);
     }
-    values_.resize(keys * static_cast<size_t>(setting.head_dim));
-    for (size_t key = 0; key < keys; ++key)
-      fill_normal(draws_of(States::kValues, static_cast<int64_t>(key)), value(static_cast<int64_t>(key)));
-    exact_.resize(static_cast<size_t>(setting.head_dim));
-    for (size_t key = 0; key < keys; ++key) add(exact_, weights_[key], static_cast<int64_t>(key));
+    exact_.resize(values_.size() / weights_.size());
+    for (size_t key = 0; key < weights_.size(); ++key) add(exact_, weights_[key], static_cast<int64_t>(key));
   }
 
   HeadVariance measure(int64_t samples) const {
@@ -104,11 +103,10 @@ class HeadStates {
   // The largest distance of a value from exact attention's output.
   double largest_distance() const {
     double largest = 0;
-    for (int64_t key = 0; key < setting_.keys; ++key) {
+    for (size_t first = 0; first < values_.size(); first += exact_.size()) {
       double distance = 0;
       for (size_t d = 0; d < exact_.size(); ++d) {
-        const double off =
-            static_cast<double>(values_[static_cast<size_t>(key * setting_.head_dim) + d]) - exact_[d];
+        const double off = static_cast<double>(values_[first + d]) - exact_[d];
         distance += off * off;
       }
       largest = std::max(largest, distance);
@@ -145,12 +143,22 @@ class HeadStates {
             .layer = static_cast<uint32_t>(stream),
             .position = static_cast<uint32_t>(position)};
   }
-  std::span<float> value(int64_t key) {
-    return std::span(values_).subspan(static_cast<size_t>(key * setting_.head_dim),
-                                      static_cast<size_t>(setting_.head_dim));
+  // Scores in weights_, and values.
+  void make_random() {
+    const auto keys = static_cast<size_t>(setting_.keys);
+    const auto head_dim = static_cast<size_t>(setting_.head_dim);
+    std::vector<float> scores(keys);
+    fill_normal(draws_of(States::kScores, 0), scores);
+    for (const float score : scores)
+      weights_.push_back(static_cast<double>(score) * setting_.score_deviation);
+    random_values_.resize(keys * head_dim);
+    for (size_t key = 0; key < keys; ++key)
+      fill_normal(draws_of(States::kValues, static_cast<int64_t>(key)),
+                  std::span(random_values_).subspan(key * head_dim, head_dim));
+    values_ = random_values_;
   }
   void add(std::vector<double>& sum, double weight, int64_t key) const {
-    const float* const row = values_.data() + key * setting_.head_dim;
+    const float* const row = values_.data() + static_cast<size_t>(key) * sum.size();
     for (size_t d = 0; d < sum.size(); ++d) sum[d] += weight * static_cast<double>(row[d]);
   }
 
@@ -158,8 +166,9 @@ class HeadStates {
   const int64_t number_;
   std::vector<double> weights_;
   std::vector<double> up_to_;  // their sums
-  std::vector<float> values_;  // [keys, head_dim]
-  std::vector<double> exact_;  // [head_dim]
+  std::vector<float> random_values_;
+  std::span<const float> values_;  // [keys, head_dim]
+  std::vector<double> exact_;      // [head_dim]
 };
 
 // Mean over heads of the means over their replicates. The heads are given, so that only replicates differ by
@@ -197,6 +206,17 @@ void check(const VarianceSetting& setting) {
       throw InvalidArgument(
           fmt::format("variance: samples is {}, expected at most {}", samples, kernels::kMaxBudget));
   }
+}
+
+// With the numbers that given states have.
+VarianceSetting setting_of_states(const VarianceSetting& asked) {
+  VarianceSetting setting = asked;
+  if (asked.states != nullptr) {
+    setting.keys = asked.states->keys;
+    setting.head_dim = asked.states->head_dim;
+    setting.heads = asked.states->all_heads();
+  }
+  return setting;
 }
 
 // Calls measure(number, head, budget) for every head and every place in setting.samples, heads on several
@@ -296,9 +316,10 @@ double expected_rows(std::span<const double> weights, Spacing spacing, int64_t s
   return rows;
 }
 
-std::vector<Variance> measure_variance(const VarianceSetting& setting,
+std::vector<Variance> measure_variance(const VarianceSetting& asked,
                                        const std::function<void(int64_t heads)>& progress,
                                        const std::atomic<bool>* stop) {
+  const VarianceSetting setting = setting_of_states(asked);
   const size_t budgets = setting.samples.size();
   std::vector<std::vector<HeadVariance>> heads(budgets);  // [budgets, heads]
   for (std::vector<HeadVariance>& of_budget : heads)
@@ -330,9 +351,10 @@ double bernstein_bound(double variance, double largest, int64_t samples, double 
   return std::sqrt(2 * variance * log) + 2 * largest * log / 3;
 }
 
-std::vector<Tail> measure_tails(const VarianceSetting& setting, std::span<const double> deltas,
+std::vector<Tail> measure_tails(const VarianceSetting& asked, std::span<const double> deltas,
                                 const std::function<void(int64_t heads)>& progress,
                                 const std::atomic<bool>* stop) {
+  const VarianceSetting setting = setting_of_states(asked);
   for (const double delta : deltas) {
     if (!(delta > 0 && delta < 1))
       throw InvalidArgument(fmt::format("tails: delta is {}, expected between 0 and 1", delta));

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "evaluation/attention_states.h"
 #include "evaluation/spacing.h"
 
 namespace allot::evaluation {
@@ -23,6 +24,8 @@ struct VarianceSetting {
   Spacing spacing = Spacing::kIndependent;
   uint32_t seed = 0;
   int threads = 0;  // 0 = all cores
+  // In place of random states: keys, head_dim and heads are theirs then, and scores have no deviation.
+  const AttentionStates* states = nullptr;
 };
 
 // A mean over heads and replicates, and what a formula says; none where there is no formula.

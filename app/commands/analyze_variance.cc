@@ -9,8 +9,7 @@
 #include "app/cli/command.h"
 #include "app/cli/options.h"
 #include "app/cli/stop_signal.h"
-#include "app/cli/version.h"
-#include "app/files/schedule_argument.h"
+#include "app/commands/states_options.h"
 #include "app/view/progress_line.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -58,30 +57,23 @@ std::string table(std::span<const SpacingVariances> spacings) {
   return text;
 }
 
-std::string json_row(const VarianceSetting& setting, Spacing spacing, const Variance& row) {
-  return bench::json_line({{"keys", setting.keys},
-                           {"head_dim", setting.head_dim},
-                           {"score_deviation", setting.score_deviation},
-                           {"heads", setting.heads},
-                           {"replicates", setting.replicates},
-                           {"estimator", evaluation::name(spacing)},
-                           {"samples", row.samples},
-                           {"squared_error", row.squared_error.mean},
-                           {"squared_error_standard_error", row.squared_error.standard_error},
-                           {"squared_error_formula", bench::json_number(row.squared_error.formula)},
-                           {"rows", row.rows.mean},
-                           {"rows_standard_error", row.rows.standard_error},
-                           {"rows_formula", bench::json_number(row.rows.formula)},
-                           {"seed", setting.seed},
-                           {"tool_version", version()}});
+std::string json_row(const StatesOptions& options, Spacing spacing, const Variance& row) {
+  nlohmann::ordered_json json = options.json(spacing);
+  json.update({{"samples", row.samples},
+               {"squared_error", row.squared_error.mean},
+               {"squared_error_standard_error", row.squared_error.standard_error},
+               {"squared_error_formula", bench::json_number(row.squared_error.formula)},
+               {"rows", row.rows.mean},
+               {"rows_standard_error", row.rows.standard_error},
+               {"rows_formula", bench::json_number(row.rows.formula)}});
+  return bench::json_line(json);
 }
 
 }  // namespace
 
 int run_analyze_variance(std::span<const std::string> arguments) {
-  std::string what, samples = "16,32,64,128,256";
-  VarianceSetting setting;
-  int64_t seed = 0;
+  std::string what;
+  StatesOptions options("16,32,64,128,256", 64);
   bool json = false;
   OptionSet set(
       "analyze",
@@ -90,21 +82,11 @@ int run_analyze_variance(std::span<const std::string> arguments) {
       "allot analyze variance --keys 8192 --score-deviation 3 --samples 16,32,64");
   set.positional_choice("what", &what, {"variance"}, "WHAT", "which analysis");
   set.require("what");
-  set.integer("keys", &setting.keys, 1, 1 << 24, "N", "keys that the query sees");
-  set.text("samples", &samples, "S,…", "samples of the query");
-  set.real("score-deviation", &setting.score_deviation, 0, 100, "X",
-           "standard deviation of the scores: 1 is flat, larger is more peaked");
-  set.integer("head-dim", &setting.head_dim, 1, 1 << 16, "N", "elements of a value");
-  set.integer("heads", &setting.heads, 1, 1 << 20, "N",
-              "heads that are averaged, each with scores and values of its own");
-  set.integer("replicates", &setting.replicates, 2, 1 << 24, "N", "estimates of each head");
-  set.integer("seed", &seed, 0, UINT32_MAX, "N", "seed of all random draws");
-  set.integer("threads", &setting.threads, 0, 4096, "N", "threads; 0 takes all cores");
+  options.add(set);
   set.flag("json", &json, "print one JSON object a row");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
-  setting.seed = static_cast<uint32_t>(seed);
-  setting.samples = parse_totals(samples, "--samples");
+  VarianceSetting& setting = options.setting();
   const auto& stop = watch_stop_signals();
   std::vector<SpacingVariances> spacings;
   for (const Spacing spacing : {Spacing::kIndependent, Spacing::kStratified, Spacing::kSystematic}) {
@@ -118,14 +100,9 @@ int run_analyze_variance(std::span<const std::string> arguments) {
   }
   if (json) {
     for (const SpacingVariances& of : spacings)
-      for (const Variance& row : of.variances) std::cout << json_row(setting, of.spacing, row);
+      for (const Variance& row : of.variances) std::cout << json_row(options, of.spacing, row);
   } else {
-    std::cout
-        << fmt::format(
-               "Attention of a query over {} keys, scores of standard deviation {}, standard normal values "
-               "of {} elements; means of {} heads with {} estimates each\n",
-               setting.keys, setting.score_deviation, setting.head_dim, setting.heads, setting.replicates)
-        << table(spacings);
+    std::cout << fmt::format("Sampled attention of {}\n", options.description()) << table(spacings);
   }
   return 0;
 }

@@ -8,7 +8,7 @@ The directory's config.json is what `allot export --format hf-config` wrote. REA
 """
 
 from allot_attention.attention import register
-from allot_attention.model import check, counting, report, requests, save_report
+from allot_attention.model import check, counting, recording, report, requests, save_report
 from allot_attention.schedule import Method, Schedule, ScheduleError
 
-__all__ = ["Method", "Schedule", "ScheduleError", "check", "counting", "register", "report", "requests", "save_report"]
+__all__ = ["Method", "Schedule", "ScheduleError", "check", "counting", "recording", "register", "report", "requests", "save_report"]

@@ -258,6 +258,8 @@ def attention(
 def _layer(
     state: State, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, masked: Masked, scale: float
 ) -> torch.Tensor:
+    if state.recorder is not None:
+        state.recorder.add(layer, query * scale, key, value, masked.positions)
     method = state.schedule.method
     budget = state.schedule.samples[layer]
     count = state.layers[layer]

@@ -14,6 +14,7 @@ import torch
 
 from allot_attention import identity
 from allot_attention.executed import LayerCount, make_report, write_report
+from allot_attention.recorder import Recorder
 from allot_attention.schedule import Schedule, ScheduleError, read_schedule
 
 
@@ -47,6 +48,7 @@ class State:
     mask: torch.Tensor | None = None  # the one that `masked` was made of
     masked: Masked | None = None
     last_layer: int = -1  # that used it
+    recorder: Recorder | None = None
 
     def reset(self) -> None:
         self.layers = [LayerCount(rows=0 if self.count_rows else None) for _ in self.schedule.samples]
@@ -163,6 +165,21 @@ def counting(model: Any, *, rows: bool = False) -> Iterator[None]:
         yield
     finally:
         state.count_rows = before
+
+
+@contextmanager
+def recording(model: Any, path: str | Path) -> Iterator[None]:
+    """Writes a safetensors file, at its end, of what the last token of the last forward pass within it attended with in every
+    layer, for `allot analyze variance --states FILE`: `layers.i.query` [heads, head_dim], times the scale of the scores,
+    `layers.i.key` and `layers.i.value` [kv_heads, keys, head_dim], float32. A pass is of one sequence without padding.
+    Throws ScheduleError for another, or where there was none."""
+    state = state_of(model.config)
+    before, state.recorder = state.recorder, Recorder()
+    try:
+        yield
+        state.recorder.save(path, len(state.schedule.samples))
+    finally:
+        state.recorder = before
 
 
 def report(model: Any) -> Mapping[str, Any]:

@@ -200,6 +200,46 @@ class Report(ModelCase):
             self.assertEqual((second["executed"], second["rows"], second["row_limit"]), (0, 0, 0))
 
 
+class Recording(ModelCase):
+    def test_the_states_give_the_output_of_exact_attention(self):
+        from safetensors.torch import load_file
+
+        model = self.scheduled(("exact",) * 3)
+        outputs = []
+        layers = [layer.self_attn for layer in model.model.layers]
+        hooks = [layer.o_proj.register_forward_pre_hook(lambda _, args: outputs.append(args[0][0, -1])) for layer in layers]
+        path = self.folder / "states"
+        with torch.no_grad(), allot_attention.recording(model, path):
+            model(torch.tensor(PROMPTS[:1]))
+        for hook in hooks:
+            hook.remove()
+        states = load_file(path)
+        self.assertEqual(len(states), 9)
+        for layer, output in enumerate(outputs):
+            query, key, value = (states[f"layers.{layer}.{name}"] for name in ("query", "key", "value"))
+            self.assertEqual(key.shape, (2, len(PROMPTS[0]), query.shape[1]))
+            key, value = (tensor.repeat_interleave(2, dim=0) for tensor in (key, value))
+            weights = torch.einsum("hd,hnd->hn", query, key).softmax(-1)
+            torch.testing.assert_close(torch.einsum("hn,hnd->hd", weights, value).flatten(), output, atol=1e-5, rtol=1e-5)
+
+    def test_what_cannot_be_recorded_is_refused(self):
+        model = self.scheduled()
+        path = self.folder / "states"
+
+        def run(act):
+            def within():
+                with torch.no_grad(), allot_attention.recording(model, path):
+                    act()
+
+            return within
+
+        self.assertIn("no states of layer 0", self.refusal(run(lambda: None)))
+        self.assertIn("one sequence", self.refusal(run(lambda: model(**padded(PROMPTS)))))
+        self.assertFalse(path.exists())
+        with torch.no_grad():
+            model(**padded(PROMPTS))  # not recorded any more
+
+
 class WithoutOperators(ModelCase):
     """As where the package was installed from its sources, or with a torch that its library was not built for."""
 
