@@ -101,6 +101,10 @@ TEST(StatesFile, OfOtherTensorsIsRefused) {
   tensors[4] = {"layers.1.key", {1, 1, 2}, {0, 0}};
   tensors[5] = {"layers.1.value", {1, 1, 2}, {0, 0}};
   refused(tensors, Names("layers.1.key", "1, 1, 2", "layer 0"));
+  tensors = two_layers();
+  tensors[3] = {"layers.1.query", {1, 2}, {0, 0}};
+  refused(tensors, Names("layers.1.key", "layer 0", "for 2 heads"));
+  tensors = two_layers();
   tensors.resize(4);
   refused(tensors, Names("no tensor layers.1.key"));
 }
