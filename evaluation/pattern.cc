@@ -22,7 +22,7 @@ std::string message_of(int code) {
 }
 
 // Replies and patterns are shown only in part.
-constexpr size_t kShown = 80;
+constexpr size_t kShownPattern = 80;
 
 }  // namespace
 
@@ -52,7 +52,7 @@ Pattern::Pattern(std::string text) : text_(std::move(text)), code_(std::make_uni
   if (code_->code == nullptr) {
     throw InvalidArgument(
         fmt::format("the regular expression \"{}\" is not one that PCRE2 reads: {} at byte {}",
-                    text_.substr(0, kShown), message_of(error), offset));
+                    text_.substr(0, kShownPattern), message_of(error), offset));
   }
   code_->match = pcre2_match_data_create_from_pattern(code_->code, nullptr);
   pcre2_set_match_limit(code_->context, kMostPatternSteps);
@@ -79,7 +79,7 @@ std::optional<Found> search(const pcre2_code* code, pcre2_match_context* context
     throw PatternLimit(fmt::format(
         "the regular expression \"{}\" gave up on a text of {} bytes ({}; the limit is {} steps); "
         "write it without a repetition of a repetition",
-        pattern.substr(0, kShown), text.size(), message_of(groups), kMostPatternSteps));
+        pattern.substr(0, kShownPattern), text.size(), message_of(groups), kMostPatternSteps));
   }
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(match);
   // \K can put the start of a match behind its end.
@@ -109,7 +109,7 @@ std::optional<std::string_view> Pattern::last(std::string_view text) const {
       throw PatternLimit(
           fmt::format("the regular expression \"{}\" has more than {} matches in a text of {} "
                       "bytes; write one that matches fewer places",
-                      text_.substr(0, kShown), kMostMatches, text.size()));
+                      text_.substr(0, kShownPattern), kMostMatches, text.size()));
     last = found;
     // An empty match is not looked for at its own place once more.
     options = found->end == found->start || found->end <= from ? PCRE2_NOTEMPTY_ATSTART : 0;
