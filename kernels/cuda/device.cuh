@@ -179,24 +179,23 @@ __device__ __forceinline__ uint2 load_shared_pair(uint32_t address) {
   return v;
 }
 
-// A barrier in shared memory, passed each time `count` threads have arrived.
-__device__ __forceinline__ void init_barrier(uint64_t* barrier, int count) {
+// A barrier at an address in shared memory, passed each time `count` threads have arrived.
+__device__ __forceinline__ void init_barrier(uint32_t barrier, int count) {
 #ifdef __CUDACC__
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)
-               : "memory");
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 #else
-  emulated_init_barrier(barrier, count);
+  emulated_init_barrier(emulated_shared_memory(barrier), count);
 #endif
 }
-__device__ __forceinline__ void arrive_at(uint64_t* barrier) {
+__device__ __forceinline__ void arrive_at(uint32_t barrier) {
 #ifdef __CUDACC__
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 #else
-  emulated_arrive_at(barrier);
+  emulated_arrive_at(emulated_shared_memory(barrier));
 #endif
 }
 // Until it has been passed time number `time`, counted from 0. Sees what those who arrived wrote before.
-__device__ __forceinline__ void wait_at(uint64_t* barrier, int32_t time) {
+__device__ __forceinline__ void wait_at(uint32_t barrier, int32_t time) {
 #ifdef __CUDACC__
   asm volatile(
       "{\n"
@@ -208,11 +207,32 @@ __device__ __forceinline__ void wait_at(uint64_t* barrier, int32_t time) {
       "mbarrier.test_wait.parity.shared::cta.b64 done, [%0], %1;\n"
 #endif
       "@!done bra again;\n"
-      "}\n" ::"r"(shared_address(barrier)),
+      "}\n" ::"r"(barrier),
       "r"(time & 1)
       : "memory");
 #else
-  emulated_wait_at(barrier, time);
+  emulated_wait_at(emulated_shared_memory(barrier), time);
+#endif
+}
+
+// Starts the copy of 16 bytes to an address in shared memory; copies belong to the group that ends next.
+__device__ __forceinline__ void copy_to_shared(uint32_t target, uint64_t from) {
+#ifdef __CUDACC__
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(from) : "memory");
+#else
+  *static_cast<uint4*>(emulated_shared_memory(target)) = *reinterpret_cast<const uint4*>(from);
+#endif
+}
+__device__ __forceinline__ void end_group_of_copies() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// Until all groups but the last kLeft have arrived.
+template <int kLeft>
+__device__ __forceinline__ void wait_for_copies() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 #endif
 }
 

@@ -64,9 +64,9 @@ class ExactDecoder {
       }
       // The ring may have run empty over short pieces.
       fill();
-      if (number >= 2) wait_at(&shared_.added[number % 2], number / 2 - 1);
+      if (number >= 2) wait_at(shared_address(&shared_.added[number % 2]), number / 2 - 1);
       leave_sums(number % 2);
-      arrive_at(&shared_.left[number % 2]);
+      arrive_at(shared_address(&shared_.left[number % 2]));
       piece = next;
     }
   }
@@ -321,8 +321,8 @@ __global__ void __launch_bounds__(32 * (ExactDecodeShape<kHeadDim, kColumnTiles>
   parts.lengths = lengths;
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; ++i) {
-      init_barrier(&parts.left[i], 32 * warps);
-      init_barrier(&parts.added[i], 32 * kAddingWarps);
+      init_barrier(shared_address(&parts.left[i]), 32 * warps);
+      init_barrier(shared_address(&parts.added[i]), 32 * kAddingWarps);
     }
     for (int i = 0; i < 4; ++i) parts.items[i] = static_cast<int32_t>(blockIdx.x + i * gridDim.x);
   }

@@ -22,11 +22,11 @@ class ExactAdder {
       const ExactPiece piece = shared_.piece_of(args_, shared_.items[number % 4]);
       if (!piece.exists) break;
       const int32_t item = thread_ == 0 ? 4 * blocks + atomicAdd(args_.next_piece, 1) : 0;
-      wait_at(&shared_.left[number % 2], number / 2);
+      wait_at(shared_address(&shared_.left[number % 2]), number / 2);
       add_warps(piece, number % 2);
       meet_some<32 * kAddingWarps>();
       if (thread_ == 0) shared_.items[number % 4] = item;
-      arrive_at(&shared_.added[number % 2]);
+      arrive_at(shared_address(&shared_.added[number % 2]));
       if (piece.parts == 1) continue;
       if (thread_ == 0) {
         int32_t* const arrivals = &args_.arrivals[row_index(piece, 0)];

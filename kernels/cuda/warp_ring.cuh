@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
 #include "kernels/cuda/device.cuh"
 
@@ -25,9 +24,7 @@ class WarpRing {
     data_address_ = shared_address(data);
     barrier_address_ = shared_address(barriers);
 #if __CUDA_ARCH__ >= 900
-    if (lane < kStages) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier_address_ + 8 * lane) : "memory");
-    }
+    if (lane < kStages) init_barrier(barrier_address_ + 8 * lane, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     __syncwarp();
     // Keys are read once: they must not push the weights out of L2.
@@ -65,17 +62,9 @@ class WarpRing {
     for (; filled_ < end; ++filled_) {
       const uint32_t target = data_address_ + (filled_ & (kStages - 1)) * kStageBytes;
       const auto from = __shfl_sync(kFullWarp, reinterpret_cast<uint64_t>(source), filled_ & 31);
-      for (int offset = lane_ * 16; offset < kStageBytes; offset += 512) {
-#ifdef __CUDACC__
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target + offset), "l"(from + offset)
-                     : "memory");
-      }
-      asm volatile("cp.async.commit_group;" ::: "memory");
-#else
-        std::memcpy(emulated_shared_memory(target + static_cast<uint32_t>(offset)),
-                    reinterpret_cast<const char*>(from) + offset, 16);
-      }
-#endif
+      for (int offset = lane_ * 16; offset < kStageBytes; offset += 512)
+        copy_to_shared(target + offset, from + offset);
+      end_group_of_copies();
     }
 #endif
   }
@@ -84,24 +73,14 @@ class WarpRing {
   __device__ __forceinline__ uint32_t wait() {
     const int32_t slot = read_ & (kStages - 1);
 #if __CUDA_ARCH__ >= 900
-    asm volatile(
-        "{\n"
-        ".reg .pred done;\n"
-        "again:\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@!done bra again;\n"
-        "}\n" ::"r"(barrier_address_ + 8 * slot),
-        "r"(read_ / kStages & 1)
-        : "memory");
+    wait_at(barrier_address_ + 8 * slot, read_ / kStages);
 #else
-#ifdef __CUDACC__
     // The count of groups that may stay in flight is a constant: a ring that is not full is waited for whole.
     if (filled_ - read_ == kStages) {
-      asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 1) : "memory");
+      wait_for_copies<kStages - 1>();
     } else {
-      asm volatile("cp.async.wait_group 0;" ::: "memory");
+      wait_for_copies<0>();
     }
-#endif
     __syncwarp();
 #endif
     return data_address_ + slot * kStageBytes;

@@ -192,22 +192,19 @@ struct EmulatedBarrier {
   uint32_t times;
 };
 static_assert(sizeof(EmulatedBarrier) == sizeof(uint64_t));
-inline void emulated_init_barrier(uint64_t* barrier, int count) {
-  *barrier =
-      std::bit_cast<uint64_t>(EmulatedBarrier{static_cast<uint16_t>(count), static_cast<uint16_t>(count), 0});
+inline void emulated_init_barrier(void* barrier, int count) {
+  *static_cast<EmulatedBarrier*>(barrier) = {static_cast<uint16_t>(count), static_cast<uint16_t>(count), 0};
 }
-inline void emulated_arrive_at(uint64_t* barrier) {
-  auto state = std::bit_cast<EmulatedBarrier>(*barrier);
-  if (--state.missing == 0) {
-    state.missing = state.count;
-    ++state.times;
-  }
-  *barrier = std::bit_cast<uint64_t>(state);
+inline void emulated_arrive_at(void* barrier) {
+  auto& state = *static_cast<EmulatedBarrier*>(barrier);
+  if (--state.missing > 0) return;
+  state.missing = state.count;
+  ++state.times;
 }
 // As on the device, only whether an even or an odd number of times has passed is looked at.
-inline void emulated_wait_at(const uint64_t* barrier, int time) {
-  while (std::bit_cast<EmulatedBarrier>(*barrier).times % 2 == static_cast<uint32_t>(time) % 2)
-    emulation::Blocks::yield();
+inline void emulated_wait_at(const void* barrier, int time) {
+  const auto& state = *static_cast<const EmulatedBarrier*>(barrier);
+  while (state.times % 2 == static_cast<uint32_t>(time) % 2) emulation::Blocks::yield();
 }
 
 // multiply_accumulate of kernels/cuda/device.cuh, which says who holds what.
