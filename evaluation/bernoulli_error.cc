@@ -1,19 +1,14 @@
 #include "evaluation/bernoulli_error.h"
 
-#include <spdlog/fmt/fmt.h>
-
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 #include <span>
-#include <string_view>
-#include <thread>
 
-#include "base/error.h"
+#include "evaluation/checked_numbers.h"
+#include "evaluation/repetitions.h"
 #include "evaluation/spacing.h"
 #include "kernels/bernoulli_query.h"
 #include "kernels/sampling.h"
-#include "kernels/thread_pool.h"
 
 namespace allot::evaluation {
 namespace {
@@ -67,10 +62,7 @@ class BernoulliInstance {
   using Element = kernels::BernoulliElement;
 
   DrawRow draws_of(BernoulliStates stream, int64_t position) const {
-    return {.key = {.run_seed = setting_.seed},
-            .question = static_cast<uint32_t>(number_),
-            .layer = static_cast<uint32_t>(stream),
-            .position = static_cast<uint32_t>(position)};
+    return stream_draws(setting_.seed, number_, static_cast<uint32_t>(stream), position);
   }
 
   // By the rules of the kernels. Budgets draw apart.
@@ -124,20 +116,11 @@ class BernoulliInstance {
 };
 
 void check_setting(const BernoulliSetting& setting) {
-  const auto at_least = [](std::string_view what, int64_t number, int64_t least) {
-    if (number < least)
-      throw InvalidArgument(fmt::format("bernoulli: {} is {}, expected at least {}", what, number, least));
-  };
-  at_least("keys", setting.keys, 1);
-  at_least("head_dim", setting.head_dim, 1);
-  at_least("group", setting.group, 1);
-  at_least("instances", setting.instances, 2);
-  for (const int64_t budget : setting.budgets) {
-    at_least("budget", budget, 1);
-    if (budget > kernels::kMaxBudget)
-      throw InvalidArgument(
-          fmt::format("bernoulli: budget is {}, expected at most {}", budget, kernels::kMaxBudget));
-  }
+  at_least_1("bernoulli: keys", setting.keys);
+  at_least_1("bernoulli: head_dim", setting.head_dim);
+  at_least_1("bernoulli: group", setting.group);
+  at_least(2, "bernoulli: instances", setting.instances);
+  check_budgets("bernoulli: budget", setting.budgets);
 }
 
 }  // namespace
@@ -146,22 +129,13 @@ std::vector<BernoulliError> measure_bernoulli(const BernoulliSetting& setting,
                                               const std::function<void(int64_t instances)>& progress,
                                               const std::atomic<bool>* stop) {
   check_setting(setting);
-  const auto stopped = [stop] { return stop != nullptr && stop->load(); };
   std::vector<std::vector<BernoulliError>> instances(static_cast<size_t>(setting.instances));
-  std::mutex telling;
-  int64_t done = 0;
-  const int threads = setting.threads > 0
-                          ? setting.threads
-                          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  kernels::ThreadPool::of_this_thread().for_each(setting.instances, threads, [&](int64_t number) {
-    if (stopped()) return;
+  const auto measure = [&](int64_t number) {
     const BernoulliInstance instance(setting, number);
     for (const int64_t budget : setting.budgets)
       instances[static_cast<size_t>(number)].push_back(instance.estimate(budget));
-    const std::lock_guard lock(telling);
-    if (progress) progress(++done);
-  });
-  if (stopped()) return {};
+  };
+  if (!for_each_repetition(setting.instances, setting.threads, progress, stop, measure)) return {};
   const auto count = static_cast<double>(setting.instances);
   std::vector<BernoulliError> result;
   for (size_t b = 0; b < setting.budgets.size(); ++b) {

@@ -4,12 +4,21 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "base/error.h"
+#include "kernels/sampling.h"
 
 namespace allot::evaluation {
 
-int64_t at_least_1(std::string_view what, int64_t number) {
-  if (number < 1) throw InvalidArgument(fmt::format("{} is {}, expected at least 1", what, number));
+int64_t at_least(int64_t least, std::string_view what, int64_t number) {
+  if (number < least)
+    throw InvalidArgument(fmt::format("{} is {}, expected at least {}", what, number, least));
   return number;
+}
+
+void check_budgets(std::string_view what, std::span<const int64_t> budgets) {
+  for (const int64_t budget : budgets) {
+    if (at_least_1(what, budget) > kernels::kMaxBudget)
+      throw InvalidArgument(fmt::format("{} is {}, expected at most {}", what, budget, kernels::kMaxBudget));
+  }
 }
 
 int64_t product(std::initializer_list<int64_t> factors) {

@@ -1,17 +1,12 @@
 #include "evaluation/coverage.h"
 
-#include <spdlog/fmt/fmt.h>
-
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 #include <span>
-#include <thread>
 
-#include "base/error.h"
 #include "base/philox.h"
-#include "kernels/sampling.h"
-#include "kernels/thread_pool.h"
+#include "evaluation/checked_numbers.h"
+#include "evaluation/repetitions.h"
 
 namespace allot::evaluation {
 namespace {
@@ -20,10 +15,7 @@ namespace {
 enum Stream : uint32_t { kQueries, kKeys, kTargets };
 
 DrawRow draws_of(const CoverageSetting& setting, int64_t head, Stream stream, int64_t position) {
-  return {.key = {.run_seed = setting.seed},
-          .question = static_cast<uint32_t>(head),
-          .layer = stream,
-          .position = static_cast<uint32_t>(position)};
+  return stream_draws(setting.seed, head, stream, position);
 }
 
 // Share of the rows that a head's queries read, for each budget.
@@ -85,19 +77,10 @@ class Head {
 };
 
 void check(const CoverageSetting& setting) {
-  const auto at_least = [](std::string_view what, int64_t number, int64_t least) {
-    if (number < least)
-      throw InvalidArgument(fmt::format("coverage: {} is {}, expected at least {}", what, number, least));
-  };
-  at_least("keys", setting.keys, 1);
-  at_least("head_dim", setting.head_dim, 1);
-  at_least("heads", setting.heads, 2);
-  for (const int64_t samples : setting.samples) {
-    at_least("samples", samples, 1);
-    if (samples > kernels::kMaxBudget)
-      throw InvalidArgument(
-          fmt::format("coverage: samples is {}, expected at most {}", samples, kernels::kMaxBudget));
-  }
+  at_least_1("coverage: keys", setting.keys);
+  at_least_1("coverage: head_dim", setting.head_dim);
+  at_least(2, "coverage: heads", setting.heads);
+  check_budgets("coverage: samples", setting.samples);
 }
 
 }  // namespace
@@ -106,20 +89,11 @@ std::vector<Coverage> measure_coverage(const CoverageSetting& setting,
                                        const std::function<void(int64_t heads)>& progress,
                                        const std::atomic<bool>* stop) {
   check(setting);
-  const auto stopped = [stop] { return stop != nullptr && stop->load(); };
   std::vector<std::vector<double>> shares(static_cast<size_t>(setting.heads));
-  std::mutex telling;
-  int64_t done = 0;
-  const int threads = setting.threads > 0
-                          ? setting.threads
-                          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  kernels::ThreadPool::of_this_thread().for_each(setting.heads, threads, [&](int64_t head) {
-    if (stopped()) return;
+  const bool whole = for_each_repetition(setting.heads, setting.threads, progress, stop, [&](int64_t head) {
     shares[static_cast<size_t>(head)] = Head(setting, head).shares();
-    const std::lock_guard lock(telling);
-    if (progress) progress(++done);
   });
-  if (stopped()) return {};
+  if (!whole) return {};
   std::vector<Coverage> result;
   for (size_t b = 0; b < setting.samples.size(); ++b) {
     const auto heads = static_cast<double>(setting.heads);

@@ -42,6 +42,13 @@ double target_of(Spacing spacing, const DrawRow& draws, int64_t s, int64_t sampl
   return 1;
 }
 
+DrawRow stream_draws(uint32_t seed, int64_t repetition, uint32_t stream, int64_t position) {
+  return {.key = {.run_seed = seed},
+          .question = static_cast<uint32_t>(repetition),
+          .layer = stream,
+          .position = static_cast<uint32_t>(position)};
+}
+
 void fill_normal(const DrawRow& draws, std::span<float> elements) {
   for (size_t i = 0; i < elements.size(); i += 2) {
     const double radius =

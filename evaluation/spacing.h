@@ -19,6 +19,9 @@ std::string_view name(Spacing spacing);
 // Point of the CDF, in (0, 1], of sample `s` of `samples` under the draws of a row.
 double target_of(Spacing spacing, const DrawRow& draws, int64_t s, int64_t samples);
 
+// Draws of a stream of a repetition, at a position of it.
+DrawRow stream_draws(uint32_t seed, int64_t repetition, uint32_t stream, int64_t position);
+
 // Standard normal elements, two a pair of draws (Box and Muller, 1958).
 void fill_normal(const DrawRow& draws, std::span<float> elements);
 

@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
-#include <thread>
 
 #include "base/error.h"
-#include "kernels/sampling.h"
-#include "kernels/thread_pool.h"
+#include "evaluation/checked_numbers.h"
+#include "evaluation/repetitions.h"
+#include "kernels/sampling_variance.h"
 
 namespace allot::evaluation {
 namespace {
@@ -32,35 +31,6 @@ struct HeadVariance {
   Sums rows;
   double error_formula = 0;
   double rows_formula = 0;
-};
-
-double squared_norm(std::span<const float> values) {
-  double sum = 0;
-  for (const float x : values) sum += static_cast<double>(x) * static_cast<double>(x);
-  return sum;
-}
-
-// Trace of the covariance of a value drawn with chances in proportion to `weights`, of some of the rows.
-class Spread {
- public:
-  explicit Spread(size_t head_dim) : sum_(head_dim) {}
-
-  void add(double weight, std::span<const float> value) {
-    mass_ += weight;
-    squares_ += weight * squared_norm(value);
-    for (size_t d = 0; d < sum_.size(); ++d) sum_[d] += weight * static_cast<double>(value[d]);
-  }
-  double trace() const {
-    if (mass_ <= 0) return 0;
-    double of_mean = 0;
-    for (const double x : sum_) of_mean += x / mass_ * (x / mass_);
-    return squares_ / mass_ - of_mean;
-  }
-
- private:
-  double mass_ = 0;
-  double squares_ = 0;
-  std::vector<double> sum_;
 };
 
 // A head's weights and values, which depend on its number and the setting's seed, and its estimates.
@@ -94,9 +64,9 @@ class HeadStates {
     }
     result.rows_formula = expected_rows(weights_, setting_.spacing, samples);
     if (setting_.spacing == Spacing::kIndependent)
-      result.error_formula = independent_variance(weights_, values_, samples);
+      result.error_formula = kernels::iid_variance<float>(weights_, values_, samples);
     if (setting_.spacing == Spacing::kStratified)
-      result.error_formula = stratified_variance(weights_, values_, samples);
+      result.error_formula = kernels::strat_variance<float>(weights_, values_, samples);
     return result;
   }
 
@@ -113,7 +83,7 @@ class HeadStates {
     }
     return std::sqrt(largest);
   }
-  double variance_of_one() const { return independent_variance(weights_, values_, 1); }
+  double variance_of_one() const { return kernels::iid_variance<float>(weights_, values_, 1); }
 
   struct Estimate {
     double squared_error = 0;
@@ -138,10 +108,7 @@ class HeadStates {
 
  private:
   DrawRow draws_of(States stream, int64_t position) const {
-    return {.key = {.run_seed = setting_.seed},
-            .question = static_cast<uint32_t>(number_),
-            .layer = static_cast<uint32_t>(stream),
-            .position = static_cast<uint32_t>(position)};
+    return stream_draws(setting_.seed, number_, static_cast<uint32_t>(stream), position);
   }
   // Scores in weights_, and values.
   void make_random() {
@@ -188,35 +155,15 @@ Measured mean_of(std::span<const HeadVariance> heads, Sums HeadVariance::*sums, 
 }
 
 void check(const VarianceSetting& setting) {
-  const auto at_least = [](std::string_view what, int64_t number, int64_t least) {
-    if (number < least)
-      throw InvalidArgument(fmt::format("variance: {} is {}, expected at least {}", what, number, least));
-  };
-  at_least("keys", setting.keys, 1);
-  at_least("head_dim", setting.head_dim, 1);
-  at_least("heads", setting.heads, 1);
-  at_least("replicates", setting.replicates, 2);
+  at_least_1("variance: keys", setting.keys);
+  at_least_1("variance: head_dim", setting.head_dim);
+  at_least_1("variance: heads", setting.heads);
+  at_least(2, "variance: replicates", setting.replicates);
   if (!(setting.score_deviation >= 0 && setting.score_deviation <= 100)) {
     throw InvalidArgument(
         fmt::format("variance: score_deviation is {}, expected 0 to 100", setting.score_deviation));
   }
-  for (const int64_t samples : setting.samples) {
-    at_least("samples", samples, 1);
-    if (samples > kernels::kMaxBudget)
-      throw InvalidArgument(
-          fmt::format("variance: samples is {}, expected at most {}", samples, kernels::kMaxBudget));
-  }
-}
-
-// With the numbers that given states have.
-VarianceSetting setting_of_states(const VarianceSetting& asked) {
-  VarianceSetting setting = asked;
-  if (asked.states != nullptr) {
-    setting.keys = asked.states->keys;
-    setting.head_dim = asked.states->head_dim;
-    setting.heads = asked.states->all_heads();
-  }
-  return setting;
+  check_budgets("variance: samples", setting.samples);
 }
 
 // Calls measure(number, head, budget) for every head and every place in setting.samples, heads on several
@@ -224,46 +171,10 @@ VarianceSetting setting_of_states(const VarianceSetting& asked) {
 template <class Measure>
 bool for_each_head(const VarianceSetting& setting, const std::function<void(int64_t heads)>& progress,
                    const std::atomic<bool>* stop, Measure measure) {
-  check(setting);
-  const auto stopped = [stop] { return stop != nullptr && stop->load(); };
-  std::mutex telling;
-  int64_t done = 0;
-  const int threads = setting.threads > 0
-                          ? setting.threads
-                          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  kernels::ThreadPool::of_this_thread().for_each(setting.heads, threads, [&](int64_t number) {
-    if (stopped()) return;
+  return for_each_repetition(setting.heads, setting.threads, progress, stop, [&](int64_t number) {
     const HeadStates head(setting, number);
-    for (size_t b = 0; b < setting.samples.size(); ++b) {
-      if (stopped()) return;
-      measure(number, head, b);
-    }
-    const std::lock_guard lock(telling);
-    if (progress) progress(++done);
+    for (size_t b = 0; b < setting.samples.size() && !is_set(stop); ++b) measure(number, head, b);
   });
-  return !stopped();
-}
-
-// Calls visit(stratum, key, mass) for the mass that each key has in each of `samples` equal parts of the CDF,
-// in the order of the CDF.
-template <class Visit>
-void for_each_stratum_mass(std::span<const double> weights, int64_t samples, Visit visit) {
-  const auto count = static_cast<double>(samples);
-  double up_to = 0;
-  int64_t stratum = 0;
-  for (size_t key = 0; key < weights.size(); ++key) {
-    double left = weights[key];
-    while (left > 0) {
-      const double room = static_cast<double>(stratum + 1) / count - up_to;
-      const bool fits = left <= room || stratum == samples - 1;
-      const double mass = fits ? left : std::max(0.0, room);
-      visit(stratum, key, mass);
-      left -= mass;
-      up_to += mass;
-      if (fits) break;
-      ++stratum;
-    }
-  }
 }
 
 }  // namespace
@@ -273,37 +184,12 @@ std::optional<double> Measured::z() const {
   return (mean - *formula) / standard_error;
 }
 
-double independent_variance(std::span<const double> weights, std::span<const float> values, int64_t samples) {
-  const size_t head_dim = values.size() / weights.size();
-  Spread spread(head_dim);
-  for (size_t key = 0; key < weights.size(); ++key)
-    spread.add(weights[key], values.subspan(key * head_dim, head_dim));
-  return spread.trace() / static_cast<double>(samples);
-}
-
-double stratified_variance(std::span<const double> weights, std::span<const float> values, int64_t samples) {
-  const size_t head_dim = values.size() / weights.size();
-  double traces = 0;
-  int64_t current = 0;
-  Spread spread(head_dim);
-  for_each_stratum_mass(weights, samples, [&](int64_t stratum, size_t key, double mass) {
-    if (stratum != current) {
-      traces += spread.trace();
-      spread = Spread(head_dim);
-      current = stratum;
-    }
-    spread.add(mass, values.subspan(key * head_dim, head_dim));
-  });
-  traces += spread.trace();
-  return traces / static_cast<double>(samples) / static_cast<double>(samples);
-}
-
 double expected_rows(std::span<const double> weights, Spacing spacing, int64_t samples) {
   const auto count = static_cast<double>(samples);
   double rows = 0;
   if (spacing == Spacing::kStratified) {
     std::vector<double> missed(weights.size(), 1);
-    for_each_stratum_mass(weights, samples, [&](int64_t, size_t key, double mass) {
+    kernels::for_each_stratum_mass(weights, samples, [&](int64_t, size_t key, double mass) {
       missed[key] *= std::max(0.0, 1 - mass * count);
     });
     for (const double chance : missed) rows += 1 - chance;
@@ -316,14 +202,24 @@ double expected_rows(std::span<const double> weights, Spacing spacing, int64_t s
   return rows;
 }
 
+VarianceSetting with_numbers_of_states(const VarianceSetting& asked) {
+  VarianceSetting setting = asked;
+  if (asked.states != nullptr) {
+    setting.keys = asked.states->keys;
+    setting.head_dim = asked.states->head_dim;
+    setting.heads = asked.states->all_heads();
+  }
+  return setting;
+}
+
 std::vector<Variance> measure_variance(const VarianceSetting& asked,
                                        const std::function<void(int64_t heads)>& progress,
                                        const std::atomic<bool>* stop) {
-  const VarianceSetting setting = setting_of_states(asked);
+  const VarianceSetting setting = with_numbers_of_states(asked);
+  check(setting);
   const size_t budgets = setting.samples.size();
   std::vector<std::vector<HeadVariance>> heads(budgets);  // [budgets, heads]
-  for (std::vector<HeadVariance>& of_budget : heads)
-    of_budget.resize(static_cast<size_t>(std::max<int64_t>(setting.heads, 0)));
+  for (std::vector<HeadVariance>& of_budget : heads) of_budget.resize(static_cast<size_t>(setting.heads));
   const bool whole =
       for_each_head(setting, progress, stop, [&](int64_t number, const HeadStates& head, size_t b) {
         heads[b][static_cast<size_t>(number)] = head.measure(setting.samples[b]);
@@ -354,13 +250,14 @@ double bernstein_bound(double variance, double largest, int64_t samples, double 
 std::vector<Tail> measure_tails(const VarianceSetting& asked, std::span<const double> deltas,
                                 const std::function<void(int64_t heads)>& progress,
                                 const std::atomic<bool>* stop) {
-  const VarianceSetting setting = setting_of_states(asked);
+  const VarianceSetting setting = with_numbers_of_states(asked);
+  check(setting);
   for (const double delta : deltas) {
     if (!(delta > 0 && delta < 1))
       throw InvalidArgument(fmt::format("tails: delta is {}, expected between 0 and 1", delta));
   }
   const size_t budgets = setting.samples.size();
-  const auto heads = static_cast<size_t>(std::max<int64_t>(setting.heads, 0));
+  const auto heads = static_cast<size_t>(setting.heads);
   std::vector<std::vector<Tail>> tails(heads);  // [heads][budgets, deltas]
   for (std::vector<Tail>& of_head : tails) of_head.resize(budgets * deltas.size());
   const bool whole =
@@ -369,9 +266,10 @@ std::vector<Tail> measure_tails(const VarianceSetting& asked, std::span<const do
         for (int64_t i = 0; i < setting.replicates; ++i)
           errors.push_back(std::sqrt(head.estimate(setting.samples[b], i).squared_error));
         std::ranges::sort(errors);
+        const double variance = head.variance_of_one();
+        const double largest = head.largest_distance();
         for (size_t d = 0; d < deltas.size(); ++d) {
-          const double bound =
-              bernstein_bound(head.variance_of_one(), head.largest_distance(), setting.samples[b], deltas[d]);
+          const double bound = bernstein_bound(variance, largest, setting.samples[b], deltas[d]);
           const auto place = static_cast<size_t>((1 - deltas[d]) * static_cast<double>(errors.size()));
           const auto beyond = errors.end() - std::ranges::upper_bound(errors, bound);
           tails[static_cast<size_t>(number)][b * deltas.size() + d] = {

@@ -24,9 +24,13 @@ struct VarianceSetting {
   Spacing spacing = Spacing::kIndependent;
   uint32_t seed = 0;
   int threads = 0;  // 0 = all cores
-  // In place of random states: keys, head_dim and heads are theirs then, and scores have no deviation.
+  // In place of random ones: keys, head_dim and heads are theirs then, whatever is said here, and scores have
+  // no deviation.
   const AttentionStates* states = nullptr;
 };
+
+// The setting with the keys, head_dim and heads of its states, where it has any.
+VarianceSetting with_numbers_of_states(const VarianceSetting& setting);
 
 // A mean over heads and replicates, and what a formula says; none where there is no formula.
 struct Measured {
@@ -71,15 +75,12 @@ std::vector<Tail> measure_tails(const VarianceSetting& setting, std::span<const 
 // what was measured. -1 where each further sample counts like those before. None for fewer than two budgets.
 std::optional<double> slope(std::span<const Variance> variances);
 
-// Of weights that sum to 1 and values [keys, head_dim] (Appendix N): the trace of the covariance of the mean
-// of independent samples, and of one sample in each of `samples` strata.
-double independent_variance(std::span<const double> weights, std::span<const float> values, int64_t samples);
-double stratified_variance(std::span<const double> weights, std::span<const float> values, int64_t samples);
 // Theorem B.1: how far the mean of independent samples lies from exact attention at most, but for a chance of
 // delta. `variance` is that of one sample, `largest` the largest distance of a value from the mean.
 double bernstein_bound(double variance, double largest, int64_t samples, double delta);
-// Distinct rows that are read, in the mean: a key of weight w lies between two of the points of sys with
-// chance S w where that is below 1, always else; under strat its strata are independent.
+// Distinct rows that are read of weights that sum to 1, in the mean: a key of weight w lies between two of
+// the points of sys with chance S w where that is below 1, always else; under strat its strata are
+// independent.
 double expected_rows(std::span<const double> weights, Spacing spacing, int64_t samples);
 
 }  // namespace allot::evaluation

@@ -124,10 +124,6 @@ std::vector<Selected> selected_of(std::span<const double> weights) {
   return selected;
 }
 
-double squared_norm(std::span<const double> vector) {
-  return std::inner_product(vector.begin(), vector.end(), vector.begin(), 0.0);
-}
-
 }  // namespace
 
 int32_t visible_keys(const AttentionParams& p, const Row& row) {
@@ -243,35 +239,6 @@ std::vector<double> attend(const AttentionParams& p) {
     }
   }
   return out;
-}
-
-double iid_variance(std::span<const double> p, std::span<const double> row_values, int32_t samples) {
-  const size_t head_dim = row_values.size() / p.size();
-  std::vector<double> mean(head_dim, 0.0);
-  double second_moment = 0;
-  for (size_t n = 0; n < p.size(); ++n) {
-    const auto value = row_values.subspan(n * head_dim, head_dim);
-    second_moment += p[n] * squared_norm(value);
-    for (size_t i = 0; i < head_dim; ++i) mean[i] += p[n] * value[i];
-  }
-  return (second_moment - squared_norm(mean)) / samples;
-}
-
-double strat_variance(std::span<const double> p, std::span<const double> row_values, int32_t samples) {
-  double trace = 0;
-  std::vector<double> within(p.size());
-  for (int32_t stratum = 0; stratum < samples; ++stratum) {
-    // The distribution that p induces inside [stratum/S, (stratum + 1)/S).
-    const double low = static_cast<double>(stratum) / samples;
-    const double high = static_cast<double>(stratum + 1) / samples;
-    double cdf = 0;
-    for (size_t n = 0; n < p.size(); ++n) {
-      within[n] = samples * std::max(0.0, std::min(high, cdf + p[n]) - std::max(low, cdf));
-      cdf += p[n];
-    }
-    trace += iid_variance(within, row_values, 1);
-  }
-  return trace / (static_cast<double>(samples) * samples);
 }
 
 }  // namespace allot::kernels::reference

@@ -59,11 +59,4 @@ std::vector<Selected> select(const AttentionParams& params, const Row& row);
 // not touch params.out.
 std::vector<double> attend(const AttentionParams& params);
 
-// Closed forms of Appendix N: trace of the covariance of the estimate of sum_n p_n V_n from `samples` draws.
-// `row_values` is [keys][head_dim].
-double iid_variance(std::span<const double> probabilities, std::span<const double> row_values,
-                    int32_t samples);
-double strat_variance(std::span<const double> probabilities, std::span<const double> row_values,
-                      int32_t samples);
-
 }  // namespace allot::kernels::reference

@@ -2,15 +2,14 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <iostream>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/cli/command.h"
 #include "app/cli/options.h"
-#include "app/cli/stop_signal.h"
 #include "app/commands/states_options.h"
-#include "app/view/progress_line.h"
-#include "base/error.h"
 #include "base/json.h"
 #include "bench/output.h"
 #include "evaluation/variance.h"
@@ -20,15 +19,25 @@ namespace {
 
 using evaluation::Spacing;
 using evaluation::Tail;
-using evaluation::VarianceSetting;
 
 constexpr double kDeltas[] = {.5, .1, .01};
 
-std::string lines(const bench::Table& table, Spacing spacing, std::span<const Tail> tails) {
-  std::string text;
-  for (const Tail& tail : tails) {
-    text += table.line({evaluation::name(spacing), tail.samples, tail.delta, tail.quantile, tail.bound,
-                        tail.bound / tail.quantile, 100 * tail.beyond});
+using SpacingTails = std::pair<Spacing, std::vector<Tail>>;
+
+std::string table(std::span<const SpacingTails> spacings) {
+  const bench::Table table({{"draws", -6},
+                            {"samples", 9},
+                            {"delta", 8, 2},
+                            {"distance", 10, 4},
+                            {"bound", 9, 4},
+                            {"bound / distance", 17, 2},
+                            {"beyond bound %", 15, 2}});
+  std::string text = table.head();
+  for (const auto& [spacing, tails] : spacings) {
+    for (const Tail& tail : tails) {
+      text += table.line({evaluation::name(spacing), tail.samples, tail.delta, tail.quantile, tail.bound,
+                          tail.bound / tail.quantile, 100 * tail.beyond});
+    }
   }
   return text;
 }
@@ -60,31 +69,17 @@ int run_analyze_tails(std::span<const std::string> arguments) {
   set.flag("json", &json, "print one JSON object a row");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
-  VarianceSetting& setting = options.setting();
-  const auto& stop = watch_stop_signals();
-  const bench::Table table({{"draws", -6},
-                            {"samples", 9},
-                            {"delta", 8, 2},
-                            {"distance", 10, 4},
-                            {"bound", 9, 4},
-                            {"bound / distance", 17, 2},
-                            {"beyond bound %", 15, 2}});
-  std::string text = table.head();
-  for (const Spacing spacing : {Spacing::kIndependent, Spacing::kStratified, Spacing::kSystematic}) {
-    setting.spacing = spacing;
-    ProgressLine line(fmt::format("heads, draws as of {}", evaluation::name(spacing)));
-    const std::vector<Tail> tails = evaluation::measure_tails(
-        setting, kDeltas, [&](int64_t done) { line.update(done, setting.heads); }, &stop);
-    if (tails.empty()) throw Error("stopped before all heads were measured; no result is printed");
-    if (json) {
+  const std::vector<SpacingTails> spacings =
+      measure_spacings<Tail>(options, [](const evaluation::VarianceSetting& setting, const auto&... with) {
+        return evaluation::measure_tails(setting, kDeltas, with...);
+      });
+  if (json) {
+    for (const auto& [spacing, tails] : spacings)
       for (const Tail& tail : tails) std::cout << json_row(options, spacing, tail);
-    }
-    text += lines(table, spacing, tails);
-  }
-  if (!json) {
+  } else {
     std::cout << fmt::format("Distance from exact attention that is passed with chance delta, of {}\n",
                              options.description())
-              << text;
+              << table(spacings);
   }
   return 0;
 }

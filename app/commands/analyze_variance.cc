@@ -3,15 +3,14 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <iostream>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/cli/command.h"
 #include "app/cli/options.h"
-#include "app/cli/stop_signal.h"
 #include "app/commands/states_options.h"
-#include "app/view/progress_line.h"
-#include "base/error.h"
 #include "base/json.h"
 #include "bench/output.h"
 #include "evaluation/variance.h"
@@ -21,12 +20,8 @@ namespace {
 
 using evaluation::Spacing;
 using evaluation::Variance;
-using evaluation::VarianceSetting;
 
-struct SpacingVariances {
-  Spacing spacing;
-  std::vector<Variance> variances;
-};
+using SpacingVariances = std::pair<Spacing, std::vector<Variance>>;
 
 std::string table(std::span<const SpacingVariances> spacings) {
   const bench::Table table({{"draws", -6},
@@ -38,17 +33,17 @@ std::string table(std::span<const SpacingVariances> spacings) {
                             {"std error", 10, 2},
                             {"formula", 9, 2}});
   std::string text = table.head();
-  for (const SpacingVariances& of : spacings) {
-    for (const Variance& row : of.variances) {
-      text += table.line({evaluation::name(of.spacing), row.samples, row.squared_error.mean,
+  for (const auto& [spacing, variances] : spacings) {
+    for (const Variance& row : variances) {
+      text += table.line({evaluation::name(spacing), row.samples, row.squared_error.mean,
                           row.squared_error.standard_error, row.squared_error.formula, row.rows.mean,
                           row.rows.standard_error, row.rows.formula});
     }
   }
   std::string slopes;
-  for (const SpacingVariances& of : spacings) {
-    if (const auto slope = evaluation::slope(of.variances)) {
-      slopes += fmt::format("{} {} {:.3f}", slopes.empty() ? "" : ",", evaluation::name(of.spacing), *slope);
+  for (const auto& [spacing, variances] : spacings) {
+    if (const auto slope = evaluation::slope(variances)) {
+      slopes += fmt::format("{} {} {:.3f}", slopes.empty() ? "" : ",", evaluation::name(spacing), *slope);
     }
   }
   if (!slopes.empty())
@@ -86,21 +81,11 @@ int run_analyze_variance(std::span<const std::string> arguments) {
   set.flag("json", &json, "print one JSON object a row");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
-  VarianceSetting& setting = options.setting();
-  const auto& stop = watch_stop_signals();
-  std::vector<SpacingVariances> spacings;
-  for (const Spacing spacing : {Spacing::kIndependent, Spacing::kStratified, Spacing::kSystematic}) {
-    setting.spacing = spacing;
-    ProgressLine line(fmt::format("heads, draws as of {}", evaluation::name(spacing)));
-    spacings.push_back(
-        {spacing, evaluation::measure_variance(
-                      setting, [&](int64_t done) { line.update(done, setting.heads); }, &stop)});
-    if (spacings.back().variances.empty())
-      throw Error("stopped before all heads were measured; no result is printed");
-  }
+  const std::vector<SpacingVariances> spacings = measure_spacings<Variance>(
+      options, [](const auto&... with) { return evaluation::measure_variance(with...); });
   if (json) {
-    for (const SpacingVariances& of : spacings)
-      for (const Variance& row : of.variances) std::cout << json_row(options, of.spacing, row);
+    for (const auto& [spacing, variances] : spacings)
+      for (const Variance& row : variances) std::cout << json_row(options, spacing, row);
   } else {
     std::cout << fmt::format("Sampled attention of {}\n", options.description()) << table(spacings);
   }

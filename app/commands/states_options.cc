@@ -26,15 +26,13 @@ void StatesOptions::add(OptionSet& set) {
   set.integer("threads", &setting_.threads, 0, 4096, "N", "threads; 0 takes all cores");
 }
 
-evaluation::VarianceSetting& StatesOptions::setting() {
+const evaluation::VarianceSetting& StatesOptions::setting() {
   setting_.seed = static_cast<uint32_t>(seed_);
   setting_.samples = parse_totals(samples_, "--samples");
   if (!file_.empty()) {
     states_.emplace(file_);
     setting_.states = &states_->states();
-    setting_.keys = setting_.states->keys;
-    setting_.head_dim = setting_.states->head_dim;
-    setting_.heads = setting_.states->all_heads();
+    setting_ = evaluation::with_numbers_of_states(setting_);
   }
   return setting_;
 }

@@ -1,12 +1,19 @@
 // Options of the analyses of one query's estimates: its states, random or a model's, and how many estimates.
 #pragma once
 
+#include <spdlog/fmt/fmt.h>
+
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "app/cli/options.h"
+#include "app/cli/stop_signal.h"
 #include "app/files/states_file.h"
+#include "app/view/progress_line.h"
+#include "base/error.h"
 #include "evaluation/variance.h"
 
 namespace allot::app {
@@ -21,7 +28,7 @@ class StatesOptions {
   void add(OptionSet& set);
   // After parsing; reads the file of states where one is named. Throws InvalidArgument and what
   // StatesFile throws.
-  evaluation::VarianceSetting& setting();
+  const evaluation::VarianceSetting& setting();
   // "a query over 8192 keys, …"
   std::string description() const;
   // The fields of a JSON row that say what was measured.
@@ -34,5 +41,24 @@ class StatesOptions {
   int64_t seed_ = 0;
   std::optional<StatesFile> states_;
 };
+
+// What `measure`, one of evaluation's, finds for each spacing of the draws. Throws Error when it was stopped.
+template <class Row, class Measure>
+std::vector<std::pair<evaluation::Spacing, std::vector<Row>>> measure_spacings(StatesOptions& options,
+                                                                               Measure measure) {
+  using enum evaluation::Spacing;
+  evaluation::VarianceSetting setting = options.setting();
+  std::vector<std::pair<evaluation::Spacing, std::vector<Row>>> measured;
+  for (const evaluation::Spacing spacing : {kIndependent, kStratified, kSystematic}) {
+    setting.spacing = spacing;
+    ProgressLine line(fmt::format("heads, draws as of {}", evaluation::name(spacing)));
+    measured.emplace_back(spacing, measure(
+                                       setting, [&](int64_t done) { line.update(done, setting.heads); },
+                                       &watch_stop_signals()));
+    if (measured.back().second.empty())
+      throw Error("stopped before all heads were measured; no result is printed");
+  }
+  return measured;
+}
 
 }  // namespace allot::app

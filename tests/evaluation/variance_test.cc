@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "kernels/sampling_variance.h"
 #include "tests/names.h"
 
 namespace allot::evaluation {
@@ -20,17 +21,17 @@ const std::vector<double> kWeights = {.5, .3, .2};
 const std::vector<float> kValues = {0, 1, 3};
 
 TEST(Variance, OfIndependentDrawsIsThatOfOneOverTheirNumber) {
-  EXPECT_NEAR(independent_variance(kWeights, kValues, 1), 1.29, 1e-12);
-  EXPECT_NEAR(independent_variance(kWeights, kValues, 6), 1.29 / 6, 1e-12);
+  EXPECT_NEAR(kernels::iid_variance<float>(kWeights, kValues, 1), 1.29, 1e-12);
+  EXPECT_NEAR(kernels::iid_variance<float>(kWeights, kValues, 6), 1.29 / 6, 1e-12);
 }
 
 // Two strata: all of 0, then .3 of 1 and .2 of 3, whose mean is 1.8 and variance .6 + .4 * 9 - 3.24 = .96.
 TEST(Variance, OfStrataIsTheSumOfTheirs) {
-  EXPECT_NEAR(stratified_variance(kWeights, kValues, 1), 1.29, 1e-12);
-  EXPECT_NEAR(stratified_variance(kWeights, kValues, 2), .96 / 4, 1e-12);
+  EXPECT_NEAR(kernels::strat_variance<float>(kWeights, kValues, 1), 1.29, 1e-12);
+  EXPECT_NEAR(kernels::strat_variance<float>(kWeights, kValues, 2), .96 / 4, 1e-12);
   // Four: 0; 0; 1; .05 of 1 and .2 of 3.
   const double last = .2 * 1 + .8 * 9 - 2.6 * 2.6;
-  EXPECT_NEAR(stratified_variance(kWeights, kValues, 4), last / 16, 1e-12);
+  EXPECT_NEAR(kernels::strat_variance<float>(kWeights, kValues, 4), last / 16, 1e-12);
 }
 
 TEST(Variance, CountsTheRowsThatAreReadInTheMean) {

@@ -10,6 +10,7 @@
 
 #include "kernels/reference.h"
 #include "kernels/sampling.h"
+#include "kernels/sampling_variance.h"
 #include "launch.h"
 #include "repeated_row.h"
 
@@ -112,8 +113,8 @@ TEST(Variance, OfIidAndStratEqualsTheClosedFormsOfAppendixN) {
       Launch launch(repeated_row(97, budget, 4000, deviation));
       const std::vector<double> p = reference::softmax(reference::scores(launch.params, kFirstRow));
       const std::vector<double> values = reference::values(launch.params, kFirstRow);
-      const double iid = reference::iid_variance(p, values, budget);
-      const double strat = reference::strat_variance(p, values, budget);
+      const double iid = iid_variance<double>(p, values, budget);
+      const double strat = strat_variance<double>(p, values, budget);
       const Estimates iid_estimates = estimate(launch, Estimator::kIid);
       const Estimates strat_estimates = estimate(launch, Estimator::kStrat);
       const auto z = [](const Estimates& e, double expected) {

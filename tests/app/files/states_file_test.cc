@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/temporary_directory.h"
 #include "evaluation/variance.h"
+#include "kernels/sampling_variance.h"
 #include "model/safetensors_writer.h"
 #include "tests/names.h"
 
@@ -71,7 +72,7 @@ TEST(StatesFile, GivesWhatAnalysesMeasure) {
     double sum = 0;
     for (double& w : weights) sum += w = std::exp(w);
     for (double& w : weights) w /= sum;
-    expected += evaluation::stratified_variance(weights, file.states().values(head), 4) / 4;
+    expected += kernels::strat_variance<float>(weights, file.states().values(head), 4) / 4;
   }
   const auto measured = evaluation::measure_variance(setting);
   EXPECT_NEAR(measured[1].squared_error.formula.value(), expected, 1e-9);

@@ -10,6 +10,7 @@
 #include "../repeated_row.h"
 #include "cuda_launch.h"
 #include "kernels/reference.h"
+#include "kernels/sampling_variance.h"
 
 namespace allot::kernels {
 namespace {
@@ -115,8 +116,8 @@ TEST_F(CudaVariance, OfIidAndStratEqualsTheClosedFormsOfAppendixN) {
       Launch launch(repeated_row(97, budget, 6000, deviation));
       const std::vector<double> p = reference::softmax(reference::scores(launch.params, kFirstRow));
       const std::vector<double> values = reference::values(launch.params, kFirstRow);
-      const double iid = reference::iid_variance(p, values, budget);
-      const double strat = reference::strat_variance(p, values, budget);
+      const double iid = iid_variance<double>(p, values, budget);
+      const double strat = strat_variance<double>(p, values, budget);
       const Estimates iid_estimates = estimate(launch, Estimator::kIid);
       const Estimates strat_estimates = estimate(launch, Estimator::kStrat);
       const auto z = [](const Estimates& e, double expected) {
