@@ -8,7 +8,8 @@
 With `--attention own` it is vLLM as it comes, without plugins; `exact` and `joint` run allot's attention in it
 (python/allot_vllm, installed beside vLLM), with exact layers or --samples in every layer. A round generates all replies,
 and their first two tokens before that: a step's time is the difference over the tokens in between. One JSON object a round;
-everything before the first round, graphs and compilation among it, is not timed.
+everything before the first round, graphs and compilation among it, is not timed. Decode steps of all prompts are a CUDA graph on
+either side: without it a large batch waits for Python.
 """
 
 import argparse
@@ -31,6 +32,8 @@ parser.add_argument("--temperature", type=float, default=0)
 parser.add_argument("--top-p", type=float, default=1)
 parser.add_argument("--repetition-penalty", type=float, default=1)
 parser.add_argument("--rounds", type=int, default=2)
+parser.add_argument("--graphs-to", type=int,
+                    help="requests of the largest decode step that is a CUDA graph (--prompts); vLLM's own default is 512")
 parser.add_argument("--memory", type=float, default=0.93, help="share of the GPU's memory that vLLM may take")
 args = parser.parse_args()
 if args.new_tokens <= FIRST:
@@ -65,10 +68,12 @@ def set_weights(model):
 
 
 own = args.attention == "own"
+largest = args.graphs_to or args.prompts
+sizes = sorted({1 << power for power in range(largest.bit_length())} | set(range(256, largest, 256)) | {largest})
 llm = vllm.LLM(
     str(args.shape), load_format="dummy", skip_tokenizer_init=True, generation_config="vllm", enable_prefix_caching=False,
     max_model_len=args.prompt_tokens + args.new_tokens + 16, max_num_seqs=args.prompts, max_num_batched_tokens=16384,
-    gpu_memory_utilization=args.memory,
+    gpu_memory_utilization=args.memory, compilation_config={"cudagraph_capture_sizes": sizes},
     **({} if own else dict(attention_config={"backend": "CUSTOM"}, hf_overrides={"allot": schedule()})))
 llm.apply_model(set_weights)
 prompts = [{"prompt_token_ids": [(7919 * i + 31 * j) % 30000 + 10 for j in range(args.prompt_tokens)]}
@@ -97,6 +102,6 @@ for number in range(args.rounds):
         what="vllm_decode", vllm=vllm.__version__, torch=torch.__version__, device=torch.cuda.get_device_name(),
         shape=args.shape.name, attention=args.attention, samples=args.samples if args.attention == "joint" else None,
         value_norms=args.value_norms if args.attention == "joint" else None, prompts=args.prompts,
-        prompt_tokens=args.prompt_tokens, new_tokens=args.new_tokens, temperature=args.temperature, round=number,
+        prompt_tokens=args.prompt_tokens, new_tokens=args.new_tokens, temperature=args.temperature, graphs_to=largest, round=number,
         seconds=whole, first_tokens_seconds=first, tokens_per_second=args.prompts * args.new_tokens / whole,
         step_milliseconds=(whole - first) / (args.new_tokens - FIRST) * 1e3)), flush=True)
