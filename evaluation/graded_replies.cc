@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "base/ascii.h"
@@ -22,6 +23,7 @@ struct ReplyLine {
   std::string place;
   bool numbered = false;
   std::string schedule;
+  uint32_t repeat = 0;
   GradedReply graded = {};
 };
 
@@ -50,6 +52,38 @@ std::optional<std::string> text_of(const Json& row, const char* field) {
   return found->get<std::string>();
 }
 
+// Of a question or repeat; nothing where the row has none.
+std::optional<uint32_t> number_of(const Json& row, const char* field, const std::string& place) {
+  const auto found = row.find(field);
+  if (found == row.end() || !found->is_number()) return std::nullopt;
+  constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
+  if (!found->is_number_unsigned() || found->get<uint64_t>() > kMost)
+    wrong(place, field, *found, fmt::format("its number, 0 to {}", kMost));
+  return found->get<uint32_t>();
+}
+
+// One reply for each question, with the mean score of its repeats; without the text where there are several.
+std::vector<GradedReply> joined_repeats(std::vector<ReplyLine> lines) {
+  std::map<uint32_t, GradedReply> questions;
+  std::map<uint32_t, std::set<uint32_t>> repeats;
+  for (ReplyLine& line : lines) {
+    const uint32_t question = line.graded.question;
+    if (!repeats[question].insert(line.repeat).second)
+      throw CorruptFile(fmt::format("{}: a second reply to question {}{}", line.place, question,
+                                    line.repeat == 0 ? "" : fmt::format(" in repeat {}", line.repeat)));
+    const auto [at, first] = questions.try_emplace(question, line.graded);
+    if (first) continue;
+    at->second.score += line.graded.score;
+    at->second.reply.reset();
+  }
+  std::vector<GradedReply> replies;
+  for (auto& [question, reply] : questions) {
+    reply.score /= static_cast<double>(repeats[question].size());
+    replies.push_back(std::move(reply));
+  }
+  return replies;
+}
+
 ReplyLine read_line(std::string_view line, std::string place) {
   const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!row.is_object()) throw CorruptFile(place + ": not a JSON object");
@@ -58,13 +92,11 @@ ReplyLine read_line(std::string_view line, std::string place) {
   read.graded.reply = text_of(row, "reply");
   if (!read.graded.reply) read.graded.reply = text_of(row, "prediction");
   read.graded.gold = text_of(row, "gold");
-  if (const auto question = row.find("question"); question != row.end() && question->is_number()) {
-    constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
-    if (!question->is_number_unsigned() || question->get<uint64_t>() > kMost)
-      wrong(read.place, "question", *question, fmt::format("its number, 0 to {}", kMost));
-    read.graded.question = question->get<uint32_t>();
+  if (const auto question = number_of(row, "question", read.place)) {
+    read.graded.question = *question;
     read.numbered = true;
   }
+  read.repeat = number_of(row, "repeat", read.place).value_or(0);
   return read;
 }
 
@@ -132,18 +164,15 @@ GradedReplies read_graded_replies(const std::filesystem::path& file, const std::
   const bool numbered = lines.front().numbered;
   GradedReplies read{.label = file.string(), .replies = {}};
   if (schedules.size() > 1) read.label += " under " + schedule;
-  std::set<uint32_t> seen;
+  uint32_t number_in_file = 0;
   for (ReplyLine& line : lines) {
     if (line.numbered != numbered)
       throw CorruptFile(
           fmt::format("{}: {} question's number, unlike {}; expected one in every line, or in none",
                       line.place, line.numbered ? "a" : "no", lines.front().place));
-    if (!numbered) line.graded.question = static_cast<uint32_t>(read.replies.size());
-    if (!seen.insert(line.graded.question).second)
-      throw CorruptFile(fmt::format("{}: a second reply to question {}", line.place, line.graded.question));
-    read.replies.push_back(std::move(line.graded));
+    if (!numbered) line.graded.question = number_in_file++;
   }
-  std::ranges::sort(read.replies, {}, &GradedReply::question);
+  read.replies = joined_repeats(std::move(lines));
   return read;
 }
 

@@ -26,7 +26,8 @@ struct GradedReplies {
 };
 
 // Reads "score" (0 to 1) or, without it, "correct" (true, false, 0, 1) of each line, and "question" (its
-// number), "reply" or "prediction", and "gold" where they are; other fields may hold anything. Where no line
+// number), "repeat" (a question asked several times has the mean of its repeats as its score), "reply" or
+// "prediction", and "gold" where they are; other fields may hold anything. Where no line
 // has a question's number, lines are numbered from 0. A file with several schedules (field "schedule") needs
 // `schedule` to name one; empty otherwise. Throws NotFound; CorruptFile naming file, line and field, also for
 // a question that comes twice; UsageError naming the schedules that the file has.

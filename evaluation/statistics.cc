@@ -189,6 +189,11 @@ MeanScore mean_of_scores(std::span<const double> scores, uint32_t seed) {
   return {mean_of(scores), bootstrap_mean(scores, seed)};
 }
 
+Interval bootstrap_interval(std::span<const double> scores, uint32_t seed) {
+  check_finite(scores);
+  return scores.empty() ? Interval{0, 1} : bootstrap_mean(scores, seed);
+}
+
 double standard_error(std::span<const double> scores) {
   check_finite(scores);
   const auto count = static_cast<int64_t>(scores.size());

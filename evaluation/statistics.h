@@ -61,6 +61,11 @@ struct MeanScore {
   Interval interval;
 };
 MeanScore mean_of_scores(std::span<const double> scores, uint32_t seed = 0);
+// Percentile bootstrap interval of the mean of these scores, 10,000 resamples under `seed`, each score taken
+// for an independent one: how the S2ANTA paper's tables state accuracies, of three runs over all questions.
+// Scores of one question are not independent, so with repeats it is too narrow where questions differ; the
+// interval of each question's mean, mean_of_scores, is not. [0, 1] for no scores.
+Interval bootstrap_interval(std::span<const double> scores, uint32_t seed = 0);
 // Of that mean; 0 for no questions.
 double standard_error(std::span<const double> scores);
 

@@ -3,62 +3,82 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 
 namespace allot::worker {
 namespace {
 
-int64_t episodes_per_schedule(uint32_t questions) {
-  return (int64_t{questions} + kQuestionsPerScoringEpisode - 1) / kQuestionsPerScoringEpisode;
+int64_t episodes_of(const Sitting& sitting) {
+  return (std::ssize(sitting.questions) + kQuestionsPerScoringEpisode - 1) / kQuestionsPerScoringEpisode;
 }
 
-Episode scoring_episode(int64_t number, std::span<const std::vector<int32_t>> schedules, uint32_t questions) {
-  const int64_t per_schedule = episodes_per_schedule(questions);
-  const auto first = static_cast<uint32_t>(number % per_schedule) * kQuestionsPerScoringEpisode;
-  Episode episode;
-  episode.id = {number};
-  episode.samples = schedules[static_cast<size_t>(number / per_schedule)];
-  for (uint32_t question = first; question < std::min(first + kQuestionsPerScoringEpisode, questions);
-       ++question)
-    episode.questions.push_back(question);
-  return episode;
+// Of a sitting: the questions from `first` on.
+Episode scoring_episode(int64_t number, const Sitting& sitting, size_t first) {
+  const size_t count = std::min<size_t>(kQuestionsPerScoringEpisode, sitting.questions.size() - first);
+  const auto questions = std::span(sitting.questions).subspan(first, count);
+  return {.id = {number},
+          .samples = sitting.samples,
+          .questions = {questions.begin(), questions.end()},
+          .sampling_seed = sitting.sampling_seed};
 }
+
+// An episode that is answered now.
+struct InFlight {
+  size_t sitting = 0;
+  size_t first = 0;  // place of its first question in the sitting
+};
 
 }  // namespace
 
-size_t scored_schedule(EpisodeId episode, uint32_t questions) {
-  return static_cast<size_t>(episode.value / episodes_per_schedule(questions));
+size_t scored_sitting(EpisodeId episode, std::span<const Sitting> sittings) {
+  int64_t before = 0;
+  for (size_t i = 0; i < sittings.size(); ++i) {
+    before += episodes_of(sittings[i]);
+    if (episode.value < before) return i;
+  }
+  throw InvalidArgument(fmt::format("episode {} of {}; expected a smaller number", episode.value, before));
 }
 
-std::vector<ScheduleScore> score_schedules(EpisodeRunner* runner,
-                                           std::span<const std::vector<int32_t>> schedules,
-                                           uint32_t questions, const ScoringControl& control) {
-  std::vector<ScheduleScore> scores(schedules.size());
-  for (ScheduleScore& score : scores) score.scores.resize(questions);
-  const int64_t episodes = episodes_per_schedule(questions) * std::ssize(schedules);
-  const int64_t wanted = int64_t{questions} * std::ssize(schedules);
+std::vector<SittingScore> score_sittings(EpisodeRunner* runner, std::span<const Sitting> sittings,
+                                         const ScoringControl& control) {
+  std::vector<SittingScore> scores;
+  int64_t wanted = 0;
+  for (const Sitting& sitting : sittings) {
+    scores.push_back({.scores = std::vector<double>(sitting.questions.size())});
+    wanted += std::ssize(sitting.questions);
+  }
   // One episode more than fill the runner, so that it starts on the next one as soon as it has room.
-  const int64_t in_flight_limit = int64_t{runner->capacity()} + 1;
+  const size_t in_flight_limit = static_cast<size_t>(runner->capacity()) + 1;
+  std::map<EpisodeId, InFlight> in_flight;
+  InFlight next;
   int64_t started = 0;
-  int64_t finished = 0;
   int64_t answered = 0;
-  while (finished < episodes) {
+  while (answered < wanted) {
     if (control.stop_asked()) throw Error(fmt::format("stopped after {} of {} answers", answered, wanted));
-    for (; started < episodes && started - finished < in_flight_limit; ++started)
-      runner->start(scoring_episode(started, schedules, questions));
+    while (in_flight.size() < in_flight_limit) {
+      while (next.sitting < sittings.size() && next.first == sittings[next.sitting].questions.size())
+        next = {.sitting = next.sitting + 1, .first = 0};
+      if (next.sitting == sittings.size()) break;
+      Episode episode = scoring_episode(started++, sittings[next.sitting], next.first);
+      in_flight.emplace(episode.id, next);
+      next.first += episode.questions.size();
+      runner->start(std::move(episode));
+    }
     for (const EpisodeResult& result : runner->advance()) {
-      const size_t schedule = scored_schedule(result.episode, questions);
-      if (!result.error.empty())
-        throw Error(fmt::format("schedule {} of {}: {}", schedule + 1, schedules.size(), result.error));
-      ScheduleScore& score = scores[schedule];
-      for (const QuestionResult& answer : result.results) {
-        score.scores[answer.question] = answer.score;
+      const auto episode = in_flight.find(result.episode);
+      const auto [sitting, first] = episode->second;
+      if (!result.error.empty()) throw Error(fmt::format("{}: {}", sittings[sitting].label, result.error));
+      SittingScore& score = scores[sitting];
+      for (size_t i = 0; i < result.results.size(); ++i) {
+        const QuestionResult& answer = result.results[i];
+        score.scores[first + i] = answer.score;
         score.prompt_tokens += answer.prompt_tokens;
         score.output_tokens += answer.output_tokens;
         score.cut_off += answer.finish == Finish::kLength;
       }
-      ++finished;
+      in_flight.erase(episode);
       answered += std::ssize(result.results);
     }
     control.progress(answered, wanted);

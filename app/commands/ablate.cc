@@ -82,9 +82,9 @@ int run_ablate(std::span<const std::string> arguments) {
 
   const std::vector<Score> scores = score(plan).schedules;
   std::vector<std::vector<double>> layers;
-  for (size_t i = 1; i < scores.size(); ++i) layers.push_back(scores[i].answers.scores);
+  for (size_t i = 1; i < scores.size(); ++i) layers.push_back(scores[i].scores);
   evaluation::Ablation ablation =
-      evaluation::make_ablation(plan.conditions, base_schedule, scores.front().answers.scores, layers);
+      evaluation::make_ablation(plan.conditions, base_schedule, scores.front().scores, layers);
   ablation.tool_version = version();
   const std::string text = evaluation::format_ablation(ablation);
   if (!out.empty()) write_file_atomically(out, text);

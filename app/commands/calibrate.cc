@@ -129,7 +129,7 @@ class Verification {
     return options;
   }
   std::vector<double> scores_of(const NamedSchedule& schedule) {
-    return scorer_.score(std::span(&schedule, 1)).front().answers.scores;
+    return scorer_.score(std::span(&schedule, 1)).front().scores;
   }
 
   double margin_;

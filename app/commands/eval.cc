@@ -1,5 +1,6 @@
 // allot eval: how many questions a model answers right under dense attention or under schedules.
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
 #include <iostream>
@@ -20,8 +21,25 @@ std::string samples_text(const NamedSchedule& named) {
   return exact == 0 ? fmt::format("{}", total) : fmt::format("{} + {} exact", total, exact);
 }
 
+// "41.0  39.8  42.2".
+std::string repeats_text(const Score& score) {
+  std::vector<std::string> repeats;
+  for (const std::vector<double>& repeat : score.repeats)
+    repeats.push_back(fmt::format("{:.1f}", 100 * evaluation::accuracy_of(repeat).value));
+  return fmt::format("{}", fmt::join(repeats, "  "));
+}
+
 evaluation::PairedTest against(const Score& first, const Score& second) {
-  return evaluation::compare_scores(first.answers.scores, second.answers.scores);
+  return evaluation::compare_scores(first.scores, second.scores);
+}
+
+// Where answers are kept and how many of them others have given; empty where they are not kept.
+std::string run_line(const ScoringPlan& plan, int64_t answered_before) {
+  const ScoringOptions& options = plan.options;
+  if (options.run.empty()) return "";
+  return fmt::format("  {} of {} answers were in {} before\n", answered_before,
+                     int64_t{plan.questions()} * options.repeats * std::ssize(plan.schedules),
+                     options.run.string());
 }
 
 std::string table(std::span<const Score> scores, std::string_view unit) {
@@ -34,10 +52,15 @@ std::string table(std::span<const Score> scores, std::string_view unit) {
       fmt::format("{:<{}}  {:>{}}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", "schedule", width, unit,
                   samples_width, "n", "correct", "accuracy (95% interval)", "new tokens", "cut off");
   for (const Score& score : scores) {
-    const evaluation::Accuracy accuracy = evaluation::accuracy_of(score.answers.scores);
+    const evaluation::Accuracy accuracy = evaluation::accuracy_of(score.scores);
     text += fmt::format("{:<{}}  {:>{}}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", score.schedule.label, width,
                         samples_text(score.schedule), samples_width, accuracy.questions, accuracy.correct,
-                        evaluation::text(accuracy), score.answers.output_tokens, score.answers.cut_off);
+                        evaluation::text(accuracy), score.output_tokens, score.cut_off);
+  }
+  if (!scores.front().repeats.empty()) {
+    text += "\naccuracy of each repeat (%)\n";
+    for (const Score& score : scores)
+      text += fmt::format("{:<{}}  {}\n", score.schedule.label, width, repeats_text(score));
   }
   if (scores.size() > 1)
     text += fmt::format("\nagainst {} ({})\n", scores.front().schedule.label,
@@ -57,6 +80,7 @@ nlohmann::ordered_json result_json(const ScoringPlan& plan, const Scores& done, 
     if (&score != scores.data())
       json["schedules"].back()["against_first"] = to_json(against(score, scores.front()), "first", "second");
   }
+  if (!plan.options.run.empty()) json["answered_before"] = done.answered_before;
   json["seconds"] = done.seconds;
   json["command"] = again;
   return json;
@@ -79,6 +103,7 @@ int run_eval(std::span<const std::string> arguments) {
                         kScheduleForms)
                 .c_str());
   set.suggest("schedule", {"dense", "config"});
+  declare_evaluation_run(&set, &options);
   declare_executed_out(&set, &options);
   set.flag("json", &json, "print the result as JSON");
   ScoringPlan plan;
@@ -88,12 +113,13 @@ int run_eval(std::span<const std::string> arguments) {
   });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
+  std::cerr << detectable_line(plan);
   const Scores scores = score(plan);
   CommandWords words = scoring_again(plan, "eval");
   for (const std::string& schedule : wanted) words.add("schedule", schedule);
   const std::string again = words.line();
   std::cout << (json ? result_json(plan, scores, again).dump(2) + "\n"
-                     : describe(plan) + "\n" +
+                     : describe(plan) + run_line(plan, scores.answered_before) + "\n" +
                            table(scores.schedules, kernels::name(plan.conditions.attention.unit)) +
                            "\nagain: " + again + "\n");
   return 0;

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 
@@ -13,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "evaluation/detectable.h"
 #include "evaluation/frontier.h"
 #include "wire/messages.pb.h"
 #include "wire/spec.h"
@@ -28,13 +30,26 @@ std::string outcome(const evaluation::PairedTest& test) {
   return test.difference > 0 ? "better" : "worse";
 }
 
-std::string sentence(const Score& first, const Score& second, const std::string& outcome) {
+std::string sentence(const Score& first, const Score& second, const evaluation::PairedTest& test) {
   const std::string& a = first.schedule.label;
   const std::string& b = second.schedule.label;
-  if (outcome == "undecided")
-    return fmt::format("undecided: {} and {} do not differ significantly on these {} questions", a, b,
-                       first.answers.scores.size());
-  return fmt::format("{}: {} scores {} than {}", outcome, a, outcome == "better" ? "higher" : "lower", b);
+  if (const std::string found = outcome(test); found != "undecided") {
+    const double sign = test.difference > 0 ? 1 : -1;
+    const double ends[] = {100 * sign * test.interval.low, 100 * sign * test.interval.high};
+    return fmt::format("{}: {} scores {:.1f} points {} than {}, 95 % interval {:.1f} to {:.1f}", found, a,
+                       100 * std::abs(test.difference), sign > 0 ? "higher" : "lower", b,
+                       std::min(ends[0], ends[1]), std::max(ends[0], ends[1]));
+  }
+  const int64_t tell = test.pairs.only_first + test.pairs.only_second;
+  const auto detectable = evaluation::detectable_difference(
+      test.questions,
+      test.questions == 0 ? 0 : static_cast<double>(tell) / static_cast<double>(test.questions));
+  return fmt::format(
+      "undecided: no evidence that {} scores higher or lower than {}; {} of {} questions tell them apart, {}",
+      a, b, tell, test.questions,
+      detectable ? fmt::format("and so many find a difference of {:.1f} points in four of five cases",
+                               100 * *detectable)
+                 : "too few to find a difference of any size");
 }
 
 // What the report would refuse is refused before anything is scored.
@@ -103,7 +118,7 @@ struct FrontierOptions {
 
 void add_even(const Score& score, evaluation::Frontier* frontier) {
   const policy::Schedule& schedule = *score.schedule.schedule;
-  frontier->even.push_back({schedule.total(), schedule, evaluation::accuracy_of(score.answers.scores)});
+  frontier->even.push_back({schedule.total(), schedule, evaluation::accuracy_of(score.scores)});
   std::ranges::sort(frontier->even, {}, &evaluation::EvenPoint::total);
 }
 
@@ -114,9 +129,9 @@ void keep_lost(std::span<const Score> scores, evaluation::Frontier* frontier) {
   if (own == frontier->points.end()) return;
   const Score& dense = scores.front();
   const Score& learned = scores[static_cast<size_t>(2 * (own - frontier->points.begin()) + 2)];
-  for (uint32_t question = 0; question < dense.answers.scores.size(); ++question) {
+  for (uint32_t question = 0; question < dense.scores.size(); ++question) {
     if (frontier->lost.size() == evaluation::Frontier::kMostLost) return;
-    if (dense.answers.scores[question] < 1 || learned.answers.scores[question] >= 1) continue;
+    if (dense.scores[question] < 1 || learned.scores[question] >= 1) continue;
     frontier->lost.push_back({question, dense.replies[question], learned.replies[question]});
   }
 }
@@ -133,10 +148,10 @@ int verify_totals(const ScoringPlan& plan, const ScheduleFile& file,
                                 .dense = {},
                                 .points = std::move(points)};
   const auto score_points = [&](std::span<const Score> scores) {
-    frontier.dense = evaluation::accuracy_of(scores.front().answers.scores);
+    frontier.dense = evaluation::accuracy_of(scores.front().scores);
     for (size_t i = 0; i < frontier.points.size(); ++i)
-      frontier.points[i] = evaluation::score_point(frontier.points[i], scores[2 * i + 1].answers.scores,
-                                                   scores[2 * i + 2].answers.scores);
+      frontier.points[i] =
+          evaluation::score_point(frontier.points[i], scores[2 * i + 1].scores, scores[2 * i + 2].scores);
   };
   const size_t planned = plan.schedules.size();
   // A search step at a time, so that the model is loaded once.
@@ -254,10 +269,10 @@ int run_verify(std::span<const std::string> arguments) {
   const std::string again = words.line();
   if (file) return verify_totals(plan, *file, std::move(points), frontier, again, json);
 
+  std::cerr << detectable_line(plan);
   const Scores done = score(plan);
   const std::vector<Score>& scores = done.schedules;
-  const evaluation::PairedTest test =
-      evaluation::compare_scores(scores[0].answers.scores, scores[1].answers.scores);
+  const evaluation::PairedTest test = evaluation::compare_scores(scores[0].scores, scores[1].scores);
   if (json) {
     nlohmann::ordered_json result = plan_json(plan);
     result["schedule"] = score_json(scores[0]);
@@ -271,10 +286,9 @@ int run_verify(std::span<const std::string> arguments) {
   }
   std::cout << describe(plan) << '\n';
   for (const Score& score : scores)
-    std::cout << fmt::format("{}: {}\n", score.schedule.label,
-                             text(evaluation::accuracy_of(score.answers.scores)));
+    std::cout << fmt::format("{}: {}\n", score.schedule.label, text(evaluation::accuracy_of(score.scores)));
   std::cout << format_test(test) << '\n'
-            << sentence(scores[0], scores[1], outcome(test)) << "\nagain: " << again << '\n';
+            << sentence(scores[0], scores[1], test) << "\nagain: " << again << '\n';
   return 0;
 }
 

@@ -6,56 +6,63 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "app/cli/stop_signal.h"
 #include "app/scoring/reply_engine.h"
 #include "app/view/progress_line.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "evaluation/answers.h"
 #include "evaluation/grader_process.h"
 #include "evaluation/json_fields.h"
 #include "worker/engine_generator.h"
 #include "worker/model_runner.h"
+#include "worker/schedule_score.h"
 
 namespace allot::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string detail_line(const std::string& schedule, const evaluation::Question& question,
-                        const evaluation::Reply& reply, const evaluation::Grade& grade) {
-  const Json row = {{"schedule", schedule},         {"question", question.id},
-                    {"gold", question.answer},      {"answer", grade.answer ? Json(*grade.answer) : Json()},
-                    {"extracted", grade.extracted}, {"correct", grade.score == 1},
-                    {"score", grade.score},         {"output_tokens", reply.output_tokens},
-                    {"reply", reply.text}};
-  // A reply may end within a character.
-  return row.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+// "uniform:8, repeat 2" for messages.
+std::string name_of(const NamedSchedule& schedule, uint32_t repeat, int32_t repeats) {
+  return repeats == 1 ? schedule.label : fmt::format("{}, repeat {}", schedule.label, repeat + 1);
 }
 
 }  // namespace
 
 struct Scorer::Impl {
-  // By schedule and question, so that the order is not that of the answers' arrival.
-  using Lines = std::map<std::pair<size_t, uint32_t>, std::string>;
+  // A schedule in the order of scoring, repeat and question, so that the order is not that of the answers'
+  // arrival. Labels need not differ.
+  using Place = std::tuple<size_t, uint32_t, uint32_t>;
 
-  Impl(const ScoringPlan& plan, const model::EngineOptions& options);
+  void load();
   void keep(const Episode& episode, size_t place, const evaluation::Reply& reply,
             const evaluation::Grade& grade);
+  const evaluation::Answer* known(const evaluation::AnswerKey& key) const;  // null where it is to be asked
+  Score collect(size_t schedule, const NamedSchedule& named) const;
 
   const ScoringPlan& plan;
-  const SystemClock clock;
-  model::Engine* engine = nullptr;  // of the runner's generator
-  std::optional<worker::ModelRunner> runner;
-  std::span<const NamedSchedule> schedules;  // being scored
-  size_t scored = 0;                         // before these
-  Lines details;
-  Lines replies;  // of the schedules being scored
+  const model::EngineOptions options;
+  EvaluationRun* const run;
+  const SystemClock clock = {};
+  model::Engine* engine = nullptr;  // of the runner's generator, once it is loaded
+  std::optional<worker::ModelRunner> runner = {};
+  std::span<const NamedSchedule> schedules = {};  // being scored
+  std::vector<worker::Sitting> sittings = {};     // a repeat of a schedule each
+  int64_t answered_before = 0;
+  size_t scored = 0;  // schedules before these
+  std::map<Place, evaluation::Answer> answers = {};
+
+  uint32_t repeats() const { return static_cast<uint32_t>(plan.options.repeats); }
 };
 
-Scorer::Impl::Impl(const ScoringPlan& plan_, const model::EngineOptions& options) : plan(plan_) {
+void Scorer::Impl::load() {
+  if (runner) return;
   auto task = evaluation::make_graded_task(
       {plan.conditions.task.name, plan.conditions.task.prompt_style, std::string(plan.task->definition())},
       evaluation::make_grader(plan.options.grader));
@@ -69,66 +76,138 @@ Scorer::Impl::Impl(const ScoringPlan& plan_, const model::EngineOptions& options
                      .run_seed = plan.conditions.seed,
                      .questions_per_episode = static_cast<int32_t>(worker::kQuestionsPerScoringEpisode)},
                  clock);
-  if (!plan.options.details.empty() || plan.keep_replies)
-    runner->observe([this](const Episode& episode, size_t place, const evaluation::Reply& reply,
-                           const evaluation::Grade& grade) { keep(episode, place, reply, grade); });
+  runner->observe([this](const Episode& episode, size_t place, const evaluation::Reply& reply,
+                         const evaluation::Grade& grade) { keep(episode, place, reply, grade); });
 }
 
 void Scorer::Impl::keep(const Episode& episode, size_t place, const evaluation::Reply& reply,
                         const evaluation::Grade& grade) {
-  const size_t schedule = worker::scored_schedule(episode.id, plan.questions());
+  const size_t sitting = worker::scored_sitting(episode.id, sittings);
+  const size_t schedule = sitting / repeats();
+  const auto repeat = static_cast<uint32_t>(sitting % repeats());
   const evaluation::Question& question = plan.dataset.questions[episode.questions[place]];
-  if (plan.keep_replies) replies[{schedule, question.id}] = reply.text;
-  if (!plan.options.details.empty())
-    details[{scored + schedule, question.id}] =
-        detail_line(schedules[schedule].label, question, reply, grade);
+  evaluation::Answer answer{.key = {schedules[schedule].label, repeat, question.id},
+                            .gold = question.answer,
+                            .answer = grade.answer,
+                            .extracted = grade.extracted,
+                            .score = grade.score,
+                            .prompt_tokens = reply.prompt_tokens,
+                            .output_tokens = reply.output_tokens,
+                            .finish = reply.finish,
+                            .reply = reply.text};
+  if (run != nullptr) run->add(answer);
+  answers.insert_or_assign({scored + schedule, repeat, question.id}, std::move(answer));
 }
 
-Scorer::Scorer(const ScoringPlan& plan, const model::EngineOptions& options)
-    : impl_(std::make_unique<Impl>(plan, options)) {}
+const evaluation::Answer* Scorer::Impl::known(const evaluation::AnswerKey& key) const {
+  if (run == nullptr) return nullptr;
+  const auto found = run->answers().find(key);
+  return found == run->answers().end() ? nullptr : &found->second;
+}
+
+// `schedule` is its place in the order of scoring.
+Score Scorer::Impl::collect(size_t schedule, const NamedSchedule& named) const {
+  Score score{.schedule = named, .scores = std::vector<double>(plan.questions())};
+  if (repeats() > 1) score.repeats.assign(repeats(), std::vector<double>(plan.questions()));
+  if (plan.keep_replies) score.replies.resize(plan.questions());
+  for (auto at = answers.lower_bound({schedule, 0, 0});
+       at != answers.end() && std::get<0>(at->first) == schedule; ++at) {
+    const evaluation::Answer& answer = at->second;
+    const uint32_t repeat = answer.key.repeat, question = answer.key.question;
+    score.scores[question] += answer.score;
+    if (repeats() > 1) score.repeats[repeat][question] = answer.score;
+    score.prompt_tokens += answer.prompt_tokens;
+    score.output_tokens += answer.output_tokens;
+    score.cut_off += answer.finish == Finish::kLength;
+    if (plan.keep_replies && repeat == 0) score.replies[question] = answer.reply;
+  }
+  for (double& one : score.scores) one /= plan.options.repeats;
+  return score;
+}
+
+Scorer::Scorer(const ScoringPlan& plan, const model::EngineOptions& options, EvaluationRun* run)
+    : impl_(new Impl{.plan = plan, .options = options, .run = run}) {}
 Scorer::~Scorer() = default;
 
 std::vector<Score> Scorer::score(std::span<const NamedSchedule> schedules) {
-  const auto& stop = watch_stop_signals();
-  ProgressLine line("answers");
-  impl_->schedules = schedules;
-  std::vector<std::vector<int32_t>> samples;
-  for (const NamedSchedule& schedule : schedules)
-    samples.push_back(schedule.schedule ? schedule.schedule->samples : std::vector<int32_t>{});
-  std::vector<worker::ScheduleScore> answers = worker::score_schedules(
-      &*impl_->runner, samples, impl_->plan.questions(),
-      {.progress = [&](int64_t answered, int64_t wanted) { line.update(answered, wanted); },
-       .stop_asked = [&] { return stop.load(); }});
+  Impl& impl = *impl_;
+  impl.schedules = schedules;
+  impl.sittings.clear();
+  bool all_answered = true;
+  for (size_t schedule = 0; schedule < schedules.size(); ++schedule) {
+    const NamedSchedule& named = schedules[schedule];
+    for (uint32_t repeat = 0; repeat < impl.repeats(); ++repeat) {
+      worker::Sitting& sitting = impl.sittings.emplace_back();
+      sitting.label = name_of(named, repeat, impl.plan.options.repeats);
+      if (named.schedule) sitting.samples = named.schedule->samples;
+      sitting.sampling_seed = repeat;
+      for (uint32_t question = 0; question < impl.plan.questions(); ++question) {
+        const evaluation::AnswerKey key{named.label, repeat, question};
+        if (const evaluation::Answer* known = impl.known(key)) {
+          impl.answers.insert_or_assign({impl.scored + schedule, repeat, question}, *known);
+          ++impl.answered_before;
+        } else {
+          sitting.questions.push_back(question);
+        }
+      }
+      all_answered = all_answered && sitting.questions.empty();
+    }
+  }
+  if (!all_answered) {
+    impl.load();
+    const auto& stop = watch_stop_signals();
+    ProgressLine line("answers");
+    worker::score_sittings(
+        &*impl.runner, impl.sittings,
+        {.progress = [&](int64_t answered, int64_t wanted) { line.update(answered, wanted); },
+         .stop_asked = [&] { return stop.load(); }});
+  }
   std::vector<Score> scores;
-  for (size_t i = 0; i < schedules.size(); ++i) scores.push_back({schedules[i], std::move(answers[i])});
-  for (auto& [at, text] : impl_->replies) scores[at.first].replies.push_back(std::move(text));
-  impl_->replies.clear();
-  impl_->scored += schedules.size();
+  for (const NamedSchedule& schedule : schedules)
+    scores.push_back(impl.collect(impl.scored + scores.size(), schedule));
+  impl.scored += schedules.size();
   return scores;
 }
 
 std::string Scorer::details() const {
   std::string text;
-  for (const auto& [at, row] : impl_->details) text += row;
+  for (const auto& [at, answer] : impl_->answers) text += evaluation::format_answer(answer);
   return text;
 }
 
+int64_t Scorer::answered_before() const {
+  return impl_->answered_before;
+}
+
 model::Engine& Scorer::engine() {
+  impl_->load();
   return *impl_->engine;
 }
 
 Scores score(const ScoringPlan& plan, const NextSchedules& next) {
-  Scorer scorer(plan, engine_options(plan.options, plan.conditions));
+  std::optional<EvaluationRun> run;
+  Scores scores;
+  if (!plan.options.run.empty()) {
+    run.emplace(plan.options.run, plan, plan.options.regrade);
+    if (plan.options.regrade) run->regrade(plan);
+  }
+  Scorer scorer(plan, engine_options(plan.options, plan.conditions), run ? &*run : nullptr);
   const SystemClock clock;
   const Timestamp start = clock.now();
-  Scores scores;
   std::vector<NamedSchedule> schedules = plan.schedules;  // of this round
   do {
-    std::ranges::move(scorer.score(schedules), std::back_inserter(scores.schedules));
+    try {
+      std::ranges::move(scorer.score(schedules), std::back_inserter(scores.schedules));
+    } catch (const Error& error) {
+      if (!run || !watch_stop_signals().load()) throw;
+      throw Error(fmt::format("{}; they are in {}, and the same command goes on", error.what(),
+                              plan.options.run.string()));
+    }
     schedules = next ? next(scores.schedules) : std::vector<NamedSchedule>();
   } while (!schedules.empty());
+  scores.answered_before = scorer.answered_before();
   scores.seconds = std::chrono::duration<double>(clock.now() - start).count();
-  write_executed(plan, plan.options, scorer.engine());
+  if (!plan.options.executed_out.empty()) write_executed(plan, plan.options, scorer.engine());
   if (!plan.options.details.empty()) write_file_atomically(plan.options.details, scorer.details());
   return scores;
 }
@@ -139,11 +218,17 @@ Json score_json(const Score& score) {
   json["samples"] = schedule ? evaluation::samples_json(schedule->samples) : Json();
   json["total"] = schedule ? Json(schedule->total()) : Json();
   json["exact_layers"] = schedule ? Json(exact_layers(schedule->samples)) : Json();
-  json.update(evaluation::to_json(evaluation::accuracy_of(score.answers.scores)));
-  json["standard_error"] = evaluation::standard_error(score.answers.scores);
-  json["prompt_tokens"] = score.answers.prompt_tokens;
-  json["output_tokens"] = score.answers.output_tokens;
-  json["cut_off"] = score.answers.cut_off;
+  json.update(evaluation::to_json(evaluation::accuracy_of(score.scores)));
+  json["standard_error"] = evaluation::standard_error(score.scores);
+  json["prompt_tokens"] = score.prompt_tokens;
+  json["output_tokens"] = score.output_tokens;
+  json["cut_off"] = score.cut_off;
+  std::vector<double> all = score.repeats.empty() ? score.scores : std::vector<double>();
+  for (const std::vector<double>& repeat : score.repeats) {
+    json["repeats"].push_back(evaluation::to_json(evaluation::accuracy_of(repeat)));
+    all.insert(all.end(), repeat.begin(), repeat.end());
+  }
+  json["interval_95_of_all_replies"] = evaluation::to_json(evaluation::bootstrap_interval(all));
   return json;
 }
 

@@ -8,26 +8,32 @@
 #include <string>
 #include <vector>
 
+#include "app/scoring/evaluation_run.h"
 #include "app/scoring/scoring_plan.h"
 #include "evaluation/accuracy.h"
 #include "model/engine.h"
-#include "worker/schedule_score.h"
 
 namespace allot::app {
 
 // How a schedule did.
 struct Score {
   NamedSchedule schedule;
-  worker::ScheduleScore answers;
-  std::vector<std::string> replies = {};  // a question each; empty unless the plan keeps them
+  std::vector<double> scores;  // by question; the mean of its repeats
+  int64_t prompt_tokens = 0;   // these, and those below, of all repeats
+  int64_t output_tokens = 0;
+  int64_t cut_off = 0;  // replies that ended at their length limit
+  // Where questions are asked several times: their scores, a repeat each.
+  std::vector<std::vector<double>> repeats = {};
+  std::vector<std::string> replies = {};  // a question each, of the first repeat
 };
 
 // Scores schedules one after another with a model that it loads once.
 class Scorer {
  public:
-  // Loads the model, with `options` that begin as engine_options() of the plan. `plan` outlives the scorer;
-  // its schedules are not looked at. Throws what loading the model throws.
-  Scorer(const ScoringPlan& plan, const model::EngineOptions& options);
+  // With `options` that begin as engine_options() of the plan. The model is loaded when the first question is
+  // asked of it. `plan` outlives the scorer; its schedules are not looked at. Answers that `run` has are not
+  // asked for again, and new ones are added to it; it may be null. Throws what loading the model throws.
+  Scorer(const ScoringPlan& plan, const model::EngineOptions& options, EvaluationRun* run = nullptr);
   ~Scorer();
   Scorer(const Scorer&) = delete;
   Scorer& operator=(const Scorer&) = delete;
@@ -35,9 +41,11 @@ class Scorer {
   // Each on the questions of the plan with the same draws, in this call and in all others, with progress on
   // stderr. Throws Error when asked to stop.
   std::vector<Score> score(std::span<const NamedSchedule> schedules);
-  // The lines of the details file, by schedule in the order of scoring and by question.
+  // The lines of the details file, by schedule in the order of scoring, by repeat and by question.
   std::string details() const;
-  // Idle between calls of score().
+  // How many answers of these schedules `run` had.
+  int64_t answered_before() const;
+  // Loads the model if need be; idle between calls of score().
   model::Engine& engine();
 
  private:
@@ -47,7 +55,8 @@ class Scorer {
 
 struct Scores {
   std::vector<Score> schedules;  // in the order of the plan
-  double seconds = 0;            // without loading the model
+  double seconds = 0;            // of this process
+  int64_t answered_before = 0;   // by others, in the plan's --run
 };
 
 // What to score next with the same model, having seen what was scored so far; nothing to end.
@@ -57,7 +66,8 @@ using NextSchedules = std::function<std::vector<NamedSchedule>(std::span<const S
 // what loading the model throws, and Error when asked to stop.
 Scores score(const ScoringPlan& plan, const NextSchedules& next = {});
 
-// The accuracy as evaluation::to_json has it, the schedule and what its answers took.
+// The accuracy as evaluation::to_json has it, the schedule and what its answers took; with repeats the
+// accuracy of each, too.
 nlohmann::ordered_json score_json(const Score& score);
 
 // "+57.1 points (+50.2 to +63.9), p = 1.2e-20 (121 questions right only here, 7 there)".

@@ -5,6 +5,7 @@
 #include "app/cli/version.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "evaluation/detectable.h"
 #include "evaluation/grader_process.h"
 
 namespace allot::app {
@@ -25,6 +26,16 @@ void declare_scoring_options(OptionSet* set, ScoringOptions* options) {
   set->require("data");
 }
 
+void declare_evaluation_run(OptionSet* set, ScoringOptions* options) {
+  constexpr int32_t kMostRepeats = 1000;
+  set->integer("repeats", &options->repeats, 1, kMostRepeats, "N",
+               "ask each question N times, each time with other draws; its score is their mean");
+  set->path("run", &options->run,
+            "keep every answer in this directory as it comes; the same command goes on where it was stopped, "
+            "and asks what --limit, --repeats and --schedule have added");
+  set->flag("regrade", &options->regrade, "grade the answers in --run again by the task as it is now, first");
+}
+
 NamedSchedule even_spread(const NamedSchedule& schedule) {
   if (!schedule.schedule || sampled_layers(schedule.schedule->samples) == 0)
     throw UsageError("dense attention has no total to spread evenly; name the schedule to compare it with");
@@ -33,6 +44,12 @@ NamedSchedule even_spread(const NamedSchedule& schedule) {
 
 ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::optional<ConditionsSource>& run,
                          ScoringOptions* options, OptionSet* set) {
+  if (options->regrade && options->run.empty())
+    throw UsageError("--regrade grades the answers of an evaluation again; name its directory with --run");
+  if (!options->run.empty() && !options->executed_out.empty())
+    throw UsageError(
+        "--executed-out counts what this process executes, and --run may go on with what others "
+        "have answered; leave one out");
   ScoringPlan plan;
   static_cast<ReplyPlan&>(plan) = plan_replies(schedules, run, options, set);
   evaluation::require_grader(*plan.task, options->grader);
@@ -61,6 +78,7 @@ CommandWords scoring_again(const ScoringPlan& plan, std::string_view command) {
              .grader = options.grader},
             sources);
   words.add("limit", plan.questions());
+  if (options.repeats > 1) words.add("repeats", options.repeats);
   // Rounding is that of the device.
   words.add("device", options.device);
   return words;
@@ -82,6 +100,18 @@ Json plan_json(const ScoringPlan& plan) {
           {"differences", std::move(differences)},
           {"data", plan.options.data.string()},
           {"device", plan.options.device}};
+}
+
+std::string detectable_line(const ScoringPlan& plan) {
+  if (plan.schedules.size() < 2) return "";
+  const auto at = [&](double telling) {
+    const auto difference = evaluation::detectable_difference(plan.questions(), telling);
+    return difference ? fmt::format("of {:.1f} points", 100 * *difference) : std::string("of no size");
+  };
+  return fmt::format(
+      "{} questions find a difference {} in four of five cases where one in four tells two schedules apart, and "
+      "{} where one in ten does\n",
+      plan.questions(), at(0.25), at(0.1));
 }
 
 std::string with_differences(const std::string& file, const ScoringPlan& plan) {

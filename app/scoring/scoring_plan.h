@@ -24,6 +24,9 @@ struct ScoringOptions : ReplyOptions {
   int64_t limit = 0;              // 0 = all questions
   std::string grader;             // command that grades replies, for tasks that ask for one
   std::filesystem::path details;  // empty: replies are not kept
+  int32_t repeats = 1;            // times that each question is asked, with other draws
+  std::filesystem::path run;      // directory of the evaluation (evaluation_run.h); empty: none
+  bool regrade = false;           // the answers in it are graded again
 };
 
 // Declares the options above; --model and --data are required.
@@ -32,6 +35,9 @@ void declare_scoring_options(OptionSet* set, ScoringOptions* options);
 // The total of `schedule` spread as evenly as it goes over the layers that sample, labelled "uniform". Throws
 // UsageError where none does, which has no total.
 NamedSchedule even_spread(const NamedSchedule& schedule);
+
+// Declares --repeats, --run and --regrade, for commands that may be stopped and go on.
+void declare_evaluation_run(OptionSet* set, ScoringOptions* options);
 
 struct ScoringPlan : ReplyPlan {  // conditions.measured_on says how many questions are asked
   ScoringOptions options;         // as resolved
@@ -55,6 +61,9 @@ CommandWords scoring_again(const ScoringPlan& plan, std::string_view command);
 nlohmann::ordered_json plan_json(const ScoringPlan& plan);
 // The same for people: a line of conditions, and one for each source that they differ from.
 std::string describe(const ScoringPlan& plan);
+// How small a difference between two of the plan's schedules its questions can show, to be said before they
+// are asked; empty for a single schedule.
+std::string detectable_line(const ScoringPlan& plan);
 // A result file's JSON as it is printed, with the differences of plan_json beside what the file holds.
 std::string with_differences(const std::string& file, const ScoringPlan& plan);
 

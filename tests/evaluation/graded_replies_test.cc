@@ -46,6 +46,25 @@ TEST_F(GradedRepliesTest, AreThoseOfEvalAndOfGradeInTheOrderOfTheirQuestions) {
   EXPECT_EQ(read(R"({"question":3,"prediction":"p","correct":1})").replies[0].reply, "p");
 }
 
+TEST_F(GradedRepliesTest, OfRepeatsHaveTheMeanOfTheirScores) {
+  const GradedReplies repeats = read(R"({"repeat":0,"question":4,"score":1,"reply":"a"})"
+                                     "\n"
+                                     R"({"repeat":1,"question":4,"score":0,"reply":"b"})"
+                                     "\n"
+                                     R"({"repeat":2,"question":4,"score":0.5,"reply":"c"})"
+                                     "\n"
+                                     R"({"repeat":0,"question":2,"score":1,"reply":"d"})");
+  ASSERT_EQ(repeats.replies.size(), 2U);
+  EXPECT_EQ(repeats.replies[0].question, 2U);
+  EXPECT_EQ(repeats.replies[0].reply, "d");
+  EXPECT_EQ(repeats.replies[1].score, 0.5);
+  EXPECT_FALSE(repeats.replies[1].reply);
+  const std::string line = R"({"repeat":1,"question":4,"score":1})";
+  EXPECT_THAT(refusal<CorruptFile>(line + "\n" + line), Names("line 2", "question", 4, "repeat", 1));
+  EXPECT_THAT(refusal<CorruptFile>(R"({"repeat":-1,"question":4,"score":1})"),
+              Names("line 1", "repeat", "-1"));
+}
+
 TEST_F(GradedRepliesTest, AreThoseOfOneSchedule) {
   const std::string two = R"({"schedule":"dense","question":0,"score":1})"
                           "\n"

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -185,6 +187,47 @@ TEST(Statistics, ImpossibleCountsAreRefused) {
   EXPECT_THROW(standard_error(3, 2), InvalidArgument);
   EXPECT_THROW(mcnemar_exact(-1, 2), InvalidArgument);
   EXPECT_THROW(paired_difference_interval(2, 2, 3), InvalidArgument);
+}
+
+// The middle 95 % of resampled means: for many scores that of the normal distribution around their mean.
+TEST(BootstrapInterval, IsThatOfAMeanOfIndependentScores) {
+  std::vector<double> scores;
+  for (int i = 0; i < 900; ++i) scores.push_back(i % 3 == 0 ? 0.5 : i % 3 == 1 ? 1 : 0);
+  const Interval interval = bootstrap_interval(scores);
+  const double deviation = std::sqrt((0.25 + 1) / 3 - 0.25) / std::sqrt(900);
+  EXPECT_NEAR(interval.low, 0.5 - 1.96 * deviation, 0.1 * deviation);
+  EXPECT_NEAR(interval.high, 0.5 + 1.96 * deviation, 0.1 * deviation);
+  EXPECT_EQ(bootstrap_interval(std::vector<double>(20, 1.0)), (Interval{1, 1}));
+  EXPECT_EQ(bootstrap_interval({}), (Interval{0, 1}));
+  EXPECT_THROW((void)bootstrap_interval(std::vector<double>{std::nan("")}), InvalidArgument);
+}
+
+// Questions are drawn anew, and each is asked three times, right with a chance of its own: the interval of
+// the questions' means holds the true accuracy in 93 to 97 % of all evaluations; the interval that takes all
+// replies for independent ones, as published tables do, in fewer.
+TEST(IntervalsOfRepeats, CoverTheTruthAsOftenAsTheySay) {
+  std::mt19937_64 random(11);
+  std::uniform_real_distribution<double> uniform;
+  constexpr int kEvaluations = 300, kQuestions = 60, kRepeats = 3;
+  int held = 0, held_by_all = 0;
+  for (int evaluation = 0; evaluation < kEvaluations; ++evaluation) {
+    std::vector<double> means, all;
+    for (int question = 0; question < kQuestions; ++question) {
+      const double chance = uniform(random) < 0.5 ? 0.9 : 0.2;  // 0.55 on average
+      double sum = 0;
+      for (int repeat = 0; repeat < kRepeats; ++repeat) {
+        all.push_back(uniform(random) < chance ? 1 : 0);
+        sum += all.back();
+      }
+      means.push_back(sum / kRepeats);
+    }
+    const auto holds = [](const Interval& interval) { return interval.low <= 0.55 && interval.high >= 0.55; };
+    held += holds(mean_of_scores(means, static_cast<uint32_t>(evaluation)).interval);
+    held_by_all += holds(bootstrap_interval(all, static_cast<uint32_t>(evaluation)));
+  }
+  EXPECT_GE(held, 0.93 * kEvaluations);
+  EXPECT_LE(held, 0.97 * kEvaluations);
+  EXPECT_LT(held_by_all, 0.9 * kEvaluations);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace allot::wire {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using testing::ThrowsMessage;

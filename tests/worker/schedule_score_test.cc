@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 
@@ -52,12 +53,23 @@ class BackwardRunner final : public EpisodeRunner {
   std::set<uint32_t> seeds_;
 };
 
+// Questions 0 to `count` under each schedule.
+std::vector<Sitting> sittings_of(const std::vector<std::vector<int32_t>>& schedules, uint32_t count) {
+  std::vector<uint32_t> questions(count);
+  std::iota(questions.begin(), questions.end(), 0u);
+  std::vector<Sitting> sittings;
+  for (const auto& samples : schedules)
+    sittings.push_back(
+        {.label = "schedule " + std::to_string(sittings.size()), .samples = samples, .questions = questions});
+  return sittings;
+}
+
 const ScoringControl kQuiet = {.progress = [](int64_t, int64_t) {}, .stop_asked = [] { return false; }};
 
-TEST(ScoreSchedules, EachScheduleAnswersEachQuestionOnceWithTheSameSeed) {
+TEST(ScoreSittings, EachScheduleAnswersEachQuestionOnceWithTheSameSeed) {
   BackwardRunner runner;
-  const std::vector<std::vector<int32_t>> schedules = {{}, {20, 1}, {33, 1}};
-  const std::vector<ScheduleScore> scores = score_schedules(&runner, schedules, 40, kQuiet);
+  const auto schedules = std::vector<std::vector<int32_t>>{{}, {20, 1}, {33, 1}};
+  const std::vector<SittingScore> scores = score_sittings(&runner, sittings_of(schedules, 40), kQuiet);
   ASSERT_EQ(scores.size(), 3u);
   for (const auto& samples : schedules) {
     EXPECT_EQ(runner.asked_[samples].size(), 40u);
@@ -74,58 +86,76 @@ TEST(ScoreSchedules, EachScheduleAnswersEachQuestionOnceWithTheSameSeed) {
   EXPECT_EQ(scores[1].output_tokens, 120);
 }
 
-TEST(ScoreSchedules, KeepsTheRunnerFullAndNoMore) {
+TEST(ScoreSittings, AskWhatIsLeftWithTheSeedOfEach) {
   BackwardRunner runner;
-  const std::vector<std::vector<int32_t>> schedules = {{1}, {2}};
-  (void)score_schedules(&runner, schedules, 100, kQuiet);
+  const std::vector<Sitting> sittings = {
+      {.label = "first", .samples = {6}, .questions = {9, 4, 2}},
+      {.label = "nothing left", .samples = {7}, .questions = {}},
+      {.label = "again", .samples = {8}, .questions = {7, 11}, .sampling_seed = 3}};
+  const std::vector<SittingScore> scores = score_sittings(&runner, sittings, kQuiet);
+  EXPECT_THAT(scores[0].scores, ElementsAre(0, 1, 1));
+  EXPECT_THAT(scores[1].scores, ElementsAre());
+  EXPECT_THAT(scores[2].scores, ElementsAre(1, 0));
+  EXPECT_EQ(scores[2].output_tokens, 6);
+  EXPECT_THAT(runner.seeds_, ElementsAre(0u, 3u));
+  EXPECT_EQ(scored_sitting({0}, sittings), 0u);
+  EXPECT_EQ(scored_sitting({1}, sittings), 2u);
+  EXPECT_THROW((void)scored_sitting({2}, sittings), InvalidArgument);
+  EXPECT_THAT(score_sittings(&runner, {}, kQuiet), testing::IsEmpty());
+}
+
+TEST(ScoreSittings, KeepsTheRunnerFullAndNoMore) {
+  BackwardRunner runner;
+  const auto schedules = std::vector<std::vector<int32_t>>{{1}, {2}};
+  (void)score_sittings(&runner, sittings_of(schedules, 100), kQuiet);
   EXPECT_EQ(runner.most_in_flight_, 3u);  // capacity 2 and one to follow
 }
 
-TEST(ScoreSchedules, TellsHowFarItIs) {
+TEST(ScoreSittings, TellsHowFarItIs) {
   BackwardRunner runner;
   std::vector<int64_t> answered;
-  const std::vector<std::vector<int32_t>> schedules = {{1}, {2}};
-  (void)score_schedules(&runner, schedules, 20,
-                        {.progress =
-                             [&](int64_t done, int64_t wanted) {
-                               EXPECT_EQ(wanted, 40);
-                               answered.push_back(done);
-                             },
-                         .stop_asked = [] { return false; }});
+  const auto schedules = std::vector<std::vector<int32_t>>{{1}, {2}};
+  (void)score_sittings(&runner, sittings_of(schedules, 20),
+                       {.progress =
+                            [&](int64_t done, int64_t wanted) {
+                              EXPECT_EQ(wanted, 40);
+                              answered.push_back(done);
+                            },
+                        .stop_asked = [] { return false; }});
   EXPECT_TRUE(std::ranges::is_sorted(answered));
   EXPECT_EQ(answered.back(), 40);
 }
 
-TEST(ScoreSchedules, AnEpisodeThatCannotRunEndsItWithTheReason) {
+TEST(ScoreSittings, AnEpisodeThatCannotRunEndsItWithTheReason) {
   BackwardRunner runner;
   runner.fail_with_ = "the prompt is too long";
-  const std::vector<std::vector<int32_t>> schedules = {{1}};
+  const auto schedules = std::vector<std::vector<int32_t>>{{1}};
   try {
-    (void)score_schedules(&runner, schedules, 20, kQuiet);
+    (void)score_sittings(&runner, sittings_of(schedules, 20), kQuiet);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), Names("schedule", 1, 1, "the prompt is too long"));
+    EXPECT_THAT(error.what(), Names("schedule", 0, "the prompt is too long"));
   }
 }
 
-TEST(ScoreSchedules, StopsWhenAsked) {
+TEST(ScoreSittings, StopsWhenAsked) {
   BackwardRunner runner;
   int steps = 0;
-  const std::vector<std::vector<int32_t>> schedules = {{1}};
+  const auto schedules = std::vector<std::vector<int32_t>>{{1}};
   try {
-    (void)score_schedules(&runner, schedules, 64,
-                          {.progress = [](int64_t, int64_t) {}, .stop_asked = [&] { return ++steps > 2; }});
+    (void)score_sittings(&runner, sittings_of(schedules, 64),
+                         {.progress = [](int64_t, int64_t) {}, .stop_asked = [&] { return ++steps > 2; }});
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), Names("answers", 32, 64));
   }
 }
 
-TEST(ScoreSchedules, PartialCreditIsKept) {
+TEST(ScoreSittings, PartialCreditIsKept) {
   BackwardRunner runner;
   runner.credit_ = 0.25;
-  const std::vector<std::vector<int32_t>> schedules = {{3}};
-  const std::vector<ScheduleScore> scores = score_schedules(&runner, schedules, 5, kQuiet);
+  const auto schedules = std::vector<std::vector<int32_t>>{{3}};
+  const std::vector<SittingScore> scores = score_sittings(&runner, sittings_of(schedules, 5), kQuiet);
   EXPECT_THAT(scores[0].scores, ElementsAre(1, 1, 1, 0.25, 0.25));
 }
 
