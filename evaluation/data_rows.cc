@@ -75,10 +75,22 @@ std::string json_value(const Json& row, const DataField& field, const std::strin
     for (const auto& [name, value] : row.items()) there.push_back(name);
     fail_without(field.name, there, where);
   }
+  const auto is_one = [&](const Json& value) {
+    return value.is_string() ? !trim(value.get_ref<const std::string&>()).empty()
+                             : field.number && value.is_number();
+  };
+  if (field.list && found->is_array() && !found->empty() && std::ranges::all_of(*found, is_one)) {
+    std::vector<std::string> lines;
+    for (const Json& one : *found) lines.push_back(one.is_string() ? one.get<std::string>() : one.dump());
+    return fmt::format("{}", fmt::join(lines, "\n"));
+  }
   if (field.number && found->is_number()) return found->dump();
   if (!found->is_string() || trim(found->get_ref<const std::string&>()).empty()) {
     throw CorruptFile(fmt::format("{}: field \"{}\" is {}, expected a {}text that is not empty", where,
-                                  field.name, shown(*found), field.number ? "number or a " : ""));
+                                  field.name, shown(*found),
+                                  field.list     ? "list of texts, or a number or a "
+                                  : field.number ? "number or a "
+                                                 : ""));
   }
   return found->get<std::string>();
 }
@@ -193,9 +205,11 @@ size_t column_of(const std::string& name, const CsvRecords::Record& header,
 }
 
 std::vector<DataRow> csv_rows(const std::filesystem::path& file, std::string_view text,
-                              std::span<const DataField> fields) {
+                              std::span<const DataField> fields, std::span<const std::string> named) {
   CsvRecords records(file, text);
-  const auto header = records.next();
+  std::optional<CsvRecords::Record> header =
+      CsvRecords::Record{.line = 0, .fields = {named.begin(), named.end()}};
+  if (named.empty()) header = records.next();
   if (!header) return {};
   std::vector<size_t> columns;
   for (const DataField& field : fields) columns.push_back(column_of(field.name, *header, file));
@@ -204,10 +218,11 @@ std::vector<DataRow> csv_rows(const std::filesystem::path& file, std::string_vie
     DataRow row{.line = record->line, .values = {}};
     const std::string where = place(file, row);
     if (record->fields.size() != header->fields.size()) {
-      throw CorruptFile(fmt::format(
-          "{}: {} field{}, but the header names {}; a field with a comma, a quote or a line break "
-          "stands in quotes",
-          where, record->fields.size(), record->fields.size() == 1 ? "" : "s", header->fields.size()));
+      throw CorruptFile(
+          fmt::format("{}: {} field{}, but {} names {}; a field with a comma, a quote or a line break "
+                      "stands in quotes",
+                      where, record->fields.size(), record->fields.size() == 1 ? "" : "s",
+                      named.empty() ? "the header" : "'columns' of the task", header->fields.size()));
     }
     for (size_t i = 0; i < fields.size(); ++i) {
       const std::string& value = record->fields[columns[i]];
@@ -225,14 +240,16 @@ std::vector<DataRow> csv_rows(const std::filesystem::path& file, std::string_vie
 
 }  // namespace
 
-DataRows read_rows(const std::filesystem::path& file, std::span<const DataField> fields) {
+DataRows read_rows(const std::filesystem::path& file, std::span<const DataField> fields,
+                   std::span<const std::string> columns) {
   const std::string extension = extension_of(file);
   const std::string content = read_file(file);
   std::string_view text = content;
   if (extension == ".parquet" || text.starts_with(kParquetMark)) fail_on_parquet(file);
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  DataRows data{.sha256 = sha256_hex(content),
-                .rows = extension == ".csv" ? csv_rows(file, text, fields) : json_rows(file, text, fields)};
+  DataRows data{
+      .sha256 = sha256_hex(content),
+      .rows = extension == ".csv" ? csv_rows(file, text, fields, columns) : json_rows(file, text, fields)};
   if (data.rows.empty()) {
     throw CorruptFile(fmt::format("{}: holds no questions; expected {} with \"{}\"", file.string(),
                                   extension == ".csv" ? "CSV with a header line, and rows" : "JSON lines",

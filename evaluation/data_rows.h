@@ -21,6 +21,7 @@ struct FieldNames {
 struct DataField {
   std::string name;
   bool number = false;  // or a JSON number, whose shortest form is its text
+  bool list = false;    // or a JSON list of these, whose text has a line for each
 };
 
 struct DataRow {
@@ -35,10 +36,12 @@ struct DataRows {
 
 // Reads `file` whole: CSV as in RFC 4180, with a header line, where its name ends in .csv, else a JSON object
 // a line. Text is UTF-8; a byte order mark in front and CR before LF are allowed. Fields that are not asked
-// for may hold anything. Throws NotFound; CorruptFile naming file, line and field, also for a file without
-// rows; and UsageError for Parquet, which allot does not read (Debian 12 has no package of Apache Arrow),
-// with the command that converts it.
-DataRows read_rows(const std::filesystem::path& file, std::span<const DataField> fields);
+// for may hold anything. Where `columns` names any, CSV has no header line and these columns. Throws
+// NotFound; CorruptFile naming file, line and field, also for a file without rows; and UsageError for
+// Parquet, which allot does not read (Debian 12 has no package of Apache Arrow), with the command that
+// converts it.
+DataRows read_rows(const std::filesystem::path& file, std::span<const DataField> fields,
+                   std::span<const std::string> columns = {});
 
 // "questions.csv: line 3", for messages about a row's values.
 std::string place(const std::filesystem::path& file, const DataRow& row);

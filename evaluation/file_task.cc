@@ -10,6 +10,7 @@
 #include "base/ascii.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "evaluation/code_grader.h"
 #include "evaluation/json_fields.h"
 
 namespace allot::evaluation {
@@ -17,17 +18,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<GradeBy, 4> kWays = {GradeBy::kExact, GradeBy::kNumber, GradeBy::kChoice,
-                                          GradeBy::kProgram};
+constexpr std::array<GradeBy, 7> kWays = {GradeBy::kExact,   GradeBy::kNumber,   GradeBy::kChoice,
+                                          GradeBy::kProgram, GradeBy::kContains, GradeBy::kIntegers,
+                                          GradeBy::kPython};
 constexpr int32_t kFileVersion = 1;  // of the format
 constexpr const char* kQuestion = "question";
 constexpr const char* kAnswer = "answer";
-
-bool is_name(std::string_view text) {
-  return !text.empty() && !is_digit(text.front()) && std::ranges::all_of(text, [](char c) {
-    return is_letter(c) || is_digit(c) || c == '_' || c == '-';
-  });
-}
+// What a program of kPython may name besides the row's fields.
+constexpr const char* kReply = "reply";          // whole, up to the first stop string
+constexpr const char* kExtracted = "extracted";  // what `extract` found in it
+// A grader process answers within 30 seconds.
+constexpr int32_t kMostSeconds = 20;
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -53,6 +54,34 @@ std::vector<std::string> texts(JsonFields& fields, const char* name) {
   return found;
 }
 
+// Gold answers of which there may be several, a line each.
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    if (const std::string_view line = trim(text.substr(0, end)); !line.empty()) lines.emplace_back(line);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+// The first `most` runs of digits in `text` that differ from one another.
+std::vector<std::string> first_integers(std::string_view text, size_t most) {
+  std::vector<std::string> found;
+  for (size_t at = 0; at < text.size() && found.size() < most;) {
+    if (!is_digit(text[at])) {
+      ++at;
+      continue;
+    }
+    size_t end = at;
+    while (end < text.size() && is_digit(text[end])) ++end;
+    const std::string number(text.substr(at, end - at));
+    if (std::ranges::find(found, number) == found.end()) found.push_back(number);
+    at = end;
+  }
+  return found;
+}
+
 // Which question could not be graded, for messages.
 std::string called(const Question& question) {
   constexpr size_t kShown = 60;
@@ -72,6 +101,12 @@ std::string_view name(GradeBy how) {
       return "choice";
     case GradeBy::kProgram:
       return "program";
+    case GradeBy::kContains:
+      return "contains";
+    case GradeBy::kIntegers:
+      return "integers";
+    case GradeBy::kPython:
+      return "python";
   }
   return "";
 }
@@ -107,7 +142,7 @@ void FileTask::read(std::vector<std::string>* faults) {
   JsonFields fields(json, "", faults);
   (void)fields.integer<int32_t>("allot_task", kFileVersion, kFileVersion);
   name_ = fields.text("name");
-  if (!name_.empty() && !is_name(name_))
+  if (!name_.empty() && !is_field_name(name_))
     fields.fault("'name' is " + shown(name_) + ", expected letters, digits, '_' and '-', a letter first");
   const std::vector<std::string> own = task_names();
   if (std::ranges::find(own, name_) != own.end())
@@ -134,6 +169,7 @@ void FileTask::read(std::vector<std::string>* faults) {
       return std::nullopt;
     }
   };
+  if (fields.has("columns")) columns_ = texts(fields, "columns");
   extract_ = extraction("extract");
   gold_ = extraction("gold");
   {
@@ -149,10 +185,14 @@ void FileTask::read(std::vector<std::string>* faults) {
       }
     }
     if (how_ == GradeBy::kProgram && grade.has("fields")) {
-      for (std::string& field : texts(grade, "fields"))
-        if (std::ranges::find(field_names_, field) == field_names_.end() && field != kQuestion &&
-            field != kAnswer)
-          field_names_.push_back(std::move(field));
+      for (const std::string& field : texts(grade, "fields"))
+        if (field != kAnswer) need(field);
+    }
+    if (how_ == GradeBy::kContains && grade.has("share")) share_ = grade.flag("share");
+    if (how_ == GradeBy::kIntegers && grade.has("first")) integers_ = grade.integer<int32_t>("first", 1);
+    if (how_ == GradeBy::kPython) {
+      read_program(grade.text("program"), faults);
+      if (grade.has("seconds")) seconds_ = grade.integer<int32_t>("seconds", 1, kMostSeconds);
     }
   }
   generation_.stop = stop_.empty() ? StopRule::kEos : StopRule::kAnswer;
@@ -168,47 +208,46 @@ void FileTask::read(std::vector<std::string>* faults) {
     generation_.max_new_tokens = generation.integer<int32_t>("max_new_tokens", 1, kMaxNewTokens);
 }
 
-// "{name}" is a field, "{{" and "}}" are braces, all else is text.
+// Notes a field that rows must have besides question and answer.
+void FileTask::need(const std::string& field) {
+  if (field != kQuestion && std::ranges::find(field_names_, field) == field_names_.end())
+    field_names_.push_back(field);
+}
+
 void FileTask::read_prompt(const std::string& text, std::vector<std::string>* faults) {
-  std::string plain;
-  bool asks = false;
-  const auto end_plain = [&] {
-    if (!plain.empty()) prompt_.push_back({.field = false, .text = std::exchange(plain, {})});
-  };
-  for (size_t at = 0; at < text.size(); ++at) {
-    const char c = text[at];
-    if (c != '{' && c != '}') {
-      plain += c;
-      continue;
-    }
-    if (at + 1 < text.size() && text[at + 1] == c) {
-      plain += c;
-      ++at;
-      continue;
-    }
-    const size_t end = c == '{' ? text.find('}', at) : std::string::npos;
-    const std::string field = end == std::string::npos ? "" : text.substr(at + 1, end - at - 1);
-    if (!is_name(field)) {
-      faults->push_back(
-          fmt::format("'prompt' has a '{}' at byte {} that is no {{field}}; write '{}{}' for the "
-                      "character itself",
-                      c, at, c, c));
-      return;
-    }
-    if (field == kAnswer) {
-      faults->emplace_back("'prompt' names {answer}: that would tell the model what it is asked for");
-      return;
-    }
-    end_plain();
-    prompt_.push_back({.field = true, .text = field});
-    asks = true;
-    if (field != kQuestion && std::ranges::find(field_names_, field) == field_names_.end())
-      field_names_.push_back(field);
-    at = end;
+  try {
+    prompt_ = FieldTemplate(text);
+  } catch (const InvalidArgument& error) {
+    faults->push_back(fmt::format("'prompt' {}", error.what()));
+    return;
   }
-  end_plain();
-  if (!asks && !text.empty())
+  const std::vector<std::string> named = prompt_.fields();
+  if (named.empty() && !text.empty())
     faults->emplace_back("'prompt' names no field; write {question} where the question stands");
+  for (const std::string& field : named) {
+    if (field == kAnswer)
+      faults->emplace_back("'prompt' names {answer}: that would tell the model what it is asked for");
+    else
+      need(field);
+  }
+}
+
+void FileTask::read_program(const std::string& text, std::vector<std::string>* faults) {
+  try {
+    program_ = FieldTemplate(text);
+  } catch (const InvalidArgument& error) {
+    faults->push_back(fmt::format("'grade.program' {}", error.what()));
+    return;
+  }
+  bool of_reply = false;
+  for (const std::string& field : program_.fields()) {
+    if (field == kReply || field == kExtracted)
+      of_reply = true;
+    else if (field != kAnswer)
+      need(field);
+  }
+  if (!of_reply && !text.empty())
+    faults->emplace_back("'grade.program' names neither {reply} nor {extracted}, so that nothing is graded");
 }
 
 std::string FileTask::gold_answer(std::string_view answer) const {
@@ -234,18 +273,20 @@ Question FileTask::gold(std::string_view answer) const {
 
 Dataset FileTask::load(const std::filesystem::path& file, const FieldNames& fields) const {
   check(fields);
-  std::vector<DataField> wanted = {{fields.question, true}, {fields.answer, true}};
-  for (const std::string& field : field_names_) wanted.push_back({field, true});
+  const bool several = how_ == GradeBy::kContains || how_ == GradeBy::kIntegers;
+  std::vector<DataField> wanted = {{.name = fields.question, .number = true},
+                                   {.name = fields.answer, .number = true, .list = several}};
+  for (const std::string& field : field_names_) wanted.push_back({.name = field, .number = true});
   // A grader may see the answer, the model may not.
-  for (const Piece& piece : prompt_) {
-    if (piece.field && piece.text != kQuestion && piece.text == fields.answer) {
+  for (const std::string& field : prompt_.fields()) {
+    if (field != kQuestion && field == fields.answer) {
       throw UsageError(fmt::format(
           "the prompt of task {} names {{{}}}, which --answer-field says is the answer: that would "
           "tell the model what it is asked for",
-          name_, piece.text));
+          name_, field));
     }
   }
-  const DataRows data = read_rows(file, wanted);
+  const DataRows data = read_rows(file, wanted, columns_);
   Dataset dataset{.path = file, .sha256 = data.sha256, .fields = fields, .questions = {}};
   for (const DataRow& row : data.rows) {
     Question question;
@@ -262,22 +303,17 @@ Dataset FileTask::load(const std::filesystem::path& file, const FieldNames& fiel
   return dataset;
 }
 
+std::string_view FileTask::field_of(const Question& question, const std::string& field) const {
+  if (field == kQuestion) return question.text;
+  const auto found = question.fields.find(field);
+  if (found == question.fields.end())
+    throw InvalidArgument(
+        fmt::format("task {} has the field {{{}}}, which {} lacks", name_, field, called(question)));
+  return found->second;
+}
+
 std::string FileTask::prompt(const Question& question) const {
-  std::string text;
-  for (const Piece& piece : prompt_) {
-    if (!piece.field) {
-      text += piece.text;
-    } else if (piece.text == kQuestion) {
-      text += question.text;
-    } else {
-      const auto found = question.fields.find(piece.text);
-      if (found == question.fields.end())
-        throw InvalidArgument(fmt::format("the prompt of task {} has the field {{{}}}, which {} lacks", name_,
-                                          piece.text, called(question)));
-      text += found->second;
-    }
-  }
-  return text;
+  return prompt_.expand([&](const std::string& field) { return field_of(question, field); });
 }
 
 std::optional<char> FileTask::choice(std::string_view text) const {
@@ -300,10 +336,50 @@ bool FileTask::equal(const Question& question, std::string_view answer) const {
       const std::optional<char> letter = choice(answer);
       return letter && letter == choice(question.answer);
     }
+    case GradeBy::kContains:
+    case GradeBy::kIntegers:
+      return share_of(question, answer) == 1;
     case GradeBy::kProgram:
+    case GradeBy::kPython:
       return false;  // only the program knows
   }
   return false;
+}
+
+double FileTask::share_of(const Question& question, std::string_view reply) const {
+  const std::vector<std::string> golds = lines_of(question.answer);
+  if (how_ == GradeBy::kIntegers) {
+    const std::vector<std::string> found = first_integers(reply, static_cast<size_t>(integers_));
+    const auto right = std::ranges::count_if(
+        found, [&](const std::string& one) { return std::ranges::find(golds, one) != golds.end(); });
+    return static_cast<double>(right) / integers_;
+  }
+  const std::string text = lower(reply);
+  const auto there = std::ranges::count_if(
+      golds, [&](const std::string& gold) { return text.find(lower(gold)) != std::string::npos; });
+  if (!share_) return there > 0 ? 1 : 0;
+  return static_cast<double>(there) / static_cast<double>(golds.size());
+}
+
+Grade FileTask::graded_by(const Question& question, std::string_view reply,
+                          const std::optional<std::string>& extracted) const {
+  if (!grader_)
+    throw GradingFailure(fmt::format("task {} is graded by a program, and none was given; name it with {}",
+                                     name_, runs_code() ? "--allow-code-execution" : "--grader"));
+  try {
+    if (!runs_code()) return grader_->grade(question, reply, extracted);
+    if (!extracted) return {};  // there is no code to run
+    const std::string program = program_.expand([&](const std::string& field) -> std::string_view {
+      if (field == kReply) return reply;
+      if (field == kExtracted) return *extracted;
+      return field == kAnswer ? std::string_view(question.answer) : field_of(question, field);
+    });
+    Question asked = {.id = question.id, .text = "", .solution = "", .answer = ""};
+    asked.fields[kCodeSeconds] = std::to_string(seconds_);
+    return grader_->grade(asked, program, extracted);
+  } catch (const GradingFailure& error) {
+    throw GradingFailure(fmt::format("task {}, {}: {}", name_, called(question), error.what()));
+  }
 }
 
 Grade FileTask::grade(const Question& question, std::string_view reply) const {
@@ -315,17 +391,9 @@ Grade FileTask::grade(const Question& question, std::string_view reply) const {
     throw GradingFailure(fmt::format("task {}, {}: {}", name_, called(question), error.what()));
   }
   std::optional<std::string> answer;
-  if (found) answer = std::string(found->substr(0, gsm8k::kMaxAnswerBytes));
-  if (how_ == GradeBy::kProgram) {
-    if (!grader_)
-      throw GradingFailure(
-          fmt::format("task {} is graded by a program, and none was given; name it with --grader", name_));
-    try {
-      return grader_->grade(question, reply, answer);
-    } catch (const GradingFailure& error) {
-      throw GradingFailure(fmt::format("task {}, {}: {}", name_, called(question), error.what()));
-    }
-  }
+  // Code is run whole, other answers are shown.
+  if (found) answer = std::string(runs_code() ? *found : found->substr(0, gsm8k::kMaxAnswerBytes));
+  if (needs_grader()) return graded_by(question, reply, answer);
   Grade grade;
   if (!found) return grade;
   grade.answer = std::move(answer);
@@ -336,10 +404,14 @@ Grade FileTask::grade(const Question& question, std::string_view reply) const {
     case GradeBy::kChoice:
       grade.extracted = choice(*found).has_value();
       break;
+    case GradeBy::kIntegers:
+      grade.extracted = !first_integers(*found, 1).empty();
+      break;
     default:
       grade.extracted = !trim(*found).empty();
   }
-  grade.score = equal(question, *found) ? 1 : 0;
+  const bool partial = how_ == GradeBy::kContains || how_ == GradeBy::kIntegers;
+  grade.score = partial ? share_of(question, *found) : equal(question, *found) ? 1 : 0;
   return grade;
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "evaluation/field_template.h"
 #include "evaluation/grader.h"
 #include "evaluation/gsm8k/gsm8k.h"
 #include "evaluation/pattern.h"
@@ -21,12 +22,15 @@ namespace allot::evaluation {
 inline constexpr size_t kMaxTaskFileBytes = 64 * 1024;
 
 enum class GradeBy : uint8_t {
-  kExact,    // the extracted text is the gold answer
-  kNumber,   // as GSM8K compares numbers (gsm8k/README.md)
-  kChoice,   // one letter
-  kProgram,  // a grader decides
+  kExact,     // the extracted text is the gold answer
+  kNumber,    // as GSM8K compares numbers (gsm8k/README.md)
+  kChoice,    // one letter
+  kProgram,   // a grader decides
+  kContains,  // texts of the gold answer stand in the reply: one of them, or the share that does
+  kIntegers,  // the share of the first few integers of the reply that are in the gold answer
+  kPython,    // a Python program with the reply in it ends without an error (code_grader.h)
 };
-std::string_view name(GradeBy how);             // "exact", "number", "choice", "program"
+std::string_view name(GradeBy how);             // "exact", "number", "choice", "program", …
 GradeBy parse_grade_by(std::string_view text);  // throws InvalidArgument naming all
 
 class FileTask final : public Task {
@@ -40,7 +44,8 @@ class FileTask final : public Task {
   int version() const override { return version_; }
   std::string_view definition() const override { return definition_; }
   bool message() const override { return message_; }
-  bool needs_grader() const override { return how_ == GradeBy::kProgram; }
+  bool needs_grader() const override { return how_ == GradeBy::kProgram || runs_code(); }
+  bool runs_code() const override { return how_ == GradeBy::kPython; }
   // Rows of a question, an answer and the fields that the task file names, each a text or a number. Throws
   // UsageError, too, when the prompt names the field of the answer.
   using Task::load;
@@ -63,14 +68,14 @@ class FileTask final : public Task {
       return last ? pattern.last(text) : pattern.first(text);
     }
   };
-  // A piece of the prompt: a text as it is, or the name of a field.
-  struct Piece {
-    bool field = false;
-    std::string text;
-  };
-
   void read(std::vector<std::string>* faults);
   void read_prompt(const std::string& text, std::vector<std::string>* faults);
+  void read_program(const std::string& text, std::vector<std::string>* faults);
+  void need(const std::string& field);
+  std::string_view field_of(const Question& question, const std::string& field) const;
+  double share_of(const Question& question, std::string_view reply) const;
+  Grade graded_by(const Question& question, std::string_view reply,
+                  const std::optional<std::string>& extracted) const;
   std::string gold_answer(std::string_view answer) const;
   // The letter that `text` is, or nothing.
   std::optional<char> choice(std::string_view text) const;
@@ -80,7 +85,9 @@ class FileTask final : public Task {
   std::string name_;
   bool message_ = false;
   int version_ = 1;
-  std::vector<Piece> prompt_;
+  FieldTemplate prompt_;
+  FieldTemplate program_;                 // of kPython
+  std::vector<std::string> columns_;      // of CSV without a header line
   std::vector<std::string> field_names_;  // of the lines, besides question and answer
   std::vector<std::string> stop_;
   std::string completing_;
@@ -89,6 +96,9 @@ class FileTask final : public Task {
   GradeBy how_ = GradeBy::kExact;
   bool ignore_case_ = false;
   std::string choices_;
+  bool share_ = false;    // kContains: the share of the texts, not one of them
+  int32_t seconds_ = 3;   // kPython: that a program may take
+  int32_t integers_ = 1;  // kIntegers: how many of the reply count
   Generation generation_;
   gsm8k::Gsm8k numbers_{PromptStyle::kPlain};
 };

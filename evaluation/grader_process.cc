@@ -21,6 +21,7 @@
 
 #include "base/json.h"
 #include "base/temporary_directory.h"
+#include "evaluation/code_grader.h"
 #include "evaluation/sandbox.h"
 
 namespace allot::evaluation {
@@ -343,13 +344,22 @@ std::unique_ptr<Grader> make_grader(GraderOptions options) {
 
 std::unique_ptr<Grader> make_grader(const std::string& command) {
   if (command.empty()) return nullptr;
+  if (command == kCodeGrader) return make_code_grader();
   GraderOptions options;
   options.command = command;
   return make_grader(std::move(options));
 }
 
 void require_grader(const Task& task, const std::string& command) {
-  if (!task.needs_grader() || !command.empty()) return;
+  if (!task.needs_grader()) return;
+  if (task.runs_code()) {
+    if (command == kCodeGrader) return;
+    throw UsageError(fmt::format(
+        "task {} is graded by running code that the model writes, in a sandbox that keeps it from writing and from the "
+        "network, not from reading your files; --allow-code-execution allows it (docs/tasks.md)",
+        task.name()));
+  }
+  if (!command.empty() && command != kCodeGrader) return;
   throw UsageError(
       fmt::format("task {} is graded by a program, which nobody else may choose for this machine; name "
                   "it with --grader COMMAND (docs/tasks.md)",

@@ -31,10 +31,11 @@ struct GraderOptions {
 // warning.
 std::unique_ptr<Grader> make_grader(GraderOptions options);
 
-// The same with the usual limits; null for an empty command.
+// The same with the usual limits; null for an empty command, the grader of code for kCodeGrader
+// (code_grader.h).
 std::unique_ptr<Grader> make_grader(const std::string& command);
 
-// Throws UsageError when the task asks for a grader and `command` names none.
+// Throws UsageError when the task asks for a grader and `command` is none, or not the one it asks for.
 void require_grader(const Task& task, const std::string& command);
 
 }  // namespace allot::evaluation

@@ -3,7 +3,9 @@
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -30,6 +32,47 @@ constexpr std::array<TaskEntry, 1> kTasks = {{
 }};
 
 }  // namespace
+
+// Task files that come with allot.
+extern const std::string_view kHumanEval;
+extern const std::string_view kHumanEvalChat;
+extern const std::string_view kMmluDeepseek;
+extern const std::string_view kMmluLlama;
+extern const std::string_view kMmluChat;
+extern const std::string_view kRulerFwe;
+extern const std::string_view kRulerNiahMultivalue;
+extern const std::string_view kRulerQa;
+
+namespace {
+
+struct ShippedTask {
+  std::string_view name;
+  const std::string_view* definition;
+};
+
+// A new task file adds its line here and in CMakeLists.txt.
+constexpr std::array<ShippedTask, 8> kShipped = {{{"humaneval", &kHumanEval},
+                                                  {"humaneval-chat", &kHumanEvalChat},
+                                                  {"mmlu-chat", &kMmluChat},
+                                                  {"mmlu-deepseek", &kMmluDeepseek},
+                                                  {"mmlu-llama", &kMmluLlama},
+                                                  {"ruler-fwe", &kRulerFwe},
+                                                  {"ruler-niah-multivalue", &kRulerNiahMultivalue},
+                                                  {"ruler-qa", &kRulerQa}}};
+
+}  // namespace
+
+std::vector<std::string> shipped_task_names() {
+  std::vector<std::string> names;
+  for (const ShippedTask& task : kShipped) names.emplace_back(task.name);
+  return names;
+}
+
+std::vector<std::string> all_task_names() {
+  std::vector<std::string> names = task_names();
+  std::ranges::move(shipped_task_names(), std::back_inserter(names));
+  return names;
+}
 
 std::string_view name(PromptStyle style) {
   switch (style) {
@@ -99,11 +142,13 @@ std::unique_ptr<Task> make_graded_task(const TaskSource& source, std::unique_ptr
 std::string read_task_definition(const std::string& task) {
   for (const TaskEntry& known : kTasks)
     if (known.name == task) return {};
+  for (const ShippedTask& shipped : kShipped)
+    if (shipped.name == task) return std::string(*shipped.definition);
   if (!std::filesystem::is_regular_file(task)) {
     throw UsageError(
         fmt::format("--task {} is neither a task of allot ({}) nor a task file; docs/tasks.md says how "
                     "to write one",
-                    task, fmt::join(task_names(), ", ")));
+                    task, fmt::join(all_task_names(), ", ")));
   }
   std::string text = read_file(task);
   try {

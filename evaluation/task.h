@@ -54,6 +54,8 @@ class Task {
   virtual bool message() const { return false; }
   // Whether grade() asks a program, which make_graded_task() (grader.h) must then be given.
   virtual bool needs_grader() const { return false; }
+  // Whether that program runs code from replies (code_grader.h).
+  virtual bool runs_code() const { return false; }
   // Reads a data file (data_rows.h), of which `fields` names the fields of question and answer. Throws what
   // read_rows and check throw, and CorruptFile naming file, line and field where a row is no question.
   virtual Dataset load(const std::filesystem::path& file, const FieldNames& fields) const = 0;
@@ -102,6 +104,9 @@ bool asks_by_message(std::string_view style_name);
 PromptStyle prompt_style_for(const std::optional<std::string>& chat_template, std::string_view eos_token);
 
 std::vector<std::string> task_names();
+// Tasks that come as task files with allot: "humaneval", "mmlu-llama", …
+std::vector<std::string> shipped_task_names();
+std::vector<std::string> all_task_names();  // both, in this order
 // Throws InvalidArgument listing the known tasks.
 std::unique_ptr<Task> make_task(std::string_view name, PromptStyle style);
 
@@ -120,8 +125,8 @@ struct TaskSource {
 // definition. A task that needs a grader has none: grader.h has the function that gives it one.
 std::unique_ptr<Task> make_task(const TaskSource& source);
 
-// What --task says: nothing for the name of a task of allot, else the text of the task file. Throws
-// UsageError for a text that is neither.
+// What --task says: nothing for the name of a task of allot, else the text of the task file, shipped or at a
+// path. Throws UsageError for a text that is neither.
 std::string read_task_definition(const std::string& task);
 
 }  // namespace allot::evaluation

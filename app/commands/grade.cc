@@ -4,6 +4,7 @@
 
 #include "app/cli/command.h"
 #include "app/cli/options.h"
+#include "app/run/grader_option.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "evaluation/grader_process.h"
@@ -45,7 +46,7 @@ double grade_row(const nlohmann::ordered_json& row, const evaluation::Task& task
 int run_grade(std::span<const std::string> arguments) {
   std::string task_name = "gsm8k";
   std::string style = "boxed";
-  std::string grader;
+  GraderOption grading;
   bool keep = false;
   OptionSet set(
       "grade",
@@ -53,11 +54,11 @@ int run_grade(std::span<const std::string> arguments) {
       "prediction is a whole reply or a bare answer, an answer is bare or a worked solution; a program that grades "
       "adds its \"score\"",
       "echo '{\"prediction\": \"So it is \\\\boxed{18}.\", \"answer\": \"18\"}' | allot grade --task gsm8k");
-  set.text("task", &task_name, "NAME|FILE",
-           "task whose rules decide what is right: gsm8k, or a task file (docs/tasks.md)");
-  set.suggest("task", evaluation::task_names());
-  set.text("grader", &grader, "COMMAND",
-           "program that grades replies, for a task file that asks for one; a shell runs it");
+  set.text(
+      "task", &task_name, "NAME|FILE",
+      "task whose rules decide what is right: gsm8k, one that allot brings as a file (humaneval, mmlu-llama, ruler-qa, …), or a task file (docs/tasks.md)");
+  set.suggest("task", evaluation::all_task_names());
+  declare_grader_option(&set, &grading, "program that grades replies");
   set.choice("prompt-style", &style, evaluation::prompt_style_names(),
              "prompt style of the replies, which decides where the answer is looked for");
   set.flag(
@@ -65,6 +66,7 @@ int run_grade(std::span<const std::string> arguments) {
       "write each line with its grade, for allot compare, which tells questions by the field \"question\"");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
+  const std::string grader = grading.grader();
   const std::string definition = evaluation::read_task_definition(task_name);
   const auto task =
       evaluation::make_graded_task({task_name, style, definition}, evaluation::make_grader(grader));

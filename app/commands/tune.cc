@@ -25,6 +25,7 @@
 #include "app/files/schedule_argument.h"
 #include "app/report/run_summary.h"
 #include "app/run/devices.h"
+#include "app/run/grader_option.h"
 #include "app/run/local_cluster.h"
 #include "app/run/resume.h"
 #include "app/run/run_directory.h"
@@ -157,7 +158,7 @@ bool verify_frontier(const std::string& program, const wire::RunSpec& spec, cons
   if (heldout.has_question_field()) words.insert(words.end(), {"--question-field", heldout.question_field()});
   if (heldout.has_answer_field()) words.insert(words.end(), {"--answer-field", heldout.answer_field()});
   if (spec.task().has_definition()) words.insert(words.end(), {"--task", aggregator::task_path(run)});
-  if (!grader.empty()) words.insert(words.end(), {"--grader", grader});
+  std::ranges::copy(grader_words(grader), std::back_inserter(words));
   const std::filesystem::path log = log_file(run, "frontier");
   std::cerr << "verifying the totals " << list << "; its progress is in " << log.string() << std::endl;
   ChildProcess verify(words, log);
@@ -184,6 +185,7 @@ int run_tune(std::span<const std::string> arguments) {
   std::string frontier;
   int32_t workers_per_device = 1;
   bool json = false;
+  GraderOption grading;
   OptionSet set("tune", "learn a schedule on this machine, verify it on held-out questions and report",
                 "allot tune --model assets/tiny-gsm --data assets/tiny-gsm/train.jsonl "
                 "--heldout assets/tiny-gsm/heldout.jsonl --total 64");
@@ -202,8 +204,7 @@ int run_tune(std::span<const std::string> arguments) {
       "frontier", &frontier, "N,…",
       "at the end also verify what the run gives at these totals, each beside the uniform schedule, and find the "
       "even total that is as accurate as the learned schedule, on the first device; the report shows both");
-  set.text("grader", &cluster.grader, "COMMAND",
-           "program of the workers that grades replies, for a task file that asks for one; a shell runs it");
+  declare_grader_option(&set, &grading, "program of the workers that grades replies");
   set.flag("json", &json, "print the result as one JSON object");
   std::string http = "127.0.0.1:*";
   set.text("http", &http, "ADDRESS:PORT",
@@ -230,6 +231,7 @@ int run_tune(std::span<const std::string> arguments) {
       spec = options_as_usage([&] { return build_run_spec(run); });
       resolve(spec, &run);
     }
+    cluster.grader = grading.grader();
     evaluation::require_grader(*evaluation::make_task(worker::task_source(spec.task())), cluster.grader);
     totals = frontier_totals(frontier, spec);
   });

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "evaluation/code_grader.h"
 
 namespace allot::app {
 namespace {
@@ -53,7 +54,10 @@ void CommandWords::add(const evaluation::Conditions& conditions, const Condition
   const evaluation::FieldNames usual;
   if (data && data->fields.question != usual.question) add("question-field", data->fields.question);
   if (data && data->fields.answer != usual.answer) add("answer-field", data->fields.answer);
-  if (!places.grader.empty()) add("grader", places.grader);
+  if (places.grader == evaluation::kCodeGrader)
+    flag("allow-code-execution", true);
+  else if (!places.grader.empty())
+    add("grader", places.grader);
 
   const bool of_file = conditions.task.definition_sha256.has_value();
   const Json said = evaluation::to_json(conditions);

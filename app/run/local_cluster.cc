@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <iterator>
 #include <thread>
 #include <utility>
 
 #include "aggregator/run_directory.h"
 #include "app/cli/own_executable.h"
 #include "app/cli/stop_signal.h"
+#include "app/run/grader_option.h"
 #include "app/run/run_directory.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -87,7 +89,7 @@ std::vector<std::string> LocalCluster::command_of(const Member& member) const {
   if (options_.max_sequences > 0) {
     command.insert(command.end(), {"--max-sequences", std::to_string(options_.max_sequences)});
   }
-  if (!options_.grader.empty()) command.insert(command.end(), {"--grader", options_.grader});
+  std::ranges::copy(grader_words(options_.grader), std::back_inserter(command));
   return command;
 }
 

@@ -198,9 +198,10 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
                   "total attention samples over all layers, or value rows with --unit rows");
   options.integer("floor", &run->policy.floor, 0, 1'000'000, "S",
                   "fewest samples of a layer; 0 allows layers without any attention");
-  options.text("task", &run->task, "NAME|FILE",
-               "how questions are asked and answers graded: gsm8k, or a task file (docs/tasks.md)");
-  options.suggest("task", evaluation::task_names());
+  options.text(
+      "task", &run->task, "NAME|FILE",
+      "how questions are asked and answers graded: gsm8k, one that allot brings as a file (humaneval, mmlu-llama, ruler-qa, …), or a task file (docs/tasks.md)");
+  options.suggest("task", evaluation::all_task_names());
   options.choice("prompt-style", &run->prompt, styles,
                  "prompt style; auto chooses by the model's chat template");
   options.integer("heldout-questions", &run->heldout_questions, 0, kManyInt32, "N",

@@ -10,6 +10,7 @@
 #include "app/cli/options.h"
 #include "app/cli/stop_signal.h"
 #include "app/cli/version.h"
+#include "app/run/grader_option.h"
 #include "app/run/identity.h"
 #include "app/run/model_options.h"
 #include "app/run/run_directory.h"
@@ -168,6 +169,7 @@ wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options
 int run_worker_command(std::span<const std::string> arguments, const DeviceOf& device_of,
                        const RunnerOf& runner_of) {
   WorkerOptions options;
+  GraderOption grading;
   OptionSet set("worker",
                 "score schedules for an aggregator until the run is finished or a signal asks to stop",
                 "allot worker --connect tcp://aggregator:5557 --model /models/tiny-gsm");
@@ -187,13 +189,13 @@ int run_worker_command(std::span<const std::string> arguments, const DeviceOf& d
   set.device(&options.device);
   set.integer("threads", &options.threads, 0, 4096, "N", "threads of the model; 0 uses all cores");
   set.integer("max-sequences", &options.max_sequences, 1, 65536, "N", "replies decoded together");
-  set.text("grader", &options.grader, "COMMAND",
-           "program that grades replies, for a run whose task file asks for one; a shell runs it");
+  declare_grader_option(&set, &grading, "program that grades replies, for a run");
   set.flag("exit-when-finished", &options.exit_when_finished, "end when the run is finished");
   set.integer(
       "drained-exit-code", &options.drained_exit_code, 0, 255, "CODE",
       "exit status after a signal to stop, for a supervisor to which 0 means that the run is finished");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
+  options.grader = grading.grader();
   if (options.run.empty() == options.connect.empty()) {
     throw UsageError("give one of --run DIR and --connect ENDPOINT");
   }

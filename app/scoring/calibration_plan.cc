@@ -49,7 +49,8 @@ void check_margins(const CalibrationPlanOptions& options) {
       {"heldout", !options.heldout.empty()},
       {"heldout-questions", options.heldout_questions.has_value()},
       {"max-new-tokens", options.max_new_tokens.has_value()},
-      {"grader", !options.grader.empty()}};
+      {"grader", !options.grading.command.empty()},
+      {"allow-code-execution", options.grading.allow_code_execution}};
   for (const auto& [option, is_given] : of_answers)
     if (is_given && !points)
       throw UsageError(
@@ -74,7 +75,7 @@ AccuracyPlan plan_accuracy(const CalibrationPlanOptions& options, const kernels:
   scoring.threads = texts.threads;
   scoring.data = options.heldout;
   scoring.fields = texts.fields;
-  scoring.grader = options.grader;
+  scoring.grader = options.grading.grader();
   const std::vector<std::string> dense = {"dense"};
   AccuracyPlan plan{.margin = *options.accuracy_margin / 100,
                     .scoring = plan_scoring(dense, std::nullopt, &scoring, set)};
@@ -118,8 +119,7 @@ void declare_calibration_options(OptionSet* set, CalibrationPlanOptions* options
                "verify on the first N held-out questions; on all without it");
   set->integer("max-new-tokens", &options->max_new_tokens, 1, evaluation::kMaxNewTokens, "N",
                "longest reply to a held-out question; as the task says without it");
-  set->text("grader", &options->grader, "COMMAND",
-            "program that grades replies, for a task file that asks for one; a shell runs it");
+  declare_grader_option(set, &options->grading, "program that grades replies");
   set->integer("floor", &search.floor, 0, 1'000'000, "N", "the least that a layer gets");
   declare_bounds_option(set, &options->bounds);
   set->integer("steps", &search.steps, 1, 100'000, "N", "batches of schedules that are measured for a total");

@@ -26,8 +26,8 @@ struct CalibrationPlanOptions {
   std::filesystem::path heldout;             // questions
   std::optional<int64_t> heldout_questions;  // the first of them; nothing = all
   std::optional<int32_t> max_new_tokens;     // of a reply; nothing: as the task says
-  std::string grader;                        // command that grades replies, for tasks that ask for one
-  std::string bounds;                        // LAYERS:RANGE,… (policy/bounds.h); empty: the floor alone
+  GraderOption grading;
+  std::string bounds;  // LAYERS:RANGE,… (policy/bounds.h); empty: the floor alone
   evaluation::CalibrationOptions search;
   std::filesystem::path out = "calibration";
   std::filesystem::path measurements;  // file of everything measured; empty: not kept

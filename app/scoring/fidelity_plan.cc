@@ -116,9 +116,10 @@ void declare_text_options(OptionSet* set, FidelityPlanOptions* options) {
   set->path("text", &options->text, "text file, cut into texts of --tokens tokens");
   declare_data_options(set, &options->data, &options->fields,
                        "questions, of which each with its solution is a text");
-  set->text("task", &options->task, "NAME|FILE",
-            "how questions are asked: gsm8k, or a task file (docs/tasks.md)");
-  set->suggest("task", evaluation::task_names());
+  set->text(
+      "task", &options->task, "NAME|FILE",
+      "how questions are asked: gsm8k, one that allot brings as a file (humaneval, mmlu-llama, ruler-qa, …), or a task file (docs/tasks.md)");
+  set->suggest("task", evaluation::all_task_names());
   set->choice("prompt-style", &options->prompt_style, styles,
               "prompt style; auto takes the schedule file's, else the one that fits the model's chat "
               "template");

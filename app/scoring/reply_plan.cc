@@ -69,9 +69,10 @@ void declare_reply_options(OptionSet* set, ReplyOptions* options, PromptStyles a
   if (allowed == PromptStyles::kNone) {
     options->prompt_style = kNoStyle;
   } else {
-    set->text("task", &options->task, "NAME|FILE",
-              "how questions are asked and answers graded: gsm8k, or a task file (docs/tasks.md)");
-    set->suggest("task", evaluation::task_names());
+    set->text(
+        "task", &options->task, "NAME|FILE",
+        "how questions are asked and answers graded: gsm8k, one that allot brings as a file (humaneval, mmlu-llama, ruler-qa, …), or a task file (docs/tasks.md)");
+    set->suggest("task", evaluation::all_task_names());
     set->choice(
         "prompt-style", &options->prompt_style, styles,
         allowed == PromptStyles::kOfTask

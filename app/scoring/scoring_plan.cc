@@ -20,8 +20,7 @@ void declare_scoring_options(OptionSet* set, ScoringOptions* options) {
   declare_reply_options(set, options, PromptStyles::kOfTask);
   declare_data_options(set, &options->data, &options->fields, "questions to ask");
   set->integer("limit", &options->limit, 0, kMany, "N", "score the first N questions; 0 for all");
-  set->text("grader", &options->grader, "COMMAND",
-            "program that grades replies, for a task file that asks for one; a shell runs it");
+  declare_grader_option(set, &options->grading, "program that grades replies");
   set->path("details", &options->details, "write every reply and its grade to this JSONL file");
   set->require("data");
 }
@@ -52,6 +51,7 @@ ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::opti
         "have answered; leave one out");
   ScoringPlan plan;
   static_cast<ReplyPlan&>(plan) = plan_replies(schedules, run, options, set);
+  if (const std::string grader = options->grading.grader(); !grader.empty()) options->grader = grader;
   evaluation::require_grader(*plan.task, options->grader);
   plan.dataset = plan.task->load(options->data, options->fields);
   const int64_t questions = std::ssize(plan.dataset.questions);
@@ -104,14 +104,17 @@ Json plan_json(const ScoringPlan& plan) {
 
 std::string detectable_line(const ScoringPlan& plan) {
   if (plan.schedules.size() < 2) return "";
-  const auto at = [&](double telling) {
-    const auto difference = evaluation::detectable_difference(plan.questions(), telling);
-    return difference ? fmt::format("of {:.1f} points", 100 * *difference) : std::string("of no size");
-  };
+  const auto quarter = evaluation::detectable_difference(plan.questions(), 0.25);
+  const auto tenth = evaluation::detectable_difference(plan.questions(), 0.1);
+  if (!quarter)
+    return fmt::format(
+        "{} questions are too few to find any difference between two schedules unless more than one in four tells "
+        "them apart\n",
+        plan.questions());
   return fmt::format(
-      "{} questions find a difference {} in four of five cases where one in four tells two schedules apart, and "
-      "{} where one in ten does\n",
-      plan.questions(), at(0.25), at(0.1));
+      "{} questions find a difference of {:.1f} points in four of five cases where one in four tells two schedules "
+      "apart, and {} where one in ten does\n",
+      plan.questions(), 100 * *quarter, tenth ? fmt::format("{:.1f}", 100 * *tenth) : "none");
 }
 
 std::string with_differences(const std::string& file, const ScoringPlan& plan) {

@@ -13,6 +13,7 @@
 #include "app/cli/options.h"
 #include "app/files/command_words.h"
 #include "app/run/data_options.h"
+#include "app/run/grader_option.h"
 #include "app/scoring/reply_plan.h"
 #include "evaluation/task.h"
 
@@ -22,7 +23,8 @@ struct ScoringOptions : ReplyOptions {
   std::filesystem::path data;
   evaluation::FieldNames fields;  // of the data
   int64_t limit = 0;              // 0 = all questions
-  std::string grader;             // command that grades replies, for tasks that ask for one
+  GraderOption grading;
+  std::string grader;             // grading.grader(), once the plan is made
   std::filesystem::path details;  // empty: replies are not kept
   int32_t repeats = 1;            // times that each question is asked, with other draws
   std::filesystem::path run;      // directory of the evaluation (evaluation_run.h); empty: none

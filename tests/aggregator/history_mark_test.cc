@@ -1,6 +1,7 @@
 // What was acked and is gone is noticed at the next start: a write-ahead log that is lost, cut or damaged, a
 // history that is missing or older than its mark. What a power cut does to the mark itself refuses nothing.
 #include "aggregator/history_mark.h"
+#include "aggregator/sqlite.h"
 
 #include <gmock/gmock.h>
 

@@ -140,5 +140,39 @@ TEST(DataRows, TasksReadTheFieldsThatTheyAreTold) {
   EXPECT_EQ(data.questions[0].answer, "1,001");
 }
 
+TEST(DataRows, AListOfTextsHasALineForEach) {
+  const TemporaryDirectory directory;
+  const auto file = directory.path() / "data.jsonl";
+  const std::array fields = {DataField{.name = "a", .number = true, .list = true}};
+  write_file_atomically(file, "{\"a\": [\"x y\", 7]}\n{\"a\": \"z\"}\n");
+  const DataRows data = read_rows(file, fields);
+  EXPECT_EQ(data.rows[0].values[0], "x y\n7");
+  EXPECT_EQ(data.rows[1].values[0], "z");
+  for (const char* bad : {"[]", "[\" \"]", "[[\"x\"]]", "[true]", "null"}) {
+    write_file_atomically(file, std::string("{\"a\": ") + bad + "}");
+    EXPECT_THROW((void)read_rows(file, fields), CorruptFile) << bad;
+  }
+  write_file_atomically(file, "{\"a\": [\"x\"]}");
+  EXPECT_THROW((void)read_rows(file, std::array{DataField{.name = "a"}}), CorruptFile);
+}
+
+TEST(DataRows, CsvWithoutAHeaderHasTheColumnsThatAreNamed) {
+  const TemporaryDirectory directory;
+  const auto file = directory.path() / "data.csv";
+  write_file_atomically(file, "1,\"a, b\",x\n2,c,y\n");
+  const std::vector<std::string> columns = {"n", "q", "a"};
+  const DataRows data = read_rows(file, kFields, columns);
+  ASSERT_EQ(data.rows.size(), 2u);
+  EXPECT_THAT(data.rows[0].values, ElementsAre("a, b", "x"));
+  EXPECT_EQ(data.rows[0].line, 1u);
+  write_file_atomically(file, "1,a\n");
+  try {
+    (void)read_rows(file, kFields, columns);
+    FAIL();
+  } catch (const CorruptFile& error) {
+    EXPECT_THAT(error.what(), Names("line 1", 2, "columns", 3));
+  }
+}
+
 }  // namespace
 }  // namespace allot::evaluation

@@ -198,5 +198,47 @@ TEST(FileTask, AnyChangeOfTheFileIsAnotherTask) {
               Names("--task", "mmlu", "gsm8k"));
 }
 
+TEST(FileTask, WhatIsWrongWithTheNewerWaysToGradeIsListed) {
+  EXPECT_THAT(fault_of(R"("grade": {"by": "python"})"), Names("grade.program"));
+  EXPECT_THAT(fault_of(R"json("grade": {"by": "python", "program": "check()", "seconds": 21})json"),
+              Names("grade.program", "{reply}", "{extracted}", "grade.seconds", 21, 20));
+  EXPECT_THAT(fault_of(R"("grade": {"by": "python", "program": "{reply} {"})"),
+              Names("grade.program", "byte 8"));
+  EXPECT_THAT(fault_of(R"("grade": {"by": "integers", "first": 0})"), Names("grade.first", 0));
+  EXPECT_THAT(fault_of(R"("grade": {"by": "contains", "share": 1})"), Names("grade.share"));
+  EXPECT_THAT(fault_of(R"("columns": ["a", ""], "grade": {"by": "exact"})"), Names("columns"));
+}
+
+TEST(FileTask, ProgramsAreMadeOfReplyAndRow) {
+  class Seen final : public Grader {
+   public:
+    explicit Seen(std::vector<std::string>* programs) : programs_(*programs) {}
+    Grade grade(const Question& question, std::string_view reply,
+                const std::optional<std::string>&) override {
+      programs_.push_back(std::string(reply) + "|" + question.fields.at("seconds"));
+      return {.score = 1, .extracted = true, .answer = "x"};
+    }
+
+   private:
+    std::vector<std::string>& programs_;
+  };
+  std::vector<std::string> programs;
+  const FileTask task(
+      R"({"allot_task": 1, "name": "mine", "version": 1, "prompt": "{question}", "stop": ["END"],
+                          "extract": {"pattern": "<(.*)>"},
+                          "grade": {"by": "python", "program": "{question}{{{reply}}}{extracted}{test}{answer}",
+                                    "seconds": 7}})",
+      std::make_unique<Seen>(&programs));
+  EXPECT_TRUE(task.needs_grader());
+  EXPECT_TRUE(task.runs_code());
+  const Dataset data = load_text(task, R"({"question": "q", "answer": "a", "test": "t"})");
+  const std::string code(2000, 'c');
+  EXPECT_EQ(task.grade(data.questions[0], "r<" + code + ">END<no>").score, 1);
+  EXPECT_THAT(programs, testing::ElementsAre("q{r<" + code + ">}" + code + "ta|7"));
+  EXPECT_EQ(task.grade(data.questions[0], "no code").score, 0);
+  EXPECT_EQ(programs.size(), 1u) << "nothing was extracted, so nothing is run";
+  EXPECT_FALSE(task_with(kExact).runs_code());
+}
+
 }  // namespace
 }  // namespace allot::evaluation
