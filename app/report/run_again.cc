@@ -5,6 +5,7 @@
 #include "aggregator/run_directory.h"
 #include "aggregator/run_spec.h"
 #include "episode/reward_kind.h"
+#include "evaluation/code_grader.h"
 #include "evaluation/task.h"
 #include "policy/learner.h"
 #include "wire/messages.pb.h"
@@ -31,12 +32,15 @@ CommandWords run_again(const wire::RunSpec& spec, const std::filesystem::path& d
   CommandWords words("tune");
   const wire::TaskSpec& task = spec.task();
   words.add("run", directory.string());
-  const bool graded = evaluation::make_task(worker::task_source(task))->needs_grader();
-  words.add(worker::conditions_of(spec), {.model = spec.model_path(),
-                                          .adapter = spec.model().adapter().path(),
-                                          .data = task.train().path(),
-                                          .task_file = aggregator::task_path(directory).string(),
-                                          .grader = graded && grader.empty() ? "COMMAND" : grader});
+  const auto graded = evaluation::make_task(worker::task_source(task));
+  // A run does not say which program grades; running code there is one way to.
+  const std::string unsaid = graded->runs_code() ? std::string(evaluation::kCodeGrader) : "COMMAND";
+  words.add(worker::conditions_of(spec),
+            {.model = spec.model_path(),
+             .adapter = spec.model().adapter().path(),
+             .data = task.train().path(),
+             .task_file = aggregator::task_path(directory).string(),
+             .grader = graded->needs_grader() && grader.empty() ? unsaid : grader});
   if (task.heldout_questions() > 0) words.add("heldout", task.heldout().path());
   words.add("heldout-questions", task.heldout_questions());
   words.add("total", spec.policy().total());

@@ -164,6 +164,11 @@ TEST_F(RunSpecBuilder, TheCommandThatRunsItAgainSaysEveryCondition) {
   const wire::RunSpec spec = build_run_spec(run_);
   EXPECT_THAT(run_again(spec, "run").line(), HasSubstr(" --grader COMMAND "));
   EXPECT_THAT(run_again(spec, "run", "python3 grade.py").line(), HasSubstr(" --grader 'python3 grade.py' "));
+  run_.task = (small_.model.parent_path() / "code.json").string();
+  write_file_atomically(run_.task,
+                        R"json({"allot_task": 1, "name": "code", "version": 1, "prompt": "{question}",
+      "grade": {"by": "python", "program": "{reply}"}})json");
+  EXPECT_THAT(run_again(build_run_spec(run_), "run").line(), HasSubstr(" --allow-code-execution "));
 }
 
 TEST_F(RunSpecBuilder, AnAdapterIsPartOfTheModelAndItsPlaceIsNot) {

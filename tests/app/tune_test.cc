@@ -448,6 +448,23 @@ TEST_F(Tune, ATaskFileReachesTheWorkersAndTheRunKeepsIt) {
   EXPECT_THAT(other.err, Names("--task", task));
 }
 
+TEST_F(Tune, WorkersRunCodeOnlyWhereThatIsAllowed) {
+  const auto task = directory_ / "code.json";
+  write_file_atomically(task, R"json({"allot_task": 1, "name": "code", "version": 1, "prompt": "{question}",
+      "gold": {"pattern": "#### (.*)"}, "grade": {"by": "python", "program": "{reply}"}})json");
+  const auto without = run_command(tune({"--task", task.string()}));
+  EXPECT_EQ(without.code, 2);
+  EXPECT_THAT(without.err, Names("code", "--allow-code-execution"));
+  const auto both = run_command(tune({"--task", task.string(), "--grader", "cat", "--allow-code-execution"}));
+  EXPECT_EQ(both.code, 2);
+  EXPECT_THAT(both.err, Names("--grader", "--allow-code-execution"));
+  const auto result = run_command(tune({"--task", task.string(), "--allow-code-execution"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_whole_run();
+  EXPECT_THAT(result.out, HasSubstr(" --allow-code-execution "));
+  EXPECT_THAT(read_file(run_ / "report.html"), HasSubstr(" --allow-code-execution "));
+}
+
 TEST_F(Tune, OtherWeightsThanTheRunsAreRefused) {
   ASSERT_EQ(run_command(tune()).code, 0);
   std::string weights = read_file(small_.model / "model.safetensors");

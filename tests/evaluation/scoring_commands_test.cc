@@ -345,6 +345,33 @@ TEST(EvalCommand, NamesTheConditionsAndWhereTheyDifferFromAScheduleFile) {
   EXPECT_THAT(text.out, Names("strat", path));
 }
 
+// Replies of the embedded model are no programs, so they are put into a text of one.
+TEST(EvalCommand, RunsCodeOfRepliesWhereThatIsAllowed) {
+  const std::filesystem::path directory = fresh_directory();
+  json task = json::parse(read_file(std::string(ALLOT_SOURCE_DIR) + "/configs/tasks/tiny-gsm.json"));
+  task["name"] = "code";
+  task["grade"] = {{"by", "python"},
+                   {"program",
+                    "import re\nfound = re.findall(r'#### (.*)', r\"\"\"{reply}\"\"\")\n"
+                    "assert found and found[0] == '{answer}'\n"}};
+  const std::string file = directory / "code.json";
+  write_file_atomically(file, task.dump());
+  const Words words = {"--limit", "8", "--schedule", "dense", "--schedule", "uniform:2", "--task", file};
+  const CommandResult refused = run("eval", words);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, Names("code", "--allow-code-execution"));
+  Words allowed = words;
+  allowed.emplace_back("--allow-code-execution");
+  const CommandResult result = run("eval", allowed);
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr(" --allow-code-execution "));
+  expect_again(result.out);
+  allowed.emplace_back("--json");
+  const json scores = json::parse(run("eval", allowed).out).at("schedules");
+  EXPECT_GE(scores[0].at("correct"), 7);
+  EXPECT_LE(scores[1].at("correct"), 3);
+}
+
 TEST(VerifyCommand, FindsTheBetterSchedule) {
   const CommandResult result = run("verify", {"--limit", "32", "--estimator", "sys", "--schedule",
                                               "29,5,5,5,5,5,5,5", "--against", "uniform", "--json"});
