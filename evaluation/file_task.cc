@@ -82,6 +82,17 @@ std::vector<std::string> first_integers(std::string_view text, size_t most) {
   return found;
 }
 
+// Whether `part` stands in `text`, in any case of any letters.
+bool contains(std::string_view text, std::string_view part) {
+  std::string pattern = "(?i)";
+  for (const char c : part) {
+    // A backslash makes any ASCII character but letters and digits itself.
+    if (static_cast<unsigned char>(c) < 0x80 && !is_letter(c) && !is_digit(c)) pattern += '\\';
+    pattern += c;
+  }
+  return Pattern(pattern).first(text).has_value();
+}
+
 // Which question could not be graded, for messages.
 std::string called(const Question& question) {
   constexpr size_t kShown = 60;
@@ -354,9 +365,8 @@ double FileTask::share_of(const Question& question, std::string_view reply) cons
         found, [&](const std::string& one) { return std::ranges::find(golds, one) != golds.end(); });
     return static_cast<double>(right) / integers_;
   }
-  const std::string text = lower(reply);
-  const auto there = std::ranges::count_if(
-      golds, [&](const std::string& gold) { return text.find(lower(gold)) != std::string::npos; });
+  const auto there =
+      std::ranges::count_if(golds, [&](const std::string& gold) { return contains(reply, gold); });
   if (!share_) return there > 0 ? 1 : 0;
   return static_cast<double>(there) / static_cast<double>(golds.size());
 }

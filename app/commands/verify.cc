@@ -195,6 +195,7 @@ int run_verify(std::span<const std::string> arguments) {
       "allot verify --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl "
       "--schedule 33,8,7,3,4,2,3,4 --against uniform");
   declare_scoring_options(&set, &options);
+  declare_answers(&set, &options);
   set.text("schedule", &schedule, "SCHEDULE", kScheduleForms);
   set.suggest("schedule", {"dense", "config"});
   set.text(

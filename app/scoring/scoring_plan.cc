@@ -35,6 +35,11 @@ void declare_evaluation_run(OptionSet* set, ScoringOptions* options) {
   set->flag("regrade", &options->regrade, "grade the answers in --run again by the task as it is now, first");
 }
 
+void declare_answers(OptionSet* set, ScoringOptions* options) {
+  set->path("answers", &options->run,
+            "keep every answer in this directory as it comes; the same command goes on where it was stopped");
+}
+
 NamedSchedule even_spread(const NamedSchedule& schedule) {
   if (!schedule.schedule || sampled_layers(schedule.schedule->samples) == 0)
     throw UsageError("dense attention has no total to spread evenly; name the schedule to compare it with");

@@ -38,8 +38,10 @@ void declare_scoring_options(OptionSet* set, ScoringOptions* options);
 // UsageError where none does, which has no total.
 NamedSchedule even_spread(const NamedSchedule& schedule);
 
-// Declares --repeats, --run and --regrade, for commands that may be stopped and go on.
+// Declares --repeats, --run and --regrade, for eval.
 void declare_evaluation_run(OptionSet* set, ScoringOptions* options);
+// Declares --answers, for commands in which --run is the run that learned: eval's --run by another name.
+void declare_answers(OptionSet* set, ScoringOptions* options);
 
 struct ScoringPlan : ReplyPlan {  // conditions.measured_on says how many questions are asked
   ScoringOptions options;         // as resolved

@@ -206,5 +206,22 @@ TEST_F(EvalRun, GradesAgainWithoutAskingAgain) {
   EXPECT_EQ(result({"--schedule", "dense", "--task", task_file}).at("schedules")[0].at("correct"), 0);
 }
 
+// verify and ablate keep answers, too; --run is there the run that learned.
+TEST_F(EvalRun, OfOtherCommandsIsNamedByAnswers) {
+  const auto with_answers = [&](const std::string& command, const Words& more) {
+    Words words = {"--limit", "4", "--estimator", "sys", "--answers", run_.string(), "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const CommandResult done = allot::app::run(command, words);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return json::parse(done.out);
+  };
+  const json first = with_answers("ablate", {"--base", "16"});
+  EXPECT_EQ(kept().size(), 36u);  // the base and eight layers
+  EXPECT_EQ(with_answers("ablate", {"--base", "16"}).at("layers"), first.at("layers"));
+  EXPECT_EQ(kept().size(), 36u);
+  (void)with_answers("verify", {"--schedule", "uniform:16", "--against", "dense"});
+  EXPECT_EQ(kept().size(), 40u) << "the base was answered";
+}
+
 }  // namespace
 }  // namespace allot::app

@@ -217,6 +217,12 @@ TEST(Ruler, QuestionsAreRightWithOneOfTheirAnswers) {
                                                    {"1503", 1},
                                                    {"Carolina", 0}})
     EXPECT_EQ(task->grade(question, reply).score, score) << reply;
+  const Question other = ruler_question(*task, R"json(["Zürich (ZH)", "N.Y. \\d+"])json");
+  EXPECT_EQ(task->grade(other, "in ZÜRICH (zh)!").score, 1);
+  EXPECT_EQ(task->grade(other, "in Zürich ZH").score, 0) << "brackets stand for themselves";
+  EXPECT_EQ(task->grade(other, "n.y. \\D+").score, 1);
+  EXPECT_EQ(task->grade(other, "NxYx 55").score, 0);
+  EXPECT_EQ(task->grade(other, "Z\xff zürich (zh)").score, 1) << "bytes that are no character do no harm";
   const Question bare = load_rows(*task, "a.jsonl", R"({"question": "Who?", "answer": "Ada"})").questions[0];
   EXPECT_EQ(task->grade(bare, "ada lovelace").score, 1);
   EXPECT_THAT(message_of<CorruptFile>([&] { (void)ruler_question(*task, "[]"); }),
