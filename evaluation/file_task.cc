@@ -180,6 +180,16 @@ void FileTask::read(std::vector<std::string>* faults) {
       return std::nullopt;
     }
   };
+  if (fields.has("choose")) {
+    choose_ = texts(fields, "choose");
+    if (choose_.size() < 2)
+      fields.fault(fmt::format("'choose' has {} texts, expected at least 2", choose_.size()));
+    if (!stop_.empty())
+      fields.fault("'stop' ends generated replies, and 'choose' has none generated; leave one out");
+    if (message_)
+      fields.fault(
+          "'choose' has texts behind the prompt, and a 'message' ends with the model's markup; leave one out");
+  }
   if (fields.has("columns")) columns_ = texts(fields, "columns");
   extract_ = extraction("extract");
   gold_ = extraction("gold");

@@ -55,6 +55,7 @@ class FileTask final : public Task {
   Grade grade(const Question& question, std::string_view reply) const override;
   bool complete(std::string_view reply) const override;
   std::string_view completing_characters() const override { return completing_; }
+  std::span<const std::string> continuations() const override { return choose_; }
   Generation generation_defaults() const override { return generation_; }
   Question gold(std::string_view answer) const override;
   bool equal(const Question& question, std::string_view answer) const override;
@@ -91,6 +92,7 @@ class FileTask final : public Task {
   std::vector<std::string> field_names_;  // of the lines, besides question and answer
   std::vector<std::string> stop_;
   std::string completing_;
+  std::vector<std::string> choose_;
   std::optional<Extraction> extract_;  // without one the whole reply is the answer
   std::optional<Extraction> gold_;     // where the answer stands in a worked solution
   GradeBy how_ = GradeBy::kExact;

@@ -23,6 +23,9 @@ struct Prompt {
   // `completing` characters. May be empty: the reply ends where the model ends it.
   std::function<bool(std::string_view)> complete;
   std::string_view completing;  // outlives the prompt's reply
+  // Where there are any, nothing is generated: the reply is the one of these texts that the model takes for
+  // the most likely to follow the prompt, the first of equal ones.
+  std::vector<std::string> continuations = {};
   // Called after each token with the text that it adds, perhaps none; whole characters only, so that a reply
   // which ends within one has more text than these pieces. May be empty.
   std::function<void(const std::string&)> on_text = {};

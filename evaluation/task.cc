@@ -37,6 +37,7 @@ constexpr std::array<TaskEntry, 1> kTasks = {{
 extern const std::string_view kHumanEval;
 extern const std::string_view kHumanEvalChat;
 extern const std::string_view kMmluDeepseek;
+extern const std::string_view kMmluLikelihood;
 extern const std::string_view kMmluLlama;
 extern const std::string_view kMmluChat;
 extern const std::string_view kRulerFwe;
@@ -51,10 +52,11 @@ struct ShippedTask {
 };
 
 // A new task file adds its line here and in CMakeLists.txt.
-constexpr std::array<ShippedTask, 8> kShipped = {{{"humaneval", &kHumanEval},
+constexpr std::array<ShippedTask, 9> kShipped = {{{"humaneval", &kHumanEval},
                                                   {"humaneval-chat", &kHumanEvalChat},
                                                   {"mmlu-chat", &kMmluChat},
                                                   {"mmlu-deepseek", &kMmluDeepseek},
+                                                  {"mmlu-likelihood", &kMmluLikelihood},
                                                   {"mmlu-llama", &kMmluLlama},
                                                   {"ruler-fwe", &kRulerFwe},
                                                   {"ruler-niah-multivalue", &kRulerNiahMultivalue},

@@ -3,6 +3,9 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 
@@ -57,7 +60,58 @@ bool EngineGenerator::token_has(int32_t token, std::string_view characters) {
   return found->second.find_first_of(characters) != std::string::npos;
 }
 
+double EngineGenerator::log_likelihood(const std::vector<int32_t>& whole, size_t prompt,
+                                       const evaluation::Prompt& of, std::vector<float>* logits_of_prompt) {
+  const auto vocabulary = static_cast<size_t>(engine_.config().vocab_size);
+  const std::span<const int32_t> before(whole.data(), whole.size() - 1);
+  // All single tokens follow the same pass.
+  const bool shared = before.size() == prompt;
+  std::vector<float> own;
+  std::vector<float>& logits = shared ? *logits_of_prompt : own;
+  if (logits.empty()) {
+    logits = engine_.logits(before, of.samples, of.key, of.question);
+    logits.erase(logits.begin(), logits.begin() + static_cast<ptrdiff_t>((prompt - 1) * vocabulary));
+  }
+  double sum = 0;
+  for (size_t at = prompt; at < whole.size(); ++at) {
+    const std::span<const float> row(logits.data() + (at - prompt) * vocabulary, vocabulary);
+    const float largest = *std::ranges::max_element(row);
+    double total = 0;
+    for (const float logit : row) total += std::exp(static_cast<double>(logit - largest));
+    sum += static_cast<double>(row[static_cast<size_t>(whole[at])] - largest) - std::log(total);
+  }
+  return sum;
+}
+
+evaluation::Reply EngineGenerator::most_likely(const evaluation::Prompt& prompt) {
+  const std::vector<int32_t>& ids = tokenised(prompt.text);
+  evaluation::Reply reply;
+  reply.id = prompt.id;
+  reply.finish = Finish::kStop;
+  reply.prompt_tokens = static_cast<int32_t>(ids.size());
+  std::vector<float> logits_of_prompt;
+  std::optional<double> best;
+  for (const std::string& text : prompt.continuations) {
+    const std::vector<int32_t> whole = encoder_.encode(tokenizer_, prompt.text + text);
+    if (whole.size() <= ids.size() || !std::equal(ids.begin(), ids.end(), whole.begin()))
+      throw InvalidArgument(fmt::format(
+          "question {}: \"{}\" does not begin with a token of its own behind the prompt, whose last one changes "
+          "with it; begin it with a space, or end the prompt without one",
+          prompt.question, text));
+    const double likelihood = log_likelihood(whole, ids.size(), prompt, &logits_of_prompt);
+    if (best && likelihood <= *best) continue;
+    best = likelihood;
+    reply.text = text;
+    reply.output_tokens = static_cast<int32_t>(whole.size() - ids.size());
+  }
+  return reply;
+}
+
 void EngineGenerator::submit(const evaluation::Prompt& prompt) {
+  if (!prompt.continuations.empty()) {
+    to_choose_.push_back(prompt);
+    return;
+  }
   const std::vector<int32_t>& ids = tokenised(prompt.text);
   const int64_t room = engine_.config().max_position_embeddings - static_cast<int64_t>(ids.size());
   if (room < 1)
@@ -86,6 +140,11 @@ void EngineGenerator::submit(const evaluation::Prompt& prompt) {
 
 std::vector<evaluation::Reply> EngineGenerator::step() {
   std::vector<evaluation::Reply> replies;
+  if (!to_choose_.empty()) {
+    const evaluation::Prompt prompt = std::move(to_choose_.front());
+    to_choose_.pop_front();
+    replies.push_back(most_likely(prompt));
+  }
   for (const model::GenerationResult& result : engine_.step())
     replies.push_back({.id = result.id,
                        .text = model::known_text(tokenizer_, result.tokens),
@@ -96,6 +155,7 @@ std::vector<evaluation::Reply> EngineGenerator::step() {
 }
 
 void EngineGenerator::cancel(uint64_t id) {
+  std::erase_if(to_choose_, [id](const evaluation::Prompt& prompt) { return prompt.id == id; });
   engine_.cancel(id);
 }
 

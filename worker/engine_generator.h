@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -43,7 +44,9 @@ class EngineGenerator final : public evaluation::Generator {
   int32_t max_prompts() const override;
   // Each prompt is tokenised once and kept: a text that comes again, as each question does under every
   // schedule, costs only a look-up. A reply has at most max_new_tokens tokens, fewer where the prompt leaves
-  // fewer of the model's positions.
+  // fewer of the model's positions. A prompt with continuations is answered by one teacher-forced pass for
+  // all that are a single token and one for each that is more, with every position sampled; their tokens are
+  // those behind the prompt's own of prompt and continuation as one text, as in lm-evaluation-harness.
   void submit(const evaluation::Prompt& prompt) override;
   std::vector<evaluation::Reply> step() override;
   void cancel(uint64_t id) override;
@@ -56,6 +59,10 @@ class EngineGenerator final : public evaluation::Generator {
  private:
   // `options` with the sequence_tokens of the expected texts, where they have more than those say.
   model::EngineOptions with_room(model::EngineOptions options, std::span<const ExpectedText> expected);
+  // Of tokens that follow `prompt` in `whole`, under the prompt's samples and draws.
+  double log_likelihood(const std::vector<int32_t>& whole, size_t prompt, const evaluation::Prompt& of,
+                        std::vector<float>* logits_of_prompt);
+  evaluation::Reply most_likely(const evaluation::Prompt& prompt);
   bool token_has(int32_t token, std::string_view characters);
 
   model::Tokenizer tokenizer_;
@@ -64,6 +71,7 @@ class EngineGenerator final : public evaluation::Generator {
   std::unordered_map<std::string, std::vector<int32_t>> prompts_;
   model::Engine engine_;  // after what tells how much room it needs
   std::unordered_map<int32_t, std::string> token_texts_;
+  std::deque<evaluation::Prompt> to_choose_;  // prompts with continuations that have not been answered
 };
 
 }  // namespace allot::worker

@@ -82,6 +82,7 @@ void ModelRunner::submit(Running* running) {
     prompt.completing = task_->completing_characters();
     if (!prompt.completing.empty())
       prompt.complete = [this](std::string_view reply) { return task_->complete(reply); };
+    prompt.continuations.assign(task_->continuations().begin(), task_->continuations().end());
     generator_->submit(prompt);
     running->prompts.push_back(prompt.id);
     places_.emplace(prompt.id, Place{episode.id, index});

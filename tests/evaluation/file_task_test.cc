@@ -206,6 +206,8 @@ TEST(FileTask, WhatIsWrongWithTheNewerWaysToGradeIsListed) {
               Names("grade.program", "byte 8"));
   EXPECT_THAT(fault_of(R"("grade": {"by": "integers", "first": 0})"), Names("grade.first", 0));
   EXPECT_THAT(fault_of(R"("grade": {"by": "contains", "share": 1})"), Names("grade.share"));
+  EXPECT_THAT(fault_of(kExact + R"(, "choose": ["a"], "stop": ["b"], "message": true)"),
+              Names("choose", 1, 2, "stop", "message", "3 faults"));
   EXPECT_THAT(fault_of(R"("columns": ["a", ""], "grade": {"by": "exact"})"), Names("columns"));
 }
 

@@ -23,7 +23,7 @@ std::unique_ptr<Task> shipped(const std::string& name) {
 }
 
 TEST(ShippedTasks, AreTaskFilesOfTheirNames) {
-  EXPECT_GE(shipped_task_names().size(), 8u);
+  EXPECT_GE(shipped_task_names().size(), 9u);
   for (const std::string& name : shipped_task_names()) {
     const auto task = shipped(name);
     EXPECT_EQ(task->name(), name);
@@ -45,7 +45,7 @@ Dataset load_rows(const Task& task, const std::string& name, const std::string& 
 }
 
 TEST(Mmlu, ReadsThePublishedFilesAndAsksAsTheTables) {
-  for (const char* name : {"mmlu-deepseek", "mmlu-llama", "mmlu-chat"}) {
+  for (const char* name : {"mmlu-deepseek", "mmlu-llama", "mmlu-chat", "mmlu-likelihood"}) {
     const auto task = shipped(name);
     const Dataset data = load_rows(*task, "anatomy_test.csv", kMmluRows);
     ASSERT_EQ(data.questions.size(), 2u);
@@ -154,6 +154,16 @@ TEST(Mmlu, OfOtherChatModelsOnlyTheBoxCounts) {
                                {"\\boxed{E}", 0},
                                {"\\boxed{A} \\boxed{none}", 0},
                                {"", 0}});
+}
+
+TEST(Mmlu, LikelihoodChoosesAmongTheLetters) {
+  const auto task = shipped("mmlu-likelihood");
+  EXPECT_THAT(task->continuations(), testing::ElementsAre(" A", " B", " C", " D"));
+  const Question question = load_rows(*task, "a.csv", kMmluRows).questions[0];
+  EXPECT_THAT(task->prompt(question), EndsWith("\nD. 6\nAnswer:"));
+  EXPECT_EQ(task->grade(question, " B").score, 1);
+  EXPECT_EQ(task->grade(question, " C").score, 0);
+  EXPECT_TRUE(shipped("mmlu-llama")->continuations().empty());
 }
 
 // RULER's generator writes {"index", "input", "outputs": [...], "length"}.

@@ -1,12 +1,18 @@
 #include "worker/engine_generator.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <set>
 #include <string>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/temporary_directory.h"
+#include "tests/names.h"
 
 namespace allot::worker {
 namespace {
@@ -97,6 +103,91 @@ TEST(EngineGenerator, AnswersALongerPromptThanWasExpected) {
   int replies = 0;
   while (replies < 2) replies += static_cast<int>(generator.step().size());
   EXPECT_EQ(replies, 2);
+}
+
+// The embedded model itself, whose tokens are characters.
+const std::filesystem::path kTinyGsm = std::filesystem::path(ALLOT_SOURCE_DIR) / "assets/tiny-gsm";
+
+evaluation::Prompt choice_of(uint64_t id, const std::string& text,
+                             const std::vector<std::string>& continuations) {
+  evaluation::Prompt prompt;
+  prompt.id = id;
+  prompt.text = text;
+  prompt.question = 6;
+  prompt.continuations = continuations;
+  return prompt;
+}
+
+// The log-likelihood of `text` after `prompt`, by a pass of its own over both.
+double log_likelihood(EngineGenerator* generator, const std::string& prompt, const std::string& text,
+                      const std::vector<int32_t>& samples, DrawKey key, uint32_t question) {
+  const std::vector<int32_t> before = generator->tokenised(prompt),
+                             whole = generator->tokenised(prompt + text);
+  const std::vector<float> logits =
+      generator->engine().logits(std::span(whole).first(whole.size() - 1), samples, key, question);
+  const size_t vocabulary = logits.size() / (whole.size() - 1);
+  double sum = 0;
+  for (size_t at = before.size(); at < whole.size(); ++at) {
+    const float* row = logits.data() + (at - 1) * vocabulary;
+    double total = 0;
+    for (size_t i = 0; i < vocabulary; ++i) total += std::exp(static_cast<double>(row[i]));
+    sum += row[whole[at]] - std::log(total);
+  }
+  return sum;
+}
+
+TEST(EngineGenerator, OfContinuationsTheMostLikelyIsTheReply) {
+  EngineGenerator generator(kTinyGsm, {.dtype = kernels::DType::kFloat32, .max_sequences = 4}, {});
+  const std::vector<std::vector<std::string>> sets = {
+      {"1", "2", "3", "7", "0"}, {" 12", " 3", " 1234"}, {"apples", "pens", "s", " "}, {"a", "bc"}};
+  const std::vector<int32_t> sampled(static_cast<size_t>(generator.engine().config().num_layers), 3);
+  std::set<std::string> replies;
+  uint64_t id = 0;
+  for (const std::string& prompt : {std::string("Tom has 3 apples and gets 4. #### "),
+                                    std::string("Ann buys 2 "), std::string("12 + 1 =")}) {
+    for (const std::vector<std::string>& continuations : sets) {
+      for (const std::vector<int32_t>& samples : {std::vector<int32_t>(), sampled}) {
+        const DrawKey key{.run_seed = 4, .sampling_seed = 1};
+        evaluation::Prompt asked = choice_of(++id, prompt, continuations);
+        asked.samples = samples;
+        asked.key = key;
+        generator.submit(asked);
+        const std::vector<evaluation::Reply> answered = generator.step();
+        ASSERT_EQ(answered.size(), 1u);
+        EXPECT_EQ(answered[0].id, id);
+        EXPECT_EQ(answered[0].finish, Finish::kStop);
+        std::vector<double> likelihoods;
+        for (const std::string& text : continuations)
+          likelihoods.push_back(log_likelihood(&generator, prompt, text, samples, key, asked.question));
+        const auto best = static_cast<size_t>(std::ranges::max_element(likelihoods) - likelihoods.begin());
+        EXPECT_EQ(answered[0].text, continuations[best]) << prompt;
+        EXPECT_EQ(answered[0].prompt_tokens, std::ssize(generator.tokenised(prompt)));
+        EXPECT_EQ(answered[0].prompt_tokens + answered[0].output_tokens,
+                  std::ssize(generator.tokenised(prompt + continuations[best])));
+        replies.insert(answered[0].text);
+      }
+    }
+  }
+  EXPECT_GT(replies.size(), 5u) << "the choices hardly depend on prompt and continuations";
+  EXPECT_TRUE(generator.step().empty());
+}
+
+TEST(EngineGenerator, OfEqualContinuationsTheFirstIsTheReplyAndCancelledOnesHaveNone) {
+  EngineGenerator generator(kTinyGsm, {.max_sequences = 4}, {});
+  generator.submit(choice_of(1, "12 + 1 =", {"3", "4"}));
+  generator.submit(choice_of(2, "12 + 1 =", {" 13", " 13"}));
+  generator.cancel(1);
+  const std::vector<evaluation::Reply> answered = generator.step();
+  ASSERT_EQ(answered.size(), 1u);
+  EXPECT_EQ(answered[0].id, 2u);
+  EXPECT_TRUE(generator.step().empty());
+  generator.submit(choice_of(3, "12 + 1 =", {"3", ""}));
+  try {
+    (void)generator.step();
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), Names("question 6", "\"\"", "token of its own"));
+  }
 }
 
 }  // namespace
