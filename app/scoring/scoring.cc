@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "app/cli/stop_signal.h"
+#include "app/scoring/lm_eval_files.h"
 #include "app/scoring/reply_engine.h"
 #include "app/view/progress_line.h"
 #include "base/clock.h"
@@ -175,6 +176,15 @@ std::string Scorer::details() const {
   return text;
 }
 
+std::vector<evaluation::Answer> Scorer::answers(size_t schedule) const {
+  std::vector<evaluation::Answer> answers;
+  const auto& all = impl_->answers;
+  for (auto at = all.lower_bound({schedule, 0, 0}); at != all.end() && std::get<0>(at->first) == schedule;
+       ++at)
+    answers.push_back(at->second);
+  return answers;
+}
+
 int64_t Scorer::answered_before() const {
   return impl_->answered_before;
 }
@@ -209,6 +219,10 @@ Scores score(const ScoringPlan& plan, const NextSchedules& next) {
   scores.seconds = std::chrono::duration<double>(clock.now() - start).count();
   if (!plan.options.executed_out.empty()) write_executed(plan, plan.options, scorer.engine());
   if (!plan.options.details.empty()) write_file_atomically(plan.options.details, scorer.details());
+  if (!plan.options.lm_eval.empty()) {
+    for (size_t i = 0; i < scores.schedules.size(); ++i)
+      write_lm_eval_files(plan.options.lm_eval, plan, scores.schedules[i], scorer.answers(i));
+  }
   return scores;
 }
 

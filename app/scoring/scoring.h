@@ -43,6 +43,8 @@ class Scorer {
   std::vector<Score> score(std::span<const NamedSchedule> schedules);
   // The lines of the details file, by schedule in the order of scoring, by repeat and by question.
   std::string details() const;
+  // Those of the schedule scored as number `schedule`, by repeat and question.
+  std::vector<evaluation::Answer> answers(size_t schedule) const;
   // How many answers of these schedules `run` had.
   int64_t answered_before() const;
   // Loads the model if need be; idle between calls of score().

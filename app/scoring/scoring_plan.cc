@@ -33,6 +33,8 @@ void declare_evaluation_run(OptionSet* set, ScoringOptions* options) {
             "keep every answer in this directory as it comes; the same command goes on where it was stopped, "
             "and asks what --limit, --repeats and --schedule have added");
   set->flag("regrade", &options->regrade, "grade the answers in --run again by the task as it is now, first");
+  set->path("lm-eval-out", &options->lm_eval,
+            "also write results and samples as lm-evaluation-harness does, a folder for each schedule");
 }
 
 void declare_answers(OptionSet* set, ScoringOptions* options) {

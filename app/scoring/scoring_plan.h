@@ -29,6 +29,7 @@ struct ScoringOptions : ReplyOptions {
   int32_t repeats = 1;            // times that each question is asked, with other draws
   std::filesystem::path run;      // directory of the evaluation (evaluation_run.h); empty: none
   bool regrade = false;           // the answers in it are graded again
+  std::filesystem::path lm_eval;  // directory for lm_eval_files.h; empty: none
 };
 
 // Declares the options above; --model and --data are required.
@@ -38,7 +39,7 @@ void declare_scoring_options(OptionSet* set, ScoringOptions* options);
 // UsageError where none does, which has no total.
 NamedSchedule even_spread(const NamedSchedule& schedule);
 
-// Declares --repeats, --run and --regrade, for eval.
+// Declares --repeats, --run, --regrade and --lm-eval-out, for eval.
 void declare_evaluation_run(OptionSet* set, ScoringOptions* options);
 // Declares --answers, for commands in which --run is the run that learned: eval's --run by another name.
 void declare_answers(OptionSet* set, ScoringOptions* options);

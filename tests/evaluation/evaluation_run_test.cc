@@ -10,8 +10,10 @@
 #include <map>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "base/file.h"
+#include "base/sha256.h"
 #include "evaluation/answers.h"
 #include "tests/evaluation/tiny_gsm_commands.h"
 #include "tests/names.h"
@@ -204,6 +206,43 @@ TEST_F(EvalRun, GradesAgainWithoutAskingAgain) {
   EXPECT_EQ(again.at("schedules")[0].at("correct"), 0);
   for (const json& row : kept()) EXPECT_EQ(row.at("extracted"), false);
   EXPECT_EQ(result({"--schedule", "dense", "--task", task_file}).at("schedules")[0].at("correct"), 0);
+}
+
+std::filesystem::path only_file(const std::filesystem::path& folder, const std::string& begin) {
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().filename().string().starts_with(begin)) found.push_back(entry.path());
+  EXPECT_EQ(found.size(), 1u) << folder << ' ' << begin;
+  return found.at(0);
+}
+
+TEST_F(EvalRun, WritesTheFilesOfLmEvaluationHarness) {
+  const std::filesystem::path out = folder_ / "lm";
+  const json scores = result({"--schedule", "dense", "--schedule", "uniform:12", "--repeats", "2",
+                              "--lm-eval-out", out.string()})
+                          .at("schedules");
+  for (size_t schedule = 0; schedule < 2; ++schedule) {
+    const std::filesystem::path folder = out / (schedule == 0 ? "dense" : "uniform_12");
+    const json results = json::parse(read_file(only_file(folder, "results_20")));
+    const json& of_task = results.at("results").at("gsm8k");
+    EXPECT_EQ(of_task.at("exact_match,none"), scores[schedule].at("accuracy"));
+    EXPECT_EQ(of_task.at("exact_match_stderr,none"), scores[schedule].at("standard_error"));
+    EXPECT_EQ(results.at("n-samples").at("gsm8k").at("effective"), 12);
+    EXPECT_EQ(results.at("config").at("model_args").at("schedule"), scores[schedule].at("schedule"));
+    const auto samples = json_lines(read_file(only_file(folder, "samples_gsm8k_20")));
+    ASSERT_EQ(samples.size(), 12u);
+    double sum = 0;
+    for (size_t question = 0; question < samples.size(); ++question) {
+      const json& sample = samples[question];
+      EXPECT_EQ(sample.at("doc_id"), question);
+      EXPECT_EQ(sample.at("resps")[0].size(), 2u);
+      const std::string prompt = sample.at("arguments").at("gen_args_0").at("arg_0");
+      EXPECT_EQ(prompt, sample.at("doc").at("question").get<std::string>() + "\n");
+      EXPECT_EQ(sample.at("prompt_hash"), sha256_hex(prompt));
+      sum += sample.at("exact_match").get<double>();
+    }
+    EXPECT_NEAR(sum / 12, scores[schedule].at("accuracy").get<double>(), 1e-12);
+  }
 }
 
 // verify and ablate keep answers, too; --run is there the run that learned.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <set>
 #include <string>
 
 #include "base/error.h"
@@ -136,50 +135,62 @@ double log_likelihood(EngineGenerator* generator, const std::string& prompt, con
   return sum;
 }
 
+// What the model replies greedily: the likeliest text, token by token.
+std::string greedy_reply(EngineGenerator* generator, const std::string& text) {
+  generator->submit(choice_of(1, text, {}));
+  while (true)
+    for (const evaluation::Reply& reply : generator->step()) return reply.text;
+}
+
 TEST(EngineGenerator, OfContinuationsTheMostLikelyIsTheReply) {
-  EngineGenerator generator(kTinyGsm, {.dtype = kernels::DType::kFloat32, .max_sequences = 4}, {});
-  const std::vector<std::vector<std::string>> sets = {
-      {"1", "2", "3", "7", "0"}, {" 12", " 3", " 1234"}, {"apples", "pens", "s", " "}, {"a", "bc"}};
+  EngineGenerator generator(kTinyGsm, {.dtype = kernels::DType::kFloat32, .max_sequences = 4},
+                            {.sampling = {}, .max_new_tokens = 6});
   const std::vector<int32_t> sampled(static_cast<size_t>(generator.engine().config().num_layers), 3);
-  std::set<std::string> replies;
+  int single = 0, several = 0;  // replies of one token, and of more
   uint64_t id = 0;
-  for (const std::string& prompt : {std::string("Tom has 3 apples and gets 4. #### "),
-                                    std::string("Ann buys 2 "), std::string("12 + 1 =")}) {
-    for (const std::vector<std::string>& continuations : sets) {
+  for (const std::string text : {"Tom has 3 apples and gets 4. #### ", "Ann buys 2 ", "12 + 1 =", "Zq",
+                                 "x x x", "How many? 77 ", "#", "Ben "}) {
+    const std::string greedy = greedy_reply(&generator, text);
+    for (const size_t length : {2, 4, 6}) {
       for (const std::vector<int32_t>& samples : {std::vector<int32_t>(), sampled}) {
-        const DrawKey key{.run_seed = 4, .sampling_seed = 1};
-        evaluation::Prompt asked = choice_of(++id, prompt, continuations);
+        evaluation::Prompt asked = choice_of(++id, text,
+                                             {"q", "0", "e", greedy.substr(0, length), "1", " ", "12",
+                                              greedy.substr(0, 1) + "z", "s", "T", "3 pens"});
         asked.samples = samples;
-        asked.key = key;
+        asked.key = {.run_seed = 4, .sampling_seed = 1};
         generator.submit(asked);
         const std::vector<evaluation::Reply> answered = generator.step();
         ASSERT_EQ(answered.size(), 1u);
         EXPECT_EQ(answered[0].id, id);
         EXPECT_EQ(answered[0].finish, Finish::kStop);
         std::vector<double> likelihoods;
-        for (const std::string& text : continuations)
-          likelihoods.push_back(log_likelihood(&generator, prompt, text, samples, key, asked.question));
+        for (const std::string& continuation : asked.continuations)
+          likelihoods.push_back(
+              log_likelihood(&generator, text, continuation, samples, asked.key, asked.question));
         const auto best = static_cast<size_t>(std::ranges::max_element(likelihoods) - likelihoods.begin());
-        EXPECT_EQ(answered[0].text, continuations[best]) << prompt;
-        EXPECT_EQ(answered[0].prompt_tokens, std::ssize(generator.tokenised(prompt)));
-        EXPECT_EQ(answered[0].prompt_tokens + answered[0].output_tokens,
-                  std::ssize(generator.tokenised(prompt + continuations[best])));
-        replies.insert(answered[0].text);
+        EXPECT_EQ(answered[0].text, asked.continuations[best]) << text;
+        const int64_t prompt = std::ssize(generator.tokenised(text));
+        EXPECT_EQ(answered[0].prompt_tokens, prompt);
+        EXPECT_EQ(answered[0].output_tokens,
+                  std::ssize(generator.tokenised(text + asked.continuations[best])) - prompt);
+        (answered[0].output_tokens == 1 ? single : several) += 1;
       }
     }
   }
-  EXPECT_GT(replies.size(), 5u) << "the choices hardly depend on prompt and continuations";
+  EXPECT_GT(single, 5);
+  EXPECT_GT(several, 5);
   EXPECT_TRUE(generator.step().empty());
 }
 
 TEST(EngineGenerator, OfEqualContinuationsTheFirstIsTheReplyAndCancelledOnesHaveNone) {
   EngineGenerator generator(kTinyGsm, {.max_sequences = 4}, {});
   generator.submit(choice_of(1, "12 + 1 =", {"3", "4"}));
-  generator.submit(choice_of(2, "12 + 1 =", {" 13", " 13"}));
+  generator.submit(choice_of(2, "12 + 1 =", {"é", "ü"}));
   generator.cancel(1);
   const std::vector<evaluation::Reply> answered = generator.step();
   ASSERT_EQ(answered.size(), 1u);
   EXPECT_EQ(answered[0].id, 2u);
+  EXPECT_EQ(answered[0].text, "é") << "both are the token of unknown characters";
   EXPECT_TRUE(generator.step().empty());
   generator.submit(choice_of(3, "12 + 1 =", {"3", ""}));
   try {
