@@ -96,7 +96,10 @@ TEST_F(EvalRun, ThatIsKilledAgainAndAgainAsksEveryQuestionOnce) {
     RunningCommand running(command(slowly));
     wait_for_more(before + 4);  // so that every attempt brings the next one on
     running.send_signal(SIGKILL);
-    if (const int code = running.wait().code; code != 0) ASSERT_EQ(code, 128 + SIGKILL);
+    const int code = running.wait().code;
+    if (code != 0) {
+      ASSERT_EQ(code, 128 + SIGKILL);
+    }
     ++killed;
   }
   EXPECT_GT(killed, 3);
