@@ -125,17 +125,17 @@ EvaluationRun::EvaluationRun(std::filesystem::path directory, const ScoringPlan&
         fmt::format("{} has answers in replies.jsonl, and no evaluation.json that says to what; name "
                     "another directory",
                     directory.string()));
+  if (regrade) grade_again(plan);
   write_file_atomically(file, format_asked(asked));
 }
 
-void EvaluationRun::regrade(const ScoringPlan& plan) {
+void EvaluationRun::grade_again(const ScoringPlan& plan) {
   const auto task = evaluation::make_graded_task(
       {plan.conditions.task.name, plan.conditions.task.prompt_style, std::string(plan.task->definition())},
       evaluation::make_grader(plan.options.grader));
   auto answers = journal_.answers();
   for (auto& [key, answer] : answers) {
-    if (key.question >= plan.dataset.questions.size()) continue;  // the same data, so it cannot be
-    const evaluation::Question& question = plan.dataset.questions[key.question];
+    const evaluation::Question& question = plan.dataset.questions.at(key.question);
     const evaluation::Grade grade = task->grade(question, answer.reply);
     answer.gold = question.answer;
     answer.answer = grade.answer;

@@ -16,16 +16,17 @@ class EvaluationRun {
  public:
   // Begins an evaluation in `directory`, or opens the one that is there. Schedules, repeats and questions may
   // have been added since; anything else that decides the answers must be as it was. With `regrade` the
-  // task's version and file may be other ones, since all answers are graded again. Throws Mismatch naming
-  // what differs, CorruptFile and StorageError.
+  // task's version and file may be other ones: all replies are graded again by the task of `plan`, before
+  // anything says that they are of it. Throws Mismatch naming what differs, CorruptFile, StorageError, and
+  // what grading throws.
   EvaluationRun(std::filesystem::path directory, const ScoringPlan& plan, bool regrade);
 
   const std::map<evaluation::AnswerKey, evaluation::Answer>& answers() const { return journal_.answers(); }
   void add(const evaluation::Answer& answer) { journal_.append(answer); }
-  // Grades every reply again by the task of `plan`. Throws what grading throws.
-  void regrade(const ScoringPlan& plan);
 
  private:
+  void grade_again(const ScoringPlan& plan);
+
   evaluation::AnswerJournal journal_;
 };
 

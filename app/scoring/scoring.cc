@@ -199,7 +199,6 @@ Scores score(const ScoringPlan& plan, const NextSchedules& next) {
   Scores scores;
   if (!plan.options.run.empty()) {
     run.emplace(plan.options.run, plan, plan.options.regrade);
-    if (plan.options.regrade) run->regrade(plan);
   }
   Scorer scorer(plan, engine_options(plan.options, plan.conditions), run ? &*run : nullptr);
   const SystemClock clock;
