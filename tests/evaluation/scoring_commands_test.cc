@@ -382,12 +382,28 @@ TEST(VerifyCommand, FindsTheBetterSchedule) {
   EXPECT_GT(verdict.at("paired").at("interval_95")[0], 0.3);
 }
 
+TEST(VerifyCommand, SaysByHowMuchAndWhatItsQuestionsCouldShow) {
+  const Words words = {"--limit", "32", "--estimator", "sys", "--schedule", "29,5,5,5,5,5,5,5"};
+  const CommandResult better = run("verify", words);
+  ASSERT_EQ(better.code, 0) << better.err;
+  EXPECT_THAT(better.err, HasSubstr("32 questions find a difference of 2"));
+  EXPECT_THAT(better.out,
+              testing::ContainsRegex("\nbetter: 29,5,5,5,5,5,5,5 scores [0-9.]+ points higher than "
+                                     "uniform, 95 % interval [0-9.]+ to [0-9.]+\n"));
+  const CommandResult worse = run("verify", {"--limit", "32", "--estimator", "sys", "--schedule", "uniform:8",
+                                             "--against", "29,5,5,5,5,5,5,5"});
+  EXPECT_THAT(worse.out, testing::ContainsRegex("\nworse: uniform:8 scores [0-9.]+ points lower than "
+                                                "29,5,5,5,5,5,5,5, 95 % interval [0-9.]+ to [0-9.]+\n"));
+}
+
 TEST(VerifyCommand, AScheduleDoesNotDifferFromItself) {
   const CommandResult result =
       run("verify", {"--limit", "8", "--schedule", "uniform:8", "--against", "8,8,8,8,8,8,8,8"});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, Names("undecided"));
   EXPECT_THAT(result.out, Names("0 questions", "right only here", "0 there"));
+  EXPECT_THAT(result.out, HasSubstr("0 of 8 questions tell them apart, too few"));
+  EXPECT_THAT(result.err, HasSubstr("8 questions are too few to find any difference"));
   expect_again(result.out);
 }
 
