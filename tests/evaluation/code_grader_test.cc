@@ -36,6 +36,10 @@ TEST(CodeGrader, PassesWhatRunsToItsEnd) {
            "if __name__ == '__main__':\n    raise SystemExit(1)",  // as in the published harness
            "import threading\nt = threading.Thread(target=lambda: None)\nt.start()\nt.join()",
            "open('x', 'w').write('in a directory of its own')",
+           "x = [i for i in range(10)]\nassert sum(x) == 45",
+           "class A:\n    def f(self):\n        return 1\nassert A().f() == 1",
+           "def f(n):\n    yield from range(n)\nassert list(f(3)) == [0, 1, 2]",
+           "import re, collections, itertools, functools, heapq, bisect, typing, string, hashlib",
            "import dataclasses\n@dataclasses.dataclass\nclass A:\n    x: int\nassert A(1).x == 1",
        })
     EXPECT_EQ(score_of(grader.get(), program), 1) << program;
@@ -52,6 +56,11 @@ TEST(CodeGrader, FailsWhatDoesNot) {
            "exit()",
            "quit(0)",
            "undefined",
+           "raise SystemExit(0)",
+           "assert False, 'é'",
+           "1 / 0",
+           "import os\nos.abort()",
+           "x = (",
            "import no_such_module",
            "x = 'a\0b'",
            "\tx = 1\n  y = 2",
@@ -113,6 +122,12 @@ TEST(HumanEval, GradesCompletionsUpToWhereTheFunctionEnds) {
   EXPECT_EQ(score("    return x - y\n"), 0);
   EXPECT_EQ(score("    return x +"), 0);
   EXPECT_EQ(score(""), 0);
+  EXPECT_EQ(score("    return sum([x, y])\n"), 1);
+  EXPECT_EQ(score("    return y + x  # either way\n"), 1);
+  EXPECT_EQ(score("    s = 0\n    for v in (x, y):\n        s += v\n    return s"), 1);
+  EXPECT_EQ(score("    return x + y + 1"), 0);
+  EXPECT_EQ(score("  return x + y\n"), 0);
+  EXPECT_EQ(score("return x + y"), 0);
   EXPECT_EQ(score("    x = 1\n    # a note\n    return 6 - x"), 0);
   EXPECT_EQ(score("    total = x\n    # a note within\n    return total + y"), 1);
 }
@@ -129,6 +144,12 @@ TEST(HumanEval, TakesTheFirstBlockOfAChatsReply) {
   EXPECT_EQ(grade("```python\n" + wrong + "```\nBetter:\n```python\n" + right + "```").score, 0);
   EXPECT_EQ(grade("```python\nadd = lambda x, y: x + y\n```").score, 1);
   EXPECT_EQ(grade(right).score, 0);
+  EXPECT_EQ(grade("```Python\n" + right + "```").score, 1);
+  EXPECT_EQ(grade("~~~python\n" + right + "~~~").score, 0);
+  EXPECT_EQ(
+      grade("```python\ndef helper(v):\n    return v\n\ndef add(x, y):\n    return helper(x) + y\n```").score,
+      1);
+  EXPECT_EQ(grade("```python\nprint(add(1, 2))\n```").score, 0);
   EXPECT_FALSE(grade(right).extracted);
 }
 

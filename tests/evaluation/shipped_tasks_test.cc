@@ -117,7 +117,14 @@ TEST(Mmlu, LlamaRepliesAreReadAsInTable24) {
                                 {"xyz\nno", 0},
                                 {"Right:\n$\\text{C}$", 'C'},
                                 {"Left A\nRight: D", 'D'},
-                                {"first line: D\nthis is it", 'D'}});
+                                {"first line: D\nthis is it", 'D'},
+                                {"It could be A or B.\n\nC)", 'C'},
+                                {"Reasons\nd", 'D'},
+                                {"Answer: (B) because\n(B)", 'B'},
+                                {"So:\n\n  A  ", 'A'},
+                                {"a\nb\nc\nd", 'D'},
+                                {"The choices are A, B and C\n\n", 'C'},
+                                {"Yes\nNo", 0}});
 }
 
 // Table 22: the last box; without any box the last A-D of the final 300 characters.
@@ -142,7 +149,11 @@ TEST(Mmlu, DeepseekRepliesAreReadAsInTable22) {
                                    {"B" + far.substr(1), 'B'},
                                    {"B" + far, 0},
                                    {"", 0},
-                                   {"0 1 2", 0}});
+                                   {"0 1 2", 0},
+                                   {"\\boxed{\\text{(C)}}", 'C'},
+                                   {"\\boxed{B}\\boxed{}", 0},
+                                   {"<think>\\boxed{A}</think> The answer: D", 'A'},
+                                   {"my answer: d", 'D'}});
 }
 
 TEST(Mmlu, OfOtherChatModelsOnlyTheBoxCounts) {
@@ -153,6 +164,8 @@ TEST(Mmlu, OfOtherChatModelsOnlyTheBoxCounts) {
                                {"B", 0},
                                {"\\boxed{E}", 0},
                                {"\\boxed{A} \\boxed{none}", 0},
+                               {"\\boxed{ \\textbf{b} }", 'B'},
+                               {"\\boxed{Because}", 0},
                                {"", 0}});
 }
 
@@ -190,6 +203,18 @@ TEST(Ruler, FrequentWordsGiveTheShareThatIsThere) {
            {"skvb e", 0},
            {"", 0},
            {"skvbe wojhte qrst and more words", 3},
+           {"SKVBE", 1},
+           {"skvbe\nqrst", 2},
+           {"s-k-v-b-e", 0},
+           {"qrstwojhteskvbe", 3},
+           {"The words: 'wojhte', 'skvbe'.", 2},
+           {"skvb qrs wojht", 0},
+           {"qrst qrst qrst", 1},
+           {"I cannot tell", 0},
+           {"wojhté", 0},
+           {"Wojhte;Skvbe;Qrst;Abcd", 3},
+           {"Q R S T", 0},
+           {"qrst,", 1},
            {"wojhte", 1}})
     EXPECT_DOUBLE_EQ(task->grade(question, reply).score, found / 3.0) << reply;
 }
@@ -209,6 +234,18 @@ TEST(Ruler, ValuesOfNeedlesAreTheFirstFourIntegers) {
                                                 {"4,096", 0},
                                                 {"", 0},
                                                 {"none", 0},
+                                                {"77", 1},
+                                                {"8231 and 77 and 8231 and 4096 and 123456", 4},
+                                                {"#8231#77", 2},
+                                                {"8231.77", 2},
+                                                {"00077", 0},
+                                                {"1 8231 77 4096 123456", 3},
+                                                {"8231a77b", 2},
+                                                {"123456 is first, then 5, then 77", 2},
+                                                {"8 2 3 1", 0},
+                                                {"-8231, +77", 2},
+                                                {"4096/8231", 2},
+                                                {"七十七", 0},
                                                 {"77 77 4096 4096 123456 8231", 4}})
     EXPECT_DOUBLE_EQ(task->grade(question, reply).score, found / 4.0) << reply;
   EXPECT_FALSE(task->grade(question, "none").extracted);
@@ -225,6 +262,17 @@ TEST(Ruler, QuestionsAreRightWithOneOfTheirAnswers) {
                                                    {"Denver  Broncos", 0},
                                                    {"", 0},
                                                    {"1503", 1},
+                                                   {"DENVER BRONCOS", 1},
+                                                   {"Denver, Broncos", 0},
+                                                   {"5 0", 0},
+                                                   {"I think the broncos did", 1},
+                                                   {"fifty", 0},
+                                                   {"$50", 1},
+                                                   {"Denver's Broncos", 0},
+                                                   {"xthe broncosx", 1},
+                                                   {"team: Denver Broncos.", 1},
+                                                   {"the  Broncos", 0},
+                                                   {"the\nBroncos", 0},
                                                    {"Carolina", 0}})
     EXPECT_EQ(task->grade(question, reply).score, score) << reply;
   const Question other = ruler_question(*task, R"json(["Zürich (ZH)", "N.Y. \\d+"])json");
