@@ -54,10 +54,7 @@ int run_grade(std::span<const std::string> arguments) {
       "prediction is a whole reply or a bare answer, an answer is bare or a worked solution; a program that grades "
       "adds its \"score\"",
       "echo '{\"prediction\": \"So it is \\\\boxed{18}.\", \"answer\": \"18\"}' | allot grade --task gsm8k");
-  set.text(
-      "task", &task_name, "NAME|FILE",
-      "task whose rules decide what is right: gsm8k, one that allot brings as a file (humaneval, mmlu-llama, ruler-qa, …), or a task file (docs/tasks.md)");
-  set.suggest("task", evaluation::all_task_names());
+  declare_task_option(&set, &task_name, "task whose rules decide what is right");
   declare_grader_option(&set, &grading, "program that grades replies");
   set.choice("prompt-style", &style, evaluation::prompt_style_names(),
              "prompt style of the replies, which decides where the answer is looked for");

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "evaluation/code_grader.h"
+#include "evaluation/task.h"
 
 namespace allot::app {
 
@@ -11,6 +12,15 @@ std::string GraderOption::grader() const {
     throw UsageError(
         "--grader and --allow-code-execution exclude each other: a task asks for one of the two");
   return std::string(evaluation::kCodeGrader);
+}
+
+void declare_task_option(OptionSet* set, std::string* task, const std::string& what) {
+  set->text(
+      "task", task, "NAME|FILE",
+      (what + ": gsm8k, one that allot brings as a file (humaneval, mmlu-llama, ruler-qa, …), or a task file "
+              "(docs/tasks.md)")
+          .c_str());
+  set->suggest("task", evaluation::all_task_names());
 }
 
 void declare_grader_option(OptionSet* set, GraderOption* option, const std::string& whose) {

@@ -1,4 +1,5 @@
-// --grader and --allow-code-execution of every command that grades replies.
+// --task of every command that asks questions or grades replies; --grader and --allow-code-execution of those
+// that grade.
 #pragma once
 
 #include <string>
@@ -17,6 +18,9 @@ struct GraderOption {
   // UsageError for both.
   std::string grader() const;
 };
+
+// `what` begins the option's help: "how questions are asked".
+void declare_task_option(OptionSet* set, std::string* task, const std::string& what);
 
 // `whose` begins the option's help: "program that grades replies".
 void declare_grader_option(OptionSet* set, GraderOption* option, const std::string& whose);

@@ -11,6 +11,7 @@
 
 #include "aggregator/run_spec.h"
 #include "app/files/schedule_argument.h"
+#include "app/run/grader_option.h"
 #include "app/run/identity.h"
 #include "app/run/model_options.h"
 #include "base/error.h"
@@ -198,10 +199,7 @@ void declare_run_options(OptionSet& options, RunOptions* run) {
                   "total attention samples over all layers, or value rows with --unit rows");
   options.integer("floor", &run->policy.floor, 0, 1'000'000, "S",
                   "fewest samples of a layer; 0 allows layers without any attention");
-  options.text(
-      "task", &run->task, "NAME|FILE",
-      "how questions are asked and answers graded: gsm8k, one that allot brings as a file (humaneval, mmlu-llama, ruler-qa, …), or a task file (docs/tasks.md)");
-  options.suggest("task", evaluation::all_task_names());
+  declare_task_option(&options, &run->task, "how questions are asked and answers graded");
   options.choice("prompt-style", &run->prompt, styles,
                  "prompt style; auto chooses by the model's chat template");
   options.integer("heldout-questions", &run->heldout_questions, 0, kManyInt32, "N",

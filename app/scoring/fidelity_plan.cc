@@ -8,6 +8,7 @@
 #include <limits>
 #include <string_view>
 
+#include "app/run/grader_option.h"
 #include "app/run/model_options.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -116,10 +117,7 @@ void declare_text_options(OptionSet* set, FidelityPlanOptions* options) {
   set->path("text", &options->text, "text file, cut into texts of --tokens tokens");
   declare_data_options(set, &options->data, &options->fields,
                        "questions, of which each with its solution is a text");
-  set->text(
-      "task", &options->task, "NAME|FILE",
-      "how questions are asked: gsm8k, one that allot brings as a file (humaneval, mmlu-llama, ruler-qa, …), or a task file (docs/tasks.md)");
-  set->suggest("task", evaluation::all_task_names());
+  declare_task_option(set, &options->task, "how questions are asked");
   set->choice("prompt-style", &options->prompt_style, styles,
               "prompt style; auto takes the schedule file's, else the one that fits the model's chat "
               "template");

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "app/files/command_words.h"
+#include "app/run/grader_option.h"
 #include "app/run/model_options.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -69,10 +70,7 @@ void declare_reply_options(OptionSet* set, ReplyOptions* options, PromptStyles a
   if (allowed == PromptStyles::kNone) {
     options->prompt_style = kNoStyle;
   } else {
-    set->text(
-        "task", &options->task, "NAME|FILE",
-        "how questions are asked and answers graded: gsm8k, one that allot brings as a file (humaneval, mmlu-llama, ruler-qa, …), or a task file (docs/tasks.md)");
-    set->suggest("task", evaluation::all_task_names());
+    declare_task_option(set, &options->task, "how questions are asked and answers graded");
     set->choice(
         "prompt-style", &options->prompt_style, styles,
         allowed == PromptStyles::kOfTask
