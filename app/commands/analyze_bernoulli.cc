@@ -10,6 +10,7 @@
 #include "app/cli/options.h"
 #include "app/cli/stop_signal.h"
 #include "app/cli/version.h"
+#include "app/commands/seed_and_threads.h"
 #include "app/files/schedule_argument.h"
 #include "app/view/progress_line.h"
 #include "base/error.h"
@@ -82,8 +83,7 @@ int run_analyze_bernoulli(std::span<const std::string> arguments) {
   set.integer("group", &setting.group, 1, 1 << 16, "N",
               "query heads of a KV head; more than one draw by their mean query");
   set.integer("instances", &setting.instances, 2, 1 << 20, "N", "queries, each with keys of its own");
-  set.integer("seed", &seed, 0, UINT32_MAX, "N", "seed of all random draws");
-  set.integer("threads", &setting.threads, 0, 4096, "N", "threads; 0 takes all cores");
+  declare_seed_and_threads(&set, &seed, &setting.threads);
   set.flag("json", &json, "print one JSON object a row");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 

@@ -11,6 +11,7 @@
 #include "app/cli/options.h"
 #include "app/cli/stop_signal.h"
 #include "app/cli/version.h"
+#include "app/commands/seed_and_threads.h"
 #include "app/files/schedule_argument.h"
 #include "app/view/progress_line.h"
 #include "base/error.h"
@@ -81,8 +82,7 @@ int run_analyze_coverage(std::span<const std::string> arguments) {
   set.integer("heads", &heads, 0, 1 << 20, "N",
               "heads that are averaged, each with queries and keys of its own, two at least; 0: so many that "
               "they have 65,536 rows in all");
-  set.integer("seed", &seed, 0, UINT32_MAX, "N", "seed of all random draws");
-  set.integer("threads", &setting.threads, 0, 4096, "N", "threads; 0 takes all cores");
+  declare_seed_and_threads(&set, &seed, &setting.threads);
   set.flag("json", &json, "print one JSON object a row");
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "app/cli/version.h"
+#include "app/commands/seed_and_threads.h"
 #include "app/files/schedule_argument.h"
 #include "base/json.h"
 #include "bench/output.h"
@@ -22,8 +23,7 @@ void StatesOptions::add(OptionSet& set) {
   set.integer("heads", &setting_.heads, 1, 1 << 20, "N",
               "heads that are averaged, each with scores and values of its own");
   set.integer("replicates", &setting_.replicates, 2, 1 << 24, "N", "estimates of each head");
-  set.integer("seed", &seed_, 0, UINT32_MAX, "N", "seed of all random draws");
-  set.integer("threads", &setting_.threads, 0, 4096, "N", "threads; 0 takes all cores");
+  declare_seed_and_threads(&set, &seed_, &setting_.threads);
 }
 
 const evaluation::VarianceSetting& StatesOptions::setting() {
