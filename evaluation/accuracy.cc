@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "base/number_text.h"
 #include "evaluation/json_fields.h"
+#include "evaluation/task.h"
 
 namespace allot::evaluation {
 namespace {
@@ -38,6 +40,17 @@ Accuracy accuracy_of(std::span<const double> scores) {
           .correct = std::ranges::count(scores, 1.0),
           .value = mean.mean,
           .interval = mean.interval};
+}
+
+std::map<std::string, Accuracy> accuracy_by(const std::string& field, std::span<const Question> questions,
+                                            std::span<const double> scores) {
+  std::map<std::string, std::vector<double>> groups;
+  for (size_t i = 0; i < scores.size(); ++i)
+    if (const auto found = questions[i].fields.find(field); found != questions[i].fields.end())
+      groups[found->second].push_back(scores[i]);
+  std::map<std::string, Accuracy> accuracies;
+  for (const auto& [value, of_value] : groups) accuracies.emplace(value, accuracy_of(of_value));
+  return accuracies;
 }
 
 Json to_json(const Accuracy& accuracy) {

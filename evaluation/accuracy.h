@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "evaluation/statistics.h"
@@ -12,6 +14,7 @@
 namespace allot::evaluation {
 
 class JsonFields;
+struct Question;
 
 // A stored ratio may differ from the one computed here by rounding, no more.
 inline constexpr double kRatioTolerance = 1e-9;
@@ -31,6 +34,11 @@ struct Accuracy {
 
 // Of these scores in [0, 1], one a question, with the interval of mean_of_scores.
 Accuracy accuracy_of(std::span<const double> scores);
+
+// Of the questions of each value of a field of their rows, in the order of the values; `scores` has one for
+// each of the first questions. Questions without the field are left out.
+std::map<std::string, Accuracy> accuracy_by(const std::string& field, std::span<const Question> questions,
+                                            std::span<const double> scores);
 
 // {"n", "correct", "accuracy", "interval_95": [low, high]}.
 nlohmann::ordered_json to_json(const Accuracy& accuracy);

@@ -70,6 +70,10 @@ std::string extension_of(const std::filesystem::path& file) {
 
 std::string json_value(const Json& row, const DataField& field, const std::string& where) {
   const auto found = row.find(field.name);
+  const auto empty = [](const Json& value) {
+    return value.is_null() || (value.is_string() && trim(value.get_ref<const std::string&>()).empty());
+  };
+  if (field.optional && (found == row.end() || empty(*found))) return {};
   if (found == row.end()) {
     std::vector<std::string> there;
     for (const auto& [name, value] : row.items()) there.push_back(name);
@@ -95,21 +99,51 @@ std::string json_value(const Json& row, const DataField& field, const std::strin
   return found->get<std::string>();
 }
 
+DataRow json_row(const std::filesystem::path& file, const Json& object, DataRow row,
+                 std::span<const DataField> fields) {
+  const std::string where = place(file, row);
+  if (!object.is_object()) {
+    throw CorruptFile(
+        fmt::format("{}: not a JSON object; {} is {{\"{}\": …}}{}", where,
+                    row.listed ? "an entry of the list" : "a line", fmt::join(names_of(fields), "\": …, \""),
+                    row.line == 1 && !row.listed ? ", or the file is CSV and its name ends in .csv" : ""));
+  }
+  for (const DataField& field : fields) row.values.push_back(json_value(object, field, where));
+  return row;
+}
+
+std::vector<DataRow> listed_rows(const std::filesystem::path& file, std::string_view text,
+                                 std::span<const DataField> fields) {
+  std::vector<DataRow> rows;
+  // Entries are taken as they are parsed, and dropped: long contexts are in memory once.
+  const auto take = [&](int depth, Json::parse_event_t event, const Json& parsed) {
+    using Event = Json::parse_event_t;
+    if (depth != 1 || (event != Event::object_end && event != Event::array_end && event != Event::value))
+      return true;
+    rows.push_back(json_row(file, parsed,
+                            {.line = static_cast<uint32_t>(rows.size() + 1), .values = {}, .listed = true},
+                            fields));
+    return false;
+  };
+  try {
+    const Json emptied = Json::parse(text, take);
+  } catch (const Json::parse_error& error) {
+    throw CorruptFile(
+        fmt::format("{}: not JSON at byte {}, behind {} objects of the list; expected [{{\"{}\": "
+                    "…}}, …]",
+                    file.string(), error.byte, rows.size(), fmt::join(names_of(fields), "\": …, \"")));
+  }
+  return rows;
+}
+
 std::vector<DataRow> json_rows(const std::filesystem::path& file, std::string_view rest,
                                std::span<const DataField> fields) {
+  if (trim(rest).starts_with('[')) return listed_rows(file, rest, fields);
   std::vector<DataRow> rows;
   while (!trim(rest).empty()) {
     const size_t end = std::min(rest.find('\n'), rest.size());
-    DataRow row{.line = static_cast<uint32_t>(rows.size() + 1), .values = {}};
-    const std::string where = place(file, row);
-    const Json json = Json::parse(rest.substr(0, end), nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object()) {
-      throw CorruptFile(fmt::format("{}: not a JSON object; a line is {{\"{}\": …}}{}", where,
-                                    fmt::join(names_of(fields), "\": …, \""),
-                                    rows.empty() ? ", or the file is CSV and its name ends in .csv" : ""));
-    }
-    for (const DataField& field : fields) row.values.push_back(json_value(json, field, where));
-    rows.push_back(std::move(row));
+    rows.push_back(json_row(file, Json::parse(rest.substr(0, end), nullptr, /*allow_exceptions=*/false),
+                            {.line = static_cast<uint32_t>(rows.size() + 1), .values = {}}, fields));
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return rows;
@@ -204,6 +238,11 @@ size_t column_of(const std::string& name, const CsvRecords::Record& header,
   return static_cast<size_t>(found - names.begin());
 }
 
+bool is_optional(const std::string& name, std::span<const DataField> fields) {
+  return std::ranges::any_of(fields,
+                             [&](const DataField& field) { return field.name == name && field.optional; });
+}
+
 std::vector<DataRow> csv_rows(const std::filesystem::path& file, std::string_view text,
                               std::span<const DataField> fields, std::span<const std::string> named) {
   CsvRecords records(file, text);
@@ -211,22 +250,30 @@ std::vector<DataRow> csv_rows(const std::filesystem::path& file, std::string_vie
       CsvRecords::Record{.line = 0, .fields = {named.begin(), named.end()}};
   if (named.empty()) header = records.next();
   if (!header) return {};
+  constexpr size_t kNoColumn = std::string::npos;
   std::vector<size_t> columns;
-  for (const DataField& field : fields) columns.push_back(column_of(field.name, *header, file));
+  for (const DataField& field : fields) {
+    const bool there = std::ranges::find(header->fields, field.name) != header->fields.end();
+    columns.push_back(field.optional && !there ? kNoColumn : column_of(field.name, *header, file));
+  }
+  size_t fewest = header->fields.size();
+  while (!named.empty() && fewest > 0 && is_optional(header->fields[fewest - 1], fields)) --fewest;
   std::vector<DataRow> rows;
   while (const auto record = records.next()) {
     DataRow row{.line = record->line, .values = {}};
     const std::string where = place(file, row);
-    if (record->fields.size() != header->fields.size()) {
-      throw CorruptFile(
-          fmt::format("{}: {} field{}, but {} names {}; a field with a comma, a quote or a line break "
-                      "stands in quotes",
-                      where, record->fields.size(), record->fields.size() == 1 ? "" : "s",
-                      named.empty() ? "the header" : "'columns' of the task", header->fields.size()));
+    const size_t found = record->fields.size();
+    if (found < fewest || found > header->fields.size()) {
+      throw CorruptFile(fmt::format(
+          "{}: {} field{}, but {} names {}; a field with a comma, a quote or a line break "
+          "stands in quotes",
+          where, found, found == 1 ? "" : "s", named.empty() ? "the header" : "'columns' of the task",
+          fewest == header->fields.size() ? fmt::format("{}", fewest)
+                                          : fmt::format("{} to {}", fewest, header->fields.size())));
     }
     for (size_t i = 0; i < fields.size(); ++i) {
-      const std::string& value = record->fields[columns[i]];
-      if (trim(value).empty())
+      const std::string value = columns[i] < found ? record->fields[columns[i]] : std::string();
+      if (trim(value).empty() && !fields[i].optional)
         throw CorruptFile(fmt::format("{}: field \"{}\" is empty, expected a text", where, fields[i].name));
       if (model::find_invalid_utf8(value))
         throw CorruptFile(
@@ -251,15 +298,16 @@ DataRows read_rows(const std::filesystem::path& file, std::span<const DataField>
       .sha256 = sha256_hex(content),
       .rows = extension == ".csv" ? csv_rows(file, text, fields, columns) : json_rows(file, text, fields)};
   if (data.rows.empty()) {
-    throw CorruptFile(fmt::format("{}: holds no questions; expected {} with \"{}\"", file.string(),
-                                  extension == ".csv" ? "CSV with a header line, and rows" : "JSON lines",
-                                  fmt::join(names_of(fields), "\", \"")));
+    throw CorruptFile(
+        fmt::format("{}: holds no questions; expected {} with \"{}\"", file.string(),
+                    extension == ".csv" ? "CSV with a header line, and rows" : "JSON lines or a list",
+                    fmt::join(names_of(fields), "\", \"")));
   }
   return data;
 }
 
 std::string place(const std::filesystem::path& file, const DataRow& row) {
-  return line_of(file, row.line);
+  return row.listed ? fmt::format("{}: object {}", file.string(), row.line) : line_of(file, row.line);
 }
 
 void check(const FieldNames& names) {

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "evaluation/code_grader.h"
 #include "evaluation/json_fields.h"
+#include "model/utf8.h"
 
 namespace allot::evaluation {
 namespace {
@@ -27,6 +28,8 @@ constexpr const char* kAnswer = "answer";
 // What a program of kPython may name besides the row's fields.
 constexpr const char* kReply = "reply";          // whole, up to the first stop string
 constexpr const char* kExtracted = "extracted";  // what `extract` found in it
+// Fewer are no question.
+constexpr int64_t kFewestTokensOfCut = 16;
 // A grader process answers within 30 seconds.
 constexpr int32_t kMostSeconds = 20;
 
@@ -52,6 +55,22 @@ std::vector<std::string> texts(JsonFields& fields, const char* name) {
     fields.fault(fmt::format("{} is {}, expected a list of texts that are not empty", fields.where(name),
                              shown(list)));
   return found;
+}
+
+// Characters that Python's str.strip() takes off.
+constexpr bool is_wide_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
+
+// `text`, which is UTF-8, without white space at its ends.
+std::string_view stripped(std::string_view text) {
+  while (!text.empty() && is_wide_space(model::utf8_decode(text.substr(0, model::utf8_bytes(text.front())))))
+    text.remove_prefix(model::utf8_bytes(text.front()));
+  while (!text.empty() && is_wide_space(model::utf8_decode(model::utf8_last(text))))
+    text.remove_suffix(model::utf8_last(text).size());
+  return text;
 }
 
 // Gold answers of which there may be several, a line each.
@@ -147,6 +166,17 @@ FileTask::FileTask(std::string definition, std::unique_ptr<Grader> grader)
 
 FileTask::~FileTask() = default;
 
+std::optional<std::string> FileTask::Extraction::find(std::string_view text) const {
+  std::string rest;
+  if (!remove.empty()) {
+    for (size_t at; (at = text.find(remove)) != std::string_view::npos;
+         text.remove_prefix(at + remove.size()))
+      rest += text.substr(0, at);
+    text = rest += text;
+  }
+  return std::optional<std::string>(last ? pattern.last(text) : pattern.first(text));
+}
+
 void FileTask::read(std::vector<std::string>* faults) {
   const Json json = Json::parse(definition_, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) throw CorruptFile("the task file is not JSON");
@@ -172,9 +202,10 @@ void FileTask::read(std::vector<std::string>* faults) {
     const std::string take = part.has("take") ? part.text("take") : "first";
     if (take != "first" && take != "last")
       part.fault(fmt::format("{} is \"{}\", expected \"first\" or \"last\"", part.where("take"), take));
+    std::string remove = part.has("remove") ? part.text("remove") : "";
     if (pattern.empty()) return std::nullopt;
     try {
-      return Extraction{.pattern = Pattern(pattern), .last = take == "last"};
+      return Extraction{.pattern = Pattern(pattern), .last = take == "last", .remove = std::move(remove)};
     } catch (const InvalidArgument& error) {
       part.fault(fmt::format("{}: {}", part.where("pattern"), error.what()));
       return std::nullopt;
@@ -190,6 +221,20 @@ void FileTask::read(std::vector<std::string>* faults) {
       fields.fault(
           "'choose' has texts behind the prompt, and a 'message' ends with the model's markup; leave one out");
   }
+  if (fields.has("truncate")) {
+    JsonFields cut = fields.object("truncate");
+    middle_cut_.emplace();
+    if (const std::string at = cut.text("at"); at != "middle")
+      cut.fault(fmt::format("{} is \"{}\", expected \"middle\"", cut.where("at"), at));
+    if (cut.has("tokens")) middle_cut_->tokens = cut.integer<int64_t>("tokens", kFewestTokensOfCut);
+    if (!choose_.empty())
+      fields.fault(
+          "'truncate' makes room for a reply, and with 'choose' nothing is generated; leave one out");
+  }
+  strip_ = fields.has("strip") && fields.flag("strip");
+  if (fields.has("by")) by_ = texts(fields, "by");
+  if (std::ranges::find(by_, kQuestion) != by_.end())
+    fields.fault("'by' names the question, which each row has its own of; name a field that many rows share");
   if (fields.has("columns")) columns_ = texts(fields, "columns");
   extract_ = extraction("extract");
   gold_ = extraction("gold");
@@ -272,7 +317,7 @@ void FileTask::read_program(const std::string& text, std::vector<std::string>* f
 }
 
 std::string FileTask::gold_answer(std::string_view answer) const {
-  std::optional<std::string_view> found = answer;
+  std::optional<std::string> found(answer);
   if (gold_) found = gold_->find(answer);
   if (!found || trim(*found).empty())
     throw InvalidArgument(fmt::format("no answer in \"{}\", where 'gold.pattern' of task {} looks for it",
@@ -298,6 +343,8 @@ Dataset FileTask::load(const std::filesystem::path& file, const FieldNames& fiel
   std::vector<DataField> wanted = {{.name = fields.question, .number = true},
                                    {.name = fields.answer, .number = true, .list = several}};
   for (const std::string& field : field_names_) wanted.push_back({.name = field, .number = true});
+  const size_t first_of_by = wanted.size();
+  for (const std::string& field : by_) wanted.push_back({.name = field, .number = true, .optional = true});
   // A grader may see the answer, the model may not.
   for (const std::string& field : prompt_.fields()) {
     if (field != kQuestion && field == fields.answer) {
@@ -319,6 +366,9 @@ Dataset FileTask::load(const std::filesystem::path& file, const FieldNames& fiel
     question.id = static_cast<uint32_t>(dataset.questions.size());
     question.text = row.values[0];
     for (size_t i = 0; i < field_names_.size(); ++i) question.fields[field_names_[i]] = row.values[i + 2];
+    for (size_t i = 0; i < by_.size(); ++i)
+      if (const std::string& value = row.values[first_of_by + i]; !value.empty())
+        question.fields.try_emplace(by_[i], value);
     dataset.questions.push_back(std::move(question));
   }
   return dataset;
@@ -334,7 +384,10 @@ std::string_view FileTask::field_of(const Question& question, const std::string&
 }
 
 std::string FileTask::prompt(const Question& question) const {
-  return prompt_.expand([&](const std::string& field) { return field_of(question, field); });
+  return prompt_.expand([&](const std::string& field) {
+    const std::string_view text = field_of(question, field);
+    return strip_ ? stripped(text) : text;
+  });
 }
 
 std::optional<char> FileTask::choice(std::string_view text) const {
@@ -404,7 +457,7 @@ Grade FileTask::graded_by(const Question& question, std::string_view reply,
 
 Grade FileTask::grade(const Question& question, std::string_view reply) const {
   for (const std::string& stop : stop_) reply = reply.substr(0, reply.find(stop));
-  std::optional<std::string_view> found = reply;
+  std::optional<std::string> found(reply);
   try {
     if (extract_) found = extract_->find(reply);
   } catch (const PatternLimit& error) {
@@ -412,7 +465,7 @@ Grade FileTask::grade(const Question& question, std::string_view reply) const {
   }
   std::optional<std::string> answer;
   // Code is run whole, other answers are shown.
-  if (found) answer = std::string(runs_code() ? *found : found->substr(0, gsm8k::kMaxAnswerBytes));
+  if (found) answer = runs_code() ? *found : found->substr(0, gsm8k::kMaxAnswerBytes);
   if (needs_grader()) return graded_by(question, reply, answer);
   Grade grade;
   if (!found) return grade;

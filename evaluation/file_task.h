@@ -56,6 +56,8 @@ class FileTask final : public Task {
   bool complete(std::string_view reply) const override;
   std::string_view completing_characters() const override { return completing_; }
   std::span<const std::string> continuations() const override { return choose_; }
+  std::optional<MiddleCut> middle_cut() const override { return middle_cut_; }
+  std::span<const std::string> by() const override { return by_; }
   Generation generation_defaults() const override { return generation_; }
   Question gold(std::string_view answer) const override;
   bool equal(const Question& question, std::string_view answer) const override;
@@ -65,9 +67,8 @@ class FileTask final : public Task {
   struct Extraction {
     Pattern pattern;
     bool last = false;
-    std::optional<std::string_view> find(std::string_view text) const {
-      return last ? pattern.last(text) : pattern.first(text);
-    }
+    std::string remove;  // is taken out of the text first
+    std::optional<std::string> find(std::string_view text) const;
   };
   void read(std::vector<std::string>* faults);
   void read_prompt(const std::string& text, std::vector<std::string>* faults);
@@ -92,6 +93,9 @@ class FileTask final : public Task {
   std::vector<std::string> field_names_;  // of the lines, besides question and answer
   std::vector<std::string> stop_;
   std::string completing_;
+  bool strip_ = false;  // fields lose the white space at their ends before they are put into the prompt
+  std::optional<MiddleCut> middle_cut_;
+  std::vector<std::string> by_;
   std::vector<std::string> choose_;
   std::optional<Extraction> extract_;  // without one the whole reply is the answer
   std::optional<Extraction> gold_;     // where the answer stands in a worked solution

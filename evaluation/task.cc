@@ -36,6 +36,8 @@ constexpr std::array<TaskEntry, 1> kTasks = {{
 // Task files that come with allot.
 extern const std::string_view kHumanEval;
 extern const std::string_view kHumanEvalChat;
+extern const std::string_view kLongBenchV2;
+extern const std::string_view kLongBenchV2At32k;
 extern const std::string_view kMmluDeepseek;
 extern const std::string_view kMmluLikelihood;
 extern const std::string_view kMmluLlama;
@@ -52,15 +54,17 @@ struct ShippedTask {
 };
 
 // A new task file adds its line here and in CMakeLists.txt.
-constexpr std::array<ShippedTask, 9> kShipped = {{{"humaneval", &kHumanEval},
-                                                  {"humaneval-chat", &kHumanEvalChat},
-                                                  {"mmlu-chat", &kMmluChat},
-                                                  {"mmlu-deepseek", &kMmluDeepseek},
-                                                  {"mmlu-likelihood", &kMmluLikelihood},
-                                                  {"mmlu-llama", &kMmluLlama},
-                                                  {"ruler-fwe", &kRulerFwe},
-                                                  {"ruler-niah-multivalue", &kRulerNiahMultivalue},
-                                                  {"ruler-qa", &kRulerQa}}};
+constexpr std::array<ShippedTask, 11> kShipped = {{{"humaneval", &kHumanEval},
+                                                   {"humaneval-chat", &kHumanEvalChat},
+                                                   {"longbench-v2", &kLongBenchV2},
+                                                   {"longbench-v2-32k", &kLongBenchV2At32k},
+                                                   {"mmlu-chat", &kMmluChat},
+                                                   {"mmlu-deepseek", &kMmluDeepseek},
+                                                   {"mmlu-likelihood", &kMmluLikelihood},
+                                                   {"mmlu-llama", &kMmluLlama},
+                                                   {"ruler-fwe", &kRulerFwe},
+                                                   {"ruler-niah-multivalue", &kRulerNiahMultivalue},
+                                                   {"ruler-qa", &kRulerQa}}};
 
 }  // namespace
 

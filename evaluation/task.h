@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,6 +42,13 @@ struct Grade {
   std::optional<std::string> answer;  // what was found
 };
 
+// Of a text with more tokens than `tokens` the first and the last half of as many stay.
+struct MiddleCut {
+  // With those that the tokenizer adds, without the markup of a chat template. A prompt that leaves no room
+  // for its reply in the model's positions has fewer.
+  int64_t tokens = std::numeric_limits<int64_t>::max();
+};
+
 class Task {
  public:
   virtual ~Task() = default;
@@ -70,6 +78,11 @@ class Task {
   // complete() can become true only with a piece of text that has one of these characters; empty: it never
   // does. So decoding loops need not look at the whole reply after every token.
   virtual std::string_view completing_characters() const = 0;
+
+  // Where prompts with too many tokens lose those in their middle.
+  virtual std::optional<MiddleCut> middle_cut() const { return {}; }
+  // Fields of the rows for each of whose values accuracy is given, too. A row may lack them.
+  virtual std::span<const std::string> by() const { return {}; }
 
   // Texts of which the most likely one after the prompt is the reply; empty where replies are generated.
   virtual std::span<const std::string> continuations() const { return {}; }

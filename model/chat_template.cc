@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -48,8 +49,9 @@ std::tm date_of_runs() {
   return date;
 }
 
-PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, PromptForm form, std::string system)
-    : system_(std::move(system)) {
+PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, PromptForm form, std::string system,
+                             std::optional<PromptRoom> room)
+    : system_(std::move(system)), room_(room) {
   if (form == PromptForm::kText) return;
   if (!tokenizer.chat_template())
     throw Unsupported(
@@ -58,7 +60,25 @@ PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, PromptForm form, std::s
   chat_.emplace(*tokenizer.chat_template(), tokenizer.special_tokens());
 }
 
-std::vector<int32_t> PromptEncoder::encode(const Tokenizer& tokenizer, const std::string& text) const {
+std::vector<int32_t> PromptEncoder::encode(const Tokenizer& tokenizer, const std::string& text,
+                                           bool* cut) const {
+  if (cut != nullptr) *cut = false;
+  std::vector<int32_t> prompt = encode_whole(tokenizer, text);
+  if (!room_) return prompt;
+  const std::vector<int32_t> ids = chat_ ? tokenizer.encode(text) : prompt;
+  int64_t kept = std::ssize(ids);
+  while (true) {
+    const int64_t excess = std::max(kept - room_->text_tokens, std::ssize(prompt) - room_->prompt_tokens);
+    if (excess <= 0 || kept - excess < 1) return prompt;
+    kept -= excess;
+    std::vector<int32_t> ends(ids.begin(), ids.begin() + kept / 2);
+    ends.insert(ends.end(), ids.end() - (kept - kept / 2), ids.end());
+    prompt = encode_whole(tokenizer, tokenizer.decode(ends));
+    if (cut != nullptr) *cut = true;
+  }
+}
+
+std::vector<int32_t> PromptEncoder::encode_whole(const Tokenizer& tokenizer, const std::string& text) const {
   if (!chat_) return tokenizer.encode(text);
   std::vector<ChatMessage> messages;
   if (!system_.empty()) messages.push_back({.role = "system", .content = system_});

@@ -47,18 +47,31 @@ enum class PromptForm {
   kMessage,  // as the message of a user in the model's chat template, on date_of_runs()
 };
 
+// How many tokens a prompt may have before its text loses those in the middle: the first half of
+// `text_tokens` stays, and the last; decoded, they are the text that is asked (LongBench's rule).
+struct PromptRoom {
+  int64_t text_tokens = 0;  // of the text, with those that the tokenizer adds, without the template's markup
+  int64_t prompt_tokens = 0;  // of the whole prompt; where it has more, its text loses so many more
+};
+
 class PromptEncoder {
  public:
   // Throws Unsupported for kMessage where the tokenizer's model has no chat template or one that allot does
   // not run, CorruptFile where it has one that is no Jinja. With kMessage, a `system` that is not empty is
-  // the message before it.
-  PromptEncoder(const Tokenizer& tokenizer, PromptForm form, std::string system = {});
-  // With the same tokenizer. Throws the errors of Tokenizer::encode and ChatTemplate::prompt.
-  std::vector<int32_t> encode(const Tokenizer& tokenizer, const std::string& text) const;
+  // the message before it. Without `room` every text is encoded whole.
+  PromptEncoder(const Tokenizer& tokenizer, PromptForm form, std::string system = {},
+                std::optional<PromptRoom> room = {});
+  // With the same tokenizer. `cut` says whether the text lost tokens. A prompt whose markup alone is longer
+  // than the room is returned longer than that. Throws the errors of Tokenizer::encode and
+  // ChatTemplate::prompt.
+  std::vector<int32_t> encode(const Tokenizer& tokenizer, const std::string& text, bool* cut = nullptr) const;
 
  private:
+  std::vector<int32_t> encode_whole(const Tokenizer& tokenizer, const std::string& text) const;
+
   std::optional<ChatTemplate> chat_;
   std::string system_;
+  std::optional<PromptRoom> room_;
 };
 
 }  // namespace allot::model

@@ -1,6 +1,7 @@
 #include "worker/engine_generator.h"
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "worker/prompt_room.h"
 
 namespace allot::worker {
 
@@ -25,7 +27,8 @@ EngineGenerator::EngineGenerator(const std::filesystem::path& model_directory,
                                  model::PromptForm form, const std::string& system,
                                  std::span<const ExpectedText> expected)
     : tokenizer_(model::Tokenizer::load(model_directory)),
-      encoder_(tokenizer_, form, system),
+      encoder_(tokenizer_, form, system,
+               prompt_room(model_directory, limits.middle_cut, limits.max_new_tokens)),
       limits_(limits),
       engine_(model_directory, with_room(options, expected)) {}
 
@@ -37,6 +40,9 @@ model::EngineOptions EngineGenerator::with_room(model::EngineOptions options,
         std::ssize(tokenised(text.prompt)) + std::max<int64_t>(reply, limits_.max_new_tokens);
     options.sequence_tokens = std::max(options.sequence_tokens.value_or(0), tokens);
   }
+  if (cut_prompts_ > 0)
+    spdlog::info("{} of {} different prompts are too long and lose their middle", cut_prompts_,
+                 prompts_.size());
   return options;
 }
 
@@ -47,7 +53,10 @@ int32_t EngineGenerator::max_prompts() const {
 const std::vector<int32_t>& EngineGenerator::tokenised(const std::string& text) {
   const auto found = prompts_.find(text);
   if (found != prompts_.end()) return found->second;
-  return prompts_.emplace(text, encoder_.encode(tokenizer_, text)).first->second;
+  bool cut = false;
+  std::vector<int32_t> ids = encoder_.encode(tokenizer_, text, &cut);
+  cut_prompts_ += cut;
+  return prompts_.emplace(text, std::move(ids)).first->second;
 }
 
 bool EngineGenerator::token_has(int32_t token, std::string_view characters) {

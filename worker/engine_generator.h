@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -21,6 +22,7 @@ namespace allot::worker {
 struct GenerationLimits {
   model::SamplingParams sampling;
   int32_t max_new_tokens = 256;
+  std::optional<evaluation::MiddleCut> middle_cut = {};  // of the task (task.h)
 };
 
 // What a generator will be asked for: a prompt, and the reply of which divergences are measured.
@@ -43,10 +45,12 @@ class EngineGenerator final : public evaluation::Generator {
 
   int32_t max_prompts() const override;
   // Each prompt is tokenised once and kept: a text that comes again, as each question does under every
-  // schedule, costs only a look-up. A reply has at most max_new_tokens tokens, fewer where the prompt leaves
-  // fewer of the model's positions. A prompt with continuations is answered by one teacher-forced pass for
-  // all that are a single token and one for each that is more, with every position sampled; their tokens are
-  // those behind the prompt's own of prompt and continuation as one text, as in lm-evaluation-harness.
+  // schedule, costs only a look-up. With a middle cut, a prompt that is too long loses what PromptEncoder
+  // says; how many expected ones do is logged. A reply has at most max_new_tokens tokens, fewer where the
+  // prompt leaves fewer of the model's positions. A prompt with continuations is answered by one
+  // teacher-forced pass for all that are a single token and one for each that is more, with every position
+  // sampled; their tokens are those behind the prompt's own of prompt and continuation as one text, as in
+  // lm-evaluation-harness.
   void submit(const evaluation::Prompt& prompt) override;
   std::vector<evaluation::Reply> step() override;
   void cancel(uint64_t id) override;
@@ -55,6 +59,8 @@ class EngineGenerator final : public evaluation::Generator {
   const model::Tokenizer& tokenizer() const { return tokenizer_; }
   // The tokens of a prompt, as submit() has them.
   const std::vector<int32_t>& tokenised(const std::string& text);
+  // How many of the prompts tokenised so far have lost their middle.
+  int64_t cut_prompts() const { return cut_prompts_; }
 
  private:
   // `options` with the sequence_tokens of the expected texts, where they have more than those say.
@@ -69,6 +75,7 @@ class EngineGenerator final : public evaluation::Generator {
   model::PromptEncoder encoder_;
   GenerationLimits limits_;
   std::unordered_map<std::string, std::vector<int32_t>> prompts_;
+  int64_t cut_prompts_ = 0;
   model::Engine engine_;  // after what tells how much room it needs
   std::unordered_map<int32_t, std::string> token_texts_;
   std::deque<evaluation::Prompt> to_choose_;  // prompts with continuations that have not been answered

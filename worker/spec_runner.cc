@@ -36,7 +36,8 @@ std::unique_ptr<EpisodeRunner> make_spec_runner(const wire::RunSpec& spec, const
   const GenerationLimits limits{.sampling = {.temperature = spec.generation().temperature(),
                                              .top_p = spec.generation().top_p(),
                                              .repetition_penalty = spec.generation().repetition_penalty()},
-                                .max_new_tokens = spec.generation().max_new_tokens()};
+                                .max_new_tokens = spec.generation().max_new_tokens(),
+                                .middle_cut = task->middle_cut()};
   const ModelRunnerOptions options{
       .run_seed = spec.seed(), .questions_per_episode = static_cast<int32_t>(spec.questions_per_episode())};
   std::vector<ExpectedText> expected = expected_texts(*task, questions.train);

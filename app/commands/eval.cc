@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "app/cli/command.h"
 #include "app/scoring/scoring.h"
@@ -42,21 +45,50 @@ std::string run_line(const ScoringPlan& plan, int64_t answered_before) {
                      options.run.string());
 }
 
-std::string table(std::span<const Score> scores, std::string_view unit) {
+// A line for each value of a field and each schedule; nothing where no row has the field.
+std::string table_by(const std::string& field, std::span<const evaluation::Question> questions,
+                     std::span<const Score> scores) {
+  struct Line {
+    std::string_view schedule;
+    evaluation::Accuracy accuracy;
+  };
+  std::map<std::string, std::vector<Line>> lines;
+  size_t width = field.size(), label_width = std::string_view("schedule").size();
+  for (const Score& score : scores) {
+    label_width = std::max(label_width, score.schedule.label.size());
+    for (const auto& [value, accuracy] : evaluation::accuracy_by(field, questions, score.scores)) {
+      lines[value].push_back({score.schedule.label, accuracy});
+      width = std::max(width, value.size());
+    }
+  }
+  if (lines.empty()) return "";
+  std::string text = fmt::format("\n{:<{}}  {:<{}}  {:>7}  {:>7}  {}\n", field, width, "schedule",
+                                 label_width, "n", "correct", "accuracy (95% interval)");
+  for (const auto& [value, of_value] : lines)
+    for (const auto& [schedule, accuracy] : of_value)
+      text += fmt::format("{:<{}}  {:<{}}  {:>7}  {:>7}  {}\n", value, width, schedule, label_width,
+                          accuracy.questions, accuracy.correct, evaluation::text(accuracy));
+  return text;
+}
+
+std::string table(const ScoringPlan& plan, std::span<const Score> scores) {
+  const std::string_view unit = kernels::name(plan.conditions.attention.unit);
   size_t width = std::string_view("schedule").size(), samples_width = 8;
   for (const Score& score : scores) {
     width = std::max(width, score.schedule.label.size());
     samples_width = std::max(samples_width, samples_text(score.schedule).size());
   }
-  std::string text =
-      fmt::format("{:<{}}  {:>{}}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", "schedule", width, unit,
-                  samples_width, "n", "correct", "accuracy (95% interval)", "new tokens", "cut off");
+  std::string text = fmt::format("{:<{}}  {:>{}}  {:>7}  {:>7}  {:<24}  {:>13}  {:>10}  {:>7}\n", "schedule",
+                                 width, unit, samples_width, "n", "correct", "accuracy (95% interval)",
+                                 "scored tokens", "new tokens", "cut off");
   for (const Score& score : scores) {
     const evaluation::Accuracy accuracy = evaluation::accuracy_of(score.scores);
-    text += fmt::format("{:<{}}  {:>{}}  {:>7}  {:>7}  {:<24}  {:>10}  {:>7}\n", score.schedule.label, width,
-                        samples_text(score.schedule), samples_width, accuracy.questions, accuracy.correct,
-                        evaluation::text(accuracy), score.output_tokens, score.cut_off);
+    text +=
+        fmt::format("{:<{}}  {:>{}}  {:>7}  {:>7}  {:<24}  {:>13.1f}  {:>10}  {:>7}\n", score.schedule.label,
+                    width, samples_text(score.schedule), samples_width, accuracy.questions, accuracy.correct,
+                    evaluation::text(accuracy), scored_tokens(score), score.output_tokens, score.cut_off);
   }
+  for (const std::string& field : plan.task->by()) text += table_by(field, plan.dataset.questions, scores);
   if (!scores.front().repeats.empty()) {
     text += "\naccuracy of each repeat (%)\n";
     for (const Score& score : scores)
@@ -77,6 +109,10 @@ nlohmann::ordered_json result_json(const ScoringPlan& plan, const Scores& done, 
   json["schedules"] = nlohmann::ordered_json::array();
   for (const Score& score : scores) {
     json["schedules"].push_back(score_json(score));
+    for (const std::string& field : plan.task->by())
+      for (const auto& [value, accuracy] :
+           evaluation::accuracy_by(field, plan.dataset.questions, score.scores))
+        json["schedules"].back()["by"][field][value] = evaluation::to_json(accuracy);
     if (&score != scores.data())
       json["schedules"].back()["against_first"] = to_json(against(score, scores.front()), "first", "second");
   }
@@ -120,8 +156,7 @@ int run_eval(std::span<const std::string> arguments) {
   const std::string again = words.line();
   std::cout << (json ? result_json(plan, scores, again).dump(2) + "\n"
                      : describe(plan) + run_line(plan, scores.answered_before) + "\n" +
-                           table(scores.schedules, kernels::name(plan.conditions.attention.unit)) +
-                           "\nagain: " + again + "\n");
+                           table(plan, scores.schedules) + "\nagain: " + again + "\n");
   return 0;
 }
 

@@ -181,8 +181,7 @@ int run_generate(std::span<const std::string> arguments) {
   const std::vector<GivenPrompt> given = prompts_of(options);
   std::cerr << describe(plan);
   worker::EngineGenerator generator(options.model, engine_options(options, plan.conditions),
-                                    generation_limits(plan.conditions.generation),
-                                    prompt_form(plan.conditions), options.system);
+                                    generation_limits(plan), prompt_form(plan.conditions), options.system);
   const int status = options.prompt && !options.json ? stream(&generator, styled(given.front(), plan))
                                                      : answer_all(&generator, given, plan);
   write_executed(plan, options, generator.engine());

@@ -88,7 +88,7 @@ ServedModel served_model(const ServeOptions& options, const ReplyPlan& plan,
                          const model::Tokenizer& tokenizer, const model::Engine& engine) {
   ServedModel served;
   served.limits = {.model = options.model_name,
-                   .sampling = generation_limits(plan.conditions.generation).sampling,
+                   .sampling = generation_limits(plan).sampling,
                    .max_new_tokens = plan.conditions.generation.max_new_tokens};
   if (tokenizer.chat_template()) {
     try {

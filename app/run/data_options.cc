@@ -7,7 +7,7 @@ namespace allot::app {
 void declare_data_options(OptionSet* set, std::filesystem::path* data, evaluation::FieldNames* fields,
                           const char* use) {
   std::string help = use;
-  help += ": JSON lines, or CSV with a header line (.csv); docs/tasks.md says how to get GSM8K";
+  help += ": JSON lines, a JSON list, or CSV with a header line (.csv); docs/tasks.md says how to get GSM8K";
   set->path("data", data, help.c_str());
   set->text("question-field", &fields->question, "NAME",
             "field of the data's rows, or column of CSV, that holds the question");

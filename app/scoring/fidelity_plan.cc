@@ -15,6 +15,7 @@
 #include "base/sha256.h"
 #include "evaluation/task.h"
 #include "model/chat_template.h"
+#include "worker/prompt_room.h"
 
 namespace allot::app {
 namespace {
@@ -88,8 +89,11 @@ void add_questions(const model::Tokenizer& tokenizer, FidelityPlan* plan) {
   const evaluation::Dataset dataset = task->load(options.data, options.fields);
   plan->conditions.task = evaluation::identity_of(*task, options.prompt_style);
   const model::PromptEncoder encoder(
-      tokenizer, evaluation::asks_by_message(plan->conditions.task.prompt_style) ? model::PromptForm::kMessage
-                                                                                 : model::PromptForm::kText);
+      tokenizer,
+      evaluation::asks_by_message(plan->conditions.task.prompt_style) ? model::PromptForm::kMessage
+                                                                      : model::PromptForm::kText,
+      /*system=*/"",
+      worker::prompt_room(options.model, task->middle_cut(), task->generation_defaults().max_new_tokens));
   for (const evaluation::Question& question : dataset.questions) {
     FidelityItem item{.ids = encoder.encode(tokenizer, task->prompt(question)), .question = question.id};
     item.prompt_tokens = static_cast<int32_t>(item.ids.size());

@@ -35,11 +35,13 @@ void write_executed(const ReplyPlan& plan, const ReplyOptions& options, const mo
                                               .layers = engine.execution()}));
 }
 
-worker::GenerationLimits generation_limits(const evaluation::Generation& generation) {
+worker::GenerationLimits generation_limits(const ReplyPlan& plan) {
+  const evaluation::Generation& generation = plan.conditions.generation;
   return {.sampling = {.temperature = generation.temperature,
                        .top_p = generation.top_p,
                        .repetition_penalty = generation.repetition_penalty},
-          .max_new_tokens = generation.max_new_tokens};
+          .max_new_tokens = generation.max_new_tokens,
+          .middle_cut = plan.task ? plan.task->middle_cut() : std::nullopt};
 }
 
 model::PromptForm prompt_form(const evaluation::Conditions& conditions) {

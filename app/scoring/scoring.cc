@@ -68,8 +68,8 @@ void Scorer::Impl::load() {
       {plan.conditions.task.name, plan.conditions.task.prompt_style, std::string(plan.task->definition())},
       evaluation::make_grader(plan.options.grader));
   auto generator = std::make_unique<worker::EngineGenerator>(
-      plan.options.model, options, generation_limits(plan.conditions.generation),
-      prompt_form(plan.conditions), /*system=*/"", worker::expected_texts(*task, plan.dataset.questions));
+      plan.options.model, options, generation_limits(plan), prompt_form(plan.conditions), /*system=*/"",
+      worker::expected_texts(*task, plan.dataset.questions));
   engine = &generator->engine();
   runner.emplace(std::move(generator), std::move(task),
                  worker::Questions{.train = plan.dataset.questions, .heldout = {}},
@@ -120,6 +120,7 @@ Score Scorer::Impl::collect(size_t schedule, const NamedSchedule& named) const {
     score.prompt_tokens += answer.prompt_tokens;
     score.output_tokens += answer.output_tokens;
     score.cut_off += answer.finish == Finish::kLength;
+    ++score.answers;
     if (plan.keep_replies && repeat == 0) score.replies[question] = answer.reply;
   }
   for (double& one : score.scores) one /= plan.options.repeats;
@@ -225,6 +226,12 @@ Scores score(const ScoringPlan& plan, const NextSchedules& next) {
   return scores;
 }
 
+double scored_tokens(const Score& score) {
+  return score.answers == 0 ? 0
+                            : static_cast<double>(score.prompt_tokens + score.output_tokens) /
+                                  static_cast<double>(score.answers);
+}
+
 Json score_json(const Score& score) {
   Json json = {{"schedule", score.schedule.label}};
   const auto& schedule = score.schedule.schedule;
@@ -235,6 +242,7 @@ Json score_json(const Score& score) {
   json["standard_error"] = evaluation::standard_error(score.scores);
   json["prompt_tokens"] = score.prompt_tokens;
   json["output_tokens"] = score.output_tokens;
+  json["scored_tokens"] = scored_tokens(score);
   json["cut_off"] = score.cut_off;
   std::vector<double> all = score.repeats.empty() ? score.scores : std::vector<double>();
   for (const std::vector<double>& repeat : score.repeats) {

@@ -22,6 +22,7 @@ struct Score {
   int64_t prompt_tokens = 0;   // these, and those below, of all repeats
   int64_t output_tokens = 0;
   int64_t cut_off = 0;  // replies that ended at their length limit
+  int64_t answers = 0;
   // Where questions are asked several times: their scores, a repeat each.
   std::vector<std::vector<double>> repeats = {};
   std::vector<std::string> replies = {};  // a question each, of the first repeat
@@ -71,6 +72,9 @@ Scores score(const ScoringPlan& plan, const NextSchedules& next = {});
 // The accuracy as evaluation::to_json has it, the schedule and what its answers took; with repeats the
 // accuracy of each, too.
 nlohmann::ordered_json score_json(const Score& score);
+
+// Mean number of tokens of prompt and reply, over all answers.
+double scored_tokens(const Score& score);
 
 // "+57.1 points (+50.2 to +63.9), p = 1.2e-20 (121 questions right only here, 7 there)".
 std::string format_test(const evaluation::PairedTest& test);

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "evaluation/json_fields.h"
+#include "evaluation/task.h"
 
 namespace allot::evaluation {
 namespace {
@@ -29,6 +30,19 @@ ReadAccuracy read(const Json& json) {
   JsonFields fields(json, "uniform", &read.faults);
   read.accuracy = read_accuracy(fields);
   return read;
+}
+
+TEST(Accuracy, IsGivenForTheQuestionsOfEachValueOfAField) {
+  std::vector<Question> questions(6);
+  for (const size_t i : {0, 2, 5}) questions[i].fields["level"] = "hard";
+  questions[1].fields["level"] = "easy";
+  questions[3].fields["topic"] = "hard";
+  const std::vector<double> scores = {1, 0.5, 0, 1, 1};  // the last question was not asked
+  const auto found = accuracy_by("level", questions, scores);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found.at("hard"), accuracy_of(std::vector<double>{1, 0}));
+  EXPECT_EQ(found.at("easy"), accuracy_of(std::vector<double>{0.5}));
+  EXPECT_TRUE(accuracy_by("other", questions, scores).empty());
 }
 
 TEST(Accuracy, CountsFullMarksAndTakesTheMeanOfTheScores) {

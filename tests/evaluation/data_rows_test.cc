@@ -174,5 +174,57 @@ TEST(DataRows, CsvWithoutAHeaderHasTheColumnsThatAreNamed) {
   }
 }
 
+TEST(DataRows, AJsonListIsARowForEachObject) {
+  const std::string list =
+      " [\n{\"q\": \"one\", \"a\": 1, \"other\": [{\"q\": 1}, null]}, {\"a\": \"b\", \"q\": \"two\"}\n]\n";
+  for (const char* name : {"data.json", "data.jsonl"})
+    EXPECT_THAT(texts(name, list), ElementsAre("[one][1]", "[two][b]"));
+  EXPECT_THAT(texts("data.json", "\xEF\xBB\xBF" + list), ElementsAre("[one][1]", "[two][b]"));
+  const DataRows data = rows_of("data.json", list);
+  EXPECT_EQ(data.sha256, sha256_hex(list));
+  EXPECT_THAT(place("data.json", data.rows[1]), Names("data.json", "object 2"));
+  EXPECT_THAT(json_fault("[{\"q\": \"one\", \"a\": 1}, {\"q\": \"two\"}]"), Names("object 2", "\"a\""));
+  EXPECT_THAT(json_fault("[{\"q\": \"one\", \"a\": 1}, {\"q\": \"two\", \"a\": []}]"),
+              Names("object 2", "\"a\""));
+  for (const char* entry : {"7", "null", "[]", "\"text\"", "[{\"q\": \"x\", \"a\": 1}]"})
+    EXPECT_THAT(json_fault(std::string("[{\"q\": \"one\", \"a\": 1}, ") + entry + "]"),
+                AllOf(Names("object 2"), HasSubstr("not a JSON object")))
+        << entry;
+  EXPECT_THAT(json_fault("[]"), Names("no questions"));
+  EXPECT_THAT(json_fault("[{\"q\": \"one\", \"a\": 1}, {\"q\": "), Names("byte 30", "1 objects"));
+  EXPECT_THAT(json_fault("[{\"q\": \"one\", \"a\": 1}"), Names("not JSON", "1 objects"));
+  EXPECT_THAT(json_fault("[{\"q\": \"one\", \"a\": 1}] more"), Names("not JSON", "byte 24"));
+  EXPECT_THAT(json_fault("[{\"q\": \"\xff\", \"a\": 1}]"), Names("not JSON", "byte 9"));
+}
+
+TEST(DataRows, AnOptionalFieldMayBeMissing) {
+  const TemporaryDirectory directory;
+  const std::array fields = {DataField{"q"}, DataField{.name = "s", .number = true, .optional = true}};
+  const auto values = [&](const char* name, const std::string& content,
+                          const std::vector<std::string>& columns) {
+    write_file_atomically(directory.path() / name, content);
+    std::vector<std::string> all;
+    for (const DataRow& row : read_rows(directory.path() / name, fields, columns).rows)
+      all.push_back(row.values.at(0) + "|" + row.values.at(1));
+    return all;
+  };
+  EXPECT_THAT(
+      values(
+          "a.jsonl",
+          "{\"q\": \"a\", \"s\": \"x\"}\n{\"q\": \"b\"}\n{\"q\": \"c\", \"s\": null}\n{\"q\": \"d\", \"s\": \" \"}\n{\"q\": \"e\", \"s\": 5}",
+          {}),
+      ElementsAre("a|x", "b|", "c|", "d|", "e|5"));
+  EXPECT_THROW(values("a.jsonl", "{\"q\": \"a\", \"s\": true}", {}), CorruptFile);
+  EXPECT_THAT(values("a.csv", "s,q\nx,a\n,b\n", {}), ElementsAre("a|x", "b|"));
+  EXPECT_THAT(values("a.csv", "q\na\n", {}), ElementsAre("a|"));
+  EXPECT_THAT(values("a.csv", "1,a,x\n2,b\n", {"n", "q", "s"}), ElementsAre("a|x", "b|"));
+  EXPECT_THROW(values("a.csv", "1\n", {"n", "q", "s"}), CorruptFile);
+  EXPECT_THROW(values("a.csv", "1,a,x,y\n", {"n", "q", "s"}), CorruptFile);
+  EXPECT_THROW(values("a.csv", "x,a\n1\n", {"s", "n", "q"}), CorruptFile)
+      << "only the last columns may be missing";
+  EXPECT_THROW(values("a.csv", "q,s\na\n", {}), CorruptFile)
+      << "a header line says how many fields there are";
+}
+
 }  // namespace
 }  // namespace allot::evaluation

@@ -183,6 +183,58 @@ TEST(FileTask, APromptCanBeAMessageForTheChatTemplate) {
   EXPECT_THAT(fault_of(R"("message": "yes", "grade": {"by": "exact"})"), Names("message"));
 }
 
+TEST(FileTask, TextsOfThePromptCanLoseTheSpaceAtTheirEnds) {
+  const std::string row = R"({"question": " \n\u3000a b\u2003\u00a0", "answer": "x", "t": "\u200b c\u001f"})";
+  const FileTask stripped = task_with(R"("strip": true, )" + kExact, " <{question}|{t}> ");
+  EXPECT_EQ(stripped.prompt(load_text(stripped, row).questions[0]), " <a b|\u200b c> ");
+  for (const char* more : {R"("strip": false, )", ""}) {
+    const FileTask task = task_with(more + kExact, "<{question}>");
+    EXPECT_EQ(task.prompt(load_text(task, row).questions[0]), "< \n\u3000a b\u2003\u00a0>");
+  }
+  EXPECT_THAT(fault_of(R"("strip": 1, )" + kExact), Names("strip"));
+}
+
+TEST(FileTask, PromptsCanLoseTheirMiddle) {
+  EXPECT_FALSE(task_with(kExact).middle_cut());
+  EXPECT_EQ(task_with(R"("truncate": {"at": "middle", "tokens": 900}, )" + kExact).middle_cut()->tokens, 900);
+  EXPECT_EQ(task_with(R"("truncate": {"at": "middle"}, )" + kExact).middle_cut()->tokens,
+            std::numeric_limits<int64_t>::max());
+  EXPECT_THAT(fault_of(R"("truncate": {"at": "end", "tokens": 2, "more": 1}, )" + kExact),
+              Names("truncate.at", "end", "middle", "truncate.tokens", 2, 16, "truncate.more"));
+  EXPECT_THAT(fault_of(R"("truncate": {"at": "middle"}, "choose": ["a", "b"], )" + kExact),
+              Names("truncate", "choose"));
+}
+
+TEST(FileTask, WhatIsRemovedFromAReplyIsNotLookedAt) {
+  const FileTask task = task_with(
+      R"json("extract": {"remove": "**", "pattern": "is (\\w+)"}, "gold": {"remove": "-", "pattern": "\\w+"}, )json" +
+      kExact);
+  const Question gold = task.gold("- a-b");
+  EXPECT_EQ(gold.answer, "ab");
+  EXPECT_EQ(task.grade(gold, "it **is** ab").score, 1);
+  EXPECT_EQ(task.grade(gold, "it is a****b**").answer, "ab");
+  EXPECT_EQ(task.grade(gold, "it is a*b").score, 0);
+  EXPECT_THAT(fault_of(R"("extract": {"remove": "", "pattern": "a"}, )" + kExact), Names("extract.remove"));
+}
+
+TEST(FileTask, FieldsToAverageByMayBeMissing) {
+  const FileTask task = task_with(R"("by": ["level", "topic"], )" + kExact, "{question} {topic}");
+  EXPECT_THAT(task.by(), testing::ElementsAre("level", "topic"));
+  const Dataset data = load_text(task,
+                                 "{\"question\": \"a\", \"answer\": \"b\", \"topic\": \"t\", \"level\": 3}\n"
+                                 "{\"question\": \"a\", \"answer\": \"b\", \"topic\": \"u\"}\n");
+  EXPECT_EQ(data.questions[0].fields.at("level"), "3");
+  EXPECT_FALSE(data.questions[1].fields.contains("level"));
+  EXPECT_EQ(data.questions[1].fields.at("topic"), "u");
+  EXPECT_THAT(
+      message_of<CorruptFile>([&] { load_text(task, R"({"question": "a", "answer": "b", "level": 3})"); }),
+      Names("line 1", "topic"))
+      << "the prompt needs it";
+  EXPECT_TRUE(task_with(kExact).by().empty());
+  EXPECT_THAT(fault_of(R"("by": ["question"], )" + kExact), Names("by", "question"));
+  EXPECT_THAT(fault_of(R"("by": "topic", )" + kExact), Names("by", "topic"));
+}
+
 TEST(FileTask, AnyChangeOfTheFileIsAnotherTask) {
   const std::string text = read_file(kExample);
   const TaskIdentity one = identity_of(*make_task({"", "", text}), kFileStyle);

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/temporary_directory.h"
 #include "evaluation/task.h"
+#include "tests/evaluation/expect_letters.h"
 #include "tests/message_of.h"
 #include "tests/names.h"
 
@@ -17,10 +18,6 @@ using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-std::unique_ptr<Task> shipped(const std::string& name) {
-  return make_task({name, std::string(kFileStyle), read_task_definition(name)});
-}
 
 TEST(ShippedTasks, AreTaskFilesOfTheirNames) {
   EXPECT_GE(shipped_task_names().size(), 9u);
@@ -72,26 +69,9 @@ TEST(Mmlu, ReadsThePublishedFilesAndAsksAsTheTables) {
   EXPECT_EQ(llama->generation_defaults().max_new_tokens, 1024);
   EXPECT_EQ(deepseek->generation_defaults().temperature, 0.6);
   EXPECT_THAT(message_of<CorruptFile>([&] { load_rows(*llama, "a.csv", "q,a,b,c,B\n"); }),
-              Names("a.csv", "line 1", 5, "columns", 6));
+              Names("a.csv", "line 1", 5, "columns", 6, 7));
   EXPECT_THAT(message_of<CorruptFile>([&] { load_rows(*llama, "a.csv", "q,a,b,c,d,E\n"); }),
               Names("E", "ABCD"));
-}
-
-// A reply, and the letter that the task finds in it; 0 where it finds none.
-struct Case {
-  std::string reply;
-  char letter;
-};
-
-void expect_letters(const std::string& task_name, const std::vector<Case>& cases) {
-  const auto task = shipped(task_name);
-  for (const auto& [reply, letter] : cases) {
-    for (const char gold : {'A', 'B', 'C', 'D'}) {
-      const Question question = task->gold(std::string(1, gold));
-      EXPECT_EQ(task->grade(question, reply).score, gold == letter ? 1 : 0) << reply << " against " << gold;
-    }
-    EXPECT_EQ(task->grade(task->gold("A"), reply).extracted, letter != 0) << reply;
-  }
 }
 
 // Table 24: the first A-D, of either case, behind the last newline; without one the last A-D of the final ten
@@ -167,6 +147,16 @@ TEST(Mmlu, OfOtherChatModelsOnlyTheBoxCounts) {
                                {"\\boxed{ \\textbf{b} }", 'B'},
                                {"\\boxed{Because}", 0},
                                {"", 0}});
+}
+
+TEST(Mmlu, ASeventhColumnIsTheSubject) {
+  for (const char* name : {"mmlu-deepseek", "mmlu-llama", "mmlu-chat", "mmlu-likelihood"}) {
+    const auto task = shipped(name);
+    EXPECT_THAT(task->by(), testing::ElementsAre("subject"));
+    const Dataset data = load_rows(*task, "a.csv", "q,a,b,c,d,B,anatomy\nq,a,b,c,d,C\n");
+    EXPECT_EQ(data.questions.at(0).fields.at("subject"), "anatomy");
+    EXPECT_FALSE(data.questions.at(1).fields.contains("subject"));
+  }
 }
 
 TEST(Mmlu, LikelihoodChoosesAmongTheLetters) {

@@ -84,6 +84,36 @@ TEST(EngineGenerator, ExpectedTextsSayHowMuchRoomTheCacheNeeds) {
   EXPECT_EQ(sequence_tokens(long_solution), question + tokens);
 }
 
+TEST(EngineGenerator, ACutLeavesTheModelRoomForItsReply) {
+  const WideModel model;  // of 1,024 positions, a token a character and BOS
+  std::string prompt = "Begin. ";
+  for (int i = 0; i < 100; ++i) prompt += "Tom has 3 apples and 4 pears. ";
+  prompt += "End.";
+  const std::vector<ExpectedText> expected = {{prompt, ""}, {"Tom.", ""}};
+  const model::EngineOptions options{.random_weights = 1, .max_sequences = 2};
+  GenerationLimits limits{.sampling = {}, .max_new_tokens = 20, .middle_cut = evaluation::MiddleCut()};
+  EngineGenerator generator(model.path(), options, limits, model::PromptForm::kText, "", expected);
+  EXPECT_EQ(generator.cut_prompts(), 1);
+  EXPECT_EQ(generator.engine().options().sequence_tokens, 1024);
+  const std::vector<int32_t>& ids = generator.tokenised(prompt);
+  EXPECT_EQ(ids.size(), 1004u);
+  const std::string asked = generator.tokenizer().decode(ids);
+  EXPECT_TRUE(asked.starts_with("Begin. Tom has") && asked.ends_with("pears. End.")) << asked;
+  generator.submit({.id = 1, .text = prompt, .samples = {}, .key = {}, .complete = {}, .completing = {}});
+  std::vector<evaluation::Reply> replies;
+  while (replies.empty()) replies = generator.step();
+  EXPECT_EQ(replies[0].prompt_tokens, 1004);
+  EXPECT_LE(replies[0].output_tokens, 20);
+
+  limits.middle_cut->tokens = 300;
+  EngineGenerator shorter(model.path(), options, limits);
+  EXPECT_EQ(shorter.tokenised(prompt).size(), 300u);
+  limits.middle_cut = std::nullopt;
+  EngineGenerator whole(model.path(), options, limits);
+  EXPECT_EQ(whole.tokenised(prompt).size(), prompt.size() + 1);
+  EXPECT_EQ(whole.cut_prompts(), 0);
+}
+
 TEST(EngineGenerator, AnswersALongerPromptThanWasExpected) {
   const WideModel model;
   const std::vector<ExpectedText> expected = {{"Tom.", ""}};

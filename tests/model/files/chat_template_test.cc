@@ -91,5 +91,81 @@ TEST(PromptEncoder, AMessageNeedsATemplateThatRuns) {
   EXPECT_THAT(refusal(), Names("include", 2, 4));
 }
 
+// A token for each of a to j and for [ and ], and BOS in front of a text.
+Tokenizer letters_tokenizer(const TestDirectory& directory) {
+  Json vocabulary = {{"<s>", 0}, {"?", 1}, {"[", 2}, {"]", 3}};
+  for (char letter = 'a'; letter <= 'j'; ++letter) vocabulary[std::string(1, letter)] = 4 + letter - 'a';
+  Json file = Json::parse(R"({
+      "version": "1.0", "normalizer": null, "decoder": {"type": "Fuse"},
+      "added_tokens": [{"id": 0, "content": "<s>", "special": true, "normalized": false}],
+      "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "[\\s\\S]"}, "behavior": "Isolated", "invert": false},
+      "post_processor": {"type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}}})");
+  file["model"] = {{"type", "WordLevel"}, {"vocab", vocabulary}, {"unk_token", "?"}};
+  directory.write("tokenizer.json", file.dump());
+  directory.write("tokenizer_config.json",
+                  R"({"bos_token": "<s>", "chat_template": "{{ bos_token }}[[{{ messages[0].content }}]]"})");
+  return Tokenizer::load(directory.path());
+}
+
+TEST(PromptEncoder, ATextThatIsTooLongLosesItsMiddle) {
+  const TestDirectory directory;
+  const Tokenizer tokenizer = letters_tokenizer(directory);
+  constexpr int64_t kAny = 1'000'000;
+  bool cut = false;
+  const auto encoded = [&](PromptForm form, int64_t text_tokens, int64_t prompt_tokens,
+                           const std::string& text) {
+    const PromptEncoder encoder(tokenizer, form, "",
+                                PromptRoom{.text_tokens = text_tokens, .prompt_tokens = prompt_tokens});
+    const std::vector<int32_t> ids = encoder.encode(tokenizer, text, &cut);
+    return tokenizer.decode(ids, /*skip_special_tokens=*/false);
+  };
+  using enum PromptForm;
+  EXPECT_EQ(encoded(kText, kAny, kAny, "abcdefghij"), "<s>abcdefghij");
+  EXPECT_EQ(encoded(kText, 11, 11, "abcdefghij"), "<s>abcdefghij") << "BOS and ten letters";
+  EXPECT_FALSE(cut);
+  // The published rule: the tokens of the text with BOS, its first n // 2 and its last n - n // 2.
+  EXPECT_EQ(encoded(kText, 10, kAny, "abcdefghij"), "<s>abcdfghij");
+  EXPECT_TRUE(cut);
+  EXPECT_EQ(encoded(kText, 7, kAny, "abcdefghij"), "<s>abghij");
+  EXPECT_EQ(encoded(kText, kAny, 7, "abcdefghij"), "<s>abghij");
+  EXPECT_EQ(encoded(kMessage, 11, kAny, "abcdefghij"), "<s>[[abcdefghij]]");
+  EXPECT_FALSE(cut);
+  EXPECT_EQ(encoded(kMessage, 6, kAny, "abcdefghij"), "<s>[[abhij]]") << "the markup is not of the text";
+  EXPECT_EQ(encoded(kMessage, 6, 15, "abcdefghij"), "<s>[[abhij]]");
+  EXPECT_EQ(encoded(kMessage, 10, 11, "abcdefghij"), "<s>[[abghij]]")
+      << "room for the markup is taken off the text";
+  EXPECT_EQ(encoded(kMessage, kAny, 6, "abcdefghij"), "<s>[[j]]");
+  EXPECT_TRUE(cut);
+  EXPECT_EQ(encoded(kMessage, kAny, 2, "ab"), "<s>[[ab]]") << "the markup alone has five";
+  EXPECT_FALSE(cut);
+}
+
+// Halves that begin or end within a character have U+FFFD there, which may be more tokens than it stands for.
+TEST(PromptEncoder, APromptWhoseCharactersWereTornIsCountedAgain) {
+  const TestDirectory directory;
+  directory.write("tokenizer.json", Json::parse(read_file(std::filesystem::path(ALLOT_SOURCE_DIR) /
+                                                          "tests/data/tokenizer/gpt2.json"))
+                                        .at("tokenizer")
+                                        .dump());
+  const Tokenizer tokenizer = Tokenizer::load(directory.path());
+  std::string text;
+  for (int i = 0; i < 30; ++i) text += "\u20ac\U0001f642";
+  const std::vector<int32_t> whole = tokenizer.encode(text);
+  int longer = 0;  // rooms for which one count is not enough
+  for (int64_t room = 16; room < 80; ++room) {
+    std::vector<int32_t> ends(whole.begin(), whole.begin() + room / 2);
+    ends.insert(ends.end(), whole.end() - (room - room / 2), whole.end());
+    longer += std::ssize(tokenizer.encode(tokenizer.decode(ends))) > room;
+    const PromptEncoder encoder(tokenizer, PromptForm::kText, "",
+                                PromptRoom{.text_tokens = room, .prompt_tokens = room});
+    const int64_t tokens = std::ssize(encoder.encode(tokenizer, text));
+    EXPECT_LE(tokens, room);
+    EXPECT_GE(tokens, room - 12);
+  }
+  EXPECT_GT(longer, 10);
+}
+
 }  // namespace
 }  // namespace allot::model
