@@ -91,6 +91,8 @@ int main(int argc, char** argv) {
       {"grade", "grade predictions against gold answers", false, run_grade},
       {"compare", "compare graded replies of two engines or schedules, question by question", false,
        run_compare},
+      {"contexts", "write long contexts with questions and answers, of a wanted number of tokens", false,
+       run_contexts},
       {"policy", "let another program drive a learner: JSON lines on stdin and stdout", false, run_policy},
       {"bench",
        "measure decoding, attention, the aggregator and the learners",

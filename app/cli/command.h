@@ -35,6 +35,7 @@ int run_inspect(std::span<const std::string> arguments);
 int run_keys(std::span<const std::string> arguments);
 int run_tokenize(std::span<const std::string> arguments);
 int run_grade(std::span<const std::string> arguments);
+int run_contexts(std::span<const std::string> arguments);
 int run_compare(std::span<const std::string> arguments);
 int run_history(std::span<const std::string> arguments);
 int run_completion(std::span<const std::string> arguments);

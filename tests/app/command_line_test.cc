@@ -38,7 +38,7 @@ TEST(CommandLine, HelpListsEveryCommandWithOneLine) {
   for (const char* command :
        {"tune",     "aggregator", "worker",    "status", "control",    "eval",   "generate", "serve",
         "verify",   "analyze",    "calibrate", "ablate", "export",     "import", "report",   "inspect",
-        "tokenize", "logits",     "grade",     "bench",  "completion", "man",    "compare"}) {
+        "tokenize", "logits",     "grade",     "bench",  "completion", "man",    "compare",  "contexts"}) {
     EXPECT_THAT(result.out, HasSubstr("\n  " + std::string(command) + " ")) << command;
   }
 }

@@ -318,6 +318,25 @@ TEST(EvalCommand, ATaskFileIsGradedByAnOutsideProgramAndTheCommandGivesItAgain) 
   EXPECT_EQ(ended.out, "");
 }
 
+// The longest contexts of the embedded model, which has 1,024 positions.
+TEST(EvalCommand, AsksTheContextsThatAllotMakes) {
+  const std::string data = fresh_directory() / "contexts.jsonl";
+  const CommandResult made = run_command(
+      {"allot", "contexts", "--task", "ruler-fwe", "--model", kModel, "--tokens", "1024", "--count", "2"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  write_file_atomically(data, made.out);
+  const CommandResult result =
+      run_command({"allot", "eval", "--model", kModel, "--data", data, "--task", "ruler-fwe",
+                   "--question-field", "input", "--answer-field", "outputs", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json schedule = json::parse(result.out).at("schedules")[0];
+  EXPECT_EQ(schedule.at("n"), 2);
+  int64_t lengths = 0;
+  for (const json& row : json_lines(made.out)) lengths += row.at("length").get<int64_t>();
+  EXPECT_EQ(schedule.at("prompt_tokens"), lengths - 2 * 64);
+  EXPECT_GE(lengths, 2 * 1010);
+}
+
 // tiny-gsm with fields to average by, long prompts, and its rows as a JSON list.
 TEST(EvalCommand, GivesAccuracyByFieldsAndTheTokensThatWereScored) {
   const std::filesystem::path directory = fresh_directory();
