@@ -4,11 +4,12 @@
 #include <spdlog/fmt/ranges.h>
 
 #include <span>
-#include <string_view>
+#include <string>
 #include <unordered_map>
 
 #include "base/ascii.h"
 #include "base/error.h"
+#include "base/sha256.h"
 
 namespace allot::evaluation {
 namespace {
@@ -23,21 +24,29 @@ std::string rows(std::span<const RepeatedQuestion> repeats, uint32_t RepeatedQue
   return fmt::format("{}{}", fmt::join(named, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
+// Of the prompt, which may be long. Grading fields and solutions do not tell questions apart.
+std::string key_of(const Task& task, Question question) {
+  question.text = trim(question.text);
+  for (auto& [name, text] : question.fields) text = trim(text);
+  return sha256_hex(task.prompt(question));
+}
+
 }  // namespace
 
-std::vector<RepeatedQuestion> repeated_questions(const Dataset& first, const Dataset& second) {
-  std::unordered_map<std::string_view, uint32_t> row_of;
-  for (const Question& question : first.questions) row_of.emplace(trim(question.text), question.id + 1);
+std::vector<RepeatedQuestion> repeated_questions(const Task& task, const Dataset& first,
+                                                 const Dataset& second) {
+  std::unordered_map<std::string, uint32_t> row_of;
+  for (const Question& question : first.questions) row_of.emplace(key_of(task, question), question.id + 1);
   std::vector<RepeatedQuestion> repeats;
   for (const Question& question : second.questions) {
-    const auto found = row_of.find(trim(question.text));
+    const auto found = row_of.find(key_of(task, question));
     if (found != row_of.end()) repeats.push_back({found->second, question.id + 1});
   }
   return repeats;
 }
 
-void check_held_out(const Dataset& train, const Dataset& heldout) {
-  const std::vector<RepeatedQuestion> repeats = repeated_questions(train, heldout);
+void check_held_out(const Task& task, const Dataset& train, const Dataset& heldout) {
+  const std::vector<RepeatedQuestion> repeats = repeated_questions(task, train, heldout);
   if (repeats.empty()) return;
   throw UsageError(fmt::format(
       "{} of the {} questions of --heldout {} are also in --data {}: rows {} of the held-out file are "

@@ -18,12 +18,13 @@ struct RepeatedQuestion {
 };
 
 // The questions of `second` that are also in `first`, in the order of `second`. Two questions are the same
-// when their texts are equal except for white space at the ends. A question that `first` holds several times
-// is paired with the first of them.
-std::vector<RepeatedQuestion> repeated_questions(const Dataset& first, const Dataset& second);
+// when the task has one prompt for both, white space at the ends of their fields aside: two that ask the same
+// of different texts are not. A question that `first` holds several times is paired with the first of them.
+std::vector<RepeatedQuestion> repeated_questions(const Task& task, const Dataset& first,
+                                                 const Dataset& second);
 
 // Throws UsageError when a question of `heldout` is also in `train`, with the number of such questions, the
 // rows of the first ten in both files, and what to do.
-void check_held_out(const Dataset& train, const Dataset& heldout);
+void check_held_out(const Task& task, const Dataset& train, const Dataset& heldout);
 
 }  // namespace allot::evaluation

@@ -115,7 +115,7 @@ LearningData set_task(const RunOptions& run, const evaluation::Task& task, wire:
   const int32_t wanted = run.heldout_questions.value_or(kHeldoutQuestions);
   if (wanted == 0 || run.heldout.empty()) return data;
   const evaluation::Dataset heldout = task.load(run.heldout, run.fields);
-  evaluation::check_held_out(train, heldout);
+  evaluation::check_held_out(task, train, heldout);
   *spec->mutable_heldout() = to_wire(heldout);
   const uint32_t there = spec->heldout().questions();
   if (run.heldout_questions && static_cast<uint32_t>(wanted) > there) {

@@ -80,7 +80,8 @@ AccuracyPlan plan_accuracy(const CalibrationPlanOptions& options, const kernels:
   AccuracyPlan plan{.margin = *options.accuracy_margin / 100,
                     .scoring = plan_scoring(dense, std::nullopt, &scoring, set)};
   if (!texts.data.empty())
-    evaluation::check_held_out(plan.scoring.task->load(texts.data, texts.fields), plan.scoring.dataset);
+    evaluation::check_held_out(*plan.scoring.task, plan.scoring.task->load(texts.data, texts.fields),
+                               plan.scoring.dataset);
   const int64_t there = plan.scoring.questions(), questions = options.heldout_questions.value_or(there);
   if (questions > there)
     throw UsageError(fmt::format("--heldout-questions {} is more than the {} questions of {}", questions,

@@ -69,7 +69,7 @@ void Scorer::Impl::load() {
       evaluation::make_grader(plan.options.grader));
   auto generator = std::make_unique<worker::EngineGenerator>(
       plan.options.model, options, generation_limits(plan), prompt_form(plan.conditions), /*system=*/"",
-      worker::expected_texts(*task, plan.dataset.questions));
+      worker::expected_texts(*task, std::span(plan.dataset.questions).first(plan.questions())));
   engine = &generator->engine();
   runner.emplace(std::move(generator), std::move(task),
                  worker::Questions{.train = plan.dataset.questions, .heldout = {}},

@@ -101,6 +101,21 @@ TEST_F(FidelityPlanTest, LongTextsAreCutAndOnlyTheFirstOnesAreMeasured) {
   EXPECT_EQ(of_questions({"--tokens", "4"}).texts[0].prompt_tokens, 4);
 }
 
+TEST_F(FidelityPlanTest, APromptThatItsTaskCutsIsMeasuredAsItIsAsked) {
+  // "What is 100 plus one?" has 5 words, which the model has 512 positions for.
+  const auto prompt_tokens = [&](const std::string& truncate, const std::string& new_tokens) {
+    const std::filesystem::path task = directory_ / "task.json";
+    write_file_atomically(
+        task, R"({"allot_task": 1, "name": "mine", "version": 1, "prompt": "{question} {question}",
+                                    "grade": {"by": "exact"}, )" +
+                  truncate + R"("generation": {"max_new_tokens": )" + new_tokens + "}}");
+    return of_questions({"--task", task.string()}).texts[0].prompt_tokens;
+  };
+  EXPECT_EQ(prompt_tokens("", "500"), 10);
+  EXPECT_EQ(prompt_tokens(R"("truncate": {"at": "middle"}, )", "502"), 10);
+  EXPECT_EQ(prompt_tokens(R"("truncate": {"at": "middle"}, )", "504"), 8);
+}
+
 TEST_F(FidelityPlanTest, ATextFileIsCutIntoPieces) {
   const FidelityPlan plan =
       plan_of({"--text", text_file(11), "--tokens", "4", "--mode", "decode", "--prompt-tokens", "3"});

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "evaluation/file_task.h"
+#include "evaluation/gsm8k/gsm8k.h"
 #include "tests/names.h"
 
 namespace allot::evaluation {
@@ -15,6 +17,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
+const gsm8k::Gsm8k kGsm8k{PromptStyle::kPlain};
+
 Dataset dataset(const char* path, const std::vector<std::string>& texts) {
   Dataset data{.path = path, .sha256 = path, .questions = {}};
   for (const std::string& text : texts)
@@ -25,22 +29,39 @@ Dataset dataset(const char* path, const std::vector<std::string>& texts) {
 
 TEST(Overlap, PairsTheRowsOfAQuestionThatIsInBothFiles) {
   const Dataset train = dataset("train", {"a", "b", "c", "b"});
-  EXPECT_THAT(repeated_questions(train, dataset("heldout", {"x", "c", "y", "b"})),
+  EXPECT_THAT(repeated_questions(kGsm8k, train, dataset("heldout", {"x", "c", "y", "b"})),
               ElementsAre(RepeatedQuestion{3, 2}, RepeatedQuestion{2, 4}));
-  EXPECT_THAT(repeated_questions(train, dataset("heldout", {"x", "y"})), IsEmpty());
+  EXPECT_THAT(repeated_questions(kGsm8k, train, dataset("heldout", {"x", "y"})), IsEmpty());
 }
 
 TEST(Overlap, WhiteSpaceAtTheEndsOfAQuestionDoesNotHideIt) {
-  EXPECT_THAT(repeated_questions(dataset("train", {" How many?\n"}), dataset("heldout", {"How many?\t"})),
-              ElementsAre(RepeatedQuestion{1, 1}));
-  EXPECT_THAT(repeated_questions(dataset("train", {"How  many?"}), dataset("heldout", {"How many?"})),
+  EXPECT_THAT(
+      repeated_questions(kGsm8k, dataset("train", {" How many?\n"}), dataset("heldout", {"How many?\t"})),
+      ElementsAre(RepeatedQuestion{1, 1}));
+  EXPECT_THAT(repeated_questions(kGsm8k, dataset("train", {"How  many?"}), dataset("heldout", {"How many?"})),
               IsEmpty());
+}
+
+// As in LongBench v2, where many questions are "Which of these is right?".
+TEST(Overlap, QuestionsOnDifferentTextsDiffer) {
+  const FileTask task(R"({"allot_task": 1, "name": "mine", "version": 1, "prompt": "{context} {question}",
+                          "grade": {"by": "exact"}})",
+                      nullptr);
+  const auto of_contexts = [](const std::vector<std::string>& contexts) {
+    Dataset data = dataset("a", std::vector<std::string>(contexts.size(), "Which?"));
+    for (size_t i = 0; i < contexts.size(); ++i) {
+      data.questions[i].fields = {{"context", contexts[i]}, {"id", std::to_string(i)}};
+    }
+    return data;
+  };
+  EXPECT_THAT(repeated_questions(task, of_contexts({"one", "two"}), of_contexts({"three", " two\n", "four"})),
+              ElementsAre(RepeatedQuestion{2, 2}));
 }
 
 // Its message, or nothing when the files are fine.
 std::string refusal(const Dataset& train, const Dataset& heldout) {
   try {
-    check_held_out(train, heldout);
+    check_held_out(kGsm8k, train, heldout);
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -68,8 +89,8 @@ TEST(Overlap, EmbeddedHeldOutQuestionsAreNotLearnedOn) {
   const std::filesystem::path folder = std::filesystem::path(ALLOT_SOURCE_DIR) / "assets/tiny-gsm";
   const auto task = make_task("gsm8k", PromptStyle::kPlain);
   const Dataset train = task->load(folder / "train.jsonl");
-  EXPECT_THAT(repeated_questions(train, task->load(folder / "heldout.jsonl")), IsEmpty());
-  EXPECT_EQ(repeated_questions(train, train).size(), train.questions.size());
+  EXPECT_THAT(repeated_questions(*task, train, task->load(folder / "heldout.jsonl")), IsEmpty());
+  EXPECT_EQ(repeated_questions(*task, train, train).size(), train.questions.size());
 }
 
 }  // namespace
