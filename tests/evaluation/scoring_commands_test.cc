@@ -335,6 +335,7 @@ TEST(EvalCommand, AsksTheContextsThatAllotMakes) {
   for (const json& row : json_lines(made.out)) lengths += row.at("length").get<int64_t>();
   EXPECT_EQ(schedule.at("prompt_tokens"), lengths - 2 * 64);
   EXPECT_GE(lengths, 2 * 1010);
+  EXPECT_LE(lengths, 2 * 1024) << "a reply has room";
 }
 
 // tiny-gsm with fields to average by, long prompts, and its rows as a JSON list.
