@@ -162,8 +162,9 @@ TEST(RulerContexts, HoldTheirAnswersOnceEach) {
     for (const std::string& word : frequent.outputs) least = std::min(least, words.at(word));
     EXPECT_GE(least, 4);
     for (const auto& [word, times] : words) {
-      if (word != "...." && std::ranges::find(frequent.outputs, word) == frequent.outputs.end())
+      if (word != "...." && std::ranges::find(frequent.outputs, word) == frequent.outputs.end()) {
         EXPECT_LT(times, least) << word;
+      }
     }
     EXPECT_GT(words.size(), 20u);
   }
