@@ -1,7 +1,7 @@
 // The light executable: no LibTorch, no CUDA. Commands that run a model are passed on to the executable
 // allot-model beside it, and `bench attention`, which needs a GPU, to allot-bench; `bench aggregator`,
-// `bench tuner`, `analyze learning`, `coverage`, `operations`, `variance`, `tails`, `bernoulli` and `amdahl`
-// are part of this executable.
+// `bench tuner`, `analyze learning`, `coverage`, `operations`, `variance`, `tails`, `tiles`, `bernoulli`
+// and `amdahl` are part of this executable.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -29,6 +29,7 @@ int run_light_analyze(std::span<const std::string> arguments) {
   if (!arguments.empty() && arguments[0] == "coverage") return run_analyze_coverage(arguments);
   if (!arguments.empty() && arguments[0] == "operations") return run_analyze_operations(arguments);
   if (!arguments.empty() && arguments[0] == "tails") return run_analyze_tails(arguments);
+  if (!arguments.empty() && arguments[0] == "tiles") return run_analyze_tiles(arguments);
   if (!arguments.empty() && arguments[0] == "variance") return run_analyze_variance(arguments);
   std::vector<std::string> words = {"analyze"};
   words.insert(words.end(), arguments.begin(), arguments.end());
@@ -76,7 +77,7 @@ int main(int argc, char** argv) {
        "measure what the S2ANTA paper tabulates without a model",
        true,
        run_light_analyze,
-       {"learning", "coverage", "operations", "amdahl", "variance", "tails", "bernoulli"}},
+       {"learning", "coverage", "operations", "amdahl", "variance", "tails", "tiles", "bernoulli"}},
       {"calibrate", "learn schedules from the divergence of sampled from exact attention, without replies",
        true, nullptr},
       {"history", "check, export, back up or restore the history of a run", false, run_history},

@@ -6,15 +6,11 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "evaluation/checked_numbers.h"
-#include "evaluation/repetitions.h"
+#include "evaluation/head_states.h"
 #include "kernels/sampling_variance.h"
 
 namespace allot::evaluation {
 namespace {
-
-// Numbers of the streams of one head.
-enum class States : uint32_t { kScores, kValues, kTargets };
 
 // Sums over the replicates of a head.
 struct Sums {
@@ -33,26 +29,13 @@ struct HeadVariance {
   double rows_formula = 0;
 };
 
-// A head's weights and values, which depend on its number and the setting's seed, and its estimates.
-class HeadStates {
+// A head's estimates under the spacing of the setting.
+class HeadEstimates {
  public:
-  HeadStates(const VarianceSetting& setting, int64_t number) : setting_(setting), number_(number) {
-    if (setting.states != nullptr) {
-      weights_ = setting.states->scores(number);
-      values_ = setting.states->values(number);
-    } else {
-      make_random();
-    }
-    const double largest = *std::ranges::max_element(weights_);
-    double sum = 0;
-    for (double& w : weights_) sum += w = std::exp(w - largest);
+  HeadEstimates(const VarianceSetting& setting, const HeadStates& states)
+      : setting_(setting), states_(states) {
     double up_to = 0;
-    for (double& w : weights_) {
-      w /= sum;
-      up_to_.push_back(up_to += w);
-    }
-    exact_.resize(values_.size() / weights_.size());
-    for (size_t key = 0; key < weights_.size(); ++key) add(exact_, weights_[key], static_cast<int64_t>(key));
+    for (const double w : states.weights()) up_to_.push_back(up_to += w);
   }
 
   HeadVariance measure(int64_t samples) const {
@@ -62,80 +45,55 @@ class HeadStates {
       result.squared_error.add(one.squared_error);
       result.rows.add(static_cast<double>(one.rows));
     }
-    result.rows_formula = expected_rows(weights_, setting_.spacing, samples);
+    result.rows_formula = expected_rows(states_.weights(), setting_.spacing, samples);
     if (setting_.spacing == Spacing::kIndependent)
-      result.error_formula = kernels::iid_variance<float>(weights_, values_, samples);
+      result.error_formula = kernels::iid_variance(states_.weights(), states_.values(), samples);
     if (setting_.spacing == Spacing::kStratified)
-      result.error_formula = kernels::strat_variance<float>(weights_, values_, samples);
+      result.error_formula = kernels::strat_variance(states_.weights(), states_.values(), samples);
     return result;
   }
 
   // The largest distance of a value from exact attention's output.
   double largest_distance() const {
+    const std::span<const double> exact = states_.exact();
     double largest = 0;
-    for (size_t first = 0; first < values_.size(); first += exact_.size()) {
+    for (size_t first = 0; first < states_.values().size(); first += exact.size()) {
       double distance = 0;
-      for (size_t d = 0; d < exact_.size(); ++d) {
-        const double off = static_cast<double>(values_[first + d]) - exact_[d];
+      for (size_t d = 0; d < exact.size(); ++d) {
+        const double off = static_cast<double>(states_.values()[first + d]) - exact[d];
         distance += off * off;
       }
       largest = std::max(largest, distance);
     }
     return std::sqrt(largest);
   }
-  double variance_of_one() const { return kernels::iid_variance<float>(weights_, values_, 1); }
+  double variance_of_one() const { return kernels::iid_variance(states_.weights(), states_.values(), 1); }
 
   struct Estimate {
     double squared_error = 0;
     size_t rows = 0;
   };
   Estimate estimate(int64_t samples, int64_t replicate) const {
-    DrawRow draws = draws_of(States::kTargets, replicate);
-    draws.head = static_cast<uint32_t>(samples);  // budgets draw apart
+    const DrawRow draws = states_.draws(samples, replicate);
     std::vector<int64_t> keys;
     for (int64_t s = 0; s < samples; ++s) {
       const double target = target_of(setting_.spacing, draws, s, samples) * up_to_.back();
       keys.push_back(std::lower_bound(up_to_.begin(), up_to_.end() - 1, target) - up_to_.begin());
     }
-    std::vector<double> mean(exact_.size());
-    for (const int64_t key : keys) add(mean, 1 / static_cast<double>(samples), key);
+    const std::span<const double> exact = states_.exact();
+    std::vector<double> mean(exact.size());
+    for (const int64_t key : keys) states_.add(mean, 1 / static_cast<double>(samples), key);
     double error = 0;
-    for (size_t d = 0; d < mean.size(); ++d) error += (mean[d] - exact_[d]) * (mean[d] - exact_[d]);
+    for (size_t d = 0; d < mean.size(); ++d) error += (mean[d] - exact[d]) * (mean[d] - exact[d]);
     std::ranges::sort(keys);
     const auto distinct = std::unique(keys.begin(), keys.end()) - keys.begin();
     return {.squared_error = error, .rows = static_cast<size_t>(distinct)};
   }
 
  private:
-  DrawRow draws_of(States stream, int64_t position) const {
-    return stream_draws(setting_.seed, number_, static_cast<uint32_t>(stream), position);
-  }
-  // Scores in weights_, and values.
-  void make_random() {
-    const auto keys = static_cast<size_t>(setting_.keys);
-    const auto head_dim = static_cast<size_t>(setting_.head_dim);
-    std::vector<float> scores(keys);
-    fill_normal(draws_of(States::kScores, 0), scores);
-    for (const float score : scores)
-      weights_.push_back(static_cast<double>(score) * setting_.score_deviation);
-    random_values_.resize(keys * head_dim);
-    for (size_t key = 0; key < keys; ++key)
-      fill_normal(draws_of(States::kValues, static_cast<int64_t>(key)),
-                  std::span(random_values_).subspan(key * head_dim, head_dim));
-    values_ = random_values_;
-  }
-  void add(std::vector<double>& sum, double weight, int64_t key) const {
-    const float* const row = values_.data() + static_cast<size_t>(key) * sum.size();
-    for (size_t d = 0; d < sum.size(); ++d) sum[d] += weight * static_cast<double>(row[d]);
-  }
-
   const VarianceSetting& setting_;
-  const int64_t number_;
-  std::vector<double> weights_;
-  std::vector<double> up_to_;  // their sums
-  std::vector<float> random_values_;
-  std::span<const float> values_;  // [keys, head_dim]
-  std::vector<double> exact_;      // [head_dim]
+  const HeadStates& states_;
+  std::vector<double> up_to_;  // sums of the weights
 };
 
 // Mean over heads of the means over their replicates. The heads are given, so that only replicates differ by
@@ -152,29 +110,6 @@ Measured mean_of(std::span<const HeadVariance> heads, Sums HeadVariance::*sums, 
   }
   measured.standard_error = std::sqrt(variance) / count;
   return measured;
-}
-
-void check(const VarianceSetting& setting) {
-  at_least_1("variance: keys", setting.keys);
-  at_least_1("variance: head_dim", setting.head_dim);
-  at_least_1("variance: heads", setting.heads);
-  at_least(2, "variance: replicates", setting.replicates);
-  if (!(setting.score_deviation >= 0 && setting.score_deviation <= 100)) {
-    throw InvalidArgument(
-        fmt::format("variance: score_deviation is {}, expected 0 to 100", setting.score_deviation));
-  }
-  check_budgets("variance: samples", setting.samples);
-}
-
-// Calls measure(number, head, budget) for every head and every place in setting.samples, heads on several
-// threads. False when `stop` was set before all were done.
-template <class Measure>
-bool for_each_head(const VarianceSetting& setting, const std::function<void(int64_t heads)>& progress,
-                   const std::atomic<bool>* stop, Measure measure) {
-  return for_each_repetition(setting.heads, setting.threads, progress, stop, [&](int64_t number) {
-    const HeadStates head(setting, number);
-    for (size_t b = 0; b < setting.samples.size() && !is_set(stop); ++b) measure(number, head, b);
-  });
 }
 
 }  // namespace
@@ -222,7 +157,7 @@ std::vector<Variance> measure_variance(const VarianceSetting& asked,
   for (std::vector<HeadVariance>& of_budget : heads) of_budget.resize(static_cast<size_t>(setting.heads));
   const bool whole =
       for_each_head(setting, progress, stop, [&](int64_t number, const HeadStates& head, size_t b) {
-        heads[b][static_cast<size_t>(number)] = head.measure(setting.samples[b]);
+        heads[b][static_cast<size_t>(number)] = HeadEstimates(setting, head).measure(setting.samples[b]);
       });
   if (!whole) return {};
   std::vector<Variance> result;
@@ -261,7 +196,8 @@ std::vector<Tail> measure_tails(const VarianceSetting& asked, std::span<const do
   std::vector<std::vector<Tail>> tails(heads);  // [heads][budgets, deltas]
   for (std::vector<Tail>& of_head : tails) of_head.resize(budgets * deltas.size());
   const bool whole =
-      for_each_head(setting, progress, stop, [&](int64_t number, const HeadStates& head, size_t b) {
+      for_each_head(setting, progress, stop, [&](int64_t number, const HeadStates& states, size_t b) {
+        const HeadEstimates head(setting, states);
         std::vector<double> errors;
         for (int64_t i = 0; i < setting.replicates; ++i)
           errors.push_back(std::sqrt(head.estimate(setting.samples[b], i).squared_error));

@@ -19,7 +19,7 @@ struct Command {
   CommandFunction run;  // null when the command is in another executable
   // First words under which this executable's command has options of their own ("tuner" of bench); empty ones
   // do not count.
-  std::array<std::string_view, 7> forms = {};
+  std::array<std::string_view, 8> forms = {};
   bool described_elsewhere = false;  // by another executable, though `run` answers some of it here
 };
 
@@ -51,6 +51,7 @@ int run_analyze_bernoulli(std::span<const std::string> arguments);
 int run_analyze_coverage(std::span<const std::string> arguments);
 int run_analyze_operations(std::span<const std::string> arguments);
 int run_analyze_tails(std::span<const std::string> arguments);
+int run_analyze_tiles(std::span<const std::string> arguments);
 int run_analyze_variance(std::span<const std::string> arguments);
 int run_bench_aggregator(std::span<const std::string> arguments);
 int run_bench_tuner(std::span<const std::string> arguments);

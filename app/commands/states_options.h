@@ -3,8 +3,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <deque>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,20 +26,23 @@ class StatesOptions {
   StatesOptions(const StatesOptions&) = delete;
 
   void add(OptionSet& set);
-  // After parsing; reads the file of states where one is named. Throws InvalidArgument and what
-  // StatesFile throws.
+  // After parsing; reads the files of states where some are named. Throws InvalidArgument, what StatesFile
+  // throws, and CorruptFile where two files have states of other shapes.
   const evaluation::VarianceSetting& setting();
   // "a query over 8192 keys, …"
   std::string description() const;
   // The fields of a JSON row that say what was measured.
+  nlohmann::ordered_json json() const;
   nlohmann::ordered_json json(evaluation::Spacing spacing) const;
 
  private:
   evaluation::VarianceSetting setting_;
   std::string samples_;
-  std::string file_;
+  std::vector<std::string> names_;
+  std::string layers_ = "all";
   int64_t seed_ = 0;
-  std::optional<StatesFile> states_;
+  std::deque<StatesFile> files_;
+  evaluation::AttentionStates states_;  // of all files
 };
 
 // What `measure`, one of evaluation's, finds for each spacing of the draws. Throws Error when it was stopped.

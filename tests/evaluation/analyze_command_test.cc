@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "base/file.h"
 #include "base/temporary_directory.h"
 #include "evaluation/step_times.h"
+#include "model/safetensors_writer.h"
 #include "tests/app/run_command.h"
 #include "tests/evaluation/document.h"
 #include "tests/names.h"
@@ -84,6 +87,90 @@ TEST(AnalyzeCommand, MeasuresTails) {
   EXPECT_EQ(rows[0]["delta"], .5);
   EXPECT_EQ(rows[8]["estimator"], "sys");
   EXPECT_LT(rows[2]["quantile"], rows[2]["bound"]);
+}
+
+TEST(AnalyzeCommand, MeasuresTiles) {
+  std::vector<std::string> words = {"allot", "analyze",   "tiles", "--keys",  "128", "--head-dim",
+                                    "8",     "--samples", "4,16",  "--heads", "2",   "--replicates",
+                                    "20",    "--tiles",   "16,64"};
+  EXPECT_THAT(run_command(words).out, Names("rel. error", "3-4", "flash", "2 heads with 20 estimates"));
+  words.emplace_back("--json");
+  const std::vector<nlohmann::json> rows = rows_of(run_command(words));
+  ASSERT_EQ(rows.size(), 12u);  // sys, prop, flash; two sizes; two budgets
+  EXPECT_EQ(rows[0]["estimator"], "sys");
+  EXPECT_EQ(rows[0]["all"]["bias"], nullptr);
+  EXPECT_EQ(rows[0]["tiles"], 8);
+  EXPECT_EQ(rows[0]["states"], nullptr);
+  EXPECT_EQ(rows[8]["estimator"], "flash");
+  EXPECT_EQ(rows[8]["all"], nullptr) << "4 samples for 8 tiles";
+  EXPECT_EQ(rows[11]["tile"], 64);
+  EXPECT_EQ(rows[11]["samples"], 16);
+  EXPECT_EQ(rows[11]["all"]["heads"], 2);
+  EXPECT_EQ(rows[11]["mass_share"].size(), 2u);
+  int heads = 0;
+  for (const auto& [name, count] : rows[11]["support_heads"].items()) heads += count.get<int>();
+  EXPECT_EQ(heads, 2);
+  EXPECT_EQ(rows_of(run_command(words)), rows) << "the same seed";
+  words[14] = "0";
+  EXPECT_THAT(run_command(words).err, Names("--tiles", 0));
+  words[14] = "16";
+  words.insert(words.end(), {"--estimators", "joint"});
+  EXPECT_THAT(run_command(words).err, Names("joint"));
+}
+
+TEST(AnalyzeCommand, DrawsTiles) {
+  const TemporaryDirectory directory;
+  const std::vector<std::string> words = {"allot",   "analyze",    "tiles",   "--keys", "64",
+                                          "--tiles", "16,32",      "--heads", "1",      "--samples",
+                                          "8",       "--head-dim", "4",       "--out",  directory.path()};
+  EXPECT_THAT(run_command(words).err, Names("tiles_error.svg", "tiles_share_16.svg", "tiles_share_32.svg"));
+  EXPECT_THAT(read_file(directory.path() / "tiles_share_32.svg"), Names("<svg", "rows of flash"));
+}
+
+// One head of one element; the scores of `keys` are the keys.
+std::string write_states(const std::filesystem::path& path, const std::vector<float>& keys, int layers) {
+  std::vector<model::TensorHeader> headers;
+  const auto count = static_cast<int64_t>(keys.size());
+  for (int layer = 0; layer < layers; ++layer) {
+    const std::string name = "layers." + std::to_string(layer);
+    headers.push_back({name + ".query", model::TensorDType::kF32, {1, 1}});
+    headers.push_back({name + ".key", model::TensorDType::kF32, {1, count, 1}});
+    headers.push_back({name + ".value", model::TensorDType::kF32, {1, count, 1}});
+  }
+  model::SafetensorsWriter writer(path, headers);
+  for (int layer = 0; layer < layers; ++layer) {
+    // The last layer attends to one key alone.
+    const std::vector<float> query = {layer + 1 == layers ? 50.0F : 0.0F};
+    writer.write(std::as_bytes(std::span(query)));
+    writer.write(std::as_bytes(std::span(keys)));
+    writer.write(std::as_bytes(std::span(keys)));
+  }
+  writer.finish();
+  return path;
+}
+
+TEST(AnalyzeCommand, StatesOfSeveralTextsAreMeasuredTogether) {
+  const TemporaryDirectory directory;
+  const std::string one = write_states(directory.path() / "one", {1, 2, 3, 4}, 3);
+  const std::string two = write_states(directory.path() / "two", {4, 3, 2, 5}, 3);
+  const std::string other = write_states(directory.path() / "other", {1, 2}, 3);
+  std::vector<std::string> words = {"allot", "analyze", "tiles", "--samples", "4", "--tiles", "1", "--json"};
+  words.insert(words.end(), {"--states", one, "--states", two});
+  std::vector<nlohmann::json> rows = rows_of(run_command(words));
+  EXPECT_EQ(rows[0]["all"]["heads"], 6);
+  EXPECT_EQ(rows[0]["states"], (nlohmann::json{one, two}));
+  EXPECT_EQ(rows[0]["score_deviation"], nullptr);
+  EXPECT_EQ(rows[0]["support_heads"]["3-4"], 4) << "four keys alike in two layers of each text";
+  EXPECT_EQ(rows[0]["support_heads"]["1"], 2);
+  words.insert(words.end(), {"--layers", "last"});
+  rows = rows_of(run_command(words));
+  EXPECT_EQ(rows[0]["all"]["heads"], 2);
+  EXPECT_EQ(rows[0]["layers"], "last");
+  EXPECT_EQ(rows[0]["support_heads"]["1"], 2);
+  words.insert(words.end(), {"--states", other});
+  EXPECT_THAT(run_command(words).err, Names("other", 2, 4));
+  EXPECT_THAT(run_command({"allot", "analyze", "variance", "--layers", "last"}).err,
+              Names("--layers", "--states"));
 }
 
 TEST(AnalyzeCommand, MeasuresBernoulliScores) {

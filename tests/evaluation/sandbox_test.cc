@@ -171,13 +171,14 @@ INSTANTIATE_TEST_SUITE_P(, SandboxTest, testing::Bool(), [](const auto& instance
 });
 
 TEST(SandboxGaps, EachIsSaidWithItsReason) {
-  EXPECT_THAT(describe({.landlock_abi = 7}), testing::IsEmpty());
+  EXPECT_THAT(describe(SandboxGaps{.landlock_abi = 7}), testing::IsEmpty());
   EXPECT_THAT(describe({.namespaces = EPERM, .landlock_abi = 7}),
               testing::ElementsAre(Names("namespaces", "Operation not permitted")));
   EXPECT_THAT(
       describe({.proc = EPERM, .landlock = ENOSYS, .seccomp = EINVAL}),
       testing::ElementsAre(Names("/proc"), Names("Landlock", "not implemented"), Names("Unix sockets")));
-  EXPECT_THAT(describe({.landlock_abi = 2}), testing::ElementsAre(Names("Landlock", 2, "empty files")));
+  EXPECT_THAT(describe(SandboxGaps{.landlock_abi = 2}),
+              testing::ElementsAre(Names("Landlock", 2, "empty files")));
   EXPECT_THAT(describe({.namespaces = EPERM, .landlock_abi = 7, .seccomp = EINVAL}),
               testing::Contains(HasSubstr("network")));
 }
