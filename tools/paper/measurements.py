@@ -117,7 +117,7 @@ def uniform(*samples: int, dense: bool = False) -> list[str]:
     return (["dense"] if dense else []) + [f"uniform:{count}" for count in samples]
 
 
-TINY = ["--model", "{tiny}"]
+TINY = ["--model", "{tiny}", "--max-new-tokens", "96"]
 SMOL = ["--model", "{smollm2}", "--adapter", "{adapter}", "--prompt-style", "plain", "--max-new-tokens", "96"]
 TINY_SAMPLES = uniform(2, 4, 8, 16, 32, 64, 128, 256)
 SMOL_SAMPLES = uniform(4, 8, 16, 32, 64)
@@ -211,39 +211,45 @@ MEASUREMENTS: dict[str, Measurement] = {
         ["analyze", "tiles", "{states}", "--layers", "last", "--samples", "64,128,256,512,1024,2048",
          "--replicates", "64", "--json"], tiles, ["states"],
     ),  # fmt: skip
-    "eval-tiny-sys": evaluate(TINY, "sys", ["dense", *TINY_SAMPLES], 256),
-    "eval-tiny-strat": evaluate(TINY, "strat", TINY_SAMPLES, 256),
-    "eval-tiny-iid": evaluate(TINY, "iid", TINY_SAMPLES, 256),
-    "eval-tiny-topk": evaluate(TINY, "topk", TINY_SAMPLES, 256),
-    "eval-tiny-prop": evaluate(TINY, "prop", uniform(8, 16, 32, 64), 256, "--tile", "32", "--prefill", "dense"),
-    "eval-tiny-flash": evaluate(TINY, "flash", uniform(16, 32, 64), 256, "--tile", "32", "--prefill", "dense"),
-    "eval-tiny-sys-decode": evaluate(TINY, "sys", uniform(8, 16, 32, 64), 256, "--prefill", "dense"),
+    # Tables 6 and 17 by the output of attention: no answers, the same contexts of 8,192 tokens.
+    "closeness-smollm2": Measurement(
+        ["analyze", "tiles", "{states}", "--estimators", "topk,iid,strat,sys,threshold", "--tiles", "256", "--samples",
+         "64,128,256", "--replicates", "8", "--json"], tiles, ["states"],
+    ),  # fmt: skip
+    "eval-tiny-sys": evaluate(TINY, "sys", ["dense", *TINY_SAMPLES], 128),
+    "eval-tiny-strat": evaluate(TINY, "strat", TINY_SAMPLES, 128),
+    "eval-tiny-iid": evaluate(TINY, "iid", TINY_SAMPLES, 128),
+    "eval-tiny-topk": evaluate(TINY, "topk", TINY_SAMPLES, 128),
+    "eval-tiny-prop": evaluate(TINY, "prop", uniform(8, 16, 32, 64), 128, "--tile", "64", "--prefill", "dense"),
+    "eval-tiny-flash": evaluate(TINY, "flash", uniform(16, 32, 64), 128, "--tile", "64", "--prefill", "dense"),
+    "eval-tiny-sys-decode": evaluate(TINY, "sys", uniform(8, 16, 32, 64), 128, "--prefill", "dense"),
     **{
-        f"eval-tiny-bernoulli-{budget}": evaluate(TINY, "exact", uniform(1), 256, *BERNOULLI, str(budget))
+        f"eval-tiny-bernoulli-{budget}": evaluate(TINY, "exact", uniform(1), 128, *BERNOULLI, str(budget))
         for budget in (1, 2, 4, 8, 16)
     },
     **{
-        f"eval-tiny-bernoulli-decode-{budget}": evaluate(
-            TINY, "exact", uniform(1), 256, *BERNOULLI, str(budget), "--prefill", "dense"
+        f"eval-tiny-bernoulli-group-{budget}": evaluate(
+            TINY, "exact", uniform(1), 128, *BERNOULLI, str(budget), "--mean-group-query"
         )
-        for budget in (1, 2, 4, 8)
+        for budget in (2, 4, 8, 16)
     },
     **{
-        f"eval-tiny-bernoulli-group-{budget}": evaluate(
-            TINY, "exact", uniform(1), 256, "--score-stage", "bernoulli", "--score-budget", str(budget),
-            "--mean-group-query",
+        f"eval-tiny-bernoulli-decode-{budget}": evaluate(
+            TINY, "exact", uniform(1), 128, *BERNOULLI, str(budget), "--mean-group-query", "--prefill", "dense"
         )
-        for budget in (4, 16)
-    },  # fmt: skip
-    "eval-tiny-bernoulli-sys": evaluate(TINY, "sys", uniform(8, 16, 32, 64), 256, *BERNOULLI, "4"),
+        for budget in (1, 2, 4, 8, 16)
+    },
+    "eval-tiny-bernoulli-iid": evaluate(
+        TINY, "iid", uniform(8, 16, 32, 64, 128), 128, *BERNOULLI, "4", "--mean-group-query"
+    ),
     "eval-smollm2-sys": evaluate(SMOL, "sys", ["dense", *SMOL_SAMPLES], 64),
     "eval-smollm2-strat": evaluate(SMOL, "strat", SMOL_SAMPLES, 64),
     "eval-smollm2-iid": evaluate(SMOL, "iid", SMOL_SAMPLES, 64),
     "eval-smollm2-topk": evaluate(SMOL, "topk", SMOL_SAMPLES, 64),
-    "eval-smollm2-prop": evaluate(SMOL, "prop", uniform(8, 16, 32), 64, "--tile", "32", "--prefill", "dense"),
-    "eval-smollm2-flash": evaluate(SMOL, "flash", uniform(16, 32, 64), 64, "--tile", "32", "--prefill", "dense"),
+    "eval-smollm2-prop": evaluate(SMOL, "prop", uniform(8, 16, 32), 64, "--tile", "64", "--prefill", "dense"),
+    "eval-smollm2-flash": evaluate(SMOL, "flash", uniform(16, 32, 64), 64, "--tile", "64", "--prefill", "dense"),
     "ablate-tiny": ablate(TINY, "sys", 128),
-    "ablate-smollm2": ablate(SMOL, "sys", 48),
+    "ablate-smollm2": ablate(SMOL, "sys", 32),
     # Table 28: the last layer alone samples, so every position is a step from exact states.
     **{
         f"fidelity-smollm2-{estimator}": Measurement(

@@ -1,0 +1,309 @@
+"""The tables of the S2ANTA paper beside what is measured here: one Item each, numbers from Results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from results import Results, digits, significant
+
+KERNELS = "docs/internals/kernels.md"
+ENGINE = "docs/internals/engine.md"
+LEARNING = "docs/learning.md"
+ESTIMATORS = "docs/estimators.md"
+
+
+@dataclass(frozen=True)
+class Item:
+    name: str  # "Table 1"
+    says: str  # what the paper says, with its key numbers
+    command: str
+    here: str  # a number, or "none: " and why there is none
+    why: str  # why it differs, or what is needed that is not here
+
+
+LLAMA = "the weights of Llama-3.1-8B-Instruct and a GPU"
+DEEPSEEK = "the weights of DeepSeek-R1-Distill-Qwen-7B and a GPU"
+BITNET = "BitNet b1.58 2B: an architecture that `model/` has not, and its weights"
+RULER = "files of RULER's own generator, whose contexts allot does not make"
+RULER_COMMAND = (
+    "`allot eval --task ruler-fwe --data validation.jsonl --question-field input --answer-field outputs --max-new-tokens 64`"
+)
+EVAL = "`allot eval --estimator sys --schedule dense --schedule uniform:2 …`"
+
+
+def errors(r: Results, name: str, estimator: str, samples: list[int], tile: int = 256, column: str = "error") -> str:
+    return " / ".join(
+        significant(r.row(name, estimator=estimator, tile=tile, samples=count)[column]) for count in samples
+    )
+
+
+def tables(r: Results) -> list[Item]:
+    tiny, smol = "eval-tiny-", "eval-smollm2-"
+    step = r.quote(ENGINE, "6 x 30,000 10.61 ms exact and 7.88 sampled")
+    bound = r.row("amdahl", keys=30000)
+    rows_read = {
+        estimator: " / ".join(
+            digits(r.row("variance-smollm2", estimator=estimator, samples=count)["rows"], 1)
+            for count in (32, 64, 128, 256)
+        )
+        for estimator in ("iid", "strat", "sys")
+    }
+    features = {
+        name: " / ".join(
+            digits(100 * r.row(name, score_stage="bernoulli-strat", budget=budget)["features"], 1)
+            for budget in (1, 2, 4, 8, 16)
+        )
+        for name in ("bernoulli", "bernoulli-group")
+    }
+    decode = r.rows("operations-decode", stage="values")
+    prefill = r.rows("operations-prefill", stage="values")
+    top1 = {
+        estimator: " / ".join(
+            digits(100 * agreement, 1) for agreement in r.column(f"fidelity-smollm2-{estimator}", "top1_agreement")
+        )
+        for estimator in ("sys", "prop", "flash")
+    }
+    by_support = {
+        estimator: classes for estimator, classes in r["tiles-smollm2"]["by_support"].items() if estimator != "prop"
+    }
+    supported = {
+        estimator: " / ".join(significant(of[1]) for of in classes.values() if of) for estimator, classes in by_support.items()
+    }
+    heads = " / ".join(str(of[0]) for of in by_support["flash"].values() if of)
+    learned = r["tune-reinforce"]["evaluation"]
+    automatic = r["tune-auto"]["evaluation"]
+
+    def right(evaluation: dict, name: str) -> str:
+        return f"{100 * evaluation[name]['correct'] / evaluation[name]['n']:.1f}"
+
+    return [
+        Item(
+            "Table 1",
+            "RULER at 32k tokens, exact prefill: `prop` at S = 128 has 95.4 / 98.3 / 64.4 / 60.2 % (FWE, NIAH, QA1, QA2), `flash` at 2,048 94.1 / 98.3 / 64.6 / 60.0 and at 256 66.2 % of FWE, SDPA 95.6 / 98.4 / 64.0 / 58.8",
+            RULER_COMMAND + " `--prefill dense --estimator prop --schedule uniform:128`",
+            f"word problems, exact prefill, tiles of 64: the embedded model with S = 16 / 32 / 64 `prop` {r.percents(tiny + 'prop', [16, 32, 64])} %, `flash` {r.percents(tiny + 'flash', [16, 32, 64])}, `sys` {r.percents(tiny + 'sys-decode', [16, 32, 64])}; SmolLM2 with S = 16 / 32 `prop` {r.percents(smol + 'prop', [16, 32])}, `flash` {r.percents(smol + 'flash', [16, 32])}",
+            f"needs {LLAMA}, and {RULER}. A text of four or five tiles leaves `flash` little to waste, and all three answer alike; over 8,192 tokens they do not (Table 26)",
+        ),
+        Item(
+            "Table 2",
+            "LongBench v2 at 30k tokens: `prop` at S = 128 28.1 ± 1.0 %, `flash` at 2,048 28.8 ± 3.4, SDPA 28.4 ± 1.5",
+            "`allot eval --task FILE` with a task file of four choices ([tasks.md](tasks.md))",
+            "none: neither LongBench v2's 503 contexts nor the model is here, and what a small model makes of them would be chance",
+            f"needs {LLAMA}, and the data. Chance is 25 %, so the three numbers lie within 4 points of it and tell little of the estimators",
+        ),
+        Item(
+            "Table 3",
+            "6 prompts of 30k tokens and 2,048 new ones, RTX 6000 Ada: FlashAttention-2 8.237 ms an output token, `flash` 6.589 (1.250 times faster), `prop` 6.702 (1.229); a model of the traffic gives 1.26",
+            "`allot bench decode --model configs/shapes/llama-3.1-8b --random-weights 1 --cache-fill random --attention both`; `allot analyze amdahl`",
+            f"one H200, a step of the six: {step} (`sys`, S = 128), 1.35 times; by the traffic {bound['speedup_of_attention']:.2f} where attention is 1.5 times as fast, at most {bound['speedup_at_most']:.2f} ([engine.md](internals/engine.md#on-a-gpu))",
+            "random weights at full shape take the time of trained ones. Another GPU, whose exact attention is nearer to its memory's speed; `sys` in place of the paper's two kernels",
+        ),
+        Item(
+            "Table 4",
+            "GSM8K, Llama 8B: `sys` / `strat` / SANTA at S = 16 44.6 / 39.1 / 5.5 %, at 32 68.6 / 67.0 / 38.3, at 256 77.6 / 78.2 / 75.6; SDPA 78.1",
+            EVAL,
+            f"`sys` / `strat` / `iid` at S = 16: embedded model {r.percent(tiny + 'sys', 'uniform:16')} / {r.percent(tiny + 'strat', 'uniform:16')} / {r.percent(tiny + 'iid', 'uniform:16')} %, SmolLM2 {r.percent(smol + 'sys', 'uniform:16')} / {r.percent(smol + 'strat', 'uniform:16')} / {r.percent(smol + 'iid', 'uniform:16')}; at 32: {r.percent(tiny + 'sys', 'uniform:32')} / {r.percent(tiny + 'strat', 'uniform:32')} / {r.percent(tiny + 'iid', 'uniform:32')} and {r.percent(smol + 'sys', 'uniform:32')} / {r.percent(smol + 'strat', 'uniform:32')} / {r.percent(smol + 'iid', 'uniform:32')}; dense {r.percent(tiny + 'sys', 'dense')} and {r.percent(smol + 'sys', 'dense')} (all S: [sweeps](#sweeps))",
+            f"easier questions and smaller models; the shape is the paper's: nothing, then a steep rise, independent draws last. Its own numbers need {LLAMA}",
+        ),
+        Item(
+            "Table 5",
+            "MMLU, Llama 8B: `sys` / `strat` / SANTA at S = 16 34.1 / 32.5 / 26.2 %, at 256 51.1 / 50.9 / 49.8; SDPA 49.9",
+            "`allot eval --task mmlu-llama --data anatomy_test.csv`",
+            "none: the models that are here answer MMLU by chance, sampled or not (SmolLM2-135M says A throughout, [mmlu](../evaluation/mmlu/README.md)), so no number would speak of attention",
+            f"needs {LLAMA}, and MMLU's files; the task, its prompt and its grading are here (Table 24)",
+        ),
+        Item(
+            "Table 6",
+            "RULER at 8k tokens, S = 256: `sys` 97.9 / 95.0 / 71.2 / 69.4 %, `strat` 98.3 / 94.6 / 71.2 / 67.0, SANTA 96.2 / 93.2 / 68.0 / 66.4, SDPA 98.5 / 94.6 / 71.8 / 68.6",
+            RULER_COMMAND + "; `allot analyze tiles --states FILE --estimators iid,strat,sys`",
+            f"no answers, but the output of attention over 8,192 tokens of text (SmolLM2, all layers), relative error at S = 64 / 128 / 256: `sys` {errors(r, 'closeness-smollm2', 'sys', [64, 128, 256])}, `strat` {errors(r, 'closeness-smollm2', 'strat', [64, 128, 256])}, `iid` {errors(r, 'closeness-smollm2', 'iid', [64, 128, 256])}",
+            f"needs {LLAMA}, and {RULER}. The errors have the order of the accuracies: `sys` a little closer than `strat`, both far closer than `iid`",
+        ),
+        Item(
+            "Table 7",
+            "GSM8K, BitNet 2B, stratified Bernoulli scores with B = 1 / 2 / 4 / 8 / 16: 1.9 / 48.7 / 64.5 / 65.1 / 65.8 % (SDPA 65.7), reading 25.6 / 46.3 / 67.5 / 82.6 / 91.1 % of the key features a head; by mean group query with B = 2 / 4 / 8 / 16 48.6 / 63.8 / 65.6 / 66.2 %, reading 57.9 / 84.7 / 97.1 / 99.7",
+            "`allot eval --estimator exact --schedule uniform:1 --score-stage bernoulli-strat --score-budget 4 [--mean-group-query]`; `allot analyze bernoulli --group 4`",
+            f"embedded model, B = 1 / 2 / 4 / 8 / 16: {' / '.join(r.percent(f'{tiny}bernoulli-{b}', 'uniform:1') for b in (1, 2, 4, 8, 16))} %; mean group query (of two heads), 2 / 4 / 8 / 16: {' / '.join(r.percent(f'{tiny}bernoulli-group-{b}', 'uniform:1') for b in (2, 4, 8, 16))} %; SmolLM2, B = 4: {r.percent(smol + 'bernoulli-4', 'uniform:1')} %. Features read by normal queries, B = 1 / 2 / 4 / 8 / 16: a head {features['bernoulli']} %, by the mean query of four {features['bernoulli-group']} %",
+            f"needs {BITNET}. The tolerance is not BitNet's alone: B = 4 answers here what exact scores do, within a few points. On a GPU nothing is saved: every sector of 16 features has one that is read ([estimators.md](estimators.md#without-a-model))",
+        ),
+        Item(
+            "Table 8",
+            "RULER at 4k tokens, Bernoulli scores by mean group query in decoding alone, B = 4 / 8 / 16: FWE 70.4 / 89.4 / 92.7 % (SDPA 94.0), reading 47.3 / 72.8 / 92.1 % of the key features",
+            "`allot eval … --score-stage bernoulli-strat --score-budget 8 --mean-group-query --prefill dense`",
+            f"word problems, embedded model, exact prefill, B = 1 / 2 / 4 / 8 / 16: {' / '.join(r.percent(f'{tiny}bernoulli-decode-{b}', 'uniform:1') for b in (1, 2, 4, 8, 16))} %",
+            f"needs {LLAMA}, and {RULER}. These questions are too easy to tell B = 4 from 16",
+        ),
+        Item(
+            "Table 9",
+            "GSM8K, BitNet 2B, B = 4 by mean group query and SANTA with S = 8 / 16 / 32 / 64 / 128: 55.0 / 60.7 / 62.3 / 63.8 / 64.1 % (SDPA 65.7), reading 84.7 % of the keys' features and 2.4 / 3.7 / 6.2 / 10.8 / 14.3 % of the value rows",
+            "`allot eval --estimator iid --schedule uniform:64 --score-stage bernoulli-strat --score-budget 4 --mean-group-query`",
+            f"embedded model, S = 8 / 16 / 32 / 64 / 128: {r.percents(tiny + 'bernoulli-iid', [8, 16, 32, 64, 128])} % (exact scores, S = 16 / 32 / 64 / 128: {r.percents(tiny + 'iid', [16, 32, 64, 128])})",
+            f"needs {BITNET}. This model has a layer that needs many samples by construction, so small S cost it more than BitNet",
+        ),
+        Item(
+            "Table 10",
+            "a decode step's value stage: SDPA adds, multiplies and reads n d elements; SANTA adds and reads S d, and divides d times",
+            "`allot analyze operations --pass decode --keys 8192 --samples 32`",
+            f"n = 8,192, d = 128, S = 32: exact {decode[0]['additions']:,} additions, {decode[0]['multiplications']:,} multiplications, {decode[0]['reads']:,} reads; SANTA {decode[2]['additions']:,}, {decode[2]['multiplications']:,}, {decode[2]['reads']:,}; {decode[0]['writes']} writes each",
+            "no difference: the paper's formulas, exactly",
+        ),
+        Item(
+            "Table 11",
+            "value rows that a causal prefill reads, normal inputs: S = 1 / 4 / 8 / 16 49.9 / 80.0 / 88.9 / 94.1 % at 1,024 keys, the same up to 16,384",
+            "`allot analyze coverage`",
+            f"{' / '.join(digits(100 * share, 2) for share in r.column('coverage', 'share', keys=1024))} % at 1,024 keys, {' / '.join(digits(100 * share, 2) for share in r.column('coverage', 'share', keys=16384))} at 16,384; all 20 entries within {coverage_distance(r):.2f} points of the paper's",
+            "no difference beyond chance. The table is S / (S + 1): nothing of it depends on the length ([estimators.md](estimators.md#without-a-model))",
+        ),
+        Item(
+            "Table 12",
+            "a prefill a head: scores n² d additions and multiplications; values n² d (SDPA), n k d (top-k), n S d additions and n d divisions (SANTA)",
+            "`allot analyze operations --pass prefill --keys 1024 --samples 16`",
+            f"n = 1,024, d = 128, S = k = 16: additions {prefill[0]['additions']:,} / {prefill[1]['additions']:,} / {prefill[2]['additions']:,} (exact, top-k, SANTA), multiplications {prefill[0]['multiplications']:,} / {prefill[1]['multiplications']:,} / {prefill[2]['multiplications']:,}",
+            "no difference: the paper's formulas, exactly",
+        ),
+        Item(
+            "Table 13",
+            "GSM8K, DeepSeek 7B: top-k / SANTA at 8 72.3 / 52.5 %, at 16 82.5 / 79.0, at 256 88.2 / 86.9; SDPA 88.8",
+            "`allot eval --estimator topk --schedule uniform:8 …`, `--estimator iid`",
+            f"`topk` / `iid`: embedded model at 8 {r.percent(tiny + 'topk', 'uniform:8')} / {r.percent(tiny + 'iid', 'uniform:8')} %, at 32 {r.percent(tiny + 'topk', 'uniform:32')} / {r.percent(tiny + 'iid', 'uniform:32')}; SmolLM2 at 8 {r.percent(smol + 'topk', 'uniform:8')} / {r.percent(smol + 'iid', 'uniform:8')}, at 32 {r.percent(smol + 'topk', 'uniform:32')} / {r.percent(smol + 'iid', 'uniform:32')} ([sweeps](#sweeps))",
+            f"needs {DEEPSEEK} (`configs/paper-gsm8k-qwen7b.conf` has its conditions)",
+        ),
+        Item(
+            "Table 14",
+            "GSM8K, Llama 8B: top-k / SANTA / `strat` / `sys` at 8 41.3 / 1.4 / 1.7 / 2.1 %, at 16 62.9 / 5.5 / 39.1 / 44.6, at 64 76.1 / 63.6 / 74.4 / 76.4",
+            EVAL + " for each estimator",
+            f"`topk` / `iid` / `strat` / `sys` at 8: embedded model {' / '.join(r.percent(tiny + e, 'uniform:8') for e in ('topk', 'iid', 'strat', 'sys'))} %, SmolLM2 {' / '.join(r.percent(smol + e, 'uniform:8') for e in ('topk', 'iid', 'strat', 'sys'))}; at 16: {' / '.join(r.percent(tiny + e, 'uniform:16') for e in ('topk', 'iid', 'strat', 'sys'))} and {' / '.join(r.percent(smol + e, 'uniform:16') for e in ('topk', 'iid', 'strat', 'sys'))} ([sweeps](#sweeps))",
+            f"needs {LLAMA}. Top-k at small budgets: ahead on SmolLM2, as in the paper; behind on the embedded model, whose first layer attends to many keys alike, which is what top-k drops",
+        ),
+        Item(
+            "Table 15",
+            "MMLU, DeepSeek 7B: top-k / SANTA at 8 55.1 / 44.6 %, at 32 60.8 / 61.1; SDPA 63.2",
+            "`allot eval --task mmlu-deepseek --data anatomy_test.csv --estimator topk`",
+            "none: as Table 5, no model here answers MMLU better than by chance",
+            f"needs {DEEPSEEK}, and MMLU's files",
+        ),
+        Item(
+            "Table 16",
+            "MMLU, Llama 8B: top-k / SANTA / `strat` / `sys` at 16 45.3 / 26.2 / 32.5 / 34.1 %, at 256 49.8 / 49.8 / 50.9 / 51.1; SDPA 49.9",
+            "`allot eval --task mmlu-llama --data anatomy_test.csv`",
+            "none: as Table 5",
+            f"needs {LLAMA}, and MMLU's files",
+        ),
+        Item(
+            "Table 17",
+            "RULER at 8k tokens, S = k = 256, QA2: `sys` 69.4 %, `strat` 67.0, SANTA 66.4, top-k 64.2, SDPA 68.6",
+            RULER_COMMAND + " `--estimator topk`; `allot analyze tiles --states FILE --estimators topk,iid,strat,sys`",
+            f"the output of attention as in Table 6, relative error at 64 / 128 / 256: `topk` {errors(r, 'closeness-smollm2', 'topk', [64, 128, 256])}, `sys` {errors(r, 'closeness-smollm2', 'sys', [64, 128, 256])}; distinct rows read {errors(r, 'closeness-smollm2', 'topk', [64, 128, 256], column='rows')} and {errors(r, 'closeness-smollm2', 'sys', [64, 128, 256], column='rows')}",
+            f"needs {LLAMA}, and {RULER}. Top-k reads S rows, `sys` fewer, so equal S is not equal memory",
+        ),
+        Item(
+            "Table 18",
+            "LongBench v2 over S: `flash` at 128 / 256 / 512 / 1024 / 2048 8.7 / 14.0 / 26.6 / 27.2 / 28.8 %, `prop` at 64 to 1024 28.1 to 29.1",
+            "`allot eval --task FILE` with a task file of four choices",
+            "none: as Table 2",
+            f"needs {LLAMA}, and the data. With tiles of 256 and more than 32,768 keys `flash` at S = 128 is refused here: it has no sample for every tile",
+        ),
+        Item(
+            "Table 19",
+            "DeepSeek 7B, 224 samples in 28 layers, 5,010 episodes: GSM8K 52.46 -> 66.06 %, MMLU 44.55 -> 48.86",
+            "`allot tune --policy reinforce-paper --floor 0 --estimator iid` (all of it: `configs/paper-gsm8k-qwen7b.conf`); `allot tune`",
+            f"embedded model, 64 samples in 8 layers, 512 held-out questions: Algorithm 1 with {r['tune-reinforce']['episodes']:,} episodes and `iid` {right(learned, 'uniform')} -> {right(learned, 'learned')} %, `auto` with {r['tune-auto']['episodes']} and `sys` {right(automatic, 'uniform')} -> {right(automatic, 'learned')}. SmolLM2, `sys`, 165 samples in 30 layers, 2,000 episodes, five seeds on H100s: {r.quote(LEARNING, '37.0 (1.0) | +4.8 (+2.1 to +6.2)', '+4.8 (+2.1 to +6.2)')} points with Algorithm 1, {r.quote(LEARNING, '46.4 (1.2) | +14.3 (+12.5 to +16.2)', '+14.3 (+12.5 to +16.2)')} with `auto` ([learning.md](learning.md#five-seeds))",
+            f"needs {DEEPSEEK}: the paper's run took some 1,000 GPU-hours. Transfer to another task is not measured: no second task is within reach of the models here",
+        ),
+        Item(
+            "Table 20",
+            "distinct keys of a query over 8,192 tokens, S = 32 / 64 / 128 / 256: SANTA 11.0 / 16.7 / 25.9 / 38.3, `strat` 12.7 / 21.2 / 35.8 / 60.3, `sys` 13.0 / 21.7 / 36.4 / 61.6",
+            "`allot analyze variance --states FILE`",
+            f"SmolLM2, 8,192 tokens, all layers: `iid` {rows_read['iid']}, `strat` {rows_read['strat']}, `sys` {rows_read['sys']}",
+            "another model and text; `sys` above `strat` above `iid` in both. By the definitions E[rows] is a sum over the weights, and all measured here agree with it",
+        ),
+        Item(
+            "Table 21",
+            "DeepSeek and GSM8K: `\\boxed{}`, the last box or else the final 200 characters, PRM800K's comparison",
+            "`allot eval --task gsm8k --prompt-style boxed`; `allot grade`",
+            f"on {r.quote('docs/paper-differences.md', 'on 5,276 such replies', '5,276')} replies without box or marker {r.quote('docs/paper-differences.md', '(0.4 % of those replies are accepted)', '0.4 %')} are accepted; the answers of all {r.quote('evaluation/gsm8k/README.md', '105 of the 8,792 do', '8,792')} published solutions are read as numbers",
+            "what counts as the answer at the end of a reply without a box is open in the paper ([paper-differences.md](paper-differences.md))",
+        ),
+        Item(
+            "Table 22",
+            "DeepSeek and MMLU: a letter in `\\boxed{}`, else the last of A-D in the final 300 characters",
+            "`allot eval --task mmlu-deepseek`; `allot grade --task mmlu-deepseek`",
+            f"{r.quote('evaluation/mmlu/README.md', '62 hand-made replies against all four letters', '62')} hand-made replies graded as by hand, the three generated forms together",
+            "how choices are labelled, the paper does not say; \"A. \" here",
+        ),
+        Item(
+            "Table 23",
+            "Llama and GSM8K: Meta's template with a system text, the first integer of the last line, else of the last 25 words",
+            "`allot eval --task gsm8k --prompt-style llama-chat`; `allot grade`",
+            "the answers of 8,792 published solutions, as in Table 21; prompt and extraction by golden cases (`gsm8k_test`, `extraction_test`, `number_test`)",
+            "the date lines of Meta's template are left out; numbers are read whole, 18.50 too, where the paper says integer-looking",
+        ),
+        Item(
+            "Table 24",
+            "Llama and MMLU: system text, the first of A-D behind the last newline, else the last of the final ten words",
+            "`allot eval --task mmlu-llama`; `allot grade --task mmlu-llama`",
+            "62 hand-made replies as in Table 22; by likelihood 200 of 200 choices are lm-evaluation-harness's ([mmlu](../evaluation/mmlu/README.md))",
+            "none known. The fallback takes letters within words, as the paper says it",
+        ),
+        Item(
+            "Table 25",
+            "RULER: FWE by the share of three words, NIAH by the first four integers, QA by a gold answer within the reply",
+            "`allot eval --task ruler-fwe`, `ruler-niah-multivalue`, `ruler-qa`; `allot grade`",
+            f"{r.quote('evaluation/ruler/README.md', 'On 1,000 generated replies each', '1,000')} generated replies each have the scores of RULER's own functions with FWE and QA; {r.quote('evaluation/ruler/README.md', '68 hand-made replies', '68')} hand-made ones as by hand",
+            "NIAH is graded as the paper says it, which is stricter than RULER's own",
+        ),
+        Item(
+            "Table 26",
+            "RULER at 8k tokens: `prop` at S = 64 / 128 / 256 96.6 / 98.0 / 98.1 % of FWE, `flash` at 64 / 128 / 256 / 1024 66.5 / 86.1 / 94.8 / 98.1; SDPA 98.5",
+            RULER_COMMAND + " `--prefill dense`; `allot analyze tiles --states FILE`",
+            f"the output of attention over 8,192 tokens (SmolLM2, all layers, tiles of 256), relative error: `prop` at 64 / 128 / 256 {errors(r, 'tiles-smollm2', 'prop', [64, 128, 256])}, `flash` at 64 / 128 / 256 / 1024 {errors(r, 'tiles-smollm2', 'flash', [64, 128, 256, 1024])}",
+            f"needs {LLAMA}, and {RULER}. `flash` needs S = 1024 for the error that `prop` has at about 150, the factor of the table's accuracies",
+        ),
+        Item(
+            "Table 27",
+            "HumanEval pass@1: `prop` / `flash` at S = 16 46.5 / 12.8 %, at 256 63.2 / 63.0; SDPA 65.2",
+            "`allot eval --task humaneval-chat --data HumanEval.jsonl --question-field prompt --answer-field canonical_solution --allow-code-execution`",
+            f"all {r.quote('evaluation/humaneval/README.md', 'all 164 published solutions', '164')} published solutions pass, in both forms of the task; of a model none: those here write next to no function that passes",
+            f"needs {LLAMA}; prompt and limits of the paper are not known",
+        ),
+        Item(
+            "Table 28",
+            "the last layer alone sampled, FWE: relative error / cosine / same top token of `flash` at 2,048 .055 / .997 / 97 %, at 256 .244 / .963 / 91; `prop` at 128 .131 / .986 / 96, at 1,024 .035 / .999 / 98",
+            "`allot analyze tiles --states FILE --layers last`; `allot analyze fidelity` with all other layers exact",
+            f"SmolLM2, 8,192 tokens, tiles of 256: `flash` at 256 / 1024 / 2048 {errors(r, 'tiles-smollm2-last', 'flash', [256, 1024, 2048])}, cosine {errors(r, 'tiles-smollm2-last', 'flash', [256, 1024, 2048], column='cosine')}; `prop` at 128 / 256 / 1024 {errors(r, 'tiles-smollm2-last', 'prop', [128, 256, 1024])}, cosine {errors(r, 'tiles-smollm2-last', 'prop', [128, 256, 1024], column='cosine')}. Same top token at S = 64 / 128 / 256 / 512 over two texts of 2,048 tokens, tiles of 64: `flash` {top1['flash']} %, `prop` {top1['prop']}, `sys` {top1['sys']}",
+            "another model and text, a quarter of the keys. The size of the errors is the paper's",
+        ),
+        Item(
+            "Table 29",
+            "`flash`, S = 2048, tiles of 256: relative error .035 / .047 / .068 / .084 / .073 on FWE where 90 % of the weights lie in 1 / 2 / 3-4 / 5-8 / 9+ tiles, on QA2 .055 to .190",
+            "`allot analyze tiles --states FILE --samples 2048`",
+            f"SmolLM2, 8,192 tokens, all layers, {heads} heads in these classes: `flash` {supported['flash']}, `sys` {supported['sys']}",
+            "the same rise. It is not `flash`'s alone: `sys`, which knows no tiles, has it, too, three to five times lower; flat weights are harder to sample",
+        ),
+        Item(
+            "Table 30",
+            "`flash`, S = 2048, tiles of 32 / 64 / 256: relative error .145 / .119 / .055 on FWE, .390 / .269 / .144 on QA2",
+            "`allot analyze tiles --states FILE --layers last`",
+            f"SmolLM2, 8,192 tokens, last layer: `flash` {' / '.join(errors(r, 'tiles-smollm2-last', 'flash', [2048], tile) for tile in (32, 64, 256))}, `prop` {' / '.join(errors(r, 'tiles-smollm2-last', 'prop', [2048], tile) for tile in (32, 64, 256))}, `sys` {errors(r, 'tiles-smollm2-last', 'sys', [2048])}; random states of 32,768 keys: `flash` {' / '.join(errors(r, 'tiles-random', 'flash', [2048], tile) for tile in (32, 64, 256))}",
+            "another model; the same fall with larger tiles, and none for `prop` and `sys`",
+        ),
+    ]
+
+
+# Table 11 of the paper, percent: by samples, then 1024, 2048, 4096, 8192, 16384 keys.
+TABLE_11 = {
+    1: (49.90, 50.04, 49.96, 49.95, 49.95),
+    4: (79.95, 80.00, 79.96, 79.96, 79.95),
+    8: (88.92, 88.83, 88.86, 88.86, 88.85),
+    16: (94.07, 94.11, 94.10, 94.09, 94.08),
+}
+TABLE_11_KEYS = (1024, 2048, 4096, 8192, 16384)
+
+
+def coverage_distance(r: Results) -> float:
+    """The largest distance of an entry of Table 11, in points."""
+    return max(
+        abs(100 * r.row("coverage", keys=keys, samples=samples)["share"] - paper)
+        for samples, entries in TABLE_11.items()
+        for keys, paper in zip(TABLE_11_KEYS, entries, strict=True)
+    )
