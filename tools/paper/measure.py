@@ -96,7 +96,9 @@ def main() -> None:
     options.results.mkdir(parents=True, exist_ok=True)
     failed = []
     with tempfile.TemporaryDirectory() as temporary:
-        inputs = Inputs(options, options.work or Path(temporary))
+        folder = options.work or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        inputs = Inputs(options, folder)
         for name in names:
             path = options.results / f"{name}.json"
             measurement = MEASUREMENTS[name]
