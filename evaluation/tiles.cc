@@ -12,6 +12,7 @@
 #include "evaluation/head_states.h"
 #include "kernels/method.h"
 #include "kernels/reference.h"
+#include "kernels/sampling.h"
 
 namespace allot::evaluation {
 namespace {

@@ -40,7 +40,7 @@ def differences(name, committed, made):
 class PaperResults(unittest.TestCase):
     def test_what_takes_a_second_is_what_the_commands_say(self):
         with tempfile.TemporaryDirectory() as folder:
-            inputs = measure.Inputs(SimpleNamespace(smollm2="", gsm8k="", python=""), Path(folder))
+            inputs = measure.Inputs(SimpleNamespace(smollm2="", gsm8k="", humaneval="", python=""), Path(folder))
             for name in QUICK:
                 with self.subTest(name):
                     measurement = measurements.MEASUREMENTS[name]

@@ -2,11 +2,12 @@
 """Runs the commands that docs/paper.md rests on and keeps what they say in docs/paper.
 
     tools/paper/measure.py --allot build/bin/allot [--only tiles-smollm2,eval-tiny-sys] [--again]
-        [--smollm2 .deps/models/smollm2-135m-instruct --gsm8k test.jsonl --python .deps/check/bin/python]
+        [--smollm2 .deps/models/smollm2-135m-instruct --gsm8k test.jsonl --humaneval HumanEval.jsonl --python .deps/check/bin/python]
 
 A measurement whose result is there is left out; --again makes it once more. Run from the root of the repository, with
-the models of ./quickstart and ./setup --model smollm2. --gsm8k is GSM8K's test file (docs/tasks.md): states and texts
-of SmolLM2 are made of it by record_states.py, which needs a Python with torch and transformers. Then tools/paper/page.py.
+the model of ./setup --model smollm2. --gsm8k is GSM8K's test file (docs/tasks.md): states and texts of SmolLM2 are made
+of it by record_states.py, which needs a Python with torch and transformers; --humaneval is HumanEval.jsonl. Then
+tools/paper/page.py.
 """
 
 import argparse
@@ -63,6 +64,7 @@ class Inputs:
             "tiny": "assets/tiny-gsm",
             "heldout": "assets/tiny-gsm/heldout.jsonl",
             "shapes": "configs/shapes",
+            "humaneval": self.options.humaneval,
         }
         resolved = []
         for word in words:
@@ -85,6 +87,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--smollm2", default=".deps/models/smollm2-135m-instruct")
     parser.add_argument("--gsm8k", default="")
+    parser.add_argument("--humaneval", default="")
     parser.add_argument("--python", default=sys.executable, help="one with torch and transformers, for states")
     parser.add_argument("--work", type=Path, help="folder that keeps states and runs")
     options = parser.parse_args()
@@ -104,8 +107,9 @@ def main() -> None:
             measurement = MEASUREMENTS[name]
             if path.exists() and not options.again:
                 continue
-            if measurement.needs and not options.gsm8k:
-                print(f"{name}: left out; --gsm8k FILE is needed", file=sys.stderr)
+            missing = [need for need in measurement.needs if not getattr(options, need)]
+            if missing:
+                print(f"{name}: left out; --{missing[0]} FILE is needed", file=sys.stderr)
                 continue
             start = time.monotonic()
             words = [options.allot, *inputs.resolve(measurement.words)]

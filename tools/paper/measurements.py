@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 class Measurement:
     words: list[str]
     keep: Callable[[str], dict]
-    needs: list[str] = field(default_factory=list)  # "states", "text": made of GSM8K, which is not in the repository
+    needs: list[str] = field(default_factory=list)  # "gsm8k", "humaneval": data not in the repository
 
 
 def rounded(value):
@@ -185,7 +185,7 @@ MEASUREMENTS: dict[str, Measurement] = {
         )
         for deviation in (1, 2, 3, 4)
     },
-    "variance-smollm2": Measurement(["analyze", "variance", "{states}", "--json"], VARIANCE, ["states"]),
+    "variance-smollm2": Measurement(["analyze", "variance", "{states}", "--json"], VARIANCE, ["gsm8k"]),
     "tails": Measurement(
         ["analyze", "tails", "--score-deviation", "3", "--json"],
         rows("estimator", "samples", "delta", "quantile", "bound", "beyond", common=STATES),
@@ -205,16 +205,16 @@ MEASUREMENTS: dict[str, Measurement] = {
     ),  # fmt: skip
     "tiles-smollm2": Measurement(
         ["analyze", "tiles", "{states}", "--samples", "64,128,256,512,1024,2048", "--replicates", "8", "--json"],
-        tiles, ["states"],
+        tiles, ["gsm8k"],
     ),  # fmt: skip
     "tiles-smollm2-last": Measurement(
         ["analyze", "tiles", "{states}", "--layers", "last", "--samples", "64,128,256,512,1024,2048",
-         "--replicates", "64", "--json"], tiles, ["states"],
+         "--replicates", "64", "--json"], tiles, ["gsm8k"],
     ),  # fmt: skip
     # Tables 6 and 17 by the output of attention: no answers, the same contexts of 8,192 tokens.
     "closeness-smollm2": Measurement(
         ["analyze", "tiles", "{states}", "--estimators", "topk,iid,strat,sys,threshold", "--tiles", "256", "--samples",
-         "64,128,256", "--replicates", "8", "--json"], tiles, ["states"],
+         "64,128,256", "--replicates", "8", "--json"], tiles, ["gsm8k"],
     ),  # fmt: skip
     "eval-tiny-sys": evaluate(TINY, "sys", ["dense", *TINY_SAMPLES], 128),
     "eval-tiny-strat": evaluate(TINY, "strat", TINY_SAMPLES, 128),
@@ -248,6 +248,12 @@ MEASUREMENTS: dict[str, Measurement] = {
     "eval-smollm2-topk": evaluate(SMOL, "topk", SMOL_SAMPLES, 64),
     "eval-smollm2-prop": evaluate(SMOL, "prop", uniform(8, 16, 32), 64, "--tile", "64", "--prefill", "dense"),
     "eval-smollm2-flash": evaluate(SMOL, "flash", uniform(16, 32, 64), 64, "--tile", "64", "--prefill", "dense"),
+    "eval-smollm2-humaneval": Measurement(
+        ["eval", "--model", "{smollm2}", "--task", "humaneval-chat", "--data", "{humaneval}", "--question-field", "prompt",
+         "--answer-field", "canonical_solution", "--allow-code-execution", "--limit", "82", "--max-new-tokens", "256",
+         "--prefill", "dense", "--estimator", "prop", "--tile", "64", "--schedule", "dense", "--schedule", "uniform:16",
+         "--schedule", "uniform:64", "--json"], evaluation, ["humaneval"],
+    ),  # fmt: skip
     "ablate-tiny": ablate(TINY, "sys", 128),
     "ablate-smollm2": ablate(SMOL, "sys", 32),
     # Table 28: the last layer alone samples, so every position is a step from exact states.
@@ -256,7 +262,7 @@ MEASUREMENTS: dict[str, Measurement] = {
             ["analyze", "fidelity", "--model", "{smollm2}", "--text", "{text}", "--tokens", "2048", "--limit", "2",
              "--dtype", "float32", "--estimator", estimator, "--tile", "64",
              *(word for count in (64, 128, 256, 512) for word in ("--schedule", last_layer(count))), "--json"],
-            FIDELITY, ["text"],
+            FIDELITY, ["gsm8k"],
         )
         for estimator in ("sys", "prop", "flash")
     },  # fmt: skip
