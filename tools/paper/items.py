@@ -70,8 +70,8 @@ def tables(r: Results) -> list[Item]:
         estimator: " / ".join(significant(of[1]) for of in classes.values() if of) for estimator, classes in by_support.items()
     }
     heads = " / ".join(str(of[0]) for of in by_support["flash"].values() if of)
-    learned = r["tune-reinforce"]["evaluation"]
-    automatic = r["tune-auto"]["evaluation"]
+    learned = r["tune-reinforce"]["scores"]
+    automatic = r["tune-auto"]["scores"]
 
     def right(evaluation: dict, name: str) -> str:
         return f"{100 * evaluation[name]['correct'] / evaluation[name]['n']:.1f}"

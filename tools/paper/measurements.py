@@ -129,7 +129,7 @@ VARIANCE = rows(
 )  # fmt: skip
 BERNOULLI_ROWS = rows("score_stage", "budget", "error", "standard_error", "features", "sectors",
                       common=("keys", "head_dim", "group", "instances", "seed", "tool_version"))  # fmt: skip
-FIDELITY = rows("estimator", "schedule", "samples", "exact_layers", "texts", "tokens", "positions", "divergence",
+FIDELITY = rows("estimator", "samples", "exact_layers", "texts", "tokens", "positions", "divergence",
                 "divergence_standard_error", "top1_agreement", "rows_per_kv_head",
                 common=("mode", "device", "tool_version"))  # fmt: skip
 OPERATIONS = rows("stage", "estimator", "samples", "additions", "multiplications", "reads", "writes", "picojoules",
@@ -159,7 +159,15 @@ def ablate(model: list[str], estimator: str, limit: int) -> Measurement:
 
 def learned(text: str) -> dict:
     result = json.loads(text)
-    return {name: result[name] for name in ("tool_version", "samples", "total", "evaluation", "episodes") if name in result}
+    return {
+        "schedule": result["schedule"],
+        "total": result["total"],
+        "episodes": result["episodes"],
+        "scores": {
+            name: {field: score[field] for field in ("samples", "n", "correct", "interval_95") if field in score}
+            for name, score in result["scores"].items()
+        },
+    }
 
 
 def tune(*more: str) -> Measurement:

@@ -56,8 +56,8 @@ def figures(r: Results) -> list[Item]:
             + f", {kept} of {len(accuracy)} layers cost less than 5 points"
         )
 
-    samples = ",".join(str(count) for count in r["tune-reinforce"]["samples"])
-    automatic = ",".join(str(count) for count in r["tune-auto"]["samples"])
+    samples = ",".join(str(count) for count in r["tune-reinforce"]["schedule"])
+    automatic = ",".join(str(count) for count in r["tune-auto"]["schedule"])
     return [
         Item(
             "Figure 1",
@@ -134,7 +134,7 @@ def figures(r: Results) -> list[Item]:
 
 def algorithms(r: Results) -> list[Item]:
     same_keys = r.quote(KERNELS, "at most 0.44 % of the 6,870 samples of a suite of", "0.44 % of the 6,870 samples")
-    learned = r["tune-reinforce"]["evaluation"]
+    learned = r["tune-reinforce"]["scores"]
     right = {name: f"{100 * learned[name]['correct'] / learned[name]['n']:.1f}" for name in ("uniform", "learned")}
     tested = "`ctest -R Sampling` (the CUDA kernels: `-L gpu`)"
     return [
