@@ -21,6 +21,7 @@ class Item:
     why: str  # why it differs, or what is needed that is not here
 
 
+VARIANCES = ("variance-1", "variance-2", "variance-3", "variance-4", "variance-smollm2")
 LLAMA = "the weights of Llama-3.1-8B-Instruct and a GPU"
 DEEPSEEK = "the weights of DeepSeek-R1-Distill-Qwen-7B and a GPU"
 BITNET = "BitNet b1.58 2B: an architecture that `model/` has not, and its weights"
@@ -50,16 +51,18 @@ def tables(r: Results) -> list[Item]:
     }
     features = {
         name: " / ".join(
-            digits(100 * r.row(name, score_stage="bernoulli-strat", budget=budget)["features"], 1)
-            for budget in (1, 2, 4, 8, 16)
+            digits(100 * r.row(name, score_stage=stage, budget=budget)["features"], 1) for budget in budgets
         )
-        for name in ("bernoulli", "bernoulli-group")
+        for name, stage, budgets in (
+            ("bernoulli", "bernoulli-strat", (1, 2, 4, 8, 16)),
+            ("bernoulli-group", "bernoulli", (2, 4, 8, 16)),
+        )
     }
     decode = r.rows("operations-decode", stage="values")
     prefill = r.rows("operations-prefill", stage="values")
     top1 = {
         estimator: " / ".join(
-            digits(100 * agreement, 1) for agreement in r.column(f"fidelity-smollm2-{estimator}", "top1_agreement")
+            digits(100 * agreement, 2) for agreement in r.column(f"fidelity-smollm2-{estimator}", "top1_agreement")
         )
         for estimator in ("sys", "prop", "flash")
     }
@@ -109,7 +112,7 @@ def tables(r: Results) -> list[Item]:
             "Table 5",
             "MMLU, Llama 8B: `sys` / `strat` / SANTA at S = 16 34.1 / 32.5 / 26.2 %, at 256 51.1 / 50.9 / 49.8; SDPA 49.9",
             "`allot eval --task mmlu-llama --data anatomy_test.csv`",
-            "none: the models that are here answer MMLU by chance, sampled or not (SmolLM2-135M says A throughout, [mmlu](../evaluation/mmlu/README.md)), so no number would speak of attention",
+            "none: MMLU's files are not here, and the models that are would answer by chance, sampled or not (SmolLM2-135M says A to all of 200 four-choice questions, [mmlu](../evaluation/mmlu/README.md))",
             f"needs {LLAMA}, and MMLU's files; the task, its prompt and its grading are here (Table 24)",
         ),
         Item(
@@ -122,21 +125,21 @@ def tables(r: Results) -> list[Item]:
         Item(
             "Table 7",
             "GSM8K, BitNet 2B, stratified Bernoulli scores with B = 1 / 2 / 4 / 8 / 16: 1.9 / 48.7 / 64.5 / 65.1 / 65.8 % (SDPA 65.7), reading 25.6 / 46.3 / 67.5 / 82.6 / 91.1 % of the key features a head; by mean group query with B = 2 / 4 / 8 / 16 48.6 / 63.8 / 65.6 / 66.2 %, reading 57.9 / 84.7 / 97.1 / 99.7",
-            "`allot eval --estimator exact --schedule uniform:1 --score-stage bernoulli-strat --score-budget 4 [--mean-group-query]`; `allot analyze bernoulli --group 4`",
-            f"embedded model, B = 1 / 2 / 4 / 8 / 16: {' / '.join(r.percent(f'{tiny}bernoulli-{b}', 'uniform:1') for b in (1, 2, 4, 8, 16))} %; mean group query (of two heads), 2 / 4 / 8 / 16: {' / '.join(r.percent(f'{tiny}bernoulli-group-{b}', 'uniform:1') for b in (2, 4, 8, 16))} %; SmolLM2, B = 4: {r.percent(smol + 'bernoulli-4', 'uniform:1')} %. Features read by normal queries, B = 1 / 2 / 4 / 8 / 16: a head {features['bernoulli']} %, by the mean query of four {features['bernoulli-group']} %",
-            f"needs {BITNET}. The tolerance is not BitNet's alone: B = 4 answers here what exact scores do, within a few points. On a GPU nothing is saved: every sector of 16 features has one that is read ([estimators.md](estimators.md#without-a-model))",
+            "`allot eval --estimator exact --schedule uniform:1 --score-stage bernoulli-strat --score-budget 4`, `--score-stage bernoulli --mean-group-query`; `allot analyze bernoulli --group 4`",
+            f"embedded model, B = 1 / 2 / 4 / 8 / 16: {' / '.join(r.percent(f'{tiny}bernoulli-{b}', 'uniform:1') for b in (1, 2, 4, 8, 16))} %; mean group query (of two heads, independent draws as in Appendix C.2), 2 / 4 / 8 / 16: {' / '.join(r.percent(f'{tiny}bernoulli-group-{b}', 'uniform:1') for b in (2, 4, 8, 16))} %; SmolLM2, B = 4: {r.percent(smol + 'bernoulli-4', 'uniform:1')} %. Features read by normal queries, the same B: a head {features['bernoulli']} %, by the mean query of four {features['bernoulli-group']}",
+            f"needs {BITNET}. The tolerance is not BitNet's alone: stratified B = 4 answers here what exact scores do, within a few points. On a GPU nothing is saved: every sector of 16 features has one that is read ([estimators.md](estimators.md#without-a-model))",
         ),
         Item(
             "Table 8",
             "RULER at 4k tokens, Bernoulli scores by mean group query in decoding alone, B = 4 / 8 / 16: FWE 70.4 / 89.4 / 92.7 % (SDPA 94.0), reading 47.3 / 72.8 / 92.1 % of the key features",
-            "`allot eval … --score-stage bernoulli-strat --score-budget 8 --mean-group-query --prefill dense`",
+            "`allot eval … --score-stage bernoulli --score-budget 8 --mean-group-query --prefill dense`",
             f"word problems, embedded model, exact prefill, B = 1 / 2 / 4 / 8 / 16: {' / '.join(r.percent(f'{tiny}bernoulli-decode-{b}', 'uniform:1') for b in (1, 2, 4, 8, 16))} %",
-            f"needs {LLAMA}, and {RULER}. These questions are too easy to tell B = 4 from 16",
+            f"needs {LLAMA}, and {RULER}. Easier questions; the same rise with B",
         ),
         Item(
             "Table 9",
             "GSM8K, BitNet 2B, B = 4 by mean group query and SANTA with S = 8 / 16 / 32 / 64 / 128: 55.0 / 60.7 / 62.3 / 63.8 / 64.1 % (SDPA 65.7), reading 84.7 % of the keys' features and 2.4 / 3.7 / 6.2 / 10.8 / 14.3 % of the value rows",
-            "`allot eval --estimator iid --schedule uniform:64 --score-stage bernoulli-strat --score-budget 4 --mean-group-query`",
+            "`allot eval --estimator iid --schedule uniform:64 --score-stage bernoulli --score-budget 4 --mean-group-query`",
             f"embedded model, S = 8 / 16 / 32 / 64 / 128: {r.percents(tiny + 'bernoulli-iid', [8, 16, 32, 64, 128])} % (exact scores, S = 16 / 32 / 64 / 128: {r.percents(tiny + 'iid', [16, 32, 64, 128])})",
             f"needs {BITNET}. This model has a layer that needs many samples by construction, so small S cost it more than BitNet",
         ),
@@ -179,7 +182,7 @@ def tables(r: Results) -> list[Item]:
             "Table 15",
             "MMLU, DeepSeek 7B: top-k / SANTA at 8 55.1 / 44.6 %, at 32 60.8 / 61.1; SDPA 63.2",
             "`allot eval --task mmlu-deepseek --data anatomy_test.csv --estimator topk`",
-            "none: as Table 5, no model here answers MMLU better than by chance",
+            "none: as Table 5",
             f"needs {DEEPSEEK}, and MMLU's files",
         ),
         Item(
@@ -206,7 +209,7 @@ def tables(r: Results) -> list[Item]:
         Item(
             "Table 19",
             "DeepSeek 7B, 224 samples in 28 layers, 5,010 episodes: GSM8K 52.46 -> 66.06 %, MMLU 44.55 -> 48.86",
-            "`allot tune --policy reinforce-paper --floor 0 --estimator iid` (all of it: `configs/paper-gsm8k-qwen7b.conf`); `allot tune`",
+            "`allot tune --policy reinforce-paper --floor 0 --estimator iid` (all conditions: `configs/paper-gsm8k-qwen7b.conf`); `allot tune`",
             f"embedded model, 64 samples in 8 layers, 512 held-out questions: Algorithm 1 with {r['tune-reinforce']['episodes']:,} episodes and `iid` {right(learned, 'uniform')} -> {right(learned, 'learned')} %, `auto` with {r['tune-auto']['episodes']} and `sys` {right(automatic, 'uniform')} -> {right(automatic, 'learned')}. SmolLM2, `sys`, 165 samples in 30 layers, 2,000 episodes, five seeds on H100s: {r.quote(LEARNING, '37.0 (1.0) | +4.8 (+2.1 to +6.2)', '+4.8 (+2.1 to +6.2)')} points with Algorithm 1, {r.quote(LEARNING, '46.4 (1.2) | +14.3 (+12.5 to +16.2)', '+14.3 (+12.5 to +16.2)')} with `auto` ([learning.md](learning.md#five-seeds))",
             f"needs {DEEPSEEK}: the paper's run took some 1,000 GPU-hours. Transfer to another task is not measured: no second task is within reach of the models here",
         ),
@@ -215,7 +218,7 @@ def tables(r: Results) -> list[Item]:
             "distinct keys of a query over 8,192 tokens, S = 32 / 64 / 128 / 256: SANTA 11.0 / 16.7 / 25.9 / 38.3, `strat` 12.7 / 21.2 / 35.8 / 60.3, `sys` 13.0 / 21.7 / 36.4 / 61.6",
             "`allot analyze variance --states FILE`",
             f"SmolLM2, 8,192 tokens, all layers: `iid` {rows_read['iid']}, `strat` {rows_read['strat']}, `sys` {rows_read['sys']}",
-            "another model and text; `sys` above `strat` above `iid` in both. By the definitions E[rows] is a sum over the weights, and all measured here agree with it",
+            f"another model and text; `sys` above `strat` above `iid` in both. The expected number is a sum over the weights: {rows_met(r)} of the measured numbers are within 2 standard errors of it",
         ),
         Item(
             "Table 21",
@@ -257,7 +260,7 @@ def tables(r: Results) -> list[Item]:
             "RULER at 8k tokens: `prop` at S = 64 / 128 / 256 96.6 / 98.0 / 98.1 % of FWE, `flash` at 64 / 128 / 256 / 1024 66.5 / 86.1 / 94.8 / 98.1; SDPA 98.5",
             RULER_COMMAND + " `--prefill dense`; `allot analyze tiles --states FILE`",
             f"the output of attention over 8,192 tokens (SmolLM2, all layers, tiles of 256), relative error: `prop` at 64 / 128 / 256 {errors(r, 'tiles-smollm2', 'prop', [64, 128, 256])}, `flash` at 64 / 128 / 256 / 1024 {errors(r, 'tiles-smollm2', 'flash', [64, 128, 256, 1024])}",
-            f"needs {LLAMA}, and {RULER}. `flash` needs S = 1024 for the error that `prop` has at about 150, the factor of the table's accuracies",
+            f"needs {LLAMA}, and {RULER}. `flash` has at 1024 the error that `prop` has between 128 and 256, as in the table it answers at 1024 what `prop` answers at 128",
         ),
         Item(
             "Table 27",
@@ -271,7 +274,7 @@ def tables(r: Results) -> list[Item]:
             "the last layer alone sampled, FWE: relative error / cosine / same top token of `flash` at 2,048 .055 / .997 / 97 %, at 256 .244 / .963 / 91; `prop` at 128 .131 / .986 / 96, at 1,024 .035 / .999 / 98",
             "`allot analyze tiles --states FILE --layers last`; `allot analyze fidelity` with all other layers exact",
             f"SmolLM2, 8,192 tokens, tiles of 256: `flash` at 256 / 1024 / 2048 {errors(r, 'tiles-smollm2-last', 'flash', [256, 1024, 2048])}, cosine {errors(r, 'tiles-smollm2-last', 'flash', [256, 1024, 2048], column='cosine')}; `prop` at 128 / 256 / 1024 {errors(r, 'tiles-smollm2-last', 'prop', [128, 256, 1024])}, cosine {errors(r, 'tiles-smollm2-last', 'prop', [128, 256, 1024], column='cosine')}. Same top token at S = 64 / 128 / 256 / 512 over two texts of 2,048 tokens, tiles of 64: `flash` {top1['flash']} %, `prop` {top1['prop']}, `sys` {top1['sys']}",
-            "another model and text, a quarter of the keys. The size of the errors is the paper's",
+            "another model and text, a quarter of the keys: errors between half the paper's and the paper's",
         ),
         Item(
             "Table 29",
@@ -288,6 +291,17 @@ def tables(r: Results) -> list[Item]:
             "another model; the same fall with larger tiles, and none for `prop` and `sys`",
         ),
     ]
+
+
+def rows_met(r: Results) -> str:
+    """How many measured numbers of distinct rows lie within 2 standard errors of what the weights say: "65 of 69"."""
+    met = [
+        abs(row["rows"] - row["rows_formula"]) <= 2 * row["rows_standard_error"]
+        for name in VARIANCES
+        for row in r.rows(name)
+        if row["rows_standard_error"] > 0
+    ]
+    return f"{sum(met)} of {len(met)}"
 
 
 # Table 11 of the paper, percent: by samples, then 1024, 2048, 4096, 8192, 16384 keys.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from items import ENGINE, KERNELS, LLAMA, RULER, Item, coverage_distance, errors
+from items import KERNELS, LLAMA, RULER, VARIANCES, Item, coverage_distance, errors
 from results import Results, digits, significant
 
 
@@ -21,9 +21,6 @@ def slope(r: Results, name: str, estimator: str) -> float:
 
 def slopes(r: Results, name: str) -> str:
     return " / ".join(f"{slope(r, name, estimator):.2f}" for estimator in ("iid", "strat", "sys"))
-
-
-VARIANCES = ("variance-1", "variance-2", "variance-3", "variance-4", "variance-smollm2")
 
 
 def deviations(r: Results) -> list[float]:
@@ -98,7 +95,7 @@ def figures(r: Results) -> list[Item]:
             "Figure 6",
             "error of Bernoulli scores at B = 4: about 60 % with independent and 30 % with stratified draws; slopes -1/2 and -1",
             "`allot analyze bernoulli --budgets 1,2,4,8,16,32`",
-            f"B = 4: {at[4][0]:.1f} and {at[4][1]:.1f} %, a ratio of {at[4][1] / at[4][0]:.2f}; from B = 4 to 16 by {at[4][0] / at[16][0]:.2f} and {at[4][1] / at[16][1]:.2f} times less",
+            f"B = 4: {at[4][0]:.1f} and {at[4][1]:.1f} %, a ratio of {digits(at[4][1] / at[4][0], 2)}; from B = 4 to 16 they fall to one in {at[4][0] / at[16][0]:.2f} and {at[4][1] / at[16][1]:.2f}",
             "read off a figure there; the ratio is the paper's within 10 %",
         ),
         Item(
@@ -119,7 +116,7 @@ def figures(r: Results) -> list[Item]:
             "Figure 9",
             "the learned schedule of DeepSeek: most samples in the first and the middle layers; reward over 501 updates",
             "`allot tune --policy reinforce-paper --floor 0`; `allot report`",
-            f"embedded model, 64 samples: {samples} by Algorithm 1 after {r['tune-reinforce']['episodes']:,} episodes, {automatic} by `auto` after {r['tune-auto']['episodes']}",
+            f"embedded model, 64 samples: {samples} by Algorithm 1 after {r['tune-reinforce']['episodes']:,} episodes, {automatic} by `auto` after {r['tune-auto']['episodes']:,}",
             "another model, which needs its samples in its first layer, as Figure 8's row says. Reports draw the reward an episode, the figure the baseline an update",
         ),
         Item(
@@ -136,7 +133,7 @@ def algorithms(r: Results) -> list[Item]:
     same_keys = r.quote(KERNELS, "at most 0.44 % of the 6,870 samples of a suite of", "0.44 % of the 6,870 samples")
     learned = r["tune-reinforce"]["scores"]
     right = {name: f"{100 * learned[name]['correct'] / learned[name]['n']:.1f}" for name in ("uniform", "learned")}
-    tested = "`ctest -R Sampling` (the CUDA kernels: `-L gpu`)"
+    tested = "`sampling_statistics_test` on the CPU, `ctest -L gpu` on a GPU"
     return [
         Item(
             "Algorithm 1",
@@ -170,7 +167,7 @@ def algorithms(r: Results) -> list[Item]:
             "Algorithm 5",
             "kernel 3 of `prop`: counts floor(a + P + x) - floor(a + P), gather for a head group",
             tested,
-            f"written anew in a test, double precision: error, cosine and rows of `allot analyze tiles` within {1e-5:g} of it; {same_keys} of the kernels differ",
+            f"written anew in a test, double precision: error, cosine and rows of `allot analyze tiles` equal but for rounding; {same_keys} of the kernels differ",
             "the same targets, looked up by bisection; a row that several heads of a group want is read by each",
         ),
         Item(
@@ -206,12 +203,12 @@ def appendices(r: Results) -> list[Item]:
             "Appendix A",
             "SANTA and S²ANTA are unbiased; variance tr(Σ) / S, that of strata never more",
             "`allot analyze variance`",
-            f"{sum(value <= 2 for value in z)} of {len(z)} measured squared errors within 2 standard errors of the closed forms (largest {max(z):.1f}); `strat` below `iid` in all {sum(strat_below(r))} of {len(strat_below(r))} pairs",
+            f"{sum(value <= 2 for value in z)} of {len(z)} measured squared errors within 2 standard errors of the closed forms (largest {max(z):.1f}); `strat` below `iid` in {sum(strat_below(r))} of {len(strat_below(r))} pairs",
             "no difference beyond chance",
         ),
         Item(
             "Appendix B",
-            "Theorem B.1: a Bernstein bound on |estimate - exact| for independent draws",
+            "Theorem B.1: a Bernstein bound on the distance of estimate and exact output, for independent draws",
             "`allot analyze tails`",
             f"random states, deviation 3: the bound is {min(row['bound'] / row['quantile'] for row in tails):.1f} to {max(row['bound'] / row['quantile'] for row in tails):.1f} times the distance that is passed with chance delta; at most {100 * max(row['beyond'] for row in tails):.2f} % of the estimates lie beyond it",
             "it holds; a bound, so no equality is expected",
@@ -220,7 +217,7 @@ def appendices(r: Results) -> list[Item]:
             "Appendix C",
             "Bernoulli scores: unbiased, error by independent and stratified draws, mean group query",
             "`allot analyze bernoulli [--group 4]`",
-            f"B = 4: {bernoulli(r, 'bernoulli', 4):.1f} and {bernoulli(r, 'bernoulli-strat', 4):.1f} %; mean query of four, stratified: {100 * r.row('bernoulli-group', score_stage='bernoulli-strat', budget=4)['error']:.1f} %",
+            f"B = 4: {bernoulli(r, 'bernoulli', 4):.1f} and {bernoulli(r, 'bernoulli-strat', 4):.1f} %; mean query of four, independent: {100 * r.row('bernoulli-group', score_stage='bernoulli', budget=4)['error']:.1f} %",
             "no difference: the paper reads about 60 and 30 % off Figure 6",
         ),
         Item(

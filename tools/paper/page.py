@@ -7,6 +7,7 @@
 
 import argparse
 import difflib
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ EXPECTED = (
     + [f"Algorithm {number}" for number in range(1, 9)]
     + [f"Appendix {letter}" for letter in "ABCDEFGHIJKLMNOPQRSTU"]
 )
+
+
+ITEM = re.compile(r"(Table|Figure|Algorithm) \d+|Appendix [A-Z]+")
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ def bars(r: Results) -> list[Bar]:
         Bar("Table 11 within 0.5 points at every length and S", f"{distance:.2f} points at most, 20 entries", distance <= 0.5),
         Bar(
             "Figure 6: the ratio of stratified to independent error at B = 4 within 10 % of the paper's 30 to 60",
-            f"{ratio:.3f}, {100 * abs(ratio / 0.5 - 1):.0f} % from .5",
+            f"{digits(ratio, 3)}, {100 * abs(ratio / 0.5 - 1):.0f} % from .5",
             abs(ratio / 0.5 - 1) <= 0.1,
         ),
         Bar("Tables 10 and 12 exactly", "every count is the formula's" if operations else "counts differ", operations),
@@ -103,7 +107,7 @@ def tile_sweep(r: Results, title: str, name: str) -> list[str]:
         cells = []
         for count in samples:
             row = r.row(name, estimator=estimator, tile=tile, samples=count)
-            cells.append(f"{significant(row['error'])} ({digits(row['cosine'], 4)}; {row['rows']:.0f})" if row["error"] else "refused")
+            cells.append(f"{significant(row['error'])} ({digits(row['cosine'], 4)}; {row['rows']:,.0f})" if row["error"] else "refused")
         lines.append(f"| `{estimator}` | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
@@ -138,7 +142,7 @@ def findings(r: Results) -> list[str]:
         "",
         f"- **Figure 7's slope of -1.1 for independent draws.** Appendix N's closed form is tr(Σ) / S, so on fixed states the slope is -1 whatever the weights; measured here {slope(r, 'variance-smollm2', 'iid'):.3f} on SmolLM2. A slope of -1.1 needs states that change with S, as they do where the layers before were sampled, too: with independent draws in all of them SmolLM2's slope was {r.quote('docs/estimators.md', '-1.015 (-1.03, -1.01, -1.00 a text)', '-1.015')} ([estimators.md](estimators.md#without-a-model)). The other two slopes, -1.27 and -1.29, are met: {slope(r, 'variance-smollm2', 'strat'):.2f} and {slope(r, 'variance-smollm2', 'sys'):.2f}. They do not \"match the 1/S scaling\", as Appendix D puts it: they are steeper, which is the point of strata.",
         f"- **`prop` is not unbiased.** Section 3 calls both kernels executions of the systematic estimator, which is. Largest remainders give a tile S_t / S of the weights in place of W_t, the same in every draw, so the mean is off by the sum of (S_t / S - W_t) times the tile's mean: {significant(prop['bias'])} of the exact output at S = 128 with 128 tiles of random states (deviation 3), where one estimate's error is {significant(prop['error'])}. On SmolLM2's states, whose weights lie in few tiles, it is at most {significant(max(row['bias'] for row in r.rows('tiles-smollm2', estimator='prop', tile=256)))} with S from 64 on. It falls with S, so the paper's accuracies need not suffer by it, but the estimator is not the systematic one.",
-        f"- **What tiles cost.** Appendix U closes with samples shared out by the tiles' weights as future work. `sys` does so without tiles: at S = 2048 its error on SmolLM2's last layer is {significant(systematic['error'])}, that of `flash` {significant(flash['error'])}, with {systematic['rows']:.0f} distinct rows read instead of {flash['rows']:.0f}; on an H200 it takes {r.kernel('1x32k-s2048', 'sys')} us where `flash` takes {r.kernel('1x32k-s2048', 'flash')}.",
+        f"- **What tiles cost.** Appendix U closes with samples shared out by the tiles' weights as future work. `sys` does so without tiles: at S = 2048 its error on SmolLM2's last layer is {significant(systematic['error'])}, that of `flash` {significant(flash['error'])}, with {systematic['rows']:,.0f} distinct rows read instead of {flash['rows']:,.0f}; on an H200 a launch takes {r.kernel('1x32k-s2048', 'sys')} us with `sys` and {r.kernel('1x32k-s2048', 'flash')} with `flash` (1 x 32k).",
         "- **Appendix L against Algorithm 1.** The appendix samples one schedule and scores ten batches of 16 questions under it. An update of one such file has the same schedule ten times, so the sum of (r - b)(s - N p) is exactly 0. Algorithm 1, which draws a schedule for each episode, must be what was run.",
         "- **Table 11 is not about length or Gaussians.** It is S / (S + 1) for weights that are alike, at any length: a row is missed by all queries behind it with a chance whose mean is 1 / (S + 1).",
         "- **Key access of Bernoulli queries** (tables 7 to 9) counts features. Memory is read in sectors of 16 features, and in each of them one is drawn, at B = 4 in "
@@ -188,7 +192,7 @@ def problems(text: str) -> list[str]:
     rows: dict[str, list[list[str]]] = {}
     for line in text.splitlines():
         cells = cells_of(line) if line.startswith("| ") else []
-        if cells and cells[0].split(" ")[0] in ("Table", "Figure", "Algorithm", "Appendix") and " " in cells[0]:
+        if cells and ITEM.fullmatch(cells[0]):
             rows.setdefault(cells[0], []).append(cells)
     for name in EXPECTED:
         if len(rows.get(name, [])) != 1:
