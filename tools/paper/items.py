@@ -33,9 +33,8 @@ EVAL = "`allot eval --estimator sys --schedule dense --schedule uniform:2 …`"
 
 
 def errors(r: Results, name: str, estimator: str, samples: list[int], tile: int = 256, column: str = "error") -> str:
-    return " / ".join(
-        significant(r.row(name, estimator=estimator, tile=tile, samples=count)[column]) for count in samples
-    )
+    values = [r.row(name, estimator=estimator, tile=tile, samples=count)[column] for count in samples]
+    return " / ".join(digits(value, 4) if column == "cosine" else significant(value) for value in values)
 
 
 def tables(r: Results) -> list[Item]:
