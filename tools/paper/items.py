@@ -265,7 +265,7 @@ def tables(r: Results) -> list[Item]:
             "Table 27",
             "HumanEval pass@1: `prop` / `flash` at S = 16 46.5 / 12.8 %, at 256 63.2 / 63.0; SDPA 65.2",
             "`allot eval --task humaneval-chat --data HumanEval.jsonl --question-field prompt --answer-field canonical_solution --allow-code-execution`",
-            f"SmolLM2 without an adapter, first {r['eval-smollm2-humaneval']['conditions']['questions']} problems, exact prefill: `prop` at S = 16 / 64 {r.percents('eval-smollm2-humaneval', [16, 64])} %, dense {r.percent('eval-smollm2-humaneval', 'dense')}; all {r.quote('evaluation/humaneval/README.md', 'all 164 published solutions', '164')} published solutions pass",
+            f"SmolLM2 without an adapter, exact prefill, all {r['eval-smollm2-humaneval-prop']['conditions']['questions']} problems, tiles of 64, at most 256 new tokens: `prop` at S = 16 / 64 {r.percents('eval-smollm2-humaneval-prop', [16, 64])} %, `flash` {r.percents('eval-smollm2-humaneval-flash', [16, 64])}, dense {r.percent('eval-smollm2-humaneval-prop', 'dense')}; all {r.quote('evaluation/humaneval/README.md', 'all 164 published solutions', '164')} published solutions pass",
             f"needs {LLAMA}: of a model of 135 M parameters too few functions pass to tell schedules apart. Prompt and limits of the paper are not known",
         ),
         Item(

@@ -258,12 +258,16 @@ MEASUREMENTS: dict[str, Measurement] = {
     "eval-smollm2-topk": evaluate(SMOL, "topk", SMOL_SAMPLES, 64),
     "eval-smollm2-prop": evaluate(SMOL, "prop", uniform(8, 16, 32), 64, "--tile", "64", "--prefill", "dense"),
     "eval-smollm2-flash": evaluate(SMOL, "flash", uniform(16, 32, 64), 64, "--tile", "64", "--prefill", "dense"),
-    "eval-smollm2-humaneval": Measurement(
-        ["eval", "--model", "{smollm2}", "--task", "humaneval-chat", "--data", "{humaneval}", "--question-field", "prompt",
-         "--answer-field", "canonical_solution", "--allow-code-execution", "--limit", "41", "--max-new-tokens", "256",
-         "--prefill", "dense", "--estimator", "prop", "--tile", "64", "--schedule", "dense", "--schedule", "uniform:16",
-         "--schedule", "uniform:64", "--json"], evaluation, ["humaneval"],
-    ),  # fmt: skip
+    **{
+        f"eval-smollm2-humaneval-{estimator}": Measurement(
+            ["eval", "--model", "{smollm2}", "--task", "humaneval-chat", "--data", "{humaneval}", "--question-field",
+             "prompt", "--answer-field", "canonical_solution", "--allow-code-execution", "--max-new-tokens", "256",
+             "--prefill", "dense", "--estimator", estimator, "--tile", "64",
+             *(word for name in schedules for word in ("--schedule", name)), "--json"],
+            evaluation, ["humaneval"],
+        )
+        for estimator, schedules in (("prop", ["dense", *uniform(16, 64)]), ("flash", uniform(16, 64)))
+    },  # fmt: skip
     "ablate-tiny": ablate(TINY, "sys", 128),
     "ablate-smollm2": ablate(SMOL, "sys", 32),
     # Table 28: the last layer alone samples, so every position is a step from exact states.

@@ -336,7 +336,7 @@ def appendices(r: Results) -> list[Item]:
             "Appendix T",
             "Table 27: HumanEval",
             "`allot eval --task humaneval-chat --allow-code-execution`",
-            f"SmolLM2: dense {r.percent('eval-smollm2-humaneval', 'dense')} %, `prop` with S = 64 {r.percent('eval-smollm2-humaneval', 'uniform:64')}; 164 of 164 published solutions pass in the sandboxed grader",
+            f"SmolLM2: dense {r.percent('eval-smollm2-humaneval-prop', 'dense')} %, `prop` with S = 64 {r.percent('eval-smollm2-humaneval-prop', 'uniform:64')}; 164 of 164 published solutions pass in the sandboxed grader",
             f"needs {LLAMA}",
         ),
         Item(
