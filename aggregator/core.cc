@@ -41,6 +41,11 @@ std::vector<RewardKind> kinds_of(const wire::Hello& hello) {
   return hello.kinds_size() == 0 ? std::vector{RewardKind::kAnswers} : kinds;
 }
 
+// Devices are told as "cpu, 16 cores" and "cuda:0 NVIDIA H200, 139 GiB".
+bool is_of_kind(std::string_view device, std::string_view kind) {
+  return device.substr(0, device.find_first_of(":, ")) == kind;
+}
+
 std::span<const int64_t> listed_leases(const wire::Envelope& message) {
   return {message.leases().data(), static_cast<size_t>(message.leases_size())};
 }
@@ -48,12 +53,12 @@ std::span<const int64_t> listed_leases(const wire::Envelope& message) {
 }  // namespace
 
 Core::Core(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, const History& history,
-           Timestamp now)
+           Timestamp now, EvaluationWork work)
     : spec_(spec),
       epoch_(history.epoch()),
       spent_before_(history.spent_before()),
       started_(now),
-      plan_((validate(spec), spec), std::move(policy)),
+      plan_((validate(spec), spec), std::move(policy), std::move(work)),
       cross_check_(spec.seed(), spec.cross_check()),
       leases_(Duration{spec.lease_ms()}, spec.max_attempts()),
       until_settled_(spec.until_settled()),
@@ -70,8 +75,24 @@ Core::Core(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, co
                     replayed, error.what()));
   }
   leases_.renew_all(now);
+  if (plan_.evaluation() != nullptr) begin_evaluation(now);
   described_ = describe_with_outlook(this->policy());
   note_version(now);
+}
+
+// Where the caller has answers that the history lacks (this process was killed between the two, or another
+// answered meanwhile), or asks something else now, what is missing is asked by new episodes.
+void Core::begin_evaluation(Timestamp now) {
+  now_ = now;
+  std::vector<EpisodeId> unwanted;
+  for (const auto& [id, open] : open_) {
+    std::vector<bool> kept(open.episode.questions.size());
+    for (size_t place = 0; place < open.kept.size(); ++place) kept[place] = open.kept[place].has_value();
+    if (!plan_.evaluation()->still_wanted(open.episode, kept)) unwanted.push_back(id);
+  }
+  std::ranges::sort(unwanted);
+  for (const EpisodeId id : unwanted) withdraw(id, "it is answered, or not asked any more", now);
+  plan_.begin_evaluation();
 }
 
 namespace {
@@ -184,6 +205,20 @@ void Core::hello(const wire::Envelope& message, Timestamp now) {
           Refused::REASON_DATASET,
           fmt::format("the run's data files are not the worker's: {}; give the worker the files of the run",
                       fmt::join(data, ", ")));
+    }
+    if (spec_.has_evaluation()) {
+      if (!hello.replies())
+        return refuse(
+            Refused::REASON_RELEASE,
+            fmt::format("worker {} (build {}) does not send the texts of replies, which an evaluation "
+                        "keeps; start workers of the evaluation's release",
+                        hello.worker(), one_line(hello.build(), kMaxNameBytes)));
+      if (const std::string& kind = spec_.evaluation().device(); !is_of_kind(hello.device(), kind))
+        return refuse(
+            Refused::REASON_DEVICE,
+            fmt::format("the evaluation's answers have the rounding of device {}, worker {} is on {}; "
+                        "start workers on {}, or the evaluation with another --device and --run",
+                        kind, hello.worker(), one_line(hello.device(), kMaxNameBytes), kind));
     }
     introduce(message, now);
   }
@@ -421,7 +456,9 @@ void Core::count_refused_connections(int64_t connections) {
 
 void Core::log_stage() {
   if (logged_stage_ == stage()) return;
-  if (logged_stage_) {
+  if (logged_stage_ && plan_.evaluation() != nullptr) {
+    spdlog::info("stage {} begins", name(stage()));
+  } else if (logged_stage_) {
     spdlog::info("stage {} begins after {} learning episodes, policy version {}", name(stage()),
                  plan_.learned(), policy().version());
   }

@@ -27,6 +27,7 @@
 #include "aggregator/records.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "episode/reply_text.h"
 #include "policy/policy.h"
 #include "wire/messages.pb.h"
 
@@ -55,18 +56,28 @@ struct Sender {
   std::string address = "";  // from which it speaks, for the log; empty = not known
 };
 
+// The answer to a question of an evaluation.
+struct GivenAnswer {
+  std::string schedule;  // its label
+  uint32_t repeat = 0;
+  QuestionResult result;
+  ReplyText text;
+};
+
 struct Outputs {
-  std::vector<Record> records;  // to commit, in this order
-  std::vector<Reply> replies;   // to send after that
+  std::vector<GivenAnswer> answers;  // to keep first: the history has no texts
+  std::vector<Record> records;       // to commit, in this order
+  std::vector<Reply> replies;        // to send after that
 };
 
 class Core {
  public:
   // Replays `history` into `policy`, which was made from `spec` and asked nothing yet. Throws InvalidArgument
   // for a spec that cannot run and CorruptFile when the history is not one of this spec (a proposal asked
-  // again differs from the recorded one, a record does not fit the state).
+  // again differs from the recorded one, a record does not fit the state). A run that evaluates asks `work`:
+  // open episodes of its history that are not of it, or that are answered, are withdrawn.
   Core(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, const History& history,
-       Timestamp now);
+       Timestamp now, EvaluationWork work = {});
 
   // Handles one frame of a peer, which may hold anything.
   void receive(const Sender& sender, std::string_view frame, Timestamp now);
@@ -96,6 +107,8 @@ class Core {
   const wire::Counters& counters() const { return counters_; }
   wire::Status status(Timestamp now) const;
   const policy::Policy& policy() const { return plan_.policy(); }
+  // Null in a run that learns.
+  const EvaluationPlan* evaluation() const { return plan_.evaluation(); }
   // True when the replay gave every policy version of the history bit for bit, not only within rounding.
   bool replayed_exactly() const { return replayed_exactly_; }
   const LeaseTable& leases() const { return leases_; }
@@ -179,6 +192,10 @@ class Core {
   void apply(const AnswersKept& kept);
   void apply(const RunControlled& controlled);
   void call_workers_back();
+  void begin_evaluation(Timestamp now);
+  // Queues those of the answers that `before`, in the order of the questions, does not have.
+  void give(const PlannedEpisode& episode, std::span<const QuestionResult> results,
+            std::span<const ReplyText> texts, std::span<const std::optional<QuestionResult>> before);
   template <class R>
   void perform(R record);  // applies it and queues it for the history
   // Its results are in the order of the episode's questions; they need not carry the questions' numbers.

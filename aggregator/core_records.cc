@@ -67,6 +67,13 @@ void push_bounded(std::deque<T>* queue, T value, size_t most) {
 }  // namespace
 
 void Core::apply(const EpisodeAsked& asked) {
+  // What an evaluation asks follows from what its caller has, not from the history.
+  if (plan_.evaluation() != nullptr) {
+    plan_.asked_before(asked.episode);
+    open_[asked.episode.id].episode = asked.episode;
+    leases_.offer(asked.episode.id);
+    return;
+  }
   std::optional<PlannedEpisode> again;
   if (asked.episode.stage == Stage::kCheck) {
     again = cross_check_.begin({asked.episode.group});

@@ -179,6 +179,9 @@ Ack Core::judge(const wire::EpisodeResult& result, Worker* worker, Timestamp now
   const Open& open = open_.at(episode);
   std::vector<QuestionResult> results;
   std::string reason = read_answers(result, open.episode, &results);
+  std::vector<ReplyText> texts;
+  if (reason.empty() && open.episode.replies) reason = wire::read_replies(result, &texts);
+  const std::vector<QuestionResult> sent = open.episode.replies ? results : std::vector<QuestionResult>();
   // Most results answer all questions, and nothing was kept before.
   if (reason.empty() && (!open.kept.empty() || results.size() < open.episode.questions.size())) {
     Answers answers = open.kept;
@@ -197,6 +200,7 @@ Ack Core::judge(const wire::EpisodeResult& result, Worker* worker, Timestamp now
         fmt::format("result of episode {} from {} rejected: {}", episode.value, worker->name, reason));
     return verdict(AckVerdict::kRejected, std::move(reason));
   }
+  if (open.episode.replies) give(open.episode, sent, texts, open.kept);
   return verdict(accept({.episode = episode,
                          .lease = lease,
                          .results = std::move(results),
@@ -205,6 +209,17 @@ Ack Core::judge(const wire::EpisodeResult& result, Worker* worker, Timestamp now
                          .at = now},
                         worker, live),
                  "");
+}
+
+void Core::give(const PlannedEpisode& episode, std::span<const QuestionResult> results,
+                std::span<const ReplyText> texts, std::span<const std::optional<QuestionResult>> before) {
+  size_t place = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    while (episode.questions[place] != results[i].question) ++place;
+    if (!before.empty() && before[place]) continue;
+    outputs_.answers.push_back(
+        {.schedule = episode.label, .repeat = episode.sampling_seed, .result = results[i], .text = texts[i]});
+  }
 }
 
 AckVerdict Core::accept(EpisodeTold told, Worker* worker, bool live) {
@@ -263,9 +278,11 @@ void Core::keep(const wire::PartialResult& partial, Worker* worker, Timestamp no
   const bool live = standing == Standing::kLive;
   if (!live && standing != Standing::kLate)
     return;  // no answer is missing any more, or there never was such a lease
-  const Episode& asked = open_.at(episode).episode;
+  const PlannedEpisode& asked = open_.at(episode).episode;
   std::vector<QuestionResult> results;
   std::string reason = read_answers(partial, asked, &results);
+  std::vector<ReplyText> texts;
+  if (reason.empty() && asked.replies) reason = wire::read_replies(partial, &texts);
   const bool its_own = live ? leases_.held_episode(lease, worker->name).has_value()
                             : open_.at(episode).was_held(lease, worker->name);
   if (!its_own) reason = "the lease is another worker's";
@@ -289,6 +306,7 @@ void Core::keep(const wire::PartialResult& partial, Worker* worker, Timestamp no
     kept.results.push_back(*answers[place]);
   }
   if (kept.results.empty()) return;
+  if (asked.replies) give(asked, results, texts, before);
   counters_.set_answers_kept(counters_.answers_kept() + std::ssize(kept.results));
   perform(std::move(kept));
   const Open& open = open_.at(episode);

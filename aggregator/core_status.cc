@@ -90,6 +90,17 @@ wire::Status Core::status(Timestamp now) const {
   list_workers(now, &status);
   for (const VerifiedSchedule& schedule : plan_.verified())
     *status.add_scores() = to_wire(schedule, plan_.heldout_questions());
+  if (const EvaluationPlan* evaluation = plan_.evaluation()) {
+    status.set_episodes_done(evaluation->told());
+    status.set_episodes_wanted(evaluation->told() + evaluation->remaining());
+    for (const EvaluationPlan::Progress& one : evaluation->progress())
+      *status.add_scores() = to_wire({.label = std::string(one.label),
+                                      .samples = *one.samples,
+                                      .answered = one.answered,
+                                      .right = one.right,
+                                      .score_sum = one.score_sum},
+                                     one.wanted);
+  }
   if (preflight_episodes(spec_) > 0) {
     std::map<std::string, int64_t, std::less<>> at_once;
     for (const auto& [worker_name, worker] : workers_) {

@@ -270,7 +270,7 @@ class WatchedHistory final : public History {
 void Checker::replay() {
   const WatchedHistory history(database_, report_.schema_version);
   try {
-    const Core core(spec_, policy::make_policy(policy_config(spec_)), history, Timestamp{});
+    const Core core(spec_, make_learner(spec_), history, Timestamp{});
     report_.replayed = true;
     report_.policy_version = core.policy().version();
     report_.exact = core.replayed_exactly();

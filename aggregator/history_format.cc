@@ -318,7 +318,8 @@ LeaseEnd parse_lease_end(std::string_view text) {
 }
 
 Stage parse_stage(std::string_view text) {
-  for (const Stage stage : {Stage::kPreflight, Stage::kLearn, Stage::kVerify, Stage::kCheck}) {
+  for (const Stage stage :
+       {Stage::kPreflight, Stage::kLearn, Stage::kVerify, Stage::kCheck, Stage::kEvaluate}) {
     if (name(stage) == text) return stage;
   }
   throw CorruptFile(

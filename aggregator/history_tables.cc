@@ -44,6 +44,7 @@ void read_episode(const Statement& row, Record* record) {
   episode.policy_version = row.integer(9);
   episode.log_prob = row.real(10);
   episode.kind = parse_episode_kind(row.text(11));
+  episode.replies = episode.stage == Stage::kEvaluate;
 }
 
 void read_lease(const Statement& row, Record* record) {

@@ -10,6 +10,7 @@ namespace allot::aggregator {
 
 std::optional<policy::LayerCosts> learned_costs(const std::filesystem::path& run_directory) {
   const wire::RunSpec spec = wire::read_spec(spec_path(run_directory));
+  require_learner(spec, run_directory);
   const auto history = read_sqlite_history(history_path(run_directory));
   const Core core(spec, policy::make_policy(policy_config(spec)), *history, Timestamp{});
   return core.policy().costs();

@@ -142,7 +142,7 @@ void write_run(Exposition* out, const wire::Status& status) {
                   escaped(status.model()), escaped(status.task()), escaped(status.estimator()),
                   status.unit().empty() ? "" : fmt::format(",unit=\"{}\"", escaped(status.unit()))));
   out->family("allot_stage", "gauge", "1 for the stage the run is in, 0 for the others.");
-  for (const std::string_view stage : {"preflight", "learn", "verify", "finished"}) {
+  for (const std::string_view stage : {"preflight", "learn", "verify", "evaluate", "finished"}) {
     out->sample(status.stage() == stage ? 1 : 0, label("stage", stage));
   }
   out->gauge("allot_paused", "1 while the run is paused.", status.paused() ? 1 : 0);

@@ -61,7 +61,7 @@ uint32_t sampling_seed(uint32_t run_seed, Stage stage, int64_t batch) {
       .word[0];
 }
 
-Plan::Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy)
+Plan::Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, EvaluationWork work)
     : kind_(parse_reward_kind(spec.reward_kind())),
       divergence_episodes_(spec.divergence_episodes()),
       seed_(spec.seed()),
@@ -79,9 +79,36 @@ Plan::Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy)
       preflight_(spec),
       stage_(preflight_episodes_ > 0 ? Stage::kPreflight : Stage::kLearn),
       wanted_(spec.episodes()),
-      curve_(kind_) {}
+      curve_(kind_) {
+  if (!spec.has_evaluation()) return;
+  evaluation_.emplace(std::move(work), questions_per_episode_);
+  stage_ = Stage::kEvaluate;
+}
+
+void Plan::asked_before(const PlannedEpisode& episode) {
+  if (episode.id != EpisodeId{next_episode_} || episode.stage != Stage::kEvaluate)
+    throw std::logic_error(fmt::format("episode {} of stage {} is asked where {} of stage {} is expected",
+                                       episode.id.value, name(episode.stage), next_episode_,
+                                       name(Stage::kEvaluate)));
+  ++next_episode_;
+  evaluation_->asked_before(episode);
+}
+
+void Plan::begin_evaluation() {
+  evaluation_->begin();
+  if (evaluation_->done()) stage_ = Stage::kFinished;
+}
 
 std::optional<PlannedEpisode> Plan::next() {
+  if (evaluation_) {
+    std::optional<PlannedEpisode> episode = evaluation_->next();
+    if (!episode) return std::nullopt;
+    episode->id = next_number();
+    episode->stage = stage_;
+    episode->kind = kVerifiedKind;
+    episode->split = split_of(stage_);
+    return episode;
+  }
   const bool wanted = stage_ == Stage::kPreflight ? preflight_asked_ < preflight_episodes_
                       : stage_ == Stage::kLearn   ? learned_ + open_ < wanted_
                       : stage_ == Stage::kVerify  ? verification_wants_more()
@@ -202,6 +229,11 @@ int64_t Plan::unasked_verification_episodes() const {
 
 bool Plan::tell(const PlannedEpisode& episode, std::span<const QuestionResult> results, const Work& work) {
   bool used = true;
+  if (evaluation_) {
+    evaluation_->tell(episode, results);
+    if (evaluation_->done()) stage_ = Stage::kFinished;
+    return true;
+  }
   if (episode.stage == Stage::kPreflight) {
     preflight_.add(episode.label, results, work);
   } else if (episode.stage == Stage::kLearn) {
@@ -237,6 +269,11 @@ bool Plan::tell(const PlannedEpisode& episode, std::span<const QuestionResult> r
 }
 
 void Plan::give_up(const PlannedEpisode& episode) {
+  if (evaluation_) {
+    evaluation_->give_up(episode);
+    if (evaluation_->done()) stage_ = Stage::kFinished;
+    return;
+  }
   if (episode.stage == Stage::kLearn) policy_->give_up(proposal_of_.extract(episode.id).mapped());
   close_episode();
 }
@@ -312,6 +349,7 @@ std::optional<int64_t> Plan::useful_at_once() const {
 
 int64_t Plan::remaining() const {
   if (stage_ == Stage::kFinished) return 0;
+  if (evaluation_) return evaluation_->remaining();
   const int64_t before = stage_ == Stage::kPreflight ? preflight_episodes_ - preflight_closed_ : 0;
   const int64_t learning = stage_ == Stage::kPreflight ? wanted_
                            : stage_ == Stage::kLearn   ? std::max(wanted_ - learned_, open_)

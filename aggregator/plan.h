@@ -1,6 +1,7 @@
 // Decides which episodes a run needs, in order: first dense and the even schedule on a few training questions
 // (the preflight, where the spec asks for one), then the policy's proposals on training questions, then the
-// paired verification of uniform, learned and dense on the held-out questions, then none. Learning begins
+// paired verification of uniform, learned and dense on the held-out questions, then none. A run that
+// evaluates has one stage, of the episodes that evaluation_plan.h gives, and no policy in it. Learning begins
 // when every episode of the preflight is told or given up, and not at all where the preflight gives a reason
 // against it. Pure and deterministic: the same spec and the same calls give the same episodes, so a restart
 // can replay them.
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "aggregator/evaluation_plan.h"
 #include "aggregator/learning_curve.h"
 #include "aggregator/preflight.h"
 #include "aggregator/records.h"
@@ -63,13 +65,20 @@ class Plan {
  public:
   static constexpr size_t kRecentRewards = 20;
 
-  // Takes a validated spec and a policy that was not asked for anything yet.
-  Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy);
+  // Takes a validated spec and a policy that was not asked for anything yet; of a spec that evaluates also
+  // what it asks.
+  Plan(const wire::RunSpec& spec, std::unique_ptr<policy::Policy> policy, EvaluationWork work = {});
 
   Stage stage() const { return stage_; }
   // The next episode, or nothing while the stage needs no more. While learning, no more episodes are asked
   // than are still wanted; one that is given up or too stale to learn from is replaced by a new one.
   std::optional<PlannedEpisode> next();
+  // Of a run that evaluates: an episode that the history has, in place of next(). begin_evaluation() ends the
+  // replay (evaluation_plan.h). Throws std::logic_error where its number is not the next.
+  void asked_before(const PlannedEpisode& episode);
+  void begin_evaluation();
+  // Null in a run that learns.
+  const EvaluationPlan* evaluation() const { return evaluation_ ? &*evaluation_ : nullptr; }
   // The number of the next episode that is none of the plan's own.
   EpisodeId next_number() { return {next_episode_++}; }
   // Takes the results of an open episode; false when it was too stale to learn from.
@@ -149,6 +158,7 @@ class Plan {
   std::unique_ptr<policy::Policy> policy_;
   QuestionOrder train_;
   Preflight preflight_;
+  std::optional<EvaluationPlan> evaluation_;
   Stage stage_;
   int64_t wanted_;
   int64_t next_episode_ = 0;

@@ -14,6 +14,8 @@ std::string_view name(Stage stage) {
       return "preflight";
     case Stage::kCheck:
       return "check";
+    case Stage::kEvaluate:
+      return "evaluate";
   }
   return "";
 }

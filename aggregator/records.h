@@ -21,8 +21,15 @@ namespace allot::aggregator {
 
 // The numbers go into sampling seeds, so they stay; the preflight is the first stage. A run is never in the
 // stage kCheck: episodes that check others (cross_check.h) are asked beside those of its stages.
-enum class Stage : uint8_t { kLearn = 0, kVerify = 1, kFinished = 2, kPreflight = 3, kCheck = 4 };
-std::string_view name(Stage stage);  // "learn", "verify", "finished", "preflight", "check"
+enum class Stage : uint8_t {
+  kLearn = 0,
+  kVerify = 1,
+  kFinished = 2,
+  kPreflight = 3,
+  kCheck = 4,
+  kEvaluate = 5
+};
+std::string_view name(Stage stage);  // "learn", "verify", "finished", "preflight", "check", "evaluate"
 // The data file whose questions a stage asks.
 Split split_of(Stage stage);
 
@@ -31,11 +38,11 @@ Split split_of(Stage stage);
 // the next proposals and another verification. Checks are numbered among them.
 struct PlannedEpisode : Episode {
   Stage stage = Stage::kLearn;
-  // Of a measured schedule: "uniform", "learned", "dense"; of a check the stage of the checked episode; empty
-  // while learning.
+  // Of a measured schedule: "uniform", "learned", "dense", in an evaluation its name there; of a check the
+  // stage of the checked episode; empty while learning.
   std::string label;
-  // Learning: the proposal's group; of a check the number of the checked episode; else that of the question
-  // batch.
+  // Learning: the proposal's group; of a check the number of the checked episode; of an evaluation the
+  // repeat; else that of the question batch.
   int64_t group = 0;
   int64_t policy_version = 0;  // updates the policy had made when it drew the schedule
   double log_prob = 0;

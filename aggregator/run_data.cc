@@ -307,6 +307,7 @@ std::filesystem::path existing_history(const std::filesystem::path& run_director
 RunData read_settings(const std::filesystem::path& run_directory) {
   RunData run;
   run.spec = wire::read_spec(spec_path(run_directory));
+  require_learner(run.spec, run_directory);
   begin_with_spec(&run);
   if (!std::filesystem::exists(history_path(run_directory))) return run;
   Database database(history_path(run_directory), Database::Mode::kReadOnly);
@@ -319,6 +320,7 @@ RunData read_run(const std::filesystem::path& run_directory) {
     require_file(run_directory, file);
   RunData run;
   run.spec = wire::read_spec(spec_path(run_directory));
+  require_learner(run.spec, run_directory);
   try {
     run.kind = parse_reward_kind(run.spec.reward_kind());
   } catch (const InvalidArgument& error) {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <map>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "aggregator/outlook.h"
 #include "base/error.h"
@@ -55,6 +57,42 @@ std::map<std::string, double> parameters_of(const wire::PolicySpec& spec) {
   return parameters;
 }
 
+// The policy of a run that learns nothing.
+class NoLearner final : public policy::Policy {
+ public:
+  std::vector<policy::Proposal> ask(int /*count*/) override {
+    throw std::logic_error("a run that evaluates has no proposals");
+  }
+  policy::TellResult tell(const policy::Outcome& /*outcome*/) override {
+    return policy::TellResult::kUnknown;
+  }
+  void give_up(int64_t /*number*/) override {}
+  void bound(const policy::Bounds& /*bounds*/) override {
+    throw InvalidArgument("a run that evaluates takes no bounds: its schedules are given");
+  }
+  policy::Schedule recommend() const override { return {}; }
+  policy::Description describe() const override { return {}; }
+  int64_t version() const override { return 0; }
+  std::string save() const override { return ""; }
+};
+
+// What a run that evaluates has besides what every run has.
+template <class Expect>
+void validate_evaluation(const wire::RunSpec& spec, const Expect& expect) {
+  const std::string& device = spec.evaluation().device();
+  expect(device == "cpu" || device == "cuda", "evaluation.device", device, "cpu or cuda");
+  expect(spec.episodes() == 0, "episodes", spec.episodes(), "0 in a run that evaluates");
+  expect(spec.task().heldout_questions() == 0, "task.heldout_questions", spec.task().heldout_questions(),
+         "0 in a run that evaluates");
+  expect(spec.preflight_questions() == 0, "preflight_questions", spec.preflight_questions(),
+         "0 in a run that evaluates");
+  expect(spec.cross_check() == 0, "cross_check", spec.cross_check(), "0 in a run that evaluates");
+  expect(spec.reward_kind().empty(), "reward_kind", spec.reward_kind(), "none in a run that evaluates");
+  expect(spec.divergence_episodes() == 0, "divergence_episodes", spec.divergence_episodes(),
+         "0 in a run that evaluates");
+  expect(!spec.has_policy(), "policy", spec.policy().name(), "none in a run that evaluates");
+}
+
 }  // namespace
 
 void validate(const wire::RunSpec& spec) {
@@ -68,7 +106,11 @@ void validate(const wire::RunSpec& spec) {
   expect(spec.schema_version() == wire::kSpecVersion, "schema_version", spec.schema_version(),
          std::to_string(wire::kSpecVersion));
   expect(spec.model().layers() >= 1, "model.layers", spec.model().layers(), "at least 1");
-  expect(spec.episodes() >= 1, "episodes", spec.episodes(), "at least 1");
+  const bool learns = !spec.has_evaluation();
+  if (learns)
+    expect(spec.episodes() >= 1, "episodes", spec.episodes(), "at least 1");
+  else
+    validate_evaluation(spec, expect);
   expect(spec.questions_per_episode() >= 1 && spec.questions_per_episode() <= task.train().questions(),
          "questions_per_episode", spec.questions_per_episode(),
          fmt::format("1 to the {} questions of the training file", task.train().questions()));
@@ -93,6 +135,7 @@ void validate(const wire::RunSpec& spec) {
     faults += (faults.empty() ? "" : "; ") + std::string(error.what());
   }
   if (!faults.empty()) throw InvalidArgument("the run cannot be started: " + faults);
+  if (!learns) return;
   policy::validate(policy_config(spec));
   const policy::Learner& learner = *policy::find_learner(spec.policy().name());
   if (spec.divergence_episodes() > 0 && !learner.mixes_kinds) {
@@ -163,7 +206,21 @@ wire::PolicySpec policy_spec(const policy::PolicyConfig& config) {
   return spec;
 }
 
+std::unique_ptr<policy::Policy> make_learner(const wire::RunSpec& spec) {
+  if (spec.has_evaluation()) return std::make_unique<NoLearner>();
+  return policy::make_policy(policy_config(spec));
+}
+
+void require_learner(const wire::RunSpec& spec, const std::filesystem::path& place) {
+  if (!spec.has_evaluation()) return;
+  throw Mismatch(fmt::format(
+      "{} holds an evaluation, which learns nothing; its answers are in replies.jsonl, and the command that began "
+      "it shows them and goes on",
+      place.string()));
+}
+
 policy::Schedule even_schedule(const wire::RunSpec& spec) {
+  if (spec.has_evaluation()) return {};
   const policy::PolicyConfig config = policy_config(spec), part = policy::sampled_part(config);
   return policy::with_exact_layers(config, policy::even_schedule(part.layers, part.total, part.floor));
 }

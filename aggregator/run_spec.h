@@ -1,6 +1,9 @@
 // What a run's spec must satisfy, and what follows from it.
 #pragma once
 
+#include <filesystem>
+#include <memory>
+
 #include "policy/policy.h"
 #include "policy/schedule.h"
 #include "wire/messages_fwd.h"
@@ -17,10 +20,16 @@ uint32_t questions_of_divergence(const wire::RunSpec& spec);
 
 // The configuration of the policy that a run learns with. The run's seed is the policy's seed.
 policy::PolicyConfig policy_config(const wire::RunSpec& spec);
+// The policy of that configuration; of a run that evaluates one that proposes nothing and stays as it is.
+std::unique_ptr<policy::Policy> make_learner(const wire::RunSpec& spec);
+// Throws Mismatch for a run that evaluates, which has no learner to read or go on with. `place` is its
+// directory.
+void require_learner(const wire::RunSpec& spec, const std::filesystem::path& place);
 // The inverse, except for the layers and the seed, which a spec takes from its model and its run.
 wire::PolicySpec policy_spec(const policy::PolicyConfig& config);
 
-// The budget split evenly: total / layers in each layer, the rest by largest remainder.
+// The budget split evenly: total / layers in each layer, the rest by largest remainder. Without layers where
+// the run evaluates.
 policy::Schedule even_schedule(const wire::RunSpec& spec);
 
 // Sets the fields of a status that identify the run.

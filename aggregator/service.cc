@@ -67,8 +67,8 @@ Service::Service(const wire::RunSpec& spec, ServiceOptions options)
       rate_limiter_(options_.rate),
       directory_(options_.run_directory, validated(spec)),
       history_(open_sqlite_history(history_path(directory_.path()), options_.build, clock_.now())),
-      core_(directory_.spec(), policy::make_policy(policy_config(directory_.spec())), *history_,
-            clock_.now()),
+      core_(directory_.spec(), make_learner(directory_.spec()), *history_, clock_.now(),
+            std::move(options_.work)),
       round_began_(std::chrono::steady_clock::now()) {
   for (const wire::Control& wish : options_.wishes) core_.steer(wish, clock_.now());
   figures_.last_progress = clock_.now();
@@ -175,6 +175,8 @@ bool Service::within_rate(const wire::Server::Message& message, Timestamp now) {
 
 void Service::commit_and_send(Timestamp now) {
   const Outputs outputs = core_.take();
+  // Before the history, which then never says that a question is answered whose reply is lost.
+  if (!outputs.answers.empty() && options_.on_answers) options_.on_answers(outputs.answers);
   if (!outputs.records.empty() || now - last_commit_ >= kCommitAtLeastEvery) {
     const auto start = std::chrono::steady_clock::now();
     history_->commit(outputs.records, core_.counters(), now);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,10 @@ struct ServiceOptions {
   Duration standstill{1'000};
   bool exit_when_finished = false;
   Duration linger{5'000};  // how long to keep serving after the run ends, so workers learn that it is over
+  // Of a run that evaluates: what it asks, and what keeps the answers. Called on the service's thread; when
+  // it returns they must survive the death of the machine. What it throws ends the service, before any ack.
+  EvaluationWork work = {};
+  std::function<void(std::span<const GivenAnswer>)> on_answers = {};
   std::vector<wire::Control> wishes;  // to follow before workers are served
   Duration stay{0};                   // keep serving at least this long after the run ends
   // Called on the service's thread with each new version of the policy (0 at the first start) once it is
@@ -56,6 +61,10 @@ class Service {
 
   std::string endpoint() const { return server_.endpoint(); }
   const wire::RunSpec& spec() const { return directory_.spec(); }
+  // Questions of an evaluation that were given up in this start.
+  int64_t given_up_questions() const {
+    return core_.evaluation() == nullptr ? 0 : core_.evaluation()->given_up();
+  }
   wire::Status status() const { return core_.status(clock_.now()); }
 
   // Serves until `stop` is set, or with exit_when_finished until the run is finished and the workers know it.

@@ -20,6 +20,7 @@ struct Episode {
   std::vector<int32_t> samples;     // [layers], each a number or kExactLayer; empty = dense
   std::vector<uint32_t> questions;  // numbers within the split
   uint32_t sampling_seed = 0;       // second half of every draw's key
+  bool replies = false;             // the texts of the replies are wanted, too
   friend bool operator==(const Episode&, const Episode&) = default;
 };
 

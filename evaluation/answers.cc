@@ -141,11 +141,13 @@ void AnswerJournal::append(const Answer& answer) {
     if (count < 0) fail("write");
     written += static_cast<size_t>(count);
   }
-  if (const Timestamp now = clock_.now(); now - synced_ >= std::chrono::seconds(1)) {
-    if (::fdatasync(file_) != 0) fail("sync");
-    synced_ = now;
-  }
+  if (clock_.now() - synced_ >= std::chrono::seconds(1)) sync();
   answers_.insert_or_assign(answer.key, answer);
+}
+
+void AnswerJournal::sync() {
+  if (::fdatasync(file_) != 0) fail("sync");
+  synced_ = clock_.now();
 }
 
 void AnswerJournal::rewrite(std::map<AnswerKey, Answer> answers) {

@@ -56,6 +56,8 @@ class AnswerJournal {
   const std::map<AnswerKey, Answer>& answers() const { return answers_; }
   // In one write; on disk after a second at most, or when the journal is closed. Throws StorageError.
   void append(const Answer& answer);
+  // Has everything on disk when it returns. Throws StorageError.
+  void sync();
   // Replaces the file at once by these answers. Throws StorageError.
   void rewrite(std::map<AnswerKey, Answer> answers);
 

@@ -72,6 +72,27 @@ std::string read_outcomes(const Outcomes& outcomes, std::vector<QuestionResult>*
   return "";
 }
 
+void fill_texts(std::span<const ReplyText> texts, Outcomes* outcomes) {
+  for (size_t i = 0; i < texts.size(); ++i) {
+    QuestionOutcome& outcome = (*outcomes)[static_cast<int>(i)];
+    outcome.set_reply(texts[i].reply);
+    if (texts[i].answer) outcome.set_answer(*texts[i].answer);
+  }
+}
+
+std::string read_texts(const Outcomes& outcomes, std::vector<ReplyText>* texts) {
+  texts->clear();
+  texts->reserve(static_cast<size_t>(outcomes.size()));
+  for (int i = 0; i < outcomes.size(); ++i) {
+    const QuestionOutcome& outcome = outcomes[i];
+    if (!outcome.has_reply()) return fmt::format("outcome {} has no reply, which its lease asks for", i);
+    ReplyText& text = texts->emplace_back();
+    text.reply = outcome.reply();
+    if (outcome.has_answer()) text.answer = outcome.answer();
+  }
+  return "";
+}
+
 }  // namespace
 
 LeaseKind to_wire(RewardKind kind) {
@@ -96,6 +117,7 @@ void fill(const Episode& episode, Lease* lease) {
   lease->mutable_samples()->Assign(episode.samples.begin(), episode.samples.end());
   lease->mutable_questions()->Assign(episode.questions.begin(), episode.questions.end());
   lease->set_sampling_seed(episode.sampling_seed);
+  lease->set_replies(episode.replies);
 }
 
 Episode episode_of(const Lease& lease) {
@@ -117,23 +139,34 @@ Episode episode_of(const Lease& lease) {
   episode.samples = {lease.samples().begin(), lease.samples().end()};
   episode.questions = {lease.questions().begin(), lease.questions().end()};
   episode.sampling_seed = lease.sampling_seed();
+  episode.replies = lease.replies();
   return episode;
 }
 
-void fill(std::span<const QuestionResult> results, EpisodeResult* message) {
+void fill(std::span<const QuestionResult> results, std::span<const ReplyText> texts, EpisodeResult* message) {
   fill_outcomes(results, message->mutable_outcomes());
+  fill_texts(texts, message->mutable_outcomes());
 }
 
-void fill(std::span<const QuestionResult> results, PartialResult* message) {
+void fill(std::span<const QuestionResult> results, std::span<const ReplyText> texts, PartialResult* message) {
   fill_outcomes(results, message->mutable_outcomes());
+  fill_texts(texts, message->mutable_outcomes());
 }
 
 std::string read_results(const EpisodeResult& message, std::vector<QuestionResult>* results) {
   return read_outcomes(message.outcomes(), results);
 }
 
+std::string read_replies(const EpisodeResult& message, std::vector<ReplyText>* texts) {
+  return read_texts(message.outcomes(), texts);
+}
+
 std::string read_results(const PartialResult& message, std::vector<QuestionResult>* results) {
   return read_outcomes(message.outcomes(), results);
+}
+
+std::string read_replies(const PartialResult& message, std::vector<ReplyText>* texts) {
+  return read_texts(message.outcomes(), texts);
 }
 
 }  // namespace allot::wire

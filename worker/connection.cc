@@ -25,6 +25,8 @@ using wire::Envelope;
 
 // How often to check the stop flag when nothing else happens.
 constexpr Duration kPoll = 100ms;
+// Of the outcomes in one message; the rest of a frame holds the leases and what is around them.
+constexpr size_t kMostBytes = wire::kMaxRequestBytes / 4 * 3;
 
 // Sets lease, episode, seconds and results of a wire::EpisodeResult or a wire::PartialResult.
 template <class Message>
@@ -32,7 +34,7 @@ void fill(const EpisodeResult& result, LeaseId lease, Message* message) {
   message->set_lease(lease.value);
   message->set_episode(result.episode.value);
   message->set_seconds(result.seconds);
-  wire::fill(result.results, message);
+  wire::fill(result.results, result.texts, message);
 }
 
 wire::EpisodeResult failure(LeaseId lease, EpisodeId episode, const std::string& reason) {
@@ -192,7 +194,8 @@ class Connection::Session {
     if (draining_) {
       if (running_.empty() || unanswered(release_sent_)) return;
       release_sent_ = now;
-      return send(release());
+      for (Envelope& message : releases()) send(std::move(message));
+      return;
     }
     const int wanted = runner_->capacity() - static_cast<int>(running_.size());
     if (wanted > 0 && now >= next_request_ && !unanswered(request_sent_)) {
@@ -210,17 +213,28 @@ class Connection::Session {
     }
   }
 
-  Envelope release() const {
-    Envelope message;
-    wire::Release& body = *message.mutable_release();
+  // All running leases, with the answers there are; several messages where one could not hold these. Answers
+  // to one lease that no message holds are left out.
+  std::vector<Envelope> releases() const {
     const bool preempted = options_.preempted && options_.preempted();
-    body.set_reason(preempted ? wire::Release::REASON_PREEMPTED : wire::Release::REASON_STOPPED);
+    std::vector<Envelope> messages;
+    size_t bytes = 0;
     for (const auto& [episode, lease] : running_) {
-      body.add_leases(lease.value);
+      wire::PartialResult partial;
       const EpisodeResult answered = runner_->answered_so_far(episode);
-      if (!answered.results.empty()) fill(answered, lease, body.add_partial());
+      if (!answered.results.empty()) fill(answered, lease, &partial);
+      if (partial.ByteSizeLong() > kMostBytes) partial.Clear();
+      bytes += partial.ByteSizeLong();
+      if (messages.empty() || bytes > kMostBytes) {
+        messages.emplace_back().mutable_release()->set_reason(preempted ? wire::Release::REASON_PREEMPTED
+                                                                        : wire::Release::REASON_STOPPED);
+        bytes = partial.ByteSizeLong();
+      }
+      wire::Release& body = *messages.back().mutable_release();
+      body.add_leases(lease.value);
+      if (partial.outcomes_size() > 0) *body.add_partial() = std::move(partial);
     }
-    return message;
+    return messages;
   }
 
   // ---- Receiving
@@ -378,6 +392,11 @@ class Connection::Session {
         wire::EpisodeResult message;
         fill(result, running->second, &message);
         message.set_error(result.error);
+        // A longer frame would end the connection, again and again.
+        if (message.ByteSizeLong() > kMostBytes)
+          message = failure(running->second, result.episode,
+                            fmt::format("its {} replies take {} bytes, and a message holds {}",
+                                        result.results.size(), message.ByteSizeLong(), kMostBytes));
         if (clock_.now() - told_load_at_ >= options_.load_every) tell_load(message.mutable_load());
         unacked_[running->second] = {std::move(message), {}};
         running_.erase(running);

@@ -8,12 +8,14 @@
 
 #include "episode/episode.h"
 #include "episode/question_result.h"
+#include "episode/reply_text.h"
 
 namespace allot::worker {
 
 struct EpisodeResult {
   EpisodeId episode;
   std::vector<QuestionResult> results;  // one per question asked, in the order of Episode::questions
+  std::vector<ReplyText> texts = {};    // of `results`, where Episode::replies wants them; else empty
   double seconds = 0;                   // from start to last answer
   std::string error;  // not empty: the episode could not be run, and why; results is then empty
 };

@@ -69,6 +69,7 @@ void ModelRunner::submit(Running* running) {
   if (episode.questions.empty())
     throw InvalidArgument(fmt::format("episode {} has no questions", episode.id.value));
   running->results.resize(episode.questions.size());
+  if (episode.replies) running->texts.resize(episode.questions.size());
   running->unanswered = episode.questions.size();
   for (size_t index = 0; index < episode.questions.size(); ++index) {
     const evaluation::Question& asked = question(episode.split, episode.questions[index]);
@@ -133,11 +134,13 @@ void ModelRunner::take(const evaluation::Reply& reply) {
   result.no_answer = !grade.extracted;
   done_.prompt_tokens += reply.prompt_tokens;
   done_.output_tokens += reply.output_tokens;
+  if (running.episode.replies) running.texts[index] = {.reply = reply.text, .answer = grade.answer};
   if (observer_) observer_(running.episode, index, reply, grade);
   if (--running.unanswered > 0) return;
 
   finished_.push_back({.episode = episode,
                        .results = std::move(running.results),
+                       .texts = std::move(running.texts),
                        .seconds = seconds_between(running.started, clock_.now()),
                        .error = ""});
   running_.erase(found);
@@ -149,7 +152,9 @@ EpisodeResult ModelRunner::answered_so_far(EpisodeId episode) const {
   if (found == running_.end()) return result;
   const Running& running = found->second;
   for (size_t index = 0; index < running.prompts.size(); ++index) {
-    if (!places_.contains(running.prompts[index])) result.results.push_back(running.results[index]);
+    if (places_.contains(running.prompts[index])) continue;
+    result.results.push_back(running.results[index]);
+    if (running.episode.replies) result.texts.push_back(running.texts[index]);
   }
   result.seconds = seconds_between(running.started, clock_.now());
   return result;

@@ -58,6 +58,7 @@ class ModelRunner final : public EpisodeRunner {
   struct Running {
     Episode episode;
     std::vector<QuestionResult> results;  // in the order of episode.questions
+    std::vector<ReplyText> texts;         // in that order; empty where nobody wants them
     std::vector<uint64_t> prompts;        // id of each question's prompt
     size_t unanswered = 0;
     Timestamp started;

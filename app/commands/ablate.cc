@@ -53,6 +53,7 @@ int run_ablate(std::span<const std::string> arguments) {
       "allot ablate --model assets/tiny-gsm --data assets/tiny-gsm/heldout.jsonl --base 16 --limit 256");
   declare_scoring_options(&set, &options);
   declare_answers(&set, &options);
+  declare_lease_options(&set, &options);
   set.text(
       "base", &base, "S",
       "samples of the other layers: one number, uniform:N, exact:K+uniform:N, a,b,c,… (numbers or exact) "

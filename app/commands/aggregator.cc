@@ -28,6 +28,7 @@
 #include "app/commands/run_results.h"
 #include "app/live/live_server.h"
 #include "app/report/tensorboard_events.h"
+#include "app/run/listen_options.h"
 #include "app/run/model_options.h"
 #include "app/run/resume.h"
 #include "app/run/run_directory.h"
@@ -35,7 +36,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "wire/keys.h"
 
 namespace allot::app {
 namespace {
@@ -162,20 +162,9 @@ int run_aggregator(std::span<const std::string> arguments) {
                 "allot aggregator --run runs/cluster --bind tcp://0.0.0.0:5557 --key server.key "
                 "--allow keys.txt --model assets/tiny-gsm --data assets/tiny-gsm/train.jsonl "
                 "--heldout assets/tiny-gsm/heldout.jsonl --total 64");
-  set.text("bind", &service_options.server.bind, "ENDPOINT",
-           "address to listen on; port * lets the system choose one, which DIR/endpoint names");
-  std::filesystem::path key, allow;
-  set.path("key", &key,
-           "secret key of this aggregator (allot keys new); workers and clients then need keys too");
-  set.path("allow", &allow,
-           "file of who may connect, lines KEY NAME [viewer|worker|operator]; read again when it changes");
-  set.flag(
-      "insecure", &service_options.server.insecure,
-      "listen without keys on an address that other machines reach: everyone who reaches it may do anything");
-  set.integer("max-connections", &service_options.server.max_connections, 1, 1'000'000, "N",
-              "with keys: most connections at once; further ones are refused");
-  set.real("max-rate", &service_options.rate.per_second, 1, 1e6, "N",
-           "messages per second that one connection may send on average");
+  ListenOptions listening{.bind = service_options.server.bind};
+  declare_listen_options(&set, &listening,
+                         "address to listen on; port * lets the system choose one, which DIR/endpoint names");
   double backup_every = 0;
   set.real("backup-every", &backup_every, 0, 10'000, "HOURS",
            "copy the history and the spec into DIR/backups this often, while the run goes on; 0: never");
@@ -223,18 +212,7 @@ int run_aggregator(std::span<const std::string> arguments) {
   });
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
-  if (key.empty() != allow.empty()) {
-    throw UsageError(
-        "--key and --allow belong together: the aggregator's key, and the list of who may connect");
-  }
-  if (!key.empty()) {
-    as_usage([&] {
-      (void)wire::read_allow_list(allow);
-      service_options.server.keys = {.own = wire::read_key_pair(key), .allow_list = allow, .own_file = key};
-    });
-  }
-  // A connection may send five seconds' worth at once: after an outage a worker may have many results.
-  service_options.rate.burst = 5 * service_options.rate.per_second;
+  listen(listening, &service_options);
 
   const auto& stop = watch_stop_signals();
   // Each worker's connection is an open file.

@@ -140,6 +140,7 @@ int run_eval(std::span<const std::string> arguments) {
                 .c_str());
   set.suggest("schedule", {"dense", "config"});
   declare_evaluation_run(&set, &options);
+  declare_lease_options(&set, &options);
   declare_executed_out(&set, &options);
   set.flag("json", &json, "print the result as JSON");
   ScoringPlan plan;

@@ -196,6 +196,7 @@ int run_verify(std::span<const std::string> arguments) {
       "--schedule 33,8,7,3,4,2,3,4 --against uniform");
   declare_scoring_options(&set, &options);
   declare_answers(&set, &options);
+  declare_lease_options(&set, &options);
   set.text("schedule", &schedule, "SCHEDULE", kScheduleForms);
   set.suggest("schedule", {"dense", "config"});
   set.text(

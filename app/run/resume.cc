@@ -281,6 +281,7 @@ RunOptions options_of_run(const wire::RunSpec& spec, const std::filesystem::path
 
 Changes resume_run(const OptionSet& set, const RunOptions& given, wire::RunSpec* spec) {
   *spec = wire::read_spec(aggregator::spec_path(given.run));
+  aggregator::require_learner(*spec, given.run);
   RunOptions usual;
   OptionSet of_a_run("", "", "");
   declare_run_options(of_a_run, &usual);

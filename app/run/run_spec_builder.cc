@@ -39,17 +39,6 @@ constexpr int64_t kLeastDivergences = 32;
 // Number of held-out questions by default.
 constexpr int32_t kHeldoutQuestions = 512;
 
-// "20260131-174502-3fa9": sorts by time, and two runs started in one second still differ.
-std::string new_run_id() {
-  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm utc = {};
-  ::gmtime_r(&now, &utc);
-  char text[32];
-  const size_t length = std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &utc);
-  std::snprintf(text + length, sizeof text - length, "-%04x", std::random_device{}() & 0xffffu);
-  return text;
-}
-
 evaluation::PromptStyle prompt_style(const RunOptions& run) {
   if (run.prompt != "auto") return evaluation::parse_prompt_style(run.prompt);
   return usual_prompt_style(model::Tokenizer::load(run.model));
@@ -88,14 +77,6 @@ void check_options(const RunOptions& run) {
   std::string message;
   for (const std::string& fault : faults) message += (message.empty() ? "" : "; ") + fault;
   throw UsageError(message);
-}
-
-void set_generation(const evaluation::Generation& generation, wire::GenerationSpec* spec) {
-  spec->set_dtype(std::string(kernels::name(generation.dtype)));
-  spec->set_temperature(generation.temperature);
-  spec->set_top_p(generation.top_p);
-  spec->set_repetition_penalty(generation.repetition_penalty);
-  spec->set_max_new_tokens(generation.max_new_tokens);
 }
 
 // What the data allow to measure.
@@ -153,6 +134,25 @@ void set_reward(const RunOptions& run, const LearningData& data, wire::RunSpec* 
 }
 
 }  // namespace
+
+// "20260131-174502-3fa9": sorts by time, and two runs started in one second still differ.
+std::string new_run_id() {
+  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm utc = {};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  const size_t length = std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &utc);
+  std::snprintf(text + length, sizeof text - length, "-%04x", std::random_device{}() & 0xffffu);
+  return text;
+}
+
+void set_generation(const evaluation::Generation& generation, wire::GenerationSpec* spec) {
+  spec->set_dtype(std::string(kernels::name(generation.dtype)));
+  spec->set_temperature(generation.temperature);
+  spec->set_top_p(generation.top_p);
+  spec->set_repetition_penalty(generation.repetition_penalty);
+  spec->set_max_new_tokens(generation.max_new_tokens);
+}
 
 policy::Schedule start_of(const std::string& text, const wire::RunSpec& spec) {
   const evaluation::Conditions here = worker::conditions_of(spec);

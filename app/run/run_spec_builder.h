@@ -61,6 +61,12 @@ void declare_run_options(OptionSet& options, RunOptions* run);
 // and the errors of the readers.
 wire::RunSpec build_run_spec(const RunOptions& run);
 
+// A name for a run that no other has: of the time and a random number.
+std::string new_run_id();
+
+// Sets the generation of a spec; the stop rule is the task's.
+void set_generation(const evaluation::Generation& generation, wire::GenerationSpec* spec);
+
 // The schedule that --start `text` names, for the run of `spec`, in which everything but the start is set.
 // Throws UsageError for what is no schedule, Mismatch for a file that was made under another attention or
 // total.

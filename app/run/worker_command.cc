@@ -153,6 +153,7 @@ wire::Hello introduction(const wire::RunSpec& spec, const WorkerOptions& options
   hello.set_build(version());
   hello.set_device(device);
   for (const RewardKindRow& kind : reward_kinds()) hello.add_kinds(wire::to_wire(kind.kind));
+  hello.set_replies(true);
   std::optional<std::filesystem::path> adapter;
   if (spec.model().has_adapter()) adapter = spec.model().adapter().path();
   *hello.mutable_model() = to_wire(model::identify_model(spec.model_path(), {.adapter = adapter}));

@@ -23,6 +23,7 @@ class EvaluationRun {
 
   const std::map<evaluation::AnswerKey, evaluation::Answer>& answers() const { return journal_.answers(); }
   void add(const evaluation::Answer& answer) { journal_.append(answer); }
+  void sync() { journal_.sync(); }  // what was added survives the death of the machine
 
  private:
   void grade_again(const ScoringPlan& plan);

@@ -98,7 +98,12 @@ ConditionsSource conditions_of_run(const std::filesystem::path& run) {
     throw NotFound(
         "--run " + run.string() +
         " is no run directory: it has no spec.json; give the directory of a run, or use --out FILE");
-  return {.place = spec.string(), .conditions = worker::conditions_of(wire::read_spec(spec))};
+  const wire::RunSpec learned = wire::read_spec(spec);
+  if (learned.has_evaluation())
+    throw Mismatch(
+        "--run " + run.string() +
+        " holds an evaluation, which learned nothing; give the directory of a run of tune or aggregator");
+  return {.place = spec.string(), .conditions = worker::conditions_of(learned)};
 }
 
 void adopt(std::span<const ConditionsSource> sources, OptionSet* set) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "app/cli/stop_signal.h"
+#include "app/scoring/leased_answers.h"
 #include "app/scoring/lm_eval_files.h"
 #include "app/scoring/reply_engine.h"
 #include "app/view/progress_line.h"
@@ -205,8 +206,11 @@ Scores score(const ScoringPlan& plan, const NextSchedules& next) {
   const SystemClock clock;
   const Timestamp start = clock.now();
   std::vector<NamedSchedule> schedules = plan.schedules;  // of this round
+  int64_t leased = 0;                                     // answers that workers gave
   do {
     try {
+      // Then there is nothing left to ask the model here, which is not loaded.
+      if (!plan.options.leases.listen.bind.empty()) leased += answer_on_workers(plan, schedules, &*run);
       std::ranges::move(scorer.score(schedules), std::back_inserter(scores.schedules));
     } catch (const Error& error) {
       if (!run || !watch_stop_signals().load()) throw;
@@ -215,7 +219,7 @@ Scores score(const ScoringPlan& plan, const NextSchedules& next) {
     }
     schedules = next ? next(scores.schedules) : std::vector<NamedSchedule>();
   } while (!schedules.empty());
-  scores.answered_before = scorer.answered_before();
+  scores.answered_before = scorer.answered_before() - leased;
   scores.seconds = std::chrono::duration<double>(clock.now() - start).count();
   if (!plan.options.executed_out.empty()) write_executed(plan, plan.options, scorer.engine());
   if (!plan.options.details.empty()) write_file_atomically(plan.options.details, scorer.details());

@@ -42,6 +42,19 @@ void declare_answers(OptionSet* set, ScoringOptions* options) {
             "keep every answer in this directory as it comes; the same command goes on where it was stopped");
 }
 
+void declare_lease_options(OptionSet* set, ScoringOptions* options) {
+  LeaseOptions& leases = options->leases;
+  declare_listen_options(
+      set, &leases.listen,
+      "let workers (allot worker --connect) answer: the address to listen on for them; port * "
+      "lets the system choose one, which the file 'endpoint' of the answers' directory names. "
+      "--device is then the kind of their devices, and no model is loaded here");
+  set->integer("lease-seconds", &leases.lease_seconds, 1, 1'000'000, "S",
+               "with --bind: ask questions again when their worker has been silent this long");
+  set->integer("max-attempts", &leases.max_attempts, 1, 1'000'000, "N",
+               "with --bind: attempts at questions that are leased together before they are given up");
+}
+
 NamedSchedule even_spread(const NamedSchedule& schedule) {
   if (!schedule.schedule || sampled_layers(schedule.schedule->samples) == 0)
     throw UsageError("dense attention has no total to spread evenly; name the schedule to compare it with");
@@ -56,6 +69,12 @@ ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::opti
     throw UsageError(
         "--executed-out counts what this process executes, and --run may go on with what others "
         "have answered; leave one out");
+  for (const char* of_leases : {"key", "allow", "insecure", "lease-seconds", "max-attempts"})
+    if (options->leases.listen.bind.empty() && set->has(of_leases) && set->given(of_leases))
+      throw UsageError(fmt::format("--{} goes with --bind, the address at which workers answer", of_leases));
+  if (!options->leases.listen.bind.empty() && options->run.empty())
+    throw UsageError(fmt::format("--bind {}: the answers of workers are kept; name their directory with {}",
+                                 options->leases.listen.bind, set->has("answers") ? "--answers" : "--run"));
   ScoringPlan plan;
   static_cast<ReplyPlan&>(plan) = plan_replies(schedules, run, options, set);
   if (const std::string grader = options->grading.grader(); !grader.empty()) options->grader = grader;

@@ -14,10 +14,18 @@
 #include "app/files/command_words.h"
 #include "app/run/data_options.h"
 #include "app/run/grader_option.h"
+#include "app/run/listen_options.h"
 #include "app/scoring/reply_plan.h"
 #include "evaluation/task.h"
 
 namespace allot::app {
+
+// How questions are answered by workers (leased_answers.h).
+struct LeaseOptions {
+  ListenOptions listen;  // without an address a model in this process answers
+  int64_t lease_seconds = 120;
+  int32_t max_attempts = 5;
+};
 
 struct ScoringOptions : ReplyOptions {
   std::filesystem::path data;
@@ -29,11 +37,15 @@ struct ScoringOptions : ReplyOptions {
   int32_t repeats = 1;            // times that each question is asked, with other draws
   std::filesystem::path run;      // directory of the evaluation (evaluation_run.h); empty: none
   bool regrade = false;           // the answers in it are graded again
+  LeaseOptions leases;
   std::filesystem::path lm_eval;  // directory for lm_eval_files.h; empty: none
 };
 
 // Declares the options above; --model and --data are required.
 void declare_scoring_options(OptionSet* set, ScoringOptions* options);
+
+// Declares the options of `leases`, for commands that keep answers in a directory.
+void declare_lease_options(OptionSet* set, ScoringOptions* options);
 
 // The total of `schedule` spread as evenly as it goes over the layers that sample, labelled "uniform". Throws
 // UsageError where none does, which has no total.

@@ -27,7 +27,7 @@ std::string heading(const wire::Status& status) {
                         percent(share));
   } else {
     text += fmt::format("  {} of {} {}answers", questions.done, questions.wanted,
-                        status.stage() == "preflight" ? "" : "held-out ");
+                        status.stage() == "preflight" || status.stage() == "evaluate" ? "" : "held-out ");
   }
   if (status.stage() != "finished" && !status.paused()) text += "  " + eta_text(status);
   if (status.target_reward() > 0) text += "  target reward " + reward_text(status, status.target_reward());

@@ -56,14 +56,14 @@ TEST(EpisodeCodec, ResultsWithAnyScoreComeBackBitForBit) {
                                                {4, 17.25, Finish::kEos, 0, 0},
                                                {5, 0, Finish::kEos, 13, 23, true}};
   EpisodeResult whole;
-  fill(results, &whole);
+  fill(results, {}, &whole);
   EpisodeResult arrived;
   ASSERT_TRUE(arrived.ParseFromString(whole.SerializeAsString()));
   std::vector<QuestionResult> read;
   EXPECT_EQ(read_results(arrived, &read), "");
   EXPECT_EQ(read, results);
   PartialResult part;
-  fill(results, &part);
+  fill(results, {}, &part);
   EXPECT_EQ(read_results(part, &read), "");
   EXPECT_EQ(read, results);
 }
@@ -72,7 +72,7 @@ TEST(EpisodeCodec, ResultsWithAnyScoreComeBackBitForBit) {
 TEST(EpisodeCodec, AScoreGoesBesideWhatTheReleaseBeforeReads) {
   const std::vector<QuestionResult> results = {{1, 1}, {2, 0}, {3, 0.5}};
   EpisodeResult message;
-  fill(results, &message);
+  fill(results, {}, &message);
   EXPECT_TRUE(message.outcomes(0).correct());
   EXPECT_FALSE(message.outcomes(1).correct());
   EXPECT_FALSE(message.outcomes(2).correct());
@@ -104,7 +104,7 @@ TEST(EpisodeCodec, OutcomesThatAreNoResultsAreNamed) {
   for (const auto& [change, field, value] : changes) {
     const std::vector<QuestionResult> results = {{1, 1}, {2, 0}};
     EpisodeResult message;
-    fill(results, &message);
+    fill(results, {}, &message);
     change(message.mutable_outcomes(1));
     std::vector<QuestionResult> read;
     EXPECT_THAT(read_results(message, &read), Names("outcome 1", field, value));
