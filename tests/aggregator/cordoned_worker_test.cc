@@ -116,7 +116,9 @@ TEST_P(CordonedWorkerTest, NothingIsKeptFreeForACordonedHolder) {
     Control control;
     control.set_action(Control::ACTION_CORDON);
     control.set_worker("ann");
-    if (ann_is_cordoned) EXPECT_TRUE(driver.control(std::move(control)).done());
+    if (ann_is_cordoned) {
+      EXPECT_TRUE(driver.control(std::move(control)).done());
+    }
     driver.use_keys();
     driver.hello("ann/w");
     (void)driver.request("ann/w", 0, {}, 6);

@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +38,12 @@ class CoreDriver {
       : storage_(storage), spec_(std::move(spec)), make_policy_(make_policy) {
     open();
   }
+  // Of a run that evaluates: `work` says at each start what is asked, and `keep` takes the answers.
+  CoreDriver(Storage storage, wire::RunSpec spec, std::function<EvaluationWork()> work,
+             std::function<void(std::span<const GivenAnswer>)> keep)
+      : storage_(storage), spec_(std::move(spec)), work_(std::move(work)), keep_(std::move(keep)) {
+    open();
+  }
 
   // Opens the history again and replays it, as after kill -9.
   void crash() {
@@ -43,6 +51,9 @@ class CoreDriver {
     history_.reset();
     open();
   }
+
+  // As after kill -9 between keeping the answers that the next message brings and committing it.
+  void crash_before_commit(bool on) { crash_before_commit_ = on; }
 
   // From now on worker "ann/w" speaks by the key of ann, as "w".
   void use_keys() { keys_ = true; }
@@ -67,6 +78,7 @@ class CoreDriver {
                         .rights = keys_ ? Rights::kWorker : Rights::kOperator,
                         .user = keys_ ? std::string(holder_of(name)) : ""};
     std::vector<wire::Envelope> replies = send_frame(sender, wire::encode(message));
+    if (std::exchange(crashed_, false)) return {};
     EXPECT_EQ(replies.size(), 1u);
     if (replies.empty()) return {};
     EXPECT_EQ(replies[0].in_reply_to(), number_);
@@ -184,11 +196,20 @@ class CoreDriver {
  private:
   void open() {
     history_ = open_history();
-    core_ = std::make_unique<Core>(spec_, make_policy_(policy_config(spec_)), *history_, clock_.now());
+    core_ = spec_.has_evaluation()
+                ? std::make_unique<Core>(spec_, make_learner(spec_), *history_, clock_.now(), work_())
+                : std::make_unique<Core>(spec_, make_policy_(policy_config(spec_)), *history_, clock_.now());
     EXPECT_TRUE(commit().empty());
   }
   std::vector<wire::Envelope> commit() {
     Outputs outputs = core_->take();
+    if (!outputs.answers.empty()) keep_(outputs.answers);
+    if (!outputs.answers.empty() && crash_before_commit_) {
+      crash_before_commit_ = false;
+      crashed_ = true;
+      crash();
+      return {};
+    }
     history_->commit(outputs.records, core_->counters(), clock_.now());
     std::vector<wire::Envelope> replies;
     for (Reply& reply : outputs.replies) replies.push_back(std::move(reply.envelope));
@@ -198,7 +219,11 @@ class CoreDriver {
 
   Storage storage_;
   wire::RunSpec spec_;
-  MakePolicy make_policy_;
+  MakePolicy make_policy_ = nullptr;
+  std::function<EvaluationWork()> work_;
+  std::function<void(std::span<const GivenAnswer>)> keep_;
+  bool crash_before_commit_ = false;
+  bool crashed_ = false;  // while the last message was handled
   ManualClock clock_{Timestamp{Duration{1'700'000'000'000}}};
   TemporaryDirectory directory_;
   MemoryStore memory_;
