@@ -1,7 +1,7 @@
 // The light executable: no LibTorch, no CUDA. Commands that run a model are passed on to the executable
-// allot-model beside it, and `bench attention`, which needs a GPU, to allot-bench; `bench aggregator`,
-// `bench tuner`, `analyze learning`, `coverage`, `operations`, `variance`, `tails`, `tiles`, `bernoulli`
-// and `amdahl` are part of this executable.
+// allot-model beside it (eval, verify and ablate where no workers answer for them), and `bench attention`,
+// which needs a GPU, to allot-bench; `bench aggregator`, `bench tuner`, `analyze learning`, `coverage`,
+// `operations`, `variance`, `tails`, `tiles`, `bernoulli` and `amdahl` are part of this executable.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -36,15 +36,32 @@ int run_light_analyze(std::span<const std::string> arguments) {
   hand_over(words);
 }
 
-// What an engine counted is compared here; answers need a model, in another executable.
-int run_light_verify(std::span<const std::string> arguments) {
-  const auto names_counts = [](std::string_view word) {
-    return word == "--executed" || word.starts_with("--executed=");
-  };
-  if (std::ranges::any_of(arguments, names_counts)) return run_verify_executed(arguments);
-  std::vector<std::string> words = {"verify"};
+bool names(std::span<const std::string> arguments, const std::string& option) {
+  return std::ranges::any_of(
+      arguments, [&](std::string_view word) { return word == option || word.starts_with(option + "="); });
+}
+
+// Workers that answer are served here; a model that answers is in another executable.
+int run_with_workers(const char* command, CommandFunction on_workers,
+                     std::span<const std::string> arguments) {
+  if (names(arguments, "--bind")) return on_workers(arguments);
+  std::vector<std::string> words = {command};
   words.insert(words.end(), arguments.begin(), arguments.end());
   hand_over(words);
+}
+
+int run_light_eval(std::span<const std::string> arguments) {
+  return run_with_workers("eval", run_eval_on_workers, arguments);
+}
+
+int run_light_ablate(std::span<const std::string> arguments) {
+  return run_with_workers("ablate", run_ablate_on_workers, arguments);
+}
+
+// What an engine counted is compared here, too.
+int run_light_verify(std::span<const std::string> arguments) {
+  if (names(arguments, "--executed")) return run_verify_executed(arguments);
+  return run_with_workers("verify", run_verify_on_workers, arguments);
 }
 
 }  // namespace
@@ -61,7 +78,12 @@ int main(int argc, char** argv) {
       {"status", "show the progress of a run", false, run_status},
       {"control", "pause, resume or stop a run, or change its episodes, its bounds or its leases", false,
        run_control},
-      {"eval", "score a model under dense attention or under schedules", true, nullptr},
+      {"eval",
+       "score a model under dense attention or under schedules",
+       true,
+       run_light_eval,
+       {},
+       /*described_elsewhere=*/true},
       {"generate", "reply to prompts under dense attention or under a schedule", true, nullptr},
       {"serve", "answer OpenAI-compatible HTTP requests on one device, to measure", true, nullptr},
       {"verify",
@@ -70,8 +92,12 @@ int main(int argc, char** argv) {
        run_light_verify,
        {},
        /*described_elsewhere=*/true},
-      {"ablate", "measure each layer's importance: one layer gets one sample, the others the base budget",
-       true, nullptr},
+      {"ablate",
+       "measure each layer's importance: one layer gets one sample, the others the base budget",
+       true,
+       run_light_ablate,
+       {},
+       /*described_elsewhere=*/true},
       {"analyze",
        "measure how far sampled attention takes a model from exact attention, compare what runs learned, or "
        "measure what the S2ANTA paper tabulates without a model",

@@ -43,6 +43,10 @@ int run_man(std::span<const std::string> arguments);
 int run_policy(std::span<const std::string> arguments);
 // The half of verify that looks at what an engine counted.
 int run_verify_executed(std::span<const std::string> arguments);
+// eval, verify and ablate whose questions workers answer.
+int run_eval_on_workers(std::span<const std::string> arguments);
+int run_verify_on_workers(std::span<const std::string> arguments);
+int run_ablate_on_workers(std::span<const std::string> arguments);
 // The analysis that looks at runs.
 int run_analyze_learning(std::span<const std::string> arguments);
 // The analyses that need no weights.

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <iostream>
 
-#include "app/cli/command.h"
 #include "app/cli/version.h"
+#include "app/commands/scoring_commands.h"
 #include "app/scoring/scoring.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -41,7 +41,7 @@ void check_belongs(const evaluation::Conditions& ablation, const ConditionsSourc
 
 }  // namespace
 
-int run_ablate(std::span<const std::string> arguments) {
+int ablate(std::span<const std::string> arguments, ModelHere* model) {
   ScoringOptions options;
   std::string base = "16";
   std::filesystem::path out;
@@ -82,7 +82,7 @@ int run_ablate(std::span<const std::string> arguments) {
                               .schedule = evaluation::one_hot(base_schedule, layer),
                               .file = std::nullopt});
 
-  const std::vector<Score> scores = score(plan).schedules;
+  const std::vector<Score> scores = score(plan, model).schedules;
   std::vector<std::vector<double>> layers;
   for (size_t i = 1; i < scores.size(); ++i) layers.push_back(scores[i].scores);
   evaluation::Ablation ablation =

@@ -16,6 +16,7 @@
 #include "app/report/calibration_figures.h"
 #include "app/report/png.h"
 #include "app/scoring/calibration_plan.h"
+#include "app/scoring/engine_here.h"
 #include "app/scoring/fidelity_engine.h"
 #include "app/scoring/reply_engine.h"
 #include "app/scoring/scoring.h"
@@ -110,9 +111,14 @@ struct Results {
 class Verification {
  public:
   explicit Verification(const CalibrationPlan& plan)
-      : margin_(plan.accuracy->margin), scorer_(plan.accuracy->scoring, engine_options_of(plan)) {}
+      : margin_(plan.accuracy->margin),
+        model_(engine_options_of(plan)),
+        scorer_(plan.accuracy->scoring, &model_) {}
 
-  model::Engine& engine() { return scorer_.engine(); }
+  model::Engine& engine() {
+    scorer_.load();
+    return model_.engine();
+  }
   evaluation::AccuracyLoss operator()(const policy::Schedule& schedule) {
     if (dense_.empty()) dense_ = scores_of({.label = "dense", .schedule = {}, .file = {}});
     return evaluation::accuracy_loss(
@@ -133,6 +139,7 @@ class Verification {
   }
 
   double margin_;
+  EngineHere model_;
   Scorer scorer_;
   std::vector<double> dense_;  // scores
 };

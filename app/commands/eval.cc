@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "app/cli/command.h"
+#include "app/commands/scoring_commands.h"
 #include "app/scoring/scoring.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -124,7 +124,7 @@ nlohmann::ordered_json result_json(const ScoringPlan& plan, const Scores& done, 
 
 }  // namespace
 
-int run_eval(std::span<const std::string> arguments) {
+int eval(std::span<const std::string> arguments, ModelHere* model) {
   ScoringOptions options;
   std::vector<std::string> wanted;
   bool json = false;
@@ -151,7 +151,7 @@ int run_eval(std::span<const std::string> arguments) {
   if (set.parse(arguments) == OptionSet::Parsed::kDone) return 0;
 
   std::cerr << detectable_line(plan);
-  const Scores scores = score(plan);
+  const Scores scores = score(plan, model);
   CommandWords words = scoring_again(plan, "eval");
   for (const std::string& schedule : wanted) words.add("schedule", schedule);
   const std::string again = words.line();

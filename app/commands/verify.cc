@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <iostream>
 
-#include "app/cli/command.h"
 #include "app/cli/version.h"
+#include "app/commands/scoring_commands.h"
 #include "app/run/run_directory.h"
 #include "app/scoring/scoring.h"
 #include "base/error.h"
@@ -114,6 +114,7 @@ struct FrontierOptions {
   bool equal_even = false;
   std::filesystem::path out;
   std::filesystem::path run;
+  bool json = false;
 };
 
 void add_even(const Score& score, evaluation::Frontier* frontier) {
@@ -138,7 +139,7 @@ void keep_lost(std::span<const Score> scores, evaluation::Frontier* frontier) {
 
 int verify_totals(const ScoringPlan& plan, const ScheduleFile& file,
                   std::vector<evaluation::FrontierPoint> points, const FrontierOptions& options,
-                  const std::string& again, bool json) {
+                  const std::string& again, ModelHere* model) {
   for (const evaluation::FrontierPoint& point : points)
     if (const std::string warning = resolved_text(resolve_total(file, point.total)); !warning.empty())
       std::cerr << point.total << ": " << warning << " before\n";
@@ -167,13 +168,13 @@ int verify_totals(const ScoringPlan& plan, const ScheduleFile& file,
              .file = std::nullopt}};
   };
   const std::vector<Score> scores =
-      score(plan, options.equal_even ? NextSchedules(next_even) : NextSchedules()).schedules;
+      score(plan, model, options.equal_even ? NextSchedules(next_even) : NextSchedules()).schedules;
   score_points(std::span(scores).first(planned));
   keep_lost(scores, &frontier);
   const std::string text = evaluation::format_frontier(frontier);
   if (!options.out.empty()) write_file_atomically(options.out, text);
   if (!options.run.empty()) write_file_atomically(options.run / "frontier.json", text);
-  std::cout << (json
+  std::cout << (options.json
                     ? with_differences(text, plan)
                     : describe(plan) + "\n" + table(frontier, kernels::name(plan.conditions.attention.unit)) +
                           "\nagain: " + again + "\n");
@@ -182,12 +183,11 @@ int verify_totals(const ScoringPlan& plan, const ScheduleFile& file,
 
 }  // namespace
 
-int run_verify(std::span<const std::string> arguments) {
+int verify(std::span<const std::string> arguments, ModelHere* model) {
   ScoringOptions options;
   std::string schedule;
   std::string against = "uniform";
   FrontierOptions frontier;
-  bool json = false;
   OptionSet set(
       "verify",
       "say whether one schedule scores higher than another: both answer the same questions "
@@ -216,7 +216,7 @@ int run_verify(std::span<const std::string> arguments) {
       "run", &frontier.run,
       "with --total or --equal-even: also write the result as frontier.json of this run directory, for its report; the "
       "schedule is the run's where none is given");
-  set.flag("json", &json, "print the result as JSON");
+  set.flag("json", &frontier.json, "print the result as JSON");
   std::filesystem::path executed;
   set.path(
       "executed", &executed,
@@ -269,13 +269,13 @@ int run_verify(std::span<const std::string> arguments) {
   if (!frontier.totals.empty()) words.add("total", frontier.totals);
   words.flag("equal-even", frontier.equal_even);
   const std::string again = words.line();
-  if (file) return verify_totals(plan, *file, std::move(points), frontier, again, json);
+  if (file) return verify_totals(plan, *file, std::move(points), frontier, again, model);
 
   std::cerr << detectable_line(plan);
-  const Scores done = score(plan);
+  const Scores done = score(plan, model);
   const std::vector<Score>& scores = done.schedules;
   const evaluation::PairedTest test = evaluation::compare_scores(scores[0].scores, scores[1].scores);
-  if (json) {
+  if (frontier.json) {
     nlohmann::ordered_json result = plan_json(plan);
     result["schedule"] = score_json(scores[0]);
     result["against"] = score_json(scores[1]);

@@ -12,7 +12,6 @@
 #include "app/cli/stop_signal.h"
 #include "app/scoring/leased_answers.h"
 #include "app/scoring/lm_eval_files.h"
-#include "app/scoring/reply_engine.h"
 #include "app/view/progress_line.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -21,7 +20,6 @@
 #include "evaluation/answers.h"
 #include "evaluation/grader_process.h"
 #include "evaluation/json_fields.h"
-#include "worker/engine_generator.h"
 #include "worker/model_runner.h"
 #include "worker/schedule_score.h"
 
@@ -49,10 +47,9 @@ struct Scorer::Impl {
   Score collect(size_t schedule, const NamedSchedule& named) const;
 
   const ScoringPlan& plan;
-  const model::EngineOptions options;
+  ModelHere* const model;
   EvaluationRun* const run;
   const SystemClock clock = {};
-  model::Engine* engine = nullptr;  // of the runner's generator, once it is loaded
   std::optional<worker::ModelRunner> runner = {};
   std::span<const NamedSchedule> schedules = {};  // being scored
   std::vector<worker::Sitting> sittings = {};     // a repeat of a schedule each
@@ -68,10 +65,7 @@ void Scorer::Impl::load() {
   auto task = evaluation::make_graded_task(
       {plan.conditions.task.name, plan.conditions.task.prompt_style, std::string(plan.task->definition())},
       evaluation::make_grader(plan.options.grader));
-  auto generator = std::make_unique<worker::EngineGenerator>(
-      plan.options.model, options, generation_limits(plan), prompt_form(plan.conditions), /*system=*/"",
-      worker::expected_texts(*task, std::span(plan.dataset.questions).first(plan.questions())));
-  engine = &generator->engine();
+  auto generator = model->load(plan, *task);
   runner.emplace(std::move(generator), std::move(task),
                  worker::Questions{.train = plan.dataset.questions, .heldout = {}},
                  worker::ModelRunnerOptions{
@@ -128,8 +122,8 @@ Score Scorer::Impl::collect(size_t schedule, const NamedSchedule& named) const {
   return score;
 }
 
-Scorer::Scorer(const ScoringPlan& plan, const model::EngineOptions& options, EvaluationRun* run)
-    : impl_(new Impl{.plan = plan, .options = options, .run = run}) {}
+Scorer::Scorer(const ScoringPlan& plan, ModelHere* model, EvaluationRun* run)
+    : impl_(new Impl{.plan = plan, .model = model, .run = run}) {}
 Scorer::~Scorer() = default;
 
 std::vector<Score> Scorer::score(std::span<const NamedSchedule> schedules) {
@@ -191,18 +185,19 @@ int64_t Scorer::answered_before() const {
   return impl_->answered_before;
 }
 
-model::Engine& Scorer::engine() {
+void Scorer::load() {
   impl_->load();
-  return *impl_->engine;
 }
 
-Scores score(const ScoringPlan& plan, const NextSchedules& next) {
+Scores score(const ScoringPlan& plan, ModelHere* model, const NextSchedules& next) {
+  if (model == nullptr && plan.options.leases.listen.bind.empty())
+    throw UsageError("no model answers here; let workers answer, at the address of --bind ENDPOINT");
   std::optional<EvaluationRun> run;
   Scores scores;
   if (!plan.options.run.empty()) {
     run.emplace(plan.options.run, plan, plan.options.regrade);
   }
-  Scorer scorer(plan, engine_options(plan.options, plan.conditions), run ? &*run : nullptr);
+  Scorer scorer(plan, model, run ? &*run : nullptr);
   const SystemClock clock;
   const Timestamp start = clock.now();
   std::vector<NamedSchedule> schedules = plan.schedules;  // of this round
@@ -221,7 +216,10 @@ Scores score(const ScoringPlan& plan, const NextSchedules& next) {
   } while (!schedules.empty());
   scores.answered_before = scorer.answered_before() - leased;
   scores.seconds = std::chrono::duration<double>(clock.now() - start).count();
-  if (!plan.options.executed_out.empty()) write_executed(plan, plan.options, scorer.engine());
+  if (!plan.options.executed_out.empty()) {
+    scorer.load();
+    model->write_executed(plan);
+  }
   if (!plan.options.details.empty()) write_file_atomically(plan.options.details, scorer.details());
   if (!plan.options.lm_eval.empty()) {
     for (size_t i = 0; i < scores.schedules.size(); ++i)

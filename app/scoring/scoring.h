@@ -1,4 +1,4 @@
-// Scores the schedules of a plan with a model in this process.
+// Scores the schedules of a plan: a model in this process answers, or workers do (leased_answers.h).
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 #include "app/scoring/evaluation_run.h"
 #include "app/scoring/scoring_plan.h"
 #include "evaluation/accuracy.h"
-#include "model/engine.h"
+#include "evaluation/generator.h"
 
 namespace allot::app {
 
@@ -28,19 +28,31 @@ struct Score {
   std::vector<std::string> replies = {};  // a question each, of the first repeat
 };
 
-// Scores schedules one after another with a model that it loads once.
+// The model that answers in this process. Executables without a model runtime have none, and let workers
+// answer.
+class ModelHere {
+ public:
+  virtual ~ModelHere() = default;
+  // Loads it for the questions of the plan, once. Throws what loading throws.
+  virtual std::unique_ptr<evaluation::Generator> load(const ScoringPlan& plan,
+                                                      const evaluation::Task& task) = 0;
+  // Writes what it has executed since it was loaded to ReplyOptions::executed_out.
+  virtual void write_executed(const ScoringPlan& plan) = 0;
+};
+
+// Scores schedules one after another with a model that is loaded once.
 class Scorer {
  public:
-  // With `options` that begin as engine_options() of the plan. The model is loaded when the first question is
-  // asked of it. `plan` outlives the scorer; its schedules are not looked at. Answers that `run` has are not
-  // asked for again, and new ones are added to it; it may be null. Throws what loading the model throws.
-  Scorer(const ScoringPlan& plan, const model::EngineOptions& options, EvaluationRun* run = nullptr);
+  // The model is loaded when the first question is asked of it. `plan` and `model` outlive the scorer; the
+  // plan's schedules are not looked at. Answers that `run` has are not asked for again, and new ones are
+  // added to it; it may be null. `model` may be null where `run` has all answers.
+  Scorer(const ScoringPlan& plan, ModelHere* model, EvaluationRun* run = nullptr);
   ~Scorer();
   Scorer(const Scorer&) = delete;
   Scorer& operator=(const Scorer&) = delete;
 
   // Each on the questions of the plan with the same draws, in this call and in all others, with progress on
-  // stderr. Throws Error when asked to stop.
+  // stderr. Throws what loading the model throws, and Error when asked to stop.
   std::vector<Score> score(std::span<const NamedSchedule> schedules);
   // The lines of the details file, by schedule in the order of scoring, by repeat and by question.
   std::string details() const;
@@ -48,8 +60,8 @@ class Scorer {
   std::vector<evaluation::Answer> answers(size_t schedule) const;
   // How many answers of these schedules `run` had.
   int64_t answered_before() const;
-  // Loads the model if need be; idle between calls of score().
-  model::Engine& engine();
+  // Loads the model if need be; it is idle between calls of score().
+  void load();
 
  private:
   struct Impl;
@@ -65,9 +77,10 @@ struct Scores {
 // What to score next with the same model, having seen what was scored so far; nothing to end.
 using NextSchedules = std::function<std::vector<NamedSchedule>(std::span<const Score> so_far)>;
 
-// Loads the model and scores, showing progress on stderr. Writes the details file when one is wanted. Throws
-// what loading the model throws, and Error when asked to stop.
-Scores score(const ScoringPlan& plan, const NextSchedules& next = {});
+// Scores with `model`, or by workers where plan.options.leases has an address; showing progress on stderr.
+// Writes the details file when one is wanted. Throws what loading the model and answer_on_workers() throw,
+// UsageError where there is neither a model nor an address, and Error when asked to stop.
+Scores score(const ScoringPlan& plan, ModelHere* model, const NextSchedules& next = {});
 
 // The accuracy as evaluation::to_json has it, the schedule and what its answers took; with repeats the
 // accuracy of each, too.

@@ -51,6 +51,13 @@ def to_body(name, holds=lambda body: True):
     return {"when": asked_for(name, holds)}
 
 
+def without_replies(message, name):
+    bodies = [message.result] if name == "result" else message.release.partial if name == "release" else []
+    for body in bodies:
+        for outcome in body.outcomes:
+            outcome.ClearField("reply")
+
+
 def number_of_refusals(asked, answer):
     if answer.HasField("refused") and answer.in_reply_to == 0:
         answer.in_reply_to = 1
@@ -232,6 +239,14 @@ DEFECTS = {
     "takes another target": ("control", ["Control.the_number"], {"request": of_request(
         "control", lambda asked: set_in(asked, "reward", 0.5 if asked.reward else 0.0))}),
     "notes anybody": ("control", ["Control.who"], {"request": of_request("control", lambda asked: set_in(asked, "by", "somebody"))}),
+    "evaluates and learns": ("evaluation", ["Evaluation.the_spec"], {"reply": clears("welcome", "spec")}),
+    "takes whom it cannot use": ("evaluation", ["Evaluation.a_worker"], {"request": in_hello(lambda hello: set_in(hello, "replies", True))}),
+    "takes devices of all kinds": ("evaluation", ["Evaluation.a_device"], {"request": in_hello(lambda hello: set_in(hello, "device", "cpu"))}),
+    "asks for no replies": ("evaluation", ["Evaluation.a_lease"], {"reply": each_lease("replies", False)}),
+    "loses replies": ("evaluation", ["Evaluation.replies_are", "Evaluation.replies_of"], {"request": with_message(without_replies)}),
+    "makes up replies": ("evaluation", ["Evaluation.an_answer"], {"request": mended_outcomes(
+        lambda o: None if o.HasField("reply") else set_in(o, "reply", b""))}),
+    "stops what does not learn": ("evaluation", ["Evaluation.there"], {"reply": field("control_reply", "done", True)}),
     "never says that it is over": ("control", ["TheEnd.stop"], {"reply": field("wait", "finished", False)}),
 }
 # Roles that a wrong list gives to the keys, and the case that finds it.
@@ -304,7 +319,7 @@ class Defects(unittest.TestCase):
 class Everything(unittest.TestCase):
     def test_every_case_of_the_suite_has_a_defect(self):
         """Runs last, by its name."""
-        every = {name for name, _ in groups.cases_of(Target(""), groups.ALL_CASES)}
+        every = {name for name, _ in groups.cases_of(Target(""), groups.ALL_CASES + groups.GROUPS["evaluation"].cases)}
         self.assertEqual(every - Defects.found, set())
 
 

@@ -25,6 +25,8 @@ START_SECONDS = 60
 # Long leases, so that a busy machine loses none; updates that come after few episodes, so that results can be too old.
 SETTINGS = {"total": 64, "policy": "pairs", "pairs-per-update": 4, "max-policy-lag": 16, "preflight": 0, "reward": "answers", "questions": 4,
             "episodes": 100_000, "heldout-questions": 8, "max-attempts": 3, "lease-seconds": 60, "http": "off", "log-level": "warn"}
+# 24 questions thirty times: more than the cases answer.
+EVALUATION = {"schedule": "uniform:8", "repeats": 30, "bind": "tcp://127.0.0.1:*", "max-attempts": 3, "lease-seconds": 60, "log-level": "warn"}
 ROLES = {"worker": "ann worker", "second worker": "bob worker", "operator": "eve operator", "viewer": "wall viewer"}
 
 
@@ -34,6 +36,7 @@ class Group:
     settings: dict = dataclasses.field(default_factory=dict)  # what differs from SETTINGS
     keys: bool = False
     adapter: bool = False
+    evaluates: bool = False  # the run of `allot eval --bind`, with EVALUATION in place of SETTINGS
 
 
 GROUPS = {
@@ -45,6 +48,7 @@ GROUPS = {
     "results": Group(["result_cases.Verdicts", "result_cases.OldResults"]),
     "control": Group(["control_cases.Status", "control_cases.Control", "control_cases.TheEnd"]),
     "checks": Group(["control_cases.CrossCheck"], {"cross-check": 1}),
+    "evaluation": Group(["evaluation_cases.Evaluation"], evaluates=True),
     "keys": Group(["key_cases.Roles", "key_cases.Strangers", "handshake_cases.Handshake", "lease_cases.Leases", "lease_cases.Drain",
                    "result_cases.Verdicts"], keys=True),
 }
@@ -115,8 +119,10 @@ def started(allot, model, name, more=None):
         folder = pathlib.Path(temporary)
         write_questions(folder / "train.jsonl", 0, 24)
         write_questions(folder / "heldout.jsonl", 100, 16)
-        settings = {**SETTINGS, **group.settings, **(more or {}), "run": folder / "run", "model": model, "data": folder / "train.jsonl",
-                    "heldout": folder / "heldout.jsonl"}
+        settings = {**(EVALUATION if group.evaluates else SETTINGS), **group.settings, **(more or {}), "run": folder / "run", "model": model,
+                    "data": folder / "train.jsonl"}
+        if not group.evaluates:
+            settings["heldout"] = folder / "heldout.jsonl"
         roles = {}
         if group.adapter:
             settings["adapter"] = write_adapter(folder / "adapter", model)
@@ -130,7 +136,7 @@ def started(allot, model, name, more=None):
             settings |= {"key": folder / "server.key", "allow": folder / "allowed"}
         words = [str(word) for option, value in settings.items() for word in (f"--{option}", value)]
         with open(folder / "log", "wb") as log:
-            process = subprocess.Popen([allot, "aggregator", *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            process = subprocess.Popen([allot, "eval" if group.evaluates else "aggregator", *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             place = folder / "run/endpoint"
             deadline = time.monotonic() + START_SECONDS

@@ -18,7 +18,7 @@ def arguments():
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--connect", metavar="ENDPOINT", help="an aggregator that runs")
     place.add_argument("--start", metavar="ALLOT", help="start aggregators of this executable, one for each group of cases")
-    parser.add_argument("--group", help="with --start: only this group (groups.py)")
+    parser.add_argument("--group", help="only the cases of this group (groups.py); of an evaluation those of 'evaluation'")
     parser.add_argument("--server-key", metavar="HEX", help="public key of the aggregator, 64 hexadecimal digits")
     for role in ("worker", "operator", "viewer", "second-worker"):
         parser.add_argument(f"--{role}-key", metavar="FILE", help=f"secret key of a {role.replace('-', ' ')} on its allow-list")
@@ -69,11 +69,10 @@ def main():
         return 77
     import groups
     from case import Target
+    if given.group and given.group not in groups.GROUPS:
+        print(f"run.py: there is no group {given.group}; {', '.join(groups.GROUPS)} are there", file=sys.stderr)
+        return 2
     if given.start:
-        unknown = given.group and given.group not in groups.GROUPS
-        if unknown:
-            print(f"run.py: there is no group {given.group}; {', '.join(groups.GROUPS)} are there", file=sys.stderr)
-            return 2
         holds = True
         for name in [given.group] if given.group else groups.GROUPS:
             with groups.started(given.start, given.model, name) as target:
@@ -81,7 +80,8 @@ def main():
     else:
         target = Target(given.connect, roles_of(given), given.model, given.data, given.heldout, given.rate, given.longest_lease,
                         given.adapter)
-        holds = run_cases(target, groups.ALL_CASES, given.k, given.no_skips)
+        names = groups.GROUPS[given.group].cases if given.group else groups.ALL_CASES
+        holds = run_cases(target, names, given.k, given.no_skips)
     return 0 if holds else 1
 
 

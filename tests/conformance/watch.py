@@ -139,6 +139,9 @@ class Conversation:
             return self.fault(f"lease {result.lease} was not granted since this watch began")
         if result.episode != lease.episode:
             self.fault(f"lease {result.lease} is of episode {lease.episode}, not of {result.episode}")
+        for outcome in result.outcomes:
+            if lease.replies and not outcome.HasField("reply"):
+                self.fault(f"question {outcome.question} of lease {result.lease} has no reply, which the lease asks for")
         answered, asked = [outcome.question for outcome in result.outcomes], list(lease.questions)
         expected = asked if whole else [question for question in asked if question in answered]
         if answered != expected:

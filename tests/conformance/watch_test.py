@@ -68,6 +68,15 @@ def falls_silent(worker):
     time.sleep(1.5 * watch.LATE_FACTOR * worker.welcome.heartbeat_ms / 1000)
 
 
+def withholds_replies():
+    """The faults of answers without replies to a lease that asks for them."""
+    lease = wire.Lease(lease=10**9, episode=1, questions=[4], replies=True)
+    seen = watch.Watch()
+    seen.granted[lease.lease] = lease
+    watch.Conversation(seen).check_answers(wire.EpisodeResult(lease=lease.lease, episode=1, outcomes=outcomes(lease)))
+    return seen.faults
+
+
 WRONG = {
     "number": (lambda worker: worker.ask(wire.Heartbeat(), number=1), "does not follow message"),
     "version": (lambda worker: worker.ask(wire.Heartbeat(), protocol_version=2), "protocol version 2"),
@@ -120,6 +129,10 @@ class OfWrongWorkers(unittest.TestCase):
                         self.assertIn(expected, "\n".join(seen.faults))
                     finally:
                         worker.close()
+
+    def test_a_lease_that_asks_for_replies_gets_them(self):
+        (fault,) = withholds_replies()
+        self.assertIn("question 4 of lease 1000000000 has no reply", fault)
 
     def test_what_comes_before_the_welcome_is_named(self):
         seen = watch.Watch()
