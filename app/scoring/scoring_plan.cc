@@ -78,7 +78,9 @@ ScoringPlan plan_scoring(std::span<const std::string> schedules, const std::opti
   ScoringPlan plan;
   static_cast<ReplyPlan&>(plan) = plan_replies(schedules, run, options, set);
   if (const std::string grader = options->grading.grader(); !grader.empty()) options->grader = grader;
-  evaluation::require_grader(*plan.task, options->grader);
+  // Workers grade what they answer.
+  if (options->leases.listen.bind.empty() || options->regrade)
+    evaluation::require_grader(*plan.task, options->grader);
   plan.dataset = plan.task->load(options->data, options->fields);
   const int64_t questions = std::ssize(plan.dataset.questions);
   if (options->limit > questions)
