@@ -381,5 +381,67 @@ TEST_F(ServiceTest, AFinishedRunCanBeReadFromADirectoryThatCannotBeWritten) {
   std::filesystem::permissions(run_, std::filesystem::perms::owner_all);
 }
 
+// Kept, committed, acked, in this order: else a kill in between would lose an answer that somebody counts on.
+TEST_F(ServiceTest, AnAnswerThatCannotBeKeptIsNeitherAckedNorInTheHistory) {
+  wire::RunSpec spec = example_spec();
+  spec.clear_policy();
+  spec.clear_episodes();
+  spec.mutable_task()->clear_heldout();
+  spec.mutable_task()->clear_heldout_questions();
+  spec.mutable_evaluation()->set_device("cpu");
+  ServiceOptions full = options();
+  full.work = {
+      .schedules = {{.label = "dense", .samples = {}, .scores = {{}, {}}}}, .repeats = 1, .questions = 2};
+  int64_t offered = 0;
+  full.on_answers = [&](std::span<const GivenAnswer> given) {
+    offered += std::ssize(given);
+    throw StorageError("the disk is full");
+  };
+  Service service(spec, full);
+  wire::Client client(service.endpoint());
+  const auto ask = [&](wire::Envelope message) {
+    message.set_number(1);
+    client.send(wire::encode(std::move(message)));
+  };
+  std::string died;
+  std::jthread serving([&] {
+    try {
+      service.run(never_);
+    } catch (const StorageError& error) {
+      died = error.what();
+    }
+  });
+  const auto answer = [&] {
+    return std::get<wire::Envelope>(wire::decode(client.receive(kDeadline).value()));
+  };
+  wire::Envelope hello, request, result;
+  *hello.mutable_hello() = example_hello(spec, "w");
+  hello.mutable_hello()->set_device("cpu");
+  hello.mutable_hello()->set_replies(true);
+  ask(hello);
+  ASSERT_TRUE(answer().has_welcome());
+  request.mutable_lease_request()->set_count(1);
+  ask(request);
+  const wire::Lease lease = answer().grant().leases(0);
+  result.mutable_result()->set_lease(lease.lease());
+  result.mutable_result()->set_episode(lease.episode());
+  for (const uint32_t question : lease.questions()) {
+    wire::QuestionOutcome& outcome = *result.mutable_result()->add_outcomes();
+    outcome.set_question(question);
+    outcome.set_finish(wire::FINISH_REASON_EOS);
+    outcome.set_reply("so");
+  }
+  ask(result);
+  serving.join();
+  EXPECT_EQ(died, "the disk is full");
+  EXPECT_EQ(offered, 2);
+  EXPECT_EQ(client.receive(200ms), std::nullopt);
+  int64_t told = 0;
+  read_sqlite_history(history_path(run_))->replay([&](const Record& record) {
+    told += std::holds_alternative<EpisodeTold>(record);
+  });
+  EXPECT_EQ(told, 0);
+}
+
 }  // namespace
 }  // namespace allot::aggregator

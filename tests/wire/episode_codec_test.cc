@@ -19,7 +19,8 @@ allot::Episode example_episode(RewardKind kind, allot::Split split) {
           .split = split,
           .samples = {33, kExactLayer, 0},
           .questions = {4'000'000'000u, 0, 17},
-          .sampling_seed = 0xFFFFFFFFu};
+          .sampling_seed = 0xFFFFFFFFu,
+          .replies = split == allot::Split::kTrain};
 }
 
 TEST(EpisodeCodec, ALeaseGivesItsEpisodeBack) {
@@ -56,14 +57,14 @@ TEST(EpisodeCodec, ResultsWithAnyScoreComeBackBitForBit) {
                                                {4, 17.25, Finish::kEos, 0, 0},
                                                {5, 0, Finish::kEos, 13, 23, true}};
   EpisodeResult whole;
-  fill(results, {}, &whole);
+  wire::fill(results, {}, &whole);
   EpisodeResult arrived;
   ASSERT_TRUE(arrived.ParseFromString(whole.SerializeAsString()));
   std::vector<QuestionResult> read;
   EXPECT_EQ(read_results(arrived, &read), "");
   EXPECT_EQ(read, results);
   PartialResult part;
-  fill(results, {}, &part);
+  wire::fill(results, {}, &part);
   EXPECT_EQ(read_results(part, &read), "");
   EXPECT_EQ(read, results);
 }
@@ -72,7 +73,7 @@ TEST(EpisodeCodec, ResultsWithAnyScoreComeBackBitForBit) {
 TEST(EpisodeCodec, AScoreGoesBesideWhatTheReleaseBeforeReads) {
   const std::vector<QuestionResult> results = {{1, 1}, {2, 0}, {3, 0.5}};
   EpisodeResult message;
-  fill(results, {}, &message);
+  wire::fill(results, {}, &message);
   EXPECT_TRUE(message.outcomes(0).correct());
   EXPECT_FALSE(message.outcomes(1).correct());
   EXPECT_FALSE(message.outcomes(2).correct());
@@ -104,11 +105,34 @@ TEST(EpisodeCodec, OutcomesThatAreNoResultsAreNamed) {
   for (const auto& [change, field, value] : changes) {
     const std::vector<QuestionResult> results = {{1, 1}, {2, 0}};
     EpisodeResult message;
-    fill(results, {}, &message);
+    wire::fill(results, {}, &message);
     change(message.mutable_outcomes(1));
     std::vector<QuestionResult> read;
     EXPECT_THAT(read_results(message, &read), Names("outcome 1", field, value));
   }
+}
+
+TEST(EpisodeCodec, RepliesComeBackByteForByteWhereTheyAreAskedFor) {
+  const std::vector<QuestionResult> results = {{1, 1}, {2, 0, Finish::kLength, 1, 1, true}, {3, 1}};
+  const std::vector<ReplyText> texts = {{.reply = std::string("a\0b\n", 4), .answer = "12"},
+                                        {.reply = "ends within \xe2\x82", .answer = std::nullopt},
+                                        {.reply = "", .answer = ""}};
+  EpisodeResult whole;
+  PartialResult part;
+  wire::fill(results, texts, &whole);
+  wire::fill(results, texts, &part);
+  EpisodeResult arrived;
+  ASSERT_TRUE(arrived.ParseFromString(whole.SerializeAsString()));
+  std::vector<ReplyText> read;
+  EXPECT_EQ(read_replies(arrived, &read), "");
+  EXPECT_EQ(read, texts);
+  EXPECT_EQ(read_replies(part, &read), "");
+  EXPECT_EQ(read, texts);
+  arrived.mutable_outcomes(1)->clear_reply();
+  EXPECT_THAT(read_replies(arrived, &read), Names("outcome 1", "reply"));
+  wire::fill(results, {}, &whole);
+  EXPECT_FALSE(whole.outcomes(0).has_reply());
+  EXPECT_FALSE(whole.outcomes(0).has_answer());
 }
 
 }  // namespace

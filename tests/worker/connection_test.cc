@@ -77,10 +77,11 @@ class ScriptedAggregator {
       m->mutable_welcome()->set_heartbeat_ms(heartbeat.count());
     });
   }
-  void grant(std::vector<std::pair<int64_t, int64_t>> leases_and_episodes) {
+  void grant(std::vector<std::pair<int64_t, int64_t>> leases_and_episodes, bool replies = false) {
     reply([&](Envelope* m) {
       for (const auto& [lease, episode] : leases_and_episodes) {
         wire::Lease& row = *m->mutable_grant()->add_leases();
+        row.set_replies(replies);
         row.set_lease(lease);
         row.set_episode(episode);
         row.set_kind(wire::LEASE_KIND_ANSWERS);
@@ -121,6 +122,8 @@ struct RunnerControl {
   std::string start_error, advance_error;
   double partial_credit = 0;   // score of questions with an odd number
   int64_t half_answered = -1;  // number of the episode that has an answer to question 6
+  bool all_half_answered = false;
+  std::string reply;  // of each question, where it is asked for
 
   std::vector<int64_t> cancelled_now() {
     const std::scoped_lock lock(mutex);
@@ -150,6 +153,7 @@ class ScriptedRunner final : public EpisodeRunner {
       for (const uint32_t question : episode.questions) {
         result.results.push_back(
             {question, question % 2 == 0 ? 1.0 : control_->partial_credit, Finish::kLength, 200, 50});
+        if (episode.replies) result.texts.push_back({.reply = control_->reply, .answer = {}});
         done_.prompt_tokens += 200;
         done_.output_tokens += 50;
       }
@@ -160,7 +164,9 @@ class ScriptedRunner final : public EpisodeRunner {
   EpisodeResult answered_so_far(EpisodeId episode) const override {
     const std::scoped_lock lock(control_->mutex);
     EpisodeResult result{.episode = episode, .results = {}, .seconds = 2.5, .error = ""};
-    if (episode.value == control_->half_answered) result.results = {{6, 1, Finish::kStop, 100, 20}};
+    if (episode.value != control_->half_answered && !control_->all_half_answered) return result;
+    result.results = {{6, 1, Finish::kStop, 100, 20}};
+    if (!control_->reply.empty()) result.texts = {{.reply = control_->reply, .answer = "42"}};
     return result;
   }
   WorkDone work_done() const override { return done_; }
@@ -247,6 +253,65 @@ TEST_F(ConnectionTest, ALeaseIsRunAndItsResultDelivered) {
   EXPECT_THAT(control_.started[0].samples, ElementsAre(33, 8));
   EXPECT_THAT(control_.started[0].questions, ElementsAre(5, 6));
   EXPECT_EQ(control_.started[0].sampling_seed, 77u);
+}
+
+TEST_F(ConnectionTest, ALeaseThatAsksForRepliesGetsThemAndNoOther) {
+  control_.reply = "ends within a character \xe2\x82";
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}}, /*replies=*/true);
+  const Envelope with = aggregator_->expect(Envelope::kResult);
+  ASSERT_EQ(with.result().outcomes_size(), 2);
+  for (const wire::QuestionOutcome& outcome : with.result().outcomes()) {
+    EXPECT_EQ(outcome.reply(), control_.reply);
+    EXPECT_FALSE(outcome.has_answer());
+  }
+  aggregator_->ack(with);
+  aggregator_->expect(Envelope::kLeaseRequest);
+  aggregator_->grant({{12, 5}});
+  const Envelope without =
+      aggregator_->expect_where("of lease 12", [](const Envelope& m) { return m.result().lease() == 12; });
+  ASSERT_EQ(without.result().outcomes_size(), 2);
+  EXPECT_FALSE(without.result().outcomes(0).has_reply());
+}
+
+TEST_F(ConnectionTest, AResultThatNoMessageHoldsIsReportedAsFailed) {
+  control_.reply = std::string(wire::kMaxRequestBytes / 2, 'a');
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}}, /*replies=*/true);
+  const Envelope result = aggregator_->expect(Envelope::kResult);
+  EXPECT_EQ(result.result().outcomes_size(), 0);
+  EXPECT_THAT(result.result().error(), Names("2 replies", wire::kMaxRequestBytes / 4 * 3));
+}
+
+TEST_F(ConnectionTest, AnswersThatOneMessageCannotHoldAreGivenBackInSeveral) {
+  control_.reply = std::string(wire::kMaxRequestBytes / 2, 'a');
+  control_.finish_episodes = false;
+  control_.all_half_answered = true;
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}, {12, 5}}, /*replies=*/true);
+  aggregator_->expect_holding({11, 12});
+  stop_ = true;
+  for (const int64_t lease : {11, 12}) {
+    const wire::Release release = aggregator_->expect(Envelope::kRelease).release();
+    EXPECT_THAT(release.leases(), ElementsAre(lease));
+    ASSERT_EQ(release.partial_size(), 1);
+    EXPECT_EQ(release.partial(0).lease(), lease);
+    EXPECT_EQ(release.partial(0).outcomes(0).reply(), control_.reply);
+    EXPECT_EQ(release.partial(0).outcomes(0).answer(), "42");
+  }
+}
+
+TEST_F(ConnectionTest, AnswersThatNoMessageHoldsAreLeftOutOfARelease) {
+  control_.reply = std::string(wire::kMaxRequestBytes, 'a');
+  control_.finish_episodes = false;
+  control_.half_answered = 4;
+  start_introduced_worker();
+  aggregator_->grant({{11, 4}, {12, 5}}, /*replies=*/true);
+  aggregator_->expect_holding({11, 12});
+  stop_ = true;
+  const wire::Release release = aggregator_->expect(Envelope::kRelease).release();
+  EXPECT_THAT(release.leases(), ElementsAre(11, 12));
+  EXPECT_EQ(release.partial_size(), 0);
 }
 
 TEST_F(ConnectionTest, AResultIsSentAgainUntilItIsAcked) {

@@ -351,5 +351,24 @@ TEST_F(ModelRunnerTest, RepliesOfSeveralEpisodesInOneStepAreAllTaken) {
   EXPECT_EQ(runner_.advance().size(), 2u);
 }
 
+// Learners need no words, so only who asks for them gets them.
+TEST_F(ModelRunnerTest, RepliesAreGivenToWhoAsksForThem) {
+  Episode asking = episode(1, {4, 2}), silent = episode(2, {4});
+  asking.replies = true;
+  fake_.answer = [](const Prompt& prompt) {
+    return prompt.question == 2 ? Reply{.id = 0, .text = "no idea", .finish = Finish::kLength} : add(prompt);
+  };
+  runner_.start(asking);
+  runner_.start(silent);
+  EXPECT_THAT(runner_.advance(), testing::IsEmpty());
+  EXPECT_THAT(runner_.answered_so_far({1}).texts, ElementsAre(ReplyText{.reply = "#### 5", .answer = "5"}));
+  const std::vector<EpisodeResult> results = run_all();
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_THAT(results[0].texts, ElementsAre(ReplyText{.reply = "#### 5", .answer = "5"},
+                                            ReplyText{.reply = "no idea", .answer = std::nullopt}));
+  EXPECT_TRUE(results[0].results[1].no_answer);
+  EXPECT_THAT(results[1].texts, testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace allot::worker
