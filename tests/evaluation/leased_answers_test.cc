@@ -145,7 +145,7 @@ TEST_F(LeasedAnswers, AreStoppedByASignalAndRefuseOtherDevices) {
   on_gpus.insert(on_gpus.end(), {"--device", "cuda"});
   RunningCommand serving(on_gpus);
   ASSERT_TRUE(wait_for([&] { return std::filesystem::exists(run_ / "endpoint"); }));
-  const CommandResult refused = start_worker("w").wait();
+  const CommandResult refused = start_worker("w", {"--run", run_.string(), "--exit-when-finished"}).wait();
   EXPECT_EQ(refused.code, 3);
   EXPECT_THAT(refused.err, Names("cuda", "cpu", "--device"));
   const CommandResult status = run_command({"allot", "status", "--run", run_.string(), "--json"});
