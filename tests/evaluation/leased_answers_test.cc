@@ -168,6 +168,36 @@ TEST_F(LeasedAnswers, AreStoppedByASignalAndRefuseOtherDevices) {
   EXPECT_EQ(check.code, 0) << check.out << check.err;
 }
 
+TEST_F(LeasedAnswers, StayWhereTheLeasesBeginAnewSinceWorkersAreToldSomethingElse) {
+  for (const auto& [limit, seconds] : {std::pair("4", "3"), std::pair("8", "4")}) {
+    Words words = command("eval", {"--schedule", "dense", "--limit", limit, "--lease-seconds", seconds});
+    words.insert(words.end(), {"--bind", "tcp://127.0.0.1:*", "--run", run_.string()});
+    RunningCommand serving(words);
+    start_worker(std::string("w") + limit, {"--run", run_.string(), "--exit-when-finished"});
+    const CommandResult done = serving.wait();
+    ASSERT_EQ(done.code, 0) << done.err;
+    EXPECT_EQ(workers_.back().wait().code, 0);
+  }
+  EXPECT_EQ(lines(), 8u);
+  EXPECT_EQ(json::parse(read_file(run_ / "spec.json")).at("lease_ms"), "4000");
+  const CommandResult check = run_command({"allot", "history", "check", run_.string()});
+  EXPECT_EQ(check.code, 0) << check.out << check.err;
+}
+
+TEST_F(LeasedAnswers, AreNotPutBesideWhatARunLearned) {
+  RunningCommand learning({"allot", "aggregator", "--run", run_.string(), "--model", kModel, "--data",
+                           kModel + "/train.jsonl", "--heldout", kData, "--total", "64"});
+  ASSERT_TRUE(wait_for([&] { return std::filesystem::exists(run_ / "endpoint"); }));
+  learning.send_signal(SIGTERM);
+  ASSERT_EQ(learning.wait().code, 0);
+  const std::string spec = read_file(run_ / "spec.json"), history = read_file(run_ / "history.sqlite");
+  const CommandResult refused = run_command(served(command("eval", {"--limit", "4"}), "--run"));
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_THAT(refused.err, Names(run_.string(), "learned"));
+  EXPECT_EQ(read_file(run_ / "spec.json"), spec);
+  EXPECT_EQ(read_file(run_ / "history.sqlite"), history);
+}
+
 TEST_F(LeasedAnswers, NeedADirectoryAndAnAddress) {
   const auto refused = [&](const std::string& name, const Words& more) {
     const CommandResult ended = run_command(command(name, more));
