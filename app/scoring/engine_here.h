@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "app/scoring/scoring.h"
 #include "model/engine.h"
