@@ -75,7 +75,7 @@ void validate_cuda(const AttentionParams& params, const LaunchBounds& bounds, co
 // or scheduling. The bounds choose between two kernels for small budgets (max_budget at most 32 and a short
 // max_length) and others; they pick the same keys and may differ in the last bit of a sum. Exact attention of
 // a sequence with a single query is added up in another order than that of a prompt, and in launches of more
-// than some thousand sequences (3,500 with head_dim 128 on an H200) by fewer warps, in another order again.
+// than some thousand sequences (3,100 with head_dim 128 on an H200) by fewer warps, in another order again.
 //
 // Within a launch, rows are sampled as soon as their keys are read, while those of others are still being
 // read, on GPUs of compute capability 9.0 and newer.

@@ -94,16 +94,30 @@ ALLOT_HOST_DEVICE constexpr int32_t part_count(int32_t entries) {
   return entries <= kBatchEntries ? 1 : (entries + part_entries(entries) - 1) / part_entries(entries);
 }
 
-// Parts of a row in exact decoding, each the work of a block; a function of the row's keys alone.
+// Parts of a row in exact decoding; a function of the row's keys alone, as its sums are.
 inline constexpr int32_t kMostExactParts = 64;
 inline constexpr int32_t kShortExactKeys = 16384;
+ALLOT_HOST_DEVICE constexpr bool exact_parts_are_short(int32_t keys) {
+  return keys > 4096 && keys <= kShortExactKeys;
+}
 ALLOT_HOST_DEVICE constexpr int32_t exact_part_count(int32_t keys) {
   if (keys <= 1536) return keys <= 768 ? 1 : 2;
   // Small ones let a single sequence occupy the GPU; large ones are fewer sums to write and add.
-  const int32_t part_keys = keys > 4096 && keys <= kShortExactKeys ? 512 : 1024;
+  const int32_t part_keys = exact_parts_are_short(keys) ? 512 : 1024;
   const int32_t parts = (keys + part_keys - 1) / part_keys;
   return parts < kMostExactParts ? parts : kMostExactParts;
 }
+// Neighbouring parts of a row, a span of some 2,048 keys, are added first, in their order. So a block that
+// takes a span leaves the sums that blocks with a part each would leave, to the bit, but writes and counts
+// them once: that costs the launch more time than its bytes.
+inline constexpr int32_t kMostSpanParts = 4;
+ALLOT_HOST_DEVICE constexpr int32_t exact_span_parts(int32_t keys) {
+  return exact_parts_are_short(keys) ? kMostSpanParts : 2;
+}
+ALLOT_HOST_DEVICE constexpr int32_t exact_span_count(int32_t keys) {
+  return (exact_part_count(keys) + exact_span_parts(keys) - 1) / exact_span_parts(keys);
+}
+inline constexpr int32_t kMostExactSpans = kMostExactParts / 2;
 // Where part `part` begins among `count` pieces of a row.
 ALLOT_HOST_DEVICE constexpr int32_t exact_part_begin(int32_t count, int32_t part, int32_t parts) {
   return count * part / parts;
@@ -198,6 +212,10 @@ struct Args {
   // part's sum of weights in `stats`. Null where no row has parts.
   float* exact_partial;  // [batch, num_q_heads, exact_parts, head_dim]
   int32_t exact_parts;   // most parts of a row
+  // Parts of all rows and KV heads together: as many from which on blocks take spans, and up to which what is
+  // read leaves L2 first.
+  int32_t exact_many_parts;
+  int32_t exact_parts_beside_l2;
   // Null where groups do not share out their rows.
   Pool* pools;         // [pass_queries]
   double* rest_below;  // [pass_queries, num_kv_heads + 1] what is not kept in the groups before

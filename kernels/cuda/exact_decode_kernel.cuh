@@ -42,13 +42,14 @@ class ExactDecoder {
 
   // Until the block has no more pieces. A piece is looked up while the one before it is worked on.
   __device__ __forceinline__ void run() {
-    ExactPiece piece = shared_.piece_of(args_, shared_.items[0]);
+    int32_t unit = 0;
+    ExactPiece piece = shared_.first_piece(args_, shared_.items[0]);
     load_segment(piece, 0);
     fill();
 #pragma unroll 1
     for (int32_t number = 0; piece.exists; ++number) {
-      // Once the sums of the piece three before this one have been taken, the next item is there.
-      const ExactPiece next = shared_.piece_of(args_, shared_.items[(number + 1) % 4]);
+      // Once the sums of the piece three before this one have been taken, the next unit's item is there.
+      const ExactPiece next = shared_.next_piece(args_, piece, unit);
       begin(piece);
       const int32_t pairs = own_pairs(piece);
 #pragma unroll 1
@@ -104,12 +105,14 @@ class ExactDecoder {
   }
 
   __device__ __forceinline__ void begin(const ExactPiece& piece) {
-    queries_.load([&](int column) -> const T* {
-      if (column >= args_.group) return nullptr;
-      const int64_t token = int64_t{args_.first_query} + piece.slot;
-      return static_cast<const T*>(args_.p.query) + token * args_.p.query_stride +
-             (piece.kv_head * args_.group + column) * kHeadDim;
-    });
+    if (piece.part == piece.unit_begin) {
+      queries_.load([&](int column) -> const T* {
+        if (column >= args_.group) return nullptr;
+        const int64_t token = int64_t{args_.first_query} + piece.slot;
+        return static_cast<const T*>(args_.p.query) + token * args_.p.query_stride +
+               (piece.kv_head * args_.group + column) * kHeadDim;
+      });
+    }
 #pragma unroll
     for (int r = 0; r < kColumnTiles; ++r) {
       largest_[r] = -INFINITY;
@@ -307,7 +310,11 @@ __global__ void __launch_bounds__(32 * (ExactDecodeShape<kHeadDim, kColumnTiles>
   parts.warps = warps;
   parts.sums = reinterpret_cast<float*>(take(int64_t{warps} * Shape::kSumBytes));
   parts.slices = reinterpret_cast<float4*>(take(32 * kAddingWarps * 16));
-  parts.factors = reinterpret_cast<float*>(take(Shape::kFactorBytes));
+  char* const adding = take(Shape::kAddingBytes);
+  parts.span_sums = reinterpret_cast<float*>(adding);
+  parts.span_stats = reinterpret_cast<TileStats*>(adding + Shape::kColumns * kHeadDim * 4);
+  parts.factors = reinterpret_cast<MergeFactors*>(adding);
+  parts.span_factors = reinterpret_cast<float*>(parts.factors + Shape::kColumns * kMostExactParts);
   parts.stats = reinterpret_cast<TileStats*>(take(int64_t{warps} * Shape::kStatBytes));
   char* const barriers = take(int64_t{warps} * Ring::kBarrierBytes);
   parts.left = reinterpret_cast<uint64_t*>(take(16));
@@ -315,9 +322,9 @@ __global__ void __launch_bounds__(32 * (ExactDecodeShape<kHeadDim, kColumnTiles>
   parts.items = reinterpret_cast<int32_t*>(take(16));
   parts.verdict = reinterpret_cast<int32_t*>(take(16));
   auto* const scratch = reinterpret_cast<int32_t*>(take(4 * 32));
-  auto* const item_start = reinterpret_cast<int32_t*>(next);
-  int32_t* const lengths = item_start + batch + 1;
-  parts.item_start = item_start;
+  auto* const unit_start = reinterpret_cast<int32_t*>(next);
+  int32_t* const lengths = unit_start + batch + 1;
+  parts.unit_start = unit_start;
   parts.lengths = lengths;
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; ++i) {
@@ -328,7 +335,7 @@ __global__ void __launch_bounds__(32 * (ExactDecodeShape<kHeadDim, kColumnTiles>
   }
   wait_for_predecessor();
   let_dependents_start();
-  block_prefix_sum(batch, item_start, scratch, [&](int32_t b) {
+  block_prefix_sum(batch, unit_start, scratch, [&](int32_t b) {
     FaultCode fault;
     const PassSequence s = pass_sequence(args, b, &fault);
     if (blockIdx.x == 0) report_fault(args, fault, b, s);
@@ -337,11 +344,26 @@ __global__ void __launch_bounds__(32 * (ExactDecodeShape<kHeadDim, kColumnTiles>
                           b < args.first_query + args.pass_queries;
     lengths[b] = is_fault ? -1 : s.length;
     if (is_fault) return 1;
-    return s.count > 0 && is_decoded_exactly(args, b, s.queries) ? exact_part_count(s.length) : 0;
+    if (s.count == 0 || !is_decoded_exactly(args, b, s.queries)) {
+      lengths[b] = 0;
+      return 0;
+    }
+    return exact_part_count(s.length);
   });
+  const int32_t all_parts = unit_start[batch] * args.num_kv_heads.value();
+  parts.takes_spans = all_parts >= args.exact_many_parts;
+  if (parts.takes_spans) {
+    __syncthreads();
+    block_prefix_sum(batch, unit_start, scratch, [&](int32_t b) {
+      return lengths[b] < 0 ? 1 : lengths[b] == 0 ? 0 : exact_span_count(lengths[b]);
+    });
+  }
   if (warp < warps) {
+    // Lines that somebody wrote before go to memory one by one while the launch reads if its own leave L2
+    // first, and at its start if not. Reads that go on beside writes are slow, so that is better where L2
+    // is filled many times; where it is not, what was there before is better left.
     Ring ring(rings + warp * Ring::kBytes, reinterpret_cast<uint64_t*>(barriers + warp * Ring::kBarrierBytes),
-              lane);
+              lane, all_parts <= args.exact_parts_beside_l2);
     ExactDecoder<T, kHeadDim, kColumnTiles>(args, parts, ring).run();
     return;
   }

@@ -17,27 +17,33 @@ class ExactAdder {
   // Until the block has no more pieces.
   __device__ __forceinline__ void run() {
     const auto blocks = static_cast<int32_t>(gridDim.x);
+    int32_t unit = 0;
+    ExactPiece next = shared_.first_piece(args_, shared_.items[0]);
 #pragma unroll 1
-    for (int32_t number = 0;; ++number) {
-      const ExactPiece piece = shared_.piece_of(args_, shared_.items[number % 4]);
-      if (!piece.exists) break;
-      const int32_t item = thread_ == 0 ? 4 * blocks + atomicAdd(args_.next_piece, 1) : 0;
+    for (int32_t number = 0; next.exists; ++number) {
+      const ExactPiece piece = next;
+      const int32_t own_unit = unit;
+      const bool takes = thread_ == 0 && piece.ends_unit();
+      const int32_t item = takes ? 4 * blocks + atomicAdd(args_.next_piece, 1) : 0;
       wait_at(shared_address(&shared_.left[number % 2]), number / 2);
       add_warps(piece, number % 2);
       meet_some<32 * kAddingWarps>();
-      if (thread_ == 0) shared_.items[number % 4] = item;
+      if (takes) shared_.items[own_unit % 4] = item;
       arrive_at(shared_address(&shared_.added[number % 2]));
-      if (piece.parts == 1) continue;
+      next = shared_.next_piece(args_, piece, unit);
+      if (!piece.ends_unit() || piece.is_whole_row()) continue;
       if (thread_ == 0) {
         int32_t* const arrivals = &args_.arrivals[row_index(piece, 0)];
         __threadfence();
-        const bool last = atomicAdd(arrivals, 1) == piece.parts - 1;
-        if (last) *arrivals = 0;
-        __threadfence();
+        const bool last = atomicAdd(arrivals, 1) == shared_.units_of(piece) - 1;
+        if (last) {
+          *arrivals = 0;
+          __threadfence();
+        }
         *shared_.verdict = last;
       }
       meet_some<32 * kAddingWarps>();
-      if (*shared_.verdict != 0) add_parts(piece);
+      if (*shared_.verdict != 0) add_units(piece);
     }
   }
 
@@ -55,6 +61,23 @@ class ExactAdder {
     const int64_t row = int64_t{piece.sequence} * args_.p.num_q_heads + piece.kv_head * args_.group + column;
     return args_.exact_partial + row * args_.exact_parts * kHeadDim;
   }
+  // Of a score against a larger one.
+  static __device__ __forceinline__ float factor_of(float score, float largest) {
+    return score == -INFINITY ? 0.0f : fast_exp2(score - largest);
+  }
+  // What joins sums of parts with these factors. The same operations wherever a span is added up.
+  static __device__ __forceinline__ MergeFactors merge(TileStats& stats, const TileStats& added) {
+    const float largest = fmaxf(stats.max, added.max);
+    const MergeFactors factors{factor_of(stats.max, largest), factor_of(added.max, largest)};
+    stats = {largest, fmaf(factors.added, added.sum, factors.before * stats.sum)};
+    return factors;
+  }
+  static __device__ __forceinline__ void merge(float4& sum, const MergeFactors& factors, const float4& x) {
+    sum.x = fmaf(factors.added, x.x, factors.before * sum.x);
+    sum.y = fmaf(factors.added, x.y, factors.before * sum.y);
+    sum.z = fmaf(factors.added, x.z, factors.before * sum.z);
+    sum.w = fmaf(factors.added, x.w, factors.before * sum.w);
+  }
   static __device__ __forceinline__ void store(T* target, const float4& x) {
     *reinterpret_cast<uint2*>(target) = {pack<T>(x.x, x.y), pack<T>(x.z, x.w)};
   }
@@ -65,8 +88,8 @@ class ExactAdder {
     sum.w = fmaf(factor, x.w, sum.w);
   }
 
-  // Adds what the warps have left of a piece: the output of a row that is one part, else sums
-  // relative to the part's largest score.
+  // Adds what the warps have left of a piece to its unit's, and writes this behind the last one: the output
+  // of a row that is one unit, else sums relative to the unit's largest score.
   __device__ __forceinline__ void add_warps(const ExactPiece& piece, int buffer) const {
 #pragma unroll 1
     for (int unit = thread_; unit < args_.group * kQuads; unit += 32 * kAddingWarps) {
@@ -86,53 +109,75 @@ class ExactAdder {
 #pragma unroll 4
       for (int w = 0; w < shared_.warps; ++w) {
         const TileStats stats = shared_.stats_of(buffer, w)[column];
-        const float factor = stats.max == -INFINITY ? 0.0f : fast_exp2(stats.max - largest);
+        const float factor = factor_of(stats.max, largest);
         total = fmaf(factor, stats.sum, total);
         add(x, factor,
             *reinterpret_cast<const float4*>(shared_.sums_of(buffer, w) + column * Shape::kColumnFloats +
                                              element));
       }
-      if (piece.parts == 1) {
-        const float share = 1 / total;
+      TileStats stats{largest, total};
+      const int32_t place = piece.part - piece.unit_begin;
+      auto* const span_sum = reinterpret_cast<float4*>(shared_.span_sums + column * kHeadDim + element);
+      if (place > 0) {
+        TileStats before = shared_.span_stats[(place - 1) * Shape::kColumns + column];
+        const MergeFactors factors = merge(before, stats);
+        stats = before;
+        const float4 added = x;
+        x = *span_sum;
+        merge(x, factors, added);
+      }
+      if (!piece.ends_unit()) {
+        *span_sum = x;
+        if (element == 0) shared_.span_stats[place * Shape::kColumns + column] = stats;
+      } else if (piece.is_whole_row()) {
+        const float share = 1 / stats.sum;
         store(out, {x.x * share, x.y * share, x.z * share, x.w * share});
       } else {
-        __stcg(reinterpret_cast<float4*>(partial_of(piece, column) + piece.part * kHeadDim + element), x);
-        if (element == 0)
-          args_.stats[row_index(piece, column) * args_.row_tiles + piece.part] = {largest, total};
+        float* const partial = partial_of(piece, column) + piece.unit_begin * kHeadDim + element;
+        __stcg(reinterpret_cast<float4*>(partial), x);
+        if (element == 0) args_.stats[row_index(piece, column) * args_.row_tiles + piece.unit_begin] = stats;
       }
     }
   }
 
-  // Adds the parts of a row group.
-  __device__ __forceinline__ void add_parts(const ExactPiece& piece) const {
+  // Adds the units of a row group: those of a span, then the spans.
+  __device__ __forceinline__ void add_units(const ExactPiece& piece) const {
+    const int32_t unit_parts = shared_.takes_spans ? exact_span_parts(piece.keys) : 1;
+    const int32_t span_units = exact_span_parts(piece.keys) / unit_parts;  // 1, 2 or 4
+    const int32_t span_bits = span_units / 2;
+    const int32_t row_units = shared_.units_of(piece);
+    const int32_t spans = exact_span_count(piece.keys);
 #pragma unroll 1
     for (int column = thread_ / 32; column < args_.group; column += kAddingWarps) {
-      const TileStats* const stats = args_.stats + row_index(piece, column) * args_.row_tiles;
-      static_assert(kMostExactParts == 64, "two a lane");
+      static_assert(kMostExactSpans <= 32, "a lane each");
       const int lane = thread_ % 32;
-      TileStats own[2];
+      const int32_t first = lane * span_units;
+      const TileStats* const stats = args_.stats + row_index(piece, column) * args_.row_tiles;
+      MergeFactors* const factors = shared_.factors + column * kMostExactParts;
+      float2 loaded[kMostSpanParts] = {};
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int part = lane + 32 * i;
-        own[i] = {-INFINITY, 0};
-        if (part < piece.parts) {
-          const float2 pair = __ldcg(reinterpret_cast<const float2*>(stats + part));
-          own[i] = {pair.x, pair.y};
-        }
+      for (int i = 0; i < kMostSpanParts; ++i) {
+        if (i < span_units && first + i < row_units)
+          loaded[i] = __ldcg(reinterpret_cast<const float2*>(stats + (first + i) * unit_parts));
       }
-      float largest = fmaxf(own[0].max, own[1].max);
+      TileStats own{-INFINITY, 0};
+      if (first < row_units) own = {loaded[0].x, loaded[0].y};
+#pragma unroll
+      for (int i = 1; i < kMostSpanParts; ++i) {
+        if (i < span_units && first + i < row_units)
+          factors[first + i] = merge(own, {loaded[i].x, loaded[i].y});
+      }
+      float largest = own.max;
 #pragma unroll
       for (int d = 16; d > 0; d /= 2) largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, d));
-      const float first = fast_exp2(own[0].max - largest);
-      const float second = fast_exp2(own[1].max - largest);
-      float total = first * own[0].sum + second * own[1].sum;
+      const float factor = factor_of(own.max, largest);
+      float total = factor * own.sum;
 #pragma unroll
       for (int d = 16; d > 0; d /= 2) total += __shfl_xor_sync(kFullWarp, total, d);
-      shared_.factors[column * kMostExactParts + lane] = first / total;
-      shared_.factors[column * kMostExactParts + lane + 32] = second / total;
+      if (lane < spans) shared_.span_factors[column * kMostExactSpans + lane] = factor / total;
     }
     meet_some<32 * kAddingWarps>();
-    // Threads that are left over share the parts of the others: slices of them, added at the end.
+    // Threads that are left over share the spans of the others: slices of them, added at the end.
     constexpr int kThreads = 32 * kAddingWarps;
     const int units = args_.group * kQuads;
     const int slices = units < kThreads ? kThreads / units : 1;
@@ -146,11 +191,18 @@ class ExactAdder {
       float4 x{0, 0, 0, 0};
       if (active) {
         const float* const partial = partial_of(piece, column) + element;
-        const int last = piece.parts * (slice + 1) / slices;
+        const int last = min(row_units, spans * (slice + 1) / slices * span_units);
+        float4 span_sum{0, 0, 0, 0};
 #pragma unroll 16
-        for (int part = piece.parts * slice / slices; part < last; ++part) {
-          add(x, shared_.factors[column * kMostExactParts + part],
-              __ldcg(reinterpret_cast<const float4*>(partial + part * kHeadDim)));
+        for (int u = spans * slice / slices * span_units; u < last; ++u) {
+          const float4 sum = __ldcg(reinterpret_cast<const float4*>(partial + u * unit_parts * kHeadDim));
+          if ((u & (span_units - 1)) == 0) {
+            span_sum = sum;
+          } else {
+            merge(span_sum, shared_.factors[column * kMostExactParts + u], sum);
+          }
+          if (((u + 1) & (span_units - 1)) == 0 || u + 1 == row_units)
+            add(x, shared_.span_factors[column * kMostExactSpans + (u >> span_bits)], span_sum);
         }
       }
       if (slices > 1) {

@@ -36,6 +36,17 @@ int32_t most_exact_parts(int32_t keys) {
   return most;
 }
 
+// Spans for each block, at least, where blocks of the exact decode kernel take spans.
+constexpr int32_t kManySpans = 3;
+
+// Parts of rows in exact decoding that have as many bytes of keys and values as may leave L2 first: some four
+// times what it holds.
+int32_t parts_beside_l2(const AttentionParams& p, int32_t max_length) {
+  constexpr int64_t kBytes = int64_t{256} << 20;
+  const int64_t part_keys = ceil_divide(max_length, exact_part_count(max_length));
+  return static_cast<int32_t>(kBytes / (part_keys * p.head_dim * 4));
+}
+
 // Workspace of a row.
 struct RowBytes {
   int64_t stats = 0;
@@ -323,6 +334,8 @@ Args make_args(const AttentionParams& launch, const LaunchBounds& bounds, const 
           .parts = plan.parts,
           .exact_partial = at_if_any<float>(workspace, plan.exact_partial_offset),
           .exact_parts = plan.exact_parts,
+          .exact_many_parts = kManySpans * plan.exact_decode.blocks * exact_span_parts(bounds.max_length),
+          .exact_parts_beside_l2 = parts_beside_l2(p, bounds.max_length),
           .pools = at_if_any<Pool>(workspace, plan.pools_offset),
           .rest_below = at_if_any<double>(workspace, plan.rest_below_offset),
           .row_table = at_if_any<uint32_t>(workspace, plan.row_table_offset),

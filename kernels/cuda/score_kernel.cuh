@@ -296,6 +296,7 @@ __global__ void __launch_bounds__(256, 1) score_kernel(const __grid_constant__ A
   const bool alone = batch <= kWarpBatch;
   int32_t* const item_start = own_index + (2 * kWarpBatch + 1) * (alone ? warp : warps);
   int32_t* const lengths = item_start + batch + 1;
+  // Keys are read once: they must not push the weights out of L2, so they leave it first.
   typename Shape::Ring ring(shared + warp * Shape::kWarpBytes,
                             reinterpret_cast<uint64_t*>(barriers + warp * Shape::Ring::kBarrierBytes), lane);
   // In this order: the value kernel, which may start then, reads lengths, budgets and draws without waiting,

@@ -18,17 +18,22 @@ class WarpRing {
   static constexpr int kBytes = kStageBytes * kStages;
   static constexpr int kBarrierBytes = 8 * kStages;
 
-  // `data` is kBytes of shared memory aligned to 128, `barriers` kBarrierBytes aligned to 8. All lanes
-  // must call it.
-  __device__ __forceinline__ WarpRing(char* data, uint64_t* barriers, int lane) : lane_(lane) {
+  // `data` is kBytes of shared memory aligned to 128, `barriers` kBarrierBytes aligned to 8. What the copies
+  // bring to L2 leaves it first, for the sake of all else there, or else in its turn. All lanes must call it.
+  __device__ __forceinline__ WarpRing(char* data, uint64_t* barriers, int lane,
+                                      [[maybe_unused]] bool leaves_first = true)
+      : lane_(lane) {
     data_address_ = shared_address(data);
     barrier_address_ = shared_address(barriers);
 #if __CUDA_ARCH__ >= 900
     if (lane < kStages) init_barrier(barrier_address_ + 8 * lane, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     __syncwarp();
-    // Keys are read once: they must not push the weights out of L2.
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy_));
+    if (leaves_first) {
+      asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy_));
+    } else {
+      asm volatile("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy_));
+    }
 #endif
   }
 

