@@ -25,9 +25,9 @@ VARIANCES = ("variance-1", "variance-2", "variance-3", "variance-4", "variance-s
 LLAMA = "the weights of Llama-3.1-8B-Instruct and a GPU"
 DEEPSEEK = "the weights of DeepSeek-R1-Distill-Qwen-7B and a GPU"
 BITNET = "BitNet b1.58 2B: an architecture that `model/` has not, and its weights"
-RULER = "files of RULER's own generator, whose contexts allot does not make"
+RULER = "contexts of that length, which `allot contexts` makes in RULER's form"
 RULER_COMMAND = (
-    "`allot eval --task ruler-fwe --data validation.jsonl --question-field input --answer-field outputs --max-new-tokens 64`"
+    "`allot contexts --task ruler-fwe --tokens 8192 > validation.jsonl`, `allot eval --task ruler-fwe --data validation.jsonl --question-field input --answer-field outputs --max-new-tokens 64`"
 )
 EVAL = "`allot eval --estimator sys --schedule dense --schedule uniform:2 …`"
 
@@ -89,7 +89,7 @@ def tables(r: Results) -> list[Item]:
         Item(
             "Table 2",
             "LongBench v2 at 30k tokens: `prop` at S = 128 28.1 ± 1.0 %, `flash` at 2,048 28.8 ± 3.4, SDPA 28.4 ± 1.5",
-            "`allot eval --task FILE` with a task file of four choices ([tasks.md](tasks.md))",
+            "`allot eval --task longbench-v2-32k --data data.json` ([longbench](../evaluation/longbench/README.md))",
             "none: neither LongBench v2's 503 contexts nor the model is here, and what a small model makes of them would be chance",
             f"needs {LLAMA}, and the data. Chance is 25 %, so the three numbers lie within 4 points of it and tell little of the estimators",
         ),
@@ -201,7 +201,7 @@ def tables(r: Results) -> list[Item]:
         Item(
             "Table 18",
             "LongBench v2 over S: `flash` at 128 / 256 / 512 / 1024 / 2048 8.7 / 14.0 / 26.6 / 27.2 / 28.8 %, `prop` at 64 to 1024 28.1 to 29.1",
-            "`allot eval --task FILE` with a task file of four choices",
+            "`allot eval --task longbench-v2-32k --data data.json`",
             "none: as Table 2",
             f"needs {LLAMA}, and the data. With tiles of 256 and more than 32,768 keys `flash` at S = 128 is refused here: it has no sample for every tile",
         ),

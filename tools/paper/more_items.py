@@ -258,7 +258,7 @@ def appendices(r: Results) -> list[Item]:
         Item(
             "Appendix I",
             "Table 18: LongBench v2 over S",
-            "`allot eval --task FILE`",
+            "`allot eval --task longbench-v2-32k --data data.json`",
             "none: as Table 2",
             f"needs {LLAMA}, and the data",
         ),
