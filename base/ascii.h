@@ -1,6 +1,7 @@
 // Characters and texts as ASCII, whatever the process's locale.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace allot {
@@ -14,6 +15,15 @@ constexpr bool is_digit(char c) {
 }
 constexpr bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+constexpr char to_lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+inline std::string to_lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = to_lower(c);
+  return lower;
 }
 
 // `text` without white space at both ends.

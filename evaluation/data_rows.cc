@@ -52,10 +52,7 @@ std::vector<std::string> names_of(std::span<const DataField> fields) {
 }
 
 std::string extension_of(const std::filesystem::path& file) {
-  std::string extension = file.extension().string();
-  for (char& c : extension)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return extension;
+  return to_lower(file.extension().string());
 }
 
 [[noreturn]] void fail_on_parquet(const std::filesystem::path& file) {

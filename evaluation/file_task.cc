@@ -33,13 +33,6 @@ constexpr int64_t kFewestTokensOfCut = 16;
 // A grader process answers within 30 seconds.
 constexpr int32_t kMostSeconds = 20;
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return out;
-}
-
 // The texts of a list; a fault for anything else.
 std::vector<std::string> texts(JsonFields& fields, const char* name) {
   const Json& list = fields.value(name);
@@ -55,22 +48,6 @@ std::vector<std::string> texts(JsonFields& fields, const char* name) {
     fields.fault(fmt::format("{} is {}, expected a list of texts that are not empty", fields.where(name),
                              shown(list)));
   return found;
-}
-
-// Characters that Python's str.strip() takes off.
-constexpr bool is_wide_space(char32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
-}
-
-// `text`, which is UTF-8, without white space at its ends.
-std::string_view stripped(std::string_view text) {
-  while (!text.empty() && is_wide_space(model::utf8_decode(text.substr(0, model::utf8_bytes(text.front())))))
-    text.remove_prefix(model::utf8_bytes(text.front()));
-  while (!text.empty() && is_wide_space(model::utf8_decode(model::utf8_last(text))))
-    text.remove_suffix(model::utf8_last(text).size());
-  return text;
 }
 
 // Gold answers of which there may be several, a line each.
@@ -386,7 +363,7 @@ std::string_view FileTask::field_of(const Question& question, const std::string&
 std::string FileTask::prompt(const Question& question) const {
   return prompt_.expand([&](const std::string& field) {
     const std::string_view text = field_of(question, field);
-    return strip_ ? stripped(text) : text;
+    return strip_ ? model::strip(text) : text;
   });
 }
 
@@ -403,7 +380,8 @@ std::optional<char> FileTask::choice(std::string_view text) const {
 bool FileTask::equal(const Question& question, std::string_view answer) const {
   switch (how_) {
     case GradeBy::kExact:
-      return ignore_case_ ? lower(trim(answer)) == lower(question.answer) : trim(answer) == question.answer;
+      return ignore_case_ ? to_lower(trim(answer)) == to_lower(question.answer)
+                          : trim(answer) == question.answer;
     case GradeBy::kNumber:
       return numbers_.equal(question, answer);
     case GradeBy::kChoice: {

@@ -9,12 +9,10 @@
 namespace allot::model {
 namespace {
 
-// Unicode's White_Space.
+// Unicode's White_Space, to which Python adds four separators.
 bool is_whitespace(std::string_view character) {
   const char32_t c = utf8_decode(character);
-  return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
+  return is_wide_space(c) && !(c >= 0x1C && c <= 0x1F);
 }
 
 bool is_word_character(std::string_view character) {

@@ -1,4 +1,4 @@
-// UTF-8: checking, cutting into characters, repairing.
+// UTF-8: checking, cutting into characters, repairing; white space as Python's str has it.
 #pragma once
 
 #include <cstddef>
@@ -54,5 +54,27 @@ std::string utf8_encode(char32_t code_point);
 
 // The last character of valid text; empty for empty text.
 std::string_view utf8_last(std::string_view text) noexcept;
+
+// str.isspace() of Python.
+constexpr bool is_wide_space(char32_t c) noexcept {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
+
+// Valid `text` without such white space at its start, its end, or both.
+inline std::string_view strip_start(std::string_view text) {
+  while (!text.empty() && is_wide_space(utf8_decode(text.substr(0, utf8_bytes(text.front())))))
+    text.remove_prefix(utf8_bytes(text.front()));
+  return text;
+}
+inline std::string_view strip_end(std::string_view text) {
+  while (!text.empty() && is_wide_space(utf8_decode(utf8_last(text))))
+    text.remove_suffix(utf8_last(text).size());
+  return text;
+}
+inline std::string_view strip(std::string_view text) {
+  return strip_end(strip_start(text));
+}
 
 }  // namespace allot::model

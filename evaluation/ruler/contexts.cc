@@ -99,15 +99,9 @@ std::string sentence(const Draws& draws, uint32_t index) {
   }
 }
 
-std::string lower(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
-}
-
 // In any case, also within words, as the tasks look for answers.
 int occurrences(const std::string& text, const std::string& answer) {
-  const std::string all = lower(text), one = lower(answer);
+  const std::string all = to_lower(text), one = to_lower(answer);
   int found = 0;
   for (size_t at = all.find(one); at != std::string::npos; at = all.find(one, at + 1)) ++found;
   return found;

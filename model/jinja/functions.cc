@@ -117,7 +117,7 @@ Value split(const std::string& text, const Value* separator, int64_t most, Budge
         break;
       }
       size_t end = 0;
-      while (end < rest.size() && !is_space(utf8_decode(rest.substr(end, utf8_bytes(rest[end])))))
+      while (end < rest.size() && !is_wide_space(utf8_decode(rest.substr(end, utf8_bytes(rest[end])))))
         end += utf8_bytes(rest[end]);
       add(rest.substr(0, end));
       rest.remove_prefix(end);

@@ -68,7 +68,7 @@ class Lexer {
   }
 
   void skip_space() {
-    while (at_ < source_.size() && is_space(utf8_decode(rest().substr(0, utf8_bytes(source_[at_])))))
+    while (at_ < source_.size() && is_wide_space(utf8_decode(rest().substr(0, utf8_bytes(source_[at_])))))
       advance(utf8_bytes(source_[at_]));
   }
 
