@@ -160,10 +160,7 @@ int run_analyze(std::span<const std::string> arguments) {
     std::cout << describe(plan) << "\n" << table(rows);
   }
   if (out.empty()) return 0;
-  for (const std::filesystem::path& svg : write_fidelity_plots(rows, out)) {
-    std::cerr << svg.string() << "\n";
-    if (png) std::cerr << write_png(svg).string() << "\n";
-  }
+  list_plots(write_fidelity_plots(rows, out), png, std::cerr);
   return 0;
 }
 

@@ -161,10 +161,7 @@ int run_analyze_learning(std::span<const std::string> arguments) {
         << verified_table(groups) << curves_table(groups);
   }
   if (out.empty()) return 0;
-  for (const fs::path& svg : write_learning_plots(groups, out)) {
-    std::cerr << svg.string() << "\n";
-    if (png) std::cerr << write_png(svg).string() << "\n";
-  }
+  list_plots(write_learning_plots(groups, out), png, std::cerr);
   return 0;
 }
 

@@ -185,10 +185,7 @@ int run_analyze_tiles(std::span<const std::string> arguments) {
               << support_table(results);
   }
   if (out.empty()) return 0;
-  for (const std::filesystem::path& svg : write_tile_plots(results, out)) {
-    std::cerr << svg.string() << "\n";
-    if (png) std::cerr << write_png(svg).string() << "\n";
-  }
+  list_plots(write_tile_plots(results, out), png, std::cerr);
   return 0;
 }
 

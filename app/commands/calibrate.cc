@@ -373,10 +373,7 @@ int run_calibrate(std::span<const std::string> arguments) {
   }
   std::vector<Calibration> calibrations;
   for (const Calibrated& one : done) calibrations.push_back(one.calibration);
-  for (const std::filesystem::path& svg : write_calibration_plots(calibrations, Unit(plan).unit, plan.out)) {
-    std::cerr << svg.string() << "\n";
-    if (png) std::cerr << write_png(svg).string() << "\n";
-  }
+  list_plots(write_calibration_plots(calibrations, Unit(plan).unit, plan.out), png, std::cerr);
   return 0;
 }
 

@@ -33,10 +33,7 @@ int run_report(std::span<const std::string> arguments) {
   write_file_atomically(page, report_page(input));
   std::cout << page.string() << "\n";
   if (!options.given("plots")) return 0;
-  for (const fs::path& svg : write_plots(input, plots)) {
-    std::cout << svg.string() << "\n";
-    if (png) std::cout << write_png(svg).string() << "\n";
-  }
+  list_plots(write_plots(input, plots), png, std::cout);
   return 0;
 }
 

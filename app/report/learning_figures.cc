@@ -31,10 +31,6 @@ std::string seeds_text(const LearningGroup& group) {
   return fmt::format("{} seed{}", group.runs.size(), group.runs.size() == 1 ? "" : "s");
 }
 
-std::string style_of(size_t number) {
-  return fmt::format("s{}", number % kSeriesStyles);
-}
-
 const char* title_of(LearningCost cost) {
   return cost == LearningCost::kEpisodes ? "Learning episodes" : "Seconds of workers, all together";
 }
@@ -79,15 +75,15 @@ Chart learning_curve_chart(std::span<const LearningGroup* const> groups, Learnin
       const double x = cost_of(point, cost);
       const Bar bar = bar_of(point.accuracy);
       line.push_back({x, point.accuracy.mean});
-      chart.whisker({x, bar.low}, line.back(), {x, bar.high}, "whisker " + style_of(i),
+      chart.whisker({x, bar.low}, line.back(), {x, bar.high}, "whisker " + series_style(i),
                     fmt::format("{} after {} episodes, {:.0f} s: {}", group.learner, point.episodes,
                                 point.worker_seconds, percent(point.accuracy.mean)));
     }
-    chart.line(line, "line " + style_of(i));
+    chart.line(line, "line " + series_style(i));
     // Accuracy rises with cost, so this corner is free.
     chart.note({chart.frame().x.to, chart.frame().y.from},
                {-4, -kLegendLine * static_cast<double>(groups.size() - i) + 8}, "end",
-               "strong halo " + style_of(i), fmt::format("{} ({})", group.learner, seeds_text(group)));
+               "strong halo " + series_style(i), fmt::format("{} ({})", group.learner, seeds_text(group)));
   }
   return chart;
 }
@@ -130,13 +126,13 @@ Chart gain_chart(std::span<const LearningGroup* const> groups) {
     const double x = static_cast<double>(group->total) +
                      0.1 * side * (static_cast<double>(i) - 0.5 * static_cast<double>(learners.size() - 1));
     chart.whisker({x, group->gain.low}, {x, group->gain.mean}, {x, group->gain.high},
-                  "whisker " + style_of(i),
+                  "whisker " + series_style(i),
                   fmt::format("{} at {}, {}: {}", group->learner, group->total, seeds_text(*group),
                               points(group->gain.mean)));
   }
   for (size_t i = 0; i < learners.size(); ++i)
     chart.note({chart.frame().x.to, chart.frame().y.to}, {-4, kLegendLine * static_cast<double>(i + 1)},
-               "end", "strong halo " + style_of(i), learners[i]);
+               "end", "strong halo " + series_style(i), learners[i]);
   return chart;
 }
 

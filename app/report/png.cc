@@ -45,4 +45,11 @@ std::filesystem::path write_png(const std::filesystem::path& svg) {
   return png;
 }
 
+void list_plots(std::span<const std::filesystem::path> svgs, bool png, std::ostream& out) {
+  for (const std::filesystem::path& svg : svgs) {
+    out << svg.string() << "\n";
+    if (png) out << write_png(svg).string() << "\n";
+  }
+}
+
 }  // namespace allot::app

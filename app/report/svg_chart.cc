@@ -360,6 +360,10 @@ std::string Chart::standalone_svg() const {
   return render(true);
 }
 
+std::string series_style(size_t place) {
+  return fmt::format("s{}", place % kSeriesStyles);
+}
+
 std::string chart_style() {
   return fmt::format(
       ":root {{ {}}}\n"

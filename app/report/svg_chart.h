@@ -138,6 +138,7 @@ class Chart {
 
 // Classes s0, s1, … of lines, whiskers and texts tell the curves of one chart apart.
 inline constexpr size_t kSeriesStyles = 8;
+std::string series_style(size_t place);  // of the curve at that place, from 0
 
 // Style sheet of the classes that charts use, with colours for light and dark as CSS variables.
 std::string chart_style();

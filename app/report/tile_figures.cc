@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 #include <string>
 #include <utility>
 
+#include "app/report/log_curves.h"
 #include "base/file.h"
 #include "kernels/method.h"
 
@@ -18,20 +18,8 @@ using evaluation::TileMasses;
 using evaluation::TileResults;
 using evaluation::TileRow;
 
-struct MeasuredRow {
-  double samples;
-  double error;
-  double low;
-  double high;
-};
-
-struct ErrorCurve {
-  std::string name;
-  std::vector<MeasuredRow> points;  // by rising samples
-};
-
-std::vector<ErrorCurve> error_curves(const TileResults& results) {
-  std::vector<ErrorCurve> curves;
+std::vector<MeasuredCurve> error_curves(const TileResults& results) {
+  std::vector<MeasuredCurve> curves;
   for (const TileRow& row : results.rows) {
     if (!row.all || !(row.all->error > 0)) continue;
     const bool tiled = kernels::row_of(row.estimator).tiled;
@@ -39,20 +27,13 @@ std::vector<ErrorCurve> error_curves(const TileResults& results) {
     if (!tiled && row.tile != results.masses.front().tile) continue;
     const std::string name = tiled ? fmt::format("{}, tiles of {}", kernels::name(row.estimator), row.tile)
                                    : std::string(kernels::name(row.estimator));
-    auto curve = std::ranges::find(curves, name, &ErrorCurve::name);
-    if (curve == curves.end()) curve = curves.insert(curves.end(), {.name = name, .points = {}});
-    const double spread = row.all->error_standard_error.value_or(0);
-    curve->points.push_back({.samples = static_cast<double>(row.samples),
-                             .error = row.all->error,
-                             .low = std::max(row.all->error - spread, kLeastShare * row.all->error),
-                             .high = row.all->error + spread});
+    curve_named(name, &curves)
+        .points.push_back(measured_point(
+            static_cast<double>(row.samples), row.all->error, row.all->error_standard_error.value_or(0),
+            fmt::format("{}, {} samples: {:.3g}", name, row.samples, row.all->error)));
   }
-  for (ErrorCurve& curve : curves) std::ranges::stable_sort(curve.points, {}, &MeasuredRow::samples);
+  sort_points(&curves);
   return curves;
-}
-
-std::string tile_style(size_t place) {
-  return fmt::format("s{}", place % kSeriesStyles);
 }
 
 // 1, 2, 4, … and all, as the shares count.
@@ -66,39 +47,11 @@ std::vector<double> counts_of(const TileMasses& masses) {
 }  // namespace
 
 Chart tile_error_chart(const TileResults& results) {
-  const std::vector<ErrorCurve> curves = error_curves(results);
-  assert(!curves.empty());
-  const MeasuredRow& first = curves.front().points.front();
-  double fewest = first.samples, most = first.samples, least = first.low, largest = first.high;
-  for (const ErrorCurve& curve : curves) {
-    for (const MeasuredRow& point : curve.points) {
-      fewest = std::min(fewest, point.samples);
-      most = std::max(most, point.samples);
-      least = std::min(least, point.low);
-      largest = std::max(largest, point.high);
-    }
-  }
-  Chart chart({.description = "Relative error of each estimator and size of tiles against samples",
-               .width = 720,
-               .height = 360,
-               .margins = {.left = 62, .right = 16, .top = 30, .bottom = 42},
-               .x = log_axis("Samples of a query head", fewest, most),
-               .y = log_axis("Distance from exact attention, as a share of it", least, largest)});
-  for (size_t i = 0; i < curves.size(); ++i) {
-    std::vector<Point> line;
-    for (const MeasuredRow& point : curves[i].points) {
-      const double x = std::log10(point.samples);
-      line.push_back({x, std::log10(point.error)});
-      chart.whisker({x, std::log10(point.low)}, line.back(), {x, std::log10(point.high)},
-                    "whisker " + tile_style(i),
-                    fmt::format("{}, {} samples: {:.3g}", curves[i].name, point.samples, point.error));
-    }
-    chart.line(line, "line " + tile_style(i));
-    // The error falls with the samples, so this corner is free.
-    chart.note({chart.frame().x.to, chart.frame().y.to}, {-4, kLegendLine * static_cast<double>(i + 1)},
-               "end", "strong halo " + tile_style(i), curves[i].name);
-  }
-  return chart;
+  return log_curves_chart(
+      {.description = "Relative error of each estimator and size of tiles against samples",
+       .x = "Samples of a query head",
+       .y = "Distance from exact attention, as a share of it"},
+      error_curves(results));
 }
 
 Chart tile_share_chart(const TileResults& results, const TileMasses& masses) {
@@ -131,11 +84,11 @@ Chart tile_share_chart(const TileResults& results, const TileMasses& masses) {
     std::vector<Point> line;
     for (size_t place = 0; place < counts.size(); ++place)
       line.push_back({std::log10(counts[place]), curves[i].share[place]});
-    chart.line(line, "line " + tile_style(i));
+    chart.line(line, "line " + series_style(i));
     // Shares rise, so this corner is free.
     chart.note({chart.frame().x.to, chart.frame().y.from},
                {-4, -kLegendLine * static_cast<double>(curves.size() - i)}, "end",
-               "strong halo " + tile_style(i), curves[i].name);
+               "strong halo " + series_style(i), curves[i].name);
   }
   return chart;
 }
