@@ -43,14 +43,14 @@ class HeadStates {
 // Throws InvalidArgument where a number of the setting is too small.
 void check(const VarianceSetting& setting);
 
-// Calls measure(number, head, budget) for every head and every place in setting.samples, heads on several
-// threads. False when `stop` was set before all were done.
+// Calls measure(number, head) for every head, on several threads. False when `stop` was set before all were
+// done.
 template <class Measure>
 bool for_each_head(const VarianceSetting& setting, const std::function<void(int64_t heads)>& progress,
                    const std::atomic<bool>* stop, Measure measure) {
   return for_each_repetition(setting.heads, setting.threads, progress, stop, [&](int64_t number) {
     const HeadStates head(setting, number);
-    for (size_t b = 0; b < setting.samples.size() && !is_set(stop); ++b) measure(number, head, b);
+    measure(number, head);
   });
 }
 

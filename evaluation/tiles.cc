@@ -235,32 +235,32 @@ TileResults measure_tiles(const VarianceSetting& asked, std::span<const Estimato
       }
     }
   }
-  const bool whole =
-      for_each_head(setting, progress, stop, [&](int64_t number, const HeadStates& head, size_t b) {
-        std::vector<Tiling> of_tile;
+  const bool whole = for_each_head(setting, progress, stop, [&](int64_t number, const HeadStates& head) {
+    std::vector<Tiling> of_tile;
+    for (size_t t = 0; t < tiles.size(); ++t) {
+      const Tiling& tiling = of_tile.emplace_back(head.weights(), tiles[t]);
+      tilings[t][static_cast<size_t>(number)] = {.support = tile_support(tiling.masses(), kSupportedShare),
+                                                 .share = tiling.of_heaviest(tiling.masses())};
+    }
+    for (size_t b = 0; b < budgets && !is_set(stop); ++b) {
+      for (size_t e = 0; e < estimators.size(); ++e) {
+        const bool tiled = kernels::row_of(estimators[e]).tiled;
+        Estimates estimates;
         for (size_t t = 0; t < tiles.size(); ++t) {
-          const Tiling& tiling = of_tile.emplace_back(head.weights(), tiles[t]);
-          tilings[t][static_cast<size_t>(number)] = {
-              .support = tile_support(tiling.masses(), kSupportedShare),
-              .share = tiling.of_heaviest(tiling.masses())};
-        }
-        for (size_t e = 0; e < estimators.size(); ++e) {
-          const bool tiled = kernels::row_of(estimators[e]).tiled;
-          Estimates estimates;
-          for (size_t t = 0; t < tiles.size(); ++t) {
-            std::vector<HeadCloseness>& row = measured[place(e, t, b)];
-            if (row.empty()) continue;
-            if (tiled || estimates.empty()) {
-              estimates = estimates_of(head,
-                                       {.estimator = estimators[e],
-                                        .budget = static_cast<int32_t>(setting.samples[b]),
-                                        .tile = static_cast<int32_t>(tiles[t])},
-                                       setting.replicates);
-            }
-            row[static_cast<size_t>(number)] = closeness_of(head, of_tile[t], estimates, tiled);
+          std::vector<HeadCloseness>& row = measured[place(e, t, b)];
+          if (row.empty()) continue;
+          if (tiled || estimates.empty()) {
+            estimates = estimates_of(head,
+                                     {.estimator = estimators[e],
+                                      .budget = static_cast<int32_t>(setting.samples[b]),
+                                      .tile = static_cast<int32_t>(tiles[t])},
+                                     setting.replicates);
           }
+          row[static_cast<size_t>(number)] = closeness_of(head, of_tile[t], estimates, tiled);
         }
-      });
+      }
+    }
+  });
   if (!whole) return {};
 
   for (size_t t = 0; t < tiles.size(); ++t)

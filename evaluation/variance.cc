@@ -155,10 +155,11 @@ std::vector<Variance> measure_variance(const VarianceSetting& asked,
   const size_t budgets = setting.samples.size();
   std::vector<std::vector<HeadVariance>> heads(budgets);  // [budgets, heads]
   for (std::vector<HeadVariance>& of_budget : heads) of_budget.resize(static_cast<size_t>(setting.heads));
-  const bool whole =
-      for_each_head(setting, progress, stop, [&](int64_t number, const HeadStates& head, size_t b) {
-        heads[b][static_cast<size_t>(number)] = HeadEstimates(setting, head).measure(setting.samples[b]);
-      });
+  const bool whole = for_each_head(setting, progress, stop, [&](int64_t number, const HeadStates& states) {
+    const HeadEstimates head(setting, states);
+    for (size_t b = 0; b < budgets && !is_set(stop); ++b)
+      heads[b][static_cast<size_t>(number)] = head.measure(setting.samples[b]);
+  });
   if (!whole) return {};
   std::vector<Variance> result;
   for (size_t b = 0; b < budgets; ++b) {
@@ -195,27 +196,28 @@ std::vector<Tail> measure_tails(const VarianceSetting& asked, std::span<const do
   const auto heads = static_cast<size_t>(setting.heads);
   std::vector<std::vector<Tail>> tails(heads);  // [heads][budgets, deltas]
   for (std::vector<Tail>& of_head : tails) of_head.resize(budgets * deltas.size());
-  const bool whole =
-      for_each_head(setting, progress, stop, [&](int64_t number, const HeadStates& states, size_t b) {
-        const HeadEstimates head(setting, states);
-        std::vector<double> errors;
-        for (int64_t i = 0; i < setting.replicates; ++i)
-          errors.push_back(std::sqrt(head.estimate(setting.samples[b], i).squared_error));
-        std::ranges::sort(errors);
-        const double variance = head.variance_of_one();
-        const double largest = head.largest_distance();
-        for (size_t d = 0; d < deltas.size(); ++d) {
-          const double bound = bernstein_bound(variance, largest, setting.samples[b], deltas[d]);
-          const auto place = static_cast<size_t>((1 - deltas[d]) * static_cast<double>(errors.size()));
-          const auto beyond = errors.end() - std::ranges::upper_bound(errors, bound);
-          tails[static_cast<size_t>(number)][b * deltas.size() + d] = {
-              .samples = setting.samples[b],
-              .delta = deltas[d],
-              .bound = bound,
-              .quantile = errors[std::min(place, errors.size() - 1)],
-              .beyond = static_cast<double>(beyond) / static_cast<double>(errors.size())};
-        }
-      });
+  const bool whole = for_each_head(setting, progress, stop, [&](int64_t number, const HeadStates& states) {
+    const HeadEstimates head(setting, states);
+    const double variance = head.variance_of_one();
+    const double largest = head.largest_distance();
+    for (size_t b = 0; b < budgets && !is_set(stop); ++b) {
+      std::vector<double> errors;
+      for (int64_t i = 0; i < setting.replicates; ++i)
+        errors.push_back(std::sqrt(head.estimate(setting.samples[b], i).squared_error));
+      std::ranges::sort(errors);
+      for (size_t d = 0; d < deltas.size(); ++d) {
+        const double bound = bernstein_bound(variance, largest, setting.samples[b], deltas[d]);
+        const auto place = static_cast<size_t>((1 - deltas[d]) * static_cast<double>(errors.size()));
+        const auto beyond = errors.end() - std::ranges::upper_bound(errors, bound);
+        tails[static_cast<size_t>(number)][b * deltas.size() + d] = {
+            .samples = setting.samples[b],
+            .delta = deltas[d],
+            .bound = bound,
+            .quantile = errors[std::min(place, errors.size() - 1)],
+            .beyond = static_cast<double>(beyond) / static_cast<double>(errors.size())};
+      }
+    }
+  });
   if (!whole) return {};
   std::vector<Tail> result = tails.front();
   for (size_t i = 0; i < result.size(); ++i) {
