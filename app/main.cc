@@ -12,13 +12,18 @@
 namespace allot::app {
 namespace {
 
+// Hands a command to the executable that has it.
+[[noreturn]] void hand_over(const char* command, std::span<const std::string> arguments) {
+  std::vector<std::string> words = {command};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  app::hand_over(words);
+}
+
 // Benchmarks without a model run here, the others in another executable.
 int run_light_bench(std::span<const std::string> arguments) {
   if (!arguments.empty() && arguments[0] == "aggregator") return run_bench_aggregator(arguments);
   if (!arguments.empty() && arguments[0] == "tuner") return run_bench_tuner(arguments);
-  std::vector<std::string> words = {"bench"};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  hand_over(words);
+  hand_over("bench", arguments);
 }
 
 // Fidelity needs a model, the other analyses do not.
@@ -31,9 +36,7 @@ int run_light_analyze(std::span<const std::string> arguments) {
   if (!arguments.empty() && arguments[0] == "tails") return run_analyze_tails(arguments);
   if (!arguments.empty() && arguments[0] == "tiles") return run_analyze_tiles(arguments);
   if (!arguments.empty() && arguments[0] == "variance") return run_analyze_variance(arguments);
-  std::vector<std::string> words = {"analyze"};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  hand_over(words);
+  hand_over("analyze", arguments);
 }
 
 bool names(std::span<const std::string> arguments, const std::string& option) {
@@ -45,9 +48,7 @@ bool names(std::span<const std::string> arguments, const std::string& option) {
 int run_with_workers(const char* command, CommandFunction on_workers,
                      std::span<const std::string> arguments) {
   if (names(arguments, "--bind")) return on_workers(arguments);
-  std::vector<std::string> words = {command};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  hand_over(words);
+  hand_over(command, arguments);
 }
 
 int run_light_eval(std::span<const std::string> arguments) {
