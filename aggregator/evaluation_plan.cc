@@ -42,8 +42,7 @@ EvaluationPlan::EvaluationPlan(EvaluationWork work, uint32_t questions_per_episo
 }
 
 EvaluationPlan::Schedule* EvaluationPlan::find(std::string_view label) {
-  const auto found = std::ranges::find(schedules_, label, &Schedule::label);
-  return found == schedules_.end() ? nullptr : &*found;
+  return const_cast<Schedule*>(std::as_const(*this).find(label));
 }
 
 const EvaluationPlan::Schedule* EvaluationPlan::find(std::string_view label) const {

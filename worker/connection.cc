@@ -223,12 +223,16 @@ class Connection::Session {
       wire::PartialResult partial;
       const EpisodeResult answered = runner_->answered_so_far(episode);
       if (!answered.results.empty()) fill(answered, lease, &partial);
-      if (partial.ByteSizeLong() > kMostBytes) partial.Clear();
-      bytes += partial.ByteSizeLong();
+      size_t own_bytes = partial.ByteSizeLong();
+      if (own_bytes > kMostBytes) {
+        partial.Clear();
+        own_bytes = 0;
+      }
+      bytes += own_bytes;
       if (messages.empty() || bytes > kMostBytes) {
         messages.emplace_back().mutable_release()->set_reason(preempted ? wire::Release::REASON_PREEMPTED
                                                                         : wire::Release::REASON_STOPPED);
-        bytes = partial.ByteSizeLong();
+        bytes = own_bytes;
       }
       wire::Release& body = *messages.back().mutable_release();
       body.add_leases(lease.value);

@@ -15,11 +15,12 @@ namespace allot::kernels::cuda {
 // Warps of a block that add what the others have of a piece, and all parts of a row once the last one is
 // there. They are apart from those that multiply, which so never wait for each other or for another block.
 inline constexpr int kAddingWarps = 4;
-// Of what there is and what joins it: those of sums relative to their largest scores, where the result is
-// relative to the larger one.
+
+// Two sums, each relative to its own largest score, become one that is relative to the larger of these, by a
+// factor each.
 struct MergeFactors {
-  float before;
-  float added;
+  float before;  // of the sum that was there
+  float added;   // of the one that joins it
 };
 
 template <int kHeadDim, int kColumnTiles>

@@ -21,16 +21,6 @@ using wire::Refused;
 // Schedule, repeat, question.
 using Key = std::tuple<std::string, uint32_t, uint32_t>;
 
-wire::RunSpec evaluation_spec() {
-  wire::RunSpec spec = example_spec();
-  spec.clear_policy();
-  spec.clear_episodes();
-  spec.mutable_task()->clear_heldout();
-  spec.mutable_task()->clear_heldout_questions();
-  spec.mutable_evaluation()->set_device("cpu");
-  return spec;
-}
-
 std::string reply_to(const std::string& schedule, uint32_t repeat, uint32_t question) {
   return fmt::format("{} {} {} \xC3", schedule, repeat, question);  // ends within a character
 }

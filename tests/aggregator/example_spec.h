@@ -51,4 +51,15 @@ inline wire::Hello example_hello(const wire::RunSpec& spec, const std::string& w
   return hello;
 }
 
+// The same model and questions, evaluated on CPUs.
+inline wire::RunSpec evaluation_spec() {
+  wire::RunSpec spec = example_spec();
+  spec.clear_policy();
+  spec.clear_episodes();
+  spec.mutable_task()->clear_heldout();
+  spec.mutable_task()->clear_heldout_questions();
+  spec.mutable_evaluation()->set_device("cpu");
+  return spec;
+}
+
 }  // namespace allot::aggregator

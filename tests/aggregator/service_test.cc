@@ -383,12 +383,7 @@ TEST_F(ServiceTest, AFinishedRunCanBeReadFromADirectoryThatCannotBeWritten) {
 
 // Kept, committed, acked, in this order: else a kill in between would lose an answer that somebody counts on.
 TEST_F(ServiceTest, AnAnswerThatCannotBeKeptIsNeitherAckedNorInTheHistory) {
-  wire::RunSpec spec = example_spec();
-  spec.clear_policy();
-  spec.clear_episodes();
-  spec.mutable_task()->clear_heldout();
-  spec.mutable_task()->clear_heldout_questions();
-  spec.mutable_evaluation()->set_device("cpu");
+  const wire::RunSpec spec = evaluation_spec();
   ServiceOptions full = options();
   full.work = {
       .schedules = {{.label = "dense", .samples = {}, .scores = {{}, {}}}}, .repeats = 1, .questions = 2};

@@ -23,8 +23,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measurements import MEASUREMENTS, rounded  # noqa: E402
 from record_states import text_of  # noqa: E402
+from results import ROOT  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
 STATES_FROM = (0, 600)  # first questions of the two texts
 
 
